@@ -1,0 +1,219 @@
+# Builds the module for the nginx that is installed, out of tree: all that is
+# made lies in build/.  `make help` lists what there is.
+
+NGINX_SRC := /usr/share/nginx/src
+PYTHON    ?= /usr/bin/python3
+ROOT      := $(CURDIR)
+MODULE    := build/ngx_http_zk_lock_module.so
+ASAN      := build/asan
+
+# what the integration tests run; the ASan build puts its own here
+export NGINX_BIN      ?= $(shell PATH="$$PATH:/usr/sbin" command -v nginx)
+export ZK_LOCK_MODULE ?= $(ROOT)/$(MODULE)
+
+comma := ,
+space := $(subst ,, )
+
+ifneq ($(words $(ROOT)),1)
+$(error The path of this folder has a blank in it, which nginx's build does \
+        not bear: $(ROOT))
+endif
+
+# one target at a time, but as many compilers as there are processors
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += -j$(shell nproc) --no-print-directory
+
+.PHONY: all build unit sim integration integration-asan test check asan \
+        test-asan bench lint format-check install-deps quickstart clean help \
+        FORCE
+
+all: build
+
+
+# --- the module -------------------------------------------------------------
+
+SOURCES := $(sort $(wildcard src/*.c src/*.h))
+
+build: $(MODULE)
+
+# The Makefile of nginx's configure knows every object's headers; ours has
+# only to know when to ask.  A linked module may still lack a symbol, or not
+# fit the nginx that is installed, so it is loaded once.  It takes its place
+# by a rename: a running nginx may have the old one mapped.
+$(MODULE): build/floors.ok build/nginx/Makefile $(SOURCES)
+	$(MAKE) -f $(ROOT)/build/nginx/Makefile -C $(NGINX_SRC) modules
+	cp build/nginx/$(notdir $@) $@.new
+	echo 'load_module $(ROOT)/$@.new; events {}' > build/load.conf
+	$(NGINX_BIN) -t -q -c $(ROOT)/build/load.conf \
+	    -g 'pid $(ROOT)/build/load.pid; error_log stderr;'
+	mv $@.new $@
+
+# Debian's flags for the code, and the options of Debian's nginx for the
+# layout of nginx's own structures.
+build/nginx/Makefile: config build/inputs
+	@test -f $(NGINX_SRC)/conf_flags || \
+	    { echo "nginx-dev is missing: run 'make install-deps'." >&2; exit 1; }
+	rm -rf $(@D) && mkdir -p $(@D)
+	bash -euc '. $(NGINX_SRC)/conf_flags; \
+	    flags() { dpkg-buildflags --get "$$1"; }; \
+	    cc_opt="$$(flags CFLAGS) -fPIC $$(flags CPPFLAGS)"; \
+	    ld_opt="$$(flags LDFLAGS) -fPIC"; \
+	    cd $(NGINX_SRC); \
+	    ./configure "$${NGX_CONF_FLAGS[@]}" \
+	        --with-cc-opt="$$cc_opt" --with-ld-opt="$$ld_opt" \
+	        --add-dynamic-module=$(ROOT) --builddir=$(ROOT)/$(@D)' \
+	    > build/configure.log 2>&1 \
+	    || { grep error: build/configure.log || cat build/configure.log; \
+	         exit 1; } >&2
+
+# what configure was run for: another list of files or another nginx, and it
+# has to run again
+INPUTS = $(SOURCES) $(shell dpkg-query -W -f='$${Version}' nginx-dev 2>&1)
+
+build/inputs: FORCE
+	@mkdir -p build
+	@test "$$(cat $@ 2>/dev/null)" = "$(INPUTS)" || echo "$(INPUTS)" > $@
+
+build/floors.ok: scripts/check-floors $(SOURCES)
+	scripts/check-floors
+	@mkdir -p build && touch $@
+
+
+# --- tests ------------------------------------------------------------------
+
+# SANITIZE=1 builds the programs of unit and sim with ASan and UBSan
+TEST_BUILD  := build/t$(if $(SANITIZE),-asan)
+TEST_CFLAGS := -std=gnu11 -g -O1 -Wall -Wextra -Werror -Isrc \
+    $(if $(SANITIZE),-fsanitize=address$(comma)undefined \
+                     -fno-sanitize-recover=all \
+                     -fno-omit-frame-pointer)
+
+PLAIN := $(patsubst src/%.c,$(TEST_BUILD)/%.o,$(wildcard src/zk_lock_*.c))
+UNIT  := $(patsubst t/unit/%.c,$(TEST_BUILD)/%,$(wildcard t/unit/test_*.c))
+SIM   := $(TEST_BUILD)/view_sim
+
+# A library, so that a program takes only those files that it needs (or none
+# of a file that it includes for its statics).
+$(TEST_BUILD)/libzk_lock.a: $(PLAIN)
+	rm -f $@ && ar rcs $@ $^
+
+$(TEST_BUILD)/zk_lock_%.o: src/zk_lock_%.c
+	@mkdir -p $(@D)
+	$(CC) $(TEST_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(TEST_BUILD)/test_%: t/unit/test_%.c $(TEST_BUILD)/libzk_lock.a
+	$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
+	    $(TEST_BUILD)/libzk_lock.a -lyajl -lpthread -lcmocka
+
+$(SIM): $(wildcard t/sim/*.c t/sim/*.h) $(TEST_BUILD)/libzk_lock.a
+	$(CC) $(TEST_CFLAGS) -O2 -o $@ $(filter %.c %.a,$^)
+
+-include $(wildcard $(TEST_BUILD)/*.d)
+
+unit: $(UNIT)
+	sh t/test_floors.sh
+	@test -n "$(UNIT)" || { echo "no t/unit/test_*.c" >&2; exit 1; }
+	@failed=; for program in $(UNIT); do \
+	    echo "== $$program"; ./$$program || failed="$$failed $$program"; \
+	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+sim: $(SIM)
+	VIEW_SIM=$(ROOT)/$(SIM) sh t/sim/run.sh
+
+# The caches and files of python and pytest stay out of the tree, too.
+PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
+          PYTEST_DEBUG_TEMPROOT=$(ROOT)/build \
+          $(PYTHON) -m pytest -o cache_dir=$(ROOT)/build/pytest_cache
+
+integration: build
+	$(PYTEST) t $(PYTEST_ARGS)
+
+test: unit sim integration
+
+# make check T=t/test_x.py::name, or T=t/unit/test_view.c
+check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),build)
+	@test -n "$(T)" || { echo "which test? T=..." >&2; exit 1; }
+	$(if $(filter %.c,$(T)),./$<,$(PYTEST) $(T) $(PYTEST_ARGS))
+
+asan:
+	scripts/build-asan
+
+# The C tests again, and those of the integration tests that are marked for
+# it, with nginx and the module under the sanitizers.
+test-asan: asan
+	$(MAKE) unit sim SANITIZE=1
+	$(MAKE) integration-asan
+
+integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
+integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
+integration-asan:
+	$(PYTEST) t -m asan $(PYTEST_ARGS)
+
+bench: build
+	bench/run $(BENCH_ARGS)
+
+
+# --- reading ----------------------------------------------------------------
+
+SCRIPTS = $(sort $(shell grep -rlsE '^\#!.*[/ ](ba)?sh' quickstart runtests \
+                         .ci scripts t bench --include='*' --exclude='*.py'))
+
+# nginx's headers, as the build has them
+LINT_INCLUDES = -Isrc -Ibuild/nginx $(addprefix -I$(NGINX_SRC)/src/, \
+    core event event/modules os/unix http http/modules http/v2)
+
+# Without the checks that want memcpy_s() and its like in the place of memcpy().
+# What the analyzer says is to be read, but fails nothing: of an intrusive queue
+# or a count of references it cannot know what holds.
+TIDY_CHECKS := -* clang-analyzer-* bugprone-infinite-loop bugprone-sizeof-* \
+    bugprone-suspicious-* -clang-analyzer-security.insecureAPI.*
+
+lint: format-check build/nginx/Makefile
+	scripts/check-floors
+	@for script in $(SCRIPTS); do \
+	    case $$(head -1 $$script) in *bash*) sh=bash;; *) sh=sh;; esac; \
+	    $$sh -n $$script || exit 1; \
+	done
+	@if command -v shellcheck > /dev/null; then \
+	    set -x; shellcheck -S warning $(SCRIPTS); \
+	else echo "shellcheck is not installed: left out"; fi
+	@if command -v cppcheck > /dev/null; then \
+	    set -x; cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr \
+	        --enable=warning,performance,portability -Isrc src; \
+	else echo "cppcheck is not installed: left out"; fi
+	@if command -v clang-tidy > /dev/null; then \
+	    set -x; clang-tidy --quiet --warnings-as-errors='bugprone-*' \
+	        --checks='$(subst $(space),$(comma),$(TIDY_CHECKS))' \
+	        $(wildcard src/*.c) -- -std=gnu11 $(LINT_INCLUDES); \
+	else echo "clang-tidy is not installed: left out"; fi
+
+format-check:
+	scripts/check-style
+
+
+# --- the rest ---------------------------------------------------------------
+
+install-deps:
+	scripts/install-deps
+
+quickstart:
+	./quickstart
+
+clean:
+	rm -rf build
+
+help:
+	@echo "build (default)   the module: $(MODULE)"
+	@echo "unit              cmocka tests of the plain C files, check-floors"
+	@echo "sim               the view against a naive model"
+	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
+	@echo "test              these three"
+	@echo "check T=...       one: t/test_x.py::name or t/unit/test_x.c"
+	@echo "asan, test-asan   nginx and module under sanitizers; their tests"
+	@echo "bench             measure (BENCH_ARGS=)"
+	@echo "lint              floors, shellcheck, cppcheck, clang-tidy, style"
+	@echo "format-check      80 columns, tabs, blanks, comments"
+	@echo "install-deps      Debian packages for the build (root or sudo)"
+	@echo "quickstart        a ZooKeeper, an nginx and a lock, to try"
+	@echo "clean             remove build/"

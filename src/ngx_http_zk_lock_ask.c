@@ -1,0 +1,1021 @@
+
+/*
+ * Asks.
+ *
+ * A claim may be this worker's, a sibling's, or another gateway's.  Its token
+ * leads to the record of the first two; for all others ZooKeeper is asked.
+ * What is told as held was seen in ZooKeeper behind a sync, so that nobody
+ * else can have been granted before the question came.
+ *
+ * Everything here runs on the event loop.  An ask is freed when it was told
+ * and nothing is under way for it.
+ */
+
+
+#include "ngx_http_zk_lock_ask.h"
+
+
+/* how long a sibling may take to release, milliseconds */
+#define NGX_HTTP_ZK_LOCK_SIBLING_WAIT     500
+
+
+static void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_released(void *data);
+static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
+static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
+static int ngx_libc_cdecl ngx_http_zk_lock_ask_compare(const void *one,
+    const void *two);
+static void ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask,
+    ngx_str_t *name, ngx_http_zk_lock_info_t *info);
+static void ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_record_t *record);
+static ngx_int_t ngx_http_zk_lock_ask_infos(ngx_http_zk_lock_ask_t *ask,
+    ngx_uint_t n);
+static void ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
+static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_op(
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_e type, ngx_str_t *name,
+    ngx_http_zk_lock_op_pt handler, void *data);
+static void ngx_http_zk_lock_ask_send(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_rc_e rc);
+static void ngx_http_zk_lock_ask_post(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void ngx_http_zk_lock_ask_tell(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask);
+
+
+ngx_http_zk_lock_ask_t *
+ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_ask_e type, ngx_str_t *path, zk_lock_token_t *token,
+    ngx_msec_t ttl, ngx_http_zk_lock_ask_pt handler, void *data)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = ngx_calloc(sizeof(ngx_http_zk_lock_ask_t) + path->len, worker->log);
+    if (ask == NULL) {
+        return NULL;
+    }
+
+    ask->worker = worker;
+    ask->type = type;
+    ask->ttl = ttl;
+    ask->handler = handler;
+    ask->data = data;
+    ask->bell.handler = ngx_http_zk_lock_ask_bell_handler;
+
+    ask->path.len = path->len;
+    ask->path.data = (u_char *) ask + sizeof(ngx_http_zk_lock_ask_t);
+    ngx_memcpy(ask->path.data, path->data, path->len);
+
+    if (token != NULL) {
+        ask->token = *token;
+    }
+
+    ngx_http_zk_lock_worker_timer(worker, &ask->timer,
+                                  ngx_http_zk_lock_ask_timer_handler);
+
+    ngx_queue_insert_tail(&worker->asks, &ask->queue);
+
+    if (!ngx_http_zk_lock_session_reachable(worker->session)) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        return ask;
+    }
+
+    switch (type) {
+
+    case NGX_HTTP_ZK_LOCK_RELEASE:
+        ngx_http_zk_lock_ask_release(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_RENEW:
+        ngx_http_zk_lock_ask_renew(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_INSPECT:
+        ngx_http_zk_lock_ask_inspect(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_LIST:
+        ngx_http_zk_lock_ask_list(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_HOLDER:
+        ngx_http_zk_lock_ask_holder(ask);
+        break;
+    }
+
+    return ask;
+}
+
+
+void
+ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask)
+{
+    ask->handler = NULL;
+
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+void
+ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+}
+
+
+void
+ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask)
+{
+    ask->handler = NULL;
+    ask->pins = 0;
+    ask->mourning = 0;
+
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+/*
+ * A claim of this gateway is released by its own worker, which knows who is
+ * next; any other by a delete.
+ */
+
+static void
+ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_token_t            *token;
+    ngx_http_zk_lock_claim_t   *claim;
+    ngx_http_zk_lock_worker_t  *worker;
+    ngx_http_zk_lock_record_t   record;
+
+    worker = ask->worker;
+    token = &ask->token;
+
+    claim = ngx_http_zk_lock_claim_find(worker, &token->id, &ask->path);
+
+    if (claim != NULL && claim->entry.seq == token->seq) {
+        ask->mourning = 1;
+        ask->mourner.handler = ngx_http_zk_lock_ask_released;
+        ask->mourner.data = ask;
+
+        ngx_http_zk_lock_claim_release(claim, &ask->mourner);
+        return;
+    }
+
+    if (ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
+                                     &record)
+        == NGX_OK
+        && record.seq == token->seq
+        && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
+           == NGX_OK)
+    {
+        ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
+        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
+        return;
+    }
+
+    ngx_http_zk_lock_ask_delete(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    name.data = buf;
+    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
+                                   ask->token.kind, ask->token.seq);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, &name,
+                                 ngx_http_zk_lock_ask_delete_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        break;
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_released(void *data)
+{
+    ngx_http_zk_lock_ask_t *ask = data;
+
+    ask->mourning = 0;
+
+    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell)
+{
+    ngx_http_zk_lock_ask_t     *ask;
+    ngx_http_zk_lock_record_t   record;
+
+    ask = ngx_queue_data(bell, ngx_http_zk_lock_ask_t, bell);
+
+    if (ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                     &ask->path, &record)
+        != NGX_DECLINED)
+    {
+        return;
+    }
+
+    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
+
+    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = ngx_queue_data(ev, ngx_http_zk_lock_ask_t, timer);
+
+    if (ask->bell.set) {
+
+        /* the sibling does not answer, and may be dead */
+
+        ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
+        ngx_http_zk_lock_ask_delete(ask);
+        return;
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, ask->answer);
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_int_t                  rc;
+    ngx_http_zk_lock_record_t  record;
+
+    rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                      &ask->path, &record);
+
+    if (rc == NGX_OK && record.seq == ask->token.seq) {
+
+        if (ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
+                                          &ask->path, ask->ttl,
+                                          ngx_http_zk_lock_now() + ask->ttl)
+            != NGX_OK
+            && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+        {
+            ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+            return;
+        }
+    }
+
+    ngx_http_zk_lock_ask_inspect(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    if (ngx_http_zk_lock_ask_infos(ask, 1) != NGX_OK) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return;
+    }
+
+    ask->infos[0].child.kind = ask->token.kind;
+    ask->infos[0].child.seq = ask->token.seq;
+
+    name.data = buf;
+    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
+                                   ask->token.kind, ask->token.seq);
+
+    ngx_http_zk_lock_ask_sync(ask);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                 ngx_http_zk_lock_ask_inspect_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_ask_t     *ask;
+    ngx_http_zk_lock_record_t   record;
+
+    ask = op->data;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        goto done;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        goto done;
+    }
+
+    if (ngx_http_zk_lock_ask_note(&ask->infos[0], op) != NGX_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        goto done;
+    }
+
+    rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                      &ask->path, &record);
+
+    if (rc == NGX_OK && record.seq == ask->token.seq) {
+        ngx_http_zk_lock_ask_note_record(&ask->infos[0], &record);
+
+        switch (record.state) {
+
+        case NGX_HTTP_ZK_LOCK_RECORD_HELD:
+            ngx_http_zk_lock_ask_tell(ask,
+                                    record.alive
+                                    ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                    : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+            goto done;
+
+        case NGX_HTTP_ZK_LOCK_RECORD_ENDED:
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+            goto done;
+
+        default:
+            break;
+        }
+
+    } else if (ask->type == NGX_HTTP_ZK_LOCK_RENEW) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_ELSEWHERE);
+        goto done;
+    }
+
+    /* it waits, or is another gateway's: the others tell */
+
+    ngx_http_zk_lock_ask_list(ask);
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* The one who is first in the view, without a read if it is this worker's. */
+
+static void
+ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
+{
+    u_char                      buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t                   name;
+    zk_lock_entry_t            *first;
+    ngx_http_zk_lock_op_t      *op;
+    ngx_http_zk_lock_lock_t    *lock;
+    ngx_http_zk_lock_other_t   *other;
+
+    lock = ngx_http_zk_lock_lock_find(ask->worker, &ask->path);
+    first = lock ? zk_lock_view_first(&lock->view) : NULL;
+
+    if (first == NULL) {
+        ngx_http_zk_lock_ask_list(ask);
+        return;
+    }
+
+    if (ngx_http_zk_lock_ask_infos(ask, 1) != NGX_OK) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return;
+    }
+
+    other = (ngx_http_zk_lock_other_t *) first;
+
+    if (first->origin == ZK_LOCK_LOCAL) {
+        name.data = buf;
+        name.len = zk_lock_claim_write((char *) buf,
+                                   &ngx_http_zk_lock_claim_of(first)->id,
+                                   first->kind, first->seq);
+
+    } else if (other->name.len != 0) {
+        name = other->name;
+
+    } else {
+        name.data = buf;
+        name.len = zk_lock_claim_write((char *) buf, &other->id, first->kind,
+                                       first->seq);
+    }
+
+    (void) zk_lock_child_read(&ask->infos[0].child, (char *) name.data,
+                              name.len);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                 ngx_http_zk_lock_ask_holder_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_ask_list(ask);
+        goto done;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        goto done;
+    }
+
+    if (ngx_http_zk_lock_ask_note(&ask->infos[0], op) != NGX_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        goto done;
+    }
+
+    ask->infos[0].held = 1;
+
+    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    ngx_http_zk_lock_ask_sync(ask);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
+                                 ngx_http_zk_lock_ask_list_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_uint_t               i;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        op->rc = NGX_HTTP_ZK_LOCK_OK;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        goto done;
+    }
+
+    if (ngx_http_zk_lock_ask_sort(ask, op) != NGX_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        goto done;
+    }
+
+    if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT
+        || ask->type == NGX_HTTP_ZK_LOCK_RENEW)
+    {
+        /* the claim was read; what was missing is its place */
+        goto done;
+    }
+
+    if (ask->ninfos == 0) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FREE);
+        goto done;
+    }
+
+    for (i = 0; i < ask->ninfos; i++) {
+        ngx_http_zk_lock_ask_read(ask, &ask->infos[i].label, &ask->infos[i]);
+    }
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* Puts the children in order, and keeps as many as are wanted. */
+
+static ngx_int_t
+ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    u_char                   *p;
+    size_t                    len;
+    ngx_uint_t                i, n, max;
+    ngx_http_zk_lock_info_t  *infos, *info;
+
+    if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT
+        || ask->type == NGX_HTTP_ZK_LOCK_RENEW)
+    {
+        zk_lock_child_t  child;
+
+        ask->position = 0;
+        info = &ask->infos[0];
+
+        for (i = 0; i < op->nchildren; i++) {
+            if (zk_lock_child_read(&child, (char *) op->children[i].data,
+                                   op->children[i].len)
+                == 0
+                && child.seq < ask->token.seq
+                && zk_lock_view_blocks(child.kind, ask->token.kind))
+            {
+                ask->position++;
+            }
+        }
+
+        info->held = (ask->position == 0);
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+
+        return NGX_OK;
+    }
+
+    infos = ngx_alloc((op->nchildren + 1) * sizeof(ngx_http_zk_lock_info_t),
+                      ask->worker->log);
+    if (infos == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0, n = 0; i < op->nchildren; i++) {
+        ngx_memzero(&infos[n], sizeof(ngx_http_zk_lock_info_t));
+
+        if (zk_lock_child_read(&infos[n].child,
+                               (char *) op->children[i].data,
+                               op->children[i].len)
+            == 0)
+        {
+            infos[n++].label = op->children[i];
+        }
+    }
+
+    ngx_qsort(infos, n, sizeof(ngx_http_zk_lock_info_t),
+              ngx_http_zk_lock_ask_compare);
+
+    ask->total = n;
+
+    max = (ask->type == NGX_HTTP_ZK_LOCK_HOLDER) ? 1
+                                                 : NGX_HTTP_ZK_LOCK_LIST_MAX;
+    n = ngx_min(n, max);
+
+    if (ngx_http_zk_lock_ask_infos(ask, n) != NGX_OK) {
+        ngx_free(infos);
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        info = &ask->infos[i];
+        info->child = infos[i].child;
+
+        info->held = (i == 0)
+                     || (ask->infos[i - 1].held
+                         && !zk_lock_view_blocks(ask->infos[0].child.kind,
+                                                 info->child.kind)
+                         && !zk_lock_view_blocks(infos[i - 1].child.kind,
+                                                 info->child.kind));
+
+        /* the name, until the claim's label takes its place */
+
+        len = infos[i].label.len;
+
+        p = ngx_alloc(len, ask->worker->log);
+        if (p == NULL) {
+            ngx_free(infos);
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(p, infos[i].label.data, len);
+
+        info->label.data = p;
+        info->label.len = len;
+    }
+
+    ngx_free(infos);
+
+    return NGX_OK;
+}
+
+
+static int ngx_libc_cdecl
+ngx_http_zk_lock_ask_compare(const void *one, const void *two)
+{
+    const ngx_http_zk_lock_info_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    if (a->child.seq != b->child.seq) {
+        return (a->child.seq < b->child.seq) ? -1 : 1;
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
+    ngx_http_zk_lock_info_t *info)
+{
+    ngx_str_t               leaf;
+    ngx_http_zk_lock_op_t  *op;
+
+    leaf = *name;
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &leaf,
+                                 ngx_http_zk_lock_ask_read_handler, info);
+
+    if (op != NULL) {
+        ask->reads++;
+    }
+
+    /* a name that was the label's place holder */
+
+    ngx_free(info->label.data);
+    ngx_str_null(&info->label);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t     *ask;
+    ngx_http_zk_lock_info_t    *info;
+    ngx_http_zk_lock_record_t   record;
+
+    info = op->data;
+    ask = info->ask;
+
+    ask->reads--;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN
+        || op->rc == NGX_HTTP_ZK_LOCK_UNSENT)
+    {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        goto done;
+    }
+
+    /* NO_NODE: it is gone meanwhile; NO_AUTH: its label is not for us */
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK
+        && ngx_http_zk_lock_ask_note(info, op) == NGX_OK
+        && info->child.has_id
+        && ngx_http_zk_lock_record_read(ask->worker->zone, &info->child.id,
+                                        &ask->path, &record)
+           == NGX_OK)
+    {
+        ngx_http_zk_lock_ask_note_record(info, &record);
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH) {
+        info->known = 1;
+    }
+
+    if (ask->reads == 0) {
+        ngx_http_zk_lock_ask_find(ask);
+    }
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* All were read: those that are gone meanwhile are left out. */
+
+static void
+ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_uint_t  i, n;
+
+    for (i = 0, n = 0; i < ask->ninfos; i++) {
+
+        if (!ask->infos[i].known) {
+            ask->total--;
+            continue;
+        }
+
+        if (i != n) {
+            ask->infos[n] = ask->infos[i];
+            ngx_str_null(&ask->infos[i].label);
+        }
+
+        n++;
+    }
+
+    ask->ninfos = n;
+
+    if (n != 0) {
+        ask->infos[0].held = 1;
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, n ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                     : NGX_HTTP_ZK_LOCK_ASK_FREE);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_op_t *op)
+{
+    info->known = 1;
+    info->czxid = op->czxid;
+    info->since = (time_t) (op->ctime / 1000);
+
+    if (op->reply.len == 0) {
+        return NGX_OK;
+    }
+
+    info->label.data = ngx_alloc(op->reply.len, info->ask->worker->log);
+    if (info->label.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    info->label.len = op->reply.len;
+    ngx_memcpy(info->label.data, op->reply.data, op->reply.len);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_msec_int_t  left;
+
+    if (record->state != NGX_HTTP_ZK_LOCK_RECORD_HELD) {
+        return;
+    }
+
+    left = (ngx_msec_int_t) (record->lease - ngx_http_zk_lock_now());
+
+    info->held = 1;
+    info->since = record->since;
+    info->ttl = record->ttl;
+    info->expires = (left > 0) ? left : 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_ask_infos(ngx_http_zk_lock_ask_t *ask, ngx_uint_t n)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < ask->ninfos; i++) {
+        if (ask->infos[i].label.data != NULL) {
+            ngx_free(ask->infos[i].label.data);
+        }
+    }
+
+    if (ask->infos != NULL) {
+        ngx_free(ask->infos);
+        ask->infos = NULL;
+    }
+
+    ask->ninfos = 0;
+
+    if (n == 0) {
+        return NGX_OK;
+    }
+
+    ask->infos = ngx_calloc(n * sizeof(ngx_http_zk_lock_info_t),
+                            ask->worker->log);
+    if (ask->infos == NULL) {
+        return NGX_ERROR;
+    }
+
+    ask->ninfos = n;
+
+    for (i = 0; i < n; i++) {
+        ask->infos[i].ask = ask;
+    }
+
+    return NGX_OK;
+}
+
+
+/* What is read behind it is not older than the question. */
+
+static void
+ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_SYNC, &ask->path, NULL,
+                                 NULL);
+    if (op != NULL) {
+        ngx_http_zk_lock_session_send(op);
+    }
+}
+
+
+static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_ask_op(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_e type, ngx_str_t *name,
+    ngx_http_zk_lock_op_pt handler, void *data)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session, type, &ask->path, name,
+                                 NULL);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->handler = handler;
+    op->data = data;
+
+    return op;
+}
+
+
+static void
+ngx_http_zk_lock_ask_send(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    if (op == NULL) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return;
+    }
+
+    ask->pins++;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_rc_e rc)
+{
+    ngx_http_zk_lock_answer_e  answer;
+
+    switch (rc) {
+
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+        answer = NGX_HTTP_ZK_LOCK_ASK_DENIED;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_UNSENT:
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+        answer = NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+        break;
+
+    default:
+        answer = NGX_HTTP_ZK_LOCK_ASK_FAILED;
+        break;
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, answer);
+}
+
+
+/* Tells in the next turn. */
+
+static void
+ngx_http_zk_lock_ask_post(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    ask->answer = answer;
+
+    if (!ask->timer.timer_set) {
+        ngx_post_event(&ask->timer, &ngx_posted_events);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_ask_tell(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    ngx_http_zk_lock_ask_pt  handler;
+
+    handler = ask->handler;
+
+    if (handler == NULL) {
+        return;
+    }
+
+    ask->pins++;
+    ask->handler = NULL;
+
+    handler(ask, answer);
+
+    ask->pins--;
+}
+
+
+static void
+ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask)
+{
+    ask->pins--;
+
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+/* Frees an ask that was told, or whose asker has left, if nothing is left. */
+
+static void
+ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->handler != NULL || ask->pins != 0 || ask->mourning) {
+        return;
+    }
+
+    if (ask->bell.set) {
+        ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
+    }
+
+    if (ask->timer.timer_set) {
+        ngx_del_timer(&ask->timer);
+    }
+
+    if (ask->timer.posted) {
+        ngx_delete_posted_event(&ask->timer);
+    }
+
+    (void) ngx_http_zk_lock_ask_infos(ask, 0);
+
+    ngx_queue_remove(&ask->queue);
+
+    ngx_free(ask);
+}

@@ -1,0 +1,721 @@
+
+/*
+ * The library.
+ *
+ * Functions named *_foreign run on the library's threads (its I/O thread or
+ * its completion thread) and do only this: copy what they are given into what
+ * the event loop had allocated, and post it.  Everything else runs on the
+ * event loop.  No call here waits for the network, but for closing a handle.
+ *
+ * What the library gets wrong is kept on this page:
+ *
+ * - a name that does not resolve hangs it or makes it spin, and it resolves
+ *   names for every packet: it gets numeric addresses only, and a resolution
+ *   delay of -1;
+ * - its threads do not block signals: they are blocked around its start;
+ * - one watcher function with one context for all watches, since each
+ *   distinct pair costs a walk over all of them at each event;
+ * - watches are never removed; a late event is ignored above;
+ * - a container in a transaction makes it misread the results: such a create
+ *   goes alone; an invalid path in one makes it free garbage: paths are
+ *   checked before they get here;
+ * - its log callback has no context and no level, and runs on any thread.
+ */
+
+
+#define THREADED
+
+#include <zookeeper/zookeeper.h>
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "ngx_http_zk_lock_library.h"
+
+
+/* log lines under way; what is above is counted and dropped */
+#define NGX_HTTP_ZK_LOCK_LINES_MAX    64
+
+#define NGX_HTTP_ZK_LOCK_LINE_LEN     480
+
+
+struct ngx_http_zk_lock_handle_s {
+    zhandle_t                       *zh;
+    ngx_http_zk_lock_session_t      *session;
+    ngx_uint_t                       serial;
+    zk_lock_message_pt               deliver;
+    zk_lock_mailbox_t               *mailbox;
+    ngx_log_t                       *log;
+    struct ACL_vector               *acl;
+    size_t                           chroot_len;
+
+    ngx_http_zk_lock_news_t          missed;
+    ngx_atomic_t                     missing;   /* missed was posted */
+};
+
+
+typedef struct {
+    zk_lock_message_t                message;   /* must be first */
+    ngx_uint_t                       level;
+    size_t                           len;
+    u_char                           text[NGX_HTTP_ZK_LOCK_LINE_LEN];
+} ngx_http_zk_lock_line_t;
+
+
+typedef struct {
+    struct Stat                      gate;
+    zoo_op_result_t                  elts[NGX_HTTP_ZK_LOCK_BATCH_MAX + 1];
+} ngx_http_zk_lock_results_t;
+
+
+static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_library_fill_batch(
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_batch_t *batch,
+    zoo_op_t *zops);
+static void ngx_http_zk_lock_library_post_foreign(
+    ngx_http_zk_lock_flight_t *flight, int code);
+static void ngx_http_zk_lock_library_watch_foreign(zhandle_t *zh, int type,
+    int state, const char *path, void *data);
+static void ngx_http_zk_lock_library_news_foreign(
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_news_e news,
+    const char *path);
+static void ngx_http_zk_lock_library_created_foreign(int code,
+    const char *path, const struct Stat *stat, const void *data);
+static void ngx_http_zk_lock_library_made_foreign(int code, const char *path,
+    const void *data);
+static void ngx_http_zk_lock_library_done_foreign(int code, const void *data);
+static void ngx_http_zk_lock_library_got_foreign(int code, const char *value,
+    int len, const struct Stat *stat, const void *data);
+static void ngx_http_zk_lock_library_listed_foreign(int code,
+    const struct String_vector *strings, const void *data);
+static void ngx_http_zk_lock_library_log_foreign(const char *text);
+static void ngx_http_zk_lock_library_log(zk_lock_message_t *message,
+    void *data);
+
+
+/*
+ * The log callback's missing context: one worker, one mailbox.  Set before
+ * the first handle is opened, never reset.
+ */
+
+static zk_lock_mailbox_t  *ngx_http_zk_lock_library_mailbox;
+static ngx_atomic_t        ngx_http_zk_lock_library_lines;
+static ngx_atomic_t        ngx_http_zk_lock_library_dropped;
+static ngx_log_t          *ngx_http_zk_lock_library_cycle_log;
+
+
+ngx_http_zk_lock_handle_t *
+ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
+    ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
+    zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox, ngx_log_t *log)
+{
+    int                         rc;
+    sigset_t                    all, old;
+    ngx_http_zk_lock_handle_t  *h;
+
+    h = ngx_calloc(sizeof(ngx_http_zk_lock_handle_t), log);
+    if (h == NULL) {
+        return NULL;
+    }
+
+    h->session = session;
+    h->serial = serial;
+    h->deliver = deliver;
+    h->mailbox = mailbox;
+    h->log = log;
+    h->acl = conf->auth_scheme.len ? &ZOO_CREATOR_ALL_ACL
+                                   : &ZOO_OPEN_ACL_UNSAFE;
+    h->chroot_len = conf->chroot.len;
+
+    ngx_http_zk_lock_library_mailbox = mailbox;
+    ngx_http_zk_lock_library_cycle_log = log;
+
+    zoo_set_debug_level(log->log_level >= NGX_LOG_INFO ? ZOO_LOG_LEVEL_INFO
+                                                       : ZOO_LOG_LEVEL_WARN);
+
+    (void) sigfillset(&all);
+    (void) pthread_sigmask(SIG_SETMASK, &all, &old);
+
+    h->zh = zookeeper_init2((char *) conf->servers.data,
+                            ngx_http_zk_lock_library_watch_foreign,
+                            (int) conf->timeout, NULL, h,
+                            ZOO_NO_LOG_CLIENTENV,
+                            ngx_http_zk_lock_library_log_foreign);
+
+    (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
+
+    if (h->zh == NULL) {
+        ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init2() failed");
+        ngx_free(h);
+        return NULL;
+    }
+
+    (void) zoo_set_servers_resolution_delay(h->zh, -1);
+
+    if (conf->auth_scheme.len) {
+        rc = zoo_add_auth(h->zh, (char *) conf->auth_scheme.data,
+                          (char *) conf->auth.data, (int) conf->auth.len,
+                          NULL, NULL);
+
+        if (rc != ZOK) {
+            ngx_log_error(NGX_LOG_ERR, log, 0, "zoo_add_auth() failed: %s",
+                          zerror(rc));
+        }
+    }
+
+    return h;
+}
+
+
+void
+ngx_http_zk_lock_library_close(ngx_http_zk_lock_handle_t *h)
+{
+    int  rc;
+
+    rc = zookeeper_close(h->zh);
+
+    if (rc != ZOK && rc != ZINVALIDSTATE) {
+        ngx_log_error(NGX_LOG_WARN, h->log, 0, "zookeeper_close() failed: %s",
+                      zerror(rc));
+    }
+
+    ngx_free(h);
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h)
+{
+    int  timeout;
+
+    timeout = zoo_recv_timeout(h->zh);
+
+    return (timeout > 0) ? (ngx_msec_t) timeout : 0;
+}
+
+
+uint64_t
+ngx_http_zk_lock_library_mark(ngx_http_zk_lock_handle_t *h)
+{
+    const clientid_t  *id;
+
+    id = zoo_client_id(h->zh);
+
+    return (id != NULL) ? (uint64_t) id->client_id : 0;
+}
+
+
+int
+ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_op_t *op)
+{
+    char       *path;
+    zhandle_t  *zh;
+
+    zh = h->zh;
+    path = (char *) op->path.data;
+
+    switch (op->type) {
+
+    case NGX_HTTP_ZK_LOCK_OP_CREATE:
+    case NGX_HTTP_ZK_LOCK_OP_GATE:
+    case NGX_HTTP_ZK_LOCK_OP_CONTAINER:
+    case NGX_HTTP_ZK_LOCK_OP_PERSISTENT:
+        return ngx_http_zk_lock_library_submit_create(zh, h, op);
+
+    case NGX_HTTP_ZK_LOCK_OP_DELETE:
+        return zoo_adelete(zh, path, -1,
+                           ngx_http_zk_lock_library_done_foreign, op);
+
+    case NGX_HTTP_ZK_LOCK_OP_GET:
+        return zoo_awget(zh, path,
+                         op->watch ? ngx_http_zk_lock_library_watch_foreign
+                                   : NULL,
+                         op->watch ? h : NULL,
+                         ngx_http_zk_lock_library_got_foreign, op);
+
+    case NGX_HTTP_ZK_LOCK_OP_LIST:
+        return zoo_aget_children(zh, path, 0,
+                                 ngx_http_zk_lock_library_listed_foreign, op);
+
+    default: /* NGX_HTTP_ZK_LOCK_OP_SYNC */
+        return zoo_async(zh, path, ngx_http_zk_lock_library_made_foreign, op);
+    }
+}
+
+
+static int
+ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
+{
+    int                mode;
+    struct ACL_vector  *acl;
+
+    acl = h->acl;
+
+    switch (op->type) {
+
+    case NGX_HTTP_ZK_LOCK_OP_CREATE:
+        mode = ZOO_EPHEMERAL_SEQUENTIAL;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_OP_GATE:
+        mode = ZOO_EPHEMERAL;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_OP_CONTAINER:
+        mode = ZOO_CONTAINER;
+        break;
+
+    default: /* NGX_HTTP_ZK_LOCK_OP_PERSISTENT */
+        mode = ZOO_PERSISTENT;
+        break;
+    }
+
+    return zoo_acreate2(zh, (char *) op->path.data, (char *) op->value.data,
+                        (int) op->value.len, acl, mode,
+                        ngx_http_zk_lock_library_created_foreign, op);
+}
+
+
+int
+ngx_http_zk_lock_library_submit_batch(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_batch_t *batch)
+{
+    ngx_uint_t                   n;
+    zoo_op_t                     zops[NGX_HTTP_ZK_LOCK_BATCH_MAX + 1];
+    ngx_http_zk_lock_results_t  *results;
+
+    results = ngx_calloc(sizeof(ngx_http_zk_lock_results_t), h->log);
+    if (results == NULL) {
+        return ZSYSTEMERROR;
+    }
+
+    batch->results = results;
+
+    n = ngx_http_zk_lock_library_fill_batch(h, batch, zops);
+
+    return zoo_amulti(h->zh, (int) n, zops, results->elts,
+                      ngx_http_zk_lock_library_done_foreign, batch);
+}
+
+
+/*
+ * The creates of one transaction share its zxid, but the library cannot give
+ * it (create2 in a transaction is not implemented): so the session's own gate
+ * is set in the same transaction, and the answer has the gate's mzxid.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_library_fill_batch(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_batch_t *batch, zoo_op_t *zops)
+{
+    ngx_uint_t                   n;
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_results_t  *results;
+
+    n = 0;
+    results = batch->results;
+
+    for (q = ngx_queue_head(&batch->ops);
+         q != ngx_queue_sentinel(&batch->ops);
+         q = ngx_queue_next(q))
+    {
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        if (op->type == NGX_HTTP_ZK_LOCK_OP_DELETE) {
+            zoo_delete_op_init(&zops[n], (char *) op->path.data, -1);
+
+        } else {
+            zoo_create_op_init(&zops[n], (char *) op->path.data,
+                               (char *) op->value.data, (int) op->value.len,
+                               h->acl, ZOO_EPHEMERAL_SEQUENTIAL,
+                               (char *) op->reply.data,
+                               (int) op->path.len + 11);
+        }
+
+        n++;
+    }
+
+    if (batch->ncreates != 0) {
+        zoo_set_op_init(&zops[n], (char *) batch->gate->data, "", 0, -1,
+                        &results->gate);
+        n++;
+    }
+
+    return n;
+}
+
+
+void
+ngx_http_zk_lock_library_read_batch(ngx_http_zk_lock_batch_t *batch)
+{
+    ngx_uint_t                   n;
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_results_t  *results;
+
+    n = 0;
+    results = batch->results;
+
+    for (q = ngx_queue_head(&batch->ops);
+         q != ngx_queue_sentinel(&batch->ops);
+         q = ngx_queue_next(q))
+    {
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        op->flight.code = results->elts[n++].err;
+
+        if (batch->flight.code == ZOK
+            && op->type == NGX_HTTP_ZK_LOCK_OP_CREATE)
+        {
+            op->reply.len = ngx_strlen(op->reply.data);
+            op->czxid = results->gate.mzxid;
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_library_free_batch(ngx_http_zk_lock_batch_t *batch)
+{
+    if (batch->results != NULL) {
+        ngx_free(batch->results);
+    }
+
+    ngx_free(batch);
+}
+
+
+ngx_http_zk_lock_rc_e
+ngx_http_zk_lock_library_rc(int code)
+{
+    switch (code) {
+
+    case ZOK:
+        return NGX_HTTP_ZK_LOCK_OK;
+
+    case ZNONODE:
+        return NGX_HTTP_ZK_LOCK_NO_NODE;
+
+    case ZNODEEXISTS:
+        return NGX_HTTP_ZK_LOCK_EXISTS;
+
+    case ZNOAUTH:
+    case ZINVALIDACL:
+        return NGX_HTTP_ZK_LOCK_NO_AUTH;
+
+    case ZUNIMPLEMENTED:
+        return NGX_HTTP_ZK_LOCK_UNSUPPORTED;
+
+    case ZSYSTEMERROR:
+    case ZRUNTIMEINCONSISTENCY:
+    case ZDATAINCONSISTENCY:
+    case ZCONNECTIONLOSS:
+    case ZMARSHALLINGERROR:
+    case ZOPERATIONTIMEOUT:
+    case ZINVALIDSTATE:
+    case ZSESSIONEXPIRED:
+    case ZCLOSING:
+    case ZSESSIONMOVED:
+        return NGX_HTTP_ZK_LOCK_UNKNOWN;
+
+    default:
+        return NGX_HTTP_ZK_LOCK_REFUSED;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_library_innocent(int code)
+{
+    return code == ZOK || code == ZRUNTIMEINCONSISTENCY;
+}
+
+
+const char *
+ngx_http_zk_lock_library_text(int code)
+{
+    return zerror(code);
+}
+
+
+static void
+ngx_http_zk_lock_library_post_foreign(ngx_http_zk_lock_flight_t *flight,
+    int code)
+{
+    flight->code = code;
+
+    zk_lock_mailbox_post_foreign(ngx_http_zk_lock_library_mailbox,
+                                 &flight->message);
+}
+
+
+static void
+ngx_http_zk_lock_library_watch_foreign(zhandle_t *zh, int type, int state,
+    const char *path, void *data)
+{
+    ngx_http_zk_lock_news_e     news;
+    ngx_http_zk_lock_handle_t  *h;
+
+    /*
+     * The context of a watch is the handle; session events come with it too,
+     * and once more for each distinct pair of function and context, of which
+     * there is only one.
+     */
+
+    h = data;
+
+    if (type != ZOO_SESSION_EVENT) {
+        news = (type == ZOO_DELETED_EVENT) ? NGX_HTTP_ZK_LOCK_NEWS_DELETED
+                                           : NGX_HTTP_ZK_LOCK_NEWS_CHANGED;
+
+    } else if (state == ZOO_CONNECTED_STATE) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_CONNECTED;
+
+    } else if (state == ZOO_EXPIRED_SESSION_STATE) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_EXPIRED;
+
+    } else if (state == ZOO_AUTH_FAILED_STATE) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED;
+
+    } else {
+        news = NGX_HTTP_ZK_LOCK_NEWS_SUSPENDED;
+    }
+
+    ngx_http_zk_lock_library_news_foreign(h, news, path);
+}
+
+
+static void
+ngx_http_zk_lock_library_news_foreign(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_news_e news, const char *path)
+{
+    size_t                    len;
+    ngx_http_zk_lock_news_t  *n;
+
+    len = (path != NULL) ? strlen(path) : 0;
+
+    n = malloc(sizeof(ngx_http_zk_lock_news_t) + len + 1);
+
+    if (n == NULL) {
+
+        if (!ngx_atomic_cmp_set(&h->missing, 0, 1)) {
+            return;
+        }
+
+        n = &h->missed;
+        news = NGX_HTTP_ZK_LOCK_NEWS_MISSED;
+        len = 0;
+    }
+
+    n->message.deliver = h->deliver;
+    n->session = h->session;
+    n->serial = h->serial;
+    n->news = news;
+    n->path.len = 0;
+    n->path.data = (u_char *) n + sizeof(ngx_http_zk_lock_news_t);
+
+    if (len > h->chroot_len) {
+        n->path.len = len - h->chroot_len;
+        memcpy(n->path.data, path + h->chroot_len, n->path.len);
+    }
+
+    zk_lock_mailbox_post_foreign(h->mailbox, &n->message);
+}
+
+
+static void
+ngx_http_zk_lock_library_created_foreign(int code, const char *path,
+    const struct Stat *stat, const void *data)
+{
+    size_t                  len;
+    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
+
+    if (code == ZOK && path != NULL && stat != NULL) {
+        len = strlen(path);
+
+        /* the buffer has room for the path and ten digits */
+
+        if (len <= op->path.len + 10) {
+            memcpy(op->reply.data, path, len);
+            op->reply.len = len;
+        }
+
+        op->czxid = stat->czxid;
+    }
+
+    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
+}
+
+
+static void
+ngx_http_zk_lock_library_made_foreign(int code, const char *path,
+    const void *data)
+{
+    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
+
+    (void) path;
+
+    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
+}
+
+
+static void
+ngx_http_zk_lock_library_done_foreign(int code, const void *data)
+{
+    ngx_http_zk_lock_library_post_foreign((ngx_http_zk_lock_flight_t *) data,
+                                          code);
+}
+
+
+static void
+ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
+    const struct Stat *stat, const void *data)
+{
+    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
+
+    if (code == ZOK && stat != NULL) {
+
+        if (value != NULL && len > 0) {
+
+            /* a longer one is no label of ours */
+
+            op->reply.len = (len > ZK_LOCK_LABEL_MAX) ? ZK_LOCK_LABEL_MAX
+                                                      : len;
+            memcpy(op->reply.data, value, op->reply.len);
+        }
+
+        op->czxid = stat->czxid;
+        op->ctime = stat->ctime;
+        op->owner = stat->ephemeralOwner;
+    }
+
+    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
+}
+
+
+static void
+ngx_http_zk_lock_library_listed_foreign(int code,
+    const struct String_vector *strings, const void *data)
+{
+    size_t                  size, len;
+    u_char                 *p;
+    int32_t                 i;
+    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
+
+    if (code == ZOK && strings != NULL && strings->count > 0) {
+
+        size = strings->count * sizeof(ngx_str_t);
+
+        for (i = 0; i < strings->count; i++) {
+            size += strlen(strings->data[i]);
+        }
+
+        op->children = malloc(size);
+
+        if (op->children == NULL) {
+            code = ZSYSTEMERROR;
+
+        } else {
+            p = (u_char *) &op->children[strings->count];
+
+            for (i = 0; i < strings->count; i++) {
+                len = strlen(strings->data[i]);
+                memcpy(p, strings->data[i], len);
+
+                op->children[i].data = p;
+                op->children[i].len = len;
+                p += len;
+            }
+
+            op->nchildren = strings->count;
+        }
+    }
+
+    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
+}
+
+
+static void
+ngx_http_zk_lock_library_log_foreign(const char *text)
+{
+    size_t                    len;
+    const char               *p;
+    ngx_http_zk_lock_line_t  *line;
+
+    line = NULL;
+
+    if (ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, 1)
+        < NGX_HTTP_ZK_LOCK_LINES_MAX)
+    {
+        line = malloc(sizeof(ngx_http_zk_lock_line_t));
+    }
+
+    if (line == NULL) {
+        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, -1);
+        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_dropped, 1);
+        return;
+    }
+
+    /* "2026-01-31 12:00:00,123:4711(0x7f...):ZOO_WARN@function@line: text" */
+
+    line->level = NGX_LOG_INFO;
+
+    p = strstr(text, ":ZOO_");
+
+    if (p != NULL) {
+        if (strncmp(p, ":ZOO_ERROR", 10) == 0) {
+            line->level = NGX_LOG_ERR;
+
+        } else if (strncmp(p, ":ZOO_WARN", 9) == 0) {
+            line->level = NGX_LOG_WARN;
+        }
+
+        p = strchr(p, '@');
+    }
+
+    text = (p != NULL) ? p + 1 : text;
+    len = strlen(text);
+
+    if (len > NGX_HTTP_ZK_LOCK_LINE_LEN) {
+        len = NGX_HTTP_ZK_LOCK_LINE_LEN;
+    }
+
+    memcpy(line->text, text, len);
+    line->len = len;
+    line->message.deliver = ngx_http_zk_lock_library_log;
+
+    zk_lock_mailbox_post_foreign(ngx_http_zk_lock_library_mailbox,
+                                 &line->message);
+}
+
+
+static void
+ngx_http_zk_lock_library_log(zk_lock_message_t *message, void *data)
+{
+    ngx_log_t                *log;
+    ngx_atomic_uint_t         dropped;
+    ngx_http_zk_lock_line_t  *line = (ngx_http_zk_lock_line_t *) message;
+
+    log = ngx_http_zk_lock_library_cycle_log;
+
+    ngx_log_error(line->level, log, 0, "libzookeeper: %*s",
+                  line->len, line->text);
+
+    free(line);
+
+    (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, -1);
+
+    dropped = ngx_http_zk_lock_library_dropped;
+
+    if (dropped != 0) {
+        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_dropped,
+                                    - (ngx_atomic_int_t) dropped);
+
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "libzookeeper: %uA log lines dropped", dropped);
+    }
+}

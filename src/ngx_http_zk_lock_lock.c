@@ -1,0 +1,1055 @@
+
+/*
+ * A lock, as one worker sees it.
+ *
+ * The view (floor 0) says what is needed next; this file asks for it: a watch
+ * on the claim ahead, or word from a sibling through the zone, or a list of
+ * all claims, or the lock's znode itself.  At most one of each is under way.
+ *
+ * Everything here runs on the event loop.  Each operation under way pins the
+ * lock.  `blocker` is an entry of the view, or NULL; `watch`, `list` and
+ * `guard` are NULL unless the operation is under way.
+ */
+
+
+#include "ngx_http_zk_lock_claim.h"
+
+
+/* a child of the lock's znode, between a list and its merge */
+
+typedef struct {
+    ngx_str_t                   name;
+    zk_lock_id_t                id;
+    zk_lock_origin_e            origin;
+} ngx_http_zk_lock_seen_t;
+
+
+static void ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock);
+static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
+static ngx_int_t ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *blocker);
+static ngx_int_t ngx_http_zk_lock_lock_watch_sibling(
+    ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_other_t *other);
+static void ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell);
+static void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock);
+static ngx_int_t ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter);
+static void ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock,
+    ngx_str_t *name, zk_lock_sighting_t *sighting,
+    ngx_http_zk_lock_seen_t *seen);
+static zk_lock_entry_t *ngx_http_zk_lock_lock_make_other(void *data,
+    zk_lock_sighting_t *sighting);
+static void ngx_http_zk_lock_lock_gone(void *data, zk_lock_entry_t *entry);
+static void ngx_http_zk_lock_lock_forgotten(void *data,
+    zk_lock_entry_t *entry);
+static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim));
+static void ngx_http_zk_lock_lock_other_name(ngx_http_zk_lock_other_t *other,
+    ngx_str_t *name, u_char *buf);
+static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
+    int64_t czxid);
+static void ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_lock_make_step(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_outcome_e outcome);
+
+
+ngx_http_zk_lock_lock_t *
+ngx_http_zk_lock_lock_find(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len);
+
+    /* the node is the first member */
+
+    return (ngx_http_zk_lock_lock_t *)
+               ngx_str_rbtree_lookup(&worker->locks, path, hash);
+}
+
+
+ngx_http_zk_lock_lock_t *
+ngx_http_zk_lock_lock_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = ngx_http_zk_lock_lock_find(worker, path);
+    if (lock != NULL) {
+        return lock;
+    }
+
+    lock = ngx_calloc(sizeof(ngx_http_zk_lock_lock_t) + path->len,
+                      worker->log);
+    if (lock == NULL) {
+        return NULL;
+    }
+
+    lock->worker = worker;
+    lock->sn.str.len = path->len;
+    lock->sn.str.data = (u_char *) lock + sizeof(ngx_http_zk_lock_lock_t);
+    ngx_memcpy(lock->sn.str.data, path->data, path->len);
+
+    lock->sn.node.key = ngx_crc32_long(path->data, path->len);
+    lock->bell.handler = ngx_http_zk_lock_lock_bell_handler;
+
+    zk_lock_view_init(&lock->view);
+    ngx_queue_init(&lock->claims);
+
+    ngx_rbtree_insert(&worker->locks, &lock->sn.node);
+
+    return lock;
+}
+
+
+void
+ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
+{
+    ngx_queue_insert_tail(&lock->claims, claim);
+    lock->nclaims++;
+
+    if (!lock->active) {
+        lock->active = 1;
+        ngx_queue_insert_tail(&lock->worker->active, &lock->queue);
+    }
+}
+
+
+void
+ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
+{
+    ngx_queue_remove(claim);
+    lock->nclaims--;
+
+    if (lock->nclaims == 0) {
+        lock->active = 0;
+        ngx_queue_remove(&lock->queue);
+
+        ngx_http_zk_lock_lock_unwatch(lock);
+
+        /* nobody will hear of the others any more */
+
+        if (lock->view.nalive != 0) {
+            zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
+                                lock);
+        }
+    }
+
+    ngx_http_zk_lock_lock_free(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_pin(ngx_http_zk_lock_lock_t *lock)
+{
+    lock->pins++;
+}
+
+
+void
+ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock)
+{
+    lock->pins--;
+
+    ngx_http_zk_lock_lock_free(lock);
+}
+
+
+/* Frees a lock that nobody needs and whose view nothing keeps true. */
+
+static void
+ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
+{
+    if (lock->nclaims != 0 || lock->pins != 0 || lock->view.watched) {
+        return;
+    }
+
+    zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
+
+    ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
+
+    ngx_free(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry, int64_t czxid)
+{
+    lock->known = 1;
+
+    zk_lock_view_create(&lock->view, entry, ngx_http_zk_lock_lock_gone, lock);
+
+    if (lock->view.nalive == 1 || lock->born == 0) {
+        lock->born = czxid;
+    }
+
+    ngx_http_zk_lock_lock_guard(lock, czxid);
+
+    if (lock->vanished) {
+        lock->vanished = 0;
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
+    }
+}
+
+
+void
+ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_view_remove(&lock->view, entry);
+
+    ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_int_t  rc;
+
+    /* a grant can end in a release, which calls this again */
+
+    if (lock->advancing) {
+        lock->again = 1;
+        return;
+    }
+
+    ngx_http_zk_lock_lock_pin(lock);
+    lock->advancing = 1;
+
+    do {
+        lock->again = 0;
+        rc = ngx_http_zk_lock_lock_step(lock);
+    } while (rc == NGX_OK || lock->again);
+
+    lock->advancing = 0;
+
+    if (lock->settle && !ngx_http_zk_lock_lock_unsure(lock)) {
+        lock->settle = 0;
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_settle);
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+/* Returns NGX_OK if something changed, NGX_AGAIN if there is to be waited. */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
+{
+    zk_lock_entry_t  *waiter, *blocker;
+
+    if (!ngx_http_zk_lock_session_connected(lock->worker->session)) {
+        return NGX_AGAIN;
+    }
+
+    switch (zk_lock_view_next(&lock->view, &waiter, &blocker)) {
+
+    case ZK_LOCK_GRANT:
+        return ngx_http_zk_lock_claim_grant(
+                                        ngx_http_zk_lock_claim_of(waiter));
+
+    case ZK_LOCK_WATCH:
+        return ngx_http_zk_lock_lock_watch(lock, blocker);
+
+    case ZK_LOCK_COMPLETE:
+        return ngx_http_zk_lock_lock_complete(lock, waiter);
+
+    default: /* ZK_LOCK_NOTHING */
+        return NGX_AGAIN;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
+{
+    return lock->list != NULL || lock->watch != NULL
+           || !ngx_http_zk_lock_session_connected(lock->worker->session);
+}
+
+
+/*
+ * Sees to it that somebody tells when blocker is gone.  The watch is a getData:
+ * an exists on a node that is gone would leave a watch that never fires.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *blocker)
+{
+    u_char                      buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t                   name;
+    ngx_http_zk_lock_op_t      *op;
+    ngx_http_zk_lock_other_t   *other;
+
+    if (lock->blocker == blocker) {
+        return NGX_AGAIN;
+    }
+
+    ngx_http_zk_lock_lock_unwatch(lock);
+
+    other = (ngx_http_zk_lock_other_t *) blocker;
+
+    if (blocker->origin == ZK_LOCK_SIBLING) {
+        return ngx_http_zk_lock_lock_watch_sibling(lock, other);
+    }
+
+    ngx_http_zk_lock_lock_other_name(other, &name, buf);
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
+                                 &name, NULL);
+    if (op == NULL) {
+        return NGX_AGAIN;
+    }
+
+    op->watch = 1;
+    op->handler = ngx_http_zk_lock_lock_watch_handler;
+    op->data = lock;
+
+    lock->blocker = blocker;
+    lock->watch = op;
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+
+    return NGX_AGAIN;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_other_t *other)
+{
+    ngx_int_t                  rc;
+    ngx_http_zk_lock_record_t  record;
+
+    rc = ngx_http_zk_lock_record_watch(lock->worker->zone, &other->id,
+                                       &lock->sn.str, &record);
+
+    if (rc == NGX_ABORT) {
+
+        /* its worker is dead: only ZooKeeper knows when it is gone */
+
+        other->entry.origin = ZK_LOCK_FOREIGN;
+
+        return NGX_OK;
+    }
+
+    if (rc == NGX_OK && record.state != NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
+        lock->blocker = &other->entry;
+        ngx_http_zk_lock_bell_hang(lock->worker, &lock->bell,
+                                   other->id.record);
+
+        return NGX_AGAIN;
+    }
+
+    zk_lock_view_remove(&lock->view, &other->entry);
+    ngx_free(other);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_entry_t          *blocker;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->watch == op) {
+        lock->watch = NULL;
+        blocker = lock->blocker;
+
+        switch (op->rc) {
+
+        case NGX_HTTP_ZK_LOCK_OK:
+            break;
+
+        case NGX_HTTP_ZK_LOCK_NO_NODE:
+            lock->blocker = NULL;
+            zk_lock_view_remove(&lock->view, blocker);
+            ngx_free(blocker);
+            break;
+
+        default:
+            /* the sweep, or the next connection, tries again */
+            lock->blocker = NULL;
+            goto done;
+        }
+
+        ngx_http_zk_lock_lock_advance(lock);
+    }
+
+done:
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = ngx_queue_data(bell, ngx_http_zk_lock_lock_t, bell);
+
+    /* looks at the record again */
+
+    ngx_http_zk_lock_lock_unwatch(lock);
+    ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock)
+{
+    /* a late answer or event is ignored */
+
+    lock->blocker = NULL;
+    lock->watch = NULL;
+
+    if (lock->bell.set) {
+        ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+    }
+}
+
+
+/*
+ * Claims ahead of waiter may be unknown.  The board may know them, which costs
+ * nothing; else one list tells all.  The board's word that a claim has ended
+ * counts only if that claim was made in this incarnation of the lock's znode:
+ * after it was born, and before waiter.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter)
+{
+    int64_t                     seq;
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_claim_t   *claim;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    if (lock->list != NULL) {
+        return NGX_AGAIN;
+    }
+
+    claim = ngx_http_zk_lock_claim_of(waiter);
+    seq = lock->view.complete_through + 1;
+
+    rc = NGX_DECLINED;
+
+    if (seq != 0 && claim->czxid != 0) {
+        rc = ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str,
+                                         seq, &record);
+    }
+
+    if (rc == NGX_OK
+        && ngx_http_zk_lock_claim_find(lock->worker, &record.id,
+                                       &lock->sn.str) == NULL)
+    {
+        other = ngx_calloc(sizeof(ngx_http_zk_lock_other_t),
+                           lock->worker->log);
+        if (other == NULL) {
+            return NGX_AGAIN;
+        }
+
+        other->entry.seq = seq;
+        other->entry.kind = record.kind;
+        other->entry.origin = ZK_LOCK_SIBLING;
+        other->id = record.id;
+
+        zk_lock_view_learn(&lock->view, &other->entry);
+
+        return NGX_OK;
+    }
+
+    if (rc == NGX_DONE && lock->born != 0
+        && record.czxid > lock->born && record.czxid < claim->czxid)
+    {
+        zk_lock_view_learn(&lock->view, NULL);
+
+        return NGX_OK;
+    }
+
+    ngx_http_zk_lock_lock_list(lock);
+
+    return NGX_AGAIN;
+}
+
+
+void
+ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (lock->list != NULL) {
+        return;
+    }
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_LIST, &lock->sn.str,
+                                 NULL, NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_lock_list_handler;
+    op->data = lock;
+
+    lock->list = op;
+    lock->mark = zk_lock_view_mark(&lock->view);
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->list == op) {
+        lock->list = NULL;
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+            lock->known = 0;
+            op->rc = NGX_HTTP_ZK_LOCK_OK;
+        }
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_OK
+            && ngx_http_zk_lock_lock_merge(lock, op) == NGX_OK)
+        {
+            lock->vanished = 0;
+
+            ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
+            ngx_http_zk_lock_lock_advance(lock);
+        }
+
+        /* else the sweep, or the next connection, tries again */
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_op_t *op)
+{
+    int                       rc;
+    ngx_uint_t                i, n;
+    zk_lock_sighting_t       *sightings;
+    ngx_http_zk_lock_seen_t  *seen;
+
+    sightings = NULL;
+    n = op->nchildren;
+
+    if (n != 0) {
+        sightings = ngx_alloc(n * (sizeof(zk_lock_sighting_t)
+                                   + sizeof(ngx_http_zk_lock_seen_t)),
+                              lock->worker->log);
+        if (sightings == NULL) {
+            return NGX_ERROR;
+        }
+    }
+
+    seen = (ngx_http_zk_lock_seen_t *) (sightings + n);
+
+    for (i = 0, n = 0; i < op->nchildren; i++) {
+        n += ngx_http_zk_lock_lock_sight(lock, &op->children[i],
+                                         &sightings[n], &seen[n]);
+    }
+
+    rc = zk_lock_view_merge(&lock->view, lock->mark, sightings, n,
+                            ngx_http_zk_lock_lock_make_other,
+                            ngx_http_zk_lock_lock_gone, lock);
+
+    if (sightings != NULL) {
+        ngx_free(sightings);
+    }
+
+    return (rc == 0) ? NGX_OK : NGX_ERROR;
+}
+
+
+/* Tells whose a child is.  Returns 0 if it is no claim at all. */
+
+static ngx_uint_t
+ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
+    zk_lock_sighting_t *sighting, ngx_http_zk_lock_seen_t *seen)
+{
+    zk_lock_child_t             child;
+    ngx_http_zk_lock_claim_t   *claim;
+    ngx_http_zk_lock_worker_t  *worker;
+    ngx_http_zk_lock_record_t   record;
+
+    if (zk_lock_child_read(&child, (char *) name->data, name->len) != 0) {
+        return 0;
+    }
+
+    worker = lock->worker;
+
+    ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
+    sighting->seq = child.seq;
+    sighting->kind = child.kind;
+    sighting->data = seen;
+
+    seen->name = *name;
+    seen->id = child.id;
+    seen->origin = ZK_LOCK_FOREIGN;
+
+    if (!child.has_id) {
+        return 1;
+    }
+
+    claim = ngx_http_zk_lock_claim_find(worker, &child.id, &lock->sn.str);
+
+    if (claim != NULL) {
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
+            || claim->state == NGX_HTTP_ZK_LOCK_OWED)
+        {
+            sighting->gone = 1;
+
+        } else {
+            sighting->entry = &claim->entry;
+        }
+
+        return 1;
+    }
+
+    if (ngx_http_zk_lock_record_read(worker->zone, &child.id, &lock->sn.str,
+                                     &record)
+        == NGX_OK)
+    {
+        seen->origin = ZK_LOCK_SIBLING;
+
+        if (record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
+            sighting->gone = 1;
+        }
+    }
+
+    return 1;
+}
+
+
+static zk_lock_entry_t *
+ngx_http_zk_lock_lock_make_other(void *data, zk_lock_sighting_t *sighting)
+{
+    ngx_http_zk_lock_lock_t *lock = data;
+
+    size_t                     len;
+    ngx_http_zk_lock_seen_t   *seen;
+    ngx_http_zk_lock_other_t  *other;
+
+    seen = sighting->data;
+
+    len = (seen->origin == ZK_LOCK_FOREIGN) ? seen->name.len : 0;
+
+    other = ngx_calloc(sizeof(ngx_http_zk_lock_other_t) + len,
+                       lock->worker->log);
+    if (other == NULL) {
+        return NULL;
+    }
+
+    other->entry.origin = seen->origin;
+    other->id = seen->id;
+
+    if (len != 0) {
+        other->name.len = len;
+        other->name.data = (u_char *) other + sizeof(ngx_http_zk_lock_other_t);
+        ngx_memcpy(other->name.data, seen->name.data, len);
+    }
+
+    return &other->entry;
+}
+
+
+/* The view found out that a claim is gone. */
+
+static void
+ngx_http_zk_lock_lock_gone(void *data, zk_lock_entry_t *entry)
+{
+    ngx_http_zk_lock_lock_t *lock = data;
+
+    if (lock->blocker == entry) {
+        ngx_http_zk_lock_lock_unwatch(lock);
+    }
+
+    if (entry->origin == ZK_LOCK_LOCAL) {
+        ngx_http_zk_lock_claim_of(entry)->vanished = 1;
+        lock->vanished = 1;
+        return;
+    }
+
+    ngx_free(entry);
+}
+
+
+/* The view does not know it any more. */
+
+static void
+ngx_http_zk_lock_lock_forgotten(void *data, zk_lock_entry_t *entry)
+{
+    (void) data;
+
+    if (entry->origin != ZK_LOCK_LOCAL) {
+        ngx_free(entry);
+    }
+}
+
+
+/* Calls tell for each claim; it may free the claim that it is called for. */
+
+static void
+ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        tell(ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue));
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_other_name(ngx_http_zk_lock_other_t *other,
+    ngx_str_t *name, u_char *buf)
+{
+    if (other->name.len != 0) {
+        *name = other->name;
+        return;
+    }
+
+    name->data = buf;
+    name->len = zk_lock_claim_write((char *) buf, &other->id,
+                                    other->entry.kind, other->entry.seq);
+}
+
+
+/*
+ * Sets a watch on the lock's znode, unless there is one.  It is sent behind
+ * the create of a claim that is still there, so it finds the same znode, if
+ * that one is older than the claim.
+ */
+
+static void
+ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (lock->view.watched || lock->guard != NULL
+        || !ngx_http_zk_lock_session_may_watch(lock->worker->session,
+                                               lock->sn.str.len))
+    {
+        return;
+    }
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
+                                 NULL, NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->watch = 1;
+    op->handler = ngx_http_zk_lock_lock_guard_handler;
+    op->data = lock;
+
+    lock->guard = op;
+    lock->guarded = czxid;
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->guard == op) {
+        lock->guard = NULL;
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_OK && op->czxid < lock->guarded) {
+            lock->view.watched = 1;
+            lock->born = op->czxid;
+        }
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
+    ngx_uint_t deleted)
+{
+    lock->view.watched = 0;
+    lock->born = 0;
+
+    if (deleted) {
+        lock->known = 0;
+    }
+
+    if (lock->view.nlocal == 0) {
+        zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
+                            lock);
+
+    } else if (deleted) {
+
+        /* a znode with children cannot be deleted: they are gone, too */
+
+        ngx_http_zk_lock_lock_list(lock);
+    }
+
+    ngx_http_zk_lock_lock_free(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
+    ngx_str_t *name, ngx_uint_t deleted)
+{
+    u_char            buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t         watched;
+    zk_lock_entry_t  *blocker;
+
+    blocker = lock->blocker;
+
+    if (blocker == NULL || blocker->origin != ZK_LOCK_FOREIGN) {
+        return;
+    }
+
+    ngx_http_zk_lock_lock_other_name((ngx_http_zk_lock_other_t *) blocker,
+                                     &watched, buf);
+
+    if (watched.len != name->len
+        || ngx_memcmp(watched.data, name->data, name->len) != 0)
+    {
+        return;
+    }
+
+    ngx_http_zk_lock_lock_unwatch(lock);
+
+    if (deleted) {
+        zk_lock_view_remove(&lock->view, blocker);
+        ngx_free(blocker);
+    }
+
+    /* else its data were set, and it is watched anew */
+
+    ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_lock_unwatch(lock);
+
+    lock->list = NULL;
+    lock->guard = NULL;
+    lock->known = 0;
+    lock->born = 0;
+    lock->view.watched = 0;
+
+    zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
+
+    ngx_http_zk_lock_lock_free(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
+{
+    if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
+        ngx_http_zk_lock_lock_unwatch(lock);
+    }
+
+    if (lock->vanished) {
+        ngx_http_zk_lock_lock_list(lock);
+    }
+
+    ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+/*
+ * Makes the lock's znode, and what is missing above it: from the znode up to
+ * the first parent that can be made, and down again.  Each is made alone, as
+ * a container, which ZooKeeper removes when it is empty for a while; as a
+ * persistent znode if the server knows no containers.
+ */
+
+void
+ngx_http_zk_lock_lock_make(ngx_http_zk_lock_lock_t *lock)
+{
+    if (lock->making != 0) {
+        return;
+    }
+
+    lock->making = lock->sn.str.len;
+
+    ngx_http_zk_lock_lock_make_step(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_make_step(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_str_t                   dir;
+    ngx_http_zk_lock_op_t      *op;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = lock->worker;
+
+    dir.data = lock->sn.str.data;
+    dir.len = lock->making;
+
+    op = ngx_http_zk_lock_op_new(worker->session,
+                                 worker->persistent
+                                 ? NGX_HTTP_ZK_LOCK_OP_PERSISTENT
+                                 : NGX_HTTP_ZK_LOCK_OP_CONTAINER,
+                                 &dir, NULL, NULL);
+    if (op == NULL) {
+        lock->making = 0;
+        ngx_http_zk_lock_lock_refuse(lock, NGX_HTTP_ZK_LOCK_FAILED);
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_lock_make_handler;
+    op->data = lock;
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op)
+{
+    size_t                    len;
+    u_char                   *path;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+    path = lock->sn.str.data;
+    len = lock->making;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+    case NGX_HTTP_ZK_LOCK_EXISTS:
+
+        if (len == lock->sn.str.len) {
+            lock->making = 0;
+            ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_start);
+            break;
+        }
+
+        for (len++; len < lock->sn.str.len && path[len] != '/'; len++) {
+            /* void */
+        }
+
+        lock->making = len;
+        ngx_http_zk_lock_lock_make_step(lock);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        if (len == 1) {
+            ngx_log_error(NGX_LOG_ERR, lock->worker->log, 0,
+                          "the parent of the chroot of zk_lock_servers "
+                          "does not exist");
+
+            lock->making = 0;
+            ngx_http_zk_lock_lock_refuse(lock, NGX_HTTP_ZK_LOCK_FAILED);
+            break;
+        }
+
+        for (len--; len > 1 && path[len] != '/'; len--) { /* void */ }
+
+        lock->making = len;
+        ngx_http_zk_lock_lock_make_step(lock);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_UNSUPPORTED:
+
+        if (!lock->worker->persistent) {
+            lock->worker->persistent = 1;
+            ngx_http_zk_lock_lock_make_step(lock);
+            break;
+        }
+
+        /* fall through */
+
+    case NGX_HTTP_ZK_LOCK_REFUSED:
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+        lock->making = 0;
+        ngx_http_zk_lock_lock_refuse(lock,
+                                     op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH
+                                     ? NGX_HTTP_ZK_LOCK_DENIED
+                                     : NGX_HTTP_ZK_LOCK_FAILED);
+        break;
+
+    default:
+        /* the claims start again with the next connection */
+        lock->making = 0;
+        break;
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    ngx_queue_t               *q, *next;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+            ngx_http_zk_lock_claim_refuse(claim, outcome);
+        }
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}

@@ -1,0 +1,112 @@
+
+/*
+ * A lock, as one worker sees it: the view, and the reads that keep it true.
+ *
+ * A lock object exists while the worker has claims on it or operations for it
+ * under way, and afterwards as long as a watch on its znode keeps its view.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_LOCK_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_LOCK_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_worker.h"
+#include "zk_lock_view.h"
+
+
+struct ngx_http_zk_lock_lock_s {
+    ngx_str_node_t                     sn;      /* the path */
+    ngx_queue_t                        queue;   /* worker->active */
+    ngx_http_zk_lock_worker_t         *worker;
+
+    zk_lock_view_t                     view;
+    ngx_queue_t                        claims;  /* this worker's */
+    ngx_uint_t                         nclaims;
+    ngx_uint_t                         pins;    /* operations and calls */
+
+    zk_lock_entry_t                   *blocker; /* watched; NULL: none */
+    ngx_http_zk_lock_bell_t            bell;    /* if it is a sibling */
+    ngx_http_zk_lock_op_t             *watch;   /* under way; else NULL */
+    ngx_http_zk_lock_op_t             *list;    /* under way; else NULL */
+    ngx_http_zk_lock_op_t             *guard;   /* under way; else NULL */
+    uint64_t                           mark;    /* of list */
+
+    int64_t                            born;    /* a zxid when the znode was
+                                                   there already; 0: unknown */
+    int64_t                            guarded; /* of a claim that was there
+                                                   when guard was sent */
+    size_t                             making;  /* length of the parent that
+                                                   is being made; 0: none */
+
+    unsigned                           known:1; /* the znode exists */
+    unsigned                           active:1;
+    unsigned                           advancing:1;
+    unsigned                           again:1;
+    unsigned                           settle:1;    /* a claim waits for the
+                                                       view to be sure */
+    unsigned                           vanished:1;  /* so did a claim */
+};
+
+
+/* a claim of somebody else in the view */
+
+typedef struct {
+    zk_lock_entry_t                    entry;   /* must be first */
+    zk_lock_id_t                       id;      /* of a sibling */
+    ngx_str_t                          name;    /* of a foreign one */
+} ngx_http_zk_lock_other_t;
+
+
+/* The lock at path, made if it is not there; NULL if there is no memory. */
+ngx_http_zk_lock_lock_t *ngx_http_zk_lock_lock_get(
+    ngx_http_zk_lock_worker_t *worker, ngx_str_t *path);
+
+/* The lock at path, or NULL. */
+ngx_http_zk_lock_lock_t *ngx_http_zk_lock_lock_find(
+    ngx_http_zk_lock_worker_t *worker, ngx_str_t *path);
+
+/* A claim joins or leaves; the lock may be freed when the last one left. */
+void ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock,
+    ngx_queue_t *claim);
+void ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock,
+    ngx_queue_t *claim);
+
+/* Keeps a lock from being freed; unpin may free it. */
+void ngx_http_zk_lock_lock_pin(ngx_http_zk_lock_lock_t *lock);
+void ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock);
+
+/* A claim was created: it is in the view now, and the lock is guarded. */
+void ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry, int64_t czxid);
+
+/* A claim is gone, or its delete was decided. */
+void ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
+
+/* Grants what can be granted, and asks for what is to be known for more. */
+void ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock);
+
+/* Makes the lock's znode and its parents; its claims are told. */
+void ngx_http_zk_lock_lock_make(ngx_http_zk_lock_lock_t *lock);
+
+/* Lists the lock's claims, unless that is under way. */
+void ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock);
+
+/* Whether what is known of the claims ahead is about to change. */
+ngx_uint_t ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock);
+
+/* The connection broke: nothing is known any more. */
+void ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock);
+
+/* A watch fired, on the lock's znode or on a claim of it. */
+void ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
+    ngx_uint_t deleted);
+void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
+    ngx_str_t *name, ngx_uint_t deleted);
+
+/* The slow net below the doorbell. */
+void ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_LOCK_H_INCLUDED_ */

@@ -1,0 +1,1335 @@
+
+/*
+ * The session.
+ *
+ * It owns the library's handle, the list of what is under way in it, and the
+ * operations that are gathered for the next transaction.  Everything here runs
+ * on the event loop.  `handle` is NULL in the states CLOSED and BACKOFF.
+ *
+ *   state       from -> to                        what it means
+ *   ---------   -------------------------------   ---------------------------
+ *   CLOSED                                        no handle, none is wanted
+ *   CONNECTING  open() -> CONNECTED               no session yet
+ *   CONNECTED   -> SUSPENDED, BACKOFF             operations are sent
+ *   SUSPENDED   -> CONNECTED, BACKOFF             the session may come back
+ *   BACKOFF     a timer -> CONNECTING             the session is over
+ *
+ * Group commit: ZooKeeper pays by the transaction, not by the operation.  So
+ * creates and deletes that are sure to succeed are gathered while a few
+ * transactions are under way, and go out together; an idle session sends at
+ * once.  One operation that fails rolls all of its batch back: then the
+ * culprit goes again alone, and the others together.
+ *
+ * All creates of a batch share one zxid, which the session's gate tells: an
+ * ephemeral znode of its own, set in the same transaction.  Until the gate is
+ * there, creates go alone.
+ *
+ * Known alive: ZooKeeper ends a session no sooner than its timeout after it
+ * heard from it, and tells the client only when it is back.  So the session
+ * surely lives for the timeout, counted from the moment when a request was
+ * *sent* that was answered since.  A third is taken off as a margin: a
+ * follower passes on to the leader whom it heard with a delay of up to a tick,
+ * and if it fails just then, the leader counts from the request before, which
+ * is never more than a third of the timeout older (the heartbeat).
+ */
+
+
+#include "ngx_http_zk_lock_library.h"
+
+
+/* transactions under way; what comes meanwhile is gathered */
+#define NGX_HTTP_ZK_LOCK_WRITES_MAX   4
+
+/* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
+#define NGX_HTTP_ZK_LOCK_BATCH_BYTES  (256 * 1024)
+
+/* bytes of ephemeral paths, and of watched paths, of one session */
+#define NGX_HTTP_ZK_LOCK_PATH_BYTES   1000000
+
+/* a server can leave a lone request unanswered: a nudge helps (milliseconds) */
+#define NGX_HTTP_ZK_LOCK_NUDGE        200
+
+#define NGX_HTTP_ZK_LOCK_TICK         100
+#define NGX_HTTP_ZK_LOCK_BACKOFF_MIN  50
+#define NGX_HTTP_ZK_LOCK_BACKOFF_MAX  5000
+
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_CLOSED = 0,
+    NGX_HTTP_ZK_LOCK_CONNECTING,
+    NGX_HTTP_ZK_LOCK_CONNECTED,
+    NGX_HTTP_ZK_LOCK_SUSPENDED,
+    NGX_HTTP_ZK_LOCK_BACKOFF
+} ngx_http_zk_lock_session_state_e;
+
+
+struct ngx_http_zk_lock_session_s {
+    ngx_connection_t                          ident;    /* of the timers */
+
+    ngx_http_zk_lock_session_conf_t          *conf;
+    const ngx_http_zk_lock_session_events_t  *events;
+    void                                     *data;
+    zk_lock_mailbox_t                        *mailbox;
+    ngx_log_t                                *log;
+
+    ngx_http_zk_lock_handle_t                *handle;
+    ngx_http_zk_lock_session_state_e          state;
+    ngx_uint_t                                serial;   /* of the handle */
+    uint64_t                                  mark;     /* of the session */
+    ngx_msec_t                                timeout;  /* negotiated */
+    ngx_msec_t                                backoff;
+    ngx_msec_t                                since;    /* of the state */
+
+    ngx_queue_t                               flights;  /* by sent */
+    ngx_queue_t                               pending;  /* to be gathered */
+    ngx_queue_t                               failed;   /* to be told */
+    ngx_uint_t                                writes;   /* under way */
+
+    ngx_msec_t                                asked;    /* last request */
+    ngx_msec_t                                replied;  /* last answer */
+    ngx_atomic_t                             *alive;
+
+    ngx_str_t                                 gate;     /* with the chroot */
+    size_t                                    path_bytes;
+    size_t                                    watch_bytes;
+
+    ngx_event_t                               flush;    /* posted */
+    ngx_event_t                               over;     /* posted */
+    ngx_event_t                               tick;
+
+    unsigned                                  gated:1;  /* gate is there */
+    unsigned                                  nudged:1;
+    unsigned                                  unreachable:1;
+};
+
+
+static void ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_session_state_e state);
+static void ngx_http_zk_lock_session_news(zk_lock_message_t *message,
+    void *data);
+static void ngx_http_zk_lock_session_connected_handler(
+    ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_suspended_handler(
+    ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_over_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_session_end_handle(
+    ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
+    ngx_msec_t now);
+static void ngx_http_zk_lock_session_out_of_reach(
+    ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_ask(ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type);
+static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_session_flush_pending(
+    ngx_http_zk_lock_session_t *s);
+static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
+    ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_submit_batch(
+    ngx_http_zk_lock_session_t *s, ngx_http_zk_lock_batch_t *batch);
+static void ngx_http_zk_lock_session_took_off(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight);
+static void ngx_http_zk_lock_session_landed(
+    ngx_http_zk_lock_flight_t *flight);
+static void ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight);
+static void ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message,
+    void *data);
+static void ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message,
+    void *data);
+static void ngx_http_zk_lock_session_rolled_back(
+    ngx_http_zk_lock_session_t *s, ngx_http_zk_lock_batch_t *batch);
+static void ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_rc_e rc);
+static void ngx_http_zk_lock_session_finish(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_free_op(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s);
+
+
+static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
+static ngx_str_t  ngx_http_zk_lock_top = ngx_string("/");
+
+
+ngx_http_zk_lock_session_t *
+ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
+    zk_lock_mailbox_t *mailbox,
+    const ngx_http_zk_lock_session_events_t *events, void *data,
+    ngx_atomic_t *alive, ngx_log_t *log)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ngx_calloc(sizeof(ngx_http_zk_lock_session_t), log);
+    if (s == NULL) {
+        return NULL;
+    }
+
+    s->gate.data = ngx_alloc(conf->chroot.len + ngx_http_zk_lock_gates.len
+                             + 1 + 16 + 1, log);
+    if (s->gate.data == NULL) {
+        ngx_free(s);
+        return NULL;
+    }
+
+    s->ident.fd = (ngx_socket_t) -1;
+    s->conf = conf;
+    s->mailbox = mailbox;
+    s->events = events;
+    s->data = data;
+    s->alive = alive;
+    s->log = log;
+    s->timeout = conf->timeout;
+
+    ngx_queue_init(&s->flights);
+    ngx_queue_init(&s->pending);
+    ngx_queue_init(&s->failed);
+
+    s->flush.handler = ngx_http_zk_lock_session_flush_handler;
+    s->flush.data = s;
+    s->flush.log = log;
+
+    s->over.handler = ngx_http_zk_lock_session_over_handler;
+    s->over.data = s;
+    s->over.log = log;
+
+    s->tick.handler = ngx_http_zk_lock_session_tick_handler;
+    s->tick.data = s;
+    s->tick.log = log;
+
+    ngx_http_zk_lock_session_start(s);
+
+    return s;
+}
+
+
+void
+ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    /* the answers that are left are for nobody */
+
+    s->events = NULL;
+
+    ngx_http_zk_lock_session_end_handle(s);
+    ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_CLOSED);
+
+    while (!ngx_queue_empty(&s->failed)) {
+        q = ngx_queue_head(&s->failed);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_free_op(op);
+    }
+
+    if (s->flush.posted) {
+        ngx_delete_posted_event(&s->flush);
+    }
+
+    if (s->over.posted) {
+        ngx_delete_posted_event(&s->over);
+    }
+
+    if (s->tick.timer_set) {
+        ngx_del_timer(&s->tick);
+    }
+
+    ngx_free(s->gate.data);
+    ngx_free(s);
+}
+
+
+ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type, ngx_str_t *dir, ngx_str_t *name,
+    ngx_str_t *value)
+{
+    u_char                 *p;
+    size_t                  path, reply, len;
+    ngx_http_zk_lock_op_t  *op;
+
+    path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
+    len = value ? value->len : 0;
+
+    switch (type) {
+
+    case NGX_HTTP_ZK_LOCK_OP_CREATE:
+        reply = path + 10 + 1;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_OP_GET:
+        reply = ZK_LOCK_LABEL_MAX;
+        break;
+
+    default:
+        reply = 0;
+        break;
+    }
+
+    op = ngx_alloc(sizeof(ngx_http_zk_lock_op_t) + path + 1 + len + 1 + reply,
+                   s->log);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(op, sizeof(ngx_http_zk_lock_op_t));
+
+    op->type = type;
+    op->flight.session = s;
+
+    p = (u_char *) op + sizeof(ngx_http_zk_lock_op_t);
+
+    op->path.data = p;
+
+    p = ngx_cpymem(p, s->conf->chroot.data, s->conf->chroot.len);
+
+    /* the top of a chroot is the chroot itself */
+
+    if (dir->len > 1 || s->conf->chroot.len == 0) {
+        p = ngx_cpymem(p, dir->data, dir->len);
+    }
+
+    if (name) {
+
+        if (p == op->path.data || p[-1] != '/') {
+            *p++ = '/';
+        }
+
+        p = ngx_cpymem(p, name->data, name->len);
+    }
+
+    op->path.len = p - op->path.data;
+    *p++ = '\0';
+
+    op->value.data = p;
+    op->value.len = len;
+
+    if (len) {
+        p = ngx_cpymem(p, value->data, len);
+    }
+
+    *p++ = '\0';
+
+    op->reply.data = p;
+
+    return op;
+}
+
+
+void
+ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->flight.session;
+
+    if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+        return;
+    }
+
+    if (!op->gather) {
+        ngx_http_zk_lock_session_submit(s, op);
+        return;
+    }
+
+    ngx_queue_insert_tail(&s->pending, &op->flight.queue);
+
+    if (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX) {
+        ngx_post_event(&s->flush, &ngx_posted_events);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s)
+{
+    return !s->unreachable;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_session_connected(ngx_http_zk_lock_session_t *s)
+{
+    return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s)
+{
+    return s->state == NGX_HTTP_ZK_LOCK_CONNECTED
+           && (ngx_msec_int_t) (*s->alive - ngx_http_zk_lock_now()) > 0;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s, size_t len)
+{
+    len += s->conf->chroot.len + 4;
+
+    if (s->path_bytes + len > NGX_HTTP_ZK_LOCK_PATH_BYTES) {
+        return NGX_BUSY;
+    }
+
+    s->path_bytes += len;
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s, size_t len)
+{
+    s->path_bytes -= len + s->conf->chroot.len + 4;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s, size_t len)
+{
+    len += s->conf->chroot.len + 4;
+
+    return s->watch_bytes + len <= NGX_HTTP_ZK_LOCK_PATH_BYTES;
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_now(void)
+{
+    struct timespec  ts;
+
+    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
+
+    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+
+static void
+ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
+{
+    s->serial++;
+    s->gated = 0;
+    s->watch_bytes = 0;
+
+    s->handle = ngx_http_zk_lock_library_open(s->conf, s, s->serial,
+                                              ngx_http_zk_lock_session_news,
+                                              s->mailbox, s->log);
+
+    ngx_http_zk_lock_session_state(s, s->handle
+                                      ? NGX_HTTP_ZK_LOCK_CONNECTING
+                                      : NGX_HTTP_ZK_LOCK_BACKOFF);
+}
+
+
+static void
+ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_session_state_e state)
+{
+    ngx_msec_t    now;
+    static char  *names[] = {
+        "closed", "connecting", "connected", "suspended", "backoff"
+    };
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: %s -> %s", names[s->state], names[state]);
+
+    now = ngx_http_zk_lock_now();
+
+    /* out of reach since the last moment when it was connected */
+
+    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED
+        || s->state == NGX_HTTP_ZK_LOCK_CLOSED)
+    {
+        s->since = now;
+    }
+
+    s->state = state;
+
+    if (state == NGX_HTTP_ZK_LOCK_BACKOFF) {
+        s->backoff = s->backoff ? ngx_min(s->backoff * 2,
+                                          NGX_HTTP_ZK_LOCK_BACKOFF_MAX)
+                                : NGX_HTTP_ZK_LOCK_BACKOFF_MIN;
+        s->asked = now;
+    }
+
+    if (state != NGX_HTTP_ZK_LOCK_CLOSED) {
+        ngx_http_zk_lock_session_arm(s);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
+{
+    ngx_http_zk_lock_news_t     *n = (ngx_http_zk_lock_news_t *) message;
+
+    ngx_http_zk_lock_news_e      news;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = n->session;
+    news = n->news;
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: news %d \"%V\" of handle %ui",
+                   news, &n->path, n->serial);
+
+    if (n->serial != s->serial || s->events == NULL || s->handle == NULL) {
+        goto done;
+    }
+
+    switch (news) {
+
+    case NGX_HTTP_ZK_LOCK_NEWS_CONNECTED:
+        ngx_http_zk_lock_session_connected_handler(s);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NEWS_SUSPENDED:
+        ngx_http_zk_lock_session_suspended_handler(s);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NEWS_MISSED:
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "no memory for a message of libzookeeper");
+
+        /* fall through */
+
+    case NGX_HTTP_ZK_LOCK_NEWS_EXPIRED:
+    case NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED:
+        ngx_http_zk_lock_session_suspended_handler(s);
+
+        ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                      "zookeeper session is over: %s",
+                      news == NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED
+                      ? "authentication failed" : "expired");
+
+        /* not from here: messages of the same turn are still to be taken */
+
+        ngx_post_event(&s->over, &ngx_posted_events);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NEWS_DELETED:
+    case NGX_HTTP_ZK_LOCK_NEWS_CHANGED:
+        s->watch_bytes -= ngx_min(s->watch_bytes,
+                                  n->path.len + s->conf->chroot.len + 4);
+
+        s->events->changed(s->data, &n->path,
+                           news == NGX_HTTP_ZK_LOCK_NEWS_DELETED);
+        break;
+    }
+
+done:
+
+    if (news != NGX_HTTP_ZK_LOCK_NEWS_MISSED) {
+        free(n);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
+{
+    uint64_t    mark;
+    ngx_uint_t  fresh;
+
+    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED) {
+        return;
+    }
+
+    mark = ngx_http_zk_lock_library_mark(s->handle);
+
+    fresh = (mark != s->mark);
+
+    s->mark = mark;
+    s->timeout = ngx_http_zk_lock_library_timeout(s->handle);
+    s->unreachable = 0;
+    s->nudged = 0;
+    s->asked = ngx_http_zk_lock_now();
+    s->replied = s->asked;
+
+    ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_CONNECTED);
+
+    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                  "zookeeper session is %s, timeout %M ms",
+                  fresh ? "open" : "back", s->timeout);
+
+    if (fresh) {
+        /* nothing was sent yet that was answered, but the session is young */
+        *s->alive = s->asked + s->timeout - s->timeout / 3;
+    }
+
+    ngx_http_zk_lock_session_ask(s);
+
+    if (fresh || !s->gated) {
+        ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+    }
+
+    s->events->connected(s->data, fresh);
+}
+
+
+static void
+ngx_http_zk_lock_session_suspended_handler(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                  "zookeeper connection is lost, the session may come back");
+
+    ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_SUSPENDED);
+
+    /* what is under way is answered by the library, with an error */
+
+    while (!ngx_queue_empty(&s->pending)) {
+        q = ngx_queue_head(&s->pending);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
+
+    s->events->suspended(s->data);
+}
+
+
+static void
+ngx_http_zk_lock_session_over_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    ngx_http_zk_lock_session_end_handle(s);
+
+    s->mark = 0;
+    *s->alive = ngx_http_zk_lock_now() - 1;
+
+    ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_BACKOFF);
+
+    s->events->lost(s->data);
+}
+
+
+/*
+ * Closes the handle.  What the library answers meanwhile is delivered, and
+ * what it never answered fails here: it can lose completions when it closes
+ * (ZOOKEEPER-2894, ZOOKEEPER-3868).
+ */
+
+static void
+ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t                *q;
+    ngx_http_zk_lock_op_t      *op;
+    ngx_http_zk_lock_flight_t  *flight;
+
+    if (s->handle == NULL) {
+        return;
+    }
+
+    ngx_http_zk_lock_library_close(s->handle);
+
+    s->handle = NULL;
+
+    (void) zk_lock_mailbox_take(s->mailbox, NULL);
+
+    while (!ngx_queue_empty(&s->flights)) {
+        q = ngx_queue_head(&s->flights);
+        flight = ngx_queue_data(q, ngx_http_zk_lock_flight_t, queue);
+
+        flight->code = 0;
+        flight->message.deliver(&flight->message, s);
+    }
+
+    while (!ngx_queue_empty(&s->pending)) {
+        q = ngx_queue_head(&s->pending);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev)
+{
+    ngx_msec_t                   now;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+    now = ngx_http_zk_lock_now();
+
+    switch (s->state) {
+
+    case NGX_HTTP_ZK_LOCK_CLOSED:
+        return;
+
+    case NGX_HTTP_ZK_LOCK_BACKOFF:
+
+        if (now - s->asked >= s->backoff) {
+            ngx_http_zk_lock_session_start(s);
+        }
+
+        /* fall through */
+
+    case NGX_HTTP_ZK_LOCK_CONNECTING:
+    case NGX_HTTP_ZK_LOCK_SUSPENDED:
+
+        if (now - s->since >= NGX_HTTP_ZK_LOCK_PATIENCE) {
+            ngx_http_zk_lock_session_out_of_reach(s);
+        }
+
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CONNECTED:
+        ngx_http_zk_lock_session_watchdog(s, now);
+        break;
+    }
+
+    ngx_http_zk_lock_session_arm(s);
+}
+
+
+static void
+ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
+    ngx_msec_t now)
+{
+    ngx_msec_t                  silence;
+    ngx_queue_t                *q;
+    ngx_http_zk_lock_flight_t  *flight;
+
+    if (ngx_queue_empty(&s->flights)) {
+
+        if (now - s->asked >= s->timeout / 3) {
+            ngx_http_zk_lock_session_ask(s);
+        }
+
+        return;
+    }
+
+    q = ngx_queue_head(&s->flights);
+    flight = ngx_queue_data(q, ngx_http_zk_lock_flight_t, queue);
+
+    silence = now - flight->sent;
+
+    if (now - s->replied < silence) {
+        silence = now - s->replied;
+    }
+
+    if (silence >= NGX_HTTP_ZK_LOCK_NUDGE && !s->nudged) {
+        s->nudged = 1;
+        ngx_http_zk_lock_session_ask(s);
+    }
+
+    if (silence >= NGX_HTTP_ZK_LOCK_PATIENCE) {
+        ngx_http_zk_lock_session_out_of_reach(s);
+    }
+
+    if (silence >= 2 * s->timeout && !s->over.posted) {
+
+        /* the library would have told; it must have lost an answer */
+
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "no answer from libzookeeper for %M ms, "
+                      "the session is given up", silence);
+
+        ngx_http_zk_lock_session_suspended_handler(s);
+        ngx_post_event(&s->over, &ngx_posted_events);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_out_of_reach(ngx_http_zk_lock_session_t *s)
+{
+    if (!s->unreachable) {
+        s->unreachable = 1;
+
+        ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                      "zookeeper is out of reach at \"%V\"",
+                      &s->conf->servers);
+    }
+
+    s->events->unreachable(s->data);
+}
+
+
+/* Asks for something, so as to hear something. */
+
+static void
+ngx_http_zk_lock_session_ask(ngx_http_zk_lock_session_t *s)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_SYNC,
+                                 &ngx_http_zk_lock_top, NULL, NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+/*
+ * Makes the gate.  Its parent is made when it turns out to be missing, and
+ * stays.  Without a gate all goes on, but slower.
+ */
+
+static void
+ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type)
+{
+    u_char                  name[16];
+    u_char                  value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
+    ngx_str_t               leaf, label;
+    ngx_http_zk_lock_op_t  *op;
+
+    leaf.data = name;
+    leaf.len = ngx_sprintf(name, "%08xD%08xD", (uint32_t) ngx_random(),
+                           (uint32_t) ngx_random())
+               - name;
+
+    label.data = value;
+    label.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
+                - value;
+
+    op = ngx_http_zk_lock_op_new(s, type, &ngx_http_zk_lock_gates,
+                                 type == NGX_HTTP_ZK_LOCK_OP_GATE ? &leaf
+                                                                  : NULL,
+                                 type == NGX_HTTP_ZK_LOCK_OP_GATE ? &label
+                                                                  : NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_session_gate_handler;
+    op->data = s;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
+{
+    u_char                      *p;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->data;
+
+    if (op->type != NGX_HTTP_ZK_LOCK_OP_GATE) {
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_OK
+            || op->rc == NGX_HTTP_ZK_LOCK_EXISTS)
+        {
+            ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+        }
+
+        return;
+    }
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        p = ngx_cpymem(s->gate.data, op->path.data, op->path.len);
+        *p = '\0';
+
+        s->gate.len = op->path.len;
+        s->gated = 1;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_PERSISTENT);
+        break;
+
+    default:
+        /* tried again when the connection is back */
+        break;
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                  failed;
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    ngx_http_zk_lock_session_flush_pending(s);
+
+    if (ngx_queue_empty(&s->failed)) {
+        return;
+    }
+
+    /* those that fail meanwhile are told in the next turn */
+
+    ngx_queue_init(&failed);
+    ngx_queue_add(&failed, &s->failed);
+    ngx_queue_init(&s->failed);
+
+    while (!ngx_queue_empty(&failed)) {
+        q = ngx_queue_head(&failed);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_finish(op);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_flush_pending(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_op_t     *op;
+    ngx_http_zk_lock_batch_t  *batch;
+
+    while (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX
+           && !ngx_queue_empty(&s->pending))
+    {
+        q = ngx_queue_head(&s->pending);
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        batch = NULL;
+
+        if (q != ngx_queue_last(&s->pending)
+            && (s->gated || op->type != NGX_HTTP_ZK_LOCK_OP_CREATE))
+        {
+            batch = ngx_http_zk_lock_session_gather(s);
+        }
+
+        if (batch != NULL) {
+            ngx_http_zk_lock_session_submit_batch(s, batch);
+            continue;
+        }
+
+        ngx_queue_remove(q);
+
+        op->flight.counted = 1;
+        s->writes++;
+
+        ngx_http_zk_lock_session_submit(s, op);
+    }
+}
+
+
+/* Takes a batch from what is pending; NULL if there is no memory. */
+
+static ngx_http_zk_lock_batch_t *
+ngx_http_zk_lock_session_gather(ngx_http_zk_lock_session_t *s)
+{
+    size_t                     bytes;
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_op_t     *op;
+    ngx_http_zk_lock_batch_t  *batch;
+
+    batch = ngx_calloc(sizeof(ngx_http_zk_lock_batch_t), s->log);
+    if (batch == NULL) {
+        return NULL;
+    }
+
+    ngx_queue_init(&batch->ops);
+    batch->flight.session = s;
+    batch->gate = &s->gate;
+
+    bytes = 0;
+
+    while (batch->nops < NGX_HTTP_ZK_LOCK_BATCH_MAX
+           && bytes < NGX_HTTP_ZK_LOCK_BATCH_BYTES
+           && !ngx_queue_empty(&s->pending))
+    {
+        q = ngx_queue_head(&s->pending);
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE) {
+
+            if (!s->gated) {
+                break;
+            }
+
+            op->index = batch->ncreates++;
+
+            (void) ngx_sprintf(op->value.data + op->index_at, "%02xi",
+                               op->index);
+        }
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&batch->ops, q);
+
+        batch->nops++;
+        bytes += op->path.len + op->value.len;
+    }
+
+    return batch;
+}
+
+
+static void
+ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op)
+{
+    int  code;
+
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE) {
+        op->index = 0;
+        (void) ngx_sprintf(op->value.data + op->index_at, "00");
+    }
+
+    if (op->watch) {
+        s->watch_bytes += op->path.len + 4;
+    }
+
+    op->flight.message.deliver = ngx_http_zk_lock_session_op_landed;
+
+    ngx_http_zk_lock_session_took_off(s, &op->flight);
+
+    code = ngx_http_zk_lock_library_submit(s->handle, op);
+
+    if (code == 0) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                  "libzookeeper refused an operation on \"%V\": %s",
+                  &op->path, ngx_http_zk_lock_library_text(code));
+
+    ngx_http_zk_lock_session_landed(&op->flight);
+    ngx_http_zk_lock_session_fail(s, op,
+                          ngx_http_zk_lock_library_rc(code)
+                          == NGX_HTTP_ZK_LOCK_REFUSED
+                          ? NGX_HTTP_ZK_LOCK_REFUSED
+                          : NGX_HTTP_ZK_LOCK_UNSENT);
+}
+
+
+static void
+ngx_http_zk_lock_session_submit_batch(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_batch_t *batch)
+{
+    int                     code;
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    batch->flight.message.deliver = ngx_http_zk_lock_session_batch_landed;
+    batch->flight.counted = 1;
+    s->writes++;
+
+    ngx_http_zk_lock_session_took_off(s, &batch->flight);
+
+    code = ngx_http_zk_lock_library_submit_batch(s->handle, batch);
+
+    if (code == 0) {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                  "libzookeeper refused a transaction of %ui: %s",
+                  batch->nops, ngx_http_zk_lock_library_text(code));
+
+    ngx_http_zk_lock_session_landed(&batch->flight);
+
+    while (!ngx_queue_empty(&batch->ops)) {
+        q = ngx_queue_head(&batch->ops);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
+
+    ngx_http_zk_lock_library_free_batch(batch);
+}
+
+
+static void
+ngx_http_zk_lock_session_took_off(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight)
+{
+    flight->sent = ngx_http_zk_lock_now();
+    s->asked = flight->sent;
+
+    ngx_queue_insert_tail(&s->flights, &flight->queue);
+
+    ngx_http_zk_lock_session_arm(s);
+}
+
+
+static void
+ngx_http_zk_lock_session_landed(ngx_http_zk_lock_flight_t *flight)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = flight->session;
+
+    ngx_queue_remove(&flight->queue);
+
+    if (flight->counted) {
+        flight->counted = 0;
+        s->writes--;
+    }
+
+    if (!ngx_queue_empty(&s->pending)) {
+        ngx_post_event(&s->flush, &ngx_posted_events);
+    }
+}
+
+
+/* Notes that ZooKeeper has answered what was sent then. */
+
+static void
+ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight)
+{
+    ngx_atomic_uint_t  until;
+
+    if (s->handle == NULL
+        || ngx_http_zk_lock_library_rc(flight->code)
+           == NGX_HTTP_ZK_LOCK_UNKNOWN)
+    {
+        return;
+    }
+
+    s->replied = ngx_http_zk_lock_now();
+    s->unreachable = 0;
+    s->nudged = 0;
+    s->backoff = 0;
+
+    until = flight->sent + s->timeout - s->timeout / 3;
+
+    if ((ngx_msec_int_t) (until - *s->alive) > 0) {
+        *s->alive = until;
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
+{
+    ngx_http_zk_lock_op_t       *op = (ngx_http_zk_lock_op_t *) message;
+
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->flight.session;
+
+    /* data is the session if the library never answered */
+
+    op->rc = (data == s) ? NGX_HTTP_ZK_LOCK_UNKNOWN
+                         : ngx_http_zk_lock_library_rc(op->flight.code);
+
+    if (data != s) {
+        ngx_http_zk_lock_session_heard(s, &op->flight);
+    }
+
+    ngx_http_zk_lock_session_landed(&op->flight);
+
+    if (op->watch && op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        s->watch_bytes -= ngx_min(s->watch_bytes, op->path.len + 4);
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_REFUSED) {
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "zookeeper refused an operation on \"%V\": %s",
+                      &op->path,
+                      ngx_http_zk_lock_library_text(op->flight.code));
+    }
+
+    ngx_http_zk_lock_session_finish(op);
+}
+
+
+static void
+ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message, void *data)
+{
+    ngx_http_zk_lock_batch_t    *batch = (ngx_http_zk_lock_batch_t *) message;
+
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_rc_e        rc;
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = batch->flight.session;
+
+    rc = NGX_HTTP_ZK_LOCK_UNKNOWN;
+
+    if (data != s) {
+        rc = ngx_http_zk_lock_library_rc(batch->flight.code);
+
+        ngx_http_zk_lock_session_heard(s, &batch->flight);
+        ngx_http_zk_lock_library_read_batch(batch);
+    }
+
+    ngx_http_zk_lock_session_landed(&batch->flight);
+
+    if (rc != NGX_HTTP_ZK_LOCK_OK && rc != NGX_HTTP_ZK_LOCK_UNKNOWN) {
+        ngx_http_zk_lock_session_rolled_back(s, batch);
+    }
+
+    while (!ngx_queue_empty(&batch->ops)) {
+        q = ngx_queue_head(&batch->ops);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        op->rc = rc;
+
+        ngx_http_zk_lock_session_finish(op);
+    }
+
+    ngx_http_zk_lock_library_free_batch(batch);
+}
+
+
+/*
+ * Nothing of the batch happened.  The culprit, the one whose code is its own,
+ * goes again alone and gets its answer so; the others go again together,
+ * ahead of what came later.
+ */
+
+static void
+ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_batch_t *batch)
+{
+    ngx_uint_t              culprits;
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    culprits = 0;
+
+    while (!ngx_queue_empty(&batch->ops)) {
+        q = ngx_queue_last(&batch->ops);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+            ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+            continue;
+        }
+
+        if (ngx_http_zk_lock_library_innocent(op->flight.code)) {
+            ngx_queue_insert_head(&s->pending, q);
+            continue;
+        }
+
+        culprits++;
+        op->gather = 0;
+
+        ngx_http_zk_lock_session_submit(s, op);
+    }
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: batch of %ui rolled back, culprits: %ui",
+                   batch->nops, culprits);
+
+    if (culprits == 0 && s->state == NGX_HTTP_ZK_LOCK_CONNECTED) {
+
+        /* somebody deleted the gate */
+
+        s->gated = 0;
+        ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+    }
+
+    if (!ngx_queue_empty(&s->pending)) {
+        ngx_post_event(&s->flush, &ngx_posted_events);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_rc_e rc)
+{
+    op->rc = rc;
+
+    ngx_queue_insert_tail(&s->failed, &op->flight.queue);
+
+    ngx_post_event(&s->flush, &ngx_posted_events);
+}
+
+
+static void
+ngx_http_zk_lock_session_finish(ngx_http_zk_lock_op_t *op)
+{
+    size_t                       i;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->flight.session;
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, s->log, 0,
+                   "zk lock session: op %d \"%V\" rc:%d",
+                   op->type, &op->path, op->rc);
+
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE
+        && op->rc == NGX_HTTP_ZK_LOCK_OK)
+    {
+        /* names are told without the path that leads to them */
+
+        for (i = op->reply.len; i > 0 && op->reply.data[i - 1] != '/'; i--) {
+            /* void */
+        }
+
+        op->reply.data += i;
+        op->reply.len -= i;
+    }
+
+    if (op->handler != NULL && s->events != NULL) {
+        op->handler(op);
+    }
+
+    ngx_http_zk_lock_session_free_op(op);
+}
+
+
+static void
+ngx_http_zk_lock_session_free_op(ngx_http_zk_lock_op_t *op)
+{
+    if (op->children != NULL) {
+        free(op->children);
+    }
+
+    ngx_free(op);
+}
+
+
+/*
+ * The tick is short while something is under way or out of reach, else it is
+ * the heartbeat.  An operation under way keeps a worker that wants to leave.
+ */
+
+static void
+ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s)
+{
+    ngx_msec_t  period;
+
+    period = NGX_HTTP_ZK_LOCK_TICK;
+
+    s->tick.cancelable = ngx_queue_empty(&s->flights);
+
+    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && s->tick.cancelable) {
+        period = s->timeout / 3;
+    }
+
+    if (s->tick.timer_set
+        && (ngx_msec_int_t) (s->tick.timer.key - ngx_current_msec)
+           <= (ngx_msec_int_t) period)
+    {
+        return;
+    }
+
+    ngx_add_timer(&s->tick, period);
+}

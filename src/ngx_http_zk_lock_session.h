@@ -1,0 +1,189 @@
+
+/*
+ * The session: one ZooKeeper session of one worker, and all that is asked
+ * through it.
+ *
+ * Everything here runs on the event loop.  Nothing calls back from inside the
+ * function that asked: answers, refusals and events come in a later turn.
+ *
+ * Paths are those of this project's users: the chroot of zk_lock_servers is
+ * put in front of them and taken off again inside.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_SESSION_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_SESSION_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+
+#include "zk_lock_json.h"
+#include "zk_lock_mailbox.h"
+
+
+/* how long a caller is held while ZooKeeper does not answer, milliseconds */
+#define NGX_HTTP_ZK_LOCK_PATIENCE     900
+
+
+typedef struct ngx_http_zk_lock_session_s  ngx_http_zk_lock_session_t;
+typedef struct ngx_http_zk_lock_op_s       ngx_http_zk_lock_op_t;
+
+
+/* what came of an operation */
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_OK = 0,
+    NGX_HTTP_ZK_LOCK_NO_NODE,
+    NGX_HTTP_ZK_LOCK_EXISTS,
+    NGX_HTTP_ZK_LOCK_NO_AUTH,
+    NGX_HTTP_ZK_LOCK_UNSUPPORTED,   /* by this server */
+    NGX_HTTP_ZK_LOCK_REFUSED,       /* for another reason; was logged */
+    NGX_HTTP_ZK_LOCK_UNSENT,        /* not connected: it did not happen */
+    NGX_HTTP_ZK_LOCK_UNKNOWN        /* it may have happened */
+} ngx_http_zk_lock_rc_e;
+
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_OP_CREATE = 0, /* ephemeral and sequential */
+    NGX_HTTP_ZK_LOCK_OP_GATE,       /* ephemeral; the session's own */
+    NGX_HTTP_ZK_LOCK_OP_CONTAINER,
+    NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
+    NGX_HTTP_ZK_LOCK_OP_DELETE,
+    NGX_HTTP_ZK_LOCK_OP_GET,
+    NGX_HTTP_ZK_LOCK_OP_LIST,
+    NGX_HTTP_ZK_LOCK_OP_SYNC
+} ngx_http_zk_lock_op_e;
+
+
+typedef void (*ngx_http_zk_lock_op_pt)(ngx_http_zk_lock_op_t *op);
+
+
+/* what is under way in the library: an operation alone, or a batch of them */
+
+typedef struct {
+    zk_lock_message_t              message;     /* must be first */
+    ngx_queue_t                    queue;
+    ngx_http_zk_lock_session_t    *session;
+    ngx_msec_t                     sent;
+    int                            code;        /* the library's */
+    unsigned                       counted:1;   /* one of session->writes */
+} ngx_http_zk_lock_flight_t;
+
+
+/*
+ * One operation.  It is allocated by ngx_http_zk_lock_op_new(), belongs to the
+ * session from ngx_http_zk_lock_session_send() on, and is freed when handler
+ * has returned.  To cancel is to set handler to NULL: the operation itself
+ * lives until ZooKeeper answers.
+ */
+
+struct ngx_http_zk_lock_op_s {
+    ngx_http_zk_lock_flight_t      flight;      /* must be first */
+
+    ngx_http_zk_lock_op_pt         handler;     /* NULL: cancelled */
+    void                          *data;
+
+    ngx_http_zk_lock_op_e          type;
+    ngx_http_zk_lock_rc_e          rc;
+
+    ngx_str_t                      path;        /* with the chroot, NUL */
+    ngx_str_t                      value;       /* what to write */
+    size_t                         index_at;    /* of the label's index */
+
+    ngx_str_t                      reply;       /* CREATE: the name; GET */
+    int64_t                        czxid;       /* CREATE, GET */
+    int64_t                        ctime;       /* GET; ms since the epoch */
+    int64_t                        owner;       /* GET: the session's id */
+    ngx_uint_t                     index;       /* CREATE */
+
+    ngx_str_t                     *children;    /* LIST; names */
+    ngx_uint_t                     nchildren;
+
+    unsigned                       gather:1;    /* sure to succeed: it may
+                                                   share a transaction */
+    unsigned                       watch:1;     /* GET: set a watch too */
+};
+
+
+/* up-calls; data is the first argument of each */
+
+typedef struct {
+    /* fresh: a new session, nothing of an older one is left */
+    void   (*connected)(void *data, ngx_uint_t fresh);
+    /* the connection broke; the session may come back */
+    void   (*suspended)(void *data);
+    /* the session is over, and with it all that was made through it */
+    void   (*lost)(void *data);
+    /* no answer for NGX_HTTP_ZK_LOCK_PATIENCE */
+    void   (*unreachable)(void *data);
+    /* a watch fired */
+    void   (*changed)(void *data, ngx_str_t *path, ngx_uint_t deleted);
+} ngx_http_zk_lock_session_events_t;
+
+
+typedef struct {
+    ngx_str_t                      servers;     /* numeric addresses, NUL */
+    ngx_str_t                      chroot;      /* "" or "/..." */
+    ngx_str_t                      auth_scheme; /* "": none; NUL */
+    ngx_str_t                      auth;
+    ngx_msec_t                     timeout;
+} ngx_http_zk_lock_session_conf_t;
+
+
+/*
+ * Opens a session; conf, events and mailbox outlive it.  *alive is kept at the
+ * time until when the session surely lives.  Returns NULL if there is no
+ * memory; that ZooKeeper is not there is no error.
+ */
+ngx_http_zk_lock_session_t *ngx_http_zk_lock_session_open(
+    ngx_http_zk_lock_session_conf_t *conf, zk_lock_mailbox_t *mailbox,
+    const ngx_http_zk_lock_session_events_t *events, void *data,
+    ngx_atomic_t *alive, ngx_log_t *log);
+
+/*
+ * Ends the session, and frees all that is under way; no handler is called.
+ * Blocks for the time of one round trip, 1.5 to 4.5 s if the server hangs.
+ */
+void ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s);
+
+/*
+ * A new operation on dir, or on dir/name if name is not NULL; value may be
+ * NULL.  All three are copied.  Returns NULL if there is no memory.
+ */
+ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type, ngx_str_t *dir, ngx_str_t *name,
+    ngx_str_t *value);
+
+/* Sends op, or gathers it for the next transaction; never fails at once. */
+void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);
+
+/* Whether an operation that is sent now may be answered soon. */
+ngx_uint_t ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s);
+
+/* Whether the session is connected. */
+ngx_uint_t ngx_http_zk_lock_session_connected(ngx_http_zk_lock_session_t *s);
+
+/* Whether the session surely lives at this very moment. */
+ngx_uint_t ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s);
+
+/*
+ * Takes room for an ephemeral node's path of len bytes.  ZooKeeper does not
+ * survive the end of a session that owns about 2 MB of them (ZOOKEEPER-4306).
+ * Returns NGX_OK, or NGX_BUSY if there is no room.
+ */
+ngx_int_t ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s,
+    size_t len);
+void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
+    size_t len);
+
+/* Whether one more watch, on a path of len bytes, is within the bounds. */
+ngx_uint_t ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s,
+    size_t len);
+
+/* Milliseconds of the monotonic clock, not cached: what ngx_current_msec is. */
+ngx_msec_t ngx_http_zk_lock_now(void);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_SESSION_H_INCLUDED_ */

@@ -1,0 +1,90 @@
+
+/*
+ * The worker: what one nginx worker process has of all floors below, and the
+ * wiring between them: the loop's wake-up, the session's events, the doorbell.
+ *
+ * One object a process, made when the process starts to serve and freed when
+ * it leaves; everything runs on the event loop.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_WORKER_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_WORKER_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_session.h"
+#include "ngx_http_zk_lock_zone.h"
+
+
+typedef struct ngx_http_zk_lock_worker_s  ngx_http_zk_lock_worker_t;
+typedef struct ngx_http_zk_lock_claim_s   ngx_http_zk_lock_claim_t;
+typedef struct ngx_http_zk_lock_lock_s    ngx_http_zk_lock_lock_t;
+typedef struct ngx_http_zk_lock_bell_s    ngx_http_zk_lock_bell_t;
+
+
+typedef void (*ngx_http_zk_lock_bell_pt)(ngx_http_zk_lock_bell_t *bell);
+
+
+/* who wants to know when a sibling's record changes */
+
+struct ngx_http_zk_lock_bell_s {
+    ngx_rbtree_node_t                  node;    /* key: the record */
+    ngx_http_zk_lock_bell_pt           handler;
+    unsigned                           set:1;
+};
+
+
+struct ngx_http_zk_lock_worker_s {
+    ngx_connection_t                   ident;   /* of all timers */
+
+    ngx_log_t                         *log;
+    ngx_http_zk_lock_session_t        *session;
+    ngx_http_zk_lock_zone_t           *zone;
+    zk_lock_mailbox_t                  mailbox;
+    ngx_connection_t                  *wakeup;
+
+    ngx_http_zk_lock_claim_t         **claims;  /* by record; own ones */
+    ngx_uint_t                         nclaims; /* size of it */
+
+    ngx_rbtree_t                       locks;   /* by path */
+    ngx_rbtree_node_t                  locks_sentinel;
+    ngx_queue_t                        active;  /* locks with claims */
+    ngx_queue_t                        unsettled;   /* claims in between */
+    ngx_queue_t                        asks;    /* calls under way */
+
+    ngx_rbtree_t                       bells;
+    ngx_rbtree_node_t                  bells_sentinel;
+
+    ngx_event_t                        sweep;
+
+    unsigned                           persistent:1;    /* the server has no
+                                                           containers */
+};
+
+
+/*
+ * Takes a slot, opens a session.  conf outlives the worker.  Returns NULL if
+ * there is no memory, connection or slot; that was logged.
+ */
+ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
+    ngx_http_zk_lock_session_conf_t *conf, ngx_shm_zone_t *shm_zone,
+    ngx_log_t *log);
+
+/* Closes the session, gives the slot back; nobody is answered any more. */
+void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
+
+/*
+ * A timer whose data is the worker's fake connection, as the event core's
+ * debug code wants it; its owner is found by ngx_queue_data().
+ */
+void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
+    ngx_event_t *ev, ngx_event_handler_pt handler);
+
+/* Calls bell->handler each time when this worker is rung for record. */
+void ngx_http_zk_lock_bell_hang(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_bell_t *bell, uint32_t record);
+void ngx_http_zk_lock_bell_take_down(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_bell_t *bell);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_WORKER_H_INCLUDED_ */

@@ -1,0 +1,741 @@
+
+/*
+ * Names, tokens and durations.  Owns nothing and remembers nothing: every
+ * function works on what it is given, on whatever thread.  A pointer may be
+ * NULL only beside a length of 0.
+ *
+ * A token is 24 bytes, written as 32 characters of base64url:
+ *
+ *     kind (1)  random (12)  record (4)  seq (4)  check (3)
+ *
+ * Numbers are big endian.  check is the top of a hash of the 21 bytes before
+ * it and of the lock's path.  As 24 is a multiple of 3, there is no padding
+ * and every token has one spelling.
+ *
+ * The id in a claim's name is a UUID of lower-case hexadecimal digits: the
+ * random bytes, then the record.
+ */
+
+
+#include <string.h>
+
+#include "zk_lock_name.h"
+
+
+#define ZK_LOCK_ID_BYTES        (ZK_LOCK_RANDOM_LEN + 4)
+
+#define ZK_LOCK_TOKEN_BYTES     24
+#define ZK_LOCK_TOKEN_CHECKED   21
+
+/* bytes of a UUID with its dashes, and of "_c_UUID-" */
+#define ZK_LOCK_UUID_LEN        36
+#define ZK_LOCK_UUID_PREFIX     (3 + ZK_LOCK_UUID_LEN + 1)
+
+#define ZK_LOCK_SEQ_LEN         10
+
+/* what stands for "no code point" */
+#define ZK_LOCK_BROKEN          0xffffffff
+
+
+typedef struct {
+    const char      *text;
+    size_t           len;
+    unsigned         alone:1;   /* only with nothing in front of it */
+    zk_lock_kind_e   kind;
+} zk_lock_marker_t;
+
+
+typedef struct {
+    const char      *text;
+    size_t           len;
+    int64_t          ms;
+} zk_lock_unit_t;
+
+
+static uint32_t zk_lock_utf8_next(const char *text, size_t len, size_t *at);
+static const char *zk_lock_segment_check(const char *text, size_t len);
+static int zk_lock_segment_is(const char *text, size_t len, const char *word);
+static void zk_lock_id_pack(uint8_t *bytes, const zk_lock_id_t *id);
+static void zk_lock_id_unpack(zk_lock_id_t *id, const uint8_t *bytes);
+static int zk_lock_uuid_read(zk_lock_id_t *id, const char *text);
+static int zk_lock_hex_read(char c);
+static int64_t zk_lock_seq_read(const char *text);
+static const zk_lock_marker_t *zk_lock_marker_find(const char *name,
+    size_t len);
+static void zk_lock_uint32_write(uint8_t *bytes, uint32_t value);
+static uint32_t zk_lock_uint32_read(const uint8_t *bytes);
+static void zk_lock_token_check(uint8_t *check, const uint8_t *bytes,
+    const char *path, size_t path_len);
+static int zk_lock_base64_read(char c);
+static int64_t zk_lock_unit_read(const char *text, size_t len, int fraction);
+
+
+static const char  zk_lock_hex[] = "0123456789abcdef";
+
+static const char  zk_lock_base64[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+
+/* in the order of zk_lock_kind_e: what our own claims say */
+
+static const char  *const zk_lock_kind_markers[] = {
+    "-lock-",
+    "-__READ__",
+    "-__WRIT__"
+};
+
+
+static const zk_lock_marker_t  zk_lock_markers[] = {
+    { "-lock-",    6, 0, ZK_LOCK_MUTEX },
+    { "lock-",     5, 1, ZK_LOCK_MUTEX },
+    { "__lock__",  8, 0, ZK_LOCK_MUTEX },
+    { "__rlock__", 9, 0, ZK_LOCK_READ },
+    { "-__READ__", 9, 0, ZK_LOCK_READ },
+    { "-__WRIT__", 9, 0, ZK_LOCK_WRITE },
+    { NULL,        0, 0, ZK_LOCK_MUTEX }
+};
+
+
+static const zk_lock_unit_t  zk_lock_units[] = {
+    { "",   0, 1000 },
+    { "ms", 2, 1 },
+    { "s",  1, 1000 },
+    { "m",  1, 60 * 1000 },
+    { "h",  1, 60 * 60 * 1000 },
+    { "d",  1, 24 * 60 * 60 * 1000 },
+    { NULL, 0, 0 }
+};
+
+
+const char *
+zk_lock_name_check(const char *name, size_t len)
+{
+    if (len == 0) {
+        return "the name is empty";
+    }
+
+    if (len > ZK_LOCK_NAME_MAX) {
+        return "the name is longer than 200 bytes";
+    }
+
+    if (memchr(name, '/', len) != NULL) {
+        return "the name has a slash in it";
+    }
+
+    if (zk_lock_segment_is(name, len, "zookeeper")) {
+        return "\"zookeeper\" is ZooKeeper's own";
+    }
+
+    return zk_lock_segment_check(name, len);
+}
+
+
+const char *
+zk_lock_path_check(const char *path, size_t len)
+{
+    size_t       n;
+    const char  *end, *error;
+
+    if (len == 0 || path[0] != '/') {
+        return "the path does not begin with a slash";
+    }
+
+    if (len > ZK_LOCK_PATH_MAX) {
+        return "the path is longer than 463 bytes";
+    }
+
+    if (len == 1) {
+        return NULL;
+    }
+
+    if (path[len - 1] == '/') {
+        return "the path ends with a slash";
+    }
+
+    end = memchr(path + 1, '/', len - 1);
+    n = (end != NULL) ? (size_t) (end - path) - 1 : len - 1;
+
+    if (zk_lock_segment_is(path + 1, n, "zookeeper")) {
+        return "\"/zookeeper\" is ZooKeeper's own";
+    }
+
+    while (len != 0) {
+        path++;
+        len--;
+
+        end = memchr(path, '/', len);
+        n = (end != NULL) ? (size_t) (end - path) : len;
+
+        if (n == 0) {
+            return "the path has two slashes in a row";
+        }
+
+        error = zk_lock_segment_check(path, n);
+        if (error != NULL) {
+            return error;
+        }
+
+        path += n;
+        len -= n;
+    }
+
+    return NULL;
+}
+
+
+size_t
+zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind)
+{
+    char        *p;
+    size_t       i, n;
+    uint8_t      bytes[ZK_LOCK_ID_BYTES];
+    const char  *marker;
+
+    zk_lock_id_pack(bytes, id);
+
+    p = buf;
+
+    *p++ = '_';
+    *p++ = 'c';
+    *p++ = '_';
+
+    for (i = 0; i < ZK_LOCK_ID_BYTES; i++) {
+
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *p++ = '-';
+        }
+
+        *p++ = zk_lock_hex[bytes[i] >> 4];
+        *p++ = zk_lock_hex[bytes[i] & 0xf];
+    }
+
+    marker = zk_lock_kind_markers[kind];
+    n = strlen(marker);
+
+    memcpy(p, marker, n);
+
+    return (size_t) (p - buf) + n;
+}
+
+
+size_t
+zk_lock_claim_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind,
+    int64_t seq)
+{
+    size_t  i, len;
+
+    len = zk_lock_prefix_write(buf, id, kind) + ZK_LOCK_SEQ_LEN;
+
+    for (i = 1; i <= ZK_LOCK_SEQ_LEN; i++) {
+        buf[len - i] = (char) ('0' + seq % 10);
+        seq /= 10;
+    }
+
+    return len;
+}
+
+
+int
+zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len)
+{
+    size_t                   n;
+    int64_t                  seq;
+    const zk_lock_marker_t  *marker;
+
+    if (len < ZK_LOCK_SEQ_LEN) {
+        return -1;
+    }
+
+    n = len - ZK_LOCK_SEQ_LEN;
+
+    seq = zk_lock_seq_read(name + n);
+    if (seq == -1) {
+        return -1;
+    }
+
+    marker = zk_lock_marker_find(name, n);
+
+    if (marker == NULL && n != 0 && name[n - 1] == '-') {
+
+        /* no marker ends with two dashes, so this one is a sign */
+
+        marker = zk_lock_marker_find(name, n - 1);
+        seq = ZK_LOCK_SEQ_MAX;
+    }
+
+    if (marker == NULL || seq > ZK_LOCK_SEQ_MAX) {
+        return -1;
+    }
+
+    memset(child, 0, sizeof(zk_lock_child_t));
+
+    child->seq = seq;
+    child->kind = marker->kind;
+
+    if (n >= ZK_LOCK_UUID_PREFIX
+        && memcmp(name, "_c_", 3) == 0
+        && name[ZK_LOCK_UUID_PREFIX - 1] == '-'
+        && zk_lock_uuid_read(&child->id, name + 3) == 0)
+    {
+        child->has_id = 1;
+    }
+
+    return 0;
+}
+
+
+void
+zk_lock_token_write(char *buf, const zk_lock_token_t *token, const char *path,
+    size_t path_len)
+{
+    size_t    i;
+    uint8_t   bytes[ZK_LOCK_TOKEN_BYTES];
+    uint32_t  bits;
+
+    bytes[0] = (uint8_t) token->kind;
+
+    zk_lock_id_pack(bytes + 1, &token->id);
+    zk_lock_uint32_write(bytes + 17, (uint32_t) token->seq);
+    zk_lock_token_check(bytes + ZK_LOCK_TOKEN_CHECKED, bytes, path, path_len);
+
+    for (i = 0; i < ZK_LOCK_TOKEN_BYTES; i += 3) {
+        bits = ((uint32_t) bytes[i] << 16)
+               | ((uint32_t) bytes[i + 1] << 8)
+               | bytes[i + 2];
+
+        *buf++ = zk_lock_base64[bits >> 18];
+        *buf++ = zk_lock_base64[(bits >> 12) & 0x3f];
+        *buf++ = zk_lock_base64[(bits >> 6) & 0x3f];
+        *buf++ = zk_lock_base64[bits & 0x3f];
+    }
+}
+
+
+int
+zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
+    const char *path, size_t path_len)
+{
+    int       value;
+    size_t    i;
+    uint8_t   bytes[ZK_LOCK_TOKEN_BYTES], check[3], *p;
+    uint32_t  bits, seq;
+
+    if (len != ZK_LOCK_TOKEN_LEN) {
+        return -1;
+    }
+
+    p = bytes;
+    bits = 0;
+
+    for (i = 0; i < len; i++) {
+        value = zk_lock_base64_read(text[i]);
+        if (value == -1) {
+            return -1;
+        }
+
+        bits = (bits << 6) | (uint32_t) value;
+
+        if (i % 4 == 3) {
+            *p++ = (uint8_t) (bits >> 16);
+            *p++ = (uint8_t) (bits >> 8);
+            *p++ = (uint8_t) bits;
+            bits = 0;
+        }
+    }
+
+    zk_lock_token_check(check, bytes, path, path_len);
+    seq = zk_lock_uint32_read(bytes + 17);
+
+    if (memcmp(check, bytes + ZK_LOCK_TOKEN_CHECKED, 3) != 0
+        || bytes[0] > ZK_LOCK_WRITE
+        || seq > ZK_LOCK_SEQ_MAX)
+    {
+        return -1;
+    }
+
+    memset(token, 0, sizeof(zk_lock_token_t));
+
+    zk_lock_id_unpack(&token->id, bytes + 1);
+    token->seq = (int64_t) seq;
+    token->kind = (zk_lock_kind_e) bytes[0];
+
+    return 0;
+}
+
+
+int64_t
+zk_lock_duration_read(const char *text, size_t len)
+{
+    size_t   i, start;
+    int64_t  scale, thousandths, unit, value;
+
+    value = 0;
+
+    for (i = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+        value = value * 10 + (text[i] - '0');
+
+        if (value > ZK_LOCK_DURATION_MAX) {
+            return -1;
+        }
+    }
+
+    if (i == 0) {
+        return -1;
+    }
+
+    start = i;
+    thousandths = 0;
+
+    if (i < len && text[i] == '.') {
+        scale = 100;
+
+        for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+            thousandths += (text[i] - '0') * scale;
+            scale /= 10;
+        }
+
+        if (i < start + 2 || i > start + 4) {
+            return -1;
+        }
+    }
+
+    unit = zk_lock_unit_read(text + i, len - i, i != start);
+
+    if (unit == -1 || value > ZK_LOCK_DURATION_MAX / unit) {
+        return -1;
+    }
+
+    value = value * unit + thousandths * unit / 1000;
+
+    return (value <= ZK_LOCK_DURATION_MAX) ? value : -1;
+}
+
+
+int
+zk_lock_utf8_check(const char *text, size_t len)
+{
+    size_t  at;
+
+    at = 0;
+
+    while (at < len) {
+        if (zk_lock_utf8_next(text, len, &at) == ZK_LOCK_BROKEN) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* returns the code point at *at, which is below len, and moves *at behind it */
+
+static uint32_t
+zk_lock_utf8_next(const char *text, size_t len, size_t *at)
+{
+    size_t          n;
+    uint32_t        code, least;
+    unsigned char   c;
+
+    c = (unsigned char) text[(*at)++];
+
+    if (c < 0x80) {
+        return c;
+    }
+
+    if (c >= 0xc2 && c <= 0xdf) {
+        n = 1;
+        code = c & 0x1f;
+        least = 0x80;
+
+    } else if (c >= 0xe0 && c <= 0xef) {
+        n = 2;
+        code = c & 0x0f;
+        least = 0x800;
+
+    } else if (c >= 0xf0 && c <= 0xf4) {
+        n = 3;
+        code = c & 0x07;
+        least = 0x10000;
+
+    } else {
+        return ZK_LOCK_BROKEN;
+    }
+
+    while (n-- != 0) {
+
+        if (*at == len) {
+            return ZK_LOCK_BROKEN;
+        }
+
+        c = (unsigned char) text[*at];
+
+        if ((c & 0xc0) != 0x80) {
+            return ZK_LOCK_BROKEN;
+        }
+
+        code = (code << 6) | (c & 0x3f);
+        (*at)++;
+    }
+
+    if (code < least
+        || (code >= 0xd800 && code <= 0xdfff)
+        || code > 0x10ffff)
+    {
+        return ZK_LOCK_BROKEN;
+    }
+
+    return code;
+}
+
+
+/* text is not empty and has no slash in it */
+
+static const char *
+zk_lock_segment_check(const char *text, size_t len)
+{
+    size_t    at;
+    uint32_t  code;
+
+    if (zk_lock_segment_is(text, len, ".")
+        || zk_lock_segment_is(text, len, ".."))
+    {
+        return "\".\" and \"..\" are no names";
+    }
+
+    at = 0;
+
+    while (at < len) {
+        code = zk_lock_utf8_next(text, len, &at);
+
+        if (code == ZK_LOCK_BROKEN) {
+            return "the text is not UTF-8";
+        }
+
+        if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) {
+            return "a control character cannot be in a ZooKeeper path";
+        }
+
+        /*
+         * ZooKeeper looks at UTF-16, and refuses D800 to F8FF: above FFFF
+         * there is nothing but pairs of those
+         */
+
+        if ((code >= 0xd800 && code <= 0xf8ff) || code >= 0xfff0) {
+            return "ZooKeeper does not take private characters, U+FFF0 to"
+                   " U+FFFF, and characters above U+FFFF in a path";
+        }
+    }
+
+    return NULL;
+}
+
+
+static int
+zk_lock_segment_is(const char *text, size_t len, const char *word)
+{
+    return len == strlen(word) && memcmp(text, word, len) == 0;
+}
+
+
+static void
+zk_lock_id_pack(uint8_t *bytes, const zk_lock_id_t *id)
+{
+    memcpy(bytes, id->random, ZK_LOCK_RANDOM_LEN);
+    zk_lock_uint32_write(bytes + ZK_LOCK_RANDOM_LEN, id->record);
+}
+
+
+static void
+zk_lock_id_unpack(zk_lock_id_t *id, const uint8_t *bytes)
+{
+    memcpy(id->random, bytes, ZK_LOCK_RANDOM_LEN);
+    id->record = zk_lock_uint32_read(bytes + ZK_LOCK_RANDOM_LEN);
+}
+
+
+/* text has ZK_LOCK_UUID_LEN bytes; id is touched only if it is a UUID */
+
+static int
+zk_lock_uuid_read(zk_lock_id_t *id, const char *text)
+{
+    int      high, low;
+    size_t   i;
+    uint8_t  bytes[ZK_LOCK_ID_BYTES];
+
+    for (i = 0; i < ZK_LOCK_ID_BYTES; i++) {
+
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            if (*text++ != '-') {
+                return -1;
+            }
+        }
+
+        high = zk_lock_hex_read(*text++);
+        low = zk_lock_hex_read(*text++);
+
+        if (high == -1 || low == -1) {
+            return -1;
+        }
+
+        bytes[i] = (uint8_t) (high << 4 | low);
+    }
+
+    zk_lock_id_unpack(id, bytes);
+
+    return 0;
+}
+
+
+static int
+zk_lock_hex_read(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+
+    if (c >= 'a' && c <= 'f') {
+        return c - 'a' + 10;
+    }
+
+    if (c >= 'A' && c <= 'F') {
+        return c - 'A' + 10;
+    }
+
+    return -1;
+}
+
+
+/* text has ZK_LOCK_SEQ_LEN bytes; returns -1 if they are not all digits */
+
+static int64_t
+zk_lock_seq_read(const char *text)
+{
+    size_t   i;
+    int64_t  seq;
+
+    seq = 0;
+
+    for (i = 0; i < ZK_LOCK_SEQ_LEN; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
+        seq = seq * 10 + (text[i] - '0');
+    }
+
+    return seq;
+}
+
+
+/* the marker at the end of name, or NULL */
+
+static const zk_lock_marker_t *
+zk_lock_marker_find(const char *name, size_t len)
+{
+    const zk_lock_marker_t  *m;
+
+    for (m = zk_lock_markers; m->text != NULL; m++) {
+
+        if (len < m->len || (m->alone && len != m->len)) {
+            continue;
+        }
+
+        if (memcmp(name + len - m->len, m->text, m->len) == 0) {
+            return m;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+zk_lock_uint32_write(uint8_t *bytes, uint32_t value)
+{
+    bytes[0] = (uint8_t) (value >> 24);
+    bytes[1] = (uint8_t) (value >> 16);
+    bytes[2] = (uint8_t) (value >> 8);
+    bytes[3] = (uint8_t) value;
+}
+
+
+static uint32_t
+zk_lock_uint32_read(const uint8_t *bytes)
+{
+    return ((uint32_t) bytes[0] << 24)
+           | ((uint32_t) bytes[1] << 16)
+           | ((uint32_t) bytes[2] << 8)
+           | bytes[3];
+}
+
+
+/* FNV-1a, and the finalizer of MurmurHash3, so that the top bits are good */
+
+static void
+zk_lock_token_check(uint8_t *check, const uint8_t *bytes, const char *path,
+    size_t path_len)
+{
+    size_t    i;
+    uint64_t  hash;
+
+    hash = 0xcbf29ce484222325;
+
+    for (i = 0; i < ZK_LOCK_TOKEN_CHECKED; i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    }
+
+    for (i = 0; i < path_len; i++) {
+        hash = (hash ^ (uint8_t) path[i]) * 0x100000001b3;
+    }
+
+    hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+    hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+    hash ^= hash >> 33;
+
+    check[0] = (uint8_t) (hash >> 56);
+    check[1] = (uint8_t) (hash >> 48);
+    check[2] = (uint8_t) (hash >> 40);
+}
+
+
+static int
+zk_lock_base64_read(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return c - 'A';
+    }
+
+    if (c >= 'a' && c <= 'z') {
+        return c - 'a' + 26;
+    }
+
+    if (c >= '0' && c <= '9') {
+        return c - '0' + 52;
+    }
+
+    if (c == '-') {
+        return 62;
+    }
+
+    return (c == '_') ? 63 : -1;
+}
+
+
+/* milliseconds of the unit that is the whole of text, or -1 */
+
+static int64_t
+zk_lock_unit_read(const char *text, size_t len, int fraction)
+{
+    const zk_lock_unit_t  *u;
+
+    for (u = zk_lock_units; u->text != NULL; u++) {
+
+        if (len == u->len && (len == 0 || memcmp(text, u->text, len) == 0)) {
+            return (fraction && u->ms == 1) ? -1 : u->ms;
+        }
+    }
+
+    return -1;
+}

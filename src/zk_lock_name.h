@@ -1,0 +1,155 @@
+
+/*
+ * Lock names, claim names, tokens and durations: the texts that cross a border.
+ *
+ * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Every function may
+ * be called from any thread.  Inputs are a pointer and a length and need not
+ * end in NUL; outputs go to the caller's buffer, whose size is given beside
+ * each function.  Nothing is ever rewritten: a text is taken as it is, or it
+ * is refused with a sentence that says why.
+ */
+
+
+#ifndef _ZK_LOCK_NAME_H_INCLUDED_
+#define _ZK_LOCK_NAME_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+
+/* bytes of a lock's name */
+#define ZK_LOCK_NAME_MAX        200
+
+/* bytes of a lock's path, root and name together */
+#define ZK_LOCK_PATH_MAX        463
+
+/* bytes of the random part of a claim's id */
+#define ZK_LOCK_RANDOM_LEN      12
+
+/* bytes of a token, without a NUL */
+#define ZK_LOCK_TOKEN_LEN       32
+
+/* bytes of "_c_UUID-__READ__", the longest prefix, without a NUL */
+#define ZK_LOCK_PREFIX_MAX      48
+
+/* bytes of the longest claim name that is ours, without a NUL */
+#define ZK_LOCK_CLAIM_MAX       (ZK_LOCK_PREFIX_MAX + 10)
+
+/*
+ * The counter of a parent sticks here (ZooKeeper: DataNode.stat.cversion), and
+ * claims cannot be put in an order any more.
+ */
+#define ZK_LOCK_SEQ_MAX         2147483647
+
+/* the longest duration that is taken, ten years in milliseconds */
+#define ZK_LOCK_DURATION_MAX    ((int64_t) 315360000000)
+
+
+/*
+ * How a claim takes part in its lock, as its name says it.  The layouts are
+ * those of Curator's InterProcessMutex ("-lock-") and InterProcessReadWriteLock
+ * ("-__READ__", "-__WRIT__"), and of kazoo ("__lock__", "__rlock__").
+ */
+
+typedef enum {
+    ZK_LOCK_MUTEX = 0,          /* exclusive */
+    ZK_LOCK_READ,               /* shared, blocked by a writer or a mutex */
+    ZK_LOCK_WRITE               /* exclusive, in the read-write layout */
+} zk_lock_kind_e;
+
+
+/*
+ * The id in a claim's name: random bytes that nobody can guess, and the index
+ * of the claim's record in its gateway's zone.
+ */
+
+typedef struct {
+    uint8_t         random[ZK_LOCK_RANDOM_LEN];
+    uint32_t        record;
+} zk_lock_id_t;
+
+
+/* a child of a lock's znode, as far as its name tells */
+
+typedef struct {
+    int64_t         seq;
+    zk_lock_kind_e  kind;
+    unsigned        has_id:1;   /* id is set: "_c_UUID-..." */
+    zk_lock_id_t    id;
+} zk_lock_child_t;
+
+
+typedef struct {
+    zk_lock_id_t    id;
+    int64_t         seq;
+    zk_lock_kind_e  kind;
+} zk_lock_token_t;
+
+
+/*
+ * Checks a lock's name, one path segment.  Returns NULL if it can be used, or
+ * a static sentence that says what is wrong: empty, too long, "/", ".", "..",
+ * "zookeeper", not UTF-8, or a character that a znode's name cannot hold
+ * (ZooKeeper Programmer's Guide, "The ZooKeeper Data Model").
+ */
+const char *zk_lock_name_check(const char *name, size_t len);
+
+/*
+ * Checks an absolute znode path, such as a root.  "/" alone is fine, a slash
+ * at the end is not.  Returns NULL or a static sentence.
+ */
+const char *zk_lock_path_check(const char *path, size_t len);
+
+/*
+ * Writes the part of a claim's name before its seq ("_c_UUID-lock-") to buf,
+ * which has room for ZK_LOCK_PREFIX_MAX bytes.  Returns its length; no NUL.
+ */
+size_t zk_lock_prefix_write(char *buf, const zk_lock_id_t *id,
+    zk_lock_kind_e kind);
+
+/*
+ * Writes a claim's whole name, with its seq (0 to ZK_LOCK_SEQ_MAX) in ten
+ * digits, to buf, which has room for ZK_LOCK_CLAIM_MAX bytes.  Returns its
+ * length; no NUL.
+ */
+size_t zk_lock_claim_write(char *buf, const zk_lock_id_t *id,
+    zk_lock_kind_e kind, int64_t seq);
+
+/*
+ * Reads the name of a lock's child.  Returns 0 and fills child, or -1 if the
+ * name is no claim of a known layout: such a child takes no part in the lock.
+ * Accepted before the ten digits: "-lock-", "lock-" at the start, "__lock__",
+ * "__rlock__", "-__READ__", "-__WRIT__".  A negative number (an overflown
+ * counter of an old server) is read as ZK_LOCK_SEQ_MAX.
+ */
+int zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len);
+
+/*
+ * Writes a token, ZK_LOCK_TOKEN_LEN URL-safe bytes, no NUL.  path is the
+ * lock's whole path: a few bits of its hash make a token of another lock, a
+ * truncated or a mistyped one known as such without asking anybody.  They are
+ * no secret; the secret is the id.
+ */
+void zk_lock_token_write(char *buf, const zk_lock_token_t *token,
+    const char *path, size_t path_len);
+
+/*
+ * Reads a token of the lock at path.  Returns 0, or -1 if text is no token of
+ * that lock.
+ */
+int zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
+    const char *path, size_t path_len);
+
+/*
+ * Reads a duration: digits, an optional fraction of up to three digits, and a
+ * unit of "ms" (no fraction), "s", "m", "h", "d" or none, which is seconds.
+ * Returns milliseconds, 0 to ZK_LOCK_DURATION_MAX, or -1 if text is none.
+ */
+int64_t zk_lock_duration_read(const char *text, size_t len);
+
+/* Returns 1 if text is well-formed UTF-8 (RFC 3629), else 0. */
+int zk_lock_utf8_check(const char *text, size_t len);
+
+
+#endif /* _ZK_LOCK_NAME_H_INCLUDED_ */

@@ -1,0 +1,515 @@
+
+/*
+ * The view.  The rules stand in zk_lock_view.h; this file is their execution:
+ * two rings, one number, and one predicate.
+ */
+
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "zk_lock_view.h"
+
+
+static void zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry);
+static void zk_lock_view_wait(zk_lock_view_t *view, zk_lock_entry_t *entry);
+static void zk_lock_view_unlink(zk_lock_view_t *view, zk_lock_entry_t *entry);
+static void zk_lock_view_pass(zk_lock_view_t *view);
+static zk_lock_entry_t *zk_lock_view_blocker(zk_lock_view_t *view,
+    zk_lock_entry_t *waiter);
+static int zk_lock_view_compare(const void *one, const void *two);
+static void zk_lock_view_match(zk_lock_view_t *view,
+    zk_lock_sighting_t *sightings, size_t n);
+static int zk_lock_view_doubtful(zk_lock_view_t *view,
+    zk_lock_entry_t *entry);
+static void zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark,
+    int64_t last, zk_lock_view_gone_pt gone, void *data);
+static int zk_lock_view_add(zk_lock_view_t *view, zk_lock_sighting_t *s,
+    zk_lock_view_make_pt make, void *data);
+
+
+void
+zk_lock_view_init(zk_lock_view_t *view)
+{
+    memset(view, 0, sizeof(zk_lock_view_t));
+
+    view->alive.prev = &view->alive;
+    view->alive.next = &view->alive;
+
+    view->waiting.waiting_prev = &view->waiting;
+    view->waiting.waiting_next = &view->waiting;
+
+    view->complete_through = -1;
+}
+
+
+void
+zk_lock_view_create(zk_lock_view_t *view, zk_lock_entry_t *entry,
+    zk_lock_view_gone_pt gone, void *data)
+{
+    int  pinned;
+
+    pinned = view->watched || view->nlocal != 0;
+
+    if (!pinned
+        || entry->seq <= view->complete_through
+        || (view->nalive != 0 && entry->seq <= view->alive.prev->seq))
+    {
+        zk_lock_view_forget(view, gone, data);
+        view->watched = 0;
+    }
+
+    if (entry->seq == 0 || (view->complete_through != -1
+                            && entry->seq == view->complete_through + 1))
+    {
+        view->complete_through = entry->seq;
+    }
+
+    entry->origin = ZK_LOCK_LOCAL;
+    entry->waiting = 1;
+
+    zk_lock_view_link(view, entry);
+}
+
+
+void
+zk_lock_view_learn(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    view->complete_through++;
+
+    if (entry != NULL) {
+        zk_lock_view_link(view, entry);
+    }
+
+    zk_lock_view_pass(view);
+}
+
+
+void
+zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    if (!entry->linked) {
+        return;
+    }
+
+    zk_lock_view_unlink(view, entry);
+
+    if (entry->origin == ZK_LOCK_FOREIGN
+        && entry->kind == ZK_LOCK_WRITE
+        && entry->seq <= view->complete_through)
+    {
+        /* it may have left a reader in its place */
+
+        view->complete_through = entry->seq - 1;
+    }
+}
+
+
+void
+zk_lock_view_grant(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    (void) view;
+
+    if (!entry->waiting) {
+        return;
+    }
+
+    entry->waiting_prev->waiting_next = entry->waiting_next;
+    entry->waiting_next->waiting_prev = entry->waiting_prev;
+    entry->waiting = 0;
+}
+
+
+zk_lock_verdict_e
+zk_lock_view_next(zk_lock_view_t *view, zk_lock_entry_t **waiter,
+    zk_lock_entry_t **blocker)
+{
+    zk_lock_entry_t  *ahead;
+
+    *waiter = view->waiting.waiting_next;
+    *blocker = NULL;
+
+    if (*waiter == &view->waiting) {
+        *waiter = NULL;
+        return ZK_LOCK_NOTHING;
+    }
+
+    ahead = zk_lock_view_blocker(view, *waiter);
+
+    if (ahead != NULL) {
+
+        if (ahead->origin == ZK_LOCK_LOCAL) {
+            return ZK_LOCK_NOTHING;
+        }
+
+        *blocker = ahead;
+        return ZK_LOCK_WATCH;
+    }
+
+    if ((*waiter)->seq > view->complete_through) {
+        return ZK_LOCK_COMPLETE;
+    }
+
+    return ZK_LOCK_GRANT;
+}
+
+
+uint64_t
+zk_lock_view_mark(zk_lock_view_t *view)
+{
+    return view->tick;
+}
+
+
+int
+zk_lock_view_merge(zk_lock_view_t *view, uint64_t mark,
+    zk_lock_sighting_t *sightings, size_t n, zk_lock_view_make_pt make,
+    zk_lock_view_gone_pt gone, void *data)
+{
+    size_t   i;
+    int64_t  last;
+
+    if (n > 1) {
+        qsort(sightings, n, sizeof(zk_lock_sighting_t), zk_lock_view_compare);
+    }
+
+    last = (n != 0) ? sightings[n - 1].seq : -1;
+
+    zk_lock_view_match(view, sightings, n);
+    zk_lock_view_sweep(view, mark, last, gone, data);
+
+    for (i = 0; i < n; i++) {
+        if (zk_lock_view_add(view, &sightings[i], make, data) != 0) {
+            return -1;
+        }
+    }
+
+    if (last > view->complete_through) {
+        view->complete_through = last;
+    }
+
+    zk_lock_view_pass(view);
+
+    return 0;
+}
+
+
+void
+zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
+    void *data)
+{
+    unsigned          waiting;
+    zk_lock_entry_t  *entry;
+
+    while (view->nalive != 0) {
+        entry = view->alive.next;
+        waiting = entry->waiting;
+
+        zk_lock_view_unlink(view, entry);
+
+        entry->waiting = waiting;
+
+        gone(data, entry);
+    }
+
+    view->complete_through = -1;
+}
+
+
+size_t
+zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    size_t  n;
+
+    n = 0;
+
+    for (entry = entry->prev; entry != &view->alive; entry = entry->prev) {
+        n++;
+    }
+
+    return n;
+}
+
+
+zk_lock_entry_t *
+zk_lock_view_first(zk_lock_view_t *view)
+{
+    return (view->nalive != 0) ? view->alive.next : NULL;
+}
+
+
+int
+zk_lock_view_blocks(zk_lock_kind_e ahead, zk_lock_kind_e behind)
+{
+    return ahead != ZK_LOCK_READ || behind != ZK_LOCK_READ;
+}
+
+
+static void
+zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *before;
+
+    /* nearly always at the end */
+
+    before = view->alive.prev;
+
+    while (before != &view->alive && before->seq > entry->seq) {
+        before = before->prev;
+    }
+
+    entry->prev = before;
+    entry->next = before->next;
+    before->next->prev = entry;
+    before->next = entry;
+
+    entry->tick = ++view->tick;
+    entry->linked = 1;
+    entry->listed = 0;
+
+    view->nalive++;
+
+    if (entry->origin == ZK_LOCK_LOCAL) {
+        view->nlocal++;
+
+        if (entry->waiting) {
+            zk_lock_view_wait(view, entry);
+        }
+
+    } else {
+        entry->waiting = 0;
+    }
+}
+
+
+static void
+zk_lock_view_wait(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *before;
+
+    before = view->waiting.waiting_prev;
+
+    while (before != &view->waiting && before->seq > entry->seq) {
+        before = before->waiting_prev;
+    }
+
+    entry->waiting_prev = before;
+    entry->waiting_next = before->waiting_next;
+    before->waiting_next->waiting_prev = entry;
+    before->waiting_next = entry;
+}
+
+
+static void
+zk_lock_view_unlink(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    zk_lock_view_grant(view, entry);
+
+    entry->prev->next = entry->next;
+    entry->next->prev = entry->prev;
+    entry->linked = 0;
+
+    view->nalive--;
+
+    if (entry->origin == ZK_LOCK_LOCAL) {
+        view->nlocal--;
+    }
+}
+
+
+/*
+ * The claims that come next may be known already.  Not a foreign one: it may
+ * be the reader of a writer that is gone, which may have left another one.
+ */
+
+static void
+zk_lock_view_pass(zk_lock_view_t *view)
+{
+    zk_lock_entry_t  *entry;
+
+    for (entry = view->alive.next;
+         entry != &view->alive;
+         entry = entry->next)
+    {
+        if (entry->seq > view->complete_through + 1) {
+            break;
+        }
+
+        if (entry->seq == view->complete_through + 1
+            && entry->origin != ZK_LOCK_FOREIGN)
+        {
+            view->complete_through++;
+        }
+    }
+}
+
+
+static zk_lock_entry_t *
+zk_lock_view_blocker(zk_lock_view_t *view, zk_lock_entry_t *waiter)
+{
+    zk_lock_entry_t  *ahead;
+
+    /* one step, but for a reader, which passes the readers ahead of it */
+
+    for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
+        if (zk_lock_view_blocks(ahead->kind, waiter->kind)) {
+            return ahead;
+        }
+    }
+
+    return NULL;
+}
+
+
+static int
+zk_lock_view_compare(const void *one, const void *two)
+{
+    const zk_lock_sighting_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    if (a->seq != b->seq) {
+        return (a->seq < b->seq) ? -1 : 1;
+    }
+
+    return (int) b->kind - (int) a->kind;
+}
+
+
+static void
+zk_lock_view_match(zk_lock_view_t *view, zk_lock_sighting_t *sightings,
+    size_t n)
+{
+    size_t            i;
+    zk_lock_entry_t  *entry, *twin;
+
+    entry = view->alive.next;
+
+    for (i = 0; i < n; i++) {
+
+        while (entry != &view->alive && entry->seq < sightings[i].seq) {
+            entry = entry->next;
+        }
+
+        /* a downgraded writer and its reader share a seq */
+
+        for (twin = entry;
+             twin != &view->alive && twin->seq == sightings[i].seq;
+             twin = twin->next)
+        {
+            if (twin->kind == sightings[i].kind && !sightings[i].gone
+                && !zk_lock_view_doubtful(view, twin))
+            {
+                twin->listed = 1;
+                sightings[i].entry = twin;
+            }
+        }
+    }
+}
+
+
+/*
+ * A writer may drop its reader and make another one, which differs only in its
+ * name.  While the writer is there, that does not matter; when it is gone, the
+ * reader of the list is taken, and the one that was known is swept.
+ */
+
+static int
+zk_lock_view_doubtful(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *writer;
+
+    if (entry->origin != ZK_LOCK_FOREIGN || entry->kind != ZK_LOCK_READ) {
+        return 0;
+    }
+
+    if (entry->seq > view->complete_through) {
+        return 1;
+    }
+
+    /* the list's writers come first, so they are matched already */
+
+    for (writer = entry->prev;
+         writer != &view->alive && writer->seq == entry->seq;
+         writer = writer->prev)
+    {
+        if (writer->kind == ZK_LOCK_WRITE) {
+            return !writer->listed;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * An entry that the list does not show is gone, if the list is sure to be
+ * younger than the entry: it was known on this session when the list was sent,
+ * or the list shows a claim that was created later.  A sibling may be known
+ * from elsewhere than this session, so only the second holds for it.
+ */
+
+static void
+zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark, int64_t last,
+    zk_lock_view_gone_pt gone, void *data)
+{
+    int               younger;
+    zk_lock_entry_t  *entry, *next;
+
+    for (entry = view->alive.next; entry != &view->alive; entry = next) {
+        next = entry->next;
+
+        if (entry->listed) {
+            entry->listed = 0;
+            continue;
+        }
+
+        younger = entry->seq < last
+                  || (entry->origin != ZK_LOCK_SIBLING && entry->tick <= mark);
+
+        if (younger) {
+            zk_lock_view_remove(view, entry);
+            gone(data, entry);
+        }
+    }
+}
+
+
+static int
+zk_lock_view_add(zk_lock_view_t *view, zk_lock_sighting_t *s,
+    zk_lock_view_make_pt make, void *data)
+{
+    zk_lock_entry_t  *entry;
+
+    if (s->gone || (s->entry != NULL && s->entry->linked)) {
+        return 0;
+    }
+
+    entry = s->entry;
+
+    if (entry == NULL) {
+
+        if (s->seq <= view->complete_through) {
+            /* known already, as gone: its delete is under way */
+            return 0;
+        }
+
+        entry = make(data, s);
+        if (entry == NULL) {
+            return -1;
+        }
+
+        entry->seq = s->seq;
+        entry->kind = s->kind;
+
+    } else {
+        entry->seq = s->seq;
+        entry->kind = s->kind;
+        entry->origin = ZK_LOCK_LOCAL;
+    }
+
+    zk_lock_view_link(view, entry);
+
+    return 0;
+}

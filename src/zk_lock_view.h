@@ -1,0 +1,190 @@
+
+/*
+ * The view: what one worker knows of one lock's queue, and what follows from
+ * it.
+ *
+ * Plain C, no I/O, no allocation, no nginx, no ZooKeeper; it runs on the event
+ * loop only.  The caller owns all entries; the view links them.  An entry may
+ * be freed as soon as it is out of the view, which the caller learns from
+ * zk_lock_view_remove() (it asked for it) or from the function that it gives
+ * to zk_lock_view_merge() and zk_lock_view_forget().
+ *
+ * The rules, and what of ZooKeeper they rest on:
+ *
+ * - A new child's seq is the number of children that were ever created in its
+ *   parent.  So a create that returns seq = complete_through + 1 proves that
+ *   nobody joined in between: the view is still complete, and no list is
+ *   needed.  seq 0 proves that the claim is first, whoever made the parent.
+ *
+ * - The proof dies with the parent, which may be reaped when it is empty and
+ *   made anew with seq 0.  It holds while the parent is pinned: by a claim of
+ *   ours that is alive in it, or by a watch on it (`watched`).
+ *
+ * - Nothing is ever inserted ahead of a claim, with one exception: Curator
+ *   5.5 and later downgrades a writer by making a reader with the writer's own
+ *   seq.  So when a foreign writer vanishes, the view is not complete any
+ *   more from its seq on.
+ *
+ * - A claim ahead may vanish without ever having held.  So a claim is granted
+ *   only when every claim ahead of it is known (seq <= complete_through) and
+ *   none that blocks it is alive.
+ *
+ * - Only the first waiting local claim asks for anything: one watch a lock, on
+ *   the nearest claim ahead that blocks it.  What is ahead of that one, and
+ *   what is unknown ahead of it, can wait until it is gone.
+ */
+
+
+#ifndef _ZK_LOCK_VIEW_H_INCLUDED_
+#define _ZK_LOCK_VIEW_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "zk_lock_name.h"
+
+
+typedef enum {
+    ZK_LOCK_LOCAL = 0,          /* this worker's */
+    ZK_LOCK_SIBLING,            /* of another worker of this gateway */
+    ZK_LOCK_FOREIGN             /* anybody else's */
+} zk_lock_origin_e;
+
+
+typedef struct zk_lock_entry_s  zk_lock_entry_t;
+
+struct zk_lock_entry_s {
+    zk_lock_entry_t    *prev;       /* by seq; a ring with the view's head */
+    zk_lock_entry_t    *next;
+    zk_lock_entry_t    *waiting_prev;   /* local ones that wait, by seq */
+    zk_lock_entry_t    *waiting_next;
+
+    int64_t             seq;
+    uint64_t            tick;       /* when it became known */
+    zk_lock_kind_e      kind;
+    zk_lock_origin_e    origin;
+
+    unsigned            linked:1;   /* in the view */
+    unsigned            waiting:1;  /* local, not granted yet; kept by forget */
+    unsigned            listed:1;   /* scratch of a merge */
+};
+
+
+typedef struct {
+    zk_lock_entry_t     alive;      /* ring's head: claims that may exist */
+    zk_lock_entry_t     waiting;    /* ring's head */
+
+    int64_t             complete_through;   /* -1: nothing is known */
+    uint64_t            tick;
+    size_t              nalive;
+    size_t              nlocal;
+
+    unsigned            watched:1;  /* a watch on the parent is set */
+} zk_lock_view_t;
+
+
+/* what the first waiting local claim needs */
+
+typedef enum {
+    ZK_LOCK_NOTHING = 0,        /* nobody waits, or a local claim is ahead */
+    ZK_LOCK_GRANT,              /* waiter has the lock: zk_lock_view_grant() */
+    ZK_LOCK_WATCH,              /* wait until blocker, not local, is gone */
+    ZK_LOCK_COMPLETE            /* claims ahead may be unknown: list them */
+} zk_lock_verdict_e;
+
+
+/*
+ * Called for each entry that leaves the view without the caller having asked
+ * for it; the entry is out of the view already.
+ */
+typedef void (*zk_lock_view_gone_pt)(void *data, zk_lock_entry_t *entry);
+
+
+/* one child of the parent, for zk_lock_view_merge() */
+
+typedef struct {
+    int64_t             seq;
+    zk_lock_kind_e      kind;
+    zk_lock_entry_t    *entry;      /* the caller's, local ones; else NULL */
+    void               *data;       /* the caller's */
+    unsigned            gone:1;     /* its delete is decided: counts only for
+                                       completeness; entry is NULL */
+} zk_lock_sighting_t;
+
+/*
+ * Makes the entry of a sighting that is new and not local.  Returns NULL if
+ * there is no memory: the merge fails then, and the view stays incomplete.
+ */
+typedef zk_lock_entry_t *(*zk_lock_view_make_pt)(void *data,
+    zk_lock_sighting_t *sighting);
+
+
+void zk_lock_view_init(zk_lock_view_t *view);
+
+/*
+ * A local claim was created with entry->seq (kind set, origin is set here).
+ * It waits from now on.  Draws the contiguity proof; a seq that runs backwards
+ * shows a new parent, and all else is forgotten (gone is called for it), the
+ * watch too.
+ */
+void zk_lock_view_create(zk_lock_view_t *view, zk_lock_entry_t *entry,
+    zk_lock_view_gone_pt gone, void *data);
+
+/*
+ * The claim with seq complete_through + 1 became known without a list.  entry
+ * (a sibling's) is linked; NULL says that that claim is gone already.
+ */
+void zk_lock_view_learn(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/*
+ * The entry's claim is gone, or its delete was decided and cannot be called
+ * back.  The entry is the caller's again.
+ */
+void zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/* The waiter of a ZK_LOCK_GRANT holds the lock now. */
+void zk_lock_view_grant(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/*
+ * What the first waiting local claim needs.  Call it after every change, until
+ * it does not say ZK_LOCK_GRANT.  waiter is set unless it says NOTHING because
+ * nobody waits; blocker is set with ZK_LOCK_WATCH.
+ */
+zk_lock_verdict_e zk_lock_view_next(zk_lock_view_t *view,
+    zk_lock_entry_t **waiter, zk_lock_entry_t **blocker);
+
+/*
+ * When a list is sent: returns the mark to give to zk_lock_view_merge() with
+ * the answer.  The list must have been sent behind the replies of all local
+ * entries that are in the view then, on the same session.
+ */
+uint64_t zk_lock_view_mark(zk_lock_view_t *view);
+
+/*
+ * Merges a list of all children that are claims.  sightings is the caller's
+ * array, sorted here.  gone is called for each entry that the list proves
+ * gone, make for each new claim that is not local.  Local entries of
+ * sightings that are not linked (found again after a lost connection) are
+ * linked, and wait if entry->waiting says so.  Returns 0, or -1 if make
+ * returned NULL.
+ */
+int zk_lock_view_merge(zk_lock_view_t *view, uint64_t mark,
+    zk_lock_sighting_t *sightings, size_t n, zk_lock_view_make_pt make,
+    zk_lock_view_gone_pt gone, void *data);
+
+/* Forgets everything; gone is called for each entry, local ones too. */
+void zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
+    void *data);
+
+/* The number of claims ahead of entry that are known.  O(n). */
+size_t zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/* The first claim that may exist, or NULL. */
+zk_lock_entry_t *zk_lock_view_first(zk_lock_view_t *view);
+
+/* Whether a claim of kind ahead blocks a claim of kind behind it. */
+int zk_lock_view_blocks(zk_lock_kind_e ahead, zk_lock_kind_e behind);
+
+
+#endif /* _ZK_LOCK_VIEW_H_INCLUDED_ */

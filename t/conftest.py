@@ -1,0 +1,183 @@
+"""The fixtures: one ZooKeeper for the whole run, gateways as tests ask.
+
+    zookeeper       a standalone server that lives as long as the run; tests
+                    keep apart by roots of their own
+    private_zookeeper, ensemble
+                    servers that a test may stop, freeze and kill
+    tree            a look into `zookeeper`, and a hand for claims
+    root            a path for the test's locks; none of its parents exists
+    start_gateway   makes and starts gateways; at the end each is stopped and
+                    judged, and nothing of it may be left in ZooKeeper
+    gateway         one with two workers and all defaults
+    shared_gateway  the same, for all tests of a file
+    start_proxy     proxies in front of a server
+
+A test that fails shows where its gateway's files are and the end of its log.
+"""
+
+import contextlib
+import itertools
+import os
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from lib.gateway import MODULE, Gateway     # noqa: E402
+from lib.proxy import Proxy                 # noqa: E402
+from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
+
+LOG_TAIL = 4000
+
+_numbers = itertools.count(1)
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "asan: runs under sanitizers too")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    outcome = yield
+    report = outcome.get_result()
+    if not report.failed:
+        return
+    for node in item.listchain():
+        for gateway in getattr(node, "gateways", []):
+            report.sections.append(("files in " + gateway.prefix,
+                                    gateway.log_text()[-LOG_TAIL:]))
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("zookeeper")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def tree(zookeeper):
+    tree = Tree(zookeeper.address)
+    yield tree
+    tree.close()
+
+
+@pytest.fixture
+def private_zookeeper(tmp_path):
+    """A server of the test's own, not started yet."""
+    server = Server(tmp_path / "zookeeper")
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def ensemble(tmp_path):
+    """Three servers of the test's own, not started yet."""
+    servers = Ensemble(tmp_path / "ensemble")
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def connect_tree():
+    """Trees that look into any server, by address."""
+    trees = []
+
+    def connect(address, **options):
+        trees.append(Tree(address, **options))
+        return trees[-1]
+
+    yield connect
+    for tree in trees:
+        tree.close()
+
+
+@pytest.fixture
+def foreign(zookeeper, connect_tree):
+    """Another client of ZooKeeper, with a session of its own."""
+    return connect_tree(zookeeper.address)
+
+
+def new_root():
+    return "/t%d/deep/locks" % next(_numbers)
+
+
+def top(path):
+    """The top-level znode of a path, which the server's counters go by."""
+    return "/" + path.split("/")[1]
+
+
+@pytest.fixture
+def root():
+    return new_root()
+
+
+@contextlib.contextmanager
+def gateways(node, directory, zookeeper, tree, root):
+    """Gives a function that makes gateways; ends and judges all of them."""
+    node.gateways = []
+
+    def make(start=True, wait_sessions=True, **options):
+        if options.setdefault("module", MODULE):
+            assert os.path.exists(options["module"]), (
+                "no module at %s: make build" % options["module"])
+        if "zookeeper" not in options and "servers" not in options:
+            options["zookeeper"] = zookeeper
+        options.setdefault("root", root)
+        gateway = Gateway(directory / ("gateway%d" % next(_numbers)),
+                          **options)
+        node.gateways.append(gateway)
+        if start:
+            gateway.start(wait_sessions=wait_sessions)
+        return gateway
+
+    yield make
+
+    complaints = []
+    for gateway in node.gateways:
+        try:
+            gateway.finish()
+        except AssertionError as e:
+            complaints.append(str(e))
+    left = {path: hex(owner) for path, owner
+            in tree.ephemerals(top(root)).items()
+            if owner not in Tree.sessions}
+    if left:
+        complaints.append("left in ZooKeeper after a clean end: %s" % left)
+    assert not complaints, "\n".join(complaints)
+
+
+@pytest.fixture
+def start_gateway(request, tmp_path, zookeeper, tree, root):
+    """A function that makes a gateway on `zookeeper` with root `root`."""
+    with gateways(request.node, tmp_path, zookeeper, tree, root) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(request, tmp_path_factory, zookeeper, tree):
+    """One gateway for all tests of a file that leave nothing behind."""
+    name = request.node.name.rpartition("/")[2].rpartition(".")[0]
+    directory = tmp_path_factory.mktemp(name)
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield make()
+
+
+@pytest.fixture
+def gateway(start_gateway):
+    return start_gateway()
+
+
+@pytest.fixture
+def start_proxy():
+    proxies = []
+
+    def start(server):
+        proxies.append(Proxy(server.port))
+        return proxies[-1]
+
+    yield start
+    for proxy in proxies:
+        proxy.close()

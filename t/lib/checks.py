@@ -1,0 +1,63 @@
+"""What an answer of the API has to look like, whatever the call was."""
+
+import re
+
+from lib.client import lock_path
+
+# Terraform reads these from any refusal, without regard to case
+TERRAFORM = {"id", "info", "who", "path", "version", "created", "operation"}
+
+TOKEN = re.compile(r"^[A-Za-z0-9_-]{22,200}$")
+
+
+def problem(response, status, *words):
+    """A refusal as RFC 9457 has it, whose detail has all of the words."""
+    assert response.status == status, response
+    media_type = response.headers["Content-Type"].split(";")[0]
+    assert media_type == "application/problem+json", response.headers.pairs
+    content = response.json
+    for member in ("type", "title", "status", "detail"):
+        assert member in content, content
+    assert content["status"] == status, content
+    assert content["title"] and content["detail"], content
+    assert not TERRAFORM & {key.lower() for key in content}, content
+    for word in words:
+        assert word.lower() in content["detail"].lower(), content
+    return content
+
+
+def retry_after(response):
+    """The seconds after which a repeat may do better."""
+    seconds = int(response.headers["Retry-After"])
+    assert 0 <= seconds <= 3600
+    return seconds
+
+
+def grant(response, name, status=201, prefix="/locks/"):
+    """A grant, and all that its answer has to say of it."""
+    assert response.status == status, response
+    assert response.headers["Content-Type"].split(";")[0] == "application/json"
+    content = response.json
+    assert content["name"] == name
+    assert content["mode"] == "exclusive"
+    assert TOKEN.match(content["token"]), content
+    assert isinstance(content["fencing_token"], int), content
+    assert 0 < content["fencing_token"] < 1 << 63
+    assert 0 < content["ttl_ms"]
+    assert 0 < content["expires_in_ms"] <= content["ttl_ms"]
+    assert response.headers["Lock-Token"] == content["token"]
+    assert (response.headers["Lock-Fencing-Token"]
+            == str(content["fencing_token"]))
+    if status == 201:
+        assert 0 <= content["waited_ms"]
+        assert response.headers["Location"].endswith(
+            lock_path(name, content["token"], prefix))
+    return content
+
+
+def gone(gateway, name, token, worker=None):
+    """Whoever asks for the claim is told that it is gone."""
+    for response in (gateway.inspect(name, token, worker=worker),
+                     gateway.renew(name, token, worker=worker),
+                     gateway.release(name, token, worker=worker)):
+        problem(response, 410)

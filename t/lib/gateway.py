@@ -1,0 +1,430 @@
+"""A gateway: an nginx with the module, in a directory of its own.
+
+Gateway writes a configuration around the directives that a test gives, starts
+nginx with it, knows its processes, and talks to it.  Every answer carries the
+pid of the worker that gave it (X-Worker), and workers have listening sockets
+of their own (reuseport), so that new connections reach all of them and a test
+can pick one.
+
+finish() ends it and then judges it: a process that is left, a line of
+[alert], [emerg] or [crit] in the log, or a word from a sanitizer fails the
+test.  A test that brings such a line about on purpose says so with allow().
+
+Environment:
+    NGINX_BIN           the nginx to run
+    ZK_LOCK_MODULE      the module to load
+    ZK_LOCK_LOG         the level of the error log, info if not set
+    ASAN_OPTIONS, UBSAN_OPTIONS
+                        put in front of what the harness needs itself
+"""
+
+import contextlib
+import functools
+import glob
+import os
+import re
+import shutil
+import signal
+import subprocess
+
+from lib.client import (Connection, Http2Connection, lock_path)
+from lib.process import (alive, children, die_with_parent, free_port, title,
+                         wait_until)
+
+TREE = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+NGINX = (os.environ.get("NGINX_BIN") or shutil.which("nginx")
+         or "/usr/sbin/nginx")
+MODULE = os.path.abspath(
+    os.environ.get("ZK_LOCK_MODULE")
+    or os.path.join(TREE, "build", "ngx_http_zk_lock_module.so"))
+
+QUIT_TIMEOUT = 10.0
+START_TIMEOUT = 20.0
+
+BAD_LINE = re.compile(r"\[(alert|emerg|crit)\]|Sanitizer|runtime error:")
+
+CONF = """\
+{load}{user}daemon off;
+master_process {master};
+worker_processes {workers};
+worker_rlimit_nofile 16384;
+pid {prefix}/nginx.pid;
+error_log {prefix}/error.log {level};
+{main}
+
+events {{
+    worker_connections 8192;
+    {events}
+}}
+
+http {{
+    client_body_temp_path {prefix}/body;
+    proxy_temp_path {prefix}/proxy;
+    fastcgi_temp_path {prefix}/fastcgi;
+    uwsgi_temp_path {prefix}/uwsgi;
+    scgi_temp_path {prefix}/scgi;
+
+    log_format calls '$time_iso8601 $pid $connection "$request" $status '
+                     '$body_bytes_sent $request_time';
+    access_log {prefix}/access.log calls;
+    keepalive_timeout 60s;
+    keepalive_requests 1000000;
+    lingering_close off;
+
+{http}
+
+    server {{
+        listen 127.0.0.1:{port} {reuseport} backlog=4096;
+        listen 127.0.0.1:{port2} http2 {reuseport} backlog=4096;
+        add_header X-Worker $pid always;
+
+        location = /ready {{
+            return 204;
+        }}
+
+{server}
+
+        {locations}
+    }}
+}}
+"""
+
+LOCATION = """\
+location /locks/ {{
+            zk_lock_api;
+{location}
+        }}
+"""
+
+
+@functools.lru_cache()
+def leaks_can_be_found():
+    """Whether LeakSanitizer works here: it may not trace in a container."""
+    run = subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
+                         stderr=subprocess.STDOUT, timeout=30,
+                         env=dict(os.environ, ASAN_OPTIONS="detect_leaks=1"))
+    return b"LeakSanitizer has encountered a fatal error" not in run.stdout
+
+
+def indent(text, width):
+    return "\n".join(" " * width + line for line in text.splitlines())
+
+
+class Gateway:
+    def __init__(self, prefix, zookeeper=None, servers=None, root="/locks",
+                 workers=2, session_timeout="10s", main="", events="",
+                 http="", server="", location="", master=True, module=MODULE,
+                 level=None):
+        self.prefix = str(prefix)
+        self.zookeeper = zookeeper
+        self.root = root
+        self.workers = workers
+        self.master = master
+        self.port = free_port()
+        self.http2_port = free_port()
+        self.process = None
+        self.seen = set()
+        self.allowed = []
+        self.connections = []
+        os.makedirs(self.prefix, exist_ok=True)
+
+        if servers is None and zookeeper is not None:
+            servers = zookeeper.address
+        if servers is not None:
+            http = ("zk_lock_servers %s;\nzk_lock_session_timeout %s;\n"
+                    "zk_lock_root %s;\n%s"
+                    % (servers, session_timeout, root, http))
+
+        self.write_conf(CONF.format(
+            load="load_module %s;\n" % module if module else "",
+            user="user root;\n" if os.geteuid() == 0 else "",
+            master="on" if master else "off", workers=workers,
+            prefix=self.prefix, main=main, events=events,
+            level=level or os.environ.get("ZK_LOCK_LOG", "info"),
+            http=indent(http, 4), server=indent(server, 8),
+            port=self.port, port2=self.http2_port,
+            reuseport="reuseport" if master else "",
+            locations=(LOCATION.format(location=indent(location, 12))
+                       if servers is not None else "")))
+
+    # files
+
+    @property
+    def conf(self):
+        return os.path.join(self.prefix, "nginx.conf")
+
+    @property
+    def error_log(self):
+        return os.path.join(self.prefix, "error.log")
+
+    def write_conf(self, text):
+        with open(self.conf, "w") as f:
+            f.write(text)
+
+    def change_conf(self, old, new):
+        """Edits the configuration file, to be loaded by reload()."""
+        with open(self.conf) as f:
+            text = f.read()
+        assert old in text
+        self.write_conf(text.replace(old, new))
+
+    def log_text(self):
+        text = ""
+        for path in [self.error_log, os.path.join(self.prefix, "stderr.log")]:
+            if os.path.exists(path):
+                with open(path, encoding="utf-8", errors="replace") as f:
+                    text += f.read()
+        return text
+
+    # life
+
+    def start(self, wait_sessions=True):
+        before = set()
+        wait_sessions = wait_sessions and self.zookeeper is not None
+        if wait_sessions:
+            before = self._sessions()
+
+        with open(os.path.join(self.prefix, "stderr.log"), "ab") as log:
+            self.process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env=self._environment(), cwd=self.prefix,
+                preexec_fn=die_with_parent)
+        wait_until(self._answers, START_TIMEOUT,
+                   "nginx answers (see %s)" % self.prefix)
+        self._note_processes()
+        if wait_sessions:
+            wait_until(lambda: len(self._sessions() - before) >= self.workers,
+                       START_TIMEOUT, "every worker has a session")
+        return self
+
+    def test_conf(self):
+        """nginx -t: (exit code, what it says)."""
+        run = subprocess.run(self._command() + ["-t"], cwd=self.prefix,
+                             env=self._environment(), timeout=30,
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT)
+        return run.returncode, run.stdout.decode("utf-8", "replace")
+
+    def reload(self, wait=True):
+        """SIGHUP; waits until only workers of the new configuration serve.
+
+        The old ones may still be leaving; returns their pids.
+        """
+        old = set(self.worker_pids())
+        self.process.send_signal(signal.SIGHUP)
+        if wait:
+            wait_until(lambda: self._renewed(old), START_TIMEOUT,
+                       "new workers have taken over")
+            self._note_processes()
+        return old
+
+    def _renewed(self, old):
+        now = set(self.worker_pids())
+        return len(now) >= self.workers and not now & old
+
+    def stop(self, timeout=QUIT_TIMEOUT):
+        """A graceful end: SIGQUIT, and all processes gone."""
+        self._signal_and_wait(signal.SIGQUIT, timeout)
+
+    def terminate(self, timeout=QUIT_TIMEOUT):
+        """A fast end: SIGTERM."""
+        self._signal_and_wait(signal.SIGTERM, timeout)
+
+    def kill(self):
+        """The end of everything at once, as of a machine."""
+        self._note_processes()
+        for pid in [self.process.pid] + sorted(self.seen):
+            self._kill(pid)
+        self.process.wait()
+        self.process = None
+        wait_until(lambda: not self.left(), 5.0, "all processes are gone")
+
+    def kill_worker(self, pid, how=signal.SIGKILL):
+        """Kills one worker; the master's complaint about it is allowed."""
+        self.allow(r"worker process %d exited on signal" % pid)
+        os.kill(pid, how)
+
+    @contextlib.contextmanager
+    def frozen_worker(self, pid):
+        """Stops a worker for a while, as a machine that hangs would."""
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def worker_pids(self, leaving=False):
+        """The workers; with leaving, only those that are shutting down."""
+        if not self.master:
+            return [self.process.pid]
+        return [pid for pid in children(self.process.pid)
+                if "worker process" in title(pid)
+                and ("shutting down" in title(pid)) == leaving]
+
+    def helper_pids(self):
+        """The cache manager and the cache loader."""
+        return [pid for pid in children(self.process.pid)
+                if "cache" in title(pid)]
+
+    def left(self):
+        """Processes of this gateway that still run."""
+        return [pid for pid in self.seen if alive(pid)]
+
+    def allow(self, pattern):
+        """Lines of the log that match are expected."""
+        self.allowed.append(re.compile(pattern))
+
+    def finish(self):
+        """Ends and judges; raises AssertionError with all complaints."""
+        complaints = []
+        for connection in self.connections:
+            connection.close()
+        if self.process is not None:
+            complaints += self._finish_process()
+        complaints += ["in the log: " + line for line in self._bad_lines()]
+        complaints += ["a process is left: %d %s" % (pid, title(pid))
+                       for pid in self.left()]
+        for pid in self.left():
+            self._kill(pid)
+        assert not complaints, "%s:\n%s" % (self.prefix,
+                                            "\n".join(complaints))
+
+    def _finish_process(self):
+        if self.process.poll() is not None:
+            code, self.process = self.process.returncode, None
+            return ["nginx ended by itself with %s" % code]
+        try:
+            self.stop()
+        except AssertionError as e:
+            self.kill()
+            return [str(e)]
+        return []
+
+    def _signal_and_wait(self, how, timeout):
+        self._note_processes()
+        process = self.process
+        process.send_signal(how)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                "nginx has not ended %g s after signal %d" % (timeout, how)
+                ) from None
+        self.process = None
+        wait_until(lambda: not self.left(), 5.0, "all processes are gone")
+
+    def _bad_lines(self):
+        lines = self.log_text().splitlines()
+        for path in glob.glob(os.path.join(self.prefix, "sanitizer.*")):
+            with open(path, errors="replace") as f:
+                lines += ["%s: %s" % (os.path.basename(path), line)
+                          for line in f.read().splitlines() if line.strip()]
+        return [line for line in lines
+                if (BAD_LINE.search(line) or line.startswith("sanitizer."))
+                and not any(p.search(line) for p in self.allowed)]
+
+    def _note_processes(self):
+        if self.process is not None and self.process.poll() is None:
+            self.seen.update(children(self.process.pid))
+            self.seen.add(self.process.pid)
+
+    def _sessions(self):
+        servers = getattr(self.zookeeper, "servers", [self.zookeeper])
+        return set().union(*(server.sessions() for server in servers
+                             if server.process is not None))
+
+    def _answers(self):
+        assert self.process.poll() is None, (
+            "nginx ended with %s:\n%s" % (self.process.returncode,
+                                          self.log_text()[-2000:]))
+        try:
+            return self.call("GET", "/ready", timeout=5).status == 204
+        except OSError:
+            return False
+
+    def _command(self):
+        return [NGINX, "-p", self.prefix, "-c", self.conf,
+                "-e", self.error_log]
+
+    def _environment(self):
+        environment = dict(os.environ)
+        log = "log_path=%s/sanitizer" % self.prefix
+        asan = environment.get("ASAN_OPTIONS",
+                               "detect_leaks=%d" % leaks_can_be_found())
+        ubsan = environment.get("UBSAN_OPTIONS", "print_stacktrace=1")
+        environment["ASAN_OPTIONS"] = asan + ":" + log
+        environment["UBSAN_OPTIONS"] = ubsan + ":" + log
+        return environment
+
+    @staticmethod
+    def _kill(pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    # talk
+
+    def connect(self, worker=None):
+        """A connection, to one worker if its pid is given."""
+        while True:
+            connection = Connection(self.port)
+            self.connections.append(connection)
+            if worker is None:
+                return connection
+            if connection.request("GET", "/ready").worker == worker:
+                return connection
+            connection.close()
+
+    def connect_http2(self):
+        connection = Http2Connection(self.http2_port)
+        self.connections.append(connection)
+        return connection
+
+    def each_worker(self):
+        """pid -> a connection, for every worker."""
+        return {pid: self.connect(pid) for pid in self.worker_pids()}
+
+    def call(self, method, path, query=None, headers=None, body=None,
+             timeout=None, worker=None):
+        """One request on a new connection."""
+        if worker is not None:
+            connection = self.connect(worker)
+        else:
+            connection = Connection(self.port)
+        with connection:
+            return connection.request(method, path, query, headers, body,
+                                      timeout)
+
+    def acquire(self, name, body=None, headers=None, worker=None,
+                timeout=None, **query):
+        return self.call("POST", lock_path(name), query, headers, body,
+                         timeout, worker)
+
+    def hold(self, name, **arguments):
+        """Acquires what has to be free."""
+        response = self.acquire(name, **arguments)
+        assert response.status == 201, response
+        return response
+
+    def begin(self, name, body=None, headers=None, worker=None, **query):
+        """Sends an acquire; the answer is to be read from the connection."""
+        connection = self.connect(worker)
+        connection.send("POST", lock_path(name), query, headers, body)
+        return connection
+
+    def release(self, name, token, worker=None):
+        return self.call("DELETE", lock_path(name),
+                         headers={"Lock-Token": token}, worker=worker)
+
+    def inspect(self, name, token=None, worker=None):
+        return self.call("GET", lock_path(name, token), worker=worker)
+
+    def renew(self, name, token, body=None, worker=None, **query):
+        return self.call("PUT", lock_path(name, token), query, None, body,
+                         worker=worker)
+
+    def znode(self, name):
+        """The path of a lock's znode."""
+        return self.root.rstrip("/") + "/" + name

@@ -1,0 +1,106 @@
+"""Processes, ports and deadlines, as every part of the harness needs them.
+
+A process that a test starts dies with the test run, whatever happens to it,
+and nothing here sleeps for a fixed time: conditions are looked at again and
+again until they hold or a deadline is over.
+"""
+
+import ctypes
+import os
+import random
+import signal
+import socket
+import time
+
+PR_SET_PDEATHSIG = 1
+POLL = 0.01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_handed_out = set()
+
+
+def die_with_parent():
+    """For Popen(preexec_fn=): the child is killed when the test run dies."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def free_port():
+    """A loopback port that nobody listens on.
+
+    It is taken from below the range from which the kernel picks the ports of
+    outgoing connections, so that none of those can take it meanwhile.
+    """
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        top = int(f.read().split()[0])
+
+    while True:
+        port = random.randrange(max(1024, top - 16000), top)
+        if port in _handed_out:
+            continue
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        _handed_out.add(port)
+        return port
+
+
+def wait_until(condition, timeout=10.0, what="the condition"):
+    """Returns the condition's first true value; fails after timeout seconds."""
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError("%s did not hold within %g s (last: %r)"
+                                 % (what, timeout, value))
+        time.sleep(POLL)
+
+
+def alive(pid):
+    """Whether a process exists and is no zombie."""
+    return state(pid) not in (None, "Z", "X")
+
+
+def state(pid):
+    """The letter of a process's state, or None."""
+    fields = _stat(pid)
+    return fields[0] if fields else None
+
+
+def children(pid):
+    """The pids of a process's living children."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        fields = _stat(int(entry))
+        if fields and int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(entry))
+    return sorted(found)
+
+
+def title(pid):
+    """A process's command line, which nginx rewrites to say what it is."""
+    try:
+        with open("/proc/%d/cmdline" % pid, "rb") as f:
+            return f.read().replace(b"\0", b" ").decode("latin-1").strip()
+    except OSError:
+        return ""
+
+
+def threads(pid):
+    """The number of a process's threads."""
+    return len(os.listdir("/proc/%d/task" % pid))
+
+
+def _stat(pid):
+    """The fields of /proc/PID/stat behind the name: state, ppid, ..."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rpartition(")")[2].split()
+    except OSError:
+        return None

@@ -1,0 +1,405 @@
+"""A private ZooKeeper: servers from Debian's jars, and looks into them.
+
+Server is one process, standalone or a member of an Ensemble, on loopback, with
+its data in a directory of the test run.  It is started, stopped, killed,
+frozen and thawed by pid.  Its own counters are read with four-letter words,
+over connections that have no session, and so disturb no count:
+
+    transactions()    every write that the server ordered, counted once whether
+                      it is a lone operation, a failed one, or a multi of 200;
+                      it is the server's last zxid.  The start and the end of a
+                      session are one each.
+    reads(TOP)        lookups (data, children, existence) of znodes that exist
+                      below the top-level znode TOP; pings and the reads of
+                      other tests, which use other tops, do not count
+    writes(TOP)       creates, deletes and changes below TOP, each operation
+                      inside a multi counted
+    lookups()         every request that was no write, of everybody: also
+                      pings, syncs and lookups of what does not exist
+
+Tree looks at znodes with kazoo, and makes claims by hand.  Its own reads count
+as anybody's: take the counters' difference around what is to be measured, and
+look at the tree outside of that.
+"""
+
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import uuid
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError, NotEmptyError
+
+from lib.process import die_with_parent, free_port, wait_until
+
+JARS = os.environ.get("ZK_JARS", "/usr/share/java")
+JAVA = os.environ.get("JAVA", "java")
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+READY_TIMEOUT = 30.0
+
+logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+
+
+class Server:
+    """One ZooKeeper process; start() may be called again after a stop()."""
+
+    def __init__(self, directory, port=None, tick=500, container_check=60000,
+                 properties=(), config=()):
+        self.directory = str(directory)
+        self.port = port or free_port()
+        self.tick = tick
+        self.properties = ["-Dznode.container.checkIntervalMs=%d"
+                           % container_check] + list(properties)
+        self.config = list(config)
+        self.process = None
+        os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
+
+    @property
+    def address(self):
+        return "127.0.0.1:%d" % self.port
+
+    @property
+    def log(self):
+        return os.path.join(self.directory, "zookeeper.log")
+
+    # life
+
+    def start(self, wait=True):
+        assert self.process is None, "it runs already"
+        conf = os.path.join(self.directory, "zoo.cfg")
+        with open(conf, "w") as f:
+            f.write("\n".join(self._config_lines()) + "\n")
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self._command(conf), stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, preexec_fn=die_with_parent)
+        if wait:
+            self.wait_ready()
+        return self
+
+    def wait_ready(self):
+        wait_until(self.serving, READY_TIMEOUT,
+                   "ZooKeeper serves (see %s)" % self.log)
+
+    def serving(self):
+        assert self.process.poll() is None, "ZooKeeper died: see " + self.log
+        try:
+            return "Mode: " in self.command("srvr")
+        except OSError:
+            return False
+
+    def stop(self):
+        """A clean end; sessions go on, their time is counted anew at start."""
+        self._end(signal.SIGTERM)
+
+    def kill(self):
+        self._end(signal.SIGKILL)
+
+    def freeze(self):
+        """It keeps its connections and answers nobody."""
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def _end(self, how):
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def _command(self, conf):
+        jars = [os.path.join(JARS, jar)
+                for jar in ("zookeeper.jar", "slf4j-simple.jar")]
+        return ([JAVA, "-Xmx256m", "-XX:+UseSerialGC",
+                 "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+                 "-Dzookeeper.4lw.commands.whitelist=*",
+                 "-Dzookeeper.admin.enableServer=false",
+                 "-Dzookeeper.preAllocSize=4096",
+                 "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+                 "-Dorg.slf4j.simpleLogger.showDateTime=true",
+                 "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS"]
+                + self.properties + ["-cp", ":".join(jars), MAIN, conf])
+
+    def _config_lines(self):
+        return ["tickTime=%d" % self.tick,
+                "minSessionTimeout=%d" % (2 * self.tick),
+                "maxSessionTimeout=120000",
+                "initLimit=20",
+                "syncLimit=10",
+                "maxClientCnxns=0",
+                "clientPortAddress=127.0.0.1",
+                "clientPort=%d" % self.port,
+                "dataDir=" + os.path.join(self.directory, "data")
+                ] + self.config
+
+    # four-letter words
+
+    def command(self, word, timeout=5.0):
+        with socket.create_connection(("127.0.0.1", self.port), timeout) as s:
+            s.sendall(word.encode())
+            parts = []
+            while True:
+                part = s.recv(65536)
+                if not part:
+                    return b"".join(parts).decode("utf-8", "replace")
+                parts.append(part)
+
+    def mntr(self):
+        """The server's counters, those that are numbers."""
+        counters = {}
+        for line in self.command("mntr").splitlines():
+            key, _, value = line.partition("\t")
+            try:
+                counters[key] = float(value)
+            except ValueError:
+                pass
+        return counters
+
+    def zxid(self):
+        found = re.search(r"^Zxid: (0x[0-9a-f]+)", self.command("srvr"), re.M)
+        return int(found.group(1), 16)
+
+    def mode(self):
+        """standalone, leader or follower; None while there is none."""
+        try:
+            found = re.search(r"^Mode: (\w+)", self.command("srvr"), re.M)
+        except OSError:
+            return None
+        return found.group(1) if found else None
+
+    def transactions(self):
+        return self.zxid() & 0xffffffff
+
+    def reads(self, top):
+        return self._namespace(top, "read")
+
+    def writes(self, top):
+        return self._namespace(top, "write")
+
+    def lookups(self):
+        return int(self.mntr().get("zk_cnt_readlatency", 0))
+
+    def _namespace(self, top, what):
+        key = "zk_cnt_%s_%s_per_namespace" % (top.strip("/"), what)
+        return int(self.mntr().get(key, 0))
+
+    def reset_statistics(self):
+        self.command("srst")
+
+    def sessions(self):
+        """The ids of the sessions that have a connection to this server."""
+        return {int(sid, 16) for sid in
+                re.findall(r"\bsid=0x([0-9a-f]+)", self.command("cons"))}
+
+    def global_sessions(self):
+        """The number of living sessions, connected or not."""
+        return int(self.mntr()["zk_global_sessions"])
+
+    def connections(self):
+        """The number of client connections, without the one that asks."""
+        return len(re.findall(r"^ /", self.command("cons"), re.M)) - 1
+
+    def watched_paths(self):
+        """path -> ids of the sessions that watch it."""
+        watched = {}
+        for line in self.command("wchp").splitlines():
+            if line.startswith("/"):
+                sessions = watched.setdefault(line.strip(), set())
+            elif line.strip().startswith("0x"):
+                sessions.add(int(line.strip(), 16))
+        return watched
+
+
+class Ensemble:
+    """Three servers (or more); addresses is what a client is given."""
+
+    def __init__(self, directory, size=3, **options):
+        config = list(options.pop("config", ()))
+        config += ["server.%d=127.0.0.1:%d:%d"
+                   % (i, free_port(), free_port())
+                   for i in range(1, size + 1)]
+        self.servers = [self._member(directory, i, config, options)
+                        for i in range(1, size + 1)]
+
+    @staticmethod
+    def _member(directory, number, config, options):
+        server = Server(os.path.join(str(directory), str(number)),
+                        config=config, **options)
+        myid = os.path.join(server.directory, "data", "myid")
+        with open(myid, "w") as f:
+            f.write("%d\n" % number)
+        return server
+
+    @property
+    def address(self):
+        return ",".join(server.address for server in self.servers)
+
+    def start(self):
+        for server in self.servers:
+            if server.process is None:
+                server.start(wait=False)
+        for server in self.servers:
+            server.wait_ready()
+        return self
+
+    def stop(self):
+        for server in self.servers:
+            server.kill()
+
+    def leader(self):
+        return wait_until(lambda: self._having("leader"), READY_TIMEOUT,
+                          "there is a leader")
+
+    def follower(self):
+        return wait_until(lambda: self._having("follower"), READY_TIMEOUT,
+                          "there is a follower")
+
+    def _having(self, mode):
+        for server in self.servers:
+            if server.process is not None and server.mode() == mode:
+                return server
+        return None
+
+
+class Tree:
+    """Looks at znodes, waits for what they become, makes claims by hand."""
+
+    sessions = set()        # of all trees: the tests' own
+
+    def __init__(self, address, timeout=10.0):
+        self.client = KazooClient(hosts=address, timeout=timeout)
+        self.client.start(timeout=READY_TIMEOUT)
+        self.sessions.add(self.client.client_id[0])
+
+    def close(self):
+        self.client.stop()
+        self.client.close()
+
+    @property
+    def session(self):
+        return self.client.client_id[0]
+
+    # looks
+
+    def children(self, path):
+        """The names of the children, [] if there is no such znode."""
+        try:
+            return self.client.get_children(path)
+        except NoNodeError:
+            return []
+
+    def claims(self, path):
+        """The names of a lock's claims in their order."""
+        return sorted(self.children(path), key=sequence)
+
+    def data(self, path):
+        return self.client.get(path)[0]
+
+    def stat(self, path):
+        return self.client.exists(path)
+
+    def ephemerals(self, top):
+        """path -> owner's session, of every ephemeral at or below top."""
+        found = {}
+        try:
+            stat = self.client.get(top)[1]
+        except NoNodeError:
+            return found
+        if stat.ephemeralOwner:
+            found[top] = stat.ephemeralOwner
+        for child in self.children(top):
+            found.update(self.ephemerals(top.rstrip("/") + "/" + child))
+        return found
+
+    # conditions, by watch
+
+    def wait_claims(self, path, condition, timeout=10.0):
+        """Waits until condition(claims) is true, or their number is it."""
+        if not callable(condition):
+            number = condition
+
+            def condition(claims):
+                return len(claims) == number
+
+        deadline = time.monotonic() + timeout
+        while True:
+            changed = threading.Event()
+            claims = self._watched_claims(path, changed)
+            if condition(claims):
+                return claims
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise AssertionError("the %d claims of %s are not as waited "
+                                     "for after %g s: %s"
+                                     % (len(claims), path, timeout,
+                                        claims[:20]))
+            changed.wait(min(left, 1.0))
+
+    def _watched_claims(self, path, changed):
+        def wake(event):
+            changed.set()
+
+        try:
+            return sorted(self.client.get_children(path, watch=wake),
+                          key=sequence)
+        except NoNodeError:
+            if self.client.exists(path, watch=wake):
+                changed.set()
+            return []
+
+    def wait_gone(self, path, timeout=10.0):
+        """Waits until a znode does not exist."""
+        deadline = time.monotonic() + timeout
+        while True:
+            changed = threading.Event()
+            if not self.client.exists(path, watch=lambda _: changed.set()):
+                return
+            left = deadline - time.monotonic()
+            assert left > 0, "%s still exists after %g s" % (path, timeout)
+            changed.wait(min(left, 1.0))
+
+    # changes
+
+    def make(self, path, data=b""):
+        """Makes a persistent znode and its parents, if they are missing."""
+        self.client.ensure_path(path)
+        self.client.set(path, data)
+
+    def make_claim(self, lock, layout="-lock-", data=b"", before=None):
+        """A claim of Curator's layout, by hand; returns its path."""
+        self.client.ensure_path(lock)
+        prefix = before if before is not None else "_c_%s%s" % (uuid.uuid4(),
+                                                                layout)
+        return self.client.create(lock + "/" + prefix, data, ephemeral=True,
+                                  sequence=True)
+
+    def delete(self, path):
+        try:
+            self.client.delete(path)
+        except NoNodeError:
+            pass
+
+    def delete_tree(self, path):
+        try:
+            self.client.delete(path, recursive=True)
+        except (NoNodeError, NotEmptyError):
+            pass
+
+
+def sequence(name):
+    """The number that ZooKeeper appended; -1 if the name ends in none."""
+    digits = name[-10:]
+    return int(digits) if len(digits) == 10 and digits.isdigit() else -1

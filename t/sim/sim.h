@@ -1,0 +1,282 @@
+
+/*
+ * What the files of the simulation share.
+ *
+ *   sim_zk.c        ZooKeeper: one global log, servers that lag behind it
+ *   sim_gateway.c   workers that drive their views as the claim floor does
+ *   view_sim.c      clients, foreign claimers, faults, and the naive model
+ *
+ * Everything that happens follows from the seed: nothing looks at the time, at
+ * an address or at the environment.
+ */
+
+
+#ifndef _SIM_H_INCLUDED_
+#define _SIM_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "zk_lock_view.h"
+
+
+#define SIM_LOCKS       3
+#define SIM_WORKERS     4
+#define SIM_RECORDS     256
+#define SIM_CHILDREN    96      /* of one lock, at one time */
+#define SIM_CLAIMS      48      /* of one worker */
+#define SIM_FOREIGN     (-1)    /* the record of a claim of somebody else */
+#define SIM_ALIVE       INT64_MAX
+
+
+/* --- view_sim.c ----------------------------------------------------------- */
+
+/* rules that can be broken on purpose; the names are in view_sim.c */
+
+typedef enum {
+    SIM_NO_BREAK = 0,
+    SIM_GRANT_ON_PREDECESSOR_GONE,
+    SIM_TRUST_GAP,
+    SIM_UNPINNED_PROOF,
+    SIM_GUARD_UNCHECKED,
+    SIM_PARENT_EVENT_IGNORED,
+    SIM_FORGET_NOTHING,
+    SIM_DOWNGRADE_IGNORED,
+    SIM_LOST_WAKEUP,
+    SIM_NO_DOORBELL,
+    SIM_NO_RECHECK,
+    SIM_STALE_BOARD,
+    SIM_STALE_LIVE_BOARD,
+    SIM_NO_SYNC,
+    SIM_CREATE_BLINDLY,
+    SIM_SAME_ID_ANEW,
+    SIM_DELETE_ONCE,
+    SIM_FOUND_AS_HELD,
+    SIM_ZOMBIE_GRANT,
+    SIM_DEAD_IS_GONE,
+    SIM_DEAD_BOARD,
+    SIM_NO_LIST_MARK,
+    SIM_SIBLING_ABSENT_IS_GONE,
+    SIM_BREAKS
+} sim_break_e;
+
+int broken(sim_break_e rule);
+
+uint64_t rnd(uint64_t n);                       /* 0 to n - 1 */
+int chance(unsigned one_in);
+
+void trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void violation(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* something happened to a lock: look at it after this step */
+void touched(int lock);
+
+/* what happened, for the last line */
+
+typedef struct {
+    uint64_t            grants;
+    uint64_t            handoffs;       /* grants before the delete */
+    uint64_t            proofs;         /* creates that needed no list */
+    uint64_t            lists;
+    uint64_t            learned;        /* from the board */
+    uint64_t            reaped;
+    uint64_t            downgrades;
+    uint64_t            disconnects;
+    uint64_t            found;          /* creates whose reply was lost */
+    uint64_t            sessions;       /* that were lost */
+    uint64_t            crashes;
+    uint64_t            longest;        /* queue */
+} sim_counters_t;
+
+extern sim_counters_t  counters;
+
+
+/* --- sim_zk.c ------------------------------------------------------------- */
+
+/* what the name of a claim's znode says */
+
+typedef struct {
+    int64_t             seq;
+    uint64_t            id;
+    zk_lock_kind_e      kind;
+    int                 record;         /* or SIM_FOREIGN */
+} name_t;
+
+
+typedef struct {
+    name_t              name;
+    int64_t             session;
+    int64_t             parent;         /* czxid of its incarnation */
+    int64_t             created;
+    int64_t             deleted;        /* or SIM_ALIVE */
+} znode_t;
+
+
+typedef enum {
+    ZK_CREATE = 0,
+    ZK_DELETE,
+    ZK_SYNC,
+    ZK_LIST,
+    ZK_GET,                             /* of a claim, with a watch */
+    ZK_EXISTS                           /* of the parent, with a watch */
+} zk_type_e;
+
+
+typedef struct {
+    zk_type_e           type;
+    int                 lock;
+    name_t              name;
+    int64_t             cause;          /* the caller's */
+
+    int64_t             zxid;           /* it was committed; 0: not yet */
+    int                 missing;        /* the answer is "no node" */
+} zk_request_t;
+
+
+typedef enum {
+    ZK_REPLY = 0,
+    ZK_NODE_DELETED,
+    ZK_PARENT_CHANGED,
+    ZK_DISCONNECTED
+} zk_message_e;
+
+
+typedef struct {
+    zk_message_e        type;
+    zk_request_t        request;        /* of an event: lock and name */
+    int64_t             zxid;           /* how far the server was */
+    int64_t             czxid;          /* of ZK_CREATE and ZK_EXISTS */
+    size_t              n;
+    znode_t             list[SIM_CHILDREN];
+} zk_message_t;
+
+
+typedef struct zk_session_s  zk_session_t;
+
+void zk_reset(int64_t lag);
+int64_t zk_last(void);
+
+zk_session_t *zk_session_new(void);
+void zk_session_done(zk_session_t *session);
+void zk_send(zk_session_t *session, zk_request_t *request);
+zk_message_t *zk_receive(zk_session_t *session);        /* or NULL */
+
+/* faults; a session that expired has lost its znodes */
+void zk_cut(zk_session_t *session, size_t received);
+void zk_reconnect(zk_session_t *session);
+void zk_expire(zk_session_t *session);
+int zk_is_cut(zk_session_t *session);
+int zk_is_expired(zk_session_t *session);
+
+/* one step of the ensemble; 0: there was nothing to do */
+int zk_commit(zk_session_t *session);
+int zk_serve(zk_session_t *session);
+int zk_reap(int lock);
+
+/* the leader's tree: for foreign claimers, and for the naive model */
+void zk_claim(int lock, name_t *name, int plain);
+void zk_unclaim(int lock, name_t *name);
+void zk_noise(int lock);
+znode_t *zk_nodes(int lock, size_t *n);
+znode_t *zk_find(int lock, const name_t *name);
+
+
+/* --- sim_gateway.c -------------------------------------------------------- */
+
+typedef enum {
+    RECORD_FREE = 0,
+    RECORD_NEW,
+    RECORD_WAITING,
+    RECORD_HELD,
+    RECORD_ENDED
+} record_e;
+
+
+typedef struct {
+    record_e            state;
+    uint64_t            id;
+    zk_lock_kind_e      kind;
+    int                 worker;
+    int                 process;        /* of the worker */
+    int                 lock;
+    int64_t             seq;            /* -1: not published */
+    int64_t             czxid;          /* 0: unknown */
+    unsigned            watchers;       /* a bit a worker */
+    unsigned            owned:1;        /* not to be taken */
+} record_t;
+
+
+typedef enum {
+    CLAIM_START = 0,                    /* no znode; not connected */
+    CLAIM_CREATE,                       /* maybe; the create is under way */
+    CLAIM_RECOVER,                      /* maybe; its reply was lost */
+    CLAIM_LIVE,                         /* yes */
+    CLAIM_DELETE,                       /* maybe; the delete is under way */
+    CLAIM_OWED                          /* maybe; a delete is owed */
+} claim_e;
+
+
+typedef struct {
+    zk_lock_entry_t     entry;          /* must be first */
+    claim_e             state;
+    int                 worker;
+    int                 lock;
+    name_t              name;
+    int64_t             czxid;          /* 0: unknown */
+    unsigned            held:1;
+    unsigned            ended:1;        /* its delete is decided */
+} claim_t;
+
+
+/* what a worker knows of a lock */
+
+typedef struct {
+    zk_lock_view_t      view;
+    uint64_t            mark;
+    int64_t             born;           /* a zxid when the parent was there */
+    unsigned            listing:1;
+    unsigned            recovering:1;   /* the list is the first one */
+    unsigned            guarding:1;
+} lock_t;
+
+
+typedef struct {
+    int                 index;
+    int                 process;
+    zk_session_t       *session;
+    lock_t              locks[SIM_LOCKS];
+    claim_t            *claims[SIM_CLAIMS];
+    size_t              nclaims;
+    unsigned            bells;          /* a bit a lock */
+    unsigned            connected:1;
+} worker_t;
+
+
+void gateway_reset(int nworkers);
+void gateway_done(void);
+worker_t *gateway_worker(int index);
+record_t *gateway_record(int index);
+size_t gateway_entries(void);           /* that were not given back */
+
+/* NULL if there is no room */
+claim_t *gateway_acquire(worker_t *worker, int lock, zk_lock_kind_e kind);
+void gateway_end(claim_t *claim);
+
+/* one step of a worker; 0: there was nothing to do */
+int gateway_deliver(worker_t *worker);
+int gateway_answer(worker_t *worker);
+void gateway_reconnect(worker_t *worker);
+void gateway_lost(worker_t *worker, zk_session_t *session);
+
+/* another process in its place, which knows nothing */
+void gateway_crash(worker_t *worker, zk_session_t *session);
+
+/* takes the records of a process that died, when its session is over */
+void gateway_reclaim(int process);
+
+/* the naive model's opinion of a grant; in view_sim.c */
+void granted(claim_t *claim);
+
+
+#endif /* _SIM_H_INCLUDED_ */

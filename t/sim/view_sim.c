@@ -1,0 +1,1269 @@
+
+/*
+ * The view against a naive model, in a simulated world.
+ *
+ * A run is a world that a seed makes: one to three locks, one to four workers
+ * of one gateway, foreign claimers, servers that lag, and their pace.  A step
+ * is one thing that happens: the leader commits a write, a server moves on, a
+ * message or a doorbell reaches a worker, a client comes, leaves or releases,
+ * a foreign claimer does something, a parent is reaped, or a connection breaks.
+ * Now and then all arrivals stop, and the rest is carried to its end.
+ *
+ * After every step the truth, which is the leader's tree, is asked:
+ *
+ *   (a) of those who hold a lock, no two exclude each other.  A grant counts
+ *       until its delete is decided or its session is lost; a foreign claim
+ *       counts as soon as nothing that excludes it is ahead.  The znode of who
+ *       holds exists.
+ *   (b) at a grant nobody is ahead whom it should have waited for.
+ *   (c) when arrivals stop, every waiter is granted.
+ *   (d) at the end the tree is empty, and all entries were given back.
+ *
+ * With --break one rule of the gateway is broken on purpose; then a violation
+ * has to follow, or the world is too tame to show that the rule is needed.
+ * Two can be broken without harm, and are not listed.  A worker has one session
+ * here, and asks all through it; so what it learned of by an answer, and what
+ * is ahead of that, is in every list that is answered later, unless it is gone.
+ * Neither the mark of a list nor its caution with siblings is put to the test.
+ *
+ * usage: view_sim [--seed N] [--steps N] [--runs N] [--trace] [--break RULE]
+ *        view_sim --list-breaks
+ */
+
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+
+
+#define FOREIGN         4           /* of one lock */
+#define ZOMBIES         6
+#define DEAD            16
+#define CALM            40000       /* steps; a tenth is plenty */
+#define FOREIGN_ID      1000000
+
+
+typedef enum {
+    ACT_COMMIT = 0,
+    ACT_SERVE,
+    ACT_DELIVER,
+    ACT_ANSWER,
+    ACT_CLIENT,
+    ACT_FOREIGN,
+    ACT_REAP,
+    ACT_CONNECT,
+    ACT_FAULT,
+    ACTS
+} act_e;
+
+
+typedef struct {
+    sim_break_e         rule;
+    const char         *name;
+    unsigned            harmless:1;     /* in this world */
+} break_name_t;
+
+
+/* what the seed makes of a run */
+
+typedef struct {
+    int                 nlocks;
+    int                 nworkers;
+    int                 shared[SIM_LOCKS];      /* readers and writers */
+    int                 downgrades;
+    size_t              nforeign;
+    size_t              nclaims;        /* of a worker, of one lock */
+    unsigned            pace;
+    unsigned            patience;
+    unsigned            reluctance;     /* of foreign writers, to leave */
+    unsigned            luck;           /* one fault in so many */
+    unsigned            stops;          /* workers often are */
+    unsigned            weights[ACTS];
+    unsigned            weight;
+} world_t;
+
+
+typedef struct {
+    uint64_t            seed;
+    uint64_t            steps;
+    uint64_t            runs;
+    sim_break_e         rule;
+    unsigned            trace:1;
+} options_t;
+
+
+typedef struct {
+    uint64_t            seed;
+    uint64_t            random;
+    uint64_t            step;
+    world_t             world;
+
+    name_t              foreign[SIM_LOCKS][FOREIGN];
+    size_t              nforeign[SIM_LOCKS];
+    uint64_t            foreign_ids;
+
+    zk_session_t       *zombies[ZOMBIES];
+    int                 processes[ZOMBIES];     /* that died; or -1 */
+    size_t              nzombies;
+    int                 dead[DEAD];     /* whose sessions are over */
+    size_t              ndead;
+    uint64_t            stalled[SIM_WORKERS];
+
+    int64_t             granted_parent[SIM_LOCKS];
+    int64_t             granted_seq[SIM_LOCKS];
+
+    unsigned            touched;        /* a bit a lock */
+    unsigned            calm:1;         /* nobody arrives */
+    unsigned            failed:1;
+} run_t;
+
+
+static void count(void);
+static int parse(int argc, char **argv);
+static int parse_number(const char *text, uint64_t *number);
+static int parse_break(const char *name);
+static void list_breaks(void);
+static int usage(void);
+
+static uint64_t run_one(uint64_t seed);
+static void make_world(void);
+static void make_deserted(world_t *w);
+static void calm_down(void);
+static void end_run(void);
+static int all_is_done(void);
+static void why_not_done(void);
+static void step(void);
+static int act(void);
+static int client_act(worker_t *worker);
+static zk_lock_kind_e some_kind(int lock);
+static int foreign_act(int lock);
+static void foreign_join(int lock, zk_lock_kind_e kind, int64_t seq);
+static void foreign_leave(int lock, size_t i);
+static int foreign_holds(int lock, name_t *name);
+static int has_reader(int lock, int64_t seq);
+static int connect_act(worker_t *worker);
+static int fault_act(worker_t *worker);
+static int stop_worker(worker_t *worker);
+static void give_up(worker_t *worker, int process);
+static void bury(void);
+static void reclaim(void);
+
+static void check(void);
+static void check_lock(int lock);
+static void check_held(int lock);
+static int excludes(zk_lock_kind_e one, zk_lock_kind_e two);
+static int decided(znode_t *node);
+static int holds(znode_t *nodes, size_t n, znode_t *node);
+
+
+static const break_name_t  breaks[] = {
+    { SIM_GRANT_ON_PREDECESSOR_GONE,     "grant-on-predecessor-gone", 0 },
+    { SIM_TRUST_GAP,                     "trust-gap", 0 },
+    { SIM_UNPINNED_PROOF,                "unpinned-proof", 0 },
+    { SIM_GUARD_UNCHECKED,               "guard-unchecked", 0 },
+    { SIM_PARENT_EVENT_IGNORED,          "parent-event-ignored", 0 },
+    { SIM_FORGET_NOTHING,                "forget-nothing-on-disconnect", 0 },
+    { SIM_DOWNGRADE_IGNORED,             "downgrade-ignored", 0 },
+    { SIM_LOST_WAKEUP,                   "lost-wakeup", 0 },
+    { SIM_NO_DOORBELL,                   "no-doorbell", 0 },
+    { SIM_NO_RECHECK,                    "no-recheck", 0 },
+    { SIM_STALE_BOARD,                   "stale-board", 0 },
+    { SIM_STALE_LIVE_BOARD,              "stale-live-board", 0 },
+    { SIM_NO_SYNC,                       "no-sync", 0 },
+    { SIM_CREATE_BLINDLY,                "create-blindly", 0 },
+    { SIM_SAME_ID_ANEW,                  "same-id-anew", 0 },
+    { SIM_DELETE_ONCE,                   "delete-once", 0 },
+    { SIM_FOUND_AS_HELD,                 "found-as-held", 0 },
+    { SIM_ZOMBIE_GRANT,                  "zombie-grant", 0 },
+    { SIM_DEAD_IS_GONE,                  "dead-is-gone", 0 },
+    { SIM_DEAD_BOARD,                    "dead-board", 0 },
+    { SIM_NO_LIST_MARK,                  "no-list-mark", 1 },
+    { SIM_SIBLING_ABSENT_IS_GONE,        "sibling-absent-is-gone", 1 },
+    { SIM_NO_BREAK,                      NULL, 0 }
+};
+
+
+static options_t  options = { 1, 4000, 4000, SIM_NO_BREAK, 0 };
+static run_t      run;
+
+sim_counters_t    counters;
+
+
+int
+main(int argc, char **argv)
+{
+    int       rc;
+    uint64_t  i, steps;
+
+    rc = parse(argc, argv);
+    if (rc >= 0) {
+        return rc;
+    }
+
+    steps = 0;
+
+    for (i = 0; i < options.runs && !run.failed; i++) {
+        steps += run_one(options.seed + i);
+    }
+
+    printf("%s: %llu runs, %llu steps\n", run.failed ? "failed" : "passed",
+           (unsigned long long) i, (unsigned long long) steps);
+
+    count();
+
+    return run.failed;
+}
+
+
+static void
+count(void)
+{
+    size_t  i;
+
+    const struct {
+        uint64_t     n;
+        const char  *what;
+    } lines[] = {
+        { counters.grants,      "grants" },
+        { counters.handoffs,    "of them before the delete" },
+        { counters.longest,     "claims in the longest queue" },
+        { counters.proofs,      "creates that needed no list" },
+        { counters.lists,       "lists" },
+        { counters.learned,     "claims learned from the board" },
+        { counters.reaped,      "parents reaped" },
+        { counters.downgrades,  "downgrades" },
+        { counters.disconnects, "disconnects" },
+        { counters.found,       "claims found after one" },
+        { counters.sessions,    "sessions lost" },
+        { counters.crashes,     "crashes" },
+    };
+
+    for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        printf("%10llu %s\n", (unsigned long long) lines[i].n,
+               lines[i].what);
+    }
+}
+
+
+static int
+parse(int argc, char **argv)
+{
+    int          i;
+    const char  *value;
+
+    for (i = 1; i < argc; i++) {
+
+        if (strcmp(argv[i], "--list-breaks") == 0) {
+            list_breaks();
+            return 0;
+        }
+
+        if (strcmp(argv[i], "--trace") == 0) {
+            options.trace = 1;
+            continue;
+        }
+
+        value = argv[i + 1];    /* NULL behind the last one */
+
+        if (value == NULL) {
+            return usage();
+        }
+
+        if ((strcmp(argv[i], "--seed") == 0
+             && parse_number(value, &options.seed) == 0)
+            || (strcmp(argv[i], "--steps") == 0
+                && parse_number(value, &options.steps) == 0)
+            || (strcmp(argv[i], "--runs") == 0
+                && parse_number(value, &options.runs) == 0)
+            || (strcmp(argv[i], "--break") == 0
+                && parse_break(value) == 0))
+        {
+            i++;
+            continue;
+        }
+
+        return usage();
+    }
+
+    return -1;
+}
+
+
+static int
+parse_number(const char *text, uint64_t *number)
+{
+    char  *end;
+
+    *number = strtoull(text, &end, 10);
+
+    return (*text >= '0' && *text <= '9' && *end == '\0') ? 0 : -1;
+}
+
+
+static int
+parse_break(const char *name)
+{
+    size_t  i;
+
+    for (i = 0; breaks[i].name != NULL; i++) {
+        if (strcmp(breaks[i].name, name) == 0) {
+            options.rule = breaks[i].rule;
+            return 0;
+        }
+    }
+
+    return -1;
+}
+
+
+static void
+list_breaks(void)
+{
+    size_t  i;
+
+    for (i = 0; breaks[i].name != NULL; i++) {
+        if (!breaks[i].harmless) {
+            puts(breaks[i].name);
+        }
+    }
+}
+
+
+static int
+usage(void)
+{
+    fputs("usage: view_sim [--seed N] [--steps N] [--runs N] [--trace]"
+          " [--break RULE]\n"
+          "       view_sim --list-breaks\n", stderr);
+
+    return 2;
+}
+
+
+/* for all files */
+
+int
+broken(sim_break_e rule)
+{
+    return options.rule == rule;
+}
+
+
+/* splitmix64 */
+
+uint64_t
+rnd(uint64_t n)
+{
+    uint64_t  z;
+
+    run.random += 0x9e3779b97f4a7c15;
+
+    z = run.random;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    z = z ^ (z >> 31);
+
+    return z % n;
+}
+
+
+int
+chance(unsigned one_in)
+{
+    return rnd(one_in) == 0;
+}
+
+
+void
+trace(const char *fmt, ...)
+{
+    va_list  args;
+
+    if (!options.trace) {
+        return;
+    }
+
+    printf("%6llu  ", (unsigned long long) run.step);
+
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+
+    putchar('\n');
+}
+
+
+void
+violation(const char *fmt, ...)
+{
+    size_t   i;
+    va_list  args;
+
+    if (run.failed) {
+        return;
+    }
+
+    run.failed = 1;
+
+    printf("seed %llu, step %llu: ", (unsigned long long) run.seed,
+           (unsigned long long) run.step);
+
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+
+    printf("\nreplay: view_sim --seed %llu --steps %llu --runs 1",
+           (unsigned long long) run.seed,
+           (unsigned long long) options.steps);
+
+    for (i = 0; breaks[i].name != NULL; i++) {
+        if (breaks[i].rule == options.rule) {
+            printf(" --break %s", breaks[i].name);
+        }
+    }
+
+    puts(" --trace");
+}
+
+
+void
+touched(int lock)
+{
+    run.touched |= 1u << lock;
+}
+
+
+/* a run: storms, and the calm after each */
+
+static uint64_t
+run_one(uint64_t seed)
+{
+    uint64_t  storm;
+
+    memset(&run, 0, sizeof(run_t));
+    run.seed = seed;
+    run.random = seed * 0x2545f4914f6cdd1d;
+
+    make_world();
+
+    while (run.step < options.steps && !run.failed) {
+
+        storm = run.step + 30 + rnd(chance(3) ? 2000 : 300);
+        run.calm = 0;
+
+        while (run.step < storm && !run.failed) {
+            step();
+        }
+
+        calm_down();
+    }
+
+    end_run();
+
+    return run.step;
+}
+
+
+static void
+make_world(void)
+{
+    int       i;
+    world_t  *w;
+
+    w = &run.world;
+
+    w->nlocks = 1 + rnd(SIM_LOCKS);
+    w->nworkers = 1 + rnd(SIM_WORKERS);
+
+    for (i = 0; i < w->nlocks; i++) {
+        w->shared[i] = chance(2);
+    }
+
+    w->downgrades = !chance(3);
+    w->nforeign = rnd(FOREIGN + 1);
+    w->nclaims = 1 + rnd(4);
+    w->pace = 1 + rnd(12);
+    w->patience = 1 + rnd(chance(3) ? 4 : 40);
+    w->reluctance = 1 + rnd(6);
+    w->luck = 1 + rnd(20);
+
+    w->weights[ACT_COMMIT] = 10 + rnd(30);
+    w->weights[ACT_SERVE] = 10 + rnd(50);
+    w->weights[ACT_DELIVER] = 10 + rnd(40);
+    w->weights[ACT_ANSWER] = 2 + rnd(20);
+    w->weights[ACT_CLIENT] = 10 + rnd(30);
+    w->weights[ACT_FOREIGN] = (w->nforeign != 0) ? 2 + rnd(40) : 0;
+    w->weights[ACT_REAP] = 1 + rnd(15);
+    w->weights[ACT_CONNECT] = 1 + rnd(4);
+    w->weights[ACT_FAULT] = rnd(4);
+
+    if (chance(3)) {
+        make_deserted(w);
+    }
+
+    w->weight = 0;
+
+    for (i = 0; i < ACTS; i++) {
+        w->weight += w->weights[i];
+    }
+
+    zk_reset(2 + rnd(chance(2) ? 8 : 80));
+    gateway_reset(w->nworkers);
+
+    for (i = 0; i < SIM_LOCKS; i++) {
+        run.granted_seq[i] = -1;
+    }
+
+    trace("%d locks, %d workers, %d foreign claimers a lock", w->nlocks,
+          w->nworkers, (int) w->nforeign);
+}
+
+
+/*
+ * A lock that is often empty, and whose parent then goes: what was known of it
+ * is wrong soon, and its low numbers are given again and again.
+ */
+
+static void
+make_deserted(world_t *w)
+{
+    w->nlocks = 1;
+    w->nworkers = 2 + rnd(SIM_WORKERS - 1);
+    w->nforeign = 1 + rnd(2);
+    w->nclaims = 1 + rnd(2);
+    w->pace = 1 + rnd(4);
+    w->patience = 1 + rnd(chance(2) ? 4 : 40);
+    w->luck = 1;
+    w->stops = 1;
+
+    w->weights[ACT_FOREIGN] = 2 + rnd(8);
+    w->weights[ACT_REAP] = 30;
+    w->weights[ACT_FAULT] = 1 + rnd(3);
+}
+
+
+/* nobody arrives or loses patience: all that wait must get it */
+
+static void
+calm_down(void)
+{
+    uint64_t  end;
+
+    trace("calm");
+
+    run.calm = 1;
+    memset(run.stalled, 0, sizeof(run.stalled));
+    bury();
+
+    end = run.step + CALM;
+
+    while (!run.failed && !all_is_done()) {
+
+        if (run.step == end) {
+            why_not_done();
+            return;
+        }
+
+        step();
+    }
+
+    reclaim();
+}
+
+
+static int
+all_is_done(void)
+{
+    int        i, lock;
+    size_t     n;
+    znode_t   *nodes;
+    worker_t  *worker;
+
+    for (i = 0; i < run.world.nworkers; i++) {
+        worker = gateway_worker(i);
+
+        if (worker->nclaims != 0 || !worker->connected) {
+            return 0;
+        }
+    }
+
+    for (lock = 0; lock < run.world.nlocks; lock++) {
+
+        if (run.nforeign[lock] != 0) {
+            return 0;
+        }
+
+        nodes = zk_nodes(lock, &n);
+
+        while (n-- != 0) {
+            if (nodes[n].deleted == SIM_ALIVE) {
+                violation("lock %d: znode %d was left behind, id %d", lock,
+                          (int) nodes[n].name.seq, (int) nodes[n].name.id);
+            }
+        }
+    }
+
+    return 1;
+}
+
+
+static void
+why_not_done(void)
+{
+    int        i;
+    claim_t   *claim;
+    worker_t  *worker;
+
+    for (i = 0; i < run.world.nworkers; i++) {
+        worker = gateway_worker(i);
+
+        if (worker->nclaims != 0) {
+            claim = worker->claims[0];
+
+            violation("lock %d: id %d, %d, of w%d waits for ever, state %d",
+                      claim->lock, (int) claim->name.id,
+                      (int) claim->name.seq, i, claim->state);
+        }
+    }
+
+    violation("a foreign claimer waits for ever");
+}
+
+
+static void
+end_run(void)
+{
+    gateway_done();
+
+    if (gateway_entries() != 0) {
+        violation("%d entries were not given back", (int) gateway_entries());
+    }
+
+    run.nzombies = 0;
+    zk_reset(0);
+}
+
+
+static void
+step(void)
+{
+    int  tries;
+
+    run.step++;
+
+    for (tries = 0; tries < 8; tries++) {
+        if (act()) {
+            break;
+        }
+    }
+
+    check();
+}
+
+
+static int
+act(void)
+{
+    int            lock;
+    act_e          what;
+    uint64_t       n;
+    worker_t      *worker;
+    zk_session_t  *session;
+
+    n = rnd(run.world.weight);
+
+    for (what = 0; n >= run.world.weights[what]; what++) {
+        n -= run.world.weights[what];
+    }
+
+    lock = rnd(run.world.nlocks);
+    worker = gateway_worker(rnd(run.world.nworkers));
+
+    session = worker->session;
+
+    if (run.nzombies != 0 && chance(4)) {
+        session = run.zombies[rnd(run.nzombies)];
+    }
+
+    switch (what) {
+
+    case ACT_COMMIT:
+        return zk_commit(session);
+
+    case ACT_SERVE:
+        return zk_serve(session);
+
+    case ACT_FOREIGN:
+        return foreign_act(lock);
+
+    case ACT_REAP:
+        return zk_reap(lock);
+
+    case ACT_FAULT:
+        return fault_act(worker);
+
+    default:
+        break;
+    }
+
+    if (run.stalled[worker->index] > run.step) {
+        return 0;
+    }
+
+    switch (what) {
+
+    case ACT_DELIVER:
+        return gateway_deliver(worker);
+
+    case ACT_ANSWER:
+        return gateway_answer(worker);
+
+    case ACT_CLIENT:
+        return client_act(worker);
+
+    default: /* ACT_CONNECT */
+        return connect_act(worker);
+    }
+}
+
+
+/* a client comes, leaves or releases */
+
+static int
+client_act(worker_t *worker)
+{
+    int       lock;
+    size_t    i, n;
+    claim_t  *claim;
+
+    if (!run.calm && chance(3)) {
+        lock = rnd(run.world.nlocks);
+        n = 0;
+
+        for (i = 0; i < worker->nclaims; i++) {
+            n += (worker->claims[i]->lock == lock
+                  && !worker->claims[i]->ended);
+        }
+
+        return chance(run.world.pace)
+               && n < run.world.nclaims
+               && gateway_acquire(worker, lock, some_kind(lock)) != NULL;
+    }
+
+    if (worker->nclaims == 0) {
+        return 0;
+    }
+
+    claim = worker->claims[rnd(worker->nclaims)];
+
+    if (claim->ended
+        || (!claim->held && (run.calm || !chance(run.world.patience)))
+        || !chance(2))
+    {
+        return 0;
+    }
+
+    gateway_end(claim);
+
+    return 1;
+}
+
+
+static zk_lock_kind_e
+some_kind(int lock)
+{
+    if (!run.world.shared[lock]) {
+        return ZK_LOCK_MUTEX;
+    }
+
+    return chance(2) ? ZK_LOCK_WRITE : ZK_LOCK_READ;
+}
+
+
+/* foreign claimers are at the leader: nothing that they do lags */
+
+static int
+foreign_act(int lock)
+{
+    size_t   i;
+    name_t  *name;
+
+    if (!run.calm && run.nforeign[lock] < run.world.nforeign && chance(3)) {
+        foreign_join(lock, some_kind(lock), -1);
+        return 1;
+    }
+
+    if (!run.calm && chance(30)) {
+        zk_noise(lock);
+        return 1;
+    }
+
+    if (run.nforeign[lock] == 0) {
+        return 0;
+    }
+
+    i = rnd(run.nforeign[lock]);
+    name = &run.foreign[lock][i];
+
+    if (!foreign_holds(lock, name)) {
+
+        if (run.calm || !chance(run.world.patience)) {
+            return 0;
+        }
+
+    } else if (!run.calm
+               && run.world.downgrades
+               && name->kind == ZK_LOCK_WRITE
+               && run.nforeign[lock] < FOREIGN
+               && (!has_reader(lock, name->seq) || chance(4))
+               && chance(2))
+    {
+        counters.downgrades++;
+        foreign_join(lock, ZK_LOCK_READ, name->seq);
+        return 1;
+
+    } else if (!run.calm
+               && name->kind == ZK_LOCK_WRITE
+               && !chance(run.world.reluctance))
+    {
+        return 0;
+    }
+
+    foreign_leave(lock, i);
+
+    return 1;
+}
+
+
+/* seq: of the writer who makes a reader of itself, or -1 */
+
+static void
+foreign_join(int lock, zk_lock_kind_e kind, int64_t seq)
+{
+    name_t  *name;
+
+    name = &run.foreign[lock][run.nforeign[lock]++];
+
+    name->seq = seq;
+    name->id = FOREIGN_ID + run.foreign_ids++;
+    name->kind = kind;
+    name->record = SIM_FOREIGN;
+
+    trace("foreign: lock %d joins, id %d, kind %d%s", lock, (int) name->id,
+          kind, (seq != -1) ? ", downgrade" : "");
+
+    zk_claim(lock, name, seq != -1);
+}
+
+
+static void
+foreign_leave(int lock, size_t i)
+{
+    name_t  name;
+
+    name = run.foreign[lock][i];
+    run.foreign[lock][i] = run.foreign[lock][--run.nforeign[lock]];
+
+    trace("foreign: lock %d leaves, id %d, %d", lock, (int) name.id,
+          (int) name.seq);
+
+    zk_unclaim(lock, &name);
+}
+
+
+static int
+foreign_holds(int lock, name_t *name)
+{
+    size_t    n;
+    znode_t  *nodes;
+
+    nodes = zk_nodes(lock, &n);
+
+    return holds(nodes, n, zk_find(lock, name));
+}
+
+
+static int
+has_reader(int lock, int64_t seq)
+{
+    size_t  i;
+
+    for (i = 0; i < run.nforeign[lock]; i++) {
+        if (run.foreign[lock][i].seq == seq
+            && run.foreign[lock][i].kind == ZK_LOCK_READ)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/* connections and sessions */
+
+static int
+connect_act(worker_t *worker)
+{
+    if (worker->connected) {
+        return 0;
+    }
+
+    if (zk_is_expired(worker->session)) {
+        zk_session_done(worker->session);
+        gateway_lost(worker, zk_session_new());
+
+    } else if (!run.calm && run.nzombies < ZOMBIES && chance(8)) {
+        give_up(worker, -1);
+        gateway_lost(worker, zk_session_new());
+
+    } else {
+        zk_reconnect(worker->session);
+    }
+
+    gateway_reconnect(worker);
+
+    return 1;
+}
+
+
+static int
+fault_act(worker_t *worker)
+{
+    if (run.calm) {
+        return 0;
+    }
+
+    if (run.nzombies != 0 && chance(8)) {
+        bury();
+        return 1;
+    }
+
+    if (chance(30)) {
+        reclaim();
+        return 1;
+    }
+
+    if (!chance(run.world.luck)) {
+        return 0;
+    }
+
+    switch (rnd(run.world.stops ? 4 : 8)) {
+
+    case 0:
+        if (run.world.stops) {
+            return stop_worker(worker);
+        }
+
+        run.stalled[worker->index] = run.step + rnd(300);
+        return 1;
+
+    case 1:
+        if (!zk_is_cut(worker->session)
+            || zk_is_expired(worker->session))
+        {
+            return 0;
+        }
+
+        trace("zk: session of w%d expires", worker->index);
+        zk_expire(worker->session);
+        return 1;
+
+    case 2:
+        if (run.nzombies == ZOMBIES) {
+            return 0;
+        }
+
+        give_up(worker, worker->process);
+        gateway_crash(worker, zk_session_new());
+        return 1;
+
+    case 3:
+        return stop_worker(worker);
+
+    default:
+        if (zk_is_cut(worker->session)) {
+            return 0;
+        }
+
+        trace("zk: connection of w%d is cut", worker->index);
+        zk_cut(worker->session, chance(2) ? 0 : rnd(6));
+        return 1;
+    }
+}
+
+
+/* its process is stopped for longer than its session lives */
+
+static int
+stop_worker(worker_t *worker)
+{
+    if (zk_is_cut(worker->session)) {
+        return 0;
+    }
+
+    trace("zk: w%d is stopped, its session expires", worker->index);
+
+    run.stalled[worker->index] = run.step + 20 + rnd(200);
+    zk_cut(worker->session, rnd(6));
+    zk_expire(worker->session);
+
+    return 1;
+}
+
+
+/* the session is nobody's any more, and will expire */
+
+static void
+give_up(worker_t *worker, int process)
+{
+    if (!zk_is_cut(worker->session)) {
+        zk_cut(worker->session, 0);
+    }
+
+    run.zombies[run.nzombies] = worker->session;
+    run.processes[run.nzombies++] = process;
+}
+
+
+static void
+bury(void)
+{
+    zk_session_t  *session;
+
+    while (run.nzombies != 0) {
+        session = run.zombies[--run.nzombies];
+
+        if (run.processes[run.nzombies] != -1) {
+
+            if (run.ndead == DEAD) {
+                reclaim();
+            }
+
+            run.dead[run.ndead++] = run.processes[run.nzombies];
+        }
+
+        trace("zk: an old session expires");
+
+        if (!zk_is_expired(session)) {
+            zk_expire(session);
+        }
+
+        zk_session_done(session);
+
+        if (!run.calm) {
+            break;
+        }
+    }
+}
+
+
+/* somebody takes the places of the dead */
+
+static void
+reclaim(void)
+{
+    while (run.ndead != 0) {
+        gateway_reclaim(run.dead[--run.ndead]);
+    }
+}
+
+
+/* the naive model */
+
+static void
+check(void)
+{
+    int  lock;
+
+    for (lock = 0; lock < run.world.nlocks; lock++) {
+        if (run.touched & (1u << lock)) {
+            check_lock(lock);
+            check_held(lock);
+        }
+    }
+
+    run.touched = 0;
+}
+
+
+/* (a) */
+
+static void
+check_lock(int lock)
+{
+    size_t    i, j, n, nalive, nholders;
+    znode_t  *nodes;
+    znode_t  *holders[SIM_CHILDREN];
+
+    nodes = zk_nodes(lock, &n);
+    nalive = 0;
+    nholders = 0;
+
+    for (i = 0; i < n; i++) {
+
+        if (nodes[i].deleted != SIM_ALIVE) {
+            continue;
+        }
+
+        if (++nalive > counters.longest) {
+            counters.longest = nalive;
+        }
+
+        if (!holds(nodes, n, &nodes[i])) {
+            continue;
+        }
+
+        for (j = 0; j < nholders; j++) {
+            if (excludes(holders[j]->name.kind, nodes[i].name.kind)
+                && holders[j]->name.seq != nodes[i].name.seq)
+            {
+                violation("lock %d: both %d and %d hold", lock,
+                          (int) holders[j]->name.seq,
+                          (int) nodes[i].name.seq);
+            }
+        }
+
+        holders[nholders++] = &nodes[i];
+    }
+}
+
+
+/* the session of who holds is alive, or its worker will know in time */
+
+static void
+check_held(int lock)
+{
+    int        i;
+    size_t     j;
+    claim_t   *claim;
+    worker_t  *worker;
+
+    for (i = 0; i < run.world.nworkers; i++) {
+        worker = gateway_worker(i);
+
+        if (zk_is_expired(worker->session)) {
+            continue;
+        }
+
+        for (j = 0; j < worker->nclaims; j++) {
+            claim = worker->claims[j];
+
+            if (claim->lock == lock && claim->held
+                && zk_find(lock, &claim->name) == NULL)
+            {
+                violation("lock %d: %d holds, but does not exist", lock,
+                          (int) claim->name.seq);
+            }
+        }
+    }
+}
+
+
+static int
+holds(znode_t *nodes, size_t n, znode_t *node)
+{
+    size_t     i;
+    record_t  *r;
+
+    if (node->name.record != SIM_FOREIGN) {
+        r = gateway_record(node->name.record);
+
+        return r->state == RECORD_HELD
+               && r->id == node->name.id
+               && r->seq == node->name.seq;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (nodes[i].deleted == SIM_ALIVE
+            && nodes[i].name.seq < node->name.seq
+            && excludes(nodes[i].name.kind, node->name.kind))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+excludes(zk_lock_kind_e one, zk_lock_kind_e two)
+{
+    return !(one == ZK_LOCK_READ && two == ZK_LOCK_READ);
+}
+
+
+/* of the gateway, and its delete cannot be called back, or its session ended */
+
+static int
+decided(znode_t *node)
+{
+    record_t  *r;
+
+    if (node->name.record == SIM_FOREIGN) {
+        return 0;
+    }
+
+    r = gateway_record(node->name.record);
+
+    return r->id != node->name.id || r->state == RECORD_ENDED;
+}
+
+
+/* (b) */
+
+void
+granted(claim_t *claim)
+{
+    int       lock, early;
+    size_t    i, n;
+    znode_t  *nodes, *node;
+
+    lock = claim->lock;
+    early = 0;
+    touched(lock);
+
+    node = zk_find(lock, &claim->name);
+
+    if (node == NULL) {
+        violation("lock %d: %d is granted, but does not exist", lock,
+                  (int) claim->name.seq);
+        return;
+    }
+
+    nodes = zk_nodes(lock, &n);
+
+    for (i = 0; i < n; i++) {
+        if (nodes[i].deleted == SIM_ALIVE
+            && nodes[i].name.seq < node->name.seq
+            && excludes(nodes[i].name.kind, node->name.kind))
+        {
+            early = 1;
+
+            if (!decided(&nodes[i])) {
+                violation("lock %d: %d is granted, but %d is ahead", lock,
+                          (int) node->name.seq, (int) nodes[i].name.seq);
+            }
+        }
+    }
+
+    counters.handoffs += early;
+
+    if (node->name.kind == ZK_LOCK_READ) {
+        return;
+    }
+
+    if (run.granted_parent[lock] == node->parent
+        && run.granted_seq[lock] >= node->name.seq)
+    {
+        violation("lock %d: %d is granted after %d", lock,
+                  (int) node->name.seq, (int) run.granted_seq[lock]);
+    }
+
+    run.granted_parent[lock] = node->parent;
+    run.granted_seq[lock] = node->name.seq;
+}

@@ -1,0 +1,489 @@
+"""The calls of an exclusive lock, as one client after the other makes them.
+
+What a grant's answer says, how a claim is looked at, renewed and released, how
+arguments are given, and that any worker serves any call for any claim.  Those
+who wait are in test_wait.py, what is refused is in test_bad_input.py.
+"""
+
+import itertools
+import json
+import subprocess
+import time
+
+import pytest
+
+from lib.checks import TOKEN, gone, grant, problem, retry_after
+from lib.client import lock_path
+
+DEFAULT_TTL = 60000
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture
+def gateway(shared_gateway):
+    return shared_gateway
+
+
+@pytest.fixture
+def name():
+    """A lock of the test's own."""
+    return "lock%d" % next(NUMBERS)
+
+
+@pytest.mark.asan
+def test_acquire_and_release(gateway, tree, name):
+    response = gateway.acquire(name)
+    content = grant(response, name)
+    assert content["ttl_ms"] == DEFAULT_TTL
+    assert len(tree.claims(gateway.znode(name))) == 1
+
+    response = gateway.release(name, content["token"])
+    assert response.status == 204
+    assert response.body == b""
+    assert tree.claims(gateway.znode(name)) == []
+
+
+def test_claim_is_in_curators_layout(gateway, tree, name):
+    response = gateway.hold(name, owner="me")
+    claim, = tree.claims(gateway.znode(name))
+    uuid = claim[3:39]
+    assert claim == "_c_%s-lock-%s" % (uuid, claim[-10:])
+    assert [len(part) for part in uuid.split("-")] == [8, 4, 4, 4, 12]
+    path = gateway.znode(name) + "/" + claim
+    assert tree.stat(path).ephemeralOwner != 0
+    assert tree.data(path).split(b"\n")[0] == b"me"
+    gateway.release(name, response.token)
+
+
+def test_release_by_path_or_by_header(gateway, name):
+    for headers, path in (({}, lambda token: lock_path(name, token)),
+                          ("token", lambda token: lock_path(name))):
+        token = gateway.hold(name).token
+        if headers:
+            headers = {"Lock-Token": token}
+        response = gateway.call("DELETE", path(token), headers=headers)
+        assert response.status == 204
+        problem(gateway.inspect(name), 404)
+
+
+@pytest.mark.asan
+def test_released_claim_is_gone(gateway, name):
+    token = gateway.hold(name).token
+    gateway.release(name, token)
+    for worker in gateway.worker_pids():
+        gone(gateway, name, token, worker)
+
+
+def test_old_token_does_not_release_the_next_holder(gateway, name):
+    first = gateway.hold(name).token
+    gateway.release(name, first)
+    second = gateway.hold(name).token
+    assert first != second
+    gone(gateway, name, first)
+    assert gateway.inspect(name, second).json["state"] == "held"
+    assert gateway.release(name, second).status == 204
+
+
+def test_location_leads_to_the_claim(gateway, name):
+    response = gateway.hold(name)
+    location = response.headers["Location"]
+    path = location[location.index("/locks/"):]
+    assert gateway.call("GET", path).json["token"] == response.token
+    assert gateway.call("DELETE", path).status == 204
+
+
+@pytest.mark.asan
+def test_claim_as_its_holder_sees_it(gateway, name):
+    response = gateway.hold(name, ttl="30s")
+    for seen in (gateway.inspect(name, response.token),
+                 gateway.call("GET", lock_path(name),
+                              headers={"Lock-Token": response.token})):
+        content = grant(seen, name, 200)
+        assert content["state"] == "held"
+        assert content["token"] == response.token
+        assert content["fencing_token"] == response.fencing
+        assert content["ttl_ms"] == 30000
+        assert 25000 < content["expires_in_ms"] <= 30000
+    gateway.release(name, response.token)
+
+
+@pytest.mark.asan
+def test_lock_as_others_see_it(gateway, name):
+    response = gateway.hold(name, {"owner": "night shift", "ttl": "20s",
+                                   "data": {"job": [1, 2]}})
+    waiter = gateway.begin(name, owner="day shift")
+    seen = wait_for_queue(gateway, name, 1)
+    assert response.token.encode() not in seen.body
+
+    content = seen.json
+    assert content["name"] == name
+    assert content["mode"] == "exclusive"
+    holder, = content["holders"]
+    assert holder["owner"] == "night shift"
+    assert holder["data"] == {"job": [1, 2]}
+    assert holder["fencing_token"] == response.fencing
+    assert 15000 < holder["expires_in_ms"] <= 20000
+    assert "since" in holder
+    assert [claim["owner"] for claim in content["queue"]] == ["day shift"]
+    assert content["queued"] == 1
+
+    gateway.release(name, response.token)
+    gateway.release(name, waiter.response().token)
+
+
+def wait_for_queue(gateway, name, number):
+    deadline = time.monotonic() + 10
+    while True:
+        seen = gateway.inspect(name)
+        if seen.status == 200 and seen.json["queued"] == number:
+            return seen
+        assert time.monotonic() < deadline, seen
+
+
+def test_every_worker_sees_the_lock_alike(gateway, name):
+    token = gateway.hold(name, owner="me").token
+    for worker in gateway.worker_pids():
+        content = gateway.inspect(name, worker=worker).json
+        assert [holder["owner"] for holder in content["holders"]] == ["me"]
+        assert content["queue"] == []
+        assert content["queued"] == 0
+    gateway.release(name, token)
+
+
+@pytest.mark.asan
+def test_free_lock_is_not_there(gateway, name):
+    problem(gateway.inspect(name), 404)
+    gateway.release(name, gateway.hold(name).token)
+    for worker in gateway.worker_pids():
+        problem(gateway.inspect(name, worker=worker), 404)
+
+
+@pytest.mark.asan
+def test_taken_lock_refuses_a_try(gateway, tree, name):
+    holder = gateway.hold(name, {"owner": "me", "data": {"a": "b"}})
+    for worker in gateway.worker_pids():
+        response = gateway.acquire(name, wait="0", worker=worker)
+        content = problem(response, 423)
+        assert content["holder"]["owner"] == "me"
+        assert holder.token.encode() not in response.body
+        assert content.get("retry_after_ms", 0) >= 0
+        retry_after(response)
+    tree.wait_claims(gateway.znode(name), 1)
+    gateway.release(name, holder.token)
+
+
+def test_try_of_a_free_lock_is_granted(gateway, name):
+    for worker in gateway.worker_pids():
+        token = gateway.hold(name, wait="0", worker=worker).token
+        gateway.release(name, token)
+
+
+# arguments
+
+@pytest.mark.parametrize("text, milliseconds", [
+    ("10s", 10000), ("1500ms", 1500), ("2m", 120000), ("7", 7000),
+    ("1h", 3600000), ("1.5s", 1500), ("24h", 86400000)])
+def test_durations(gateway, name, text, milliseconds):
+    for arguments in ({"ttl": text}, {"body": {"ttl": text}}):
+        response = gateway.hold(name, **arguments)
+        assert response.json["ttl_ms"] == milliseconds
+        gateway.release(name, response.token)
+
+
+def test_durations_as_numbers(gateway, name):
+    response = gateway.hold(name, {"ttl": 3, "wait": 0})
+    assert response.json["ttl_ms"] == 3000
+    gateway.release(name, response.token)
+
+
+@pytest.mark.asan
+def test_body_wins_over_query(gateway, name):
+    response = gateway.hold(name, {"ttl": "5s", "data": None},
+                            ttl="7s", owner="query")
+    assert response.json["ttl_ms"] == 5000
+    holder, = gateway.inspect(name).json["holders"]
+    assert holder["owner"] == "query"
+    gateway.release(name, response.token)
+
+
+@pytest.mark.parametrize("content_type", [
+    "application/json", "application/json; charset=utf-8",
+    "Application/JSON", "application/vnd.example+json", None])
+def test_content_types_that_are_json(gateway, name, content_type):
+    headers = {"Content-Type": content_type} if content_type else {}
+    response = gateway.hold(name, body=b'{"ttl":"5s"}', headers=headers)
+    assert response.json["ttl_ms"] == 5000
+    gateway.release(name, response.token)
+
+
+@pytest.mark.asan
+def test_body_in_pieces(gateway, name):
+    """Chunked, and byte by byte: the parser has no say in how it comes."""
+    body = json.dumps({"owner": "\u00e4\U0001f512", "ttl": "5s",
+                       "data": {"a": ["\u20ac", 1.5, None, True]}})
+    connection = gateway.connect()
+    connection.send_bytes(
+        b"POST %s HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
+        b"Content-Type: application/json\r\n\r\n" % lock_path(name).encode())
+    for byte in body.encode():
+        connection.socket.sendall(b"1\r\n%c\r\n" % byte)
+    connection.socket.sendall(b"0\r\n\r\n")
+    response = connection.response()
+    grant(response, name)
+    holder, = gateway.inspect(name).json["holders"]
+    assert holder["owner"] == "\u00e4\U0001f512"
+    assert holder["data"] == {"a": ["\u20ac", 1.5, None, True]}
+    gateway.release(name, response.token)
+
+
+def test_empty_body_is_no_body(gateway, name):
+    for body in (b"", b" \n"):
+        response = gateway.hold(name, body=body,
+                                headers={"Content-Type": "application/json"})
+        gateway.release(name, response.token)
+
+
+def test_data_of_a_kibibyte(gateway, name):
+    data = "x" * 1022
+    response = gateway.hold(name, {"data": data})
+    holder, = gateway.inspect(name).json["holders"]
+    assert holder["data"] == data
+    gateway.release(name, response.token)
+
+
+def test_owner_of_any_alphabet(gateway, name):
+    for owner in ("a b", "\u65e5\u672c", "a+b&c=d%", "\"\\", "x" * 255):
+        response = gateway.hold(name, owner=owner)
+        holder, = gateway.inspect(name).json["holders"]
+        assert holder["owner"] == owner
+        gateway.release(name, response.token)
+
+
+def test_prefer_wait(gateway, name):
+    holder = gateway.hold(name)
+    for preference in ("wait=0", "wait=1", "respond-sync, wait=1"):
+        response = gateway.acquire(name, headers={"Prefer": preference},
+                                   timeout=10)
+        problem(response, 423)
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.parametrize("name", [
+    "a", "UPPER.lower", "...", "a b", "a+b", "50%", "x?y", "x#y", "\u00e4",
+    "\u65e5\u672c\u8a9e", "a:b;c,d", "'\"\\", "n" * 200, "~-_.!*()",
+    "_c_00000000-0000-0000-0000-000000000000-lock-0000000000"])
+@pytest.mark.asan
+def test_names(gateway, tree, name):
+    response = gateway.hold(name)
+    grant(response, name)
+    assert name in tree.children(gateway.root)
+    assert gateway.inspect(name).json["name"] == name
+    location = response.headers["Location"]
+    path = location[location.index("/locks/"):]
+    assert gateway.call("GET", path).status == 200
+    assert gateway.release(name, response.token).status == 204
+
+
+def test_name_is_not_rewritten(gateway, name):
+    """Different spellings of the same bytes are one lock, and only those."""
+    token = gateway.hold(name + "-a").token
+    spelled = "/locks/" + name + "-%61"
+    problem(gateway.call("POST", spelled, {"wait": "0"}), 423)
+    other = gateway.hold(name + "-A", wait="0").token
+    gateway.release(name + "-a", token)
+    gateway.release(name + "-A", other)
+
+
+# every worker
+
+@pytest.mark.asan
+def test_any_worker_serves_any_claim(gateway, name):
+    workers = gateway.worker_pids()
+    assert len(workers) == 2
+    for owner in workers:
+        for other in workers:
+            response = gateway.hold(name, worker=owner)
+            token = response.token
+            seen = gateway.inspect(name, token, worker=other)
+            assert seen.json["fencing_token"] == response.fencing
+            assert seen.json["state"] == "held"
+            renewed = gateway.renew(name, token, worker=other, ttl="90s")
+            assert grant(renewed, name, 200)["ttl_ms"] == 90000
+            seen = gateway.inspect(name, token, worker=owner)
+            assert seen.json["ttl_ms"] == 90000
+            assert gateway.release(name, token, worker=other).status == 204
+            gone(gateway, name, token, owner)
+
+
+def test_release_at_another_worker_grants_the_next(gateway, name):
+    one, other = gateway.worker_pids()
+    for waiting in (one, other):
+        holder = gateway.hold(name, worker=one)
+        waiter = gateway.begin(name, worker=waiting)
+        wait_for_queue(gateway, name, 1)
+        assert gateway.release(name, holder.token, other).status == 204
+        response = waiter.response(5)
+        grant(response, name)
+        assert response.fencing > holder.fencing
+        gateway.release(name, response.token)
+
+
+def test_fencing_tokens_grow_over_workers(gateway, name):
+    last = 0
+    for _ in range(10):
+        for worker in gateway.worker_pids():
+            response = gateway.hold(name, worker=worker)
+            assert response.fencing > last
+            last = response.fencing
+            gateway.release(name, response.token)
+
+
+def test_tokens_are_unlike(gateway, name):
+    tokens = set()
+    for _ in range(20):
+        token = gateway.hold(name).token
+        assert TOKEN.match(token)
+        tokens.add(token)
+        gateway.release(name, token)
+    assert len(tokens) == 20
+    ends = {token[:6] for token in tokens} | {token[-6:] for token in tokens}
+    assert len(ends) > 20
+
+
+def test_one_connection_for_everything(gateway, name):
+    with gateway.connect() as connection:
+        for _ in range(20):
+            response = connection.request("POST", lock_path(name))
+            content = grant(response, name)
+            response = connection.request(
+                "DELETE", lock_path(name),
+                headers={"Lock-Token": content["token"]})
+            assert response.status == 204
+
+
+def test_pipelined_release_waits_its_turn(gateway, name):
+    """A second request behind one that waits is no sign of leaving."""
+    holder = gateway.hold(name)
+    connection = gateway.begin(name)
+    wait_for_queue(gateway, name, 1)
+    connection.send("GET", "/ready")
+    assert connection.silent_for(0.2)
+    gateway.release(name, holder.token)
+    response = connection.response(5)
+    grant(response, name)
+    assert connection.response(5).status == 204
+    gateway.release(name, response.token)
+
+
+# where locks live
+
+def test_two_locations_one_lock(start_gateway, tree):
+    gateway = start_gateway(server="location /admin/ { zk_lock_api; }")
+    response = gateway.call("POST", "/admin/x")
+    grant(response, "x", prefix="/admin/")
+    problem(gateway.acquire("x", wait="0"), 423)
+    assert gateway.release("x", response.token).status == 204
+
+
+def test_roots_keep_tenants_apart(start_gateway, tree, root):
+    gateway = start_gateway(root=root + "/$http_x_tenant")
+    a, b = {"X-Tenant": "a"}, {"X-Tenant": "b"}
+    mine = gateway.hold("x", headers=a)
+    yours = gateway.hold("x", headers=b)
+    assert len(tree.claims(root + "/a/x")) == 1
+    assert len(tree.claims(root + "/b/x")) == 1
+
+    path = lock_path("x", mine.token)
+    problem(gateway.call("DELETE", path, headers=b), 404)
+    assert gateway.call("DELETE", path, headers=a).status == 204
+    path = lock_path("x", yours.token)
+    assert gateway.call("DELETE", path, headers=b).status == 204
+
+
+def test_root_that_a_client_breaks(start_gateway, tree, root):
+    """What a variable brings in is checked as a name is."""
+    gateway = start_gateway(root=root + "/$http_x_tenant")
+    for tenant in ("..", "a/../b", "a//b", "\x01", "\xff", ""):
+        response = gateway.acquire("x", headers={"X-Tenant": tenant})
+        assert 400 <= response.status < 600 and response.status != 503
+    assert tree.children(root) == []
+
+
+def test_chroot(start_gateway, zookeeper, tree, root):
+    top = "/" + root.split("/")[1]
+    tree.make(top + "/chroot")
+    gateway = start_gateway(servers=zookeeper.address + top + "/chroot",
+                            root="/a/b", wait_sessions=False)
+    response = gateway.hold("x")
+    znode = top + "/chroot/a/b/x"
+    assert len(tree.claims(znode)) == 1
+    foreign = tree.make_claim(znode)
+    waiter = gateway.begin("x")
+    tree.wait_claims(znode, 3)
+    gateway.release("x", response.token)
+    tree.wait_claims(znode, 2)
+    assert waiter.silent_for(0.2)
+    tree.delete(foreign)
+    assert gateway.release("x", waiter.response().token).status == 204
+
+
+def test_limits_of_a_location(start_gateway):
+    gateway = start_gateway(
+        location="zk_lock_ttl 5s; zk_lock_max_ttl 8s;"
+                 "zk_lock_wait 0; zk_lock_max_wait 500ms;")
+    holder = gateway.hold("x")
+    assert holder.json["ttl_ms"] == 5000
+    problem(gateway.acquire("x", timeout=5), 423)
+    problem(gateway.acquire("x", wait="1h", timeout=5), 423)
+    renewed = gateway.renew("x", holder.token, ttl="1h")
+    assert renewed.json["ttl_ms"] == 8000
+    gateway.release("x", holder.token)
+    assert gateway.hold("x", ttl="9s").json["ttl_ms"] == 8000
+
+
+# the client of the README
+
+def curl(gateway, *arguments):
+    """(status, headers and body) as curl tells them."""
+    run = subprocess.run(
+        ["curl", "-sS", "-i", "--max-time", "10"] + list(arguments),
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20,
+        check=True)
+    text = run.stdout.decode()
+    return int(text.split()[1]), text
+
+
+def field(text, name):
+    lines = [line for line in text.splitlines()
+             if line.lower().startswith(name.lower() + ":")]
+    return lines[0].partition(":")[2].strip()
+
+
+def test_curl(gateway, name):
+    url = "http://127.0.0.1:%d/locks/%s" % (gateway.port, name)
+    status, text = curl(gateway, "-X", "POST", url + "?wait=5s&ttl=10s")
+    assert status == 201
+    token = field(text, "Lock-Token")
+    status, _ = curl(gateway, "-X", "POST", url + "?wait=0")
+    assert status == 423
+    status, text = curl(gateway, url)
+    assert status == 200
+    status, _ = curl(gateway, "-X", "PUT", "-H", "Lock-Token: " + token, url)
+    assert status == 200
+    status, _ = curl(gateway, "-X", "DELETE", "-H", "Lock-Token: " + token,
+                     url)
+    assert status == 204
+    status, text = curl(gateway, "-d", '{"ttl":"10s"}', "-H",
+                        "Content-Type: application/json", url)
+    assert status == 201
+    status, _ = curl(gateway, "-X", "DELETE",
+                     url + "/" + field(text, "Lock-Token"))
+    assert status == 204
+
+
+def test_curl_that_forgot_the_content_type(gateway, name):
+    url = "http://127.0.0.1:%d/locks/%s" % (gateway.port, name)
+    status, text = curl(gateway, "-d", '{"ttl":"10s"}', url)
+    assert status == 415
+    assert "Content-Type: application/json" in text
+    assert "query" in text

@@ -1,0 +1,200 @@
+"""Clients that leave while they wait: they are never granted anything.
+
+A client leaves by closing, by resetting, by closing its half of a connection,
+by cancelling a stream of HTTP/2 or by losing all of them.  Its claim goes, and
+nobody waits for it, whatever else happens in the same moment.
+"""
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from lib.checks import grant
+from lib.client import AsyncConnection, ask, lock_path
+
+LEAVES = ["close", "reset", "half_close"]
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("leave", LEAVES)
+def test_waiter_leaves(gateway, tree, leave):
+    znode = gateway.znode("x")
+    holder = gateway.hold("x")
+    for worker in gateway.worker_pids():
+        leaver = gateway.begin("x", worker=worker)
+        tree.wait_claims(znode, 2)
+        stayer = gateway.begin("x", worker=worker)
+        tree.wait_claims(znode, 3)
+
+        getattr(leaver, leave)()
+        tree.wait_claims(znode, 2)
+        assert stayer.silent_for(0.1)
+
+        gateway.release("x", holder.token)
+        holder = stayer.response(5)
+        grant(holder, "x")
+    gateway.release("x", holder.token)
+    tree.wait_claims(znode, 0)
+
+
+@pytest.mark.parametrize("leave", LEAVES)
+def test_all_waiters_leave(gateway, tree, leave):
+    znode = gateway.znode("x")
+    holder = gateway.hold("x")
+    waiters = [gateway.begin("x") for _ in range(30)]
+    tree.wait_claims(znode, 31)
+    for waiter in waiters:
+        getattr(waiter, leave)()
+    tree.wait_claims(znode, 1)
+    assert gateway.inspect("x", holder.token).json["state"] == "held"
+    assert gateway.inspect("x").json["queued"] == 0
+    gateway.release("x", holder.token)
+    gateway.release("x", gateway.hold("x", wait="0").token)
+
+
+@pytest.mark.asan
+def test_leaves_before_the_claim_is_made(gateway, tree):
+    """The request is cut off behind its last byte, or in the middle."""
+    for i in range(40):
+        connection = gateway.connect()
+        request = (b"POST /locks/x?wait=60s HTTP/1.1\r\nHost: a\r\n"
+                   b"Content-Length: 2\r\n\r\n{}")
+        connection.send_bytes(request[:len(request) - i % 4])
+        getattr(connection, LEAVES[i % 3])()
+    tree.wait_claims(gateway.znode("x"), 0)
+    token = gateway.hold("x", timeout=5).token
+    tree.wait_claims(gateway.znode("x"), 1)
+    gateway.release("x", token)
+
+
+def test_holder_leaves_and_keeps_the_lock(gateway, tree):
+    """A grant that was delivered lasts, whatever becomes of the connection."""
+    for leave in LEAVES:
+        connection = gateway.begin("x")
+        response = connection.response()
+        grant(response, "x")
+        getattr(connection, leave)()
+        assert gateway.acquire("x", wait="200ms").status == 423
+        assert gateway.inspect("x", response.token).status == 200
+        gateway.release("x", response.token)
+
+
+@pytest.mark.asan
+def test_release_and_leaving_at_once(gateway, tree):
+    """Whoever comes next gets the lock, if the waiter got it or not."""
+    znode = gateway.znode("x")
+    for i in range(30):
+        holder = gateway.hold("x", timeout=5)
+        waiter = gateway.begin("x")
+        tree.wait_claims(znode, 2)
+        releaser = gateway.connect()
+        steps = [lambda: releaser.send("DELETE",
+                                       lock_path("x", holder.token)),
+                 getattr(waiter, LEAVES[i % 3])]
+        for step in steps[::(-1) ** i]:
+            step()
+        assert releaser.response(5).status == 204
+        holder = gateway.hold("x", timeout=5)
+        gateway.release("x", holder.token)
+    tree.wait_claims(znode, 0)
+
+
+def test_leaves_while_zookeeper_is_silent(start_gateway, zookeeper, tree,
+                                          start_proxy):
+    """The create is under way when the client goes: it is made good."""
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False)
+    gateway.release("x", gateway.hold("x").token)
+    znode = gateway.znode("x")
+
+    proxy.noreply()
+    waiters = [gateway.begin("x") for _ in range(5)]
+    tree.wait_claims(znode, lambda claims: claims)
+    for waiter in waiters:
+        waiter.reset()
+    proxy.kill()
+    proxy.pass_on()
+
+    tree.wait_claims(znode, 0)
+    gateway.release("x", gateway.hold("x", timeout=10).token)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_half_of_two_hundred_leave(start_gateway, tree, seed):
+    """At random moments, in all ways, while the lock is handed around."""
+    gateway = start_gateway(http="http2_max_concurrent_streams 200;")
+    asyncio.run(Crowd(gateway, seed).play())
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+class Crowd:
+    """A hundred who stay until they had the lock, and a hundred who leave."""
+
+    def __init__(self, gateway, seed, number=100):
+        self.gateway = gateway
+        self.number = number
+        self.random = random.Random(seed)
+        self.holding = False
+        self.http2 = gateway.connect_http2()
+        self.streams = []
+
+    async def play(self):
+        port = self.gateway.port
+        holder = await ask(port, "POST", lock_path("x"))
+        stayers = [asyncio.ensure_future(self.stay())
+                   for _ in range(self.number)]
+        leavers = [asyncio.ensure_future(self.leave(i))
+                   for i in range(self.number)]
+        await asyncio.sleep(0.2)
+        await ask(port, "DELETE", lock_path("x", holder.token))
+        await asyncio.wait_for(asyncio.gather(*stayers, *leavers), 60)
+        self.http2.close()
+
+    async def stay(self):
+        await asyncio.sleep(self.random.random() * 0.2)
+        connection = AsyncConnection(self.gateway.port)
+        response = await connection.request("POST", lock_path("x"),
+                                            {"wait": "60s"})
+        grant(response, "x")
+        assert not self.holding
+        self.holding = True
+        await asyncio.sleep(0.003)
+        self.holding = False
+        connection.close()
+        response = await ask(self.gateway.port, "DELETE",
+                             lock_path("x", response.token))
+        assert response.status == 204
+
+    async def leave(self, i):
+        """Those who got the lock before they left have to give it back."""
+        await asyncio.sleep(self.random.random() * 0.2)
+        if i % 4 == 3:
+            return await self.leave_http2()
+        connection = AsyncConnection(self.gateway.port)
+        await connection.send("POST", lock_path("x"), {"wait": "60s",
+                                                       "ttl": "1s"})
+        await asyncio.sleep(self.random.random() * 0.5)
+        getattr(connection, LEAVES[i % 4])()
+
+    async def leave_http2(self):
+        stream = self.http2.send("POST", lock_path("x"), {"wait": "60s",
+                                                          "ttl": "1s"})
+        await asyncio.sleep(self.random.random() * 0.5)
+        self.http2.cancel(stream)
+
+
+def test_crowd_leaves_in_one_moment(gateway, tree):
+    """Hundreds of claims go, and the lock is at once anybody's again."""
+    znode = gateway.znode("x")
+    holder = gateway.hold("x")
+    waiters = [gateway.begin("x", wait="60s") for _ in range(300)]
+    tree.wait_claims(znode, 301, 20)
+    began = time.monotonic()
+    for waiter in waiters:
+        waiter.close()
+    gateway.release("x", holder.token)
+    gateway.release("x", gateway.hold("x", timeout=5).token)
+    tree.wait_claims(znode, 0)
+    assert time.monotonic() - began < 5

@@ -1,0 +1,209 @@
+"""What a lock costs ZooKeeper, by the server's own counters.
+
+A lock that one worker takes and gives back again and again is two transactions
+a time and no read; a hand-over to a waiter of the same gateway costs no read;
+and many requests at once share few transactions.  lookups() counts pings too,
+so it is bounded; reads() counts what looks at the test's own znodes, and that
+is nothing at all.
+"""
+
+import asyncio
+
+import pytest
+
+from lib.client import AsyncConnection, lock_path
+
+ROUNDS = 100
+PINGS = 10
+
+
+class Cost:
+    """The differences of the counters since it was made."""
+
+    def __init__(self, zookeeper, root):
+        self.zookeeper = zookeeper
+        self.top = "/" + root.split("/")[1]
+        self.before = self._now()
+
+    def _now(self):
+        return (self.zookeeper.transactions(),
+                self.zookeeper.reads(self.top), self.zookeeper.lookups())
+
+    def spent(self):
+        return [now - before for now, before in zip(self._now(),
+                                                    self.before)]
+
+
+@pytest.fixture
+def single(start_gateway):
+    return start_gateway(workers=1, session_timeout="30s")
+
+
+def warm_up(gateway, *names):
+    with gateway.connect() as connection:
+        for name in names:
+            for _ in range(2):
+                response = connection.request("POST", lock_path(name))
+                assert response.status == 201
+                response = connection.request(
+                    "DELETE", lock_path(name, response.token))
+                assert response.status == 204
+
+
+def test_acquire_and_release_again_and_again(single, zookeeper):
+    warm_up(single, "x")
+    cost = Cost(zookeeper, single.root)
+    with single.connect() as connection:
+        for _ in range(ROUNDS):
+            response = connection.request("POST", lock_path("x"))
+            assert response.status == 201
+            response = connection.request("DELETE",
+                                          lock_path("x", response.token))
+            assert response.status == 204
+    transactions, reads, lookups = cost.spent()
+    assert transactions <= 2 * ROUNDS + 2
+    assert reads == 0
+    assert lookups <= PINGS
+
+
+def test_first_use_of_a_lock_costs_no_list(single, zookeeper, start_proxy,
+                                           start_gateway):
+    """Number 0 proves that a claim is the first."""
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            workers=1)
+    warm_up(gateway, *["x%d" % i for i in range(20)])
+    lists = (proxy.requests["getChildren"] + proxy.requests["getChildren2"])
+    assert lists == 0, proxy.requests
+
+
+def test_hand_over_to_local_waiters(single, zookeeper, tree):
+    """No read and no wait for a watch: the next is known."""
+    warm_up(single, "x")
+    holder = single.hold("x")
+    waiters = []
+    for i in range(ROUNDS // 2):
+        waiters.append(single.begin("x", wait="1m"))
+    tree.wait_claims(single.znode("x"), ROUNDS // 2 + 1)
+
+    cost = Cost(zookeeper, single.root)
+    left, token = list(waiters), holder.token
+    with single.connect() as connection:
+        while True:
+            response = connection.request("DELETE", lock_path("x", token))
+            assert response.status == 204
+            if not left:
+                break
+            token = first_answer(left).token
+    transactions, reads, lookups = cost.spent()
+    assert transactions <= ROUNDS // 2 + 3
+    assert reads == 0
+    assert lookups <= PINGS
+
+
+def first_answer(waiters):
+    """The one waiter that was granted; it leaves the list."""
+    import select
+    ready = select.select([w.socket for w in waiters], [], [], 10)[0]
+    assert len(ready) == 1
+    waiter, = [w for w in waiters if w.socket is ready[0]]
+    waiters.remove(waiter)
+    response = waiter.response()
+    assert response.status == 201
+    return response
+
+
+def test_hand_over_to_waiters_of_a_sibling(gateway, zookeeper, tree):
+    """Two workers, waiters in turn at either: still no list."""
+    workers = gateway.worker_pids()
+    for worker in workers:
+        gateway.release("x", gateway.hold("x", worker=worker).token)
+    holder = gateway.hold("x", worker=workers[0])
+    waiters = []
+    for i in range(20):
+        waiters.append(gateway.begin("x", wait="1m", worker=workers[i % 2]))
+        tree.wait_claims(gateway.znode("x"), i + 2)
+
+    cost = Cost(zookeeper, gateway.root)
+    left, token = list(waiters), holder.token
+    while True:
+        assert gateway.release("x", token, workers[0]).status == 204
+        if not left:
+            break
+        token = first_answer(left).token
+    assert cost.spent()[1] == 0
+
+
+@pytest.mark.parametrize("number", [200])
+def test_many_at_once_share_transactions(single, zookeeper, number):
+    """Acquires of different locks, and then their releases."""
+    names = ["x%d" % i for i in range(number)]
+    warm_up(single, *names)
+    cost = Cost(zookeeper, single.root)
+    asyncio.run(acquire_and_release(single.port, names))
+    transactions, reads, lookups = cost.spent()
+    assert transactions < number / 2, "acquires and releases: %d" % (
+        transactions)
+    assert reads == 0
+    assert lookups <= PINGS
+
+
+async def acquire_and_release(port, names):
+    connections = [await AsyncConnection(port).open() for _ in names]
+    answers = await asyncio.gather(*(
+        connection.request("POST", lock_path(name))
+        for connection, name in zip(connections, names)))
+    assert {answer.status for answer in answers} == {201}
+    fencing = {answer.fencing for answer in answers}
+    assert len(fencing) == len(names)
+    answers = await asyncio.gather(*(
+        connection.request("DELETE", lock_path(name, answer.token))
+        for connection, name, answer in zip(connections, names, answers)))
+    assert {answer.status for answer in answers} == {204}
+    for connection in connections:
+        connection.close()
+
+
+def test_waiters_watch_one_znode(gateway, zookeeper, tree, foreign):
+    """However many wait, and behind whom: one watch on a claim a worker."""
+    lock = gateway.znode("x")
+    foreign.make_claim(lock)
+    workers = gateway.worker_pids()
+    waiters = [gateway.begin("x", worker=workers[i % 2]) for i in range(20)]
+    foreign.wait_claims(lock, 21)
+    for worker in workers:
+        gateway.inspect("x", worker=worker)
+    ours = {path: sessions for path, sessions
+            in zookeeper.watched_paths().items()
+            if path.startswith(lock + "/")}
+    assert sum(len(sessions) for sessions in ours.values()) <= 2, ours
+    assert all(waiter.silent_for(0) for waiter in waiters)
+
+
+def test_bogus_releases_cost_nobody_a_transaction(single, zookeeper):
+    """A token that is none does not get as far as ZooKeeper."""
+    holder = single.hold("x")
+    cost = Cost(zookeeper, single.root)
+    with single.connect() as connection:
+        for i in range(50):
+            wrong = holder.token[:-2] + "%02d" % i
+            if wrong != holder.token:
+                response = connection.request("DELETE", lock_path("x", wrong))
+                assert response.status == 404
+    assert cost.spent()[0] <= 1
+    single.release("x", holder.token)
+
+
+def test_waiting_and_idling_costs_nothing(single, zookeeper, tree):
+    holder = single.hold("x")
+    waiters = [single.begin("x", wait="1m") for _ in range(20)]
+    tree.wait_claims(single.znode("x"), 21)
+    cost = Cost(zookeeper, single.root)
+    assert waiters[0].silent_for(1.0)
+    transactions, reads, lookups = cost.spent()
+    assert transactions == 0
+    assert reads == 0
+    assert lookups <= PINGS
+    for waiter in waiters:
+        waiter.close()
+    single.release("x", holder.token)

@@ -1,0 +1,99 @@
+#!/bin/sh
+# Shows of each rule of scripts/check-floors and scripts/check-style that it
+# can fail, and that it does not when it is kept: in a tree of one file.
+
+set -eu
+cd "$(dirname "$0")/.."
+
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+trap 'exit 1' INT TERM HUP
+
+count=0
+
+# a tree in which FILE has the LINE passes, or breaks the RULE that is named
+expect() # CHECK FILE LINE [RULE]
+{
+    check=$1 file=$2 line=$3 rule=${4:-}
+
+    rm -rf "$temp/tree"
+    mkdir -p "$temp/tree/src"
+    printf '%b\n' "$line" > "$temp/tree/src/$file"
+    count=$((count + 1))
+
+    if "scripts/$check" "$temp/tree" > "$temp/says" 2>&1; then
+        [ -z "$rule" ] && return
+        echo "$check: not found in $file: $line" >&2
+        exit 1
+    fi
+
+    if [ -z "$rule" ] || ! grep -qF "$rule" "$temp/says"; then
+        echo "$check: $file with $line should say '$rule', but says:" >&2
+        cat "$temp/says" >&2
+        exit 1
+    fi
+}
+
+floors() { expect check-floors "$@"; }
+style() { expect check-style "$@"; }
+
+gateway=ngx_http_zk_lock
+
+# foreign libraries, each in its one file
+floors ${gateway}_library.c '#include <zookeeper/zookeeper.h>'
+floors ${gateway}_session.c '#include <zookeeper/zookeeper.h>' 'only src/'
+floors ${gateway}_claim.c '#include <zookeeper/zookeeper.h>' 'only src/'
+floors ${gateway}_library.h '#include <zookeeper/zookeeper.h>' 'only src/'
+floors ${gateway}_module.c '# include "zookeeper.h"' 'only src/'
+floors zk_lock_json.c '#include <yajl/yajl_gen.h>'
+floors zk_lock_json.h '#include <yajl/yajl_gen.h>' 'only src/'
+floors ${gateway}_answer.c '#include <yajl/yajl_parse.h>' 'only src/'
+
+# plain C
+floors zk_lock_view.c '#include <ngx_core.h>' 'plain C may not'
+floors zk_lock_name.h '#include <zookeeper/zookeeper.h>' 'only src/'
+floors zk_lock_mailbox.c "#include \"${gateway}_zone.h\"" 'plain C may not'
+
+# up
+floors zk_lock_view.c '#include "zk_lock_mailbox.h"' 'floor 0 may not'
+floors ${gateway}_session.c "#include \"${gateway}_claim.h\"" 'floor 2 may not'
+floors ${gateway}_zone.h "#include \"../src/${gateway}_api.h\"" \
+    'floor 2 may not'
+floors ${gateway}_claim.c "#include \"${gateway}_answer.h\"" 'floor 3 may not'
+floors ${gateway}_variables.c "#include \"${gateway}_module.h\"" \
+    'floor 4 may not'
+
+# down
+floors zk_lock_mailbox.c '#include "zk_lock_view.h"'
+floors ${gateway}_module.c '#include "zk_lock_name.h"'
+
+# beside
+floors zk_lock_view.c '#include "zk_lock_name.h"'
+floors ${gateway}_session.c "#include \"${gateway}_library.h\""
+floors zk_lock_json.c '#include "zk_lock_view.h"' 'see each other'
+floors zk_lock_name.c '#include "zk_lock_view.h"' 'see each other'
+floors ${gateway}_zone.c "#include \"${gateway}_session.h\"" 'see each other'
+floors ${gateway}_ask.c "#include \"${gateway}_claim.h\""
+floors ${gateway}_api.c "#include \"${gateway}_answer.h\""
+
+# HTTP
+floors ${gateway}_session.c '#include <ngx_http.h>' 'may not know of HTTP'
+floors ${gateway}_claim.h '#include <ngx_http_request.h>' 'may not know of HTTP'
+floors ${gateway}_claim.c '#include <ngx_event.h>'
+floors ${gateway}_answer.c '#include <ngx_http.h>'
+
+# what has no place
+floors ${gateway}_new.c 'int new;' 'has no floor'
+floors ${gateway}_new.h '#include <ngx_http.h>' 'has no floor'
+floors ${gateway}_module.c "#include \"${gateway}_new.h\"" 'has no floor'
+floors ${gateway}_module.c '#include SOMETHING' 'other than a file name'
+
+# style
+style zk_lock_name.c '/* see http://127.0.0.1/ */ char  *s = "//";'
+style zk_lock_name.c 'int  i;  // one' '// comment'
+style zk_lock_name.c '\tint  i;' '^^^ tab'
+style zk_lock_name.h 'int  i; ' '^^^ trailing blank'
+style zk_lock_name.h "/* $(printf '%075d' 0) */" '^^^ longer than 80'
+style zk_lock_name.h 'int  i;\c' 'no newline at the end'
+
+echo "test_floors.sh: $count cases passed"

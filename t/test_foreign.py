@@ -1,0 +1,350 @@
+"""Other clients of ZooKeeper on the same path, by claims made by hand.
+
+The layout is Curator's: whoever makes an ephemeral sequential child
+"_c_UUID-lock-" takes part in the lock, waits for those ahead and is waited for
+by those behind.  Here kazoo plays that other client, and ZooKeeper itself is
+asked who is in line.
+"""
+
+import threading
+
+import pytest
+
+from lib.checks import grant, problem
+from lib.process import wait_until
+from lib.zookeeper import sequence
+
+CURATOR_PATTERN = ["-lock-"]
+
+
+def settle(gateway, waiter):
+    """Gives a wrong grant the time to happen; it must not."""
+    for worker in gateway.worker_pids():
+        gateway.inspect("x", worker=worker)
+    assert waiter.silent_for(0.3)
+
+
+@pytest.mark.asan
+def test_waits_for_a_claim_made_by_hand(gateway, foreign):
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        claim = foreign.make_claim(lock)
+        waiter = gateway.begin("x", worker=worker)
+        foreign.wait_claims(lock, 2)
+        settle(gateway, waiter)
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+        foreign.delete(claim)
+        response = waiter.response(5)
+        grant(response, "x")
+        gateway.release("x", response.token)
+
+
+def test_claim_made_by_hand_waits(gateway, foreign):
+    lock = gateway.znode("x")
+    holder = gateway.hold("x")
+    claim = foreign.make_claim(lock)
+    claims = foreign.claims(lock)
+    assert lock + "/" + claims[1] == claim and len(claims) == 2
+    waiter = gateway.begin("x")
+    foreign.wait_claims(lock, 3)
+
+    gateway.release("x", holder.token)
+    claims = foreign.wait_claims(lock, 2)
+    assert lock + "/" + claims[0] == claim
+    settle(gateway, waiter)
+    foreign.delete(claim)
+    response = waiter.response(5)
+    gateway.release("x", response.token)
+
+
+def test_everybody_in_turn(gateway, foreign):
+    """Gateway and others alternate in one queue."""
+    lock = gateway.znode("x")
+    workers = gateway.worker_pids()
+    hand = foreign.make_claim(lock)
+    queue = []
+    for i in range(4):
+        queue.append(gateway.begin("x", worker=workers[i % 2]))
+        foreign.wait_claims(lock, 2 * i + 2)
+        queue.append(foreign.make_claim(lock))
+    foreign.delete(hand)
+
+    fencing = 0
+    while queue:
+        waiter = queue.pop(0)
+        response = waiter.response(5)
+        grant(response, "x")
+        assert response.fencing > fencing
+        fencing = response.fencing
+        assert gateway.release("x", response.token).status == 204
+
+        hand = queue.pop(0)
+        claims = foreign.wait_claims(lock, len(queue) + 1)
+        assert lock + "/" + claims[0] == hand
+        if queue:
+            assert queue[0].silent_for(0.1)
+        foreign.delete(hand)
+    foreign.wait_claims(lock, 0)
+
+
+@pytest.mark.asan
+def test_claim_ahead_goes_without_having_held(gateway, foreign):
+    """Somebody else still holds the lock: nobody is granted too early."""
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        holder = foreign.make_claim(lock)
+        between = [foreign.make_claim(lock) for _ in range(3)]
+        waiter = gateway.begin("x", worker=worker)
+        foreign.wait_claims(lock, 5)
+        for claim in (between[2], between[0], between[1]):
+            foreign.delete(claim)
+            settle(gateway, waiter)
+        foreign.delete(holder)
+        response = waiter.response(5)
+        gateway.release("x", response.token)
+
+
+def test_all_ahead_go_at_once(gateway, foreign):
+    lock = gateway.znode("x")
+    ahead = [foreign.make_claim(lock) for _ in range(50)]
+    waiter = gateway.begin("x")
+    foreign.wait_claims(lock, 51)
+    transaction = foreign.client.transaction()
+    for claim in ahead:
+        transaction.delete(claim)
+    transaction.commit()
+    gateway.release("x", waiter.response(5).token)
+
+
+def test_waiter_between_goes(gateway, foreign):
+    """A local claim between two others goes, then the one behind it."""
+    lock = gateway.znode("x")
+    one, other = gateway.worker_pids()
+    for first, second in ((one, one), (one, other)):
+        holder = foreign.make_claim(lock)
+        leaver = gateway.begin("x", worker=first)
+        foreign.wait_claims(lock, 2)
+        between = foreign.make_claim(lock)
+        waiter = gateway.begin("x", worker=second)
+        foreign.wait_claims(lock, 4)
+
+        leaver.close()
+        foreign.wait_claims(lock, 3)
+        settle(gateway, waiter)
+        foreign.delete(between)
+        settle(gateway, waiter)
+        foreign.delete(holder)
+        gateway.release("x", waiter.response(5).token)
+
+
+def test_grant_passes_a_claim_that_left(gateway, foreign):
+    """The next in line by number is gone when its turn comes."""
+    lock = gateway.znode("x")
+    holder = gateway.hold("x")
+    skipped = foreign.make_claim(lock)
+    waiter = gateway.begin("x")
+    foreign.wait_claims(lock, 3)
+    foreign.delete(skipped)
+    settle(gateway, waiter)
+    gateway.release("x", holder.token)
+    gateway.release("x", waiter.response(5).token)
+
+
+def test_session_of_the_holder_ends(gateway, zookeeper, connect_tree):
+    dying = connect_tree(zookeeper.address)
+    lock = gateway.znode("x")
+    dying.make_claim(lock)
+    waiter = gateway.begin("x")
+    dying.wait_claims(lock, 2)
+    assert waiter.silent_for(0.2)
+    dying.client.stop()
+    gateway.release("x", waiter.response(5).token)
+
+
+@pytest.mark.asan
+def test_children_that_are_no_claims(gateway, foreign):
+    """Neither waited for nor an obstacle; and they stay as they are."""
+    lock = gateway.znode("x")
+    foreign.make(lock)
+    strangers = ["config", "x-123-", "n_", "_c_not-a-claim", "-", "lock",
+                 "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71-latch-",
+                 "\u00e4", "0000000000", "a" * 300]
+    for name in strangers:
+        foreign.client.create(lock + "/" + name,
+                              sequence=name.endswith(("-", "_")))
+    names = sorted(foreign.children(lock))
+    for worker in gateway.worker_pids():
+        response = gateway.hold("x", wait="0", worker=worker)
+        assert gateway.acquire("x", wait="0").status == 423
+        content = gateway.inspect("x", worker=worker).json
+        assert len(content["holders"]) == 1 and content["queued"] == 0
+        gateway.release("x", response.token)
+    assert sorted(foreign.children(lock)) == names
+    problem(gateway.inspect("x"), 404)
+
+
+@pytest.mark.parametrize("prefix", [
+    "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71-lock-",
+    "_c_0123456789abcdef0123456789abcdef-lock-", "lock-",
+    "0123456789abcdef0123456789abcdef__lock__",
+    "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71-__WRIT__",
+    "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71-__READ__",
+    "0123456789abcdef0123456789abcdef__rlock__"])
+def test_layouts_that_block(gateway, foreign, prefix):
+    lock = gateway.znode("x")
+    claim = foreign.make_claim(lock, before=prefix)
+    waiter = gateway.begin("x")
+    foreign.wait_claims(lock, 2)
+    settle(gateway, waiter)
+    foreign.delete(claim)
+    gateway.release("x", waiter.response(5).token)
+
+
+def test_kazoo_lock_in_the_same_line(gateway, foreign):
+    """kazoo's own recipe, told of the layout, excludes and is excluded."""
+    kazoo = foreign.client.Lock(gateway.znode("x"), "kazoo",
+                                extra_lock_patterns=CURATOR_PATTERN)
+    holder = gateway.hold("x", owner="gateway")
+    assert not kazoo.acquire(blocking=False)
+
+    got = threading.Event()
+    thread = threading.Thread(target=lambda: (kazoo.acquire(timeout=10),
+                                              got.set()))
+    thread.start()
+    foreign.wait_claims(gateway.znode("x"), 2)
+    assert not got.wait(0.3)
+    gateway.release("x", holder.token)
+    assert got.wait(5)
+    thread.join()
+
+    waiter = gateway.begin("x")
+    foreign.wait_claims(gateway.znode("x"), 2)
+    seen = gateway.inspect("x").json
+    assert seen["holders"][0]["owner"] == "kazoo"
+    settle(gateway, waiter)
+    kazoo.release()
+    gateway.release("x", waiter.response(5).token)
+
+
+def test_others_are_shown(gateway, foreign):
+    lock = gateway.znode("x")
+    foreign.make_claim(lock, data=b"10.0.0.7")
+    foreign.make_claim(lock, data=b"\xff\xfe not text")
+    foreign.make_claim(lock, data=b"")
+    waiter = gateway.begin("x", owner="me")
+    foreign.wait_claims(lock, 4)
+    for worker in gateway.worker_pids():
+        content = gateway.inspect("x", worker=worker).json
+        assert [h["owner"] for h in content["holders"]] == ["10.0.0.7"]
+        assert content["queued"] == 3
+        assert content["queue"][-1]["owner"] == "me"
+    refusal = problem(gateway.acquire("x", wait="0"), 423)
+    assert refusal["holder"]["owner"] == "10.0.0.7"
+    waiter.close()
+    foreign.wait_claims(lock, 3)
+
+
+# the parent
+
+@pytest.mark.parametrize("depth", [1, 2, 10])
+def test_missing_parents_are_made(start_gateway, tree, root, depth):
+    deep = root + "".join("/%d" % i for i in range(depth))
+    gateway = start_gateway(root=deep)
+    response = gateway.hold("x")
+    assert len(tree.claims(deep + "/x")) == 1
+    gateway.release("x", response.token)
+
+
+def test_missing_parents_of_many_at_once(start_gateway, tree):
+    """Fifty locks, each by a request of its own, none of them there."""
+    gateway = start_gateway()
+    waiters = [gateway.begin("x%d" % i) for i in range(50)]
+    for i, waiter in enumerate(waiters):
+        response = waiter.response(10)
+        grant(response, "x%d" % i)
+        gateway.release("x%d" % i, response.token)
+
+
+def test_parent_vanishes_between_two_grants(gateway, tree):
+    lock = gateway.znode("x")
+    for _ in range(10):
+        response = gateway.hold("x", timeout=5)
+        gateway.release("x", response.token)
+        tree.client.delete(lock)
+    tree.delete_tree(gateway.root)
+    tree.delete_tree(gateway.root.rpartition("/")[0])
+    gateway.release("x", gateway.hold("x", timeout=5).token)
+
+
+def test_parent_made_anew_proves_nothing(gateway, foreign):
+    """Numbers begin again with the parent, and the gateway must not think
+    that it knows all claims up to its own because it knew the old ones.
+    """
+    lock = gateway.znode("x")
+    for known in (1, 3, 5):
+        for worker in gateway.worker_pids():
+            foreign.delete_tree(lock)
+            for _ in range(known):
+                gateway.release("x", gateway.hold("x", worker=worker).token)
+            assert foreign.stat(lock).children_count == 0
+
+            foreign.client.delete(lock)
+            claims = [foreign.make_claim(lock) for _ in range(known)]
+            for claim in claims[:-1]:
+                foreign.delete(claim)
+            assert sequence(claims[-1]) == known - 1
+
+            waiter = gateway.begin("x", worker=worker)
+            ours = foreign.wait_claims(lock, 2)[1]
+            assert sequence(ours) == known
+            settle(gateway, waiter)
+            foreign.delete(claims[-1])
+            gateway.release("x", waiter.response(5).token)
+
+
+def test_claim_that_came_between(gateway, foreign):
+    """Between two grants of one worker somebody else joined and stays."""
+    lock = gateway.znode("x")
+    worker = gateway.worker_pids()[0]
+    for gap in (1, 2, 5):
+        gateway.release("x", gateway.hold("x", worker=worker).token)
+        claims = [foreign.make_claim(lock) for _ in range(gap)]
+        for claim in claims[1:]:
+            foreign.delete(claim)
+        waiter = gateway.begin("x", worker=worker)
+        foreign.wait_claims(lock, 2)
+        settle(gateway, waiter)
+        foreign.delete(claims[0])
+        gateway.release("x", waiter.response(5).token)
+
+
+def test_container_is_reaped_and_made_anew(tmp_path, private_zookeeper,
+                                           start_gateway, connect_tree):
+    """An unused lock leaves nothing, and its fencing tokens still grow."""
+    private_zookeeper.properties = ["-Dznode.container.checkIntervalMs=200"]
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    gateway = start_gateway(zookeeper=private_zookeeper)
+    fencing = 0
+    for worker in gateway.worker_pids():
+        for _ in range(2):
+            response = gateway.hold("x", worker=worker)
+            assert response.fencing > fencing
+            fencing = response.fencing
+            claim, = tree.claims(gateway.znode("x"))
+            assert sequence(claim) == 0
+            gateway.release("x", response.token)
+            tree.wait_gone(gateway.znode("x"), 10)
+
+
+def test_server_without_containers(private_zookeeper, start_gateway,
+                                   connect_tree):
+    """An old server refuses containers: the parents are persistent then."""
+    private_zookeeper.properties.append("-Dzookeeper.extendedTypesEnabled"
+                                        "=false")
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper)
+    response = gateway.hold("x")
+    gateway.release("x", response.token)
+    tree = connect_tree(private_zookeeper.address)
+    wait_until(lambda: tree.stat(gateway.root), 5)

@@ -1,0 +1,138 @@
+"""The same over HTTP/2: many requests on one connection, each its own client.
+
+A stream that is cancelled is a client that left; the others on the same
+connection stay.  A connection that ends takes all of them along.
+"""
+
+import pytest
+
+from lib.checks import grant, problem
+from lib.client import lock_path
+
+WAIT = {"wait": "1m"}
+
+
+@pytest.fixture
+def connection(gateway):
+    return gateway.connect_http2()
+
+
+def release(connection, name, token):
+    return connection.request("DELETE", lock_path(name),
+                              headers={"Lock-Token": token})
+
+
+@pytest.mark.asan
+def test_all_calls(gateway, connection):
+    response = connection.request("POST", lock_path("x"), {"ttl": "10s"})
+    content = grant(response, "x")
+    token = content["token"]
+    for path in (lock_path("x"), lock_path("x", token)):
+        assert connection.request("GET", path).status == 200
+    response = connection.request("PUT", lock_path("x", token),
+                                  body={"ttl": "20s"})
+    assert grant(response, "x", 200)["ttl_ms"] == 20000
+    problem(connection.request("POST", lock_path("x"), {"wait": "0"}), 423)
+    assert release(connection, "x", token).status == 204
+    problem(connection.request("GET", lock_path("x")), 404)
+    problem(connection.request("POST", lock_path("x"), body=[]), 400)
+
+
+@pytest.mark.asan
+def test_body_in_frames(connection):
+    stream = connection.send("POST", lock_path("x"), end=False,
+                             headers={"Content-Type": "application/json"})
+    body = b'{"owner":"me","ttl":"5s"}'
+    for i in range(len(body)):
+        connection.h2.send_data(stream, body[i:i + 1],
+                                end_stream=i == len(body) - 1)
+        connection._flush()
+    content = grant(connection.response(stream), "x")
+    assert content["ttl_ms"] == 5000
+    release(connection, "x", content["token"])
+
+
+def test_many_waiters_on_one_connection(gateway, tree, connection):
+    holder = gateway.hold("x")
+    streams = []
+    for i in range(50):
+        streams.append(connection.send("POST", lock_path("x"), WAIT))
+        tree.wait_claims(gateway.znode("x"), i + 2)
+    assert connection.silent_for(0.1)
+    token, fencing = holder.token, holder.fencing
+    for stream in streams:
+        assert release(connection, "x", token).status == 204
+        response = connection.response(stream, 5)
+        grant(response, "x")
+        assert response.fencing > fencing
+        token, fencing = response.token, response.fencing
+    assert release(connection, "x", token).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+def test_cancelled_stream(gateway, tree, connection):
+    holder = gateway.hold("x")
+    streams = []
+    for i in range(6):
+        streams.append(connection.send("POST", lock_path("x"), WAIT))
+        tree.wait_claims(gateway.znode("x"), i + 2)
+    for stream in streams[::2]:
+        connection.cancel(stream)
+    tree.wait_claims(gateway.znode("x"), 4)
+
+    token = holder.token
+    for stream in streams[1::2]:
+        assert release(connection, "x", token).status == 204
+        response = connection.response(stream, 5)
+        grant(response, "x")
+        token = response.token
+    assert release(connection, "x", token).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("leave", ["close", "reset"])
+def test_connection_ends(gateway, tree, leave):
+    holder = gateway.hold("x")
+    connection = gateway.connect_http2()
+    for _ in range(30):
+        connection.send("POST", lock_path("x"), WAIT)
+    tree.wait_claims(gateway.znode("x"), 31)
+    stayer = gateway.begin("x")
+    tree.wait_claims(gateway.znode("x"), 32)
+    getattr(connection, leave)()
+    tree.wait_claims(gateway.znode("x"), 2)
+    gateway.release("x", holder.token)
+    gateway.release("x", stayer.response(5).token)
+
+
+def test_cancelled_and_released_at_once(gateway, tree, connection):
+    for i in range(30):
+        holder = gateway.hold("x", timeout=5)
+        stream = connection.send("POST", lock_path("x"), WAIT)
+        tree.wait_claims(gateway.znode("x"), 2)
+        releaser = gateway.connect()
+        steps = [lambda: connection.cancel(stream),
+                 lambda: releaser.send("DELETE",
+                                       lock_path("x", holder.token))]
+        for step in steps[::(-1) ** i]:
+            step()
+        assert releaser.response(5).status == 204
+        again = gateway.hold("x", timeout=5)
+        gateway.release("x", again.token)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def test_cancelled_before_the_body_is_there(gateway, tree, connection):
+    for _ in range(10):
+        stream = connection.send("POST", lock_path("x"), end=False,
+                                 headers={"Content-Type":
+                                          "application/json"})
+        connection.h2.send_data(stream, b'{"wait":')
+        connection._flush()
+        connection.cancel(stream)
+    response = connection.request("POST", lock_path("x"), {"wait": "0"})
+    grant(response, "x")
+    release(connection, "x", response.token)
+    tree.wait_claims(gateway.znode("x"), 0)

@@ -1,0 +1,166 @@
+"""Leases: a grant ends by itself unless it is renewed.
+
+A lease begins with the grant, not with the request, is over no earlier than it
+says, and ends for everybody: the claim leaves ZooKeeper, the next is granted,
+and whoever shows the token is told that it is gone.
+"""
+
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem
+from lib.client import lock_path
+
+SOON = 2.5
+
+
+@pytest.mark.asan
+def test_lease_ends_by_itself(gateway, tree):
+    znode = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        began = time.monotonic()
+        token = gateway.hold("x", ttl="400ms", worker=worker).token
+        tree.wait_claims(znode, 0, SOON)
+        assert time.monotonic() - began >= 0.39
+        for asked in gateway.worker_pids():
+            gone(gateway, "x", token, asked)
+            problem(gateway.inspect("x", worker=asked), 404)
+
+
+@pytest.mark.asan
+def test_next_is_granted_when_the_lease_ends(gateway, tree):
+    one, other = gateway.worker_pids()
+    for waiting in (one, other):
+        began = time.monotonic()
+        holder = gateway.hold("x", ttl="500ms", worker=one)
+        waiter = gateway.begin("x", worker=waiting)
+        response = waiter.response(SOON)
+        assert time.monotonic() - began >= 0.49
+        grant(response, "x")
+        assert response.fencing > holder.fencing
+        gone(gateway, "x", holder.token)
+        gateway.release("x", response.token)
+
+
+def test_leases_of_a_whole_queue_end_in_turn(gateway, tree):
+    """Nobody releases, and still everybody gets the lock."""
+    waiters = [gateway.begin("x", ttl="100ms") for _ in range(8)]
+    answers = sorted((waiter.response() for waiter in waiters),
+                     key=lambda response: response.fencing)
+    for response in answers:
+        grant(response, "x")
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def test_lease_begins_with_the_grant(gateway, tree):
+    holder = gateway.hold("x")
+    waiter = gateway.begin("x", ttl="600ms")
+    tree.wait_claims(gateway.znode("x"), 2)
+    assert waiter.silent_for(0.7)
+    released = time.monotonic()
+    gateway.release("x", holder.token)
+    response = waiter.response()
+    assert response.json["expires_in_ms"] > 300
+    assert gateway.inspect("x", response.token).status == 200
+    tree.wait_claims(gateway.znode("x"), 0, SOON)
+    assert time.monotonic() - released >= 0.59
+
+
+def test_rest_of_a_lease_is_told(gateway):
+    token = gateway.hold("x", ttl="10s").token
+    rests = []
+    for worker in gateway.worker_pids() * 3:
+        rests.append(gateway.inspect("x", token,
+                                     worker=worker).json["expires_in_ms"])
+    assert rests == sorted(rests, reverse=True)
+    assert 5000 < rests[-1] <= rests[0] <= 10000
+    gateway.release("x", token)
+
+
+@pytest.mark.asan
+def test_renewed_lease_goes_on(gateway, tree):
+    """Each renewal counts from its own moment; at any worker."""
+    workers = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="500ms")
+    began = time.monotonic()
+    renewals = 0
+    while time.monotonic() - began < 1.5:
+        worker = workers[renewals % 2]
+        response = gateway.renew("x", holder.token, worker=worker)
+        content = grant(response, "x", 200)
+        assert content["fencing_token"] == holder.fencing
+        assert content["ttl_ms"] == 500
+        assert content["state"] == "held"
+        renewals += 1
+        assert gateway.acquire("x", wait="100ms").status == 423
+    tree.wait_claims(gateway.znode("x"), 0, SOON)
+    gone(gateway, "x", holder.token)
+
+
+def test_renewal_with_another_ttl(gateway, tree):
+    for change in ({"ttl": "30s"}, {"body": {"ttl": 30}}):
+        token = gateway.hold("x", ttl="400ms").token
+        content = gateway.renew("x", token, **change).json
+        assert content["ttl_ms"] == 30000
+        assert 25000 < content["expires_in_ms"] <= 30000
+        assert gateway.acquire("x", wait="600ms").status == 423
+        content = gateway.inspect("x", token).json
+        assert content["state"] == "held" and content["ttl_ms"] == 30000
+        gateway.release("x", token)
+
+
+def test_renewal_that_shortens(gateway, tree):
+    """At either worker: the lease's owner has to learn of it in time."""
+    for worker in gateway.worker_pids():
+        token = gateway.hold("x", ttl="60s",
+                             worker=gateway.worker_pids()[0]).token
+        content = gateway.renew("x", token, ttl="300ms", worker=worker).json
+        assert content["ttl_ms"] == 300
+        tree.wait_claims(gateway.znode("x"), 0, SOON)
+        gone(gateway, "x", token)
+
+
+def test_renewal_by_header(gateway):
+    token = gateway.hold("x", ttl="5s").token
+    response = gateway.call("PUT", lock_path("x"), {"ttl": "50s"},
+                            {"Lock-Token": token})
+    assert grant(response, "x", 200)["ttl_ms"] == 50000
+    gateway.release("x", token)
+
+
+def test_release_ends_the_lease(gateway):
+    """The deadline of one who released does not hit those who come after."""
+    for _ in range(3):
+        token = gateway.hold("x", ttl="300ms").token
+        gateway.release("x", token)
+    token = gateway.hold("x", ttl="10s").token
+    assert gateway.acquire("x", wait="500ms").status == 423
+    gateway.release("x", token)
+
+
+def test_release_at_the_end_of_the_lease(gateway, tree):
+    """Both at once: it is gone either way, and free for the next."""
+    for i in range(20):
+        holder = gateway.hold("x", ttl="100ms", timeout=5)
+        waiter = gateway.begin("x")
+        waiter.silent_for(0.08 + i * 0.002)
+        response = gateway.release("x", holder.token)
+        assert response.status in (204, 410), response
+        response = waiter.response(5)
+        grant(response, "x")
+        gateway.release("x", response.token)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def test_many_leases_end(gateway, tree):
+    """Two hundred locks, their leases over at two hundred moments."""
+    began = time.monotonic()
+    with gateway.connect() as connection:
+        for i in range(200):
+            response = connection.request("POST", lock_path("x%d" % i),
+                                          {"ttl": "%dms" % (300 + i)})
+            assert response.status == 201
+    for i in range(200):
+        tree.wait_claims(gateway.znode("x%d" % i), 0, SOON)
+    assert time.monotonic() - began < 10

@@ -1,0 +1,254 @@
+"""ZooKeeper out of reach: nobody hangs, nothing is lost that need not be.
+
+A new request is told 503 within a second.  One that waits already goes on
+waiting, and gets the lock when ZooKeeper is back within the session's timeout.
+Every test has a server of its own, which it stops, freezes or hides.
+"""
+
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem, retry_after
+from lib.process import wait_until
+
+A_SECOND = 2.5      # generously
+TIMEOUT = "20s"     # of the session: longer than anything here lasts
+
+
+def refused(gateway, name="x", worker=None, **query):
+    """A new acquire is told at once that nothing was granted."""
+    began = time.monotonic()
+    response = gateway.acquire(name, worker=worker, timeout=10, **query)
+    assert time.monotonic() - began < A_SECOND
+    problem(response, 503)
+    retry_after(response)
+
+
+def comes_back(gateway, name="x"):
+    """Acquires as soon as the gateway can again."""
+    response = wait_until(
+        lambda: [r for r in [gateway.acquire(name, timeout=10)]
+                 if r.status != 503], 20, "the gateway is back")[0]
+    grant(response, name)
+    return response
+
+
+def outages(zookeeper):
+    """(begin, end) of an outage, by the way in which it happens."""
+    return {
+        "stopped": (zookeeper.stop, zookeeper.start),
+        "killed": (zookeeper.kill, zookeeper.start),
+        "frozen": (zookeeper.freeze, zookeeper.thaw),
+    }
+
+
+@pytest.mark.asan
+def test_down_at_the_start(private_zookeeper, start_gateway):
+    gateway = start_gateway(zookeeper=private_zookeeper, wait_sessions=False)
+    for worker in gateway.worker_pids():
+        refused(gateway, worker=worker)
+        refused(gateway, worker=worker, wait="0")
+    assert gateway.call("GET", "/ready").status == 204
+
+    private_zookeeper.start()
+    for _ in gateway.worker_pids():
+        response = comes_back(gateway)
+        gateway.release("x", response.token)
+
+
+def test_silent_at_the_start(private_zookeeper, start_gateway):
+    """The port is open, and nobody answers behind it."""
+    private_zookeeper.start()
+    private_zookeeper.freeze()
+    gateway = start_gateway(zookeeper=private_zookeeper, wait_sessions=False,
+                            session_timeout="4s")
+    for worker in gateway.worker_pids():
+        refused(gateway, worker=worker)
+    private_zookeeper.thaw()
+    gateway.release("x", comes_back(gateway).token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["stopped", "killed", "frozen"])
+def test_waiters_wait_on(private_zookeeper, start_gateway, connect_tree, how):
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    tree = connect_tree(private_zookeeper.address, timeout=20.0)
+    workers = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h")
+    waiters = [gateway.begin("x", worker=worker, wait="2m")
+               for worker in workers * 3]
+    tree.wait_claims(gateway.znode("x"), 7)
+
+    begin, end = outages(private_zookeeper)[how]
+    begin()
+    for worker in workers:
+        refused(gateway, "y", worker)
+        refused(gateway, "x", worker)
+    assert all(waiter.silent_for(0) for waiter in waiters)
+    end()
+
+    wait_until(lambda: tree.client.connected, 20, "kazoo is back")
+    gateway.release("y", comes_back(gateway, "y").token)
+    assert len(tree.claims(gateway.znode("x"))) == 7
+    assert all(waiter.silent_for(0) for waiter in waiters)
+    release_by_turns(gateway, holder, waiters)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def release_by_turns(gateway, holder, waiters):
+    """The waiters may have any order; one after the other gets the lock."""
+    waiters = list(waiters)
+    while True:
+        response = wait_until(
+            lambda: [r for r in [gateway.release("x", holder.token)]
+                     if r.status != 503], 20)[0]
+        assert response.status == 204, response
+        if not waiters:
+            return
+        ready = wait_until(lambda: [w for w in waiters
+                                    if not w.silent_for(0)], 10, "a grant")
+        assert len(ready) == 1
+        waiters.remove(ready[0])
+        response = ready[0].response()
+        grant(response, "x")
+        assert response.fencing > holder.fencing
+        holder = response
+
+
+def test_held_locks_are_held_on(private_zookeeper, start_gateway):
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    holder = gateway.hold("x", ttl="1h")
+    private_zookeeper.stop()
+    refused(gateway)
+    private_zookeeper.start()
+    wait_until(lambda: gateway.acquire("x", wait="0").status == 423, 20)
+    for worker in gateway.worker_pids():
+        response = gateway.inspect("x", holder.token, worker=worker)
+        assert response.json["state"] == "held"
+    assert gateway.release("x", holder.token).status == 204
+
+
+@pytest.mark.asan
+def test_release_without_zookeeper(private_zookeeper, start_gateway,
+                                   connect_tree):
+    """It is told 503 or waits; it may be repeated, and it comes to be."""
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    holder = gateway.hold("x", ttl="1h")
+    private_zookeeper.freeze()
+    began = time.monotonic()
+    response = gateway.release("x", holder.token)
+    assert time.monotonic() - began < A_SECOND
+    problem(response, 503)
+    private_zookeeper.thaw()
+
+    response = wait_until(
+        lambda: [r for r in [gateway.release("x", holder.token)]
+                 if r.status != 503], 20)[0]
+    assert response.status in (204, 410), response
+    tree = connect_tree(private_zookeeper.address)
+    tree.wait_claims(gateway.znode("x"), 0)
+    gone(gateway, "x", holder.token)
+    gateway.release("x", gateway.hold("x", timeout=5).token)
+
+
+def test_wait_that_ends_meanwhile(private_zookeeper, start_gateway,
+                                  connect_tree):
+    """The wait is over while ZooKeeper is away: an answer, and no claim."""
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    tree = connect_tree(private_zookeeper.address, timeout=20.0)
+    holder = gateway.hold("x", ttl="1h")
+    waiters = [gateway.begin("x", wait="1s") for _ in range(4)]
+    tree.wait_claims(gateway.znode("x"), 5)
+    private_zookeeper.freeze()
+    for waiter in waiters:
+        response = waiter.response(5)
+        problem(response, response.status)
+        assert response.status in (423, 503), response
+    private_zookeeper.thaw()
+    tree.wait_claims(gateway.znode("x"), 1, 20)
+    gateway.release("x", holder.token)
+
+
+def test_clients_that_leave_meanwhile(private_zookeeper, start_gateway,
+                                      connect_tree):
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    tree = connect_tree(private_zookeeper.address, timeout=20.0)
+    holder = gateway.hold("x", ttl="1h")
+    waiters = [gateway.begin("x", wait="1m") for _ in range(10)]
+    tree.wait_claims(gateway.znode("x"), 11)
+    private_zookeeper.stop()
+    for waiter in waiters:
+        waiter.close()
+    private_zookeeper.start()
+    tree.wait_claims(gateway.znode("x"), 1, 20)
+    wait_until(lambda: gateway.release("x", holder.token).status == 204, 20)
+
+
+def test_lease_that_ends_meanwhile(private_zookeeper, start_gateway,
+                                   connect_tree):
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout=TIMEOUT)
+    tree = connect_tree(private_zookeeper.address, timeout=20.0)
+    holder = gateway.hold("x", ttl="1s")
+    waiter = gateway.begin("x", wait="1m")
+    tree.wait_claims(gateway.znode("x"), 2)
+    private_zookeeper.freeze()
+    assert waiter.silent_for(1.5)
+    private_zookeeper.thaw()
+    response = waiter.response(20)
+    grant(response, "x")
+    gone(gateway, "x", holder.token)
+    gateway.release("x", response.token)
+
+
+@pytest.mark.parametrize("break_it", ["kill", "hole", "noreply", "refuse"])
+def test_connection_breaks(zookeeper, tree, start_gateway, start_proxy,
+                           break_it):
+    """ZooKeeper is well; only the way to it breaks, under a busy gateway."""
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout=TIMEOUT)
+    holder = gateway.hold("x", ttl="1h")
+    waiters = [gateway.begin("x", wait="2m", worker=worker)
+               for worker in gateway.worker_pids() * 2]
+    tree.wait_claims(gateway.znode("x"), 5)
+
+    getattr(proxy, break_it)()
+    if break_it != "kill":
+        refused(gateway, "y")
+    proxy.kill()
+    proxy.pass_on()
+    proxy.listen()
+
+    gateway.release("y", comes_back(gateway, "y").token)
+    tree.wait_claims(gateway.root + "/y", 0, 20)
+    release_by_turns(gateway, holder, waiters)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
+    """The server that the workers are connected to dies; the ensemble goes
+    on, and so do those who hold and those who wait.
+    """
+    ensemble.start()
+    gateway = start_gateway(zookeeper=ensemble, session_timeout="10s")
+    tree = connect_tree(ensemble.address)
+    holder = gateway.hold("x", ttl="1h")
+    waiters = [gateway.begin("x", wait="2m") for _ in range(4)]
+    tree.wait_claims(gateway.znode("x"), 5)
+    ensemble.leader().kill()
+    ensemble.leader()
+    gateway.release("y", comes_back(gateway, "y").token)
+    release_by_turns(gateway, holder, waiters)

@@ -1,0 +1,669 @@
+
+/*
+ * Names, claims, tokens and durations: what is taken, what is refused, and
+ * what is written is read back.
+ */
+
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "zk_lock_name.h"
+
+
+#define UUID        "00010203-0405-0607-0809-0a0bdeadbeef"
+#define UUID_UPPER  "00010203-0405-0607-0809-0A0BDEADBEEF"
+#define HEX32       "000102030405060708090a0bdeadbeef"
+
+#define text_of(s)  (s), sizeof(s) - 1
+
+
+typedef struct {
+    const char      *text;
+    size_t           len;
+    const char      *error;     /* a part of it; NULL: taken */
+} name_case_t;
+
+
+typedef struct {
+    const char      *name;
+    int64_t          seq;       /* -1: no claim */
+    zk_lock_kind_e   kind;
+    unsigned         has_id;
+} child_case_t;
+
+
+typedef struct {
+    const char      *text;
+    int64_t          ms;
+} duration_case_t;
+
+
+static const zk_lock_id_t  id = {
+    { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 }, 0xdeadbeef
+};
+
+
+static const name_case_t  names[] = {
+    { text_of("a"),                         NULL },
+    { text_of("nightly build"),             NULL },
+    { text_of("..."),                       NULL },
+    { text_of(".a"),                        NULL },
+    { text_of("zookeeper2"),                NULL },
+    { text_of("Zookeeper"),                 NULL },
+    { text_of("\xc3\xa4"),                  NULL },     /* U+E4 */
+    { text_of("\xc2\xa0"),                  NULL },     /* U+A0 */
+    { text_of("\xed\x9f\xbf"),              NULL },     /* U+D7FF */
+    { text_of("\xef\xa4\x80"),              NULL },     /* U+F900 */
+    { text_of("\xef\xbf\xaf"),              NULL },     /* U+FFEF */
+
+    { text_of(""),                          "empty" },
+    { text_of("."),                         "\"..\"" },
+    { text_of(".."),                        "\"..\"" },
+    { text_of("a/b"),                       "slash" },
+    { text_of("/"),                         "slash" },
+    { text_of("zookeeper"),                 "own" },
+
+    { text_of("a\0b"),                      "control" },
+    { text_of("\x01"),                      "control" },
+    { text_of("\x1f"),                      "control" },
+    { text_of("\x7f"),                      "control" },
+    { text_of("\xc2\x80"),                  "control" },
+    { text_of("\xc2\x9f"),                  "control" },
+
+    { text_of("\xee\x80\x80"),              "private" },    /* U+E000 */
+    { text_of("\xef\xa3\xbf"),              "private" },    /* U+F8FF */
+    { text_of("\xef\xbf\xb0"),              "private" },    /* U+FFF0 */
+    { text_of("\xef\xbf\xbf"),              "private" },    /* U+FFFF */
+    { text_of("\xf0\x9f\x94\x92"),          "private" },    /* U+1F512 */
+
+    { text_of("\xff"),                      "UTF-8" },
+    { text_of("\xc3"),                      "UTF-8" },
+    { text_of("\xed\xa0\x80"),              "UTF-8" },      /* U+D800 */
+
+    { NULL, 0, NULL }
+};
+
+
+static const name_case_t  paths[] = {
+    { text_of("/"),                         NULL },
+    { text_of("/a"),                        NULL },
+    { text_of("/a/b c/\xc3\xa4"),           NULL },
+    { text_of("/a/zookeeper"),              NULL },
+    { text_of("/zookeepers/a"),             NULL },
+    { text_of("/..."),                      NULL },
+
+    { text_of(""),                          "begin" },
+    { text_of("a"),                         "begin" },
+    { text_of("a/b"),                       "begin" },
+    { text_of("/a/"),                       "ends" },
+    { text_of("//"),                        "ends" },
+    { text_of("//a"),                       "two slashes" },
+    { text_of("/a//b"),                     "two slashes" },
+    { text_of("/."),                        "\"..\"" },
+    { text_of("/a/.."),                     "\"..\"" },
+    { text_of("/./a"),                      "\"..\"" },
+    { text_of("/a/../b"),                   "\"..\"" },
+    { text_of("/zookeeper"),                "own" },
+    { text_of("/zookeeper/quota"),          "own" },
+    { text_of("/a/b\0c"),                   "control" },
+    { text_of("/a\n/b"),                    "control" },
+    { text_of("/a/\xc0\xaf"),               "UTF-8" },
+    { text_of("/a/\xf0\x9f\x94\x92/b"),     "private" },
+
+    { NULL, 0, NULL }
+};
+
+
+static const child_case_t  children[] = {
+
+    /* our own, and Curator's */
+
+    { "_c_" UUID "-lock-0000000000",        0,          ZK_LOCK_MUTEX, 1 },
+    { "_c_" UUID "-lock-2147483647",        2147483647, ZK_LOCK_MUTEX, 1 },
+    { "_c_" UUID "-__READ__0000000007",     7,          ZK_LOCK_READ,  1 },
+    { "_c_" UUID "-__WRIT__0000000007",     7,          ZK_LOCK_WRITE, 1 },
+    { "_c_" UUID_UPPER "-lock-0000000012",  12,         ZK_LOCK_MUTEX, 1 },
+
+    /* go-zk, kazoo, .NET */
+
+    { "_c_" HEX32 "-lock-0000000012",       12,         ZK_LOCK_MUTEX, 0 },
+    { HEX32 "__lock__0000000012",           12,         ZK_LOCK_MUTEX, 0 },
+    { HEX32 "__rlock__0000000012",          12,         ZK_LOCK_READ,  0 },
+    { "lock-0000000003",                    3,          ZK_LOCK_MUTEX, 0 },
+    { "-lock-0000000003",                   3,          ZK_LOCK_MUTEX, 0 },
+    { "x-lock-0000000003",                  3,          ZK_LOCK_MUTEX, 0 },
+
+    /* something like an id */
+
+    { "_c_" "00010203-0405-0607-0809-0a0bdeadbeeg" "-lock-0000000001",
+                                            1,          ZK_LOCK_MUTEX, 0 },
+    { "_c_" "00010203x0405-0607-0809-0a0bdeadbeef" "-lock-0000000001",
+                                            1,          ZK_LOCK_MUTEX, 0 },
+    { "_d_" UUID "-lock-0000000001",        1,          ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "__lock__0000000001",      1,          ZK_LOCK_MUTEX, 0 },
+
+    /* the counter has overflown */
+
+    { "_c_" UUID "-lock--2147483648",       2147483647, ZK_LOCK_MUTEX, 1 },
+    { "_c_" UUID "-__READ__-2147483648",    2147483647, ZK_LOCK_READ,  1 },
+    { HEX32 "__lock__-2147483648",          2147483647, ZK_LOCK_MUTEX, 0 },
+    { "lock--2147483648",                   2147483647, ZK_LOCK_MUTEX, 0 },
+    { "-lock---2147483648",                 -1,         ZK_LOCK_MUTEX, 0 },
+
+    /* no claims */
+
+    { "",                                   -1,         ZK_LOCK_MUTEX, 0 },
+    { "0000000001",                         -1,         ZK_LOCK_MUTEX, 0 },
+    { "-0000000001",                        -1,         ZK_LOCK_MUTEX, 0 },
+    { "xlock-0000000001",                   -1,         ZK_LOCK_MUTEX, 0 },
+    { "lock-000000001",                     -1,         ZK_LOCK_MUTEX, 0 },
+    { "lock-00000000001",                   -1,         ZK_LOCK_MUTEX, 0 },
+    { "lock-000000000x",                    -1,         ZK_LOCK_MUTEX, 0 },
+    { "lock-2147483648",                    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-latch-0000000001",       -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-lease-0000000001",       -1,         ZK_LOCK_MUTEX, 0 },
+    { "x__READ__0000000001",                -1,         ZK_LOCK_MUTEX, 0 },
+    { "read-0000000001",                    -1,         ZK_LOCK_MUTEX, 0 },
+    { "n_0000000001",                       -1,         ZK_LOCK_MUTEX, 0 },
+    { HEX32 "__party__0000000001",          -1,         ZK_LOCK_MUTEX, 0 },
+
+    { NULL, 0, ZK_LOCK_MUTEX, 0 }
+};
+
+
+static const duration_case_t  durations[] = {
+    { "0",                  0 },
+    { "10",                 10000 },
+    { "1.5",                1500 },
+    { "0.001",              1 },
+    { "10s",                10000 },
+    { "1.5s",               1500 },
+    { "1.25s",              1250 },
+    { "1500ms",             1500 },
+    { "0ms",                0 },
+    { "2m",                 120000 },
+    { "0.5m",               30000 },
+    { "1h",                 3600000 },
+    { "1.5h",               5400000 },
+    { "1d",                 86400000 },
+    { "007s",               7000 },
+    { "3650d",              315360000000 },
+    { "315360000",          315360000000 },
+    { "315360000000ms",     315360000000 },
+
+    { "",                   -1 },
+    { "s",                  -1 },
+    { ".5",                 -1 },
+    { "1.",                 -1 },
+    { "1.s",                -1 },
+    { "1.0001",             -1 },
+    { "1.5ms",              -1 },
+    { "1..5",               -1 },
+    { "-1",                 -1 },
+    { "+1",                 -1 },
+    { " 1",                 -1 },
+    { "1 s",                -1 },
+    { "1s ",                -1 },
+    { "1S",                 -1 },
+    { "1e3",                -1 },
+    { "0x10",               -1 },
+    { "1sec",               -1 },
+    { "1m30s",              -1 },
+    { "3651d",              -1 },
+    { "3650.001d",          -1 },
+    { "315360000.001",      -1 },
+    { "315360000001ms",     -1 },
+    { "99999999999999999999999999999999", -1 },
+
+    { NULL, 0 }
+};
+
+
+static void
+check(const name_case_t *c, const char *(*read)(const char *, size_t))
+{
+    const char  *error;
+
+    for ( /* void */ ; c->text != NULL; c++) {
+        error = read(c->text, c->len);
+
+        if ((error == NULL) != (c->error == NULL)
+            || (error != NULL && strstr(error, c->error) == NULL))
+        {
+            fail_msg("\"%s\": \"%s\", expected \"%s\"", c->text,
+                     error ? error : "taken", c->error ? c->error : "taken");
+        }
+    }
+}
+
+
+static void
+test_names(void **state)
+{
+    (void) state;
+
+    check(names, zk_lock_name_check);
+}
+
+
+static void
+test_paths(void **state)
+{
+    (void) state;
+
+    check(paths, zk_lock_path_check);
+}
+
+
+static void
+test_lengths(void **state)
+{
+    char  text[ZK_LOCK_PATH_MAX + 1];
+
+    (void) state;
+
+    memset(text, 'a', sizeof(text));
+
+    assert_null(zk_lock_name_check(text, ZK_LOCK_NAME_MAX));
+    assert_non_null(strstr(zk_lock_name_check(text, ZK_LOCK_NAME_MAX + 1),
+                           "longer than 200"));
+    assert_non_null(zk_lock_name_check(NULL, 0));
+
+    text[0] = '/';
+
+    assert_null(zk_lock_path_check(text, ZK_LOCK_PATH_MAX));
+    assert_non_null(strstr(zk_lock_path_check(text, ZK_LOCK_PATH_MAX + 1),
+                           "longer than 463"));
+    assert_non_null(zk_lock_path_check(NULL, 0));
+}
+
+
+static void
+test_claims_are_written(void **state)
+{
+    char    buf[ZK_LOCK_CLAIM_MAX + 1];
+    size_t  len;
+
+    (void) state;
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_MUTEX);
+    assert_int_equal(len, strlen("_c_" UUID "-lock-"));
+    assert_memory_equal(buf, "_c_" UUID "-lock-!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_READ);
+    assert_int_equal(len, ZK_LOCK_PREFIX_MAX);
+    assert_memory_equal(buf, "_c_" UUID "-__READ__!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_claim_write(buf, &id, ZK_LOCK_WRITE, ZK_LOCK_SEQ_MAX);
+    assert_int_equal(len, ZK_LOCK_CLAIM_MAX);
+    assert_memory_equal(buf, "_c_" UUID "-__WRIT__2147483647!", len + 1);
+
+    len = zk_lock_claim_write(buf, &id, ZK_LOCK_MUTEX, 42);
+    assert_memory_equal(buf, "_c_" UUID "-lock-0000000042", len);
+}
+
+
+static void
+test_children(void **state)
+{
+    int                  rc;
+    zk_lock_child_t      child;
+    const child_case_t  *c;
+
+    (void) state;
+
+    for (c = children; c->name != NULL; c++) {
+        memset(&child, 0xff, sizeof(child));
+
+        rc = zk_lock_child_read(&child, c->name, strlen(c->name));
+
+        if (rc != (c->seq == -1 ? -1 : 0)) {
+            fail_msg("%s: %d", c->name, rc);
+        }
+
+        if (rc == 0 && (child.seq != c->seq || child.kind != c->kind
+                        || child.has_id != c->has_id))
+        {
+            fail_msg("%s: %lld %d %d", c->name, (long long) child.seq,
+                     child.kind, child.has_id);
+        }
+
+        if (rc == 0 && child.has_id) {
+            assert_memory_equal(child.id.random, id.random,
+                                ZK_LOCK_RANDOM_LEN);
+            assert_int_equal(child.id.record, id.record);
+        }
+    }
+
+    assert_int_equal(zk_lock_child_read(&child, NULL, 0), -1);
+}
+
+
+static void
+test_claims_are_read_back(void **state)
+{
+    int              kind;
+    char             buf[ZK_LOCK_CLAIM_MAX];
+    size_t           len;
+    int64_t          seq;
+    zk_lock_child_t  child;
+
+    (void) state;
+
+    for (kind = ZK_LOCK_MUTEX; kind <= ZK_LOCK_WRITE; kind++) {
+        for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 3 + 1) {
+            len = zk_lock_claim_write(buf, &id, (zk_lock_kind_e) kind, seq);
+
+            assert_int_equal(zk_lock_child_read(&child, buf, len), 0);
+            assert_int_equal(child.kind, kind);
+            assert_int_equal(child.seq, seq);
+            assert_int_equal(child.has_id, 1);
+            assert_memory_equal(child.id.random, id.random,
+                                ZK_LOCK_RANDOM_LEN);
+            assert_int_equal(child.id.record, id.record);
+        }
+    }
+}
+
+
+static void
+make_token(char *buf, zk_lock_token_t *token, int kind, int64_t seq,
+    const char *path)
+{
+    memset(token, 0, sizeof(zk_lock_token_t));
+
+    token->id = id;
+    token->kind = (zk_lock_kind_e) kind;
+    token->seq = seq;
+
+    zk_lock_token_write(buf, token, path, strlen(path));
+}
+
+
+static void
+test_tokens_are_read_back(void **state)
+{
+    int              kind;
+    char             buf[ZK_LOCK_TOKEN_LEN + 1];
+    int64_t          seq;
+    zk_lock_token_t  in, out;
+
+    (void) state;
+
+    for (kind = ZK_LOCK_MUTEX; kind <= ZK_LOCK_WRITE; kind++) {
+        for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 2 + 1) {
+            buf[ZK_LOCK_TOKEN_LEN] = '!';
+            make_token(buf, &in, kind, seq, "/locks/a");
+
+            assert_int_equal(buf[ZK_LOCK_TOKEN_LEN], '!');
+            assert_int_equal(strspn(buf, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                         "abcdefghijklmnopqrstuvwxyz"
+                                         "0123456789-_"),
+                             ZK_LOCK_TOKEN_LEN);
+
+            assert_int_equal(zk_lock_token_read(&out, buf, ZK_LOCK_TOKEN_LEN,
+                                                text_of("/locks/a")),
+                             0);
+            assert_memory_equal(out.id.random, in.id.random,
+                                ZK_LOCK_RANDOM_LEN);
+            assert_int_equal(out.id.record, in.id.record);
+            assert_int_equal(out.seq, seq);
+            assert_int_equal(out.kind, kind);
+        }
+    }
+}
+
+
+/* tokens are in the hands of clients: the text of one is for ever */
+
+static void
+test_token_is_stable(void **state)
+{
+    char             buf[ZK_LOCK_TOKEN_LEN + 1];
+    zk_lock_token_t  token;
+
+    (void) state;
+
+    memset(buf, 0, sizeof(buf));
+    make_token(buf, &token, ZK_LOCK_READ, 42, "/locks/a");
+
+    assert_string_equal(buf, "AQABAgMEBQYHCAkKC96tvu8AAAAqFYHG");
+}
+
+
+static void
+test_tokens_of_others(void **state)
+{
+    char             buf[ZK_LOCK_TOKEN_LEN + 2], c;
+    size_t           i, len;
+    zk_lock_token_t  token;
+
+    (void) state;
+
+    memset(buf, 'A', sizeof(buf));
+    make_token(buf, &token, ZK_LOCK_MUTEX, 1, "/locks/a");
+
+    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                        text_of("/locks/b")), -1);
+    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                        text_of("/locks/")), -1);
+    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                        NULL, 0), -1);
+
+    for (len = 0; len < sizeof(buf); len++) {
+        assert_int_equal(zk_lock_token_read(&token, buf, len,
+                                            text_of("/locks/a")),
+                         len == ZK_LOCK_TOKEN_LEN ? 0 : -1);
+    }
+
+    for (i = 0; i < ZK_LOCK_TOKEN_LEN; i++) {
+        c = buf[i];
+
+        buf[i] = (c == 'x') ? 'y' : 'x';
+        assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                            text_of("/locks/a")), -1);
+
+        for (len = 0; len < 5; len++) {
+            buf[i] = "+/=\0 "[len];
+            assert_int_equal(zk_lock_token_read(&token, buf,
+                                                ZK_LOCK_TOKEN_LEN,
+                                                text_of("/locks/a")), -1);
+        }
+
+        buf[i] = c;
+    }
+}
+
+
+/* the letters of the other base64 are no second spelling */
+
+static void
+test_token_has_one_spelling(void **state)
+{
+    char             buf[ZK_LOCK_TOKEN_LEN], *p;
+    unsigned         dashes, lines;
+    int64_t          seq;
+    zk_lock_token_t  token;
+
+    (void) state;
+
+    dashes = 0;
+    lines = 0;
+
+    for (seq = 0; seq < 100; seq++) {
+        make_token(buf, &token, ZK_LOCK_MUTEX, seq, "/a");
+
+        p = memchr(buf, '-', sizeof(buf));
+
+        if (p != NULL) {
+            *p = '+';
+            dashes++;
+
+            assert_int_equal(zk_lock_token_read(&token, buf, sizeof(buf),
+                                                text_of("/a")), -1);
+            *p = '-';
+        }
+
+        p = memchr(buf, '_', sizeof(buf));
+
+        if (p != NULL) {
+            *p = '/';
+            lines++;
+
+            assert_int_equal(zk_lock_token_read(&token, buf, sizeof(buf),
+                                                text_of("/a")), -1);
+        }
+    }
+
+    assert_true(dashes != 0 && lines != 0);
+}
+
+
+/* a right check does not help a kind or a seq that cannot be */
+
+static void
+test_tokens_that_cannot_be(void **state)
+{
+    char             buf[ZK_LOCK_TOKEN_LEN];
+    zk_lock_token_t  token;
+
+    (void) state;
+
+    make_token(buf, &token, ZK_LOCK_WRITE + 1, 1, "/a");
+    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                        text_of("/a")), -1);
+
+    make_token(buf, &token, ZK_LOCK_WRITE, (int64_t) ZK_LOCK_SEQ_MAX + 1,
+               "/a");
+    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                        text_of("/a")), -1);
+}
+
+
+static void
+test_durations(void **state)
+{
+    int64_t                 ms;
+    const duration_case_t  *c;
+
+    (void) state;
+
+    for (c = durations; c->text != NULL; c++) {
+        ms = zk_lock_duration_read(c->text, strlen(c->text));
+
+        if (ms != c->ms) {
+            fail_msg("\"%s\": %lld", c->text, (long long) ms);
+        }
+    }
+
+    assert_int_equal(zk_lock_duration_read(NULL, 0), -1);
+    assert_int_equal(zk_lock_duration_read(text_of("1\0")), -1);
+    assert_int_equal(zk_lock_duration_read("10s", 2), 10000);
+}
+
+
+/* every sequence of up to four bytes of a sample against RFC 3629's table */
+
+static int
+utf8_model(const unsigned char *p, size_t len)
+{
+    size_t  i, n;
+
+    for (i = 0; i < len; i += n) {
+
+        if (p[i] < 0x80) {
+            n = 1;
+        } else if (p[i] >= 0xc2 && p[i] <= 0xdf) {
+            n = 2;
+        } else if (p[i] >= 0xe0 && p[i] <= 0xef) {
+            n = 3;
+        } else if (p[i] >= 0xf0 && p[i] <= 0xf4) {
+            n = 4;
+        } else {
+            return 0;
+        }
+
+        if (n > len - i
+            || (n > 1 && (p[i + 1] < 0x80 || p[i + 1] > 0xbf))
+            || (n > 2 && (p[i + 2] < 0x80 || p[i + 2] > 0xbf))
+            || (n > 3 && (p[i + 3] < 0x80 || p[i + 3] > 0xbf))
+            || (p[i] == 0xe0 && p[i + 1] < 0xa0)
+            || (p[i] == 0xed && p[i + 1] > 0x9f)
+            || (p[i] == 0xf0 && p[i + 1] < 0x90)
+            || (p[i] == 0xf4 && p[i + 1] > 0x8f))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static void
+test_utf8(void **state)
+{
+    size_t                len, n, rest;
+    unsigned char         text[4];
+
+    static const unsigned char  sample[] = {
+        0x00, 0x41, 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xc1,
+        0xc2, 0xdf, 0xe0, 0xe1, 0xec, 0xed, 0xee, 0xef, 0xf0, 0xf1, 0xf4,
+        0xf5, 0xf8, 0xff
+    };
+
+    (void) state;
+
+    for (n = 0; n < 25 * 25 * 25 * 25; n++) {
+        rest = n;
+
+        for (len = 0; len < 4; len++) {
+            text[len] = sample[rest % 25];
+            rest /= 25;
+        }
+
+        for (len = 0; len <= 4; len++) {
+            if (zk_lock_utf8_check((char *) text, len)
+                != utf8_model(text, len))
+            {
+                fail_msg("%02x %02x %02x %02x, %zu bytes", text[0], text[1],
+                         text[2], text[3], len);
+            }
+        }
+    }
+
+    assert_int_equal(zk_lock_utf8_check(NULL, 0), 1);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_claims_are_written),
+        cmocka_unit_test(test_children),
+        cmocka_unit_test(test_claims_are_read_back),
+        cmocka_unit_test(test_tokens_are_read_back),
+        cmocka_unit_test(test_token_is_stable),
+        cmocka_unit_test(test_tokens_of_others),
+        cmocka_unit_test(test_token_has_one_spelling),
+        cmocka_unit_test(test_tokens_that_cannot_be),
+        cmocka_unit_test(test_durations),
+        cmocka_unit_test(test_utf8),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,1726 @@
+
+/*
+ * The view's rules, one test each: the proofs that nobody is ahead, what ends
+ * them, whom the first waiter asks for, and what a list says and does not say.
+ *
+ * A test speaks of claims by their seq.  create(), sibling() and so on make
+ * an entry and give it to the view; expect() compares all claims that the view
+ * knows with a text such as "0l 1s 3f", in which an upper case letter says
+ * that the claim waits, and gone() the claims that the view gave back.
+ */
+
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "zk_lock_view.h"
+
+
+#define ENTRIES     32
+#define ALL_TICKS   ((uint64_t) -1)
+
+#define expect(world, text)                                                  \
+    expect_at(world, text, __FILE__, __LINE__)
+
+#define expect_gone(world, text)                                             \
+    expect_gone_at(world, text, __FILE__, __LINE__)
+
+#define expect_nothing(world)                                                \
+    expect_next(world, ZK_LOCK_NOTHING, -1, -1)
+
+
+typedef struct {
+    zk_lock_view_t       view;
+    zk_lock_entry_t      entries[ENTRIES];
+    size_t               nentries;
+
+    zk_lock_sighting_t   list[ENTRIES];
+    size_t               nlist;
+
+    zk_lock_entry_t     *gone[ENTRIES];
+    size_t               ngone;
+
+    size_t               made;
+    size_t               can_make;
+} world_t;
+
+
+static int
+set_up(void **state)
+{
+    world_t  *world;
+
+    world = calloc(1, sizeof(world_t));
+    if (world == NULL) {
+        return -1;
+    }
+
+    zk_lock_view_init(&world->view);
+    world->can_make = ENTRIES;
+
+    *state = world;
+
+    return 0;
+}
+
+
+static int
+tear_down(void **state)
+{
+    free(*state);
+
+    return 0;
+}
+
+
+/* what the view calls */
+
+static void
+gone(void *data, zk_lock_entry_t *entry)
+{
+    world_t  *world = data;
+
+    assert_false(entry->linked);
+    assert_true(world->ngone < ENTRIES);
+
+    world->gone[world->ngone++] = entry;
+}
+
+
+static zk_lock_entry_t *
+new_entry(world_t *world)
+{
+    zk_lock_entry_t  *entry;
+
+    assert_true(world->nentries < ENTRIES);
+
+    entry = &world->entries[world->nentries++];
+
+    /* what the view does not set must not matter to it */
+
+    memset(entry, 0xee, sizeof(zk_lock_entry_t));
+    entry->linked = 0;
+    entry->waiting = 0;
+
+    return entry;
+}
+
+
+static zk_lock_entry_t *
+make(void *data, zk_lock_sighting_t *sighting)
+{
+    world_t          *world = data;
+    zk_lock_entry_t  *entry;
+
+    assert_null(sighting->entry);
+    assert_false(sighting->gone);
+
+    if (world->made == world->can_make) {
+        return NULL;
+    }
+
+    world->made++;
+
+    entry = new_entry(world);
+    entry->origin = (sighting->data == world) ? ZK_LOCK_SIBLING
+                                              : ZK_LOCK_FOREIGN;
+
+    return entry;
+}
+
+
+/* what the caller of the view does */
+
+static zk_lock_entry_t *
+create_kind(world_t *world, int64_t seq, zk_lock_kind_e kind)
+{
+    zk_lock_entry_t  *entry;
+
+    entry = new_entry(world);
+    entry->seq = seq;
+    entry->kind = kind;
+
+    zk_lock_view_create(&world->view, entry, gone, world);
+
+    return entry;
+}
+
+
+static zk_lock_entry_t *
+create(world_t *world, int64_t seq)
+{
+    return create_kind(world, seq, ZK_LOCK_MUTEX);
+}
+
+
+static zk_lock_entry_t *
+sibling_kind(world_t *world, int64_t seq, zk_lock_kind_e kind)
+{
+    zk_lock_entry_t  *entry;
+
+    assert_int_equal(seq, world->view.complete_through + 1);
+
+    entry = new_entry(world);
+    entry->seq = seq;
+    entry->kind = kind;
+    entry->origin = ZK_LOCK_SIBLING;
+
+    zk_lock_view_learn(&world->view, entry);
+
+    return entry;
+}
+
+
+static zk_lock_entry_t *
+sibling(world_t *world, int64_t seq)
+{
+    return sibling_kind(world, seq, ZK_LOCK_MUTEX);
+}
+
+
+static zk_lock_sighting_t *
+see(world_t *world, int64_t seq, zk_lock_kind_e kind)
+{
+    zk_lock_sighting_t  *sighting;
+
+    assert_true(world->nlist < ENTRIES);
+
+    sighting = &world->list[world->nlist++];
+
+    memset(sighting, 0, sizeof(zk_lock_sighting_t));
+    sighting->seq = seq;
+    sighting->kind = kind;
+
+    return sighting;
+}
+
+
+static void
+see_foreign(world_t *world, int64_t seq)
+{
+    see(world, seq, ZK_LOCK_MUTEX);
+}
+
+
+static void
+see_sibling(world_t *world, int64_t seq)
+{
+    see(world, seq, ZK_LOCK_MUTEX)->data = world;
+}
+
+
+static void
+see_own(world_t *world, zk_lock_entry_t *entry)
+{
+    see(world, entry->seq, entry->kind)->entry = entry;
+}
+
+
+static void
+see_gone(world_t *world, int64_t seq)
+{
+    see(world, seq, ZK_LOCK_MUTEX)->gone = 1;
+}
+
+
+static int
+try_merge(world_t *world, uint64_t mark)
+{
+    int  rc;
+
+    rc = zk_lock_view_merge(&world->view, mark, world->list, world->nlist,
+                            make, gone, world);
+    world->nlist = 0;
+
+    return rc;
+}
+
+
+static void
+merge(world_t *world)
+{
+    assert_int_equal(try_merge(world, zk_lock_view_mark(&world->view)), 0);
+}
+
+
+static zk_lock_entry_t *
+find(world_t *world, int64_t seq)
+{
+    zk_lock_entry_t  *entry;
+
+    for (entry = world->view.alive.next;
+         entry != &world->view.alive;
+         entry = entry->next)
+    {
+        if (entry->seq == seq) {
+            return entry;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+drop(world_t *world, int64_t seq)
+{
+    zk_lock_entry_t  *entry;
+
+    entry = find(world, seq);
+    assert_non_null(entry);
+
+    zk_lock_view_remove(&world->view, entry);
+    assert_false(entry->linked);
+}
+
+
+/* what the test compares */
+
+static void
+expect_text(const char *text, const char *expected, const char *file,
+    int line)
+{
+    if (strcmp(text, expected) != 0) {
+        fail_msg("%s:%d: \"%s\", expected \"%s\"", file, line, text,
+                 expected);
+    }
+}
+
+
+static void
+check_rings(world_t *world)
+{
+    size_t            n, nlocal;
+    zk_lock_entry_t  *entry;
+
+    n = 0;
+    nlocal = 0;
+
+    for (entry = world->view.alive.next;
+         entry != &world->view.alive;
+         entry = entry->next)
+    {
+        assert_true(entry->linked);
+        assert_ptr_equal(entry->next->prev, entry);
+
+        nlocal += (entry->origin == ZK_LOCK_LOCAL);
+        n++;
+    }
+
+    assert_int_equal(n, world->view.nalive);
+    assert_int_equal(nlocal, world->view.nlocal);
+
+    for (entry = world->view.waiting.waiting_next;
+         entry != &world->view.waiting;
+         entry = entry->waiting_next)
+    {
+        assert_true(entry->linked);
+        assert_true(entry->waiting);
+        assert_int_equal(entry->origin, ZK_LOCK_LOCAL);
+        assert_ptr_equal(entry->waiting_next->waiting_prev, entry);
+    }
+}
+
+
+static void
+expect_at(world_t *world, const char *expected, const char *file, int line)
+{
+    char              text[ENTRIES * 8];
+    size_t            len;
+    zk_lock_entry_t  *entry;
+
+    static const char  letters[] = "lsfLSF";
+
+    check_rings(world);
+
+    len = 0;
+    text[0] = '\0';
+
+    for (entry = world->view.alive.next;
+         entry != &world->view.alive;
+         entry = entry->next)
+    {
+        len += sprintf(text + len, "%s%d%c", (len != 0) ? " " : "",
+                       (int) entry->seq,
+                       letters[entry->origin + (entry->waiting ? 3 : 0)]);
+    }
+
+    expect_text(text, expected, file, line);
+}
+
+
+static void
+expect_gone_at(world_t *world, const char *expected, const char *file,
+    int line)
+{
+    char    text[ENTRIES * 8];
+    size_t  i, len;
+
+    len = 0;
+    text[0] = '\0';
+
+    for (i = 0; i < world->ngone; i++) {
+        len += sprintf(text + len, "%s%d", (len != 0) ? " " : "",
+                       (int) world->gone[i]->seq);
+    }
+
+    world->ngone = 0;
+
+    expect_text(text, expected, file, line);
+}
+
+
+static void
+expect_next(world_t *world, zk_lock_verdict_e verdict, int64_t waiter,
+    int64_t blocker)
+{
+    zk_lock_entry_t    *first, *ahead;
+    zk_lock_verdict_e   got;
+
+    got = zk_lock_view_next(&world->view, &first, &ahead);
+
+    assert_int_equal(got, verdict);
+    assert_int_equal((first != NULL) ? first->seq : -1, waiter);
+    assert_int_equal((ahead != NULL) ? ahead->seq : -1, blocker);
+}
+
+
+static void
+grant(world_t *world, int64_t seq)
+{
+    expect_next(world, ZK_LOCK_GRANT, seq, -1);
+    zk_lock_view_grant(&world->view, find(world, seq));
+}
+
+
+/* nothing is known, nobody waits */
+
+static void
+test_empty(void **state)
+{
+    world_t  *world = *state;
+
+    assert_int_equal(world->view.complete_through, -1);
+    assert_int_equal(world->view.watched, 0);
+    assert_null(zk_lock_view_first(&world->view));
+
+    expect_nothing(world);
+    expect(world, "");
+
+    zk_lock_view_forget(&world->view, gone, world);
+
+    expect_gone(world, "");
+}
+
+
+/* seq 0 is first, whatever is known */
+
+static void
+test_seq_0(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+
+    assert_int_equal(world->view.complete_through, 0);
+    expect(world, "0L");
+
+    grant(world, 0);
+
+    expect(world, "0l");
+    expect_nothing(world);
+}
+
+
+/* without a proof the claims ahead are unknown */
+
+static void
+test_unknown(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 3);
+
+    assert_int_equal(world->view.complete_through, -1);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+
+    /* and it stays so for those behind */
+
+    create(world, 4);
+
+    assert_int_equal(world->view.complete_through, -1);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+
+    drop(world, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 4, -1);
+}
+
+
+/* seq = complete_through + 1: nobody joined in between */
+
+static void
+test_contiguous(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    create(world, 2);
+
+    assert_int_equal(world->view.complete_through, 2);
+    expect(world, "0L 1L 2L");
+
+    grant(world, 0);
+    expect_next(world, ZK_LOCK_NOTHING, 1, -1);
+}
+
+
+/* the holder leaves, the next one here is granted without asking anybody */
+
+static void
+test_handoff(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    create(world, 2);
+    grant(world, 0);
+
+    drop(world, 0);
+    grant(world, 1);
+    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+
+    drop(world, 1);
+    grant(world, 2);
+
+    drop(world, 2);
+    expect_nothing(world);
+    expect(world, "");
+}
+
+
+/* a waiter that leaves without having held lets nobody pass the holder */
+
+static void
+test_waiter_leaves(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    create(world, 2);
+    grant(world, 0);
+
+    drop(world, 1);
+    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+
+    drop(world, 0);
+    grant(world, 2);
+}
+
+
+/* a local claim that is alive pins the parent */
+
+static void
+test_pin_by_claim(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    grant(world, 0);
+
+    drop(world, 0);
+    assert_int_equal(world->view.nlocal, 1);
+
+    create(world, 2);
+    assert_int_equal(world->view.complete_through, 2);
+    expect(world, "1L 2L");
+}
+
+
+/* a watch on it does so, too */
+
+static void
+test_pin_by_watch(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    world->view.watched = 1;
+
+    drop(world, 0);
+    assert_int_equal(world->view.nlocal, 0);
+    assert_int_equal(world->view.complete_through, 0);
+
+    create(world, 1);
+    assert_int_equal(world->view.complete_through, 1);
+    expect_gone(world, "");
+
+    grant(world, 1);
+}
+
+
+/* with neither the parent may be another one: no proof, all is forgotten */
+
+static void
+test_pin_lost(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    drop(world, 0);
+
+    create(world, 1);
+
+    assert_int_equal(world->view.complete_through, -1);
+    expect_next(world, ZK_LOCK_COMPLETE, 1, -1);
+}
+
+
+static void
+test_pin_lost_forgets_others(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 2);
+    see_foreign(world, 0);
+    see_sibling(world, 1);
+    see_own(world, find(world, 2));
+    merge(world);
+    expect(world, "0f 1s 2L");
+
+    drop(world, 2);
+    expect(world, "0f 1s");
+
+    create(world, 3);
+
+    expect_gone(world, "0 1");
+    expect(world, "3L");
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+}
+
+
+/* the watch was lost while a local claim pinned: nothing is lost */
+
+static void
+test_pin_changes_hands(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    world->view.watched = 1;
+    drop(world, 0);
+
+    create(world, 1);
+    world->view.watched = 0;
+
+    create(world, 2);
+    assert_int_equal(world->view.complete_through, 2);
+    expect(world, "1L 2L");
+}
+
+
+/* seq 0 starts anew, pinned or not */
+
+static void
+test_seq_0_again(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    drop(world, 0);
+    create(world, 0);
+
+    assert_int_equal(world->view.complete_through, 0);
+    grant(world, 0);
+    expect_gone(world, "");
+}
+
+
+/* a seq that runs backwards shows a new parent, whatever pinned the old one */
+
+static void
+test_backwards(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 5);
+    see_foreign(world, 4);
+    see_own(world, find(world, 5));
+    merge(world);
+    world->view.watched = 1;
+    expect(world, "4f 5L");
+
+    create(world, 2);
+
+    expect_gone(world, "4 5");
+    expect(world, "2L");
+    assert_int_equal(world->view.complete_through, -1);
+    assert_int_equal(world->view.watched, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    create(world, 0);
+
+    expect_gone(world, "2");
+    expect(world, "0L");
+    grant(world, 0);
+}
+
+
+/* the same number again is no progress, either */
+
+static void
+test_same_seq(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    drop(world, 0);
+    world->view.watched = 1;
+    assert_int_equal(world->view.complete_through, 0);
+
+    create(world, 0);
+    assert_int_equal(world->view.complete_through, 0);
+    assert_int_equal(world->view.watched, 0);
+    expect(world, "0L");
+
+    /* not even if nothing is complete, and only an entry says so */
+
+    zk_lock_view_forget(&world->view, gone, world);
+    expect_gone(world, "0");
+
+    create(world, 7);
+    create(world, 7);
+
+    expect_gone(world, "7");
+    expect(world, "7L");
+}
+
+
+/* a gap is looked into only when the known blockers are gone */
+
+static void
+test_gap(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    grant(world, 0);
+    create(world, 3);
+
+    assert_int_equal(world->view.complete_through, 0);
+    expect_next(world, ZK_LOCK_NOTHING, 3, -1);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+
+    /* the list shows one of the two */
+
+    see_foreign(world, 2);
+    see_own(world, find(world, 3));
+    merge(world);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_WATCH, 3, 2);
+
+    drop(world, 2);
+    grant(world, 3);
+}
+
+
+static void
+test_gap_behind_foreign(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+    see_foreign(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+    drop(world, 1);
+    world->view.watched = 1;
+
+    /* 1 was known, 2 was not */
+
+    create(world, 3);
+
+    assert_int_equal(world->view.complete_through, 1);
+    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+}
+
+
+/* the watch is on the nearest claim ahead, and moves with it */
+
+static void
+test_watch_nearest(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 3);
+    see_foreign(world, 0);
+    see_foreign(world, 1);
+    see_foreign(world, 2);
+    see_own(world, find(world, 3));
+    merge(world);
+
+    expect_next(world, ZK_LOCK_WATCH, 3, 2);
+
+    /* 2 vanishes without ever having held */
+
+    drop(world, 2);
+    expect_next(world, ZK_LOCK_WATCH, 3, 1);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_WATCH, 3, 1);
+
+    drop(world, 1);
+    grant(world, 3);
+}
+
+
+/* a local claim in between is waited for in memory */
+
+static void
+test_watch_first_only(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+    see_foreign(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+    create(world, 2);
+
+    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+
+    /* the first one leaves: its watch is the second one's */
+
+    drop(world, 1);
+    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+
+    drop(world, 0);
+    grant(world, 2);
+}
+
+
+/* siblings that become known without a list */
+
+static void
+test_learn(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 2);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    sibling(world, 0);
+    assert_int_equal(world->view.complete_through, 0);
+    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+
+    /* what is unknown can wait until it is gone */
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    sibling(world, 1);
+    expect(world, "1s 2L");
+    assert_int_equal(world->view.complete_through, 2);
+
+    drop(world, 1);
+    grant(world, 2);
+}
+
+
+/* a claim of the past counts, but is not there */
+
+static void
+test_learn_gone(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 2);
+
+    zk_lock_view_learn(&world->view, NULL);
+    assert_int_equal(world->view.complete_through, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    zk_lock_view_learn(&world->view, NULL);
+    assert_int_equal(world->view.complete_through, 2);
+
+    expect(world, "2L");
+    grant(world, 2);
+}
+
+
+/* it closes a gap in front of all that follow it without another gap */
+
+static void
+test_learn_closes(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+    create(world, 2);
+    create(world, 3);
+    create(world, 5);
+
+    zk_lock_view_learn(&world->view, NULL);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect(world, "1L 2L 3L 5L");
+
+    grant(world, 1);
+    drop(world, 1);
+    grant(world, 2);
+    drop(world, 2);
+    grant(world, 3);
+    drop(world, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    sibling(world, 4);
+    assert_int_equal(world->view.complete_through, 5);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+}
+
+
+static void
+test_merge_new(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *entry;
+
+    entry = create(world, 4);
+
+    /* in any order */
+
+    see_sibling(world, 3);
+    see_own(world, entry);
+    see_foreign(world, 0);
+    see(world, 5, ZK_LOCK_READ);
+    merge(world);
+
+    assert_int_equal(world->view.complete_through, 5);
+    assert_int_equal(world->made, 3);
+    expect(world, "0f 3s 4L 5f");
+    expect_gone(world, "");
+
+    assert_ptr_equal(find(world, 4), entry);
+    assert_int_equal(find(world, 5)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 3)->kind, ZK_LOCK_MUTEX);
+    assert_ptr_equal(zk_lock_view_first(&world->view), find(world, 0));
+}
+
+
+/* the same list again changes nothing */
+
+static void
+test_merge_again(void **state)
+{
+    unsigned   i;
+    world_t   *world = *state;
+
+    create(world, 2);
+
+    for (i = 0; i < 3; i++) {
+        see_foreign(world, 0);
+        see_sibling(world, 1);
+        see_own(world, find(world, 2));
+        merge(world);
+
+        expect(world, "0f 1s 2L");
+        expect_gone(world, "");
+        assert_int_equal(world->made, 2);
+    }
+}
+
+
+/* what it does not show is gone, also under a later claim */
+
+static void
+test_merge_gone(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 3);
+    see_foreign(world, 0);
+    see_sibling(world, 1);
+    see_foreign(world, 2);
+    see_own(world, find(world, 3));
+    merge(world);
+
+    see_foreign(world, 0);
+    see_own(world, find(world, 3));
+    merge(world);
+
+    expect_gone(world, "1 2");
+    expect(world, "0f 3L");
+    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+
+    see_own(world, find(world, 3));
+    merge(world);
+
+    expect_gone(world, "0");
+    grant(world, 3);
+}
+
+
+/* a local claim that somebody else deleted */
+
+static void
+test_merge_gone_local(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    grant(world, 0);
+
+    see_own(world, find(world, 1));
+    merge(world);
+
+    expect_gone(world, "0");
+    expect(world, "1L");
+
+    merge(world);
+
+    expect_gone(world, "1");
+    expect(world, "");
+    expect_nothing(world);
+}
+
+
+/* a claim that was known later than the list was sent is kept */
+
+static void
+test_merge_younger(void **state)
+{
+    uint64_t   mark;
+    world_t   *world = *state;
+
+    create(world, 2);
+    mark = zk_lock_view_mark(&world->view);
+    create(world, 3);
+
+    see_foreign(world, 1);
+    see_own(world, find(world, 2));
+    assert_int_equal(try_merge(world, mark), 0);
+
+    expect_gone(world, "");
+    expect(world, "1f 2L 3L");
+    assert_int_equal(world->view.complete_through, 3);
+
+    /* unless it shows a claim that came later still */
+
+    mark = zk_lock_view_mark(&world->view);
+    create(world, 4);
+
+    see_foreign(world, 5);
+    assert_int_equal(try_merge(world, mark), 0);
+
+    expect_gone(world, "1 2 3 4");
+    expect(world, "5f");
+}
+
+
+/* an empty list says it of all that were known */
+
+static void
+test_merge_empty(void **state)
+{
+    uint64_t   mark;
+    world_t   *world = *state;
+
+    create(world, 1);
+    see_foreign(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+
+    mark = zk_lock_view_mark(&world->view);
+    create(world, 2);
+
+    assert_int_equal(try_merge(world, mark), 0);
+
+    expect_gone(world, "0 1");
+    expect(world, "2L");
+    assert_int_equal(world->view.complete_through, 2);
+}
+
+
+/* a sibling may be known from elsewhere: only a later claim says it is gone */
+
+static void
+test_merge_lagging(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    grant(world, 0);
+    create(world, 2);
+    sibling(world, 1);
+    expect(world, "0l 1s 2L");
+    drop(world, 2);
+
+    see_own(world, find(world, 0));
+    assert_int_equal(try_merge(world, ALL_TICKS), 0);
+
+    expect_gone(world, "");
+    expect(world, "0l 1s");
+
+    see_own(world, find(world, 0));
+    see_foreign(world, 3);
+    merge(world);
+
+    expect_gone(world, "1");
+    expect(world, "0l 3f");
+}
+
+
+/* gone = 1: its delete is decided, but it counts as seen */
+
+static void
+test_merge_decided(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 2);
+
+    see_gone(world, 0);
+    see_gone(world, 1);
+    see_own(world, find(world, 2));
+    see_gone(world, 3);
+    merge(world);
+
+    assert_int_equal(world->made, 0);
+    assert_int_equal(world->view.complete_through, 3);
+    expect(world, "2L");
+    grant(world, 2);
+
+    create(world, 4);
+    assert_int_equal(world->view.complete_through, 4);
+}
+
+
+/* a sibling that ended, but is linked still, goes at its next sighting */
+
+static void
+test_merge_decided_linked(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+    sibling(world, 0);
+    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+
+    see_gone(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+
+    expect_gone(world, "0");
+    grant(world, 1);
+}
+
+
+/* who is known as gone does not come back by a list that shows it still */
+
+static void
+test_merge_known_as_gone(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+    sibling(world, 0);
+    drop(world, 0);
+    grant(world, 1);
+
+    see_sibling(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+
+    assert_int_equal(world->made, 0);
+    expect(world, "1l");
+}
+
+
+/* no memory: the view stays as incomplete as it was */
+
+static void
+test_merge_no_memory(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 2);
+    world->can_make = 1;
+
+    see_foreign(world, 0);
+    see_foreign(world, 1);
+    see_own(world, find(world, 2));
+    assert_int_equal(try_merge(world, zk_lock_view_mark(&world->view)), -1);
+
+    assert_int_equal(world->view.complete_through, -1);
+    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    world->can_make = 2;
+
+    see_foreign(world, 1);
+    see_own(world, find(world, 2));
+    merge(world);
+
+    expect(world, "1f 2L");
+    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+}
+
+
+/* a lost connection: all is forgotten, and found again */
+
+static void
+test_forget(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *held, *waiting;
+
+    held = create(world, 0);
+    waiting = create(world, 2);
+    sibling(world, 1);
+    grant(world, 0);
+    world->view.watched = 1;
+
+    zk_lock_view_forget(&world->view, gone, world);
+
+    expect_gone(world, "0 1 2");
+    expect(world, "");
+    expect_nothing(world);
+    assert_int_equal(world->view.complete_through, -1);
+
+    /* what they were they are again */
+
+    assert_int_equal(held->waiting, 0);
+    assert_int_equal(waiting->waiting, 1);
+
+    see_own(world, waiting);
+    see_sibling(world, 1);
+    see_own(world, held);
+    merge(world);
+
+    expect(world, "0l 1s 2L");
+    expect_gone(world, "");
+    assert_int_equal(world->view.complete_through, 2);
+    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+
+    drop(world, 1);
+    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+
+    drop(world, 0);
+    grant(world, 2);
+}
+
+
+/* a claim whose create's reply was lost is told its seq by the list */
+
+static void
+test_merge_finds(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *entry;
+
+    entry = new_entry(world);
+    entry->waiting = 1;
+
+    see_foreign(world, 6);
+    see(world, 7, ZK_LOCK_WRITE)->entry = entry;
+    merge(world);
+
+    assert_int_equal(entry->seq, 7);
+    assert_int_equal(entry->kind, ZK_LOCK_WRITE);
+    assert_int_equal(entry->origin, ZK_LOCK_LOCAL);
+    expect(world, "6f 7L");
+    expect_next(world, ZK_LOCK_WATCH, 7, 6);
+
+    /* and pins the parent */
+
+    create(world, 8);
+    assert_int_equal(world->view.complete_through, 8);
+}
+
+
+/* claims made meanwhile are in the view before those that are found again */
+
+static void
+test_merge_finds_ahead(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *entry;
+
+    entry = create(world, 0);
+    zk_lock_view_forget(&world->view, gone, world);
+    create(world, 2);
+
+    see_own(world, entry);
+    see_foreign(world, 1);
+    see_own(world, find(world, 2));
+    merge(world);
+
+    expect(world, "0L 1f 2L");
+    grant(world, 0);
+    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+}
+
+
+/* readers pass readers, and wait for writers only */
+
+static void
+test_readers(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 0, ZK_LOCK_READ);
+    create_kind(world, 1, ZK_LOCK_READ);
+    create_kind(world, 2, ZK_LOCK_WRITE);
+    create_kind(world, 3, ZK_LOCK_READ);
+    create_kind(world, 4, ZK_LOCK_READ);
+
+    grant(world, 0);
+    grant(world, 1);
+    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+
+    /* a reader behind a writer waits for it, also if it leaves unheld */
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+
+    drop(world, 2);
+    grant(world, 3);
+    grant(world, 4);
+    expect_nothing(world);
+}
+
+
+static void
+test_readers_foreign(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 3, ZK_LOCK_READ);
+    see(world, 0, ZK_LOCK_WRITE);
+    see(world, 1, ZK_LOCK_READ);
+    see(world, 2, ZK_LOCK_READ)->data = world;
+    see_own(world, find(world, 3));
+    merge(world);
+
+    expect(world, "0f 1f 2s 3L");
+    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+
+    create_kind(world, 4, ZK_LOCK_WRITE);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+
+    see(world, 1, ZK_LOCK_READ);
+    see(world, 2, ZK_LOCK_READ)->data = world;
+    see_own(world, find(world, 3));
+    see_own(world, find(world, 4));
+    merge(world);
+
+    grant(world, 3);
+    expect_next(world, ZK_LOCK_NOTHING, 4, -1);
+
+    /* the writer's nearest blocker is any claim */
+
+    drop(world, 3);
+    expect_next(world, ZK_LOCK_WATCH, 4, 2);
+}
+
+
+static void
+test_blocks(void **state)
+{
+    (void) state;
+
+    assert_false(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_READ));
+
+    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_WRITE));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_MUTEX));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_WRITE, ZK_LOCK_READ));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_WRITE, ZK_LOCK_WRITE));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_READ));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_MUTEX));
+}
+
+
+/* a foreign writer that vanishes may have left a reader in its place */
+
+static void
+test_downgrade(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_WRITE);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    drop(world, 4);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect(world, "4f 5L");
+    assert_int_equal(world->view.complete_through, 5);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+
+    /* a reader leaves nothing */
+
+    drop(world, 4);
+    grant(world, 5);
+}
+
+
+/* the same if a list tells of it */
+
+static void
+test_downgrade_listed(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 3, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_WRITE);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    see(world, 3, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "3 4");
+    expect(world, "3f 5L");
+    assert_int_equal(find(world, 3)->kind, ZK_LOCK_READ);
+    assert_int_equal(world->view.complete_through, 5);
+    expect_next(world, ZK_LOCK_WATCH, 5, 3);
+}
+
+
+/* a sibling's writer, or a mutex, leaves no reader */
+
+static void
+test_no_downgrade(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 2, ZK_LOCK_WRITE);
+    see(world, 0, ZK_LOCK_MUTEX);
+    see(world, 1, ZK_LOCK_WRITE)->data = world;
+    see_own(world, find(world, 2));
+    merge(world);
+    expect(world, "0f 1s 2L");
+
+    drop(world, 1);
+    assert_int_equal(world->view.complete_through, 2);
+
+    drop(world, 0);
+    assert_int_equal(world->view.complete_through, 2);
+
+    grant(world, 2);
+}
+
+
+/* while the writer is there, its reader stands behind it, with the same seq */
+
+static void
+test_equal_seq(void **state)
+{
+    unsigned           i;
+    world_t           *world = *state;
+    zk_lock_entry_t   *writer, *reader;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+
+    for (i = 0; i < 2; i++) {
+        see(world, 4, ZK_LOCK_READ);
+        see(world, 4, ZK_LOCK_WRITE);
+        see_own(world, find(world, 5));
+        merge(world);
+
+        expect(world, "4f 4f 5L");
+        expect_gone(world, "");
+        assert_int_equal(world->made, 2);
+    }
+
+    writer = zk_lock_view_first(&world->view);
+    reader = writer->next;
+
+    assert_int_equal(writer->kind, ZK_LOCK_WRITE);
+    assert_int_equal(reader->kind, ZK_LOCK_READ);
+
+    zk_lock_view_remove(&world->view, writer);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+
+    /* that reader is known, but there may be another one by now */
+
+    assert_int_equal(world->view.complete_through, 3);
+    zk_lock_view_remove(&world->view, reader);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+}
+
+
+/*
+ * The writer may make a reader, drop it, and make another one, all with its
+ * own seq.  When it is gone, the reader that was known may be the old one: the
+ * one that the list shows is taken.
+ */
+
+static void
+test_equal_seq_replaced(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *old;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    old = find(world, 5)->prev;
+    assert_int_equal(old->kind, ZK_LOCK_READ);
+
+    /* a watch tells that the writer is gone, then a list is asked for */
+
+    drop(world, 4);
+    expect(world, "4f 5L");
+
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    assert_ptr_equal(world->gone[0], old);
+    expect_gone(world, "4");
+    expect(world, "4f 5L");
+    assert_int_equal(world->made, 3);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+
+    /* no other one can follow */
+
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "");
+    assert_int_equal(world->made, 3);
+
+    drop(world, 4);
+    grant(world, 5);
+}
+
+
+/* the same if the list is the first to tell that the writer is gone */
+
+static void
+test_equal_seq_replaced_listed(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *old;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_READ);
+    see(world, 4, ZK_LOCK_WRITE);
+    see(world, 3, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    old = find(world, 5)->prev;
+    assert_int_equal(old->kind, ZK_LOCK_READ);
+
+    see(world, 3, ZK_LOCK_READ);
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    assert_ptr_equal(world->gone[1], old);
+    expect_gone(world, "4 4");
+    expect(world, "3f 4f 5L");
+    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_int_equal(world->made, 4);
+    assert_int_equal(world->view.complete_through, 5);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+}
+
+
+/*
+ * A foreign writer's end makes the view incomplete in front of a sibling that
+ * is known already; closing the gap must not stop at it, or it would be
+ * learned a second time.
+ */
+
+static void
+test_learn_passes_known(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 6, ZK_LOCK_READ);
+    see(world, 3, ZK_LOCK_WRITE);
+    see(world, 5, ZK_LOCK_READ)->data = world;
+    see_own(world, find(world, 6));
+    merge(world);
+    drop(world, 3);
+    assert_int_equal(world->view.complete_through, 2);
+
+    zk_lock_view_learn(&world->view, NULL);
+    assert_int_equal(world->view.complete_through, 3);
+
+    zk_lock_view_learn(&world->view, NULL);
+    assert_int_equal(world->view.complete_through, 6);
+
+    expect(world, "5s 6L");
+    grant(world, 6);
+}
+
+
+/* but a foreign one may have a twin that is not known */
+
+static void
+test_learn_stops_at_foreign(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 6, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_WRITE);
+    see(world, 5, ZK_LOCK_WRITE);
+    see(world, 5, ZK_LOCK_READ);
+    see_own(world, find(world, 6));
+    merge(world);
+
+    drop(world, 5);
+    drop(world, 4);
+    expect(world, "5f 6L");
+    assert_int_equal(world->view.complete_through, 3);
+
+    zk_lock_view_learn(&world->view, NULL);
+
+    assert_int_equal(world->view.complete_through, 4);
+    expect_next(world, ZK_LOCK_WATCH, 6, 5);
+
+    drop(world, 5);
+    expect_next(world, ZK_LOCK_COMPLETE, 6, -1);
+}
+
+
+static void
+test_position(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 4);
+    see_foreign(world, 1);
+    see_sibling(world, 3);
+    see_own(world, find(world, 4));
+    merge(world);
+    create(world, 5);
+    expect(world, "1f 3s 4L 5L");
+
+    assert_int_equal(zk_lock_view_position(&world->view, find(world, 1)), 0);
+    assert_int_equal(zk_lock_view_position(&world->view, find(world, 4)), 2);
+    assert_int_equal(zk_lock_view_position(&world->view, find(world, 5)), 3);
+
+    drop(world, 3);
+    assert_int_equal(zk_lock_view_position(&world->view, find(world, 5)), 2);
+}
+
+
+/* twice is once */
+
+static void
+test_idempotent(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *entry;
+
+    entry = create(world, 0);
+    create(world, 1);
+
+    zk_lock_view_grant(&world->view, entry);
+    zk_lock_view_grant(&world->view, entry);
+    expect(world, "0l 1L");
+
+    zk_lock_view_remove(&world->view, entry);
+    zk_lock_view_remove(&world->view, entry);
+    expect(world, "1L");
+}
+
+
+int
+main(void)
+{
+#define test(name)  cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+    const struct CMUnitTest  tests[] = {
+        test(test_empty),
+        test(test_seq_0),
+        test(test_unknown),
+        test(test_contiguous),
+        test(test_handoff),
+        test(test_waiter_leaves),
+        test(test_pin_by_claim),
+        test(test_pin_by_watch),
+        test(test_pin_lost),
+        test(test_pin_lost_forgets_others),
+        test(test_pin_changes_hands),
+        test(test_seq_0_again),
+        test(test_backwards),
+        test(test_same_seq),
+        test(test_gap),
+        test(test_gap_behind_foreign),
+        test(test_watch_nearest),
+        test(test_watch_first_only),
+        test(test_learn),
+        test(test_learn_gone),
+        test(test_learn_closes),
+        test(test_merge_new),
+        test(test_merge_again),
+        test(test_merge_gone),
+        test(test_merge_gone_local),
+        test(test_merge_younger),
+        test(test_merge_empty),
+        test(test_merge_lagging),
+        test(test_merge_decided),
+        test(test_merge_decided_linked),
+        test(test_merge_known_as_gone),
+        test(test_merge_no_memory),
+        test(test_forget),
+        test(test_merge_finds),
+        test(test_merge_finds_ahead),
+        test(test_readers),
+        test(test_readers_foreign),
+        test(test_blocks),
+        test(test_downgrade),
+        test(test_downgrade_listed),
+        test(test_no_downgrade),
+        test(test_equal_seq),
+        test(test_equal_seq_replaced),
+        test(test_equal_seq_replaced_listed),
+        test(test_learn_passes_known),
+        test(test_learn_stops_at_foreign),
+        test(test_position),
+        test(test_idempotent),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
