@@ -32,6 +32,8 @@ static void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
 static int ngx_libc_cdecl ngx_http_zk_lock_ask_compare(const void *one,
@@ -139,6 +141,7 @@ void
 ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+    ngx_http_zk_lock_ask_free(ask);
 }
 
 
@@ -264,10 +267,10 @@ ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell)
                                      &ask->path, &record)
         != NGX_DECLINED)
     {
+        ngx_http_zk_lock_bell_hang(ask->worker, &ask->bell,
+                                   ask->token.id.record);
         return;
     }
-
-    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
 
     ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
     ngx_http_zk_lock_ask_free(ask);
@@ -538,15 +541,18 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    if (ngx_http_zk_lock_ask_sort(ask, op) != NGX_OK) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
-        goto done;
-    }
-
     if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT
         || ask->type == NGX_HTTP_ZK_LOCK_RENEW)
     {
         /* the claim was read; what was missing is its place */
+
+        ngx_http_zk_lock_ask_count(ask, op);
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        goto done;
+    }
+
+    if (ngx_http_zk_lock_ask_sort(ask, op) != NGX_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
         goto done;
     }
 
@@ -565,6 +571,33 @@ done:
 }
 
 
+/* Counts the claims ahead that block the claim. */
+
+static void
+ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    ngx_uint_t       i;
+    zk_lock_child_t  child;
+
+    ask->position = 0;
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (zk_lock_child_read(&child, (char *) op->children[i].data,
+                               op->children[i].len)
+            == 0
+            && child.seq < ask->token.seq
+            && zk_lock_view_blocks(child.kind, ask->token.kind))
+        {
+            ask->position++;
+        }
+    }
+
+    ask->infos[0].held = (ask->position == 0);
+}
+
+
 /* Puts the children in order, and keeps as many as are wanted. */
 
 static ngx_int_t
@@ -575,32 +608,6 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     size_t                    len;
     ngx_uint_t                i, n, max;
     ngx_http_zk_lock_info_t  *infos, *info;
-
-    if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT
-        || ask->type == NGX_HTTP_ZK_LOCK_RENEW)
-    {
-        zk_lock_child_t  child;
-
-        ask->position = 0;
-        info = &ask->infos[0];
-
-        for (i = 0; i < op->nchildren; i++) {
-            if (zk_lock_child_read(&child, (char *) op->children[i].data,
-                                   op->children[i].len)
-                == 0
-                && child.seq < ask->token.seq
-                && zk_lock_view_blocks(child.kind, ask->token.kind))
-            {
-                ask->position++;
-            }
-        }
-
-        info->held = (ask->position == 0);
-
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
-
-        return NGX_OK;
-    }
 
     infos = ngx_alloc((op->nchildren + 1) * sizeof(ngx_http_zk_lock_info_t),
                       ask->worker->log);

@@ -32,9 +32,6 @@
 /* how often a create is tried again after its lock's znode was made */
 #define NGX_HTTP_ZK_LOCK_TRIES      5
 
-/* how soon a delete that was refused is tried again, milliseconds */
-#define NGX_HTTP_ZK_LOCK_RETRY      1000
-
 
 static void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state);
@@ -512,6 +509,10 @@ ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_RECOVER);
 
+    /* if the list shows it, it waits */
+
+    claim->entry.waiting = 1;
+
     if (ngx_http_zk_lock_session_connected(claim->lock->worker->session)) {
         ngx_http_zk_lock_lock_list(claim->lock);
     }
@@ -730,21 +731,14 @@ ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
                    "zk lock claim timer, state %d", claim->state);
 
-    switch (claim->state) {
-
-    case NGX_HTTP_ZK_LOCK_HELD:
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
         ngx_http_zk_lock_claim_lease(claim);
-        break;
-
-    case NGX_HTTP_ZK_LOCK_OWED:
-        ngx_http_zk_lock_claim_delete(claim, 0);
-        break;
-
-    default:
-        claim->expired = 1;
-        ngx_http_zk_lock_claim_settle(claim);
-        break;
+        return;
     }
+
+    claim->expired = 1;
+
+    ngx_http_zk_lock_claim_settle(claim);
 }
 
 
@@ -899,7 +893,6 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
                                  &name, NULL);
     if (op == NULL) {
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
-        ngx_add_timer(&claim->timer, NGX_HTTP_ZK_LOCK_RETRY);
         return;
     }
 
@@ -923,16 +916,9 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    /* the sweep, or the next connection, sends it again */
+
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
-
-    if (ngx_http_zk_lock_session_connected(claim->lock->worker->session)) {
-
-        /* a held claim's timer was cancelable; so is this one */
-
-        ngx_add_timer(&claim->timer, NGX_HTTP_ZK_LOCK_RETRY);
-    }
-
-    /* else the next connection sends it again */
 }
 
 
@@ -1006,12 +992,15 @@ ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_start(claim);
         break;
 
+    case NGX_HTTP_ZK_LOCK_RECOVER:
+        ngx_http_zk_lock_lock_list(claim->lock);
+        break;
+
     case NGX_HTTP_ZK_LOCK_OWED:
         ngx_http_zk_lock_claim_delete(claim, 0);
         break;
 
     default:
-        /* the list of the lock's claims tells */
         break;
     }
 }
@@ -1069,6 +1058,5 @@ ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    ngx_queue_remove(&claim->queue);
     ngx_free(claim);
 }

@@ -101,6 +101,7 @@ ngx_http_zk_lock_lock_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
     ngx_queue_init(&lock->claims);
 
     ngx_rbtree_insert(&worker->locks, &lock->sn.node);
+    ngx_queue_insert_tail(&worker->idle, &lock->queue);
 
     return lock;
 }
@@ -112,8 +113,8 @@ ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
     ngx_queue_insert_tail(&lock->claims, claim);
     lock->nclaims++;
 
-    if (!lock->active) {
-        lock->active = 1;
+    if (lock->nclaims == 1) {
+        ngx_queue_remove(&lock->queue);
         ngx_queue_insert_tail(&lock->worker->active, &lock->queue);
     }
 }
@@ -126,8 +127,8 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
     lock->nclaims--;
 
     if (lock->nclaims == 0) {
-        lock->active = 0;
         ngx_queue_remove(&lock->queue);
+        ngx_queue_insert_tail(&lock->worker->idle, &lock->queue);
 
         ngx_http_zk_lock_lock_unwatch(lock);
 
@@ -171,6 +172,7 @@ ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
     zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
+    ngx_queue_remove(&lock->queue);
 
     ngx_free(lock);
 }
@@ -426,9 +428,10 @@ ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock)
 
 /*
  * Claims ahead of waiter may be unknown.  The board may know them, which costs
- * nothing; else one list tells all.  The board's word that a claim has ended
- * counts only if that claim was made in this incarnation of the lock's znode:
- * after it was born, and before waiter.
+ * nothing; else one list tells all.  The board's word counts only for a claim
+ * that was made in this incarnation of the lock's znode: after it was born,
+ * and before waiter.  That such a claim may still exist counts only while its
+ * session surely lives.
  */
 
 static ngx_int_t
@@ -455,7 +458,14 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
                                          seq, &record);
     }
 
-    if (rc == NGX_OK
+    if (rc != NGX_DECLINED
+        && (lock->born == 0 || record.czxid <= lock->born
+            || record.czxid >= claim->czxid))
+    {
+        rc = NGX_DECLINED;
+    }
+
+    if (rc == NGX_OK && record.alive
         && ngx_http_zk_lock_claim_find(lock->worker, &record.id,
                                        &lock->sn.str) == NULL)
     {
@@ -475,9 +485,7 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
         return NGX_OK;
     }
 
-    if (rc == NGX_DONE && lock->born != 0
-        && record.czxid > lock->born && record.czxid < claim->czxid)
-    {
+    if (rc == NGX_DONE) {
         zk_lock_view_learn(&lock->view, NULL);
 
         return NGX_OK;
@@ -556,19 +564,16 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
     zk_lock_sighting_t       *sightings;
     ngx_http_zk_lock_seen_t  *seen;
 
-    sightings = NULL;
     n = op->nchildren;
 
-    if (n != 0) {
-        sightings = ngx_alloc(n * (sizeof(zk_lock_sighting_t)
-                                   + sizeof(ngx_http_zk_lock_seen_t)),
-                              lock->worker->log);
-        if (sightings == NULL) {
-            return NGX_ERROR;
-        }
+    sightings = ngx_alloc((n + 1) * (sizeof(zk_lock_sighting_t)
+                                     + sizeof(ngx_http_zk_lock_seen_t)),
+                          lock->worker->log);
+    if (sightings == NULL) {
+        return NGX_ERROR;
     }
 
-    seen = (ngx_http_zk_lock_seen_t *) (sightings + n);
+    seen = (ngx_http_zk_lock_seen_t *) (sightings + n + 1);
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
         n += ngx_http_zk_lock_lock_sight(lock, &op->children[i],
@@ -579,9 +584,7 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
                             ngx_http_zk_lock_lock_make_other,
                             ngx_http_zk_lock_lock_gone, lock);
 
-    if (sightings != NULL) {
-        ngx_free(sightings);
-    }
+    ngx_free(sightings);
 
     return (rc == 0) ? NGX_OK : NGX_ERROR;
 }
@@ -820,6 +823,7 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
     }
 
     if (lock->view.nlocal == 0) {
+        ngx_http_zk_lock_lock_unwatch(lock);
         zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
                             lock);
 
@@ -884,6 +888,46 @@ ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
     zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
 
     ngx_http_zk_lock_lock_free(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_lost);
+}
+
+
+void
+ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock)
+{
+    if (lock->settle) {
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_unreachable);
+    }
+}
+
+
+void
+ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_queue_t  *q;
+
+    ngx_http_zk_lock_lock_unwatch(lock);
+
+    zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
+
+    while (!ngx_queue_empty(&lock->claims)) {
+        q = ngx_queue_head(&lock->claims);
+        ngx_queue_remove(q);
+
+        ngx_http_zk_lock_claim_discard(ngx_queue_data(q,
+                                             ngx_http_zk_lock_claim_t, queue));
+    }
+
+    ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
+    ngx_queue_remove(&lock->queue);
+
+    ngx_free(lock);
 }
 
 

@@ -17,7 +17,7 @@
 
 struct ngx_http_zk_lock_lock_s {
     ngx_str_node_t                     sn;      /* the path */
-    ngx_queue_t                        queue;   /* worker->active */
+    ngx_queue_t                        queue;   /* active or idle */
     ngx_http_zk_lock_worker_t         *worker;
 
     zk_lock_view_t                     view;
@@ -40,7 +40,6 @@ struct ngx_http_zk_lock_lock_s {
                                                    is being made; 0: none */
 
     unsigned                           known:1; /* the znode exists */
-    unsigned                           active:1;
     unsigned                           advancing:1;
     unsigned                           again:1;
     unsigned                           settle:1;    /* a claim waits for the
@@ -104,6 +103,15 @@ void ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_uint_t deleted);
 void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_str_t *name, ngx_uint_t deleted);
+
+/* The session is over: its claims are told. */
+void ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock);
+
+/* No answer from ZooKeeper: claims whose wait is over do not wait for one. */
+void ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock);
+
+/* The process leaves: frees the lock and its claims. */
+void ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock);
 
 /* The slow net below the doorbell. */
 void ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock);

@@ -25,12 +25,14 @@ typedef struct ngx_http_zk_lock_bell_s    ngx_http_zk_lock_bell_t;
 typedef void (*ngx_http_zk_lock_bell_pt)(ngx_http_zk_lock_bell_t *bell);
 
 
-/* who wants to know when a sibling's record changes */
+/* who wants to know when a sibling's record changes; it rings once */
 
 struct ngx_http_zk_lock_bell_s {
     ngx_rbtree_node_t                  node;    /* key: the record */
+    ngx_queue_t                        queue;   /* those that ring now */
     ngx_http_zk_lock_bell_pt           handler;
     unsigned                           set:1;
+    unsigned                           ringing:1;   /* in queue, not node */
 };
 
 
@@ -49,6 +51,7 @@ struct ngx_http_zk_lock_worker_s {
     ngx_rbtree_t                       locks;   /* by path */
     ngx_rbtree_node_t                  locks_sentinel;
     ngx_queue_t                        active;  /* locks with claims */
+    ngx_queue_t                        idle;    /* locks without */
     ngx_queue_t                        unsettled;   /* claims in between */
     ngx_queue_t                        asks;    /* calls under way */
 
@@ -80,7 +83,10 @@ void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
 void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
     ngx_event_t *ev, ngx_event_handler_pt handler);
 
-/* Calls bell->handler each time when this worker is rung for record. */
+/*
+ * Calls bell->handler when this worker is rung for record; then the bell is
+ * down, and may be hung again.
+ */
 void ngx_http_zk_lock_bell_hang(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_bell_t *bell, uint32_t record);
 void ngx_http_zk_lock_bell_take_down(ngx_http_zk_lock_worker_t *worker,

@@ -365,6 +365,10 @@ ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_shared_t *sh, ngx_uint_t slot)
             record = (uint32_t) (i * NGX_HTTP_ZK_LOCK_CHUNK + k);
             cell = ngx_http_zk_lock_cell(sh, record);
 
+            if (cell == NULL) {
+                break;
+            }
+
             /* the further cells of a long path hold any bytes */
 
             ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);

@@ -1,1 +1,1 @@
-"""What the tests stand on: a private ZooKeeper, a gateway, clients, a proxy."""
+"""What tests stand on: a private ZooKeeper, a gateway, clients, a proxy."""

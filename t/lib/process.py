@@ -48,7 +48,7 @@ def free_port():
 
 
 def wait_until(condition, timeout=10.0, what="the condition"):
-    """Returns the condition's first true value; fails after timeout seconds."""
+    """The first true value of condition(); fails after timeout seconds."""
     deadline = time.monotonic() + timeout
     while True:
         value = condition()

@@ -1,0 +1,603 @@
+
+/*
+ * The worker: start, stop, and who is told what.
+ *
+ * Everything here runs on the event loop.  `wakeup` is the connection that
+ * puts the slot's descriptor into the loop; the descriptor belongs to the
+ * zone and is inherited by all workers, so it is never closed here.
+ */
+
+
+#include "ngx_http_zk_lock_ask.h"
+
+
+/* the slow net below the doorbell, milliseconds */
+#define NGX_HTTP_ZK_LOCK_SWEEP    1000
+
+
+static ngx_int_t ngx_http_zk_lock_worker_listen(
+    ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_worker_write_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_worker_ring(void *data, uint32_t record);
+static ngx_http_zk_lock_bell_t *ngx_http_zk_lock_bell_find(
+    ngx_http_zk_lock_worker_t *worker, uint32_t record);
+static void ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh);
+static void ngx_http_zk_lock_worker_suspended(void *data);
+static void ngx_http_zk_lock_worker_lost(void *data);
+static void ngx_http_zk_lock_worker_unreachable(void *data);
+static void ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
+    ngx_uint_t deleted);
+static void ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim));
+static void ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker);
+
+
+static const ngx_http_zk_lock_session_events_t
+    ngx_http_zk_lock_worker_events =
+{
+    ngx_http_zk_lock_worker_connected,
+    ngx_http_zk_lock_worker_suspended,
+    ngx_http_zk_lock_worker_lost,
+    ngx_http_zk_lock_worker_unreachable,
+    ngx_http_zk_lock_worker_changed
+};
+
+
+ngx_http_zk_lock_worker_t *
+ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
+    ngx_shm_zone_t *shm_zone, ngx_log_t *log)
+{
+    int                         err;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ngx_calloc(sizeof(ngx_http_zk_lock_worker_t), log);
+    if (worker == NULL) {
+        return NULL;
+    }
+
+    worker->ident.fd = (ngx_socket_t) -1;
+    worker->log = log;
+
+    ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
+                    ngx_str_rbtree_insert_value);
+    ngx_rbtree_init(&worker->bells, &worker->bells_sentinel,
+                    ngx_rbtree_insert_value);
+
+    ngx_queue_init(&worker->active);
+    ngx_queue_init(&worker->idle);
+    ngx_queue_init(&worker->unsettled);
+    ngx_queue_init(&worker->asks);
+
+    ngx_http_zk_lock_worker_timer(worker, &worker->sweep,
+                                  ngx_http_zk_lock_worker_sweep_handler);
+    worker->sweep.cancelable = 1;
+
+    worker->zone = ngx_http_zk_lock_zone_join(shm_zone, conf->timeout, log);
+    if (worker->zone == NULL) {
+        goto failed;
+    }
+
+    worker->nclaims = ngx_http_zk_lock_zone_cells(worker->zone);
+
+    worker->claims = ngx_calloc(worker->nclaims
+                                * sizeof(ngx_http_zk_lock_claim_t *), log);
+    if (worker->claims == NULL) {
+        goto failed;
+    }
+
+    err = zk_lock_mailbox_init(&worker->mailbox,
+                               ngx_http_zk_lock_zone_fd(worker->zone));
+    if (err != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, err,
+                      "pthread_mutex_init() failed");
+        goto failed;
+    }
+
+    if (ngx_http_zk_lock_worker_listen(worker) != NGX_OK) {
+        goto failed;
+    }
+
+    worker->session = ngx_http_zk_lock_session_open(conf, &worker->mailbox,
+                                   &ngx_http_zk_lock_worker_events, worker,
+                                   ngx_http_zk_lock_zone_alive(worker->zone),
+                                   log);
+    if (worker->session == NULL) {
+        goto failed;
+    }
+
+    ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
+
+    return worker;
+
+failed:
+
+    ngx_http_zk_lock_worker_free(worker);
+
+    return NULL;
+}
+
+
+void
+ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_uint_t  clean;
+
+    /* claims end with a session that is closed, but not with one cut off */
+
+    clean = ngx_http_zk_lock_session_connected(worker->session);
+
+    ngx_http_zk_lock_session_close(worker->session);
+
+    ngx_http_zk_lock_worker_discard(worker);
+
+    ngx_http_zk_lock_zone_leave(worker->zone, clean);
+    worker->zone = NULL;
+
+    ngx_http_zk_lock_worker_free(worker);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_worker_listen(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_connection_t  *c;
+
+    c = ngx_get_connection(worker->mailbox.fd, worker->log);
+    if (c == NULL) {
+        return NGX_ERROR;
+    }
+
+    c->data = worker;
+
+    c->read->handler = ngx_http_zk_lock_worker_wakeup_handler;
+    c->read->log = worker->log;
+    c->write->handler = ngx_http_zk_lock_worker_write_handler;
+    c->write->log = worker->log;
+
+    /*
+     * Level-triggered, so that a wake-up cannot be missed; idle, so that
+     * nginx calls the handler when a graceful exit begins.
+     */
+
+    c->idle = 1;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
+        return NGX_ERROR;
+    }
+
+    worker->wakeup = c;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
+{
+    ngx_connection_t           *c;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    c = ev->data;
+    worker = c->data;
+
+    if (c->close) {
+
+        /* nginx begins to leave; waiters are served to the end */
+
+        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                       "zk lock worker: leaving");
+
+        c->close = 0;
+        c->error = 0;
+        return;
+    }
+
+    (void) zk_lock_mailbox_take(&worker->mailbox, NULL);
+
+    ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
+                                 worker);
+}
+
+
+static void
+ngx_http_zk_lock_worker_write_handler(ngx_event_t *ev)
+{
+    /* never added; nginx calls it without asking */
+}
+
+
+static void
+ngx_http_zk_lock_worker_ring(void *data, uint32_t record)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_queue_t                ringing;
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_bell_t   *bell;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
+                   "zk lock worker: rung for record %uD", record);
+
+    claim = worker->claims[record];
+
+    if (claim != NULL) {
+        ngx_http_zk_lock_claim_rung(claim);
+    }
+
+    /* each may hang itself anew, or take another one down */
+
+    ngx_queue_init(&ringing);
+
+    for ( ;; ) {
+        bell = ngx_http_zk_lock_bell_find(worker, record);
+        if (bell == NULL) {
+            break;
+        }
+
+        ngx_rbtree_delete(&worker->bells, &bell->node);
+        ngx_queue_insert_tail(&ringing, &bell->queue);
+        bell->ringing = 1;
+    }
+
+    while (!ngx_queue_empty(&ringing)) {
+        q = ngx_queue_head(&ringing);
+        bell = ngx_queue_data(q, ngx_http_zk_lock_bell_t, queue);
+
+        ngx_http_zk_lock_bell_take_down(worker, bell);
+        bell->handler(bell);
+    }
+}
+
+
+static ngx_http_zk_lock_bell_t *
+ngx_http_zk_lock_bell_find(ngx_http_zk_lock_worker_t *worker, uint32_t record)
+{
+    ngx_rbtree_node_t  *node;
+
+    node = worker->bells.root;
+
+    while (node != worker->bells.sentinel) {
+
+        if (node->key == record) {
+            return (ngx_http_zk_lock_bell_t *) node;
+        }
+
+        node = (record < node->key) ? node->left : node->right;
+    }
+
+    return NULL;
+}
+
+
+void
+ngx_http_zk_lock_bell_hang(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_bell_t *bell, uint32_t record)
+{
+    bell->node.key = record;
+    bell->set = 1;
+    bell->ringing = 0;
+
+    ngx_rbtree_insert(&worker->bells, &bell->node);
+}
+
+
+void
+ngx_http_zk_lock_bell_take_down(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_bell_t *bell)
+{
+    if (!bell->set) {
+        return;
+    }
+
+    if (bell->ringing) {
+        ngx_queue_remove(&bell->queue);
+
+    } else {
+        ngx_rbtree_delete(&worker->bells, &bell->node);
+    }
+
+    bell->set = 0;
+    bell->ringing = 0;
+}
+
+
+void
+ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
+    ngx_event_t *ev, ngx_event_handler_pt handler)
+{
+    ev->handler = handler;
+    ev->data = &worker->ident;
+    ev->log = worker->log;
+}
+
+
+static void
+ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    /*
+     * The same session, perhaps on another server, which may lag behind: the
+     * session sent a sync ahead of these lists.
+     */
+
+    if (!fresh) {
+        for (q = ngx_queue_head(&worker->active);
+             q != ngx_queue_sentinel(&worker->active);
+             q = ngx_queue_next(q))
+        {
+            lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+            ngx_http_zk_lock_lock_list(lock);
+        }
+    }
+
+    ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
+}
+
+
+static void
+ngx_http_zk_lock_worker_suspended(void *data)
+{
+    ngx_http_zk_lock_worker_forget(data);
+}
+
+
+static void
+ngx_http_zk_lock_worker_lost(void *data)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_queue_t              *q, *next;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    ngx_http_zk_lock_worker_forget(worker);
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+        ngx_http_zk_lock_lock_pin(lock);
+        ngx_http_zk_lock_lock_lost(lock);
+
+        next = ngx_queue_next(q);
+        ngx_http_zk_lock_lock_unpin(lock);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_unreachable(void *data)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_queue_t              *q, *next;
+    ngx_http_zk_lock_ask_t   *ask;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_unreachable);
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+        ngx_http_zk_lock_lock_unreachable(lock);
+    }
+
+    for (q = ngx_queue_head(&worker->asks);
+         q != ngx_queue_sentinel(&worker->asks);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        ask = ngx_queue_data(q, ngx_http_zk_lock_ask_t, queue);
+
+        ngx_http_zk_lock_ask_unreachable(ask);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
+    ngx_uint_t deleted)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    u_char                   *p;
+    ngx_str_t                 dir, name;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = ngx_http_zk_lock_lock_find(worker, path);
+
+    if (lock != NULL) {
+        ngx_http_zk_lock_lock_changed(lock, deleted);
+        return;
+    }
+
+    for (p = path->data + path->len; p > path->data && p[-1] != '/'; p--) {
+        /* void */
+    }
+
+    if (p <= path->data + 1) {
+        return;
+    }
+
+    dir.data = path->data;
+    dir.len = p - 1 - path->data;
+    name.data = p;
+    name.len = path->data + path->len - p;
+
+    lock = ngx_http_zk_lock_lock_find(worker, &dir);
+
+    if (lock != NULL) {
+        ngx_http_zk_lock_lock_claim_changed(lock, &name, deleted);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = ngx_queue_next(q))
+    {
+        ngx_http_zk_lock_lock_forget(ngx_queue_data(q,
+                                                    ngx_http_zk_lock_lock_t,
+                                                    queue));
+    }
+
+    for (q = ngx_queue_head(&worker->idle);
+         q != ngx_queue_sentinel(&worker->idle);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        ngx_http_zk_lock_lock_forget(ngx_queue_data(q,
+                                                    ngx_http_zk_lock_lock_t,
+                                                    queue));
+    }
+}
+
+
+/* Calls tell for each claim in between; it may free that claim. */
+
+static void
+ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim))
+{
+    ngx_queue_t  unsettled;
+    ngx_queue_t  *q;
+
+    /* those that go in between meanwhile are not told */
+
+    ngx_queue_init(&unsettled);
+
+    if (ngx_queue_empty(&worker->unsettled)) {
+        return;
+    }
+
+    ngx_queue_add(&unsettled, &worker->unsettled);
+    ngx_queue_init(&worker->unsettled);
+
+    while (!ngx_queue_empty(&unsettled)) {
+        q = ngx_queue_head(&unsettled);
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&worker->unsettled, q);
+
+        tell(ngx_queue_data(q, ngx_http_zk_lock_claim_t, unsettled));
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                *q, *next;
+    ngx_http_zk_lock_lock_t    *lock;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ngx_queue_data(ev, ngx_http_zk_lock_worker_t, sweep);
+
+    if (ngx_http_zk_lock_session_connected(worker->session)) {
+
+        for (q = ngx_queue_head(&worker->active);
+             q != ngx_queue_sentinel(&worker->active);
+             q = next)
+        {
+            lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+            ngx_http_zk_lock_lock_pin(lock);
+            ngx_http_zk_lock_lock_sweep(lock);
+
+            next = ngx_queue_next(q);
+            ngx_http_zk_lock_lock_unpin(lock);
+        }
+
+        /* claims that there was no memory for, or that were refused */
+
+        ngx_http_zk_lock_worker_tell(worker,
+                                     ngx_http_zk_lock_claim_connected);
+    }
+
+    /* rings that were lost with a worker that died while it rang */
+
+    ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
+                                 worker);
+
+    ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
+}
+
+
+/* Frees what is left when the process leaves; nobody is told. */
+
+static void
+ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&worker->asks)) {
+        q = ngx_queue_head(&worker->asks);
+        ngx_http_zk_lock_ask_discard(ngx_queue_data(q, ngx_http_zk_lock_ask_t,
+                                                    queue));
+    }
+
+    while (!ngx_queue_empty(&worker->active)) {
+        q = ngx_queue_head(&worker->active);
+        ngx_http_zk_lock_lock_discard(ngx_queue_data(q,
+                                                     ngx_http_zk_lock_lock_t,
+                                                     queue));
+    }
+
+    while (!ngx_queue_empty(&worker->idle)) {
+        q = ngx_queue_head(&worker->idle);
+        ngx_http_zk_lock_lock_discard(ngx_queue_data(q,
+                                                     ngx_http_zk_lock_lock_t,
+                                                     queue));
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
+{
+    if (worker->sweep.timer_set) {
+        ngx_del_timer(&worker->sweep);
+    }
+
+    if (worker->wakeup != NULL) {
+
+        /* this process's copy of the slot's descriptor */
+
+        ngx_close_connection(worker->wakeup);
+    }
+
+    if (worker->mailbox.last != NULL) {
+        worker->mailbox.fd = -1;
+        zk_lock_mailbox_done(&worker->mailbox);
+    }
+
+    if (worker->zone != NULL) {
+        ngx_http_zk_lock_zone_leave(worker->zone, 1);
+    }
+
+    if (worker->claims != NULL) {
+        ngx_free(worker->claims);
+    }
+
+    ngx_free(worker);
+}
