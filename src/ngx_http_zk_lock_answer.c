@@ -588,6 +588,11 @@ ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
     zk_lock_json_close(json);
 
     r->headers_out.status = status;
+
+    if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
+        ngx_str_set(&r->headers_out.status_line, "423 Locked");
+    }
+
     r->headers_out.content_length_n = b->last - b->pos;
     r->headers_out.content_type.data = (u_char *) type;
     r->headers_out.content_type.len = ngx_strlen(type);

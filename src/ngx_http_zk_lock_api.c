@@ -18,7 +18,7 @@
 
 static ngx_int_t ngx_http_zk_lock_api_target(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const char **why);
-static ngx_uint_t ngx_http_zk_lock_api_escaped_slash(ngx_str_t *uri);
+static ngx_uint_t ngx_http_zk_lock_api_rewritten(ngx_str_t *uri);
 static ngx_int_t ngx_http_zk_lock_api_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_path(ngx_http_request_t *r,
@@ -123,7 +123,7 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     }
 
     rc = ngx_http_zk_lock_api_path(r, ctx);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
@@ -164,8 +164,7 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r,
 
     /* what nginx has put right already was not a name that can be taken */
 
-    if (r->complex_uri || ngx_http_zk_lock_api_escaped_slash(&r->unparsed_uri))
-    {
+    if (ngx_http_zk_lock_api_rewritten(&r->unparsed_uri)) {
         *why = "a lock's name is one path segment, without \"/\", \".\", "
                "\"..\" or an empty segment around it";
         return NGX_ERROR;
@@ -187,18 +186,57 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r,
 }
 
 
+/*
+ * Whether nginx has changed the path: merged slashes, resolved dots, or took
+ * an escaped slash for one.
+ */
+
 static ngx_uint_t
-ngx_http_zk_lock_api_escaped_slash(ngx_str_t *uri)
+ngx_http_zk_lock_api_rewritten(ngx_str_t *uri)
 {
-    size_t  i;
+    size_t      i, len, dots;
+    u_char     *p;
+    ngx_uint_t  c;
 
-    for (i = 0; i + 2 < uri->len && uri->data[i] != '?'; i++) {
+    len = 0;
+    dots = 0;
 
-        if (uri->data[i] == '%' && uri->data[i + 1] == '2'
-            && (uri->data[i + 2] | 0x20) == 'f')
-        {
-            return 1;
+    for (i = 1; i <= uri->len; i++) {
+
+        p = &uri->data[i];
+        c = (i == uri->len) ? '?' : *p;
+
+        if (c == '%' && i + 2 < uri->len && p[1] == '2') {
+
+            if ((p[2] | 0x20) == 'f') {
+                return 1;
+            }
+
+            if ((p[2] | 0x20) == 'e') {
+                c = '.';
+                i += 2;
+            }
         }
+
+        if (c == '/' || c == '?') {
+
+            if ((len == 0 && c == '/')
+                || (len != 0 && len == dots && dots <= 2))
+            {
+                return 1;
+            }
+
+            if (c == '?') {
+                break;
+            }
+
+            len = 0;
+            dots = 0;
+            continue;
+        }
+
+        len++;
+        dots += (c == '.');
     }
 
     return 0;
@@ -216,8 +254,8 @@ ngx_http_zk_lock_api_method(ngx_http_request_t *r,
 
     claim = (ctx->text.data != NULL);
 
-    methods = NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_DELETE
-              |(claim ? NGX_HTTP_PUT : NGX_HTTP_POST);
+    methods = NGX_HTTP_GET|NGX_HTTP_HEAD|NGX_HTTP_PUT|NGX_HTTP_DELETE
+              |(claim ? 0 : NGX_HTTP_POST);
 
     if (r->method & methods) {
         return NGX_DECLINED;
@@ -229,11 +267,14 @@ ngx_http_zk_lock_api_method(ngx_http_request_t *r,
     }
 
     return ngx_http_zk_lock_answer_method(r, claim ? "GET, HEAD, PUT, DELETE"
-                                                   : "GET, HEAD, POST, DELETE");
+                                       : "GET, HEAD, POST, PUT, DELETE");
 }
 
 
-/* The lock's znode: the root, which may hold variables, and the name. */
+/*
+ * The lock's znode: the root, which may hold variables, and the name.  Returns
+ * NGX_DECLINED to go on; else an answer was sent.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_api_path(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
@@ -288,7 +329,7 @@ ngx_http_zk_lock_api_path(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     *p++ = '/';
     ngx_memcpy(p, ctx->name.data, ctx->name.len);
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -328,7 +369,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     rc = ngx_http_zk_lock_api_token(r, ctx);
-    if (rc != NGX_OK) {
+    if (rc != NGX_DECLINED) {
         return rc;
     }
 
@@ -351,7 +392,8 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
 
 /*
  * The token, from the path or from the header.  What is no token of this lock
- * is told without asking anybody.
+ * is told without asking anybody.  Returns NGX_DECLINED to go on; else an
+ * answer was sent.
  */
 
 static ngx_int_t
@@ -372,7 +414,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     if (ctx->text.data == NULL) {
 
         if (n == 0) {
-            return NGX_OK;
+            return NGX_DECLINED;
         }
 
         ctx->text = *header;
@@ -391,7 +433,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_memcpy(ctx->secret, ctx->text.data, ZK_LOCK_TOKEN_LEN);
     ctx->has_token = 1;
 
-    return NGX_OK;
+    return NGX_DECLINED;
 }
 
 
@@ -739,6 +781,13 @@ ngx_http_zk_lock_api_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         || ngx_http_zk_lock_api_modes(&args) != NGX_OK)
     {
         return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if (renew && !ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a renewal takes the token of the "
+                                        "grant, in a Lock-Token header or "
+                                        "behind the name");
     }
 
     ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : zlcf->ttl;

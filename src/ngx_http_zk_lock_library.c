@@ -537,9 +537,11 @@ ngx_http_zk_lock_library_created_foreign(int code, const char *path,
     if (code == ZOK && path != NULL && stat != NULL) {
         len = strlen(path);
 
-        /* the buffer has room for the path and ten digits */
+        /* the buffer of a claim has room for the path and ten digits */
 
-        if (len <= op->path.len + 10) {
+        if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE
+            && len <= op->path.len + 10)
+        {
             memcpy(op->reply.data, path, len);
             op->reply.len = len;
         }

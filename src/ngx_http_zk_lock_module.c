@@ -252,7 +252,6 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      * set by ngx_pcalloc():
      *
      *     zmcf->session.servers = { 0, NULL };
-     *     zmcf->session.chroot = { 0, NULL };
      *     zmcf->session.auth_scheme = { 0, NULL };
      *     zmcf->session.auth = { 0, NULL };
      *     zmcf->servers = { 0, NULL };
@@ -261,6 +260,7 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->api = 0;
      */
 
+    ngx_str_set(&zmcf->session.chroot, "");
     zmcf->session.timeout = NGX_CONF_UNSET_MSEC;
     zmcf->zone_size = NGX_CONF_UNSET_SIZE;
 

@@ -707,7 +707,7 @@ ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 {
     uint32_t  hash;
 
-    hash = ngx_murmur_hash2(path->data, path->len) + (uint32_t) seq;
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
 
     zone->sh->board[hash & (zone->sh->nboard - 1)] = record + 1;
 }
@@ -720,7 +720,7 @@ ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     uint32_t           hash, record;
     ngx_atomic_uint_t  gen;
 
-    hash = ngx_murmur_hash2(path->data, path->len) + (uint32_t) seq;
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
 
     record = (uint32_t) zone->sh->board[hash & (zone->sh->nboard - 1)] - 1;
 

@@ -254,7 +254,7 @@ def test_zone_says_how_much_it_holds(start_gateway):
 
 def test_full_zone(start_gateway, tree):
     """No room for a record: 503, and those who have one are not harmed."""
-    gateway = start_gateway(http="zk_lock_zone 64k;", workers=1)
+    gateway = start_gateway(http="zk_lock_zone 256k;", workers=1)
     held = []
     with gateway.connect() as connection:
         for i in range(5000):

@@ -402,9 +402,9 @@ class Gateway:
         return self.call("POST", lock_path(name), query, headers, body,
                          timeout, worker)
 
-    def hold(self, name, **arguments):
+    def hold(self, name, body=None, **arguments):
         """Acquires what has to be free."""
-        response = self.acquire(name, **arguments)
+        response = self.acquire(name, body, **arguments)
         assert response.status == 201, response
         return response
 
