@@ -26,16 +26,6 @@ static ngx_int_t ngx_http_zk_lock_api_path(ngx_http_request_t *r,
 static void ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-static ngx_int_t ngx_http_zk_lock_api_args(ngx_http_request_t *r,
-    zk_lock_args_t *args, unsigned allowed, ngx_uint_t *status);
-static ngx_int_t ngx_http_zk_lock_api_prefer(ngx_http_request_t *r,
-    zk_lock_args_t *args);
-static off_t ngx_http_zk_lock_api_body_size(ngx_http_request_t *r);
-static ngx_uint_t ngx_http_zk_lock_api_is_json(ngx_http_request_t *r);
-static ngx_int_t ngx_http_zk_lock_api_read_body(ngx_http_request_t *r,
-    zk_lock_args_t *args, unsigned allowed);
-static ngx_int_t ngx_http_zk_lock_api_feed(ngx_http_request_t *r,
-    zk_lock_body_t *body, ngx_buf_t *b);
 static ngx_int_t ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_modes(zk_lock_args_t *args);
@@ -65,12 +55,9 @@ static void ngx_http_zk_lock_api_holder_handler(ngx_http_zk_lock_ask_t *ask,
 static ngx_int_t ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer);
-static ngx_str_t *ngx_http_zk_lock_api_header(ngx_http_request_t *r,
-    ngx_str_t *name, ngx_uint_t *n);
 
 
 static ngx_str_t  ngx_http_zk_lock_token_header = ngx_string("lock-token");
-static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
 
 
 ngx_int_t
@@ -357,7 +344,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
 {
     ngx_int_t  rc;
 
-    if (ngx_http_zk_lock_api_body_size(r) > NGX_HTTP_ZK_LOCK_BODY_MAX) {
+    if (ngx_http_zk_lock_body_size(r) > NGX_HTTP_ZK_LOCK_BODY_MAX) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                         "a body has at most 8192 bytes");
     }
@@ -402,7 +389,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_str_t   *header;
     ngx_uint_t   n;
 
-    header = ngx_http_zk_lock_api_header(r, &ngx_http_zk_lock_token_header,
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_token_header,
                                          &n);
 
     if (n > 1 || (n == 1 && ctx->text.data != NULL)) {
@@ -437,228 +424,6 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* The last one wins: Prefer, then the query, then the body. */
-
-static ngx_int_t
-ngx_http_zk_lock_api_args(ngx_http_request_t *r, zk_lock_args_t *args,
-    unsigned allowed, ngx_uint_t *status)
-{
-    *status = NGX_HTTP_BAD_REQUEST;
-
-    ngx_memzero(args, sizeof(zk_lock_args_t));
-
-    if ((allowed & ZK_LOCK_ARG_WAIT)
-        && ngx_http_zk_lock_api_prefer(r, args) != NGX_OK)
-    {
-        return NGX_ERROR;
-    }
-
-    if (zk_lock_args_query(args, (char *) r->args.data, r->args.len, allowed)
-        != 0)
-    {
-        return NGX_ERROR;
-    }
-
-    if (ngx_http_zk_lock_api_body_size(r) == 0) {
-        return NGX_OK;
-    }
-
-    if (!ngx_http_zk_lock_api_is_json(r)) {
-        *status = NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
-
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
-                           "the body is JSON (with Content-Type: "
-                           "application/json), or the arguments are in the "
-                           "query", sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    return ngx_http_zk_lock_api_read_body(r, args, allowed);
-}
-
-
-/* Prefer: wait=N (RFC 7240), seconds; what else is preferred is ignored. */
-
-static ngx_int_t
-ngx_http_zk_lock_api_prefer(ngx_http_request_t *r, zk_lock_args_t *args)
-{
-    u_char      *p, *last, *end;
-    ngx_str_t   *header;
-    ngx_uint_t   n;
-
-    header = ngx_http_zk_lock_api_header(r, &ngx_http_zk_lock_prefer_header,
-                                         &n);
-    if (header == NULL) {
-        return NGX_OK;
-    }
-
-    p = header->data;
-    last = p + header->len;
-
-    for ( ;; ) {
-        while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
-            p++;
-        }
-
-        for (end = p; end < last && *end != ',' && *end != ';'; end++) {
-            /* void */
-        }
-
-        if (end - p >= 5 && ngx_strncasecmp(p, (u_char *) "wait=", 5) == 0) {
-            break;
-        }
-
-        while (end < last && *end != ',') {
-            end++;
-        }
-
-        if (end == last) {
-            return NGX_OK;
-        }
-
-        p = end;
-    }
-
-    for (p += 5; end > p && (end[-1] == ' ' || end[-1] == '\t'); end--) {
-        /* void */
-    }
-
-    args->wait = zk_lock_duration_read((char *) p, end - p);
-
-    if (args->wait < 0) {
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
-                           "\"Prefer: wait=N\" takes a number of seconds",
-                           sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    args->given |= ZK_LOCK_ARG_WAIT;
-
-    return NGX_OK;
-}
-
-
-static off_t
-ngx_http_zk_lock_api_body_size(ngx_http_request_t *r)
-{
-    off_t         size;
-    ngx_chain_t  *cl;
-
-    if (r->request_body == NULL) {
-        return 0;
-    }
-
-    size = 0;
-
-    for (cl = r->request_body->bufs; cl; cl = cl->next) {
-        size += ngx_buf_size(cl->buf);
-    }
-
-    return size;
-}
-
-
-static ngx_uint_t
-ngx_http_zk_lock_api_is_json(ngx_http_request_t *r)
-{
-    size_t      len;
-    u_char     *p, *last;
-    ngx_str_t  *type;
-
-    if (r->headers_in.content_type == NULL) {
-        return 1;
-    }
-
-    type = &r->headers_in.content_type->value;
-
-    for (len = 0; len < type->len && type->data[len] != ';'; len++) {
-        /* void */
-    }
-
-    while (len > 0 && type->data[len - 1] == ' ') {
-        len--;
-    }
-
-    if (len == 16
-        && ngx_strncasecmp(type->data, (u_char *) "application/json", 16) == 0)
-    {
-        return 1;
-    }
-
-    p = type->data;
-    last = p + len;
-
-    return len > 5 && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0;
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_api_read_body(ngx_http_request_t *r, zk_lock_args_t *args,
-    unsigned allowed)
-{
-    ngx_int_t        rc;
-    ngx_chain_t     *cl;
-    zk_lock_body_t  *body;
-
-    body = zk_lock_body_open(args, allowed);
-
-    if (body == NULL) {
-        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
-                           sizeof(args->error));
-        return NGX_ERROR;
-    }
-
-    rc = NGX_OK;
-
-    for (cl = r->request_body->bufs; cl && rc == NGX_OK; cl = cl->next) {
-        rc = ngx_http_zk_lock_api_feed(r, body, cl->buf);
-    }
-
-    if (zk_lock_body_close(body) != 0) {
-        return NGX_ERROR;
-    }
-
-    return rc;
-}
-
-
-/* nginx may have put the body into a file, if its own buffer is small. */
-
-static ngx_int_t
-ngx_http_zk_lock_api_feed(ngx_http_request_t *r, zk_lock_body_t *body,
-    ngx_buf_t *b)
-{
-    u_char   buf[1024];
-    off_t    offset;
-    size_t   size;
-    ssize_t  n;
-
-    if (!b->in_file) {
-        size = b->last - b->pos;
-
-        return (zk_lock_body_feed(body, (char *) b->pos, size) == 0)
-               ? NGX_OK : NGX_ERROR;
-    }
-
-    for (offset = b->file_pos; offset < b->file_last; offset += n) {
-
-        size = (size_t) ngx_min(b->file_last - offset, (off_t) sizeof(buf));
-
-        n = ngx_read_file(b->file, buf, size, offset);
-
-        if (n <= 0) {
-            return NGX_ERROR;
-        }
-
-        if (zk_lock_body_feed(body, (char *) buf, n) != 0) {
-            return NGX_ERROR;
-        }
-    }
-
-    return NGX_OK;
-}
-
-
 static ngx_int_t
 ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
@@ -678,7 +443,7 @@ ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
                                         "an acquire takes no Lock-Token");
     }
 
-    if (ngx_http_zk_lock_api_args(r, &args, ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL
+    if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL
                                   |ZK_LOCK_ARG_MODE|ZK_LOCK_ARG_OWNER
                                   |ZK_LOCK_ARG_DATA|ZK_LOCK_ARG_HOLD, &status)
         != NGX_OK
@@ -775,7 +540,7 @@ ngx_http_zk_lock_api_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    if (ngx_http_zk_lock_api_args(r, &args, renew ? ZK_LOCK_ARG_TTL : 0,
+    if (ngx_http_zk_lock_args(r, &args, renew ? ZK_LOCK_ARG_TTL : 0,
                                   &status)
         != NGX_OK
         || ngx_http_zk_lock_api_modes(&args) != NGX_OK)
@@ -790,7 +555,7 @@ ngx_http_zk_lock_api_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
                                         "behind the name");
     }
 
-    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : zlcf->ttl;
+    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
 
     type = renew ? NGX_HTTP_ZK_LOCK_RENEW
                  : ctx->has_token ? NGX_HTTP_ZK_LOCK_INSPECT
@@ -809,7 +574,7 @@ ngx_http_zk_lock_api_release(ngx_http_request_t *r,
     ngx_uint_t      status;
     zk_lock_args_t  args;
 
-    if (ngx_http_zk_lock_api_args(r, &args, 0, &status) != NGX_OK) {
+    if (ngx_http_zk_lock_args(r, &args, 0, &status) != NGX_OK) {
         return ngx_http_zk_lock_problem(r, status, args.error);
     }
 
@@ -1226,49 +991,4 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
                                         "no memory");
     }
-}
-
-
-/* The value of a request's header, and how often it is there. */
-
-static ngx_str_t *
-ngx_http_zk_lock_api_header(ngx_http_request_t *r, ngx_str_t *name,
-    ngx_uint_t *n)
-{
-    ngx_str_t        *value;
-    ngx_uint_t        i;
-    ngx_list_part_t  *part;
-    ngx_table_elt_t  *h;
-
-    value = NULL;
-    *n = 0;
-
-    part = &r->headers_in.headers.part;
-    h = part->elts;
-
-    for (i = 0; /* void */ ; i++) {
-
-        if (i >= part->nelts) {
-
-            if (part->next == NULL) {
-                break;
-            }
-
-            part = part->next;
-            h = part->elts;
-            i = 0;
-        }
-
-        if (h[i].key.len == name->len
-            && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0)
-        {
-            (*n)++;
-
-            if (value == NULL) {
-                value = &h[i].value;
-            }
-        }
-    }
-
-    return value;
 }

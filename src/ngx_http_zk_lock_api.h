@@ -86,6 +86,22 @@ ngx_int_t ngx_http_zk_lock_add_variables(ngx_conf_t *cf);
 
 
 /*
+ * Reads the arguments into args; the last one wins: Prefer, then the query,
+ * then the body.  allowed is what the call takes (ZK_LOCK_ARG_*).  Returns
+ * NGX_OK, or NGX_ERROR with args->error and the status to answer.
+ */
+ngx_int_t ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
+    unsigned allowed, ngx_uint_t *status);
+
+/* Bytes of the body, which has been read. */
+off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);
+
+/* The value of a request's header, or NULL; *n is how often it is there. */
+ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_uint_t *n);
+
+
+/*
  * Answers.  All send a whole answer and return what is to be given to
  * ngx_http_finalize_request().
  */

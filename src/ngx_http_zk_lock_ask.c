@@ -302,6 +302,7 @@ static void
 ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_int_t                  rc;
+    ngx_msec_t                 ttl;
     ngx_http_zk_lock_record_t  record;
 
     rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
@@ -309,9 +310,11 @@ ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
 
     if (rc == NGX_OK && record.seq == ask->token.seq) {
 
+        ttl = ask->ttl ? ask->ttl : record.ttl;
+
         if (ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
-                                          &ask->path, ask->ttl,
-                                          ngx_http_zk_lock_now() + ask->ttl)
+                                          &ask->path, ttl,
+                                          ngx_http_zk_lock_now() + ttl)
             != NGX_OK
             && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
         {
@@ -473,7 +476,9 @@ ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op)
 {
-    ngx_http_zk_lock_ask_t  *ask;
+    zk_lock_id_t               *id;
+    ngx_http_zk_lock_ask_t     *ask;
+    ngx_http_zk_lock_record_t   record;
 
     ask = op->data;
 
@@ -494,6 +499,16 @@ ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op)
     if (ngx_http_zk_lock_ask_note(&ask->infos[0], op) != NGX_OK) {
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
         goto done;
+    }
+
+    id = &ask->infos[0].child.id;
+
+    if (ask->infos[0].child.has_id
+        && ngx_http_zk_lock_record_read(ask->worker->zone, id, &ask->path,
+                                        &record)
+           == NGX_OK)
+    {
+        ngx_http_zk_lock_ask_note_record(&ask->infos[0], &record);
     }
 
     ask->infos[0].held = 1;

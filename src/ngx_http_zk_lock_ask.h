@@ -86,8 +86,9 @@ struct ngx_http_zk_lock_ask_s {
 
 
 /*
- * Asks.  token is NULL for LIST and HOLDER; ttl is for RENEW.  The results are
- * in the ask until handler returns: INSPECT, RENEW and HOLDER fill infos[0].
+ * Asks.  token is NULL for LIST and HOLDER; ttl is for RENEW, 0 to keep the
+ * claim's own.  The results are in the ask until handler returns: INSPECT,
+ * RENEW and HOLDER fill infos[0].
  * Returns NULL if there is no memory.
  */
 ngx_http_zk_lock_ask_t *ngx_http_zk_lock_ask(

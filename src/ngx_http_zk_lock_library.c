@@ -680,13 +680,24 @@ ngx_http_zk_lock_library_log_foreign(const char *text)
     }
 
     text = (p != NULL) ? p + 1 : text;
-    len = strlen(text);
 
-    if (len > NGX_HTTP_ZK_LOCK_LINE_LEN) {
-        len = NGX_HTTP_ZK_LOCK_LINE_LEN;
+    for (len = 0; *text != '\0' && len < NGX_HTTP_ZK_LOCK_LINE_LEN; text++) {
+
+        if (*text == '\n') {
+            continue;
+        }
+
+        line->text[len++] = (u_char) *text;
+
+        /* "sessionId=0x...": half of what is needed to take a session over */
+
+        if (text[0] == 'x' && text[-1] == '0' && len > 2) {
+            while (strchr("0123456789abcdef", text[1]) && text[1] != '\0') {
+                text++;
+            }
+        }
     }
 
-    memcpy(line->text, text, len);
     line->len = len;
     line->message.deliver = ngx_http_zk_lock_library_log;
 

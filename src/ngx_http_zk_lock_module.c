@@ -377,7 +377,8 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
                                  zmcf->session.chroot.len);
         if (why != NULL) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "invalid chroot \"%V\": %s",
+                               "invalid chroot \"%V\" in \"zk_lock_servers\": "
+                               "%s",
                                &zmcf->session.chroot, why);
             return NGX_CONF_ERROR;
         }
@@ -572,7 +573,8 @@ ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     why = zk_lock_path_check((char *) value[1].data, value[1].len);
 
     if (why != NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid root \"%V\": %s",
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "invalid \"zk_lock_root\" \"%V\": %s",
                            &value[1], why);
         return NGX_CONF_ERROR;
     }

@@ -1,0 +1,285 @@
+
+/*
+ * Arguments: what a request says beside its method and path, from its
+ * headers, its query and its body, which has been read already.
+ *
+ * Everything here runs on the event loop and only reads the request.
+ */
+
+
+#include "ngx_http_zk_lock_api.h"
+
+
+static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
+    zk_lock_args_t *args);
+static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
+static ngx_int_t ngx_http_zk_lock_args_body(ngx_http_request_t *r,
+    zk_lock_args_t *args, unsigned allowed);
+static ngx_int_t ngx_http_zk_lock_args_feed(ngx_http_request_t *r,
+    zk_lock_body_t *body, ngx_buf_t *b);
+
+
+static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
+
+
+ngx_int_t
+ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
+    unsigned allowed, ngx_uint_t *status)
+{
+    *status = NGX_HTTP_BAD_REQUEST;
+
+    ngx_memzero(args, sizeof(zk_lock_args_t));
+
+    if ((allowed & ZK_LOCK_ARG_WAIT)
+        && ngx_http_zk_lock_args_prefer(r, args) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (zk_lock_args_query(args, (char *) r->args.data, r->args.len, allowed)
+        != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_zk_lock_body_size(r) == 0) {
+        return NGX_OK;
+    }
+
+    if (!ngx_http_zk_lock_args_is_json(r)) {
+        *status = NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
+
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
+                           "the body is JSON (with Content-Type: "
+                           "application/json), or the arguments are in the "
+                           "query", sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    return ngx_http_zk_lock_args_body(r, args, allowed);
+}
+
+
+/* Prefer: wait=N (RFC 7240), seconds; what else is preferred is ignored. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_prefer(ngx_http_request_t *r, zk_lock_args_t *args)
+{
+    u_char      *p, *last, *end;
+    ngx_str_t   *header;
+    ngx_uint_t   n;
+
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_prefer_header,
+                                         &n);
+    if (header == NULL) {
+        return NGX_OK;
+    }
+
+    p = header->data;
+    last = p + header->len;
+
+    for ( ;; ) {
+        while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
+            p++;
+        }
+
+        for (end = p; end < last && *end != ',' && *end != ';'; end++) {
+            /* void */
+        }
+
+        if (end - p >= 5 && ngx_strncasecmp(p, (u_char *) "wait=", 5) == 0) {
+            break;
+        }
+
+        while (end < last && *end != ',') {
+            end++;
+        }
+
+        if (end == last) {
+            return NGX_OK;
+        }
+
+        p = end;
+    }
+
+    for (p += 5; end > p && (end[-1] == ' ' || end[-1] == '\t'); end--) {
+        /* void */
+    }
+
+    args->wait = zk_lock_duration_read((char *) p, end - p);
+
+    if (args->wait < 0) {
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
+                           "\"Prefer: wait=N\" takes a number of seconds",
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    args->given |= ZK_LOCK_ARG_WAIT;
+
+    return NGX_OK;
+}
+
+
+off_t
+ngx_http_zk_lock_body_size(ngx_http_request_t *r)
+{
+    off_t         size;
+    ngx_chain_t  *cl;
+
+    if (r->request_body == NULL) {
+        return 0;
+    }
+
+    size = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    return size;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
+{
+    size_t      len;
+    u_char     *p, *last;
+    ngx_str_t  *type;
+
+    if (r->headers_in.content_type == NULL) {
+        return 1;
+    }
+
+    type = &r->headers_in.content_type->value;
+
+    for (len = 0; len < type->len && type->data[len] != ';'; len++) {
+        /* void */
+    }
+
+    while (len > 0 && type->data[len - 1] == ' ') {
+        len--;
+    }
+
+    if (len == 16
+        && ngx_strncasecmp(type->data, (u_char *) "application/json", 16) == 0)
+    {
+        return 1;
+    }
+
+    p = type->data;
+    last = p + len;
+
+    return len > 5 && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_args_body(ngx_http_request_t *r, zk_lock_args_t *args,
+    unsigned allowed)
+{
+    ngx_int_t        rc;
+    ngx_chain_t     *cl;
+    zk_lock_body_t  *body;
+
+    body = zk_lock_body_open(args, allowed);
+
+    if (body == NULL) {
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    rc = NGX_OK;
+
+    for (cl = r->request_body->bufs; cl && rc == NGX_OK; cl = cl->next) {
+        rc = ngx_http_zk_lock_args_feed(r, body, cl->buf);
+    }
+
+    if (zk_lock_body_close(body) != 0) {
+        return NGX_ERROR;
+    }
+
+    return rc;
+}
+
+
+/* nginx may have put the body into a file, if its own buffer is small. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_feed(ngx_http_request_t *r, zk_lock_body_t *body,
+    ngx_buf_t *b)
+{
+    u_char   buf[1024];
+    off_t    offset;
+    size_t   size;
+    ssize_t  n;
+
+    if (!b->in_file) {
+        size = b->last - b->pos;
+
+        return (zk_lock_body_feed(body, (char *) b->pos, size) == 0)
+               ? NGX_OK : NGX_ERROR;
+    }
+
+    for (offset = b->file_pos; offset < b->file_last; offset += n) {
+
+        size = (size_t) ngx_min(b->file_last - offset, (off_t) sizeof(buf));
+
+        n = ngx_read_file(b->file, buf, size, offset);
+
+        if (n <= 0) {
+            return NGX_ERROR;
+        }
+
+        if (zk_lock_body_feed(body, (char *) buf, n) != 0) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_str_t *
+ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name,
+    ngx_uint_t *n)
+{
+    ngx_str_t        *value;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    value = NULL;
+    *n = 0;
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == name->len
+            && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0)
+        {
+            (*n)++;
+
+            if (value == NULL) {
+                value = &h[i].value;
+            }
+        }
+    }
+
+    return value;
+}
