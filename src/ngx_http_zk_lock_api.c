@@ -831,7 +831,7 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
                                         "was granted, repeating is safe");
 
     case NGX_HTTP_ZK_LOCK_NO_ROOM:
-        ngx_str_set(&ctx->outcome, "full");
+        ngx_str_set(&ctx->outcome, "no_room");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
                                         "this gateway has no room for one "

@@ -96,7 +96,11 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
 
     ngx_queue_insert_tail(&worker->asks, &ask->queue);
 
-    if (!ngx_http_zk_lock_session_reachable(worker->session)) {
+    /* a release is owed from now on, even if it cannot be confirmed */
+
+    if (type != NGX_HTTP_ZK_LOCK_RELEASE
+        && !ngx_http_zk_lock_session_reachable(worker->session))
+    {
         ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
         return ask;
     }
@@ -393,7 +397,7 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 
         case NGX_HTTP_ZK_LOCK_RECORD_HELD:
             ngx_http_zk_lock_ask_tell(ask,
-                                    record.alive
+                                    ngx_http_zk_lock_ahead(record.alive)
                                     ? NGX_HTTP_ZK_LOCK_ASK_OK
                                     : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
             goto done;

@@ -58,9 +58,8 @@ typedef struct {
 
 
 /*
- * Opens a handle.  deliver gets its news.  With the id of another handle
- * (ngx_http_zk_lock_library_id()) it goes on with that one's session.  Returns
- * NULL if the library refused; that was logged.
+ * Opens a handle.  deliver gets its news.  Returns NULL if the library
+ * refused; that was logged.
  */
 ngx_http_zk_lock_handle_t *ngx_http_zk_lock_library_open(
     ngx_http_zk_lock_session_conf_t *conf, ngx_http_zk_lock_session_t *session,

@@ -465,7 +465,7 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
         rc = NGX_DECLINED;
     }
 
-    if (rc == NGX_OK && record.alive
+    if (rc == NGX_OK && ngx_http_zk_lock_ahead(record.alive)
         && ngx_http_zk_lock_claim_find(lock->worker, &record.id,
                                        &lock->sn.str) == NULL)
     {

@@ -365,7 +365,7 @@ ngx_uint_t
 ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s)
 {
     return s->state == NGX_HTTP_ZK_LOCK_CONNECTED
-           && (ngx_msec_int_t) (*s->alive - ngx_http_zk_lock_now()) > 0;
+           && ngx_http_zk_lock_ahead(*s->alive);
 }
 
 

@@ -182,8 +182,15 @@ void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
 ngx_uint_t ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s,
     size_t len);
 
-/* Milliseconds of the monotonic clock, not cached: what ngx_current_msec is. */
+/*
+ * Milliseconds of the monotonic clock: what ngx_current_msec is, but not
+ * cached, since a process can be stopped for long in the middle of a turn.
+ */
 ngx_msec_t ngx_http_zk_lock_now(void);
+
+/* Whether a moment is still to come. */
+#define ngx_http_zk_lock_ahead(moment)                                        \
+    ((ngx_msec_int_t) ((moment) - ngx_http_zk_lock_now()) > 0)
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_SESSION_H_INCLUDED_ */

@@ -27,6 +27,9 @@
 
 #define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
 
+/* how much longer than asked for a session may last, milliseconds */
+#define NGX_HTTP_ZK_LOCK_GRACE        10000
+
 
 typedef struct {
     ngx_atomic_t                gen;        /* odd: being written */
@@ -317,7 +320,8 @@ ngx_http_zk_lock_zone_take_slot(ngx_http_zk_lock_zone_t *zone,
         if (pid != 0
             && (!ngx_http_zk_lock_zone_dead(pid)
                 || (ngx_msec_int_t) (ngx_current_msec - slot->alive)
-                   < (ngx_msec_int_t) (2 * timeout)))
+                   < (ngx_msec_int_t) (2 * timeout)
+                     + NGX_HTTP_ZK_LOCK_GRACE))
         {
             continue;
         }
@@ -991,9 +995,8 @@ ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
         copy->id.record = record;
         ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
 
-        copy->alive = cell->slot < zone->sh->nslots
-                      && (ngx_msec_int_t) (zone->sh->slots[cell->slot].alive
-                                           - ngx_current_msec) > 0;
+        copy->alive = (cell->slot < zone->sh->nslots)
+                      ? zone->sh->slots[cell->slot].alive : 0;
 
         ngx_memory_barrier();
 

@@ -58,7 +58,8 @@ typedef struct {
     ngx_msec_t                       lease;     /* the deadline, 0: none */
     ngx_msec_t                       ttl;
     time_t                           since;     /* granted; 0: not yet */
-    ngx_uint_t                       alive;     /* its session surely lives */
+    ngx_msec_t                       alive;     /* until when its session
+                                                   surely lives */
 } ngx_http_zk_lock_record_t;
 
 

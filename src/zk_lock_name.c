@@ -58,7 +58,6 @@ static int zk_lock_segment_is(const char *text, size_t len, const char *word);
 static void zk_lock_id_pack(uint8_t *bytes, const zk_lock_id_t *id);
 static void zk_lock_id_unpack(zk_lock_id_t *id, const uint8_t *bytes);
 static int zk_lock_uuid_read(zk_lock_id_t *id, const char *text);
-static int zk_lock_hex_read(char c);
 static int64_t zk_lock_seq_read(const char *text);
 static const zk_lock_marker_t *zk_lock_marker_find(const char *name,
     size_t len);
@@ -411,6 +410,44 @@ zk_lock_duration_read(const char *text, size_t len)
 }
 
 
+size_t
+zk_lock_shown_len(const char *text, size_t len)
+{
+    size_t    at;
+    uint32_t  code;
+
+    at = 0;
+    code = zk_lock_utf8_next(text, len, &at);
+
+    if (code == ZK_LOCK_BROKEN || code < 0x20 || (code >= 0x7f && code < 0xa0))
+    {
+        return 0;
+    }
+
+    return at;
+}
+
+
+int
+zk_lock_shown_check(const char *text, size_t len)
+{
+    size_t  n;
+
+    while (len != 0) {
+        n = zk_lock_shown_len(text, len);
+
+        if (n == 0) {
+            return 0;
+        }
+
+        text += n;
+        len -= n;
+    }
+
+    return 1;
+}
+
+
 int
 zk_lock_utf8_check(const char *text, size_t len)
 {
@@ -587,7 +624,7 @@ zk_lock_uuid_read(zk_lock_id_t *id, const char *text)
 }
 
 
-static int
+int
 zk_lock_hex_read(char c)
 {
     if (c >= '0' && c <= '9') {

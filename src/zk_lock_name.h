@@ -151,5 +151,17 @@ int64_t zk_lock_duration_read(const char *text, size_t len);
 /* Returns 1 if text is well-formed UTF-8 (RFC 3629), else 0. */
 int zk_lock_utf8_check(const char *text, size_t len);
 
+/*
+ * Returns the bytes of the character at the start of text, which is not empty;
+ * 0 if it is a control character (C0, DEL or C1) or not UTF-8.
+ */
+size_t zk_lock_shown_len(const char *text, size_t len);
+
+/* Returns 1 if text is UTF-8 without control characters, or empty, else 0. */
+int zk_lock_shown_check(const char *text, size_t len);
+
+/* Returns the value of a hexadecimal digit of either case, or -1. */
+int zk_lock_hex_read(char c);
+
 
 #endif /* _ZK_LOCK_NAME_H_INCLUDED_ */

@@ -82,12 +82,38 @@ def test_holder_leaves_and_keeps_the_lock(gateway, tree):
 
 
 @pytest.mark.asan
+@pytest.mark.parametrize("leave", LEAVES)
+def test_left_before_its_turn(gateway, tree, leave):
+    """The worker learns of the client's end and of its turn in one moment,
+    whichever it looks at first: the client had left before the lock was free.
+    """
+    one, other = gateway.worker_pids()
+    for _ in range(5):
+        holder = gateway.hold("x", worker=other, timeout=5)
+        waiter = gateway.begin("x", worker=one)
+        releaser = gateway.connect(other)
+        tree.wait_claims(gateway.znode("x"), 2)
+        with gateway.frozen_worker(one):
+            getattr(waiter, leave)()
+            response = releaser.request("DELETE",
+                                        lock_path("x", holder.token))
+            assert response.status == 204
+        holder = gateway.hold("x", worker=other, timeout=5)
+        gateway.release("x", holder.token, other)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
 def test_release_and_leaving_at_once(gateway, tree):
-    """Whoever comes next gets the lock, if the waiter got it or not."""
+    """Whoever comes next gets the lock, if the waiter got it or not.
+
+    A grant may be on its way when the client leaves, which nobody can tell:
+    it lasts as long as its lease.
+    """
     znode = gateway.znode("x")
     for i in range(30):
         holder = gateway.hold("x", timeout=5)
-        waiter = gateway.begin("x")
+        waiter = gateway.begin("x", ttl="200ms")
         tree.wait_claims(znode, 2)
         releaser = gateway.connect()
         steps = [lambda: releaser.send("DELETE",

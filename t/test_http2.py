@@ -108,9 +108,11 @@ def test_connection_ends(gateway, tree, leave):
 
 
 def test_cancelled_and_released_at_once(gateway, tree, connection):
+    """A grant may be on its way already: it lasts as long as its lease."""
     for i in range(30):
         holder = gateway.hold("x", timeout=5)
-        stream = connection.send("POST", lock_path("x"), WAIT)
+        stream = connection.send("POST", lock_path("x"),
+                                 {"wait": "1m", "ttl": "200ms"})
         tree.wait_claims(gateway.znode("x"), 2)
         releaser = gateway.connect()
         steps = [lambda: connection.cancel(stream),

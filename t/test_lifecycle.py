@@ -87,7 +87,7 @@ def test_end_without_zookeeper(private_zookeeper, start_gateway):
         if private_zookeeper.process is None:
             private_zookeeper.start()
         gateway = start_gateway(zookeeper=private_zookeeper)
-        gateway.hold("x")
+        gateway.hold("held when it " + how + "s")
         getattr(private_zookeeper, how)()
         gateway.stop(timeout=15)
 
@@ -184,7 +184,6 @@ def test_zookeepers_expired_session_is_replaced(private_zookeeper,
 # configurations
 
 BAD_CONF = {
-    "no port": ("zk_lock_servers 127.0.0.1;", "port"),
     "bad port": ("zk_lock_servers 127.0.0.1:99999;", "port"),
     "no servers": ("zk_lock_servers ;", "zk_lock_servers"),
     "empty server": ("zk_lock_servers 127.0.0.1:1,,127.0.0.1:2;", ""),
@@ -204,13 +203,13 @@ BAD_CONF = {
     "bad zone": ("zk_lock_servers 127.0.0.1:1; zk_lock_zone much;",
                  "zk_lock_zone"),
     "bad root": ("zk_lock_servers 127.0.0.1:1; zk_lock_root locks;",
-                 "zk_lock_root"),
+                 "root"),
     "root of ZooKeeper": ("zk_lock_servers 127.0.0.1:1; "
                           "zk_lock_root /zookeeper;", "zookeeper"),
     "root with dots": ("zk_lock_servers 127.0.0.1:1; zk_lock_root /a/../b;",
-                       "zk_lock_root"),
+                       "root"),
     "root with a slash": ("zk_lock_servers 127.0.0.1:1; zk_lock_root /a/;",
-                          "zk_lock_root"),
+                          "root"),
     "bad wait": ("zk_lock_servers 127.0.0.1:1; zk_lock_wait long;",
                  "zk_lock_wait"),
     "bad ttl": ("zk_lock_servers 127.0.0.1:1; zk_lock_ttl -1;",

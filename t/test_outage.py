@@ -13,7 +13,7 @@ from lib.checks import gone, grant, problem, retry_after
 from lib.process import wait_until
 
 A_SECOND = 2.5      # generously
-TIMEOUT = "20s"     # of the session: longer than anything here lasts
+TIMEOUT = "10s"     # of the session: longer than any outage here lasts
 
 
 def refused(gateway, name="x", worker=None, **query):
@@ -32,6 +32,19 @@ def comes_back(gateway, name="x"):
                  if r.status != 503], 20, "the gateway is back")[0]
     grant(response, name)
     return response
+
+
+def in_line(gateway, tree, name, number, **query):
+    """Waiters, in turn at all workers, each of which knows of its claims."""
+    present = len(tree.claims(gateway.znode(name)))
+    workers = gateway.worker_pids()
+    waiters = [gateway.begin(name, worker=workers[i % len(workers)], **query)
+               for i in range(number)]
+    tree.wait_claims(gateway.znode(name), present + number)
+    for worker in workers:
+        # this answer comes behind all those to creates
+        assert gateway.inspect(name, worker=worker).status == 200
+    return waiters
 
 
 def outages(zookeeper):
@@ -78,9 +91,7 @@ def test_waiters_wait_on(private_zookeeper, start_gateway, connect_tree, how):
     tree = connect_tree(private_zookeeper.address, timeout=20.0)
     workers = gateway.worker_pids()
     holder = gateway.hold("x", ttl="1h")
-    waiters = [gateway.begin("x", worker=worker, wait="2m")
-               for worker in workers * 3]
-    tree.wait_claims(gateway.znode("x"), 7)
+    waiters = in_line(gateway, tree, "x", 6, wait="2m")
 
     begin, end = outages(private_zookeeper)[how]
     begin()
@@ -109,7 +120,7 @@ def release_by_turns(gateway, holder, waiters):
         if not waiters:
             return
         ready = wait_until(lambda: [w for w in waiters
-                                    if not w.silent_for(0)], 10, "a grant")
+                                    if not w.silent_for(0)], 20, "a grant")
         assert len(ready) == 1
         waiters.remove(ready[0])
         response = ready[0].response()
@@ -166,8 +177,7 @@ def test_wait_that_ends_meanwhile(private_zookeeper, start_gateway,
                             session_timeout=TIMEOUT)
     tree = connect_tree(private_zookeeper.address, timeout=20.0)
     holder = gateway.hold("x", ttl="1h")
-    waiters = [gateway.begin("x", wait="1s") for _ in range(4)]
-    tree.wait_claims(gateway.znode("x"), 5)
+    waiters = in_line(gateway, tree, "x", 4, wait="1s")
     private_zookeeper.freeze()
     for waiter in waiters:
         response = waiter.response(5)
@@ -185,8 +195,7 @@ def test_clients_that_leave_meanwhile(private_zookeeper, start_gateway,
                             session_timeout=TIMEOUT)
     tree = connect_tree(private_zookeeper.address, timeout=20.0)
     holder = gateway.hold("x", ttl="1h")
-    waiters = [gateway.begin("x", wait="1m") for _ in range(10)]
-    tree.wait_claims(gateway.znode("x"), 11)
+    waiters = in_line(gateway, tree, "x", 10, wait="1m")
     private_zookeeper.stop()
     for waiter in waiters:
         waiter.close()
@@ -197,15 +206,15 @@ def test_clients_that_leave_meanwhile(private_zookeeper, start_gateway,
 
 def test_lease_that_ends_meanwhile(private_zookeeper, start_gateway,
                                    connect_tree):
+    """It ends by the gateway's own clock; the next is not forgotten."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
                             session_timeout=TIMEOUT)
     tree = connect_tree(private_zookeeper.address, timeout=20.0)
     holder = gateway.hold("x", ttl="1s")
-    waiter = gateway.begin("x", wait="1m")
-    tree.wait_claims(gateway.znode("x"), 2)
+    waiter, = in_line(gateway, tree, "x", 1, wait="1m")
     private_zookeeper.freeze()
-    assert waiter.silent_for(1.5)
+    waiter.silent_for(1.5)
     private_zookeeper.thaw()
     response = waiter.response(20)
     grant(response, "x")
@@ -221,11 +230,11 @@ def test_connection_breaks(zookeeper, tree, start_gateway, start_proxy,
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             session_timeout=TIMEOUT)
     holder = gateway.hold("x", ttl="1h")
-    waiters = [gateway.begin("x", wait="2m", worker=worker)
-               for worker in gateway.worker_pids() * 2]
-    tree.wait_claims(gateway.znode("x"), 5)
+    waiters = in_line(gateway, tree, "x", 4, wait="2m")
 
     getattr(proxy, break_it)()
+    if break_it == "refuse":
+        proxy.kill()
     if break_it != "kill":
         refused(gateway, "y")
     proxy.kill()
@@ -246,8 +255,7 @@ def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
     gateway = start_gateway(zookeeper=ensemble, session_timeout="10s")
     tree = connect_tree(ensemble.address)
     holder = gateway.hold("x", ttl="1h")
-    waiters = [gateway.begin("x", wait="2m") for _ in range(4)]
-    tree.wait_claims(gateway.znode("x"), 5)
+    waiters = in_line(gateway, tree, "x", 4, wait="2m")
     ensemble.leader().kill()
     ensemble.leader()
     gateway.release("y", comes_back(gateway, "y").token)

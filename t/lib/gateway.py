@@ -49,6 +49,8 @@ CONF = """\
 master_process {master};
 worker_processes {workers};
 worker_rlimit_nofile 16384;
+worker_rlimit_core 500m;
+working_directory {prefix};
 pid {prefix}/nginx.pid;
 error_log {prefix}/error.log {level};
 {main}
@@ -192,6 +194,8 @@ class Gateway:
                 preexec_fn=die_with_parent)
         wait_until(self._answers, START_TIMEOUT,
                    "nginx answers (see %s)" % self.prefix)
+        wait_until(lambda: len(self.worker_pids()) == self.workers,
+                   START_TIMEOUT, "all workers run")
         self._note_processes()
         if wait_sessions:
             wait_until(lambda: len(self._sessions() - before) >= self.workers,
@@ -283,6 +287,7 @@ class Gateway:
         if self.process is not None:
             complaints += self._finish_process()
         complaints += ["in the log: " + line for line in self._bad_lines()]
+        complaints += self._backtraces()
         complaints += ["a process is left: %d %s" % (pid, title(pid))
                        for pid in self.left()]
         for pid in self.left():
@@ -323,6 +328,17 @@ class Gateway:
         return [line for line in lines
                 if (BAD_LINE.search(line) or line.startswith("sanitizer."))
                 and not any(p.search(line) for p in self.allowed)]
+
+    def _backtraces(self):
+        """Where workers crashed, if they left a core and there is a gdb."""
+        cores = glob.glob(os.path.join(self.prefix, "core*"))
+        if not shutil.which("gdb"):
+            return cores
+        return [subprocess.run(["gdb", "-batch", "-ex", "bt", NGINX, core],
+                               stdout=subprocess.PIPE, timeout=60,
+                               stderr=subprocess.DEVNULL
+                               ).stdout.decode("utf-8", "replace")
+                for core in cores]
 
     def _note_processes(self):
         if self.process is not None and self.process.poll() is None:

@@ -90,7 +90,8 @@ class Server:
     def serving(self):
         assert self.process.poll() is None, "ZooKeeper died: see " + self.log
         try:
-            return "Mode: " in self.command("srvr")
+            # a server that is asked too early may never answer that one
+            return "Mode: " in self.command("srvr", timeout=0.3)
         except OSError:
             return False
 

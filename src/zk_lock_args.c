@@ -1,0 +1,555 @@
+
+/*
+ * Arguments: the table of what there is, and two ways to read them.  A query
+ * is taken apart here; a body is an object that the reader of zk_lock_json.c
+ * walks, and whose members come here one by one.  Both end in
+ * zk_lock_args_set() but for data, which the reader writes to args->data.
+ *
+ * Owns the body's memory from open to close, nothing else; runs on any thread.
+ * A pointer may be NULL only beside a length of 0.
+ */
+
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "zk_lock_args.h"
+#include "zk_lock_json.h"
+#include "zk_lock_name.h"
+
+
+/* bytes of a name that an error shows, with the dots and the NUL */
+#define ZK_LOCK_QUOTE_MAX       64
+
+
+typedef struct {
+    const char          *name;
+    unsigned             field;     /* ZK_LOCK_ARG_* */
+    const char          *takes;
+} zk_lock_field_t;
+
+
+struct zk_lock_body_s {
+    zk_lock_reader_t     reader;
+    zk_lock_args_t      *args;
+    unsigned             allowed;   /* ZK_LOCK_ARG_* */
+    unsigned             seen;
+    unsigned             field;     /* whose value comes next */
+    char                 memory[ZK_LOCK_READER_MEMORY];
+};
+
+
+static int zk_lock_query_piece(zk_lock_args_t *args, const char *text,
+    size_t len, unsigned allowed, unsigned *seen);
+static int zk_lock_query_decode(char *buf, size_t size, const char *text,
+    size_t len, size_t *decoded);
+static int zk_lock_query_data(zk_lock_args_t *args, const char *text,
+    size_t len);
+static unsigned zk_lock_args_field(zk_lock_args_t *args, const char *kind,
+    const char *name, size_t len, unsigned allowed, unsigned *seen);
+static int zk_lock_args_set(zk_lock_args_t *args, unsigned field,
+    const char *text, size_t len);
+static int zk_lock_args_duration(zk_lock_args_t *args, unsigned field,
+    int64_t *ms, const char *text, size_t len);
+static int zk_lock_args_word(zk_lock_args_t *args, unsigned field, char *word,
+    size_t *word_len, const char *text, size_t len);
+static int zk_lock_args_owner(zk_lock_args_t *args, const char *text,
+    size_t len);
+static int zk_lock_args_refuse(zk_lock_args_t *args, unsigned field);
+static int zk_lock_args_error(zk_lock_args_t *args, const char *format, ...);
+
+static zk_lock_value_e zk_lock_body_key(void *data, const char *name,
+    size_t len);
+static int zk_lock_body_set(void *data, zk_lock_type_e type, const char *text,
+    size_t len);
+
+static const char *zk_lock_quote(char *buf, const char *text, size_t len);
+
+
+static const char  zk_lock_takes_duration[] =
+    "a duration such as \"10s\", \"1500ms\" or a number of seconds,"
+    " up to ten years and with at most three decimals";
+
+
+static const zk_lock_field_t  zk_lock_fields[] = {
+    { "wait",  ZK_LOCK_ARG_WAIT,  zk_lock_takes_duration },
+    { "ttl",   ZK_LOCK_ARG_TTL,   zk_lock_takes_duration },
+    { "mode",  ZK_LOCK_ARG_MODE,  "a word such as \"exclusive\"" },
+    { "owner", ZK_LOCK_ARG_OWNER, "a string of at most 255 bytes of UTF-8"
+                                  " without control characters" },
+    { "data",  ZK_LOCK_ARG_DATA,  "JSON" },
+    { "hold",  ZK_LOCK_ARG_HOLD,  "a word such as \"lease\"" },
+    { NULL,    0,                 NULL }
+};
+
+
+int
+zk_lock_args_query(zk_lock_args_t *args, const char *query, size_t len,
+    unsigned allowed)
+{
+    size_t       n;
+    unsigned     seen;
+    const char  *end;
+
+    seen = 0;
+
+    while (len != 0) {
+        end = memchr(query, '&', len);
+        n = (end != NULL) ? (size_t) (end - query) : len;
+
+        if (n != 0
+            && zk_lock_query_piece(args, query, n, allowed, &seen) != 0)
+        {
+            return -1;
+        }
+
+        if (end != NULL) {
+            n++;
+        }
+
+        query += n;
+        len -= n;
+    }
+
+    return 0;
+}
+
+
+static int
+zk_lock_query_piece(zk_lock_args_t *args, const char *text, size_t len,
+    unsigned allowed, unsigned *seen)
+{
+    char         name[ZK_LOCK_QUOTE_MAX], quoted[ZK_LOCK_QUOTE_MAX];
+    char         value[ZK_LOCK_TOKEN_MAX];
+    size_t       n, name_len, value_len;
+    unsigned     field;
+    const char  *end;
+
+    end = memchr(text, '=', len);
+    n = (end != NULL) ? (size_t) (end - text) : len;
+
+    if (zk_lock_query_decode(name, sizeof(name), text, n, &name_len) != 0) {
+        return zk_lock_args_error(args, "unknown argument \"%s\"",
+                                  zk_lock_quote(quoted, text, n));
+    }
+
+    field = zk_lock_args_field(args, "argument", name, name_len, allowed,
+                               seen);
+    if (field == 0) {
+        return -1;
+    }
+
+    if (end != NULL) {
+        n++;
+    }
+
+    if (zk_lock_query_decode(value, sizeof(value), text + n, len - n,
+                             &value_len)
+        != 0)
+    {
+        return zk_lock_args_error(args, "the argument \"%s\" has a broken"
+                                  " escape in it or is too long",
+                                  zk_lock_quote(quoted, name, name_len));
+    }
+
+    if (field == ZK_LOCK_ARG_DATA) {
+        return zk_lock_query_data(args, value, value_len);
+    }
+
+    return zk_lock_args_set(args, field, value, value_len);
+}
+
+
+static int
+zk_lock_query_decode(char *buf, size_t size, const char *text, size_t len,
+    size_t *decoded)
+{
+    int     high, low;
+    size_t  i, n;
+
+    n = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (n == size) {
+            return -1;
+        }
+
+        if (text[i] != '%') {
+            buf[n++] = text[i];
+            continue;
+        }
+
+        if (len - i < 3) {
+            return -1;
+        }
+
+        high = zk_lock_hex_digit(text[i + 1]);
+        low = zk_lock_hex_digit(text[i + 2]);
+
+        if (high == -1 || low == -1) {
+            return -1;
+        }
+
+        buf[n++] = (char) (high << 4 | low);
+        i += 2;
+    }
+
+    *decoded = n;
+
+    return 0;
+}
+
+
+static int
+zk_lock_query_data(zk_lock_args_t *args, const char *text, size_t len)
+{
+    char              memory[ZK_LOCK_READER_MEMORY];
+    zk_lock_reader_t  r;
+
+    memset(&r, 0, sizeof(zk_lock_reader_t));
+
+    r.what = "\"data\"";
+    r.data = args->data;
+    r.data_len = &args->data_len;
+    r.error = args->error;
+
+    args->data_len = 0;
+
+    if (zk_lock_reader_open(&r, memory, sizeof(memory)) != 0) {
+        return zk_lock_args_error(args, "no memory");
+    }
+
+    (void) zk_lock_reader_feed(&r, text, len);
+
+    if (zk_lock_reader_close(&r) != 0) {
+        return -1;
+    }
+
+    args->given |= ZK_LOCK_ARG_DATA;
+
+    return 0;
+}
+
+
+/* returns the field's bit, or 0 with an error */
+
+static unsigned
+zk_lock_args_field(zk_lock_args_t *args, const char *kind, const char *name,
+    size_t len, unsigned allowed, unsigned *seen)
+{
+    char                    quoted[ZK_LOCK_QUOTE_MAX];
+    const zk_lock_field_t  *f;
+
+    for (f = zk_lock_fields; f->name != NULL; f++) {
+        if (len == strlen(f->name) && memcmp(name, f->name, len) == 0) {
+            break;
+        }
+    }
+
+    if (f->name == NULL) {
+        (void) zk_lock_args_error(args, "unknown %s \"%s\"", kind,
+                                  zk_lock_quote(quoted, name, len));
+        return 0;
+    }
+
+    if (!(f->field & allowed)) {
+        (void) zk_lock_args_error(args, "the %s \"%s\" has no place in this"
+                                  " call", kind, f->name);
+        return 0;
+    }
+
+    if (f->field & *seen) {
+        (void) zk_lock_args_error(args, "the %s \"%s\" is there twice", kind,
+                                  f->name);
+        return 0;
+    }
+
+    *seen |= f->field;
+
+    return f->field;
+}
+
+
+/* any field but data, from a string */
+
+static int
+zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
+    size_t len)
+{
+    int  rc;
+
+    switch (field) {
+
+    case ZK_LOCK_ARG_WAIT:
+        rc = zk_lock_args_duration(args, field, &args->wait, text, len);
+        break;
+
+    case ZK_LOCK_ARG_TTL:
+        rc = zk_lock_args_duration(args, field, &args->ttl, text, len);
+        break;
+
+    case ZK_LOCK_ARG_MODE:
+        rc = zk_lock_args_word(args, field, args->mode, &args->mode_len,
+                               text, len);
+        break;
+
+    case ZK_LOCK_ARG_HOLD:
+        rc = zk_lock_args_word(args, field, args->hold, &args->hold_len,
+                               text, len);
+        break;
+
+    default: /* ZK_LOCK_ARG_OWNER */
+        rc = zk_lock_args_owner(args, text, len);
+        break;
+    }
+
+    if (rc == 0) {
+        args->given |= field;
+    }
+
+    return rc;
+}
+
+
+static int
+zk_lock_args_duration(zk_lock_args_t *args, unsigned field, int64_t *ms,
+    const char *text, size_t len)
+{
+    int64_t  value;
+
+    value = zk_lock_duration_read(text, len);
+
+    if (value == -1) {
+        return zk_lock_args_refuse(args, field);
+    }
+
+    *ms = value;
+
+    return 0;
+}
+
+
+static int
+zk_lock_args_word(zk_lock_args_t *args, unsigned field, char *word,
+    size_t *word_len, const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len == 0 || len > ZK_LOCK_WORD_MAX) {
+        return zk_lock_args_refuse(args, field);
+    }
+
+    for (i = 0; i < len; i++) {
+        if (text[i] != '-' && (text[i] < 'a' || text[i] > 'z')) {
+            return zk_lock_args_refuse(args, field);
+        }
+    }
+
+    memcpy(word, text, len);
+    word[len] = '\0';
+    *word_len = len;
+
+    return 0;
+}
+
+
+static int
+zk_lock_args_owner(zk_lock_args_t *args, const char *text, size_t len)
+{
+    if (len > ZK_LOCK_OWNER_MAX || !zk_lock_shown_check(text, len)) {
+        return zk_lock_args_refuse(args, ZK_LOCK_ARG_OWNER);
+    }
+
+    if (len != 0) {
+        memcpy(args->owner, text, len);
+    }
+
+    args->owner[len] = '\0';
+    args->owner_len = len;
+
+    return 0;
+}
+
+
+static int
+zk_lock_args_refuse(zk_lock_args_t *args, unsigned field)
+{
+    const zk_lock_field_t  *f;
+
+    for (f = zk_lock_fields; f->name != NULL; f++) {
+        if (f->field == field) {
+            return zk_lock_args_error(args, "\"%s\" takes %s", f->name,
+                                      f->takes);
+        }
+    }
+
+    return -1;
+}
+
+
+/*
+ * What goes into format is from here or through zk_lock_quote(), and
+ * short enough that nothing is cut off.
+ */
+
+static int
+zk_lock_args_error(zk_lock_args_t *args, const char *format, ...)
+{
+    va_list  ap;
+
+    va_start(ap, format);
+    (void) vsnprintf(args->error, sizeof(args->error), format, ap);
+    va_end(ap);
+
+    return -1;
+}
+
+
+zk_lock_body_t *
+zk_lock_body_open(zk_lock_args_t *args, unsigned allowed)
+{
+    zk_lock_body_t    *body;
+    zk_lock_reader_t  *r;
+
+    body = malloc(sizeof(zk_lock_body_t));
+    if (body == NULL) {
+        return NULL;
+    }
+
+    body->args = args;
+    body->allowed = allowed;
+    body->seen = 0;
+    body->field = 0;
+
+    r = &body->reader;
+
+    memset(r, 0, sizeof(zk_lock_reader_t));
+
+    r->key = zk_lock_body_key;
+    r->set = zk_lock_body_set;
+    r->owner = body;
+    r->what = "the body";
+    r->data = args->data;
+    r->data_len = &args->data_len;
+    r->error = args->error;
+    r->optional = 1;
+
+    if (zk_lock_reader_open(r, body->memory, sizeof(body->memory)) != 0) {
+        free(body);
+        return NULL;
+    }
+
+    return body;
+}
+
+
+int
+zk_lock_body_feed(zk_lock_body_t *body, const char *text, size_t len)
+{
+    return zk_lock_reader_feed(&body->reader, text, len);
+}
+
+
+int
+zk_lock_body_close(zk_lock_body_t *body)
+{
+    int  rc;
+
+    rc = zk_lock_reader_close(&body->reader);
+    free(body);
+
+    return rc;
+}
+
+
+static zk_lock_value_e
+zk_lock_body_key(void *data, const char *name, size_t len)
+{
+    zk_lock_body_t *body = data;
+
+    body->field = zk_lock_args_field(body->args, "field", name, len,
+                                     body->allowed, &body->seen);
+
+    if (body->field == 0) {
+        return ZK_LOCK_VALUE_NONE;
+    }
+
+    if (body->field != ZK_LOCK_ARG_DATA) {
+        return ZK_LOCK_VALUE_SET;
+    }
+
+    body->args->given |= ZK_LOCK_ARG_DATA;
+    body->args->data_len = 0;
+
+    return ZK_LOCK_VALUE_COPIED;
+}
+
+
+static int
+zk_lock_body_set(void *data, zk_lock_type_e type, const char *text, size_t len)
+{
+    zk_lock_body_t *body = data;
+
+    int  timed;
+
+    timed = (body->field & (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL)) != 0;
+
+    if (type != ZK_LOCK_STRING && !(timed && type == ZK_LOCK_NUMBER)) {
+        return zk_lock_args_refuse(body->args, body->field);
+    }
+
+    if (type == ZK_LOCK_NUMBER
+        && (memchr(text, 'e', len) != NULL || memchr(text, 'E', len) != NULL))
+    {
+        return zk_lock_args_error(body->args, "\"%s\" takes a number of seconds"
+                                  " without an exponent",
+                                  (body->field == ZK_LOCK_ARG_TTL) ? "ttl"
+                                                                : "wait");
+    }
+
+    return zk_lock_args_set(body->args, body->field, text, len);
+}
+
+
+/* what can be shown of text, in ZK_LOCK_QUOTE_MAX bytes at buf */
+
+static const char *
+zk_lock_quote(char *buf, const char *text, size_t len)
+{
+    char    *p;
+    size_t   n;
+
+    p = buf;
+
+    while (len != 0) {
+
+        /* room for a character, the dots and the NUL */
+
+        if (p - buf > ZK_LOCK_QUOTE_MAX - 8) {
+            memcpy(p, "...", 3);
+            p += 3;
+            break;
+        }
+
+        n = zk_lock_shown_len(text, len);
+
+        if (n == 0) {
+            *p++ = '?';
+            n = 1;
+
+        } else {
+            memcpy(p, text, n);
+            p += n;
+        }
+
+        text += n;
+        len -= n;
+    }
+
+    *p = '\0';
+
+    return buf;
+}
