@@ -8,6 +8,8 @@
 
 
 #include "ngx_http_zk_lock_api.h"
+#include "zk_lock_json.h"
+#include "zk_lock_label.h"
 
 
 /* what a client is asked to wait before it tries again, seconds */

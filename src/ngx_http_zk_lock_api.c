@@ -684,7 +684,9 @@ ngx_http_zk_lock_api_cleanup(void *data)
 
     ctx->granted = 0;
 
-    if (!c->error && r->header_sent && !r->buffered && !c->buffered) {
+    if (!c->error && r->header_sent && !r->buffered && !c->buffered
+        && r->headers_out.status == NGX_HTTP_CREATED)
+    {
         return;
     }
 

@@ -13,7 +13,7 @@
 #include <ngx_http.h>
 
 #include "ngx_http_zk_lock_ask.h"
-#include "zk_lock_json.h"
+#include "zk_lock_args.h"
 
 
 /* statuses that nginx has no names for */

@@ -95,6 +95,7 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
                                   ngx_http_zk_lock_ask_timer_handler);
 
     ngx_queue_insert_tail(&worker->asks, &ask->queue);
+    ngx_http_zk_lock_worker_busy(worker);
 
     /* a release is owed from now on, even if it cannot be confirmed */
 
@@ -364,6 +365,7 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 {
     ngx_int_t                   rc;
     ngx_http_zk_lock_ask_t     *ask;
+    ngx_http_zk_lock_lock_t    *lock;
     ngx_http_zk_lock_record_t   record;
 
     ask = op->data;
@@ -373,6 +375,15 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     }
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+
+        /* if it was this worker's, somebody else deleted it */
+
+        lock = ngx_http_zk_lock_lock_find(ask->worker, &ask->path);
+
+        if (lock != NULL && lock->nclaims != 0) {
+            ngx_http_zk_lock_lock_list(lock);
+        }
+
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
         goto done;
     }
@@ -1042,6 +1053,7 @@ ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
     (void) ngx_http_zk_lock_ask_infos(ask, 0);
 
     ngx_queue_remove(&ask->queue);
+    ngx_http_zk_lock_worker_busy(ask->worker);
 
     ngx_free(ask);
 }

@@ -282,6 +282,8 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     }
 
     claim->settled = settled;
+
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -342,6 +344,8 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
     op->data = claim;
     op->gather = claim->lock->known;
 
+    claim->op = op;
+
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_CREATE);
 
     ngx_http_zk_lock_session_send(op);
@@ -354,6 +358,7 @@ ngx_http_zk_lock_claim_create_handler(ngx_http_zk_lock_op_t *op)
     ngx_http_zk_lock_claim_t  *claim;
 
     claim = op->data;
+    claim->op = NULL;
 
     switch (op->rc) {
 
@@ -579,6 +584,10 @@ ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
     ngx_http_zk_lock_op_t    *op;
     ngx_http_zk_lock_lock_t  *lock;
 
+    if (claim->op != NULL) {
+        return;
+    }
+
     lock = claim->lock;
 
     name.data = buf;
@@ -595,6 +604,8 @@ ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
     op->handler = ngx_http_zk_lock_claim_found_handler;
     op->data = claim;
 
+    claim->op = op;
+
     ngx_http_zk_lock_session_send(op);
 }
 
@@ -606,6 +617,7 @@ ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op)
     ngx_http_zk_lock_claim_t  *claim;
 
     claim = op->data;
+    claim->op = NULL;
 
     if (claim->state != NGX_HTTP_ZK_LOCK_RECOVER || !claim->entry.linked) {
         return;
@@ -700,6 +712,7 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
     zk_lock_view_grant(&claim->lock->view, &claim->entry);
 
     now = ngx_http_zk_lock_now();
+    claim->granted = now;
 
     ngx_http_zk_lock_record_grant(worker->zone, claim->id.record, claim->ttl,
                                   now + claim->ttl);
@@ -900,6 +913,8 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     op->handler = ngx_http_zk_lock_claim_delete_handler;
     op->data = claim;
 
+    claim->op = op;
+
     ngx_http_zk_lock_session_send(op);
 }
 
@@ -910,6 +925,7 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
     ngx_http_zk_lock_claim_t  *claim;
 
     claim = op->data;
+    claim->op = NULL;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK || op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
         ngx_http_zk_lock_claim_done(claim);
@@ -951,6 +967,10 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
     }
 
     worker->claims[claim->id.record] = NULL;

@@ -75,12 +75,14 @@ struct ngx_http_zk_lock_claim_s {
     ngx_http_zk_lock_claim_state_e     state;
     ngx_http_zk_lock_outcome_e         outcome;     /* of DELETE and OWED */
 
+    ngx_http_zk_lock_op_t             *op;          /* under way, or NULL */
     ngx_http_zk_lock_claim_pt          handler;     /* NULL: nobody waits */
     void                              *data;
 
     ngx_event_t                        timer;       /* wait, then lease */
     ngx_msec_t                         started;
     ngx_msec_t                         deadline;    /* of the wait */
+    ngx_msec_t                         granted;     /* when; of HELD */
     ngx_msec_t                         ttl;
 
     zk_lock_id_t                       id;

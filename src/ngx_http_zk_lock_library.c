@@ -49,7 +49,7 @@ struct ngx_http_zk_lock_handle_s {
     struct ACL_vector               *acl;
     size_t                           chroot_len;
 
-    ngx_http_zk_lock_news_t          missed;
+    ngx_http_zk_lock_news_t         *missed;
     ngx_atomic_t                     missing;   /* missed was posted */
 };
 
@@ -119,6 +119,12 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
         return NULL;
     }
 
+    h->missed = malloc(sizeof(ngx_http_zk_lock_news_t));
+    if (h->missed == NULL) {
+        ngx_free(h);
+        return NULL;
+    }
+
     h->session = session;
     h->serial = serial;
     h->deliver = deliver;
@@ -147,6 +153,7 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
 
     if (h->zh == NULL) {
         ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init2() failed");
+        free(h->missed);
         ngx_free(h);
         return NULL;
     }
@@ -178,6 +185,10 @@ ngx_http_zk_lock_library_close(ngx_http_zk_lock_handle_t *h)
     if (rc != ZOK && rc != ZINVALIDSTATE) {
         ngx_log_error(NGX_LOG_WARN, h->log, 0, "zookeeper_close() failed: %s",
                       zerror(rc));
+    }
+
+    if (!h->missing) {
+        free(h->missed);
     }
 
     ngx_free(h);
@@ -506,7 +517,7 @@ ngx_http_zk_lock_library_news_foreign(ngx_http_zk_lock_handle_t *h,
             return;
         }
 
-        n = &h->missed;
+        n = h->missed;
         news = NGX_HTTP_ZK_LOCK_NEWS_MISSED;
         len = 0;
     }

@@ -36,7 +36,7 @@ typedef enum {
 } ngx_http_zk_lock_news_e;
 
 
-/* freed by the receiver, but for MISSED, which is the handle's own */
+/* freed by the receiver */
 
 typedef struct {
     zk_lock_message_t                message;   /* must be first */

@@ -15,6 +15,10 @@
 #include "ngx_http_zk_lock_claim.h"
 
 
+/* a holder that others wait for is watched after a while, milliseconds */
+#define NGX_HTTP_ZK_LOCK_LONG_HOLD    1000
+
+
 /* a child of the lock's znode, between a list and its merge */
 
 typedef struct {
@@ -31,8 +35,11 @@ static ngx_int_t ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
 static ngx_int_t ngx_http_zk_lock_lock_watch_sibling(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_other_t *other);
 static void ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter);
 static void ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op);
@@ -48,8 +55,9 @@ static void ngx_http_zk_lock_lock_forgotten(void *data,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
-static void ngx_http_zk_lock_lock_other_name(ngx_http_zk_lock_other_t *other,
+static void ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry,
     ngx_str_t *name, u_char *buf);
+static uint64_t ngx_http_zk_lock_lock_who(ngx_str_t *name);
 static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
     int64_t czxid);
 static void ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op);
@@ -203,6 +211,10 @@ void
 ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry)
 {
+    if (lock->blocker == entry) {
+        ngx_http_zk_lock_lock_unwatch(lock);
+    }
+
     zk_lock_view_remove(&lock->view, entry);
 
     ngx_http_zk_lock_lock_advance(lock);
@@ -231,12 +243,21 @@ ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock)
 
     lock->advancing = 0;
 
+    ngx_http_zk_lock_lock_settle(lock);
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+/* Claims that were waiting for the view to be sure are told. */
+
+static void
+ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock)
+{
     if (lock->settle && !ngx_http_zk_lock_lock_unsure(lock)) {
         lock->settle = 0;
         ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_settle);
     }
-
-    ngx_http_zk_lock_lock_unpin(lock);
 }
 
 
@@ -303,7 +324,7 @@ ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
         return ngx_http_zk_lock_lock_watch_sibling(lock, other);
     }
 
-    ngx_http_zk_lock_lock_other_name(other, &name, buf);
+    ngx_http_zk_lock_lock_name(blocker, &name, buf);
 
     op = ngx_http_zk_lock_op_new(lock->worker->session,
                                  NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
@@ -336,9 +357,10 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
     rc = ngx_http_zk_lock_record_watch(lock->worker->zone, &other->id,
                                        &lock->sn.str, &record);
 
-    if (rc == NGX_ABORT) {
-
-        /* its worker is dead: only ZooKeeper knows when it is gone */
+    if (rc == NGX_ABORT
+        || (rc == NGX_OK && !ngx_http_zk_lock_ahead(record.alive)))
+    {
+        /* its worker is dead, or stopped: only ZooKeeper knows */
 
         other->entry.origin = ZK_LOCK_FOREIGN;
 
@@ -375,26 +397,44 @@ ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
         switch (op->rc) {
 
         case NGX_HTTP_ZK_LOCK_OK:
+            ngx_http_zk_lock_lock_advance(lock);
             break;
 
         case NGX_HTTP_ZK_LOCK_NO_NODE:
             lock->blocker = NULL;
-            zk_lock_view_remove(&lock->view, blocker);
-            ngx_free(blocker);
+            ngx_http_zk_lock_lock_vanished(lock, blocker);
             break;
 
         default:
             /* the sweep, or the next connection, tries again */
             lock->blocker = NULL;
-            goto done;
+            ngx_http_zk_lock_lock_settle(lock);
+            break;
         }
-
-        ngx_http_zk_lock_lock_advance(lock);
     }
 
-done:
-
     ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+/* ZooKeeper says that a claim that was watched is gone. */
+
+static void
+ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    if (entry->origin == ZK_LOCK_LOCAL) {
+
+        /* somebody else deleted it; what else is gone, a list tells */
+
+        ngx_http_zk_lock_lock_list(lock);
+        return;
+    }
+
+    zk_lock_view_remove(&lock->view, entry);
+    ngx_free(entry);
+
+    ngx_http_zk_lock_lock_advance(lock);
 }
 
 
@@ -438,8 +478,10 @@ static ngx_int_t
 ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter)
 {
+    u_char                      buf[ZK_LOCK_CLAIM_MAX];
     int64_t                     seq;
     ngx_int_t                   rc;
+    ngx_str_t                   name;
     ngx_http_zk_lock_claim_t   *claim;
     ngx_http_zk_lock_other_t   *other;
     ngx_http_zk_lock_record_t   record;
@@ -479,6 +521,9 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
         other->entry.kind = record.kind;
         other->entry.origin = ZK_LOCK_SIBLING;
         other->id = record.id;
+
+        ngx_http_zk_lock_lock_name(&other->entry, &name, buf);
+        other->entry.who = ngx_http_zk_lock_lock_who(&name);
 
         zk_lock_view_learn(&lock->view, &other->entry);
 
@@ -546,9 +591,11 @@ ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op)
 
             ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
             ngx_http_zk_lock_lock_advance(lock);
-        }
 
-        /* else the sweep, or the next connection, tries again */
+        } else {
+            /* the sweep, or the next connection, tries again */
+            ngx_http_zk_lock_lock_settle(lock);
+        }
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -610,6 +657,7 @@ ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
     ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
     sighting->seq = child.seq;
     sighting->kind = child.kind;
+    sighting->who = ngx_http_zk_lock_lock_who(name);
     sighting->data = seen;
 
     seen->name = *name;
@@ -740,17 +788,35 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
 
 
 static void
-ngx_http_zk_lock_lock_other_name(ngx_http_zk_lock_other_t *other,
-    ngx_str_t *name, u_char *buf)
+ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry, ngx_str_t *name,
+    u_char *buf)
 {
-    if (other->name.len != 0) {
+    zk_lock_id_t              *id;
+    ngx_http_zk_lock_other_t  *other;
+
+    other = (ngx_http_zk_lock_other_t *) entry;
+
+    if (entry->origin == ZK_LOCK_LOCAL) {
+        id = &ngx_http_zk_lock_claim_of(entry)->id;
+
+    } else if (other->name.len != 0) {
         *name = other->name;
         return;
+
+    } else {
+        id = &other->id;
     }
 
     name->data = buf;
-    name->len = zk_lock_claim_write((char *) buf, &other->id,
-                                    other->entry.kind, other->entry.seq);
+    name->len = zk_lock_claim_write((char *) buf, id, entry->kind, entry->seq);
+}
+
+
+static uint64_t
+ngx_http_zk_lock_lock_who(ngx_str_t *name)
+{
+    return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
+           ^ ngx_hash_key(name->data, name->len);
 }
 
 
@@ -822,19 +888,27 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
         lock->known = 0;
     }
 
-    if (lock->view.nlocal == 0) {
-        ngx_http_zk_lock_lock_unwatch(lock);
-        zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
-                            lock);
+    ngx_http_zk_lock_lock_pin(lock);
 
-    } else if (deleted) {
+    if (deleted) {
 
         /* a znode with children cannot be deleted: they are gone, too */
 
-        ngx_http_zk_lock_lock_list(lock);
+        ngx_http_zk_lock_lock_unwatch(lock);
+        zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_gone, lock);
+
+        if (lock->vanished) {
+            lock->vanished = 0;
+            ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
+        }
+
+    } else if (lock->view.nlocal == 0) {
+        ngx_http_zk_lock_lock_unwatch(lock);
+        zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
+                            lock);
     }
 
-    ngx_http_zk_lock_lock_free(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
 }
 
 
@@ -848,12 +922,11 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 
     blocker = lock->blocker;
 
-    if (blocker == NULL || blocker->origin != ZK_LOCK_FOREIGN) {
+    if (blocker == NULL || blocker->origin == ZK_LOCK_SIBLING) {
         return;
     }
 
-    ngx_http_zk_lock_lock_other_name((ngx_http_zk_lock_other_t *) blocker,
-                                     &watched, buf);
+    ngx_http_zk_lock_lock_name(blocker, &watched, buf);
 
     if (watched.len != name->len
         || ngx_memcmp(watched.data, name->data, name->len) != 0)
@@ -864,11 +937,11 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_lock_unwatch(lock);
 
     if (deleted) {
-        zk_lock_view_remove(&lock->view, blocker);
-        ngx_free(blocker);
+        ngx_http_zk_lock_lock_vanished(lock, blocker);
+        return;
     }
 
-    /* else its data were set, and it is watched anew */
+    /* its data were set, and it is watched anew */
 
     ngx_http_zk_lock_lock_advance(lock);
 }
@@ -934,12 +1007,30 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 void
 ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
+    zk_lock_entry_t           *waiter, *blocker;
+    ngx_http_zk_lock_claim_t  *holder;
+
     if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
         ngx_http_zk_lock_lock_unwatch(lock);
     }
 
-    if (lock->vanished) {
-        ngx_http_zk_lock_lock_list(lock);
+    /*
+     * The claim ahead may be this worker's own, and somebody else may delete
+     * it: another gateway that releases it, or a person.  A holder that keeps
+     * others waiting for long is watched as well.
+     */
+
+    if (zk_lock_view_next(&lock->view, &waiter, &blocker) == ZK_LOCK_NOTHING
+        && blocker != NULL)
+    {
+        holder = ngx_http_zk_lock_claim_of(blocker);
+
+        if (holder->state == NGX_HTTP_ZK_LOCK_HELD
+            && ngx_current_msec - holder->granted
+               >= NGX_HTTP_ZK_LOCK_LONG_HOLD)
+        {
+            (void) ngx_http_zk_lock_lock_watch(lock, blocker);
+        }
     }
 
     ngx_http_zk_lock_lock_advance(lock);

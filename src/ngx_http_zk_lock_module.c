@@ -39,7 +39,7 @@ static char *ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 
 
-static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock");
+static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock:");
 static ngx_str_t  ngx_http_zk_lock_default_root = ngx_string("/locks");
 
 
@@ -160,6 +160,7 @@ ngx_module_t  ngx_http_zk_lock_module = {
 static ngx_int_t
 ngx_http_zk_lock_init(ngx_conf_t *cf)
 {
+    ngx_str_t                      name;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
     zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
@@ -175,8 +176,19 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_OK;
     }
 
-    zmcf->shm_zone = ngx_shared_memory_add(cf, &ngx_http_zk_lock_zone_name,
-                                           zmcf->zone_size,
+    /* records are known by their path: other servers, other zone */
+
+    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len;
+
+    name.data = ngx_pnalloc(cf->pool, name.len);
+    if (name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    (void) ngx_sprintf(name.data, "%V%V", &ngx_http_zk_lock_zone_name,
+                       &zmcf->servers);
+
+    zmcf->shm_zone = ngx_shared_memory_add(cf, &name, zmcf->zone_size,
                                            &ngx_http_zk_lock_module);
     if (zmcf->shm_zone == NULL) {
         return NGX_ERROR;

@@ -91,6 +91,9 @@ struct ngx_http_zk_lock_session_s {
 
     ngx_str_t                                 gate;     /* with the chroot */
     size_t                                    path_bytes;
+
+    ngx_rbtree_t                              watches;  /* that are set */
+    ngx_rbtree_node_t                         watches_sentinel;
     size_t                                    watch_bytes;
 
     ngx_event_t                               flush;    /* posted */
@@ -127,6 +130,8 @@ static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_session_flush_pending(
     ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_flush_failed(
+    ngx_http_zk_lock_session_t *s);
 static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
     ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
@@ -143,6 +148,12 @@ static void ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message,
     void *data);
 static void ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message,
     void *data);
+static void ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_unwatched(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *path);
+static void ngx_http_zk_lock_session_forget_watches(
+    ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_rolled_back(
     ngx_http_zk_lock_session_t *s, ngx_http_zk_lock_batch_t *batch);
 static void ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
@@ -184,6 +195,9 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     s->alive = alive;
     s->log = log;
     s->timeout = conf->timeout;
+
+    ngx_rbtree_init(&s->watches, &s->watches_sentinel,
+                    ngx_str_rbtree_insert_value);
 
     ngx_queue_init(&s->flights);
     ngx_queue_init(&s->pending);
@@ -416,7 +430,6 @@ ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
 {
     s->serial++;
     s->gated = 0;
-    s->watch_bytes = 0;
 
     s->handle = ngx_http_zk_lock_library_open(s->conf, s, s->serial,
                                               ngx_http_zk_lock_session_news,
@@ -516,8 +529,7 @@ ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
 
     case NGX_HTTP_ZK_LOCK_NEWS_DELETED:
     case NGX_HTTP_ZK_LOCK_NEWS_CHANGED:
-        s->watch_bytes -= ngx_min(s->watch_bytes,
-                                  n->path.len + s->conf->chroot.len + 4);
+        ngx_http_zk_lock_session_unwatched(s, &n->path);
 
         s->events->changed(s->data, &n->path,
                            news == NGX_HTTP_ZK_LOCK_NEWS_DELETED);
@@ -526,9 +538,7 @@ ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
 
 done:
 
-    if (news != NGX_HTTP_ZK_LOCK_NEWS_MISSED) {
-        free(n);
-    }
+    free(n);
 }
 
 
@@ -612,10 +622,20 @@ ngx_http_zk_lock_session_over_handler(ngx_event_t *ev)
 
     ngx_http_zk_lock_session_end_handle(s);
 
+    /* what is told of operations comes before what is told of the session */
+
+    while (!ngx_queue_empty(&s->failed)) {
+        ngx_http_zk_lock_session_flush_failed(s);
+    }
+
     s->mark = 0;
     *s->alive = ngx_http_zk_lock_now() - 1;
 
     ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_BACKOFF);
+
+    /* ZooKeeper has just told: there is patience for a new session */
+
+    s->since = ngx_http_zk_lock_now();
 
     s->events->lost(s->data);
 }
@@ -641,6 +661,8 @@ ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s)
     ngx_http_zk_lock_library_close(s->handle);
 
     s->handle = NULL;
+
+    ngx_http_zk_lock_session_forget_watches(s);
 
     (void) zk_lock_mailbox_take(s->mailbox, NULL);
 
@@ -865,20 +887,27 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
 static void
 ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev)
 {
-    ngx_queue_t                  failed;
-    ngx_queue_t                 *q;
-    ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *s;
 
     s = ev->data;
 
     ngx_http_zk_lock_session_flush_pending(s);
+    ngx_http_zk_lock_session_flush_failed(s);
+}
+
+
+/* Tells of those that failed; those that fail meanwhile wait for a turn. */
+
+static void
+ngx_http_zk_lock_session_flush_failed(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t             failed;
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
 
     if (ngx_queue_empty(&s->failed)) {
         return;
     }
-
-    /* those that fail meanwhile are told in the next turn */
 
     ngx_queue_init(&failed);
     ngx_queue_add(&failed, &s->failed);
@@ -990,10 +1019,6 @@ ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
     if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE) {
         op->index = 0;
         (void) ngx_sprintf(op->value.data + op->index_at, "00");
-    }
-
-    if (op->watch) {
-        s->watch_bytes += op->path.len + 4;
     }
 
     op->flight.message.deliver = ngx_http_zk_lock_session_op_landed;
@@ -1138,8 +1163,8 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
 
     ngx_http_zk_lock_session_landed(&op->flight);
 
-    if (op->watch && op->rc != NGX_HTTP_ZK_LOCK_OK) {
-        s->watch_bytes -= ngx_min(s->watch_bytes, op->path.len + 4);
+    if (op->watch && op->rc == NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_session_watched(s, op);
     }
 
     if (op->rc == NGX_HTTP_ZK_LOCK_REFUSED) {
@@ -1191,6 +1216,82 @@ ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message, void *data)
     }
 
     ngx_http_zk_lock_library_free_batch(batch);
+}
+
+
+/*
+ * The library keeps one watch a path until it fires, and sets all of them
+ * again in one packet after a reconnect, which ZooKeeper refuses if it is too
+ * long (ZOOKEEPER-706): so the bytes of the paths are counted, each once.
+ */
+
+static void
+ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op)
+{
+    uint32_t         hash;
+    ngx_str_t        path;
+    ngx_str_node_t  *sn;
+
+    path.data = op->path.data + s->conf->chroot.len;
+    path.len = op->path.len - s->conf->chroot.len;
+
+    hash = ngx_crc32_long(path.data, path.len);
+
+    if (s->handle == NULL
+        || ngx_str_rbtree_lookup(&s->watches, &path, hash) != NULL)
+    {
+        return;
+    }
+
+    sn = ngx_alloc(sizeof(ngx_str_node_t) + path.len, s->log);
+    if (sn == NULL) {
+        return;
+    }
+
+    sn->node.key = hash;
+    sn->str.len = path.len;
+    sn->str.data = (u_char *) sn + sizeof(ngx_str_node_t);
+    ngx_memcpy(sn->str.data, path.data, path.len);
+
+    ngx_rbtree_insert(&s->watches, &sn->node);
+
+    s->watch_bytes += path.len + s->conf->chroot.len + 4;
+}
+
+
+static void
+ngx_http_zk_lock_session_unwatched(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *path)
+{
+    ngx_str_node_t  *sn;
+
+    sn = ngx_str_rbtree_lookup(&s->watches, path,
+                               ngx_crc32_long(path->data, path->len));
+    if (sn == NULL) {
+        return;
+    }
+
+    s->watch_bytes -= path->len + s->conf->chroot.len + 4;
+
+    ngx_rbtree_delete(&s->watches, &sn->node);
+    ngx_free(sn);
+}
+
+
+static void
+ngx_http_zk_lock_session_forget_watches(ngx_http_zk_lock_session_t *s)
+{
+    ngx_str_node_t  *sn;
+
+    while (s->watches.root != s->watches.sentinel) {
+        sn = (ngx_str_node_t *) s->watches.root;
+
+        ngx_rbtree_delete(&s->watches, &sn->node);
+        ngx_free(sn);
+    }
+
+    s->watch_bytes = 0;
 }
 
 

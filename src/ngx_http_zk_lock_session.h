@@ -19,7 +19,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
-#include "zk_lock_json.h"
+#include "zk_lock_label.h"
 #include "zk_lock_mailbox.h"
 
 

@@ -131,6 +131,7 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     clean = ngx_http_zk_lock_session_connected(worker->session);
 
     ngx_http_zk_lock_session_close(worker->session);
+    worker->session = NULL;
 
     ngx_http_zk_lock_worker_discard(worker);
 
@@ -317,6 +318,23 @@ ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
 }
 
 
+/*
+ * Nobody who waits for an answer is left by a worker that leaves: waiters have
+ * timers of their own, the others are answered by ZooKeeper, or by its
+ * silence, which the sweep outlives.
+ */
+
+void
+ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker)
+{
+    worker->sweep.cancelable =
+                    worker->session == NULL
+                    || (ngx_queue_empty(&worker->unsettled)
+                     && ngx_queue_empty(&worker->asks))
+                    || !ngx_http_zk_lock_session_reachable(worker->session);
+}
+
+
 static void
 ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
 {
@@ -341,6 +359,7 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
     }
 
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -365,13 +384,12 @@ ngx_http_zk_lock_worker_lost(void *data)
          q != ngx_queue_sentinel(&worker->active);
          q = next)
     {
-        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
-
-        ngx_http_zk_lock_lock_pin(lock);
-        ngx_http_zk_lock_lock_lost(lock);
+        /* a lock without claims goes to another queue, or is freed */
 
         next = ngx_queue_next(q);
-        ngx_http_zk_lock_lock_unpin(lock);
+        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+        ngx_http_zk_lock_lock_lost(lock);
     }
 }
 
@@ -381,8 +399,8 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
+    ngx_queue_t               asks;
     ngx_queue_t              *q, *next;
-    ngx_http_zk_lock_ask_t   *ask;
     ngx_http_zk_lock_lock_t  *lock;
 
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_unreachable);
@@ -397,15 +415,24 @@ ngx_http_zk_lock_worker_unreachable(void *data)
         ngx_http_zk_lock_lock_unreachable(lock);
     }
 
-    for (q = ngx_queue_head(&worker->asks);
-         q != ngx_queue_sentinel(&worker->asks);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        ask = ngx_queue_data(q, ngx_http_zk_lock_ask_t, queue);
+    ngx_queue_init(&asks);
 
-        ngx_http_zk_lock_ask_unreachable(ask);
+    if (!ngx_queue_empty(&worker->asks)) {
+        ngx_queue_add(&asks, &worker->asks);
+        ngx_queue_init(&worker->asks);
     }
+
+    while (!ngx_queue_empty(&asks)) {
+        q = ngx_queue_head(&asks);
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&worker->asks, q);
+
+        ngx_http_zk_lock_ask_unreachable(ngx_queue_data(q,
+                                              ngx_http_zk_lock_ask_t, queue));
+    }
+
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -519,13 +546,10 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
              q != ngx_queue_sentinel(&worker->active);
              q = next)
         {
+            next = ngx_queue_next(q);
             lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
 
-            ngx_http_zk_lock_lock_pin(lock);
             ngx_http_zk_lock_lock_sweep(lock);
-
-            next = ngx_queue_next(q);
-            ngx_http_zk_lock_lock_unpin(lock);
         }
 
         /* claims that there was no memory for, or that were refused */
@@ -539,6 +563,7 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
     ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
                                  worker);
 
+    ngx_http_zk_lock_worker_busy(worker);
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
 }
 

@@ -83,6 +83,9 @@ void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
 void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
     ngx_event_t *ev, ngx_event_handler_pt handler);
 
+/* What is unsettled, or asked, has changed. */
+void ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker);
+
 /*
  * Calls bell->handler when this worker is rung for record; then the bell is
  * down, and may be hung again.

@@ -54,6 +54,8 @@ typedef struct {
 typedef struct {
     ngx_atomic_t                pid;        /* 0: free */
     ngx_atomic_t                alive;
+    ngx_atomic_t                dead;       /* when its pid was first seen to
+                                               be dead; 0: not yet */
     ngx_atomic_t               *bits;       /* the doorbell, one a cell */
     ngx_atomic_t               *summary;    /* one a word of bits */
     int                         fd;         /* inherited from the master */
@@ -317,13 +319,19 @@ ngx_http_zk_lock_zone_take_slot(ngx_http_zk_lock_zone_t *zone,
         slot = &zone->sh->slots[i];
         pid = slot->pid;
 
-        if (pid != 0
-            && (!ngx_http_zk_lock_zone_dead(pid)
-                || (ngx_msec_int_t) (ngx_current_msec - slot->alive)
-                   < (ngx_msec_int_t) (2 * timeout)
-                     + NGX_HTTP_ZK_LOCK_GRACE))
-        {
-            continue;
+        if (pid != 0) {
+
+            if (!ngx_http_zk_lock_zone_dead(pid)) {
+                continue;
+            }
+
+            (void) ngx_atomic_cmp_set(&slot->dead, 0, ngx_current_msec);
+
+            if ((ngx_msec_int_t) (ngx_current_msec - slot->dead)
+                < (ngx_msec_int_t) (2 * timeout + NGX_HTTP_ZK_LOCK_GRACE))
+            {
+                continue;
+            }
         }
 
         if (!ngx_atomic_cmp_set(&slot->pid, pid, (ngx_atomic_uint_t) ngx_pid))
@@ -332,6 +340,7 @@ ngx_http_zk_lock_zone_take_slot(ngx_http_zk_lock_zone_t *zone,
         }
 
         zone->slot = i;
+        slot->dead = 0;
         slot->alive = ngx_current_msec - 1;
 
         ngx_http_zk_lock_zone_wipe(zone->sh, i);

@@ -186,8 +186,8 @@ zk_lock_query_decode(char *buf, size_t size, const char *text, size_t len,
             return -1;
         }
 
-        high = zk_lock_hex_digit(text[i + 1]);
-        low = zk_lock_hex_digit(text[i + 2]);
+        high = zk_lock_hex_read(text[i + 1]);
+        low = zk_lock_hex_read(text[i + 2]);
 
         if (high == -1 || low == -1) {
             return -1;

@@ -1,12 +1,11 @@
 
 /*
- * Texts with structure: a call's arguments (query and JSON body), a claim's
- * label in ZooKeeper, and the JSON of answers.
+ * JSON, read piece by piece and written: the reader of bodies and labels, and
+ * the writer of answers.
  *
  * Plain C over yajl; zk_lock_json.c is the only file that includes it.  No
- * nginx, no ZooKeeper.  Memory is the caller's and of a fixed size, but for
- * the parser and the writer, which yajl allocates and which are always closed
- * by their functions here.  Every function may be called from any thread.
+ * nginx, no ZooKeeper.  Every function may be called from any thread, for one
+ * reader or writer by one at a time.
  */
 
 
@@ -17,120 +16,130 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "zk_lock_memory.h"
 
-/* bytes of an owner label */
+
+/* bytes of an owner, in arguments and in labels */
 #define ZK_LOCK_OWNER_MAX       255
 
-/* bytes of a data label, as compact JSON */
+/* bytes of data, in arguments and in labels, as compact JSON */
 #define ZK_LOCK_DATA_MAX        1024
 
-/* how deep the JSON of a data label may be nested */
+/* how deep the JSON of data may be nested */
 #define ZK_LOCK_DATA_DEPTH      16
 
-/* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 128)
+/* the longest string or number in a text, as it is spelled there */
+#define ZK_LOCK_TOKEN_MAX       8192
 
-#define ZK_LOCK_WORD_MAX        31
+/* bytes of an error, with its NUL */
+#define ZK_LOCK_ERROR_MAX       256
+
+/*
+ * Bytes that a reader takes: two buffers, which grow from 2048 bytes to twice
+ * the longest token, and whose older and shorter blocks stay where they are,
+ * and some structures of about a KiB in all.  A reader of short texts does
+ * with less.
+ */
+#define ZK_LOCK_READER_MEMORY   (8 * ZK_LOCK_TOKEN_MAX)
 
 
-/* the arguments, and those of them that were given */
+typedef enum {
+    ZK_LOCK_NULL = 0,
+    ZK_LOCK_BOOLEAN,            /* text is "true" or "false" */
+    ZK_LOCK_NUMBER,
+    ZK_LOCK_STRING,
+    ZK_LOCK_OBJECT,
+    ZK_LOCK_ARRAY
+} zk_lock_type_e;
 
-#define ZK_LOCK_ARG_WAIT        0x0001
-#define ZK_LOCK_ARG_TTL         0x0002
-#define ZK_LOCK_ARG_MODE        0x0004
-#define ZK_LOCK_ARG_OWNER       0x0008
-#define ZK_LOCK_ARG_DATA        0x0010
-#define ZK_LOCK_ARG_HOLD        0x0020
+
+/* what is to be done with a member's value */
+
+typedef enum {
+    ZK_LOCK_VALUE_NONE = 0,     /* no such member: the text is refused */
+    ZK_LOCK_VALUE_SET,          /* give it to `set` */
+    ZK_LOCK_VALUE_COPIED,       /* to data; for one value of a text only */
+    ZK_LOCK_VALUE_SKIPPED
+} zk_lock_value_e;
+
+
+/*
+ * Called for each member of the object with its name in UTF-8, which is not
+ * kept.  Who returns ZK_LOCK_VALUE_NONE has written the error.
+ */
+typedef zk_lock_value_e (*zk_lock_reader_key_pt)(void *owner,
+    const char *name, size_t len);
+
+/*
+ * Takes the value of the last key, UTF-8 that is not kept; an object or an
+ * array, which it must refuse, has the text NULL.  Returns 0, or -1 and has
+ * written the error.
+ */
+typedef int (*zk_lock_reader_set_pt)(void *owner, zk_lock_type_e type,
+    const char *text, size_t len);
 
 
 typedef struct {
-    unsigned        given;      /* ZK_LOCK_ARG_* */
 
-    int64_t         wait;       /* milliseconds */
-    int64_t         ttl;        /* milliseconds */
+    /* what the caller sets, in a structure of zeros, and keeps till close */
 
-    size_t          mode_len;
-    size_t          owner_len;
-    size_t          data_len;
-    size_t          hold_len;
+    zk_lock_reader_key_pt    key;       /* NULL: the text is a value, copied */
+    zk_lock_reader_set_pt    set;       /* NULL if key never asks for it */
+    void                    *owner;     /* for key and set */
+    const char              *what;      /* is read, for an error; short */
+    char                    *data;      /* ZK_LOCK_DATA_MAX bytes and a NUL */
+    size_t                  *data_len;  /* 0 before the value is copied */
+    char                    *error;     /* ZK_LOCK_ERROR_MAX bytes, or NULL */
+    unsigned                 optional:1;    /* white space alone will do */
 
-    char            mode[ZK_LOCK_WORD_MAX + 1];
-    char            hold[ZK_LOCK_WORD_MAX + 1];
-    char            owner[ZK_LOCK_OWNER_MAX + 1];   /* UTF-8, no controls */
-    char            data[ZK_LOCK_DATA_MAX + 1];     /* compact JSON */
+    /* the reader's own */
 
-    char            error[256]; /* a sentence in UTF-8, if a read failed */
-} zk_lock_args_t;
+    void                    *parser;
+    void                    *gen;
+    zk_lock_memory_t         memory;
 
+    zk_lock_value_e          value;     /* what comes next, or is in work */
+    unsigned                 nested;    /* open brackets in that value */
 
-typedef struct zk_lock_body_s  zk_lock_body_t;
-typedef struct zk_lock_json_s  zk_lock_json_t;
+    unsigned                 escape;    /* place in "\uXXXX", 0: outside */
+    unsigned                 unit;      /* value of XXXX so far */
+
+    unsigned                 surrogate:1;   /* the second one comes next */
+    unsigned                 overflow:1;    /* data is too long */
+    unsigned                 begun:1;       /* there was more than space */
+    unsigned                 failed:1;
+} zk_lock_reader_t;
 
 
 /*
- * Reads a query string ("wait=10s&owner=me", percent-encoded, "+" stays a
- * plus) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
- * that the call takes.  Returns 0, or -1 with args->error: an unknown, refused
- * or repeated argument, a broken escape, a bad value.
+ * Starts to read a text that is one object (or, without a key, any one value).
+ * memory is size bytes, of which the reader makes use until it is closed.
+ * Returns 0, or -1 if there is no memory, and then nothing is to be closed.
  */
-int zk_lock_args_query(zk_lock_args_t *args, const char *query, size_t len,
-    unsigned allowed);
+int zk_lock_reader_open(zk_lock_reader_t *r, char *memory, size_t size);
 
 /*
- * Reads a JSON body piece by piece.  What the body gives takes the place of
- * what args has from a query already.  An empty body (or white space only) is
- * fine, anything but one object of known fields is not: wrong types, unknown,
- * refused or repeated fields, text behind the object, invalid UTF-8, a data
- * label that is too deep or too long.  zk_lock_body_open() returns NULL if
- * there is no memory.  zk_lock_body_feed() and zk_lock_body_close() return 0,
- * or -1 with args->error (after which feed must not be called again); close
- * always frees body.
+ * Reads the next len bytes, which are not kept.  Returns 0, or -1 with a
+ * sentence in error: no JSON, no UTF-8 (strings and names), half a surrogate
+ * pair, a token that is too long, data that is too long or too deep, or what
+ * key and set refused.  After that it does nothing more.
  */
-zk_lock_body_t *zk_lock_body_open(zk_lock_args_t *args, unsigned allowed);
-int zk_lock_body_feed(zk_lock_body_t *body, const char *text, size_t len);
-int zk_lock_body_close(zk_lock_body_t *body);
-
+int zk_lock_reader_feed(zk_lock_reader_t *r, const char *text, size_t len);
 
 /*
- * A claim's label: the data of its znode.  The owner is the first line, so
- * that clients of other kinds that show a claim's data show the owner; then
- * comes what gateways tell each other, as JSON:
- *
- *     OWNER\n{"index":"0f","ttl":60000,"data":{"any":"JSON"}}
- *
- * index is the claim's place among the creates of its transaction, two
- * hexadecimal digits that the session floor writes when it knows them.
+ * Ends the text and frees what the reader has, but not r or its memory.
+ * Returns 0, or -1 if the text ended too soon or feed had failed already.
  */
-
-typedef struct {
-    size_t          owner_len;
-    size_t          data_len;       /* 0: none */
-    int64_t         ttl;            /* milliseconds, 0: unknown */
-    int             index;          /* -1: not a gateway's claim */
-    char            owner[ZK_LOCK_OWNER_MAX + 1];
-    char            data[ZK_LOCK_DATA_MAX + 1];
-} zk_lock_label_t;
-
-/*
- * Writes label to buf (room for ZK_LOCK_LABEL_MAX bytes).  Returns its length;
- * *index_at is the offset of the two digits of index.  No NUL.
- */
-size_t zk_lock_label_write(char *buf, const zk_lock_label_t *label,
-    size_t *index_at);
-
-/*
- * Reads a znode's data.  Never fails: of what is not a gateway's label, the
- * first line becomes the owner if it is UTF-8 without control characters and
- * not too long, else the owner is empty.
- */
-void zk_lock_label_read(zk_lock_label_t *label, const char *text, size_t len);
+int zk_lock_reader_close(zk_lock_reader_t *r);
 
 
 /*
- * Writes JSON.  zk_lock_json_open() returns NULL if there is no memory; all
+ * A writer.  zk_lock_json_open() returns NULL if there is no memory; all
  * other functions take NULL for that, remember any failure, and report it in
  * zk_lock_json_text().  Keys are C strings; inside an array key is NULL.
  */
+typedef struct zk_lock_json_s  zk_lock_json_t;
+
 zk_lock_json_t *zk_lock_json_open(void);
 void zk_lock_json_object(zk_lock_json_t *json, const char *key);
 void zk_lock_json_array(zk_lock_json_t *json, const char *key);

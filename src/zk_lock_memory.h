@@ -26,8 +26,8 @@ typedef struct {
 
 
 /*
- * Takes the size bytes at start, of any alignment, which stay the caller's and
- * outlive memory.
+ * Takes the size bytes at start, of any alignment and 16 at least, which stay
+ * the caller's and outlive memory.
  */
 void zk_lock_memory_init(zk_lock_memory_t *memory, char *start, size_t size);
 

@@ -18,12 +18,14 @@ static void zk_lock_view_pass(zk_lock_view_t *view);
 static zk_lock_entry_t *zk_lock_view_blocker(zk_lock_view_t *view,
     zk_lock_entry_t *waiter);
 static int zk_lock_view_compare(const void *one, const void *two);
-static void zk_lock_view_match(zk_lock_view_t *view,
+static int zk_lock_view_match(zk_lock_view_t *view,
     zk_lock_sighting_t *sightings, size_t n);
+static int zk_lock_view_same(zk_lock_entry_t *entry,
+    zk_lock_sighting_t *sighting);
 static int zk_lock_view_doubtful(zk_lock_view_t *view,
     zk_lock_entry_t *entry);
 static void zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark,
-    int64_t last, zk_lock_view_gone_pt gone, void *data);
+    int64_t last, int anew, zk_lock_view_gone_pt gone, void *data);
 static int zk_lock_view_add(zk_lock_view_t *view, zk_lock_sighting_t *s,
     zk_lock_view_make_pt make, void *data);
 
@@ -136,14 +138,11 @@ zk_lock_view_next(zk_lock_view_t *view, zk_lock_entry_t **waiter,
 
     ahead = zk_lock_view_blocker(view, *waiter);
 
+    *blocker = ahead;
+
     if (ahead != NULL) {
-
-        if (ahead->origin == ZK_LOCK_LOCAL) {
-            return ZK_LOCK_NOTHING;
-        }
-
-        *blocker = ahead;
-        return ZK_LOCK_WATCH;
+        return (ahead->origin == ZK_LOCK_LOCAL) ? ZK_LOCK_NOTHING
+                                                : ZK_LOCK_WATCH;
     }
 
     if ((*waiter)->seq > view->complete_through) {
@@ -166,6 +165,7 @@ zk_lock_view_merge(zk_lock_view_t *view, uint64_t mark,
     zk_lock_sighting_t *sightings, size_t n, zk_lock_view_make_pt make,
     zk_lock_view_gone_pt gone, void *data)
 {
+    int      anew;
     size_t   i;
     int64_t  last;
 
@@ -175,8 +175,13 @@ zk_lock_view_merge(zk_lock_view_t *view, uint64_t mark,
 
     last = (n != 0) ? sightings[n - 1].seq : -1;
 
-    zk_lock_view_match(view, sightings, n);
-    zk_lock_view_sweep(view, mark, last, gone, data);
+    anew = zk_lock_view_match(view, sightings, n);
+
+    zk_lock_view_sweep(view, mark, last, anew, gone, data);
+
+    if (anew) {
+        view->complete_through = -1;
+    }
 
     for (i = 0; i < n; i++) {
         if (zk_lock_view_add(view, &sightings[i], make, data) != 0) {
@@ -377,13 +382,17 @@ zk_lock_view_compare(const void *one, const void *two)
 }
 
 
-static void
+/* Returns 1 if a claim has somebody else in its place. */
+
+static int
 zk_lock_view_match(zk_lock_view_t *view, zk_lock_sighting_t *sightings,
     size_t n)
 {
+    int               anew;
     size_t            i;
     zk_lock_entry_t  *entry, *twin;
 
+    anew = 0;
     entry = view->alive.next;
 
     for (i = 0; i < n; i++) {
@@ -398,14 +407,34 @@ zk_lock_view_match(zk_lock_view_t *view, zk_lock_sighting_t *sightings,
              twin != &view->alive && twin->seq == sightings[i].seq;
              twin = twin->next)
         {
-            if (twin->kind == sightings[i].kind && !sightings[i].gone
-                && !zk_lock_view_doubtful(view, twin))
+            if (twin->kind != sightings[i].kind || sightings[i].gone
+                || zk_lock_view_doubtful(view, twin))
             {
+                continue;
+            }
+
+            if (zk_lock_view_same(twin, &sightings[i])) {
                 twin->listed = 1;
                 sightings[i].entry = twin;
+
+            } else {
+                anew = 1;
             }
         }
     }
+
+    return anew;
+}
+
+
+static int
+zk_lock_view_same(zk_lock_entry_t *entry, zk_lock_sighting_t *sighting)
+{
+    if (entry->origin == ZK_LOCK_LOCAL || sighting->entry != NULL) {
+        return sighting->entry == entry;
+    }
+
+    return sighting->who == entry->who;
 }
 
 
@@ -447,12 +476,13 @@ zk_lock_view_doubtful(zk_lock_view_t *view, zk_lock_entry_t *entry)
  * An entry that the list does not show is gone, if the list is sure to be
  * younger than the entry: it was known on this session when the list was sent,
  * or the list shows a claim that was created later.  A sibling may be known
- * from elsewhere than this session, so only the second holds for it.
+ * from elsewhere than this session, so only the second holds for it; but if
+ * the parent was made anew, what was known before is gone in any case.
  */
 
 static void
 zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark, int64_t last,
-    zk_lock_view_gone_pt gone, void *data)
+    int anew, zk_lock_view_gone_pt gone, void *data)
 {
     int               younger;
     zk_lock_entry_t  *entry, *next;
@@ -465,8 +495,9 @@ zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark, int64_t last,
             continue;
         }
 
-        younger = entry->seq < last
-                  || (entry->origin != ZK_LOCK_SIBLING && entry->tick <= mark);
+        younger = entry->seq < last + anew
+                  || ((entry->origin != ZK_LOCK_SIBLING || anew)
+                      && entry->tick <= mark);
 
         if (younger) {
             zk_lock_view_remove(view, entry);
@@ -502,6 +533,7 @@ zk_lock_view_add(zk_lock_view_t *view, zk_lock_sighting_t *s,
 
         entry->seq = s->seq;
         entry->kind = s->kind;
+        entry->who = s->who;
 
     } else {
         entry->seq = s->seq;

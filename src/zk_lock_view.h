@@ -61,6 +61,8 @@ struct zk_lock_entry_s {
     zk_lock_entry_t    *waiting_next;
 
     int64_t             seq;
+    uint64_t            who;        /* of one that is not local: tells it from
+                                       another one with the same seq */
     uint64_t            tick;       /* when it became known */
     zk_lock_kind_e      kind;
     zk_lock_origin_e    origin;
@@ -106,6 +108,7 @@ typedef void (*zk_lock_view_gone_pt)(void *data, zk_lock_entry_t *entry);
 typedef struct {
     int64_t             seq;
     zk_lock_kind_e      kind;
+    uint64_t            who;        /* a hash of the znode's name, say */
     zk_lock_entry_t    *entry;      /* the caller's, local ones; else NULL */
     void               *data;       /* the caller's */
     unsigned            gone:1;     /* its delete is decided: counts only for
@@ -148,8 +151,8 @@ void zk_lock_view_grant(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
 /*
  * What the first waiting local claim needs.  Call it after every change, until
- * it does not say ZK_LOCK_GRANT.  waiter is set unless it says NOTHING because
- * nobody waits; blocker is set with ZK_LOCK_WATCH.
+ * it does not say ZK_LOCK_GRANT.  waiter is set unless nobody waits; blocker is
+ * the nearest claim ahead that blocks it, or NULL.
  */
 zk_lock_verdict_e zk_lock_view_next(zk_lock_view_t *view,
     zk_lock_entry_t **waiter, zk_lock_entry_t **blocker);
@@ -162,7 +165,9 @@ zk_lock_verdict_e zk_lock_view_next(zk_lock_view_t *view,
 uint64_t zk_lock_view_mark(zk_lock_view_t *view);
 
 /*
- * Merges a list of all children that are claims.  sightings is the caller's
+ * Merges a list of all children that are claims.  A list that shows somebody
+ * else where the view has a claim is of a parent that was made anew: then
+ * nothing that was known before counts any more.  sightings is the caller's
  * array, sorted here.  gone is called for each entry that the list proves
  * gone, make for each new claim that is not local.  Local entries of
  * sightings that are not linked (found again after a lost connection) are

@@ -11,9 +11,11 @@ import subprocess
 import time
 
 import pytest
+from kazoo.exceptions import NoAuthError
 
 from lib.checks import TOKEN, gone, grant, problem, retry_after
 from lib.client import lock_path
+from lib.process import wait_until
 
 DEFAULT_TTL = 60000
 NUMBERS = itertools.count(1)
@@ -375,6 +377,33 @@ def test_pipelined_release_waits_its_turn(gateway, name):
     gateway.release(name, response.token)
 
 
+def test_head_is_get_without_a_body(gateway, name):
+    token = gateway.hold(name).token
+    for path, status in ((lock_path(name), 200),
+                         (lock_path(name, token), 200),
+                         (lock_path(name, token[::-1]), 404),
+                         (lock_path(name + "-free"), 404)):
+        response = gateway.call("HEAD", path)
+        assert response.status == status
+        assert response.body == b""
+    gateway.release(name, token)
+
+
+def test_long_queue_is_shown_in_part(gateway, tree, name):
+    """All are counted, the first are described."""
+    holder = gateway.hold(name, owner="first")
+    with gateway.connect_http2() as connection:
+        for _ in range(120):
+            connection.send("POST", lock_path(name), {"wait": "1m"})
+        tree.wait_claims(gateway.znode(name), 121)
+        content = gateway.inspect(name).json
+        assert content["holders"][0]["owner"] == "first"
+        assert content["queued"] == 120
+        assert 50 <= len(content["queue"]) <= 120
+    tree.wait_claims(gateway.znode(name), 1)
+    gateway.release(name, holder.token)
+
+
 # where locks live
 
 def test_two_locations_one_lock(start_gateway, tree):
@@ -425,6 +454,52 @@ def test_chroot(start_gateway, zookeeper, tree, root):
     assert waiter.silent_for(0.2)
     tree.delete(foreign)
     assert gateway.release("x", waiter.response().token).status == 204
+
+
+def test_identity(start_gateway, tree, connect_tree, zookeeper, root):
+    """What the gateway makes is its own; those with the same identity may."""
+    gateway = start_gateway(http="zk_lock_auth digest gateway:secret;")
+    holder = gateway.hold("x", owner="me")
+    with pytest.raises(NoAuthError):
+        tree.children(gateway.znode("x"))
+    known = connect_tree(zookeeper.address)
+    known.client.add_auth("digest", "gateway:secret")
+    claim, = known.claims(gateway.znode("x"))
+    acl, = known.client.get_acls(gateway.znode("x") + "/" + claim)[0]
+    assert (acl.id.scheme, acl.id.id.split(":")[0]) == ("digest", "gateway")
+    assert gateway.release("x", holder.token).status == 204
+
+    stranger = start_gateway()
+    for response in (stranger.acquire("x"), stranger.inspect("x")):
+        problem(response, 500)
+    known.delete_tree("/" + root.split("/")[1])
+
+
+def calls_logged(path):
+    """The lines of a log that are about the lock "a b"."""
+    with open(path) as f:
+        return [line.rstrip("\n") for line in f if " a b " in line]
+
+
+def test_variables(start_gateway):
+    """In a log of the test's own, one line a call."""
+    gateway = start_gateway(
+        http="log_format locks '$request_method $status $zk_lock_name "
+             "$zk_lock_outcome $zk_lock_wait_time $zk_lock_fencing_token';",
+        server="access_log locks.log locks;")
+    holder = gateway.hold("a b")
+    gateway.acquire("a b", wait="200ms")
+    gateway.release("a b", holder.token)
+    gateway.inspect("a b")
+    path = gateway.prefix + "/locks.log"
+    wait_until(lambda: len(calls_logged(path)) == 4)
+    post, refused, delete, get = calls_logged(path)
+    assert post.startswith("POST 201 a b granted 0.0")
+    assert post.endswith(" %d" % holder.fencing)
+    assert refused.startswith("POST 423 a b taken 0.")
+    assert 0.2 <= float(refused.split()[5]) < 2
+    assert delete.startswith("DELETE 204 a b released ")
+    assert get.startswith("GET 404 a b free ")
 
 
 def test_limits_of_a_location(start_gateway):

@@ -47,6 +47,7 @@ floors ${gateway}_library.h '#include <zookeeper/zookeeper.h>' 'only src/'
 floors ${gateway}_module.c '# include "zookeeper.h"' 'only src/'
 floors zk_lock_json.c '#include <yajl/yajl_gen.h>'
 floors zk_lock_json.h '#include <yajl/yajl_gen.h>' 'only src/'
+floors zk_lock_args.c '#include <yajl/yajl_parse.h>' 'only src/'
 floors ${gateway}_answer.c '#include <yajl/yajl_parse.h>' 'only src/'
 
 # plain C
@@ -70,7 +71,14 @@ floors ${gateway}_module.c '#include "zk_lock_name.h"'
 # beside
 floors zk_lock_view.c '#include "zk_lock_name.h"'
 floors ${gateway}_session.c "#include \"${gateway}_library.h\""
+floors zk_lock_json.c '#include "zk_lock_memory.h"'
+floors zk_lock_args.h '#include "zk_lock_json.h"'
+floors zk_lock_label.h '#include "zk_lock_json.h"'
 floors zk_lock_json.c '#include "zk_lock_view.h"' 'see each other'
+floors zk_lock_json.h '#include "zk_lock_args.h"' 'see each other'
+floors zk_lock_args.c '#include "zk_lock_label.h"' 'see each other'
+floors zk_lock_label.c '#include "zk_lock_args.h"' 'see each other'
+floors zk_lock_memory.c '#include "zk_lock_name.h"' 'see each other'
 floors zk_lock_name.c '#include "zk_lock_view.h"' 'see each other'
 floors ${gateway}_zone.c "#include \"${gateway}_session.h\"" 'see each other'
 floors ${gateway}_ask.c "#include \"${gateway}_claim.h\""

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from lib.checks import grant, problem
+from lib.checks import gone, grant, problem
 from lib.process import wait_until
 from lib.zookeeper import sequence
 
@@ -242,6 +242,38 @@ def test_others_are_shown(gateway, foreign):
     assert refusal["holder"]["owner"] == "10.0.0.7"
     waiter.close()
     foreign.wait_claims(lock, 3)
+
+
+@pytest.mark.asan
+def test_held_claim_deleted_by_hand(gateway, foreign):
+    """That is how an administrator breaks a lock: its holder learns of it."""
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        holder = gateway.hold("x", worker=worker)
+        foreign.delete(lock + "/" + foreign.claims(lock)[0])
+        gone(gateway, "x", holder.token, worker)
+        gateway.release("x", gateway.hold("x", timeout=5).token)
+
+
+@pytest.mark.asan
+def test_waiting_claim_deleted_by_hand(gateway, foreign):
+    """It gets in line again, behind those who are there, and is granted."""
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        ahead = foreign.make_claim(lock)
+        waiter = gateway.begin("x", worker=worker)
+        ours = foreign.wait_claims(lock, 2)[1]
+        behind = foreign.make_claim(lock)
+        foreign.delete(lock + "/" + ours)
+        foreign.delete(ahead)
+        claims = foreign.wait_claims(lock, lambda claims: len(claims) == 2
+                                     and lock + "/" + claims[0] == behind)
+        assert claims[1] != ours
+        settle(gateway, waiter)
+        foreign.delete(behind)
+        response = waiter.response(5)
+        grant(response, "x")
+        gateway.release("x", response.token)
 
 
 # the parent

@@ -86,7 +86,8 @@ def test_end_without_zookeeper(private_zookeeper, start_gateway):
     for how in ("stop", "freeze"):
         if private_zookeeper.process is None:
             private_zookeeper.start()
-        gateway = start_gateway(zookeeper=private_zookeeper)
+        gateway = start_gateway(zookeeper=private_zookeeper,
+                                session_timeout="4s")
         gateway.hold("held when it " + how + "s")
         getattr(private_zookeeper, how)()
         gateway.stop(timeout=15)
@@ -145,6 +146,30 @@ def test_reload_changes_directives(start_gateway):
     response = gateway.hold("x", timeout=10)
     assert response.json["ttl_ms"] == 9000
     gateway.release("x", response.token)
+
+
+@pytest.mark.asan
+def test_killed_worker(start_gateway, tree):
+    """Its waiters are cut off, a new one takes its place, and sooner or later
+    every lock can be had again: nobody waits for the dead for ever.
+    """
+    gateway = start_gateway(session_timeout="2s")
+    victim, other = gateway.worker_pids()
+    gateway.hold("x", ttl="2s", worker=victim)
+    cut_off = gateway.begin("x", worker=victim)
+    tree.wait_claims(gateway.znode("x"), 2)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 3)
+
+    gateway.kill_worker(victim)
+    assert cut_off.closed_by_server(5)
+    response = waiter.response(15)
+    grant(response, "x")
+    gateway.release("x", response.token)
+    wait_until(lambda: len(gateway.worker_pids()) == 2, 5, "a new worker")
+    for worker in gateway.worker_pids():
+        token = gateway.hold("x", worker=worker, timeout=10).token
+        gateway.release("x", token)
 
 
 @pytest.mark.asan

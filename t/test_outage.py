@@ -260,3 +260,42 @@ def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
     ensemble.leader()
     gateway.release("y", comes_back(gateway, "y").token)
     release_by_turns(gateway, holder, waiters)
+
+
+@pytest.mark.asan
+def test_session_is_lost(zookeeper, tree, foreign, start_gateway,
+                         start_proxy):
+    """ZooKeeper was out of reach for longer than the session lives, and has
+    given the lock to somebody else: a holder is not told that it holds it,
+    then that it is gone; those who wait get in line again.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout="2s")
+    lock = gateway.znode("x")
+    holder = gateway.hold("x", ttl="1h")
+    waiters = in_line(gateway, tree, "x", 4, wait="2m")
+
+    proxy.hole()
+    tree.wait_claims(lock, 0, 10)
+    hand = foreign.make_claim(lock)
+    for worker in gateway.worker_pids():
+        for ask in (gateway.inspect, gateway.renew):
+            assert ask("x", holder.token, worker=worker).status in (410, 503)
+    proxy.kill()
+    proxy.pass_on()
+
+    tree.wait_claims(lock, 5, 20)
+    for worker in gateway.worker_pids():
+        gone(gateway, "x", holder.token, worker)
+        gateway.release("y", comes_back(gateway, "y").token)
+    assert all(waiter.silent_for(0) for waiter in waiters)
+
+    foreign.delete(hand)
+    first, = wait_until(lambda: [w for w in waiters if not w.silent_for(0)])
+    response = first.response()
+    grant(response, "x")
+    assert response.fencing > holder.fencing
+    assert "note" in response.json
+    release_by_turns(gateway, response, [w for w in waiters if w != first])
+    tree.wait_claims(lock, 0)

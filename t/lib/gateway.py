@@ -31,8 +31,8 @@ from lib.client import (Connection, Http2Connection, lock_path)
 from lib.process import (alive, children, die_with_parent, free_port, title,
                          wait_until)
 
-TREE = os.path.dirname(os.path.dirname(os.path.dirname(
-    os.path.abspath(__file__))))
+HERE = os.path.dirname(os.path.abspath(__file__))
+TREE = os.path.dirname(os.path.dirname(HERE))
 NGINX = (os.environ.get("NGINX_BIN") or shutil.which("nginx")
          or "/usr/sbin/nginx")
 MODULE = os.path.abspath(
@@ -204,8 +204,10 @@ class Gateway:
 
     def test_conf(self):
         """nginx -t: (exit code, what it says)."""
+        # of a configuration that it refuses nginx frees nothing
+        environment = dict(self._environment(), LSAN_OPTIONS="detect_leaks=0")
         run = subprocess.run(self._command() + ["-t"], cwd=self.prefix,
-                             env=self._environment(), timeout=30,
+                             env=environment, timeout=30,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT)
         return run.returncode, run.stdout.decode("utf-8", "replace")
@@ -287,11 +289,12 @@ class Gateway:
         if self.process is not None:
             complaints += self._finish_process()
         complaints += ["in the log: " + line for line in self._bad_lines()]
-        complaints += self._backtraces()
         complaints += ["a process is left: %d %s" % (pid, title(pid))
                        for pid in self.left()]
         for pid in self.left():
             self._kill(pid)
+        if complaints:
+            complaints += self._backtraces()
         assert not complaints, "%s:\n%s" % (self.prefix,
                                             "\n".join(complaints))
 
@@ -371,6 +374,9 @@ class Gateway:
         ubsan = environment.get("UBSAN_OPTIONS", "print_stacktrace=1")
         environment["ASAN_OPTIONS"] = asan + ":" + log
         environment["UBSAN_OPTIONS"] = ubsan + ":" + log
+        environment["LSAN_OPTIONS"] = (
+            "print_suppressions=0:suppressions="
+            + os.path.join(HERE, "lsan.supp"))
         return environment
 
     @staticmethod

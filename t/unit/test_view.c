@@ -388,6 +388,12 @@ expect_next(world_t *world, zk_lock_verdict_e verdict, int64_t waiter,
 
     assert_int_equal(got, verdict);
     assert_int_equal((first != NULL) ? first->seq : -1, waiter);
+
+    if (verdict == ZK_LOCK_NOTHING && ahead != NULL) {
+        assert_int_equal(ahead->origin, ZK_LOCK_LOCAL);
+        return;
+    }
+
     assert_int_equal((ahead != NULL) ? ahead->seq : -1, blocker);
 }
 

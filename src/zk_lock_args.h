@@ -1,0 +1,84 @@
+
+/*
+ * A call's arguments: what they are, and how they are read from a query and
+ * from a JSON body.
+ *
+ * Plain C, no nginx, no ZooKeeper.  args is the caller's and of a fixed size.
+ * Every function may be called from any thread, for one args or one body by
+ * one at a time.
+ */
+
+
+#ifndef _ZK_LOCK_ARGS_H_INCLUDED_
+#define _ZK_LOCK_ARGS_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "zk_lock_json.h"
+
+
+/* bytes of a mode or a hold */
+#define ZK_LOCK_WORD_MAX        31
+
+
+/* the arguments, and those of them that were given */
+
+#define ZK_LOCK_ARG_WAIT        0x0001
+#define ZK_LOCK_ARG_TTL         0x0002
+#define ZK_LOCK_ARG_MODE        0x0004
+#define ZK_LOCK_ARG_OWNER       0x0008
+#define ZK_LOCK_ARG_DATA        0x0010
+#define ZK_LOCK_ARG_HOLD        0x0020
+
+
+typedef struct {
+    unsigned        given;      /* ZK_LOCK_ARG_* */
+
+    int64_t         wait;       /* milliseconds */
+    int64_t         ttl;        /* milliseconds */
+
+    size_t          mode_len;
+    size_t          owner_len;
+    size_t          data_len;
+    size_t          hold_len;
+
+    char            mode[ZK_LOCK_WORD_MAX + 1];
+    char            hold[ZK_LOCK_WORD_MAX + 1];
+    char            owner[ZK_LOCK_OWNER_MAX + 1];   /* UTF-8, no controls */
+    char            data[ZK_LOCK_DATA_MAX + 1];     /* compact JSON */
+
+    /* a sentence in UTF-8, if a read failed */
+    char            error[ZK_LOCK_ERROR_MAX];
+} zk_lock_args_t;
+
+
+typedef struct zk_lock_body_s  zk_lock_body_t;
+
+
+/*
+ * Reads a query string ("wait=10s&owner=me", percent-encoded, "+" stays a
+ * plus) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
+ * that the call takes.  Returns 0, or -1 with args->error: an unknown, refused
+ * or repeated argument, a broken escape, a bad value.
+ */
+int zk_lock_args_query(zk_lock_args_t *args, const char *query, size_t len,
+    unsigned allowed);
+
+/*
+ * Reads a JSON body piece by piece.  What the body gives takes the place of
+ * what args has from a query already.  An empty body (or white space only) is
+ * fine, anything but one object of known fields is not: wrong types, unknown,
+ * refused or repeated fields, text behind the object, invalid UTF-8, a data
+ * label that is too deep or too long.  zk_lock_body_open() returns NULL if
+ * there is no memory.  zk_lock_body_feed() and zk_lock_body_close() return 0,
+ * or -1 with args->error (after which feed must not be called again); close
+ * always frees body.
+ */
+zk_lock_body_t *zk_lock_body_open(zk_lock_args_t *args, unsigned allowed);
+int zk_lock_body_feed(zk_lock_body_t *body, const char *text, size_t len);
+int zk_lock_body_close(zk_lock_body_t *body);
+
+
+#endif /* _ZK_LOCK_ARGS_H_INCLUDED_ */

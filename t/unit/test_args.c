@@ -1,0 +1,711 @@
+
+/*
+ * Arguments from a query and from a body in any pieces.
+ */
+
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "zk_lock_args.h"
+#include "zk_lock_name.h"
+
+
+#define ALL         (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE       \
+                     |ZK_LOCK_ARG_OWNER|ZK_LOCK_ARG_DATA|ZK_LOCK_ARG_HOLD)
+
+#define text_of(s)  (s), sizeof(s) - 1
+
+#define A10         "aaaaaaaaaa"
+#define A50         A10 A10 A10 A10 A10
+
+#define OPEN_16     "[[[[[[[[[[[[[[[["
+#define SHUT_16     "]]]]]]]]]]]]]]]]"
+
+
+/* a text and the reason why it is refused */
+
+typedef struct {
+    const char  *text;
+    size_t       len;
+    const char  *error;
+} refusal_t;
+
+
+/* JSON and what it is when it is compact; NULL: the same */
+
+typedef struct {
+    const char  *text;
+    const char  *compact;
+} data_case_t;
+
+
+static const refusal_t  query_refusals[] = {
+    { text_of("what=1"),            "unknown argument \"what\"" },
+    { text_of("Wait=1"),            "unknown argument \"Wait\"" },
+    { text_of("=1"),                "unknown argument \"\"" },
+    { text_of("waitx=1"),           "unknown argument \"waitx\"" },
+    { text_of("wai=1"),             "unknown argument \"wai\"" },
+    { text_of("%zz=1"),             "unknown argument \"%zz\"" },
+    { text_of("%00%1f%7f%c2%85%ff=1"),
+                                    "unknown argument \"??????\"" },
+    { text_of("%c3%a4%22=1"),       "unknown argument \"\xc3\xa4\"\"" },
+    { text_of(A50 A50 "=1"),        A50 "aaaaaaa...\"" },
+    { text_of("wait=1&wait=2"),     "the argument \"wait\" is there twice" },
+    { text_of("wait=1&w%61it=2"),   "the argument \"wait\" is there twice" },
+    { text_of("data=1&data=1"),     "the argument \"data\" is there twice" },
+    { text_of("owner=%"),           "\"owner\" has a broken escape" },
+    { text_of("owner=%4"),          "\"owner\" has a broken escape" },
+    { text_of("owner=%4g"),         "\"owner\" has a broken escape" },
+    { text_of("wait"),              "\"wait\" takes a duration such as" },
+    { text_of("wait="),             "\"wait\" takes a duration such as" },
+    { text_of("wait=10+"),          "\"wait\" takes a duration such as" },
+    { text_of("ttl=1e3"),           "\"ttl\" takes a duration such as" },
+    { text_of("ttl=10%00"),         "\"ttl\" takes a duration such as" },
+    { text_of("mode=Shared"),       "\"mode\" takes a word" },
+    { text_of("mode="),             "\"mode\" takes a word" },
+    { text_of("mode=aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
+                                    "\"mode\" takes a word" },
+    { text_of("hold=a_b"),          "\"hold\" takes a word" },
+    { text_of("owner=a%0ab"),       "\"owner\" takes a string" },
+    { text_of("owner=a%00b"),       "\"owner\" takes a string" },
+    { text_of("owner=%7f"),         "\"owner\" takes a string" },
+    { text_of("owner=%c2%9f"),      "\"owner\" takes a string" },
+    { text_of("owner=%c3"),         "\"owner\" takes a string" },
+    { text_of("owner=%ed%a0%80"),   "\"owner\" takes a string" },
+    { text_of("owner=" A50 A50 A50 A50 A50 "aaaaaa"),
+                                    "\"owner\" takes a string" },
+    { text_of("data="),             "\"data\" is not valid JSON" },
+    { text_of("data=x"),            "\"data\" is not valid JSON" },
+    { text_of("data=1%202"),        "\"data\" is not valid JSON" },
+    { text_of("data={}{}"),         "\"data\" is not valid JSON" },
+    { text_of("data=[1"),           "\"data\" is not valid JSON" },
+    { text_of("data=%22%ff%22"),    "\"data\" is not" },
+    { text_of("data=%22%c0%80%22"), "\"data\" is not UTF-8" },
+    { text_of("data=%22\\ud800%22"), "half a surrogate pair" },
+    { text_of("data=[" OPEN_16 SHUT_16 "]"), "deeper than 16" },
+    { NULL, 0, NULL }
+};
+
+
+static const refusal_t  body_refusals[] = {
+
+    /* no object */
+
+    { text_of("[]"),                        "is not a JSON object" },
+    { text_of("[{\"wait\":1}]"),            "is not a JSON object" },
+    { text_of("\"wait\""),                  "is not a JSON object" },
+    { text_of("null"),                      "is not a JSON object" },
+    { text_of("true"),                      "is not a JSON object" },
+    { text_of("12"),                        "is not a JSON object" },
+    { text_of("wait=10"),                   "is not valid JSON" },
+    { text_of("{"),                         "is not valid JSON" },
+    { text_of("{\"wait\":1"),               "is not valid JSON" },
+    { text_of("{\"wait\":1,"),              "is not valid JSON" },
+    { text_of("{\"wait\":1,}"),             "is not valid JSON" },
+    { text_of("{\"wait\""),                 "is not valid JSON" },
+    { text_of("{\"wai"),                    "is not valid JSON" },
+    { text_of("{wait:1}"),                  "is not valid JSON" },
+    { text_of("{}{}"),                      "(trailing garbage)" },
+    { text_of("{} x"),                      "(trailing garbage)" },
+    { text_of("{}]"),                       "(trailing garbage)" },
+    { text_of("/* c */{}"),                 "is not valid JSON" },
+    { text_of("{}// c"),                    "is not valid JSON" },
+    { text_of("\xef\xbb\xbf{}"),            "is not valid JSON" },
+    { text_of("\v{}"),                      "control character" },
+    { text_of("{}\f"),                      "control character" },
+    { text_of("{}\0"),                      "control character" },
+
+    /* fields */
+
+    { text_of("{\"what\":1}"),              "unknown field \"what\"" },
+    { text_of("{\"\":1}"),                  "unknown field \"\"" },
+    { text_of("{\"a\\nb\\u0000c\":1}"),     "unknown field \"a?b?c\"" },
+    { text_of("{\"Wait\":1}"),              "unknown field \"Wait\"" },
+    { text_of("{\"wait\":1,\"wait\":1}"),   "\"wait\" is there twice" },
+    { text_of("{\"wait\":1,\"w\\u0061it\":1}"),
+                                            "\"wait\" is there twice" },
+    { text_of("{\"data\":{},\"data\":1}"),  "\"data\" is there twice" },
+    { text_of("{\"data\":{\"a\":1},\"a\":1}"), "unknown field \"a\"" },
+
+    /* types and values */
+
+    { text_of("{\"wait\":true}"),           "\"wait\" takes a duration" },
+    { text_of("{\"wait\":null}"),           "\"wait\" takes a duration" },
+    { text_of("{\"wait\":{}}"),             "\"wait\" takes a duration" },
+    { text_of("{\"wait\":[1]}"),            "\"wait\" takes a duration" },
+    { text_of("{\"wait\":-1}"),             "\"wait\" takes a duration" },
+    { text_of("{\"wait\":0.0001}"),         "\"wait\" takes a duration" },
+    { text_of("{\"wait\":\"\"}"),           "\"wait\" takes a duration" },
+    { text_of("{\"wait\":99999999999999999999}"),
+                                            "\"wait\" takes a duration" },
+    { text_of("{\"wait\":1e3}"),            "\"wait\" takes a number of"
+                                            " seconds without an exponent" },
+    { text_of("{\"ttl\":1E3}"),             "\"ttl\" takes a number of"
+                                            " seconds without an exponent" },
+    { text_of("{\"ttl\":\"soon\"}"),        "\"ttl\" takes a duration such"
+                                            " as \"10s\", \"1500ms\" or a"
+                                            " number of seconds" },
+    { text_of("{\"mode\":1}"),              "\"mode\" takes a word" },
+    { text_of("{\"mode\":null}"),           "\"mode\" takes a word" },
+    { text_of("{\"mode\":[[[[[[[["),        "\"mode\" takes a word" },
+    { text_of("{\"mode\":\"\"}"),           "\"mode\" takes a word" },
+    { text_of("{\"hold\":false}"),          "\"hold\" takes a word" },
+    { text_of("{\"hold\":\"a\\u0000\"}"),   "\"hold\" takes a word" },
+    { text_of("{\"owner\":{\"a\":1}}"),     "\"owner\" takes a string" },
+    { text_of("{\"owner\":7}"),             "\"owner\" takes a string" },
+    { text_of("{\"owner\":null}"),          "\"owner\" takes a string" },
+    { text_of("{\"owner\":\"a\\tb\"}"),     "\"owner\" takes a string" },
+    { text_of("{\"owner\":\"\\u0085\"}"),   "\"owner\" takes a string" },
+    { text_of("{\"owner\":\"" A50 A50 A50 A50 A50 "aaaaaa\"}"),
+                                            "\"owner\" takes a string" },
+
+    /* UTF-8 and UTF-16 */
+
+    { text_of("{\"owner\":\"\xff\"}"),      "the body is not" },
+    { text_of("{\"owner\":\"\xc0\x80\"}"),  "is not UTF-8" },
+    { text_of("{\"owner\":\"\xed\xa0\x80\"}"),  "is not UTF-8" },
+    { text_of("{\"\xc0\x80\":1}"),          "is not UTF-8" },
+    { text_of("{\"data\":{\"\xc0\x80\":1}}"),   "is not UTF-8" },
+    { text_of("{\"owner\":\"\\ud800\"}"),   "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\ud800x\"}"),  "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\ud800\\n\"}"),    "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\ud800\\u0041\"}"), "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\ud800\\ud800\"}"), "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\udc00\"}"),   "half a surrogate pair" },
+    { text_of("{\"data\":[\"\\\\\\udc00\"]}"),  "half a surrogate pair" },
+    { text_of("{\"owner\":\"\\u12g4\"}"),   "is not valid JSON" },
+
+    /* data */
+
+    { text_of("{\"data\":[1,]}"),           "is not valid JSON" },
+    { text_of("{\"data\":01}"),             "is not valid JSON" },
+    { text_of("{\"data\":nul}"),            "is not valid JSON" },
+    { text_of("{\"data\":[" OPEN_16 SHUT_16 "]}"), "deeper than 16" },
+    { text_of("{\"data\":[" OPEN_16),       "deeper than 16" },
+
+    { NULL, 0, NULL }
+};
+
+
+static const data_case_t  data_cases[] = {
+    { "1", NULL },
+    { "0", NULL },
+    { "-0", NULL },
+    { "null", NULL },
+    { "true", NULL },
+    { "false", NULL },
+    { "\"\"", NULL },
+    { "{}", NULL },
+    { "[]", NULL },
+    { "1e400", NULL },
+    { "1.50", NULL },
+    { "99999999999999999999", NULL },
+    { "-1.0E-99999", NULL },
+    { "[1e400,99999999999999999999]", NULL },
+    { "{\"a\":{\"b\":[1,null,\"c\"]},\"a\":2}", NULL },
+    { " { \"a\" :\t[ 1 ,\r\n 2 ] } ", "{\"a\":[1,2]}" },
+    { "\"\\u0041\\/\\u00e4\"", "\"A/\xc3\xa4\"" },
+    { "\"\\ud83d\\udd12\"", "\"\xf0\x9f\x94\x92\"" },
+    { "\"\\\\ud800\"", NULL },
+    { "\"\\u0000\\u001f\\n\"", "\"\\u0000\\u001F\\n\"" },
+    { "[\"\\\"\\\\\"]", NULL },
+    { OPEN_16 SHUT_16, NULL },
+    { "[" "[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[],[]" "]", NULL },
+    { NULL, NULL }
+};
+
+
+/* an error is a sentence that can be shown, whatever caused it */
+
+static void
+check_error(const zk_lock_args_t *args, const char *text, const char *part)
+{
+    size_t  i, len;
+
+    len = strnlen(args->error, sizeof(args->error));
+
+    assert_in_range(len, 1, sizeof(args->error) - 1);
+    assert_true(zk_lock_utf8_check(args->error, len));
+
+    for (i = 0; i < len; i++) {
+        assert_true((unsigned char) args->error[i] >= 0x20);
+        assert_true(args->error[i] != 0x7f);
+    }
+
+    if (strstr(args->error, part) == NULL) {
+        fail_msg("%s: \"%s\", expected \"%s\"", text, args->error, part);
+    }
+}
+
+
+static int
+read_query(zk_lock_args_t *args, const char *query, size_t len,
+    unsigned allowed)
+{
+    memset(args, 0, sizeof(zk_lock_args_t));
+
+    return zk_lock_args_query(args, query, len, allowed);
+}
+
+
+/* adds to args, in pieces of up to `piece` bytes, each in its own memory */
+
+static int
+add_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
+    unsigned allowed)
+{
+    int              rc;
+    char            *copy;
+    size_t           n;
+    zk_lock_body_t  *body;
+
+    body = zk_lock_body_open(args, allowed);
+    assert_non_null(body);
+
+    rc = 0;
+
+    while (len != 0 && rc == 0) {
+        n = (len < piece) ? len : piece;
+
+        copy = malloc(n);
+        assert_non_null(copy);
+        memcpy(copy, text, n);
+
+        rc = zk_lock_body_feed(body, copy, n);
+
+        free(copy);
+
+        text += n;
+        len -= n;
+    }
+
+    if (zk_lock_body_close(body) != 0) {
+        return -1;
+    }
+
+    assert_int_equal(rc, 0);
+
+    return 0;
+}
+
+
+static int
+read_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
+    unsigned allowed)
+{
+    memset(args, 0, sizeof(zk_lock_args_t));
+
+    return add_body(args, text, len, piece, allowed);
+}
+
+
+static void
+test_query(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_query(&args,
+                                text_of("wait=10s&ttl=1500ms&mode=shared"
+                                        "&owner=J%C3%BCrgen+%26%20Co"
+                                        "&hold=connection"
+                                        "&data=%7B%22a%22%20:%20[1]}"),
+                                ALL), 0);
+
+    assert_int_equal(args.given, ALL);
+    assert_int_equal(args.wait, 10000);
+    assert_int_equal(args.ttl, 1500);
+    assert_string_equal(args.mode, "shared");
+    assert_int_equal(args.mode_len, 6);
+    assert_string_equal(args.hold, "connection");
+    assert_int_equal(args.hold_len, 10);
+    assert_string_equal(args.owner, "J\xc3\xbcrgen+& Co");
+    assert_int_equal(args.owner_len, strlen(args.owner));
+    assert_string_equal(args.data, "{\"a\":[1]}");
+    assert_int_equal(args.data_len, strlen(args.data));
+    assert_string_equal(args.error, "");
+}
+
+
+static void
+test_query_of_little(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_query(&args, NULL, 0, ALL), 0);
+    assert_int_equal(args.given, 0);
+
+    assert_int_equal(read_query(&args, text_of("&&"), ALL), 0);
+    assert_int_equal(args.given, 0);
+
+    assert_int_equal(read_query(&args, text_of("&wait=0&"), ALL), 0);
+    assert_int_equal(args.given, ZK_LOCK_ARG_WAIT);
+    assert_int_equal(args.wait, 0);
+
+    assert_int_equal(read_query(&args, text_of("owner="), ALL), 0);
+    assert_int_equal(args.given, ZK_LOCK_ARG_OWNER);
+    assert_int_equal(args.owner_len, 0);
+
+    assert_int_equal(read_query(&args, text_of("owner=a=b"), ALL), 0);
+    assert_string_equal(args.owner, "a=b");
+
+    assert_int_equal(read_query(&args, text_of("w%61it=3"), ALL), 0);
+    assert_int_equal(args.wait, 3000);
+}
+
+
+static void
+test_query_refusals(void **state)
+{
+    zk_lock_args_t    args;
+    const refusal_t  *r;
+
+    (void) state;
+
+    for (r = query_refusals; r->text != NULL; r++) {
+        if (read_query(&args, r->text, r->len, ALL) != -1) {
+            fail_msg("%s: taken", r->text);
+        }
+
+        check_error(&args, r->text, r->error);
+    }
+}
+
+
+static void
+test_not_allowed(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_query(&args, text_of("wait=1&mode=a"),
+                                ZK_LOCK_ARG_WAIT), -1);
+    check_error(&args, "mode", "the argument \"mode\" has no place");
+
+    assert_int_equal(read_body(&args, text_of("{\"data\":{}}"), 100,
+                               ALL & ~(unsigned) ZK_LOCK_ARG_DATA), -1);
+    check_error(&args, "data", "the field \"data\" has no place");
+
+    assert_int_equal(read_query(&args, text_of("wait=1"), 0), -1);
+    assert_int_equal(read_body(&args, text_of("{}"), 100, 0), 0);
+}
+
+
+static void
+test_body(void **state)
+{
+    size_t          piece;
+    zk_lock_args_t  args;
+
+    static const char  text[] =
+        " {\"wait\" : \"10s\", \"ttl\":1.5,\"mode\":\"shared\",\r\n"
+        "\"owner\":\"J\\u00fcrgen \xc3\xbc \\ud83d\\udd12 \\\"\\/\","
+        "\"hold\":\"connection\","
+        "\"data\": { \"a\" : [ 1e400, \"\xc3\xbc\\u00fc\" ] } }\n";
+
+    (void) state;
+
+    for (piece = 1; piece <= sizeof(text); piece++) {
+
+        assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
+
+        assert_int_equal(args.given, ALL);
+        assert_int_equal(args.wait, 10000);
+        assert_int_equal(args.ttl, 1500);
+        assert_string_equal(args.mode, "shared");
+        assert_int_equal(args.mode_len, 6);
+        assert_string_equal(args.hold, "connection");
+        assert_int_equal(args.hold_len, 10);
+        assert_string_equal(args.owner, "J\xc3\xbcrgen \xc3\xbc "
+                                        "\xf0\x9f\x94\x92 \"/");
+        assert_int_equal(args.owner_len, strlen(args.owner));
+        assert_string_equal(args.data,
+                            "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
+        assert_int_equal(args.data_len, strlen(args.data));
+    }
+}
+
+
+static void
+test_empty_body(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_body(&args, "", 0, 1, ALL), 0);
+    assert_int_equal(args.given, 0);
+    assert_int_equal(read_body(&args, text_of(" \r\n\t "), 1, ALL), 0);
+    assert_int_equal(args.given, 0);
+    assert_int_equal(read_body(&args, text_of(" {} \n"), 1, ALL), 0);
+    assert_int_equal(args.given, 0);
+}
+
+
+static void
+test_body_wins(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_query(&args,
+                                text_of("wait=1&owner=long+name&mode=read"
+                                        "&data={\"from\":\"query\"}"),
+                                ALL), 0);
+    assert_int_equal(add_body(&args,
+                              text_of("{\"data\":[7],\"owner\":\"me\","
+                                      "\"wait\":0,\"ttl\":9}"),
+                              3, ALL), 0);
+
+    assert_string_equal(args.data, "[7]");
+    assert_int_equal(args.data_len, 3);
+    assert_string_equal(args.owner, "me");
+    assert_int_equal(args.owner_len, 2);
+    assert_string_equal(args.mode, "read");
+    assert_int_equal(args.wait, 0);
+    assert_int_equal(args.ttl, 9000);
+}
+
+
+static void
+test_body_refusals(void **state)
+{
+    size_t            piece;
+    zk_lock_args_t    args;
+    const refusal_t  *r;
+
+    (void) state;
+
+    for (r = body_refusals; r->text != NULL; r++) {
+        for (piece = 1; piece <= r->len; piece += 1 + piece / 8) {
+
+            if (read_body(&args, r->text, r->len, piece, ALL) != -1) {
+                fail_msg("%s: taken", r->text);
+            }
+
+            check_error(&args, r->text, r->error);
+        }
+    }
+}
+
+
+static void
+test_feed_after_error(void **state)
+{
+    zk_lock_args_t   args;
+    zk_lock_body_t  *body;
+
+    (void) state;
+
+    memset(&args, 0, sizeof(zk_lock_args_t));
+
+    body = zk_lock_body_open(&args, ALL);
+    assert_non_null(body);
+
+    assert_int_equal(zk_lock_body_feed(body, text_of("{\"x\":1}")), -1);
+    assert_int_equal(zk_lock_body_feed(body, text_of("{}")), -1);
+    assert_int_equal(zk_lock_body_close(body), -1);
+
+    check_error(&args, "x", "unknown field \"x\"");
+}
+
+
+/* a name of any length and any bytes leaves a good sentence */
+
+static void
+test_error_of_long_names(void **state)
+{
+    char            text[400];
+    size_t          i, k, n;
+    zk_lock_args_t  args;
+
+    static const char  *chars[] = {
+        "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x94\x92", "\x7f"
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(chars) / sizeof(chars[0]); i++) {
+        for (n = 0; n < 80; n++) {
+            strcpy(text, "{\"");
+
+            for (k = 0; k < n; k++) {
+                strcat(text, (k % 7 == 3) ? "b" : chars[i]);
+            }
+
+            strcat(text, "\":1}");
+
+            assert_int_equal(read_body(&args, text, strlen(text), 1000, ALL),
+                             -1);
+            check_error(&args, text, "unknown field \"");
+            assert_int_equal(args.error[strlen(args.error) - 1], '"');
+        }
+    }
+}
+
+
+static void
+test_data(void **state)
+{
+    char                text[1000], *p;
+    size_t              i;
+    const char         *compact;
+    zk_lock_args_t      args;
+    const data_case_t  *c;
+
+    (void) state;
+
+    for (c = data_cases; c->text != NULL; c++) {
+        compact = (c->compact != NULL) ? c->compact : c->text;
+
+        (void) snprintf(text, sizeof(text), "{\"data\":%s,\"ttl\":1}",
+                        c->text);
+
+        for (i = 1; i < 60; i++) {
+            assert_int_equal(read_body(&args, text, strlen(text), i, ALL), 0);
+            assert_string_equal(args.data, compact);
+            assert_int_equal(args.data_len, strlen(compact));
+            assert_int_equal(args.ttl, 1000);
+        }
+
+        p = text + sprintf(text, "data=");
+
+        for (i = 0; c->text[i] != '\0'; i++) {
+            p += sprintf(p, "%%%02x", (unsigned char) c->text[i]);
+        }
+
+        assert_int_equal(read_query(&args, text, strlen(text), ALL), 0);
+        assert_string_equal(args.data, compact);
+        assert_int_equal(args.given, ZK_LOCK_ARG_DATA);
+    }
+}
+
+
+static void
+test_data_limit(void **state)
+{
+    char            text[ZK_LOCK_DATA_MAX + 100];
+    size_t          len;
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    /* a string of n bytes is n + 2 bytes of JSON */
+
+    for (len = ZK_LOCK_DATA_MAX - 1; len <= ZK_LOCK_DATA_MAX + 1; len++) {
+        memset(text, 'a', sizeof(text));
+        memcpy(text, "{\"data\":\"", 9);
+        memcpy(text + 9 + len - 2, "\"}", 3);
+
+        if (len <= ZK_LOCK_DATA_MAX) {
+            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL),
+                             0);
+            assert_int_equal(args.data_len, len);
+            assert_int_equal(strlen(args.data), len);
+
+        } else {
+            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL),
+                             -1);
+            check_error(&args, "data", "\"data\" is longer than 1024 bytes");
+        }
+
+        memset(text, '7', sizeof(text));
+        memcpy(text, "data=", 5);
+
+        assert_int_equal(read_query(&args, text, 5 + len, ALL),
+                         len <= ZK_LOCK_DATA_MAX ? 0 : -1);
+    }
+}
+
+
+/* white space does not count, and a token has an end */
+
+static void
+test_huge_texts(void **state)
+{
+    char            *text;
+    size_t           len;
+    zk_lock_args_t   args;
+
+    (void) state;
+
+    len = 1 << 20;
+    text = malloc(len);
+    assert_non_null(text);
+
+    memset(text, ' ', len);
+    memcpy(text, "{\"data\":[", 9);
+    memcpy(text + len - 13, "1],\"ttl\":\"5\"}", 13);
+    assert_int_equal(read_body(&args, text, len, 5000, ALL), 0);
+    assert_string_equal(args.data, "[1]");
+    assert_int_equal(args.ttl, 5000);
+
+    memset(text, 'a', len);
+    memcpy(text, "{\"owner\":\"", 10);
+    assert_int_equal(read_body(&args, text, len, 5000, ALL), -1);
+    check_error(&args, "owner", "a string or a number in the body is too");
+
+    memset(text, '1', len);
+    memcpy(text, "{\"ttl\":", 7);
+    assert_int_equal(read_body(&args, text, len, 5000, ALL), -1);
+    check_error(&args, "ttl", "a string or a number in the body is too");
+
+    memset(text, '1', len);
+    memcpy(text, "data=", 5);
+    assert_int_equal(read_query(&args, text, len, ALL), -1);
+    check_error(&args, "data", "too long");
+
+    /* the longest string that a data label may need: escapes of six bytes */
+
+    len = 0;
+    len += (size_t) sprintf(text, "{\"data\":\"");
+
+    while (len < 9 + 6 * (ZK_LOCK_DATA_MAX - 2)) {
+        len += (size_t) sprintf(text + len, "\\u0041");
+    }
+
+    len += (size_t) sprintf(text + len, "\"}");
+
+    assert_int_equal(read_body(&args, text, len, 5000, ALL), 0);
+    assert_int_equal(args.data_len, ZK_LOCK_DATA_MAX);
+    assert_int_equal(read_body(&args, text, len, 1, ALL), 0);
+    assert_int_equal(args.data_len, ZK_LOCK_DATA_MAX);
+
+    free(text);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_query),
+        cmocka_unit_test(test_query_of_little),
+        cmocka_unit_test(test_query_refusals),
+        cmocka_unit_test(test_not_allowed),
+        cmocka_unit_test(test_body),
+        cmocka_unit_test(test_empty_body),
+        cmocka_unit_test(test_body_wins),
+        cmocka_unit_test(test_body_refusals),
+        cmocka_unit_test(test_feed_after_error),
+        cmocka_unit_test(test_error_of_long_names),
+        cmocka_unit_test(test_data),
+        cmocka_unit_test(test_data_limit),
+        cmocka_unit_test(test_huge_texts),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

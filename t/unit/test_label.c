@@ -1,0 +1,234 @@
+
+/*
+ * Labels, written and read, and what others write in their place.
+ */
+
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "zk_lock_label.h"
+#include "zk_lock_name.h"
+
+
+#define text_of(s)  (s), sizeof(s) - 1
+
+#define OPEN_16     "[[[[[[[[[[[[[[[["
+#define SHUT_16     "]]]]]]]]]]]]]]]]"
+
+
+/* a text and the owner that is seen in it */
+
+typedef struct {
+    const char  *text;
+    size_t       len;
+    const char  *owner;
+} foreign_t;
+
+
+/* texts that are no gateway's labels */
+
+static const foreign_t  foreign_labels[] = {
+    { text_of(""),                          "" },
+    { text_of("10.0.0.5"),                  "10.0.0.5" },
+    { text_of("worker 7\nmore"),            "worker 7" },
+    { text_of("\n"),                        "" },
+    { text_of("\n\n{\"index\":\"00\"}x"),   "" },
+    { text_of("__REVOKE__"),                "__REVOKE__" },
+    { text_of("a\r\nb"),                    "" },
+    { text_of("\0\0\0\5"),                  "" },
+    { text_of("\xff\xfe"),                  "" },
+    { text_of("\xc2\x80"),                  "" },
+    { text_of("\xc3\xa4"),                  "\xc3\xa4" },
+    { text_of("me\n{\"index\":\"00\""),     "me" },
+    { text_of("me\n{\"index\":\"0\"}"),     "me" },
+    { text_of("me\n{\"index\":\"000\"}"),   "me" },
+    { text_of("me\n{\"index\":\"0g\"}"),    "me" },
+    { text_of("me\n{\"index\":0}"),         "me" },
+    { text_of("me\n{\"index\":{}}"),        "me" },
+    { text_of("me\n{\"ttl\":1}"),           "me" },
+    { text_of("me\n{\"ttl\":7,\"data\":{\"a\":1}}"), "me" },
+    { text_of("me\n{}"),                    "me" },
+    { text_of("me\n[]"),                    "me" },
+    { text_of("me\n00"),                    "me" },
+    { text_of("me\n{\"index\":\"00\",\"index\":\"00\"}"),   "me" },
+    { text_of("me\n{\"index\":\"00\",\"ttl\":-1}"),         "me" },
+    { text_of("me\n{\"index\":\"00\",\"ttl\":1.5}"),        "me" },
+    { text_of("me\n{\"index\":\"00\",\"ttl\":\"1\"}"),      "me" },
+    { text_of("me\n{\"index\":\"00\",\"ttl\":99999999999999999999}"),
+                                            "me" },
+    { text_of("me\n{\"index\":\"00\"}{}"),  "me" },
+    { text_of("me\n{\"index\":\"00\",\"data\":[" OPEN_16 SHUT_16 "]}"),
+                                            "me" },
+    { NULL, 0, NULL }
+};
+
+
+static void
+test_label_is_written(void **state)
+{
+    char             buf[ZK_LOCK_LABEL_MAX];
+    size_t           at, len;
+    zk_lock_label_t  label;
+
+    (void) state;
+
+    memset(&label, 0, sizeof(zk_lock_label_t));
+
+    strcpy(label.owner, "me");
+    label.owner_len = 2;
+    label.index = 0x0f;
+    label.ttl = 60000;
+    strcpy(label.data, "{\"any\":\"JSON\"}");
+    label.data_len = strlen(label.data);
+
+    len = zk_lock_label_write(buf, &label, &at);
+
+    assert_int_equal(len, sizeof("me\n{\"index\":\"0f\",\"ttl\":60000,"
+                                 "\"data\":{\"any\":\"JSON\"}}") - 1);
+    assert_memory_equal(buf, "me\n{\"index\":\"0f\",\"ttl\":60000,"
+                             "\"data\":{\"any\":\"JSON\"}}", len);
+    assert_memory_equal(buf + at, "0f", 2);
+
+    label.owner_len = 0;
+    label.data_len = 0;
+    label.ttl = 0;
+    label.index = -1;
+
+    len = zk_lock_label_write(buf, &label, &at);
+
+    assert_int_equal(len, sizeof("\n{\"index\":\"00\",\"ttl\":0}") - 1);
+    assert_memory_equal(buf, "\n{\"index\":\"00\",\"ttl\":0}", len);
+    assert_memory_equal(buf + at, "00", 2);
+}
+
+
+static void
+test_label_is_read_back(void **state)
+{
+    char             buf[ZK_LOCK_LABEL_MAX];
+    size_t           at, len;
+    zk_lock_label_t  in, out;
+
+    (void) state;
+
+    memset(&in, 0, sizeof(zk_lock_label_t));
+
+    /* the longest of all */
+
+    memset(in.owner, 'o', ZK_LOCK_OWNER_MAX);
+    in.owner_len = ZK_LOCK_OWNER_MAX;
+    memset(in.data, 'd', ZK_LOCK_DATA_MAX);
+    in.data[0] = '"';
+    in.data[ZK_LOCK_DATA_MAX - 1] = '"';
+    in.data_len = ZK_LOCK_DATA_MAX;
+    in.ttl = ZK_LOCK_DURATION_MAX;
+
+    len = 0;
+    at = 0;
+
+    for (in.index = 0; in.index <= 0xff; in.index++) {
+        len = zk_lock_label_write(buf, &in, &at);
+        assert_in_range(len, 1, ZK_LOCK_LABEL_MAX);
+
+        memset(&out, 0xff, sizeof(zk_lock_label_t));
+        zk_lock_label_read(&out, buf, len);
+
+        assert_int_equal(out.index, in.index);
+        assert_int_equal(out.ttl, in.ttl);
+        assert_int_equal(out.owner_len, in.owner_len);
+        assert_string_equal(out.owner, in.owner);
+        assert_int_equal(out.data_len, in.data_len);
+        assert_string_equal(out.data, in.data);
+    }
+
+    /* the digits are written later, and are read in both cases */
+
+    memcpy(buf + at, "Ab", 2);
+    zk_lock_label_read(&out, buf, len);
+    assert_int_equal(out.index, 0xab);
+}
+
+
+static void
+test_label_of_the_future(void **state)
+{
+    zk_lock_label_t  label;
+
+    (void) state;
+
+    zk_lock_label_read(&label,
+                       text_of("me\n{\"new\":{\"data\":[1,{\"ttl\":2}]},"
+                               "\"index\":\"07\",\"newer\":null,"
+                               "\"data\":{\"index\":\"08\"},\"ttl\":5}"));
+
+    assert_int_equal(label.index, 7);
+    assert_int_equal(label.ttl, 5);
+    assert_string_equal(label.data, "{\"index\":\"08\"}");
+    assert_string_equal(label.owner, "me");
+
+    zk_lock_label_read(&label, text_of("\n{\"index\":\"00\"}"));
+
+    assert_int_equal(label.index, 0);
+    assert_int_equal(label.ttl, 0);
+    assert_int_equal(label.data_len, 0);
+    assert_int_equal(label.owner_len, 0);
+}
+
+
+static void
+test_foreign_labels(void **state)
+{
+    char              text[ZK_LOCK_LABEL_MAX * 2];
+    zk_lock_label_t   label;
+    const foreign_t  *r;
+
+    (void) state;
+
+    for (r = foreign_labels; r->text != NULL; r++) {
+        memset(&label, 0xff, sizeof(zk_lock_label_t));
+        zk_lock_label_read(&label, r->text, r->len);
+
+        if (label.index != -1 || label.ttl != 0 || label.data_len != 0
+            || label.data[0] != '\0'
+            || label.owner_len != strlen(r->owner)
+            || strcmp(label.owner, r->owner) != 0)
+        {
+            fail_msg("%s: %d %s %s", r->text, label.index, label.owner,
+                     label.data);
+        }
+    }
+
+    zk_lock_label_read(&label, NULL, 0);
+    assert_int_equal(label.index, -1);
+
+    memset(text, 'a', sizeof(text));
+
+    zk_lock_label_read(&label, text, ZK_LOCK_OWNER_MAX);
+    assert_int_equal(label.owner_len, ZK_LOCK_OWNER_MAX);
+    zk_lock_label_read(&label, text, ZK_LOCK_OWNER_MAX + 1);
+    assert_int_equal(label.owner_len, 0);
+    zk_lock_label_read(&label, text, sizeof(text));
+    assert_int_equal(label.owner_len, 0);
+}
+
+
+int
+main(void)
+{
+    const struct CMUnitTest  tests[] = {
+        cmocka_unit_test(test_label_is_written),
+        cmocka_unit_test(test_label_is_read_back),
+        cmocka_unit_test(test_label_of_the_future),
+        cmocka_unit_test(test_foreign_labels),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
