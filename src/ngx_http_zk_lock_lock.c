@@ -32,6 +32,8 @@ static void ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *blocker);
+static void ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *blocker);
 static ngx_int_t ngx_http_zk_lock_lock_watch_sibling(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_other_t *other);
 static void ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op);
@@ -55,6 +57,8 @@ static void ngx_http_zk_lock_lock_forgotten(void *data,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
+static void ngx_http_zk_lock_lock_sweep_sibling(
+    ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry,
     ngx_str_t *name, u_char *buf);
 static uint64_t ngx_http_zk_lock_lock_who(ngx_str_t *name);
@@ -307,22 +311,30 @@ static ngx_int_t
 ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *blocker)
 {
-    u_char                      buf[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t                   name;
-    ngx_http_zk_lock_op_t      *op;
-    ngx_http_zk_lock_other_t   *other;
-
     if (lock->blocker == blocker) {
         return NGX_AGAIN;
     }
 
     ngx_http_zk_lock_lock_unwatch(lock);
 
-    other = (ngx_http_zk_lock_other_t *) blocker;
-
     if (blocker->origin == ZK_LOCK_SIBLING) {
-        return ngx_http_zk_lock_lock_watch_sibling(lock, other);
+        return ngx_http_zk_lock_lock_watch_sibling(lock,
+                                      (ngx_http_zk_lock_other_t *) blocker);
     }
+
+    ngx_http_zk_lock_lock_watch_znode(lock, blocker);
+
+    return NGX_AGAIN;
+}
+
+
+static void
+ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *blocker)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
 
     ngx_http_zk_lock_lock_name(blocker, &name, buf);
 
@@ -330,7 +342,7 @@ ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
                                  NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
                                  &name, NULL);
     if (op == NULL) {
-        return NGX_AGAIN;
+        return;
     }
 
     op->watch = 1;
@@ -342,8 +354,6 @@ ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
 
     ngx_http_zk_lock_lock_pin(lock);
     ngx_http_zk_lock_session_send(op);
-
-    return NGX_AGAIN;
 }
 
 
@@ -401,13 +411,13 @@ ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
             break;
 
         case NGX_HTTP_ZK_LOCK_NO_NODE:
-            lock->blocker = NULL;
+            ngx_http_zk_lock_lock_unwatch(lock);
             ngx_http_zk_lock_lock_vanished(lock, blocker);
             break;
 
         default:
             /* the sweep, or the next connection, tries again */
-            lock->blocker = NULL;
+            ngx_http_zk_lock_lock_unwatch(lock);
             ngx_http_zk_lock_lock_settle(lock);
             break;
         }
@@ -459,6 +469,7 @@ ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock)
 
     lock->blocker = NULL;
     lock->watch = NULL;
+    lock->doubled = 0;
 
     if (lock->bell.set) {
         ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
@@ -922,7 +933,7 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 
     blocker = lock->blocker;
 
-    if (blocker == NULL || blocker->origin == ZK_LOCK_SIBLING) {
+    if (blocker == NULL) {
         return;
     }
 
@@ -1004,21 +1015,51 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 }
 
 
+/* Looks at the record of the sibling ahead; it may have died meanwhile. */
+
+static void
+ngx_http_zk_lock_lock_sweep_sibling(ngx_http_zk_lock_lock_t *lock)
+{
+    zk_lock_entry_t            *blocker;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    blocker = lock->blocker;
+    other = (ngx_http_zk_lock_other_t *) blocker;
+
+    if (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                     &lock->sn.str, &record)
+        != NGX_OK
+        || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED
+        || !ngx_http_zk_lock_ahead(record.alive))
+    {
+        ngx_http_zk_lock_lock_unwatch(lock);
+        return;
+    }
+
+    if (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD && !lock->doubled) {
+        lock->doubled = 1;
+        ngx_http_zk_lock_lock_watch_znode(lock, blocker);
+    }
+}
+
+
 void
 ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
     zk_lock_entry_t           *waiter, *blocker;
     ngx_http_zk_lock_claim_t  *holder;
 
-    if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
-        ngx_http_zk_lock_lock_unwatch(lock);
-    }
-
     /*
-     * The claim ahead may be this worker's own, and somebody else may delete
+     * The claim ahead may be this gateway's own, and somebody else may delete
      * it: another gateway that releases it, or a person.  A holder that keeps
-     * others waiting for long is watched as well.
+     * others waiting for long is watched in ZooKeeper, too.
      */
+
+    if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
+
+        ngx_http_zk_lock_lock_sweep_sibling(lock);
+    }
 
     if (zk_lock_view_next(&lock->view, &waiter, &blocker) == ZK_LOCK_NOTHING
         && blocker != NULL)

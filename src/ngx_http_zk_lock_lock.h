@@ -44,7 +44,10 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           again:1;
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
-    unsigned                           vanished:1;  /* so did a claim */
+    unsigned                           vanished:1;  /* a claim did */
+    unsigned                           doubled:1;   /* the sibling that is the
+                                                       blocker is watched in
+                                                       ZooKeeper, too */
 };
 
 

@@ -1,0 +1,145 @@
+"""What the gateway believes, when ZooKeeper knows better.
+
+A session that is over, a claim that somebody else deleted, a lock whose znode
+was removed and made anew, a holder whose znode cannot be read: in each the
+gateway's memory is wrong, and it has to find out before it harms anybody.
+"""
+
+import select
+
+import pytest
+from kazoo.security import make_digest_acl
+
+from lib.checks import grant, problem
+from lib.process import wait_until
+
+
+TIMEOUT = "4s"
+
+
+def answered(connections, timeout):
+    """Those of the connections on which an answer has begun."""
+    ready = select.select([c.socket for c in connections], [], [], timeout)[0]
+    return [c for c in connections if c.socket in ready]
+
+
+@pytest.fixture
+def behind_proxy(zookeeper, start_gateway, start_proxy):
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout=TIMEOUT)
+    return gateway, proxy
+
+
+def expire(gateway, proxy, tree, name):
+    """The way to ZooKeeper is cut until the session is over."""
+    proxy.hole()
+    tree.wait_claims(gateway.znode(name), 0, 20)
+    proxy.pass_on()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("waiters", [0, 1, 20])
+def test_session_expires(behind_proxy, tree, waiters):
+    """The holder learns that it lost; who waits queues again, once."""
+    gateway, proxy = behind_proxy
+    holder = gateway.hold("x", ttl="1h")
+    other = gateway.hold("alone", ttl="1h")
+    waiting = [gateway.begin("x", wait="2m", ttl="1h")
+               for _ in range(waiters)]
+    tree.wait_claims(gateway.znode("x"), 1 + waiters)
+
+    expire(gateway, proxy, tree, "x")
+
+    wait_until(lambda: gateway.inspect("x", holder.token).status == 410, 20,
+               "the holder is told")
+    assert gateway.inspect("alone", other.token).status == 410
+    assert gateway.renew("x", holder.token).status == 410
+
+    while waiting:
+        ready = answered(waiting, 20)
+        assert len(ready) == 1, "one at a time"
+        waiting.remove(ready[0])
+        response = ready[0].response()
+        grant(response, "x")
+        assert "session" in response.json["note"]
+        gateway.release("x", response.token)
+
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+def test_waits_end_while_the_session_expires(behind_proxy, tree):
+    """Many ends at the moment of the expiry: each is answered, none twice."""
+    gateway, proxy = behind_proxy
+    gateway.hold("x", ttl="1h")
+    waiting = [gateway.begin("x", wait="%dms" % (4000 + 10 * i))
+               for i in range(300)]
+    tree.wait_claims(gateway.znode("x"), 301)
+    expire(gateway, proxy, tree, "x")
+    while waiting:
+        connection = answered(waiting, 20)[0]
+        waiting.remove(connection)
+        response = connection.response()
+        assert response.status in (201, 423, 503)
+        if response.status == 201:
+            gateway.release("x", response.token)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", ["same worker", "sibling"])
+def test_claim_deleted_by_somebody_else(gateway, tree, where):
+    """The lock is free in ZooKeeper: who waits does not wait for the lease."""
+    first, second = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h", worker=first)
+    waiter = gateway.begin("x", wait="1m", worker=(
+        first if where == "same worker" else second))
+    tree.wait_claims(gateway.znode("x"), 2)
+    tree.delete("%s/%s" % (gateway.znode("x"),
+                           tree.claims(gateway.znode("x"))[0]))
+    response = waiter.response(20)
+    grant(response, "x")
+    problem(gateway.renew("x", holder.token), 410)
+    gateway.release("x", response.token)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+def test_lock_removed_and_made_anew(gateway, tree):
+    """Somebody else is first in the new znode: nobody is granted beside him."""
+    znode = gateway.znode("x")
+    holder = gateway.hold("x", ttl="1h")
+    tree.delete_tree(znode)
+    tree.make(znode)
+    foreign = tree.make_claim(znode)
+
+    waiters = [gateway.begin("x", wait="1m", worker=worker)
+               for worker in gateway.worker_pids()]
+    tree.wait_claims(znode, 3)
+    problem(gateway.inspect("x", holder.token), 410)
+    problem(gateway.acquire("x", wait="0"), 423)
+    assert not answered(waiters, 0.3)
+
+    tree.delete(foreign)
+    first = answered(waiters, 10)
+    assert len(first) == 1
+    response = first[0].response()
+    gateway.release("x", response.token)
+    waiters.remove(first[0])
+    response = waiters[0].response(10)
+    gateway.release("x", response.token)
+    tree.wait_claims(znode, 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("wait", ["0", "300ms"])
+def test_holder_that_cannot_be_read(gateway, tree, wait):
+    """A claim with an ACL of its own: it counts, and a wait for it ends."""
+    znode = gateway.znode("x")
+    tree.make(znode)
+    foreign = tree.make_claim(znode)
+    tree.client.set_acls(foreign, [make_digest_acl("u", "p", all=True)])
+    problem(gateway.acquire("x", wait=wait, timeout=8), 423)
+    tree.delete(foreign)
+    grant(gateway.acquire("x", wait="10s", timeout=20), "x")
