@@ -39,6 +39,9 @@ static ngx_int_t ngx_http_zk_lock_lock_watch_sibling(
 static void ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);
+static void ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
+static void ngx_http_zk_lock_lock_verify_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock);
@@ -279,6 +282,12 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
     switch (zk_lock_view_next(&lock->view, &waiter, &blocker)) {
 
     case ZK_LOCK_GRANT:
+
+        if (lock->doubtful) {
+            ngx_http_zk_lock_lock_verify(lock, waiter);
+            return NGX_AGAIN;
+        }
+
         return ngx_http_zk_lock_claim_grant(
                                         ngx_http_zk_lock_claim_of(waiter));
 
@@ -297,7 +306,7 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
 ngx_uint_t
 ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
 {
-    return lock->list != NULL || lock->watch != NULL
+    return lock->list != NULL || lock->watch != NULL || lock->verify != NULL
            || !ngx_http_zk_lock_session_connected(lock->worker->session);
 }
 
@@ -444,7 +453,75 @@ ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
     zk_lock_view_remove(&lock->view, entry);
     ngx_free(entry);
 
+    /* who removed that one may have removed ours, too */
+
+    lock->doubtful = 1;
+
     ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+/* Looks whether a claim that is to be granted is there. */
+
+static void
+ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    if (lock->verify != NULL) {
+        return;
+    }
+
+    ngx_http_zk_lock_lock_name(entry, &name, buf);
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
+                                 &name, NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_lock_verify_handler;
+    op->data = lock;
+
+    lock->verify = op;
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_lock_verify_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->verify == op) {
+        lock->verify = NULL;
+
+        switch (op->rc) {
+
+        case NGX_HTTP_ZK_LOCK_OK:
+            lock->doubtful = 0;
+            ngx_http_zk_lock_lock_advance(lock);
+            break;
+
+        case NGX_HTTP_ZK_LOCK_NO_NODE:
+            ngx_http_zk_lock_lock_list(lock);
+            break;
+
+        default:
+            /* the sweep, or the next connection, tries again */
+            break;
+        }
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
 }
 
 
@@ -599,6 +676,7 @@ ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op)
             && ngx_http_zk_lock_lock_merge(lock, op) == NGX_OK)
         {
             lock->vanished = 0;
+            lock->doubtful = 0;
 
             ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
             ngx_http_zk_lock_lock_advance(lock);
@@ -965,7 +1043,9 @@ ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
 
     lock->list = NULL;
     lock->guard = NULL;
+    lock->verify = NULL;
     lock->known = 0;
+    lock->doubtful = 0;
     lock->born = 0;
     lock->view.watched = 0;
 

@@ -30,6 +30,7 @@ struct ngx_http_zk_lock_lock_s {
     ngx_http_zk_lock_op_t             *watch;   /* under way; else NULL */
     ngx_http_zk_lock_op_t             *list;    /* under way; else NULL */
     ngx_http_zk_lock_op_t             *guard;   /* under way; else NULL */
+    ngx_http_zk_lock_op_t             *verify;  /* under way; else NULL */
     uint64_t                           mark;    /* of list */
 
     int64_t                            born;    /* a zxid when the znode was
@@ -45,6 +46,8 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
     unsigned                           vanished:1;  /* a claim did */
+    unsigned                           doubtful:1;  /* the next to be granted
+                                                       is looked at first */
     unsigned                           doubled:1;   /* the sibling that is the
                                                        blocker is watched in
                                                        ZooKeeper, too */
