@@ -1570,6 +1570,37 @@ test_equal_seq_replaced_listed(void **state)
 }
 
 
+/* a list with somebody else in the place of a claim: the parent was made anew */
+
+static void
+test_parent_made_anew(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    create(world, 1);
+    grant(world, 0);
+    expect_next(world, ZK_LOCK_NOTHING, 1, -1);
+
+    see(world, 0, ZK_LOCK_MUTEX)->who = 7;
+    merge(world);
+
+    /* both of ours are gone, and he is not passed by what comes next */
+
+    expect_gone(world, "0 1");
+    expect(world, "0f");
+
+    create(world, 1);
+    expect_next(world, ZK_LOCK_COMPLETE, 1, -1);
+
+    see(world, 0, ZK_LOCK_MUTEX)->who = 7;
+    see_own(world, find(world, 1));
+    merge(world);
+
+    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+}
+
+
 /*
  * A foreign writer's end makes the view incomplete in front of a sibling that
  * is known already; closing the gap must not stop at it, or it would be
@@ -1722,6 +1753,7 @@ main(void)
         test(test_equal_seq),
         test(test_equal_seq_replaced),
         test(test_equal_seq_replaced_listed),
+        test(test_parent_made_anew),
         test(test_learn_passes_known),
         test(test_learn_stops_at_foreign),
         test(test_position),
