@@ -10,6 +10,7 @@ import time
 import pytest
 
 from lib.checks import gone, grant, problem, retry_after
+from lib.client import lock_path
 from lib.process import wait_until
 
 A_SECOND = 2.5      # generously
@@ -299,3 +300,35 @@ def test_session_is_lost(zookeeper, tree, foreign, start_gateway,
     assert "note" in response.json
     release_by_turns(gateway, response, [w for w in waiters if w != first])
     tree.wait_claims(lock, 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("ends", ["lease", "release"])
+def test_worker_that_slept(zookeeper, tree, foreign, start_gateway, ends):
+    """A worker stands still for longer than its session lives, and somebody
+    else takes the lock.  When it wakes, all that it remembers tells it to
+    hand the lock to its own waiter.
+    """
+    gateway = start_gateway(session_timeout="2s")
+    lock = gateway.znode("x")
+    worker = gateway.worker_pids()[0]
+    holder = gateway.hold("x", worker=worker,
+                          ttl="1s" if ends == "lease" else "1h")
+    waiter = gateway.begin("x", worker=worker, wait="1m")
+    releaser = gateway.connect(worker)
+    tree.wait_claims(lock, 2)
+
+    with gateway.frozen_worker(worker):
+        if ends == "release":
+            releaser.send("DELETE", lock_path("x", holder.token))
+        tree.wait_claims(lock, 0, 10)
+        hand = foreign.make_claim(lock)
+
+    tree.wait_claims(lock, 2, 20)
+    assert waiter.silent_for(0.3)
+    gone(gateway, "x", holder.token, worker)
+    foreign.delete(hand)
+    response = waiter.response(10)
+    grant(response, "x")
+    assert "note" in response.json
+    gateway.release("x", response.token)
