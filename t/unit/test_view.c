@@ -1570,7 +1570,7 @@ test_equal_seq_replaced_listed(void **state)
 }
 
 
-/* a list with somebody else in the place of a claim: the parent was made anew */
+/* somebody else in the place of a claim: the parent was made anew */
 
 static void
 test_parent_made_anew(void **state)
