@@ -4,7 +4,8 @@ A lock that one worker takes and gives back again and again is two transactions
 a time and no read; a hand-over to a waiter of the same gateway costs no read;
 and many requests at once share few transactions.  lookups() counts pings too,
 so it is bounded; reads() counts what looks at the test's own znodes, and that
-is nothing at all.
+is nothing at all.  The server is this file's own: nobody else's sessions begin
+and end on it, and no container is reaped while it is counted.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ import asyncio
 import pytest
 
 from lib.client import AsyncConnection, lock_path
+from lib.zookeeper import Server, Tree
 
 ROUNDS = 100
 PINGS = 10
@@ -32,6 +34,21 @@ class Cost:
     def spent(self):
         return [now - before for now, before in zip(self._now(),
                                                     self.before)]
+
+
+@pytest.fixture(scope="module")
+def zookeeper(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("counted"),
+                    container_check=3600000).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def tree(zookeeper):
+    tree = Tree(zookeeper.address)
+    yield tree
+    tree.close()
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ def behind_proxy(zookeeper, start_gateway, start_proxy):
 
 def expire(gateway, proxy, tree, name):
     """The way to ZooKeeper is cut until the session is over."""
+    gateway.catch_up(name)
     proxy.hole()
     tree.wait_claims(gateway.znode(name), 0, 20)
     proxy.pass_on()

@@ -117,7 +117,9 @@ def test_http2_client(plain):
                "nginx saw the stream's end")
 
 
-def test_counters(zookeeper, connect_tree, root):
+def test_counters(private_zookeeper, connect_tree, root):
+    zookeeper = private_zookeeper
+    zookeeper.start()
     hand = connect_tree(zookeeper.address)
     hand.make(root)
     top = "/" + root.split("/")[1]
@@ -164,7 +166,7 @@ def test_stop_freeze_and_start_again(private_zookeeper):
     server.thaw()
     server.stop()
     server.start()
-    wait_until(lambda: tree.client.connected, 10, "the client is back")
+    wait_until(lambda: tree.client.connected, 30, "the client is back")
     assert tree.data("/a") == b"1"
     tree.close()
 

@@ -42,9 +42,7 @@ def in_line(gateway, tree, name, number, **query):
     waiters = [gateway.begin(name, worker=workers[i % len(workers)], **query)
                for i in range(number)]
     tree.wait_claims(gateway.znode(name), present + number)
-    for worker in workers:
-        # this answer comes behind all those to creates
-        assert gateway.inspect(name, worker=worker).status == 200
+    gateway.catch_up(name)
     return waiters
 
 
@@ -138,8 +136,9 @@ def test_held_locks_are_held_on(private_zookeeper, start_gateway):
     private_zookeeper.stop()
     refused(gateway)
     private_zookeeper.start()
-    wait_until(lambda: gateway.acquire("x", wait="0").status == 423, 20)
     for worker in gateway.worker_pids():
+        wait_until(lambda: gateway.acquire("x", wait="0", worker=worker
+                                           ).status == 423, 20)
         response = gateway.inspect("x", holder.token, worker=worker)
         assert response.json["state"] == "held"
     assert gateway.release("x", holder.token).status == 204

@@ -447,6 +447,15 @@ class Gateway:
         return self.call("PUT", lock_path(name, token), query, None, body,
                          worker=worker)
 
+    def catch_up(self, name):
+        """Every worker knows of its claims for a lock that is in use.
+
+        That a claim is in ZooKeeper does not mean that its worker has been
+        told so; but the answer to this look comes behind all those before.
+        """
+        for worker in self.worker_pids():
+            assert self.inspect(name, worker=worker).status == 200
+
     def znode(self, name):
         """The path of a lock's znode."""
         return self.root.rstrip("/") + "/" + name
