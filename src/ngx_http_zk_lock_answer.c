@@ -375,6 +375,9 @@ ngx_http_zk_lock_write_info(zk_lock_json_t *json,
 
     if (info->ttl != 0) {
         zk_lock_json_integer(json, "ttl_ms", (int64_t) info->ttl);
+    }
+
+    if (info->timed) {
         zk_lock_json_integer(json, "expires_in_ms", (int64_t) info->expires);
     }
 }

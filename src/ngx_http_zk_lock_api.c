@@ -860,6 +860,13 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
         return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
                                         "the claim was cancelled");
 
+    case NGX_HTTP_ZK_LOCK_SHUT:
+        ngx_str_set(&ctx->outcome, "shut");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "this worker process leaves: nothing "
+                                        "was granted, repeating is safe");
+
     default: /* NGX_HTTP_ZK_LOCK_FAILED */
         ngx_str_set(&ctx->outcome, "failed");
 
@@ -961,13 +968,6 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
                                         "nobody holds this lock or waits "
                                         "for it");
-
-    case NGX_HTTP_ZK_LOCK_ASK_ELSEWHERE:
-        ngx_str_set(&ctx->outcome, "elsewhere");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "another gateway keeps the lease of "
-                                        "this claim");
 
     case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
         ngx_str_set(&ctx->outcome, "unreachable");

@@ -29,6 +29,8 @@ typedef struct {
     ngx_str_t                          servers;     /* as configured */
     ngx_shm_zone_t                    *shm_zone;
     size_t                             zone_size;
+    ngx_str_t                          state_path;
+    ngx_http_zk_lock_map_conf_t        map;         /* of a new zone */
 
     /* NULL but in a process that serves; set when it starts */
     ngx_http_zk_lock_worker_t         *worker;
@@ -80,6 +82,9 @@ extern ngx_module_t  ngx_http_zk_lock_module;
 
 /* The content handler of a location with zk_lock_api. */
 ngx_int_t ngx_http_zk_lock_api_handler(ngx_http_request_t *r);
+
+/* The content handler of a location with zk_lock_metrics. */
+ngx_int_t ngx_http_zk_lock_metrics_handler(ngx_http_request_t *r);
 
 /* Adds the variables; a preconfiguration hook. */
 ngx_int_t ngx_http_zk_lock_add_variables(ngx_conf_t *cf);

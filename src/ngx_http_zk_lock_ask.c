@@ -18,16 +18,23 @@
 /* how long a sibling may take to release, milliseconds */
 #define NGX_HTTP_ZK_LOCK_SIBLING_WAIT     500
 
+/* how often a renewal in a znode is tried against others */
+#define NGX_HTTP_ZK_LOCK_SET_TRIES        5
+
 
 static void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_ask_released(void *data);
+static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op);
+static ngx_http_zk_lock_answer_e ngx_http_zk_lock_ask_held(
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_record_t *record);
+static void ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
@@ -44,6 +51,7 @@ static void ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask,
 static void ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
     ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_note_ttl(ngx_http_zk_lock_info_t *info);
 static void ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
     ngx_http_zk_lock_record_t *record);
 static ngx_int_t ngx_http_zk_lock_ask_infos(ngx_http_zk_lock_ask_t *ask,
@@ -195,6 +203,9 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
            == NGX_OK)
     {
+        ask->lapsed = (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+                       && record.lease == 0);
+
         ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
         ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
         return;
@@ -249,13 +260,14 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
 
 
 static void
-ngx_http_zk_lock_ask_released(void *data)
+ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed)
 {
     ngx_http_zk_lock_ask_t *ask = data;
 
     ask->mourning = 0;
 
-    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_tell(ask, lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                          : NGX_HTTP_ZK_LOCK_ASK_OK);
     ngx_http_zk_lock_ask_free(ask);
 }
 
@@ -277,7 +289,8 @@ ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell)
         return;
     }
 
-    ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_tell(ask, ask->lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                               : NGX_HTTP_ZK_LOCK_ASK_OK);
     ngx_http_zk_lock_ask_free(ask);
 }
 
@@ -303,6 +316,11 @@ ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev)
 }
 
 
+/*
+ * A claim of this gateway is renewed in its record, also while its worker is
+ * dead and nobody has adopted its session yet; another one in its znode.
+ */
+
 static void
 ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
 {
@@ -313,14 +331,15 @@ ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
     rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
                                       &ask->path, &record);
 
-    if (rc == NGX_OK && record.seq == ask->token.seq) {
+    if ((rc == NGX_OK || rc == NGX_AGAIN) && record.seq == ask->token.seq) {
 
         ttl = ask->ttl ? ask->ttl : record.ttl;
 
-        if (ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
-                                          &ask->path, ttl,
-                                          ngx_http_zk_lock_now() + ttl)
-            != NGX_OK
+        rc = ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
+                                           &ask->path, ttl,
+                                           ngx_http_zk_lock_now() + ttl);
+
+        if (rc != NGX_OK && rc != NGX_AGAIN
             && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
         {
             ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
@@ -398,32 +417,22 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
+    ask->version = op->version;
+
     rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
                                       &ask->path, &record);
 
-    if (rc == NGX_OK && record.seq == ask->token.seq) {
+    if ((rc == NGX_OK || rc == NGX_AGAIN) && record.seq == ask->token.seq) {
+
         ngx_http_zk_lock_ask_note_record(&ask->infos[0], &record);
 
-        switch (record.state) {
-
-        case NGX_HTTP_ZK_LOCK_RECORD_HELD:
+        if (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+            || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
+        {
             ngx_http_zk_lock_ask_tell(ask,
-                                    ngx_http_zk_lock_ahead(record.alive)
-                                    ? NGX_HTTP_ZK_LOCK_ASK_OK
-                                    : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+                                      ngx_http_zk_lock_ask_held(ask, &record));
             goto done;
-
-        case NGX_HTTP_ZK_LOCK_RECORD_ENDED:
-            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
-            goto done;
-
-        default:
-            break;
         }
-
-    } else if (ask->type == NGX_HTTP_ZK_LOCK_RENEW) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_ELSEWHERE);
-        goto done;
     }
 
     /* it waits, or is another gateway's: the others tell */
@@ -431,6 +440,127 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     ngx_http_zk_lock_ask_list(ask);
 
 done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* What is told of a claim of this gateway whose znode was there just now. */
+
+static ngx_http_zk_lock_answer_e
+ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_http_zk_lock_info_t  *info;
+
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
+        return NGX_HTTP_ZK_LOCK_ASK_GONE;
+    }
+
+    info = &ask->infos[0];
+
+    if (ask->version != record->version) {
+
+        /* another gateway has renewed it: no sooner than here does it end */
+
+        ngx_http_zk_lock_ask_note_ttl(info);
+
+    } else if (record->lease == 0) {
+        return NGX_HTTP_ZK_LOCK_ASK_GONE;
+    }
+
+    return ngx_http_zk_lock_ahead(record->alive)
+           ? NGX_HTTP_ZK_LOCK_ASK_OK : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+}
+
+
+/*
+ * Renews a claim of another gateway: its znode's data are set, and that
+ * gateway, when the lease is over as it knows it, sees that they have another
+ * version.
+ */
+
+static void
+ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
+{
+    char                      text[ZK_LOCK_LABEL_MAX];
+    u_char                    buf[ZK_LOCK_CLAIM_MAX];
+    size_t                    index_at;
+    ngx_str_t                 name, value;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_op_t    *op;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    if (ask->ttl != 0) {
+        label.ttl = (int64_t) ask->ttl;
+    }
+
+    value.len = zk_lock_label_write(text, &label, &index_at);
+    value.data = (u_char *) text;
+
+    if (label.index >= 0) {
+        (void) ngx_sprintf((u_char *) text + index_at, "%02xi",
+                           (ngx_int_t) label.index);
+    }
+
+    info->ttl = (ngx_msec_t) label.ttl;
+
+    name.data = buf;
+    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
+                                   ask->token.kind, ask->token.seq);
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, &name,
+                                 &value);
+    if (op != NULL) {
+        op->version = ask->version;
+        op->handler = ngx_http_zk_lock_ask_set_handler;
+        op->data = ask;
+    }
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ask->infos[0].expires = ask->infos[0].ttl;
+        ask->infos[0].timed = 1;
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+
+        if (ask->handler != NULL
+            && ++ask->tries < NGX_HTTP_ZK_LOCK_SET_TRIES)
+        {
+            ngx_http_zk_lock_ask_inspect(ask);
+            break;
+        }
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        break;
+    }
 
     ngx_http_zk_lock_ask_unpin(ask);
 }
@@ -577,6 +707,17 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
         /* the claim was read; what was missing is its place */
 
         ngx_http_zk_lock_ask_count(ask, op);
+
+        if (ask->infos[0].held) {
+
+            if (ask->type == NGX_HTTP_ZK_LOCK_RENEW) {
+                ngx_http_zk_lock_ask_set(ask);
+                goto done;
+            }
+
+            ngx_http_zk_lock_ask_note_ttl(&ask->infos[0]);
+        }
+
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
         goto done;
     }
@@ -851,6 +992,19 @@ ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
 }
 
 
+/* Of another gateway's claim: when its lease ends, only that one knows. */
+
+static void
+ngx_http_zk_lock_ask_note_ttl(ngx_http_zk_lock_info_t *info)
+{
+    zk_lock_label_t  label;
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    info->ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : 0;
+}
+
+
 static void
 ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
     ngx_http_zk_lock_record_t *record)
@@ -867,6 +1021,7 @@ ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
     info->since = record->since;
     info->ttl = record->ttl;
     info->expires = (left > 0) ? left : 0;
+    info->timed = 1;
 }
 
 

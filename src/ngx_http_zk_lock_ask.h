@@ -29,7 +29,6 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_ASK_OK = 0,
     NGX_HTTP_ZK_LOCK_ASK_GONE,          /* the claim is not there any more */
     NGX_HTTP_ZK_LOCK_ASK_FREE,          /* the lock has no claims */
-    NGX_HTTP_ZK_LOCK_ASK_ELSEWHERE,     /* another gateway keeps the claim */
     NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_ASK_DENIED,        /* by ZooKeeper's ACL */
     NGX_HTTP_ZK_LOCK_ASK_FAILED         /* no memory; was logged */
@@ -52,7 +51,8 @@ typedef struct {
     int64_t                            czxid;
     time_t                             since;   /* granted, else created */
     ngx_msec_t                         ttl;     /* 0: unknown */
-    ngx_msec_t                         expires; /* in; 0: unknown */
+    ngx_msec_t                         expires; /* in; if timed */
+    unsigned                           timed:1;
     unsigned                           held:1;
     unsigned                           known:1; /* the znode was read */
 } ngx_http_zk_lock_info_t;
@@ -80,7 +80,11 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         total;   /* claims of the lock */
     ngx_uint_t                         position;    /* claims ahead */
 
+    int32_t                            version;     /* of the znode's data */
+    ngx_uint_t                         tries;       /* to set them */
+
     unsigned                           mourning:1;
+    unsigned                           lapsed:1;    /* its lease was over */
     unsigned                           answer:3;    /* of a posted one */
 };
 

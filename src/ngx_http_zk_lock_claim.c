@@ -12,12 +12,18 @@
  *   RECOVER  WAIT         START       -         -       (later)  (list) START
  *   WAIT     -            START       -         HELD    DELETE   (list) START
  *   HELD     -            DONE        -         -       DELETE   (list) DONE
+ *                                                       or LAPSE
+ *   LAPSE    DONE         DONE        (list)    -       (later)  (list) DONE
  *   DELETE   DONE         DONE        OWED      -       -        -      DONE
  *   OWED     -            -           -         -       -        DELETE DONE
  *
  * "(later)": a create that is under way cannot be called back, so the claim is
  * deleted when it is known to be there.  "(list)": the list of the lock's
  * children tells whether the claim is there.
+ *
+ * A lease that is over ends a claim only if no other gateway has renewed it,
+ * which shows in the version of its data: so in LAPSE the claim still blocks
+ * those behind it, and it is HELD again if it turns out to have been renewed.
  *
  * Everything here runs on the event loop.  `handler` is who waits; it is NULL
  * when he was told or has left.  The claim outlives him: it is freed when its
@@ -49,6 +55,13 @@ static void ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op);
+static ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
+    ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,
+    ngx_http_zk_lock_op_pt handler);
 static void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 static void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
@@ -258,7 +271,8 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_worker_t  *worker;
 
     static char  *names[] = {
-        "start", "create", "recover", "wait", "held", "delete", "owed", "done"
+        "start", "create", "recover", "wait", "held", "lapse", "delete",
+        "owed", "done"
     };
 
     worker = claim->lock->worker;
@@ -556,6 +570,17 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
         break;
 
+    case NGX_HTTP_ZK_LOCK_LAPSE:
+
+        if (claim->vanished || !claim->entry.linked) {
+            ngx_http_zk_lock_claim_done(claim);
+
+        } else {
+            ngx_http_zk_lock_claim_lapse(claim);
+        }
+
+        break;
+
     case NGX_HTTP_ZK_LOCK_HELD:
 
         if (claim->vanished || !claim->entry.linked) {
@@ -689,6 +714,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     worker->claims[id.record] = claim;
 
     claim->czxid = 0;
+    claim->version = 0;
     claim->requeued = 1;
 
     ngx_http_zk_lock_claim_start(claim);
@@ -824,7 +850,163 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
     ngx_log_error(NGX_LOG_INFO, worker->log, 0,
                   "a lease of \"%V\" is over", &claim->lock->sn.str);
 
-    ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    claim->lapsed = 1;
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_LAPSE);
+    ngx_http_zk_lock_claim_lapse(claim);
+}
+
+
+/* Deletes the claim as it is known here; the sweep tries again. */
+
+static void
+ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_session_t  *session;
+
+    session = claim->lock->worker->session;
+
+    if (claim->op != NULL || !ngx_http_zk_lock_session_connected(session)) {
+        return;
+    }
+
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                   ngx_http_zk_lock_claim_lapse_handler);
+    if (op == NULL) {
+        return;
+    }
+
+    op->version = claim->version;
+    op->gather = 1;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_claim_done(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+        ngx_http_zk_lock_claim_reread(claim);
+        break;
+
+    default:
+        /* the sweep, or the list of the next connection, tries again */
+        break;
+    }
+}
+
+
+/* Another gateway has renewed the claim. */
+
+static void
+ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET,
+                                   ngx_http_zk_lock_claim_reread_handler);
+    if (op != NULL) {
+        ngx_http_zk_lock_session_send(op);
+    }
+}
+
+
+/*
+ * When it was renewed cannot be known, since the clocks are others': the lease
+ * counts from now, so that it does not end before the time that was told.
+ */
+
+static void
+ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_msec_t                 ttl;
+    zk_lock_label_t            label;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_claim_done(claim);
+        return;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : claim->ttl;
+
+    claim->version = op->version;
+    claim->lapsed = 0;
+
+    ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
+                                    claim->id.record, op->version, ttl,
+                                    ngx_http_zk_lock_now() + ttl);
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
+
+    if (!ngx_queue_empty(&claim->mourners)) {
+
+        /* it was released meanwhile */
+
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
+        return;
+    }
+
+    ngx_http_zk_lock_claim_rung(claim);
+}
+
+
+/* An operation on the claim's znode; the claim's only one. */
+
+static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_claim_op(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_op_e type, ngx_http_zk_lock_op_pt handler)
+{
+    u_char                    buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t                 name;
+    ngx_http_zk_lock_op_t    *op;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = claim->lock;
+
+    name.data = buf;
+    name.len = zk_lock_claim_write((char *) buf, &claim->id,
+                                   claim->entry.kind, claim->entry.seq);
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session, type, &lock->sn.str,
+                                 &name, NULL);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->handler = handler;
+    op->data = claim;
+
+    claim->op = op;
+
+    return op;
 }
 
 
@@ -990,7 +1172,7 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
         mourner = ngx_queue_data(q, ngx_http_zk_lock_mourner_t, queue);
 
         if (mourner->handler != NULL) {
-            mourner->handler(mourner->data);
+            mourner->handler(mourner->data, claim->lapsed);
         }
     }
 
@@ -1014,6 +1196,10 @@ ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim)
 
     case NGX_HTTP_ZK_LOCK_RECOVER:
         ngx_http_zk_lock_lock_list(claim->lock);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_LAPSE:
+        ngx_http_zk_lock_claim_lapse(claim);
         break;
 
     case NGX_HTTP_ZK_LOCK_OWED:
@@ -1068,6 +1254,28 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_done(claim);
         break;
     }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->handler == NULL) {
+        return 0;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_SHUT);
+    }
+
+    ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_SHUT);
+
+    return 1;
 }
 
 

@@ -22,6 +22,9 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_RECOVER,       /* maybe; the answer was lost */
     NGX_HTTP_ZK_LOCK_WAIT,          /* yes; in the view, others are ahead */
     NGX_HTTP_ZK_LOCK_HELD,          /* yes; granted, under a lease */
+    NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease is over, and it is
+                                       deleted unless another gateway has
+                                       renewed it */
     NGX_HTTP_ZK_LOCK_DELETE,        /* maybe; the delete is under way */
     NGX_HTTP_ZK_LOCK_OWED,          /* maybe; a delete is owed, when it can be
                                        sent */
@@ -40,6 +43,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_WORN_OUT,      /* the lock's counter sticks */
     NGX_HTTP_ZK_LOCK_DENIED,        /* by ZooKeeper's ACL */
     NGX_HTTP_ZK_LOCK_CANCELLED,     /* by somebody with its token */
+    NGX_HTTP_ZK_LOCK_SHUT,          /* the worker leaves */
     NGX_HTTP_ZK_LOCK_FAILED         /* no memory, or refused; was logged */
 } ngx_http_zk_lock_outcome_e;
 
@@ -52,8 +56,8 @@ typedef enum {
 typedef void (*ngx_http_zk_lock_claim_pt)(void *data,
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_outcome_e outcome);
 
-/* tells a call that ends a claim that it is gone */
-typedef void (*ngx_http_zk_lock_gone_pt)(void *data);
+/* tells a call that ends a claim that it is gone; lapsed: it was before */
+typedef void (*ngx_http_zk_lock_gone_pt)(void *data, ngx_uint_t lapsed);
 
 
 /* who waits for a claim to be gone */
@@ -87,6 +91,7 @@ struct ngx_http_zk_lock_claim_s {
 
     zk_lock_id_t                       id;
     int64_t                            czxid;       /* 0: not known yet */
+    int32_t                            version;     /* of the znode's data */
     ngx_uint_t                         index;
     ngx_uint_t                         max_queue;
 
@@ -98,6 +103,7 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           expired:1;   /* the wait is over */
     unsigned                           counting:1;  /* the queue may be full */
     unsigned                           requeued:1;  /* lost its place */
+    unsigned                           lapsed:1;    /* its lease was over */
     unsigned                           vanished:1;  /* somebody else deleted
                                                        its znode */
 
@@ -168,6 +174,8 @@ void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim);
 /* Somebody changed the claim's record. */
 void ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim);
+/* The worker leaves: returns 1 if somebody waited, who is refused. */
+ngx_uint_t ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim);
 /* The process leaves: frees it. */
 void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 

@@ -85,6 +85,8 @@ static void ngx_http_zk_lock_library_created_foreign(int code,
 static void ngx_http_zk_lock_library_made_foreign(int code, const char *path,
     const void *data);
 static void ngx_http_zk_lock_library_done_foreign(int code, const void *data);
+static void ngx_http_zk_lock_library_set_foreign(int code,
+    const struct Stat *stat, const void *data);
 static void ngx_http_zk_lock_library_got_foreign(int code, const char *value,
     int len, const struct Stat *stat, const void *data);
 static void ngx_http_zk_lock_library_listed_foreign(int code,
@@ -107,11 +109,13 @@ static ngx_log_t          *ngx_http_zk_lock_library_cycle_log;
 
 ngx_http_zk_lock_handle_t *
 ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
-    ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
-    zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox, ngx_log_t *log)
+    const ngx_http_zk_lock_key_t *key, ngx_http_zk_lock_session_t *session,
+    ngx_uint_t serial, zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox,
+    ngx_log_t *log)
 {
     int                         rc;
     sigset_t                    all, old;
+    clientid_t                  id;
     ngx_http_zk_lock_handle_t  *h;
 
     h = ngx_calloc(sizeof(ngx_http_zk_lock_handle_t), log);
@@ -140,12 +144,17 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     zoo_set_debug_level(log->log_level >= NGX_LOG_INFO ? ZOO_LOG_LEVEL_INFO
                                                        : ZOO_LOG_LEVEL_WARN);
 
+    if (key != NULL) {
+        id.client_id = key->id;
+        ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
+    }
+
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
     h->zh = zookeeper_init2((char *) conf->servers.data,
                             ngx_http_zk_lock_library_watch_foreign,
-                            (int) conf->timeout, NULL, h,
+                            (int) conf->timeout, key ? &id : NULL, h,
                             ZOO_NO_LOG_CLIENTENV,
                             ngx_http_zk_lock_library_log_foreign);
 
@@ -195,6 +204,56 @@ ngx_http_zk_lock_library_close(ngx_http_zk_lock_handle_t *h)
 }
 
 
+/*
+ * The library has no call for this.  Servers that the connection's is not
+ * among make it cut the connection, at once; what is not connected is closed
+ * without a word to ZooKeeper.
+ */
+
+void
+ngx_http_zk_lock_library_cut(ngx_http_zk_lock_handle_t *h)
+{
+    int  rc;
+
+    rc = zoo_set_servers(h->zh, "127.0.0.9:1");
+
+    if (rc != ZOK) {
+        ngx_log_error(NGX_LOG_ERR, h->log, 0,
+                      "zoo_set_servers() failed: %s", zerror(rc));
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
+    ngx_msec_t timeout)
+{
+    int         state;
+    ngx_msec_t  until;
+
+    until = ngx_http_zk_lock_now() + timeout;
+
+    do {
+        state = zoo_state(h->zh);
+
+        if (state == ZOO_CONNECTED_STATE) {
+            return NGX_OK;
+        }
+
+        if (state == ZOO_EXPIRED_SESSION_STATE
+            || state == ZOO_AUTH_FAILED_STATE)
+        {
+            return NGX_DONE;
+        }
+
+        ngx_msleep(1);
+
+    } while (ngx_http_zk_lock_ahead(until));
+
+    return NGX_AGAIN;
+}
+
+
 ngx_msec_t
 ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h)
 {
@@ -206,14 +265,16 @@ ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h)
 }
 
 
-uint64_t
-ngx_http_zk_lock_library_mark(ngx_http_zk_lock_handle_t *h)
+void
+ngx_http_zk_lock_library_key(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_key_t *key)
 {
     const clientid_t  *id;
 
     id = zoo_client_id(h->zh);
 
-    return (id != NULL) ? (uint64_t) id->client_id : 0;
+    key->id = id->client_id;
+    ngx_memcpy(key->password, id->passwd, sizeof(key->password));
 }
 
 
@@ -236,8 +297,13 @@ ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
         return ngx_http_zk_lock_library_submit_create(zh, h, op);
 
     case NGX_HTTP_ZK_LOCK_OP_DELETE:
-        return zoo_adelete(zh, path, -1,
+        return zoo_adelete(zh, path, op->version,
                            ngx_http_zk_lock_library_done_foreign, op);
+
+    case NGX_HTTP_ZK_LOCK_OP_SET:
+        return zoo_aset(zh, path, (char *) op->value.data,
+                        (int) op->value.len, op->version,
+                        ngx_http_zk_lock_library_set_foreign, op);
 
     case NGX_HTTP_ZK_LOCK_OP_GET:
         return zoo_awget(zh, path,
@@ -337,7 +403,7 @@ ngx_http_zk_lock_library_fill_batch(ngx_http_zk_lock_handle_t *h,
         op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
 
         if (op->type == NGX_HTTP_ZK_LOCK_OP_DELETE) {
-            zoo_delete_op_init(&zops[n], (char *) op->path.data, -1);
+            zoo_delete_op_init(&zops[n], (char *) op->path.data, op->version);
 
         } else {
             zoo_create_op_init(&zops[n], (char *) op->path.data,
@@ -413,6 +479,9 @@ ngx_http_zk_lock_library_rc(int code)
 
     case ZNODEEXISTS:
         return NGX_HTTP_ZK_LOCK_EXISTS;
+
+    case ZBADVERSION:
+        return NGX_HTTP_ZK_LOCK_CHANGED;
 
     case ZNOAUTH:
     case ZINVALIDACL:
@@ -585,6 +654,20 @@ ngx_http_zk_lock_library_done_foreign(int code, const void *data)
 
 
 static void
+ngx_http_zk_lock_library_set_foreign(int code, const struct Stat *stat,
+    const void *data)
+{
+    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
+
+    if (code == ZOK && stat != NULL) {
+        op->version = stat->version;
+    }
+
+    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
+}
+
+
+static void
 ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
     const struct Stat *stat, const void *data)
 {
@@ -604,6 +687,7 @@ ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
         op->czxid = stat->czxid;
         op->ctime = stat->ctime;
         op->owner = stat->ephemeralOwner;
+        op->version = stat->version;
     }
 
     ngx_http_zk_lock_library_post_foreign(&op->flight, code);

@@ -58,13 +58,13 @@ typedef struct {
 
 
 /*
- * Opens a handle.  deliver gets its news.  Returns NULL if the library
- * refused; that was logged.
+ * Opens a handle, for a new session or, with a key, for that one.  deliver
+ * gets its news.  Returns NULL if the library refused; that was logged.
  */
 ngx_http_zk_lock_handle_t *ngx_http_zk_lock_library_open(
-    ngx_http_zk_lock_session_conf_t *conf, ngx_http_zk_lock_session_t *session,
-    ngx_uint_t serial, zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox,
-    ngx_log_t *log);
+    ngx_http_zk_lock_session_conf_t *conf, const ngx_http_zk_lock_key_t *key,
+    ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
+    zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox, ngx_log_t *log);
 
 /*
  * Closes a handle and, if it is connected, its session.  Joins the library's
@@ -73,11 +73,24 @@ ngx_http_zk_lock_handle_t *ngx_http_zk_lock_library_open(
  */
 void ngx_http_zk_lock_library_close(ngx_http_zk_lock_handle_t *h);
 
+/*
+ * Cuts the connection, so that closing the handle does not end the session.
+ */
+void ngx_http_zk_lock_library_cut(ngx_http_zk_lock_handle_t *h);
+
+/*
+ * Waits, at most for that many milliseconds, until the handle is connected.
+ * Returns NGX_OK; NGX_DONE if its session is over; or NGX_AGAIN.
+ */
+ngx_int_t ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
+    ngx_msec_t timeout);
+
 /* The negotiated timeout, milliseconds. */
 ngx_msec_t ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h);
 
-/* A number that tells one session from the next; it is no secret. */
-uint64_t ngx_http_zk_lock_library_mark(ngx_http_zk_lock_handle_t *h);
+/* The id and password of the handle's session. */
+void ngx_http_zk_lock_library_key(ngx_http_zk_lock_handle_t *h,
+    ngx_http_zk_lock_key_t *key);
 
 /*
  * Submits op, whose flight.message.deliver is set.  Returns a code of the

@@ -376,7 +376,7 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
     rc = ngx_http_zk_lock_record_watch(lock->worker->zone, &other->id,
                                        &lock->sn.str, &record);
 
-    if (rc == NGX_ABORT
+    if (rc == NGX_ABORT || rc == NGX_AGAIN
         || (rc == NGX_OK && !ngx_http_zk_lock_ahead(record.alive)))
     {
         /* its worker is dead, or stopped: only ZooKeeper knows */
@@ -1059,6 +1059,54 @@ void
 ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock)
 {
     ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_lost);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q, *next;
+
+    n = 0;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        n += ngx_http_zk_lock_claim_shut(ngx_queue_data(q,
+                                            ngx_http_zk_lock_claim_t, queue));
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+
+    return n;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_HELD
+            || claim->state == NGX_HTTP_ZK_LOCK_LAPSE)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

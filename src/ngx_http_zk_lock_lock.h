@@ -113,6 +113,12 @@ void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 /* The session is over: its claims are told. */
 void ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock);
 
+/* Those who wait are refused; returns how many. */
+ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);
+
+/* Whether a claim of it is held. */
+ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock);
+
 /* No answer from ZooKeeper: claims whose wait is over do not wait for one. */
 void ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock);
 

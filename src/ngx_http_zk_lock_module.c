@@ -33,7 +33,11 @@ static char *ngx_http_zk_lock_resolve_one(ngx_conf_t *cf, ngx_str_t *host,
     ngx_array_t *servers);
 static char *ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
+static char *ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 static char *ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+static char *ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 static char *ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
@@ -71,6 +75,20 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       ngx_conf_set_size_slot,
       NGX_HTTP_MAIN_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_main_conf_t, zone_size),
+      NULL },
+
+    { ngx_string("zk_lock_state_path"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_state_path,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_zk_lock_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
       NULL },
 
     { ngx_string("zk_lock_api"),
@@ -169,24 +187,29 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
         if (zmcf->api) {
             ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"zk_lock_api\" needs \"zk_lock_servers\"");
+                          "\"zk_lock_api\" and \"zk_lock_metrics\" need "
+                          "\"zk_lock_servers\"");
             return NGX_ERROR;
         }
 
         return NGX_OK;
     }
 
-    /* records are known by their path: other servers, other zone */
+    /*
+     * Records are known by their path: other servers, other zone.  And a zone
+     * cannot move to another file.
+     */
 
-    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len;
+    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len + 1
+               + zmcf->state_path.len;
 
     name.data = ngx_pnalloc(cf->pool, name.len);
     if (name.data == NULL) {
         return NGX_ERROR;
     }
 
-    (void) ngx_sprintf(name.data, "%V%V", &ngx_http_zk_lock_zone_name,
-                       &zmcf->servers);
+    (void) ngx_sprintf(name.data, "%V%V %V", &ngx_http_zk_lock_zone_name,
+                       &zmcf->servers, &zmcf->state_path);
 
     zmcf->shm_zone = ngx_shared_memory_add(cf, &name, zmcf->zone_size,
                                            &ngx_http_zk_lock_module);
@@ -194,7 +217,12 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
+    zmcf->map.servers = zmcf->servers;
+    zmcf->map.path = zmcf->state_path;
+    zmcf->map.cycle = cf->cycle;
+
     zmcf->shm_zone->init = ngx_http_zk_lock_zone_init;
+    zmcf->shm_zone->data = &zmcf->map;
 
     return NGX_OK;
 }
@@ -267,6 +295,7 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->session.auth_scheme = { 0, NULL };
      *     zmcf->session.auth = { 0, NULL };
      *     zmcf->servers = { 0, NULL };
+     *     zmcf->state_path = { 0, NULL };
      *     zmcf->shm_zone = NULL;
      *     zmcf->worker = NULL;
      *     zmcf->api = 0;
@@ -526,6 +555,54 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     zmcf->session.auth_scheme = value[1];
     zmcf->session.auth = value[2];
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_main_conf_t *zmcf = conf;
+
+    ngx_str_t  *value;
+
+    if (zmcf->state_path.len != 0) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        return NGX_CONF_OK;
+    }
+
+    if (value[1].len == 0) {
+        return "takes a path, or \"off\"";
+    }
+
+    zmcf->state_path = value[1];
+
+    if (ngx_conf_full_name(cf->cycle, &zmcf->state_path, 0) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+static char *
+ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_core_loc_conf_t      *clcf;
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
+
+    clcf->handler = ngx_http_zk_lock_metrics_handler;
+
+    zmcf->api = 1;
 
     return NGX_CONF_OK;
 }

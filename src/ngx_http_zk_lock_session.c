@@ -75,7 +75,7 @@ struct ngx_http_zk_lock_session_s {
     ngx_http_zk_lock_handle_t                *handle;
     ngx_http_zk_lock_session_state_e          state;
     ngx_uint_t                                serial;   /* of the handle */
-    uint64_t                                  mark;     /* of the session */
+    ngx_http_zk_lock_key_t                    key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
     ngx_msec_t                                backoff;
     ngx_msec_t                                since;    /* of the state */
@@ -100,6 +100,7 @@ struct ngx_http_zk_lock_session_s {
     ngx_event_t                               over;     /* posted */
     ngx_event_t                               tick;
 
+    unsigned                                  last:1;   /* no other follows */
     unsigned                                  gated:1;  /* gate is there */
     unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
@@ -110,6 +111,8 @@ static void ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_session_state_e state);
 static void ngx_http_zk_lock_session_news(zk_lock_message_t *message,
+    void *data);
+static void ngx_http_zk_lock_session_no_news(zk_lock_message_t *message,
     void *data);
 static void ngx_http_zk_lock_session_connected_handler(
     ngx_http_zk_lock_session_t *s);
@@ -171,7 +174,7 @@ ngx_http_zk_lock_session_t *
 ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     zk_lock_mailbox_t *mailbox,
     const ngx_http_zk_lock_session_events_t *events, void *data,
-    ngx_atomic_t *alive, ngx_log_t *log)
+    const ngx_http_zk_lock_key_t *key, ngx_atomic_t *alive, ngx_log_t *log)
 {
     ngx_http_zk_lock_session_t  *s;
 
@@ -215,9 +218,70 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     s->tick.data = s;
     s->tick.log = log;
 
+    if (key != NULL) {
+        s->key = *key;
+    }
+
     ngx_http_zk_lock_session_start(s);
 
     return s;
+}
+
+
+void
+ngx_http_zk_lock_session_last(ngx_http_zk_lock_session_t *s)
+{
+    s->last = 1;
+}
+
+
+void
+ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s)
+{
+    if (s->handle != NULL) {
+        ngx_http_zk_lock_library_cut(s->handle);
+    }
+
+    ngx_http_zk_lock_session_close(s);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
+    const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
+    ngx_log_t *log)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_handle_t  *handle;
+
+    handle = ngx_http_zk_lock_library_open(conf, key, NULL, 0,
+                                           ngx_http_zk_lock_session_no_news,
+                                           mailbox, log);
+    if (handle == NULL) {
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_zk_lock_library_wait(handle, NGX_HTTP_ZK_LOCK_PATIENCE);
+
+    ngx_http_zk_lock_library_close(handle);
+
+    (void) zk_lock_mailbox_take(mailbox, NULL);
+
+    return (rc == NGX_AGAIN) ? NGX_DECLINED : NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_key_t *key)
+{
+    if (s->key.id == 0) {
+        return NGX_DECLINED;
+    }
+
+    *key = s->key;
+
+    return NGX_OK;
 }
 
 
@@ -295,6 +359,7 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     ngx_memzero(op, sizeof(ngx_http_zk_lock_op_t));
 
     op->type = type;
+    op->version = -1;
     op->flight.session = s;
 
     p = (u_char *) op + sizeof(ngx_http_zk_lock_op_t);
@@ -425,13 +490,34 @@ ngx_http_zk_lock_now(void)
 }
 
 
+/*
+ * A session that is taken over has its timeout negotiated anew, when the server
+ * has the request: what was known of its life before counts no longer than
+ * that.
+ */
+
 static void
 ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
 {
+    ngx_msec_t                     until;
+    const ngx_http_zk_lock_key_t  *key;
+
     s->serial++;
     s->gated = 0;
 
-    s->handle = ngx_http_zk_lock_library_open(s->conf, s, s->serial,
+    key = NULL;
+
+    if (s->key.id != 0) {
+        key = &s->key;
+
+        until = ngx_http_zk_lock_now() + s->timeout - s->timeout / 3;
+
+        if ((ngx_msec_int_t) (*s->alive - until) > 0) {
+            *s->alive = until;
+        }
+    }
+
+    s->handle = ngx_http_zk_lock_library_open(s->conf, key, s, s->serial,
                                               ngx_http_zk_lock_session_news,
                                               s->mailbox, s->log);
 
@@ -543,21 +629,41 @@ done:
 
 
 static void
+ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
+{
+    (void) data;
+
+    free(message);
+}
+
+
+static void
 ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 {
-    uint64_t    mark;
+    int64_t     id;
     ngx_uint_t  fresh;
+    ngx_msec_t  until;
 
     if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED) {
         return;
     }
 
-    mark = ngx_http_zk_lock_library_mark(s->handle);
+    id = s->key.id;
 
-    fresh = (mark != s->mark);
+    ngx_http_zk_lock_library_key(s->handle, &s->key);
 
-    s->mark = mark;
+    fresh = (s->key.id != id);
+
     s->timeout = ngx_http_zk_lock_library_timeout(s->handle);
+
+    /* the timeout may be another one from when the server was asked again */
+
+    until = s->since + s->timeout - s->timeout / 3;
+
+    if (!fresh && (ngx_msec_int_t) (*s->alive - until) > 0) {
+        *s->alive = until;
+    }
+
     s->unreachable = 0;
     s->nudged = 0;
     s->asked = ngx_http_zk_lock_now();
@@ -576,7 +682,7 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 
     ngx_http_zk_lock_session_ask(s);
 
-    if (fresh || !s->gated) {
+    if (!s->gated && !s->last) {
         ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
     }
 
@@ -628,10 +734,11 @@ ngx_http_zk_lock_session_over_handler(ngx_event_t *ev)
         ngx_http_zk_lock_session_flush_failed(s);
     }
 
-    s->mark = 0;
+    s->key.id = 0;
     *s->alive = ngx_http_zk_lock_now() - 1;
 
-    ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_BACKOFF);
+    ngx_http_zk_lock_session_state(s, s->last ? NGX_HTTP_ZK_LOCK_CLOSED
+                                              : NGX_HTTP_ZK_LOCK_BACKOFF);
 
     /* ZooKeeper has just told: there is patience for a new session */
 

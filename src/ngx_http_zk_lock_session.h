@@ -31,6 +31,17 @@ typedef struct ngx_http_zk_lock_session_s  ngx_http_zk_lock_session_t;
 typedef struct ngx_http_zk_lock_op_s       ngx_http_zk_lock_op_t;
 
 
+/*
+ * A session's id and password.  Who knows them has the session, and all that
+ * was made through it: they are never logged.
+ */
+
+typedef struct {
+    int64_t                        id;
+    u_char                         password[16];
+} ngx_http_zk_lock_key_t;
+
+
 /* what came of an operation */
 
 typedef enum {
@@ -38,6 +49,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_NO_NODE,
     NGX_HTTP_ZK_LOCK_EXISTS,
     NGX_HTTP_ZK_LOCK_NO_AUTH,
+    NGX_HTTP_ZK_LOCK_CHANGED,       /* its data have another version */
     NGX_HTTP_ZK_LOCK_UNSUPPORTED,   /* by this server */
     NGX_HTTP_ZK_LOCK_REFUSED,       /* for another reason; was logged */
     NGX_HTTP_ZK_LOCK_UNSENT,        /* not connected: it did not happen */
@@ -50,7 +62,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_OP_GATE,       /* ephemeral; the session's own */
     NGX_HTTP_ZK_LOCK_OP_CONTAINER,
     NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
-    NGX_HTTP_ZK_LOCK_OP_DELETE,
+    NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
+    NGX_HTTP_ZK_LOCK_OP_SET,        /* the data of version */
     NGX_HTTP_ZK_LOCK_OP_GET,
     NGX_HTTP_ZK_LOCK_OP_LIST,
     NGX_HTTP_ZK_LOCK_OP_SYNC
@@ -96,6 +109,8 @@ struct ngx_http_zk_lock_op_s {
     int64_t                        czxid;       /* CREATE, GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
+    int32_t                        version;     /* GET, SET: the data's;
+                                                   DELETE, SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
 
     ngx_str_t                     *children;    /* LIST; names */
@@ -134,19 +149,46 @@ typedef struct {
 
 /*
  * Opens a session; conf, events and mailbox outlive it.  *alive is kept at the
- * time until when the session surely lives.  Returns NULL if there is no
- * memory; that ZooKeeper is not there is no error.
+ * time until when the session surely lives.  With a key the session of a
+ * process that is dead is taken over: all that was made through it is still
+ * there, but its watches are not.  Returns NULL if there is no memory; that
+ * ZooKeeper is not there is no error.
  */
 ngx_http_zk_lock_session_t *ngx_http_zk_lock_session_open(
     ngx_http_zk_lock_session_conf_t *conf, zk_lock_mailbox_t *mailbox,
     const ngx_http_zk_lock_session_events_t *events, void *data,
-    ngx_atomic_t *alive, ngx_log_t *log);
+    const ngx_http_zk_lock_key_t *key, ngx_atomic_t *alive, ngx_log_t *log);
+
+/*
+ * The session is to be kept, but nothing is created through it, and when it is
+ * over no new one is opened.
+ */
+void ngx_http_zk_lock_session_last(ngx_http_zk_lock_session_t *s);
 
 /*
  * Ends the session, and frees all that is under way; no handler is called.
  * Blocks for the time of one round trip, 1.5 to 4.5 s if the server hangs.
  */
 void ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s);
+
+/*
+ * The same, but leaves the session as it is: it lives on until its timeout,
+ * and who has its key can take it over.
+ */
+void ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s);
+
+/*
+ * Ends the session that key is of, of a process that is dead.  Blocks for
+ * some milliseconds, or a second if ZooKeeper does not answer; then
+ * NGX_DECLINED is returned.
+ */
+ngx_int_t ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
+    const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
+    ngx_log_t *log);
+
+/* Gets the key of a session that was connected; else NGX_DECLINED. */
+ngx_int_t ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_key_t *key);
 
 /*
  * A new operation on dir, or on dir/name if name is not NULL; value may be

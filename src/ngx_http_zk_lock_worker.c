@@ -9,6 +9,7 @@
 
 
 #include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_estate.h"
 
 
 /* the slow net below the doorbell, milliseconds */
@@ -32,6 +33,18 @@ static void ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
 static void ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_zone_t *zone);
+static ngx_uint_t ngx_http_zk_lock_worker_holds(
+    ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_sweep_estates(
+    ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_refuse_asks(
+    ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker);
 
@@ -52,6 +65,8 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                         err;
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_key_t      key;
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = ngx_calloc(sizeof(ngx_http_zk_lock_worker_t), log);
@@ -61,12 +76,16 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
 
     worker->ident.fd = (ngx_socket_t) -1;
     worker->log = log;
+    worker->conf = conf;
 
     ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->bells, &worker->bells_sentinel,
                     ngx_rbtree_insert_value);
+    ngx_rbtree_init(&worker->wards, &worker->wards_sentinel,
+                    ngx_rbtree_insert_value);
 
+    ngx_queue_init(&worker->estates);
     ngx_queue_init(&worker->active);
     ngx_queue_init(&worker->idle);
     ngx_queue_init(&worker->unsettled);
@@ -76,7 +95,7 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
                                   ngx_http_zk_lock_worker_sweep_handler);
     worker->sweep.cancelable = 1;
 
-    worker->zone = ngx_http_zk_lock_zone_join(shm_zone, conf->timeout, log);
+    worker->zone = ngx_http_zk_lock_zone_join(shm_zone, log);
     if (worker->zone == NULL) {
         goto failed;
     }
@@ -101,13 +120,32 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
         goto failed;
     }
 
+    worker->home = ngx_http_zk_lock_estate_home(worker);
+    if (worker->home == NULL) {
+        goto failed;
+    }
+
+    rc = ngx_http_zk_lock_zone_key(worker->zone, &key);
+
     worker->session = ngx_http_zk_lock_session_open(conf, &worker->mailbox,
                                    &ngx_http_zk_lock_worker_events, worker,
+                                   rc == NGX_OK ? &key : NULL,
                                    ngx_http_zk_lock_zone_alive(worker->zone),
                                    log);
     if (worker->session == NULL) {
         goto failed;
     }
+
+    if (rc == NGX_OK) {
+        ngx_log_error(NGX_LOG_NOTICE, log, 0,
+                      "the session of a worker that has gone is gone on with");
+
+    } else {
+        /* what was there never had a session */
+        ngx_http_zk_lock_estate_lost(worker->home);
+    }
+
+    ngx_http_zk_lock_worker_adopt(worker);
 
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
 
@@ -124,21 +162,197 @@ failed:
 void
 ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_uint_t  clean;
+    ngx_uint_t                   stays;
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_zone_t     *zone;
+    ngx_http_zk_lock_session_t  *session;
 
-    /* claims end with a session that is closed, but not with one cut off */
+    ngx_http_zk_lock_worker_drain(worker);
 
-    clean = ngx_http_zk_lock_session_connected(worker->session);
+    while (!ngx_queue_empty(&worker->estates)) {
+        q = ngx_queue_head(&worker->estates);
+        ngx_http_zk_lock_estate_leave(ngx_queue_data(q,
+                                           ngx_http_zk_lock_estate_t, queue));
+    }
 
-    ngx_http_zk_lock_session_close(worker->session);
+    zone = worker->zone;
+    session = worker->session;
+
+    if (!ngx_http_zk_lock_zone_outlives(zone)) {
+        ngx_http_zk_lock_worker_bury(worker);
+    }
+
+    /* a session that is closed takes its claims along, one cut off does not */
+
+    stays = !ngx_http_zk_lock_session_connected(session)
+            || (ngx_http_zk_lock_worker_holds(worker)
+                && ngx_http_zk_lock_zone_outlives(zone));
+
     worker->session = NULL;
-
-    ngx_http_zk_lock_worker_discard(worker);
-
-    ngx_http_zk_lock_zone_leave(worker->zone, clean);
     worker->zone = NULL;
 
+    if (stays) {
+        ngx_http_zk_lock_session_leave(session);
+        ngx_http_zk_lock_worker_bequeath(worker, zone);
+
+    } else {
+        ngx_http_zk_lock_session_close(session);
+        ngx_http_zk_lock_zone_leave(zone);
+    }
+
+    ngx_http_zk_lock_worker_discard(worker);
     ngx_http_zk_lock_worker_free(worker);
+}
+
+
+/*
+ * The worker begins to leave: it serves its waiters to the end, and leaves at
+ * once what it has adopted, for which nobody waits here.
+ */
+
+static void
+ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t                *q, *next;
+    ngx_http_zk_lock_estate_t  *estate;
+
+    worker->leaving = 1;
+    ngx_http_zk_lock_zone_leaving(worker->zone);
+
+    for (q = ngx_queue_head(&worker->estates);
+         q != ngx_queue_sentinel(&worker->estates);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        estate = ngx_queue_data(q, ngx_http_zk_lock_estate_t, queue);
+
+        ngx_http_zk_lock_zone_leaving(estate->zone);
+
+        if (ngx_http_zk_lock_zone_heir(estate->zone)) {
+            ngx_http_zk_lock_estate_leave(estate);
+        }
+    }
+}
+
+
+/* There is no more time: who waits is told so before nginx cuts him off. */
+
+static void
+ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_uint_t                n;
+    ngx_queue_t              *q, *next;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    n = 0;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+        n += ngx_http_zk_lock_lock_shut(lock);
+    }
+
+    ngx_http_zk_lock_worker_refuse_asks(worker);
+
+    if (n != 0) {
+        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
+                      "worker_shutdown_timeout: %ui who waited for a lock "
+                      "were refused", n);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_http_zk_lock_zone_t  *zone;
+
+    while (!worker->leaving) {
+
+        zone = ngx_http_zk_lock_zone_adopt(worker->zone);
+        if (zone == NULL) {
+            break;
+        }
+
+        ngx_http_zk_lock_estate_open(worker, zone);
+    }
+}
+
+
+/* Nobody comes after this worker: what others left is ended. */
+
+static void
+ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_http_zk_lock_zone_t  *zone;
+
+    for ( ;; ) {
+        zone = ngx_http_zk_lock_zone_adopt(worker->zone);
+        if (zone == NULL) {
+            break;
+        }
+
+        ngx_http_zk_lock_worker_end(worker, zone);
+    }
+}
+
+
+void
+ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_zone_t *zone)
+{
+    if (ngx_http_zk_lock_zone_bequeath(zone) != NGX_OK) {
+        ngx_http_zk_lock_worker_end(worker, zone);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_zone_t *zone)
+{
+    ngx_http_zk_lock_key_t  key;
+
+    if (ngx_http_zk_lock_zone_key(zone, &key) == NGX_OK
+        && ngx_http_zk_lock_session_end(worker->conf, &key, &worker->mailbox,
+                                        worker->log)
+           != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
+                      "a zookeeper session could not be ended, "
+                      "its timeout will do it");
+    }
+
+    ngx_http_zk_lock_zone_leave(zone);
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_worker_holds(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    if (!ngx_queue_empty(&worker->home->wards)) {
+        return 1;
+    }
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = ngx_queue_next(q))
+    {
+        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
+
+        if (ngx_http_zk_lock_lock_holds(lock)) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -188,10 +402,16 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
 
     if (c->close) {
 
-        /* nginx begins to leave; waiters are served to the end */
+        /* nginx begins to leave, or ends to wait for us */
 
-        ngx_log_debug0(NGX_LOG_DEBUG_HTTP, ev->log, 0,
-                       "zk lock worker: leaving");
+        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                       "zk lock worker: leaving, shut: %d", c->error);
+
+        ngx_http_zk_lock_worker_drain(worker);
+
+        if (c->error) {
+            ngx_http_zk_lock_worker_shut(worker);
+        }
 
         c->close = 0;
         c->error = 0;
@@ -202,6 +422,10 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
 
     ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
                                  worker);
+
+    if (ngx_http_zk_lock_zone_orphans(worker->zone)) {
+        ngx_http_zk_lock_worker_adopt(worker);
+    }
 }
 
 
@@ -230,6 +454,8 @@ ngx_http_zk_lock_worker_ring(void *data, uint32_t record)
     if (claim != NULL) {
         ngx_http_zk_lock_claim_rung(claim);
     }
+
+    ngx_http_zk_lock_estate_rung(worker, record);
 
     /* each may hang itself anew, or take another one down */
 
@@ -341,7 +567,16 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
     ngx_http_zk_lock_worker_t *worker = data;
 
     ngx_queue_t              *q;
+    ngx_http_zk_lock_key_t    key;
     ngx_http_zk_lock_lock_t  *lock;
+
+    /* from here on, whoever comes after this worker can have its session */
+
+    if (ngx_http_zk_lock_session_key(worker->session, &key) == NGX_OK) {
+        ngx_http_zk_lock_zone_set_key(worker->zone, &key);
+    }
+
+    ngx_http_zk_lock_estate_connected(worker->home, fresh);
 
     /*
      * The same session, perhaps on another server, which may lag behind: the
@@ -378,6 +613,9 @@ ngx_http_zk_lock_worker_lost(void *data)
     ngx_queue_t              *q, *next;
     ngx_http_zk_lock_lock_t  *lock;
 
+    ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
+    ngx_http_zk_lock_estate_lost(worker->home);
+
     ngx_http_zk_lock_worker_forget(worker);
 
     for (q = ngx_queue_head(&worker->active);
@@ -399,7 +637,6 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
-    ngx_queue_t               asks;
     ngx_queue_t              *q, *next;
     ngx_http_zk_lock_lock_t  *lock;
 
@@ -414,6 +651,17 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 
         ngx_http_zk_lock_lock_unreachable(lock);
     }
+
+    ngx_http_zk_lock_worker_refuse_asks(worker);
+    ngx_http_zk_lock_worker_busy(worker);
+}
+
+
+static void
+ngx_http_zk_lock_worker_refuse_asks(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t   asks;
+    ngx_queue_t  *q;
 
     ngx_queue_init(&asks);
 
@@ -431,8 +679,6 @@ ngx_http_zk_lock_worker_unreachable(void *data)
         ngx_http_zk_lock_ask_unreachable(ngx_queue_data(q,
                                               ngx_http_zk_lock_ask_t, queue));
     }
-
-    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -558,6 +804,8 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
                                      ngx_http_zk_lock_claim_connected);
     }
 
+    ngx_http_zk_lock_worker_sweep_estates(worker);
+
     /* rings that were lost with a worker that died while it rang */
 
     ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
@@ -565,6 +813,27 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
 
     ngx_http_zk_lock_worker_busy(worker);
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
+}
+
+
+/* What workers left that died, and what could not be sent for it so far. */
+
+static void
+ngx_http_zk_lock_worker_sweep_estates(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    ngx_http_zk_lock_worker_adopt(worker);
+
+    ngx_http_zk_lock_estate_sweep(worker->home);
+
+    for (q = ngx_queue_head(&worker->estates);
+         q != ngx_queue_sentinel(&worker->estates);
+         q = ngx_queue_next(q))
+    {
+        ngx_http_zk_lock_estate_sweep(ngx_queue_data(q,
+                                           ngx_http_zk_lock_estate_t, queue));
+    }
 }
 
 
@@ -600,6 +869,8 @@ ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker)
 static void
 ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
 {
+    ngx_http_zk_lock_key_t  key;
+
     if (worker->sweep.timer_set) {
         ngx_del_timer(&worker->sweep);
     }
@@ -616,8 +887,20 @@ ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
         zk_lock_mailbox_done(&worker->mailbox);
     }
 
+    if (worker->home != NULL) {
+        ngx_http_zk_lock_estate_free(worker->home);
+    }
+
     if (worker->zone != NULL) {
-        ngx_http_zk_lock_zone_leave(worker->zone, 1);
+
+        /* the worker never served; what it found is for another one */
+
+        if (ngx_http_zk_lock_zone_key(worker->zone, &key) == NGX_OK) {
+            ngx_http_zk_lock_zone_abandon(worker->zone);
+
+        } else {
+            ngx_http_zk_lock_zone_leave(worker->zone);
+        }
     }
 
     if (worker->claims != NULL) {

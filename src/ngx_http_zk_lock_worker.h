@@ -12,14 +12,15 @@
 #define _NGX_HTTP_ZK_LOCK_WORKER_H_INCLUDED_
 
 
+#include "ngx_http_zk_lock_record.h"
 #include "ngx_http_zk_lock_session.h"
-#include "ngx_http_zk_lock_zone.h"
 
 
 typedef struct ngx_http_zk_lock_worker_s  ngx_http_zk_lock_worker_t;
 typedef struct ngx_http_zk_lock_claim_s   ngx_http_zk_lock_claim_t;
 typedef struct ngx_http_zk_lock_lock_s    ngx_http_zk_lock_lock_t;
 typedef struct ngx_http_zk_lock_bell_s    ngx_http_zk_lock_bell_t;
+typedef struct ngx_http_zk_lock_estate_s  ngx_http_zk_lock_estate_t;
 
 
 typedef void (*ngx_http_zk_lock_bell_pt)(ngx_http_zk_lock_bell_t *bell);
@@ -40,8 +41,9 @@ struct ngx_http_zk_lock_worker_s {
     ngx_connection_t                   ident;   /* of all timers */
 
     ngx_log_t                         *log;
+    ngx_http_zk_lock_session_conf_t   *conf;
     ngx_http_zk_lock_session_t        *session;
-    ngx_http_zk_lock_zone_t           *zone;
+    ngx_http_zk_lock_zone_t           *zone;    /* its home */
     zk_lock_mailbox_t                  mailbox;
     ngx_connection_t                  *wakeup;
 
@@ -55,11 +57,17 @@ struct ngx_http_zk_lock_worker_s {
     ngx_queue_t                        unsettled;   /* claims in between */
     ngx_queue_t                        asks;    /* calls under way */
 
+    ngx_http_zk_lock_estate_t         *home;    /* what it found there */
+    ngx_queue_t                        estates; /* what it has beside it */
+    ngx_rbtree_t                       wards;   /* of all, by record */
+    ngx_rbtree_node_t                  wards_sentinel;
+
     ngx_rbtree_t                       bells;
     ngx_rbtree_node_t                  bells_sentinel;
 
     ngx_event_t                        sweep;
 
+    unsigned                           leaving:1;
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
 };
@@ -73,8 +81,19 @@ ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
     ngx_http_zk_lock_session_conf_t *conf, ngx_shm_zone_t *shm_zone,
     ngx_log_t *log);
 
-/* Closes the session, gives the slot back; nobody is answered any more. */
+/*
+ * Leaves its sessions, with the locks that are held through them, to another
+ * worker; or ends them, if there is none, and gives the slots back.  Nobody is
+ * answered any more.
+ */
 void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
+
+/*
+ * Leaves a slot, whose session has no connection any more, to another worker,
+ * or ends the session.
+ */
+void ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_zone_t *zone);
 
 /*
  * A timer whose data is the worker's fake connection, as the event core's

@@ -5,18 +5,21 @@
  * Shared memory, laid out once, with no tree, list, lock or allocation in it
  * after that, because a worker can die at any instruction:
  *
- *   slots    a worker's place: its pid, until when its session surely lives,
- *            its wake-up, and its doorbell, one bit a cell
+ *   slots    a session's place: who keeps it, its id and password, until when
+ *            it surely lives; and the keeper's doorbell, one bit a cell
  *   chunks   which slot owns which 64 cells; taken and given back by the slot
  *   cells    a claim's record takes one, or a few in a row if its lock's path
- *            is long; which cells of a chunk are in use is in the owner's own
- *            memory
+ *            is long (see ngx_http_zk_lock_record.h)
  *   board    (lock, seq) -> cell, a hint: the record tells the truth
  *
- * A record has one writer, its slot's worker; what others may change is an
- * atomic word.  A record is known by the random part of its claim's id: when
- * that is another one, the claim that was there has ended.  A record of a
- * worker that died is left as it is until its session is surely over.
+ * A slot outlives its keeper.  Each worker has a home, the slot of its own
+ * session.  When a worker dies or leaves, its slots are orphans, and a living
+ * worker adopts them: the sessions go on, and so do the locks that are held
+ * through them.  A worker that starts makes an orphan its home, if there is
+ * one.
+ *
+ * Only the dead are adopted, by pid and start: two living processes would take
+ * a session from each other without end.
  */
 
 
@@ -28,141 +31,125 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
-#include "zk_lock_name.h"
+#include "ngx_http_zk_lock_map.h"
 
 
-#define NGX_HTTP_ZK_LOCK_NO_RECORD    ((uint32_t) -1)
-
-
-typedef struct ngx_http_zk_lock_zone_s  ngx_http_zk_lock_zone_t;
-
-
-typedef enum {
-    NGX_HTTP_ZK_LOCK_RECORD_FREE = 0,
-    NGX_HTTP_ZK_LOCK_RECORD_NEW,        /* its znode may not exist yet */
-    NGX_HTTP_ZK_LOCK_RECORD_WAITING,
-    NGX_HTTP_ZK_LOCK_RECORD_HELD,
-    NGX_HTTP_ZK_LOCK_RECORD_ENDED       /* its delete cannot be called back */
-} ngx_http_zk_lock_record_state_e;
-
-
-/* a copy of a record */
+/* one slot, as its keeper has it */
 
 typedef struct {
-    ngx_http_zk_lock_record_state_e  state;
-    zk_lock_id_t                     id;
-    zk_lock_kind_e                   kind;
-    int64_t                          seq;
-    int64_t                          czxid;
-    ngx_uint_t                       index;
-    ngx_msec_t                       lease;     /* the deadline, 0: none */
-    ngx_msec_t                       ttl;
-    time_t                           since;     /* granted; 0: not yet */
-    ngx_msec_t                       alive;     /* until when its session
-                                                   surely lives */
-} ngx_http_zk_lock_record_t;
+    ngx_http_zk_lock_map_t     *map;
+    ngx_uint_t                  slot;
+    ngx_uint_t                  home;       /* the keeper's own slot */
+    ngx_log_t                  *log;
+
+    uint64_t                   *used;       /* cells of own chunks */
+    ngx_uint_t                  chunk;      /* where the last one was taken */
+
+    u_char                      random[256];
+    size_t                      nrandom;    /* bytes of it that are left */
+} ngx_http_zk_lock_zone_t;
+
+
+typedef struct {
+    ngx_uint_t                  states[5];  /* claims, by the record's */
+    ngx_uint_t                  slots;      /* in use */
+    ngx_uint_t                  own;        /* sessions of living workers */
+    ngx_uint_t                  adopted;    /* sessions beside these */
+    ngx_uint_t                  orphans;    /* sessions that nobody keeps */
+    ngx_uint_t                  cells;      /* in use */
+} ngx_http_zk_lock_counts_t;
 
 
 typedef void (*ngx_http_zk_lock_ring_pt)(void *data, uint32_t record);
 
 
-/* The zone's init function, for ngx_shm_zone_t. */
+/*
+ * The zone's init function, for ngx_shm_zone_t, whose data is the map's
+ * configuration at first and the map afterwards.
+ */
 ngx_int_t ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data);
 
 /*
- * Takes a slot for this worker.  timeout is the session's; a slot of a dead
- * worker is taken over when that worker's session is surely over.  Returns
- * NULL if there is no slot or no memory; that was logged.
+ * Takes a home for this worker: an orphan, or else a free slot.  Returns NULL
+ * if there is none, or no memory; that was logged.
  */
 ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone,
-    ngx_msec_t timeout, ngx_log_t *log);
+    ngx_log_t *log);
 
 /*
- * Gives the slot back.  clean: the session was closed, so its claims are gone,
- * and those who wait for them are told; else the slot is left as of a dead
- * worker.
+ * Adopts an orphan.  Returns NULL if there is none, or no memory.  Orphans
+ * that never had a session are given back on the way.
  */
-void ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone,
-    ngx_uint_t clean);
+ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_adopt(
+    ngx_http_zk_lock_zone_t *home);
+
+/* Whether a worker has left orphans; a hint, for the time between sweeps. */
+ngx_uint_t ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone);
+
+/* This worker leaves: it inherits no slot any more. */
+void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
+
+/* Whether there is another worker that stays. */
+ngx_uint_t ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone);
+
+/* Whether there is one, or a file for who comes after the last one. */
+ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
+
+/*
+ * Leaves a slot, whose session lives on without a connection, to an heir.
+ * Returns NGX_OK, and zone is freed; or NGX_DECLINED if there is no heir (any
+ * more): then the session is to be ended.
+ */
+ngx_int_t ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone);
+
+/* Leaves a slot, whose session cannot be ended now, to whoever comes. */
+void ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone);
+
+/*
+ * Gives a slot back, whose session is over: its records are freed, and those
+ * who wait for them are told.  Frees zone.
+ */
+void ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone);
+
+
+/* Notes the id and password of the slot's session; NULL: there is none. */
+void ngx_http_zk_lock_zone_set_key(ngx_http_zk_lock_zone_t *zone,
+    const ngx_http_zk_lock_key_t *key);
+
+/* Gets them.  NGX_DECLINED: the slot never had a session. */
+ngx_int_t ngx_http_zk_lock_zone_key(ngx_http_zk_lock_zone_t *zone,
+    ngx_http_zk_lock_key_t *key);
 
 /* The descriptor that wakes this worker (an eventfd), never closed by it. */
-int ngx_http_zk_lock_zone_fd(ngx_http_zk_lock_zone_t *zone);
+int ngx_http_zk_lock_zone_fd(ngx_http_zk_lock_zone_t *home);
 
-/* Where this worker notes until when its session surely lives. */
+/* Where it is noted until when the slot's session surely lives. */
 ngx_atomic_t *ngx_http_zk_lock_zone_alive(ngx_http_zk_lock_zone_t *zone);
 
 /* The number of cells. */
 ngx_uint_t ngx_http_zk_lock_zone_cells(ngx_http_zk_lock_zone_t *zone);
 
-
-/*
- * This worker's own records.  take() makes a new id, and returns NGX_OK,
- * NGX_BUSY if the zone is full, or NGX_ERROR.  end() and free() ring those who
- * watch.
- */
-ngx_int_t ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, zk_lock_kind_e kind, zk_lock_id_t *id);
-void ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int64_t seq, int64_t czxid, ngx_uint_t index);
-void ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease);
-void ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record);
-void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record);
-
-/*
- * Whether the lease of an own held record is over at now.  If so it is closed
- * for renewal, and NGX_OK is returned; else NGX_AGAIN, with its deadline.
- */
-ngx_int_t ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t now, ngx_msec_t *lease);
-
-/* Whether anybody asked for the release of an own record. */
-ngx_uint_t ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record);
-
-
-/*
- * Any record.  All return NGX_DECLINED if there is no claim with that id on
- * that path (any more), and NGX_ABORT if its worker is dead: then nothing
- * follows from what the record says.
- *
- * read:   a copy
- * watch:  the same, and rings this worker's doorbell when the claim ends, and
- *         again when it is gone
- * renew:  sets the lease, and rings its worker's doorbell; declined unless the
- *         claim is held and its lease is not over
- * ask:    asks its worker to release it
- */
-ngx_int_t ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path,
-    ngx_http_zk_lock_record_t *copy);
-ngx_int_t ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path,
-    ngx_http_zk_lock_record_t *copy);
-ngx_int_t ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl,
-    ngx_msec_t lease);
-ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path);
-
-
-/*
- * The board.  find() tells of the claim of path with that seq: NGX_OK and a
- * copy if it may exist, NGX_DONE and a copy if there was such a claim and it
- * ended (compare czxid: the path may have been made anew meanwhile), or
- * NGX_DECLINED if nothing is known.
- */
-void ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, int64_t seq, uint32_t record);
-ngx_int_t ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, int64_t seq, ngx_http_zk_lock_record_t *copy);
-
+/* What is in the zone, all workers together. */
+void ngx_http_zk_lock_zone_count(ngx_http_zk_lock_zone_t *zone,
+    ngx_http_zk_lock_counts_t *counts);
 
 /* Calls handler for each record that this worker's doorbell was rung for. */
-void ngx_http_zk_lock_zone_answer(ngx_http_zk_lock_zone_t *zone,
+void ngx_http_zk_lock_zone_answer(ngx_http_zk_lock_zone_t *home,
     ngx_http_zk_lock_ring_pt handler, void *data);
+
+
+/* for the records */
+
+/* Rings the keeper of a slot. */
+void ngx_http_zk_lock_zone_ring(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
+    uint32_t record);
+
+/* Rings those who watch a record. */
+void ngx_http_zk_lock_zone_ring_watchers(ngx_http_zk_lock_map_t *map,
+    uint32_t record, ngx_uint_t clear);
+
+/* Sets bits of a word that others write, too. */
+void ngx_http_zk_lock_zone_or(ngx_atomic_t *word, ngx_atomic_uint_t bits);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_ZONE_H_INCLUDED_ */

@@ -43,6 +43,29 @@ def test_next_is_granted_when_the_lease_ends(gateway, tree):
         gateway.release("x", response.token)
 
 
+def test_lease_is_over_before_the_claim_is_gone(zookeeper, tree,
+                                                start_gateway, start_proxy):
+    """The delete is still on its way when the next holds the lock already:
+    the late holder's release is told that it came too late.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False)
+    one, other = gateway.worker_pids()
+    for asked in (one, other):
+        holder = gateway.hold("x", ttl="500ms", worker=one)
+        waiter = gateway.begin("x", worker=one)
+        tree.wait_claims(gateway.znode("x"), 2)
+        gateway.catch_up("x")
+        releaser = gateway.connect(asked)
+        proxy.delay = 0.3
+        response = waiter.response(SOON)
+        grant(response, "x")
+        late = releaser.request("DELETE", lock_path("x", holder.token))
+        proxy.pass_on()
+        problem(late, 410)
+        gateway.release("x", response.token)
+
+
 def test_leases_of_a_whole_queue_end_in_turn(gateway, tree):
     """Nobody releases, and still everybody gets the lock."""
     waiters = [gateway.begin("x", ttl="100ms") for _ in range(8)]

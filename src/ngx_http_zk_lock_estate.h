@@ -1,0 +1,94 @@
+
+/*
+ * An estate: a session that a worker has from one that is dead or has left,
+ * and the claims that were made through it.
+ *
+ * Those that were waiting are deleted: who waited is gone with the worker.
+ * Those that are held go on, as wards: by their records, anybody renews and
+ * releases them as before.  When the last one has ended, so does the session;
+ * unless it is the one that this worker itself goes on with (its home).
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_ESTATE_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_ESTATE_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_worker.h"
+
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells; it is
+                                       to be deleted */
+    NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
+                                       read */
+    NGX_HTTP_ZK_LOCK_WARD_HELD,
+    NGX_HTTP_ZK_LOCK_WARD_LAPSE,    /* its lease is over: it is deleted, unless
+                                       another gateway has renewed it */
+    NGX_HTTP_ZK_LOCK_WARD_DELETE
+} ngx_http_zk_lock_ward_state_e;
+
+
+typedef struct {
+    ngx_rbtree_node_t                  node;    /* worker->wards; the record */
+    ngx_queue_t                        queue;   /* estate->wards */
+    ngx_http_zk_lock_estate_t         *estate;
+    ngx_http_zk_lock_op_t             *op;      /* under way, or NULL */
+    ngx_event_t                        timer;   /* of the lease */
+
+    ngx_http_zk_lock_ward_state_e      state;
+    zk_lock_id_t                       id;
+    zk_lock_kind_e                     kind;
+    int64_t                            seq;     /* -1: not known */
+    int32_t                            version; /* of the znode's data */
+
+    ngx_str_t                          path;    /* of the lock */
+} ngx_http_zk_lock_ward_t;
+
+
+struct ngx_http_zk_lock_estate_s {
+    ngx_queue_t                        queue;   /* worker->estates */
+    ngx_http_zk_lock_worker_t         *worker;
+    ngx_http_zk_lock_zone_t           *zone;
+    ngx_http_zk_lock_session_t        *session; /* NULL: not open yet */
+    ngx_queue_t                        wards;
+    ngx_event_t                        over;    /* posted: it has ended */
+
+    unsigned                           ended:1; /* its session has */
+    unsigned                           home:1;  /* zone and session are the
+                                                   worker's own */
+};
+
+
+/*
+ * Takes what is in a slot that was adopted, and opens its session.  Owns zone.
+ * If there is no memory, the slot is left to another worker.
+ */
+void ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_zone_t *zone);
+
+/*
+ * The same for the worker's home, whose zone and session are the worker's;
+ * its events are passed on by the worker.  Returns NULL if there is no memory.
+ */
+ngx_http_zk_lock_estate_t *ngx_http_zk_lock_estate_home(
+    ngx_http_zk_lock_worker_t *worker);
+
+void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
+void ngx_http_zk_lock_estate_lost(void *data);
+
+/* Leaves it to another worker, or ends its session if there is none. */
+void ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate);
+
+/* Frees it and its wards, not its zone and session. */
+void ngx_http_zk_lock_estate_free(ngx_http_zk_lock_estate_t *estate);
+
+/* Tries again what could not be sent. */
+void ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate);
+
+/* Somebody changed a record, perhaps one of a ward. */
+void ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
+    uint32_t record);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_ESTATE_H_INCLUDED_ */

@@ -1,0 +1,737 @@
+
+/*
+ * The map.
+ *
+ * It is made in the master, and everything else here runs in any process.
+ *
+ * The file is mapped, not written: what a worker stores is there when the
+ * worker dies, and the master, and all of them at once, without a write to the
+ * disk for any claim.  It is locked (shared) by every process that has it.
+ * Who gets it exclusively knows that all others are dead, whatever their pids
+ * say, which can be those of another container.
+ *
+ * A file is made under another name and renamed when it is whole, and is never
+ * made shorter.  It is refused if it is not a plain file, not of our user, open
+ * to others, of another size, layout, list of servers or boot: nothing in it
+ * means anything then.
+ */
+
+
+#include <ngx_md5.h>
+
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+
+#include "ngx_http_zk_lock_map.h"
+
+
+#define NGX_HTTP_ZK_LOCK_MAGIC        "zk_lock zone 1\n"
+
+#define NGX_HTTP_ZK_LOCK_BOOT_ID      "/proc/sys/kernel/random/boot_id"
+
+
+static ngx_uint_t ngx_http_zk_lock_map_nslots(void);
+static ngx_int_t ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map,
+    u_char *p, size_t size);
+static ngx_int_t ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static ngx_int_t ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map,
+    ngx_log_t *log);
+static u_char *ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static u_char *ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static const char *ngx_http_zk_lock_map_check(ngx_http_zk_lock_map_conf_t *conf,
+    int fd, size_t size, ngx_http_zk_lock_head_t *head);
+static u_char *ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static ngx_int_t ngx_http_zk_lock_map_write(
+    ngx_http_zk_lock_map_conf_t *conf, int fd, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static ngx_uid_t ngx_http_zk_lock_map_user(
+    ngx_http_zk_lock_map_conf_t *conf);
+static ngx_int_t ngx_http_zk_lock_map_lock(int fd, ngx_uint_t *alone);
+static ngx_http_zk_lock_map_t *ngx_http_zk_lock_map_abandon(
+    ngx_http_zk_lock_map_t *map);
+static ngx_atomic_uint_t ngx_http_zk_lock_map_process(ngx_pid_t pid);
+static ngx_uint_t ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start);
+
+
+ngx_http_zk_lock_map_t *
+ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
+    ngx_http_zk_lock_map_conf_t *conf, ngx_log_t *log)
+{
+    size_t                    size;
+    u_char                   *p;
+    ngx_http_zk_lock_map_t   *map;
+    ngx_http_zk_lock_head_t   head;
+
+    map = ngx_slab_calloc(shpool, sizeof(ngx_http_zk_lock_map_t));
+    if (map == NULL) {
+        return NULL;
+    }
+
+    map->file = -1;
+    map->nslots = ngx_http_zk_lock_map_nslots();
+
+    map->wakeups = ngx_slab_calloc(shpool, map->nslots * sizeof(int));
+    if (map->wakeups == NULL) {
+        return NULL;
+    }
+
+    size = shpool->pfree * ngx_pagesize;
+
+    /* how many cells there are; nothing is written there yet */
+
+    if (ngx_http_zk_lock_map_lay_out(map, NULL, size) != NGX_OK) {
+        ngx_log_error(NGX_LOG_EMERG, log, 0, "zk_lock_zone is too small");
+        return NULL;
+    }
+
+    if (ngx_http_zk_lock_map_head(map, conf, size, &head, log) != NGX_OK
+        || ngx_http_zk_lock_map_wakeups(map, log) != NGX_OK)
+    {
+        return NULL;
+    }
+
+    p = NULL;
+
+    /* a test of the configuration touches no file */
+
+    if (conf->path.len != 0 && !ngx_test_config) {
+        p = ngx_http_zk_lock_map_file(map, conf, size, &head, log);
+
+        if (p == NULL) {
+            return ngx_http_zk_lock_map_abandon(map);
+        }
+    }
+
+    if (p == NULL) {
+        p = ngx_slab_calloc(shpool, size);
+
+        if (p == NULL) {
+            return ngx_http_zk_lock_map_abandon(map);
+        }
+
+        ngx_memcpy(p, &head, sizeof(ngx_http_zk_lock_head_t));
+    }
+
+    (void) ngx_http_zk_lock_map_lay_out(map, p, size);
+
+    map->nginx = ngx_atomic_fetch_add(&map->head->nginx, 1) + 1;
+
+    return map;
+}
+
+
+ngx_http_zk_lock_cell_t *
+ngx_http_zk_lock_map_cell(ngx_http_zk_lock_map_t *map, uint32_t record)
+{
+    if (record >= map->ncells) {
+        return NULL;
+    }
+
+    return (ngx_http_zk_lock_cell_t *)
+               (map->cells + (size_t) record * NGX_HTTP_ZK_LOCK_CELL);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_map_cells_of(size_t path_len)
+{
+    return (offsetof(ngx_http_zk_lock_cell_t, path) + path_len
+            + NGX_HTTP_ZK_LOCK_CELL - 1)
+           / NGX_HTTP_ZK_LOCK_CELL;
+}
+
+
+ngx_atomic_uint_t
+ngx_http_zk_lock_map_self(void)
+{
+    return ngx_http_zk_lock_map_process(ngx_pid);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
+{
+    ngx_pid_t          pid;
+    ngx_atomic_uint_t  now;
+
+    if (keeper == NGX_HTTP_ZK_LOCK_FREE || keeper == NGX_HTTP_ZK_LOCK_ORPHAN) {
+        return 1;
+    }
+
+    pid = (ngx_pid_t) (keeper & 0x3fffff);
+
+    if (kill(pid, 0) == -1 && ngx_errno == NGX_ESRCH) {
+        return 1;
+    }
+
+    if (quick) {
+        return 0;
+    }
+
+    now = ngx_http_zk_lock_map_process(pid);
+
+    /* a start that is not known tells nothing */
+
+    if (now == (ngx_atomic_uint_t) pid || keeper == (ngx_atomic_uint_t) pid) {
+        return 0;
+    }
+
+    return now != keeper;
+}
+
+
+/*
+ * A reload keeps the old workers for a while, and the sessions that they leave
+ * are kept in their slots while locks are held through them.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_map_nslots(void)
+{
+    ngx_uint_t  n;
+
+    n = 64 + 16 * (ngx_ncpu > 0 ? (ngx_uint_t) ngx_ncpu : 1);
+
+    return ngx_min(n, NGX_HTTP_ZK_LOCK_SLOTS_MAX);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
+    size_t size)
+{
+    size_t   chunk, fixed;
+    u_char  *end;
+
+    end = p + size;
+
+    /* a chunk's cells, owner and starts, its board's share, its doorbells */
+
+    chunk = NGX_HTTP_ZK_LOCK_CHUNK * NGX_HTTP_ZK_LOCK_CELL
+            + sizeof(ngx_atomic_t) + sizeof(uint64_t)
+            + NGX_HTTP_ZK_LOCK_CHUNK * sizeof(ngx_atomic_t)
+            + map->nslots * (NGX_HTTP_ZK_LOCK_CHUNK / 8 + 1);
+
+    fixed = sizeof(ngx_http_zk_lock_head_t) + 64
+            + map->nslots * (sizeof(ngx_http_zk_lock_slot_t)
+                             + 4 * sizeof(ngx_atomic_t))
+            + 4096;
+
+    if (size < fixed + chunk) {
+        return NGX_ERROR;
+    }
+
+    map->nchunks = (size - fixed) / chunk;
+    map->ncells = map->nchunks * NGX_HTTP_ZK_LOCK_CHUNK;
+
+    for (map->nboard = 1; map->nboard * 2 <= map->ncells; map->nboard *= 2) {
+        /* void */
+    }
+
+    map->nbits = map->ncells / NGX_HTTP_ZK_LOCK_WORD_BITS;
+    map->nsummary = map->nbits / NGX_HTTP_ZK_LOCK_WORD_BITS + 1;
+
+    map->head = (ngx_http_zk_lock_head_t *) p;
+    p += ngx_align(sizeof(ngx_http_zk_lock_head_t), 64);
+
+    map->slots = (ngx_http_zk_lock_slot_t *) p;
+    p += map->nslots * sizeof(ngx_http_zk_lock_slot_t);
+
+    map->owners = (ngx_atomic_t *) p;
+    p += map->nchunks * sizeof(ngx_atomic_t);
+
+    map->board = (ngx_atomic_t *) p;
+    p += map->nboard * sizeof(ngx_atomic_t);
+
+    map->bits = (ngx_atomic_t *) p;
+    p += map->nslots * map->nbits * sizeof(ngx_atomic_t);
+
+    map->summaries = (ngx_atomic_t *) p;
+    p += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
+
+    map->starts = (uint64_t *) ngx_align_ptr(p, sizeof(uint64_t));
+    p = (u_char *) (map->starts + map->nchunks);
+
+    map->cells = ngx_align_ptr(p, 64);
+
+    return (map->cells + map->ncells * NGX_HTTP_ZK_LOCK_CELL > end)
+           ? NGX_ERROR : NGX_OK;
+}
+
+
+/* What the head of a map of this configuration is. */
+
+static ngx_int_t
+ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    int        fd;
+    ssize_t    n;
+    ngx_md5_t  md5;
+
+    ngx_memzero(head, sizeof(ngx_http_zk_lock_head_t));
+
+    ngx_memcpy(head->magic, NGX_HTTP_ZK_LOCK_MAGIC,
+               sizeof(NGX_HTTP_ZK_LOCK_MAGIC) - 1);
+
+    head->size = size;
+    head->nslots = (uint32_t) map->nslots;
+    head->ncells = (uint32_t) map->ncells;
+    head->word = sizeof(ngx_atomic_t);
+
+    ngx_md5_init(&md5);
+    ngx_md5_update(&md5, conf->servers.data, conf->servers.len);
+    ngx_md5_final(head->servers, &md5);
+
+    if (conf->path.len != 0) {
+        fd = open(NGX_HTTP_ZK_LOCK_BOOT_ID, O_RDONLY|O_CLOEXEC);
+
+        n = (fd != -1) ? read(fd, head->boot, sizeof(head->boot) - 1) : -1;
+
+        if (fd != -1) {
+            (void) close(fd);
+        }
+
+        if (n <= 0) {
+            ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                          "\"zk_lock_state_path\" needs to read \"%s\"",
+                          NGX_HTTP_ZK_LOCK_BOOT_ID);
+            return NGX_ERROR;
+        }
+    }
+
+    head->crc = ngx_crc32_long((u_char *) head,
+                               offsetof(ngx_http_zk_lock_head_t, crc));
+
+    return NGX_OK;
+}
+
+
+/*
+ * The wake-ups are made in the master, so that every worker inherits them,
+ * those that come later too.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < map->nslots; i++) {
+        map->wakeups[i] = -1;
+    }
+
+    for (i = 0; i < map->nslots; i++) {
+        map->wakeups[i] = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
+
+        if (map->wakeups[i] == -1) {
+            ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "eventfd() failed");
+
+            (void) ngx_http_zk_lock_map_abandon(map);
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+static u_char *
+ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    u_char  *p;
+
+    p = ngx_http_zk_lock_map_open(map, conf, size, head, log);
+
+    if (p == NULL) {
+        p = ngx_http_zk_lock_map_create(map, conf, size, head, log);
+    }
+
+    return p;
+}
+
+
+/* Returns NULL if there is no file, or none that can be used. */
+
+static u_char *
+ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    int          fd;
+    u_char      *p;
+    ngx_err_t    err;
+    ngx_uint_t   i, alone;
+    const char  *why;
+
+    fd = open((char *) conf->path.data,
+              O_RDWR|O_CLOEXEC|O_NOFOLLOW|O_NONBLOCK);
+
+    if (fd == -1) {
+        err = ngx_errno;
+
+        if (err != NGX_ENOENT) {
+            ngx_log_error(NGX_LOG_WARN, log, err,
+                          "zk_lock_state_path \"%V\" is refused, "
+                          "a new file is made", &conf->path);
+        }
+
+        return NULL;
+    }
+
+    why = ngx_http_zk_lock_map_check(conf, fd, size, head);
+
+    if (why != NULL) {
+        ngx_log_error(NGX_LOG_WARN, log, 0,
+                      "zk_lock_state_path \"%V\" is refused, "
+                      "a new file is made: %s", &conf->path, why);
+        (void) close(fd);
+        return NULL;
+    }
+
+    p = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (p == MAP_FAILED
+        || ngx_http_zk_lock_map_lock(fd, &alone) != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_WARN, log, ngx_errno,
+                      "zk_lock_state_path \"%V\" cannot be mapped and locked",
+                      &conf->path);
+        (void) close(fd);
+        return NULL;
+    }
+
+    map->file = fd;
+
+    if (alone) {
+
+        /* all who kept something are dead, whoever has their pids now */
+
+        (void) ngx_http_zk_lock_map_lay_out(map, p, size);
+
+        for (i = 0; i < map->nslots; i++) {
+            if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
+                map->slots[i].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
+                map->head->orphans = 1;
+            }
+        }
+    }
+
+    return p;
+}
+
+
+/* Returns NULL, or what is wrong with a file. */
+
+static const char *
+ngx_http_zk_lock_map_check(ngx_http_zk_lock_map_conf_t *conf, int fd,
+    size_t size, ngx_http_zk_lock_head_t *head)
+{
+    ssize_t                  n;
+    struct stat              st;
+    ngx_http_zk_lock_head_t  found;
+
+    if (fstat(fd, &st) == -1) {
+        return "fstat() failed";
+    }
+
+    if (!S_ISREG(st.st_mode)) {
+        return "it is no plain file";
+    }
+
+    if (st.st_uid != ngx_http_zk_lock_map_user(conf)
+        && st.st_uid != geteuid())
+    {
+        return "it belongs to another user";
+    }
+
+    if (st.st_mode & 077) {
+        return "others than its user may open it";
+    }
+
+    n = pread(fd, &found, sizeof(ngx_http_zk_lock_head_t), 0);
+
+    if (n != (ssize_t) sizeof(ngx_http_zk_lock_head_t)
+        || ngx_memcmp(found.magic, head->magic, sizeof(head->magic)) != 0
+        || found.crc != ngx_crc32_long((u_char *) &found,
+                                       offsetof(ngx_http_zk_lock_head_t, crc)))
+    {
+        return "it is no state of locks, or torn";
+    }
+
+    if (ngx_memcmp(found.boot, head->boot, sizeof(head->boot)) != 0) {
+        return "it is from before this machine was started";
+    }
+
+    if (ngx_memcmp(found.servers, head->servers, sizeof(head->servers)) != 0) {
+        return "it is of other zk_lock_servers";
+    }
+
+    if (found.crc != head->crc) {
+        return "it is of another zk_lock_zone";
+    }
+
+    if (st.st_size != (off_t) size) {
+        return "it is torn";
+    }
+
+    return NULL;
+}
+
+
+static u_char *
+ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    int          fd;
+    u_char      *p;
+    ngx_str_t    temp;
+    ngx_uint_t   alone;
+
+    temp.len = conf->path.len + NGX_INT64_LEN + 2;
+
+    temp.data = ngx_alloc(temp.len, log);
+    if (temp.data == NULL) {
+        return NULL;
+    }
+
+    (void) ngx_sprintf(temp.data, "%V.%P%Z", &conf->path, ngx_pid);
+
+    (void) unlink((char *) temp.data);
+
+    p = MAP_FAILED;
+
+    fd = open((char *) temp.data,
+              O_RDWR|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
+
+    if (fd == -1) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "open() \"%s\" failed", temp.data);
+        goto failed;
+    }
+
+    if (ngx_http_zk_lock_map_write(conf, fd, size, head, log) != NGX_OK) {
+        goto failed;
+    }
+
+    p = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
+
+    if (p == MAP_FAILED
+        || ngx_http_zk_lock_map_lock(fd, &alone) != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "\"%s\" cannot be mapped and locked", temp.data);
+        goto failed;
+    }
+
+    if (rename((char *) temp.data, (char *) conf->path.data) == -1) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "rename() \"%s\" to \"%V\" failed",
+                      temp.data, &conf->path);
+        goto failed;
+    }
+
+    map->file = fd;
+
+    ngx_free(temp.data);
+
+    return p;
+
+failed:
+
+    if (p != MAP_FAILED) {
+        (void) munmap(p, size);
+    }
+
+    if (fd != -1) {
+        (void) unlink((char *) temp.data);
+        (void) close(fd);
+    }
+
+    ngx_free(temp.data);
+
+    return NULL;
+}
+
+
+/* All of its room is taken now: a store into a hole could find a full disk. */
+
+static ngx_int_t
+ngx_http_zk_lock_map_write(ngx_http_zk_lock_map_conf_t *conf, int fd,
+    size_t size, ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    int  err;
+
+    if (geteuid() == 0
+        && fchown(fd, ngx_http_zk_lock_map_user(conf), (gid_t) -1) == -1)
+    {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "fchown() of zk_lock_state_path \"%V\" failed",
+                      &conf->path);
+        return NGX_ERROR;
+    }
+
+    err = posix_fallocate(fd, 0, (off_t) size);
+
+    if (err != 0) {
+        ngx_log_error(NGX_LOG_EMERG, log, err,
+                      "posix_fallocate() of zk_lock_state_path \"%V\" failed",
+                      &conf->path);
+        return NGX_ERROR;
+    }
+
+    if (pwrite(fd, head, sizeof(ngx_http_zk_lock_head_t), 0)
+        != (ssize_t) sizeof(ngx_http_zk_lock_head_t))
+    {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "pwrite() of zk_lock_state_path \"%V\" failed",
+                      &conf->path);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The user of the workers, who are not there yet. */
+
+static ngx_uid_t
+ngx_http_zk_lock_map_user(ngx_http_zk_lock_map_conf_t *conf)
+{
+    ngx_core_conf_t  *ccf;
+
+    if (geteuid() != 0) {
+        return geteuid();
+    }
+
+    ccf = (ngx_core_conf_t *) ngx_get_conf(conf->cycle->conf_ctx,
+                                           ngx_core_module);
+    return ccf->user;
+}
+
+
+/* Locks a file for as long as a process has it; alone: nobody else has it. */
+
+static ngx_int_t
+ngx_http_zk_lock_map_lock(int fd, ngx_uint_t *alone)
+{
+    int  rc;
+
+    *alone = (flock(fd, LOCK_EX|LOCK_NB) == 0);
+
+    do {
+        rc = flock(fd, LOCK_SH);
+    } while (rc == -1 && ngx_errno == NGX_EINTR);
+
+    return (rc == 0) ? NGX_OK : NGX_ERROR;
+}
+
+
+static ngx_http_zk_lock_map_t *
+ngx_http_zk_lock_map_abandon(ngx_http_zk_lock_map_t *map)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < map->nslots; i++) {
+        if (map->wakeups[i] != -1) {
+            (void) close(map->wakeups[i]);
+            map->wakeups[i] = -1;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * A process as one word: its pid, and above it when it was started, as far as
+ * there is room.  Only the pid if the start cannot be known.
+ */
+
+static ngx_atomic_uint_t
+ngx_http_zk_lock_map_process(ngx_pid_t pid)
+{
+    uint64_t           start;
+    ngx_atomic_uint_t  process;
+
+    process = (ngx_atomic_uint_t) pid;
+
+#if (NGX_PTR_SIZE == 8)
+
+    if (ngx_http_zk_lock_map_stat(pid, &start)) {
+        process |= (ngx_atomic_uint_t) start << 22;
+    }
+
+#else
+
+    (void) start;
+
+#endif
+
+    return process;
+}
+
+
+/* Field 22 of /proc/PID/stat; a zombie has ended. */
+
+static ngx_uint_t
+ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start)
+{
+    int          fd;
+    char        *p;
+    ssize_t      n;
+    ngx_uint_t   field;
+    char         buf[512];
+    u_char       name[sizeof("/proc//stat") + NGX_INT64_LEN];
+
+    (void) ngx_sprintf(name, "/proc/%P/stat%Z", pid);
+
+    fd = open((char *) name, O_RDONLY|O_CLOEXEC);
+    if (fd == -1) {
+        return 0;
+    }
+
+    n = read(fd, buf, sizeof(buf) - 1);
+
+    (void) close(fd);
+
+    if (n <= 0) {
+        return 0;
+    }
+
+    buf[n] = '\0';
+
+    /* the name of the program, in parentheses, may hold anything */
+
+    p = strrchr(buf, ')');
+
+    for (field = 2; p != NULL && field < 22; field++) {
+        p = strchr(p + 1, ' ');
+
+        if (p != NULL && field == 2 && p[1] == 'Z') {
+            *start = 0x1fffffffff;
+            return 1;
+        }
+    }
+
+    if (p == NULL) {
+        return 0;
+    }
+
+    *start = strtoull(p + 1, NULL, 10);
+
+    return 1;
+}

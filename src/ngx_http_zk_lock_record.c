@@ -1,0 +1,705 @@
+
+/*
+ * Records.
+ *
+ * Everything here runs on the event loop of one of several processes at the
+ * same time.  Two rules keep that simple.  Who writes a record's body makes
+ * its gen odd first and even again afterwards, so that a reader knows a torn
+ * copy.  And who wants to be told sets a bit first and looks at the state
+ * then, while who changes the state looks at the bits afterwards: one of the
+ * two sees the other.
+ *
+ * A record's start is noted when it is whole, and forgotten when it is free:
+ * who adopts a slot finds no record whose claim can have been sent to
+ * ZooKeeper missing.
+ */
+
+
+#include <sys/random.h>
+
+#include "ngx_http_zk_lock_record.h"
+
+
+#define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
+
+
+static void ngx_http_zk_lock_record_inherit_chunk(
+    ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
+    ngx_http_zk_lock_inherit_pt handler, void *data);
+static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
+    ngx_uint_t n);
+static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
+    ngx_uint_t chunk, ngx_uint_t n);
+static ngx_int_t ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone,
+    u_char *buf, size_t len);
+static ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
+    ngx_atomic_uint_t *gen);
+static void ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
+    ngx_http_zk_lock_cell_t *cell, uint32_t record,
+    ngx_http_zk_lock_record_t *copy);
+static ngx_int_t ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path,
+    ngx_http_zk_lock_record_t *copy, ngx_atomic_uint_t *gen);
+
+
+ngx_int_t
+ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    zk_lock_kind_e kind, zk_lock_id_t *id)
+{
+    uint32_t                  record;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    if (ngx_http_zk_lock_record_random(zone, id->random, ZK_LOCK_RANDOM_LEN)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    record = ngx_http_zk_lock_cells_take(zone,
+                                    ngx_http_zk_lock_map_cells_of(path->len));
+    if (record == NGX_HTTP_ZK_LOCK_NO_RECORD) {
+        return NGX_BUSY;
+    }
+
+    id->record = record;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->gen |= 1;
+    ngx_memory_barrier();
+
+    cell->lease = 0;
+    cell->ttl = 0;
+    cell->asked = 0;
+    cell->seq = -1;
+    cell->czxid = 0;
+    cell->since = 0;
+    cell->version = 0;
+    cell->index = 0;
+    cell->kind = (uint8_t) kind;
+    cell->slot = (uint16_t) zone->slot;
+    cell->path_len = (uint16_t) path->len;
+
+    ngx_memcpy(cell->path, path->data, path->len);
+    ngx_memcpy(cell->random, id->random, ZK_LOCK_RANDOM_LEN);
+
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
+
+    ngx_memory_barrier();
+    cell->gen++;
+
+    zone->map->starts[record / NGX_HTTP_ZK_LOCK_CHUNK] |=
+                       (uint64_t) 1 << (record % NGX_HTTP_ZK_LOCK_CHUNK);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, int64_t seq, int64_t czxid, ngx_uint_t index)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->gen |= 1;
+    ngx_memory_barrier();
+
+    cell->seq = seq;
+    cell->czxid = czxid;
+    cell->index = (uint8_t) index;
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
+
+    /* whom a list had shown this claim already, knows it by its id: the gen
+       goes on, the id stays */
+
+    ngx_memory_barrier();
+    cell->gen++;
+}
+
+
+void
+ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_msec_t ttl, ngx_msec_t lease)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->since = ngx_time();
+    cell->ttl = ttl;
+    cell->lease = lease ? lease : 1;
+
+    ngx_memory_barrier();
+
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
+}
+
+
+void
+ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->lease = 0;
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_ENDED;
+
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+}
+
+
+void
+ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    uint64_t                  mask;
+    ngx_uint_t                chunk, n;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    n = ngx_http_zk_lock_map_cells_of(cell->path_len);
+
+    ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);
+    cell->lease = 0;
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_FREE;
+
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 1);
+
+    chunk = record / NGX_HTTP_ZK_LOCK_CHUNK;
+    mask = (((uint64_t) 1 << n) - 1) << (record % NGX_HTTP_ZK_LOCK_CHUNK);
+
+    zone->map->starts[chunk] &=
+                    ~((uint64_t) 1 << (record % NGX_HTTP_ZK_LOCK_CHUNK));
+    zone->used[chunk] &= ~mask;
+
+    if (zone->used[chunk] == 0 && chunk != zone->chunk) {
+        zone->map->owners[chunk] = 0;
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_msec_t now, ngx_msec_t *lease)
+{
+    ngx_atomic_uint_t         until;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    for ( ;; ) {
+        until = cell->lease;
+
+        if (until != 0 && (ngx_msec_int_t) (until - now) > 0) {
+            *lease = until;
+            return NGX_AGAIN;
+        }
+
+        if (ngx_atomic_cmp_set(&cell->lease, until, 0)) {
+            return NGX_OK;
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t lease)
+{
+    ngx_atomic_uint_t         until;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->version = version;
+    cell->ttl = ttl;
+
+    do {
+        until = cell->lease;
+
+        if (until != 0 && (ngx_msec_int_t) (lease - until) <= 0) {
+            return;
+        }
+
+    } while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    return cell->asked != 0 && cell->asked == cell->gen;
+}
+
+
+void
+ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
+    ngx_http_zk_lock_inherit_pt handler, void *data)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < zone->map->nchunks; i++) {
+
+        if (zone->map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        ngx_http_zk_lock_record_inherit_chunk(zone, i, handler, data);
+
+        if (zone->used[i] == 0) {
+            zone->map->owners[i] = 0;
+        }
+    }
+}
+
+
+/* First which cells are in use, then what is in them: handler may free. */
+
+static void
+ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
+    ngx_uint_t chunk, ngx_http_zk_lock_inherit_pt handler, void *data)
+{
+    uint32_t                    record;
+    uint64_t                    starts, mask;
+    ngx_str_t                   path;
+    ngx_uint_t                  k, n;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+
+    starts = 0;
+    zone->used[chunk] = 0;
+
+    for (k = 0; k < NGX_HTTP_ZK_LOCK_CHUNK; k++) {
+        record = (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
+
+        if (!(zone->map->starts[chunk] & ((uint64_t) 1 << k))
+            || !ngx_http_zk_lock_record_sound(zone, record))
+        {
+            continue;
+        }
+
+        cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+        n = ngx_http_zk_lock_map_cells_of(cell->path_len);
+        mask = (((uint64_t) 1 << n) - 1) << k;
+
+        if (zone->used[chunk] & mask) {
+            continue;
+        }
+
+        zone->used[chunk] |= mask;
+        starts |= (uint64_t) 1 << k;
+
+        if (cell->gen & 1) {
+
+            /* its worker died while it published the claim */
+
+            cell->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
+            cell->seq = -1;
+            cell->gen++;
+        }
+    }
+
+    zone->map->starts[chunk] = starts;
+
+    for (k = 0; starts != 0; k++, starts >>= 1) {
+
+        if (!(starts & 1)) {
+            continue;
+        }
+
+        record = (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
+        cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+        path.data = cell->path;
+        path.len = cell->path_len;
+
+        ngx_http_zk_lock_record_fill(zone, cell, record, &copy);
+
+        handler(data, &copy, &path);
+    }
+}
+
+
+/* A file may hold anything: nothing is done with what was never a record. */
+
+static ngx_uint_t
+ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_uint_t                n;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    n = ngx_http_zk_lock_map_cells_of(cell->path_len);
+
+    return cell->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
+           && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_ENDED
+           && cell->slot == zone->slot
+           && cell->kind <= ZK_LOCK_WRITE
+           && cell->seq >= -1 && cell->seq <= ZK_LOCK_SEQ_MAX
+           && cell->path_len <= ZK_LOCK_PATH_MAX
+           && record % NGX_HTTP_ZK_LOCK_CHUNK + n <= NGX_HTTP_ZK_LOCK_CHUNK
+           && zk_lock_path_check((char *) cell->path, cell->path_len) == NULL;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
+{
+    ngx_atomic_uint_t  gen;
+
+    return ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
+{
+    ngx_int_t                 rc;
+    ngx_atomic_uint_t         gen, bit;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    rc = ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    bit = (ngx_atomic_uint_t) 1 << (zone->slot % NGX_HTTP_ZK_LOCK_WORD_BITS);
+
+    ngx_http_zk_lock_zone_or(
+                   &cell->watchers[zone->slot / NGX_HTTP_ZK_LOCK_WORD_BITS],
+                   bit);
+
+    ngx_memory_barrier();
+
+    return ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl, ngx_msec_t lease)
+{
+    ngx_int_t                   rc;
+    ngx_atomic_uint_t           gen;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for ( ;; ) {
+        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            return rc;
+        }
+
+        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.lease == 0) {
+            return NGX_DECLINED;
+        }
+
+        if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease ? lease : 1)) {
+            break;
+        }
+    }
+
+    cell->ttl = ttl;
+
+    if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
+        ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path)
+{
+    ngx_int_t                   rc;
+    ngx_atomic_uint_t           gen;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+
+    rc = ngx_http_zk_lock_record_watch(zone, id, path, &copy);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    /* the gen makes it this claim's, whoever has the cell by now */
+
+    cell->asked = gen;
+
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, uint32_t record)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+
+    zone->map->board[hash & (zone->map->nboard - 1)] = record + 1;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, ngx_http_zk_lock_record_t *copy)
+{
+    uint32_t           hash, record;
+    ngx_atomic_uint_t  gen;
+
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+
+    record = (uint32_t) zone->map->board[hash & (zone->map->nboard - 1)] - 1;
+
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
+        || copy->seq != seq)
+    {
+        return NGX_DECLINED;
+    }
+
+    return (copy->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
+            || copy->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
+           ? NGX_OK : NGX_DONE;
+}
+
+
+/* Takes n cells in a row; a chunk is taken from the zone when it is needed. */
+
+static uint32_t
+ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone, ngx_uint_t n)
+{
+    uint32_t    record;
+    ngx_uint_t  i;
+
+    if (zone->chunk != NGX_HTTP_ZK_LOCK_NO_CHUNK) {
+        record = ngx_http_zk_lock_cells_find(zone, zone->chunk, n);
+
+        if (record != NGX_HTTP_ZK_LOCK_NO_RECORD) {
+            return record;
+        }
+    }
+
+    for (i = 0; i < zone->map->nchunks; i++) {
+
+        if (zone->map->owners[i] == 0
+            && ngx_atomic_cmp_set(&zone->map->owners[i], 0, zone->slot + 1))
+        {
+            zone->used[i] = 0;
+            zone->map->starts[i] = 0;
+        }
+
+        if (zone->map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        record = ngx_http_zk_lock_cells_find(zone, i, n);
+
+        if (record != NGX_HTTP_ZK_LOCK_NO_RECORD) {
+            zone->chunk = i;
+            return record;
+        }
+    }
+
+    return NGX_HTTP_ZK_LOCK_NO_RECORD;
+}
+
+
+static uint32_t
+ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
+    ngx_uint_t n)
+{
+    uint64_t    mask;
+    ngx_uint_t  k;
+
+    mask = ((uint64_t) 1 << n) - 1;
+
+    for (k = 0; k + n <= NGX_HTTP_ZK_LOCK_CHUNK; k++) {
+
+        if ((zone->used[chunk] & (mask << k)) == 0) {
+            zone->used[chunk] |= mask << k;
+
+            return (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
+        }
+    }
+
+    return NGX_HTTP_ZK_LOCK_NO_RECORD;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone, u_char *buf,
+    size_t len)
+{
+    ssize_t  n;
+
+    if (zone->nrandom < len) {
+
+        do {
+            n = getrandom(zone->random, sizeof(zone->random), 0);
+        } while (n == -1 && ngx_errno == NGX_EINTR);
+
+        if (n < (ssize_t) len) {
+            ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno,
+                          "getrandom() failed");
+            return NGX_ERROR;
+        }
+
+        zone->nrandom = n;
+    }
+
+    zone->nrandom -= len;
+
+    ngx_memcpy(buf, &zone->random[zone->nrandom], len);
+    ngx_memzero(&zone->random[zone->nrandom], len);
+
+    return NGX_OK;
+}
+
+
+/*
+ * A copy that is not torn; NGX_DECLINED if the record is not of that path,
+ * NGX_ABORT if there is no such copy.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_str_t *path, ngx_http_zk_lock_record_t *copy, ngx_atomic_uint_t *gen)
+{
+    ngx_uint_t                tries, same;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for (tries = 0; tries < 100; tries++) {
+
+        *gen = cell->gen;
+        ngx_memory_barrier();
+
+        if (*gen & 1) {
+            ngx_cpu_pause();
+            continue;
+        }
+
+        same = cell->path_len == path->len
+               && ngx_http_zk_lock_map_cells_of(path->len)
+                  <= zone->map->ncells - record
+               && ngx_memcmp(cell->path, path->data, path->len) == 0;
+
+        ngx_http_zk_lock_record_fill(zone, cell, record, copy);
+
+        ngx_memory_barrier();
+
+        if (cell->gen == *gen) {
+            return same ? NGX_OK : NGX_DECLINED;
+        }
+    }
+
+    /* who writes it is dead or stopped in the middle of it */
+
+    return NGX_ABORT;
+}
+
+
+static void
+ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
+    ngx_http_zk_lock_cell_t *cell, uint32_t record,
+    ngx_http_zk_lock_record_t *copy)
+{
+    copy->state = cell->state;
+    copy->kind = cell->kind;
+    copy->seq = cell->seq;
+    copy->czxid = cell->czxid;
+    copy->version = cell->version;
+    copy->index = cell->index;
+    copy->lease = cell->lease;
+    copy->ttl = cell->ttl;
+    copy->since = (time_t) cell->since;
+    copy->id.record = record;
+    ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
+
+    copy->alive = (cell->slot < zone->map->nslots)
+                  ? zone->map->slots[cell->slot].alive : 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
+    ngx_atomic_uint_t *gen)
+{
+    ngx_int_t                 rc;
+    ngx_uint_t                slot;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    rc = ngx_http_zk_lock_record_copy(zone, id->record, path, copy, gen);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (copy->state == NGX_HTTP_ZK_LOCK_RECORD_FREE
+        || ngx_memcmp(copy->id.random, id->random, ZK_LOCK_RANDOM_LEN) != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+    slot = cell->slot;
+
+    if (slot == zone->slot) {
+        return NGX_OK;
+    }
+
+    if (slot >= zone->map->nslots) {
+        return NGX_ABORT;
+    }
+
+    if (ngx_http_zk_lock_map_dead(zone->map->slots[slot].keeper, 1)) {
+        return NGX_AGAIN;
+    }
+
+    return NGX_OK;
+}
