@@ -34,6 +34,8 @@ typedef struct {
 
     /* NULL but in a process that serves; set when it starts */
     ngx_http_zk_lock_worker_t         *worker;
+    ngx_event_t                        start;       /* of it, again */
+    ngx_connection_t                   ident;       /* of the timer */
 
     unsigned                           api:1;       /* used by a location */
 } ngx_http_zk_lock_main_conf_t;

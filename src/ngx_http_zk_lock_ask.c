@@ -200,6 +200,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
                                      &record)
         == NGX_OK
         && record.seq == token->seq
+        && record.near
         && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
            == NGX_OK)
     {

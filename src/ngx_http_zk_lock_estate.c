@@ -456,6 +456,18 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH) {
+
+        /* zk_lock_auth was changed; it ends when its session does */
+
+        ngx_log_error(NGX_LOG_ERR, ward->estate->worker->log, 0,
+                      "zookeeper denies a claim of \"%V\" that was made "
+                      "by a worker that has gone", &ward->path);
+
+        ngx_http_zk_lock_ward_done(ward);
+        return;
+    }
+
     if (op->rc != NGX_HTTP_ZK_LOCK_OK && op->rc != NGX_HTTP_ZK_LOCK_CHANGED) {
         /* the sweep, or the next connection, tries again */
         return;

@@ -377,9 +377,10 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
                                        &lock->sn.str, &record);
 
     if (rc == NGX_ABORT || rc == NGX_AGAIN
-        || (rc == NGX_OK && !ngx_http_zk_lock_ahead(record.alive)))
+        || (rc == NGX_OK && (!record.near
+                             || !ngx_http_zk_lock_ahead(record.alive))))
     {
-        /* its worker is dead, or stopped: only ZooKeeper knows */
+        /* its worker is dead, stopped or another nginx's: ZooKeeper knows */
 
         other->entry.origin = ZK_LOCK_FOREIGN;
 

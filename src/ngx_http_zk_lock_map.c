@@ -424,7 +424,6 @@ ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
         for (i = 0; i < map->nslots; i++) {
             if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
                 map->slots[i].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
-                map->head->orphans = 1;
             }
         }
     }

@@ -15,8 +15,13 @@
 #include "ngx_http_zk_lock_api.h"
 
 
+/* how soon a worker that found no place tries again, milliseconds */
+#define NGX_HTTP_ZK_LOCK_START_AGAIN  500
+
+
 static ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
 static ngx_int_t ngx_http_zk_lock_init_process(ngx_cycle_t *cycle);
+static void ngx_http_zk_lock_start_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle);
 
 static void *ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf);
@@ -246,7 +251,7 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
 
     /*
      * An error here would keep the worker from being started ever again: what
-     * else it serves goes on, and locks get 503.
+     * else it serves goes on, and locks get 503 until it works.
      */
 
     zmcf->worker = ngx_http_zk_lock_worker_start(&zmcf->session,
@@ -254,10 +259,43 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
 
     if (zmcf->worker == NULL) {
         ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
-                      "this worker serves no locks");
+                      "this worker serves no locks yet: no place in "
+                      "zk_lock_zone, or no memory");
+
+        zmcf->ident.fd = (ngx_socket_t) -1;
+
+        zmcf->start.handler = ngx_http_zk_lock_start_handler;
+        zmcf->start.data = &zmcf->ident;
+        zmcf->start.log = cycle->log;
+        zmcf->start.cancelable = 1;
+
+        ngx_add_timer(&zmcf->start, NGX_HTTP_ZK_LOCK_START_AGAIN);
     }
 
     return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_start_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    zmcf = ngx_queue_data(ev, ngx_http_zk_lock_main_conf_t, start);
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    zmcf->worker = ngx_http_zk_lock_worker_start(&zmcf->session,
+                                                 zmcf->shm_zone, ev->log);
+
+    if (zmcf->worker == NULL) {
+        ngx_add_timer(&zmcf->start, NGX_HTTP_ZK_LOCK_START_AGAIN);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ev->log, 0, "this worker serves locks now");
 }
 
 
@@ -298,6 +336,7 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->state_path = { 0, NULL };
      *     zmcf->shm_zone = NULL;
      *     zmcf->worker = NULL;
+     *     zmcf->start = { 0 };
      *     zmcf->api = 0;
      */
 

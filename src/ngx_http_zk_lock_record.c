@@ -649,6 +649,8 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_cell_t *cell, uint32_t record,
     ngx_http_zk_lock_record_t *copy)
 {
+    ngx_http_zk_lock_slot_t  *slot;
+
     copy->state = cell->state;
     copy->kind = cell->kind;
     copy->seq = cell->seq;
@@ -661,8 +663,15 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
 
-    copy->alive = (cell->slot < zone->map->nslots)
-                  ? zone->map->slots[cell->slot].alive : 0;
+    copy->alive = 0;
+    copy->near = 0;
+
+    if (cell->slot < zone->map->nslots) {
+        slot = &zone->map->slots[cell->slot];
+
+        copy->alive = slot->alive;
+        copy->near = (slot->nginx == zone->map->nginx);
+    }
 }
 
 

@@ -44,6 +44,7 @@ typedef struct {
     time_t                           since;     /* granted; 0: not yet */
     ngx_msec_t                       alive;     /* until when its session
                                                    surely lives */
+    unsigned                         near:1;    /* its worker can be rung */
 } ngx_http_zk_lock_record_t;
 
 

@@ -13,7 +13,8 @@
 
 
 /* the slow net below the doorbell, milliseconds */
-#define NGX_HTTP_ZK_LOCK_SWEEP    1000
+#define NGX_HTTP_ZK_LOCK_SWEEP        1000
+#define NGX_HTTP_ZK_LOCK_FIRST_SWEEP  200
 
 
 static ngx_int_t ngx_http_zk_lock_worker_listen(
@@ -37,8 +38,8 @@ static void ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker);
-static void ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
-    ngx_http_zk_lock_zone_t *zone);
+static ngx_int_t ngx_http_zk_lock_worker_end(
+    ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_zone_t *zone);
 static ngx_uint_t ngx_http_zk_lock_worker_holds(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_sweep_estates(
@@ -145,9 +146,9 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
         ngx_http_zk_lock_estate_lost(worker->home);
     }
 
-    ngx_http_zk_lock_worker_adopt(worker);
+    /* what else was left is for the workers that start beside this one */
 
-    ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);
+    ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_FIRST_SWEEP);
 
     return worker;
 
@@ -296,7 +297,12 @@ ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker)
             break;
         }
 
-        ngx_http_zk_lock_worker_end(worker, zone);
+        if (ngx_http_zk_lock_worker_end(worker, zone) != NGX_OK) {
+
+            /* nor would the others be */
+
+            break;
+        }
     }
 }
 
@@ -306,12 +312,12 @@ ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone)
 {
     if (ngx_http_zk_lock_zone_bequeath(zone) != NGX_OK) {
-        ngx_http_zk_lock_worker_end(worker, zone);
+        (void) ngx_http_zk_lock_worker_end(worker, zone);
     }
 }
 
 
-static void
+static ngx_int_t
 ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone)
 {
@@ -323,11 +329,17 @@ ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
            != NGX_OK)
     {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
-                      "a zookeeper session could not be ended, "
-                      "its timeout will do it");
+                      "zookeeper sessions could not be ended, "
+                      "their timeout will do it");
+
+        ngx_http_zk_lock_zone_abandon(zone);
+
+        return NGX_DECLINED;
     }
 
     ngx_http_zk_lock_zone_leave(zone);
+
+    return NGX_OK;
 }
 
 

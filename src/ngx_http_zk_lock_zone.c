@@ -92,8 +92,8 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
         return zone;
     }
 
-    ngx_log_error(NGX_LOG_ERR, log, 0,
-                  "zk_lock_zone has no slot left for this worker, "
+    ngx_log_error(NGX_LOG_INFO, log, 0,
+                  "zk_lock_zone has no place left for this worker's session, "
                   "all %ui are in use", map->nslots);
 
     ngx_http_zk_lock_zone_free(zone);
@@ -196,12 +196,15 @@ static ngx_int_t
 ngx_http_zk_lock_zone_take_orphan(ngx_http_zk_lock_zone_t *zone)
 {
     ngx_uint_t         i;
-    ngx_atomic_uint_t  keeper;
+    ngx_atomic_uint_t  keeper, self;
+
+    self = ngx_http_zk_lock_map_self();
 
     for (i = 0; i < zone->map->nslots; i++) {
         keeper = zone->map->slots[i].keeper;
 
         if (keeper != NGX_HTTP_ZK_LOCK_FREE
+            && keeper != self
             && ngx_http_zk_lock_map_dead(keeper, 0)
             && ngx_http_zk_lock_zone_take(zone, i, keeper, zone->home)
                == NGX_OK)
@@ -263,7 +266,19 @@ ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone)
 ngx_uint_t
 ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 {
-    return zone->map->file != -1 || ngx_http_zk_lock_zone_heir(zone);
+    ngx_uint_t  i;
+
+    if (zone->map->file != -1 || ngx_http_zk_lock_zone_heir(zone)) {
+        return 1;
+    }
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        if (zone->map->slots[i].keeper == NGX_HTTP_ZK_LOCK_FREE) {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 
@@ -311,7 +326,7 @@ ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone)
     if (heir != NULL) {
         ngx_http_zk_lock_zone_wake(map, heir - map->slots);
 
-    } else if (map->file == -1
+    } else if (!ngx_http_zk_lock_zone_outlives(zone)
                && ngx_atomic_cmp_set(&slot->keeper, NGX_HTTP_ZK_LOCK_ORPHAN,
                                      ngx_http_zk_lock_map_self()))
     {

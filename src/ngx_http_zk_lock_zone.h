@@ -71,7 +71,7 @@ ngx_int_t ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data);
 
 /*
  * Takes a home for this worker: an orphan, or else a free slot.  Returns NULL
- * if there is none, or no memory; that was logged.
+ * if there is none (yet), or no memory.
  */
 ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone,
     ngx_log_t *log);
@@ -92,7 +92,10 @@ void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
 /* Whether there is another worker that stays. */
 ngx_uint_t ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone);
 
-/* Whether there is one, or a file for who comes after the last one. */
+/*
+ * Whether there is one, or a file for who comes after the last one, or no free
+ * slot, for which a new worker may be waiting.
+ */
 ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 
 /*
