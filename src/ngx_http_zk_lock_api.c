@@ -969,6 +969,13 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
                                         "nobody holds this lock or waits "
                                         "for it");
 
+    case NGX_HTTP_ZK_LOCK_ASK_FOREIGN:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this claim was not made by a "
+                                        "gateway, and has no lease");
+
     case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
         ngx_str_set(&ctx->outcome, "unreachable");
 

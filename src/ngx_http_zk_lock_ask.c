@@ -22,6 +22,7 @@
 #define NGX_HTTP_ZK_LOCK_SET_TRIES        5
 
 
+static void ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
@@ -39,7 +40,7 @@ static void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
+static ngx_int_t ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
@@ -114,7 +115,25 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
         return ask;
     }
 
-    switch (type) {
+    ngx_http_zk_lock_ask_start(ask);
+
+    return ask;
+}
+
+
+/* Without a connection, a new or a broken one, all but a release waits. */
+
+static void
+ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->type != NGX_HTTP_ZK_LOCK_RELEASE
+        && !ngx_http_zk_lock_session_connected(ask->worker->session))
+    {
+        ask->later = 1;
+        return;
+    }
+
+    switch (ask->type) {
 
     case NGX_HTTP_ZK_LOCK_RELEASE:
         ngx_http_zk_lock_ask_release(ask);
@@ -136,8 +155,6 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
         ngx_http_zk_lock_ask_holder(ask);
         break;
     }
-
-    return ask;
 }
 
 
@@ -147,6 +164,25 @@ ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask)
     ask->handler = NULL;
 
     ngx_http_zk_lock_ask_free(ask);
+}
+
+
+void
+ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->owed) {
+
+        if (ask->pins == 0) {
+            ngx_http_zk_lock_ask_delete(ask);
+        }
+
+        return;
+    }
+
+    if (ask->later) {
+        ask->later = 0;
+        ngx_http_zk_lock_ask_start(ask);
+    }
 }
 
 
@@ -164,6 +200,7 @@ ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask)
     ask->handler = NULL;
     ask->pins = 0;
     ask->mourning = 0;
+    ask->owed = 0;
 
     ngx_http_zk_lock_ask_free(ask);
 }
@@ -216,12 +253,22 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
 }
 
 
+/*
+ * A release that could not be confirmed is repeated until it is, also when
+ * who asked for it was told so and has left.
+ */
+
 static void
 ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
 {
     u_char                  buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t               name;
     ngx_http_zk_lock_op_t  *op;
+
+    if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
+        ask->owed = 1;
+        return;
+    }
 
     name.data = buf;
     name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
@@ -245,14 +292,25 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        ask->owed = 0;
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_NODE:
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ngx_http_zk_lock_ask_tell(ask, ask->tries
+                                       ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ask->owed = 0;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+    case NGX_HTTP_ZK_LOCK_UNSENT:
+        ask->owed = 1;
+        ask->tries += (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
         break;
 
     default:
         ngx_http_zk_lock_ask_failed(ask, op->rc);
+        ask->owed = 0;
         break;
     }
 
@@ -338,14 +396,16 @@ ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
 
         rc = ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
                                            &ask->path, ttl,
-                                           ngx_http_zk_lock_now() + ttl);
+                                           ngx_http_zk_lock_now() + ttl, 0);
 
         if (rc != NGX_OK && rc != NGX_AGAIN
-            && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+            && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
         {
             ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
             return;
         }
+
+        /* a lease that is over may have been renewed at another gateway */
     }
 
     ngx_http_zk_lock_ask_inspect(ask);
@@ -428,6 +488,15 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
         ngx_http_zk_lock_ask_note_record(&ask->infos[0], &record);
 
         if (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+            && record.lease == 0
+            && ask->type == NGX_HTTP_ZK_LOCK_RENEW
+            && ask->version != record.version)
+        {
+            ngx_http_zk_lock_ask_set(ask);
+            goto done;
+        }
+
+        if (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
             || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
         {
             ngx_http_zk_lock_ask_tell(ask,
@@ -452,6 +521,7 @@ static ngx_http_zk_lock_answer_e
 ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record)
 {
+    ngx_msec_t                ttl;
     ngx_http_zk_lock_info_t  *info;
 
     if (record->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
@@ -460,14 +530,34 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
     info = &ask->infos[0];
 
-    if (ask->version != record->version) {
+    if (ask->version == record->version) {
+
+        if (record->lease == 0) {
+            return NGX_HTTP_ZK_LOCK_ASK_GONE;
+        }
+
+    } else if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT) {
 
         /* another gateway has renewed it: no sooner than here does it end */
 
         ngx_http_zk_lock_ask_note_ttl(info);
 
-    } else if (record->lease == 0) {
-        return NGX_HTTP_ZK_LOCK_ASK_GONE;
+    } else {
+
+        /* the same, but now it was renewed here */
+
+        ttl = info->ttl;
+
+        if (ask->ttl == 0) {
+            ngx_http_zk_lock_ask_note_ttl(info);
+            info->ttl = info->ttl ? info->ttl : ttl;
+        }
+
+        (void) ngx_http_zk_lock_record_renew(ask->worker->zone,
+                                        &ask->token.id, &ask->path, info->ttl,
+                                        ngx_http_zk_lock_now() + info->ttl,
+                                        ask->version);
+        info->expires = info->ttl;
     }
 
     return ngx_http_zk_lock_ahead(record->alive)
@@ -496,6 +586,14 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
     zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
 
+    if (label.index < 0) {
+
+        /* no gateway's, and not to be written to */
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FOREIGN);
+        return;
+    }
+
     if (ask->ttl != 0) {
         label.ttl = (int64_t) ask->ttl;
     }
@@ -503,10 +601,8 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
     value.len = zk_lock_label_write(text, &label, &index_at);
     value.data = (u_char *) text;
 
-    if (label.index >= 0) {
-        (void) ngx_sprintf((u_char *) text + index_at, "%02xi",
-                           (ngx_int_t) label.index);
-    }
+    (void) ngx_sprintf((u_char *) text + index_at, "%02xi",
+                       (ngx_int_t) label.index);
 
     info->ttl = (ngx_msec_t) label.ttl;
 
@@ -659,6 +755,10 @@ ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op)
 
     ask->infos[0].held = 1;
 
+    if (!ask->infos[0].timed) {
+        ngx_http_zk_lock_ask_note_ttl(&ask->infos[0]);
+    }
+
     ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
 
 done:
@@ -707,7 +807,10 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
     {
         /* the claim was read; what was missing is its place */
 
-        ngx_http_zk_lock_ask_count(ask, op);
+        if (ngx_http_zk_lock_ask_count(ask, op) != NGX_OK) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+            goto done;
+        }
 
         if (ask->infos[0].held) {
 
@@ -743,30 +846,42 @@ done:
 }
 
 
-/* Counts the claims ahead that block the claim. */
+/* Counts the claims ahead that block it; NGX_DECLINED if it is gone itself. */
 
-static void
+static ngx_int_t
 ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op)
 {
-    ngx_uint_t       i;
+    ngx_uint_t       i, there;
     zk_lock_child_t  child;
 
     ask->position = 0;
+    there = 0;
 
     for (i = 0; i < op->nchildren; i++) {
 
         if (zk_lock_child_read(&child, (char *) op->children[i].data,
                                op->children[i].len)
-            == 0
-            && child.seq < ask->token.seq
+            != 0)
+        {
+            continue;
+        }
+
+        if (child.seq < ask->token.seq
             && zk_lock_view_blocks(child.kind, ask->token.kind))
         {
             ask->position++;
         }
+
+        there |= (child.has_id && child.seq == ask->token.seq
+                  && ngx_memcmp(child.id.random, ask->token.id.random,
+                                ZK_LOCK_RANDOM_LEN)
+                     == 0);
     }
 
     ask->infos[0].held = (ask->position == 0);
+
+    return there ? NGX_OK : NGX_DECLINED;
 }
 
 
@@ -962,6 +1077,12 @@ ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask)
 
     if (n != 0) {
         ask->infos[0].held = 1;
+    }
+
+    for (i = 0; i < n && ask->infos[i].held; i++) {
+        if (!ask->infos[i].timed) {
+            ngx_http_zk_lock_ask_note_ttl(&ask->infos[i]);
+        }
     }
 
     ngx_http_zk_lock_ask_tell(ask, n ? NGX_HTTP_ZK_LOCK_ASK_OK
@@ -1190,7 +1311,7 @@ ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
 {
-    if (ask->handler != NULL || ask->pins != 0 || ask->mourning) {
+    if (ask->handler != NULL || ask->pins != 0 || ask->mourning || ask->owed) {
         return;
     }
 

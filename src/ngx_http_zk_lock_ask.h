@@ -29,6 +29,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_ASK_OK = 0,
     NGX_HTTP_ZK_LOCK_ASK_GONE,          /* the claim is not there any more */
     NGX_HTTP_ZK_LOCK_ASK_FREE,          /* the lock has no claims */
+    NGX_HTTP_ZK_LOCK_ASK_FOREIGN,       /* it is no gateway's claim */
     NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_ASK_DENIED,        /* by ZooKeeper's ACL */
     NGX_HTTP_ZK_LOCK_ASK_FAILED         /* no memory; was logged */
@@ -84,8 +85,12 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         tries;       /* to set them */
 
     unsigned                           mourning:1;
+    unsigned                           later:1;     /* waits for the connection
+                                                       to begin */
+    unsigned                           owed:1;      /* its delete may not have
+                                                       happened */
     unsigned                           lapsed:1;    /* its lease was over */
-    unsigned                           answer:3;    /* of a posted one */
+    unsigned                           answer:4;    /* of a posted one */
 };
 
 
@@ -106,6 +111,7 @@ void ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask);
 
 /* for the worker */
 
+void ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
 

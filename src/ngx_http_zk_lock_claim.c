@@ -35,6 +35,9 @@
 #include "ngx_http_zk_lock_claim.h"
 
 
+/* a claim that is held for so long is watched, milliseconds */
+#define NGX_HTTP_ZK_LOCK_LONG_HOLD  1000
+
 /* how often a create is tried again after its lock's znode was made */
 #define NGX_HTTP_ZK_LOCK_TRIES      5
 
@@ -57,8 +60,10 @@ static void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t watch);
 static void ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,
     ngx_http_zk_lock_op_pt handler);
@@ -183,6 +188,7 @@ void
 ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
 {
     claim->handler = NULL;
+    claim->timer.cancelable = 1;
 
     switch (claim->state) {
 
@@ -311,6 +317,8 @@ ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
 
     if (handler != NULL) {
         claim->handler = NULL;
+        claim->timer.cancelable = 1;
+
         handler(claim->data, claim, outcome);
     }
 }
@@ -714,7 +722,6 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     worker->claims[id.record] = claim;
 
     claim->czxid = 0;
-    claim->version = 0;
     claim->requeued = 1;
 
     ngx_http_zk_lock_claim_start(claim);
@@ -739,6 +746,7 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
     now = ngx_http_zk_lock_now();
     claim->granted = now;
+    claim->lease = now + claim->ttl;
 
     ngx_http_zk_lock_record_grant(worker->zone, claim->id.record, claim->ttl,
                                   now + claim->ttl);
@@ -843,6 +851,7 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
             ngx_del_timer(&claim->timer);
         }
 
+        claim->lease = lease;
         ngx_add_timer(&claim->timer, lease - now);
         return;
     }
@@ -881,7 +890,8 @@ ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    op->version = claim->version;
+    op->version = ngx_http_zk_lock_record_version(claim->lock->worker->zone,
+                                                  claim->id.record);
     op->gather = 1;
 
     ngx_http_zk_lock_session_send(op);
@@ -904,7 +914,7 @@ ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     case NGX_HTTP_ZK_LOCK_CHANGED:
-        ngx_http_zk_lock_claim_reread(claim);
+        ngx_http_zk_lock_claim_reread(claim, claim->watched);
         break;
 
     default:
@@ -914,30 +924,87 @@ ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
-/* Another gateway has renewed the claim. */
+/*
+ * A lock that is held for long may be renewed or released at another gateway,
+ * or deleted by a person; a watch tells at once.  Those that are held for a
+ * moment cost no read.
+ */
+
+void
+ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    if (claim->state != NGX_HTTP_ZK_LOCK_HELD) {
+        return;
+    }
+
+    lock = claim->lock;
+
+    (void) ngx_http_zk_lock_record_lease(lock->worker->zone, claim->id.record,
+                                         &claim->lease);
+
+    if (!claim->watched
+        && ngx_current_msec - claim->granted >= NGX_HTTP_ZK_LOCK_LONG_HOLD
+        && ngx_http_zk_lock_session_may_watch(lock->worker->session,
+                                    lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX))
+    {
+        ngx_http_zk_lock_claim_reread(claim, 1);
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t deleted)
+{
+    claim->watched = 0;
+
+    if (claim->state != NGX_HTTP_ZK_LOCK_HELD
+        && claim->state != NGX_HTTP_ZK_LOCK_LAPSE)
+    {
+        return;
+    }
+
+    if (!deleted) {
+        ngx_http_zk_lock_claim_reread(claim, 1);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                  "a held claim of \"%V\" was deleted by somebody else",
+                  &claim->lock->sn.str);
+
+    claim->lapsed = 1;
+
+    ngx_http_zk_lock_claim_done(claim);
+}
+
+
+/* Another gateway may have renewed the claim. */
 
 static void
-ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim)
+ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t watch)
 {
     ngx_http_zk_lock_op_t  *op;
+
+    if (claim->op != NULL) {
+        return;
+    }
 
     op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET,
                                    ngx_http_zk_lock_claim_reread_handler);
     if (op != NULL) {
+        op->watch = watch;
         ngx_http_zk_lock_session_send(op);
     }
 }
 
 
-/*
- * When it was renewed cannot be known, since the clocks are others': the lease
- * counts from now, so that it does not end before the time that was told.
- */
-
 static void
 ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
 {
-    ngx_msec_t                 ttl;
     zk_lock_label_t            label;
     ngx_http_zk_lock_claim_t  *claim;
 
@@ -945,7 +1012,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     claim->op = NULL;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
-        ngx_http_zk_lock_claim_done(claim);
+        ngx_http_zk_lock_claim_changed(claim, 1);
         return;
     }
 
@@ -953,16 +1020,34 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    claim->watched |= op->watch;
+
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
-    ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : claim->ttl;
+    /*
+     * When it was renewed cannot be known, since the clocks are others': the
+     * lease counts from now, so that it does not end before the time that was
+     * told.  It is made shorter only if nobody has renewed it here since the
+     * last sweep.
+     */
 
-    claim->version = op->version;
+    if (ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
+                                        claim->id.record, op->version,
+                                        (ngx_msec_t) label.ttl, claim->lease)
+        == NGX_OK)
+    {
+        ngx_http_zk_lock_claim_renewed(claim);
+
+    } else if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE) {
+        ngx_http_zk_lock_claim_lapse(claim);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
+{
     claim->lapsed = 0;
-
-    ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
-                                    claim->id.record, op->version, ttl,
-                                    ngx_http_zk_lock_now() + ttl);
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
 
@@ -1079,6 +1164,11 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_DELETE);
 
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+        claim->op = NULL;
+    }
+
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
     }
@@ -1110,9 +1200,18 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
     claim->op = NULL;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK || op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+
+        /* somebody else was first */
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && !claim->doubtful) {
+            claim->lapsed = 1;
+        }
+
         ngx_http_zk_lock_claim_done(claim);
         return;
     }
+
+    claim->doubtful |= (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
 
     /* the sweep, or the next connection, sends it again */
 

@@ -87,11 +87,11 @@ struct ngx_http_zk_lock_claim_s {
     ngx_msec_t                         started;
     ngx_msec_t                         deadline;    /* of the wait */
     ngx_msec_t                         granted;     /* when; of HELD */
+    ngx_msec_t                         lease;       /* as it was seen last */
     ngx_msec_t                         ttl;
 
     zk_lock_id_t                       id;
     int64_t                            czxid;       /* 0: not known yet */
-    int32_t                            version;     /* of the znode's data */
     ngx_uint_t                         index;
     ngx_uint_t                         max_queue;
 
@@ -103,7 +103,11 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           expired:1;   /* the wait is over */
     unsigned                           counting:1;  /* the queue may be full */
     unsigned                           requeued:1;  /* lost its place */
-    unsigned                           lapsed:1;    /* its lease was over */
+    unsigned                           watched:1;   /* its znode is */
+    unsigned                           doubtful:1;  /* a delete may have
+                                                       happened */
+    unsigned                           lapsed:1;    /* it was over, or gone,
+                                                       before its release */
     unsigned                           vanished:1;  /* somebody else deleted
                                                        its znode */
 
@@ -163,6 +167,11 @@ void ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 /* A list was merged: what it means for this claim.  May free it. */
 void ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim);
+/* A holder of some time is watched. */
+void ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim);
+/* Its watch fired: another gateway has renewed it, or somebody deleted it. */
+void ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t deleted);
 /* If its wait is over or the queue too long, and all is known, it ends. */
 void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 

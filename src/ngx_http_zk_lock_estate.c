@@ -27,9 +27,9 @@ static void ngx_http_zk_lock_estate_inherit(void *data,
     ngx_http_zk_lock_record_t *record, ngx_str_t *path);
 static void ngx_http_zk_lock_estate_suspended(void *data);
 static void ngx_http_zk_lock_estate_unreachable(void *data);
-static void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
-    ngx_uint_t deleted);
 static void ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev);
+static ngx_http_zk_lock_ward_t *ngx_http_zk_lock_ward_find(
+    ngx_http_zk_lock_worker_t *worker, uint32_t record);
 static void ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ward_op(
     ngx_http_zk_lock_ward_t *ward);
@@ -58,7 +58,7 @@ static const ngx_http_zk_lock_session_events_t
 };
 
 
-void
+ngx_int_t
 ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone)
 {
@@ -67,13 +67,13 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
 
     if (ngx_http_zk_lock_zone_key(zone, &key) != NGX_OK) {
         ngx_http_zk_lock_zone_leave(zone);
-        return;
+        return NGX_OK;
     }
 
     estate = ngx_http_zk_lock_estate_new(worker, zone);
     if (estate == NULL) {
         ngx_http_zk_lock_zone_abandon(zone);
-        return;
+        return NGX_ERROR;
     }
 
     estate->session = ngx_http_zk_lock_session_open(worker->conf,
@@ -84,7 +84,7 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     if (estate->session == NULL) {
         ngx_http_zk_lock_estate_free(estate);
         ngx_http_zk_lock_zone_abandon(zone);
-        return;
+        return NGX_ERROR;
     }
 
     ngx_http_zk_lock_session_last(estate->session);
@@ -93,6 +93,8 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
 
     ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
                   "the session of a worker that has gone is adopted");
+
+    return NGX_OK;
 }
 
 
@@ -108,6 +110,28 @@ ngx_http_zk_lock_estate_home(ngx_http_zk_lock_worker_t *worker)
     }
 
     return estate;
+}
+
+
+/* What was made through the home's session counts with what will be. */
+
+void
+ngx_http_zk_lock_estate_charge(ngx_http_zk_lock_estate_t *estate)
+{
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_ward_t  *ward;
+
+    for (q = ngx_queue_head(&estate->wards);
+         q != ngx_queue_sentinel(&estate->wards);
+         q = ngx_queue_next(q))
+    {
+        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
+
+        ward->charged = 1;
+
+        ngx_http_zk_lock_session_charge(estate->worker->session,
+                                     ward->path.len + 1 + ZK_LOCK_CLAIM_MAX);
+    }
 }
 
 
@@ -163,7 +187,6 @@ ngx_http_zk_lock_estate_inherit(void *data, ngx_http_zk_lock_record_t *record,
     ward->id = record->id;
     ward->kind = record->kind;
     ward->seq = record->seq;
-    ward->version = record->version;
 
     ward->path.len = path->len;
     ward->path.data = (u_char *) ward + sizeof(ngx_http_zk_lock_ward_t);
@@ -202,14 +225,23 @@ ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh)
 void
 ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate)
 {
-    ngx_queue_t  *q;
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_ward_t  *ward;
 
     for (q = ngx_queue_head(&estate->wards);
          q != ngx_queue_sentinel(&estate->wards);
          q = ngx_queue_next(q))
     {
-        ngx_http_zk_lock_ward_go(ngx_queue_data(q, ngx_http_zk_lock_ward_t,
-                                                queue));
+        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
+
+        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {
+            (void) ngx_http_zk_lock_record_lease(estate->zone,
+                                                 ward->id.record,
+                                                 &ward->lease);
+            continue;
+        }
+
+        ngx_http_zk_lock_ward_go(ward);
     }
 
     if (ngx_queue_empty(&estate->wards) && !estate->home) {
@@ -232,10 +264,45 @@ ngx_http_zk_lock_estate_unreachable(void *data)
 }
 
 
-static void
+/* The watch on the znode of a ward: another gateway has set or deleted it. */
+
+void
 ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted)
 {
+    ngx_http_zk_lock_estate_t *estate = data;
+
+    size_t                    len;
+    zk_lock_child_t           child;
+    ngx_http_zk_lock_ward_t  *ward;
+
+    for (len = path->len; len > 0 && path->data[len - 1] != '/'; len--) {
+        /* void */
+    }
+
+    if (zk_lock_child_read(&child, (char *) path->data + len, path->len - len)
+        != 0
+        || !child.has_id)
+    {
+        return;
+    }
+
+    ward = ngx_http_zk_lock_ward_find(estate->worker, child.id.record);
+
+    if (ward == NULL || ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
+        || ngx_memcmp(child.id.random, ward->id.random, ZK_LOCK_RANDOM_LEN)
+           != 0)
+    {
+        return;
+    }
+
+    if (deleted) {
+        ngx_http_zk_lock_ward_done(ward);
+        return;
+    }
+
+    ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
+    ngx_http_zk_lock_ward_go(ward);
 }
 
 
@@ -267,29 +334,33 @@ ngx_http_zk_lock_estate_lost(void *data)
 static void
 ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
 {
-    ngx_http_zk_lock_estate_t  *estate;
+    ngx_http_zk_lock_zone_t     *zone;
+    ngx_http_zk_lock_estate_t   *estate;
+    ngx_http_zk_lock_session_t  *session;
 
     estate = ev->data;
 
-    if (!estate->ended
-        && !ngx_http_zk_lock_session_connected(estate->session))
-    {
+    if (!estate->ended && !ngx_http_zk_lock_session_prompt(estate->session)) {
         return;
     }
 
-    ngx_http_zk_lock_session_close(estate->session);
-    ngx_http_zk_lock_zone_leave(estate->zone);
+    zone = estate->zone;
+    session = estate->session;
 
     ngx_http_zk_lock_estate_free(estate);
+
+    ngx_http_zk_lock_session_close(session);
+    ngx_http_zk_lock_zone_leave(zone);
 }
 
 
 void
 ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
 {
-    ngx_uint_t                  heir, connected;
-    ngx_http_zk_lock_zone_t    *zone;
-    ngx_http_zk_lock_worker_t  *worker;
+    ngx_uint_t                   heir, connected, stays;
+    ngx_http_zk_lock_zone_t     *zone;
+    ngx_http_zk_lock_worker_t   *worker;
+    ngx_http_zk_lock_session_t  *session;
 
     worker = estate->worker;
     zone = estate->zone;
@@ -297,15 +368,20 @@ ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
     heir = ngx_http_zk_lock_zone_outlives(zone);
     connected = ngx_http_zk_lock_session_connected(estate->session);
 
-    if (!estate->ended && (heir || !connected)) {
-        ngx_http_zk_lock_session_leave(estate->session);
-        ngx_http_zk_lock_estate_free(estate);
+    stays = !estate->ended && (heir || !connected);
+    session = estate->session;
+
+    /* its wards first: operations of theirs end with the session */
+
+    ngx_http_zk_lock_estate_free(estate);
+
+    if (stays) {
+        ngx_http_zk_lock_session_leave(session);
         ngx_http_zk_lock_worker_bequeath(worker, zone);
         return;
     }
 
-    ngx_http_zk_lock_session_close(estate->session);
-    ngx_http_zk_lock_estate_free(estate);
+    ngx_http_zk_lock_session_close(session);
     ngx_http_zk_lock_zone_leave(zone);
 }
 
@@ -337,20 +413,13 @@ void
 ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
     uint32_t record)
 {
-    ngx_rbtree_node_t        *node;
     ngx_http_zk_lock_ward_t  *ward;
 
-    node = worker->wards.root;
+    ward = ngx_http_zk_lock_ward_find(worker, record);
 
-    while (node != worker->wards.sentinel && node->key != record) {
-        node = (record < node->key) ? node->left : node->right;
-    }
-
-    if (node == worker->wards.sentinel) {
+    if (ward == NULL) {
         return;
     }
-
-    ward = (ngx_http_zk_lock_ward_t *) node;
 
     if (ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
         && ward->state != NGX_HTTP_ZK_LOCK_WARD_READ
@@ -365,6 +434,22 @@ ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
     } else if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {
         ngx_http_zk_lock_ward_lease(ward);
     }
+}
+
+
+static ngx_http_zk_lock_ward_t *
+ngx_http_zk_lock_ward_find(ngx_http_zk_lock_worker_t *worker, uint32_t record)
+{
+    ngx_rbtree_node_t  *node;
+
+    node = worker->wards.root;
+
+    while (node != worker->wards.sentinel && node->key != record) {
+        node = (record < node->key) ? node->left : node->right;
+    }
+
+    return (node != worker->wards.sentinel) ? (ngx_http_zk_lock_ward_t *) node
+                                            : NULL;
 }
 
 
@@ -422,8 +507,15 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
                                    ward->seq);
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_READ) {
-        return ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
-                                       &ward->path, &name, NULL);
+        op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
+                                     &ward->path, &name, NULL);
+
+        if (op != NULL) {
+            op->watch = ngx_http_zk_lock_session_may_watch(session,
+                                             ward->path.len + 1 + name.len);
+        }
+
+        return op;
     }
 
     op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_DELETE,
@@ -434,7 +526,8 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     }
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
-        op->version = ward->version;
+        op->version = ngx_http_zk_lock_record_version(ward->estate->zone,
+                                                      ward->id.record);
     }
 
     op->gather = 1;
@@ -452,18 +545,6 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
     ward->op = NULL;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
-        ngx_http_zk_lock_ward_done(ward);
-        return;
-    }
-
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH) {
-
-        /* zk_lock_auth was changed; it ends when its session does */
-
-        ngx_log_error(NGX_LOG_ERR, ward->estate->worker->log, 0,
-                      "zookeeper denies a claim of \"%V\" that was made "
-                      "by a worker that has gone", &ward->path);
-
         ngx_http_zk_lock_ward_done(ward);
         return;
     }
@@ -528,7 +609,6 @@ static void
 ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op)
 {
-    ngx_msec_t                ttl;
     zk_lock_label_t           label;
     ngx_http_zk_lock_zone_t  *zone;
 
@@ -542,18 +622,13 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
         return;
     }
 
-    if (op->version != ward->version) {
+    /* another gateway may have renewed it, some time ago */
 
-        /* another gateway has renewed it, some time ago */
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
-        zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
-        ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : 0;
-
-        ward->version = op->version;
-
-        ngx_http_zk_lock_record_renewed(zone, ward->id.record, op->version,
-                                        ttl, ngx_http_zk_lock_now() + ttl);
-    }
+    (void) ngx_http_zk_lock_record_renewed(zone, ward->id.record, op->version,
+                                           (ngx_msec_t) label.ttl,
+                                           ward->lease);
 
     ward->state = NGX_HTTP_ZK_LOCK_WARD_HELD;
 
@@ -613,6 +688,7 @@ ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward)
                                            now, &lease)
         == NGX_AGAIN)
     {
+        ward->lease = lease;
         ngx_add_timer(&ward->timer, lease - now);
         return;
     }
@@ -665,6 +741,10 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 static void
 ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward)
 {
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ward->estate->worker;
+
     if (ward->op != NULL) {
         ward->op->handler = NULL;
     }
@@ -673,7 +753,12 @@ ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward)
         ngx_del_timer(&ward->timer);
     }
 
-    ngx_rbtree_delete(&ward->estate->worker->wards, &ward->node);
+    if (ward->charged && worker->session != NULL) {
+        ngx_http_zk_lock_session_unreserve(worker->session, ward->path.len
+                                                     + 1 + ZK_LOCK_CLAIM_MAX);
+    }
+
+    ngx_rbtree_delete(&worker->wards, &ward->node);
     ngx_queue_remove(&ward->queue);
 
     ngx_free(ward);

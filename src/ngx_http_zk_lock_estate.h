@@ -40,9 +40,11 @@ typedef struct {
     zk_lock_id_t                       id;
     zk_lock_kind_e                     kind;
     int64_t                            seq;     /* -1: not known */
-    int32_t                            version; /* of the znode's data */
+    ngx_msec_t                         lease;   /* as it was seen last */
 
     ngx_str_t                          path;    /* of the lock */
+
+    unsigned                           charged:1;   /* to the session */
 } ngx_http_zk_lock_ward_t;
 
 
@@ -62,9 +64,9 @@ struct ngx_http_zk_lock_estate_s {
 
 /*
  * Takes what is in a slot that was adopted, and opens its session.  Owns zone.
- * If there is no memory, the slot is left to another worker.
+ * If there is no memory, the slot is left again, and NGX_ERROR is returned.
  */
-void ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
+ngx_int_t ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone);
 
 /*
@@ -74,6 +76,11 @@ void ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
 ngx_http_zk_lock_estate_t *ngx_http_zk_lock_estate_home(
     ngx_http_zk_lock_worker_t *worker);
 
+/* The home's session is open: its wards take room in it. */
+void ngx_http_zk_lock_estate_charge(ngx_http_zk_lock_estate_t *estate);
+
+void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
+    ngx_uint_t deleted);
 void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
 void ngx_http_zk_lock_estate_lost(void *data);
 

@@ -15,10 +15,6 @@
 #include "ngx_http_zk_lock_claim.h"
 
 
-/* a holder that others wait for is watched after a while, milliseconds */
-#define NGX_HTTP_ZK_LOCK_LONG_HOLD    1000
-
-
 /* a child of the lock's znode, between a list and its merge */
 
 typedef struct {
@@ -547,7 +543,6 @@ ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock)
 
     lock->blocker = NULL;
     lock->watch = NULL;
-    lock->doubled = 0;
 
     if (lock->bell.set) {
         ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
@@ -1006,9 +1001,23 @@ void
 ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_str_t *name, ngx_uint_t deleted)
 {
-    u_char            buf[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t         watched;
-    zk_lock_entry_t  *blocker;
+    u_char                     buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t                  watched;
+    zk_lock_child_t            child;
+    zk_lock_entry_t           *blocker;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    if (zk_lock_child_read(&child, (char *) name->data, name->len) == 0
+        && child.has_id)
+    {
+        claim = ngx_http_zk_lock_claim_find(lock->worker, &child.id,
+                                            &lock->sn.str);
+
+        if (claim != NULL && claim->entry.seq == child.seq) {
+            ngx_http_zk_lock_claim_changed(claim, deleted);
+            return;
+        }
+    }
 
     blocker = lock->blocker;
 
@@ -1165,45 +1174,22 @@ ngx_http_zk_lock_lock_sweep_sibling(ngx_http_zk_lock_lock_t *lock)
         ngx_http_zk_lock_lock_unwatch(lock);
         return;
     }
-
-    if (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD && !lock->doubled) {
-        lock->doubled = 1;
-        ngx_http_zk_lock_lock_watch_znode(lock, blocker);
-    }
 }
 
 
 void
 ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
-    zk_lock_entry_t           *waiter, *blocker;
-    ngx_http_zk_lock_claim_t  *holder;
-
-    /*
-     * The claim ahead may be this gateway's own, and somebody else may delete
-     * it: another gateway that releases it, or a person.  A holder that keeps
-     * others waiting for long is watched in ZooKeeper, too.
-     */
+    ngx_http_zk_lock_lock_pin(lock);
 
     if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
-
         ngx_http_zk_lock_lock_sweep_sibling(lock);
     }
 
-    if (zk_lock_view_next(&lock->view, &waiter, &blocker) == ZK_LOCK_NOTHING
-        && blocker != NULL)
-    {
-        holder = ngx_http_zk_lock_claim_of(blocker);
-
-        if (holder->state == NGX_HTTP_ZK_LOCK_HELD
-            && ngx_current_msec - holder->granted
-               >= NGX_HTTP_ZK_LOCK_LONG_HOLD)
-        {
-            (void) ngx_http_zk_lock_lock_watch(lock, blocker);
-        }
-    }
-
+    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_sweep);
     ngx_http_zk_lock_lock_advance(lock);
+
+    ngx_http_zk_lock_lock_unpin(lock);
 }
 
 

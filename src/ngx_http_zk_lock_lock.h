@@ -48,9 +48,6 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           vanished:1;  /* a claim did */
     unsigned                           doubtful:1;  /* the next to be granted
                                                        is looked at first */
-    unsigned                           doubled:1;   /* the sibling that is the
-                                                       blocker is watched in
-                                                       ZooKeeper, too */
 };
 
 

@@ -39,15 +39,20 @@ static ngx_int_t ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 static ngx_int_t ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map,
     ngx_log_t *log);
-static u_char *ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
+static void ngx_http_zk_lock_map_cleanup(void *data);
+static void ngx_http_zk_lock_map_give_back(ngx_http_zk_lock_map_own_t *own);
+static ngx_int_t ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
-static u_char *ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
+static ngx_int_t ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static ngx_int_t ngx_http_zk_lock_map_take(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, int fd, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 static const char *ngx_http_zk_lock_map_check(ngx_http_zk_lock_map_conf_t *conf,
     int fd, size_t size, ngx_http_zk_lock_head_t *head);
-static u_char *ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
+static ngx_int_t ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 static ngx_int_t ngx_http_zk_lock_map_write(
@@ -55,9 +60,7 @@ static ngx_int_t ngx_http_zk_lock_map_write(
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 static ngx_uid_t ngx_http_zk_lock_map_user(
     ngx_http_zk_lock_map_conf_t *conf);
-static ngx_int_t ngx_http_zk_lock_map_lock(int fd, ngx_uint_t *alone);
-static ngx_http_zk_lock_map_t *ngx_http_zk_lock_map_abandon(
-    ngx_http_zk_lock_map_t *map);
+static ngx_int_t ngx_http_zk_lock_map_share(int fd);
 static ngx_atomic_uint_t ngx_http_zk_lock_map_process(ngx_pid_t pid);
 static ngx_uint_t ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start);
 
@@ -76,13 +79,7 @@ ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
         return NULL;
     }
 
-    map->file = -1;
     map->nslots = ngx_http_zk_lock_map_nslots();
-
-    map->wakeups = ngx_slab_calloc(shpool, map->nslots * sizeof(int));
-    if (map->wakeups == NULL) {
-        return NULL;
-    }
 
     size = shpool->pfree * ngx_pagesize;
 
@@ -99,23 +96,23 @@ ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
         return NULL;
     }
 
-    p = NULL;
-
     /* a test of the configuration touches no file */
 
     if (conf->path.len != 0 && !ngx_test_config) {
-        p = ngx_http_zk_lock_map_file(map, conf, size, &head, log);
 
-        if (p == NULL) {
-            return ngx_http_zk_lock_map_abandon(map);
+        if (ngx_http_zk_lock_map_file(map, conf, size, &head, log) != NGX_OK) {
+            ngx_http_zk_lock_map_give_back(map->own);
+            return NULL;
         }
-    }
 
-    if (p == NULL) {
+        p = map->own->addr;
+
+    } else {
         p = ngx_slab_calloc(shpool, size);
 
         if (p == NULL) {
-            return ngx_http_zk_lock_map_abandon(map);
+            ngx_http_zk_lock_map_give_back(map->own);
+            return NULL;
         }
 
         ngx_memcpy(p, &head, sizeof(ngx_http_zk_lock_head_t));
@@ -126,6 +123,76 @@ ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
     map->nginx = ngx_atomic_fetch_add(&map->head->nginx, 1) + 1;
 
     return map;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_map_keep(ngx_http_zk_lock_map_t *map, ngx_cycle_t *cycle)
+{
+    ngx_pool_cleanup_t  *cln;
+
+    cln = ngx_pool_cleanup_add(cycle->pool, 0);
+    if (cln == NULL) {
+        return NGX_ERROR;
+    }
+
+    cln->handler = ngx_http_zk_lock_map_cleanup;
+    cln->data = map->own;
+
+    map->own->cycles++;
+
+    return NGX_OK;
+}
+
+
+/* Not in workers: what they inherited ends with them. */
+
+static void
+ngx_http_zk_lock_map_cleanup(void *data)
+{
+    ngx_http_zk_lock_map_own_t *own = data;
+
+    if (ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_HELPER)
+    {
+        return;
+    }
+
+    if (--own->cycles == 0) {
+        ngx_http_zk_lock_map_give_back(own);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_map_give_back(ngx_http_zk_lock_map_own_t *own)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < own->nwakeups; i++) {
+        (void) close(own->wakeups[i]);
+    }
+
+    if (own->addr != NULL) {
+        (void) munmap(own->addr, own->size);
+    }
+
+    if (own->file != -1) {
+        (void) close(own->file);
+    }
+
+    ngx_free(own);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_map_lasts(ngx_http_zk_lock_map_t *map)
+{
+    struct stat  st;
+
+    return map->own->file != -1
+           && !map->superseded
+           && fstat(map->own->file, &st) == 0
+           && st.st_nlink != 0;
 }
 
 
@@ -153,7 +220,15 @@ ngx_http_zk_lock_map_cells_of(size_t path_len)
 ngx_atomic_uint_t
 ngx_http_zk_lock_map_self(void)
 {
-    return ngx_http_zk_lock_map_process(ngx_pid);
+    static ngx_pid_t          pid;
+    static ngx_atomic_uint_t  self;
+
+    if (pid != ngx_pid) {
+        pid = ngx_pid;
+        self = ngx_http_zk_lock_map_process(pid);
+    }
+
+    return self;
 }
 
 
@@ -275,9 +350,10 @@ ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log)
 {
-    int        fd;
-    ssize_t    n;
-    ngx_md5_t  md5;
+    int          fd;
+    ssize_t      n;
+    ngx_md5_t    md5;
+    struct stat  st;
 
     ngx_memzero(head, sizeof(ngx_http_zk_lock_head_t));
 
@@ -310,6 +386,10 @@ ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
         }
     }
 
+    if (stat("/proc/self/ns/pid", &st) == 0) {
+        head->pids = (uint64_t) st.st_ino;
+    }
+
     head->crc = ngx_crc32_long((u_char *) head,
                                offsetof(ngx_http_zk_lock_head_t, crc));
 
@@ -325,55 +405,67 @@ ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
 static ngx_int_t
 ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
 {
-    ngx_uint_t  i;
+    int                          fd;
+    ngx_http_zk_lock_map_own_t  *own;
 
-    for (i = 0; i < map->nslots; i++) {
-        map->wakeups[i] = -1;
+    own = ngx_calloc(sizeof(ngx_http_zk_lock_map_own_t)
+                     + map->nslots * sizeof(int), log);
+    if (own == NULL) {
+        return NGX_ERROR;
     }
 
-    for (i = 0; i < map->nslots; i++) {
-        map->wakeups[i] = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
+    own->file = -1;
 
-        if (map->wakeups[i] == -1) {
+    for ( ;; ) {
+
+        if (own->nwakeups == map->nslots) {
+            map->own = own;
+            return NGX_OK;
+        }
+
+        fd = eventfd(0, EFD_NONBLOCK|EFD_CLOEXEC);
+
+        if (fd == -1) {
             ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "eventfd() failed");
 
-            (void) ngx_http_zk_lock_map_abandon(map);
+            ngx_http_zk_lock_map_give_back(own);
             return NGX_ERROR;
         }
-    }
 
-    return NGX_OK;
+        own->wakeups[own->nwakeups++] = fd;
+    }
 }
 
 
-static u_char *
+static ngx_int_t
 ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log)
 {
-    u_char  *p;
+    ngx_int_t  rc;
 
-    p = ngx_http_zk_lock_map_open(map, conf, size, head, log);
+    rc = ngx_http_zk_lock_map_open(map, conf, size, head, log);
 
-    if (p == NULL) {
-        p = ngx_http_zk_lock_map_create(map, conf, size, head, log);
+    if (rc == NGX_DECLINED) {
+        rc = ngx_http_zk_lock_map_create(map, conf, size, head, log);
     }
 
-    return p;
+    return rc;
 }
 
 
-/* Returns NULL if there is no file, or none that can be used. */
+/*
+ * NGX_DECLINED: there is no file, or none that can be used.  One that is in
+ * use is never replaced.
+ */
 
-static u_char *
+static ngx_int_t
 ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log)
 {
     int          fd;
-    u_char      *p;
     ngx_err_t    err;
-    ngx_uint_t   i, alone;
     const char  *why;
 
     fd = open((char *) conf->path.data,
@@ -388,47 +480,80 @@ ngx_http_zk_lock_map_open(ngx_http_zk_lock_map_t *map,
                           "a new file is made", &conf->path);
         }
 
-        return NULL;
+        return NGX_DECLINED;
     }
 
     why = ngx_http_zk_lock_map_check(conf, fd, size, head);
 
-    if (why != NULL) {
-        ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "zk_lock_state_path \"%V\" is refused, "
-                      "a new file is made: %s", &conf->path, why);
-        (void) close(fd);
-        return NULL;
+    if (why == NULL) {
+        return ngx_http_zk_lock_map_take(map, conf, fd, size, head, log);
     }
+
+    if (flock(fd, LOCK_EX|LOCK_NB) == -1 && ngx_errno == NGX_EAGAIN) {
+        ngx_log_error(NGX_LOG_EMERG, log, 0,
+                      "zk_lock_state_path \"%V\" is in use, but %s: stop "
+                      "who has it, or name another file", &conf->path, why);
+        (void) close(fd);
+        return NGX_ERROR;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, log, 0,
+                  "zk_lock_state_path \"%V\" is refused, "
+                  "a new file is made: %s", &conf->path, why);
+
+    (void) close(fd);
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * Locks and maps a file that is sound.  Who has it alone knows that all who
+ * kept something are dead, whoever has their pids now.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_map_take(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, int fd, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
+{
+    u_char      *p;
+    ngx_uint_t   i, alone;
+
+    alone = (flock(fd, LOCK_EX|LOCK_NB) == 0);
 
     p = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (p == MAP_FAILED
-        || ngx_http_zk_lock_map_lock(fd, &alone) != NGX_OK)
-    {
-        ngx_log_error(NGX_LOG_WARN, log, ngx_errno,
-                      "zk_lock_state_path \"%V\" cannot be mapped and locked",
+    if (p == MAP_FAILED) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "mmap() of zk_lock_state_path \"%V\" failed",
                       &conf->path);
         (void) close(fd);
-        return NULL;
+        return NGX_ERROR;
     }
 
-    map->file = fd;
+    map->own->file = fd;
+    map->own->addr = p;
+    map->own->size = size;
 
-    if (alone) {
+    (void) ngx_http_zk_lock_map_lay_out(map, p, size);
 
-        /* all who kept something are dead, whoever has their pids now */
+    if (!alone && map->head->pids != head->pids) {
+        ngx_log_error(NGX_LOG_EMERG, log, 0,
+                      "zk_lock_state_path \"%V\" is in use in another "
+                      "container", &conf->path);
+        return NGX_ERROR;
+    }
 
-        (void) ngx_http_zk_lock_map_lay_out(map, p, size);
-
-        for (i = 0; i < map->nslots; i++) {
-            if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
-                map->slots[i].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
-            }
+    for (i = 0; alone && i < map->nslots; i++) {
+        if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
+            map->slots[i].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
         }
     }
 
-    return p;
+    map->head->pids = head->pids;
+
+    return ngx_http_zk_lock_map_share(fd);
 }
 
 
@@ -490,28 +615,25 @@ ngx_http_zk_lock_map_check(ngx_http_zk_lock_map_conf_t *conf, int fd,
 }
 
 
-static u_char *
+static ngx_int_t
 ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log)
 {
-    int          fd;
-    u_char      *p;
-    ngx_str_t    temp;
-    ngx_uint_t   alone;
+    int         fd;
+    u_char     *p;
+    ngx_str_t   temp;
 
     temp.len = conf->path.len + NGX_INT64_LEN + 2;
 
     temp.data = ngx_alloc(temp.len, log);
     if (temp.data == NULL) {
-        return NULL;
+        return NGX_ERROR;
     }
 
     (void) ngx_sprintf(temp.data, "%V.%P%Z", &conf->path, ngx_pid);
 
     (void) unlink((char *) temp.data);
-
-    p = MAP_FAILED;
 
     fd = open((char *) temp.data,
               O_RDWR|O_CREAT|O_EXCL|O_CLOEXEC|O_NOFOLLOW, 0600);
@@ -519,8 +641,13 @@ ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
     if (fd == -1) {
         ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
                       "open() \"%s\" failed", temp.data);
-        goto failed;
+        ngx_free(temp.data);
+        return NGX_ERROR;
     }
+
+    /* from here on the descriptor goes with the map */
+
+    map->own->file = fd;
 
     if (ngx_http_zk_lock_map_write(conf, fd, size, head, log) != NGX_OK) {
         goto failed;
@@ -528,41 +655,35 @@ ngx_http_zk_lock_map_create(ngx_http_zk_lock_map_t *map,
 
     p = mmap(NULL, size, PROT_READ|PROT_WRITE, MAP_SHARED, fd, 0);
 
-    if (p == MAP_FAILED
-        || ngx_http_zk_lock_map_lock(fd, &alone) != NGX_OK)
+    if (p == MAP_FAILED) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
+                      "mmap() of \"%s\" failed", temp.data);
+        goto failed;
+    }
+
+    map->own->addr = p;
+    map->own->size = size;
+
+    if (ngx_http_zk_lock_map_share(fd) != NGX_OK
+        || rename((char *) temp.data, (char *) conf->path.data) == -1)
     {
         ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
-                      "\"%s\" cannot be mapped and locked", temp.data);
+                      "\"%s\" cannot become \"%V\"", temp.data,
+                      &conf->path);
         goto failed;
     }
-
-    if (rename((char *) temp.data, (char *) conf->path.data) == -1) {
-        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
-                      "rename() \"%s\" to \"%V\" failed",
-                      temp.data, &conf->path);
-        goto failed;
-    }
-
-    map->file = fd;
 
     ngx_free(temp.data);
 
-    return p;
+    return NGX_OK;
 
 failed:
 
-    if (p != MAP_FAILED) {
-        (void) munmap(p, size);
-    }
-
-    if (fd != -1) {
-        (void) unlink((char *) temp.data);
-        (void) close(fd);
-    }
+    (void) unlink((char *) temp.data);
 
     ngx_free(temp.data);
 
-    return NULL;
+    return NGX_ERROR;
 }
 
 
@@ -622,36 +743,18 @@ ngx_http_zk_lock_map_user(ngx_http_zk_lock_map_conf_t *conf)
 }
 
 
-/* Locks a file for as long as a process has it; alone: nobody else has it. */
+/* Locks a file for as long as a process has it. */
 
 static ngx_int_t
-ngx_http_zk_lock_map_lock(int fd, ngx_uint_t *alone)
+ngx_http_zk_lock_map_share(int fd)
 {
     int  rc;
-
-    *alone = (flock(fd, LOCK_EX|LOCK_NB) == 0);
 
     do {
         rc = flock(fd, LOCK_SH);
     } while (rc == -1 && ngx_errno == NGX_EINTR);
 
     return (rc == 0) ? NGX_OK : NGX_ERROR;
-}
-
-
-static ngx_http_zk_lock_map_t *
-ngx_http_zk_lock_map_abandon(ngx_http_zk_lock_map_t *map)
-{
-    ngx_uint_t  i;
-
-    for (i = 0; i < map->nslots; i++) {
-        if (map->wakeups[i] != -1) {
-            (void) close(map->wakeups[i]);
-            map->wakeups[i] = -1;
-        }
-    }
-
-    return NULL;
 }
 
 

@@ -44,12 +44,13 @@ typedef struct {
     ngx_atomic_t                lease;      /* anybody's; 0: none, or over */
     ngx_atomic_t                ttl;        /* anybody's */
     ngx_atomic_t                asked;      /* anybody's: the gen to release */
+    ngx_atomic_t                version;    /* anybody's: of the znode's data,
+                                               as far as it was seen */
     ngx_atomic_t                watchers[NGX_HTTP_ZK_LOCK_SLOT_WORDS];
 
     int64_t                     seq;        /* -1: not published */
     int64_t                     czxid;
     int64_t                     since;
-    int32_t                     version;    /* of the znode's data */
     uint8_t                     random[ZK_LOCK_RANDOM_LEN];
     uint8_t                     index;
     uint8_t                     kind;
@@ -85,9 +86,23 @@ typedef struct {
     uint32_t                    word;       /* bytes of an atomic word */
     uint32_t                    crc;        /* of all above */
 
+    uint64_t                    pids;       /* the namespace of the pids */
     ngx_atomic_t                nginx;      /* how many opened it so far */
     ngx_atomic_t                orphans;    /* a hint that there are some */
 } ngx_http_zk_lock_head_t;
+
+
+/* what the master has to give back, when no cycle has the map any more */
+
+typedef struct {
+    ngx_uint_t                  cycles;
+    int                         file;       /* -1: none; locked */
+    u_char                     *addr;       /* of the file; NULL: none */
+    size_t                      size;
+    ngx_uint_t                  nwakeups;
+    int                         wakeups[1]; /* of the slots: inherited by all
+                                               workers of this nginx */
+} ngx_http_zk_lock_map_own_t;
 
 
 typedef struct {
@@ -109,16 +124,17 @@ typedef struct {
     ngx_uint_t                  nsummary;
 
     ngx_atomic_uint_t           nginx;      /* which one this is */
-    int                         file;       /* -1: none; locked */
-    int                        *wakeups;    /* of the slots: inherited by all
-                                               workers of this nginx */
+    ngx_atomic_t                reloads;    /* of this nginx so far */
+    ngx_atomic_t                superseded; /* by a reload, with another map */
+    ngx_http_zk_lock_map_own_t *own;
 } ngx_http_zk_lock_map_t;
 
 
 /* what a map is made for */
 
 typedef struct {
-    ngx_str_t                   servers;    /* as configured */
+    ngx_str_t                   servers;    /* as configured, and who we are
+                                               to them */
     ngx_str_t                   path;       /* of the file; "": none; NUL */
     ngx_cycle_t                *cycle;      /* that it is made for */
 } ngx_http_zk_lock_map_conf_t;
@@ -131,6 +147,13 @@ typedef struct {
  */
 ngx_http_zk_lock_map_t *ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
     ngx_http_zk_lock_map_conf_t *conf, ngx_log_t *log);
+
+/* A cycle has the map: what is the master's goes with the last one. */
+ngx_int_t ngx_http_zk_lock_map_keep(ngx_http_zk_lock_map_t *map,
+    ngx_cycle_t *cycle);
+
+/* Whether who comes after the last worker will find the map. */
+ngx_uint_t ngx_http_zk_lock_map_lasts(ngx_http_zk_lock_map_t *map);
 
 /* The cell of a record, or NULL if there is no such cell. */
 ngx_http_zk_lock_cell_t *ngx_http_zk_lock_map_cell(

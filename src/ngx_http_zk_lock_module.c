@@ -14,12 +14,17 @@
 
 #include "ngx_http_zk_lock_api.h"
 
+#include <ngx_md5.h>
+
 
 /* how soon a worker that found no place tries again, milliseconds */
 #define NGX_HTTP_ZK_LOCK_START_AGAIN  500
 
 
 static ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
+static ngx_int_t ngx_http_zk_lock_init_module(ngx_cycle_t *cycle);
+static ngx_http_zk_lock_main_conf_t *ngx_http_zk_lock_cycle_conf(
+    ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_zk_lock_init_process(ngx_cycle_t *cycle);
 static void ngx_http_zk_lock_start_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle);
@@ -170,7 +175,7 @@ ngx_module_t  ngx_http_zk_lock_module = {
     ngx_http_zk_lock_commands,             /* module directives */
     NGX_HTTP_MODULE,                       /* module type */
     NULL,                                  /* init master */
-    NULL,                                  /* init module */
+    ngx_http_zk_lock_init_module,          /* init module */
     ngx_http_zk_lock_init_process,         /* init process */
     NULL,                                  /* init thread */
     NULL,                                  /* exit thread */
@@ -183,6 +188,9 @@ ngx_module_t  ngx_http_zk_lock_module = {
 static ngx_int_t
 ngx_http_zk_lock_init(ngx_conf_t *cf)
 {
+    u_char                        *p;
+    u_char                         hash[16];
+    ngx_md5_t                      md5;
     ngx_str_t                      name;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -201,11 +209,19 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     }
 
     /*
-     * Records are known by their path: other servers, other zone.  And a zone
-     * cannot move to another file.
+     * Records are known by their path: other servers, other zone.  Who we are
+     * to the servers says what we may do there.  And a zone cannot move to
+     * another file.
      */
 
-    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len + 1
+    ngx_md5_init(&md5);
+    ngx_md5_update(&md5, zmcf->session.auth_scheme.data,
+                   zmcf->session.auth_scheme.len);
+    ngx_md5_update(&md5, ":", 1);
+    ngx_md5_update(&md5, zmcf->session.auth.data, zmcf->session.auth.len);
+    ngx_md5_final(hash, &md5);
+
+    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len + 1 + 8 + 1
                + zmcf->state_path.len;
 
     name.data = ngx_pnalloc(cf->pool, name.len);
@@ -213,8 +229,10 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    (void) ngx_sprintf(name.data, "%V%V %V", &ngx_http_zk_lock_zone_name,
-                       &zmcf->servers, &zmcf->state_path);
+    p = ngx_sprintf(name.data, "%V%V ", &ngx_http_zk_lock_zone_name,
+                    &zmcf->servers);
+    p = ngx_hex_dump(p, hash, 4);
+    (void) ngx_sprintf(p, " %V", &zmcf->state_path);
 
     zmcf->shm_zone = ngx_shared_memory_add(cf, &name, zmcf->zone_size,
                                            &ngx_http_zk_lock_module);
@@ -222,7 +240,7 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    zmcf->map.servers = zmcf->servers;
+    zmcf->map.servers = name;
     zmcf->map.path = zmcf->state_path;
     zmcf->map.cycle = cf->cycle;
 
@@ -230,6 +248,54 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     zmcf->shm_zone->data = &zmcf->map;
 
     return NGX_OK;
+}
+
+
+/*
+ * Runs in the master when nothing can fail any more, before workers are
+ * started: those of before are told in time that others come after them.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf, *old;
+
+    if (ngx_test_config) {
+        return NGX_OK;
+    }
+
+    zmcf = ngx_http_zk_lock_cycle_conf(cycle);
+    old = ngx_http_zk_lock_cycle_conf(cycle->old_cycle);
+
+    ngx_http_zk_lock_zone_reloaded(zmcf ? zmcf->shm_zone : NULL,
+                                   old ? old->shm_zone : NULL);
+
+    return NGX_OK;
+}
+
+
+/* NULL if a cycle has no configuration, or none of ours. */
+
+static ngx_http_zk_lock_main_conf_t *
+ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
+{
+    ngx_uint_t  i;
+
+    if (cycle == NULL || cycle->conf_ctx == NULL || cycle->modules == NULL) {
+        return NULL;
+    }
+
+    /* a reload may have loaded this module, or loaded it anew */
+
+    for (i = 0; cycle->modules[i]; i++) {
+        if (cycle->modules[i] == &ngx_http_zk_lock_module) {
+            return ngx_http_cycle_get_module_main_conf(cycle,
+                                                     ngx_http_zk_lock_module);
+        }
+    }
+
+    return NULL;
 }
 
 

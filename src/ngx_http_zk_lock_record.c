@@ -28,6 +28,8 @@ static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_inherit_pt handler, void *data);
 static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
+static ngx_int_t ngx_http_zk_lock_record_saw(ngx_http_zk_lock_cell_t *cell,
+    int32_t version);
 static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
@@ -212,26 +214,80 @@ ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-void
-ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t lease)
+ngx_int_t
+ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_msec_t *lease)
 {
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    *lease = cell->lease;
+
+    return (*lease != 0) ? NGX_OK : NGX_DECLINED;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t seen)
+{
+    ngx_msec_t                lease;
     ngx_atomic_uint_t         until;
     ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    cell->version = version;
-    cell->ttl = ttl;
+    if (ngx_http_zk_lock_record_saw(cell, version) != NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    ttl = ttl ? ttl : cell->ttl;
+    lease = ngx_http_zk_lock_now() + ttl;
 
     do {
         until = cell->lease;
 
-        if (until != 0 && (ngx_msec_int_t) (lease - until) <= 0) {
-            return;
+        if (until != 0 && until != seen
+            && (ngx_msec_int_t) (lease - until) <= 0)
+        {
+            return NGX_OK;
         }
 
     } while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));
+
+    cell->ttl = ttl;
+
+    return NGX_OK;
+}
+
+
+/* NGX_DECLINED: that version, or a later one, was seen already. */
+
+static ngx_int_t
+ngx_http_zk_lock_record_saw(ngx_http_zk_lock_cell_t *cell, int32_t version)
+{
+    ngx_atomic_uint_t  known;
+
+    do {
+        known = cell->version;
+
+        if (version <= (int32_t) known) {
+            return NGX_DECLINED;
+        }
+
+    } while (!ngx_atomic_cmp_set(&cell->version, known,
+                                 (ngx_atomic_uint_t) version));
+
+    return NGX_OK;
+}
+
+
+int32_t
+ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record)
+{
+    return (int32_t) ngx_http_zk_lock_map_cell(zone->map, record)->version;
 }
 
 
@@ -397,7 +453,8 @@ ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
 
 ngx_int_t
 ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl, ngx_msec_t lease)
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl, ngx_msec_t lease,
+    int32_t version)
 {
     ngx_int_t                   rc;
     ngx_atomic_uint_t           gen;
@@ -425,6 +482,8 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
         }
     }
 
+    (void) ngx_http_zk_lock_record_saw(cell, version);
+
     cell->ttl = ttl;
 
     if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
@@ -445,12 +504,12 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_record_t   copy;
 
     rc = ngx_http_zk_lock_record_watch(zone, id, path, &copy);
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
         return rc;
     }
 
     rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
-    if (rc != NGX_OK) {
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
         return rc;
     }
 
@@ -464,7 +523,7 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
 
     ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
 
-    return NGX_OK;
+    return rc;
 }
 
 
@@ -655,7 +714,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->kind = cell->kind;
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
-    copy->version = cell->version;
+    copy->version = (int32_t) cell->version;
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;

@@ -76,12 +76,22 @@ void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
 ngx_int_t ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t now, ngx_msec_t *lease);
 
+/* The deadline of an own record.  NGX_DECLINED: it is over. */
+ngx_int_t ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_msec_t *lease);
+
 /*
- * The claim was renewed in ZooKeeper: the lease is at least that, and the
- * data's version is known.
+ * The data of an own claim were seen with that version.  NGX_DECLINED: it is
+ * known.  NGX_OK: somebody has renewed the claim in ZooKeeper, and the lease
+ * counts from now; ttl 0: as it was.  Only a lease that is over, or the one
+ * that was seen last, is made shorter.
  */
-void ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t lease);
+ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t seen);
+
+/* The version up to which an own record's lease is right. */
+int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
 
 /* Whether anybody asked for the release of an own record. */
 ngx_uint_t ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone,
@@ -105,7 +115,8 @@ void ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
  * watch:  the same, and rings this worker's doorbell when the claim ends, and
  *         again when it is gone
  * renew:  sets the lease, and rings its worker's doorbell; declined unless the
- *         claim is held and its lease is not over
+ *         claim is held and its lease is not over.  version is that of the
+ *         znode's data, if what they say is older than this renewal, or 0
  * ask:    asks its worker to release it
  */
 ngx_int_t ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
@@ -116,7 +127,7 @@ ngx_int_t ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_record_t *copy);
 ngx_int_t ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl,
-    ngx_msec_t lease);
+    ngx_msec_t lease, int32_t version);
 ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path);
 

@@ -49,6 +49,9 @@
 /* a server can leave a lone request unanswered: a nudge helps (milliseconds) */
 #define NGX_HTTP_ZK_LOCK_NUDGE        200
 
+/* an answer that is not older shows that the server is there, milliseconds */
+#define NGX_HTTP_ZK_LOCK_PROMPT       2000
+
 #define NGX_HTTP_ZK_LOCK_TICK         100
 #define NGX_HTTP_ZK_LOCK_BACKOFF_MIN  50
 #define NGX_HTTP_ZK_LOCK_BACKOFF_MAX  5000
@@ -434,6 +437,23 @@ ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s)
 
 
 ngx_uint_t
+ngx_http_zk_lock_session_prompt(ngx_http_zk_lock_session_t *s)
+{
+    if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+        return 0;
+    }
+
+    if (ngx_http_zk_lock_now() - s->replied < NGX_HTTP_ZK_LOCK_PROMPT) {
+        return 1;
+    }
+
+    ngx_http_zk_lock_session_ask(s);
+
+    return 0;
+}
+
+
+ngx_uint_t
 ngx_http_zk_lock_session_connected(ngx_http_zk_lock_session_t *s)
 {
     return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;
@@ -460,6 +480,13 @@ ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s, size_t len)
     s->path_bytes += len;
 
     return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_session_charge(ngx_http_zk_lock_session_t *s, size_t len)
+{
+    s->path_bytes += len + s->conf->chroot.len + 4;
 }
 
 

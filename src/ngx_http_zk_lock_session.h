@@ -204,6 +204,12 @@ void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);
 /* Whether an operation that is sent now may be answered soon. */
 ngx_uint_t ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s);
 
+/*
+ * Whether ZooKeeper has answered lately, so that the session can be closed
+ * without a wait.  If not, it is asked for something: try again in a second.
+ */
+ngx_uint_t ngx_http_zk_lock_session_prompt(ngx_http_zk_lock_session_t *s);
+
 /* Whether the session is connected. */
 ngx_uint_t ngx_http_zk_lock_session_connected(ngx_http_zk_lock_session_t *s);
 
@@ -216,6 +222,9 @@ ngx_uint_t ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s);
  * Returns NGX_OK, or NGX_BUSY if there is no room.
  */
 ngx_int_t ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s,
+    size_t len);
+/* The same for what is there already, whether there is room or not. */
+void ngx_http_zk_lock_session_charge(ngx_http_zk_lock_session_t *s,
     size_t len);
 void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
     size_t len);

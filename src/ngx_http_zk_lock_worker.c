@@ -44,8 +44,9 @@ static ngx_uint_t ngx_http_zk_lock_worker_holds(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_sweep_estates(
     ngx_http_zk_lock_worker_t *worker);
-static void ngx_http_zk_lock_worker_refuse_asks(
-    ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_tell_asks(
+    ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_ask_t *ask));
 static void ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker);
 
@@ -146,6 +147,8 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
         ngx_http_zk_lock_estate_lost(worker->home);
     }
 
+    ngx_http_zk_lock_estate_charge(worker->home);
+
     /* what else was left is for the workers that start beside this one */
 
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_FIRST_SWEEP);
@@ -189,6 +192,11 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
             || (ngx_http_zk_lock_worker_holds(worker)
                 && ngx_http_zk_lock_zone_outlives(zone));
 
+    /* its wards first: operations of theirs end with the session */
+
+    ngx_http_zk_lock_estate_free(worker->home);
+
+    worker->home = NULL;
     worker->session = NULL;
     worker->zone = NULL;
 
@@ -257,7 +265,7 @@ ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker)
         n += ngx_http_zk_lock_lock_shut(lock);
     }
 
-    ngx_http_zk_lock_worker_refuse_asks(worker);
+    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_unreachable);
 
     if (n != 0) {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
@@ -279,7 +287,9 @@ ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker)
             break;
         }
 
-        ngx_http_zk_lock_estate_open(worker, zone);
+        if (ngx_http_zk_lock_estate_open(worker, zone) != NGX_OK) {
+            break;
+        }
     }
 }
 
@@ -584,7 +594,9 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
 
     /* from here on, whoever comes after this worker can have its session */
 
-    if (ngx_http_zk_lock_session_key(worker->session, &key) == NGX_OK) {
+    if (fresh
+        && ngx_http_zk_lock_session_key(worker->session, &key) == NGX_OK)
+    {
         ngx_http_zk_lock_zone_set_key(worker->zone, &key);
     }
 
@@ -606,6 +618,7 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
     }
 
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
+    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_connected);
     ngx_http_zk_lock_worker_busy(worker);
 }
 
@@ -664,13 +677,16 @@ ngx_http_zk_lock_worker_unreachable(void *data)
         ngx_http_zk_lock_lock_unreachable(lock);
     }
 
-    ngx_http_zk_lock_worker_refuse_asks(worker);
+    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_unreachable);
     ngx_http_zk_lock_worker_busy(worker);
 }
 
 
+/* Calls tell for each call under way; it may free that one. */
+
 static void
-ngx_http_zk_lock_worker_refuse_asks(ngx_http_zk_lock_worker_t *worker)
+ngx_http_zk_lock_worker_tell_asks(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_ask_t *ask))
 {
     ngx_queue_t   asks;
     ngx_queue_t  *q;
@@ -688,8 +704,7 @@ ngx_http_zk_lock_worker_refuse_asks(ngx_http_zk_lock_worker_t *worker)
         ngx_queue_remove(q);
         ngx_queue_insert_tail(&worker->asks, q);
 
-        ngx_http_zk_lock_ask_unreachable(ngx_queue_data(q,
-                                              ngx_http_zk_lock_ask_t, queue));
+        tell(ngx_queue_data(q, ngx_http_zk_lock_ask_t, queue));
     }
 }
 
@@ -718,6 +733,8 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     if (p <= path->data + 1) {
         return;
     }
+
+    ngx_http_zk_lock_estate_changed(worker->home, path, deleted);
 
     dir.data = path->data;
     dir.len = p - 1 - path->data;
@@ -814,6 +831,8 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
 
         ngx_http_zk_lock_worker_tell(worker,
                                      ngx_http_zk_lock_claim_connected);
+        ngx_http_zk_lock_worker_tell_asks(worker,
+                                          ngx_http_zk_lock_ask_connected);
     }
 
     ngx_http_zk_lock_worker_sweep_estates(worker);

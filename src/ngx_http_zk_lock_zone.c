@@ -41,12 +41,15 @@ static ngx_atomic_uint_t ngx_http_zk_lock_zone_take_bits(ngx_atomic_t *word);
 ngx_int_t
 ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t         *shpool;
-    ngx_http_zk_lock_map_t  *map;
+    ngx_slab_pool_t              *shpool;
+    ngx_http_zk_lock_map_t       *map;
+    ngx_http_zk_lock_map_conf_t  *conf;
+
+    conf = shm_zone->data;
 
     if (data) {
         shm_zone->data = data;
-        return NGX_OK;
+        return ngx_http_zk_lock_map_keep(data, conf->cycle);
     }
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
@@ -56,9 +59,9 @@ ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    map = ngx_http_zk_lock_map_make(shpool, shm_zone->data, shm_zone->shm.log);
+    map = ngx_http_zk_lock_map_make(shpool, conf, shm_zone->shm.log);
 
-    if (map == NULL) {
+    if (map == NULL || ngx_http_zk_lock_map_keep(map, conf->cycle) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -70,6 +73,24 @@ ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
                   map->ncells, map->nslots);
 
     return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old)
+{
+    ngx_http_zk_lock_map_t  *map, *before;
+
+    map = shm_zone ? shm_zone->data : NULL;
+    before = old ? old->data : NULL;
+
+    if (map != NULL) {
+        (void) ngx_atomic_fetch_add(&map->reloads, 1);
+    }
+
+    if (before != NULL && before != map) {
+        before->superseded = 1;
+    }
 }
 
 
@@ -117,6 +138,7 @@ ngx_http_zk_lock_zone_adopt(ngx_http_zk_lock_zone_t *home)
         }
 
         zone->home = home->home;
+        zone->reloads = home->reloads;
 
         if (ngx_http_zk_lock_zone_take_orphan(zone) != NGX_OK) {
             ngx_http_zk_lock_zone_free(zone);
@@ -145,6 +167,7 @@ ngx_http_zk_lock_zone_new(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
     zone->map = map;
     zone->log = log;
     zone->home = map->nslots;
+    zone->reloads = map->reloads;
     zone->chunk = NGX_HTTP_ZK_LOCK_NO_CHUNK;
 
     zone->used = ngx_calloc(map->nchunks * sizeof(uint64_t), log);
@@ -266,19 +289,9 @@ ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone)
 ngx_uint_t
 ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 {
-    ngx_uint_t  i;
-
-    if (zone->map->file != -1 || ngx_http_zk_lock_zone_heir(zone)) {
-        return 1;
-    }
-
-    for (i = 0; i < zone->map->nslots; i++) {
-        if (zone->map->slots[i].keeper == NGX_HTTP_ZK_LOCK_FREE) {
-            return 0;
-        }
-    }
-
-    return 1;
+    return zone->map->reloads != zone->reloads
+           || ngx_http_zk_lock_map_lasts(zone->map)
+           || ngx_http_zk_lock_zone_heir(zone);
 }
 
 
@@ -453,7 +466,7 @@ ngx_http_zk_lock_zone_key(ngx_http_zk_lock_zone_t *zone,
 int
 ngx_http_zk_lock_zone_fd(ngx_http_zk_lock_zone_t *home)
 {
-    return home->map->wakeups[home->slot];
+    return home->map->own->wakeups[home->slot];
 }
 
 
@@ -632,7 +645,7 @@ ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home)
     one = 1;
 
     do {
-        n = write(map->wakeups[home], &one, sizeof(uint64_t));
+        n = write(map->own->wakeups[home], &one, sizeof(uint64_t));
 
         /* EAGAIN: the counter is full, so the worker will wake up anyway */
 

@@ -40,6 +40,7 @@ typedef struct {
     ngx_http_zk_lock_map_t     *map;
     ngx_uint_t                  slot;
     ngx_uint_t                  home;       /* the keeper's own slot */
+    ngx_uint_t                  reloads;    /* when the keeper was started */
     ngx_log_t                  *log;
 
     uint64_t                   *used;       /* cells of own chunks */
@@ -70,6 +71,13 @@ typedef void (*ngx_http_zk_lock_ring_pt)(void *data, uint32_t record);
 ngx_int_t ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data);
 
 /*
+ * The configuration of a zone was taken into use: workers are started with it.
+ * old is the zone of the one before, or NULL.
+ */
+void ngx_http_zk_lock_zone_reloaded(ngx_shm_zone_t *shm_zone,
+    ngx_shm_zone_t *old);
+
+/*
  * Takes a home for this worker: an orphan, or else a free slot.  Returns NULL
  * if there is none (yet), or no memory.
  */
@@ -93,8 +101,8 @@ void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
 ngx_uint_t ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone);
 
 /*
- * Whether there is one, or a file for who comes after the last one, or no free
- * slot, for which a new worker may be waiting.
+ * Whether there is one, or will be: the workers of a reload may not be there
+ * yet, or find no free slot; and a file is for who comes after the last one.
  */
 ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 
