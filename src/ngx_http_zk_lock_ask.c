@@ -26,6 +26,7 @@ static void ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
@@ -256,28 +257,79 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
 /*
  * A release that could not be confirmed is repeated until it is, also when
  * who asked for it was told so and has left.
+ *
+ * The gateway whose claim is deleted may have more of them in the same queue,
+ * and no reason to look.  It watches the lock's znode: in the transaction that
+ * deletes the claim that is set to what it is, and so all look who take part.
  */
 
 static void
 ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
 {
-    u_char                  buf[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t               name;
     ngx_http_zk_lock_op_t  *op;
 
+    ask->owed = 1;
+
     if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
-        ask->owed = 1;
         return;
+    }
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                 ngx_http_zk_lock_ask_parent_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *set, *delete;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN
+        || op->rc == NGX_HTTP_ZK_LOCK_UNSENT)
+    {
+        goto done;
     }
 
     name.data = buf;
     name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
                                    ask->token.kind, ask->token.seq);
 
-    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, &name,
-                                 ngx_http_zk_lock_ask_delete_handler, ask);
+    delete = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, &name,
+                                     ngx_http_zk_lock_ask_delete_handler,
+                                     ask);
+    if (delete == NULL) {
+        goto done;
+    }
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    /* data that are longer were not read to their end */
+
+    set = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK && op->reply.len < ZK_LOCK_LABEL_MAX) {
+        set = ngx_http_zk_lock_op_new(ask->worker->session,
+                                      NGX_HTTP_ZK_LOCK_OP_SET, &ask->path,
+                                      NULL, &op->reply);
+    }
+
+    delete->gather = (set != NULL);
+    ngx_http_zk_lock_ask_send(ask, delete);
+
+    if (set != NULL) {
+        set->version = op->version;
+        set->gather = 1;
+        ngx_http_zk_lock_session_send(set);
+    }
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
 }
 
 
@@ -538,9 +590,10 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
     } else if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT) {
 
-        /* another gateway has renewed it: no sooner than here does it end */
+        /* another gateway has renewed it; here that is not known yet */
 
         ngx_http_zk_lock_ask_note_ttl(info);
+        info->timed = 0;
 
     } else {
 

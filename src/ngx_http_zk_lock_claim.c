@@ -572,7 +572,17 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
     case NGX_HTTP_ZK_LOCK_WAIT:
 
-        if (claim->vanished || !claim->entry.linked) {
+        if (!claim->vanished && claim->entry.linked) {
+            break;
+        }
+
+        /* by another gateway, which had its token; or by anybody */
+
+        if (claim->lock->touched) {
+            ngx_http_zk_lock_claim_refuse(claim,
+                                          NGX_HTTP_ZK_LOCK_CANCELLED);
+
+        } else {
             ngx_http_zk_lock_claim_requeue(claim);
         }
 
@@ -1350,6 +1360,11 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
 
     case NGX_HTTP_ZK_LOCK_HELD:
     default:
+
+        /* who releases it now is told that it was lost before */
+
+        claim->lapsed = 1;
+
         ngx_http_zk_lock_claim_done(claim);
         break;
     }

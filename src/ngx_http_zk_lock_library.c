@@ -64,6 +64,7 @@ typedef struct {
 
 typedef struct {
     struct Stat                      gate;
+    struct Stat                      set;       /* of all; not looked at */
     zoo_op_result_t                  elts[NGX_HTTP_ZK_LOCK_BATCH_MAX + 1];
 } ngx_http_zk_lock_results_t;
 
@@ -404,6 +405,11 @@ ngx_http_zk_lock_library_fill_batch(ngx_http_zk_lock_handle_t *h,
 
         if (op->type == NGX_HTTP_ZK_LOCK_OP_DELETE) {
             zoo_delete_op_init(&zops[n], (char *) op->path.data, op->version);
+
+        } else if (op->type == NGX_HTTP_ZK_LOCK_OP_SET) {
+            zoo_set_op_init(&zops[n], (char *) op->path.data,
+                            (char *) op->value.data, (int) op->value.len,
+                            op->version, &results->set);
 
         } else {
             zoo_create_op_init(&zops[n], (char *) op->path.data,

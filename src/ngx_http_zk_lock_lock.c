@@ -63,6 +63,7 @@ static void ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry,
 static uint64_t ngx_http_zk_lock_lock_who(ngx_str_t *name);
 static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
     int64_t czxid);
+static void ngx_http_zk_lock_lock_guard_again(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_lock_make_step(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op);
@@ -278,6 +279,11 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
     switch (zk_lock_view_next(&lock->view, &waiter, &blocker)) {
 
     case ZK_LOCK_GRANT:
+
+        if (lock->touched) {
+            ngx_http_zk_lock_lock_list(lock);
+            return NGX_AGAIN;
+        }
 
         if (lock->doubtful) {
             ngx_http_zk_lock_lock_verify(lock, waiter);
@@ -675,6 +681,7 @@ ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op)
             lock->doubtful = 0;
 
             ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
+            lock->touched = 0;
             ngx_http_zk_lock_lock_advance(lock);
 
         } else {
@@ -942,6 +949,28 @@ ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid)
 }
 
 
+/* Any claim of ours will do: what is older than it and there, was there. */
+
+static void
+ngx_http_zk_lock_lock_guard_again(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->czxid != 0) {
+            ngx_http_zk_lock_lock_guard(lock, claim->czxid);
+            return;
+        }
+    }
+}
+
+
 static void
 ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op)
 {
@@ -991,6 +1020,15 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
         ngx_http_zk_lock_lock_unwatch(lock);
         zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
                             lock);
+
+    } else {
+
+        /* another gateway says that it has deleted a claim */
+
+        lock->touched = 1;
+
+        ngx_http_zk_lock_lock_guard_again(lock);
+        ngx_http_zk_lock_lock_list(lock);
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -1055,6 +1093,7 @@ ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
     lock->guard = NULL;
     lock->verify = NULL;
     lock->known = 0;
+    lock->touched = 0;
     lock->doubtful = 0;
     lock->born = 0;
     lock->view.watched = 0;

@@ -46,6 +46,9 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
     unsigned                           vanished:1;  /* a claim did */
+    unsigned                           touched:1;   /* another gateway did,
+                                                       whose release counts
+                                                       before any grant */
     unsigned                           doubtful:1;  /* the next to be granted
                                                        is looked at first */
 };

@@ -145,7 +145,7 @@ ngx_http_zk_lock_map_keep(ngx_http_zk_lock_map_t *map, ngx_cycle_t *cycle)
 }
 
 
-/* Not in workers: what they inherited ends with them. */
+/* A worker has but a copy: what it inherited ends with it. */
 
 static void
 ngx_http_zk_lock_map_cleanup(void *data)
@@ -154,6 +154,7 @@ ngx_http_zk_lock_map_cleanup(void *data)
 
     if (ngx_process == NGX_PROCESS_WORKER || ngx_process == NGX_PROCESS_HELPER)
     {
+        ngx_free(own);
         return;
     }
 

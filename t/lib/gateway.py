@@ -26,10 +26,11 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 from lib.client import (Connection, Http2Connection, lock_path)
-from lib.process import (alive, children, die_with_parent, free_port, title,
-                         wait_until)
+from lib.process import (Daemon, alive, children, die_with_parent, free_port,
+                         state, title, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -45,7 +46,7 @@ START_TIMEOUT = 20.0
 BAD_LINE = re.compile(r"\[(alert|emerg|crit)\]|Sanitizer|runtime error:")
 
 CONF = """\
-{load}{user}daemon off;
+{load}{user}daemon {daemon};
 master_process {master};
 worker_processes {workers};
 worker_rlimit_nofile 16384;
@@ -85,7 +86,7 @@ http {{
             return 204;
         }}
 
-{server}
+{metrics}{server}
 
         {locations}
     }}
@@ -98,6 +99,15 @@ location /locks/ {{
 {location}
         }}
 """
+
+METRICS = """\
+        location = /metrics {
+            zk_lock_metrics;
+        }
+
+"""
+
+METRIC = re.compile(r'^zk_lock_(\w+)\{state="(\w+)"\} (\d+)$', re.M)
 
 
 @functools.lru_cache()
@@ -117,12 +127,13 @@ class Gateway:
     def __init__(self, prefix, zookeeper=None, servers=None, root="/locks",
                  workers=2, session_timeout="10s", main="", events="",
                  http="", server="", location="", master=True, module=MODULE,
-                 level=None):
+                 level=None, metrics=False, daemon=False):
         self.prefix = str(prefix)
         self.zookeeper = zookeeper
         self.root = root
         self.workers = workers
         self.master = master
+        self.daemon = daemon
         self.port = free_port()
         self.http2_port = free_port()
         self.process = None
@@ -141,10 +152,12 @@ class Gateway:
         self.write_conf(CONF.format(
             load="load_module %s;\n" % module if module else "",
             user="user root;\n" if os.geteuid() == 0 else "",
+            daemon="on" if daemon else "off",
             master="on" if master else "off", workers=workers,
             prefix=self.prefix, main=main, events=events,
             level=level or os.environ.get("ZK_LOCK_LOG", "info"),
             http=indent(http, 4), server=indent(server, 8),
+            metrics=METRICS if metrics else "",
             port=self.port, port2=self.http2_port,
             reuseport="reuseport" if master else "",
             locations=(LOCATION.format(location=indent(location, 12))
@@ -155,6 +168,10 @@ class Gateway:
     @property
     def conf(self):
         return os.path.join(self.prefix, "nginx.conf")
+
+    @property
+    def pid_file(self):
+        return os.path.join(self.prefix, "nginx.pid")
 
     @property
     def error_log(self):
@@ -185,22 +202,42 @@ class Gateway:
         before = set()
         wait_sessions = wait_sessions and self.zookeeper is not None
         if wait_sessions:
-            before = self._sessions()
+            before = self._connected()
 
         with open(os.path.join(self.prefix, "stderr.log"), "ab") as log:
             self.process = subprocess.Popen(
                 self._command(), stdin=subprocess.DEVNULL, stdout=log,
                 stderr=log, env=self._environment(), cwd=self.prefix,
                 preexec_fn=die_with_parent)
+        if self.daemon:
+            self._follow_daemon()
         wait_until(self._answers, START_TIMEOUT,
                    "nginx answers (see %s)" % self.prefix)
         wait_until(lambda: len(self.worker_pids()) == self.workers,
                    START_TIMEOUT, "all workers run")
         self._note_processes()
         if wait_sessions:
-            wait_until(lambda: len(self._sessions() - before) >= self.workers,
+            wait_until(lambda: (len(self._connected() - before)
+                                >= self.workers),
                        START_TIMEOUT, "every worker has a session")
         return self
+
+    def _follow_daemon(self):
+        """nginx leaves the process that was started, and writes its pid."""
+        starter = self.process.pid
+        code = self.process.wait(START_TIMEOUT)
+        assert code == 0, self.log_text()[-2000:]
+        self.process = Daemon(wait_until(lambda: self._master_after(starter),
+                                         START_TIMEOUT, "nginx runs"))
+
+    def _master_after(self, former):
+        """The pid in the file, if it is that of another, living master."""
+        try:
+            with open(self.pid_file) as f:
+                pid = int(f.read() or 0)
+        except FileNotFoundError:
+            return None
+        return pid if pid != former and alive(pid) else None
 
     def test_conf(self):
         """nginx -t: (exit code, what it says)."""
@@ -229,6 +266,37 @@ class Gateway:
         now = set(self.worker_pids())
         return len(now) >= self.workers and not now & old
 
+    def upgrade(self):
+        """SIGUSR2: a new master, with workers of its own, beside the old one.
+
+        Returns the old master, which is to be ended by end_upgrade(), and
+        its workers.  nginx takes the signal only if it is a daemon.
+        """
+        old, workers = self.process, self.worker_pids()
+        old.send_signal(signal.SIGUSR2)
+        self.process = Daemon(wait_until(lambda: self._master_after(old.pid),
+                                         START_TIMEOUT, "a new master"))
+        wait_until(lambda: len(self.worker_pids()) == self.workers,
+                   START_TIMEOUT, "all new workers run")
+        self._note_processes()
+        return old, workers
+
+    def end_upgrade(self, old, workers, timeout=QUIT_TIMEOUT):
+        """SIGWINCH: the old workers leave; then the old master does."""
+        old.send_signal(signal.SIGWINCH)
+        wait_until(lambda: not any(alive(pid) for pid in workers), timeout,
+                   "the old workers are gone")
+        old.send_signal(signal.SIGQUIT)
+        old.wait(timeout)
+
+    def downgrade(self, old, timeout=QUIT_TIMEOUT):
+        """The new master leaves, and the old one is the master again."""
+        new, self.process = self.process, old
+        new.send_signal(signal.SIGTERM)
+        new.wait(timeout)
+        wait_until(lambda: self._master_after(new.pid) == old.pid, timeout,
+                   "the old master has taken note")
+
     def stop(self, timeout=QUIT_TIMEOUT):
         """A graceful end: SIGQUIT, and all processes gone."""
         self._signal_and_wait(signal.SIGQUIT, timeout)
@@ -239,11 +307,32 @@ class Gateway:
 
     def kill(self):
         """The end of everything at once, as of a machine."""
-        self._note_processes()
-        for pid in [self.process.pid] + sorted(self.seen):
+        if self.process is not None:
+            # it is not to make a new worker between two of these lines
+            self.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: state(self.process.pid) in "TZ")
+            self._note_processes()
+        for pid in sorted(self.seen):
             self._kill(pid)
+        if self.process is not None:
+            self.process.wait()
+            self.process = None
+        wait_until(lambda: not self.left(), 5.0, "all processes are gone")
+
+    def kill_master(self):
+        """Only the master dies; returns its workers, who serve on."""
+        self._note_processes()
+        workers = self.worker_pids()
+        self._kill(self.process.pid)
         self.process.wait()
         self.process = None
+        return workers
+
+    def kill_orphans(self):
+        """The end of those whom a dead master left behind."""
+        assert self.process is None
+        for pid in self.left():
+            self._kill(pid)
         wait_until(lambda: not self.left(), 5.0, "all processes are gone")
 
     def kill_worker(self, pid, how=signal.SIGKILL):
@@ -348,9 +437,9 @@ class Gateway:
             self.seen.update(children(self.process.pid))
             self.seen.add(self.process.pid)
 
-    def _sessions(self):
+    def _connected(self):
         servers = getattr(self.zookeeper, "servers", [self.zookeeper])
-        return set().union(*(server.sessions() for server in servers
+        return set().union(*(server.connected() for server in servers
                              if server.process is not None))
 
     def _answers(self):
@@ -390,7 +479,10 @@ class Gateway:
 
     def connect(self, worker=None):
         """A connection, to one worker if its pid is given."""
+        deadline = time.monotonic() + START_TIMEOUT
         while True:
+            assert time.monotonic() < deadline, (
+                "no connection leads to worker %d" % worker)
             connection = Connection(self.port)
             self.connections.append(connection)
             if worker is None:
@@ -446,6 +538,14 @@ class Gateway:
     def renew(self, name, token, body=None, worker=None, **query):
         return self.call("PUT", lock_path(name, token), query, None, body,
                          worker=worker)
+
+    def metrics(self, worker=None):
+        """What zk_lock_metrics tells: (what, state) -> number."""
+        response = self.call("GET", "/metrics", worker=worker)
+        assert response.status == 200, response
+        text = response.body.decode()
+        return {(what, state): int(number)
+                for what, state, number in METRIC.findall(text)}
 
     def catch_up(self, name):
         """Every worker knows of its claims for a lock that is in use.

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import time
 
 PR_SET_PDEATHSIG = 1
@@ -58,6 +59,41 @@ def wait_until(condition, timeout=10.0, what="the condition"):
             raise AssertionError("%s did not hold within %g s (last: %r)"
                                  % (what, timeout, value))
         time.sleep(POLL)
+
+
+class Daemon:
+    """A process that has left its parent: as much of Popen as is needed.
+
+    A guard ends its process group when the test run dies.
+    """
+
+    GUARD = "read _; kill -s KILL -- -%d"
+
+    def __init__(self, pid):
+        self.pid = pid
+        self.returncode = None
+        self.guard = subprocess.Popen(
+            ["/bin/sh", "-c", self.GUARD % os.getpgid(pid)],
+            stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def send_signal(self, how):
+        os.kill(self.pid, how)
+
+    def poll(self):
+        """0, since nobody knows its exit code, or None while it runs."""
+        if self.returncode is None and not alive(self.pid):
+            self.guard.kill()
+            self.guard.communicate()
+            self.returncode = 0
+        return self.returncode
+
+    def wait(self, timeout=None):
+        deadline = time.monotonic() + (timeout or 60.0)
+        while self.poll() is None:
+            if time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("daemon", timeout)
+            time.sleep(POLL)
+        return self.returncode
 
 
 def alive(pid):

@@ -13,6 +13,9 @@ body, and every request but the first of a connection begins with its number
     refuse()        take no new connections; listen() takes them again
     retarget(port)  lead new connections to another server
     fault(op, how)  break at the next request of one kind, in a chosen way
+    cut_off(id)     a hole for one session alone, and for all its connections
+
+    pass_on()       ends every mode and every cut
 
 and it counts connections and requests by operation.
 """
@@ -35,16 +38,29 @@ OPERATIONS = {
 
 LOSE = "lose"               # the request is not passed on; cut
 HALF = "half"               # half of the request is passed on; cut
+CUT = "cut"                 # passed on; cut at once: it may arrive or not
 UNANSWERED = "unanswered"   # passed on; cut when its answer comes
+TORN = "torn"               # passed on; half of its answer, and then cut
+SWALLOWED = "swallowed"     # passed on; its answer, and only that, is lost
+
+ON_REQUEST = (LOSE, HALF, CUT)
 
 
 class Fault:
-    """One break to come; happened is set when it did."""
+    """One break to come, at an operation or at one of several.
+
+    happened is set when it did.
+    """
 
     def __init__(self, operation, how):
-        self.operation = operation
+        self.operations = ((operation,) if isinstance(operation, str)
+                           else tuple(operation))
         self.how = how
         self.happened = threading.Event()
+
+    def wait(self, timeout=10.0):
+        assert self.happened.wait(timeout), "no %s came to be %s" % (
+            " or ".join(self.operations), self.how)
 
 
 class Proxy:
@@ -56,7 +72,9 @@ class Proxy:
         self.accepted = 0
         self.requests = collections.Counter()
         self.faults = []
+        self._cut_off = set()
         self._links = set()
+        self._tasks = set()
         self._server = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever,
@@ -73,6 +91,10 @@ class Proxy:
     def pass_on(self):
         self.mode = "pass"
         self.delay = 0.0
+        self._cut_off = set()
+
+    def cut_off(self, session):
+        self._cut_off = self._cut_off | {session}
 
     def hole(self):
         self.mode = "hole"
@@ -88,8 +110,9 @@ class Proxy:
         self.faults.append(fault)
         return fault
 
-    def kill(self):
-        self._run(self._kill())
+    def kill(self, session=None):
+        """Resets all connections, or those of one session."""
+        self._run(self._kill(session))
 
     def refuse(self):
         self._run(self._refuse())
@@ -102,7 +125,7 @@ class Proxy:
 
     def close(self):
         self._run(self._refuse())
-        self._run(self._kill())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
 
@@ -123,19 +146,32 @@ class Proxy:
             await self._server.wait_closed()
             self._server = None
 
-    async def _kill(self):
+    async def _kill(self, session=None):
         for link in list(self._links):
-            link.cut()
+            if session is None or link.session == session:
+                link.cut()
+
+    async def _end(self):
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _accept(self, reader, writer):
         self.accepted += 1
         link = _Link(self, writer)
         self._links.add(link)
+        self._tasks.add(asyncio.current_task())
         try:
             await link.run(reader)
+        except asyncio.CancelledError:
+            pass
         finally:
+            self._tasks.discard(asyncio.current_task())
             self._links.discard(link)
             link.cut()
+
+    def _is_hole(self, session):
+        return self.mode == "hole" or session in self._cut_off
 
 
 class _Link:
@@ -145,7 +181,9 @@ class _Link:
         self.proxy = proxy
         self.client = client
         self.server = None
+        self.session = None         # its id, when that was told
         self.first_request = True
+        self.first_reply = True
         self.awaited = {}           # xid -> the fault that its answer sets off
 
     def cut(self):
@@ -163,30 +201,59 @@ class _Link:
         pumps = [asyncio.ensure_future(self._pump(reader, self._request)),
                  asyncio.ensure_future(self._pump(server_reader,
                                                   self._reply))]
-        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
-        for pump in pumps:
-            pump.cancel()
+        try:
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for pump in pumps:
+                pump.cancel()
 
     async def _while_hole(self):
-        while self.proxy.mode == "hole":
+        while self.proxy._is_hole(self.session):
             await asyncio.sleep(0.005)
 
     async def _pump(self, reader, handle):
-        due = collections.deque()
+        """Takes message after message, and passes each on when it is due."""
+        messages = asyncio.Queue()
+        passing = asyncio.ensure_future(self._pass_on(messages, handle))
+        taking = asyncio.ensure_future(self._take(reader, messages))
+        try:
+            await asyncio.wait([passing, taking],
+                               return_when=asyncio.FIRST_COMPLETED)
+            if taking.done():
+                messages.put_nowait((0.0, None))
+                await passing
+        finally:
+            passing.cancel()
+            taking.cancel()
+
+    async def _take(self, reader, messages):
         while True:
             try:
                 head = await reader.readexactly(4)
                 body = await reader.readexactly(struct.unpack(">i", head)[0])
             except (OSError, asyncio.IncompleteReadError):
                 return
-            due.append(time.monotonic() + self.proxy.delay)
-            await asyncio.sleep(max(0.0, due.popleft() - time.monotonic()))
+            due = time.monotonic() + self.proxy.delay
+            messages.put_nowait((due, head + body))
+
+    async def _pass_on(self, messages, handle):
+        while True:
+            due, frame = await messages.get()
+            if frame is None:
+                return
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
+            if handle == self._request and self.first_request:
+                self._attach(frame_session(frame, 20))
             await self._while_hole()
             try:
-                if not await handle(head + body):
+                if not await handle(frame):
                     return
             except OSError:
                 return
+
+    def _attach(self, session):
+        if session:
+            self.session = session
 
     async def _request(self, frame):
         fault = None
@@ -195,16 +262,13 @@ class _Link:
         else:
             fault = self._note(frame)
 
-        if fault is not None and fault.how == LOSE:
-            return self._happen(fault)
-        if fault is not None and fault.how == HALF:
+        how = fault.how if fault is not None else None
+        if how == HALF:
             self.server.write(frame[:len(frame) // 2])
-            await self.server.drain()
-            return self._happen(fault)
-
-        self.server.write(frame)
+        elif how != LOSE:
+            self.server.write(frame)
         await self.server.drain()
-        return True
+        return self._happen(fault) if how in ON_REQUEST else True
 
     def _note(self, frame):
         """Counts a request; returns the fault that it sets off, if any."""
@@ -212,18 +276,27 @@ class _Link:
         operation = OPERATIONS.get(code, str(code))
         self.proxy.requests[operation] += 1
         for fault in self.proxy.faults:
-            if fault.operation == operation:
+            if operation in fault.operations:
                 self.proxy.faults.remove(fault)
-                if fault.how == UNANSWERED:
+                if fault.how not in ON_REQUEST:
                     self.awaited[xid] = fault
                 return fault
         return None
 
     async def _reply(self, frame):
         fault = None
-        if len(frame) >= 8:
+        if self.first_reply:
+            self.first_reply = False
+            self._attach(frame_session(frame, 12))
+        elif len(frame) >= 8:
             fault = self.awaited.pop(struct.unpack_from(">i", frame, 4)[0],
                                      None)
+        if fault is not None and fault.how == SWALLOWED:
+            fault.happened.set()
+            return True
+        if fault is not None and fault.how == TORN:
+            self.client.write(frame[:len(frame) // 2])
+            await self.client.drain()
         if fault is not None:
             return self._happen(fault)
         if self.proxy.mode != "noreply":
@@ -235,3 +308,10 @@ class _Link:
         fault.happened.set()
         self.cut()
         return False
+
+
+def frame_session(frame, offset):
+    """The session's id in the first message of either side; 0 if none."""
+    if len(frame) < offset + 8:
+        return 0
+    return struct.unpack_from(">q", frame, offset)[0]

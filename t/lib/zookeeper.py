@@ -22,6 +22,7 @@ as anybody's: take the counters' difference around what is to be measured, and
 look at the tree outside of that.
 """
 
+import datetime
 import logging
 import os
 import re
@@ -35,7 +36,7 @@ import uuid
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError, NotEmptyError
 
-from lib.process import die_with_parent, free_port, wait_until
+from lib.process import die_with_parent, free_port, state, wait_until
 
 JARS = os.environ.get("ZK_JARS", "/usr/share/java")
 JAVA = os.environ.get("JAVA", "java")
@@ -105,6 +106,12 @@ class Server:
     def freeze(self):
         """It keeps its connections and answers nobody."""
         self.process.send_signal(signal.SIGSTOP)
+        wait_until(self._stands_still, what="ZooKeeper stands still")
+
+    def _stands_still(self):
+        """Whether all its threads do; they stop one after the other."""
+        tasks = os.listdir("/proc/%d/task" % self.process.pid)
+        return all(state(int(task)) in ("T", None) for task in tasks)
 
     def thaw(self):
         self.process.send_signal(signal.SIGCONT)
@@ -205,9 +212,32 @@ class Server:
         return {int(sid, 16) for sid in
                 re.findall(r"\bsid=0x([0-9a-f]+)", self.command("cons"))}
 
+    def connected(self):
+        """(client's address, id) of the sessions that have a connection."""
+        return {(client, int(sid, 16)) for client, sid in
+                re.findall(r"^ /([0-9.:]+)\[.*\bsid=0x([0-9a-f]+)",
+                           self.command("cons"), re.M)}
+
+    def living_sessions(self):
+        """The ids of all living sessions, connected or not."""
+        sessions = self.command("dump").partition("ephemeral nodes dump")[0]
+        return {int(sid, 16) for sid in re.findall(r"^\t0x([0-9a-f]+)$",
+                                                   sessions, re.M)}
+
     def global_sessions(self):
         """The number of living sessions, connected or not."""
         return int(self.mntr()["zk_global_sessions"])
+
+    def expirations(self):
+        """session -> when this server found its time to be over.
+
+        Seconds since the epoch, by the server's own log; whoever waits for
+        what the session held cannot have got it before.
+        """
+        with open(self.log, errors="replace") as f:
+            lines = re.findall(r"(\d+:\d+:\d+\.\d+) .*Expiring session "
+                               r"0x([0-9a-f]+)", f.read())
+        return {int(sid, 16): _moment(clock) for clock, sid in lines}
 
     def connections(self):
         """The number of client connections, without the one that asks."""
@@ -398,6 +428,15 @@ class Tree:
             self.client.delete(path, recursive=True)
         except (NoNodeError, NotEmptyError):
             pass
+
+
+def _moment(clock):
+    """The moment, not far from now, at which local clocks showed so."""
+    now = datetime.datetime.now()
+    at = datetime.datetime.combine(
+        now.date(), datetime.time.fromisoformat(clock))
+    days = round((now - at) / datetime.timedelta(days=1))
+    return (at + datetime.timedelta(days=days)).timestamp()
 
 
 def sequence(name):

@@ -1,0 +1,433 @@
+"""A worker dies without a word: kill -9, as a crash or the kernel would do it.
+
+Its clients are cut off, and nothing else is lost.  Another worker takes its
+session over, within a second: claims that waited, and those of which nobody
+was told, are deleted, since nobody is there to be granted; what was held stays
+held.  Until then, and in that very moment, every other worker answers for the
+tokens of the dead one.
+
+The session's timeout is long here: what is gone was deleted by somebody, and
+what stayed was kept.  ZK_LOCK_DEATHS is the number of deaths of the last test.
+"""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem
+from lib.client import Gone, lock_path
+from lib.holders import Held, Keeper, Load, Sessions
+from lib.process import alive, state, wait_until
+from lib.proxy import SWALLOWED
+
+DEATHS = int(os.environ.get("ZK_LOCK_DEATHS") or 12)
+
+TIMEOUT = "60s"
+SOON = 5.0
+CREATES = ("create", "create2", "multi")
+DELETES = ("delete", "multi")
+
+
+@pytest.fixture
+def sessions(zookeeper, tree):
+    return Sessions(zookeeper, tree)
+
+
+@pytest.fixture
+def start(sessions, start_gateway):
+    def start(**options):
+        options.setdefault("session_timeout", TIMEOUT)
+        gateway = start_gateway(**options)
+        # the master has no luck in telling the dead of the newborn
+        gateway.allow(r"sendmsg\(\) failed \(32")
+        return gateway
+    return start
+
+
+@pytest.fixture
+def gateway(start):
+    return start()
+
+
+@pytest.fixture
+def held(gateway, tree):
+    return Held(gateway, tree)
+
+
+def kill(gateway, *workers):
+    """They die, and the master replaces them."""
+    for worker in workers:
+        gateway.kill_worker(worker)
+    respawned(gateway, workers)
+
+
+def respawned(gateway, dead):
+    wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
+               and not set(dead) & set(gateway.worker_pids()), SOON,
+               "new workers")
+    gateway._note_processes()
+
+
+def released(gateway, name, token, worker=None):
+    """Asks until somebody knows what has become of it; gives the status."""
+    def ask():
+        try:
+            response = gateway.release(name, token, worker)
+        except (OSError, Gone):
+            return None
+        return None if response.status == 503 else response.status
+    return wait_until(ask, 20, "an answer to the release")
+
+
+@pytest.mark.asan
+def test_held_locks(gateway, held, sessions):
+    """They are renewed all the time, by the living and by the newborn."""
+    held.spread(8)
+    with Keeper(held, pause=0) as keeper:
+        for worker in gateway.worker_pids():
+            keeper.next_rounds()
+            kill(gateway, worker)
+            keeper.next_rounds(2)
+            held.check()
+    held.release()
+    sessions.wait(2)
+
+
+@pytest.mark.asan
+def test_claims_that_waited(gateway, held, tree):
+    """They go at once, and those behind them have their turn."""
+    dead, other = gateway.worker_pids()
+    lock = held.add("x", other)
+    waiters = []
+    for worker in (dead, other, dead, dead, other):
+        waiters.append(gateway.begin("x", wait="1m", worker=worker))
+        tree.wait_claims(gateway.znode("x"), 1 + len(waiters))
+
+    kill(gateway, dead)
+    tree.wait_claims(gateway.znode("x"), 3, SOON)
+    for i in (0, 2, 3):
+        assert waiters[i].closed_by_server(SOON)
+    for i in (1, 4):
+        assert waiters[i].silent_for(0)
+    held.check()
+
+    fencing = lock.fencing
+    held.release()
+    for i in (1, 4):
+        response = waiters[i].response(SOON)
+        grant(response, "x")
+        assert response.fencing > fencing
+        fencing = response.fencing
+        assert gateway.release("x", response.token).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+def test_waiter_behind_the_dead_alone(gateway, tree):
+    """Nobody holds the lock but one who was about to, and died."""
+    dead, other = gateway.worker_pids()
+    holder = gateway.hold("x", worker=other)
+    gateway.begin("x", wait="1m", worker=dead)
+    tree.wait_claims(gateway.znode("x"), 2)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 3)
+    releaser = gateway.connect(other)
+    gateway.kill_worker(dead)
+    releaser.send("DELETE", lock_path("x", holder.token))
+    assert releaser.response(SOON).status == 204
+    response = waiter.response(SOON)
+    grant(response, "x")
+    tree.wait_claims(gateway.znode("x"), 1, SOON)
+    respawned(gateway, [dead])
+    assert gateway.release("x", response.token).status == 204
+
+
+@pytest.mark.asan
+def test_behind_a_lock_of_the_dead(gateway, held, tree):
+    """Who waits for what a dead worker granted waits on, for its release."""
+    dead, other = gateway.worker_pids()
+    held.add("x", dead)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 2)
+    kill(gateway, dead)
+    held.check()
+    for worker in gateway.worker_pids():
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+    assert waiter.silent_for(0)
+    held.release()
+    grant(waiter.response(SOON), "x")
+
+
+@pytest.mark.asan
+def test_lease_of_a_dead_worker(gateway, tree):
+    """It ends when it has to, neither with the worker nor after it."""
+    dead, other = gateway.worker_pids()
+    began = time.monotonic()
+    holder = gateway.hold("x", ttl="1500ms", worker=dead)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 2)
+    kill(gateway, dead)
+    response = waiter.response(SOON)
+    assert time.monotonic() - began >= 1.49
+    grant(response, "x")
+    gone(gateway, "x", holder.token)
+    tree.wait_claims(gateway.znode("x"), 1, SOON)
+    assert gateway.release("x", response.token).status == 204
+
+
+@pytest.mark.asan
+def test_lease_over_in_the_moment_of_death(gateway, tree):
+    """A lease of some milliseconds, at whose end nobody may be there."""
+    for _ in range(3):
+        dead, other = gateway.worker_pids()
+        waiter = gateway.connect(other)
+        holder = gateway.hold("x", ttl="100ms", worker=dead)
+        waiter.send("POST", lock_path("x"), {"wait": "1m"})
+        tree.wait_claims(gateway.znode("x"), 2)
+        gateway.kill_worker(dead)
+        response = waiter.response(SOON)
+        grant(response, "x")
+        respawned(gateway, [dead])
+        assert gateway.release("x", response.token).status == 204
+        wait_until(lambda: gateway.renew("x", holder.token).status == 410,
+                   SOON, "the lease is over")
+        tree.wait_claims(gateway.znode("x"), 0, SOON)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("at", ["dead", "other"])
+def test_release_in_the_moment_of_death(gateway, tree, at):
+    """Answered or not: it may be repeated, and the next gets the lock."""
+    for i in range(5):
+        dead, other = gateway.worker_pids()
+        holder = gateway.hold("x", ttl="1h", worker=dead)
+        waiter = gateway.begin("x", wait="1m", worker=other)
+        releaser = gateway.connect(dead if at == "dead" else other)
+        tree.wait_claims(gateway.znode("x"), 2)
+        if i == 4:
+            gateway.kill_worker(dead)
+        releaser.send("DELETE", lock_path("x", holder.token))
+        if i < 4:
+            time.sleep(i * 0.0005)
+            gateway.kill_worker(dead)
+        status = answer_or_end(releaser)
+        assert status in (204, 503, None)
+        assert released(gateway, "x", holder.token) in (204, 410)
+        response = waiter.response(SOON)
+        grant(response, "x")
+        assert response.fencing > holder.fencing
+        respawned(gateway, [dead])
+        assert gateway.release("x", response.token).status == 204
+        tree.wait_claims(gateway.znode("x"), 0, SOON)
+
+
+def answer_or_end(connection):
+    """The status, or None if the connection was cut."""
+    try:
+        return connection.response(10).status
+    except (ConnectionError, Gone):
+        return None
+
+
+@pytest.mark.asan
+def test_acquires_in_the_moment_of_death(gateway, held, tree):
+    """Who was told of a grant has it; of all others nothing is left."""
+    for i in range(3):
+        dead = gateway.worker_pids()[0]
+        connections = [gateway.connect(dead) for _ in range(20)]
+        names = ["x%d.%d" % (i, n) for n in range(len(connections))]
+        for name, connection in zip(names, connections):
+            connection.send("POST", lock_path(name),
+                            {"wait": "10s", "ttl": "3s"})
+        time.sleep(i * 0.001)
+        kill(gateway, dead)
+        for name, connection in zip(names, connections):
+            try:
+                response = connection.response(SOON)
+            except (ConnectionError, Gone):
+                continue
+            assert gateway.renew(name, response.token,
+                                 ttl="1h").status == 200
+            held.note(name, response)
+        for name in names:
+            own = sum(lock.name == name for lock in held.locks)
+            tree.wait_claims(gateway.znode(name), own, SOON + 3)
+    held.check()
+    held.release()
+
+
+@pytest.fixture
+def behind_proxy(zookeeper, start, start_proxy):
+    proxy = start_proxy(zookeeper)
+    return start(servers=proxy.address, wait_sessions=False), proxy
+
+
+@pytest.mark.asan
+def test_claim_that_nobody_knows_of(behind_proxy, tree):
+    """ZooKeeper made it, and its name never came back to the worker."""
+    gateway, proxy = behind_proxy
+    dead, other = gateway.worker_pids()
+    for worker in (dead, other):
+        gateway.release("x", gateway.hold("x", worker=worker).token)
+    fault = proxy.fault(CREATES, SWALLOWED)
+    gateway.begin("x", wait="1m", worker=dead)
+    fault.wait()
+    tree.wait_claims(gateway.znode("x"), 1)
+    kill(gateway, dead)
+    tree.wait_claims(gateway.znode("x"), 0, SOON)
+
+
+@pytest.mark.asan
+def test_release_that_nobody_knows_of(behind_proxy, tree):
+    """ZooKeeper deleted the claim, and nobody was told."""
+    gateway, proxy = behind_proxy
+    dead = gateway.worker_pids()[0]
+    holder = gateway.hold("x", ttl="1h", worker=dead)
+    connection = gateway.connect(dead)
+    fault = proxy.fault(DELETES, SWALLOWED)
+    connection.send("DELETE", lock_path("x", holder.token))
+    fault.wait()
+    tree.wait_claims(gateway.znode("x"), 0)
+    kill(gateway, dead)
+    wait_until(lambda: gateway.inspect("x", holder.token).status == 410,
+               SOON, "it is known to be gone")
+    gone(gateway, "x", holder.token)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("workers", [1, 3])
+def test_all_at_once(start, tree, sessions, workers):
+    """Nobody is left to take over but those who come after."""
+    gateway = start(workers=workers)
+    held = Held(gateway, tree).spread(6)
+    waiters = [gateway.begin("held0", wait="1m", worker=worker)
+               for worker in gateway.worker_pids()]
+    tree.wait_claims(gateway.znode("held0"), 1 + workers)
+    kill(gateway, *gateway.worker_pids())
+    tree.wait_claims(gateway.znode("held0"), 1, SOON)
+    for waiter in waiters:
+        assert waiter.closed_by_server(SOON)
+    held.check()
+    held.release()
+    sessions.wait(workers)
+
+
+@pytest.mark.asan
+def test_heirs_die_too(start, tree, sessions):
+    """Again and again: whoever took over is dead soon after."""
+    gateway = start(workers=3)
+    held = Held(gateway, tree).spread(6)
+    for worker in gateway.worker_pids():
+        gateway.kill_worker(worker)
+        wait_until(lambda: not alive(worker))
+        held.check_znodes()
+    respawned(gateway, [])
+    for _ in range(2):
+        for worker in gateway.worker_pids():
+            kill(gateway, worker)
+            held.check()
+    held.release()
+    sessions.wait(3)
+
+
+@pytest.mark.asan
+def test_frozen_and_killed(gateway, held, tree):
+    """A worker that stands still is not dead, and nobody takes its place;
+    then it dies.
+    """
+    frozen, other = gateway.worker_pids()
+    lock = held.add("x", frozen)
+    gateway.begin("x", wait="1m", worker=frozen)
+    tree.wait_claims(gateway.znode("x"), 2)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 3)
+    asking = gateway.connect(other)
+
+    os.kill(frozen, signal.SIGSTOP)
+    wait_until(lambda: state(frozen) == "T")
+    for method in ("PUT", "GET"):
+        response = asking.request(method, lock_path("x", lock.token))
+        assert response.status == 200, response
+    # for a take-over that must not be there is nothing to wait for
+    assert waiter.silent_for(1.5)
+    assert len(tree.claims(gateway.znode("x"))) == 3
+
+    kill(gateway, frozen)
+    tree.wait_claims(gateway.znode("x"), 2, SOON)
+    held.check()
+    held.release()
+    grant(waiter.response(SOON), "x")
+
+
+@pytest.mark.asan
+def test_crash_and_reload(gateway, held, sessions):
+    """The heir drains, and has to pass on what it inherited."""
+    held.spread(6)
+    kill(gateway, gateway.worker_pids()[0])
+    old = gateway.reload()
+    held.check()
+    wait_until(lambda: not any(alive(pid) for pid in old), SOON,
+               "the old workers are gone")
+    held.check()
+    kill(gateway, *gateway.worker_pids())
+    held.check()
+    held.release()
+    sessions.wait(2)
+
+
+def die_at_random(gateway, rng):
+    """One worker, or two in the same moment, or one right after the other;
+    newborn ones too.
+    """
+    victims = rng.sample(gateway.worker_pids(), rng.choice((1, 1, 1, 2)))
+    for victim in victims:
+        gateway.kill_worker(victim)
+        if rng.random() < 0.3:
+            wait_until(lambda: not alive(victim))
+    respawned(gateway, victims)
+    return len(victims)
+
+
+@pytest.mark.asan
+def test_many_deaths(start, tree, sessions):
+    """Under load.  In the end the gateway's memory and ZooKeeper agree, and
+    nothing of the dead is left in either.
+    """
+    rng = random.Random(DEATHS)
+    gateway = start(workers=3, metrics=True)
+    held = Held(gateway, tree).spread(12)
+    with Load(gateway, clients=4) as load, Keeper(held) as keeper:
+        deaths = 0
+        while deaths < DEATHS:
+            deaths += die_at_random(gateway, rng)
+            if rng.random() < 0.5:
+                keeper.next_rounds()
+            load.judge()
+        keeper.next_rounds()
+    load.gone(tree)
+    held.check()
+    agrees(gateway, tree, sessions, len(held.locks))
+    held.release()
+    agrees(gateway, tree, sessions, 0)
+    assert gateway.metrics()["slots", "used"] == 3
+
+
+def agrees(gateway, tree, sessions, claims):
+    """The counters are those of ZooKeeper."""
+    assert len(tree.ephemerals(gateway.root)) == claims
+    wait_until(lambda: gateway.metrics()["claims", "held"] == claims
+               and gateway.metrics()["claims", "ended"] == 0, SOON,
+               "as many claims as in ZooKeeper")
+    wait_until(lambda: gateway.metrics()["sessions", "own"] == 3, SOON)
+    metrics = gateway.metrics()
+    for waits in ("new", "waiting"):
+        assert metrics["claims", waits] == 0, metrics
+    assert metrics["cells", "used"] == claims, metrics
+    assert metrics["sessions", "orphaned"] == 0, metrics
+    sessions.wait(3 + metrics["sessions", "adopted"])
+    if not claims:
+        assert metrics["sessions", "adopted"] == 0, metrics

@@ -1,0 +1,659 @@
+"""Several gateways on one ZooKeeper: a token is good at each of them.
+
+Whatever a client may do at the gateway that granted its lock it may do at any
+other, and is told the same.  Nothing but ZooKeeper is between the two: a lease
+is renewed by a change of the claim's znode, which the gateway that keeps the
+lease has to find before it lets the lease end.  What one gateway promised is
+kept by the other, also when both act at the same moment.
+
+A waiter is told its token only with the grant, so the tokens of those who
+wait are made from their znodes.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem
+from lib.client import AsyncConnection, lock_path
+from lib.process import wait_until
+from lib.tokens import claim_of, token_of
+
+SOON = 10.0
+ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "2"))
+AT_ONCE = 30
+
+
+@pytest.fixture
+def pair(start_gateway):
+    """Two gateways with two workers each."""
+    return start_gateway(), start_gateway()
+
+
+@pytest.fixture(params=["granted here", "granted there"])
+def here_and_there(request, pair):
+    """(the gateway that grants, the other), either way round."""
+    return pair if request.param == "granted here" else pair[::-1]
+
+
+def everywhere(*gateways):
+    return [(gateway, worker) for gateway in gateways
+            for worker in gateway.worker_pids()]
+
+
+def steady(response):
+    """What an answer tells, but for times: these may differ a little."""
+    assert response.status == 200, response
+    content = response.json
+    for claim in ([content] + content.get("holders", [])
+                  + content.get("queue", [])):
+        claim.pop("expires_in_ms", None)
+        claim.pop("since", None)
+    return content
+
+
+def told_gone(gateway, name, token, worker=None):
+    """As gone(), but that a late release may be told that it is released."""
+    problem(gateway.inspect(name, token, worker), 410)
+    problem(gateway.renew(name, token, worker=worker), 410)
+    assert gateway.release(name, token, worker).status in (204, 410)
+
+
+def the_same(answers):
+    first, *others = answers
+    for other in others:
+        assert other == first
+    return first
+
+
+def queue_up(tree, gateways, name, **query):
+    """Waiters, each at its gateway, one behind the other, by name.
+
+    Somebody holds the lock already.
+    """
+    znode = gateways[0].znode(name)
+    waiters = []
+    for i, gateway in enumerate(gateways):
+        waiters.append(gateway.begin(name, owner="w%d" % i, **query))
+        tree.wait_claims(znode, i + 2)
+    return waiters
+
+
+def tokens_in_line(tree, gateway, name):
+    znode = gateway.znode(name)
+    return [token_of(znode, claim) for claim in tree.claims(znode)]
+
+
+def pass_through(name, holder, waiters, releasers):
+    """Releases one after the other, at gateways in turn; FIFO for all."""
+    token, fencing = holder.token, holder.fencing
+    releasers = itertools.cycle(releasers)
+    for i, waiter in enumerate(waiters):
+        assert all(behind.silent_for(0) for behind in waiters[i:])
+        assert next(releasers).release(name, token).status == 204
+        response = waiter.response(SOON)
+        grant(response, name)
+        assert response.fencing > fencing
+        token, fencing = response.token, response.fencing
+    assert next(releasers).release(name, token).status == 204
+
+
+# looks
+
+def test_tokens_of_the_tests_are_those_of_the_gateway(pair, tree):
+    here, _ = pair
+    holder = here.hold("a b")
+    claim, = tree.claims(here.znode("a b"))
+    assert claim_of(holder.token) == claim
+    assert token_of(here.znode("a b"), claim) == holder.token
+    here.release("a b", holder.token)
+
+
+@pytest.mark.asan
+def test_held_claim_is_shown_alike(pair):
+    here, there = pair
+    holder = here.hold("x", {"owner": "me", "data": {"a": [1, None]},
+                             "ttl": "90s"})
+    answers = [gateway.inspect("x", holder.token, worker)
+               for gateway, worker in everywhere(here, there)]
+    for answer in answers:
+        assert answer.headers["Lock-Token"] == holder.token
+        assert answer.headers["Lock-Fencing-Token"] == str(holder.fencing)
+    content = the_same([steady(answer) for answer in answers])
+    assert content["state"] == "held"
+    assert content["owner"] == "me" and content["data"] == {"a": [1, None]}
+    assert content["ttl_ms"] == 90000
+    here.release("x", holder.token)
+
+
+@pytest.mark.asan
+def test_queued_claims_are_shown_alike(pair, tree):
+    here, there = pair
+    holder = here.hold("x")
+    waiters = queue_up(tree, [there, here, there], "x", ttl="70s")
+    tokens = tokens_in_line(tree, here, "x")[1:]
+    for position, token in enumerate(tokens):
+        content = the_same([steady(gateway.inspect("x", token, worker))
+                            for gateway, worker in everywhere(here, there)])
+        assert content["state"] == "queued"
+        assert content["position"] == position
+        assert content["owner"] == "w%d" % position
+    pass_through("x", holder, waiters, [here])
+
+
+@pytest.mark.asan
+def test_lock_is_listed_alike(pair, tree):
+    here, there = pair
+    problem(there.inspect("x"), 404)
+    holder = here.hold("x", {"owner": "me", "data": [1]})
+    waiters = queue_up(tree, [there, here, there], "x")
+    content = the_same([steady(gateway.inspect("x", worker=worker))
+                        for gateway, worker in everywhere(here, there)])
+    assert [claim["owner"] for claim in content["holders"]] == ["me"]
+    assert content["holders"][0]["fencing_token"] == holder.fencing
+    assert [claim["owner"] for claim in content["queue"]] == [
+        "w0", "w1", "w2"]
+    assert content["queued"] == 3
+    pass_through("x", holder, waiters, [here])
+    for gateway, worker in everywhere(here, there):
+        problem(gateway.inspect("x", worker=worker), 404)
+
+
+def test_refusal_names_the_holder(pair):
+    here, there = pair
+    holder = here.hold("x", {"owner": "me", "data": [1]})
+    refusals = [problem(gateway.acquire("x", wait="0", worker=worker), 423)
+                for gateway, worker in everywhere(here, there)]
+    for refusal in refusals:
+        assert refusal["holder"]["owner"] == "me"
+        assert refusal["holder"]["data"] == [1]
+        assert refusal["holder"]["fencing_token"] == holder.fencing
+    here.release("x", holder.token)
+
+
+# renewals
+
+@pytest.mark.asan
+@pytest.mark.parametrize("ttl, milliseconds", [
+    ({}, 90000), ({"ttl": "20s"}, 20000), ({"body": {"ttl": 30}}, 30000)])
+def test_renewed_at_the_other(here_and_there, ttl, milliseconds):
+    here, there = here_and_there
+    holder = here.hold("x", {"owner": "me", "data": {"a": 1}}, ttl="90s")
+    for worker in there.worker_pids():
+        content = grant(there.renew("x", holder.token, worker=worker, **ttl),
+                        "x", 200)
+        assert content["state"] == "held"
+        assert content["fencing_token"] == holder.fencing
+        assert content["ttl_ms"] == milliseconds
+        assert content["expires_in_ms"] > milliseconds - 10000
+        assert content["owner"] == "me" and content["data"] == {"a": 1}
+        seen = steady(there.inspect("x", holder.token, worker))
+        assert seen["ttl_ms"] == milliseconds
+    response = there.call("PUT", lock_path("x"),
+                          headers={"Lock-Token": holder.token})
+    assert grant(response, "x", 200)["ttl_ms"] == milliseconds
+    assert here.release("x", holder.token).status == 204
+    gone(there, "x", holder.token)
+
+
+def test_rest_of_a_lease_is_told_where_it_was_renewed(pair):
+    """And where it is kept; nobody tells more than there is."""
+    here, there = pair
+    holder = here.hold("x", ttl="90s")
+    there.renew("x", holder.token, ttl="40s")
+    for gateway in pair:
+        seen = gateway.inspect("x", holder.token).json
+        assert seen["state"] == "held" and seen["ttl_ms"] == 40000
+        assert 30000 < seen.get("expires_in_ms", 40000) <= 40000
+    here.release("x", holder.token)
+
+
+def test_renewal_changes_nothing_that_others_see(pair, tree):
+    """But for the lease: same owner, data, fencing token, place in line."""
+    here, there = pair
+    holder = here.hold("x", {"owner": "me", "data": [1]}, ttl="40s")
+    waiters = queue_up(tree, [here, there], "x")
+    before = steady(here.inspect("x"))
+    assert there.renew("x", holder.token).status == 200
+    for gateway, worker in everywhere(here, there):
+        assert steady(gateway.inspect("x", worker=worker)) == before
+    pass_through("x", holder, waiters, [there])
+
+
+def test_ttl_of_a_renewal_is_known_everywhere(pair):
+    """A renewal that does not say for how long repeats the last one."""
+    here, there = pair
+    holder = here.hold("x", ttl="90s")
+    there.renew("x", holder.token, ttl="40s")
+    for gateway, worker in everywhere(here, there):
+        seen = steady(gateway.inspect("x", holder.token, worker))
+        assert seen["ttl_ms"] == 40000
+    for gateway, worker in everywhere(here, there):
+        content = grant(gateway.renew("x", holder.token, worker=worker), "x",
+                        200)
+        assert content["ttl_ms"] == 40000
+    here.release("x", holder.token)
+
+
+def test_longest_lease_of_a_renewal(start_gateway):
+    """Each gateway has its own bound for those who ask there."""
+    here = start_gateway()
+    there = start_gateway(location="zk_lock_max_ttl 8s;")
+    holder = here.hold("x", ttl="1h")
+    content = grant(there.renew("x", holder.token, ttl="1h"), "x", 200)
+    assert content["ttl_ms"] == 8000
+    here.release("x", holder.token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("ttl", [{}, {"ttl": "50s"}])
+def test_queued_claim_is_renewed(here_and_there, tree, ttl):
+    """It stays where it is; its lease has not begun."""
+    here, there = here_and_there
+    holder = here.hold("x")
+    waiters = queue_up(tree, [here, here], "x")
+    for position, token in enumerate(tokens_in_line(tree, here, "x")[1:]):
+        for worker in there.worker_pids():
+            response = there.renew("x", token, worker=worker, **ttl)
+            assert response.status == 200, response
+            assert response.json["state"] == "queued"
+            assert response.json["position"] == position
+    pass_through("x", holder, waiters, [here, there])
+
+
+@pytest.mark.asan
+def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
+    """It ends a ttl after the last renewal, and not before."""
+    here, there = here_and_there
+    lock = here.znode("x")
+    holder = here.hold("x", ttl="600ms")
+    began = time.monotonic()
+    while time.monotonic() - began < 2.5:
+        last = time.monotonic()
+        content = grant(there.renew("x", holder.token), "x", 200)
+        assert content["ttl_ms"] == 600
+        assert content["fencing_token"] == holder.fencing
+        assert here.inspect("x", holder.token).json["state"] == "held"
+        problem(here.acquire("x", wait="100ms"), 423)
+    tree.wait_claims(lock, 0, 2 * 0.6 + SOON)
+    assert time.monotonic() - last >= 0.59
+    gone(here, "x", holder.token)
+    gone(there, "x", holder.token)
+
+
+def test_many_leases_are_kept_alive_at_the_other(pair, tree):
+    """Of a hundred, every other one is renewed; those stay, and only those."""
+    here, there = pair
+    names = ["x%d" % i for i in range(100)]
+    tokens = {name: here.hold(name, ttl="2s").token for name in names}
+    for name in names[::2]:
+        content = grant(there.renew(name, tokens[name], ttl="1m"), name, 200)
+        assert content["ttl_ms"] == 60000
+    for name in names[1::2]:
+        tree.wait_claims(here.znode(name), 0, SOON)
+    for name in names[::2]:
+        assert there.inspect(name, tokens[name]).json["state"] == "held"
+        assert here.release(name, tokens[name]).status == 204
+
+
+def test_lease_that_was_lengthened_at_the_other(here_and_there):
+    """The first gateway's own deadline passes, and it lets the lock be."""
+    here, there = here_and_there
+    holder = here.hold("x", ttl="300ms")
+    there.renew("x", holder.token, ttl="30s")
+    problem(here.acquire("x", wait="1s"), 423)
+    for gateway, worker in everywhere(here, there):
+        content = gateway.inspect("x", holder.token, worker).json
+        assert content["state"] == "held" and content["ttl_ms"] == 30000
+        assert 20000 < content.get("expires_in_ms", 30000) <= 30000
+    assert there.release("x", holder.token).status == 204
+
+
+def test_lease_that_was_shortened_at_the_other(here_and_there, tree):
+    here, there = here_and_there
+    holder = here.hold("x", ttl="1h")
+    waiters = queue_up(tree, [here, there], "x", ttl="1h")
+    began = time.monotonic()
+    content = grant(there.renew("x", holder.token, ttl="300ms"), "x", 200)
+    assert content["ttl_ms"] == 300
+    response = waiters[0].response(SOON)
+    assert time.monotonic() - began >= 0.29
+    grant(response, "x")
+    gone(here, "x", holder.token)
+    gone(there, "x", holder.token)
+    pass_through("x", response, waiters[1:], [here])
+
+
+def test_renewed_at_both_in_turn(pair, tree):
+    """The last one counts, wherever it was, and whatever was before."""
+    for last in pair:
+        holder = pair[0].hold("x", ttl="400ms")
+        for gateway in pair * 3:
+            time.sleep(0.1)
+            grant(gateway.renew("x", holder.token), "x", 200)
+        began = time.monotonic()
+        content = grant(last.renew("x", holder.token, ttl="1500ms"), "x", 200)
+        assert content["ttl_ms"] == 1500
+        problem(pair[0].acquire("x", wait="800ms"), 423)
+        for gateway in pair:
+            assert gateway.inspect("x", holder.token).status == 200
+        tree.wait_claims(pair[0].znode("x"), 0, SOON)
+        assert time.monotonic() - began >= 1.49
+
+
+# releases
+
+@pytest.mark.asan
+def test_released_at_the_other(here_and_there, tree):
+    here, there = here_and_there
+    for owner in here.worker_pids():
+        for worker in there.worker_pids():
+            token = here.hold("x", worker=owner).token
+            assert there.release("x", token, worker).status == 204
+            assert tree.claims(here.znode("x")) == []
+            for gateway, asked in everywhere(here, there):
+                told_gone(gateway, "x", token, asked)
+                problem(gateway.inspect("x", worker=asked), 404)
+
+
+@pytest.mark.asan
+def test_released_twice(here_and_there):
+    """Who comes second is told so, where the first one came or elsewhere."""
+    here, there = here_and_there
+    worker = here.worker_pids()[0]
+    token = here.hold("x", worker=worker).token
+    assert there.release("x", token).status == 204
+    problem(here.release("x", token, worker), 410)
+    problem(there.release("x", token), 410)
+
+
+@pytest.mark.asan
+def test_release_at_the_other_grants_the_next(here_and_there, tree):
+    here, there = here_and_there
+    for waits in (here, there):
+        holder = here.hold("x")
+        waiters = queue_up(tree, [waits], "x")
+        pass_through("x", holder, waiters, [there])
+
+
+def test_released_at_both_at_once(pair, tree):
+    """One of the two ends it; nobody is told that it is held still."""
+    for i in range(10):
+        token = pair[i % 2].hold("x", timeout=5).token
+        connections = [gateway.connect() for gateway in pair]
+        for connection in connections:
+            connection.send("DELETE", lock_path("x"),
+                            headers={"Lock-Token": token})
+        statuses = {c.response().status for c in connections}
+        assert statuses <= {204, 410} and 204 in statuses
+        for gateway in pair:
+            told_gone(gateway, "x", token)
+    tree.wait_claims(pair[0].znode("x"), 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_queued_claim_is_released(pair, tree, place):
+    """Its waiter is told so, and the others move up."""
+    here, there = pair
+    holder = here.hold("x")
+    waiters = queue_up(tree, [here, here, here], "x")
+    token = tokens_in_line(tree, here, "x")[1 + place]
+    assert there.release("x", token).status == 204
+    assert claim_of(token) not in tree.claims(here.znode("x"))
+    problem(waiters.pop(place).response(SOON), 410)
+    for gateway, worker in everywhere(here, there):
+        gone(gateway, "x", token, worker)
+    assert len(tree.claims(here.znode("x"))) == 3
+    pass_through("x", holder, waiters, [there, here])
+
+
+@pytest.mark.asan
+def test_lease_ends_for_all_gateways(here_and_there, tree):
+    here, there = here_and_there
+    holder = here.hold("x", ttl="400ms")
+    waiter, = queue_up(tree, [there], "x")
+    response = waiter.response(SOON)
+    grant(response, "x")
+    assert response.fencing > holder.fencing
+    for gateway, worker in everywhere(here, there):
+        gone(gateway, "x", holder.token, worker)
+        assert gateway.inspect("x", response.token, worker).status == 200
+    there.release("x", response.token)
+
+
+# order
+
+@pytest.mark.asan
+def test_first_come_first_served(pair, tree):
+    """Over all workers of both, whoever releases where."""
+    here, there = pair
+    holder = here.hold("x")
+    waiters = queue_up(tree, [here, there, there, here] * 2, "x")
+    pass_through("x", holder, waiters, [there, here, there])
+    tree.wait_claims(here.znode("x"), 0)
+
+
+def test_fencing_tokens_grow_over_gateways(pair):
+    last = 0
+    for gateway, worker in everywhere(*pair) * 2:
+        response = gateway.hold("x", worker=worker)
+        assert response.fencing > last
+        last = response.fencing
+        assert pair[0].release("x", response.token).status == 204
+
+
+# races
+
+@pytest.mark.asan
+def test_lease_end_against_a_renewal_at_the_other(pair):
+    """Either it is renewed, and then for as long as was said, or it is gone.
+
+    The next in line says who is right: it must not be granted before that
+    time.  Its clock runs from before the renewal was sent, so that a slow
+    machine can only hide a fault.
+    """
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+    statuses = []
+    for _ in range(ROUNDS):
+        statuses += asyncio.run(race(pair, dice))
+    assert set(statuses) <= {200, 410}
+    assert 200 in statuses, "no renewal came in time: nothing was tried"
+
+
+async def race(pair, dice):
+    """Many at once, each with a lock of its own."""
+    return sum(await asyncio.gather(*(
+        race_for(lock_path("x%d" % i), *dice.sample(pair, 2), dice)
+        for i in range(AT_ONCE))), [])
+
+
+async def race_for(path, here, there, dice):
+    async with connections() as connect:
+        holder = await connect(here).request("POST", path, {"ttl": "400ms"})
+        assert holder.status == 201, holder
+        waiter = connect(dice.choice([here, there]))
+        await waiter.send("POST", path, {"wait": "1m"})
+        await asyncio.sleep(0.4 + dice.uniform(-0.06, 0.02))
+
+        token = {"Lock-Token": holder.token}
+        asked = [there] if dice.random() < 0.7 else [there, here]
+        began = time.monotonic()
+        answers = await asyncio.gather(*(
+            connect(gateway).request(
+                "PUT", path, {"ttl": "%dms" % dice.randrange(100, 500)},
+                token) for gateway in asked))
+        promised = [answer.json["expires_in_ms"] / 1000
+                    for answer in answers if answer.status == 200]
+
+        response = await waiter.response()
+        assert response.status == 201, response
+        assert response.fencing > holder.fencing
+        waited = time.monotonic() - began
+        # of two renewals at once, the one that came last counts
+        if promised:
+            assert waited >= min(promised), "%s: promised %s, given %g" % (
+                path, promised, waited)
+        await connect(there).request("DELETE", path,
+                                     headers={"Lock-Token": response.token})
+    return [answer.status for answer in answers]
+
+
+@contextlib.asynccontextmanager
+async def connections():
+    opened = []
+
+    def connect(gateway):
+        opened.append(AsyncConnection(gateway.port))
+        return opened[-1]
+
+    yield connect
+    for connection in opened:
+        connection.close()
+
+
+# tokens that are none, or of others
+
+@pytest.mark.asan
+def test_tokens_that_are_none(pair):
+    here, there = pair
+    holder = here.hold("x")
+    for gateway, worker in everywhere(here, there):
+        for wrong in (holder.token[::-1], holder.token[:-1] + "*",
+                      holder.token[:-4]):
+            for call in (gateway.inspect, gateway.renew, gateway.release):
+                problem(call("x", wrong, worker=worker), 404)
+        for call in (gateway.inspect, gateway.renew, gateway.release):
+            problem(call("y", holder.token, worker=worker), 404)
+    assert there.inspect("x", holder.token).json["state"] == "held"
+    here.release("x", holder.token)
+
+
+def test_token_of_another_root(start_gateway, root):
+    """Tenants are kept apart, at the same gateway and at another."""
+    here = start_gateway(root=root + "/a")
+    there = start_gateway(root=root + "/b")
+    holder = here.hold("x")
+    other = there.hold("x")
+    for call in (there.inspect, there.renew, there.release):
+        problem(call("x", holder.token), 404)
+    assert here.release("x", holder.token).status == 204
+    assert there.release("x", other.token).status == 204
+
+
+@pytest.mark.asan
+def test_claims_that_no_gateway_made(pair, foreign):
+    """A program of its own takes part: it is shown, and never changed."""
+    lock = pair[0].znode("x")
+    claim = foreign.make_claim(lock, data=b"10.0.0.7")
+    token = token_of(lock, claim.rpartition("/")[2])
+    for gateway, worker in everywhere(*pair):
+        seen = gateway.inspect("x", token, worker)
+        assert seen.status == 200, seen
+        assert seen.json["state"] == "held"
+        assert seen.json["owner"] == "10.0.0.7"
+        response = gateway.renew("x", token, worker=worker)
+        assert response.status != 200, response
+        problem(response, response.status)
+    assert foreign.data(claim) == b"10.0.0.7"
+    assert foreign.stat(claim).version == 0
+    foreign.delete(claim)
+    for gateway, worker in everywhere(*pair):
+        gone(gateway, "x", token, worker)
+
+
+@pytest.mark.asan
+def test_held_claim_deleted_by_hand(pair, tree):
+    """Both learn of it when they are asked, whoever is asked first."""
+    here, there = pair
+    for first in (pair, pair[::-1]):
+        holder = here.hold("x")
+        there.renew("x", holder.token, ttl="1h")
+        tree.delete(here.znode("x") + "/" + claim_of(holder.token))
+        for gateway, worker in everywhere(*first):
+            told_gone(gateway, "x", holder.token, worker)
+        there.release("x", there.hold("x", timeout=SOON).token)
+
+
+# gateways that go
+
+def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
+    """Its locks are held until ZooKeeper gives them up, and not longer, at
+    whatever other gateway they are renewed.
+    """
+    here = start_gateway(session_timeout="2s")
+    there = start_gateway()
+    lock = here.znode("x")
+    holder = here.hold("x", ttl="1h")
+    session = tree.stat(lock + "/" + claim_of(holder.token)).ephemeralOwner
+    waiter, = queue_up(tree, [there], "x")
+
+    here.kill()
+    assert there.inspect("x", holder.token).json["state"] == "held"
+    response = waiter.response(SOON)
+    granted = time.time()
+    grant(response, "x")
+    assert "note" not in response.json
+    assert granted >= zookeeper.expirations()[session]
+    for worker in there.worker_pids():
+        gone(there, "x", holder.token, worker)
+    there.release("x", response.token)
+
+
+def test_gateway_that_renewed_is_gone(start_gateway, tree):
+    """What it said holds all the same."""
+    here = start_gateway()
+    there = start_gateway()
+    holder = here.hold("x", ttl="300ms")
+    began = time.monotonic()
+    grant(there.renew("x", holder.token, ttl="1500ms"), "x", 200)
+    there.kill()
+    problem(here.acquire("x", wait="800ms"), 423)
+    tree.wait_claims(here.znode("x"), 0, SOON)
+    assert time.monotonic() - began >= 1.49
+    gone(here, "x", holder.token)
+
+
+# an ensemble
+
+@pytest.mark.asan
+def test_each_gateway_at_another_server(ensemble, start_gateway,
+                                        connect_tree):
+    """What one was told, the other sees, though its server may lag."""
+    ensemble.start()
+    pair = [start_gateway(zookeeper=server)
+            for server in (ensemble.follower(), ensemble.leader())]
+    tree = connect_tree(ensemble.address)
+    for here, there in (pair, pair[::-1]) * 3:
+        holder = here.hold("x", owner="me")
+        assert there.inspect("x", holder.token).json["state"] == "held"
+        refusal = problem(there.acquire("x", wait="0"), 423)
+        assert refusal["holder"]["owner"] == "me"
+        assert there.release("x", holder.token).status == 204
+        problem(here.inspect("x", holder.token), 410)
+        problem(here.inspect("x"), 404)
+    holder = pair[0].hold("x")
+    waiters = queue_up(tree, pair * 3, "x")
+    pass_through("x", holder, waiters, pair[::-1])
+
+
+def test_renewed_at_another_server(ensemble, start_gateway):
+    ensemble.start()
+    pair = [start_gateway(zookeeper=server)
+            for server in (ensemble.follower(), ensemble.leader())]
+    for here, there in (pair, pair[::-1]):
+        holder = here.hold("x", ttl="500ms")
+        for _ in range(20):
+            content = grant(there.renew("x", holder.token), "x", 200)
+            assert content["fencing_token"] == holder.fencing
+            problem(here.acquire("x", wait="50ms"), 423)
+        wait_until(lambda: here.inspect("x").status == 404, SOON)
+        gone(here, "x", holder.token)
+        gone(there, "x", holder.token)

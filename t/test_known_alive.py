@@ -1,0 +1,516 @@
+"""Nobody is told "held" after ZooKeeper may have given the lock away.
+
+The gateway knows until when its session surely lives, by its own clock, since
+ZooKeeper tells it of the end only when they can talk again.  Here it cannot:
+ZooKeeper stands still or is killed, the way to it is a hole, answers are
+swallowed, or a worker itself stands still.  All the time every worker is
+asked for the claim, by GET and by PUT, and each answer is noted with the
+moments when it was asked for and when it came.  ZooKeeper's own log says when
+it ended the session, by the clock of the same machine: no "held" may have
+come after that.
+
+What is shorter than the session's timeout harms nobody: who holds is told
+503 at worst and holds on, who waits waits on, and nobody is granted.
+"""
+
+import contextlib
+import threading
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem
+from lib.client import lock_path
+from lib.process import wait_until
+from lib.tokens import claim_of
+
+SHORT = 2.0     # of a session that is to end
+LONG = 6.0      # of one that is to live
+BACK = 20.0
+
+
+class Watchman(threading.Thread):
+    """Asks one worker for a claim over and over, and notes the answers.
+
+    notes: (sent, received, status), by the clock of the server's log.
+    """
+
+    def __init__(self, gateway, worker, method, name, token):
+        super().__init__(daemon=True)
+        self.connection = gateway.connect(worker)
+        self.request = method, lock_path(name, token)
+        self.title = "%s at worker %d" % (method, worker)
+        self.notes = []
+        self.ended = threading.Event()
+        self.failure = None
+
+    def run(self):
+        try:
+            while not self.ended.wait(0.01):
+                sent = time.time()
+                response = self.connection.request(*self.request)
+                self.notes.append((sent, time.time(), response.status))
+        except Exception as e:
+            self.failure = e
+
+    def stop(self):
+        self.ended.set()
+        self.join(BACK)
+        assert self.failure is None and not self.is_alive(), self.failure
+
+    @property
+    def last(self):
+        return self.notes[-1][2] if self.notes else None
+
+    def statuses(self):
+        return {status for _, _, status in self.notes}
+
+    def held(self):
+        """(sent, received) of each answer that said that it is held."""
+        return [(sent, received) for sent, received, status in self.notes
+                if status == 200]
+
+    def said_held_between(self, begin, end):
+        return [(sent, received) for sent, received in self.held()
+                if begin < received < end]
+
+
+@contextlib.contextmanager
+def watched(name, token, *gateways):
+    """Every worker is asked all the time."""
+    men = [Watchman(gateway, worker, method, name, token)
+           for gateway in gateways for worker in gateway.worker_pids()
+           for method in ("GET", "PUT")]
+    for man in men:
+        man.start()
+    for man in men:
+        wait_until(lambda: man.last == 200, what="it is held")
+    try:
+        yield men
+    finally:
+        for man in men:
+            man.ended.set()
+        for man in men:
+            man.stop()
+
+
+def never_held_after(men, expired):
+    """No "held" came later; once it was gone, it was gone for good."""
+    for man in men:
+        late = [received - expired for _, received in man.held()
+                if received > expired]
+        assert not late, "%s: held, so long after the end: %s" % (man.title,
+                                                                  late)
+        statuses = [status for _, _, status in man.notes]
+        assert set(statuses) <= {200, 410, 503}
+        if 410 in statuses:
+            assert 200 not in statuses[statuses.index(410):]
+
+
+def all_say(men, status, timeout=BACK):
+    for man in men:
+        wait_until(lambda: man.last == status, timeout,
+                   "%s says %d" % (man.title, status))
+
+
+def in_line(gateway, tree, name, workers, **query):
+    """Waiters at these workers, one behind the other."""
+    present = len(tree.claims(gateway.znode(name)))
+    waiters = []
+    for i, worker in enumerate(workers):
+        waiters.append(gateway.begin(name, worker=worker, **query))
+        tree.wait_claims(gateway.znode(name), present + i + 1)
+    gateway.catch_up(name)
+    return waiters
+
+
+def in_reach(gateway):
+    for worker in gateway.worker_pids():
+        wait_until(lambda: gateway.inspect("none", worker=worker).status
+                   == 404, BACK, "the gateway has its session")
+
+
+def owner_of(tree, gateway, name, token):
+    """The id of the session that a claim belongs to."""
+    path = gateway.znode(name) + "/" + claim_of(token)
+    return tree.stat(path).ephemeralOwner
+
+
+def release_all(gateway, name, response, waiters):
+    """The holder releases, and so does each that is granted, in order."""
+    for waiter in waiters:
+        assert gateway.release(name, response.token).status == 204
+        response = waiter.response(BACK)
+        grant(response, name)
+    assert gateway.release(name, response.token).status == 204
+
+
+@pytest.fixture
+def proxy(zookeeper, start_proxy):
+    return start_proxy(zookeeper)
+
+
+@pytest.fixture
+def gateway(proxy, start_gateway):
+    """Behind the proxy, with sessions that end soon."""
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout="%gs" % SHORT, metrics=True)
+    in_reach(gateway)
+    return gateway
+
+
+# the session ends while the gateway knows nothing of it
+
+@pytest.mark.asan
+@pytest.mark.parametrize("delay", [0.0, 0.3])
+def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
+                                    delay):
+    """For all workers at once; many locks are lost, and every holder is told
+    so at every worker.
+    """
+    lock = gateway.znode("x")
+    holder = gateway.hold("x", ttl="1h")
+    others = {"y%d" % i: gateway.hold("y%d" % i, ttl="1h").token
+              for i in range(20)}
+    session = owner_of(tree, gateway, "x", holder.token)
+    foreign.make_claim(lock)
+    proxy.delay = delay
+
+    with watched("x", holder.token, gateway) as men:
+        proxy.hole()
+        tree.wait_claims(lock, 1, BACK)
+        for name in others:
+            tree.wait_claims(gateway.znode(name), 0, BACK)
+        time.sleep(0.3)
+        proxy.pass_on()
+        proxy.kill()
+        all_say(men, 410)
+    never_held_after(men, zookeeper.expirations()[session])
+
+    for worker in gateway.worker_pids():
+        for name, token in others.items():
+            gone(gateway, name, token, worker)
+        counters = gateway.metrics(worker)
+        assert counters["claims", "held"] == 0
+        assert counters["sessions", "own"] == 2
+    assert len(tree.claims(lock)) == 1
+
+
+@pytest.mark.asan
+def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
+    """The others are well, and hear of it while it still knows nothing; who
+    waits there moves up and keeps its place.
+    """
+    lock = gateway.znode("x")
+    worker, sibling = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h", worker=worker)
+    session = owner_of(tree, gateway, "x", holder.token)
+    lost, = in_line(gateway, tree, "x", [worker], ttl="1h", wait="2m")
+    kept, = in_line(gateway, tree, "x", [sibling], ttl="1h", wait="2m")
+
+    with watched("x", holder.token, gateway) as men:
+        well = [man for man in men if str(sibling) in man.title]
+        proxy.cut_off(session)
+        proxy.kill(session)
+        response = kept.response(BACK)
+        grant(response, "x")
+        assert "note" not in response.json
+        all_say(well, 410)
+        assert lost.silent_for(0.3)
+        assert gateway.inspect("x", response.token, sibling).status == 200
+        proxy.pass_on()
+        proxy.kill(session)
+        all_say(men, 410)
+    expired = zookeeper.expirations()[session]
+    never_held_after(men, expired)
+
+    tree.wait_claims(lock, 2, BACK)
+    assert gateway.release("x", response.token).status == 204
+    response = lost.response(BACK)
+    grant(response, "x")
+    assert "note" in response.json
+    assert gateway.release("x", response.token).status == 204
+
+
+@pytest.mark.asan
+def test_session_of_one_gateway_ends(gateway, proxy, zookeeper, tree,
+                                     start_gateway):
+    """The other one goes by ZooKeeper alone: as long as that has the claim
+    nobody else can hold the lock.
+    """
+    there = start_gateway()
+    lock = gateway.znode("x")
+    holder = gateway.hold("x", ttl="1h")
+    session = owner_of(tree, gateway, "x", holder.token)
+    lost = in_line(gateway, tree, "x", gateway.worker_pids(), ttl="1h",
+                   wait="2m")
+    hand = tree.make_claim(lock)
+
+    with watched("x", holder.token, gateway, there) as men:
+        here, well = men[:4], men[4:]
+        proxy.hole()
+        tree.wait_claims(lock, 1, BACK)
+        free = time.time()
+        all_say(well, 410)
+        proxy.pass_on()
+        proxy.kill()
+        all_say(men, 410)
+    never_held_after(here, zookeeper.expirations()[session])
+    assert all(sent < free for man in well for sent, _ in man.held())
+
+    tree.wait_claims(lock, 3, BACK)
+    assert all(waiter.silent_for(0) for waiter in lost)
+    tree.delete(hand)
+    for _ in range(2):
+        waiter, = wait_until(lambda: [w for w in lost if not w.silent_for(0)],
+                             BACK)
+        lost.remove(waiter)
+        response = waiter.response()
+        grant(response, "x")
+        assert "note" in response.json
+        assert there.release("x", response.token).status == 204
+    tree.wait_claims(lock, 0)
+
+
+def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
+    """What was waited before counts: the wait ends when it was to end."""
+    lock = gateway.znode("x")
+    hand = foreign.make_claim(lock)
+    began = time.monotonic()
+    waiters = in_line(gateway, tree, "x", gateway.worker_pids(), wait="5s")
+    patient = in_line(gateway, tree, "x", gateway.worker_pids(), wait="2m")
+    proxy.hole()
+    tree.wait_claims(lock, 1, BACK)
+    proxy.pass_on()
+    proxy.kill()
+    tree.wait_claims(lock, 5, BACK)
+    for waiter in waiters:
+        problem(waiter.response(), 423)
+        assert time.monotonic() - began >= 4.9
+    tree.wait_claims(lock, 3)
+
+    foreign.delete(hand)
+    for _ in range(2):
+        waiter, = wait_until(lambda: [w for w in patient
+                                      if not w.silent_for(0)], BACK)
+        patient.remove(waiter)
+        response = waiter.response()
+        grant(response, "x")
+        assert "note" in response.json
+        assert response.json["waited_ms"] >= 4900
+        gateway.release("x", response.token)
+    tree.wait_claims(lock, 0)
+
+
+def test_answers_are_swallowed(gateway, proxy, tree):
+    """ZooKeeper hears the gateway, and keeps the session; but the gateway
+    does not hear ZooKeeper, and cannot know.
+    """
+    holder = gateway.hold("x", ttl="1h")
+    with watched("x", holder.token, gateway) as men:
+        proxy.noreply()
+        began = time.time()
+        time.sleep(SHORT + 0.6)
+        healed = time.time()
+        proxy.pass_on()
+        proxy.kill()
+        there = len(tree.claims(gateway.znode("x"))) == 1
+        all_say(men, 200 if there else 410)
+    for man in men:
+        assert not man.said_held_between(began + SHORT, healed)
+        assert 503 in man.statuses()
+    if there:
+        assert gateway.release("x", holder.token).status == 204
+
+
+# ZooKeeper stands still, or is gone
+
+OUTAGES = {"frozen": ("freeze", "thaw"), "killed": ("kill", "start")}
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", OUTAGES)
+def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
+    """Held is held, waiting is waiting, and nobody gets anything."""
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout="%gs" % LONG)
+    tree = connect_tree(private_zookeeper.address, timeout=30.0)
+    holder = gateway.hold("x", ttl="1h")
+    waiters = in_line(gateway, tree, "x", gateway.worker_pids() * 2,
+                      ttl="1h", wait="2m")
+    free = [gateway.connect(worker) for worker in gateway.worker_pids()]
+
+    begin, end = (getattr(private_zookeeper, act) for act in OUTAGES[how])
+    with watched("x", holder.token, gateway) as men:
+        begin()
+        for i, connection in enumerate(free):
+            connection.send("POST", lock_path("free%d" % i), {"ttl": "1h"})
+        time.sleep(1.2)
+        assert all(waiter.silent_for(0) for waiter in waiters)
+        for connection in free:
+            problem(connection.response(), 503)
+        end()
+        all_say(men, 200)
+    for man in men:
+        assert man.statuses() <= {200, 503}
+        assert 503 in man.statuses()
+
+    assert all(waiter.silent_for(0) for waiter in waiters)
+    wait_until(lambda: tree.client.connected, BACK, "kazoo is back")
+    assert len(tree.claims(gateway.znode("x"))) == 5
+    for i in range(len(free)):
+        tree.wait_claims(gateway.znode("free%d" % i), 0)
+    release_all(gateway, "x", holder, waiters)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", OUTAGES)
+def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
+    """It was out of reach for longer than it says that sessions live.  What
+    then holds is ZooKeeper's to say: if it has ended the session, everybody
+    is told that it is lost, and else that it is held again.
+    """
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout="%gs" % SHORT)
+    tree = connect_tree(private_zookeeper.address, timeout=30.0)
+    holder = gateway.hold("x", ttl="1h")
+    session = owner_of(tree, gateway, "x", holder.token)
+
+    begin, end = (getattr(private_zookeeper, act) for act in OUTAGES[how])
+    with watched("x", holder.token, gateway) as men:
+        begin()
+        began = time.time()
+        time.sleep(SHORT + 0.6)
+        ended = time.time()
+        end()
+        in_reach(gateway)
+        wait_until(lambda: tree.client.connected, BACK, "kazoo is back")
+        expired = private_zookeeper.expirations().get(session)
+        all_say(men, 200 if expired is None else 410)
+    for man in men:
+        assert not man.said_held_between(began + SHORT, ended)
+    never_held_after(men, expired or time.time())
+    if expired is None:
+        assert gateway.release("x", holder.token).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+# a worker stands still
+#
+# Its listening socket goes on taking connections, so those that are needed
+# while it sleeps, at whatever worker, are made before.
+
+def ask_all(connections, name, token):
+    """Sends what a holder asks, and an acquire; nobody is awake to answer."""
+    for method in ("GET", "PUT", "DELETE"):
+        connections[method].send(method, lock_path(name, token))
+    connections["POST"].send("POST", lock_path(name), {"wait": "1m",
+                                                       "ttl": "1h"})
+
+
+@pytest.mark.asan
+def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
+    """Nothing that it was asked while it slept is confirmed."""
+    gateway = start_gateway(session_timeout="%gs" % SHORT, metrics=True)
+    lock = gateway.znode("x")
+    worker, sibling = gateway.worker_pids()
+    holder = gateway.hold("x", worker=worker, ttl="1h")
+    session = owner_of(tree, gateway, "x", holder.token)
+    requests = {method: gateway.connect(worker)
+                for method in ("GET", "PUT", "DELETE", "POST")}
+
+    with watched("x", holder.token, gateway) as men:
+        with gateway.frozen_worker(worker):
+            ask_all(requests, "x", holder.token)
+            tree.wait_claims(lock, 0, BACK)
+            hand = foreign.make_claim(lock)
+            all_say([man for man in men if str(sibling) in man.title], 410)
+        woken = time.time()
+        all_say(men, 410)
+    never_held_after(men, zookeeper.expirations()[session])
+    assert not any(man.said_held_between(woken, time.time()) for man in men)
+
+    answers = {method: requests[method].response()
+               for method in ("GET", "PUT", "DELETE")}
+    for method in ("GET", "PUT"):
+        assert answers[method].status in (410, 503), answers
+        problem(answers[method], answers[method].status)
+    tree.wait_claims(lock, 2, BACK)
+    assert lock + "/" + tree.claims(lock)[0] == hand
+    assert requests["POST"].silent_for(0.3)
+    foreign.delete(hand)
+    response = requests["POST"].response(BACK)
+    grant(response, "x")
+    gone(gateway, "x", holder.token, worker)
+    assert gateway.release("x", response.token).status == 204
+    wait_until(lambda: gateway.metrics()["claims", "held"] == 0)
+    assert answers["DELETE"].status in (410, 503), answers
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("ahead", ["foreign", "sibling", "both"])
+def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
+    """All that was ahead of it went while its worker slept, and then its own
+    claim did: what the worker learns when it wakes is no grant.
+    """
+    gateway = start_gateway(session_timeout="%gs" % SHORT)
+    lock = gateway.znode("x")
+    worker, sibling = gateway.worker_pids()
+    hand = holder = None
+    if ahead != "sibling":
+        hand = foreign.make_claim(lock)
+    if ahead == "sibling":
+        holder = gateway.hold("x", worker=sibling, ttl="1h")
+    if ahead == "both":
+        between = gateway.begin("x", worker=sibling, wait="1m")
+        tree.wait_claims(lock, 2)
+    waiter, = in_line(gateway, tree, "x", [worker], wait="1m")
+    behind, = in_line(gateway, tree, "x", [sibling], wait="1m")
+    releaser = gateway.connect(sibling)
+    ours = tree.claims(lock)[-2]
+
+    with gateway.frozen_worker(worker):
+        if hand:
+            foreign.delete(hand)
+        if ahead == "both":
+            holder = between.response(BACK)
+        if holder:
+            releaser.send("DELETE", lock_path("x", holder.token))
+            assert releaser.response().status == 204
+        assert behind.silent_for(0.2)
+        tree.wait_claims(lock, lambda claims: ours not in claims, BACK)
+        response = behind.response(BACK)
+        grant(response, "x")
+        assert "note" not in response.json
+
+    tree.wait_claims(lock, 2, BACK)
+    assert waiter.silent_for(0.3)
+    assert gateway.inspect("x", response.token).json["state"] == "held"
+    assert gateway.release("x", response.token).status == 204
+    response = waiter.response(BACK)
+    grant(response, "x")
+    assert "note" in response.json
+    assert gateway.release("x", response.token).status == 204
+
+
+@pytest.mark.asan
+def test_worker_that_napped(start_gateway, tree):
+    """Shorter than its session lives: all is as it was."""
+    gateway = start_gateway(session_timeout="%gs" % LONG)
+    lock = gateway.znode("x")
+    worker, sibling = gateway.worker_pids()
+    holder = gateway.hold("x", worker=worker, ttl="1h")
+    waiters = in_line(gateway, tree, "x", [worker, sibling, worker],
+                      wait="1m", ttl="1h")
+    renewal, look = gateway.connect(worker), gateway.connect(sibling)
+    with gateway.frozen_worker(worker):
+        renewal.send("PUT", lock_path("x", holder.token))
+        seen = look.request("GET", lock_path("x", holder.token))
+        assert seen.status == 200, seen
+        assert renewal.silent_for(1.0)
+    assert grant(renewal.response(), "x", 200)["state"] == "held"
+    assert len(tree.claims(lock)) == 4
+    assert all(waiter.silent_for(0) for waiter in waiters)
+    release_all(gateway, "x", holder, waiters)

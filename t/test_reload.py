@@ -1,0 +1,360 @@
+"""A reload: the workers are others, the locks and their holders the same.
+
+An old worker serves its waiters to the end, and goes at once if it has none.
+What it granted stays granted: a new worker takes its session over, and with
+it the claims, whose znodes are the same as before.  Tokens know nothing of
+workers, so each of them answers for every claim, before, during and after.
+
+The session's timeout is long here: nothing that is gone in the end, claim or
+session, is gone because ZooKeeper gave up on it.
+"""
+
+import time
+
+import pytest
+
+from lib.checks import gone, grant, problem, retry_after
+from lib.client import lock_path
+from lib.holders import Held, Keeper, Load, Sessions, wait_dead
+from lib.process import alive, wait_until
+
+TIMEOUT = "60s"
+SOON = 5.0
+
+
+@pytest.fixture
+def sessions(zookeeper, tree):
+    return Sessions(zookeeper, tree)
+
+
+@pytest.fixture
+def gateway(sessions, start_gateway):
+    return start_gateway(session_timeout=TIMEOUT)
+
+
+@pytest.fixture
+def held(gateway, tree):
+    return Held(gateway, tree)
+
+
+def settled(gateway, sessions):
+    """Nothing is left of workers that are gone."""
+    wait_until(lambda: not gateway.worker_pids(leaving=True), SOON,
+               "the old workers are gone")
+    sessions.wait(gateway.workers)
+
+
+@pytest.mark.asan
+def test_held_locks(gateway, held, sessions):
+    """Renewed, inspected and released at workers who never granted them."""
+    held.spread(6)
+    old = gateway.reload()
+    held.check()
+    wait_dead(old)
+    held.check()
+    held.release()
+    settled(gateway, sessions)
+
+
+@pytest.mark.asan
+def test_taken_locks_are_taken(gateway, held):
+    """Who asks a new worker for them is told so, and by whom."""
+    for worker in gateway.worker_pids():
+        held.add("of %d" % worker, worker, owner="somebody")
+    old = gateway.reload()
+    for wait_for_end in (False, True):
+        if wait_for_end:
+            wait_dead(old)
+        for worker in gateway.worker_pids():
+            for lock in held.locks:
+                problem(gateway.acquire(lock.name, wait="0", worker=worker),
+                        423)
+                holders = gateway.inspect(lock.name,
+                                          worker=worker).json["holders"]
+                assert [holder["owner"] for holder in holders] == ["somebody"]
+    held.release()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("of", ["same worker", "sibling"])
+def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
+    """It gets its lock from the worker that it is connected to."""
+    one, other = gateway.worker_pids()
+    lock = held.add("x", one)
+    waiting = one if of == "same worker" else other
+    waiter = gateway.begin("x", wait="1m", ttl="1h", worker=waiting)
+    tree.wait_claims(gateway.znode("x"), 2)
+
+    gateway.reload()
+    held.check()
+    assert waiter.silent_for(0.1)
+    wait_until(lambda: gateway.worker_pids(leaving=True) == [waiting], SOON,
+               "only that worker is left")
+    held.release()
+
+    response = waiter.response(SOON)
+    grant(response, "x")
+    assert response.worker == waiting
+    assert response.fencing > lock.fencing
+    held.note("x", response)
+    wait_dead([waiting])
+    held.check()
+    held.release()
+    settled(gateway, sessions)
+
+
+@pytest.mark.asan
+def test_waiters_in_two_generations(gateway, held, tree, sessions):
+    """Those of old workers and of new ones take their turns."""
+    held.add("x")
+    waiters = []
+    for _ in range(3):
+        for worker in gateway.worker_pids():
+            waiters.append(gateway.begin("x", wait="1m", worker=worker))
+            tree.wait_claims(gateway.znode("x"), 1 + len(waiters))
+        gateway.reload()
+    assert len(gateway.worker_pids(leaving=True)) == 6
+    held.check()
+
+    fencing = held.locks[0].fencing
+    held.release()
+    for waiter in waiters:
+        response = waiter.response(SOON)
+        grant(response, "x")
+        assert response.fencing > fencing
+        fencing = response.fencing
+        assert gateway.release("x", response.token).status == 204
+    settled(gateway, sessions)
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.asan
+def test_only_waiters_keep_an_old_worker(gateway, held, tree):
+    """Locks that it granted do not, whatever their lease is."""
+    one, other = gateway.worker_pids()
+    held.add("x", one)
+    held.add("y", other)
+    waiter = gateway.begin("x", wait="1m", worker=other)
+    tree.wait_claims(gateway.znode("x"), 2)
+
+    gateway.reload()
+    wait_dead([one], SOON)
+    assert alive(other)
+    held.check()
+
+    waiter.close()
+    wait_dead([other], SOON)
+    tree.wait_claims(gateway.znode("x"), 1)
+    held.check()
+    held.release()
+
+
+@pytest.mark.asan
+def test_wait_ends_at_an_old_worker(gateway, held, tree):
+    """423 in due time, no claim, and no worker that stays for it."""
+    held.add("x", gateway.worker_pids()[0])
+    waiters = [gateway.begin("x", wait="1500ms", worker=worker)
+               for worker in gateway.worker_pids()]
+    tree.wait_claims(gateway.znode("x"), 3)
+    old = gateway.reload()
+    for waiter in waiters:
+        problem(waiter.response(SOON), 423)
+    tree.wait_claims(gateway.znode("x"), 1)
+    wait_dead(old)
+    held.check()
+    held.release()
+
+
+@pytest.mark.asan
+def test_behind_a_claim_of_an_old_worker(gateway, held, tree):
+    """A waiter of a new worker; the holder's worker drains, or is gone."""
+    one, other = gateway.worker_pids()
+    for name in ("x", "y"):
+        held.add(name, one)
+    keeps_it = gateway.begin("y", wait="1m", worker=one)
+    tree.wait_claims(gateway.znode("y"), 2)
+
+    gateway.reload()
+    waiters = [gateway.begin("x", wait="1m", ttl="1h", worker=worker)
+               for worker in gateway.worker_pids()]
+    tree.wait_claims(gateway.znode("x"), 3)
+    assert alive(one)
+    held.release("x")
+    first, = wait_until(lambda: [w for w in waiters if not w.silent_for(0)])
+    waiters.remove(first)
+    held.note("x", first.response())
+
+    keeps_it.close()
+    wait_dead([one])
+    held.check()
+    assert waiters[0].silent_for(0)
+    held.release()
+    grant(waiters[0].response(SOON), "x")
+
+
+@pytest.mark.asan
+def test_lease_ends_after_the_hand_over(gateway, tree):
+    """In its time and no earlier, and the next in line gets the lock."""
+    began = time.monotonic()
+    holder = gateway.hold("x", ttl="2s")
+    old = gateway.reload()
+    wait_dead(old)
+    waiter = gateway.begin("x", wait="1m", ttl="1h")
+    tree.wait_claims(gateway.znode("x"), 2)
+    assert gateway.inspect("x", holder.token).json["expires_in_ms"] <= 2000
+
+    response = waiter.response(SOON)
+    assert time.monotonic() - began >= 1.99
+    grant(response, "x")
+    tree.wait_claims(gateway.znode("x"), 1)
+    for worker in gateway.worker_pids():
+        gone(gateway, "x", holder.token, worker)
+        assert gateway.inspect("x", response.token,
+                               worker=worker).json["state"] == "held"
+    assert gateway.release("x", response.token).status == 204
+
+
+@pytest.mark.asan
+def test_lease_is_renewed_before_the_hand_over(gateway, tree):
+    """The deadline is the last that the holder was told of."""
+    worker = gateway.worker_pids()[0]
+    longer = gateway.hold("longer", ttl="1s", worker=worker)
+    shorter = gateway.hold("shorter", ttl="1h", worker=worker)
+    assert gateway.renew("longer", longer.token, ttl="1h").status == 200
+    assert gateway.renew("shorter", shorter.token, ttl="1s").status == 200
+    wait_dead(gateway.reload())
+    tree.wait_claims(gateway.znode("shorter"), 0, SOON)
+    gone(gateway, "shorter", shorter.token)
+    content = gateway.inspect("longer", longer.token).json
+    assert content["state"] == "held"
+    assert content["expires_in_ms"] > 3000000
+    assert gateway.release("longer", longer.token).status == 204
+
+
+@pytest.mark.asan
+def test_reloads_in_a_row(gateway, held, tree, sessions):
+    """Under load; before one generation has left, the next one begins."""
+    held.spread(10)
+    with Keeper(held) as keeper, Load(gateway) as load:
+        for _ in range(3):
+            gateway.reload()
+            for worker in gateway.worker_pids():
+                held.add("by %d" % worker, worker)
+        for _ in range(2):
+            gateway.reload()
+            wait_until(lambda: not gateway.worker_pids(leaving=True), 10,
+                       "the old workers are gone")
+            keeper.next_rounds()
+    held.check()
+    held.release()
+    load.gone(tree)
+    settled(gateway, sessions)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("workers", [1, 3])
+def test_number_of_workers_changes(gateway, held, sessions, workers):
+    held.spread(6)
+    gateway.change_conf("worker_processes 2;",
+                        "worker_processes %d;" % workers)
+    gateway.workers = workers
+    wait_dead(gateway.reload())
+    held.check()
+    held.release()
+    settled(gateway, sessions)
+
+
+@pytest.mark.asan
+def test_sessions_go_with_their_locks(start_gateway, tree, sessions):
+    """One that was taken over is closed when nothing is held in it."""
+    gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
+    held = Held(gateway, tree).spread(4)
+    for _ in range(2):
+        wait_dead(gateway.reload())
+    owners = {lock.session for lock in held.locks}
+    assert len(owners) == 2
+    assert owners <= sessions.now()
+    for worker in gateway.worker_pids():
+        metrics = gateway.metrics(worker)
+        assert metrics["claims", "held"] == 4
+        assert metrics["claims", "waiting"] == 0
+        assert metrics["sessions", "own"] == 2
+        assert metrics["sessions", "adopted"] == 2
+        assert metrics["sessions", "orphaned"] == 0
+
+    held.release()
+    assert not owners & settled_sessions(gateway, sessions)
+    metrics = gateway.metrics()
+    assert metrics["sessions", "adopted"] == 0
+    assert metrics["claims", "held"] == 0
+
+
+def settled_sessions(gateway, sessions):
+    settled(gateway, sessions)
+    return sessions.now()
+
+
+@pytest.mark.asan
+def test_old_worker_is_killed(gateway, held, tree):
+    """While it drains: its waiters are cut off, what it granted stays."""
+    worker = gateway.worker_pids()[0]
+    held.add("x", worker)
+    waiter = gateway.begin("x", wait="1m", worker=worker)
+    tree.wait_claims(gateway.znode("x"), 2)
+    gateway.reload()
+    gateway.kill_worker(worker)
+    assert waiter.closed_by_server(SOON)
+    tree.wait_claims(gateway.znode("x"), 1, SOON)
+    held.check()
+    held.release()
+
+
+@pytest.fixture
+def hasty(start_gateway):
+    """Its old workers have to be gone in a second."""
+    return start_gateway(session_timeout=TIMEOUT,
+                         main="worker_shutdown_timeout 1s;")
+
+
+@pytest.mark.asan
+def test_shutdown_timeout(hasty, tree, sessions):
+    """Waiters are told to come again; what is held is handed over."""
+    held = Held(hasty, tree).spread(4)
+    held.add("x")
+    plain = [hasty.begin("x", wait="1m", worker=worker)
+             for worker in hasty.worker_pids() for _ in range(3)]
+    connection = hasty.connect_http2()
+    streams = [connection.send("POST", lock_path("x"), {"wait": "1m"})
+               for _ in range(3)]
+    tree.wait_claims(hasty.znode("x"), 10)
+
+    old = hasty.reload()
+    answers = ([waiter.response(SOON) for waiter in plain]
+               + [connection.response(stream, SOON) for stream in streams])
+    for response in answers:
+        problem(response, 503)
+        retry_after(response)
+        assert response.worker in old
+    tree.wait_claims(hasty.znode("x"), 1)
+    wait_dead(old)
+    held.check()
+    held.release()
+    wait_until(lambda: len(sessions.now()) == 2, SOON, "two sessions")
+
+
+@pytest.mark.asan
+def test_shutdown_timeout_and_those_behind(hasty, tree):
+    """A waiter of a new worker does not wait for those that were sent off."""
+    held = Held(hasty, tree)
+    held.add("x")
+    sent_off = [hasty.begin("x", wait="1m", worker=worker)
+                for worker in hasty.worker_pids()]
+    tree.wait_claims(hasty.znode("x"), 3)
+    old = hasty.reload()
+    waiter = hasty.begin("x", wait="1m")
+    for connection in sent_off:
+        problem(connection.response(SOON), 503)
+    wait_dead(old)
+    tree.wait_claims(hasty.znode("x"), 2)
+    held.release()
+    grant(waiter.response(SOON), "x")

@@ -1,0 +1,202 @@
+"""Everything at once: reloads, crashes and a restart, and not one lock lost.
+
+Locks are held and renewed all the time, others are waited for at workers of
+every generation, and clients take and release some more without a pause.
+Meanwhile the gateway is reloaded again and again, then each of its workers is
+killed, then all of it is stopped and started again.  ZooKeeper watches the
+znodes of what is held, and the clients watch that nobody is in with them.
+
+    ZK_LOCK_HELD        locks that are held
+    ZK_LOCK_WAITING     requests that wait
+    ZK_LOCK_RELOADS     reloads in a row
+"""
+
+import collections
+import os
+import select
+
+import pytest
+
+from lib.checks import grant
+from lib.holders import Held, Keeper, Load, Sessions, wait_dead
+from lib.process import alive, wait_until
+
+HELD = int(os.environ.get("ZK_LOCK_HELD") or 60)
+WAITING = int(os.environ.get("ZK_LOCK_WAITING") or 20)
+RELOADS = int(os.environ.get("ZK_LOCK_RELOADS") or 4)
+
+TIMEOUT = "60s"
+IN_LINE = 5         # waiters of one lock, at most
+A_GRANT = 20.0
+
+
+class Waiter:
+    def __init__(self, worker, connection, place):
+        self.worker = worker
+        self.connection = connection
+        self.place = place
+
+
+class Queues:
+    """Locks that are held, each with waiters of several generations."""
+
+    def __init__(self, gateway, tree, number):
+        self.gateway = gateway
+        self.tree = tree
+        self.held = Held(gateway, tree)
+        self.held.spread(-(-number // IN_LINE), "queue%d")
+        self.waiters = collections.defaultdict(list)
+        self.number = 0
+
+    def add(self, number):
+        """So many more, in turn at all workers that are no old ones."""
+        workers = self.gateway.worker_pids()
+        for i in range(number):
+            lock = self.held.locks[self.number % len(self.held.locks)]
+            worker = workers[i % len(workers)]
+            connection = self.gateway.begin(lock.name, wait="5m", ttl="1h",
+                                            worker=worker)
+            waiters = self.waiters[lock.name]
+            waiters.append(Waiter(worker, connection, len(waiters)))
+            self.tree.wait_claims(self.gateway.znode(lock.name),
+                                  1 + len(waiters))
+            self.number += 1
+
+    def workers(self):
+        """Those who have to stay for somebody who waits."""
+        return {waiter.worker for waiters in self.waiters.values()
+                for waiter in waiters}
+
+    def killed(self, worker):
+        """Who waited there is cut off, and his claim goes."""
+        for name, waiters in self.waiters.items():
+            cut = [waiter for waiter in waiters if waiter.worker == worker]
+            for waiter in cut:
+                assert waiter.connection.closed_by_server(A_GRANT)
+                waiters.remove(waiter)
+            self.tree.wait_claims(self.gateway.znode(name), 1 + len(waiters))
+
+    def all_wait(self):
+        """Nobody was granted or sent off."""
+        sockets = [waiter.connection.socket
+                   for waiters in self.waiters.values() for waiter in waiters]
+        assert not select.select(sockets, [], [], 0)[0]
+
+    def have_their_turns(self):
+        """All of them, in their order, each when the one before releases."""
+        for name, waiters in self.waiters.items():
+            while waiters:
+                fencing = self.fencing(name)
+                self.held.release(name)
+                waiter = waiters.pop(0)
+                response = waiter.connection.response(A_GRANT)
+                grant(response, name)
+                assert response.fencing > fencing
+                assert response.worker == waiter.worker
+                self.all_wait()
+                self.held.note(name, response)
+
+    def fencing(self, name):
+        lock, = [lock for lock in self.held.locks if lock.name == name]
+        return lock.fencing
+
+
+@pytest.fixture
+def sessions(zookeeper, tree):
+    return Sessions(zookeeper, tree)
+
+
+@pytest.fixture
+def gateway(sessions, start_gateway, tmp_path):
+    gateway = start_gateway(
+        session_timeout=TIMEOUT, metrics=True,
+        http="zk_lock_state_path %s;" % (tmp_path / "state"))
+    # a crash that the master has not noticed
+    gateway.allow(r"sendmsg\(\) failed \(32")
+    return gateway
+
+
+@pytest.mark.asan
+def test_survival(gateway, tree, sessions):
+    held = Held(gateway, tree).spread(HELD)
+    queues = Queues(gateway, tree, WAITING)
+    with Keeper(held, pause=0) as keeper:
+        with Load(gateway, locks=3) as load:
+            reloads(gateway, held, queues, keeper)
+            crashes(gateway, held, queues, keeper)
+            turns(gateway, held, queues, keeper)
+        load.gone(tree)
+        restarts(gateway, held, keeper)
+
+    held.check()
+    held.release()
+    queues.held.release()
+    nothing_is_left(gateway, tree, sessions)
+
+
+def reloads(gateway, held, queues, keeper):
+    """Each generation has waiters of its own, and stays for them."""
+    for i in range(RELOADS):
+        queues.add(WAITING * (i + 1) // (RELOADS + 1) - queues.number)
+        gateway.reload()
+        queues.all_wait()
+        held.check_znodes()
+    queues.add(WAITING - queues.number)
+    keeper.next_rounds()
+    only_those_with_waiters(gateway, queues)
+    held.check()
+    queues.held.check()
+
+
+def only_those_with_waiters(gateway, queues):
+    """Of the old workers."""
+    wait_until(lambda: set(gateway.worker_pids(leaving=True))
+               == queues.workers() - set(gateway.worker_pids()), A_GRANT,
+               "only those workers are left at which somebody waits")
+
+
+def crashes(gateway, held, queues, keeper):
+    """Every worker that takes requests, and one that does not any more."""
+    victims = (gateway.worker_pids(leaving=True)[:1]
+               + gateway.worker_pids())
+    for victim in victims:
+        gateway.kill_worker(victim)
+        queues.killed(victim)
+        wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
+                   and not alive(victim), A_GRANT, "a new worker")
+        keeper.next_rounds()
+        held.check()
+        queues.all_wait()
+        queues.held.check()
+
+
+def turns(gateway, held, queues, keeper):
+    """Nobody waits any more, and nobody stays for that."""
+    assert queues.workers()
+    queues.have_their_turns()
+    wait_dead(gateway.worker_pids(leaving=True), A_GRANT)
+    keeper.next_rounds()
+    held.check()
+    queues.held.check()
+
+
+def restarts(gateway, held, keeper):
+    for end in gateway.terminate, gateway.kill:
+        end()
+        held.check_znodes()
+        gateway.start()
+        keeper.next_rounds()
+        held.check()
+
+
+def nothing_is_left(gateway, tree, sessions):
+    """No claim, no session, no record of those who are gone."""
+    assert not tree.ephemerals(gateway.root)
+    sessions.wait(gateway.workers)
+    metrics = gateway.metrics()
+    assert metrics["sessions", "own"] == gateway.workers, metrics
+    assert metrics["slots", "used"] == gateway.workers, metrics
+    for what in (("sessions", "adopted"), ("sessions", "orphaned"),
+                 ("claims", "held"), ("claims", "waiting"),
+                 ("claims", "new"), ("claims", "ended"), ("cells", "used")):
+        assert metrics[what] == 0, metrics
