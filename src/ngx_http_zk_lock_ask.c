@@ -619,9 +619,9 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
 
 /*
- * Renews a claim of another gateway: its znode's data are set, and that
- * gateway, when the lease is over as it knows it, sees that they have another
- * version.
+ * Renews a claim of another gateway: its znode's data are set.  That gateway
+ * has a watch on it, if it is held for some time; else it sees that they have
+ * another version when the lease is over as it knows it.
  */
 
 static void

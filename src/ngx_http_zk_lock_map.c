@@ -601,7 +601,7 @@ ngx_http_zk_lock_map_check(ngx_http_zk_lock_map_conf_t *conf, int fd,
     }
 
     if (ngx_memcmp(found.servers, head->servers, sizeof(head->servers)) != 0) {
-        return "it is of other zk_lock_servers";
+        return "it is of other zk_lock_servers or zk_lock_auth";
     }
 
     if (found.crc != head->crc) {

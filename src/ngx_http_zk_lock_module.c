@@ -240,7 +240,8 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    zmcf->map.servers = name;
+    zmcf->map.servers.data = name.data;
+    zmcf->map.servers.len = name.len - zmcf->state_path.len;
     zmcf->map.path = zmcf->state_path;
     zmcf->map.cycle = cf->cycle;
 

@@ -289,7 +289,7 @@ ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone)
 ngx_uint_t
 ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 {
-    return zone->map->reloads != zone->reloads
+    return (zone->map->reloads != zone->reloads && !zone->map->superseded)
            || ngx_http_zk_lock_map_lasts(zone->map)
            || ngx_http_zk_lock_zone_heir(zone);
 }

@@ -1,7 +1,8 @@
 """README.md against the source: what it describes is what there is.
 
-Directives with their contexts, variables, statuses and the words of
-$zk_lock_outcome, each compared both ways.
+Directives with their contexts, variables, statuses, metrics and the words of
+$zk_lock_outcome, each compared both ways.  And the tests that it names are
+there.
 """
 
 import os
@@ -94,6 +95,33 @@ def test_outcomes():
     assert sorted(told) == sorted(used)
 
 
+def test_metrics():
+    used = re.findall(r'zk_lock_\w+\{state=\\"\w+\\"\}',
+                      source("metrics.c"))
+    assert used
+    told = re.findall(r"(?m)^\| `(zk_lock_\w+\{.*?\})` \|",
+                      section("### zk_lock_metrics"))
+    assert told == [line.replace("\\", "") for line in used]
+
+
+def test_tests():
+    """Whatever may break has a test, and what is named as one is one."""
+    text = section("## What breaks, and who sees what")
+    rows = [row.strip("|").split("|")
+            for row in re.findall(r"(?m)^\|.*\|$", text)]
+    assert rows[0][-1].strip() == "test" and len(rows) > 2
+    for row in rows[2:]:
+        names = row[-1].strip().split(", ")
+        assert len(row) == len(rows[0]), row
+        for name in names:
+            assert re.fullmatch(r"`test_\w+\.py::test_\w+`", name), row
+
+    for file, name in re.findall(r"`(\w+\.py)::(\w+)`", read("README.md")):
+        assert os.path.exists(os.path.join(TOP, "t", file)), file
+        assert re.search(r"(?m)^def %s\(" % name, read("t", file)), (
+            "no %s in %s" % (name, file))
+
+
 def test_limits():
     """Numbers of the README that are constants of the source."""
     text = read("README.md")
@@ -113,3 +141,11 @@ def test_limits():
         source("session.c"), "NGX_HTTP_ZK_LOCK_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
         source("ask.h"), "NGX_HTTP_ZK_LOCK_LIST_MAX") in text
+    assert "a cell of %d bytes" % constant(
+        source("map.h"), "NGX_HTTP_ZK_LOCK_CELL") in text
+
+    fixed, each = re.search(r"n = (\d+) \+ (\d+) \* \(ngx_ncpu",
+                            source("map.c")).groups()
+    assert "is %s and %s for each processor, at most %d." % (
+        fixed, each, constant(source("map.h"),
+                              "NGX_HTTP_ZK_LOCK_SLOTS_MAX")) in text

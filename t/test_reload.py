@@ -358,3 +358,18 @@ def test_shutdown_timeout_and_those_behind(hasty, tree):
     tree.wait_claims(hasty.znode("x"), 2)
     held.release()
     grant(waiter.response(SOON), "x")
+
+
+@pytest.mark.asan
+def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
+    """What the old workers hold is free when they leave, and not before."""
+    gateway = start_gateway(session_timeout=TIMEOUT,
+                            http="zk_lock_zone 2m;")
+    holder = gateway.hold("x", ttl="1h")
+    gateway.change_conf("zk_lock_zone 2m;", "zk_lock_zone 3m;")
+    old = gateway.reload()
+    wait_dead(old)
+    tree.wait_claims(gateway.znode("x"), 0)
+    problem(gateway.renew("x", holder.token), 410)
+    gateway.release("x", gateway.hold("x").token)
+    settled(gateway, sessions)

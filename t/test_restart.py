@@ -19,7 +19,7 @@ import time
 import pytest
 
 from lib.checks import gone, grant, problem
-from lib.holders import Held, Keeper, Sessions
+from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, title, wait_until
 
 SOON = 5.0
@@ -612,3 +612,19 @@ def test_file_of_another_zone(start, tree, path):
     gateway.start()
     assert refusals(gateway, path)
     serves(gateway, tree)
+
+
+def test_file_in_use_is_not_replaced(gateway, held, path):
+    """A reload that needs another file is refused; all goes on as it was."""
+    held.spread(4)
+    gateway.allow(r"\[emerg\].*" + re.escape(path) + ".* is in use")
+    workers = gateway.worker_pids()
+    gateway.change_conf("zk_lock_servers", "zk_lock_zone 1m;\nzk_lock_servers")
+    gateway.reload(wait=False)
+    wait_until(lambda: "is in use" in gateway.log_text(), 10, "the refusal")
+    held.check()
+    assert gateway.worker_pids() == workers
+    gateway.change_conf("zk_lock_zone 1m;\n", "")
+    wait_dead(gateway.reload())
+    held.check()
+    held.release()
