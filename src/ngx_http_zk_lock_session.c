@@ -255,6 +255,7 @@ ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
     ngx_log_t *log)
 {
     ngx_int_t                   rc;
+    ngx_uint_t                  i, heard;
     ngx_http_zk_lock_handle_t  *handle;
 
     handle = ngx_http_zk_lock_library_open(conf, key, NULL, 0,
@@ -266,9 +267,16 @@ ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
 
     rc = ngx_http_zk_lock_library_wait(handle, NGX_HTTP_ZK_LOCK_PATIENCE);
 
+    /* the library loses, and leaks, what it has not said when it is closed */
+
+    for (i = 0, heard = 0; rc != NGX_AGAIN && !heard && i < 100; i++) {
+        (void) zk_lock_mailbox_take(mailbox, &heard);
+        ngx_msleep(1);
+    }
+
     ngx_http_zk_lock_library_close(handle);
 
-    (void) zk_lock_mailbox_take(mailbox, NULL);
+    (void) zk_lock_mailbox_take(mailbox, &heard);
 
     return (rc == NGX_AGAIN) ? NGX_DECLINED : NGX_OK;
 }
@@ -655,10 +663,14 @@ done:
 }
 
 
+/* The news of a handle that is only opened to be closed. */
+
 static void
 ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
 {
-    (void) data;
+    ngx_uint_t *heard = data;
+
+    *heard = 1;
 
     free(message);
 }
