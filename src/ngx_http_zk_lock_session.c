@@ -670,7 +670,9 @@ ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
 {
     ngx_uint_t *heard = data;
 
-    *heard = 1;
+    if (heard != NULL) {
+        *heard = 1;
+    }
 
     free(message);
 }
