@@ -5,6 +5,7 @@
  *            connected         the answer          its turn to end
  *   ------   ---------------   -----------------   ---------------------------
  *   FIND     list              DELETE, or freed    -
+ *                              (after some time)
  *   READ     get               HELD, or freed      -
  *   HELD     -                 -                   released: DELETE
  *                                                  lease over: LAPSE
@@ -19,6 +20,10 @@
 
 
 #include "ngx_http_zk_lock_estate.h"
+
+
+/* how long a create of a dead worker may take to show, milliseconds */
+#define NGX_HTTP_ZK_LOCK_LATE  3000
 
 
 static ngx_http_zk_lock_estate_t *ngx_http_zk_lock_estate_new(
@@ -36,6 +41,7 @@ static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ward_op(
 static void ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ward_missing(ngx_http_zk_lock_ward_t *ward);
 static void ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
@@ -545,7 +551,14 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
     ward->op = NULL;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
-        ngx_http_zk_lock_ward_done(ward);
+
+        if (op->type == NGX_HTTP_ZK_LOCK_OP_LIST) {
+            ngx_http_zk_lock_ward_missing(ward);
+
+        } else {
+            ngx_http_zk_lock_ward_done(ward);
+        }
+
         return;
     }
 
@@ -599,7 +612,50 @@ ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
         }
     }
 
-    ngx_http_zk_lock_ward_done(ward);
+    ngx_http_zk_lock_ward_missing(ward);
+}
+
+
+/*
+ * The server may still have a create in its hands that came over the dead
+ * worker's connection: it is looked for again.  A session that can be closed
+ * makes sure.
+ */
+
+static void
+ngx_http_zk_lock_ward_missing(ngx_http_zk_lock_ward_t *ward)
+{
+    ngx_msec_t                now;
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_ward_t  *other;
+
+    now = ngx_http_zk_lock_now();
+
+    if (ward->missed == 0) {
+        ward->missed = now ? now : 1;
+    }
+
+    if (now - ward->missed >= NGX_HTTP_ZK_LOCK_LATE) {
+        ngx_http_zk_lock_ward_done(ward);
+        return;
+    }
+
+    if (ward->estate->home) {
+        return;
+    }
+
+    for (q = ngx_queue_head(&ward->estate->wards);
+         q != ngx_queue_sentinel(&ward->estate->wards);
+         q = ngx_queue_next(q))
+    {
+        other = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
+
+        if (other->state != NGX_HTTP_ZK_LOCK_WARD_FIND || other->missed == 0) {
+            return;
+        }
+    }
+
+    ngx_post_event(&ward->estate->over, &ngx_posted_events);
 }
 
 

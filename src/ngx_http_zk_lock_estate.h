@@ -41,6 +41,8 @@ typedef struct {
     zk_lock_kind_e                     kind;
     int64_t                            seq;     /* -1: not known */
     ngx_msec_t                         lease;   /* as it was seen last */
+    ngx_msec_t                         missed;  /* when a list did not show it
+                                                   first; 0: not yet */
 
     ngx_str_t                          path;    /* of the lock */
 

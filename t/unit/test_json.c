@@ -1,7 +1,7 @@
 
 /*
- * The writer: answers, and what must not become one.  What the reader takes is
- * in test_args.c and test_label.c; here it is short of memory.
+ * The writer: answers, and what must not become one.  The reader is tested by
+ * what it reads, in test_args.c and test_label.c, but for its memory.
  */
 
 
@@ -192,37 +192,6 @@ test_no_writer(void **state)
 }
 
 
-/* malloc() takes over from an area that is too small */
-
-static void
-test_reader_of_little_memory(void **state)
-{
-    char              memory[2048], data[ZK_LOCK_DATA_MAX + 1];
-    size_t            size, len;
-    zk_lock_reader_t  r;
-
-    (void) state;
-
-    for (size = 16; size <= sizeof(memory); size += 7) {
-        memset(&r, 0, sizeof(zk_lock_reader_t));
-
-        r.what = "it";
-        r.data = data;
-        r.data_len = &len;
-
-        len = 0;
-
-        assert_int_equal(zk_lock_reader_open(&r, memory + sizeof(memory)
-                                                 - size, size), 0);
-        assert_int_equal(zk_lock_reader_feed(&r, text_of(" [ \"a")), 0);
-        assert_int_equal(zk_lock_reader_feed(&r, text_of("\\u0041\" ]")), 0);
-        assert_int_equal(zk_lock_reader_close(&r), 0);
-        assert_string_equal(data, "[\"aA\"]");
-        assert_int_equal(len, 6);
-    }
-}
-
-
 int
 main(void)
 {
@@ -231,7 +200,6 @@ main(void)
         cmocka_unit_test(test_long_answer),
         cmocka_unit_test(test_answers_that_fail),
         cmocka_unit_test(test_no_writer),
-        cmocka_unit_test(test_reader_of_little_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
