@@ -21,12 +21,17 @@
 /* how often a renewal in a znode is tried against others */
 #define NGX_HTTP_ZK_LOCK_SET_TRIES        5
 
+/* the same for a lock's znode, on which all releases at once meet */
+#define NGX_HTTP_ZK_LOCK_TOUCHES_MAX      50
+
 
 static void ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_touched_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
@@ -324,10 +329,63 @@ ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op)
     if (set != NULL) {
         set->version = op->version;
         set->gather = 1;
-        ngx_http_zk_lock_session_send(set);
+        set->handler = ngx_http_zk_lock_ask_touched_handler;
+        set->data = ask;
+
+        ngx_http_zk_lock_ask_send(ask, set);
     }
 
 done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* Two releases at once: the one that came second says so by itself. */
+
+static void
+ngx_http_zk_lock_ask_touched_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_op_t   *get;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED
+        && ++ask->touches < NGX_HTTP_ZK_LOCK_TOUCHES_MAX)
+    {
+        get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                      ngx_http_zk_lock_ask_touch_handler, ask);
+        if (get != NULL) {
+            ngx_http_zk_lock_ask_send(ask, get);
+        }
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_op_t   *set;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    set = (op->rc == NGX_HTTP_ZK_LOCK_OK && op->reply.len < ZK_LOCK_LABEL_MAX)
+          ? ngx_http_zk_lock_op_new(ask->worker->session,
+                                    NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, NULL,
+                                    &op->reply)
+          : NULL;
+
+    if (set != NULL) {
+        set->version = op->version;
+        set->handler = ngx_http_zk_lock_ask_touched_handler;
+        set->data = ask;
+
+        ngx_http_zk_lock_ask_send(ask, set);
+    }
 
     ngx_http_zk_lock_ask_unpin(ask);
 }

@@ -82,7 +82,8 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         position;    /* claims ahead */
 
     int32_t                            version;     /* of the znode's data */
-    ngx_uint_t                         tries;       /* to set them */
+    ngx_uint_t                         tries;       /* to set or delete it */
+    ngx_uint_t                         touches;     /* of the lock's znode */
 
     unsigned                           mourning:1;
     unsigned                           later:1;     /* waits for the connection
