@@ -110,6 +110,7 @@ struct ngx_http_zk_lock_session_s {
 };
 
 
+static void ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_session_state_e state);
@@ -245,7 +246,7 @@ ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s)
         ngx_http_zk_lock_library_cut(s->handle);
     }
 
-    ngx_http_zk_lock_session_close(s);
+    ngx_http_zk_lock_session_free(s);
 }
 
 
@@ -298,6 +299,33 @@ ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
 
 void
 ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s)
+{
+    ngx_msec_t  until;
+
+    /*
+     * The library closes its socket when it has sent that it closes the
+     * session: an answer that is still unread makes a reset of that, and the
+     * server throws away what it has not read.
+     */
+
+    s->events = NULL;
+    until = ngx_http_zk_lock_now() + NGX_HTTP_ZK_LOCK_PATIENCE;
+
+    while (s->state == NGX_HTTP_ZK_LOCK_CONNECTED
+           && !ngx_queue_empty(&s->flights)
+           && ngx_http_zk_lock_ahead(until))
+    {
+        if (zk_lock_mailbox_take(s->mailbox, NULL) == 0) {
+            ngx_msleep(1);
+        }
+    }
+
+    ngx_http_zk_lock_session_free(s);
+}
+
+
+static void
+ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s)
 {
     ngx_queue_t            *q;
     ngx_http_zk_lock_op_t  *op;

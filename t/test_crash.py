@@ -93,7 +93,7 @@ def test_held_locks(gateway, held, sessions):
             keeper.next_rounds(2)
             held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 @pytest.mark.asan
@@ -313,7 +313,7 @@ def test_all_at_once(start, tree, sessions, workers):
         assert waiter.closed_by_server(SOON)
     held.check()
     held.release()
-    sessions.wait(workers)
+    sessions.wait_owning(workers)
 
 
 @pytest.mark.asan
@@ -331,7 +331,7 @@ def test_heirs_die_too(start, tree, sessions):
             kill(gateway, worker)
             held.check()
     held.release()
-    sessions.wait(3)
+    sessions.wait_owning(3)
 
 
 @pytest.mark.asan
@@ -376,7 +376,7 @@ def test_crash_and_reload(gateway, held, sessions):
     kill(gateway, *gateway.worker_pids())
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 def die_at_random(gateway, rng):
@@ -413,21 +413,27 @@ def test_many_deaths(start, tree, sessions):
     agrees(gateway, tree, sessions, len(held.locks))
     held.release()
     agrees(gateway, tree, sessions, 0)
-    assert gateway.metrics()["slots", "used"] == 3
 
 
 def agrees(gateway, tree, sessions, claims):
-    """The counters are those of ZooKeeper."""
+    """The counters are those of ZooKeeper, as soon as all is quiet."""
     assert len(tree.ephemerals(gateway.root)) == claims
-    wait_until(lambda: gateway.metrics()["claims", "held"] == claims
-               and gateway.metrics()["claims", "ended"] == 0, SOON,
-               "as many claims as in ZooKeeper")
-    wait_until(lambda: gateway.metrics()["sessions", "own"] == 3, SOON)
+    wait_until(lambda: quiet(gateway.metrics(), claims)
+               and gateway.metrics()["slots", "used"]
+               == len(sessions.owning()), SOON,
+               "ZooKeeper and the gateway agree")
     metrics = gateway.metrics()
-    for waits in ("new", "waiting"):
-        assert metrics["claims", waits] == 0, metrics
-    assert metrics["cells", "used"] == claims, metrics
-    assert metrics["sessions", "orphaned"] == 0, metrics
-    sessions.wait(3 + metrics["sessions", "adopted"])
+    assert metrics["sessions", "own"] == 3, metrics
+    assert (metrics["slots", "used"]
+            == 3 + metrics["sessions", "adopted"]), metrics
     if not claims:
-        assert metrics["sessions", "adopted"] == 0, metrics
+        wait_until(lambda: gateway.metrics()["slots", "used"] == 3, SOON,
+                   "only the sessions of living workers are left")
+
+
+def quiet(metrics, claims):
+    return (metrics["claims", "held"] == claims
+            and metrics["cells", "used"] == claims
+            and not any(metrics[what] for what in (
+                ("claims", "new"), ("claims", "waiting"), ("claims", "ended"),
+                ("sessions", "orphaned"))))

@@ -19,6 +19,7 @@ import time
 import pytest
 
 from lib.checks import gone, grant, problem
+from lib.client import lock_path
 from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, title, wait_until
 
@@ -81,7 +82,7 @@ def test_held_locks(gateway, held, sessions, how):
     held.add("new")
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 @pytest.mark.asan
@@ -93,7 +94,7 @@ def test_again_and_again(gateway, held, sessions):
         restart(gateway, how)
         held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 @pytest.mark.asan
@@ -105,7 +106,7 @@ def test_heirs_are_gone_at_once(gateway, held, sessions):
         gateway.start(wait_sessions=False)
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 @pytest.mark.asan
@@ -154,7 +155,7 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
     gateway.start()
     held.check()
     held.release()
-    sessions.wait(workers)
+    sessions.wait_owning(workers)
 
 
 @pytest.mark.asan
@@ -168,7 +169,31 @@ def test_after_crash_and_reload(gateway, held, sessions):
     gateway.start()
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
+
+
+def ask_for_many(gateway, name):
+    """Every worker is busy with claims when this returns."""
+    connections = [gateway.connect(worker)
+                   for worker in gateway.worker_pids() for _ in range(10)]
+    names = [name % i for i in range(len(connections))]
+    for connection, name in zip(connections, names):
+        connection.send("POST", lock_path(name), {"ttl": "1s"})
+    return names
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_end_while_much_is_under_way(gateway, tree, sessions, how):
+    """Nobody knows which of the claims were made: all of them go."""
+    names = []
+    for i in range(5):
+        names += ask_for_many(gateway, "x%d.%%d" % i)
+        time.sleep(i * 0.001)
+        restart(gateway, how)
+    for name in names:
+        tree.wait_claims(gateway.znode(name), 0)
+    sessions.wait_owning(2)
 
 
 # leases
@@ -220,7 +245,7 @@ def test_longer_than_the_session_lives(start, tree, sessions, how):
         for worker in gateway.worker_pids():
             gone(gateway, name, holder.token, worker)
         gateway.release(name, gateway.hold(name, wait="0").token)
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 # without the directive
@@ -238,6 +263,18 @@ def test_clean_end_without_a_file(start_gateway, tree, sessions, how):
     again = gateway.hold("x", wait="0")
     assert gateway.renew("x", holder.token).status in (404, 410)
     assert gateway.release("x", again.token).status == 204
+
+
+@pytest.mark.asan
+def test_clean_end_while_much_is_under_way(start_gateway, sessions):
+    """What ZooKeeper answers just then does not keep a session open."""
+    gateway = start_gateway(session_timeout="60s")
+    for i in range(5):
+        ask_for_many(gateway, "x%d.%%d" % i)
+        time.sleep(i * 0.001)
+        end(gateway, "terminate")
+        wait_until(lambda: not sessions.now(), SOON, "no session is left")
+        gateway.start()
 
 
 def test_killed_without_a_file(start_gateway, tree):
@@ -263,7 +300,7 @@ def test_master_and_orphans_die(gateway, held, sessions):
     gateway.start()
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 def test_orphan_inherits_from_an_orphan(gateway, held):
@@ -295,7 +332,7 @@ def test_start_beside_orphans(gateway, held, sessions):
     wait_until(lambda: not any(alive(pid) for pid in orphans))
     held.check()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 def test_upgrade(start, tree, sessions):
@@ -318,7 +355,7 @@ def test_upgrade(start, tree, sessions):
         held.check()
         keeper.next_rounds()
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 def test_upgrade_and_waiters(start, tree, sessions):
@@ -343,7 +380,7 @@ def test_upgrade_and_waiters(start, tree, sessions):
         assert gateway.release("x", response.token).status == 204
     gateway.end_upgrade(old, workers)
     tree.wait_claims(gateway.znode("x"), 0)
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 def test_upgrade_is_taken_back(start, tree, sessions):
@@ -356,7 +393,7 @@ def test_upgrade_is_taken_back(start, tree, sessions):
     held.check()
     assert sorted(gateway.worker_pids()) == sorted(workers)
     held.release()
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 # the file
@@ -586,7 +623,7 @@ def test_file_of_sessions_that_are_over(start, tree, sessions, path):
     gateway.start()
     assert status_in_time(gateway, "x", holder.token) == 410
     serves(gateway, tree)
-    sessions.wait(2)
+    sessions.wait_owning(2)
 
 
 @pytest.mark.asan

@@ -192,7 +192,7 @@ def restarts(gateway, held, keeper):
 def nothing_is_left(gateway, tree, sessions):
     """No claim, no session, no record of those who are gone."""
     assert not tree.ephemerals(gateway.root)
-    sessions.wait(gateway.workers)
+    sessions.wait_owning(gateway.workers)
     metrics = gateway.metrics()
     assert metrics["sessions", "own"] == gateway.workers, metrics
     assert metrics["slots", "used"] == gateway.workers, metrics

@@ -341,11 +341,23 @@ class Sessions:
         return (self.zookeeper.living_sessions() - self.before
                 - self.tree.sessions)
 
+    def owning(self):
+        """Those of them that own something.
+
+        One that owns nothing, not even a gate, is that of a worker that was
+        killed before it heard of it: nobody can close it, and it harms nobody.
+        """
+        return self.now() & self.zookeeper.owning_sessions()
+
     def wait(self, number, timeout=10.0):
         """Waits until there are so many, connected or not."""
         wait_until(lambda: len(self.now()) == number, timeout,
                    "%d sessions" % number)
         return self.now()
+
+    def wait_owning(self, number, timeout=10.0):
+        wait_until(lambda: len(self.owning()) == number, timeout,
+                   "%d sessions that own something" % number)
 
 
 def wait_dead(pids, timeout=10.0):

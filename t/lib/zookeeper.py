@@ -224,6 +224,12 @@ class Server:
         return {int(sid, 16) for sid in re.findall(r"^\t0x([0-9a-f]+)$",
                                                    sessions, re.M)}
 
+    def owning_sessions(self):
+        """The ids of those that have made something."""
+        owners = self.command("dump").partition("ephemeral nodes dump")[2]
+        return {int(sid, 16) for sid in re.findall(r"^0x([0-9a-f]+):$",
+                                                   owners, re.M)}
+
     def global_sessions(self):
         """The number of living sessions, connected or not."""
         return int(self.mntr()["zk_global_sessions"])
