@@ -174,6 +174,9 @@ def test_after_crash_and_reload(gateway, held, sessions):
 
 def ask_for_many(gateway, name):
     """Every worker is busy with claims when this returns."""
+    for worker in gateway.worker_pids():
+        response = gateway.hold("y", worker=worker)
+        assert gateway.release("y", response.token).status == 204
     connections = [gateway.connect(worker)
                    for worker in gateway.worker_pids() for _ in range(10)]
     names = [name % i for i in range(len(connections))]

@@ -517,10 +517,15 @@ class Gateway:
                          timeout, worker)
 
     def hold(self, name, body=None, **arguments):
-        """Acquires what has to be free."""
-        response = self.acquire(name, body, **arguments)
+        """A grant to begin with: ZooKeeper's disk may stall for a moment."""
+        response = wait_until(lambda: self._unless_out_of_reach(
+            self.acquire(name, body, **arguments)), START_TIMEOUT, "a grant")
         assert response.status == 201, response
         return response
+
+    @staticmethod
+    def _unless_out_of_reach(response):
+        return None if response.status == 503 else response
 
     def begin(self, name, body=None, headers=None, worker=None, **query):
         """Sends an acquire; the answer is to be read from the connection."""
