@@ -473,7 +473,12 @@ ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev)
 
     if (ask->bell.set) {
 
-        /* the sibling does not answer, and may be dead */
+        /*
+         * The sibling does not answer, and may be dead; who comes after it
+         * may have done what it was asked for.
+         */
+
+        ask->tries++;
 
         ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
         ngx_http_zk_lock_ask_delete(ask);
