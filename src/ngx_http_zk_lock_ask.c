@@ -32,6 +32,8 @@ static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_touched_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
+static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_touch(
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_t *get);
 static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
@@ -64,6 +66,8 @@ static void ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
 static ngx_int_t ngx_http_zk_lock_ask_infos(ngx_http_zk_lock_ask_t *ask,
     ngx_uint_t n);
 static void ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask,
+    ngx_str_t *name, u_char *buf);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_op(
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_e type, ngx_str_t *name,
     ngx_http_zk_lock_op_pt handler, void *data);
@@ -302,9 +306,7 @@ ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
-                                   ask->token.kind, ask->token.seq);
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
 
     delete = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, &name,
                                      ngx_http_zk_lock_ask_delete_handler,
@@ -313,25 +315,13 @@ ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    /* data that are longer were not read to their end */
-
-    set = NULL;
-
-    if (op->rc == NGX_HTTP_ZK_LOCK_OK && op->reply.len < ZK_LOCK_LABEL_MAX) {
-        set = ngx_http_zk_lock_op_new(ask->worker->session,
-                                      NGX_HTTP_ZK_LOCK_OP_SET, &ask->path,
-                                      NULL, &op->reply);
-    }
+    set = ngx_http_zk_lock_ask_touch(ask, op);
 
     delete->gather = (set != NULL);
     ngx_http_zk_lock_ask_send(ask, delete);
 
     if (set != NULL) {
-        set->version = op->version;
         set->gather = 1;
-        set->handler = ngx_http_zk_lock_ask_touched_handler;
-        set->data = ask;
-
         ngx_http_zk_lock_ask_send(ask, set);
     }
 
@@ -373,21 +363,44 @@ ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op)
 
     ask = op->data;
 
-    set = (op->rc == NGX_HTTP_ZK_LOCK_OK && op->reply.len < ZK_LOCK_LABEL_MAX)
-          ? ngx_http_zk_lock_op_new(ask->worker->session,
-                                    NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, NULL,
-                                    &op->reply)
-          : NULL;
+    set = ngx_http_zk_lock_ask_touch(ask, op);
 
     if (set != NULL) {
-        set->version = op->version;
-        set->handler = ngx_http_zk_lock_ask_touched_handler;
-        set->data = ask;
-
         ngx_http_zk_lock_ask_send(ask, set);
     }
 
     ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/*
+ * Sets the lock's znode to what get has read of it; NULL if that is not known
+ * to its end, or there is no memory.
+ */
+
+static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *get)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (get->rc != NGX_HTTP_ZK_LOCK_OK || get->reply.len >= ZK_LOCK_LABEL_MAX)
+    {
+        return NULL;
+    }
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, NULL,
+                                 &get->reply);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->version = get->version;
+    op->handler = ngx_http_zk_lock_ask_touched_handler;
+    op->data = ask;
+
+    return op;
 }
 
 
@@ -542,9 +555,7 @@ ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask)
     ask->infos[0].child.kind = ask->token.kind;
     ask->infos[0].child.seq = ask->token.seq;
 
-    name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
-                                   ask->token.kind, ask->token.seq);
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
 
     ngx_http_zk_lock_ask_sync(ask);
 
@@ -722,9 +733,7 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
     info->ttl = (ngx_msec_t) label.ttl;
 
-    name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &ask->token.id,
-                                   ask->token.kind, ask->token.seq);
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
 
     op = ngx_http_zk_lock_op_new(ask->worker->session,
                                  NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, &name,
@@ -789,7 +798,6 @@ ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
     zk_lock_entry_t            *first;
     ngx_http_zk_lock_op_t      *op;
     ngx_http_zk_lock_lock_t    *lock;
-    ngx_http_zk_lock_other_t   *other;
 
     lock = ngx_http_zk_lock_lock_find(ask->worker, &ask->path);
     first = lock ? zk_lock_view_first(&lock->view) : NULL;
@@ -804,22 +812,7 @@ ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    other = (ngx_http_zk_lock_other_t *) first;
-
-    if (first->origin == ZK_LOCK_LOCAL) {
-        name.data = buf;
-        name.len = zk_lock_claim_write((char *) buf,
-                                   &ngx_http_zk_lock_claim_of(first)->id,
-                                   first->kind, first->seq);
-
-    } else if (other->name.len != 0) {
-        name = other->name;
-
-    } else {
-        name.data = buf;
-        name.len = zk_lock_claim_write((char *) buf, &other->id, first->kind,
-                                       first->seq);
-    }
+    ngx_http_zk_lock_lock_name(first, &name, buf);
 
     (void) zk_lock_child_read(&ask->infos[0].child, (char *) name.data,
                               name.len);
@@ -1314,6 +1307,18 @@ ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask)
     if (op != NULL) {
         ngx_http_zk_lock_session_send(op);
     }
+}
+
+
+/* The name of the claim's znode; buf has room for ZK_LOCK_CLAIM_MAX. */
+
+static void
+ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
+    u_char *buf)
+{
+    name->data = buf;
+    name->len = zk_lock_claim_write((char *) buf, &ask->token.id,
+                                    ask->token.kind, ask->token.seq);
 }
 
 

@@ -622,34 +622,17 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 static void
 ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
 {
-    u_char                    buf[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t                 name;
-    ngx_http_zk_lock_op_t    *op;
-    ngx_http_zk_lock_lock_t  *lock;
+    ngx_http_zk_lock_op_t  *op;
 
     if (claim->op != NULL) {
         return;
     }
 
-    lock = claim->lock;
-
-    name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &claim->id,
-                                   claim->entry.kind, claim->entry.seq);
-
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
-                                 &name, NULL);
-    if (op == NULL) {
-        return;
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET,
+                                   ngx_http_zk_lock_claim_found_handler);
+    if (op != NULL) {
+        ngx_http_zk_lock_session_send(op);
     }
-
-    op->handler = ngx_http_zk_lock_claim_found_handler;
-    op->data = claim;
-
-    claim->op = op;
-
-    ngx_http_zk_lock_session_send(op);
 }
 
 
@@ -1161,16 +1144,7 @@ static void
 ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t gather)
 {
-    u_char                    buf[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t                 name;
-    ngx_http_zk_lock_op_t    *op;
-    ngx_http_zk_lock_lock_t  *lock;
-
-    lock = claim->lock;
-
-    name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &claim->id,
-                                   claim->entry.kind, claim->entry.seq);
+    ngx_http_zk_lock_op_t  *op;
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_DELETE);
 
@@ -1183,19 +1157,14 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
         ngx_del_timer(&claim->timer);
     }
 
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_DELETE, &lock->sn.str,
-                                 &name, NULL);
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                   ngx_http_zk_lock_claim_delete_handler);
     if (op == NULL) {
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
         return;
     }
 
     op->gather = gather;
-    op->handler = ngx_http_zk_lock_claim_delete_handler;
-    op->data = claim;
-
-    claim->op = op;
 
     ngx_http_zk_lock_session_send(op);
 }

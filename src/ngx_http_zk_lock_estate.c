@@ -33,6 +33,8 @@ static void ngx_http_zk_lock_estate_inherit(void *data,
 static void ngx_http_zk_lock_estate_suspended(void *data);
 static void ngx_http_zk_lock_estate_unreachable(void *data);
 static void ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev);
+static ngx_http_zk_lock_session_t *ngx_http_zk_lock_estate_session(
+    ngx_http_zk_lock_estate_t *estate);
 static ngx_http_zk_lock_ward_t *ngx_http_zk_lock_ward_find(
     ngx_http_zk_lock_worker_t *worker, uint32_t record);
 static void ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward);
@@ -443,6 +445,13 @@ ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
 }
 
 
+static ngx_http_zk_lock_session_t *
+ngx_http_zk_lock_estate_session(ngx_http_zk_lock_estate_t *estate)
+{
+    return estate->home ? estate->worker->session : estate->session;
+}
+
+
 static ngx_http_zk_lock_ward_t *
 ngx_http_zk_lock_ward_find(ngx_http_zk_lock_worker_t *worker, uint32_t record)
 {
@@ -467,8 +476,7 @@ ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward)
     ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *session;
 
-    session = ward->estate->home ? ward->estate->worker->session
-                                 : ward->estate->session;
+    session = ngx_http_zk_lock_estate_session(ward->estate);
 
     if (ward->op != NULL
         || ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD
@@ -500,8 +508,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *session;
 
-    session = ward->estate->home ? ward->estate->worker->session
-                                 : ward->estate->session;
+    session = ngx_http_zk_lock_estate_session(ward->estate);
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
         return ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_LIST,

@@ -58,8 +58,9 @@ static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
 static void ngx_http_zk_lock_lock_sweep_sibling(
     ngx_http_zk_lock_lock_t *lock);
-static void ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry,
-    ngx_str_t *name, u_char *buf);
+static ngx_http_zk_lock_op_t *ngx_http_zk_lock_lock_op(
+    ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_op_e type,
+    ngx_str_t *name, ngx_http_zk_lock_op_pt handler);
 static uint64_t ngx_http_zk_lock_lock_who(ngx_str_t *name);
 static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
     int64_t czxid);
@@ -349,21 +350,17 @@ ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
 
     ngx_http_zk_lock_lock_name(blocker, &name, buf);
 
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
-                                 &name, NULL);
+    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                  ngx_http_zk_lock_lock_watch_handler);
     if (op == NULL) {
         return;
     }
 
     op->watch = 1;
-    op->handler = ngx_http_zk_lock_lock_watch_handler;
-    op->data = lock;
 
     lock->blocker = blocker;
     lock->watch = op;
 
-    ngx_http_zk_lock_lock_pin(lock);
     ngx_http_zk_lock_session_send(op);
 }
 
@@ -480,19 +477,14 @@ ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
 
     ngx_http_zk_lock_lock_name(entry, &name, buf);
 
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
-                                 &name, NULL);
+    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                  ngx_http_zk_lock_lock_verify_handler);
     if (op == NULL) {
         return;
     }
 
-    op->handler = ngx_http_zk_lock_lock_verify_handler;
-    op->data = lock;
-
     lock->verify = op;
 
-    ngx_http_zk_lock_lock_pin(lock);
     ngx_http_zk_lock_session_send(op);
 }
 
@@ -641,20 +633,15 @@ ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_LIST, &lock->sn.str,
-                                 NULL, NULL);
+    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
+                                  ngx_http_zk_lock_lock_list_handler);
     if (op == NULL) {
         return;
     }
 
-    op->handler = ngx_http_zk_lock_lock_list_handler;
-    op->data = lock;
-
     lock->list = op;
     lock->mark = zk_lock_view_mark(&lock->view);
 
-    ngx_http_zk_lock_lock_pin(lock);
     ngx_http_zk_lock_session_send(op);
 }
 
@@ -879,7 +866,31 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
 }
 
 
-static void
+/* A read of the lock's znode, or of a child of it; it pins the lock. */
+
+static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_lock_op(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_op_e type, ngx_str_t *name,
+    ngx_http_zk_lock_op_pt handler)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session, type, &lock->sn.str,
+                                 name, NULL);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->handler = handler;
+    op->data = lock;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    return op;
+}
+
+
+void
 ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry, ngx_str_t *name,
     u_char *buf)
 {
@@ -930,21 +941,17 @@ ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid)
         return;
     }
 
-    op = ngx_http_zk_lock_op_new(lock->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
-                                 NULL, NULL);
+    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                  ngx_http_zk_lock_lock_guard_handler);
     if (op == NULL) {
         return;
     }
 
     op->watch = 1;
-    op->handler = ngx_http_zk_lock_lock_guard_handler;
-    op->data = lock;
 
     lock->guard = op;
     lock->guarded = czxid;
 
-    ngx_http_zk_lock_lock_pin(lock);
     ngx_http_zk_lock_session_send(op);
 }
 

@@ -122,6 +122,13 @@ ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock);
 /* No answer from ZooKeeper: claims whose wait is over do not wait for one. */
 void ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock);
 
+/*
+ * The znode's name of a claim in the view: a part of the entry, or written to
+ * buf (ZK_LOCK_CLAIM_MAX).
+ */
+void ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry, ngx_str_t *name,
+    u_char *buf);
+
 /* The process leaves: frees the lock and its claims. */
 void ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock);
 
