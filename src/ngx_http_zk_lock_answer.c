@@ -439,7 +439,7 @@ ngx_http_zk_lock_mode(zk_lock_kind_e kind)
     switch (kind) {
 
     case ZK_LOCK_READ:
-        return "read";
+        return "shared";
 
     case ZK_LOCK_WRITE:
         return "write";

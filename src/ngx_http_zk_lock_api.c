@@ -29,6 +29,8 @@ static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
 static ngx_int_t ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_modes(zk_lock_args_t *args);
+static const char *ngx_http_zk_lock_api_kind(zk_lock_args_t *args,
+    zk_lock_kind_e *kind);
 static ngx_int_t ngx_http_zk_lock_api_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t renew);
 static ngx_int_t ngx_http_zk_lock_api_release(ngx_http_request_t *r,
@@ -456,7 +458,7 @@ ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
     ngx_memzero(&label, sizeof(zk_lock_label_t));
 
     acquire.path = ctx->path;
-    acquire.kind = ZK_LOCK_MUTEX;
+    (void) ngx_http_zk_lock_api_kind(&args, &acquire.kind);
     acquire.wait = (args.given & ZK_LOCK_ARG_WAIT) ? (ngx_msec_t) args.wait
                                                    : zlcf->wait;
     acquire.wait = ngx_min(acquire.wait, zlcf->max_wait);
@@ -495,15 +497,10 @@ ngx_http_zk_lock_api_acquire(ngx_http_request_t *r,
 static ngx_int_t
 ngx_http_zk_lock_api_modes(zk_lock_args_t *args)
 {
-    const char  *why;
+    const char      *why;
+    zk_lock_kind_e   kind;
 
-    why = NULL;
-
-    if ((args->given & ZK_LOCK_ARG_MODE)
-        && ngx_strcmp(args->mode, "exclusive") != 0)
-    {
-        why = "\"mode\" takes \"exclusive\"";
-    }
+    why = ngx_http_zk_lock_api_kind(args, &kind);
 
     if ((args->given & ZK_LOCK_ARG_HOLD)
         && ngx_strcmp(args->hold, "lease") != 0)
@@ -523,6 +520,41 @@ ngx_http_zk_lock_api_modes(zk_lock_args_t *args)
                        sizeof(args->error));
 
     return NGX_ERROR;
+}
+
+
+/* Returns NULL, or what a mode may be. */
+
+static const char *
+ngx_http_zk_lock_api_kind(zk_lock_args_t *args, zk_lock_kind_e *kind)
+{
+    ngx_uint_t  i;
+
+    static struct {
+        const char      *mode;
+        zk_lock_kind_e   kind;
+    } modes[] = {
+        { "exclusive", ZK_LOCK_MUTEX },
+        { "shared",    ZK_LOCK_READ },
+        { "read",      ZK_LOCK_READ },
+        { "write",     ZK_LOCK_WRITE }
+    };
+
+    *kind = ZK_LOCK_MUTEX;
+
+    if (!(args->given & ZK_LOCK_ARG_MODE)) {
+        return NULL;
+    }
+
+    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        if (ngx_strcmp(args->mode, modes[i].mode) == 0) {
+            *kind = modes[i].kind;
+            return NULL;
+        }
+    }
+
+    return "\"mode\" takes \"exclusive\", \"shared\" (or \"read\") or "
+           "\"write\"";
 }
 
 

@@ -1,0 +1,48 @@
+"""What the holders of one lock know together: who is in, and in what order.
+
+Each tells when it was granted the lock, and when it begins to give it back.
+So whoever is in the room held the lock in truth, and two of whom one wants to
+be alone are in it at once only if both were granted the lock at once.  Who
+comes in has a place in line, the number of its claim: nobody passes a writer,
+and no writer passes anybody.
+"""
+
+
+class Room:
+    def __init__(self):
+        self.inside = {}        # who -> whether it wants to be alone
+        self.entered = []       # (number, alone, fencing token or None)
+        self.last = -1          # the greatest number that was in
+        self.last_alone = -1    # and that wanted to be alone
+        self.most = 0           # how many were in at once
+
+    def enter(self, who, alone, number, fencing=None):
+        others = [other for other, is_alone in self.inside.items()
+                  if alone or is_alone]
+        assert not others, "%s is granted while %s hold it" % (who, others)
+        passed = self.last if alone else self.last_alone
+        assert number > passed, "%s passed by %d: %d" % (who, number, passed)
+        assert who not in self.inside
+
+        self.inside[who] = alone
+        self.last = max(self.last, number)
+        if alone:
+            self.last_alone = number
+        self.most = max(self.most, len(self.inside))
+        self.entered.append((number, alone, fencing))
+
+    def leave(self, who):
+        del self.inside[who]
+
+    def judge(self):
+        """At the end: nobody is in, and fencing tokens grew in the line."""
+        assert not self.inside, self.inside
+        fencing = [token for _, _, token in sorted(self.entered)
+                   if token is not None]
+        for one, next_one in zip(fencing, fencing[1:]):
+            assert one < next_one, "fencing tokens %d, %d" % (one, next_one)
+
+    def counts(self):
+        """(how many were in alone, how many not)"""
+        alone = sum(1 for _, is_alone, _ in self.entered if is_alone)
+        return alone, len(self.entered) - alone

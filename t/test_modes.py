@@ -1,0 +1,1113 @@
+"""Readers share a lock, writers have it alone, and nobody jumps the queue.
+
+A claim of mode exclusive has the layout of Curator's mutex, shared (or read)
+and write those of its read-write lock.  The gateway mixes all three: shared
+waits for any exclusive or write ahead, the other two for everybody ahead.
+
+Others on the same path are kazoo's locks and Curator's own, told of each
+other's layouts where they can be.  Where they can not, a test says what comes
+of it.  ZK_LOCK_GRANTS is the number of grants of each of the loads.
+"""
+
+import asyncio
+import itertools
+import os
+import random
+import re
+import threading
+import time
+
+import kazoo
+import pytest
+
+from conftest import gateways, new_root
+from lib.checks import TOKEN, gone, problem
+from lib.client import AsyncConnection, ask, lock_path
+from lib.curator import Curator, compile_contender
+from lib.holders import wait_dead
+from lib.process import wait_until
+from lib.room import Room
+from lib.tokens import claim_of
+from lib.zookeeper import sequence
+
+GRANTS = int(os.environ.get("ZK_LOCK_GRANTS") or 300)
+SEED = os.environ.get("ZK_LOCK_SEED")
+
+SOON = 5.0
+MODES = ("exclusive", "shared", "write")
+ALONE = ("exclusive", "write")
+MARKERS = {"exclusive": "-lock-", "shared": "-__READ__",
+           "write": "-__WRIT__"}
+GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
+
+
+@pytest.fixture
+def pair(start_gateway):
+    return [start_gateway(), start_gateway()]
+
+
+@pytest.fixture(scope="module")
+def shared_pair(request, tmp_path_factory, zookeeper, tree):
+    """Two for all tests that leave them as they were."""
+    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
+                  tree, new_root()) as make:
+        yield make(), make()
+
+
+@pytest.fixture
+def gateway(shared_pair):
+    return shared_pair[0]
+
+
+@pytest.fixture
+def places(shared_pair):
+    """(gateway, worker), endlessly: all workers of two gateways in turn."""
+    one, other = pair = shared_pair
+    return itertools.cycle([
+        place for workers in zip(one.worker_pids(), other.worker_pids())
+        for place in zip(pair, workers)])
+
+
+def granted(response, name, mode):
+    assert response.status == 201, response
+    content = response.json
+    assert content["name"] == name and content["mode"] == mode, content
+    assert TOKEN.match(content["token"]) and content["fencing_token"] > 0
+    assert response.headers["Lock-Token"] == content["token"]
+    assert MARKERS[mode] in claim_of(content["token"])
+    return response
+
+
+class Line:
+    """Claims for one lock, one behind the other, each at the next place."""
+
+    numbers = itertools.count()
+
+    def __init__(self, tree, places):
+        self.tree = tree
+        self.places = places
+        self.name = "x%d" % next(self.numbers)
+        self.gateway = next(places)[0]
+        self.znode = self.gateway.znode(self.name)
+        self.fencing = 0
+
+    def join(self, mode, **query):
+        """The connection of a claim that is in line now."""
+        self.gateway, worker = next(self.places)
+        before = len(self.tree.children(self.znode))
+        waiter = self.gateway.begin(self.name, worker=worker, mode=mode,
+                                    **query)
+        self.tree.wait_claims(self.znode, before + 1)
+        return waiter
+
+    def granted(self, waiter, mode):
+        response = granted(waiter.response(SOON), self.name, mode)
+        assert response.fencing > self.fencing
+        self.fencing = response.fencing
+        return response
+
+    def take(self, mode, **query):
+        """Joins, and is granted the lock at once."""
+        return self.granted(self.join(mode, **query), mode)
+
+    def release(self, *responses):
+        for response in responses:
+            gateway, worker = next(self.places)
+            assert gateway.release(self.name, response.token,
+                                   worker).status == 204
+
+    def taken(self, *modes):
+        """Who tries to take it so is refused, wherever it asks."""
+        for mode in modes:
+            for _ in range(4):
+                gateway, worker = next(self.places)
+                problem(gateway.acquire(self.name, mode=mode, wait="0",
+                                        worker=worker), 423)
+
+    def empty(self):
+        self.tree.wait_claims(self.znode, 0)
+
+
+@pytest.fixture
+def line(tree, places):
+    return Line(tree, places)
+
+
+@pytest.fixture
+def short_line(tree, shared_pair):
+    """The same at one gateway."""
+    gateway = shared_pair[0]
+    return Line(tree, itertools.cycle([(gateway, worker) for worker
+                                       in gateway.worker_pids()]))
+
+
+def wait(*waiters):
+    """They all wait, and go on doing so."""
+    assert waiters[0].silent_for(0.2)
+    assert all(waiter.silent_for(0) for waiter in waiters)
+
+
+# what a mode is
+
+@pytest.mark.asan
+@pytest.mark.parametrize("said, mode", [
+    ("exclusive", "exclusive"), ("shared", "shared"), ("read", "shared"),
+    ("write", "write"), (None, "exclusive")])
+def test_mode_is_told(gateway, tree, said, mode):
+    """In the grant, to who holds the token, and to everybody."""
+    for query, body in (({"mode": said}, None), ({}, {"mode": said}),
+                        ({"mode": "write"}, {"mode": said})):
+        if said is None:
+            query, body = {}, None
+        holder = granted(gateway.hold("x", body, **query), "x", mode)
+        claim, = tree.claims(gateway.znode("x"))
+        assert re.match(r"_c_[0-9a-f-]{36}%s\d{10}$" % MARKERS[mode], claim)
+        for worker in gateway.worker_pids():
+            seen = gateway.inspect("x", holder.token, worker).json
+            assert seen["mode"] == mode and seen["state"] == "held"
+            assert gateway.renew("x", holder.token,
+                                 worker=worker).json["mode"] == mode
+            assert gateway.inspect("x", worker=worker).json["mode"] == mode
+        assert gateway.release("x", holder.token).status == 204
+        gone(gateway, "x", holder.token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", [
+    "", "Shared", "EXCLUSIVE", "readers", "rea", "shared ", "write\0",
+    "semaphore", "member", "exclusive,shared", "a" * 300])
+def test_mode_that_is_none(shared_gateway, tree, mode):
+    for arguments in ({"mode": mode}, {"body": {"mode": mode}}):
+        problem(shared_gateway.acquire("bad", **arguments), 400, "mode")
+    assert tree.children(shared_gateway.znode("bad")) == []
+
+
+@pytest.mark.parametrize("body", [
+    b'{"mode": 1}', b'{"mode": null}', b'{"mode": ["shared"]}',
+    b'{"mode": true}', b'{"mode": "read", "mode": "read"}',
+    b'{"Mode": "shared"}', b'{"mode": "sha'])
+def test_mode_that_is_no_text(shared_gateway, tree, body):
+    response = shared_gateway.call(
+        "POST", "/locks/bad", headers={"Content-Type": "application/json"},
+        body=body)
+    problem(response, 400)
+    assert tree.children(shared_gateway.znode("bad")) == []
+
+
+def test_mode_of_other_calls(shared_gateway):
+    """Neither a renewal nor a release takes one."""
+    holder = shared_gateway.hold("x", mode="shared")
+    problem(shared_gateway.renew("x", holder.token, mode="write"), 400)
+    problem(shared_gateway.call("PUT", "/locks/x/" + holder.token,
+                                body={"mode": "shared"}), 400)
+    assert shared_gateway.release("x", holder.token).status == 204
+
+
+# who waits for whom
+
+@pytest.mark.asan
+@pytest.mark.parametrize("ahead", MODES)
+@pytest.mark.parametrize("behind", MODES)
+def test_two(short_line, ahead, behind):
+    """Two readers share; all other pairs take turns."""
+    for _ in range(2):
+        first = short_line.take(ahead)
+        if ahead == behind == "shared":
+            second = short_line.take(behind, wait="0")
+            short_line.release(first)
+        else:
+            short_line.taken(behind)
+            waiter = short_line.join(behind)
+            wait(waiter)
+            short_line.release(first)
+            second = short_line.granted(waiter, behind)
+        short_line.release(second)
+        short_line.empty()
+
+
+@pytest.mark.parametrize("marker", [
+    GUID + "-lock-", "lock-", "0123456789abcdef0123456789abcdef__lock__",
+    GUID + "-__WRIT__", GUID + "-__READ__",
+    "0123456789abcdef0123456789abcdef__rlock__"])
+def test_beside_claims_made_by_hand(gateway, foreign, marker):
+    """Of all layouts; a reader passes those that read."""
+    lock = gateway.znode("x")
+    reads = "__READ__" in marker or "__rlock__" in marker
+    for worker in gateway.worker_pids():
+        claim = foreign.make_claim(lock, before=marker)
+        waiters = []
+        if reads:
+            for _ in range(2):
+                waiters.append(granted(gateway.acquire(
+                    "x", mode="shared", wait="0", worker=worker),
+                    "x", "shared"))
+        for mode in MODES[0 if not reads else 2:]:
+            problem(gateway.acquire("x", mode=mode, wait="0", worker=worker),
+                    423)
+        waiter = gateway.begin("x", mode="shared" if not reads else "write",
+                               worker=worker)
+        foreign.wait_claims(lock, 2 + len(waiters))
+        for reader in waiters:
+            gateway.release("x", reader.token)
+        wait(waiter)
+        foreign.delete(claim)
+        gateway.release("x", waiter.response(SOON).token)
+
+
+def test_readers_share(line):
+    readers = [line.take("shared", wait="0") for _ in range(12)]
+    line.taken(*ALONE)
+    assert len({reader.token for reader in readers}) == 12
+    line.release(*readers[::2])
+    line.taken(*ALONE)
+    readers[::2] = [line.take("shared", wait="0") for _ in range(6)]
+    line.release(*readers)
+    line.release(line.take("write", wait="0"))
+    line.empty()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", ALONE)
+def test_readers_behind_a_waiting_writer_wait(line, mode):
+    """Though those who hold the lock are readers, too."""
+    holders = [line.take("shared") for _ in range(3)]
+    writer = line.join(mode)
+    readers = [line.join("shared") for _ in range(4)]
+    line.taken("shared")
+    for holder in (holders[1], holders[0], holders[2]):
+        wait(writer, *readers)
+        line.release(holder)
+    alone = line.granted(writer, mode)
+    wait(*readers)
+    line.release(alone)
+    line.release(*[line.granted(reader, "shared") for reader in readers])
+    line.empty()
+
+
+@pytest.mark.parametrize("order", ["RRWRRXRWWRRR", "WRWRWR", "XXRRRX",
+                                   "RXRWRXRW"])
+def test_whole_line(line, order):
+    """Those who go together go together, and nobody else does."""
+    modes = {"R": "shared", "W": "write", "X": "exclusive"}
+    holder = line.take("exclusive")
+    queue = [(line.join(modes[letter]), modes[letter]) for letter in order]
+    holders = [holder]
+    for readers, group in itertools.groupby(
+            queue, lambda entry: entry[1] == "shared"):
+        group = list(group)
+        for together in [group] if readers else [[one] for one in group]:
+            assert all(waiter.silent_for(0) for waiter, _ in queue)
+            line.release(*holders)
+            holders = [line.granted(*entry) for entry in together]
+            queue = queue[len(together):]
+            if queue:
+                wait(*(waiter for waiter, _ in queue))
+    line.release(*holders)
+    line.empty()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", ALONE)
+@pytest.mark.parametrize("how", ["close", "reset", "wait ends"])
+def test_waiting_writer_leaves(line, mode, how):
+    """Readers behind it join those ahead of it, who hold the lock still."""
+    holder = line.take("shared")
+    writer = line.join(mode, wait="700ms" if how == "wait ends" else "1m")
+    readers = [line.join("shared") for _ in range(4)]
+    if how == "wait ends":
+        problem(writer.response(SOON), 423)
+    else:
+        wait(*readers)
+        getattr(writer, how)()
+    readers = [line.granted(reader, "shared") for reader in readers]
+    line.release(holder, *readers)
+    line.empty()
+
+
+def test_waiting_writer_is_deleted_by_hand(line, tree):
+    """Readers at the other gateway go on at once; at its own, where nobody
+    has looked, when the holder goes.  It gets in line again, behind them.
+    """
+    holder = line.take("shared")
+    writer = line.join("write")
+    claim = tree.claims(line.znode)[-1]
+    readers = [line.join("shared") for _ in range(4)]
+    wait(*readers)
+    tree.delete(line.znode + "/" + claim)
+    others = [line.granted(reader, "shared") for reader in readers[::2]]
+    line.release(holder)
+    line.fencing = 0
+    line.release(*[line.granted(reader, "shared")
+                   for reader in readers[1::2]])
+    line.release(*others)
+    line.release(line.granted(writer, "write"))
+    line.empty()
+
+
+def test_readers_are_released_elsewhere_at_once(pair, tree):
+    """At the other gateway: theirs has to learn that each of them is gone,
+    for a writer waits there.
+    """
+    here, there = pair
+    worker = here.worker_pids()[0]
+    deadline = time.monotonic() + 4 * SOON
+    for _ in range(30):
+        readers = [here.hold("x", mode="shared", worker=worker)
+                   for _ in range(2)]
+        writer = here.begin("x", mode="write", worker=worker)
+        tree.wait_claims(here.znode("x"), 3)
+        releasing = [there.connect() for _ in readers]
+        for connection, reader in zip(releasing, readers):
+            connection.send("DELETE", lock_path("x", reader.token))
+        for connection in releasing:
+            assert connection.response(SOON).status == 204
+        response = writer.response(max(0.01, deadline - time.monotonic()))
+        here.release("x", granted(response, "x", "write").token)
+
+
+@pytest.mark.asan
+def test_waiting_reader_leaves(line):
+    """Nobody is let in for it: a writer is ahead, another one behind."""
+    holder = line.take("write")
+    leavers = [line.join("shared") for _ in range(3)]
+    writer = line.join("write")
+    reader = line.join("shared")
+    leavers[1].close()
+    line.tree.wait_claims(line.znode, 5)
+    wait(leavers[0], leavers[2], writer, reader)
+    line.release(holder)
+    stayed = [line.granted(leavers[i], "shared") for i in (0, 2)]
+    wait(writer, reader)
+    line.release(*stayed)
+    alone = line.granted(writer, "write")
+    wait(reader)
+    line.release(alone)
+    line.release(line.granted(reader, "shared"))
+    line.empty()
+
+
+# leases
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lease_ends(line, mode):
+    holder = line.take(mode, ttl="400ms")
+    writer = line.join("write")
+    reader = line.join("shared")
+    alone = line.granted(writer, "write")
+    gone(line.gateway, line.name, holder.token)
+    wait(reader)
+    line.release(alone)
+    line.release(line.granted(reader, "shared"))
+    line.empty()
+
+
+def test_lease_of_one_of_several_readers_ends(line):
+    """The others are not touched, and a writer waits for them."""
+    holders = [line.take("shared", ttl=ttl) for ttl in ("1m", "300ms", "1m")]
+    writer = line.join("write")
+    line.tree.wait_claims(line.znode, 3)
+    gone(line.gateway, line.name, holders[1].token)
+    wait(writer)
+    for holder in holders[::2]:
+        seen = line.gateway.renew(line.name, holder.token)
+        assert seen.status == 200 and seen.json["state"] == "held"
+        line.release(holder)
+    line.release(line.granted(writer, "write"))
+    line.empty()
+
+
+def test_leases_of_a_whole_line_end(line):
+    """Nobody releases, and everybody gets the lock."""
+    modes = ("shared", "write", "shared", "shared", "exclusive", "shared")
+    waiters = [line.join(mode, ttl="200ms") for mode in modes]
+    for waiter, mode in zip(waiters, modes):
+        line.granted(waiter, mode)
+    line.empty()
+
+
+# looks
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", MODES)
+def test_holders_are_shown(line, mode):
+    number = 3 if mode == "shared" else 1
+    holders = [line.take(mode, owner="h%d" % i) for i in range(number)]
+    waiters = [line.join("write", owner="w"), line.join("shared", owner="r")]
+    for _ in range(4):
+        gateway, worker = next(line.places)
+        seen = gateway.inspect(line.name, worker=worker).json
+        assert seen["mode"] == mode
+        assert [(holder["owner"], holder["fencing_token"])
+                for holder in seen["holders"]] == [
+                    ("h%d" % i, holder.fencing)
+                    for i, holder in enumerate(holders)]
+        assert [claim["owner"] for claim in seen["queue"]] == ["w", "r"]
+        assert seen["queued"] == 2
+        for tried in MODES:
+            refusal = problem(gateway.acquire(line.name, mode=tried, wait="0",
+                                              worker=worker), 423)
+            assert refusal["holder"]["owner"] == "h0"
+            assert refusal["holder"]["fencing_token"] == holders[0].fencing
+        for holder in holders:
+            seen = gateway.inspect(line.name, holder.token, worker).json
+            assert seen["state"] == "held" and seen["mode"] == mode
+    line.release(*holders)
+    alone = line.granted(waiters[0], "write")
+    line.release(alone)
+    line.release(line.granted(waiters[1], "shared"))
+    line.empty()
+
+
+def test_readers_by_hand_are_shown(gateway, foreign):
+    """Of all layouts that read, among the gateway's own."""
+    lock = gateway.znode("x")
+    foreign.make_claim(lock, before=GUID + "-__READ__", data=b"one")
+    reader = gateway.hold("x", mode="shared", owner="two")
+    foreign.make_claim(lock, data=b"three",
+                       before="0123456789abcdef0123456789abcdef__rlock__")
+    writer = foreign.make_claim(lock, data=b"four", layout="-__WRIT__")
+    for worker in gateway.worker_pids():
+        seen = gateway.inspect("x", worker=worker).json
+        assert seen["mode"] == "shared"
+        assert [claim["owner"] for claim in seen["holders"]] == [
+            "one", "two", "three"]
+        assert [claim["owner"] for claim in seen["queue"]] == ["four"]
+    foreign.delete(writer)
+    gateway.release("x", reader.token)
+
+
+# what a lock survives
+
+class Shared:
+    """Readers who hold a lock, whatever becomes of their workers."""
+
+    def __init__(self, line, number):
+        self.line = line
+        self.readers = [line.take("shared", ttl="1h") for _ in range(number)]
+        self.znode = line.znode
+        self.created = self._created()
+
+    def _created(self):
+        claims = self.line.tree.claims(self.znode)[:len(self.readers)]
+        return [(claim, self.line.tree.stat(self.znode + "/" + claim).czxid)
+                for claim in claims]
+
+    def check(self, gateway):
+        """They are held and shared, and no writer gets in."""
+        assert self._created() == self.created
+        for worker in gateway.worker_pids():
+            for reader in self.readers:
+                for ask_for in (gateway.inspect, gateway.renew):
+                    seen = ask_for(self.line.name, reader.token, worker=worker)
+                    assert seen.status == 200, seen
+                    assert seen.json["state"] == "held"
+                    assert seen.json["mode"] == "shared"
+                    assert seen.json["fencing_token"] == reader.fencing
+            for mode in ALONE:
+                problem(gateway.acquire(self.line.name, mode=mode, wait="0",
+                                        worker=worker), 423)
+
+    def join(self, gateway):
+        """Others may share with them, at every worker."""
+        for worker in gateway.worker_pids():
+            response = granted(
+                gateway.acquire(self.line.name, mode="shared", wait="0",
+                                worker=worker), self.line.name, "shared")
+            assert response.fencing > self.readers[-1].fencing
+            gateway.release(self.line.name, response.token)
+
+
+@pytest.fixture
+def sturdy(start_gateway, tree):
+    """A gateway whose sessions outlive the test, and its line."""
+    gateway = start_gateway(session_timeout="60s")
+    gateway.allow(r"sendmsg\(\) failed \(32")
+    return gateway, Line(tree, itertools.cycle([(gateway, None)]))
+
+
+@pytest.mark.asan
+def test_reload(sturdy):
+    """Held claims stay shared; who waited has its turn, at an old worker."""
+    gateway, line = sturdy
+    shared = Shared(line, 6)
+    writer = line.join("write", wait="1m")
+    reader = line.join("shared", wait="1m")
+    old = gateway.reload()
+    shared.check(gateway)
+    wait(writer, reader)
+    line.release(*shared.readers)
+    alone = line.granted(writer, "write")
+    wait(reader)
+    line.release(alone)
+    line.release(line.granted(reader, "shared"))
+    wait_dead(old)
+    line.empty()
+
+
+@pytest.mark.asan
+def test_reload_twice(sturdy):
+    gateway, line = sturdy
+    shared = Shared(line, 6)
+    for _ in range(2):
+        wait_dead(gateway.reload())
+        shared.check(gateway)
+        shared.join(gateway)
+    line.release(*shared.readers)
+    line.release(line.take("exclusive"))
+    line.empty()
+
+
+@pytest.mark.asan
+def test_crash(sturdy):
+    """Each worker dies in turn, with readers of its own and with a writer
+    that waits: the claims stay shared, and the writer is in nobody's way.
+    """
+    gateway, line = sturdy
+    shared = Shared(line, 6)
+    for dead in gateway.worker_pids():
+        before = line.tree.claims(line.znode)
+        writer = gateway.begin(line.name, worker=dead, mode="write", wait="1m")
+        line.tree.wait_claims(line.znode, len(before) + 1)
+        kill(gateway, dead)
+        assert writer.closed_by_server(SOON)
+        line.tree.wait_claims(line.znode,
+                              lambda claims: claims == before)
+        shared.check(gateway)
+        shared.join(gateway)
+    line.release(*shared.readers)
+    line.release(line.take("write"))
+    line.empty()
+
+
+@pytest.mark.asan
+def test_crash_with_readers_behind_the_dead(sturdy):
+    """The writer that waited dies with its worker; those behind it go on."""
+    gateway, line = sturdy
+    dead, other = gateway.worker_pids()
+    line.places = itertools.cycle([(gateway, other)])
+    holder = line.take("shared", ttl="1h")
+    line.places = itertools.cycle([(gateway, dead)])
+    line.join("write", wait="1m")
+    line.places = itertools.cycle([(gateway, other)])
+    readers = [line.join("shared", wait="1m") for _ in range(3)]
+    wait(*readers)
+    kill(gateway, dead)
+    readers = [line.granted(reader, "shared") for reader in readers]
+    line.release(holder, *readers)
+    line.empty()
+
+
+def kill(gateway, worker):
+    """It dies, and the master replaces it."""
+    gateway.kill_worker(worker)
+    wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
+               and worker not in gateway.worker_pids(), SOON, "a new worker")
+    gateway._note_processes()
+
+
+# loads
+
+def test_room_says_no():
+    """What judges the loads can tell when something is wrong."""
+    wrong = [(("a", True, 0), ("b", True, 1)),
+             (("a", True, 0), ("b", False, 1)),
+             (("a", False, 0), ("b", True, 1))]
+    for first, second in wrong:
+        room = Room()
+        room.enter(*first)
+        with pytest.raises(AssertionError, match="b is granted while"):
+            room.enter(*second)
+    for first, second in ((True, True), (True, False), (False, True)):
+        room = Room()
+        room.enter("a", first, 5)
+        room.leave("a")
+        with pytest.raises(AssertionError, match="passed"):
+            room.enter("b", second, 4)
+    room = Room()
+    room.enter("a", False, 5, 50)
+    room.enter("b", False, 4, 51)
+    with pytest.raises(AssertionError, match="a"):
+        room.judge()
+    room.leave("a")
+    room.leave("b")
+    with pytest.raises(AssertionError, match="fencing"):
+        room.judge()
+
+
+def chance():
+    seed = int(SEED) if SEED else random.randrange(1 << 32)
+    print("ZK_LOCK_SEED=%d" % seed)
+    return random.Random(seed)
+
+
+class Visitors:
+    """Clients over HTTP that come to one lock in all modes.
+
+    Most stay until they are granted the lock, and give it back.  The others
+    leave: while they wait, with a short wait, or without a word while they
+    hold the lock, whose lease is short then.
+    """
+
+    LEASE = "250ms"
+    FATES = ("stays",) * 20 + ("hurries",) * 4 + ("leaves",) * 3 + ("dies",)
+
+    def __init__(self, gateways, room, dice, name="x", modes=MODES,
+                 fates=FATES):
+        self.gateways = gateways
+        self.room = room
+        self.dice = dice
+        self.name = name
+        self.modes = modes
+        self.fates = fates
+        self.numbers = itertools.count()
+        self.granted = dict.fromkeys(modes, 0)
+        self.ends = dict.fromkeys(fates, 0)
+        self.workers = set()
+
+    def total(self):
+        return sum(self.granted.values())
+
+    async def come(self, until):
+        while not until():
+            fate = self.dice.choice(self.fates)
+            await self.visit(fate, self.dice.choice(self.modes))
+            self.ends[fate] += 1
+
+    async def visit(self, fate, mode):
+        query = {"mode": mode, "wait": "2m"}
+        if fate == "hurries":
+            query["wait"] = "%dms" % self.dice.randrange(30)
+        if fate in ("leaves", "dies"):
+            query["ttl"] = self.LEASE
+        connection = AsyncConnection(self.port())
+        await connection.send("POST", lock_path(self.name), query)
+        if fate == "leaves":
+            await asyncio.sleep(self.dice.random() * 0.03)
+        else:
+            await self.take(fate, mode, await connection.response())
+        if self.dice.random() < 0.5 and fate in ("leaves", "dies"):
+            connection.reset()
+        else:
+            connection.close()
+
+    async def take(self, fate, mode, response):
+        if fate == "hurries" and response.status == 423:
+            return
+        granted(response, self.name, mode)
+        who = "%s %d" % (mode, next(self.numbers))
+        self.granted[mode] += 1
+        self.workers.add(response.worker)
+        self.room.enter(who, mode in ALONE,
+                        sequence(claim_of(response.token)), response.fencing)
+        if fate != "dies":
+            await asyncio.sleep(self.dice.random() * 0.004)
+        self.room.leave(who)
+        if fate != "dies":
+            answer = await ask(self.port(), "DELETE", lock_path(self.name),
+                               headers={"Lock-Token": response.token})
+            assert answer.status == 204, answer
+
+    def port(self):
+        return self.dice.choice(self.gateways).port
+
+    def judge(self):
+        assert all(self.granted.values()), self.granted
+        assert all(self.ends.values()), self.ends
+        assert self.workers == {worker for gateway in self.gateways
+                                for worker in gateway.worker_pids()}
+
+
+def play(*clients, timeout=None):
+    """Runs them all to their ends; the first failure is everybody's."""
+    async def together():
+        tasks = [asyncio.ensure_future(client) for client in clients]
+        await asyncio.wait_for(asyncio.gather(*tasks), timeout)
+
+    asyncio.run(together())
+
+
+def patience(grants):
+    return 30 + grants / 10
+
+
+@pytest.mark.asan
+def test_load(pair, tree):
+    """Two gateways; all modes; some hang up, some die, some are impatient."""
+    znode = pair[0].znode("x")
+    tree.make(znode)
+    room = Room()
+    visitors = Visitors(pair, room, chance())
+
+    def enough():
+        return visitors.total() >= GRANTS and all(visitors.ends.values())
+
+    play(*(visitors.come(enough) for _ in range(16)),
+         timeout=patience(GRANTS))
+    tree.wait_claims(znode, 0)
+    visitors.judge()
+    room.judge()
+    assert room.most > 1, "no reader ever shared"
+
+
+def test_load_of_many_readers(pair, tree):
+    """Readers come all the time, and a writer has its turn still."""
+    znode = pair[0].znode("x")
+    tree.make(znode)
+    room = Room()
+    dice = chance()
+    number = GRANTS // 20
+    readers = Visitors(pair, room, dice, modes=["shared"], fates=["stays"])
+    writers = Visitors(pair, room, dice, modes=ALONE, fates=["stays"])
+
+    def enough():
+        return writers.total() >= number
+
+    play(*(readers.come(enough) for _ in range(12)), writers.come(enough),
+         timeout=patience(GRANTS))
+    tree.wait_claims(znode, 0)
+    room.judge()
+    assert room.most > 2 and readers.total() > number
+
+
+# kazoo's locks
+
+WRITER_SEES = ["-lock-", "-__WRIT__", "-__READ__"]
+READER_SEES = ["-lock-", "-__WRIT__"]
+
+
+class Kazoo:
+    """A lock of kazoo's, taken in a thread of its own."""
+
+    def __init__(self, foreign, path, mode):
+        recipe = {"shared": foreign.client.ReadLock,
+                  "write": foreign.client.WriteLock}[mode]
+        sees = READER_SEES if mode == "shared" else WRITER_SEES
+        self.lock = recipe(path, "kazoo", extra_lock_patterns=sees)
+        self.got = threading.Event()
+        self.thread = None
+
+    def begin(self):
+        self.thread = threading.Thread(target=self._take, daemon=True)
+        self.thread.start()
+        return self
+
+    def _take(self):
+        if self.lock.acquire(timeout=20):
+            self.got.set()
+
+    def take(self):
+        self.begin()
+        assert self.got.wait(SOON)
+        return self
+
+    def waits(self):
+        return not self.got.wait(0.2)
+
+    def release(self):
+        assert self.got.wait(SOON)
+        self.lock.release()
+        self.thread.join()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_kazoo_waits_for_us(gateway, foreign, mode):
+    for worker in gateway.worker_pids():
+        for kind in ("write", "shared"):
+            path = gateway.znode("x")
+            holder = gateway.hold("x", mode=mode, worker=worker)
+            other = Kazoo(foreign, path, kind).begin()
+            foreign.wait_claims(path, 2)
+            if mode == kind == "shared":
+                assert other.got.wait(SOON)
+            else:
+                assert other.waits()
+            gateway.release("x", holder.token)
+            other.release()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_we_wait_for_kazoo(gateway, foreign, mode):
+    for worker in gateway.worker_pids():
+        for kind in ("write", "shared"):
+            path = gateway.znode("x")
+            other = Kazoo(foreign, path, kind).take()
+            waiter = gateway.begin("x", mode=mode, worker=worker)
+            if mode != "shared" or kind != "shared":
+                foreign.wait_claims(path, 2)
+                wait(waiter)
+                other.release()
+            response = granted(waiter.response(SOON), "x", mode)
+            if mode == kind == "shared":
+                other.release()
+            gateway.release("x", response.token)
+
+
+def test_kazoo_writers_and_us_in_turn(gateway, foreign):
+    """A line of both: readers of ours, writers of kazoo's."""
+    path = gateway.znode("x")
+    holder = gateway.hold("x", mode="write")
+    writers, readers = [], []
+    for i in range(3):
+        readers.append([gateway.begin("x", mode="shared") for _ in range(2)])
+        foreign.wait_claims(path, 3 * i + 3)
+        writers.append(Kazoo(foreign, path, "write").begin())
+        foreign.wait_claims(path, 3 * i + 4)
+    gateway.release("x", holder.token)
+    while writers:
+        writer, two = writers.pop(0), readers.pop(0)
+        held = [granted(reader.response(SOON), "x", "shared")
+                for reader in two]
+        assert writer.waits()
+        for reader in held:
+            gateway.release("x", reader.token)
+        assert writer.got.wait(SOON)
+        assert all(reader.silent_for(0.1) for two in readers
+                   for reader in two)
+        writer.release()
+    foreign.wait_claims(path, 0)
+
+
+def test_kazoo_reader_and_a_writer_behind(gateway, foreign):
+    """kazoo 2.8 has its readers wait for writers behind them: such a pair
+    would wait for ever.  The reader's patience or the writer's ends it.
+    """
+    path = gateway.znode("x")
+    holder = gateway.hold("x", mode="write")
+    reader = Kazoo(foreign, path, "shared").begin()
+    foreign.wait_claims(path, 2)
+    writer = gateway.begin("x", mode="write", wait="1s")
+    foreign.wait_claims(path, 3)
+    gateway.release("x", holder.token)
+    if kazoo.__version__.startswith("2.8."):
+        problem(writer.response(SOON), 423)
+    reader.release()
+
+
+def test_kazoo_without_patterns(gateway, foreign):
+    """It does not know of our claims then, and does not wait for them; we
+    know of its claims in any case.
+    """
+    path = gateway.znode("x")
+    holder = gateway.hold("x", mode="write")
+    blind = foreign.client.WriteLock(path, "kazoo")
+    assert blind.acquire(timeout=SOON)
+    gateway.release("x", holder.token)
+    for mode in MODES:
+        problem(gateway.acquire("x", mode=mode, wait="0"), 423)
+    blind.release()
+    gateway.release("x", gateway.hold("x", mode="write").token)
+
+
+# Curator's locks
+
+KINDS = {"mutex": "exclusive", "read": "shared", "write": "write"}
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory):
+    return compile_contender(tmp_path_factory.mktemp("contender"))
+
+
+@pytest.fixture(scope="module")
+def curator(class_path, zookeeper, tmp_path_factory):
+    curator = Curator(class_path, zookeeper.address,
+                      tmp_path_factory.mktemp("curator") / "log")
+    yield curator.wait_ready()
+    curator.close()
+
+
+@pytest.mark.parametrize("ahead, behind", [
+    ("mutex", "mutex"), ("read", "read"), ("read", "write"),
+    ("write", "read"), ("write", "write")])
+def test_curator_and_us(short_line, tree, curator, ahead, behind):
+    """Whoever comes first: the other waits, or both share."""
+    line, client = short_line, curator.client()
+    path = line.znode
+    for _ in range(2):
+        holder = line.take(KINDS[ahead])
+        other = client.begin(behind, path)
+        tree.wait_claims(path, 2)
+        if ahead != "read" or behind != "read":
+            assert other.silent_for(0.2)
+            line.release(holder)
+            assert other.claim() == tree.claims(path)[0]
+        else:
+            assert other.claim() == tree.claims(path)[1]
+            line.release(holder)
+
+        waiter = line.join(KINDS[ahead])
+        if ahead != "read" or behind != "read":
+            wait(waiter)
+            client.release()
+            line.release(line.granted(waiter, KINDS[ahead]))
+        else:
+            line.release(line.granted(waiter, KINDS[ahead]))
+            client.release()
+    line.empty()
+
+
+def test_curator_knows_who_takes_part(gateway, tree, curator):
+    """Ours, its own, and in their order."""
+    client, asking = curator.client(), curator.client()
+    path = gateway.znode("m")
+    holder = gateway.hold("m", {"owner": "me", "data": {"a": [1]}})
+    waiting = client.begin("mutex", path)
+    tree.wait_claims(path, 2)
+    waiter = gateway.begin("m")
+    claims = tree.wait_claims(path, 3)
+    assert asking.participants("mutex", path) == claims
+    assert claims[0] == claim_of(holder.token)
+    gateway.release("m", holder.token)
+    assert waiting.claim() == claims[1]
+    client.release()
+    gateway.release("m", waiter.response(SOON).token)
+    tree.wait_claims(path, 0)
+
+    path = gateway.znode("rw")
+    readers = [gateway.hold("rw", {"mode": "read", "owner": "r%d" % i})
+               for i in range(2)]
+    assert client.acquire("read", path)
+    writer = gateway.begin("rw", {"mode": "write", "owner": "w"})
+    claims = tree.wait_claims(path, 4)
+    assert asking.participants("read", path) == claims[:3]
+    assert asking.participants("write", path) == claims[3:]
+    client.release()
+    for reader in readers:
+        gateway.release("rw", reader.token)
+    gateway.release("rw", writer.response(SOON).token)
+
+
+def test_curator_shows_in_ours(gateway, tree, curator):
+    clients = [curator.client() for _ in range(3)]
+    path = gateway.znode("x")
+    for client in clients[:2]:
+        assert client.acquire("read", path)
+    writing = clients[2].begin("write", path)
+    tree.wait_claims(path, 3)
+    for worker in gateway.worker_pids():
+        seen = gateway.inspect("x", worker=worker).json
+        assert seen["mode"] == "shared"
+        assert len(seen["holders"]) == 2 and seen["queued"] == 1
+    for client in clients[:2]:
+        client.release()
+    assert writing.claim()
+    assert gateway.inspect("x").json["mode"] == "write"
+    clients[2].release()
+
+
+class Curators:
+    """Clients of Curator's that come to one lock, as Visitors do."""
+
+    def __init__(self, curator, path, room, dice, kinds):
+        self.curator = curator
+        self.path = path
+        self.room = room
+        self.dice = dice
+        self.granted = dict.fromkeys(kinds, 0)
+        self.refused = 0
+
+    def total(self):
+        return sum(self.granted.values())
+
+    async def come(self, until):
+        client = self.curator.client()
+        while not until():
+            kind = self.dice.choice(list(self.granted))
+            seconds = self.dice.choice((120, 120, 120, 0.02))
+            claim = await self.take(client, kind, seconds)
+            if claim is None:
+                assert seconds < 1, "%s was not granted" % kind
+                self.refused += 1
+                continue
+            self.granted[kind] += 1
+            self.room.enter(client.name, kind != "read", sequence(claim))
+            await asyncio.sleep(self.dice.random() * 0.004)
+            self.room.leave(client.name)
+            await asyncio.wrap_future(client.begin_release())
+
+    async def take(self, client, kind, seconds):
+        waiting = client.begin(kind, self.path, seconds)
+        await asyncio.wrap_future(waiting.future)
+        return waiting.claim()
+
+
+@pytest.mark.parametrize("kinds", [["mutex"], ["read", "write"]])
+def test_load_with_curator(pair, tree, curator, kinds):
+    """Half of the clients are its, the other half ours; deaths included."""
+    znode = pair[0].znode("x")
+    tree.make(znode)
+    room, dice = Room(), chance()
+    ours = Visitors(pair, room, dice, modes=[KINDS[kind] for kind in kinds])
+    theirs = Curators(curator, znode, room, dice, kinds)
+
+    def enough():
+        return (ours.total() + theirs.total() >= GRANTS
+                and all(ours.ends.values()))
+
+    play(*(ours.come(enough) for _ in range(8)),
+         *(theirs.come(enough) for _ in range(8)), timeout=patience(GRANTS))
+    tree.wait_claims(znode, 0)
+    ours.judge()
+    room.judge()
+    for kind in kinds:
+        share = ours.granted[KINDS[kind]], theirs.granted[kind]
+        assert min(share) * 10 > max(share), (kind, share)
+    assert (room.most > 1) == ("read" in kinds)
+
+
+@pytest.mark.parametrize("kind", ["mutex", "read", "write"])
+def test_curator_dies(gateway, tree, zookeeper, class_path, tmp_path, kind):
+    """The holder's session ends, and with it what it held and waited for."""
+    curator = Curator(class_path, zookeeper.address, tmp_path / "log",
+                      session_timeout=1000).wait_ready()
+    path = gateway.znode("x")
+    assert curator.client().acquire(kind, path)
+    curator.client().begin("mutex" if kind == "mutex" else "write", path)
+    tree.wait_claims(path, 2)
+    waiter = gateway.begin("x", mode=KINDS[kind])
+    tree.wait_claims(path, 3)
+    wait(waiter)
+    curator.kill()
+    response = granted(waiter.response(10), "x", KINDS[kind])
+    gateway.release("x", response.token)
+    tree.wait_claims(path, 0)
+
+
+@pytest.mark.parametrize("kind", ["mutex", "read", "write"])
+def test_gateway_dies(start_gateway, tree, curator, kind):
+    """All of a sudden, as a machine does; Curator has the lock then."""
+    gateway = start_gateway(session_timeout="1s")
+    client, path = curator.client(), gateway.znode("x")
+    gateway.hold("x", mode=KINDS[kind])
+    gateway.begin("x", mode="exclusive" if kind == "mutex" else "write")
+    tree.wait_claims(path, 2)
+    waiting = client.begin(kind, path)
+    tree.wait_claims(path, 3)
+    assert waiting.silent_for(0.2)
+    gateway.kill()
+    claim = waiting.claim()
+    assert [claim] == tree.wait_claims(path, 1)
+    client.release()
+
+
+def test_curators_own_mixture(gateway, tree, curator):
+    """Its mutex does not see readers and writers, nor they a mutex: beside
+    its read-write lock say write, not exclusive.  The gateway sees all.
+    """
+    path = gateway.znode("x")
+    client = curator.client()
+    for mode, blind in (("exclusive", ("read", "write")),
+                        ("write", ("mutex",)), ("shared", ("mutex",))):
+        for kind in blind:
+            holder = gateway.hold("x", mode=mode)
+            assert client.acquire(kind, path)
+            gateway.release("x", holder.token)
+            for tried in MODES:
+                response = gateway.acquire("x", mode=tried, wait="0")
+                if tried == "shared" and kind == "read":
+                    granted(response, "x", tried)
+                    gateway.release("x", response.token)
+                else:
+                    problem(response, 423)
+            client.release()
+            tree.wait_claims(path, 0)
