@@ -16,10 +16,6 @@
 #include "zk_lock_args.h"
 
 
-/* statuses that nginx has no names for */
-#define NGX_HTTP_ZK_LOCK_STATUS_GONE    410
-#define NGX_HTTP_ZK_LOCK_STATUS_LOCKED  423
-
 /* bytes of a request's body */
 #define NGX_HTTP_ZK_LOCK_BODY_MAX     8192
 
@@ -47,7 +43,9 @@ typedef struct {
     ngx_msec_t                         max_wait;
     ngx_msec_t                         ttl;
     ngx_msec_t                         max_ttl;
+    ngx_msec_t                         grace;
     ngx_uint_t                         max_queue;
+    ngx_flag_t                         admin;
 } ngx_http_zk_lock_loc_conf_t;
 
 
@@ -57,13 +55,20 @@ typedef struct {
     ngx_http_request_t                *request;
     ngx_http_zk_lock_worker_t         *worker;
 
-    ngx_str_t                          name;
-    ngx_str_t                          path;        /* of the lock's znode */
+    ngx_str_t                          name;        /* "": the location's own
+                                                       path */
+    ngx_str_t                          root;        /* "" or "/..." */
+    ngx_str_t                          path;        /* of the lock's znode, or
+                                                       of the root */
     ngx_str_t                          text;        /* the token given, "" */
 
-    /* set while it waits; both NULL otherwise */
+    /* set while it waits; NULL otherwise */
     ngx_http_zk_lock_claim_t          *claim;
     ngx_http_zk_lock_ask_t            *ask;
+
+    /* what else waits for the request, and how it is told to let go */
+    void                              *other;
+    void                             (*leave)(void *other);
 
     ngx_msec_t                         waited;
     ngx_str_t                          outcome;     /* for logs */
@@ -76,6 +81,7 @@ typedef struct {
     unsigned                           granted:1;   /* token was granted by
                                                        this request */
     unsigned                           waits:1;     /* waited is set */
+    unsigned                           plain:1;     /* all success is 200 */
 } ngx_http_zk_lock_ctx_t;
 
 
@@ -93,6 +99,72 @@ ngx_int_t ngx_http_zk_lock_add_variables(ngx_conf_t *cf);
 
 
 /*
+ * What serves a call returns NGX_DONE if the request is held and will be
+ * finalized later, or else what is to be given to ngx_http_finalize_request().
+ */
+
+/*
+ * From here on the request is held: it has its claim, its ask, or what else
+ * waits for it, in the context, and when it ends in whatever way these are let
+ * go.  Call it before one of them is made.  Returns NGX_OK, or a status.
+ */
+ngx_int_t ngx_http_zk_lock_api_hold(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+/* Finalizes a request that was held, from an event that is not its own. */
+void ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc);
+
+/* Whether the client has left: looks at the socket itself. */
+ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);
+
+/*
+ * Asks, with a handler that finds the context in ask->data; the path and the
+ * token are the context's.  The handler sets ctx->ask to NULL.
+ */
+ngx_int_t ngx_http_zk_lock_api_ask(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type, ngx_msec_t ttl,
+    ngx_http_zk_lock_ask_pt handler);
+
+/* Answers what came of an ask that is not to be told in another way. */
+ngx_int_t ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+
+/* Notes the token of a grant in the context; told: who waits gets it. */
+void ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx,
+    ngx_http_zk_lock_claim_t *claim);
+
+/* Answers why an acquire was refused. */
+ngx_int_t ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_outcome_e outcome);
+
+
+/*
+ * Acquires: fills what is to be acquired from the arguments and the location;
+ * label is the caller's and zeroed.  Returns NGX_OK, or NGX_ERROR with the
+ * error in args.
+ */
+ngx_int_t ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zk_lock_args_t *args,
+    ngx_http_zk_lock_acquire_t *acquire, zk_lock_label_t *label);
+
+/* POST of a lock, without a token. */
+ngx_int_t ngx_http_zk_lock_acquire(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+/*
+ * Acquires with a key; the params of its label are what a repeat has to have
+ * in common.
+ */
+ngx_int_t ngx_http_zk_lock_acquire_keyed(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_acquire_t *acquire);
+
+/* What a key becomes in a claim's id (NGX_HTTP_ZK_LOCK_KEY bytes). */
+void ngx_http_zk_lock_acquire_hash(ngx_http_zk_lock_ctx_t *ctx,
+    const char *kind, ngx_str_t *key, uint8_t *hash);
+
+
+/*
  * Reads the arguments into args; the last one wins: Prefer, then the query,
  * then the body.  allowed is what the call takes (ZK_LOCK_ARG_*).  Returns
  * NGX_OK, or NGX_ERROR with args->error and the status to answer.
@@ -103,41 +175,27 @@ ngx_int_t ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
 /* Bytes of the body, which has been read. */
 off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);
 
+/*
+ * The whole body in one piece, of the request's pool, at most
+ * NGX_HTTP_ZK_LOCK_BODY_MAX bytes.  NGX_ERROR: no memory, or not to be read.
+ */
+ngx_int_t ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text);
+
 /* The value of a request's header, or NULL; *n is how often it is there. */
 ngx_str_t *ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name,
     ngx_uint_t *n);
 
+/* Whether a word is preferred (RFC 7240), such as "respond-async". */
+ngx_uint_t ngx_http_zk_lock_prefers(ngx_http_request_t *r, const char *word);
 
-/*
- * Answers.  All send a whole answer and return what is to be given to
- * ngx_http_finalize_request().
- */
+/* What the client accepts (RFC 9110): one of the streams, or neither. */
+typedef enum {
+    NGX_HTTP_ZK_LOCK_PLAIN = 0,
+    NGX_HTTP_ZK_LOCK_EVENTS,        /* text/event-stream */
+    NGX_HTTP_ZK_LOCK_LINES          /* application/x-ndjson, or jsonl */
+} ngx_http_zk_lock_format_e;
 
-/* title and type of a problem follow from its status; detail is ASCII */
-ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
-    const char *detail);
-
-/* the wait is over; info is the holder, or NULL */
-ngx_int_t ngx_http_zk_lock_answer_taken(ngx_http_request_t *r,
-    ngx_http_zk_lock_info_t *info);
-
-ngx_int_t ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
-
-/* a claim, from an ask */
-ngx_int_t ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask);
-
-/* a lock, from an ask */
-ngx_int_t ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask);
-
-/* 204 */
-ngx_int_t ngx_http_zk_lock_answer_done(ngx_http_request_t *r);
-
-/* 405; allow is the value of the header */
-ngx_int_t ngx_http_zk_lock_answer_method(ngx_http_request_t *r,
-    const char *allow);
+ngx_http_zk_lock_format_e ngx_http_zk_lock_accepts(ngx_http_request_t *r);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_API_H_INCLUDED_ */

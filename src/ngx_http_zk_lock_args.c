@@ -12,6 +12,9 @@
 
 static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
     zk_lock_args_t *args);
+static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
+    const char *start, ngx_str_t *value);
+static void ngx_http_zk_lock_args_trim(ngx_str_t *value);
 static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_args_body(ngx_http_request_t *r,
     zk_lock_args_t *args, unsigned allowed);
@@ -20,6 +23,7 @@ static ngx_int_t ngx_http_zk_lock_args_feed(ngx_http_request_t *r,
 
 
 static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
+static ngx_str_t  ngx_http_zk_lock_accept_header = ngx_string("accept");
 
 
 ngx_int_t
@@ -60,53 +64,18 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
 }
 
 
-/* Prefer: wait=N (RFC 7240), seconds; what else is preferred is ignored. */
+/* Prefer: wait=N (RFC 7240), seconds. */
 
 static ngx_int_t
 ngx_http_zk_lock_args_prefer(ngx_http_request_t *r, zk_lock_args_t *args)
 {
-    u_char      *p, *last, *end;
-    ngx_str_t   *header;
-    ngx_uint_t   n;
+    ngx_str_t  value;
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_prefer_header,
-                                         &n);
-    if (header == NULL) {
+    if (ngx_http_zk_lock_args_preference(r, "wait=", &value) != NGX_OK) {
         return NGX_OK;
     }
 
-    p = header->data;
-    last = p + header->len;
-
-    for ( ;; ) {
-        while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
-            p++;
-        }
-
-        for (end = p; end < last && *end != ',' && *end != ';'; end++) {
-            /* void */
-        }
-
-        if (end - p >= 5 && ngx_strncasecmp(p, (u_char *) "wait=", 5) == 0) {
-            break;
-        }
-
-        while (end < last && *end != ',') {
-            end++;
-        }
-
-        if (end == last) {
-            return NGX_OK;
-        }
-
-        p = end;
-    }
-
-    for (p += 5; end > p && (end[-1] == ' ' || end[-1] == '\t'); end--) {
-        /* void */
-    }
-
-    args->wait = zk_lock_duration_read((char *) p, end - p);
+    args->wait = zk_lock_duration_read((char *) value.data, value.len);
 
     if (args->wait < 0) {
         (void) ngx_cpystrn((u_char *) args->error, (u_char *)
@@ -118,6 +87,136 @@ ngx_http_zk_lock_args_prefer(ngx_http_request_t *r, zk_lock_args_t *args)
     args->given |= ZK_LOCK_ARG_WAIT;
 
     return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_prefers(ngx_http_request_t *r, const char *word)
+{
+    ngx_str_t  value;
+
+    return ngx_http_zk_lock_args_preference(r, word, &value) == NGX_OK
+           && value.len == 0;
+}
+
+
+/*
+ * Finds a preference by how it begins; value is the rest of it, without its
+ * parameters.  All Prefer headers count, and the first one wins.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_args_preference(ngx_http_request_t *r, const char *start,
+    ngx_str_t *value)
+{
+    size_t            len;
+    u_char           *p, *last, *end;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(start);
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                return NGX_DECLINED;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len != ngx_http_zk_lock_prefer_header.len
+            || ngx_strncasecmp(h[i].key.data,
+                               ngx_http_zk_lock_prefer_header.data,
+                               h[i].key.len)
+               != 0)
+        {
+            continue;
+        }
+
+        last = h[i].value.data + h[i].value.len;
+
+        for (p = h[i].value.data; p < last; p = end + 1) {
+
+            while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
+                p++;
+            }
+
+            end = ngx_strlchr(p, last, ',');
+            end = (end != NULL) ? end : last;
+
+            if ((size_t) (end - p) >= len
+                && ngx_strncasecmp(p, (u_char *) start, len) == 0)
+            {
+                value->data = p + len;
+                value->len = end - value->data;
+
+                ngx_http_zk_lock_args_trim(value);
+
+                return NGX_OK;
+            }
+        }
+    }
+}
+
+
+static void
+ngx_http_zk_lock_args_trim(ngx_str_t *value)
+{
+    u_char  *p;
+
+    p = ngx_strlchr(value->data, value->data + value->len, ';');
+
+    if (p != NULL) {
+        value->len = p - value->data;
+    }
+
+    while (value->len != 0 && (value->data[value->len - 1] == ' '
+                               || value->data[value->len - 1] == '\t'))
+    {
+        value->len--;
+    }
+}
+
+
+ngx_http_zk_lock_format_e
+ngx_http_zk_lock_accepts(ngx_http_request_t *r)
+{
+    ngx_str_t   *accept;
+    ngx_uint_t   n;
+
+    accept = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_accept_header, &n);
+
+    if (accept == NULL) {
+        return NGX_HTTP_ZK_LOCK_PLAIN;
+    }
+
+    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                         (u_char *) "text/event-stream", 17 - 1)
+        != NULL)
+    {
+        return NGX_HTTP_ZK_LOCK_EVENTS;
+    }
+
+    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                         (u_char *) "application/x-ndjson", 20 - 1)
+        != NULL
+        || ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                            (u_char *) "application/jsonl", 17 - 1)
+           != NULL)
+    {
+        return NGX_HTTP_ZK_LOCK_LINES;
+    }
+
+    return NGX_HTTP_ZK_LOCK_PLAIN;
 }
 
 
@@ -236,6 +335,50 @@ ngx_http_zk_lock_args_feed(ngx_http_request_t *r, zk_lock_body_t *body,
         if (zk_lock_body_feed(body, (char *) buf, n) != 0) {
             return NGX_ERROR;
         }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text)
+{
+    size_t        size;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    text->len = 0;
+    text->data = ngx_pnalloc(r->pool, ngx_http_zk_lock_body_size(r) + 1);
+
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (r->request_body == NULL) {
+        return NGX_OK;
+    }
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (!b->in_file) {
+            size = b->last - b->pos;
+            ngx_memcpy(text->data + text->len, b->pos, size);
+            text->len += size;
+            continue;
+        }
+
+        size = (size_t) (b->file_last - b->file_pos);
+
+        n = ngx_read_file(b->file, text->data + text->len, size, b->file_pos);
+
+        if (n != (ssize_t) size) {
+            return NGX_ERROR;
+        }
+
+        text->len += size;
     }
 
     return NGX_OK;

@@ -1,7 +1,8 @@
 
 /*
  * An ask: a call about a claim or a lock that waits for no grant: release,
- * renew, inspect, list.  Any worker serves it for any claim.  No HTTP.
+ * renew, inspect, list, and what else is wanted of a claim.  Any worker serves
+ * it for any claim.  No HTTP.
  */
 
 
@@ -14,12 +15,22 @@
 
 /* claims that a list describes; the others are only counted */
 #define NGX_HTTP_ZK_LOCK_LIST_MAX     100
+#define NGX_HTTP_ZK_LOCK_MEMBERS_MAX  1000
 
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_RELEASE = 0,   /* a claim; told when it is gone */
+    NGX_HTTP_ZK_LOCK_RELEASE = 0,   /* a claim; told when it is gone, or, of
+                                       one that is held more than once, when it
+                                       is held once less: then held is set */
+    NGX_HTTP_ZK_LOCK_BREAK,         /* a claim, however often it is held, or
+                                       the one with that name */
     NGX_HTTP_ZK_LOCK_RENEW,         /* a held claim, with ttl */
-    NGX_HTTP_ZK_LOCK_INSPECT,       /* a claim */
+    NGX_HTTP_ZK_LOCK_HOLD,          /* a held claim: once more, with ttl */
+    NGX_HTTP_ZK_LOCK_SHARE,         /* a held claim: as a reader */
+    NGX_HTTP_ZK_LOCK_REVOKE,        /* the claim with that name: its holder is
+                                       asked to let go */
+    NGX_HTTP_ZK_LOCK_INSPECT,       /* a claim; who asks has seen it, and it
+                                       stays for another grace */
     NGX_HTTP_ZK_LOCK_LIST,          /* the claims of a lock, in order */
     NGX_HTTP_ZK_LOCK_HOLDER         /* the first claim of a lock */
 } ngx_http_zk_lock_ask_e;
@@ -30,6 +41,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_ASK_GONE,          /* the claim is not there any more */
     NGX_HTTP_ZK_LOCK_ASK_FREE,          /* the lock has no claims */
     NGX_HTTP_ZK_LOCK_ASK_FOREIGN,       /* it is no gateway's claim */
+    NGX_HTTP_ZK_LOCK_ASK_WAITS,         /* it is not held yet */
+    NGX_HTTP_ZK_LOCK_ASK_CONFLICT,      /* it cannot be shared */
     NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_ASK_DENIED,        /* by ZooKeeper's ACL */
     NGX_HTTP_ZK_LOCK_ASK_FAILED         /* no memory; was logged */
@@ -48,13 +61,18 @@ typedef void (*ngx_http_zk_lock_ask_pt)(ngx_http_zk_lock_ask_t *ask,
 typedef struct {
     ngx_http_zk_lock_ask_t            *ask;
     zk_lock_child_t                    child;
+    ngx_str_t                          name;    /* of the znode; LIST */
     ngx_str_t                          label;   /* the znode's data, or "" */
     int64_t                            czxid;
     time_t                             since;   /* granted, else created */
     ngx_msec_t                         ttl;     /* 0: unknown */
     ngx_msec_t                         expires; /* in; if timed */
+    ngx_uint_t                         holds;   /* 0 and 1: once */
     unsigned                           timed:1;
+    unsigned                           endless:1;   /* it has no lease */
     unsigned                           held:1;
+    unsigned                           pending:1;   /* it is first, but its
+                                                       worker has to say so */
     unsigned                           known:1; /* the znode was read */
 } ngx_http_zk_lock_info_t;
 
@@ -65,7 +83,10 @@ struct ngx_http_zk_lock_ask_s {
     ngx_http_zk_lock_ask_e             type;
     ngx_str_t                          path;
     zk_lock_token_t                    token;
+    ngx_str_t                          name;    /* instead of it, or "" */
     ngx_msec_t                         ttl;
+    ngx_msec_t                         grace;   /* INSPECT, 0: none */
+    zk_lock_kind_t                     kind;    /* the token's own */
 
     ngx_http_zk_lock_ask_pt            handler; /* NULL: told, or left */
     void                              *data;
@@ -78,12 +99,19 @@ struct ngx_http_zk_lock_ask_s {
 
     ngx_http_zk_lock_info_t           *infos;
     ngx_uint_t                         ninfos;
+    ngx_uint_t                         nknown;  /* of these, the first ones
+                                                   are told */
     ngx_uint_t                         total;   /* claims of the lock */
-    ngx_uint_t                         position;    /* claims ahead */
+    ngx_uint_t                         holders; /* of these */
+    uint64_t                           mark;    /* of the claims there are */
+    ngx_uint_t                         position;    /* claims ahead that block
+                                                       it, or would */
 
     int32_t                            version;     /* of the znode's data */
     ngx_uint_t                         tries;       /* to set or delete it */
     ngx_uint_t                         touches;     /* of the lock's znode */
+    ngx_uint_t                         holds;       /* what is to be written */
+    ngx_msec_t                         asked;       /* when it was begun */
 
     unsigned                           mourning:1;
     unsigned                           later:1;     /* waits for the connection
@@ -91,20 +119,49 @@ struct ngx_http_zk_lock_ask_s {
     unsigned                           owed:1;      /* its delete may not have
                                                        happened */
     unsigned                           lapsed:1;    /* its lease was over */
+    unsigned                           find:1;      /* seq is not known */
+    unsigned                           other:1;     /* the other name was tried
+                                                       already */
+    unsigned                           counted:1;   /* it is held once more, or
+                                                       less, in the record */
+    unsigned                           wished:1;    /* what is wanted is in the
+                                                       claim's data */
+    unsigned                           seen:1;      /* who asks is the first to
+                                                       be told of its grant */
+    unsigned                           pending:1;   /* its worker has not granted
+                                                       it so far */
+    unsigned                           polls:1;     /* the timer is for that */
     unsigned                           answer:4;    /* of a posted one */
 };
 
 
+/* what is asked */
+
+typedef struct {
+    ngx_http_zk_lock_ask_e             type;
+    ngx_str_t                         *path;    /* of the lock */
+    zk_lock_token_t                   *token;   /* NULL for LIST and HOLDER; a
+                                                   seq of -1: the oldest claim
+                                                   with that key in its id */
+    ngx_str_t                         *name;    /* BREAK, REVOKE: of the znode,
+                                                   instead of a token; or
+                                                   NULL */
+    ngx_msec_t                         ttl;     /* RENEW, HOLD; 0: as it was */
+    ngx_msec_t                         grace;   /* INSPECT: of one that waits
+                                                   alone */
+    ngx_http_zk_lock_ask_pt            handler;
+    void                              *data;
+} ngx_http_zk_lock_question_t;
+
+
 /*
- * Asks.  token is NULL for LIST and HOLDER; ttl is for RENEW, 0 to keep the
- * claim's own.  The results are in the ask until handler returns: INSPECT,
- * RENEW and HOLDER fill infos[0].
- * Returns NULL if there is no memory.
+ * Asks; all that question leads to is copied.  The results are in the ask
+ * until handler returns: all that ask for a claim fill infos[0], if it is
+ * there, and token.  Returns NULL if there is no memory.
  */
 ngx_http_zk_lock_ask_t *ngx_http_zk_lock_ask(
-    ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_ask_e type,
-    ngx_str_t *path, zk_lock_token_t *token, ngx_msec_t ttl,
-    ngx_http_zk_lock_ask_pt handler, void *data);
+    ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_question_t *question);
 
 /* Who asked has left.  What was asked for is done all the same. */
 void ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask);
@@ -115,6 +172,79 @@ void ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
+
+
+/*
+ * Between the parts: ngx_http_zk_lock_ask.c has an ask's life and what is read
+ * and written of one claim, ngx_http_zk_lock_look.c what a list tells,
+ * ngx_http_zk_lock_drop.c releases, ngx_http_zk_lock_wish.c what only the
+ * claim's own gateway can do.
+ */
+
+void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask);
+/* The claim was read, and its place in the line is known. */
+void ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask);
+/* Writes the claim's label, as infos[0] has it, with what is asked for. */
+void ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask);
+
+void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
+/* A release that is owed, or that ZooKeeper has to do. */
+void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask);
+/* The sibling that was asked does not answer. */
+void ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask);
+/* Sets the lock's znode to what it is, so that all look who take part. */
+void ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask);
+
+void ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask,
+    const char *want);
+void ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_revoke(ngx_http_zk_lock_ask_t *ask);
+
+/* The renewals that are in the label that was read. */
+uint32_t ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask);
+/* Whether a record has no lease. */
+ngx_uint_t ngx_http_zk_lock_ask_endless(ngx_http_zk_lock_record_t *record);
+
+/* Notes what was read of a claim, or is known of it here. */
+ngx_int_t ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_op_t *op);
+void ngx_http_zk_lock_ask_note_ttl(ngx_http_zk_lock_info_t *info);
+void ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_record_t *record);
+ngx_int_t ngx_http_zk_lock_ask_infos(ngx_http_zk_lock_ask_t *ask,
+    ngx_uint_t n);
+
+/* The name of the claim's znode; buf has room for ZK_LOCK_CLAIM_MAX. */
+void ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
+    u_char *buf);
+/*
+ * Who holds a lock alone may share it by now, under another name: NGX_OK if
+ * that is to be tried, else NGX_DECLINED.
+ */
+ngx_int_t ngx_http_zk_lock_ask_rename(ngx_http_zk_lock_ask_t *ask);
+
+/* What is read behind it is not older than the question. */
+void ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
+ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_op(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_e type, ngx_str_t *name,
+    ngx_http_zk_lock_op_pt handler, void *data);
+/* Sends it, pinned; op may be NULL for want of memory. */
+void ngx_http_zk_lock_ask_send(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
+void ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask);
+
+/* Tells; post in the next turn. */
+void ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_rc_e rc);
+void ngx_http_zk_lock_ask_post(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+void ngx_http_zk_lock_ask_tell(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+/* Frees it if it was told, or left, and nothing is under way. */
+void ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_ASK_H_INCLUDED_ */

@@ -32,20 +32,13 @@
  */
 
 
-#include "ngx_http_zk_lock_claim.h"
+#include "ngx_http_zk_lock_share.h"
 
-
-/* a claim that is held for so long is watched, milliseconds */
-#define NGX_HTTP_ZK_LOCK_LONG_HOLD  1000
 
 /* how often a create is tried again after its lock's znode was made */
 #define NGX_HTTP_ZK_LOCK_TRIES      5
 
 
-static void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_claim_state_e state);
-static void ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
 static void ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_create_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_created(ngx_http_zk_lock_claim_t *claim,
@@ -57,22 +50,13 @@ static void ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
-static void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
-static void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
-static void ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t watch);
-static void ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim);
-static ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
-    ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,
-    ngx_http_zk_lock_op_pt handler);
-static void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
 static void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t gather);
 static void ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim);
+static ngx_uint_t ngx_http_zk_lock_claim_wanted(
+    ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim);
 
 
 ngx_http_zk_lock_claim_t *
@@ -128,7 +112,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     }
 
     rc = ngx_http_zk_lock_record_take(worker->zone, &acquire->path,
-                                      acquire->kind, &claim->id);
+                                      acquire->kind, acquire->key, &claim->id);
     if (rc != NGX_OK) {
         ngx_http_zk_lock_session_unreserve(worker->session,
                                     acquire->path.len + 1 + ZK_LOCK_CLAIM_MAX);
@@ -141,8 +125,15 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     claim->lock = lock;
     claim->entry.kind = acquire->kind;
     claim->handler = acquire->handler;
+    claim->event = acquire->event;
     claim->data = acquire->data;
     claim->ttl = acquire->ttl;
+    claim->grace = acquire->grace;
+    claim->limited = !acquire->forever;
+    claim->keyed = (acquire->key != NULL);
+    claim->async = acquire->async;
+    claim->bound = acquire->bound;
+    claim->leased = acquire->leased;
     claim->max_queue = acquire->max_queue;
     claim->started = ngx_current_msec;
     claim->deadline = ngx_current_msec + acquire->wait;
@@ -154,12 +145,32 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     worker->claims[claim->id.record] = claim;
 
+    if (claim->keyed) {
+
+        /* others that wait with it move this */
+
+        claim->lease = ngx_http_zk_lock_now() + acquire->wait + claim->grace;
+
+        ngx_http_zk_lock_record_keep(worker->zone, claim->id.record,
+                                     claim->ttl, claim->lease, 0);
+    }
+
+    if (claim->bound) {
+        ngx_http_zk_lock_record_bind(worker->zone, claim->id.record,
+                                     acquire->leader
+                                     ? acquire->leader->id.record
+                                     : NGX_HTTP_ZK_LOCK_NO_RECORD);
+    }
+
     /* not cancelable: a worker that leaves serves its waiters to the end */
 
     ngx_http_zk_lock_worker_timer(worker, &claim->timer,
                                   ngx_http_zk_lock_claim_timer_handler);
 
-    if (acquire->wait != 0) {
+    if (acquire->forever) {
+        /* a worker that leaves knows it by the answer that is owed */
+
+    } else if (acquire->wait != 0) {
         ngx_add_timer(&claim->timer, acquire->wait);
 
     } else {
@@ -188,6 +199,13 @@ void
 ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
 {
     claim->handler = NULL;
+    claim->event = NULL;
+
+    if (claim->grace != 0 && claim->state != NGX_HTTP_ZK_LOCK_START) {
+        ngx_http_zk_lock_claim_alone(claim);
+        return;
+    }
+
     claim->timer.cancelable = 1;
 
     switch (claim->state) {
@@ -205,6 +223,15 @@ ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
         /* CREATE, RECOVER: it ends when it is known to be there */
         break;
     }
+}
+
+
+/* Somebody waits for the claim, or may come and ask for it. */
+
+static ngx_uint_t
+ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim)
+{
+    return claim->handler != NULL || claim->alone;
 }
 
 
@@ -269,7 +296,7 @@ ngx_http_zk_lock_claim_of(zk_lock_entry_t *entry)
 }
 
 
-static void
+void
 ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state)
 {
@@ -307,7 +334,7 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-static void
+void
 ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome)
 {
@@ -317,10 +344,36 @@ ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
 
     if (handler != NULL) {
         claim->handler = NULL;
-        claim->timer.cancelable = 1;
+
+        if (outcome != NGX_HTTP_ZK_LOCK_GRANTED) {
+            claim->event = NULL;
+        }
+
+        claim->timer.cancelable = (claim->event == NULL && !claim->alone);
 
         handler(claim->data, claim, outcome);
     }
+}
+
+
+void
+ngx_http_zk_lock_claim_tell(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_event_e event, const char *reason)
+{
+    ngx_http_zk_lock_event_pt  handler;
+
+    handler = claim->event;
+
+    if (handler == NULL) {
+        return;
+    }
+
+    if (event == NGX_HTTP_ZK_LOCK_EVENT_LOST) {
+        claim->event = NULL;
+        claim->timer.cancelable = 1;
+    }
+
+    handler(claim->data, claim, event, reason);
 }
 
 
@@ -399,7 +452,7 @@ ngx_http_zk_lock_claim_create_handler(ngx_http_zk_lock_op_t *op)
     case NGX_HTTP_ZK_LOCK_UNSENT:
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
 
-        if (claim->handler == NULL) {
+        if (!ngx_http_zk_lock_claim_wanted(claim)) {
             ngx_http_zk_lock_claim_done(claim);
         }
 
@@ -477,10 +530,17 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (claim->handler == NULL) {
+    if (!ngx_http_zk_lock_claim_wanted(claim)) {
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
     }
+
+    if (ngx_http_zk_lock_lock_conflicts(lock, &claim->entry)) {
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
+        return;
+    }
+
+    ngx_http_zk_lock_claim_single(claim);
 
     /* no more can be ahead than numbers were given since the first */
 
@@ -492,7 +552,9 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_lock_list(lock);
     }
 
-    if (claim->counting || claim->expired) {
+    if (claim->counting || claim->expired || claim->async
+        || claim->event != NULL)
+    {
         lock->settle = 1;
     }
 
@@ -511,7 +573,7 @@ ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
 
-    if (claim->handler == NULL) {
+    if (!ngx_http_zk_lock_claim_wanted(claim)) {
         ngx_http_zk_lock_claim_done(claim);
         return;
     }
@@ -562,7 +624,7 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
 
-        if (claim->handler == NULL) {
+        if (!ngx_http_zk_lock_claim_wanted(claim)) {
             ngx_http_zk_lock_claim_done(claim);
             break;
         }
@@ -573,6 +635,14 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
     case NGX_HTTP_ZK_LOCK_WAIT:
 
         if (!claim->vanished && claim->entry.linked) {
+
+            if (ngx_http_zk_lock_lock_conflicts(claim->lock, &claim->entry))
+            {
+                ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
+                break;
+            }
+
+            ngx_http_zk_lock_claim_single(claim);
             break;
         }
 
@@ -606,7 +676,16 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
                           "a held claim of \"%V\" was deleted by "
                           "somebody else", &claim->lock->sn.str);
 
+            claim->lapsed = 1;
+
+            ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                        "deleted");
             ngx_http_zk_lock_claim_done(claim);
+            break;
+        }
+
+        if (claim->share != NULL) {
+            ngx_http_zk_lock_share_again(claim->share);
         }
 
         break;
@@ -628,7 +707,7 @@ ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET,
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                    ngx_http_zk_lock_claim_found_handler);
     if (op != NULL) {
         ngx_http_zk_lock_session_send(op);
@@ -695,17 +774,26 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
 
+    /* who was told a token knows it by that only */
+
     if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
         ngx_http_zk_lock_claim_done(claim);
         return;
     }
 
     if (ngx_http_zk_lock_record_take(worker->zone, &lock->sn.str,
-                                     claim->entry.kind, &id)
+                                     claim->entry.kind,
+                                     claim->keyed ? claim->id.random : NULL,
+                                     &id)
         != NGX_OK)
     {
         ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_NO_ROOM);
         return;
+    }
+
+    if (claim->bound) {
+        ngx_http_zk_lock_record_bind(worker->zone, id.record,
+                                     NGX_HTTP_ZK_LOCK_NO_RECORD);
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -716,20 +804,101 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
 
     claim->czxid = 0;
     claim->requeued = 1;
+    claim->single = 0;
+    claim->told = 0;
 
     ngx_http_zk_lock_claim_start(claim);
+}
+
+
+/*
+ * Two requests with one key may both have made a claim.  A list behind the
+ * create shows the one that is older: that one counts.  What is younger finds
+ * this one.
+ */
+
+void
+ngx_http_zk_lock_claim_single(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (!claim->keyed || claim->single || claim->op != NULL) {
+        return;
+    }
+
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
+                                   ngx_http_zk_lock_claim_single_handler);
+    if (op != NULL) {
+        ngx_http_zk_lock_session_send(op);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_uint_t                 i;
+    zk_lock_child_t            child;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK
+        || claim->state != NGX_HTTP_ZK_LOCK_WAIT)
+    {
+        /* the sweep, or the list of the next connection, tries again */
+        return;
+    }
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (zk_lock_child_read(&child, (char *) op->children[i].data,
+                               op->children[i].len)
+            == 0
+            && child.has_id
+            && child.seq < claim->entry.seq
+            && ngx_memcmp(child.id.random, claim->id.random,
+                          NGX_HTTP_ZK_LOCK_KEY)
+               == 0)
+        {
+            claim->twin = child;
+            claim->alone = 0;
+
+            ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_TWIN);
+            return;
+        }
+    }
+
+    claim->single = 1;
+
+    ngx_http_zk_lock_lock_advance(claim->lock);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT) {
+        return NGX_AGAIN;
+    }
+
+    ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
+
+    return NGX_OK;
 }
 
 
 ngx_int_t
 ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_msec_t                  now;
+    ngx_msec_t                  lease;
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = claim->lock->worker;
 
     if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
+        || (claim->keyed && !claim->single)
         || !ngx_http_zk_lock_session_alive(worker->session))
     {
         return NGX_AGAIN;
@@ -737,25 +906,31 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
     zk_lock_view_grant(&claim->lock->view, &claim->entry);
 
-    now = ngx_http_zk_lock_now();
-    claim->granted = now;
-    claim->lease = now + claim->ttl;
+    lease = claim->alone ? claim->grace : claim->ttl;
+
+    if (claim->bound && !claim->leased) {
+        lease = NGX_HTTP_ZK_LOCK_NO_LEASE;
+    }
+
+    claim->granted = ngx_http_zk_lock_now();
+    claim->lease = claim->granted + lease;
 
     ngx_http_zk_lock_record_grant(worker->zone, claim->id.record, claim->ttl,
-                                  now + claim->ttl);
+                                  claim->lease, claim->alone);
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
 
-    /* a held claim keeps no worker that wants to leave */
+    /* a held claim keeps no worker that wants to leave; a stream does */
 
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
+    claim->timer.cancelable = (claim->event == NULL);
+
+    ngx_http_zk_lock_claim_lease(claim);
+
+    /* who waits may release it at once */
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_GRANTED);
     }
-
-    claim->timer.cancelable = 1;
-    ngx_add_timer(&claim->timer, claim->ttl);
-
-    ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_GRANTED);
 
     return NGX_OK;
 }
@@ -776,6 +951,14 @@ ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
         return;
     }
 
+    if (claim->alone && claim->state == NGX_HTTP_ZK_LOCK_WAIT
+        && !(claim->limited
+             && (ngx_msec_int_t) (claim->deadline - ngx_current_msec) <= 0))
+    {
+        ngx_http_zk_lock_claim_lease(claim);
+        return;
+    }
+
     claim->expired = 1;
 
     ngx_http_zk_lock_claim_settle(claim);
@@ -789,7 +972,8 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
     ngx_http_zk_lock_lock_t  *lock;
 
     if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
-        || (!claim->expired && !claim->counting))
+        || (!claim->expired && !claim->counting
+            && ((!claim->async && claim->event == NULL) || claim->told)))
     {
         return;
     }
@@ -803,7 +987,9 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (ngx_http_zk_lock_lock_unsure(lock)) {
+    if (ngx_http_zk_lock_lock_unsure(lock)
+        || (claim->keyed && !claim->single))
+    {
         lock->settle = 1;
         return;
     }
@@ -819,248 +1005,61 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
         }
     }
 
-    if (claim->expired) {
+    if (!claim->expired) {
+        ngx_http_zk_lock_claim_wait(claim);
+
+    } else if (claim->keyed && claim->handler != NULL) {
+        ngx_http_zk_lock_claim_part(claim);
+
+    } else {
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_TAKEN);
     }
 }
 
 
-/* The lease is over, unless somebody has renewed it. */
+/* There is to be waited, and who wants to hear of that is told. */
 
 static void
-ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
+ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_msec_t                  now, lease;
-    ngx_http_zk_lock_worker_t  *worker;
-
-    worker = claim->lock->worker;
-    now = ngx_http_zk_lock_now();
-
-    if (ngx_http_zk_lock_record_lease_over(worker->zone, claim->id.record,
-                                           now, &lease)
-        == NGX_AGAIN)
-    {
-        if (claim->timer.timer_set) {
-            ngx_del_timer(&claim->timer);
-        }
-
-        claim->lease = lease;
-        ngx_add_timer(&claim->timer, lease - now);
+    if (claim->told) {
         return;
     }
 
-    ngx_log_error(NGX_LOG_INFO, worker->log, 0,
-                  "a lease of \"%V\" is over", &claim->lock->sn.str);
+    claim->told = 1;
+    claim->position = ngx_http_zk_lock_claim_position(claim);
 
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
+    if (claim->event != NULL) {
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_WAITS, NULL);
 
-    claim->lapsed = 1;
-
-    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_LAPSE);
-    ngx_http_zk_lock_claim_lapse(claim);
-}
-
-
-/* Deletes the claim as it is known here; the sweep tries again. */
-
-static void
-ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
-{
-    ngx_http_zk_lock_op_t       *op;
-    ngx_http_zk_lock_session_t  *session;
-
-    session = claim->lock->worker->session;
-
-    if (claim->op != NULL || !ngx_http_zk_lock_session_connected(session)) {
-        return;
-    }
-
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
-                                   ngx_http_zk_lock_claim_lapse_handler);
-    if (op == NULL) {
-        return;
-    }
-
-    op->version = ngx_http_zk_lock_record_version(claim->lock->worker->zone,
-                                                  claim->id.record);
-    op->gather = 1;
-
-    ngx_http_zk_lock_session_send(op);
-}
-
-
-static void
-ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
-{
-    ngx_http_zk_lock_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    switch (op->rc) {
-
-    case NGX_HTTP_ZK_LOCK_OK:
-    case NGX_HTTP_ZK_LOCK_NO_NODE:
-        ngx_http_zk_lock_claim_done(claim);
-        break;
-
-    case NGX_HTTP_ZK_LOCK_CHANGED:
-        ngx_http_zk_lock_claim_reread(claim, claim->watched);
-        break;
-
-    default:
-        /* the sweep, or the list of the next connection, tries again */
-        break;
+    } else if (claim->async && claim->handler != NULL) {
+        ngx_http_zk_lock_claim_alone(claim);
+        ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_QUEUED);
     }
 }
 
 
-/*
- * A lock that is held for long may be renewed or released at another gateway,
- * or deleted by a person; a watch tells at once.  Those that are held for a
- * moment cost no read.
- */
-
-void
-ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
+ngx_uint_t
+ngx_http_zk_lock_claim_position(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_http_zk_lock_lock_t  *lock;
+    ngx_uint_t  ahead, seats;
 
-    if (claim->state != NGX_HTTP_ZK_LOCK_HELD) {
-        return;
+    ahead = zk_lock_view_position(&claim->lock->view, &claim->entry);
+
+    seats = 1;
+
+    if (zk_lock_kind_base(claim->entry.kind) == ZK_LOCK_SEMAPHORE) {
+        seats = zk_lock_kind_permits(claim->entry.kind);
     }
 
-    lock = claim->lock;
-
-    (void) ngx_http_zk_lock_record_lease(lock->worker->zone, claim->id.record,
-                                         &claim->lease);
-
-    if (!claim->watched
-        && ngx_current_msec - claim->granted >= NGX_HTTP_ZK_LOCK_LONG_HOLD
-        && ngx_http_zk_lock_session_may_watch(lock->worker->session,
-                                    lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX))
-    {
-        ngx_http_zk_lock_claim_reread(claim, 1);
-    }
+    return (ahead > seats) ? ahead - seats : 0;
 }
 
 
-void
-ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t deleted)
-{
-    claim->watched = 0;
-
-    if (claim->state != NGX_HTTP_ZK_LOCK_HELD
-        && claim->state != NGX_HTTP_ZK_LOCK_LAPSE)
-    {
-        return;
-    }
-
-    if (!deleted) {
-        ngx_http_zk_lock_claim_reread(claim, 1);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
-                  "a held claim of \"%V\" was deleted by somebody else",
-                  &claim->lock->sn.str);
-
-    claim->lapsed = 1;
-
-    ngx_http_zk_lock_claim_done(claim);
-}
-
-
-/* Another gateway may have renewed the claim. */
-
-static void
-ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t watch)
-{
-    ngx_http_zk_lock_op_t  *op;
-
-    if (claim->op != NULL) {
-        return;
-    }
-
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET,
-                                   ngx_http_zk_lock_claim_reread_handler);
-    if (op != NULL) {
-        op->watch = watch;
-        ngx_http_zk_lock_session_send(op);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
-{
-    zk_lock_label_t            label;
-    ngx_http_zk_lock_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
-        ngx_http_zk_lock_claim_changed(claim, 1);
-        return;
-    }
-
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
-        return;
-    }
-
-    claim->watched |= op->watch;
-
-    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
-
-    /*
-     * When it was renewed cannot be known, since the clocks are others': the
-     * lease counts from now, so that it does not end before the time that was
-     * told.  It is made shorter only if nobody has renewed it here since the
-     * last sweep.
-     */
-
-    if (ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
-                                        claim->id.record, op->version,
-                                        (ngx_msec_t) label.ttl, claim->lease)
-        == NGX_OK)
-    {
-        ngx_http_zk_lock_claim_renewed(claim);
-
-    } else if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE) {
-        ngx_http_zk_lock_claim_lapse(claim);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
-{
-    claim->lapsed = 0;
-
-    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
-
-    if (!ngx_queue_empty(&claim->mourners)) {
-
-        /* it was released meanwhile */
-
-        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
-        return;
-    }
-
-    ngx_http_zk_lock_claim_rung(claim);
-}
-
-
-/* An operation on the claim's znode; the claim's only one. */
-
-static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_op_t *
 ngx_http_zk_lock_claim_op(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_op_e type, ngx_http_zk_lock_op_pt handler)
+    ngx_http_zk_lock_op_e type, ngx_str_t *value,
+    ngx_http_zk_lock_op_pt handler)
 {
     u_char                    buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t                 name;
@@ -1074,7 +1073,9 @@ ngx_http_zk_lock_claim_op(ngx_http_zk_lock_claim_t *claim,
                                    claim->entry.kind, claim->entry.seq);
 
     op = ngx_http_zk_lock_op_new(lock->worker->session, type, &lock->sn.str,
-                                 &name, NULL);
+                                 type == NGX_HTTP_ZK_LOCK_OP_LIST ? NULL
+                                                                  : &name,
+                                 value);
     if (op == NULL) {
         return NULL;
     }
@@ -1104,7 +1105,7 @@ ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD || claim->alone) {
         ngx_http_zk_lock_claim_lease(claim);
     }
 }
@@ -1116,7 +1117,7 @@ ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim)
  * claim is gone.
  */
 
-static void
+void
 ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome)
 {
@@ -1128,7 +1129,22 @@ ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
 
     claim->outcome = outcome;
 
+    if (claim->share != NULL) {
+
+        /* it ends when it is known which name it has */
+
+        claim->ending = 1;
+        return;
+    }
+
     ngx_http_zk_lock_lock_pin(lock);
+
+    /* before anybody else is granted */
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "released");
+    }
 
     ngx_http_zk_lock_record_end(lock->worker->zone, claim->id.record);
     ngx_http_zk_lock_claim_delete(claim, linked);
@@ -1157,7 +1173,7 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
         ngx_del_timer(&claim->timer);
     }
 
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE, NULL,
                                    ngx_http_zk_lock_claim_delete_handler);
     if (op == NULL) {
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
@@ -1210,7 +1226,7 @@ ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
 
 /* There is no znode (any more): tells who waits, and frees. */
 
-static void
+void
 ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_queue_t                 *q;
@@ -1233,6 +1249,11 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
         claim->op->handler = NULL;
     }
 
+    if (claim->share != NULL) {
+        ngx_http_zk_lock_share_free(claim->share);
+        claim->share = NULL;
+    }
+
     worker->claims[claim->id.record] = NULL;
 
     ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
@@ -1242,6 +1263,7 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
                                 lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX);
 
     ngx_http_zk_lock_claim_answer(claim, claim->outcome);
+    ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST, "deleted");
 
     while (!ngx_queue_empty(&claim->mourners)) {
         q = ngx_queue_head(&claim->mourners);
@@ -1330,6 +1352,9 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
     case NGX_HTTP_ZK_LOCK_HELD:
     default:
 
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "session");
+
         /* who releases it now is told that it was lost before */
 
         claim->lapsed = 1;
@@ -1343,6 +1368,13 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
 ngx_uint_t
 ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
 {
+    if (claim->event != NULL && claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "shutdown");
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
+    }
+
     if (claim->handler == NULL) {
         return 0;
     }
@@ -1367,6 +1399,10 @@ ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->share != NULL) {
+        ngx_http_zk_lock_share_free(claim->share);
     }
 
     ngx_free(claim);

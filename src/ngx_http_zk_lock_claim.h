@@ -11,6 +11,10 @@
 #include "ngx_http_zk_lock_lock.h"
 
 
+/* the lease of a claim that has none */
+#define NGX_HTTP_ZK_LOCK_NO_LEASE     ((ngx_msec_t) ZK_LOCK_DURATION_MAX)
+
+
 /*
  * Beside each state: whether the znode exists, and whether a delete is owed.
  */
@@ -22,9 +26,9 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_RECOVER,       /* maybe; the answer was lost */
     NGX_HTTP_ZK_LOCK_WAIT,          /* yes; in the view, others are ahead */
     NGX_HTTP_ZK_LOCK_HELD,          /* yes; granted, under a lease */
-    NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease is over, and it is
-                                       deleted unless another gateway has
-                                       renewed it */
+    NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease is over, or nobody has
+                                       asked for it, and it is deleted unless
+                                       another gateway has renewed it */
     NGX_HTTP_ZK_LOCK_DELETE,        /* maybe; the delete is under way */
     NGX_HTTP_ZK_LOCK_OWED,          /* maybe; a delete is owed, when it can be
                                        sent */
@@ -36,7 +40,10 @@ typedef enum {
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_GRANTED = 0,
+    NGX_HTTP_ZK_LOCK_QUEUED,        /* of an async one: it waits by itself */
+    NGX_HTTP_ZK_LOCK_TWIN,          /* its key has a claim: claim->twin */
     NGX_HTTP_ZK_LOCK_TAKEN,         /* the wait is over */
+    NGX_HTTP_ZK_LOCK_CONFLICT,      /* the lock is used in another way */
     NGX_HTTP_ZK_LOCK_FULL,          /* the queue is too long */
     NGX_HTTP_ZK_LOCK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_NO_ROOM,       /* the zone or the session is full */
@@ -49,12 +56,35 @@ typedef enum {
 
 
 /*
- * Tells who waits, once.  With any outcome but GRANTED the claim must not be
- * used any more; with GRANTED it is there until it is released or ends by
- * itself, so keep the token, not the pointer.
+ * Tells who waits, once.  With any outcome but GRANTED and QUEUED the claim
+ * must not be used any more; with these it is there until it is released or
+ * ends by itself, so keep the token, not the pointer; unless there is an event
+ * handler, which tells when the claim is gone.
  */
 typedef void (*ngx_http_zk_lock_claim_pt)(void *data,
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_outcome_e outcome);
+
+/* what happens to a claim whose end somebody wants to hear of */
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_EVENT_WAITS = 0,   /* it is in the line; before it is
+                                           held, and again when it moves */
+    NGX_HTTP_ZK_LOCK_EVENT_REVOKE,      /* the holder is asked to let go */
+    NGX_HTTP_ZK_LOCK_EVENT_ENDING,      /* it will be lost, unless it is
+                                           renewed or ZooKeeper answers */
+    NGX_HTTP_ZK_LOCK_EVENT_SURE,        /* ZooKeeper does */
+    NGX_HTTP_ZK_LOCK_EVENT_LOST         /* the last one: it is not held */
+} ngx_http_zk_lock_event_e;
+
+/*
+ * Tells of a claim that is bound: WAITS before its handler was called, the
+ * others after it was told GRANTED.  reason is of ENDING ("lease",
+ * "zookeeper") and LOST ("lease", "released", "deleted", "session",
+ * "shutdown"); else NULL.  After LOST the claim must not be used.
+ */
+typedef void (*ngx_http_zk_lock_event_pt)(void *data,
+    ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_event_e event,
+    const char *reason);
 
 /* tells a call that ends a claim that it is gone; lapsed: it was before */
 typedef void (*ngx_http_zk_lock_gone_pt)(void *data, ngx_uint_t lapsed);
@@ -81,11 +111,20 @@ struct ngx_http_zk_lock_claim_s {
 
     ngx_http_zk_lock_op_t             *op;          /* under way, or NULL */
     ngx_http_zk_lock_claim_pt          handler;     /* NULL: nobody waits */
+    ngx_http_zk_lock_event_pt          event;       /* of a bound one, or NULL:
+                                                       nobody listens */
     void                              *data;
+
+    ngx_http_zk_lock_share_t          *share;       /* it is about to be shared;
+                                                       else NULL */
 
     ngx_event_t                        timer;       /* wait, then lease */
     ngx_msec_t                         started;
-    ngx_msec_t                         deadline;    /* of the wait */
+    ngx_msec_t                         deadline;    /* of the wait, if it is
+                                                       limited */
+    ngx_msec_t                         grace;       /* how long it stays while
+                                                       nobody waits for it; 0:
+                                                       not at all */
     ngx_msec_t                         granted;     /* when; of HELD */
     ngx_msec_t                         lease;       /* as it was seen last */
     ngx_msec_t                         ttl;
@@ -111,19 +150,64 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           vanished:1;  /* somebody else deleted
                                                        its znode */
 
+    unsigned                           limited:1;   /* its wait is */
+    unsigned                           keyed:1;     /* it may have a twin */
+    unsigned                           single:1;    /* it has none */
+    unsigned                           async:1;     /* QUEUED is an answer */
+    unsigned                           alone:1;     /* nobody waits, but may
+                                                       come and ask */
+    unsigned                           bound:1;     /* goes with its worker */
+    unsigned                           leased:1;    /* a bound one is, too */
+    unsigned                           told:1;      /* that it waits */
+    unsigned                           warned:1;    /* that it will be lost */
+    unsigned                           unsure:1;    /* that ZooKeeper does not
+                                                       answer */
+    unsigned                           revoked:1;   /* the holder was asked */
+    unsigned                           changed:1;   /* its znode may be */
+    unsigned                           counted:1;   /* a wish was, that is in
+                                                       its data still */
+    unsigned                           ending:1;    /* when it is shared */
+
+    zk_lock_child_t                    twin;        /* of the outcome TWIN */
+    ngx_uint_t                         position;    /* as it was told last */
+    ngx_uint_t                         holds;       /* as it was counted last */
+
     u_char                             label[1];
 };
 
 
 typedef struct {
     ngx_str_t                          path;        /* of the lock */
-    zk_lock_kind_e                     kind;
+    zk_lock_kind_t                     kind;
     ngx_msec_t                         wait;
     ngx_msec_t                         ttl;
     ngx_uint_t                         max_queue;
     const zk_lock_label_t             *label;
 
+    /*
+     * key:     what the random part of the claim's id begins with
+     *          (NGX_HTTP_ZK_LOCK_KEY bytes), of which the lock has only one
+     *          claim; NULL: none
+     * grace:   how long the claim stays while nobody waits or asks for it,
+     *          waiting, or granted and not told; for those with a key, and
+     *          async ones; 0: it ends when who waits leaves
+     * async:   who waits is told QUEUED as soon as it is known that there is
+     *          to be waited
+     * forever: the wait has no end
+     * bound:   the claim ends with its worker and, unless leased, has no lease
+     * leader:  another bound claim, which when it is begun frees this one, too
+     * event:   tells of a bound claim; data is the handler's
+     */
+    const uint8_t                     *key;
+    ngx_msec_t                         grace;
+    unsigned                           async:1;
+    unsigned                           forever:1;
+    unsigned                           bound:1;
+    unsigned                           leased:1;
+    ngx_http_zk_lock_claim_t          *leader;
+
     ngx_http_zk_lock_claim_pt          handler;
+    ngx_http_zk_lock_event_pt          event;
     void                              *data;
 } ngx_http_zk_lock_acquire_t;
 
@@ -136,7 +220,10 @@ ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_acquire(
     ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_acquire_t *acquire,
     ngx_http_zk_lock_outcome_e *outcome);
 
-/* Who waited has left: the claim is removed, and nobody is told. */
+/*
+ * Who waited has left, or who listened: the claim is removed, and nobody is
+ * told; or it stays for its grace, if it has one.
+ */
 void ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim);
 
 /*
@@ -145,6 +232,23 @@ void ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim);
  */
 void ngx_http_zk_lock_claim_release(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_mourner_t *mourner);
+
+/* Its grant was not told after all: released, or kept for its grace. */
+void ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim);
+
+/*
+ * Bound claims that are held begin their leases, all at once, and go with
+ * their worker no more; the first is the leader of the others.  Nobody is told
+ * of them any more.
+ */
+void ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims,
+    ngx_uint_t n);
+
+/* How many are ahead of it beside those who hold the lock; 0: it is next. */
+ngx_uint_t ngx_http_zk_lock_claim_position(ngx_http_zk_lock_claim_t *claim);
+
+/* A held claim that has the lock alone shares it from now on. */
+void ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim);
 
 /* This worker's claim with that id on that path, or NULL. */
 ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_find(
@@ -160,6 +264,8 @@ int64_t ngx_http_zk_lock_fencing_token(int64_t czxid, ngx_uint_t index);
 ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_of(zk_lock_entry_t *entry);
 /* The view says that it is its turn; NGX_AGAIN: not yet, advance later. */
 ngx_int_t ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim);
+/* The view says that the lock is used in another way. */
+ngx_int_t ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim);
 /* The lock's znode is there: creates can be sent. */
 void ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim);
 /* It cannot be had: outcome. */
@@ -167,17 +273,21 @@ void ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 /* A list was merged: what it means for this claim.  May free it. */
 void ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim);
-/* A holder of some time is watched. */
+/* What is seen to once a second. */
 void ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim);
 /* Its watch fired: another gateway has renewed it, or somebody deleted it. */
 void ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t deleted);
+/* Another gateway has something to say of the lock's claims. */
+void ngx_http_zk_lock_claim_touched(ngx_http_zk_lock_claim_t *claim);
 /* If its wait is over or the queue too long, and all is known, it ends. */
 void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 
 
 /* for the worker */
 
+void ngx_http_zk_lock_claim_suspended(ngx_http_zk_lock_claim_t *claim);
+void ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim);
@@ -187,6 +297,36 @@ void ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim);
 ngx_uint_t ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim);
 /* The process leaves: frees it. */
 void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
+
+
+/*
+ * Between the two halves: ngx_http_zk_lock_claim.c has the life of a claim,
+ * ngx_http_zk_lock_lease.c what happens while it waits alone or is held.
+ */
+
+void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_claim_state_e state);
+/* An operation on its znode; the claim's only one.  NULL: no memory. */
+ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
+    ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,
+    ngx_str_t *value, ngx_http_zk_lock_op_pt handler);
+void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
+void ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim);
+void ngx_http_zk_lock_claim_tell(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_event_e event, const char *reason);
+/* The lease, or the grace, is over, unless somebody has renewed it. */
+void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
+void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
+/* Looks whether a claim with a key has a twin, unless that is known. */
+void ngx_http_zk_lock_claim_single(ngx_http_zk_lock_claim_t *claim);
+/* Nobody waits for it any more: its grace begins. */
+void ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim);
+/* Who made a claim with a key has no time left; others may wait with it. */
+void ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim);
+/* Tells who waits. */
+void ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_CLAIM_H_INCLUDED_ */

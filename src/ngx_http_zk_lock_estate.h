@@ -17,39 +17,6 @@
 #include "ngx_http_zk_lock_worker.h"
 
 
-typedef enum {
-    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells; it is
-                                       to be deleted */
-    NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
-                                       read */
-    NGX_HTTP_ZK_LOCK_WARD_HELD,
-    NGX_HTTP_ZK_LOCK_WARD_LAPSE,    /* its lease is over: it is deleted, unless
-                                       another gateway has renewed it */
-    NGX_HTTP_ZK_LOCK_WARD_DELETE
-} ngx_http_zk_lock_ward_state_e;
-
-
-typedef struct {
-    ngx_rbtree_node_t                  node;    /* worker->wards; the record */
-    ngx_queue_t                        queue;   /* estate->wards */
-    ngx_http_zk_lock_estate_t         *estate;
-    ngx_http_zk_lock_op_t             *op;      /* under way, or NULL */
-    ngx_event_t                        timer;   /* of the lease */
-
-    ngx_http_zk_lock_ward_state_e      state;
-    zk_lock_id_t                       id;
-    zk_lock_kind_e                     kind;
-    int64_t                            seq;     /* -1: not known */
-    ngx_msec_t                         lease;   /* as it was seen last */
-    ngx_msec_t                         missed;  /* when a list did not show it
-                                                   first; 0: not yet */
-
-    ngx_str_t                          path;    /* of the lock */
-
-    unsigned                           charged:1;   /* to the session */
-} ngx_http_zk_lock_ward_t;
-
-
 struct ngx_http_zk_lock_estate_s {
     ngx_queue_t                        queue;   /* worker->estates */
     ngx_http_zk_lock_worker_t         *worker;
@@ -85,6 +52,10 @@ void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
 void ngx_http_zk_lock_estate_lost(void *data);
+
+/* The session of its claims. */
+ngx_http_zk_lock_session_t *ngx_http_zk_lock_estate_session(
+    ngx_http_zk_lock_estate_t *estate);
 
 /* Leaves it to another worker, or ends its session if there is none. */
 void ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate);

@@ -71,6 +71,8 @@ typedef struct {
 
 static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
+static int ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static ngx_uint_t ngx_http_zk_lock_library_fill_batch(
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_batch_t *batch,
     zoo_op_t *zops);
@@ -313,9 +315,23 @@ ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
                          op->watch ? h : NULL,
                          ngx_http_zk_lock_library_got_foreign, op);
 
+    case NGX_HTTP_ZK_LOCK_OP_RENAME:
+        return ngx_http_zk_lock_library_submit_rename(zh, h, op);
+
+    case NGX_HTTP_ZK_LOCK_OP_EXISTS:
+        return zoo_awexists(zh, path,
+                            op->watch ? ngx_http_zk_lock_library_watch_foreign
+                                      : NULL,
+                            op->watch ? h : NULL,
+                            ngx_http_zk_lock_library_set_foreign, op);
+
     case NGX_HTTP_ZK_LOCK_OP_LIST:
-        return zoo_aget_children(zh, path, 0,
-                                 ngx_http_zk_lock_library_listed_foreign, op);
+        return zoo_awget_children(zh, path,
+                                  op->watch
+                                  ? ngx_http_zk_lock_library_watch_foreign
+                                  : NULL,
+                                  op->watch ? h : NULL,
+                                  ngx_http_zk_lock_library_listed_foreign, op);
 
     default: /* NGX_HTTP_ZK_LOCK_OP_SYNC */
         return zoo_async(zh, path, ngx_http_zk_lock_library_made_foreign, op);
@@ -354,6 +370,38 @@ ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
     return zoo_acreate2(zh, (char *) op->path.data, (char *) op->value.data,
                         (int) op->value.len, acl, mode,
                         ngx_http_zk_lock_library_created_foreign, op);
+}
+
+
+/*
+ * The parent first: who watches it knows that something comes, when the event
+ * of what was deleted comes.
+ */
+
+static int
+ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
+{
+    zoo_op_t                     zops[3];
+    ngx_http_zk_lock_results_t  *results;
+
+    results = ngx_calloc(sizeof(ngx_http_zk_lock_results_t), h->log);
+    if (results == NULL) {
+        return ZSYSTEMERROR;
+    }
+
+    op->results = results;
+
+    zoo_set_op_init(&zops[0], (char *) op->parent.data,
+                    (char *) op->content.data, (int) op->content.len,
+                    op->version, &results->set);
+    zoo_create_op_init(&zops[1], (char *) op->target.data,
+                       (char *) op->value.data, (int) op->value.len, h->acl,
+                       ZOO_EPHEMERAL, NULL, 0);
+    zoo_delete_op_init(&zops[2], (char *) op->path.data, -1);
+
+    return zoo_amulti(zh, 3, zops, results->elts,
+                      ngx_http_zk_lock_library_done_foreign, op);
 }
 
 
@@ -554,9 +602,14 @@ ngx_http_zk_lock_library_watch_foreign(zhandle_t *zh, int type, int state,
 
     h = data;
 
-    if (type != ZOO_SESSION_EVENT) {
-        news = (type == ZOO_DELETED_EVENT) ? NGX_HTTP_ZK_LOCK_NEWS_DELETED
-                                           : NGX_HTTP_ZK_LOCK_NEWS_CHANGED;
+    if (type == ZOO_DELETED_EVENT) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_DELETED;
+
+    } else if (type == ZOO_CHANGED_EVENT) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_CHANGED;
+
+    } else if (type != ZOO_SESSION_EVENT) {
+        news = NGX_HTTP_ZK_LOCK_NEWS_LISTED;
 
     } else if (state == ZOO_CONNECTED_STATE) {
         news = NGX_HTTP_ZK_LOCK_NEWS_CONNECTED;
@@ -607,6 +660,7 @@ ngx_http_zk_lock_library_news_foreign(ngx_http_zk_lock_handle_t *h,
     if (len > h->chroot_len) {
         n->path.len = len - h->chroot_len;
         memcpy(n->path.data, path + h->chroot_len, n->path.len);
+        n->path.data[n->path.len] = '\0';
     }
 
     zk_lock_mailbox_post_foreign(h->mailbox, &n->message);

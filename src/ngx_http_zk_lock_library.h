@@ -32,6 +32,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED,
     NGX_HTTP_ZK_LOCK_NEWS_DELETED,      /* path */
     NGX_HTTP_ZK_LOCK_NEWS_CHANGED,      /* path */
+    NGX_HTTP_ZK_LOCK_NEWS_LISTED,       /* path */
     NGX_HTTP_ZK_LOCK_NEWS_MISSED        /* no memory for one of the others */
 } ngx_http_zk_lock_news_e;
 

@@ -7,8 +7,8 @@
  * all claims, or the lock's znode itself.  At most one of each is under way.
  *
  * Everything here runs on the event loop.  Each operation under way pins the
- * lock.  `blocker` is an entry of the view, or NULL; `watch`, `list` and
- * `guard` are NULL unless the operation is under way.
+ * lock, but for a watch, which ends with the entry of the view that it is for.
+ * `list`, `guard` and `verify` are NULL unless the operation is under way.
  */
 
 
@@ -26,20 +26,23 @@ typedef struct {
 
 static void ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
-static ngx_int_t ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *blocker);
-static void ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *blocker);
+static ngx_int_t ngx_http_zk_lock_lock_conflict(
+    ngx_http_zk_lock_lock_t *lock, zk_lock_entry_t *waiter);
+static ngx_int_t ngx_http_zk_lock_lock_watch_znode(
+    ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_other_t *other);
 static ngx_int_t ngx_http_zk_lock_lock_watch_sibling(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_other_t *other);
 static void ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *entry);
+static void ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other);
 static void ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_verify_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell);
-static void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_other_t *other);
+static void ngx_http_zk_lock_lock_free_other(ngx_http_zk_lock_other_t *other);
+static void ngx_http_zk_lock_lock_same(ngx_http_zk_lock_other_t *other,
+    ngx_http_zk_lock_record_t *record);
+static void ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter);
@@ -56,12 +59,10 @@ static void ngx_http_zk_lock_lock_forgotten(void *data,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
-static void ngx_http_zk_lock_lock_sweep_sibling(
-    ngx_http_zk_lock_lock_t *lock);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_lock_op(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_op_e type,
     ngx_str_t *name, ngx_http_zk_lock_op_pt handler);
-static uint64_t ngx_http_zk_lock_lock_who(ngx_str_t *name);
+static uint64_t ngx_http_zk_lock_lock_who(zk_lock_id_t *id, ngx_str_t *name);
 static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
     int64_t czxid);
 static void ngx_http_zk_lock_lock_guard_again(ngx_http_zk_lock_lock_t *lock);
@@ -108,7 +109,6 @@ ngx_http_zk_lock_lock_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
     ngx_memcpy(lock->sn.str.data, path->data, path->len);
 
     lock->sn.node.key = ngx_crc32_long(path->data, path->len);
-    lock->bell.handler = ngx_http_zk_lock_lock_bell_handler;
 
     zk_lock_view_init(&lock->view);
     ngx_queue_init(&lock->claims);
@@ -142,8 +142,6 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
     if (lock->nclaims == 0) {
         ngx_queue_remove(&lock->queue);
         ngx_queue_insert_tail(&lock->worker->idle, &lock->queue);
-
-        ngx_http_zk_lock_lock_unwatch(lock);
 
         /* nobody will hear of the others any more */
 
@@ -216,10 +214,6 @@ void
 ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry)
 {
-    if (lock->blocker == entry) {
-        ngx_http_zk_lock_lock_unwatch(lock);
-    }
-
     zk_lock_view_remove(&lock->view, entry);
 
     ngx_http_zk_lock_lock_advance(lock);
@@ -295,7 +289,17 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
                                         ngx_http_zk_lock_claim_of(waiter));
 
     case ZK_LOCK_WATCH:
-        return ngx_http_zk_lock_lock_watch(lock, blocker);
+
+        if (blocker->origin == ZK_LOCK_SIBLING) {
+            return ngx_http_zk_lock_lock_watch_sibling(lock,
+                                      (ngx_http_zk_lock_other_t *) blocker);
+        }
+
+        return ngx_http_zk_lock_lock_watch_znode(lock,
+                                      (ngx_http_zk_lock_other_t *) blocker);
+
+    case ZK_LOCK_CONFLICT:
+        return ngx_http_zk_lock_lock_conflict(lock, waiter);
 
     case ZK_LOCK_COMPLETE:
         return ngx_http_zk_lock_lock_complete(lock, waiter);
@@ -306,62 +310,107 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
 }
 
 
+/*
+ * Not only of the first that waits: the others need not wait for it to know.
+ * What is said by a claim that may be gone for long does not count.
+ */
+
+ngx_uint_t
+ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *first;
+
+    if (!zk_lock_view_conflict(&lock->view, entry)) {
+        return 0;
+    }
+
+    first = zk_lock_view_first(&lock->view);
+
+    return first->origin == ZK_LOCK_LOCAL
+           || (first->origin == ZK_LOCK_FOREIGN && first->watched
+               && ((ngx_http_zk_lock_other_t *) first)->watch == NULL);
+}
+
+
+/*
+ * The first claim says that the lock is used in another way: if that one is
+ * there.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter)
+{
+    zk_lock_entry_t            *first;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    first = zk_lock_view_first(&lock->view);
+    other = (ngx_http_zk_lock_other_t *) first;
+
+    if (first->origin == ZK_LOCK_FOREIGN && other->watch != NULL) {
+        return NGX_AGAIN;
+    }
+
+    if (first->origin == ZK_LOCK_SIBLING
+        && (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                         &lock->sn.str, &record)
+            != NGX_OK
+            || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED
+            || !ngx_http_zk_lock_ahead(record.alive)))
+    {
+        ngx_http_zk_lock_lock_unwatch(other);
+
+        return ngx_http_zk_lock_lock_watch_sibling(lock, other);
+    }
+
+    return ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_of(waiter));
+}
+
+
 ngx_uint_t
 ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
 {
-    return lock->list != NULL || lock->watch != NULL || lock->verify != NULL
+    return lock->list != NULL || lock->watching != 0 || lock->verify != NULL
            || !ngx_http_zk_lock_session_connected(lock->worker->session);
 }
 
 
 /*
- * Sees to it that somebody tells when blocker is gone.  The watch is a getData:
- * an exists on a node that is gone would leave a watch that never fires.
+ * Somebody will tell when the claim is gone.  The watch is a getData: an
+ * exists on a node that is gone would leave a watch that never fires.
  */
 
 static ngx_int_t
-ngx_http_zk_lock_lock_watch(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *blocker)
-{
-    if (lock->blocker == blocker) {
-        return NGX_AGAIN;
-    }
-
-    ngx_http_zk_lock_lock_unwatch(lock);
-
-    if (blocker->origin == ZK_LOCK_SIBLING) {
-        return ngx_http_zk_lock_lock_watch_sibling(lock,
-                                      (ngx_http_zk_lock_other_t *) blocker);
-    }
-
-    ngx_http_zk_lock_lock_watch_znode(lock, blocker);
-
-    return NGX_AGAIN;
-}
-
-
-static void
 ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *blocker)
+    ngx_http_zk_lock_other_t *other)
 {
     u_char                  buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t               name;
     ngx_http_zk_lock_op_t  *op;
 
-    ngx_http_zk_lock_lock_name(blocker, &name, buf);
+    ngx_http_zk_lock_lock_name(&other->entry, &name, buf);
 
-    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_GET, &name,
-                                  ngx_http_zk_lock_lock_watch_handler);
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
+                                 &name, NULL);
     if (op == NULL) {
-        return;
+        /* the sweep tries again */
+        return NGX_AGAIN;
     }
 
     op->watch = 1;
+    op->handler = ngx_http_zk_lock_lock_watch_handler;
+    op->data = other;
 
-    lock->blocker = blocker;
-    lock->watch = op;
+    other->watch = op;
+    other->entry.watched = 1;
+    lock->watching++;
 
     ngx_http_zk_lock_session_send(op);
+
+    return NGX_OK;
 }
 
 
@@ -387,15 +436,18 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
     }
 
     if (rc == NGX_OK && record.state != NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
-        lock->blocker = &other->entry;
-        ngx_http_zk_lock_bell_hang(lock->worker, &lock->bell,
+
+        ngx_http_zk_lock_lock_same(other, &record);
+
+        other->entry.watched = 1;
+        ngx_http_zk_lock_bell_hang(lock->worker, &other->bell,
                                    other->id.record);
 
-        return NGX_AGAIN;
+        return NGX_OK;
     }
 
     zk_lock_view_remove(&lock->view, &other->entry);
-    ngx_free(other);
+    ngx_http_zk_lock_lock_free_other(other);
 
     return NGX_OK;
 }
@@ -404,32 +456,36 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
 static void
 ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
 {
-    zk_lock_entry_t          *blocker;
-    ngx_http_zk_lock_lock_t  *lock;
+    ngx_http_zk_lock_lock_t   *lock;
+    ngx_http_zk_lock_other_t  *other;
 
-    lock = op->data;
+    other = op->data;
+    lock = other->lock;
 
-    if (lock->watch == op) {
-        lock->watch = NULL;
-        blocker = lock->blocker;
+    other->watch = NULL;
+    lock->watching--;
 
-        switch (op->rc) {
+    ngx_http_zk_lock_lock_pin(lock);
 
-        case NGX_HTTP_ZK_LOCK_OK:
-            ngx_http_zk_lock_lock_advance(lock);
-            break;
+    switch (op->rc) {
 
-        case NGX_HTTP_ZK_LOCK_NO_NODE:
-            ngx_http_zk_lock_lock_unwatch(lock);
-            ngx_http_zk_lock_lock_vanished(lock, blocker);
-            break;
+    case NGX_HTTP_ZK_LOCK_OK:
+        ngx_http_zk_lock_lock_advance(lock);
+        break;
 
-        default:
-            /* the sweep, or the next connection, tries again */
-            ngx_http_zk_lock_lock_unwatch(lock);
-            ngx_http_zk_lock_lock_settle(lock);
-            break;
-        }
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        /* when it vanished nobody knows, nor what it may have left */
+
+        other->entry.watched = 0;
+        ngx_http_zk_lock_lock_vanished(other);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        other->entry.watched = 0;
+        ngx_http_zk_lock_lock_settle(lock);
+        break;
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -439,19 +495,14 @@ ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
 /* ZooKeeper says that a claim that was watched is gone. */
 
 static void
-ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *entry)
+ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other)
 {
-    if (entry->origin == ZK_LOCK_LOCAL) {
+    ngx_http_zk_lock_lock_t  *lock;
 
-        /* somebody else deleted it; what else is gone, a list tells */
+    lock = other->lock;
 
-        ngx_http_zk_lock_lock_list(lock);
-        return;
-    }
-
-    zk_lock_view_remove(&lock->view, entry);
-    ngx_free(entry);
+    zk_lock_view_remove(&lock->view, &other->entry);
+    ngx_http_zk_lock_lock_free_other(other);
 
     /* who removed that one may have removed ours, too */
 
@@ -523,27 +574,53 @@ ngx_http_zk_lock_lock_verify_handler(ngx_http_zk_lock_op_t *op)
 static void
 ngx_http_zk_lock_lock_bell_handler(ngx_http_zk_lock_bell_t *bell)
 {
-    ngx_http_zk_lock_lock_t  *lock;
+    ngx_http_zk_lock_other_t  *other;
 
-    lock = ngx_queue_data(bell, ngx_http_zk_lock_lock_t, bell);
+    other = ngx_queue_data(bell, ngx_http_zk_lock_other_t, bell);
 
-    /* looks at the record again */
+    /* its record is looked at again */
 
-    ngx_http_zk_lock_lock_unwatch(lock);
-    ngx_http_zk_lock_lock_advance(lock);
+    other->entry.watched = 0;
+
+    ngx_http_zk_lock_lock_advance(other->lock);
 }
 
 
 static void
-ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_lock_t *lock)
+ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_other_t *other)
 {
-    /* a late answer or event is ignored */
+    other->entry.watched = 0;
 
-    lock->blocker = NULL;
-    lock->watch = NULL;
+    if (other->watch != NULL) {
 
-    if (lock->bell.set) {
-        ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+        /* a late answer or event is ignored */
+
+        other->watch->handler = NULL;
+        other->watch = NULL;
+        other->lock->watching--;
+    }
+
+    ngx_http_zk_lock_bell_take_down(other->lock->worker, &other->bell);
+}
+
+
+static void
+ngx_http_zk_lock_lock_free_other(ngx_http_zk_lock_other_t *other)
+{
+    ngx_http_zk_lock_lock_unwatch(other);
+
+    ngx_free(other);
+}
+
+
+/* A sibling that held the lock alone may share it by now. */
+
+static void
+ngx_http_zk_lock_lock_same(ngx_http_zk_lock_other_t *other,
+    ngx_http_zk_lock_record_t *record)
+{
+    if (other->entry.seq == record->seq) {
+        other->entry.kind = record->kind;
     }
 }
 
@@ -560,10 +637,8 @@ static ngx_int_t
 ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter)
 {
-    u_char                      buf[ZK_LOCK_CLAIM_MAX];
     int64_t                     seq;
     ngx_int_t                   rc;
-    ngx_str_t                   name;
     ngx_http_zk_lock_claim_t   *claim;
     ngx_http_zk_lock_other_t   *other;
     ngx_http_zk_lock_record_t   record;
@@ -599,13 +674,13 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
             return NGX_AGAIN;
         }
 
+        other->lock = lock;
+        other->bell.handler = ngx_http_zk_lock_lock_bell_handler;
         other->entry.seq = seq;
         other->entry.kind = record.kind;
         other->entry.origin = ZK_LOCK_SIBLING;
+        other->entry.who = ngx_http_zk_lock_lock_who(&record.id, NULL);
         other->id = record.id;
-
-        ngx_http_zk_lock_lock_name(&other->entry, &name, buf);
-        other->entry.who = ngx_http_zk_lock_lock_who(&name);
 
         zk_lock_view_learn(&lock->view, &other->entry);
 
@@ -706,6 +781,8 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
                                          &sightings[n], &seen[n]);
     }
 
+    ngx_http_zk_lock_lock_siblings(lock);
+
     rc = zk_lock_view_merge(&lock->view, lock->mark, sightings, n,
                             ngx_http_zk_lock_lock_make_other,
                             ngx_http_zk_lock_lock_gone, lock);
@@ -713,6 +790,37 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
     ngx_free(sightings);
 
     return (rc == 0) ? NGX_OK : NGX_ERROR;
+}
+
+
+/* What they are, their records tell sooner than their znodes' names. */
+
+static void
+ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock)
+{
+    zk_lock_entry_t            *entry;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    for (entry = zk_lock_view_first(&lock->view);
+         entry != NULL;
+         entry = zk_lock_view_after(&lock->view, entry))
+    {
+        if (entry->origin != ZK_LOCK_SIBLING
+            || (entry->kind != ZK_LOCK_MUTEX && entry->kind != ZK_LOCK_WRITE))
+        {
+            continue;
+        }
+
+        other = (ngx_http_zk_lock_other_t *) entry;
+
+        if (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                         &lock->sn.str, &record)
+            == NGX_OK)
+        {
+            ngx_http_zk_lock_lock_same(other, &record);
+        }
+    }
 }
 
 
@@ -736,7 +844,8 @@ ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
     ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
     sighting->seq = child.seq;
     sighting->kind = child.kind;
-    sighting->who = ngx_http_zk_lock_lock_who(name);
+    sighting->who = ngx_http_zk_lock_lock_who(child.has_id ? &child.id : NULL,
+                                              name);
     sighting->data = seen;
 
     seen->name = *name;
@@ -750,6 +859,8 @@ ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
     claim = ngx_http_zk_lock_claim_find(worker, &child.id, &lock->sn.str);
 
     if (claim != NULL) {
+
+        sighting->kind = claim->entry.kind;
 
         if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
             || claim->state == NGX_HTTP_ZK_LOCK_OWED)
@@ -768,6 +879,7 @@ ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
         == NGX_OK)
     {
         seen->origin = ZK_LOCK_SIBLING;
+        sighting->kind = record.kind;
 
         if (record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
             sighting->gone = 1;
@@ -797,6 +909,8 @@ ngx_http_zk_lock_lock_make_other(void *data, zk_lock_sighting_t *sighting)
         return NULL;
     }
 
+    other->lock = lock;
+    other->bell.handler = ngx_http_zk_lock_lock_bell_handler;
     other->entry.origin = seen->origin;
     other->id = seen->id;
 
@@ -817,17 +931,13 @@ ngx_http_zk_lock_lock_gone(void *data, zk_lock_entry_t *entry)
 {
     ngx_http_zk_lock_lock_t *lock = data;
 
-    if (lock->blocker == entry) {
-        ngx_http_zk_lock_lock_unwatch(lock);
-    }
-
     if (entry->origin == ZK_LOCK_LOCAL) {
         ngx_http_zk_lock_claim_of(entry)->vanished = 1;
         lock->vanished = 1;
         return;
     }
 
-    ngx_free(entry);
+    ngx_http_zk_lock_lock_free_other((ngx_http_zk_lock_other_t *) entry);
 }
 
 
@@ -839,7 +949,7 @@ ngx_http_zk_lock_lock_forgotten(void *data, zk_lock_entry_t *entry)
     (void) data;
 
     if (entry->origin != ZK_LOCK_LOCAL) {
-        ngx_free(entry);
+        ngx_http_zk_lock_lock_free_other((ngx_http_zk_lock_other_t *) entry);
     }
 }
 
@@ -915,9 +1025,18 @@ ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry, ngx_str_t *name,
 }
 
 
+/* A claim keeps its id when it is renamed. */
+
 static uint64_t
-ngx_http_zk_lock_lock_who(ngx_str_t *name)
+ngx_http_zk_lock_lock_who(zk_lock_id_t *id, ngx_str_t *name)
 {
+    uint64_t  who;
+
+    if (id != NULL) {
+        ngx_memcpy(&who, id->random, sizeof(uint64_t));
+        return who;
+    }
+
     return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
            ^ ngx_hash_key(name->data, name->len);
 }
@@ -1015,7 +1134,6 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
 
         /* a znode with children cannot be deleted: they are gone, too */
 
-        ngx_http_zk_lock_lock_unwatch(lock);
         zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_gone, lock);
 
         if (lock->vanished) {
@@ -1024,18 +1142,18 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
         }
 
     } else if (lock->view.nlocal == 0) {
-        ngx_http_zk_lock_lock_unwatch(lock);
         zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
                             lock);
 
     } else {
 
-        /* another gateway says that it has deleted a claim */
+        /* another gateway says that it has changed a claim */
 
         lock->touched = 1;
 
         ngx_http_zk_lock_lock_guard_again(lock);
         ngx_http_zk_lock_lock_list(lock);
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_touched);
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -1049,12 +1167,14 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     u_char                     buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t                  watched;
     zk_lock_child_t            child;
-    zk_lock_entry_t           *blocker;
+    zk_lock_entry_t           *entry;
     ngx_http_zk_lock_claim_t  *claim;
 
-    if (zk_lock_child_read(&child, (char *) name->data, name->len) == 0
-        && child.has_id)
-    {
+    if (zk_lock_child_read(&child, (char *) name->data, name->len) != 0) {
+        return;
+    }
+
+    if (child.has_id) {
         claim = ngx_http_zk_lock_claim_find(lock->worker, &child.id,
                                             &lock->sn.str);
 
@@ -1064,29 +1184,31 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
         }
     }
 
-    blocker = lock->blocker;
+    entry = NULL;
 
-    if (blocker == NULL) {
-        return;
+    for ( ;; ) {
+        entry = zk_lock_view_watched(&lock->view, child.seq, entry);
+        if (entry == NULL) {
+            return;
+        }
+
+        ngx_http_zk_lock_lock_name(entry, &watched, buf);
+
+        if (watched.len == name->len
+            && ngx_memcmp(watched.data, name->data, name->len) == 0)
+        {
+            break;
+        }
     }
-
-    ngx_http_zk_lock_lock_name(blocker, &watched, buf);
-
-    if (watched.len != name->len
-        || ngx_memcmp(watched.data, name->data, name->len) != 0)
-    {
-        return;
-    }
-
-    ngx_http_zk_lock_lock_unwatch(lock);
 
     if (deleted) {
-        ngx_http_zk_lock_lock_vanished(lock, blocker);
+        ngx_http_zk_lock_lock_vanished((ngx_http_zk_lock_other_t *) entry);
         return;
     }
 
     /* its data were set, and it is watched anew */
 
+    ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
     ngx_http_zk_lock_lock_advance(lock);
 }
 
@@ -1094,8 +1216,6 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 void
 ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
 {
-    ngx_http_zk_lock_lock_unwatch(lock);
-
     lock->list = NULL;
     lock->guard = NULL;
     lock->verify = NULL;
@@ -1115,6 +1235,20 @@ void
 ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock)
 {
     ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_lost);
+}
+
+
+void
+ngx_http_zk_lock_lock_suspended(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_suspended);
+}
+
+
+void
+ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_sure);
 }
 
 
@@ -1180,8 +1314,6 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 {
     ngx_queue_t  *q;
 
-    ngx_http_zk_lock_lock_unwatch(lock);
-
     zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
 
     while (!ngx_queue_empty(&lock->claims)) {
@@ -1199,37 +1331,22 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-/* Looks at the record of the sibling ahead; it may have died meanwhile. */
-
-static void
-ngx_http_zk_lock_lock_sweep_sibling(ngx_http_zk_lock_lock_t *lock)
-{
-    zk_lock_entry_t            *blocker;
-    ngx_http_zk_lock_other_t   *other;
-    ngx_http_zk_lock_record_t   record;
-
-    blocker = lock->blocker;
-    other = (ngx_http_zk_lock_other_t *) blocker;
-
-    if (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
-                                     &lock->sn.str, &record)
-        != NGX_OK
-        || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED
-        || !ngx_http_zk_lock_ahead(record.alive))
-    {
-        ngx_http_zk_lock_lock_unwatch(lock);
-        return;
-    }
-}
-
-
 void
 ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
+    zk_lock_entry_t  *entry;
+
     ngx_http_zk_lock_lock_pin(lock);
 
-    if (lock->blocker != NULL && lock->blocker->origin == ZK_LOCK_SIBLING) {
-        ngx_http_zk_lock_lock_sweep_sibling(lock);
+    /* the siblings ahead may have died meanwhile: advance looks again */
+
+    for (entry = zk_lock_view_first(&lock->view);
+         entry != NULL;
+         entry = zk_lock_view_after(&lock->view, entry))
+    {
+        if (entry->origin == ZK_LOCK_SIBLING && entry->watched) {
+            ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
+        }
     }
 
     ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_sweep);

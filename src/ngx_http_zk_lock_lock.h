@@ -25,9 +25,7 @@ struct ngx_http_zk_lock_lock_s {
     ngx_uint_t                         nclaims;
     ngx_uint_t                         pins;    /* operations and calls */
 
-    zk_lock_entry_t                   *blocker; /* watched; NULL: none */
-    ngx_http_zk_lock_bell_t            bell;    /* if it is a sibling */
-    ngx_http_zk_lock_op_t             *watch;   /* under way; else NULL */
+    ngx_uint_t                         watching;    /* watches under way */
     ngx_http_zk_lock_op_t             *list;    /* under way; else NULL */
     ngx_http_zk_lock_op_t             *guard;   /* under way; else NULL */
     ngx_http_zk_lock_op_t             *verify;  /* under way; else NULL */
@@ -58,6 +56,9 @@ struct ngx_http_zk_lock_lock_s {
 
 typedef struct {
     zk_lock_entry_t                    entry;   /* must be first */
+    ngx_http_zk_lock_lock_t           *lock;
+    ngx_http_zk_lock_op_t             *watch;   /* under way; else NULL */
+    ngx_http_zk_lock_bell_t            bell;    /* of a sibling */
     zk_lock_id_t                       id;      /* of a sibling */
     ngx_str_t                          name;    /* of a foreign one */
 } ngx_http_zk_lock_other_t;
@@ -101,6 +102,10 @@ void ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock);
 /* Whether what is known of the claims ahead is about to change. */
 ngx_uint_t ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock);
 
+/* Whether a claim surely came to a lock that is used in another way. */
+ngx_uint_t ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
+
 /* The connection broke: nothing is known any more. */
 void ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock);
 
@@ -112,6 +117,10 @@ void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 
 /* The session is over: its claims are told. */
 void ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock);
+
+/* The connection broke, or is back: who listens is told. */
+void ngx_http_zk_lock_lock_suspended(ngx_http_zk_lock_lock_t *lock);
+void ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock);
 
 /* Those who wait are refused; returns how many. */
 ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);

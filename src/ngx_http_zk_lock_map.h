@@ -46,14 +46,24 @@ typedef struct {
     ngx_atomic_t                asked;      /* anybody's: the gen to release */
     ngx_atomic_t                version;    /* anybody's: of the znode's data,
                                                as far as it was seen */
+    ngx_atomic_t                renewals;   /* anybody's: those in the data */
+    ngx_atomic_t                holds;      /* anybody's: how often it is held;
+                                               0: it is not, any more */
+    ngx_atomic_t                unseen;     /* anybody's: granted, and nobody
+                                               was told */
+    ngx_atomic_t                bound;      /* it goes with its worker */
     ngx_atomic_t                watchers[NGX_HTTP_ZK_LOCK_SLOT_WORDS];
 
     int64_t                     seq;        /* -1: not published */
     int64_t                     czxid;
     int64_t                     since;
     uint8_t                     random[ZK_LOCK_RANDOM_LEN];
+    uint32_t                    kind;
+    uint32_t                    was;        /* the kind before, in its name if
+                                               it was not renamed yet */
+    uint32_t                    leader;     /* whose bound counts; the record
+                                               + 1, 0: its own */
     uint8_t                     index;
-    uint8_t                     kind;
     uint16_t                    slot;
     uint16_t                    path_len;
     u_char                      path[1];

@@ -150,6 +150,20 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       offsetof(ngx_http_zk_lock_loc_conf_t, max_queue),
       NULL },
 
+    { ngx_string("zk_lock_grace"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, grace),
+      NULL },
+
+    { ngx_string("zk_lock_admin"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, admin),
+      NULL },
+
       ngx_null_command
 };
 
@@ -454,7 +468,9 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->max_wait = NGX_CONF_UNSET_MSEC;
     zlcf->ttl = NGX_CONF_UNSET_MSEC;
     zlcf->max_ttl = NGX_CONF_UNSET_MSEC;
+    zlcf->grace = NGX_CONF_UNSET_MSEC;
     zlcf->max_queue = NGX_CONF_UNSET_UINT;
+    zlcf->admin = NGX_CONF_UNSET;
 
     return zlcf;
 }
@@ -481,12 +497,14 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_msec_value(conf->max_wait, prev->max_wait, 300000);
     ngx_conf_merge_msec_value(conf->ttl, prev->ttl, 60000);
     ngx_conf_merge_msec_value(conf->max_ttl, prev->max_ttl, 86400000);
+    ngx_conf_merge_msec_value(conf->grace, prev->grace, 10000);
     ngx_conf_merge_uint_value(conf->max_queue, prev->max_queue, 10000);
+    ngx_conf_merge_value(conf->admin, prev->admin, 0);
 
-    if (conf->ttl == 0 || conf->max_ttl == 0) {
+    if (conf->ttl == 0 || conf->max_ttl == 0 || conf->grace == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"zk_lock_ttl\" and \"zk_lock_max_ttl\" take "
-                           "a time above zero");
+                           "\"zk_lock_ttl\", \"zk_lock_max_ttl\" and "
+                           "\"zk_lock_grace\" take a time above zero");
         return NGX_CONF_ERROR;
     }
 

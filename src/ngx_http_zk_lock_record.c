@@ -28,8 +28,8 @@ static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_inherit_pt handler, void *data);
 static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
-static ngx_int_t ngx_http_zk_lock_record_saw(ngx_http_zk_lock_cell_t *cell,
-    int32_t version);
+static ngx_int_t ngx_http_zk_lock_record_saw(ngx_atomic_t *word,
+    ngx_atomic_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
@@ -49,16 +49,23 @@ static ngx_int_t ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
 
 ngx_int_t
 ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    zk_lock_kind_e kind, zk_lock_id_t *id)
+    zk_lock_kind_t kind, const uint8_t *key, zk_lock_id_t *id)
 {
     uint32_t                  record;
+    u_char                    random[ZK_LOCK_RANDOM_LEN];
     ngx_http_zk_lock_cell_t  *cell;
 
-    if (ngx_http_zk_lock_record_random(zone, id->random, ZK_LOCK_RANDOM_LEN)
+    if (ngx_http_zk_lock_record_random(zone, random, ZK_LOCK_RANDOM_LEN)
         != NGX_OK)
     {
         return NGX_ERROR;
     }
+
+    if (key != NULL) {
+        ngx_memcpy(random, key, NGX_HTTP_ZK_LOCK_KEY);
+    }
+
+    ngx_memcpy(id->random, random, ZK_LOCK_RANDOM_LEN);
 
     record = ngx_http_zk_lock_cells_take(zone,
                                     ngx_http_zk_lock_map_cells_of(path->len));
@@ -80,8 +87,14 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->czxid = 0;
     cell->since = 0;
     cell->version = 0;
+    cell->renewals = 0;
+    cell->holds = 0;
+    cell->unseen = 0;
+    cell->bound = 0;
+    cell->leader = 0;
     cell->index = 0;
-    cell->kind = (uint8_t) kind;
+    cell->kind = kind;
+    cell->was = kind;
     cell->slot = (uint16_t) zone->slot;
     cell->path_len = (uint16_t) path->len;
 
@@ -126,7 +139,7 @@ ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
 
 void
 ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_msec_t ttl, ngx_msec_t lease)
+    ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen)
 {
     ngx_http_zk_lock_cell_t  *cell;
 
@@ -134,11 +147,83 @@ ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     cell->since = ngx_time();
     cell->ttl = ttl;
+    cell->holds = 1;
+    cell->unseen = unseen;
     cell->lease = lease ? lease : 1;
 
     ngx_memory_barrier();
 
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
+
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+}
+
+
+void
+ngx_http_zk_lock_record_bind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    uint32_t leader)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->leader = (leader != NGX_HTTP_ZK_LOCK_NO_RECORD && leader != record)
+                   ? leader + 1 : 0;
+    cell->bound = 1;
+}
+
+
+void
+ngx_http_zk_lock_record_unbind(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_map_cell(zone->map, record)->bound = 0;
+}
+
+
+void
+ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    zk_lock_kind_t kind)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->was = cell->kind;
+    ngx_memory_barrier();
+    cell->kind = kind;
+
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+}
+
+
+void
+ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    zk_lock_kind_t kind)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->kind = kind;
+    cell->was = kind;
+}
+
+
+void
+ngx_http_zk_lock_record_keep(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->unseen = unseen;
+    cell->ttl = ttl;
+    cell->lease = lease ? lease : 1;
 }
 
 
@@ -230,7 +315,8 @@ ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
 ngx_int_t
 ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t seen)
+    uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
+    ngx_msec_t seen)
 {
     ngx_msec_t                lease;
     ngx_atomic_uint_t         until;
@@ -238,7 +324,9 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    if (ngx_http_zk_lock_record_saw(cell, version) != NGX_OK) {
+    (void) ngx_http_zk_lock_record_saw(&cell->version, (ngx_uint_t) version);
+
+    if (ngx_http_zk_lock_record_saw(&cell->renewals, renewals) != NGX_OK) {
         return NGX_DECLINED;
     }
 
@@ -262,22 +350,21 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-/* NGX_DECLINED: that version, or a later one, was seen already. */
+/* NGX_DECLINED: that many, or more, were seen already. */
 
 static ngx_int_t
-ngx_http_zk_lock_record_saw(ngx_http_zk_lock_cell_t *cell, int32_t version)
+ngx_http_zk_lock_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
 {
     ngx_atomic_uint_t  known;
 
     do {
-        known = cell->version;
+        known = *word;
 
-        if (version <= (int32_t) known) {
+        if (n <= known) {
             return NGX_DECLINED;
         }
 
-    } while (!ngx_atomic_cmp_set(&cell->version, known,
-                                 (ngx_atomic_uint_t) version));
+    } while (!ngx_atomic_cmp_set(word, known, n));
 
     return NGX_OK;
 }
@@ -288,6 +375,13 @@ ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
     uint32_t record)
 {
     return (int32_t) ngx_http_zk_lock_map_cell(zone->map, record)->version;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    return ngx_http_zk_lock_map_cell(zone->map, record)->holds;
 }
 
 
@@ -406,7 +500,8 @@ ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     return cell->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
            && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_ENDED
            && cell->slot == zone->slot
-           && cell->kind <= ZK_LOCK_WRITE
+           && zk_lock_kind_check(cell->kind)
+           && zk_lock_kind_check(cell->was)
            && cell->seq >= -1 && cell->seq <= ZK_LOCK_SEQ_MAX
            && cell->path_len <= ZK_LOCK_PATH_MAX
            && record % NGX_HTTP_ZK_LOCK_CHUNK + n <= NGX_HTTP_ZK_LOCK_CHUNK
@@ -454,7 +549,7 @@ ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
 ngx_int_t
 ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl, ngx_msec_t lease,
-    int32_t version)
+    int32_t version, uint32_t renewals)
 {
     ngx_int_t                   rc;
     ngx_atomic_uint_t           gen;
@@ -473,7 +568,10 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
             return rc;
         }
 
-        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.lease == 0) {
+        if ((copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD
+             && copy.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+            || copy.lease == 0)
+        {
             return NGX_DECLINED;
         }
 
@@ -482,15 +580,55 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
         }
     }
 
-    (void) ngx_http_zk_lock_record_saw(cell, version);
+    (void) ngx_http_zk_lock_record_saw(&cell->version, (ngx_uint_t) version);
+    (void) ngx_http_zk_lock_record_saw(&cell->renewals, renewals);
 
-    cell->ttl = ttl;
+    if (copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD) {
+        cell->unseen = 0;
+        cell->ttl = ttl;
+    }
 
     if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
         ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
     }
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
+    ngx_uint_t *holds)
+{
+    ngx_int_t                   rc;
+    ngx_atomic_uint_t           gen, n;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for ( ;; ) {
+        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            return rc;
+        }
+
+        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.holds == 0) {
+            return NGX_DECLINED;
+        }
+
+        n = less ? copy.holds - 1 : copy.holds + 1;
+
+        if (ngx_atomic_cmp_set(&cell->holds, copy.holds, n)) {
+            *holds = n;
+            return rc;
+        }
+    }
 }
 
 
@@ -708,19 +846,29 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_cell_t *cell, uint32_t record,
     ngx_http_zk_lock_record_t *copy)
 {
+    ngx_http_zk_lock_cell_t  *leader;
     ngx_http_zk_lock_slot_t  *slot;
 
     copy->state = cell->state;
     copy->kind = cell->kind;
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
+    copy->was = cell->was;
     copy->version = (int32_t) cell->version;
+    copy->renewals = (uint32_t) cell->renewals;
+    copy->holds = cell->holds;
+    copy->unseen = (cell->unseen != 0);
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
     copy->since = (time_t) cell->since;
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
+
+    leader = cell->leader
+             ? ngx_http_zk_lock_map_cell(zone->map, cell->leader - 1) : cell;
+
+    copy->bound = (leader == NULL || leader->bound);
 
     copy->alive = 0;
     copy->near = 0;

@@ -19,6 +19,12 @@
 
 #define NGX_HTTP_ZK_LOCK_NO_RECORD    ((uint32_t) -1)
 
+/*
+ * Bytes of a key in the random part of an id; what is left of it makes ids of
+ * one key differ, also those of gateways that do not know of each other.
+ */
+#define NGX_HTTP_ZK_LOCK_KEY          8
+
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_RECORD_FREE = 0,
@@ -34,17 +40,25 @@ typedef enum {
 typedef struct {
     ngx_http_zk_lock_record_state_e  state;
     zk_lock_id_t                     id;
-    zk_lock_kind_e                   kind;
+    zk_lock_kind_t                   kind;
+    zk_lock_kind_t                   was;       /* kind, but for who is about
+                                                   to share his lock */
     int64_t                          seq;       /* -1: not published */
     int64_t                          czxid;
     int32_t                          version;   /* of the znode's data */
+    uint32_t                         renewals;  /* in the znode's data */
+    ngx_uint_t                       holds;
     ngx_uint_t                       index;
-    ngx_msec_t                       lease;     /* the deadline, 0: none */
+    ngx_msec_t                       lease;     /* the deadline, 0: none; of
+                                                   WAITING: until when somebody
+                                                   has to ask for it */
     ngx_msec_t                       ttl;
     time_t                           since;     /* granted; 0: not yet */
     ngx_msec_t                       alive;     /* until when its session
                                                    surely lives */
     unsigned                         near:1;    /* its worker can be rung */
+    unsigned                         bound:1;   /* it goes with its worker */
+    unsigned                         unseen:1;  /* HELD, and nobody was told */
 } ngx_http_zk_lock_record_t;
 
 
@@ -54,20 +68,47 @@ typedef void (*ngx_http_zk_lock_inherit_pt)(void *data,
 
 
 /*
- * The slot's own records.  take() makes a new id, and returns NGX_OK,
- * NGX_BUSY if the zone is full, or NGX_ERROR.  end() and free() ring those who
- * watch.
+ * The slot's own records.  take() makes a new id, whose random part begins
+ * with key if that is given (NGX_HTTP_ZK_LOCK_KEY bytes), and returns NGX_OK,
+ * NGX_BUSY if the zone is full, or NGX_ERROR.  grant(), end() and free() ring
+ * those who watch.  grant() with unseen: nobody was told yet.
  */
 ngx_int_t ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, zk_lock_kind_e kind, zk_lock_id_t *id);
+    ngx_str_t *path, zk_lock_kind_t kind, const uint8_t *key,
+    zk_lock_id_t *id);
 void ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, int64_t seq, int64_t czxid, ngx_uint_t index);
 void ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease);
+    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen);
 void ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
+
+/*
+ * An own record goes with its worker from now on, or no more.  With a leader,
+ * another own record, that one's word counts: so several can be freed at once.
+ */
+void ngx_http_zk_lock_record_bind(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, uint32_t leader);
+void ngx_http_zk_lock_record_unbind(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+
+/*
+ * An own record's claim is of another kind from now on; its znode's name may
+ * still be that of the kind before, until named() is called.
+ */
+void ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_kind_t kind);
+void ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_kind_t kind);
+
+/*
+ * An own record has that deadline, whatever it had; unseen: held, but nobody
+ * was told.
+ */
+void ngx_http_zk_lock_record_keep(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen);
 
 /*
  * Whether the lease of an own held record is over at now.  If so it is closed
@@ -81,16 +122,21 @@ ngx_int_t ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t *lease);
 
 /*
- * The data of an own claim were seen with that version.  NGX_DECLINED: it is
- * known.  NGX_OK: somebody has renewed the claim in ZooKeeper, and the lease
- * counts from now; ttl 0: as it was.  Only a lease that is over, or the one
- * that was seen last, is made shorter.
+ * The data of an own claim were seen with that version and that number of
+ * renewals.  NGX_DECLINED: these are known.  NGX_OK: somebody has renewed the
+ * claim in ZooKeeper, and the lease counts from now; ttl 0: as it was.  Only a
+ * lease that is over, or the one that was seen last, is made shorter.
  */
 ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int32_t version, ngx_msec_t ttl, ngx_msec_t seen);
+    uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
+    ngx_msec_t seen);
 
 /* The version up to which an own record's lease is right. */
 int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+
+/* How often an own record is held at this moment. */
+ngx_uint_t ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /* Whether anybody asked for the release of an own record. */
@@ -115,8 +161,12 @@ void ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
  * watch:  the same, and rings this worker's doorbell when the claim ends, and
  *         again when it is gone
  * renew:  sets the lease, and rings its worker's doorbell; declined unless the
- *         claim is held and its lease is not over.  version is that of the
- *         znode's data, if what they say is older than this renewal, or 0
+ *         claim is held, or waits for somebody to ask for it, and its lease is
+ *         not over.  version and renewals are those of the znode's data, if
+ *         what they say is older than this renewal, or 0.  Who renews it has
+ *         seen it
+ * hold:   it is held once more, or, with less, once less; *holds is how often
+ *         it is held then; 0: it is to be released
  * ask:    asks its worker to release it
  */
 ngx_int_t ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
@@ -127,7 +177,10 @@ ngx_int_t ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_record_t *copy);
 ngx_int_t ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl,
-    ngx_msec_t lease, int32_t version);
+    ngx_msec_t lease, int32_t version, uint32_t renewals);
+ngx_int_t ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
+    ngx_uint_t *holds);
 ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path);
 

@@ -158,7 +158,7 @@ static void ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message,
 static void ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_session_unwatched(ngx_http_zk_lock_session_t *s,
-    ngx_str_t *path);
+    ngx_str_t *path, ngx_uint_t list);
 static void ngx_http_zk_lock_session_forget_watches(
     ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_rolled_back(
@@ -440,6 +440,52 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 }
 
 
+ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
+    ngx_str_t *name, ngx_str_t *to, ngx_str_t *value,
+    ngx_http_zk_lock_op_t *get)
+{
+    u_char                 *p;
+    size_t                  len;
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_RENAME, dir, name,
+                                 value);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    len = get->path.len;
+
+    p = ngx_alloc(2 * (len + 1) + to->len + 1 + get->reply.len, s->log);
+    if (p == NULL) {
+        ngx_free(op);
+        return NULL;
+    }
+
+    op->more = p;
+    op->version = get->version;
+
+    op->parent.data = p;
+    op->parent.len = len;
+    p = ngx_cpymem(p, get->path.data, len);
+    *p++ = '\0';
+
+    op->target.data = p;
+    op->target.len = len + 1 + to->len;
+    p = ngx_cpymem(p, get->path.data, len);
+    *p++ = '/';
+    p = ngx_cpymem(p, to->data, to->len);
+    *p++ = '\0';
+
+    op->content.data = p;
+    op->content.len = get->reply.len;
+    ngx_memcpy(p, get->reply.data, get->reply.len);
+
+    return op;
+}
+
+
 void
 ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op)
 {
@@ -678,10 +724,21 @@ ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
 
     case NGX_HTTP_ZK_LOCK_NEWS_DELETED:
     case NGX_HTTP_ZK_LOCK_NEWS_CHANGED:
-        ngx_http_zk_lock_session_unwatched(s, &n->path);
+        ngx_http_zk_lock_session_unwatched(s, &n->path, 0);
+
+        if (news == NGX_HTTP_ZK_LOCK_NEWS_DELETED) {
+            ngx_http_zk_lock_session_unwatched(s, &n->path, 1);
+            s->events->listed(s->data, &n->path);
+        }
 
         s->events->changed(s->data, &n->path,
                            news == NGX_HTTP_ZK_LOCK_NEWS_DELETED);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NEWS_LISTED:
+        ngx_http_zk_lock_session_unwatched(s, &n->path, 1);
+
+        s->events->listed(s->data, &n->path);
         break;
     }
 
@@ -1339,7 +1396,11 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
 
     ngx_http_zk_lock_session_landed(&op->flight);
 
-    if (op->watch && op->rc == NGX_HTTP_ZK_LOCK_OK) {
+    if (op->watch
+        && (op->rc == NGX_HTTP_ZK_LOCK_OK
+            || (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
+                && op->type == NGX_HTTP_ZK_LOCK_OP_EXISTS)))
+    {
         ngx_http_zk_lock_session_watched(s, op);
     }
 
@@ -1412,6 +1473,10 @@ ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
     path.data = op->path.data + s->conf->chroot.len;
     path.len = op->path.len - s->conf->chroot.len;
 
+    /* those of lists are kept apart: the NUL belongs to their key */
+
+    path.len += (op->type != NGX_HTTP_ZK_LOCK_OP_GET);
+
     hash = ngx_crc32_long(path.data, path.len);
 
     if (s->handle == NULL
@@ -1438,17 +1503,21 @@ ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
 
 static void
 ngx_http_zk_lock_session_unwatched(ngx_http_zk_lock_session_t *s,
-    ngx_str_t *path)
+    ngx_str_t *path, ngx_uint_t list)
 {
+    ngx_str_t        key;
     ngx_str_node_t  *sn;
 
-    sn = ngx_str_rbtree_lookup(&s->watches, path,
-                               ngx_crc32_long(path->data, path->len));
+    key.data = path->data;
+    key.len = path->len + list;
+
+    sn = ngx_str_rbtree_lookup(&s->watches, &key,
+                               ngx_crc32_long(key.data, key.len));
     if (sn == NULL) {
         return;
     }
 
-    s->watch_bytes -= path->len + s->conf->chroot.len + 4;
+    s->watch_bytes -= key.len + s->conf->chroot.len + 4;
 
     ngx_rbtree_delete(&s->watches, &sn->node);
     ngx_free(sn);
@@ -1577,6 +1646,14 @@ ngx_http_zk_lock_session_free_op(ngx_http_zk_lock_op_t *op)
 {
     if (op->children != NULL) {
         free(op->children);
+    }
+
+    if (op->more != NULL) {
+        ngx_free(op->more);
+    }
+
+    if (op->results != NULL) {
+        ngx_free(op->results);
     }
 
     ngx_free(op);

@@ -64,7 +64,9 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
     NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
     NGX_HTTP_ZK_LOCK_OP_SET,        /* the data of version */
+    NGX_HTTP_ZK_LOCK_OP_RENAME,     /* an ephemeral, and its parent is set */
     NGX_HTTP_ZK_LOCK_OP_GET,
+    NGX_HTTP_ZK_LOCK_OP_EXISTS,     /* OK or NO_NODE */
     NGX_HTTP_ZK_LOCK_OP_LIST,
     NGX_HTTP_ZK_LOCK_OP_SYNC
 } ngx_http_zk_lock_op_e;
@@ -116,9 +118,16 @@ struct ngx_http_zk_lock_op_s {
     ngx_str_t                     *children;    /* LIST; names */
     ngx_uint_t                     nchildren;
 
+    ngx_str_t                      target;      /* RENAME: the new path, NUL */
+    ngx_str_t                      parent;      /* RENAME: its path, NUL */
+    ngx_str_t                      content;     /* RENAME: the parent's data */
+    void                          *more;        /* what these are in */
+    void                          *results;     /* RENAME: the library's */
+
     unsigned                       gather:1;    /* sure to succeed: it may
                                                    share a transaction */
-    unsigned                       watch:1;     /* GET: set a watch too */
+    unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
+                                                   watch too */
 };
 
 
@@ -133,8 +142,10 @@ typedef struct {
     void   (*lost)(void *data);
     /* no answer for NGX_HTTP_ZK_LOCK_PATIENCE */
     void   (*unreachable)(void *data);
-    /* a watch fired */
+    /* a watch of a GET fired; or any, if deleted */
     void   (*changed)(void *data, ngx_str_t *path, ngx_uint_t deleted);
+    /* a watch of a LIST fired, or of an EXISTS that found nothing */
+    void   (*listed)(void *data, ngx_str_t *path);
 } ngx_http_zk_lock_session_events_t;
 
 
@@ -197,6 +208,16 @@ ngx_int_t ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *value);
+
+/*
+ * A new operation that gives dir/name another name: in one transaction dir is
+ * set to what get, a GET of it, has read, and an ephemeral of this session is
+ * made with value and the name to, in the place of name.  CHANGED: dir is not
+ * as it was read.  Returns NULL if there is no memory.
+ */
+ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_rename(
+    ngx_http_zk_lock_session_t *s, ngx_str_t *dir, ngx_str_t *name,
+    ngx_str_t *to, ngx_str_t *value, ngx_http_zk_lock_op_t *get);
 
 /* Sends op, or gathers it for the next transaction; never fails at once. */
 void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);

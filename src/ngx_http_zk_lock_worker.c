@@ -10,6 +10,7 @@
 
 #include "ngx_http_zk_lock_ask.h"
 #include "ngx_http_zk_lock_estate.h"
+#include "ngx_http_zk_lock_follow.h"
 
 
 /* the slow net below the doorbell, milliseconds */
@@ -30,6 +31,10 @@ static void ngx_http_zk_lock_worker_lost(void *data);
 static void ngx_http_zk_lock_worker_unreachable(void *data);
 static void ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
+static void ngx_http_zk_lock_worker_listed(void *data, ngx_str_t *path);
+static void ngx_http_zk_lock_worker_tell_locks(
+    ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_lock_t *lock));
 static void ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
@@ -58,7 +63,8 @@ static const ngx_http_zk_lock_session_events_t
     ngx_http_zk_lock_worker_suspended,
     ngx_http_zk_lock_worker_lost,
     ngx_http_zk_lock_worker_unreachable,
-    ngx_http_zk_lock_worker_changed
+    ngx_http_zk_lock_worker_changed,
+    ngx_http_zk_lock_worker_listed
 };
 
 
@@ -81,6 +87,8 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     worker->conf = conf;
 
     ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
+                    ngx_str_rbtree_insert_value);
+    ngx_rbtree_init(&worker->scenes, &worker->scenes_sentinel,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->bells, &worker->bells_sentinel,
                     ngx_rbtree_insert_value);
@@ -619,6 +627,8 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
 
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
     ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_connected);
+    ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_sure);
+    ngx_http_zk_lock_follow_connected(worker);
     ngx_http_zk_lock_worker_busy(worker);
 }
 
@@ -626,22 +636,21 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
 static void
 ngx_http_zk_lock_worker_suspended(void *data)
 {
-    ngx_http_zk_lock_worker_forget(data);
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_http_zk_lock_worker_forget(worker);
+    ngx_http_zk_lock_worker_tell_locks(worker,
+                                       ngx_http_zk_lock_lock_suspended);
 }
 
 
+/* Calls tell for each lock with claims; it may free that one. */
+
 static void
-ngx_http_zk_lock_worker_lost(void *data)
+ngx_http_zk_lock_worker_tell_locks(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_lock_t *lock))
 {
-    ngx_http_zk_lock_worker_t *worker = data;
-
-    ngx_queue_t              *q, *next;
-    ngx_http_zk_lock_lock_t  *lock;
-
-    ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
-    ngx_http_zk_lock_estate_lost(worker->home);
-
-    ngx_http_zk_lock_worker_forget(worker);
+    ngx_queue_t  *q, *next;
 
     for (q = ngx_queue_head(&worker->active);
          q != ngx_queue_sentinel(&worker->active);
@@ -650,10 +659,21 @@ ngx_http_zk_lock_worker_lost(void *data)
         /* a lock without claims goes to another queue, or is freed */
 
         next = ngx_queue_next(q);
-        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
-
-        ngx_http_zk_lock_lock_lost(lock);
+        tell(ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue));
     }
+}
+
+
+static void
+ngx_http_zk_lock_worker_lost(void *data)
+{
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
+    ngx_http_zk_lock_estate_lost(worker->home);
+
+    ngx_http_zk_lock_worker_forget(worker);
+    ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_lost);
 }
 
 
@@ -662,20 +682,9 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
-    ngx_queue_t              *q, *next;
-    ngx_http_zk_lock_lock_t  *lock;
-
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_unreachable);
-
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-        lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
-
-        ngx_http_zk_lock_lock_unreachable(lock);
-    }
+    ngx_http_zk_lock_worker_tell_locks(worker,
+                                       ngx_http_zk_lock_lock_unreachable);
 
     ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_unreachable);
     ngx_http_zk_lock_worker_busy(worker);
@@ -746,6 +755,13 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     if (lock != NULL) {
         ngx_http_zk_lock_lock_claim_changed(lock, &name, deleted);
     }
+}
+
+
+static void
+ngx_http_zk_lock_worker_listed(void *data, ngx_str_t *path)
+{
+    ngx_http_zk_lock_follow_listed(data, path);
 }
 
 

@@ -21,6 +21,8 @@ typedef struct ngx_http_zk_lock_claim_s   ngx_http_zk_lock_claim_t;
 typedef struct ngx_http_zk_lock_lock_s    ngx_http_zk_lock_lock_t;
 typedef struct ngx_http_zk_lock_bell_s    ngx_http_zk_lock_bell_t;
 typedef struct ngx_http_zk_lock_estate_s  ngx_http_zk_lock_estate_t;
+typedef struct ngx_http_zk_lock_share_s   ngx_http_zk_lock_share_t;
+typedef struct ngx_http_zk_lock_scene_s   ngx_http_zk_lock_scene_t;
 
 
 typedef void (*ngx_http_zk_lock_bell_pt)(ngx_http_zk_lock_bell_t *bell);
@@ -61,6 +63,9 @@ struct ngx_http_zk_lock_worker_s {
     ngx_queue_t                        estates; /* what it has beside it */
     ngx_rbtree_t                       wards;   /* of all, by record */
     ngx_rbtree_node_t                  wards_sentinel;
+
+    ngx_rbtree_t                       scenes;  /* followed locks, by path */
+    ngx_rbtree_node_t                  scenes_sentinel;
 
     ngx_rbtree_t                       bells;
     ngx_rbtree_node_t                  bells_sentinel;

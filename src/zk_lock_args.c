@@ -3,7 +3,8 @@
  * Arguments: the table of what there is, and two ways to read them.  A query
  * is taken apart here; a body is an object that the reader of zk_lock_json.c
  * walks, and whose members come here one by one.  Both end in
- * zk_lock_args_set() but for data, which the reader writes to args->data.
+ * zk_lock_args_set() but for data, which the reader writes to args->data, and
+ * for names, which only a body has.
  *
  * Owns the body's memory from open to close, nothing else; runs on any thread.
  * A pointer may be NULL only beside a length of 0.
@@ -55,7 +56,17 @@ static int zk_lock_args_duration(zk_lock_args_t *args, unsigned field,
     int64_t *ms, const char *text, size_t len);
 static int zk_lock_args_word(zk_lock_args_t *args, unsigned field, char *word,
     size_t *word_len, const char *text, size_t len);
-static int zk_lock_args_owner(zk_lock_args_t *args, const char *text,
+static int zk_lock_args_shown(zk_lock_args_t *args, unsigned field, char *buf,
+    size_t max, size_t *buf_len, const char *text, size_t len);
+static int zk_lock_args_after(zk_lock_args_t *args, const char *text,
+    size_t len);
+static int zk_lock_args_number(zk_lock_args_t *args, unsigned field,
+    uint32_t *number, uint32_t max, const char *text, size_t len);
+static int zk_lock_args_one(zk_lock_args_t *args, unsigned field,
+    const char *text, size_t len);
+static int zk_lock_args_name(zk_lock_args_t *args, const char *text,
+    size_t len);
+static size_t zk_lock_args_place(const zk_lock_args_t *args, const char *text,
     size_t len);
 static int zk_lock_args_refuse(zk_lock_args_t *args, unsigned field);
 static int zk_lock_args_error(zk_lock_args_t *args, const char *format, ...);
@@ -64,6 +75,8 @@ static zk_lock_value_e zk_lock_body_key(void *data, const char *name,
     size_t len);
 static int zk_lock_body_set(void *data, zk_lock_type_e type, const char *text,
     size_t len);
+static int zk_lock_body_names(zk_lock_body_t *body, zk_lock_type_e type,
+    const char *text, size_t len);
 
 static const char *zk_lock_quote(char *buf, const char *text, size_t len);
 
@@ -73,15 +86,30 @@ static const char  zk_lock_takes_duration[] =
     " up to ten years and with at most three decimals";
 
 
+static const char  zk_lock_takes_number[] = "an integer from 1 to 1000";
+
+static const char  zk_lock_takes_one[] = "1 and nothing else";
+
+
 static const zk_lock_field_t  zk_lock_fields[] = {
-    { "wait",  ZK_LOCK_ARG_WAIT,  zk_lock_takes_duration },
-    { "ttl",   ZK_LOCK_ARG_TTL,   zk_lock_takes_duration },
-    { "mode",  ZK_LOCK_ARG_MODE,  "a word such as \"exclusive\"" },
-    { "owner", ZK_LOCK_ARG_OWNER, "a string of at most 255 bytes of UTF-8"
-                                  " without control characters" },
-    { "data",  ZK_LOCK_ARG_DATA,  "JSON" },
-    { "hold",  ZK_LOCK_ARG_HOLD,  "a word such as \"lease\"" },
-    { NULL,    0,                 NULL }
+    { "wait",    ZK_LOCK_ARG_WAIT,    zk_lock_takes_duration },
+    { "ttl",     ZK_LOCK_ARG_TTL,     zk_lock_takes_duration },
+    { "mode",    ZK_LOCK_ARG_MODE,    "a word such as \"exclusive\"" },
+    { "owner",   ZK_LOCK_ARG_OWNER,   "a string of at most 255 bytes of UTF-8"
+                                      " without control characters" },
+    { "data",    ZK_LOCK_ARG_DATA,    "JSON" },
+    { "hold",    ZK_LOCK_ARG_HOLD,    "a word such as \"lease\"" },
+    { "permits", ZK_LOCK_ARG_PERMITS, zk_lock_takes_number },
+    { "names",   ZK_LOCK_ARG_NAMES,   "an array of 1 to 32 names, in a body"
+                                      " of JSON" },
+    { "until",   ZK_LOCK_ARG_UNTIL,   "a word such as \"free\"" },
+    { "prefix",  ZK_LOCK_ARG_PREFIX,  "a string of at most 200 bytes of UTF-8"
+                                      " without control characters" },
+    { "limit",   ZK_LOCK_ARG_LIMIT,   zk_lock_takes_number },
+    { "after",   ZK_LOCK_ARG_AFTER,   "the \"next\" of another answer" },
+    { "force",   ZK_LOCK_ARG_FORCE,   zk_lock_takes_one },
+    { "revoke",  ZK_LOCK_ARG_REVOKE,  zk_lock_takes_one },
+    { NULL,      0,                   NULL }
 };
 
 
@@ -156,6 +184,10 @@ zk_lock_query_piece(zk_lock_args_t *args, const char *text, size_t len,
 
     if (field == ZK_LOCK_ARG_DATA) {
         return zk_lock_query_data(args, value, value_len);
+    }
+
+    if (field == ZK_LOCK_ARG_NAMES) {
+        return zk_lock_args_refuse(args, field);
     }
 
     return zk_lock_args_set(args, field, value, value_len);
@@ -273,7 +305,7 @@ zk_lock_args_field(zk_lock_args_t *args, const char *kind, const char *name,
 }
 
 
-/* any field but data, from a string */
+/* any field but data and names, from a string or a number */
 
 static int
 zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
@@ -301,8 +333,37 @@ zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
                                text, len);
         break;
 
-    default: /* ZK_LOCK_ARG_OWNER */
-        rc = zk_lock_args_owner(args, text, len);
+    case ZK_LOCK_ARG_UNTIL:
+        rc = zk_lock_args_word(args, field, args->until, &args->until_len,
+                               text, len);
+        break;
+
+    case ZK_LOCK_ARG_PERMITS:
+        rc = zk_lock_args_number(args, field, &args->permits,
+                                 ZK_LOCK_PERMITS_MAX, text, len);
+        break;
+
+    case ZK_LOCK_ARG_LIMIT:
+        rc = zk_lock_args_number(args, field, &args->limit,
+                                 ZK_LOCK_LIMIT_MAX, text, len);
+        break;
+
+    case ZK_LOCK_ARG_PREFIX:
+        rc = zk_lock_args_shown(args, field, args->prefix, ZK_LOCK_NAME_MAX,
+                                &args->prefix_len, text, len);
+        break;
+
+    case ZK_LOCK_ARG_AFTER:
+        rc = zk_lock_args_after(args, text, len);
+        break;
+
+    case ZK_LOCK_ARG_OWNER:
+        rc = zk_lock_args_shown(args, field, args->owner, ZK_LOCK_OWNER_MAX,
+                                &args->owner_len, text, len);
+        break;
+
+    default: /* ZK_LOCK_ARG_FORCE, ZK_LOCK_ARG_REVOKE */
+        rc = zk_lock_args_one(args, field, text, len);
         break;
     }
 
@@ -357,20 +418,198 @@ zk_lock_args_word(zk_lock_args_t *args, unsigned field, char *word,
 
 
 static int
-zk_lock_args_owner(zk_lock_args_t *args, const char *text, size_t len)
+zk_lock_args_shown(zk_lock_args_t *args, unsigned field, char *buf, size_t max,
+    size_t *buf_len, const char *text, size_t len)
 {
-    if (len > ZK_LOCK_OWNER_MAX || !zk_lock_shown_check(text, len)) {
-        return zk_lock_args_refuse(args, ZK_LOCK_ARG_OWNER);
+    if (len > max || !zk_lock_shown_check(text, len)) {
+        return zk_lock_args_refuse(args, field);
     }
 
     if (len != 0) {
-        memcpy(args->owner, text, len);
+        memcpy(buf, text, len);
     }
 
-    args->owner[len] = '\0';
-    args->owner_len = len;
+    buf[len] = '\0';
+    *buf_len = len;
 
     return 0;
+}
+
+
+/* what it means is the caller's to find out */
+
+static int
+zk_lock_args_after(zk_lock_args_t *args, const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len > ZK_LOCK_AFTER_MAX) {
+        return zk_lock_args_refuse(args, ZK_LOCK_ARG_AFTER);
+    }
+
+    for (i = 0; i < len; i++) {
+        if (text[i] != '-' && text[i] != '_'
+            && (text[i] < '0' || text[i] > '9')
+            && (text[i] < 'A' || text[i] > 'Z')
+            && (text[i] < 'a' || text[i] > 'z'))
+        {
+            return zk_lock_args_refuse(args, ZK_LOCK_ARG_AFTER);
+        }
+    }
+
+    if (len != 0) {
+        memcpy(args->after, text, len);
+    }
+
+    args->after[len] = '\0';
+    args->after_len = len;
+
+    return 0;
+}
+
+
+static int
+zk_lock_args_number(zk_lock_args_t *args, unsigned field, uint32_t *number,
+    uint32_t max, const char *text, size_t len)
+{
+    size_t    i;
+    uint32_t  value;
+
+    value = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return zk_lock_args_refuse(args, field);
+        }
+
+        value = value * 10 + (uint32_t) (text[i] - '0');
+
+        if (value > max) {
+            return zk_lock_args_refuse(args, field);
+        }
+    }
+
+    if (value == 0) {
+        return zk_lock_args_refuse(args, field);
+    }
+
+    *number = value;
+
+    return 0;
+}
+
+
+static int
+zk_lock_args_one(zk_lock_args_t *args, unsigned field, const char *text,
+    size_t len)
+{
+    if (len != 1 || text[0] != '1') {
+        return zk_lock_args_refuse(args, field);
+    }
+
+    return 0;
+}
+
+
+/* puts one more name to its place among args->names */
+
+static int
+zk_lock_args_name(zk_lock_args_t *args, const char *text, size_t len)
+{
+    char        *p, quoted[ZK_LOCK_QUOTE_MAX];
+    size_t       at, rest;
+    const char  *error;
+
+    error = zk_lock_name_check(text, len);
+
+    if (error != NULL) {
+        return zk_lock_args_error(args, "\"names\" has \"%s\" in it, but %s",
+                                  zk_lock_quote(quoted, text, len), error);
+    }
+
+    at = zk_lock_args_place(args, text, len);
+
+    if (at > args->names_len) {
+        return zk_lock_args_error(args, "\"names\" has \"%s\" in it twice",
+                                  zk_lock_quote(quoted, text, len));
+    }
+
+    if (args->nnames == ZK_LOCK_NAMES_MAX) {
+        return zk_lock_args_error(args, "\"names\" has more than %d names in"
+                                  " it, \"%s\" is one too many",
+                                  ZK_LOCK_NAMES_MAX,
+                                  zk_lock_quote(quoted, text, len));
+    }
+
+    /* a slash is there for each name but the last */
+
+    if (args->nnames != 0
+        && args->names_len - (args->nnames - 1) + len > ZK_LOCK_NAMES_BYTES)
+    {
+        return zk_lock_args_error(args, "\"names\" has more than %d bytes of"
+                                  " names in it, \"%s\" is too much",
+                                  ZK_LOCK_NAMES_BYTES,
+                                  zk_lock_quote(quoted, text, len));
+    }
+
+    p = args->names + at;
+    rest = args->names_len - at;
+
+    if (args->nnames == 0) {
+        memcpy(p, text, len);
+        args->names_len = len;
+
+    } else if (rest == 0) {
+        *p = '/';
+        memcpy(p + 1, text, len);
+        args->names_len += len + 1;
+
+    } else {
+        memmove(p + len + 1, p, rest);
+        memcpy(p, text, len);
+        p[len] = '/';
+        args->names_len += len + 1;
+    }
+
+    args->names[args->names_len] = '\0';
+    args->nnames++;
+
+    return 0;
+}
+
+
+/*
+ * Where in args->names a name belongs: the offset of the first one that is
+ * greater, or the end.  If the name is there already, what is returned is
+ * behind the end.
+ */
+
+static size_t
+zk_lock_args_place(const zk_lock_args_t *args, const char *text, size_t len)
+{
+    int          rc;
+    size_t       at, n;
+    const char  *end, *name;
+
+    for (at = 0; at < args->names_len; at += n + 1) {
+        name = args->names + at;
+
+        end = memchr(name, '/', args->names_len - at);
+        n = (end != NULL) ? (size_t) (end - name) : args->names_len - at;
+
+        rc = memcmp(text, name, (len < n) ? len : n);
+
+        if (rc == 0 && len == n) {
+            return args->names_len + 1;
+        }
+
+        if (rc < 0 || (rc == 0 && len < n)) {
+            return at;
+        }
+    }
+
+    return args->names_len;
 }
 
 
@@ -477,6 +716,12 @@ zk_lock_body_key(void *data, const char *name, size_t len)
         return ZK_LOCK_VALUE_NONE;
     }
 
+    if (body->field == ZK_LOCK_ARG_NAMES) {
+        body->args->names_len = 0;
+        body->args->nnames = 0;
+        return ZK_LOCK_VALUE_LIST;
+    }
+
     if (body->field != ZK_LOCK_ARG_DATA) {
         return ZK_LOCK_VALUE_SET;
     }
@@ -493,15 +738,22 @@ zk_lock_body_set(void *data, zk_lock_type_e type, const char *text, size_t len)
 {
     zk_lock_body_t *body = data;
 
-    int  timed;
+    unsigned  number, timed;
 
-    timed = (body->field & (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL)) != 0;
+    if (body->field == ZK_LOCK_ARG_NAMES) {
+        return zk_lock_body_names(body, type, text, len);
+    }
 
-    if (type != ZK_LOCK_STRING && !(timed && type == ZK_LOCK_NUMBER)) {
+    timed = body->field & (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL);
+    number = timed
+             || (body->field & (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_LIMIT
+                                |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE));
+
+    if (type != ZK_LOCK_STRING && !(number && type == ZK_LOCK_NUMBER)) {
         return zk_lock_args_refuse(body->args, body->field);
     }
 
-    if (type == ZK_LOCK_NUMBER
+    if (timed && type == ZK_LOCK_NUMBER
         && (memchr(text, 'e', len) != NULL || memchr(text, 'E', len) != NULL))
     {
         return zk_lock_args_error(body->args, "\"%s\" takes a number of seconds"
@@ -511,6 +763,26 @@ zk_lock_body_set(void *data, zk_lock_type_e type, const char *text, size_t len)
     }
 
     return zk_lock_args_set(body->args, body->field, text, len);
+}
+
+
+/* one of the names, or the end of them */
+
+static int
+zk_lock_body_names(zk_lock_body_t *body, zk_lock_type_e type,
+    const char *text, size_t len)
+{
+    if (type == ZK_LOCK_STRING) {
+        return zk_lock_args_name(body->args, text, len);
+    }
+
+    if (type != ZK_LOCK_ARRAY || body->args->nnames == 0) {
+        return zk_lock_args_refuse(body->args, body->field);
+    }
+
+    body->args->given |= ZK_LOCK_ARG_NAMES;
+
+    return 0;
 }
 
 

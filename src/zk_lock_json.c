@@ -3,9 +3,10 @@
  * JSON, by yajl, which this file alone includes.
  *
  * A reader is a yajl parser and what it knows of the text so far.  Scalars go
- * to `set`; a value that is copied goes, at any depth, through a yajl generator
- * and comes out compact; one that is skipped walks the same way with nothing
- * at its end.  A writer is a yajl generator and the text so far.
+ * to `set`, and so do the strings of a list; a value that is copied goes, at
+ * any depth, through a yajl generator and comes out compact; one that is
+ * skipped walks the same way with nothing at its end.  A writer is a yajl
+ * generator and the text so far.
  *
  * yajl is left alone with nothing that it is lax about:
  *
@@ -62,6 +63,8 @@ static int zk_lock_reader_escape(zk_lock_reader_t *r, char c);
 static int zk_lock_reader_status(zk_lock_reader_t *r, yajl_status status);
 static int zk_lock_reader_value(zk_lock_reader_t *r, zk_lock_type_e type,
     const char *text, size_t len);
+static int zk_lock_reader_list(zk_lock_reader_t *r, zk_lock_type_e type,
+    const char *text, size_t len);
 static int zk_lock_reader_key(zk_lock_reader_t *r, const char *name,
     size_t len);
 static int zk_lock_reader_end(zk_lock_reader_t *r, zk_lock_type_e type);
@@ -71,6 +74,7 @@ static int zk_lock_reader_copied(zk_lock_reader_t *r, yajl_gen_status status);
 static void zk_lock_reader_print(void *data, const char *text, size_t len);
 static int zk_lock_reader_utf8(zk_lock_reader_t *r, const char *text,
     size_t len);
+static const char *zk_lock_reader_what(zk_lock_reader_t *r);
 static int zk_lock_reader_error(zk_lock_reader_t *r, const char *format, ...);
 
 static void zk_lock_yajl_functions(yajl_alloc_funcs *functions,
@@ -338,16 +342,26 @@ zk_lock_reader_value(zk_lock_reader_t *r, zk_lock_type_e type,
         return zk_lock_reader_error(r, "%s is not a JSON object", r->what);
     }
 
+    if (r->value == ZK_LOCK_VALUE_STRING) {
+        r->value = (type == ZK_LOCK_STRING) ? ZK_LOCK_VALUE_SET
+                                            : ZK_LOCK_VALUE_SKIPPED;
+    }
+
     if (r->value == ZK_LOCK_VALUE_SET) {
         r->value = ZK_LOCK_VALUE_NONE;
         return r->set(r->owner, type, text, len);
     }
 
+    if (r->value == ZK_LOCK_VALUE_LIST) {
+        return zk_lock_reader_list(r, type, text, len);
+    }
+
     if (type == ZK_LOCK_OBJECT || type == ZK_LOCK_ARRAY) {
 
         if (r->nested == ZK_LOCK_DATA_DEPTH) {
-            return zk_lock_reader_error(r, "\"data\" is nested deeper than"
-                                        " %d", ZK_LOCK_DATA_DEPTH);
+            return zk_lock_reader_error(r, "%s is nested deeper than %d",
+                                        zk_lock_reader_what(r),
+                                        ZK_LOCK_DATA_DEPTH);
         }
 
         r->nested++;
@@ -360,6 +374,25 @@ zk_lock_reader_value(zk_lock_reader_t *r, zk_lock_type_e type,
     }
 
     return rc;
+}
+
+
+static int
+zk_lock_reader_list(zk_lock_reader_t *r, zk_lock_type_e type,
+    const char *text, size_t len)
+{
+    if (r->nested == 0 && type == ZK_LOCK_ARRAY) {
+        r->nested = 1;
+        return 0;
+    }
+
+    if (r->nested != 0 && type == ZK_LOCK_STRING) {
+        return r->set(r->owner, type, text, len);
+    }
+
+    (void) r->set(r->owner, ZK_LOCK_NULL, NULL, 0);
+
+    return -1;
 }
 
 
@@ -383,10 +416,17 @@ zk_lock_reader_key(zk_lock_reader_t *r, const char *name, size_t len)
 static int
 zk_lock_reader_end(zk_lock_reader_t *r, zk_lock_type_e type)
 {
+    int              rc;
     yajl_gen_status  status;
 
     if (r->nested == 0) {
         return 0;
+    }
+
+    if (r->value == ZK_LOCK_VALUE_LIST) {
+        r->nested = 0;
+        r->value = ZK_LOCK_VALUE_NONE;
+        return r->set(r->owner, ZK_LOCK_ARRAY, NULL, 0);
     }
 
     status = yajl_gen_status_ok;
@@ -396,13 +436,15 @@ zk_lock_reader_end(zk_lock_reader_t *r, zk_lock_type_e type)
                                           : yajl_gen_array_close(r->gen);
     }
 
+    rc = zk_lock_reader_copied(r, status);
+
     r->nested--;
 
     if (r->nested == 0) {
         r->value = ZK_LOCK_VALUE_NONE;
     }
 
-    return zk_lock_reader_copied(r, status);
+    return rc;
 }
 
 
@@ -447,14 +489,16 @@ static int
 zk_lock_reader_copied(zk_lock_reader_t *r, yajl_gen_status status)
 {
     if (r->overflow) {
-        return zk_lock_reader_error(r, "\"data\" is longer than %d bytes of"
-                                    " compact JSON", ZK_LOCK_DATA_MAX);
+        return zk_lock_reader_error(r, "%s is longer than %d bytes of compact"
+                                    " JSON", zk_lock_reader_what(r),
+                                    ZK_LOCK_DATA_MAX);
     }
 
     /* the tokens came from a parser, so their order is right */
 
     if (status != yajl_gen_status_ok) {
-        return zk_lock_reader_error(r, "\"data\" cannot be written");
+        return zk_lock_reader_error(r, "%s cannot be written",
+                                    zk_lock_reader_what(r));
     }
 
     return 0;
@@ -488,6 +532,19 @@ zk_lock_reader_utf8(zk_lock_reader_t *r, const char *text, size_t len)
     }
 
     return zk_lock_reader_error(r, "%s is not UTF-8", r->what);
+}
+
+
+/* what is copied: the member of the text, or all of it */
+
+static const char *
+zk_lock_reader_what(zk_lock_reader_t *r)
+{
+    if (r->key != NULL && r->value == ZK_LOCK_VALUE_COPIED) {
+        return "\"data\"";
+    }
+
+    return r->what;
 }
 
 
@@ -677,6 +734,15 @@ zk_lock_json_integer(zk_lock_json_t *json, const char *key, int64_t value)
 {
     if (zk_lock_json_begin(json, key) == 0) {
         zk_lock_json_wrote(json, yajl_gen_integer(json->gen, value));
+    }
+}
+
+
+void
+zk_lock_json_boolean(zk_lock_json_t *json, const char *key, int value)
+{
+    if (zk_lock_json_begin(json, key) == 0) {
+        zk_lock_json_wrote(json, yajl_gen_bool(json->gen, value != 0));
     }
 }
 

@@ -58,6 +58,8 @@ typedef enum {
 typedef enum {
     ZK_LOCK_VALUE_NONE = 0,     /* no such member: the text is refused */
     ZK_LOCK_VALUE_SET,          /* give it to `set` */
+    ZK_LOCK_VALUE_STRING,       /* give it to `set` if it is a string */
+    ZK_LOCK_VALUE_LIST,         /* an array: give its strings to `set` */
     ZK_LOCK_VALUE_COPIED,       /* to data; for one value of a text only */
     ZK_LOCK_VALUE_SKIPPED
 } zk_lock_value_e;
@@ -72,8 +74,10 @@ typedef zk_lock_value_e (*zk_lock_reader_key_pt)(void *owner,
 
 /*
  * Takes the value of the last key, UTF-8 that is not kept; an object or an
- * array, which it must refuse, has the text NULL.  Returns 0, or -1 and has
- * written the error.
+ * array, which it must refuse, has the text NULL.  Of a list it takes the
+ * strings, one by one, and then once ZK_LOCK_ARRAY for the end; whatever is no
+ * array, or no string in it, comes as ZK_LOCK_NULL, which it must refuse.
+ * Returns 0, or -1 and has written the error.
  */
 typedef int (*zk_lock_reader_set_pt)(void *owner, zk_lock_type_e type,
     const char *text, size_t len);
@@ -149,13 +153,15 @@ void zk_lock_json_string(zk_lock_json_t *json, const char *key,
     const char *text, size_t len);
 void zk_lock_json_integer(zk_lock_json_t *json, const char *key,
     int64_t value);
+void zk_lock_json_boolean(zk_lock_json_t *json, const char *key, int value);
 /* text is valid compact JSON already */
 void zk_lock_json_raw(zk_lock_json_t *json, const char *key,
     const char *text, size_t len);
 
 /*
- * Returns the text, which lives until the writer is closed, and sets *len; or
- * NULL if anything failed (no memory, a string that is not UTF-8).
+ * Returns the text, which is compact, on one line and without a line's end,
+ * and lives until the writer is closed, and sets *len; or NULL if anything
+ * failed (no memory, a string that is not UTF-8).
  */
 const char *zk_lock_json_text(zk_lock_json_t *json, size_t *len);
 void zk_lock_json_close(zk_lock_json_t *json);

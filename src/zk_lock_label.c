@@ -20,10 +20,23 @@
 /* what a reader takes for a text of at most ZK_LOCK_LABEL_MAX bytes */
 #define ZK_LOCK_LABEL_MEMORY    8192
 
+/* what a client of Curator's writes into a claim that it wants */
+#define ZK_LOCK_LABEL_REVOKE    "__REVOKE__"
+
+/* the digits of params */
+#define ZK_LOCK_PARAMS_LEN      8
+
 
 typedef enum {
     ZK_LOCK_LABEL_INDEX = 0,
     ZK_LOCK_LABEL_TTL,
+    ZK_LOCK_LABEL_HOLDS,
+    ZK_LOCK_LABEL_RENEWALS,
+    ZK_LOCK_LABEL_PARAMS,
+    ZK_LOCK_LABEL_ASYNC,
+    ZK_LOCK_LABEL_REVOKED,
+    ZK_LOCK_LABEL_WANT,
+    ZK_LOCK_LABEL_FROM,
     ZK_LOCK_LABEL_DATA,
     ZK_LOCK_LABEL_FIELDS
 } zk_lock_label_field_e;
@@ -36,21 +49,36 @@ typedef struct {
 } zk_lock_label_ctx_t;
 
 
+static char *zk_lock_label_text(char *p, const char *name, const char *text,
+    size_t len);
 static int zk_lock_label_json(zk_lock_label_t *label, const char *text,
     size_t len);
 static zk_lock_value_e zk_lock_label_key(void *data, const char *name,
     size_t len);
 static int zk_lock_label_set(void *data, zk_lock_type_e type,
     const char *text, size_t len);
-static int zk_lock_label_index(zk_lock_label_t *label, zk_lock_type_e type,
-    const char *text, size_t len);
-static int zk_lock_label_ttl(zk_lock_label_t *label, zk_lock_type_e type,
-    const char *text, size_t len);
+static int zk_lock_label_string(zk_lock_label_t *label,
+    zk_lock_label_field_e field, const char *text, size_t len);
+static int zk_lock_label_number(zk_lock_label_t *label,
+    zk_lock_label_field_e field, const char *text, size_t len);
+static int zk_lock_label_boolean(zk_lock_label_t *label,
+    zk_lock_label_field_e field, int value);
+static int zk_lock_label_hex(uint32_t *value, const char *text, size_t len,
+    size_t digits);
+static int zk_lock_label_want_check(const char *text, size_t len);
+static int zk_lock_label_from_check(const char *text, size_t len);
 
 
 static const char  *const zk_lock_label_names[] = {
     "index",
     "ttl",
+    "holds",
+    "renewals",
+    "params",
+    "async",
+    "revoke",
+    "want",
+    "from",
     "data"
 };
 
@@ -58,7 +86,7 @@ static const char  *const zk_lock_label_names[] = {
 size_t
 zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 {
-    int   n, index;
+    int   index;
     char  *p;
 
     p = buf;
@@ -70,11 +98,37 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 
     *index_at = label->owner_len + sizeof("\n{\"index\":\"") - 1;
 
-    n = snprintf(p, ZK_LOCK_LABEL_MAX - label->owner_len,
-                 "\n{\"index\":\"%02x\",\"ttl\":%" PRId64, (unsigned) index,
-                 label->ttl);
-    if (n > 0) {
-        p += n;
+    /* all of it has room, whatever the numbers are */
+
+    p += sprintf(p, "\n{\"index\":\"%02x\",\"ttl\":%" PRId64,
+                 (unsigned) index, label->ttl);
+
+    if (label->holds > 1) {
+        p += sprintf(p, ",\"holds\":%" PRIu32, label->holds);
+    }
+
+    if (label->renewals != 0) {
+        p += sprintf(p, ",\"renewals\":%" PRIu32, label->renewals);
+    }
+
+    if (label->has_params) {
+        p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", label->params);
+    }
+
+    if (label->async) {
+        p += sprintf(p, ",\"async\":true");
+    }
+
+    if (label->revoke) {
+        p += sprintf(p, ",\"revoke\":true");
+    }
+
+    if (zk_lock_label_want_check(label->want, label->want_len)) {
+        p = zk_lock_label_text(p, "want", label->want, label->want_len);
+    }
+
+    if (zk_lock_label_from_check(label->from, label->from_len)) {
+        p = zk_lock_label_text(p, "from", label->from, label->from_len);
     }
 
     if (label->data_len != 0) {
@@ -91,6 +145,30 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 }
 
 
+/* text has no control characters in it, so these two are all to be escaped */
+
+static char *
+zk_lock_label_text(char *p, const char *name, const char *text, size_t len)
+{
+    size_t  i;
+
+    p += sprintf(p, ",\"%s\":\"", name);
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] == '"' || text[i] == '\\') {
+            *p++ = '\\';
+        }
+
+        *p++ = text[i];
+    }
+
+    *p++ = '"';
+
+    return p;
+}
+
+
 void
 zk_lock_label_read(zk_lock_label_t *label, const char *text, size_t len)
 {
@@ -104,23 +182,26 @@ zk_lock_label_read(zk_lock_label_t *label, const char *text, size_t len)
         return;
     }
 
+    if (len == sizeof(ZK_LOCK_LABEL_REVOKE) - 1
+        && memcmp(text, ZK_LOCK_LABEL_REVOKE, len) == 0)
+    {
+        label->revoke = 1;
+        return;
+    }
+
     end = memchr(text, '\n', len);
     n = (end != NULL) ? (size_t) (end - text) : len;
+
+    if (end != NULL && len <= ZK_LOCK_LABEL_MAX
+        && zk_lock_label_json(label, end + 1, len - n - 1) != 0)
+    {
+        memset(label, 0, sizeof(zk_lock_label_t));
+        label->index = -1;
+    }
 
     if (n <= ZK_LOCK_OWNER_MAX && zk_lock_shown_check(text, n)) {
         memcpy(label->owner, text, n);
         label->owner_len = n;
-    }
-
-    if (end == NULL || len > ZK_LOCK_LABEL_MAX) {
-        return;
-    }
-
-    if (zk_lock_label_json(label, end + 1, len - n - 1) != 0) {
-        label->index = -1;
-        label->ttl = 0;
-        label->data_len = 0;
-        label->data[0] = '\0';
     }
 }
 
@@ -197,49 +278,84 @@ zk_lock_label_set(void *data, zk_lock_type_e type, const char *text,
 {
     zk_lock_label_ctx_t *ctx = data;
 
-    if (ctx->field == ZK_LOCK_LABEL_INDEX) {
-        return zk_lock_label_index(ctx->label, type, text, len);
-    }
+    switch (type) {
 
-    return zk_lock_label_ttl(ctx->label, type, text, len);
+    case ZK_LOCK_STRING:
+        return zk_lock_label_string(ctx->label, ctx->field, text, len);
+
+    case ZK_LOCK_NUMBER:
+        return zk_lock_label_number(ctx->label, ctx->field, text, len);
+
+    case ZK_LOCK_BOOLEAN:
+        return zk_lock_label_boolean(ctx->label, ctx->field, text[0] == 't');
+
+    default:
+        return -1;
+    }
 }
 
 
 static int
-zk_lock_label_index(zk_lock_label_t *label, zk_lock_type_e type,
+zk_lock_label_string(zk_lock_label_t *label, zk_lock_label_field_e field,
     const char *text, size_t len)
 {
-    int  high, low;
+    uint32_t  value;
 
-    if (type != ZK_LOCK_STRING || len != 2) {
+    switch (field) {
+
+    case ZK_LOCK_LABEL_INDEX:
+        if (zk_lock_label_hex(&value, text, len, 2) != 0) {
+            return -1;
+        }
+
+        label->index = (int) value;
+        return 0;
+
+    case ZK_LOCK_LABEL_PARAMS:
+        if (zk_lock_label_hex(&value, text, len, ZK_LOCK_PARAMS_LEN) != 0) {
+            return -1;
+        }
+
+        label->params = value;
+        label->has_params = 1;
+        return 0;
+
+    case ZK_LOCK_LABEL_WANT:
+        if (!zk_lock_label_want_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->want, text, len);
+        label->want_len = len;
+        return 0;
+
+    case ZK_LOCK_LABEL_FROM:
+        if (!zk_lock_label_from_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->from, text, len);
+        label->from_len = len;
+        return 0;
+
+    default:
         return -1;
     }
-
-    high = zk_lock_hex_read(text[0]);
-    low = zk_lock_hex_read(text[1]);
-
-    if (high == -1 || low == -1) {
-        return -1;
-    }
-
-    label->index = high << 4 | low;
-
-    return 0;
 }
 
 
+/* digits alone: no sign, no fraction, no exponent */
+
 static int
-zk_lock_label_ttl(zk_lock_label_t *label, zk_lock_type_e type,
+zk_lock_label_number(zk_lock_label_t *label, zk_lock_label_field_e field,
     const char *text, size_t len)
 {
     size_t   i;
-    int64_t  ttl;
+    int64_t  max, value;
 
-    if (type != ZK_LOCK_NUMBER) {
-        return -1;
-    }
-
-    ttl = 0;
+    max = (field == ZK_LOCK_LABEL_TTL) ? ZK_LOCK_DURATION_MAX
+                                       : (int64_t) UINT32_MAX;
+    value = 0;
 
     for (i = 0; i < len; i++) {
 
@@ -247,14 +363,107 @@ zk_lock_label_ttl(zk_lock_label_t *label, zk_lock_type_e type,
             return -1;
         }
 
-        ttl = ttl * 10 + (text[i] - '0');
+        value = value * 10 + (text[i] - '0');
 
-        if (ttl > ZK_LOCK_DURATION_MAX) {
+        if (value > max) {
             return -1;
         }
     }
 
-    label->ttl = ttl;
+    switch (field) {
+
+    case ZK_LOCK_LABEL_TTL:
+        label->ttl = value;
+        return 0;
+
+    case ZK_LOCK_LABEL_HOLDS:
+        label->holds = (uint32_t) value;
+        return 0;
+
+    case ZK_LOCK_LABEL_RENEWALS:
+        label->renewals = (uint32_t) value;
+        return 0;
+
+    default:
+        return -1;
+    }
+}
+
+
+static int
+zk_lock_label_boolean(zk_lock_label_t *label, zk_lock_label_field_e field,
+    int value)
+{
+    switch (field) {
+
+    case ZK_LOCK_LABEL_ASYNC:
+        label->async = (value != 0);
+        return 0;
+
+    case ZK_LOCK_LABEL_REVOKED:
+        label->revoke = (value != 0);
+        return 0;
+
+    default:
+        return -1;
+    }
+}
+
+
+static int
+zk_lock_label_hex(uint32_t *value, const char *text, size_t len,
+    size_t digits)
+{
+    int       digit;
+    size_t    i;
+    uint32_t  bits;
+
+    if (len != digits) {
+        return -1;
+    }
+
+    bits = 0;
+
+    for (i = 0; i < len; i++) {
+        digit = zk_lock_hex_read(text[i]);
+        if (digit == -1) {
+            return -1;
+        }
+
+        bits = bits << 4 | (uint32_t) digit;
+    }
+
+    *value = bits;
 
     return 0;
+}
+
+
+static int
+zk_lock_label_want_check(const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len == 0 || len > ZK_LOCK_WANT_MAX) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        if (text[i] != '-'
+            && (text[i] < 'a' || text[i] > 'z')
+            && (text[i] < '0' || text[i] > '9'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+zk_lock_label_from_check(const char *text, size_t len)
+{
+    return len != 0 && len <= ZK_LOCK_FROM_MAX
+           && zk_lock_shown_check(text, len);
 }

@@ -18,7 +18,13 @@
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 128)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 320)
+
+/* bytes of what is wanted of a claim */
+#define ZK_LOCK_WANT_MAX        31
+
+/* bytes of where a claim came from */
+#define ZK_LOCK_FROM_MAX        64
 
 
 /*
@@ -29,21 +35,44 @@
  *     OWNER\n{"index":"0f","ttl":60000,"data":{"any":"JSON"}}
  *
  * index is the claim's place among the creates of its transaction, two
- * hexadecimal digits that the session floor writes when it knows them.
+ * hexadecimal digits that the session floor writes when it knows them.  What
+ * else a label may say stands between ttl and data, in this order, and only
+ * where there is something to say:
+ *
+ *     "holds":2,"renewals":7,"params":"00c0ffee","async":true,"revoke":true,
+ *     "want":"shared","from":"192.0.2.1"
+ *
+ * A recipe of Curator's asks a holder to let go by writing "__REVOKE__" over
+ * the whole of its claim's data.  Such a label is nobody's, with revoke.
  */
 
 typedef struct {
     size_t          owner_len;
     size_t          data_len;       /* 0: none */
+    size_t          want_len;       /* 0: none */
+    size_t          from_len;       /* 0: none */
+
     int64_t         ttl;            /* milliseconds, 0: unknown */
     int             index;          /* -1: not a gateway's claim */
+
+    uint32_t        holds;          /* written above 1; 0: not there */
+    uint32_t        renewals;       /* written above 0 */
+    uint32_t        params;
+
+    unsigned        has_params:1;
+    unsigned        async:1;
+    unsigned        revoke:1;       /* somebody asks the holder to let go */
+
+    char            want[ZK_LOCK_WANT_MAX + 1];     /* of "a-z0-9-" */
+    char            from[ZK_LOCK_FROM_MAX + 1];     /* UTF-8, no controls */
     char            owner[ZK_LOCK_OWNER_MAX + 1];
     char            data[ZK_LOCK_DATA_MAX + 1];
 } zk_lock_label_t;
 
 /*
  * Writes label to buf (room for ZK_LOCK_LABEL_MAX bytes).  Returns its length;
- * *index_at is the offset of the two digits of index.  No NUL.
+ * *index_at is the offset of the two digits of index.  No NUL.  A want or a
+ * from that could not be read again is left out.
  */
 size_t zk_lock_label_write(char *buf, const zk_lock_label_t *label,
     size_t *index_at);
@@ -51,7 +80,8 @@ size_t zk_lock_label_write(char *buf, const zk_lock_label_t *label,
 /*
  * Reads a znode's data.  Never fails: of what is not a gateway's label, the
  * first line becomes the owner if it is UTF-8 without control characters and
- * not too long, else the owner is empty.
+ * not too long, else the owner is empty.  A member that is not as it would be
+ * written makes the whole of the JSON no gateway's; unknown ones are left out.
  */
 void zk_lock_label_read(zk_lock_label_t *label, const char *text, size_t len);
 

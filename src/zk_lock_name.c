@@ -6,17 +6,19 @@
  *
  * A token is 24 bytes, written as 32 characters of base64url:
  *
- *     kind (1)  random (12)  record (4)  seq (4)  check (3)
+ *     kind (2)  random (12)  record (4)  seq (4)  check (2)
  *
- * Numbers are big endian.  check is the top of a hash of the 21 bytes before
- * it and of the lock's path.  As 24 is a multiple of 3, there is no padding
- * and every token has one spelling.
+ * Numbers are big endian.  kind is three bits of the kind's base and thirteen
+ * of its permits.  check is the top of a hash of the 22 bytes before it and of
+ * the lock's path.  As 24 is a multiple of 3, there is no padding and every
+ * token has one spelling.
  *
  * The id in a claim's name is a UUID of lower-case hexadecimal digits: the
  * random bytes, then the record.
  */
 
 
+#include <stdio.h>
 #include <string.h>
 
 #include "zk_lock_name.h"
@@ -25,13 +27,23 @@
 #define ZK_LOCK_ID_BYTES        (ZK_LOCK_RANDOM_LEN + 4)
 
 #define ZK_LOCK_TOKEN_BYTES     24
-#define ZK_LOCK_TOKEN_CHECKED   21
+#define ZK_LOCK_TOKEN_CHECKED   22
+
+/* where the permits end and the base of a kind begins, in a token */
+#define ZK_LOCK_TOKEN_BASE      13
+#define ZK_LOCK_TOKEN_PERMITS   ((1 << ZK_LOCK_TOKEN_BASE) - 1)
 
 /* bytes of a UUID with its dashes, and of "_c_UUID-" */
 #define ZK_LOCK_UUID_LEN        36
 #define ZK_LOCK_UUID_PREFIX     (3 + ZK_LOCK_UUID_LEN + 1)
 
 #define ZK_LOCK_SEQ_LEN         10
+
+/* the longest marker in a claim's name, with a NUL, whatever the permits */
+#define ZK_LOCK_MARKER_SIZE     24
+
+/* digits of ZK_LOCK_PERMITS_MAX */
+#define ZK_LOCK_PERMITS_LEN     4
 
 /* what stands for "no code point" */
 #define ZK_LOCK_BROKEN          0xffffffff
@@ -41,7 +53,7 @@ typedef struct {
     const char      *text;
     size_t           len;
     unsigned         alone:1;   /* only with nothing in front of it */
-    zk_lock_kind_e   kind;
+    zk_lock_kind_t   kind;
 } zk_lock_marker_t;
 
 
@@ -59,28 +71,31 @@ static void zk_lock_id_pack(uint8_t *bytes, const zk_lock_id_t *id);
 static void zk_lock_id_unpack(zk_lock_id_t *id, const uint8_t *bytes);
 static int zk_lock_uuid_read(zk_lock_id_t *id, const char *text);
 static int64_t zk_lock_seq_read(const char *text);
-static const zk_lock_marker_t *zk_lock_marker_find(const char *name,
+static size_t zk_lock_marker_read(zk_lock_kind_t *kind, const char *name,
+    size_t len);
+static size_t zk_lock_permits_read(zk_lock_kind_t *kind, const char *name,
     size_t len);
 static void zk_lock_uint32_write(uint8_t *bytes, uint32_t value);
 static uint32_t zk_lock_uint32_read(const uint8_t *bytes);
 static void zk_lock_token_check(uint8_t *check, const uint8_t *bytes,
     const char *path, size_t path_len);
-static int zk_lock_base64_read(char c);
+static int zk_lock_base64_digit(char c);
 static int64_t zk_lock_unit_read(const char *text, size_t len, int fraction);
 
 
 static const char  zk_lock_hex[] = "0123456789abcdef";
 
-static const char  zk_lock_base64[] =
+static const char  zk_lock_base64_digits[] =
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 
-/* in the order of zk_lock_kind_e: what our own claims say */
+/* in the order of the kinds: what our own claims say */
 
 static const char  *const zk_lock_kind_markers[] = {
     "-lock-",
     "-__READ__",
-    "-__WRIT__"
+    "-__WRIT__",
+    "-member-"
 };
 
 
@@ -91,6 +106,7 @@ static const zk_lock_marker_t  zk_lock_markers[] = {
     { "__rlock__", 9, 0, ZK_LOCK_READ },
     { "-__READ__", 9, 0, ZK_LOCK_READ },
     { "-__WRIT__", 9, 0, ZK_LOCK_WRITE },
+    { "-member-",  8, 0, ZK_LOCK_MEMBER },
     { NULL,        0, 0, ZK_LOCK_MUTEX }
 };
 
@@ -104,6 +120,21 @@ static const zk_lock_unit_t  zk_lock_units[] = {
     { "d",  1, 24 * 60 * 60 * 1000 },
     { NULL, 0, 0 }
 };
+
+
+int
+zk_lock_kind_check(zk_lock_kind_t kind)
+{
+    uint32_t  permits;
+
+    permits = zk_lock_kind_permits(kind);
+
+    if (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE) {
+        return permits >= 1 && permits <= ZK_LOCK_PERMITS_MAX;
+    }
+
+    return kind <= ZK_LOCK_MEMBER;
+}
 
 
 const char *
@@ -183,9 +214,9 @@ zk_lock_path_check(const char *path, size_t len)
 
 
 size_t
-zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind)
+zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_t kind)
 {
-    char        *p;
+    char        *p, permits[ZK_LOCK_MARKER_SIZE];
     size_t       i, n;
     uint8_t      bytes[ZK_LOCK_ID_BYTES];
     const char  *marker;
@@ -208,7 +239,15 @@ zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind)
         *p++ = zk_lock_hex[bytes[i] & 0xf];
     }
 
-    marker = zk_lock_kind_markers[kind];
+    if (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE) {
+        (void) snprintf(permits, sizeof(permits), "-permit%u-",
+                        (unsigned) zk_lock_kind_permits(kind));
+        marker = permits;
+
+    } else {
+        marker = zk_lock_kind_markers[kind];
+    }
+
     n = strlen(marker);
 
     memcpy(p, marker, n);
@@ -218,7 +257,7 @@ zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind)
 
 
 size_t
-zk_lock_claim_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind,
+zk_lock_claim_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_t kind,
     int64_t seq)
 {
     size_t  i, len;
@@ -237,9 +276,11 @@ zk_lock_claim_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_e kind,
 int
 zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len)
 {
-    size_t                   n;
-    int64_t                  seq;
-    const zk_lock_marker_t  *marker;
+    size_t          n, marker;
+    int64_t         seq;
+    unsigned        has_id;
+    zk_lock_id_t    id;
+    zk_lock_kind_t  kind;
 
     if (len < ZK_LOCK_SEQ_LEN) {
         return -1;
@@ -252,31 +293,42 @@ zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len)
         return -1;
     }
 
-    marker = zk_lock_marker_find(name, n);
+    marker = zk_lock_marker_read(&kind, name, n);
 
-    if (marker == NULL && n != 0 && name[n - 1] == '-') {
+    if (marker == 0 && n != 0 && name[n - 1] == '-') {
 
         /* no marker ends with two dashes, so this one is a sign */
 
-        marker = zk_lock_marker_find(name, n - 1);
+        n--;
+        marker = zk_lock_marker_read(&kind, name, n);
         seq = ZK_LOCK_SEQ_MAX;
     }
 
-    if (marker == NULL || seq > ZK_LOCK_SEQ_MAX) {
+    if (marker == 0 || seq > ZK_LOCK_SEQ_MAX) {
+        return -1;
+    }
+
+    has_id = n >= ZK_LOCK_UUID_PREFIX
+             && memcmp(name, "_c_", 3) == 0
+             && name[ZK_LOCK_UUID_PREFIX - 1] == '-'
+             && zk_lock_uuid_read(&id, name + 3) == 0;
+
+    /* nobody else has such claims, so theirs is no layout but the whole one */
+
+    if (kind >= ZK_LOCK_MEMBER
+        && (!has_id || n != ZK_LOCK_UUID_PREFIX - 1 + marker))
+    {
         return -1;
     }
 
     memset(child, 0, sizeof(zk_lock_child_t));
 
     child->seq = seq;
-    child->kind = marker->kind;
+    child->kind = kind;
 
-    if (n >= ZK_LOCK_UUID_PREFIX
-        && memcmp(name, "_c_", 3) == 0
-        && name[ZK_LOCK_UUID_PREFIX - 1] == '-'
-        && zk_lock_uuid_read(&child->id, name + 3) == 0)
-    {
+    if (has_id) {
         child->has_id = 1;
+        child->id = id;
     }
 
     return 0;
@@ -287,26 +339,20 @@ void
 zk_lock_token_write(char *buf, const zk_lock_token_t *token, const char *path,
     size_t path_len)
 {
-    size_t    i;
     uint8_t   bytes[ZK_LOCK_TOKEN_BYTES];
-    uint32_t  bits;
+    uint32_t  kind;
 
-    bytes[0] = (uint8_t) token->kind;
+    kind = (zk_lock_kind_base(token->kind) << ZK_LOCK_TOKEN_BASE)
+           | (zk_lock_kind_permits(token->kind) & ZK_LOCK_TOKEN_PERMITS);
 
-    zk_lock_id_pack(bytes + 1, &token->id);
-    zk_lock_uint32_write(bytes + 17, (uint32_t) token->seq);
+    bytes[0] = (uint8_t) (kind >> 8);
+    bytes[1] = (uint8_t) kind;
+
+    zk_lock_id_pack(bytes + 2, &token->id);
+    zk_lock_uint32_write(bytes + 18, (uint32_t) token->seq);
     zk_lock_token_check(bytes + ZK_LOCK_TOKEN_CHECKED, bytes, path, path_len);
 
-    for (i = 0; i < ZK_LOCK_TOKEN_BYTES; i += 3) {
-        bits = ((uint32_t) bytes[i] << 16)
-               | ((uint32_t) bytes[i + 1] << 8)
-               | bytes[i + 2];
-
-        *buf++ = zk_lock_base64[bits >> 18];
-        *buf++ = zk_lock_base64[(bits >> 12) & 0x3f];
-        *buf++ = zk_lock_base64[(bits >> 6) & 0x3f];
-        *buf++ = zk_lock_base64[bits & 0x3f];
-    }
+    (void) zk_lock_base64_write(buf, bytes, ZK_LOCK_TOKEN_BYTES);
 }
 
 
@@ -314,39 +360,25 @@ int
 zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
     const char *path, size_t path_len)
 {
-    int       value;
-    size_t    i;
-    uint8_t   bytes[ZK_LOCK_TOKEN_BYTES], check[3], *p;
-    uint32_t  bits, seq;
+    size_t          n;
+    uint8_t         bytes[ZK_LOCK_TOKEN_BYTES], check[2];
+    uint32_t        bits, seq;
+    zk_lock_kind_t  kind;
 
-    if (len != ZK_LOCK_TOKEN_LEN) {
+    if (len != ZK_LOCK_TOKEN_LEN
+        || zk_lock_base64_read(bytes, &n, text, len) != 0)
+    {
         return -1;
     }
 
-    p = bytes;
-    bits = 0;
-
-    for (i = 0; i < len; i++) {
-        value = zk_lock_base64_read(text[i]);
-        if (value == -1) {
-            return -1;
-        }
-
-        bits = (bits << 6) | (uint32_t) value;
-
-        if (i % 4 == 3) {
-            *p++ = (uint8_t) (bits >> 16);
-            *p++ = (uint8_t) (bits >> 8);
-            *p++ = (uint8_t) bits;
-            bits = 0;
-        }
-    }
-
     zk_lock_token_check(check, bytes, path, path_len);
-    seq = zk_lock_uint32_read(bytes + 17);
 
-    if (memcmp(check, bytes + ZK_LOCK_TOKEN_CHECKED, 3) != 0
-        || bytes[0] > ZK_LOCK_WRITE
+    bits = ((uint32_t) bytes[0] << 8) | bytes[1];
+    kind = (bits >> ZK_LOCK_TOKEN_BASE) | ((bits & ZK_LOCK_TOKEN_PERMITS) << 8);
+    seq = zk_lock_uint32_read(bytes + 18);
+
+    if (memcmp(check, bytes + ZK_LOCK_TOKEN_CHECKED, sizeof(check)) != 0
+        || !zk_lock_kind_check(kind)
         || seq > ZK_LOCK_SEQ_MAX)
     {
         return -1;
@@ -354,9 +386,78 @@ zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
 
     memset(token, 0, sizeof(zk_lock_token_t));
 
-    zk_lock_id_unpack(&token->id, bytes + 1);
+    zk_lock_id_unpack(&token->id, bytes + 2);
     token->seq = (int64_t) seq;
-    token->kind = (zk_lock_kind_e) bytes[0];
+    token->kind = kind;
+
+    return 0;
+}
+
+
+size_t
+zk_lock_base64_write(char *buf, const void *data, size_t len)
+{
+    char           *p;
+    size_t          i;
+    uint32_t        bits, left;
+    const uint8_t  *bytes = data;
+
+    p = buf;
+    bits = 0;
+    left = 0;
+
+    for (i = 0; i < len; i++) {
+        bits = (bits << 8) | bytes[i];
+        left += 8;
+
+        while (left >= 6) {
+            left -= 6;
+            *p++ = zk_lock_base64_digits[(bits >> left) & 0x3f];
+        }
+    }
+
+    if (left != 0) {
+        *p++ = zk_lock_base64_digits[(bits << (6 - left)) & 0x3f];
+    }
+
+    return (size_t) (p - buf);
+}
+
+
+int
+zk_lock_base64_read(void *data, size_t *n, const char *text, size_t len)
+{
+    int        value;
+    size_t     i;
+    uint8_t   *p;
+    uint32_t   bits, left;
+
+    p = data;
+    bits = 0;
+    left = 0;
+
+    for (i = 0; i < len; i++) {
+        value = zk_lock_base64_digit(text[i]);
+        if (value == -1) {
+            return -1;
+        }
+
+        bits = (bits << 6) | (uint32_t) value;
+        left += 6;
+
+        if (left >= 8) {
+            left -= 8;
+            *p++ = (uint8_t) (bits >> left);
+        }
+    }
+
+    /* a digit that ends no byte, or bits that no writer had set */
+
+    if (left == 6 || (bits & ((1U << left) - 1)) != 0) {
+        return -1;
+    }
+
+    *n = (size_t) (p - (uint8_t *) data);
 
     return 0;
 }
@@ -666,10 +767,10 @@ zk_lock_seq_read(const char *text)
 }
 
 
-/* the marker at the end of name, or NULL */
+/* the length of the marker at the end of name, which says the kind; or 0 */
 
-static const zk_lock_marker_t *
-zk_lock_marker_find(const char *name, size_t len)
+static size_t
+zk_lock_marker_read(zk_lock_kind_t *kind, const char *name, size_t len)
 {
     const zk_lock_marker_t  *m;
 
@@ -680,11 +781,58 @@ zk_lock_marker_find(const char *name, size_t len)
         }
 
         if (memcmp(name + len - m->len, m->text, m->len) == 0) {
-            return m;
+            *kind = m->kind;
+            return m->len;
         }
     }
 
-    return NULL;
+    return zk_lock_permits_read(kind, name, len);
+}
+
+
+/* the same for "-permitK-", whose K has one spelling */
+
+static size_t
+zk_lock_permits_read(zk_lock_kind_t *kind, const char *name, size_t len)
+{
+    size_t    at, n;
+    uint32_t  permits, scale;
+
+    if (len == 0 || name[len - 1] != '-') {
+        return 0;
+    }
+
+    at = len - 1;
+    permits = 0;
+    scale = 1;
+
+    for (n = 0; n < ZK_LOCK_PERMITS_LEN && at != 0; n++) {
+
+        if (name[at - 1] < '0' || name[at - 1] > '9') {
+            break;
+        }
+
+        at--;
+        permits += (uint32_t) (name[at] - '0') * scale;
+        scale *= 10;
+    }
+
+    if (name[at] == '0'
+        || !zk_lock_kind_check(zk_lock_semaphore(permits))
+        || at < sizeof("-permit") - 1)
+    {
+        return 0;
+    }
+
+    at -= sizeof("-permit") - 1;
+
+    if (memcmp(name + at, "-permit", sizeof("-permit") - 1) != 0) {
+        return 0;
+    }
+
+    *kind = zk_lock_semaphore(permits);
+
+    return len - at;
 }
 
 
@@ -733,12 +881,11 @@ zk_lock_token_check(uint8_t *check, const uint8_t *bytes, const char *path,
 
     check[0] = (uint8_t) (hash >> 56);
     check[1] = (uint8_t) (hash >> 48);
-    check[2] = (uint8_t) (hash >> 40);
 }
 
 
 static int
-zk_lock_base64_read(char c)
+zk_lock_base64_digit(char c)
 {
     if (c >= 'A' && c <= 'Z') {
         return c - 'A';

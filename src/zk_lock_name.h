@@ -30,8 +30,12 @@
 /* bytes of a token, without a NUL */
 #define ZK_LOCK_TOKEN_LEN       32
 
-/* bytes of "_c_UUID-__READ__", the longest prefix, without a NUL */
-#define ZK_LOCK_PREFIX_MAX      48
+/* characters of n bytes in base64url, and bytes of len such characters */
+#define ZK_LOCK_BASE64_LEN(n)       (((n) * 4 + 2) / 3)
+#define ZK_LOCK_BASE64_BYTES(len)   ((len) * 3 / 4)
+
+/* bytes of "_c_UUID-permit1000-", the longest prefix, without a NUL */
+#define ZK_LOCK_PREFIX_MAX      51
 
 /* bytes of the longest claim name that is ours, without a NUL */
 #define ZK_LOCK_CLAIM_MAX       (ZK_LOCK_PREFIX_MAX + 10)
@@ -47,16 +51,29 @@
 
 
 /*
- * How a claim takes part in its lock, as its name says it.  The layouts are
- * those of Curator's InterProcessMutex ("-lock-") and InterProcessReadWriteLock
- * ("-__READ__", "-__WRIT__"), and of kazoo ("__lock__", "__rlock__").
+ * A kind is how a claim takes part in its lock, as its name says it; the kind
+ * of a semaphore's claim has the semaphore's permits in it, so that two claims
+ * are of one use if their kinds are equal.  The layouts are those of Curator's
+ * InterProcessMutex ("-lock-") and InterProcessReadWriteLock ("-__READ__",
+ * "-__WRIT__"), of kazoo ("__lock__", "__rlock__"), and our own.
  */
 
-typedef enum {
-    ZK_LOCK_MUTEX = 0,          /* exclusive */
-    ZK_LOCK_READ,               /* shared, blocked by a writer or a mutex */
-    ZK_LOCK_WRITE               /* exclusive, in the read-write layout */
-} zk_lock_kind_e;
+typedef uint32_t  zk_lock_kind_t;
+
+#define ZK_LOCK_MUTEX           0   /* exclusive */
+#define ZK_LOCK_READ            1   /* shared, blocked by a writer or a mutex */
+#define ZK_LOCK_WRITE           2   /* exclusive, in the read-write layout */
+#define ZK_LOCK_MEMBER          3   /* takes part, and keeps nobody waiting */
+#define ZK_LOCK_SEMAPHORE       4   /* the base of a kind with permits */
+
+/* the permits of a semaphore are 1 to this */
+#define ZK_LOCK_PERMITS_MAX     1000
+
+#define zk_lock_semaphore(permits)                                            \
+    (ZK_LOCK_SEMAPHORE | ((zk_lock_kind_t) (permits) << 8))
+
+#define zk_lock_kind_base(kind)     ((kind) & 0xff)
+#define zk_lock_kind_permits(kind)  ((kind) >> 8)
 
 
 /*
@@ -74,7 +91,7 @@ typedef struct {
 
 typedef struct {
     int64_t         seq;
-    zk_lock_kind_e  kind;
+    zk_lock_kind_t  kind;
     unsigned        has_id:1;   /* id is set: "_c_UUID-..." */
     zk_lock_id_t    id;
 } zk_lock_child_t;
@@ -83,9 +100,12 @@ typedef struct {
 typedef struct {
     zk_lock_id_t    id;
     int64_t         seq;
-    zk_lock_kind_e  kind;
+    zk_lock_kind_t  kind;
 } zk_lock_token_t;
 
+
+/* Returns 1 if kind is one of those above, with permits if it needs them. */
+int zk_lock_kind_check(zk_lock_kind_t kind);
 
 /*
  * Checks a lock's name, one path segment.  Returns NULL if it can be used, or
@@ -103,10 +123,11 @@ const char *zk_lock_path_check(const char *path, size_t len);
 
 /*
  * Writes the part of a claim's name before its seq ("_c_UUID-lock-") to buf,
- * which has room for ZK_LOCK_PREFIX_MAX bytes.  Returns its length; no NUL.
+ * which has room for ZK_LOCK_PREFIX_MAX bytes.  kind is one that
+ * zk_lock_kind_check() takes.  Returns its length; no NUL.
  */
 size_t zk_lock_prefix_write(char *buf, const zk_lock_id_t *id,
-    zk_lock_kind_e kind);
+    zk_lock_kind_t kind);
 
 /*
  * Writes a claim's whole name, with its seq (0 to ZK_LOCK_SEQ_MAX) in ten
@@ -114,14 +135,16 @@ size_t zk_lock_prefix_write(char *buf, const zk_lock_id_t *id,
  * length; no NUL.
  */
 size_t zk_lock_claim_write(char *buf, const zk_lock_id_t *id,
-    zk_lock_kind_e kind, int64_t seq);
+    zk_lock_kind_t kind, int64_t seq);
 
 /*
  * Reads the name of a lock's child.  Returns 0 and fills child, or -1 if the
  * name is no claim of a known layout: such a child takes no part in the lock.
  * Accepted before the ten digits: "-lock-", "lock-" at the start, "__lock__",
- * "__rlock__", "-__READ__", "-__WRIT__".  A negative number (an overflown
- * counter of an old server) is read as ZK_LOCK_SEQ_MAX.
+ * "__rlock__", "-__READ__", "-__WRIT__"; and behind "_c_UUID" alone, as only
+ * gateways write them, "-member-" and "-permitK-", where K is decimal, 1 to
+ * ZK_LOCK_PERMITS_MAX.  A negative number (an overflown counter of an old
+ * server) is read as ZK_LOCK_SEQ_MAX.
  */
 int zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len);
 
@@ -140,6 +163,20 @@ void zk_lock_token_write(char *buf, const zk_lock_token_t *token,
  */
 int zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
     const char *path, size_t path_len);
+
+/*
+ * Writes the len bytes at data as base64url without padding (RFC 4648, 5) to
+ * buf, which has room for ZK_LOCK_BASE64_LEN(len) bytes.  Returns this number;
+ * no NUL.
+ */
+size_t zk_lock_base64_write(char *buf, const void *data, size_t len);
+
+/*
+ * Reads such a text to data, which has room for ZK_LOCK_BASE64_BYTES(len)
+ * bytes, and sets *n to this number.  Returns 0, or -1 if text is not what
+ * zk_lock_base64_write() writes, to the last bit; data is broken then.
+ */
+int zk_lock_base64_read(void *data, size_t *n, const char *text, size_t len);
 
 /*
  * Reads a duration: digits, an optional fraction of up to three digits, and a

@@ -15,8 +15,9 @@ static void zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static void zk_lock_view_wait(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static void zk_lock_view_unlink(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static void zk_lock_view_pass(zk_lock_view_t *view);
+static void zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static zk_lock_entry_t *zk_lock_view_blocker(zk_lock_view_t *view,
-    zk_lock_entry_t *waiter);
+    zk_lock_entry_t *waiter, zk_lock_entry_t **watch);
 static int zk_lock_view_compare(const void *one, const void *two);
 static int zk_lock_view_match(zk_lock_view_t *view,
     zk_lock_sighting_t *sightings, size_t n);
@@ -96,13 +97,8 @@ zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry)
 
     zk_lock_view_unlink(view, entry);
 
-    if (entry->origin == ZK_LOCK_FOREIGN
-        && entry->kind == ZK_LOCK_WRITE
-        && entry->seq <= view->complete_through)
-    {
-        /* it may have left a reader in its place */
-
-        view->complete_through = entry->seq - 1;
+    if (entry->kind == ZK_LOCK_WRITE || !view->watched || !entry->watched) {
+        zk_lock_view_doubt(view, entry);
     }
 }
 
@@ -126,7 +122,7 @@ zk_lock_verdict_e
 zk_lock_view_next(zk_lock_view_t *view, zk_lock_entry_t **waiter,
     zk_lock_entry_t **blocker)
 {
-    zk_lock_entry_t  *ahead;
+    zk_lock_entry_t  *ahead, *watch, *first;
 
     *waiter = view->waiting.waiting_next;
     *blocker = NULL;
@@ -136,13 +132,29 @@ zk_lock_view_next(zk_lock_view_t *view, zk_lock_entry_t **waiter,
         return ZK_LOCK_NOTHING;
     }
 
-    ahead = zk_lock_view_blocker(view, *waiter);
+    if (zk_lock_view_conflict(view, *waiter)) {
 
-    *blocker = ahead;
+        first = view->alive.next;
+
+        if (first->seq > view->complete_through + 1) {
+            return ZK_LOCK_COMPLETE;
+        }
+
+        /* it may have been gone for long, and nobody was told */
+
+        if (first->origin != ZK_LOCK_LOCAL && !first->watched) {
+            *blocker = first;
+            return ZK_LOCK_WATCH;
+        }
+
+        return ZK_LOCK_CONFLICT;
+    }
+
+    ahead = zk_lock_view_blocker(view, *waiter, &watch);
 
     if (ahead != NULL) {
-        return (ahead->origin == ZK_LOCK_LOCAL) ? ZK_LOCK_NOTHING
-                                                : ZK_LOCK_WATCH;
+        *blocker = watch ? watch : ahead;
+        return watch ? ZK_LOCK_WATCH : ZK_LOCK_NOTHING;
     }
 
     if ((*waiter)->seq > view->complete_through) {
@@ -243,10 +255,71 @@ zk_lock_view_first(zk_lock_view_t *view)
 }
 
 
-int
-zk_lock_view_blocks(zk_lock_kind_e ahead, zk_lock_kind_e behind)
+zk_lock_entry_t *
+zk_lock_view_after(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
+    return (entry->next != &view->alive) ? entry->next : NULL;
+}
+
+
+int
+zk_lock_view_blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind)
+{
+    if (behind == ZK_LOCK_MEMBER) {
+        return ahead != ZK_LOCK_MEMBER;
+    }
+
     return ahead != ZK_LOCK_READ || behind != ZK_LOCK_READ;
+}
+
+
+int
+zk_lock_view_mixes(zk_lock_kind_t one, zk_lock_kind_t two)
+{
+    return one == two || (one <= ZK_LOCK_WRITE && two <= ZK_LOCK_WRITE);
+}
+
+
+int
+zk_lock_view_conflict(zk_lock_view_t *view, zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *first;
+
+    first = view->alive.next;
+
+    return entry->linked && first->seq < entry->seq
+           && !zk_lock_view_mixes(first->kind, entry->kind);
+}
+
+
+zk_lock_entry_t *
+zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
+    zk_lock_entry_t *prior)
+{
+    zk_lock_entry_t  *entry;
+
+    /* they are ahead of the first that waits, and near it */
+
+    if (prior != NULL) {
+        entry = prior->prev;
+
+    } else {
+        entry = view->waiting.waiting_next;
+        entry = (entry != &view->waiting) ? entry->prev : view->alive.prev;
+    }
+
+    for ( /* void */ ; entry != &view->alive; entry = entry->prev) {
+
+        if (entry->seq < seq) {
+            break;
+        }
+
+        if (entry->seq == seq && entry->watched) {
+            return entry;
+        }
+    }
+
+    return NULL;
 }
 
 
@@ -270,6 +343,7 @@ zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry)
 
     entry->tick = ++view->tick;
     entry->linked = 1;
+    entry->watched = 0;
     entry->listed = 0;
 
     view->nalive++;
@@ -349,16 +423,80 @@ zk_lock_view_pass(zk_lock_view_t *view)
 }
 
 
-static zk_lock_entry_t *
-zk_lock_view_blocker(zk_lock_view_t *view, zk_lock_entry_t *waiter)
+/* A foreign claim that is gone may have left a reader in its place. */
+
+static void
+zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
-    zk_lock_entry_t  *ahead;
+    if (entry->origin == ZK_LOCK_FOREIGN
+        && (entry->kind == ZK_LOCK_WRITE || entry->kind == ZK_LOCK_MUTEX)
+        && entry->seq <= view->complete_through)
+    {
+        view->complete_through = entry->seq - 1;
+    }
+}
+
+
+/*
+ * Returns the nearest claim ahead that blocks waiter, or NULL.  *watch is the
+ * nearest that is to be watched for that, or NULL if there is nothing to do.
+ */
+
+static zk_lock_entry_t *
+zk_lock_view_blocker(zk_lock_view_t *view, zk_lock_entry_t *waiter,
+    zk_lock_entry_t **watch)
+{
+    unsigned          n, seats;
+    zk_lock_entry_t  *ahead, *nearest, *first;
+
+    seats = 1;
+
+    if (zk_lock_kind_base(waiter->kind) == ZK_LOCK_SEMAPHORE) {
+        seats = zk_lock_kind_permits(waiter->kind);
+    }
+
+    n = 0;
+    nearest = NULL;
+    *watch = NULL;
 
     /* one step, but for a reader, which passes the readers ahead of it */
 
     for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
-        if (zk_lock_view_blocks(ahead->kind, waiter->kind)) {
-            return ahead;
+
+        if (!zk_lock_view_blocks(ahead->kind, waiter->kind)) {
+            continue;
+        }
+
+        if (nearest == NULL) {
+            nearest = ahead;
+        }
+
+        if (ahead->origin != ZK_LOCK_LOCAL && !ahead->watched
+            && *watch == NULL)
+        {
+            *watch = ahead;
+        }
+
+        if (!zk_lock_view_mixes(ahead->kind, waiter->kind)) {
+
+            /*
+             * It may be granted yet, so it blocks alone; and it is first, which
+             * is a conflict, when those ahead of it are gone.
+             */
+
+            first = view->alive.next;
+
+            if (*watch == NULL && first->origin != ZK_LOCK_LOCAL
+                && !first->watched)
+            {
+                *watch = first;
+            }
+
+            return nearest;
+        }
+
+        if (++n == seats) {
+            return nearest;
         }
     }
 
@@ -501,6 +639,7 @@ zk_lock_view_sweep(zk_lock_view_t *view, uint64_t mark, int64_t last,
 
         if (younger) {
             zk_lock_view_remove(view, entry);
+            zk_lock_view_doubt(view, entry);
             gone(data, entry);
         }
     }

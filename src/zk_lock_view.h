@@ -20,18 +20,31 @@
  *   made anew with seq 0.  It holds while the parent is pinned: by a claim of
  *   ours that is alive in it, or by a watch on it (`watched`).
  *
- * - Nothing is ever inserted ahead of a claim, with one exception: Curator
- *   5.5 and later downgrades a writer by making a reader with the writer's own
- *   seq.  So when a foreign writer vanishes, the view is not complete any
- *   more from its seq on.
+ * - Nothing is ever inserted ahead of a claim, with one exception: who holds a
+ *   lock alone may go on to share it, and then a reader with its own seq takes
+ *   its place (Curator 5.5 and later, for writers; a gateway, for exclusive
+ *   claims too, which it says by a change of the parent's data).  So when a
+ *   foreign writer vanishes, the view is not complete any more from its seq
+ *   on; nor when an exclusive claim does, unless the parent is watched, and it
+ *   was a watch that told.
  *
  * - A claim ahead may vanish without ever having held.  So a claim is granted
  *   only when every claim ahead of it is known (seq <= complete_through) and
  *   none that blocks it is alive.
  *
- * - Only the first waiting local claim asks for anything: one watch a lock, on
- *   the nearest claim ahead that blocks it.  What is ahead of that one, and
- *   what is unknown ahead of it, can wait until it is gone.
+ * - Only the first waiting local claim asks for anything: a watch on the
+ *   nearest claim ahead that blocks it.  What is ahead of that one, and what
+ *   is unknown ahead of it, can wait until it is gone.
+ *
+ * - A semaphore's claim is blocked while as many are ahead of it as there are
+ *   permits, whoever they are.  So as many of the nearest are watched: while
+ *   none of them leaves, it is blocked, and when one does, it may not be.
+ *
+ * - A lock is used in one way at a time: as a mutex or a read-write lock, as a
+ *   semaphore with one number of permits, or for members.  The first claim
+ *   that is alive says which; who comes behind it with another is refused.
+ *   Until then, or if it knows of no other uses, it may be granted yet; so it
+ *   blocks all that come behind it and are of another use than it.
  */
 
 
@@ -64,11 +77,13 @@ struct zk_lock_entry_s {
     uint64_t            who;        /* of one that is not local: tells it from
                                        another one with the same seq */
     uint64_t            tick;       /* when it became known */
-    zk_lock_kind_e      kind;
+    zk_lock_kind_t      kind;
     zk_lock_origin_e    origin;
 
     unsigned            linked:1;   /* in the view */
     unsigned            waiting:1;  /* local, not granted yet; kept by forget */
+    unsigned            watched:1;  /* not local: the caller's, who is told
+                                       when it is gone */
     unsigned            listed:1;   /* scratch of a merge */
 };
 
@@ -89,10 +104,15 @@ typedef struct {
 /* what the first waiting local claim needs */
 
 typedef enum {
-    ZK_LOCK_NOTHING = 0,        /* nobody waits, or a local claim is ahead */
+    ZK_LOCK_NOTHING = 0,        /* nobody waits, or what is ahead is local or
+                                   watched */
     ZK_LOCK_GRANT,              /* waiter has the lock: zk_lock_view_grant() */
-    ZK_LOCK_WATCH,              /* wait until blocker, not local, is gone */
-    ZK_LOCK_COMPLETE            /* claims ahead may be unknown: list them */
+    ZK_LOCK_WATCH,              /* watch blocker, which is not local, and set
+                                   blocker->watched */
+    ZK_LOCK_COMPLETE,           /* claims ahead may be unknown: list them */
+    ZK_LOCK_CONFLICT            /* the lock is used in another way: remove
+                                   waiter, when the watch on the first claim
+                                   is known to be set */
 } zk_lock_verdict_e;
 
 
@@ -107,7 +127,7 @@ typedef void (*zk_lock_view_gone_pt)(void *data, zk_lock_entry_t *entry);
 
 typedef struct {
     int64_t             seq;
-    zk_lock_kind_e      kind;
+    zk_lock_kind_t      kind;
     uint64_t            who;        /* a hash of the znode's name, say */
     zk_lock_entry_t    *entry;      /* the caller's, local ones; else NULL */
     void               *data;       /* the caller's */
@@ -142,7 +162,8 @@ void zk_lock_view_learn(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
 /*
  * The entry's claim is gone, or its delete was decided and cannot be called
- * back.  The entry is the caller's again.
+ * back.  The entry is the caller's again.  entry->watched says that a watch
+ * told; clear it if the claim was gone when it was to be watched.
  */
 void zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
@@ -150,9 +171,10 @@ void zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry);
 void zk_lock_view_grant(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
 /*
- * What the first waiting local claim needs.  Call it after every change, until
- * it does not say ZK_LOCK_GRANT.  waiter is set unless nobody waits; blocker is
- * the nearest claim ahead that blocks it, or NULL.
+ * What the first waiting local claim needs.  Call it after every change, and
+ * again when what it says was done, until it says ZK_LOCK_NOTHING or there is
+ * something to wait for.  waiter is set unless nobody waits; blocker is the
+ * claim to watch, else the nearest claim ahead that blocks it, or NULL.
  */
 zk_lock_verdict_e zk_lock_view_next(zk_lock_view_t *view,
     zk_lock_entry_t **waiter, zk_lock_entry_t **blocker);
@@ -185,11 +207,29 @@ void zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
 /* The number of claims ahead of entry that are known.  O(n). */
 size_t zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
-/* The first claim that may exist, or NULL. */
+/* The first claim that may exist, or NULL; and the one behind it. */
 zk_lock_entry_t *zk_lock_view_first(zk_lock_view_t *view);
+zk_lock_entry_t *zk_lock_view_after(zk_lock_view_t *view,
+    zk_lock_entry_t *entry);
 
-/* Whether a claim of kind ahead blocks a claim of kind behind it. */
-int zk_lock_view_blocks(zk_lock_kind_e ahead, zk_lock_kind_e behind);
+/*
+ * Whether a claim of kind ahead blocks a claim of kind behind it; of a
+ * semaphore's: if there are as many of them as permits.
+ */
+int zk_lock_view_blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind);
+
+/* Whether two claims can take part in one lock at the same time. */
+int zk_lock_view_mixes(zk_lock_kind_t one, zk_lock_kind_t two);
+
+/* Whether entry came to a lock that is used in another way. */
+int zk_lock_view_conflict(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/*
+ * Finds a claim that is watched, by its seq; the next one with the same seq,
+ * if prior is not NULL.  Returns NULL if there is none.
+ */
+zk_lock_entry_t *zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
+    zk_lock_entry_t *prior);
 
 
 #endif /* _ZK_LOCK_VIEW_H_INCLUDED_ */

@@ -116,7 +116,9 @@ def root():
 @contextlib.contextmanager
 def gateways(node, directory, zookeeper, tree, root):
     """Gives a function that makes gateways; ends and judges all of them."""
-    node.gateways = []
+    made = []
+    # a node may have several such fixtures, and shows the gateways of all
+    node.gateways = getattr(node, "gateways", [])
 
     def make(start=True, wait_sessions=True, **options):
         if options.setdefault("module", MODULE):
@@ -127,6 +129,7 @@ def gateways(node, directory, zookeeper, tree, root):
         options.setdefault("root", root)
         gateway = Gateway(directory / ("gateway%d" % next(_numbers)),
                           **options)
+        made.append(gateway)
         node.gateways.append(gateway)
         if start:
             gateway.start(wait_sessions=wait_sessions)
@@ -135,7 +138,7 @@ def gateways(node, directory, zookeeper, tree, root):
     yield make
 
     complaints = []
-    for gateway in node.gateways:
+    for gateway in made:
         try:
             gateway.finish()
         except AssertionError as e:

@@ -7,6 +7,8 @@ comes in has a place in line, the number of its claim: nobody passes a writer,
 and no writer passes anybody.
 """
 
+import bisect
+
 
 class Room:
     def __init__(self):
@@ -46,3 +48,45 @@ class Room:
         """(how many were in alone, how many not)"""
         alone = sum(1 for _, is_alone, _ in self.entered if is_alone)
         return alone, len(self.entered) - alone
+
+
+class Seats:
+    """The same of a lock that so many may hold at once, first come first.
+
+    When one comes in, fewer than that are ahead of it in line: nobody else is
+    to have passed who waits still.  Who waits tells its place only when it
+    comes in itself, so whom it finds to have passed it is judged then.
+    """
+
+    def __init__(self, seats):
+        self.seats = seats
+        self.inside = {}        # who -> number
+        self.entered = []       # (number, fencing token), in their order
+        self.ahead = {}         # number -> how many were ahead and not gone
+        self.most = 0           # how many were in at once
+
+    def enter(self, who, number, fencing):
+        assert len(self.inside) < self.seats, "%s is granted while %s hold" % (
+            who, sorted(self.inside))
+        assert who not in self.inside
+
+        place = bisect.bisect(self.entered, (number,))
+        self.ahead[number] = sum(1 for other in self.inside.values()
+                                 if other < number)
+        for passed_by, _ in self.entered[place:]:
+            self.ahead[passed_by] += 1
+            assert self.ahead[passed_by] < self.seats, (
+                "%s, %d, is passed by %d" % (who, number, passed_by))
+
+        self.entered.insert(place, (number, fencing))
+        self.inside[who] = number
+        self.most = max(self.most, len(self.inside))
+
+    def leave(self, who):
+        del self.inside[who]
+
+    def judge(self):
+        """At the end: nobody is in, and fencing tokens grew in the line."""
+        assert not self.inside, self.inside
+        for (_, one), (_, next_one) in zip(self.entered, self.entered[1:]):
+            assert one < next_one, "fencing tokens %d, %d" % (one, next_one)

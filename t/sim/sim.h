@@ -58,6 +58,12 @@ typedef enum {
     SIM_DEAD_BOARD,
     SIM_NO_LIST_MARK,
     SIM_SIBLING_ABSENT_IS_GONE,
+    SIM_DOWNGRADE_UNLISTED,
+    SIM_MISSING_TRUSTED,
+    SIM_ONE_WATCH,
+    SIM_SEAT_TOO_MANY,
+    SIM_CONFLICT_IGNORED,
+    SIM_CONFLICT_UNSEEN,
     SIM_BREAKS
 } sim_break_e;
 
@@ -82,6 +88,10 @@ typedef struct {
     uint64_t            learned;        /* from the board */
     uint64_t            reaped;
     uint64_t            downgrades;
+    uint64_t            exclusive;      /* of them not of writers */
+    uint64_t            seats;          /* grants of semaphores */
+    uint64_t            members;        /* grants of members */
+    uint64_t            refused;
     uint64_t            disconnects;
     uint64_t            found;          /* creates whose reply was lost */
     uint64_t            sessions;       /* that were lost */
@@ -99,7 +109,7 @@ extern sim_counters_t  counters;
 typedef struct {
     int64_t             seq;
     uint64_t            id;
-    zk_lock_kind_e      kind;
+    zk_lock_kind_t      kind;
     int                 record;         /* or SIM_FOREIGN */
 } name_t;
 
@@ -110,6 +120,7 @@ typedef struct {
     int64_t             parent;         /* czxid of its incarnation */
     int64_t             created;
     int64_t             deleted;        /* or SIM_ALIVE */
+    unsigned            clashed:1;      /* the model's: it may be refused */
 } znode_t;
 
 
@@ -177,6 +188,7 @@ int zk_reap(int lock);
 /* the leader's tree: for foreign claimers, and for the naive model */
 void zk_claim(int lock, name_t *name, int plain);
 void zk_unclaim(int lock, name_t *name);
+void zk_downgrade(int lock, name_t *name, name_t *reader);
 void zk_noise(int lock);
 znode_t *zk_nodes(int lock, size_t *n);
 znode_t *zk_find(int lock, const name_t *name);
@@ -196,7 +208,7 @@ typedef enum {
 typedef struct {
     record_e            state;
     uint64_t            id;
-    zk_lock_kind_e      kind;
+    zk_lock_kind_t      kind;
     int                 worker;
     int                 process;        /* of the worker */
     int                 lock;
@@ -260,7 +272,7 @@ record_t *gateway_record(int index);
 size_t gateway_entries(void);           /* that were not given back */
 
 /* NULL if there is no room */
-claim_t *gateway_acquire(worker_t *worker, int lock, zk_lock_kind_e kind);
+claim_t *gateway_acquire(worker_t *worker, int lock, zk_lock_kind_t kind);
 void gateway_end(claim_t *claim);
 
 /* one step of a worker; 0: there was nothing to do */
@@ -275,8 +287,9 @@ void gateway_crash(worker_t *worker, zk_session_t *session);
 /* takes the records of a process that died, when its session is over */
 void gateway_reclaim(int process);
 
-/* the naive model's opinion of a grant; in view_sim.c */
+/* the naive model's opinions; in view_sim.c */
 void granted(claim_t *claim);
+void refused(claim_t *claim);
 
 
 #endif /* _SIM_H_INCLUDED_ */

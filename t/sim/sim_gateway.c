@@ -43,7 +43,7 @@
 typedef struct {
     zk_lock_entry_t     entry;          /* must be first */
     name_t              name;
-    unsigned            watched:1;      /* or it is being set */
+    unsigned            asked:1;        /* the answer is under way */
 } other_t;
 
 
@@ -76,6 +76,7 @@ static record_t *board_find(int lock, int64_t seq);
 
 static lock_t *lock_of(claim_t *claim);
 static worker_t *worker_of(claim_t *claim);
+static void claim_end(claim_t *claim);
 static void claim_create(claim_t *claim);
 static void claim_created(claim_t *claim, int64_t czxid);
 static void claim_delete(claim_t *claim);
@@ -92,19 +93,26 @@ static void lock_guard(worker_t *worker, int lock, int64_t czxid);
 static void lock_advance(worker_t *worker, int lock);
 static int lock_grant(worker_t *worker, zk_lock_entry_t *entry);
 static int lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry);
+static int nearer_watched(lock_t *l, zk_lock_entry_t *entry);
+static int lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry);
+static void sibling_look(zk_lock_entry_t *entry);
 static int lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static int fresh(lock_t *l, claim_t *waiter, record_t *record);
 static zk_lock_entry_t *other_new(const name_t *name,
     zk_lock_origin_e origin);
+static zk_lock_kind_t shown(zk_lock_kind_t kind);
 static void lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static zk_lock_entry_t *lock_find(lock_t *l, const name_t *name);
+static zk_lock_entry_t *lock_find_watched(lock_t *l, const name_t *name);
 static void lock_name_gone(worker_t *worker, int lock, const name_t *name,
     int event);
+static void lock_name_there(worker_t *worker, int lock, const name_t *name);
 static void lock_guarded(worker_t *worker, zk_message_t *m);
 static void lock_parent_changed(worker_t *worker, int lock);
 static void lock_listed(worker_t *worker, zk_message_t *m);
 static void lock_recovered(worker_t *worker, int lock);
 static void remove_absent(lock_t *l, zk_message_t *m);
+static int left_out(lock_t *l, const name_t *name);
 static void sight(worker_t *worker, int lock, znode_t *node,
     zk_lock_sighting_t *s);
 static zk_lock_entry_t *merge_make(void *data, zk_lock_sighting_t *s);
@@ -190,7 +198,7 @@ gateway_entries(void)
 /* a claim, from its acquire to its end */
 
 claim_t *
-gateway_acquire(worker_t *worker, int lock, zk_lock_kind_e kind)
+gateway_acquire(worker_t *worker, int lock, zk_lock_kind_t kind)
 {
     claim_t  *claim;
 
@@ -238,10 +246,18 @@ gateway_end(claim_t *claim)
     worker = worker_of(claim);
     lock = claim->lock;
 
-    trace("w%d: lock %d id %d ends, state %d%s", worker->index, lock,
+    claim_end(claim);
+    lock_advance(worker, lock);
+}
+
+
+static void
+claim_end(claim_t *claim)
+{
+    trace("w%d: lock %d id %d ends, state %d%s", claim->worker, claim->lock,
           (int) claim->name.id, claim->state, claim->held ? ", held" : "");
 
-    touched(lock);
+    touched(claim->lock);
 
     claim->ended = 1;
     claim->held = 0;
@@ -262,8 +278,6 @@ gateway_end(claim_t *claim)
         /* CLAIM_CREATE, CLAIM_RECOVER: when it is known */
         break;
     }
-
-    lock_advance(worker, lock);
 }
 
 
@@ -285,7 +299,7 @@ static void
 claim_create(claim_t *claim)
 {
     claim->state = CLAIM_CREATE;
-    claim->entry.kind = claim->name.kind;
+    claim->entry.kind = shown(claim->name.kind);
 
     send_request(worker_of(claim), ZK_CREATE, claim->lock, &claim->name, 0);
 }
@@ -685,6 +699,10 @@ lock_advance(worker_t *worker, int lock)
             again = lock_complete(worker, lock, waiter);
             break;
 
+        case ZK_LOCK_CONFLICT:
+            again = lock_conflict(worker, lock, waiter);
+            break;
+
         default: /* ZK_LOCK_NOTHING */
             again = 0;
         }
@@ -712,6 +730,9 @@ lock_grant(worker_t *worker, zk_lock_entry_t *entry)
           (int) claim->name.id, (int) claim->name.seq);
 
     counters.grants++;
+    counters.seats += (claim->name.kind >= ZK_LOCK_SEMAPHORE);
+    counters.members += (claim->name.kind == ZK_LOCK_MEMBER);
+
     zk_lock_view_grant(&lock_of(claim)->view, entry);
 
     claim->held = 1;
@@ -729,16 +750,21 @@ lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
     other_t   *other;
     record_t  *r;
 
+    if (broken(SIM_ONE_WATCH)
+        && entry->kind >= ZK_LOCK_SEMAPHORE
+        && nearer_watched(&worker->locks[lock], entry))
+    {
+        return 0;
+    }
+
     other = (other_t *) entry;
 
     if (entry->origin == ZK_LOCK_FOREIGN) {
+        entry->watched = 1;
+        other->asked = 1;
+        send_request(worker, ZK_GET, lock, &other->name, 0);
 
-        if (!other->watched) {
-            other->watched = 1;
-            send_request(worker, ZK_GET, lock, &other->name, 0);
-        }
-
-        return 0;
+        return 1;
     }
 
     r = record_of(&other->name);
@@ -755,13 +781,103 @@ lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
         r->watchers |= 1u << worker->index;
 
         if (r->state != RECORD_ENDED || broken(SIM_NO_RECHECK)) {
-            return 0;
+            entry->watched = 1;
+            return r->state != RECORD_ENDED;
         }
     }
 
     lock_removed(worker, lock, entry);
 
     return 1;
+}
+
+
+/* whether a nearer one is watched already: for --break one-watch */
+
+static int
+nearer_watched(lock_t *l, zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *nearer;
+
+    for (nearer = zk_lock_view_after(&l->view, entry);
+         nearer != NULL && !nearer->waiting;
+         nearer = zk_lock_view_after(&l->view, nearer))
+    {
+        if (nearer->origin != ZK_LOCK_LOCAL && nearer->watched) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * The lock is used in another way, if the first claim is there still: nobody
+ * may have watched it, or a sibling may not know yet that its session is over.
+ */
+
+static int
+lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry)
+{
+    claim_t          *claim;
+    zk_lock_entry_t  *first;
+
+    if (broken(SIM_CONFLICT_IGNORED)) {
+        return lock_grant(worker, entry);
+    }
+
+    first = zk_lock_view_first(&worker->locks[lock].view);
+
+    if (first->origin != ZK_LOCK_LOCAL && !broken(SIM_CONFLICT_UNSEEN)) {
+
+        if (first->origin == ZK_LOCK_SIBLING) {
+            sibling_look(first);
+        }
+
+        if (!first->watched) {
+            return lock_watch(worker, lock, first);
+        }
+
+        if (((other_t *) first)->asked) {
+            return 0;
+        }
+    }
+
+    claim = (claim_t *) entry;
+
+    trace("w%d: lock %d id %d refused, %d", worker->index, lock,
+          (int) claim->name.id, (int) claim->name.seq);
+
+    counters.refused++;
+
+    refused(claim);
+    claim_end(claim);
+
+    return 1;
+}
+
+
+static void
+sibling_look(zk_lock_entry_t *entry)
+{
+    name_t    *name;
+    record_t  *r;
+
+    name = &((other_t *) entry)->name;
+    r = record_of(name);
+
+    if (r->id != name->id || r->state == RECORD_ENDED || record_dead(r)) {
+        entry->watched = 0;
+        return;
+    }
+
+    /* that it expired stands for the clock, here too */
+
+    if (zk_is_expired(gateway.workers[r->worker].session)) {
+        entry->origin = ZK_LOCK_FOREIGN;
+        entry->watched = 0;
+    }
 }
 
 
@@ -842,10 +958,23 @@ other_new(const name_t *name, zk_lock_origin_e origin)
 
     other->name = *name;
     other->entry.seq = name->seq;
-    other->entry.kind = name->kind;
+    other->entry.kind = shown(name->kind);
     other->entry.origin = origin;
 
     return &other->entry;
+}
+
+
+/* what the view is told, too many by one: for --break seat-too-many */
+
+static zk_lock_kind_t
+shown(zk_lock_kind_t kind)
+{
+    if (kind < ZK_LOCK_SEMAPHORE || !broken(SIM_SEAT_TOO_MANY)) {
+        return kind;
+    }
+
+    return zk_lock_semaphore(zk_lock_kind_permits(kind) + 1);
 }
 
 
@@ -903,6 +1032,32 @@ lock_find(lock_t *l, const name_t *name)
 }
 
 
+/* as an event finds it */
+
+static zk_lock_entry_t *
+lock_find_watched(lock_t *l, const name_t *name)
+{
+    other_t          *other;
+    zk_lock_entry_t  *entry;
+
+    entry = NULL;
+
+    for ( ;; ) {
+        entry = zk_lock_view_watched(&l->view, name->seq, entry);
+
+        if (entry == NULL) {
+            return NULL;
+        }
+
+        other = (other_t *) entry;
+
+        if (other->name.id == name->id && other->name.kind == name->kind) {
+            return entry;
+        }
+    }
+}
+
+
 /* the event of a watch on a claim, or "no node" in the place of one */
 
 static void
@@ -913,16 +1068,36 @@ lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
     trace("w%d: lock %d %d is gone, id %d%s", worker->index, lock,
           (int) name->seq, (int) name->id, event ? ", says a watch" : "");
 
-    entry = lock_find(&worker->locks[lock], name);
+    entry = lock_find_watched(&worker->locks[lock], name);
 
     if (entry == NULL) {
-        /* the late event of a watch whose waiter left */
+        /* of a claim that was forgotten */
         return;
     }
+
+    /* it may have gone before the lock was watched */
+
+    entry->watched = event || broken(SIM_MISSING_TRUSTED);
 
     lock_removed(worker, lock, entry);
 
     if (!broken(SIM_LOST_WAKEUP)) {
+        lock_advance(worker, lock);
+    }
+}
+
+
+/* the watch is set */
+
+static void
+lock_name_there(worker_t *worker, int lock, const name_t *name)
+{
+    zk_lock_entry_t  *entry;
+
+    entry = lock_find_watched(&worker->locks[lock], name);
+
+    if (entry != NULL) {
+        ((other_t *) entry)->asked = 0;
         lock_advance(worker, lock);
     }
 }
@@ -968,7 +1143,9 @@ lock_guarded(worker_t *worker, zk_message_t *m)
 static void
 lock_parent_changed(worker_t *worker, int lock)
 {
-    lock_t  *l;
+    size_t    i;
+    lock_t   *l;
+    claim_t  *claim;
 
     trace("w%d: lock %d parent changed", worker->index, lock);
 
@@ -982,6 +1159,22 @@ lock_parent_changed(worker_t *worker, int lock)
     if (l->view.nlocal == 0) {
         zk_lock_view_forget(&l->view, forgotten, NULL);
         l->born = 0;
+        return;
+    }
+
+    for (i = 0; i < worker->nclaims; i++) {
+        claim = worker->claims[i];
+
+        if (claim->lock == lock && claim->entry.linked && claim->czxid != 0) {
+            lock_guard(worker, lock, claim->czxid);
+            break;
+        }
+    }
+
+    /* the claim floor always does; here the watches have their turn, too */
+
+    if (chance(2)) {
+        lock_list(worker, lock);
     }
 }
 
@@ -990,7 +1183,7 @@ static void
 lock_listed(worker_t *worker, zk_message_t *m)
 {
     int                  lock;
-    size_t               i;
+    size_t               i, n;
     lock_t              *l;
     merge_t              merge;
     uint64_t             mark;
@@ -1000,12 +1193,21 @@ lock_listed(worker_t *worker, zk_message_t *m)
     l = &worker->locks[lock];
     l->listing = 0;
 
+    n = 0;
+
     for (i = 0; i < m->n; i++) {
-        sight(worker, lock, &m->list[i], &sightings[i]);
+
+        if (broken(SIM_DOWNGRADE_UNLISTED) && left_out(l, &m->list[i].name)) {
+            continue;
+        }
+
+        sight(worker, lock, &m->list[i], &sightings[n]);
 
         trace("w%d: lock %d list: %d, id %d%s", worker->index, lock,
               (int) m->list[i].name.seq, (int) m->list[i].name.id,
-              sightings[i].gone ? ", ended" : "");
+              sightings[n].gone ? ", ended" : "");
+
+        n++;
     }
 
     merge.worker = worker;
@@ -1017,7 +1219,7 @@ lock_listed(worker_t *worker, zk_message_t *m)
         remove_absent(l, m);
     }
 
-    (void) zk_lock_view_merge(&l->view, mark, sightings, m->n, merge_make,
+    (void) zk_lock_view_merge(&l->view, mark, sightings, n, merge_make,
                               merge_gone, &merge);
 
     if (l->recovering) {
@@ -1057,6 +1259,30 @@ remove_absent(lock_t *l, zk_message_t *m)
 }
 
 
+/* the reader of an exclusive claim: for --break downgrade-unlisted */
+
+static int
+left_out(lock_t *l, const name_t *name)
+{
+    zk_lock_entry_t  *entry;
+
+    if (name->kind != ZK_LOCK_READ || name->record != SIM_FOREIGN) {
+        return 0;
+    }
+
+    for (entry = zk_lock_view_first(&l->view);
+         entry != NULL;
+         entry = zk_lock_view_after(&l->view, entry))
+    {
+        if (entry->seq == name->seq && entry->kind == ZK_LOCK_MUTEX) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 /* what a list says of one child */
 
 static void
@@ -1068,7 +1294,7 @@ sight(worker_t *worker, int lock, znode_t *node, zk_lock_sighting_t *s)
     memset(s, 0, sizeof(zk_lock_sighting_t));
 
     s->seq = node->name.seq;
-    s->kind = node->name.kind;
+    s->kind = shown(node->name.kind);
     s->data = &node->name;
 
     if (node->name.record == SIM_FOREIGN) {
@@ -1262,6 +1488,9 @@ worker_replied(worker_t *worker, zk_message_t *m)
     case ZK_GET:
         if (r->missing) {
             lock_name_gone(worker, r->lock, &r->name, 0);
+
+        } else {
+            lock_name_there(worker, r->lock, &r->name);
         }
         break;
 
@@ -1278,8 +1507,9 @@ worker_replied(worker_t *worker, zk_message_t *m)
 int
 gateway_answer(worker_t *worker)
 {
-    int       lock;
-    unsigned  bells;
+    int               lock;
+    unsigned          bells;
+    zk_lock_entry_t  *entry;
 
     bells = worker->bells;
     worker->bells = 0;
@@ -1291,6 +1521,18 @@ gateway_answer(worker_t *worker)
     for (lock = 0; lock < SIM_LOCKS; lock++) {
         if (bells & (1u << lock)) {
             trace("w%d: lock %d doorbell", worker->index, lock);
+
+            /* looks at the records again */
+
+            for (entry = zk_lock_view_first(&worker->locks[lock].view);
+                 entry != NULL;
+                 entry = zk_lock_view_after(&worker->locks[lock].view, entry))
+            {
+                if (entry->origin == ZK_LOCK_SIBLING) {
+                    entry->watched = 0;
+                }
+            }
+
             lock_advance(worker, lock);
         }
     }

@@ -41,6 +41,7 @@
 typedef enum {
     TXN_NONE = 0,
     TXN_NODE,                           /* a child was deleted */
+    TXN_MULTI,                          /* the same; the parent's data set */
     TXN_PARENT                          /* a parent was made or deleted */
 } txn_e;
 
@@ -114,9 +115,11 @@ static txn_t *log_txn(txn_e type, int lock, const name_t *name);
 static void hurry(void);
 static void compact(int lock);
 static int64_t create(int lock, name_t *name, int64_t session, int plain);
+static void add(int lock, name_t *name, int64_t session, parent_t *parent);
 static znode_t *erase(int lock, const name_t *name);
 static void apply(zk_session_t *session);
 static void fire(zk_session_t *session, txn_t *txn);
+static void fire_one(zk_session_t *session, txn_t *txn, int parent);
 static zk_message_t *message(zk_session_t *session, zk_message_e type);
 static int head_is_ready(zk_session_t *session);
 static void answer_head(zk_session_t *session);
@@ -427,6 +430,33 @@ zk_unclaim(int lock, name_t *name)
 }
 
 
+/*
+ * A gateway's way to go on to share: in one transaction the parent's data is
+ * set, the reader is made with the same seq, and the claim is deleted.
+ */
+
+void
+zk_downgrade(int lock, name_t *name, name_t *reader)
+{
+    znode_t   *node;
+    parent_t  *parent;
+
+    compact(lock);
+
+    parent = parent_now(lock);
+    parent->counter++;
+
+    (void) log_txn(TXN_MULTI, lock, name);
+
+    node = zk_find(lock, name);
+    node->deleted = zk.last;
+
+    add(lock, reader, 0, parent);
+
+    hurry();
+}
+
+
 /* a child that is no claim came and went: it took a number */
 
 void
@@ -472,7 +502,6 @@ zk_find(int lock, const name_t *name)
 static int64_t
 create(int lock, name_t *name, int64_t session, int plain)
 {
-    znode_t   *node;
     parent_t  *parent;
 
     compact(lock);
@@ -496,17 +525,27 @@ create(int lock, name_t *name, int64_t session, int plain)
 
     (void) log_txn(TXN_NONE, lock, name);
 
+    add(lock, name, session, parent);
+
+    return zk.last;
+}
+
+
+static void
+add(int lock, name_t *name, int64_t session, parent_t *parent)
+{
+    znode_t  *node;
+
     node = &zk.nodes[lock][zk.nnodes[lock]++];
     node->name = *name;
     node->session = session;
     node->parent = parent->created;
     node->created = zk.last;
     node->deleted = SIM_ALIVE;
+    node->clashed = 0;
 
     trace("zk: lock %d %d created, id %d, zxid %d", lock, (int) name->seq,
           (int) name->id, (int) zk.last);
-
-    return zk.last;
 }
 
 
@@ -692,19 +731,39 @@ apply(zk_session_t *session)
 static void
 fire(zk_session_t *session, txn_t *txn)
 {
+    switch (txn->type) {
+
+    case TXN_NODE:
+        fire_one(session, txn, 0);
+        break;
+
+    case TXN_MULTI:
+        fire_one(session, txn, 1);
+        fire_one(session, txn, 0);
+        break;
+
+    case TXN_PARENT:
+        fire_one(session, txn, 1);
+        break;
+
+    default: /* TXN_NONE */
+        break;
+    }
+}
+
+
+static void
+fire_one(zk_session_t *session, txn_t *txn, int parent)
+{
     size_t         i;
     watch_t       *w;
     zk_message_t  *m;
-
-    if (txn->type == TXN_NONE) {
-        return;
-    }
 
     for (i = 0; i < session->nwatches; i++) {
         w = &session->watches[i];
 
         if (w->lock != txn->lock
-            || w->parent != (txn->type == TXN_PARENT)
+            || w->parent != parent
             || (!w->parent && !same_name(&w->name, &txn->name)))
         {
             continue;

@@ -16,8 +16,15 @@
  *       counts as soon as nothing that excludes it is ahead.  The znode of who
  *       holds exists.
  *   (b) at a grant nobody is ahead whom it should have waited for.
- *   (c) when arrivals stop, every waiter is granted.
+ *   (c) when arrivals stop, every waiter is granted; if nobody leaves, either,
+ *       all those whose turn it is.
  *   (d) at the end the tree is empty, and all entries were given back.
+ *   (e) who is refused, because the lock is used in another way, did come
+ *       behind a claim of another use.  If nobody leaves for a while, the
+ *       first that waits of a worker is not behind such claims alone.
+ *
+ * Of a semaphore's claims as many may hold as there are permits; in (b) as
+ * many may be ahead, less one, and none of another use.
  *
  * With --break one rule of the gateway is broken on purpose; then a violation
  * has to follow, or the world is too tame to show that the rule is needed.
@@ -40,6 +47,7 @@
 
 
 #define FOREIGN         4           /* of one lock */
+#define PERMITS         4
 #define ZOMBIES         6
 #define DEAD            16
 #define CALM            40000       /* steps; a tenth is plenty */
@@ -60,6 +68,17 @@ typedef enum {
 } act_e;
 
 
+/* what a lock is for, as most of those see it who come to it */
+
+typedef enum {
+    USE_MUTEX = 0,
+    USE_SHARED,                         /* readers and writers, and mutexes */
+    USE_SEMAPHORE,
+    USE_MEMBERS,
+    USES
+} use_e;
+
+
 typedef struct {
     sim_break_e         rule;
     const char         *name;
@@ -72,13 +91,15 @@ typedef struct {
 typedef struct {
     int                 nlocks;
     int                 nworkers;
-    int                 shared[SIM_LOCKS];      /* readers and writers */
     int                 downgrades;
     size_t              nforeign;
     size_t              nclaims;        /* of a worker, of one lock */
     unsigned            pace;
     unsigned            patience;
     unsigned            reluctance;     /* of foreign writers, to leave */
+    unsigned            faith;          /* one claim in so many is of another
+                                           use; 0: none */
+    unsigned            fancy;          /* a free lock's use may change */
     unsigned            luck;           /* one fault in so many */
     unsigned            stops;          /* workers often are */
     unsigned            weights[ACTS];
@@ -100,6 +121,9 @@ typedef struct {
     uint64_t            random;
     uint64_t            step;
     world_t             world;
+
+    use_e               use[SIM_LOCKS];
+    unsigned            permits[SIM_LOCKS];
 
     name_t              foreign[SIM_LOCKS][FOREIGN];
     size_t              nforeign[SIM_LOCKS];
@@ -132,16 +156,21 @@ static uint64_t run_one(uint64_t seed);
 static void make_world(void);
 static void make_deserted(world_t *w);
 static void calm_down(void);
+static void settle(void);
 static void end_run(void);
 static int all_is_done(void);
 static void why_not_done(void);
 static void step(void);
 static int act(void);
 static int client_act(worker_t *worker);
-static zk_lock_kind_e some_kind(int lock);
+static zk_lock_kind_t some_kind(int lock);
+static void some_use(int lock);
+static int is_free(int lock);
 static int foreign_act(int lock);
-static void foreign_join(int lock, zk_lock_kind_e kind, int64_t seq);
+static void foreign_join(int lock, zk_lock_kind_t kind, int64_t seq);
+static void foreign_downgrade(int lock, name_t *name);
 static void foreign_leave(int lock, size_t i);
+static int foreign_is_refused(int lock, name_t *name);
 static int foreign_holds(int lock, name_t *name);
 static int has_reader(int lock, int64_t seq);
 static int connect_act(worker_t *worker);
@@ -154,9 +183,16 @@ static void reclaim(void);
 static void check(void);
 static void check_lock(int lock);
 static void check_held(int lock);
-static int excludes(zk_lock_kind_e one, zk_lock_kind_e two);
+static void check_waiting(worker_t *worker);
+static void check_uses(int lock);
+static znode_t *first_node(int lock);
+static int excludes(zk_lock_kind_t one, zk_lock_kind_t two);
+static int mixes(zk_lock_kind_t one, zk_lock_kind_t two);
+static size_t seats(zk_lock_kind_t kind);
 static int decided(znode_t *node);
 static int holds(znode_t *nodes, size_t n, znode_t *node);
+static int is_next(znode_t *nodes, size_t n, znode_t *node);
+static int is_stranger(znode_t *nodes, size_t n, claim_t *claim);
 
 
 static const break_name_t  breaks[] = {
@@ -182,6 +218,12 @@ static const break_name_t  breaks[] = {
     { SIM_DEAD_BOARD,                    "dead-board", 0 },
     { SIM_NO_LIST_MARK,                  "no-list-mark", 1 },
     { SIM_SIBLING_ABSENT_IS_GONE,        "sibling-absent-is-gone", 1 },
+    { SIM_DOWNGRADE_UNLISTED,            "downgrade-unlisted", 0 },
+    { SIM_MISSING_TRUSTED,               "missing-trusted", 0 },
+    { SIM_ONE_WATCH,                     "one-watch", 0 },
+    { SIM_SEAT_TOO_MANY,                 "seat-too-many", 0 },
+    { SIM_CONFLICT_IGNORED,              "conflict-ignored", 0 },
+    { SIM_CONFLICT_UNSEEN,               "conflict-unseen", 0 },
     { SIM_NO_BREAK,                      NULL, 0 }
 };
 
@@ -235,6 +277,10 @@ count(void)
         { counters.learned,     "claims learned from the board" },
         { counters.reaped,      "parents reaped" },
         { counters.downgrades,  "downgrades" },
+        { counters.exclusive,   "of them of exclusive claims" },
+        { counters.seats,       "grants of semaphores" },
+        { counters.members,     "grants of members" },
+        { counters.refused,     "claims refused for their use" },
         { counters.disconnects, "disconnects" },
         { counters.found,       "claims found after one" },
         { counters.sessions,    "sessions lost" },
@@ -479,9 +525,11 @@ make_world(void)
     w->nworkers = 1 + rnd(SIM_WORKERS);
 
     for (i = 0; i < w->nlocks; i++) {
-        w->shared[i] = chance(2);
+        some_use(i);
     }
 
+    w->faith = chance(2) ? 0 : 2 + rnd(30);
+    w->fancy = chance(2);
     w->downgrades = !chance(3);
     w->nforeign = rnd(FOREIGN + 1);
     w->nclaims = 1 + rnd(4);
@@ -558,6 +606,10 @@ calm_down(void)
     memset(run.stalled, 0, sizeof(run.stalled));
     bury();
 
+    if (chance(2)) {
+        settle();
+    }
+
     end = run.step + CALM;
 
     while (!run.failed && !all_is_done()) {
@@ -571,6 +623,38 @@ calm_down(void)
     }
 
     reclaim();
+}
+
+
+/* nobody leaves, either, until all that was said has arrived */
+
+static void
+settle(void)
+{
+    int        i, busy;
+    worker_t  *worker;
+
+    do {
+        busy = 0;
+        run.step++;
+
+        for (i = 0; i < run.world.nworkers; i++) {
+            worker = gateway_worker(i);
+
+            busy |= connect_act(worker);
+            busy |= zk_commit(worker->session);
+            busy |= zk_serve(worker->session);
+            busy |= gateway_deliver(worker);
+            busy |= gateway_answer(worker);
+
+            check();
+        }
+
+    } while (busy && !run.failed);
+
+    for (i = 0; i < run.world.nworkers; i++) {
+        check_waiting(gateway_worker(i));
+    }
 }
 
 
@@ -748,9 +832,15 @@ client_act(worker_t *worker)
                   && !worker->claims[i]->ended);
         }
 
-        return chance(run.world.pace)
-               && n < run.world.nclaims
-               && gateway_acquire(worker, lock, some_kind(lock)) != NULL;
+        if (!chance(run.world.pace) || n >= run.world.nclaims) {
+            return 0;
+        }
+
+        if (run.world.fancy && is_free(lock) && chance(2)) {
+            some_use(lock);
+        }
+
+        return gateway_acquire(worker, lock, some_kind(lock)) != NULL;
     }
 
     if (worker->nclaims == 0) {
@@ -772,14 +862,52 @@ client_act(worker_t *worker)
 }
 
 
-static zk_lock_kind_e
+static zk_lock_kind_t
 some_kind(int lock)
 {
-    if (!run.world.shared[lock]) {
-        return ZK_LOCK_MUTEX;
+    use_e     use;
+    unsigned  permits;
+
+    use = run.use[lock];
+    permits = run.permits[lock];
+
+    if (run.world.faith != 0 && chance(run.world.faith)) {
+        use = rnd(USES);
+        permits = 1 + rnd(PERMITS);
     }
 
-    return chance(2) ? ZK_LOCK_WRITE : ZK_LOCK_READ;
+    switch (use) {
+
+    case USE_MUTEX:
+        return ZK_LOCK_MUTEX;
+
+    case USE_SHARED:
+        return chance(6) ? ZK_LOCK_MUTEX
+                         : chance(2) ? ZK_LOCK_WRITE : ZK_LOCK_READ;
+
+    case USE_SEMAPHORE:
+        return zk_lock_semaphore(permits);
+
+    default: /* USE_MEMBERS */
+        return ZK_LOCK_MEMBER;
+    }
+}
+
+
+static void
+some_use(int lock)
+{
+    /* the two that are older, and have more rules, somewhat more often */
+
+    run.use[lock] = chance(2) ? rnd(USE_SHARED + 1) : rnd(USES);
+    run.permits[lock] = 1 + rnd(PERMITS);
+}
+
+
+static int
+is_free(int lock)
+{
+    return first_node(lock) == NULL;
 }
 
 
@@ -810,9 +938,20 @@ foreign_act(int lock)
 
     if (!foreign_holds(lock, name)) {
 
-        if (run.calm || !chance(run.world.patience)) {
+        if (!foreign_is_refused(lock, name)
+            && (run.calm || !chance(run.world.patience)))
+        {
             return 0;
         }
+
+    } else if (!run.calm
+               && run.world.downgrades
+               && (name->kind == ZK_LOCK_WRITE || name->kind == ZK_LOCK_MUTEX)
+               && !has_reader(lock, name->seq)
+               && chance(3))
+    {
+        foreign_downgrade(lock, name);
+        return 1;
 
     } else if (!run.calm
                && run.world.downgrades
@@ -841,7 +980,7 @@ foreign_act(int lock)
 /* seq: of the writer who makes a reader of itself, or -1 */
 
 static void
-foreign_join(int lock, zk_lock_kind_e kind, int64_t seq)
+foreign_join(int lock, zk_lock_kind_t kind, int64_t seq)
 {
     name_t  *name;
 
@@ -856,6 +995,28 @@ foreign_join(int lock, zk_lock_kind_e kind, int64_t seq)
           kind, (seq != -1) ? ", downgrade" : "");
 
     zk_claim(lock, name, seq != -1);
+}
+
+
+/* of another gateway: it is a reader from now on */
+
+static void
+foreign_downgrade(int lock, name_t *name)
+{
+    name_t  old;
+
+    counters.downgrades++;
+    counters.exclusive += (name->kind == ZK_LOCK_MUTEX);
+
+    old = *name;
+
+    name->id = FOREIGN_ID + run.foreign_ids++;
+    name->kind = ZK_LOCK_READ;
+
+    trace("foreign: lock %d shares, id %d is %d, %d", lock, (int) old.id,
+          (int) name->id, (int) name->seq);
+
+    zk_downgrade(lock, &old, name);
 }
 
 
@@ -883,6 +1044,16 @@ foreign_holds(int lock, name_t *name)
     nodes = zk_nodes(lock, &n);
 
     return holds(nodes, n, zk_find(lock, name));
+}
+
+
+/* a mutex or a writer may not know that there are other uses, and wait */
+
+static int
+foreign_is_refused(int lock, name_t *name)
+{
+    return !mixes(first_node(lock)->name.kind, name->kind)
+           && (name->kind > ZK_LOCK_WRITE || chance(4));
 }
 
 
@@ -1082,6 +1253,7 @@ check(void)
     for (lock = 0; lock < run.world.nlocks; lock++) {
         if (run.touched & (1u << lock)) {
             check_lock(lock);
+            check_uses(lock);
             check_held(lock);
         }
     }
@@ -1095,7 +1267,7 @@ check(void)
 static void
 check_lock(int lock)
 {
-    size_t    i, j, n, nalive, nholders;
+    size_t    i, j, n, nalive, nholders, nseats;
     znode_t  *nodes;
     znode_t  *holders[SIM_CHILDREN];
 
@@ -1117,7 +1289,11 @@ check_lock(int lock)
             continue;
         }
 
+        nseats = 1;
+
         for (j = 0; j < nholders; j++) {
+            nseats += (holders[j]->name.kind == nodes[i].name.kind);
+
             if (excludes(holders[j]->name.kind, nodes[i].name.kind)
                 && holders[j]->name.seq != nodes[i].name.seq)
             {
@@ -1127,8 +1303,68 @@ check_lock(int lock)
             }
         }
 
+        if (nseats > seats(nodes[i].name.kind)) {
+            violation("lock %d: %d hold, up to %d", lock, (int) nseats,
+                      (int) nodes[i].name.seq);
+        }
+
         holders[nholders++] = &nodes[i];
     }
+}
+
+
+/*
+ * Who came behind another use may be refused.  That one need not have been
+ * first: its worker may know that those ahead of it were ended, and not yet
+ * that it is gone.
+ */
+
+static void
+check_uses(int lock)
+{
+    size_t    i, j, n;
+    znode_t  *nodes;
+
+    nodes = zk_nodes(lock, &n);
+
+    for (i = 0; i < n; i++) {
+
+        if (nodes[i].deleted != SIM_ALIVE || nodes[i].clashed) {
+            continue;
+        }
+
+        for (j = 0; j < n; j++) {
+            if (nodes[j].deleted == SIM_ALIVE
+                && nodes[j].name.seq < nodes[i].name.seq
+                && !mixes(nodes[j].name.kind, nodes[i].name.kind))
+            {
+                nodes[i].clashed = 1;
+            }
+        }
+    }
+}
+
+
+/* the first claim that is alive, or NULL; one of twins, of one use */
+
+static znode_t *
+first_node(int lock)
+{
+    size_t    i, n;
+    znode_t  *nodes, *first;
+
+    nodes = zk_nodes(lock, &n);
+    first = NULL;
+
+    for (i = 0; i < n; i++) {
+        if (nodes[i].deleted == SIM_ALIVE
+            && (first == NULL || nodes[i].name.seq < first->name.seq))
+        {
+            first = &nodes[i];
+        }
+    }
+
+    return first;
 }
 
 
@@ -1163,10 +1399,87 @@ check_held(int lock)
 }
 
 
+/* of those who wait, when all has arrived; (c) and (e) the other way round */
+
+static void
+check_waiting(worker_t *worker)
+{
+    int       lock;
+    size_t    i, n;
+    claim_t  *claim, *first;
+    znode_t  *nodes, *node;
+
+    for (lock = 0; lock < run.world.nlocks; lock++) {
+        first = NULL;
+        nodes = zk_nodes(lock, &n);
+
+        for (i = 0; i < worker->nclaims; i++) {
+            claim = worker->claims[i];
+
+            if (claim->lock != lock || claim->held || claim->ended) {
+                continue;
+            }
+
+            node = zk_find(lock, &claim->name);
+
+            if (node == NULL) {
+                violation("lock %d: id %d has no znode", lock,
+                          (int) claim->name.id);
+                return;
+            }
+
+            if (is_next(nodes, n, node)) {
+                violation("lock %d: %d waits for nobody", lock,
+                          (int) claim->name.seq);
+            }
+
+            if (first == NULL || claim->name.seq < first->name.seq) {
+                first = claim;
+            }
+        }
+
+        if (first != NULL && is_stranger(nodes, n, first)) {
+            violation("lock %d: %d waits for another use", lock,
+                      (int) first->name.seq);
+        }
+    }
+}
+
+
+/*
+ * Whether all that are ahead are of another use.  Behind one of its own use
+ * it can wait: whom that one waits for need not be known.
+ */
+
+static int
+is_stranger(znode_t *nodes, size_t n, claim_t *claim)
+{
+    size_t  i, ahead;
+
+    ahead = 0;
+
+    for (i = 0; i < n; i++) {
+
+        if (nodes[i].deleted != SIM_ALIVE
+            || nodes[i].name.seq >= claim->name.seq)
+        {
+            continue;
+        }
+
+        if (mixes(nodes[i].name.kind, claim->name.kind)) {
+            return 0;
+        }
+
+        ahead++;
+    }
+
+    return ahead != 0;
+}
+
+
 static int
 holds(znode_t *nodes, size_t n, znode_t *node)
 {
-    size_t     i;
     record_t  *r;
 
     if (node->name.record != SIM_FOREIGN) {
@@ -1177,23 +1490,61 @@ holds(znode_t *nodes, size_t n, znode_t *node)
                && r->seq == node->name.seq;
     }
 
-    for (i = 0; i < n; i++) {
-        if (nodes[i].deleted == SIM_ALIVE
-            && nodes[i].name.seq < node->name.seq
-            && excludes(nodes[i].name.kind, node->name.kind))
-        {
-            return 0;
-        }
-    }
-
-    return 1;
+    return is_next(nodes, n, node);
 }
 
 
 static int
-excludes(zk_lock_kind_e one, zk_lock_kind_e two)
+is_next(znode_t *nodes, size_t n, znode_t *node)
 {
-    return !(one == ZK_LOCK_READ && two == ZK_LOCK_READ);
+    size_t  i, ahead;
+
+    ahead = 0;
+
+    for (i = 0; i < n; i++) {
+
+        if (nodes[i].deleted != SIM_ALIVE
+            || nodes[i].name.seq >= node->name.seq)
+        {
+            continue;
+        }
+
+        if (excludes(nodes[i].name.kind, node->name.kind)) {
+            return 0;
+        }
+
+        ahead++;
+    }
+
+    return ahead < seats(node->name.kind);
+}
+
+
+static int
+excludes(zk_lock_kind_t one, zk_lock_kind_t two)
+{
+    if (one != two) {
+        return 1;
+    }
+
+    return one == ZK_LOCK_MUTEX || one == ZK_LOCK_WRITE;
+}
+
+
+static int
+mixes(zk_lock_kind_t one, zk_lock_kind_t two)
+{
+    return one == two || (one < ZK_LOCK_MEMBER && two < ZK_LOCK_MEMBER);
+}
+
+
+/* how many of a kind that does not exclude itself may hold */
+
+static size_t
+seats(zk_lock_kind_t kind)
+{
+    return (kind < ZK_LOCK_SEMAPHORE) ? SIM_CHILDREN
+                                      : zk_lock_kind_permits(kind);
 }
 
 
@@ -1220,11 +1571,12 @@ void
 granted(claim_t *claim)
 {
     int       lock, early;
-    size_t    i, n;
+    size_t    i, n, ahead;
     znode_t  *nodes, *node;
 
     lock = claim->lock;
     early = 0;
+    ahead = 0;
     touched(lock);
 
     node = zk_find(lock, &claim->name);
@@ -1238,10 +1590,16 @@ granted(claim_t *claim)
     nodes = zk_nodes(lock, &n);
 
     for (i = 0; i < n; i++) {
-        if (nodes[i].deleted == SIM_ALIVE
-            && nodes[i].name.seq < node->name.seq
-            && excludes(nodes[i].name.kind, node->name.kind))
+
+        if (nodes[i].deleted != SIM_ALIVE
+            || nodes[i].name.seq >= node->name.seq)
         {
+            continue;
+        }
+
+        ahead += !decided(&nodes[i]);
+
+        if (excludes(nodes[i].name.kind, node->name.kind)) {
             early = 1;
 
             if (!decided(&nodes[i])) {
@@ -1253,7 +1611,14 @@ granted(claim_t *claim)
 
     counters.handoffs += early;
 
-    if (node->name.kind == ZK_LOCK_READ) {
+    if (ahead >= seats(node->name.kind)) {
+        violation("lock %d: %d is granted, but %d are ahead", lock,
+                  (int) node->name.seq, (int) ahead);
+    }
+
+    /* the others may be granted in another order than they came */
+
+    if (node->name.kind != ZK_LOCK_MUTEX && node->name.kind != ZK_LOCK_WRITE) {
         return;
     }
 
@@ -1266,4 +1631,22 @@ granted(claim_t *claim)
 
     run.granted_parent[lock] = node->parent;
     run.granted_seq[lock] = node->name.seq;
+}
+
+
+/* (e) */
+
+void
+refused(claim_t *claim)
+{
+    znode_t  *node;
+
+    check_uses(claim->lock);
+
+    node = zk_find(claim->lock, &claim->name);
+
+    if (node != NULL && !node->clashed) {
+        violation("lock %d: %d is refused, but was behind no other use",
+                  claim->lock, (int) claim->name.seq);
+    }
 }

@@ -18,13 +18,22 @@
 #include "zk_lock_name.h"
 
 
-#define ALL         (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE       \
+#define OLD         (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE       \
                      |ZK_LOCK_ARG_OWNER|ZK_LOCK_ARG_DATA|ZK_LOCK_ARG_HOLD)
+
+#define NEW         (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_UNTIL                    \
+                     |ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_LIMIT|ZK_LOCK_ARG_AFTER  \
+                     |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE)
+
+#define ALL         (OLD|NEW|ZK_LOCK_ARG_NAMES)
 
 #define text_of(s)  (s), sizeof(s) - 1
 
 #define A10         "aaaaaaaaaa"
 #define A50         A10 A10 A10 A10 A10
+
+#define A200        A50 A50 A50 A50
+#define A400        A200 A200
 
 #define OPEN_16     "[[[[[[[[[[[[[[[["
 #define SHUT_16     "]]]]]]]]]]]]]]]]"
@@ -82,6 +91,46 @@ static const refusal_t  query_refusals[] = {
     { text_of("owner=%ed%a0%80"),   "\"owner\" takes a string" },
     { text_of("owner=" A50 A50 A50 A50 A50 "aaaaaa"),
                                     "\"owner\" takes a string" },
+    { text_of("permits="),          "\"permits\" takes an integer from 1 to"
+                                    " 1000" },
+    { text_of("permits=0"),         "\"permits\" takes an integer" },
+    { text_of("permits=000"),       "\"permits\" takes an integer" },
+    { text_of("permits=1001"),      "\"permits\" takes an integer" },
+    { text_of("permits=4294967297"), "\"permits\" takes an integer" },
+    { text_of("permits=-1"),        "\"permits\" takes an integer" },
+    { text_of("permits=+1"),        "\"permits\" takes an integer" },
+    { text_of("permits=1.0"),       "\"permits\" takes an integer" },
+    { text_of("permits=1%00"),      "\"permits\" takes an integer" },
+    { text_of("permits=1&permits=1"), "\"permits\" is there twice" },
+    { text_of("limit=0"),           "\"limit\" takes an integer from 1 to"
+                                    " 1000" },
+    { text_of("limit=1001"),        "\"limit\" takes an integer" },
+    { text_of("limit=all"),         "\"limit\" takes an integer" },
+    { text_of("names=a"),           "\"names\" takes an array of 1 to 32"
+                                    " names, in a body" },
+    { text_of("names=1"),           "\"names\" takes an array" },
+    { text_of("names=[%22a%22]"),   "\"names\" takes an array" },
+    { text_of("until="),            "\"until\" takes a word such as"
+                                    " \"free\"" },
+    { text_of("until=Free"),        "\"until\" takes a word" },
+    { text_of("prefix=%0a"),        "\"prefix\" takes a string of at most 200"
+                                    " bytes" },
+    { text_of("prefix=%c3"),        "\"prefix\" takes a string" },
+    { text_of("prefix=" A200 "a"),  "\"prefix\" takes a string" },
+    { text_of("after=a%20b"),       "\"after\" takes the \"next\" of another"
+                                    " answer" },
+    { text_of("after=a%00"),        "\"after\" takes the" },
+    { text_of("after=a+b"),         "\"after\" takes the" },
+    { text_of("after=YQ=="),        "\"after\" takes the" },
+    { text_of("after=a."),          "\"after\" takes the" },
+    { text_of("after=" A400 "a"),   "\"after\" takes the" },
+    { text_of("force="),            "\"force\" takes 1 and nothing else" },
+    { text_of("force"),             "\"force\" takes 1" },
+    { text_of("force=0"),           "\"force\" takes 1" },
+    { text_of("force=11"),          "\"force\" takes 1" },
+    { text_of("force=true"),        "\"force\" takes 1" },
+    { text_of("revoke=2"),          "\"revoke\" takes 1 and nothing else" },
+    { text_of("revoke=1&revoke=1"), "\"revoke\" is there twice" },
     { text_of("data="),             "\"data\" is not valid JSON" },
     { text_of("data=x"),            "\"data\" is not valid JSON" },
     { text_of("data=1%202"),        "\"data\" is not valid JSON" },
@@ -167,6 +216,68 @@ static const refusal_t  body_refusals[] = {
     { text_of("{\"owner\":\"" A50 A50 A50 A50 A50 "aaaaaa\"}"),
                                             "\"owner\" takes a string" },
 
+    { text_of("{\"permits\":0}"),           "\"permits\" takes an integer" },
+    { text_of("{\"permits\":1001}"),        "\"permits\" takes an integer" },
+    { text_of("{\"permits\":-1}"),          "\"permits\" takes an integer" },
+    { text_of("{\"permits\":1.0}"),         "\"permits\" takes an integer" },
+    { text_of("{\"permits\":1e2}"),         "\"permits\" takes an integer" },
+    { text_of("{\"permits\":\"\"}"),        "\"permits\" takes an integer" },
+    { text_of("{\"permits\":true}"),        "\"permits\" takes an integer" },
+    { text_of("{\"permits\":[1]}"),         "\"permits\" takes an integer" },
+    { text_of("{\"permits\":null}"),        "\"permits\" takes an integer" },
+    { text_of("{\"limit\":{}}"),            "\"limit\" takes an integer" },
+    { text_of("{\"until\":1}"),             "\"until\" takes a word" },
+    { text_of("{\"prefix\":1}"),            "\"prefix\" takes a string" },
+    { text_of("{\"after\":1}"),             "\"after\" takes the" },
+    { text_of("{\"force\":true}"),          "\"force\" takes 1" },
+    { text_of("{\"force\":10}"),            "\"force\" takes 1" },
+    { text_of("{\"revoke\":null}"),         "\"revoke\" takes 1" },
+
+    /* names */
+
+    { text_of("{\"names\":[]}"),            "\"names\" takes an array of 1 to"
+                                            " 32 names" },
+    { text_of("{\"names\":\"a\"}"),         "\"names\" takes an array" },
+    { text_of("{\"names\":7}"),             "\"names\" takes an array" },
+    { text_of("{\"names\":null}"),          "\"names\" takes an array" },
+    { text_of("{\"names\":true}"),          "\"names\" takes an array" },
+    { text_of("{\"names\":{\"wait\":1}}"),  "\"names\" takes an array" },
+    { text_of("{\"names\":[7]}"),           "\"names\" takes an array" },
+    { text_of("{\"names\":[\"a\",null]}"),  "\"names\" takes an array" },
+    { text_of("{\"names\":[\"a\",true]}"),  "\"names\" takes an array" },
+    { text_of("{\"names\":[\"a\",{}]}"),    "\"names\" takes an array" },
+    { text_of("{\"names\":[{\"a\":\"b\"}]}"), "\"names\" takes an array" },
+    { text_of("{\"names\":[[\"a\"]]}"),     "\"names\" takes an array" },
+    { text_of("{\"names\":[\"a\",[]]}"),    "\"names\" takes an array" },
+    { text_of("{\"names\":[\"a\",]}"),      "is not valid JSON" },
+    { text_of("{\"names\":[\"a\"}"),        "is not valid JSON" },
+    { text_of("{\"names\":[\"a\"]"),        "is not valid JSON" },
+    { text_of("{\"names\":[\"a\"],\"names\":[\"b\"]}"),
+                                            "\"names\" is there twice" },
+    { text_of("{\"names\":[\"a\"],\"what\":1}"), "unknown field \"what\"" },
+    { text_of("{\"names\":[\"a\",\"b\",\"a\"]}"),
+                                            "\"names\" has \"a\" in it twice" },
+    { text_of("{\"names\":[\"b\",\"a\",\"b\"]}"),
+                                            "\"names\" has \"b\" in it twice" },
+    { text_of("{\"names\":[\"a\",\"\\u0061\"]}"),
+                                            "\"names\" has \"a\" in it twice" },
+    { text_of("{\"names\":[\"\"]}"),        "\"names\" has \"\" in it, but the"
+                                            " name is empty" },
+    { text_of("{\"names\":[\"a\",\"b/c\"]}"),
+                                            "\"names\" has \"b/c\" in it, but"
+                                            " the name has a slash in it" },
+    { text_of("{\"names\":[\"..\"]}"),      "\"..\" in it, but" },
+    { text_of("{\"names\":[\"zookeeper\"]}"), "ZooKeeper's own" },
+    { text_of("{\"names\":[\"a\\u0000\"]}"), "\"a?\" in it, but a control" },
+    { text_of("{\"names\":[\"" A50 A50 "\xf0\x9f\x94\x92\"]}"),
+                                            "aaaaaaa...\" in it, but ZooKeeper"
+                                            " does not take private characters,"
+                                            " U+FFF0 to U+FFFF, and characters"
+                                            " above U+FFFF in a path" },
+    { text_of("{\"names\":[\"" A200 "a\"]}"),
+                                            "longer than 200 bytes" },
+    { text_of("{\"names\":[\"\xc0\x80\"]}"), "is not UTF-8" },
+
     /* UTF-8 and UTF-16 */
 
     { text_of("{\"owner\":\"\xff\"}"),      "the body is not" },
@@ -189,7 +300,8 @@ static const refusal_t  body_refusals[] = {
     { text_of("{\"data\":01}"),             "is not valid JSON" },
     { text_of("{\"data\":nul}"),            "is not valid JSON" },
     { text_of("{\"data\":[" OPEN_16 SHUT_16 "]}"), "deeper than 16" },
-    { text_of("{\"data\":[" OPEN_16),       "deeper than 16" },
+    { text_of("{\"data\":[" OPEN_16),       "\"data\" is nested deeper"
+                                            " than 16" },
 
     { NULL, 0, NULL }
 };
@@ -321,7 +433,7 @@ test_query(void **state)
                                         "&data=%7B%22a%22%20:%20[1]}"),
                                 ALL), 0);
 
-    assert_int_equal(args.given, ALL);
+    assert_int_equal(args.given, OLD);
     assert_int_equal(args.wait, 10000);
     assert_int_equal(args.ttl, 1500);
     assert_string_equal(args.mode, "shared");
@@ -333,6 +445,51 @@ test_query(void **state)
     assert_string_equal(args.data, "{\"a\":[1]}");
     assert_int_equal(args.data_len, strlen(args.data));
     assert_string_equal(args.error, "");
+}
+
+
+static void
+test_query_of_operators(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_query(&args,
+                                text_of("permits=1000&until=free"
+                                        "&prefix=a/b%20%C3%BC&limit=1"
+                                        "&after=Az09-_&force=1&revoke=%31"),
+                                ALL), 0);
+
+    assert_int_equal(args.given, NEW);
+    assert_int_equal(args.permits, 1000);
+    assert_string_equal(args.until, "free");
+    assert_int_equal(args.until_len, 4);
+    assert_string_equal(args.prefix, "a/b \xc3\xbc");
+    assert_int_equal(args.prefix_len, strlen(args.prefix));
+    assert_int_equal(args.limit, 1);
+    assert_string_equal(args.after, "Az09-_");
+    assert_int_equal(args.after_len, 6);
+
+    assert_int_equal(read_query(&args,
+                                text_of("permits=1&limit=1000&prefix=&after="),
+                                ALL), 0);
+
+    assert_int_equal(args.given, ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_LIMIT
+                                 |ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_AFTER);
+    assert_int_equal(args.permits, 1);
+    assert_int_equal(args.limit, 1000);
+    assert_int_equal(args.prefix_len, 0);
+    assert_int_equal(args.after_len, 0);
+
+    assert_int_equal(read_query(&args,
+                                text_of("prefix=" A200 "&after=" A400),
+                                ALL), 0);
+
+    assert_int_equal(args.prefix_len, 200);
+    assert_string_equal(args.prefix, A200);
+    assert_int_equal(args.after_len, 400);
+    assert_string_equal(args.after, A400);
 }
 
 
@@ -421,7 +578,7 @@ test_body(void **state)
 
         assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
 
-        assert_int_equal(args.given, ALL);
+        assert_int_equal(args.given, OLD);
         assert_int_equal(args.wait, 10000);
         assert_int_equal(args.ttl, 1500);
         assert_string_equal(args.mode, "shared");
@@ -435,6 +592,180 @@ test_body(void **state)
                             "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
         assert_int_equal(args.data_len, strlen(args.data));
     }
+}
+
+
+static void
+test_body_of_new_fields(void **state)
+{
+    size_t          piece;
+    zk_lock_args_t  args;
+
+    static const char  text[] =
+        "{\"permits\":305,\"until\":\"free\",\"prefix\":\"a/\\u00fc\","
+        "\"limit\":\"7\",\"after\":\"Az09-_\",\"force\":1,\"revoke\":\"1\","
+        "\"names\":[\"b\", \"a b\" ,\"\\u00fc\",\"aa\",\"a\",\"B\"],"
+        "\"mode\":\"semaphore\"}";
+
+    (void) state;
+
+    for (piece = 1; piece <= sizeof(text); piece++) {
+
+        assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
+
+        assert_int_equal(args.given, NEW|ZK_LOCK_ARG_NAMES|ZK_LOCK_ARG_MODE);
+        assert_int_equal(args.permits, 305);
+        assert_string_equal(args.until, "free");
+        assert_int_equal(args.until_len, 4);
+        assert_string_equal(args.prefix, "a/\xc3\xbc");
+        assert_int_equal(args.prefix_len, strlen(args.prefix));
+        assert_int_equal(args.limit, 7);
+        assert_string_equal(args.after, "Az09-_");
+        assert_int_equal(args.after_len, 6);
+        assert_string_equal(args.mode, "semaphore");
+
+        assert_string_equal(args.names, "B/a/a b/aa/b/\xc3\xbc");
+        assert_int_equal(args.names_len, strlen(args.names));
+        assert_int_equal(args.nnames, 6);
+    }
+
+    assert_int_equal(read_body(&args, text_of("{\"permits\":\"1000\"}"), 100,
+                               ALL), 0);
+    assert_int_equal(args.permits, 1000);
+
+    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
+                               ALL), 0);
+    assert_int_equal(args.given, ZK_LOCK_ARG_NAMES);
+    assert_string_equal(args.names, "a");
+    assert_int_equal(args.nnames, 1);
+
+    /* of another body, the names take the place of the first one's */
+
+    assert_int_equal(add_body(&args, text_of("{\"names\":[\"c\",\"b\"]}"), 100,
+                              ALL), 0);
+    assert_string_equal(args.names, "b/c");
+    assert_int_equal(args.names_len, 3);
+    assert_int_equal(args.nnames, 2);
+
+    assert_int_equal(add_body(&args, text_of("{\"names\":[\"d\"]}"), 100, ALL),
+                     0);
+    assert_string_equal(args.names, "d");
+    assert_int_equal(args.nnames, 1);
+
+    assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
+                               ALL & ~(unsigned) ZK_LOCK_ARG_NAMES), -1);
+    check_error(&args, "names", "the field \"names\" has no place");
+    assert_int_equal(args.nnames, 0);
+}
+
+
+/* in any order of arrival, the names are in the order of their bytes */
+
+static void
+test_names_are_sorted(void **state)
+{
+    char            text[100];
+    size_t          at, i, k, n, rest, used;
+    zk_lock_args_t  args;
+
+    static const char  *names[] = { "a", "a b", "a.", "a0", "\xc3\xa4" };
+
+    (void) state;
+
+    for (i = 0; i < 120; i++) {
+        rest = i;
+        used = 0;
+        strcpy(text, "{\"names\":[");
+
+        for (n = 5; n != 0; n--) {
+            k = rest % n;
+            rest /= n;
+
+            /* the k-th of those that are left */
+
+            for (at = 0; k != 0 || (used & 1U << at); at++) {
+                k -= !(used & 1U << at);
+            }
+
+            used |= 1U << at;
+
+            strcat(text, "\"");
+            strcat(text, names[at]);
+            strcat(text, (n == 1) ? "\"]}" : "\",");
+        }
+
+        assert_int_equal(read_body(&args, text, strlen(text), 100, ALL), 0);
+        assert_string_equal(args.names, "a/a b/a./a0/\xc3\xa4");
+        assert_int_equal(args.nnames, 5);
+    }
+}
+
+
+/* n names of len bytes, and one more of `last` bytes if that is not 0 */
+
+static int
+read_names(zk_lock_args_t *args, size_t n, size_t len, size_t last)
+{
+    char    *text, *p;
+    int      rc;
+    size_t   i;
+
+    text = malloc(n * (len + 3) + last + 20);
+    assert_non_null(text);
+
+    p = text + sprintf(text, "{\"names\":[");
+
+    for (i = 0; i < n; i++) {
+        p += sprintf(p, "\"%0*zu\",", (int) len, n - i);
+    }
+
+    if (last != 0) {
+        p += sprintf(p, "\"%0*d\",", (int) last, 0);
+    }
+
+    p += sprintf(p - 1, "]}") - 1;
+
+    rc = read_body(args, text, (size_t) (p - text), 1000, ALL);
+
+    free(text);
+
+    return rc;
+}
+
+
+static void
+test_names_limits(void **state)
+{
+    zk_lock_args_t  args;
+
+    (void) state;
+
+    assert_int_equal(read_names(&args, 32, 2, 0), 0);
+    assert_int_equal(args.nnames, 32);
+    assert_int_equal(args.names_len, 32 * 3 - 1);
+    assert_memory_equal(args.names, "01/02/03/", 9);
+    assert_string_equal(args.names + 31 * 3, "32");
+
+    assert_int_equal(read_names(&args, 33, 2, 0), -1);
+    check_error(&args, "33", "\"names\" has more than 32 names in it, \"01\""
+                             " is one too many");
+
+    /* 2048 bytes */
+
+    assert_int_equal(read_names(&args, 32, 64, 0), 0);
+    assert_int_equal(args.nnames, 32);
+    assert_int_equal(args.names_len, ZK_LOCK_NAMES_LEN);
+    assert_int_equal(strlen(args.names), ZK_LOCK_NAMES_LEN);
+
+    assert_int_equal(read_names(&args, 31, 64, 65), -1);
+    check_error(&args, "65", "\"names\" has more than 2048 bytes of names in"
+                             " it, \"000000000000");
+
+    assert_int_equal(read_names(&args, 10, 200, 48), 0);
+    assert_int_equal(args.names_len, 2048 + 10);
+
+    assert_int_equal(read_names(&args, 10, 200, 49), -1);
+    check_error(&args, "49", "more than 2048 bytes");
 }
 
 
@@ -605,6 +936,15 @@ test_data_limit(void **state)
 
     /* a string of n bytes is n + 2 bytes of JSON */
 
+    /* the last bracket is one too many */
+
+    memset(text, 'a', sizeof(text));
+    memcpy(text, "{\"data\":[\"", 10);
+    memcpy(text + 10 + ZK_LOCK_DATA_MAX - 3, "\"]}", 4);
+
+    assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), -1);
+    check_error(&args, "data", "\"data\" is longer than 1024 bytes");
+
     for (len = ZK_LOCK_DATA_MAX - 1; len <= ZK_LOCK_DATA_MAX + 1; len++) {
         memset(text, 'a', sizeof(text));
         memcpy(text, "{\"data\":\"", 9);
@@ -693,10 +1033,14 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_query),
+        cmocka_unit_test(test_query_of_operators),
         cmocka_unit_test(test_query_of_little),
         cmocka_unit_test(test_query_refusals),
         cmocka_unit_test(test_not_allowed),
         cmocka_unit_test(test_body),
+        cmocka_unit_test(test_body_of_new_fields),
+        cmocka_unit_test(test_names_are_sorted),
+        cmocka_unit_test(test_names_limits),
         cmocka_unit_test(test_empty_body),
         cmocka_unit_test(test_body_wins),
         cmocka_unit_test(test_body_refusals),

@@ -32,8 +32,9 @@ test_answer(void **state)
         "{\"name\":\"a/b \\\"\\\\ \\n\\u0000\\u001F\x7f\xc3\xa4\","
         "\"fencing_token\":9223372036854775807,\"least\":"
         "-9223372036854775808,"
+        "\"yes\":true,\"no\":false,"
         "\"holders\":[{\"data\":{\"x\":[1e400]},\"owner\":\"\"},7,[],"
-        "\"s\"],\"none\":{}}";
+        "\"s\",true],\"none\":{}}";
 
     (void) state;
 
@@ -45,6 +46,8 @@ test_answer(void **state)
                         text_of("a/b \"\\ \n\0\x1f\x7f\xc3\xa4"));
     zk_lock_json_integer(json, "fencing_token", INT64_MAX);
     zk_lock_json_integer(json, "least", INT64_MIN);
+    zk_lock_json_boolean(json, "yes", 0x100);
+    zk_lock_json_boolean(json, "no", 0);
     zk_lock_json_array(json, "holders");
     zk_lock_json_object(json, NULL);
     zk_lock_json_raw(json, "data", text_of("{\"x\":[1e400]}"));
@@ -54,6 +57,7 @@ test_answer(void **state)
     zk_lock_json_array(json, NULL);
     zk_lock_json_end_array(json);
     zk_lock_json_string(json, NULL, text_of("s"));
+    zk_lock_json_boolean(json, NULL, 1);
     zk_lock_json_end_array(json);
     zk_lock_json_object(json, "none");
     zk_lock_json_end_object(json);
@@ -99,6 +103,45 @@ test_long_answer(void **state)
 }
 
 
+/* events are lines, so no answer may have one's end in it */
+
+static void
+test_answer_is_one_line(void **state)
+{
+    char             text[128];
+    size_t           i, len;
+    const char      *p;
+    zk_lock_json_t  *json;
+
+    (void) state;
+
+    for (i = 0; i < sizeof(text); i++) {
+        text[i] = (char) i;
+    }
+
+    json = zk_lock_json_open();
+    assert_non_null(json);
+
+    zk_lock_json_object(json, NULL);
+    zk_lock_json_string(json, "all", text, sizeof(text));
+    zk_lock_json_array(json, "a\nkey\r");
+    zk_lock_json_integer(json, NULL, 1);
+    zk_lock_json_end_array(json);
+    zk_lock_json_object(json, "none");
+    zk_lock_json_end_object(json);
+    zk_lock_json_end_object(json);
+
+    p = zk_lock_json_text(json, &len);
+    assert_non_null(p);
+
+    for (i = 0; i < len; i++) {
+        assert_true((unsigned char) p[i] >= 0x20);
+    }
+
+    zk_lock_json_close(json);
+}
+
+
 static void
 test_answers_that_fail(void **state)
 {
@@ -109,7 +152,7 @@ test_answers_that_fail(void **state)
 
     /* never an answer that is not JSON */
 
-    for (i = 0; i < 7; i++) {
+    for (i = 0; i < 8; i++) {
         json = zk_lock_json_open();
         assert_non_null(json);
 
@@ -150,6 +193,12 @@ test_answers_that_fail(void **state)
             zk_lock_json_end_object(json);
             break;
 
+        case 6:     /* no key either */
+            zk_lock_json_object(json, NULL);
+            zk_lock_json_boolean(json, NULL, 1);
+            zk_lock_json_end_object(json);
+            break;
+
         default:    /* deeper than yajl goes */
             for (len = 0; len < 1000; len++) {
                 zk_lock_json_array(json, NULL);
@@ -182,6 +231,7 @@ test_no_writer(void **state)
     zk_lock_json_array(NULL, "a");
     zk_lock_json_string(NULL, "a", text_of("a"));
     zk_lock_json_integer(NULL, "a", 1);
+    zk_lock_json_boolean(NULL, "a", 1);
     zk_lock_json_raw(NULL, "a", text_of("1"));
     zk_lock_json_end_array(NULL);
     zk_lock_json_end_object(NULL);
@@ -198,6 +248,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_answer),
         cmocka_unit_test(test_long_answer),
+        cmocka_unit_test(test_answer_is_one_line),
         cmocka_unit_test(test_answers_that_fail),
         cmocka_unit_test(test_no_writer),
     };

@@ -33,6 +33,10 @@ typedef struct {
 } foreign_t;
 
 
+#define NEW_LABEL   "me\n{\"index\":\"07\",\"ttl\":1,\"data\":7,"
+
+#define A10         "aaaaaaaaaa"
+
 /* texts that are no gateway's labels */
 
 static const foreign_t  foreign_labels[] = {
@@ -41,7 +45,10 @@ static const foreign_t  foreign_labels[] = {
     { text_of("worker 7\nmore"),            "worker 7" },
     { text_of("\n"),                        "" },
     { text_of("\n\n{\"index\":\"00\"}x"),   "" },
-    { text_of("__REVOKE__"),                "__REVOKE__" },
+    { text_of("__REVOKE__\n"),              "__REVOKE__" },
+    { text_of("__REVOKE__ "),               "__REVOKE__ " },
+    { text_of("__REVOKE_"),                 "__REVOKE_" },
+    { text_of("__revoke__"),                "__revoke__" },
     { text_of("a\r\nb"),                    "" },
     { text_of("\0\0\0\5"),                  "" },
     { text_of("\xff\xfe"),                  "" },
@@ -67,6 +74,47 @@ static const foreign_t  foreign_labels[] = {
     { text_of("me\n{\"index\":\"00\"}{}"),  "me" },
     { text_of("me\n{\"index\":\"00\",\"data\":[" OPEN_16 SHUT_16 "]}"),
                                             "me" },
+
+    { text_of(NEW_LABEL "\"holds\":\"2\"}"),           "me" },
+    { text_of(NEW_LABEL "\"holds\":-2}"),              "me" },
+    { text_of(NEW_LABEL "\"holds\":2.0}"),             "me" },
+    { text_of(NEW_LABEL "\"holds\":4294967296}"),      "me" },
+    { text_of(NEW_LABEL "\"holds\":[2]}"),             "me" },
+    { text_of(NEW_LABEL "\"holds\":2,\"holds\":2}"),   "me" },
+    { text_of(NEW_LABEL "\"renewals\":null}"),         "me" },
+    { text_of(NEW_LABEL "\"renewals\":true}"),         "me" },
+    { text_of(NEW_LABEL "\"renewals\":4294967296}"),   "me" },
+    { text_of(NEW_LABEL "\"renewals\":1e1}"),          "me" },
+    { text_of(NEW_LABEL "\"params\":12345678}"),       "me" },
+    { text_of(NEW_LABEL "\"params\":\"1234567\"}"),    "me" },
+    { text_of(NEW_LABEL "\"params\":\"123456789\"}"),  "me" },
+    { text_of(NEW_LABEL "\"params\":\"1234567g\"}"),   "me" },
+    { text_of(NEW_LABEL "\"params\":\"\"}"),           "me" },
+    { text_of(NEW_LABEL "\"async\":1}"),               "me" },
+    { text_of(NEW_LABEL "\"async\":\"true\"}"),        "me" },
+    { text_of(NEW_LABEL "\"async\":null}"),            "me" },
+    { text_of(NEW_LABEL "\"revoke\":1}"),              "me" },
+    { text_of(NEW_LABEL "\"revoke\":{}}"),             "me" },
+    { text_of(NEW_LABEL "\"revoke\":\"true\"}"),       "me" },
+    { text_of(NEW_LABEL "\"want\":true}"),             "me" },
+    { text_of(NEW_LABEL "\"want\":7}"),                "me" },
+    { text_of(NEW_LABEL "\"want\":\"\"}"),             "me" },
+    { text_of(NEW_LABEL "\"want\":\"A\"}"),            "me" },
+    { text_of(NEW_LABEL "\"want\":\"a b\"}"),          "me" },
+    { text_of(NEW_LABEL "\"want\":\"" A10 A10 A10 "aa\"}"), "me" },
+    { text_of(NEW_LABEL "\"from\":7}"),                "me" },
+    { text_of(NEW_LABEL "\"from\":\"\"}"),             "me" },
+    { text_of(NEW_LABEL "\"from\":\"a\\n\"}"),         "me" },
+    { text_of(NEW_LABEL "\"from\":\"" A10 A10 A10 A10 A10 A10 "aaaaa\"}"),
+                                                       "me" },
+    { text_of(NEW_LABEL "\"index\":7}"),               "me" },
+    { text_of("me\n{\"index\":\"07\",\"revoke\":true"), "me" },
+    { text_of("me\n{\"holds\":2,\"renewals\":3,\"params\":\"01234567\","
+              "\"async\":true,\"revoke\":true,\"want\":\"a\","
+              "\"from\":\"b\"}"),                      "me" },
+    { text_of("me\n{\"index\":\"07\",\"holds\":2,\"renewals\":3,"
+              "\"params\":\"01234567\",\"async\":true,\"revoke\":true,"
+              "\"want\":\"a\",\"from\":\"b\",\"ttl\":\"\"}"), "me" },
     { NULL, 0, NULL }
 };
 
@@ -111,6 +159,174 @@ test_label_is_written(void **state)
 
 
 static void
+test_label_says_more(void **state)
+{
+    char             buf[ZK_LOCK_LABEL_MAX];
+    size_t           at, len;
+    zk_lock_label_t  in, out;
+
+    static const char  expected[] =
+        "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
+        "\"params\":\"000c0fee\",\"async\":true,\"revoke\":true,"
+        "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\",\"data\":7}";
+
+    (void) state;
+
+    memset(&in, 0, sizeof(zk_lock_label_t));
+
+    strcpy(in.owner, "me");
+    in.owner_len = 2;
+    in.index = 0x0f;
+    in.ttl = 60000;
+    in.holds = 2;
+    in.renewals = 1;
+    in.params = 0x000c0fee;
+    in.has_params = 1;
+    in.async = 1;
+    in.revoke = 1;
+    strcpy(in.want, "shared-2");
+    in.want_len = strlen(in.want);
+    strcpy(in.from, "a\"b\\c/\xc3\xa4");
+    in.from_len = strlen(in.from);
+    strcpy(in.data, "7");
+    in.data_len = 1;
+
+    len = zk_lock_label_write(buf, &in, &at);
+
+    assert_int_equal(len, sizeof(expected) - 1);
+    assert_memory_equal(buf, expected, len);
+    assert_memory_equal(buf + at, "0f\",\"ttl\"", 9);
+
+    memset(&out, 0xff, sizeof(zk_lock_label_t));
+    zk_lock_label_read(&out, buf, len);
+
+    assert_int_equal(out.index, 0x0f);
+    assert_int_equal(out.ttl, 60000);
+    assert_int_equal(out.holds, 2);
+    assert_int_equal(out.renewals, 1);
+    assert_int_equal(out.params, 0x000c0fee);
+    assert_int_equal(out.has_params, 1);
+    assert_int_equal(out.async, 1);
+    assert_int_equal(out.revoke, 1);
+    assert_string_equal(out.want, in.want);
+    assert_int_equal(out.want_len, in.want_len);
+    assert_string_equal(out.from, in.from);
+    assert_int_equal(out.from_len, in.from_len);
+    assert_string_equal(out.data, "7");
+
+    /* zero is as good a number as any other */
+
+    in.params = 0;
+    len = zk_lock_label_write(buf, &in, &at);
+    zk_lock_label_read(&out, buf, len);
+
+    assert_int_equal(out.params, 0);
+    assert_int_equal(out.has_params, 1);
+}
+
+
+/* nothing to say, or nothing that could be read again: nothing is written */
+
+static void
+test_label_says_no_more(void **state)
+{
+    char             buf[ZK_LOCK_LABEL_MAX];
+    size_t           at, i, len;
+    zk_lock_label_t  in, out;
+
+    static const char  expected[] = "\n{\"index\":\"00\",\"ttl\":0}";
+
+    (void) state;
+
+    for (i = 0; i < 5; i++) {
+        memset(&in, 0, sizeof(zk_lock_label_t));
+
+        in.holds = 1;
+        in.params = 7;
+
+        switch (i) {
+
+        case 0:
+            in.want_len = 1;
+            in.want[0] = 'W';
+            break;
+
+        case 1:
+            in.want_len = 1;
+            in.want[0] = '"';
+            break;
+
+        case 2:
+            in.from_len = 1;
+            in.from[0] = '\n';
+            break;
+
+        case 3:
+            in.from_len = 1;
+            in.from[0] = '\xff';
+            break;
+
+        default:
+            in.want_len = ZK_LOCK_WANT_MAX + 1;
+            in.from_len = ZK_LOCK_FROM_MAX + 1;
+            memset(in.want, 'a', ZK_LOCK_WANT_MAX + 1);
+            memset(in.from, 'a', ZK_LOCK_FROM_MAX + 1);
+            break;
+        }
+
+        len = zk_lock_label_write(buf, &in, &at);
+
+        assert_int_equal(len, sizeof(expected) - 1);
+        assert_memory_equal(buf, expected, len);
+    }
+
+    zk_lock_label_read(&out, text_of("me\n{\"index\":\"07\",\"async\":false,"
+                                     "\"revoke\":false,\"holds\":0}"));
+
+    assert_int_equal(out.index, 7);
+    assert_int_equal(out.async, 0);
+    assert_int_equal(out.revoke, 0);
+    assert_int_equal(out.holds, 0);
+    assert_int_equal(out.renewals, 0);
+    assert_int_equal(out.has_params, 0);
+    assert_int_equal(out.want_len, 0);
+    assert_int_equal(out.from_len, 0);
+
+    /* the digits of params are read in both cases, the numbers to the last */
+
+    zk_lock_label_read(&out, text_of("me\n{\"index\":\"07\","
+                                     "\"params\":\"FfFfFFfE\","
+                                     "\"holds\":4294967295,"
+                                     "\"renewals\":4294967295}"));
+
+    assert_int_equal(out.index, 7);
+    assert_int_equal(out.params, 0xfffffffe);
+    assert_int_equal(out.holds, UINT32_MAX);
+    assert_int_equal(out.renewals, UINT32_MAX);
+}
+
+
+static void
+test_label_of_a_revoker(void **state)
+{
+    zk_lock_label_t  label;
+
+    (void) state;
+
+    memset(&label, 0xff, sizeof(zk_lock_label_t));
+    zk_lock_label_read(&label, text_of("__REVOKE__"));
+
+    assert_int_equal(label.revoke, 1);
+    assert_int_equal(label.index, -1);
+    assert_int_equal(label.ttl, 0);
+    assert_int_equal(label.owner_len, 0);
+    assert_string_equal(label.owner, "");
+    assert_int_equal(label.data_len, 0);
+    assert_string_equal(label.data, "");
+}
+
+
+static void
 test_label_is_read_back(void **state)
 {
     char             buf[ZK_LOCK_LABEL_MAX];
@@ -129,6 +345,22 @@ test_label_is_read_back(void **state)
     in.data[0] = '"';
     in.data[ZK_LOCK_DATA_MAX - 1] = '"';
     in.data_len = ZK_LOCK_DATA_MAX;
+    in.ttl = INT64_MIN;
+    in.holds = UINT32_MAX;
+    in.renewals = UINT32_MAX;
+    in.has_params = 1;
+    in.async = 1;
+    in.revoke = 1;
+    memset(in.want, '-', ZK_LOCK_WANT_MAX);
+    in.want_len = ZK_LOCK_WANT_MAX;
+    memset(in.from, '"', ZK_LOCK_FROM_MAX);
+    in.from_len = ZK_LOCK_FROM_MAX;
+
+    /* the buffer's end, if the number were one that is */
+
+    len = zk_lock_label_write(buf, &in, &at);
+    assert_in_range(len, ZK_LOCK_LABEL_MAX - 8, ZK_LOCK_LABEL_MAX);
+
     in.ttl = ZK_LOCK_DURATION_MAX;
 
     len = 0;
@@ -147,6 +379,13 @@ test_label_is_read_back(void **state)
         assert_string_equal(out.owner, in.owner);
         assert_int_equal(out.data_len, in.data_len);
         assert_string_equal(out.data, in.data);
+        assert_int_equal(out.holds, in.holds);
+        assert_int_equal(out.renewals, in.renewals);
+        assert_int_equal(out.params, in.params);
+        assert_int_equal(out.want_len, in.want_len);
+        assert_string_equal(out.want, in.want);
+        assert_int_equal(out.from_len, in.from_len);
+        assert_string_equal(out.from, in.from);
     }
 
     /* the digits are written later, and are read in both cases */
@@ -197,7 +436,11 @@ test_foreign_labels(void **state)
         zk_lock_label_read(&label, r->text, r->len);
 
         if (label.index != -1 || label.ttl != 0 || label.data_len != 0
-            || label.data[0] != '\0'
+            || label.data[0] != '\0' || label.holds != 0
+            || label.renewals != 0 || label.params != 0 || label.has_params
+            || label.async || label.revoke || label.want_len != 0
+            || label.want[0] != '\0' || label.from_len != 0
+            || label.from[0] != '\0'
             || label.owner_len != strlen(r->owner)
             || strcmp(label.owner, r->owner) != 0)
         {
@@ -225,6 +468,9 @@ main(void)
 {
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_label_is_written),
+        cmocka_unit_test(test_label_says_more),
+        cmocka_unit_test(test_label_says_no_more),
+        cmocka_unit_test(test_label_of_a_revoker),
         cmocka_unit_test(test_label_is_read_back),
         cmocka_unit_test(test_label_of_the_future),
         cmocka_unit_test(test_foreign_labels),

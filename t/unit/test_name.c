@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     const char      *name;
     int64_t          seq;       /* -1: no claim */
-    zk_lock_kind_e   kind;
+    zk_lock_kind_t   kind;
     unsigned         has_id;
 } child_case_t;
 
@@ -174,8 +174,70 @@ static const child_case_t  children[] = {
     { "n_0000000001",                       -1,         ZK_LOCK_MUTEX, 0 },
     { HEX32 "__party__0000000001",          -1,         ZK_LOCK_MUTEX, 0 },
 
+    /* members and semaphores are ours alone */
+
+    { "_c_" UUID "-member-0000000007",      7,          ZK_LOCK_MEMBER, 1 },
+    { "_c_" UUID "-member--2147483648",     2147483647, ZK_LOCK_MEMBER, 1 },
+    { "_c_" UUID_UPPER "-member-0000000007", 7,         ZK_LOCK_MEMBER, 1 },
+    { "_c_" UUID "-permit1-0000000007",     7,    zk_lock_semaphore(1),    1 },
+    { "_c_" UUID "-permit9-0000000000",     0,    zk_lock_semaphore(9),    1 },
+    { "_c_" UUID "-permit10-0000000007",    7,    zk_lock_semaphore(10),   1 },
+    { "_c_" UUID "-permit305-0000000007",   7,    zk_lock_semaphore(305),  1 },
+    { "_c_" UUID "-permit1000-2147483647",  2147483647,
+                                                  zk_lock_semaphore(1000), 1 },
+    { "_c_" UUID "-permit42--2147483648",   2147483647,
+                                                  zk_lock_semaphore(42),   1 },
+
+    { "_c_" UUID "-permit0-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit-0000000007",      -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit01-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit0001-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit00001-0000000007", -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit1001-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit9999-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit11000-0000000007", -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit4294967297-0000000007",
+                                            -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit+1-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit1x-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit1---2147483648",   -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-Permit1-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit1-x-0000000007",   -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-x-permit1-0000000007",   -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-x-member-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" HEX32 "-permit1-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" HEX32 "-member-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" "00010203-0405-0607-0809-0a0bdeadbeeg" "-member-0000000007",
+                                            -1,         ZK_LOCK_MUTEX, 0 },
+    { "x-member-0000000007",                -1,         ZK_LOCK_MUTEX, 0 },
+    { "-member-0000000007",                 -1,         ZK_LOCK_MUTEX, 0 },
+    { "member-0000000007",                  -1,         ZK_LOCK_MUTEX, 0 },
+    { "-permit1-0000000007",                -1,         ZK_LOCK_MUTEX, 0 },
+    { "permit1-0000000007",                 -1,         ZK_LOCK_MUTEX, 0 },
+    { "1-0000000007",                       -1,         ZK_LOCK_MUTEX, 0 },
+    { "1000-0000000007",                    -1,         ZK_LOCK_MUTEX, 0 },
+    { "10000-0000000007",                   -1,         ZK_LOCK_MUTEX, 0 },
+
     { NULL, 0, ZK_LOCK_MUTEX, 0 }
 };
+
+
+/* one of each, and the edges */
+
+static const zk_lock_kind_t  kinds[] = {
+    ZK_LOCK_MUTEX,
+    ZK_LOCK_READ,
+    ZK_LOCK_WRITE,
+    ZK_LOCK_MEMBER,
+    zk_lock_semaphore(1),
+    zk_lock_semaphore(9),
+    zk_lock_semaphore(10),
+    zk_lock_semaphore(255),
+    zk_lock_semaphore(256),
+    zk_lock_semaphore(ZK_LOCK_PERMITS_MAX)
+};
+
+#define NKINDS      (sizeof(kinds) / sizeof(kinds[0]))
 
 
 static const duration_case_t  durations[] = {
@@ -286,6 +348,43 @@ test_lengths(void **state)
 
 
 static void
+test_kinds(void **state)
+{
+    size_t          i;
+    uint32_t        base, permits;
+    zk_lock_kind_t  kind;
+
+    (void) state;
+
+    for (i = 0; i < NKINDS; i++) {
+        assert_int_equal(zk_lock_kind_check(kinds[i]), 1);
+    }
+
+    kind = zk_lock_semaphore(ZK_LOCK_PERMITS_MAX);
+
+    assert_int_equal(zk_lock_kind_base(kind), ZK_LOCK_SEMAPHORE);
+    assert_int_equal(zk_lock_kind_permits(kind), ZK_LOCK_PERMITS_MAX);
+    assert_int_equal(zk_lock_kind_base(ZK_LOCK_MEMBER), ZK_LOCK_MEMBER);
+    assert_int_equal(zk_lock_kind_permits(ZK_LOCK_MEMBER), 0);
+
+    assert_int_equal(zk_lock_kind_check(zk_lock_semaphore(0)), 0);
+    assert_int_equal(zk_lock_kind_check(zk_lock_semaphore(1001)), 0);
+    assert_int_equal(zk_lock_kind_check(0xffffff04), 0);
+
+    for (base = 0; base <= 0xff; base++) {
+        for (permits = 0; permits <= 2; permits++) {
+
+            kind = base | permits << 8;
+
+            assert_int_equal(zk_lock_kind_check(kind),
+                             (base <= ZK_LOCK_MEMBER && permits == 0)
+                             || (base == ZK_LOCK_SEMAPHORE && permits != 0));
+        }
+    }
+}
+
+
+static void
 test_claims_are_written(void **state)
 {
     char    buf[ZK_LOCK_CLAIM_MAX + 1];
@@ -300,12 +399,35 @@ test_claims_are_written(void **state)
 
     memset(buf, '!', sizeof(buf));
     len = zk_lock_prefix_write(buf, &id, ZK_LOCK_READ);
-    assert_int_equal(len, ZK_LOCK_PREFIX_MAX);
+    assert_int_equal(len, strlen("_c_" UUID "-__READ__"));
     assert_memory_equal(buf, "_c_" UUID "-__READ__!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_claim_write(buf, &id, ZK_LOCK_WRITE, ZK_LOCK_SEQ_MAX);
+    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_MEMBER);
+    assert_int_equal(len, strlen("_c_" UUID "-member-"));
+    assert_memory_equal(buf, "_c_" UUID "-member-!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_prefix_write(buf, &id, zk_lock_semaphore(7));
+    assert_int_equal(len, strlen("_c_" UUID "-permit7-"));
+    assert_memory_equal(buf, "_c_" UUID "-permit7-!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_prefix_write(buf, &id,
+                               zk_lock_semaphore(ZK_LOCK_PERMITS_MAX));
+    assert_int_equal(len, ZK_LOCK_PREFIX_MAX);
+    assert_memory_equal(buf, "_c_" UUID "-permit1000-!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_claim_write(buf, &id,
+                              zk_lock_semaphore(ZK_LOCK_PERMITS_MAX),
+                              ZK_LOCK_SEQ_MAX);
     assert_int_equal(len, ZK_LOCK_CLAIM_MAX);
+    assert_memory_equal(buf, "_c_" UUID "-permit1000-2147483647!", len + 1);
+
+    memset(buf, '!', sizeof(buf));
+    len = zk_lock_claim_write(buf, &id, ZK_LOCK_WRITE, ZK_LOCK_SEQ_MAX);
+    assert_int_equal(len, strlen("_c_" UUID "-__WRIT__2147483647"));
     assert_memory_equal(buf, "_c_" UUID "-__WRIT__2147483647!", len + 1);
 
     len = zk_lock_claim_write(buf, &id, ZK_LOCK_MUTEX, 42);
@@ -352,20 +474,19 @@ test_children(void **state)
 static void
 test_claims_are_read_back(void **state)
 {
-    int              kind;
     char             buf[ZK_LOCK_CLAIM_MAX];
-    size_t           len;
+    size_t           i, len;
     int64_t          seq;
     zk_lock_child_t  child;
 
     (void) state;
 
-    for (kind = ZK_LOCK_MUTEX; kind <= ZK_LOCK_WRITE; kind++) {
+    for (i = 0; i < NKINDS; i++) {
         for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 3 + 1) {
-            len = zk_lock_claim_write(buf, &id, (zk_lock_kind_e) kind, seq);
+            len = zk_lock_claim_write(buf, &id, kinds[i], seq);
 
             assert_int_equal(zk_lock_child_read(&child, buf, len), 0);
-            assert_int_equal(child.kind, kind);
+            assert_int_equal(child.kind, kinds[i]);
             assert_int_equal(child.seq, seq);
             assert_int_equal(child.has_id, 1);
             assert_memory_equal(child.id.random, id.random,
@@ -377,13 +498,13 @@ test_claims_are_read_back(void **state)
 
 
 static void
-make_token(char *buf, zk_lock_token_t *token, int kind, int64_t seq,
+make_token(char *buf, zk_lock_token_t *token, zk_lock_kind_t kind, int64_t seq,
     const char *path)
 {
     memset(token, 0, sizeof(zk_lock_token_t));
 
     token->id = id;
-    token->kind = (zk_lock_kind_e) kind;
+    token->kind = kind;
     token->seq = seq;
 
     zk_lock_token_write(buf, token, path, strlen(path));
@@ -393,17 +514,17 @@ make_token(char *buf, zk_lock_token_t *token, int kind, int64_t seq,
 static void
 test_tokens_are_read_back(void **state)
 {
-    int              kind;
     char             buf[ZK_LOCK_TOKEN_LEN + 1];
+    size_t           i;
     int64_t          seq;
     zk_lock_token_t  in, out;
 
     (void) state;
 
-    for (kind = ZK_LOCK_MUTEX; kind <= ZK_LOCK_WRITE; kind++) {
+    for (i = 0; i < NKINDS; i++) {
         for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 2 + 1) {
             buf[ZK_LOCK_TOKEN_LEN] = '!';
-            make_token(buf, &in, kind, seq, "/locks/a");
+            make_token(buf, &in, kinds[i], seq, "/locks/a");
 
             assert_int_equal(buf[ZK_LOCK_TOKEN_LEN], '!');
             assert_int_equal(strspn(buf, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -418,7 +539,7 @@ test_tokens_are_read_back(void **state)
                                 ZK_LOCK_RANDOM_LEN);
             assert_int_equal(out.id.record, in.id.record);
             assert_int_equal(out.seq, seq);
-            assert_int_equal(out.kind, kind);
+            assert_int_equal(out.kind, kinds[i]);
         }
     }
 }
@@ -437,7 +558,12 @@ test_token_is_stable(void **state)
     memset(buf, 0, sizeof(buf));
     make_token(buf, &token, ZK_LOCK_READ, 42, "/locks/a");
 
-    assert_string_equal(buf, "AQABAgMEBQYHCAkKC96tvu8AAAAqFYHG");
+    assert_string_equal(buf, "IAAAAQIDBAUGBwgJCgverb7vAAAAKhBb");
+
+    make_token(buf, &token, zk_lock_semaphore(1000), ZK_LOCK_SEQ_MAX,
+               "/locks/a");
+
+    assert_string_equal(buf, "g-gAAQIDBAUGBwgJCgverb7vf____0SH");
 }
 
 
@@ -535,18 +661,124 @@ static void
 test_tokens_that_cannot_be(void **state)
 {
     char             buf[ZK_LOCK_TOKEN_LEN];
+    size_t           i;
     zk_lock_token_t  token;
+
+    static const zk_lock_kind_t  wrong[] = {
+        ZK_LOCK_SEMAPHORE,
+        zk_lock_semaphore(ZK_LOCK_PERMITS_MAX + 1),
+        ZK_LOCK_SEMAPHORE + 1,
+        7,
+        ZK_LOCK_MUTEX | 1 << 8,
+        ZK_LOCK_MEMBER | 1 << 8
+    };
 
     (void) state;
 
-    make_token(buf, &token, ZK_LOCK_WRITE + 1, 1, "/a");
-    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                        text_of("/a")), -1);
+    for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        make_token(buf, &token, wrong[i], 1, "/a");
+        assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
+                                            text_of("/a")), -1);
+    }
 
     make_token(buf, &token, ZK_LOCK_WRITE, (int64_t) ZK_LOCK_SEQ_MAX + 1,
                "/a");
     assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
                                         text_of("/a")), -1);
+}
+
+
+/* the vectors of RFC 4648, 10, without their padding, and all bits */
+
+static void
+test_base64(void **state)
+{
+    char            text[8];
+    size_t          i, len, n;
+    uint8_t         bytes[8];
+    const char     *expected;
+
+    static const char  *rfc[] = {
+        "", "Zg", "Zm8", "Zm9v", "Zm9vYg", "Zm9vYmE", "Zm9vYmFy"
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(rfc) / sizeof(rfc[0]); i++) {
+        expected = rfc[i];
+        len = strlen(expected);
+
+        assert_int_equal(ZK_LOCK_BASE64_LEN(i), len);
+        assert_int_equal(ZK_LOCK_BASE64_BYTES(len), i);
+
+        if (len != sizeof(text)) {
+            text[len] = '!';
+        }
+
+        assert_int_equal(zk_lock_base64_write(text, "foobar", i), len);
+        assert_memory_equal(text, expected, len);
+        assert_true(len == sizeof(text) || text[len] == '!');
+
+        memset(bytes, '!', sizeof(bytes));
+        assert_int_equal(zk_lock_base64_read(bytes, &n, expected, len), 0);
+        assert_int_equal(n, i);
+        assert_memory_equal(bytes, "foobar", i);
+        assert_int_equal(bytes[i], '!');
+    }
+
+    assert_int_equal(zk_lock_base64_write(text, "\xfb\xff\xfe\0", 4), 6);
+    assert_memory_equal(text, "-__-AA", 6);
+    assert_int_equal(zk_lock_base64_write(text, NULL, 0), 0);
+    assert_int_equal(zk_lock_base64_read(bytes, &n, NULL, 0), 0);
+    assert_int_equal(n, 0);
+}
+
+
+static void
+test_base64_has_one_spelling(void **state)
+{
+    char      text[3], again[3], room[8];
+    size_t    len, n;
+    uint8_t   bytes[3];
+    unsigned  i, expected, taken;
+
+    static const char  *wrong[] = {
+        "Z", "A", "Zm9vA", "Zm9vY", "Zg=", "Zg==", "Zh", "Zm9", "Z+", "Z/",
+        "Zm8\n", " Zg", "Zm9vYh"
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        if (zk_lock_base64_read(room, &n, wrong[i], strlen(wrong[i])) == 0) {
+            fail_msg("%s: taken", wrong[i]);
+        }
+    }
+
+    assert_int_equal(zk_lock_base64_read(bytes, &n, text_of("Z\0")), -1);
+
+    /* of all texts of two and of three, those that bytes are written as */
+
+    for (len = 2; len <= 3; len++) {
+        taken = 0;
+
+        for (i = 0; i < (1U << (8 * len)); i++) {
+            text[0] = (char) i;
+            text[1] = (char) (i >> 8);
+            text[2] = (char) (i >> 16);
+
+            if (zk_lock_base64_read(bytes, &n, text, len) == 0) {
+                taken++;
+
+                assert_int_equal(n, len - 1);
+                assert_int_equal(zk_lock_base64_write(again, bytes, n), len);
+                assert_memory_equal(again, text, len);
+            }
+        }
+
+        expected = 1U << (8 * (len - 1));
+        assert_int_equal(taken, expected);
+    }
 }
 
 
@@ -653,6 +885,7 @@ main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_claims_are_written),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_claims_are_read_back),
@@ -661,6 +894,8 @@ main(void)
         cmocka_unit_test(test_tokens_of_others),
         cmocka_unit_test(test_token_has_one_spelling),
         cmocka_unit_test(test_tokens_that_cannot_be),
+        cmocka_unit_test(test_base64),
+        cmocka_unit_test(test_base64_has_one_spelling),
         cmocka_unit_test(test_durations),
         cmocka_unit_test(test_utf8),
     };

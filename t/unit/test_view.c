@@ -33,7 +33,10 @@
     expect_gone_at(world, text, __FILE__, __LINE__)
 
 #define expect_nothing(world)                                                \
-    expect_next(world, ZK_LOCK_NOTHING, -1, -1)
+    expect_nothing_for(world, -1)
+
+#define expect_nothing_for(world, waiter)                                    \
+    expect_next(world, ZK_LOCK_NOTHING, waiter, -1)
 
 
 typedef struct {
@@ -139,7 +142,7 @@ make(void *data, zk_lock_sighting_t *sighting)
 /* what the caller of the view does */
 
 static zk_lock_entry_t *
-create_kind(world_t *world, int64_t seq, zk_lock_kind_e kind)
+create_kind(world_t *world, int64_t seq, zk_lock_kind_t kind)
 {
     zk_lock_entry_t  *entry;
 
@@ -161,7 +164,7 @@ create(world_t *world, int64_t seq)
 
 
 static zk_lock_entry_t *
-sibling_kind(world_t *world, int64_t seq, zk_lock_kind_e kind)
+sibling_kind(world_t *world, int64_t seq, zk_lock_kind_t kind)
 {
     zk_lock_entry_t  *entry;
 
@@ -186,7 +189,7 @@ sibling(world_t *world, int64_t seq)
 
 
 static zk_lock_sighting_t *
-see(world_t *world, int64_t seq, zk_lock_kind_e kind)
+see(world_t *world, int64_t seq, zk_lock_kind_t kind)
 {
     zk_lock_sighting_t  *sighting;
 
@@ -275,6 +278,10 @@ drop(world_t *world, int64_t seq)
 
     entry = find(world, seq);
     assert_non_null(entry);
+
+    /* if it is not local, a watch has told */
+
+    entry->watched = (entry->origin != ZK_LOCK_LOCAL);
 
     zk_lock_view_remove(&world->view, entry);
     assert_false(entry->linked);
@@ -390,7 +397,7 @@ expect_next(world_t *world, zk_lock_verdict_e verdict, int64_t waiter,
     assert_int_equal((first != NULL) ? first->seq : -1, waiter);
 
     if (verdict == ZK_LOCK_NOTHING && ahead != NULL) {
-        assert_int_equal(ahead->origin, ZK_LOCK_LOCAL);
+        assert_true(ahead->origin == ZK_LOCK_LOCAL || ahead->watched);
         return;
     }
 
@@ -403,6 +410,20 @@ grant(world_t *world, int64_t seq)
 {
     expect_next(world, ZK_LOCK_GRANT, seq, -1);
     zk_lock_view_grant(&world->view, find(world, seq));
+}
+
+
+/* the view asks for a watch on blocker, and gets it */
+
+static void
+watch(world_t *world, int64_t waiter, int64_t blocker)
+{
+    zk_lock_entry_t  *first, *ahead;
+
+    expect_next(world, ZK_LOCK_WATCH, waiter, blocker);
+
+    (void) zk_lock_view_next(&world->view, &first, &ahead);
+    ahead->watched = 1;
 }
 
 
@@ -738,6 +759,7 @@ test_gap(void **state)
     assert_int_equal(world->view.complete_through, 3);
     expect_next(world, ZK_LOCK_WATCH, 3, 2);
 
+    world->view.watched = 1;
     drop(world, 2);
     grant(world, 3);
 }
@@ -781,6 +803,7 @@ test_watch_nearest(void **state)
     see_own(world, find(world, 3));
     merge(world);
 
+    world->view.watched = 1;
     expect_next(world, ZK_LOCK_WATCH, 3, 2);
 
     /* 2 vanishes without ever having held */
@@ -809,6 +832,7 @@ test_watch_first_only(void **state)
     merge(world);
     create(world, 2);
 
+    world->view.watched = 1;
     expect_next(world, ZK_LOCK_WATCH, 1, 0);
 
     /* the first one leaves: its watch is the second one's */
@@ -1060,7 +1084,11 @@ test_merge_empty(void **state)
 
     expect_gone(world, "0 1");
     expect(world, "2L");
-    assert_int_equal(world->view.complete_through, 2);
+
+    /* but 0 may have left a reader since */
+
+    assert_int_equal(world->view.complete_through, -1);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
 }
 
 
@@ -1364,6 +1392,12 @@ test_blocks(void **state)
     assert_true(zk_lock_view_blocks(ZK_LOCK_WRITE, ZK_LOCK_WRITE));
     assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_READ));
     assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_MUTEX));
+
+    assert_false(zk_lock_view_blocks(ZK_LOCK_MEMBER, ZK_LOCK_MEMBER));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_MEMBER));
+    assert_true(zk_lock_view_blocks(ZK_LOCK_MEMBER, ZK_LOCK_READ));
+    assert_true(zk_lock_view_blocks(zk_lock_semaphore(2),
+                                    zk_lock_semaphore(2)));
 }
 
 
@@ -1424,7 +1458,7 @@ test_downgrade_listed(void **state)
 }
 
 
-/* a sibling's writer, or a mutex, leaves no reader */
+/* a sibling's writer leaves no reader, nor does a mutex without a word */
 
 static void
 test_no_downgrade(void **state)
@@ -1441,10 +1475,100 @@ test_no_downgrade(void **state)
     drop(world, 1);
     assert_int_equal(world->view.complete_through, 2);
 
+    world->view.watched = 1;
     drop(world, 0);
     assert_int_equal(world->view.complete_through, 2);
 
     grant(world, 2);
+}
+
+
+/* a gateway's exclusive claim may leave a reader, too, if nobody would know */
+
+static void
+test_downgrade_mutex(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 5);
+    see_foreign(world, 4);
+    see_own(world, find(world, 5));
+    merge(world);
+    world->view.watched = 1;
+
+    /* its word of it comes before the event */
+
+    world->view.watched = 0;
+    drop(world, 4);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    see(world, 4, ZK_LOCK_READ)->who = 9;
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "");
+    expect(world, "4f 5L");
+    assert_int_equal(world->view.complete_through, 5);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+
+    drop(world, 4);
+    grant(world, 5);
+}
+
+
+/* the same if a list tells of it, whatever is watched */
+
+static void
+test_downgrade_mutex_listed(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 5, ZK_LOCK_READ);
+    see_foreign(world, 3);
+    see_foreign(world, 4);
+    see_own(world, find(world, 5));
+    merge(world);
+    world->view.watched = 1;
+    watch(world, 5, 4);
+
+    see(world, 3, ZK_LOCK_READ)->who = 9;
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "3 4");
+    expect(world, "3f 5L");
+    assert_int_equal(find(world, 3)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 3)->watched, 0);
+    assert_int_equal(world->view.complete_through, 5);
+
+    /* and it shares */
+
+    grant(world, 5);
+}
+
+
+/*
+ * That a claim was gone already when it was to be watched tells nothing of
+ * when: its word may have been said before the lock was watched.
+ */
+
+static void
+test_downgrade_mutex_missing(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 5);
+    see_foreign(world, 4);
+    see_own(world, find(world, 5));
+    merge(world);
+    world->view.watched = 1;
+
+    zk_lock_view_remove(&world->view, find(world, 4));
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
 }
 
 
@@ -1660,6 +1784,493 @@ test_learn_stops_at_foreign(void **state)
 }
 
 
+/* as many hold as there are permits, and any of them makes room */
+
+static void
+test_semaphore(void **state)
+{
+    int64_t          seq;
+    world_t         *world = *state;
+    zk_lock_kind_t   kind;
+
+    kind = zk_lock_semaphore(3);
+
+    for (seq = 0; seq < 6; seq++) {
+        create_kind(world, seq, kind);
+    }
+
+    grant(world, 0);
+    grant(world, 1);
+    grant(world, 2);
+    expect_nothing_for(world, 3);
+    expect(world, "0l 1l 2l 3L 4L 5L");
+
+    drop(world, 1);
+    grant(world, 3);
+    expect_nothing_for(world, 4);
+
+    drop(world, 3);
+    grant(world, 4);
+    expect_nothing_for(world, 5);
+
+    drop(world, 0);
+    grant(world, 5);
+    expect_nothing(world);
+}
+
+
+static void
+test_semaphore_one(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 0, zk_lock_semaphore(1));
+    create_kind(world, 1, zk_lock_semaphore(1));
+
+    grant(world, 0);
+    expect_nothing_for(world, 1);
+
+    drop(world, 0);
+    grant(world, 1);
+}
+
+
+/* as many are watched as there are permits, the nearest first, and no more */
+
+static void
+test_semaphore_watches(void **state)
+{
+    world_t         *world = *state;
+    zk_lock_kind_t   kind;
+
+    kind = zk_lock_semaphore(3);
+
+    create_kind(world, 5, kind);
+    see(world, 0, kind);
+    see(world, 1, kind);
+    see(world, 2, kind);
+    see(world, 3, kind)->data = world;
+    see(world, 4, kind);
+    see_own(world, find(world, 5));
+    merge(world);
+    expect(world, "0f 1f 2f 3s 4f 5L");
+
+    watch(world, 5, 4);
+    watch(world, 5, 3);
+    watch(world, 5, 2);
+    expect_nothing_for(world, 5);
+
+    /* the others count only when one of these is gone */
+
+    drop(world, 0);
+    expect_nothing_for(world, 5);
+
+    drop(world, 3);
+    watch(world, 5, 1);
+    expect_nothing_for(world, 5);
+
+    /* nor has it left a reader */
+
+    assert_int_equal(world->view.complete_through, 5);
+
+    drop(world, 2);
+    grant(world, 5);
+    expect_nothing(world);
+}
+
+
+/* whichever of them it is */
+
+static void
+test_semaphore_woken(void **state)
+{
+    int64_t   seq;
+    world_t  *world;
+
+    for (seq = 0; seq < 3; seq++) {
+        tear_down(state);
+        assert_int_equal(set_up(state), 0);
+        world = *state;
+
+        create_kind(world, 3, zk_lock_semaphore(3));
+        see(world, 0, zk_lock_semaphore(3));
+        see(world, 1, zk_lock_semaphore(3));
+        see(world, 2, zk_lock_semaphore(3));
+        see_own(world, find(world, 3));
+        merge(world);
+
+        watch(world, 3, 2);
+        watch(world, 3, 1);
+        watch(world, 3, 0);
+        expect_nothing_for(world, 3);
+
+        drop(world, seq);
+        grant(world, 3);
+    }
+}
+
+
+/* local ones are no less ahead, but need no watch */
+
+static void
+test_semaphore_local(void **state)
+{
+    world_t         *world = *state;
+    zk_lock_kind_t   kind;
+
+    kind = zk_lock_semaphore(2);
+
+    create_kind(world, 0, kind);
+    grant(world, 0);
+    create_kind(world, 2, kind);
+    sibling_kind(world, 1, kind);
+    expect(world, "0l 1s 2L");
+
+    watch(world, 2, 1);
+    expect_nothing_for(world, 2);
+
+    drop(world, 0);
+    grant(world, 2);
+    create_kind(world, 3, kind);
+    expect_nothing_for(world, 3);
+
+    drop(world, 2);
+    grant(world, 3);
+}
+
+
+/* unknown ones may be as many */
+
+static void
+test_semaphore_unknown(void **state)
+{
+    world_t         *world = *state;
+    zk_lock_kind_t   kind;
+
+    kind = zk_lock_semaphore(2);
+
+    create_kind(world, 0, kind);
+    grant(world, 0);
+    create_kind(world, 3, kind);
+    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+
+    see_own(world, find(world, 0));
+    see(world, 2, kind);
+    see_own(world, find(world, 3));
+    merge(world);
+
+    watch(world, 3, 2);
+    expect_nothing_for(world, 3);
+}
+
+
+/* members come in at once, if all ahead are known */
+
+static void
+test_members(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 2, ZK_LOCK_MEMBER);
+    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+
+    see(world, 0, ZK_LOCK_MEMBER);
+    see(world, 1, ZK_LOCK_MEMBER)->data = world;
+    see_own(world, find(world, 2));
+    merge(world);
+    create_kind(world, 3, ZK_LOCK_MEMBER);
+    expect(world, "0f 1s 2L 3L");
+
+    grant(world, 2);
+    grant(world, 3);
+    expect_nothing(world);
+}
+
+
+/* each kind behind each */
+
+static void
+test_conflict(void **state)
+{
+    int       mixes;
+    size_t    i, k;
+    world_t  *world;
+
+    const zk_lock_kind_t  kinds[] = {
+        ZK_LOCK_MUTEX, ZK_LOCK_READ, ZK_LOCK_WRITE, ZK_LOCK_MEMBER,
+        zk_lock_semaphore(1), zk_lock_semaphore(2),
+        zk_lock_semaphore(ZK_LOCK_PERMITS_MAX)
+    };
+
+    for (i = 0; i < 7; i++) {
+        for (k = 0; k < 7; k++) {
+            tear_down(state);
+            assert_int_equal(set_up(state), 0);
+            world = *state;
+
+            create_kind(world, 0, kinds[i]);
+            grant(world, 0);
+            create_kind(world, 1, kinds[k]);
+
+            mixes = (i == k || (i < 3 && k < 3));
+
+            assert_int_equal(zk_lock_view_mixes(kinds[i], kinds[k]), mixes);
+            assert_int_equal(zk_lock_view_conflict(&world->view,
+                                                   find(world, 1)), !mixes);
+            assert_false(zk_lock_view_conflict(&world->view,
+                                               find(world, 0)));
+
+            if (!mixes) {
+                expect_next(world, ZK_LOCK_CONFLICT, 1, -1);
+            }
+
+            /* when the first is gone, the lock is free for another use */
+
+            drop(world, 0);
+            grant(world, 1);
+            assert_false(zk_lock_view_conflict(&world->view,
+                                               find(world, 1)));
+        }
+    }
+}
+
+
+/* of those ahead only the first that is alive says how the lock is used */
+
+static void
+test_conflict_first(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 3, ZK_LOCK_WRITE);
+    see(world, 0, ZK_LOCK_READ);
+    see(world, 1, ZK_LOCK_MEMBER);
+    see(world, 2, zk_lock_semaphore(2));
+    see_own(world, find(world, 3));
+    merge(world);
+
+    assert_false(zk_lock_view_conflict(&world->view, find(world, 3)));
+    watch(world, 3, 2);
+
+    drop(world, 2);
+    watch(world, 3, 1);
+
+    /* it is first now */
+
+    drop(world, 0);
+    assert_true(zk_lock_view_conflict(&world->view, find(world, 3)));
+    expect_next(world, ZK_LOCK_CONFLICT, 3, -1);
+
+    /* the next who waits comes to it, too */
+
+    create_kind(world, 4, ZK_LOCK_MEMBER);
+    drop(world, 3);
+    grant(world, 4);
+}
+
+
+/* who is refused is no use, and is out of the way */
+
+static void
+test_conflict_removed(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *entry;
+
+    create(world, 0);
+    grant(world, 0);
+    entry = create_kind(world, 1, ZK_LOCK_MEMBER);
+    create(world, 2);
+
+    expect_next(world, ZK_LOCK_CONFLICT, 1, -1);
+    drop(world, 1);
+    assert_false(zk_lock_view_conflict(&world->view, entry));
+    expect_nothing_for(world, 2);
+
+    drop(world, 0);
+    grant(world, 2);
+}
+
+
+/*
+ * Somebody else's claim of another use is blocked as long as others are ahead
+ * of it, and may not be refused for long enough to be granted; so nobody
+ * passes it.
+ */
+
+static void
+test_other_use_blocks(void **state)
+{
+    size_t    i;
+    world_t  *world;
+
+    const zk_lock_kind_t  kinds[] = { ZK_LOCK_MEMBER, zk_lock_semaphore(5) };
+
+    for (i = 0; i < 2; i++) {
+        tear_down(state);
+        assert_int_equal(set_up(state), 0);
+        world = *state;
+
+        create_kind(world, 0, kinds[i]);
+        grant(world, 0);
+        create_kind(world, 2, kinds[i]);
+        sibling(world, 1);
+        expect(world, "0l 1s 2L");
+
+        watch(world, 2, 1);
+        expect_nothing_for(world, 2);
+
+        /* it was granted */
+
+        drop(world, 0);
+        expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+
+        /* or not */
+
+        drop(world, 1);
+        grant(world, 2);
+    }
+}
+
+
+/* the first may be gone for long; then it is a conflict */
+
+static void
+test_other_use_looks_at_first(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 2, ZK_LOCK_MEMBER);
+    see(world, 0, ZK_LOCK_MEMBER);
+    see(world, 1, ZK_LOCK_WRITE);
+    see_own(world, find(world, 2));
+    merge(world);
+
+    watch(world, 2, 1);
+    watch(world, 2, 0);
+    expect_nothing_for(world, 2);
+
+    drop(world, 0);
+    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+}
+
+
+/* a claim that nobody watches may be gone, and says nothing */
+
+static void
+test_conflict_unwatched(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 2, zk_lock_semaphore(2));
+    see(world, 0, ZK_LOCK_MUTEX);
+    see(world, 1, ZK_LOCK_MUTEX)->data = world;
+    see_own(world, find(world, 2));
+    merge(world);
+    world->view.watched = 1;
+
+    watch(world, 2, 0);
+    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+
+    drop(world, 0);
+    watch(world, 2, 1);
+    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+
+    drop(world, 1);
+    grant(world, 2);
+}
+
+
+/* nor does one that may not be first */
+
+static void
+test_conflict_unknown(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 6);
+    see(world, 4, ZK_LOCK_WRITE);
+    see(world, 5, ZK_LOCK_MEMBER);
+    see_own(world, find(world, 6));
+    merge(world);
+    watch(world, 6, 5);
+
+    drop(world, 4);
+    expect_next(world, ZK_LOCK_COMPLETE, 6, -1);
+
+    see(world, 4, ZK_LOCK_READ);
+    see(world, 5, ZK_LOCK_MEMBER);
+    see_own(world, find(world, 6));
+    merge(world);
+
+    assert_false(zk_lock_view_conflict(&world->view, find(world, 6)));
+}
+
+
+/* an event finds the claim that it is of; there may be twins */
+
+static void
+test_watched(void **state)
+{
+    world_t          *world = *state;
+    zk_lock_entry_t  *one, *two;
+
+    create_kind(world, 6, ZK_LOCK_WRITE);
+    see(world, 3, ZK_LOCK_READ);
+    see(world, 4, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_READ);
+    see(world, 5, ZK_LOCK_READ);
+    see_own(world, find(world, 6));
+    merge(world);
+    create_kind(world, 7, ZK_LOCK_WRITE);
+
+    one = find(world, 4);
+    two = zk_lock_view_after(&world->view, one);
+    assert_int_equal(two->seq, 4);
+    assert_null(zk_lock_view_after(&world->view, find(world, 7)));
+
+    assert_null(zk_lock_view_watched(&world->view, 4, NULL));
+    assert_null(zk_lock_view_watched(&world->view, 5, NULL));
+
+    watch(world, 6, 5);
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 5, NULL),
+                     find(world, 5));
+    assert_null(zk_lock_view_watched(&world->view, 5, find(world, 5)));
+
+    /* one of them */
+
+    one->watched = 1;
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), one);
+    assert_null(zk_lock_view_watched(&world->view, 4, one));
+
+    one->watched = 0;
+    two->watched = 1;
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
+    assert_null(zk_lock_view_watched(&world->view, 4, two));
+
+    /* both */
+
+    one->watched = 1;
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, two), one);
+    assert_null(zk_lock_view_watched(&world->view, 4, one));
+
+    /* numbers that nobody has, or nobody who is not local */
+
+    assert_null(zk_lock_view_watched(&world->view, 2, NULL));
+    assert_null(zk_lock_view_watched(&world->view, 3, NULL));
+    assert_null(zk_lock_view_watched(&world->view, 6, NULL));
+    assert_null(zk_lock_view_watched(&world->view, 8, NULL));
+
+    /* also if nobody waits any more */
+
+    drop(world, 6);
+    drop(world, 7);
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
+    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, two), one);
+}
+
+
 static void
 test_position(void **state)
 {
@@ -1750,12 +2361,30 @@ main(void)
         test(test_downgrade),
         test(test_downgrade_listed),
         test(test_no_downgrade),
+        test(test_downgrade_mutex),
+        test(test_downgrade_mutex_listed),
+        test(test_downgrade_mutex_missing),
         test(test_equal_seq),
         test(test_equal_seq_replaced),
         test(test_equal_seq_replaced_listed),
         test(test_parent_made_anew),
         test(test_learn_passes_known),
         test(test_learn_stops_at_foreign),
+        test(test_semaphore),
+        test(test_semaphore_one),
+        test(test_semaphore_watches),
+        test(test_semaphore_woken),
+        test(test_semaphore_local),
+        test(test_semaphore_unknown),
+        test(test_members),
+        test(test_conflict),
+        test(test_conflict_first),
+        test(test_conflict_removed),
+        test(test_other_use_blocks),
+        test(test_other_use_looks_at_first),
+        test(test_conflict_unwatched),
+        test(test_conflict_unknown),
+        test(test_watched),
         test(test_position),
         test(test_idempotent),
     };

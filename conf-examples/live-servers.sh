@@ -1,0 +1,117 @@
+#!/bin/sh
+# Which servers are alive.  Needs a POSIX shell, curl, and a gateway as in
+# live-servers.conf.
+#
+# usage: live-servers.sh join NAME ADDRESS [COMMAND [ARGUMENT]...]
+#        live-servers.sh list NAME
+#        live-servers.sh watch NAME
+#
+#   join    lists ADDRESS under NAME, as long as this script runs and COMMAND
+#           succeeds, which is run before and then every 15 s
+#   list    prints the addresses, one a line
+#   watch   prints them in one line, and again whenever they change
+#
+# LOCKS says where the locks are (http://127.0.0.1:8080/locks).  At most 100
+# addresses are told.
+
+join() # ADDRESS [COMMAND [ARGUMENT]...]
+{
+    address=$1
+    shift
+    [ $# -gt 0 ] || set -- true
+
+    while :; do
+        if "$@"; then
+            listen -X POST -G -d mode=member -d hold=connection \
+                --data-urlencode "owner=$address" --speed-limit 1 \
+                --speed-time 40     # there is a word every 15 s
+            while read -r event || [ -n "$event" ]; do
+                case $event in
+                '{"event":"granted",'*) ;;
+                '{"event":"alive"'*)    "$@" || break ;;
+                *)                      say "$event"; break ;;
+                esac
+            done < "$dir/events"
+            hang_up
+        fi
+        sleep 1
+    done
+}
+
+watch()
+{
+    while :; do
+        listen -H "Accept: application/x-ndjson"
+        while read -r event || [ -n "$event" ]; do
+            case $event in
+            '{"event":"change",'*) owners | paste -s -d ' ' - ;;
+            '{"event":"alive"'*)   ;;
+            *)                     say "$event"; break ;;
+            esac
+        done < "$dir/events"
+        hang_up
+        sleep 1
+    done
+}
+
+list()
+{
+    event=$(curl -q -sS -m 10 "$lock") || exit 1
+    owners
+}
+
+owners() # of $event
+{
+    printf %s "$event" | grep -o '"owner":"[^"]*"' | cut -d '"' -f 4
+}
+
+# What comes is read by this process, and not by another one: if it is killed,
+# curl has nobody to write to, and ends.
+listen() # CURL-ARGUMENT...
+{
+    curl -q -sSN --connect-timeout 5 --keepalive-time 10 "$@" "$lock" \
+        > "$dir/events" &
+    curl=$!
+}
+
+hang_up()
+{
+    kill "$curl" 2> /dev/null
+    wait "$curl"
+    curl=
+}
+
+leave()
+{
+    [ -z "$curl" ] || kill "$curl"
+    rm -rf "$dir"
+}
+
+say()
+{
+    echo "live-servers.sh: $*" >&2
+}
+
+usage()
+{
+    sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
+    exit 64
+}
+
+what=${1-} lock=${LOCKS:-http://127.0.0.1:8080/locks}/${2-} curl=
+
+case $what,$# in
+list,2)         list; exit ;;
+join,1|join,2)  usage ;;
+join,*|watch,2) shift 2 ;;
+*)              usage ;;
+esac
+
+dir=$(mktemp -d) || exit 1
+trap leave EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+mkfifo "$dir/events" || exit 1
+
+"$what" "$@"

@@ -1,0 +1,110 @@
+
+/*
+ * Answers: statuses, headers and JSON.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_ANSWER_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_ANSWER_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_api.h"
+#include "zk_lock_json.h"
+#include "zk_lock_label.h"
+
+
+/* statuses that nginx has no names for */
+#define NGX_HTTP_ZK_LOCK_STATUS_GONE           410
+#define NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE  422
+#define NGX_HTTP_ZK_LOCK_STATUS_LOCKED         423
+#define NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION   428
+
+
+/*
+ * Answers.  All send a whole answer and return what is to be given to
+ * ngx_http_finalize_request().
+ */
+
+/* title and type of a problem follow from its status; detail is ASCII */
+ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
+    const char *detail);
+
+/* the wait is over; info is the holder, or NULL */
+ngx_int_t ngx_http_zk_lock_answer_taken(ngx_http_request_t *r,
+    ngx_http_zk_lock_info_t *info);
+
+/*
+ * The same with another status and detail; terraform: in the names that it
+ * looks for, if the holder is one, too
+ */
+ngx_int_t ngx_http_zk_lock_answer_holder(ngx_http_request_t *r,
+    ngx_uint_t status, const char *detail, ngx_http_zk_lock_info_t *info,
+    ngx_uint_t terraform);
+
+/* 201, or 200 if all success is that */
+ngx_int_t ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
+
+/* a claim, from an ask; status is 200 or 202 */
+ngx_int_t ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask,
+    ngx_uint_t status);
+
+/* 202: a claim that waits by itself */
+ngx_int_t ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
+
+/* a lock, from an ask */
+ngx_int_t ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask);
+
+/* 204, or 200 if all success is that */
+ngx_int_t ngx_http_zk_lock_answer_done(ngx_http_request_t *r);
+
+/* 405; allow is the value of the header */
+ngx_int_t ngx_http_zk_lock_answer_method(ngx_http_request_t *r,
+    const char *allow);
+
+
+/*
+ * Their parts.  The writers write members into the object that is open.
+ */
+
+void ngx_http_zk_lock_write_text(zk_lock_json_t *json, const char *key,
+    const char *text);
+/* "name" */
+void ngx_http_zk_lock_write_name(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx);
+/* "mode", and "permits" of a semaphore */
+void ngx_http_zk_lock_write_mode(zk_lock_json_t *json, zk_lock_kind_t kind);
+/* what is known of a claim: "owner", "data", "fencing_token", "since", ... */
+void ngx_http_zk_lock_write_info(zk_lock_json_t *json,
+    ngx_http_zk_lock_info_t *info);
+/* all members of a lock; of one that nobody has, if ask->nknown is 0 */
+void ngx_http_zk_lock_write_lock(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask);
+/* all members of a grant, which the context has noted */
+void ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
+
+/* the fencing token of what is known of a claim */
+int64_t ngx_http_zk_lock_info_fencing(ngx_http_zk_lock_info_t *info);
+
+/* Opens the object of a problem, with what each has; more may be written. */
+void ngx_http_zk_lock_open_problem(zk_lock_json_t *json, ngx_uint_t status,
+    const char *detail);
+/* Closes it, and sends it; json is closed in any case. */
+ngx_int_t ngx_http_zk_lock_send_problem(ngx_http_request_t *r,
+    ngx_uint_t status, zk_lock_json_t *json);
+/* Sends an answer with a type such as "application/json"; closes json. */
+ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, zk_lock_json_t *json);
+/* value is not copied */
+ngx_int_t ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
+    u_char *value, size_t len);
+/* Lock-Token, Lock-Fencing-Token (if any), Cache-Control; Location */
+ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_ANSWER_H_INCLUDED_ */

@@ -1,0 +1,504 @@
+
+/*
+ * Calls about a lock or a claim that is there.
+ *
+ * Everything here runs on the event loop.  A call becomes one ask, or a watch
+ * that asks again until its time is over; the answer follows from what it
+ * comes to.
+ */
+
+
+#include "ngx_http_zk_lock_admin.h"
+#include "ngx_http_zk_lock_answer.h"
+#include "ngx_http_zk_lock_calls.h"
+#include "ngx_http_zk_lock_stream.h"
+#include "ngx_http_zk_lock_watch.h"
+
+
+static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
+static ngx_int_t ngx_http_zk_lock_call_claim_handler(
+    ngx_http_zk_lock_watch_t *watch, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer, ngx_http_zk_lock_again_e *again);
+static ngx_int_t ngx_http_zk_lock_call_lock_handler(
+    ngx_http_zk_lock_watch_t *watch, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer, ngx_http_zk_lock_again_e *again);
+static ngx_int_t ngx_http_zk_lock_call_free_handler(
+    ngx_http_zk_lock_watch_t *watch, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer, ngx_http_zk_lock_again_e *again);
+static ngx_uint_t ngx_http_zk_lock_call_matches(ngx_str_t *header,
+    ngx_str_t *tag);
+static void ngx_http_zk_lock_call_handler(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static const char *ngx_http_zk_lock_call_check(zk_lock_args_t *args);
+
+
+static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
+
+
+/* Of a claim, if there is a token, else of the lock. */
+
+ngx_int_t
+ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_msec_t                    wait;
+    ngx_uint_t                    n, status;
+    zk_lock_args_t                args;
+    ngx_http_zk_lock_watch_t     *watch;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_zk_lock_args(r, &args, ctx->has_token
+                              ? ZK_LOCK_ARG_WAIT
+                              : ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_UNTIL, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    wait = (args.given & ZK_LOCK_ARG_WAIT) ? (ngx_msec_t) args.wait : 0;
+
+    if (args.given & ZK_LOCK_ARG_UNTIL) {
+
+        if (ngx_strcmp(args.until, "free") != 0) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"until\" takes \"free\"");
+        }
+
+        if (!(args.given & ZK_LOCK_ARG_WAIT)) {
+            wait = zlcf->wait;
+        }
+    }
+
+    wait = ngx_min(wait, zlcf->max_wait);
+
+    if (ctx->has_token) {
+        return ngx_http_zk_lock_call_claim(r, ctx, wait);
+    }
+
+    if (!(args.given & ZK_LOCK_ARG_UNTIL)
+        && ngx_http_zk_lock_accepts(r) != NGX_HTTP_ZK_LOCK_PLAIN)
+    {
+        return ngx_http_zk_lock_stream_lock(r, ctx);
+    }
+
+    watch = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_watch_t));
+    if (watch == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    watch->type = NGX_HTTP_ZK_LOCK_LIST;
+
+    if (args.given & ZK_LOCK_ARG_UNTIL) {
+        watch->handler = ngx_http_zk_lock_call_free_handler;
+
+    } else {
+        watch->handler = ngx_http_zk_lock_call_lock_handler;
+        watch->data = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_none_match,
+                                              &n);
+
+        if (watch->data == NULL) {
+            /* any state will do */
+            wait = 0;
+        }
+    }
+
+    return ngx_http_zk_lock_watch(r, ctx, watch, wait);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait)
+{
+    ngx_http_zk_lock_watch_t  *watch;
+
+    watch = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_watch_t));
+    if (watch == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    watch->type = NGX_HTTP_ZK_LOCK_INSPECT;
+    watch->handler = ngx_http_zk_lock_call_claim_handler;
+
+    return ngx_http_zk_lock_watch(r, ctx, watch, wait);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer,
+    ngx_http_zk_lock_again_e *again)
+{
+    ngx_http_zk_lock_info_t  *info;
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_OK && !watch->over) {
+        info = &ask->infos[0];
+
+        if (!info->held) {
+            *again = info->pending ? NGX_HTTP_ZK_LOCK_SOON
+                                   : NGX_HTTP_ZK_LOCK_LATER;
+            return NGX_OK;
+        }
+    }
+
+    return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+                                         answer);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer,
+    ngx_http_zk_lock_again_e *again)
+{
+    u_char                  *p;
+    ngx_str_t                tag;
+    ngx_http_request_t      *r;
+
+    r = watch->request;
+
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK
+        && answer != NGX_HTTP_ZK_LOCK_ASK_FREE)
+    {
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+    }
+
+    p = ngx_pnalloc(r->pool, sizeof("W/\"0123456789abcdef\""));
+    if (p == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    tag.data = p;
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_FREE) {
+        tag.len = ngx_sprintf(p, "W/\"free\"") - p;
+
+    } else {
+        tag.len = ngx_sprintf(p, "W/\"%016xL\"", (int64_t) ask->mark) - p;
+    }
+
+    if (watch->data == NULL
+        || !ngx_http_zk_lock_call_matches(watch->data, &tag))
+    {
+        if (ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+    }
+
+    if (!watch->over) {
+        *again = NGX_HTTP_ZK_LOCK_LATER;
+        return NGX_OK;
+    }
+
+    if (ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_str_set(&watch->ctx->outcome, "unchanged");
+
+    r->headers_out.status = NGX_HTTP_NOT_MODIFIED;
+    r->header_only = 1;
+
+    return ngx_http_send_header(r);
+}
+
+
+/* Whether a tag is in a list of them, such as: W/"one", "two". */
+
+static ngx_uint_t
+ngx_http_zk_lock_call_matches(ngx_str_t *header, ngx_str_t *tag)
+{
+    /* what counts is between the quotes, and nothing like it is elsewhere */
+
+    return ngx_strlcasestrn(header->data, header->data + header->len,
+                            tag->data + 2, tag->len - 3)
+           != NULL;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer,
+    ngx_http_zk_lock_again_e *again)
+{
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_FREE) {
+        ngx_str_set(&watch->ctx->outcome, "free");
+        return ngx_http_zk_lock_answer_done(watch->request);
+    }
+
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK) {
+        return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+                                             answer);
+    }
+
+    if (!watch->over) {
+        *again = NGX_HTTP_ZK_LOCK_LATER;
+        return NGX_OK;
+    }
+
+    ngx_str_set(&watch->ctx->outcome, "taken");
+
+    return ngx_http_zk_lock_answer_taken(watch->request, &ask->infos[0]);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_msec_t                    ttl;
+    ngx_uint_t                    status;
+    const char                   *why;
+    zk_lock_args_t                args;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE
+                                        |ZK_LOCK_ARG_REVOKE, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if (args.given == ZK_LOCK_ARG_REVOKE && !ctx->has_token) {
+        return ngx_http_zk_lock_admin_revoke(r, ctx);
+    }
+
+    why = ngx_http_zk_lock_call_check(&args);
+
+    if (why != NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
+    }
+
+    if (!ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a renewal takes the token of the "
+                                        "grant, in a Lock-Token header or "
+                                        "behind the name");
+    }
+
+    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
+
+    return ngx_http_zk_lock_api_ask(r, ctx, (args.given & ZK_LOCK_ARG_MODE)
+                                    ? NGX_HTTP_ZK_LOCK_SHARE
+                                    : NGX_HTTP_ZK_LOCK_RENEW,
+                                    ngx_min(ttl, zlcf->max_ttl),
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+static const char *
+ngx_http_zk_lock_call_check(zk_lock_args_t *args)
+{
+    if (args->given & ZK_LOCK_ARG_REVOKE) {
+        return "\"revoke\" is for a lock, and takes nothing beside it";
+    }
+
+    if ((args->given & ZK_LOCK_ARG_TTL) && args->ttl == 0) {
+        return "\"ttl\" takes a duration above zero";
+    }
+
+    if (!(args->given & ZK_LOCK_ARG_MODE)) {
+        return NULL;
+    }
+
+    if (ngx_strcmp(args->mode, "shared") != 0
+        && ngx_strcmp(args->mode, "read") != 0)
+    {
+        return "a claim that is held can be changed to \"mode\" \"shared\" "
+               "only";
+    }
+
+    if (args->given & ZK_LOCK_ARG_TTL) {
+        return "\"mode\" and \"ttl\" are changed one after the other";
+    }
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_uint_t      status;
+    zk_lock_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_FORCE, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if (args.given & ZK_LOCK_ARG_FORCE) {
+
+        if (ctx->has_token) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"force\" goes without a "
+                                            "token");
+        }
+
+        return ngx_http_zk_lock_admin_break(r, ctx);
+    }
+
+    if (!ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a release takes the token of the "
+                                        "grant, in a Lock-Token header or "
+                                        "behind the name");
+    }
+
+    return ngx_http_zk_lock_api_ask(r, ctx, NGX_HTTP_ZK_LOCK_RELEASE, 0,
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+/* A claim that is held is held once more. */
+
+ngx_int_t
+ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_msec_t                    ttl;
+    ngx_uint_t                    status;
+    zk_lock_args_t                args;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_TTL, &status) != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if ((args.given & ZK_LOCK_ARG_TTL) && args.ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
+    }
+
+    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
+
+    return ngx_http_zk_lock_api_ask(r, ctx, NGX_HTTP_ZK_LOCK_HOLD,
+                                    ngx_min(ttl, zlcf->max_ttl),
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+static void
+ngx_http_zk_lock_call_handler(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" answer %d", &r->uri, answer);
+
+    ctx->ask = NULL;
+
+    rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+
+        switch (ask->type) {
+
+        case NGX_HTTP_ZK_LOCK_RELEASE:
+
+            if (ask->nknown != 0 && ask->infos[0].held) {
+                return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+            }
+
+            ngx_str_set(&ctx->outcome, "released");
+            return ngx_http_zk_lock_answer_done(r);
+
+        case NGX_HTTP_ZK_LOCK_LIST:
+            ngx_str_set(&ctx->outcome, "listed");
+            return ngx_http_zk_lock_answer_lock(r, ctx, ask);
+
+        default:
+            return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+        }
+
+    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+        ngx_str_set(&ctx->outcome, "lost");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                        "the claim of this token is gone: "
+                                        "released, its lease over, or its "
+                                        "session lost");
+
+    case NGX_HTTP_ZK_LOCK_ASK_FREE:
+        ngx_str_set(&ctx->outcome, "free");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
+                                        "nobody holds this lock or waits "
+                                        "for it");
+
+    case NGX_HTTP_ZK_LOCK_ASK_FOREIGN:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this claim was not made by a "
+                                        "gateway, and has no lease");
+
+    case NGX_HTTP_ZK_LOCK_ASK_WAITS:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this claim waits: it does not hold "
+                                        "the lock yet");
+
+    case NGX_HTTP_ZK_LOCK_ASK_CONFLICT:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "only a claim that has its lock alone "
+                                        "can share it");
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        ask->type == NGX_HTTP_ZK_LOCK_RELEASE
+                                        ? "ZooKeeper is out of reach: the "
+                                          "release is not confirmed, "
+                                          "repeating is safe"
+                                        : "ZooKeeper is out of reach: nothing "
+                                          "is sure, repeating is safe");
+
+    case NGX_HTTP_ZK_LOCK_ASK_DENIED:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "ZooKeeper does not let this gateway "
+                                        "see this lock");
+
+    default: /* NGX_HTTP_ZK_LOCK_ASK_FAILED */
+        ngx_str_set(&ctx->outcome, "failed");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "no memory");
+    }
+}

@@ -1,0 +1,437 @@
+
+/*
+ * Drops: releases, at whatever worker and gateway.
+ *
+ * A claim of this gateway is released by its own worker, which knows who is
+ * next; any other by a delete.  A claim that is held more than once is held
+ * once less: its own gateway counts.
+ *
+ * Everything here runs on the event loop, for an ask.
+ */
+
+
+#include "ngx_http_zk_lock_ask.h"
+
+
+/* how long a sibling may take to release, milliseconds */
+#define NGX_HTTP_ZK_LOCK_SIBLING_WAIT     500
+
+/* how often a lock's znode is set against others, as all releases meet on it */
+#define NGX_HTTP_ZK_LOCK_TOUCHES_MAX      50
+
+
+static ngx_int_t ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_touched_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
+static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_touch_op(
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_t *get);
+static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
+
+
+void
+ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_token_t            *token;
+    ngx_http_zk_lock_claim_t   *claim;
+    ngx_http_zk_lock_worker_t  *worker;
+    ngx_http_zk_lock_record_t   record;
+
+    worker = ask->worker;
+    token = &ask->token;
+
+    if (ask->name.len != 0) {
+        ngx_http_zk_lock_ask_delete(ask);
+        return;
+    }
+
+    if (ask->type == NGX_HTTP_ZK_LOCK_RELEASE
+        && ngx_http_zk_lock_ask_less(ask) == NGX_OK)
+    {
+        return;
+    }
+
+    claim = ngx_http_zk_lock_claim_find(worker, &token->id, &ask->path);
+
+    if (claim != NULL && claim->entry.seq == token->seq) {
+        ask->mourning = 1;
+        ask->mourner.handler = ngx_http_zk_lock_ask_released;
+        ask->mourner.data = ask;
+
+        ngx_http_zk_lock_claim_release(claim, &ask->mourner);
+        return;
+    }
+
+    if (ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
+                                     &record)
+        == NGX_OK
+        && record.seq == token->seq
+        && record.near
+        && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
+           == NGX_OK)
+    {
+        ask->lapsed = (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+                       && record.lease == 0);
+
+        ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
+        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
+        return;
+    }
+
+    ngx_http_zk_lock_ask_delete(ask);
+}
+
+
+/*
+ * A claim of this gateway that is held more than once is held once less: that
+ * its record says at once, and its label for other gateways.  NGX_DECLINED:
+ * it is to be released.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_int_t                  rc;
+    ngx_http_zk_lock_record_t  record;
+
+    rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                      &ask->path, &record);
+
+    if ((rc != NGX_OK && rc != NGX_AGAIN) || record.seq != ask->token.seq
+        || record.state != NGX_HTTP_ZK_LOCK_RECORD_HELD)
+    {
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_zk_lock_record_hold(ask->worker->zone, &ask->token.id,
+                                      &ask->path, 1, &ask->holds);
+
+    if ((rc != NGX_OK && rc != NGX_AGAIN) || ask->holds == 0) {
+        return NGX_DECLINED;
+    }
+
+    ask->counted = 1;
+
+    if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
+        ask->later = 1;
+        return NGX_OK;
+    }
+
+    ngx_http_zk_lock_ask_inspect(ask);
+
+    return NGX_OK;
+}
+
+
+/*
+ * A release that could not be confirmed is repeated until it is, also when
+ * who asked for it was told so and has left.
+ *
+ * The gateway whose claim is deleted may have more of them in the same queue,
+ * and no reason to look.  It watches the lock's znode: in the transaction that
+ * deletes the claim that is set to what it is, and so all look who take part.
+ */
+
+void
+ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    ask->owed = 1;
+
+    if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
+        return;
+    }
+
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                 ngx_http_zk_lock_ask_label_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+/* Its gateway counts how often a claim is held. */
+
+static void
+ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_label_t          label;
+    ngx_http_zk_lock_op_t   *get;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        if (ngx_http_zk_lock_ask_rename(ask) == NGX_OK) {
+            ngx_http_zk_lock_ask_delete(ask);
+
+        } else {
+            ask->owed = 0;
+            ngx_http_zk_lock_ask_tell(ask, ask->tries
+                                           ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                           : NGX_HTTP_ZK_LOCK_ASK_GONE);
+        }
+
+        goto done;
+
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+    case NGX_HTTP_ZK_LOCK_UNSENT:
+        goto done;
+
+    default:
+
+        /* whoever may not read it may be allowed to delete it */
+
+        op->version = -1;
+        break;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    ask->version = op->version;
+
+    if (ask->type == NGX_HTTP_ZK_LOCK_BREAK) {
+        ask->version = -1;
+
+    } else if (label.index >= 0 && label.holds > 1) {
+        ask->owed = 0;
+
+        /* that is a wish */
+
+        ngx_http_zk_lock_ask_inspect(ask);
+        goto done;
+    }
+
+    get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                  ngx_http_zk_lock_ask_parent_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, get);
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *set, *delete;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN
+        || op->rc == NGX_HTTP_ZK_LOCK_UNSENT)
+    {
+        goto done;
+    }
+
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
+
+    delete = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, &name,
+                                     ngx_http_zk_lock_ask_delete_handler,
+                                     ask);
+    if (delete == NULL) {
+        goto done;
+    }
+
+    set = ngx_http_zk_lock_ask_touch_op(ask, op);
+
+    delete->version = ask->version;
+    delete->gather = (set != NULL);
+    ngx_http_zk_lock_ask_send(ask, delete);
+
+    if (set != NULL) {
+        set->gather = 1;
+        ngx_http_zk_lock_ask_send(ask, set);
+    }
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* Two releases at once: the one that came second says so by itself. */
+
+static void
+ngx_http_zk_lock_ask_touched_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED
+        && ++ask->touches < NGX_HTTP_ZK_LOCK_TOUCHES_MAX)
+    {
+        ngx_http_zk_lock_ask_touch(ask);
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+void
+ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_op_t  *get;
+
+    get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                  ngx_http_zk_lock_ask_touch_handler, ask);
+    if (get != NULL) {
+        ngx_http_zk_lock_ask_send(ask, get);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_op_t   *set;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    set = ngx_http_zk_lock_ask_touch_op(ask, op);
+
+    if (set != NULL) {
+        ngx_http_zk_lock_ask_send(ask, set);
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/*
+ * Sets the lock's znode to what get has read of it; NULL if that is not known
+ * to its end, or there is no memory.
+ */
+
+static ngx_http_zk_lock_op_t *
+ngx_http_zk_lock_ask_touch_op(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *get)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (get->rc != NGX_HTTP_ZK_LOCK_OK || get->reply.len >= ZK_LOCK_LABEL_MAX)
+    {
+        return NULL;
+    }
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, NULL,
+                                 &get->reply);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->version = get->version;
+    op->handler = ngx_http_zk_lock_ask_touched_handler;
+    op->data = ask;
+
+    return op;
+}
+
+
+static void
+ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        ask->owed = 0;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_ask_tell(ask, ask->tries
+                                       ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ask->owed = 0;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+
+        /* it was renewed, or is held more than once by now */
+
+        ngx_http_zk_lock_ask_delete(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+    case NGX_HTTP_ZK_LOCK_UNSENT:
+        ask->owed = 1;
+        ask->tries += (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        ask->owed = 0;
+        break;
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed)
+{
+    ngx_http_zk_lock_ask_t *ask = data;
+
+    ask->mourning = 0;
+
+    ngx_http_zk_lock_ask_tell(ask, lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                          : NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+void
+ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_record_t  record;
+
+    if (ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                     &ask->path, &record)
+        != NGX_DECLINED)
+    {
+        ngx_http_zk_lock_bell_hang(ask->worker, &ask->bell,
+                                   ask->token.id.record);
+        return;
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, ask->lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                               : NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_free(ask);
+}
+
+
+/* It may be dead; who comes after it may have done what it was asked for. */
+
+void
+ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask)
+{
+    ask->tries++;
+
+    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
+    ngx_http_zk_lock_ask_delete(ask);
+}

@@ -1,0 +1,346 @@
+
+/*
+ * Following.
+ *
+ * A scene is a lock that somebody follows, with one watch on the list of its
+ * children for all of them.  When it fires, the children are listed again,
+ * which sets the next watch, and only then the followers are told: what they
+ * read afterwards is covered by it.  A lock that changes all the time is
+ * listed twenty times a second at most.  If the lock's znode is not there, the
+ * watch is on its making.
+ *
+ * Everything here runs on the event loop.  A scene exists while it has
+ * followers; `op` is NULL unless something is under way.
+ */
+
+
+#include "ngx_http_zk_lock_follow.h"
+
+
+/* milliseconds from one list to the next, and until a failed one is tried */
+#define NGX_HTTP_ZK_LOCK_SCENE_REST   50
+#define NGX_HTTP_ZK_LOCK_SCENE_AGAIN  1000
+
+
+struct ngx_http_zk_lock_scene_s {
+    ngx_str_node_t                     sn;      /* the path */
+    ngx_queue_t                        follows;
+    ngx_http_zk_lock_worker_t         *worker;
+    ngx_http_zk_lock_op_t             *op;
+    ngx_event_t                        timer;   /* until the next list */
+    ngx_msec_t                         listed;  /* when the last was sent */
+
+    unsigned                           told:1;  /* all are to be */
+};
+
+
+static ngx_http_zk_lock_scene_t *ngx_http_zk_lock_scene_get(
+    ngx_http_zk_lock_worker_t *worker, ngx_str_t *path);
+static void ngx_http_zk_lock_scene_free(ngx_http_zk_lock_scene_t *scene);
+static void ngx_http_zk_lock_scene_list(ngx_http_zk_lock_scene_t *scene);
+static void ngx_http_zk_lock_scene_timer_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_scene_look(ngx_http_zk_lock_scene_t *scene,
+    ngx_http_zk_lock_op_e type);
+static void ngx_http_zk_lock_scene_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_scene_again(ngx_http_zk_lock_scene_t *scene);
+static void ngx_http_zk_lock_scene_tell(ngx_http_zk_lock_scene_t *scene);
+static void ngx_http_zk_lock_scene_connected(ngx_rbtree_node_t *node,
+    ngx_rbtree_node_t *sentinel);
+
+
+ngx_int_t
+ngx_http_zk_lock_follow(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
+    ngx_http_zk_lock_follow_t *follow)
+{
+    ngx_uint_t                 first;
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = ngx_http_zk_lock_scene_get(worker, path);
+    if (scene == NULL) {
+        return NGX_ERROR;
+    }
+
+    first = ngx_queue_empty(&scene->follows);
+
+    follow->scene = scene;
+    follow->late = 1;
+
+    ngx_queue_insert_tail(&scene->follows, &follow->queue);
+
+    /* without a watch this one waits for the same as the others */
+
+    if (first) {
+        ngx_http_zk_lock_scene_list(scene);
+
+    } else if (scene->op == NULL && !scene->timer.timer_set) {
+        follow->late = 0;
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_unfollow(ngx_http_zk_lock_follow_t *follow)
+{
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = follow->scene;
+
+    if (scene == NULL) {
+        return;
+    }
+
+    ngx_queue_remove(&follow->queue);
+    follow->scene = NULL;
+
+    if (ngx_queue_empty(&scene->follows) && !scene->told) {
+        ngx_http_zk_lock_scene_free(scene);
+    }
+}
+
+
+static ngx_http_zk_lock_scene_t *
+ngx_http_zk_lock_scene_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
+{
+    uint32_t                   hash;
+    ngx_http_zk_lock_scene_t  *scene;
+
+    hash = ngx_crc32_long(path->data, path->len);
+
+    /* the node is the first member */
+
+    scene = (ngx_http_zk_lock_scene_t *)
+                ngx_str_rbtree_lookup(&worker->scenes, path, hash);
+
+    if (scene != NULL) {
+        return scene;
+    }
+
+    scene = ngx_calloc(sizeof(ngx_http_zk_lock_scene_t) + path->len,
+                       worker->log);
+    if (scene == NULL) {
+        return NULL;
+    }
+
+    scene->worker = worker;
+    scene->sn.str.len = path->len;
+    scene->sn.str.data = (u_char *) scene + sizeof(ngx_http_zk_lock_scene_t);
+    ngx_memcpy(scene->sn.str.data, path->data, path->len);
+
+    scene->sn.node.key = hash;
+
+    ngx_queue_init(&scene->follows);
+
+    ngx_http_zk_lock_worker_timer(worker, &scene->timer,
+                                  ngx_http_zk_lock_scene_timer_handler);
+    scene->timer.cancelable = 1;
+
+    ngx_rbtree_insert(&worker->scenes, &scene->sn.node);
+
+    return scene;
+}
+
+
+static void
+ngx_http_zk_lock_scene_free(ngx_http_zk_lock_scene_t *scene)
+{
+    if (scene->op != NULL) {
+        scene->op->handler = NULL;
+    }
+
+    if (scene->timer.timer_set) {
+        ngx_del_timer(&scene->timer);
+    }
+
+    ngx_rbtree_delete(&scene->worker->scenes, &scene->sn.node);
+
+    ngx_free(scene);
+}
+
+
+/* Now, or when the lock has rested. */
+
+static void
+ngx_http_zk_lock_scene_list(ngx_http_zk_lock_scene_t *scene)
+{
+    ngx_msec_t  past;
+
+    if (scene->op != NULL || scene->timer.timer_set
+        || !ngx_http_zk_lock_session_connected(scene->worker->session))
+    {
+        return;
+    }
+
+    past = ngx_current_msec - scene->listed;
+
+    if (scene->listed != 0 && past < NGX_HTTP_ZK_LOCK_SCENE_REST) {
+        ngx_add_timer(&scene->timer, NGX_HTTP_ZK_LOCK_SCENE_REST - past);
+        return;
+    }
+
+    scene->listed = ngx_current_msec;
+
+    ngx_http_zk_lock_scene_look(scene, NGX_HTTP_ZK_LOCK_OP_LIST);
+}
+
+
+static void
+ngx_http_zk_lock_scene_timer_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = ngx_queue_data(ev, ngx_http_zk_lock_scene_t, timer);
+
+    ngx_http_zk_lock_scene_list(scene);
+}
+
+
+static void
+ngx_http_zk_lock_scene_look(ngx_http_zk_lock_scene_t *scene,
+    ngx_http_zk_lock_op_e type)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(scene->worker->session, type,
+                                 &scene->sn.str, NULL, NULL);
+    if (op == NULL) {
+        ngx_http_zk_lock_scene_again(scene);
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_scene_handler;
+    op->data = scene;
+    op->watch = ngx_http_zk_lock_session_may_watch(scene->worker->session,
+                                                   scene->sn.str.len);
+
+    scene->op = op;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_scene_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = op->data;
+    scene->op = NULL;
+
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_LIST
+        && op->rc == NGX_HTTP_ZK_LOCK_NO_NODE)
+    {
+        ngx_http_zk_lock_scene_look(scene, NGX_HTTP_ZK_LOCK_OP_EXISTS);
+        return;
+    }
+
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_EXISTS
+        && op->rc == NGX_HTTP_ZK_LOCK_OK)
+    {
+        ngx_http_zk_lock_scene_look(scene, NGX_HTTP_ZK_LOCK_OP_LIST);
+        return;
+    }
+
+    if (!op->watch
+        || (op->rc != NGX_HTTP_ZK_LOCK_OK
+            && op->rc != NGX_HTTP_ZK_LOCK_NO_NODE))
+    {
+        ngx_http_zk_lock_scene_again(scene);
+    }
+
+    ngx_http_zk_lock_scene_tell(scene);
+}
+
+
+/* There are too many watches, or no memory: once a second will do. */
+
+static void
+ngx_http_zk_lock_scene_again(ngx_http_zk_lock_scene_t *scene)
+{
+    if (!scene->timer.timer_set) {
+        ngx_add_timer(&scene->timer, NGX_HTTP_ZK_LOCK_SCENE_AGAIN);
+    }
+}
+
+
+/* Each may leave, and others may come, while they are told. */
+
+static void
+ngx_http_zk_lock_scene_tell(ngx_http_zk_lock_scene_t *scene)
+{
+    ngx_queue_t                 follows;
+    ngx_queue_t                *q;
+    ngx_http_zk_lock_follow_t  *follow;
+
+    ngx_queue_init(&follows);
+
+    if (!ngx_queue_empty(&scene->follows)) {
+        ngx_queue_add(&follows, &scene->follows);
+        ngx_queue_init(&scene->follows);
+    }
+
+    scene->told = 1;
+
+    while (!ngx_queue_empty(&follows)) {
+        q = ngx_queue_head(&follows);
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&scene->follows, q);
+
+        follow = ngx_queue_data(q, ngx_http_zk_lock_follow_t, queue);
+        follow->late = 0;
+
+        follow->handler(follow);
+    }
+
+    scene->told = 0;
+
+    if (ngx_queue_empty(&scene->follows)) {
+        ngx_http_zk_lock_scene_free(scene);
+    }
+}
+
+
+void
+ngx_http_zk_lock_follow_listed(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path)
+{
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = (ngx_http_zk_lock_scene_t *)
+                ngx_str_rbtree_lookup(&worker->scenes, path,
+                                      ngx_crc32_long(path->data, path->len));
+
+    if (scene != NULL) {
+        ngx_http_zk_lock_scene_list(scene);
+    }
+}
+
+
+void
+ngx_http_zk_lock_follow_connected(ngx_http_zk_lock_worker_t *worker)
+{
+    if (worker->scenes.root != worker->scenes.sentinel) {
+        ngx_http_zk_lock_scene_connected(worker->scenes.root,
+                                         worker->scenes.sentinel);
+    }
+}
+
+
+/* Nothing is removed from the tree here: the answers come later. */
+
+static void
+ngx_http_zk_lock_scene_connected(ngx_rbtree_node_t *node,
+    ngx_rbtree_node_t *sentinel)
+{
+    if (node->left != sentinel) {
+        ngx_http_zk_lock_scene_connected(node->left, sentinel);
+    }
+
+    if (node->right != sentinel) {
+        ngx_http_zk_lock_scene_connected(node->right, sentinel);
+    }
+
+    ngx_http_zk_lock_scene_list((ngx_http_zk_lock_scene_t *) node);
+}

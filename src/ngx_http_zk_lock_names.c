@@ -1,0 +1,617 @@
+
+/*
+ * Names.
+ *
+ * The root is listed, and of its children those are kept that can be names of
+ * locks and come first: a root may have many more than are to be looked at.
+ * Then lock after lock is listed, some at the same time, but never more than
+ * are still to be found: so what was looked at is always the beginning of what
+ * is kept.
+ *
+ * Everything here runs on the event loop.  `op` and those of `lists` are NULL
+ * unless they are under way; they are cancelled when the names are freed, which
+ * is when the result was told, or who asked has left.  The worker does not know
+ * of this: that it is out of reach, or has a connection at last, is looked at
+ * by the timer.
+ */
+
+
+#include "ngx_http_zk_lock_names.h"
+
+
+/* how often the connection is looked at, milliseconds */
+#define NGX_HTTP_ZK_LOCK_NAMES_TICK   50
+
+
+static void ngx_http_zk_lock_names_timer_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_names_begin(ngx_http_zk_lock_names_t *names);
+static void ngx_http_zk_lock_names_root_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_names_keep(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_names_first(
+    ngx_http_zk_lock_names_t *names, ngx_http_zk_lock_op_t *op,
+    ngx_str_t **heap);
+static ngx_uint_t ngx_http_zk_lock_names_wanted(
+    ngx_http_zk_lock_names_t *names, ngx_str_t *name);
+static void ngx_http_zk_lock_names_sift(ngx_str_t **heap, ngx_uint_t n,
+    ngx_uint_t i);
+static ngx_int_t ngx_http_zk_lock_names_copy(ngx_http_zk_lock_names_t *names,
+    ngx_str_t **sorted, ngx_uint_t n);
+static void ngx_http_zk_lock_names_go(ngx_http_zk_lock_names_t *names);
+static ngx_int_t ngx_http_zk_lock_names_list(ngx_http_zk_lock_names_t *names);
+static void ngx_http_zk_lock_names_list_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_named_t *named, ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_names_seats(zk_lock_kind_t kind);
+static int ngx_libc_cdecl ngx_http_zk_lock_names_compare(const void *one,
+    const void *two);
+static void ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_rc_e rc);
+static void ngx_http_zk_lock_names_tell(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer);
+static void ngx_http_zk_lock_names_free(ngx_http_zk_lock_names_t *names);
+
+
+ngx_http_zk_lock_names_t *
+ngx_http_zk_lock_names(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_names_question_t *question)
+{
+    u_char                    *p;
+    ngx_http_zk_lock_names_t  *names;
+
+    names = ngx_calloc(sizeof(ngx_http_zk_lock_names_t) + question->root->len
+                       + question->prefix->len + question->after->len,
+                       worker->log);
+    if (names == NULL) {
+        return NULL;
+    }
+
+    p = (u_char *) names + sizeof(ngx_http_zk_lock_names_t);
+
+    names->root.len = question->root->len;
+    names->root.data = p;
+    p = ngx_cpymem(p, question->root->data, question->root->len);
+
+    names->prefix.len = question->prefix->len;
+    names->prefix.data = p;
+    p = ngx_cpymem(p, question->prefix->data, question->prefix->len);
+
+    names->after.len = question->after->len;
+    names->after.data = p;
+    ngx_memcpy(p, question->after->data, question->after->len);
+
+    names->worker = worker;
+    names->limit = question->limit;
+    names->handler = question->handler;
+    names->data = question->data;
+
+    /* not cancelable: a worker that leaves answers first */
+
+    ngx_http_zk_lock_worker_timer(worker, &names->timer,
+                                  ngx_http_zk_lock_names_timer_handler);
+
+    ngx_post_event(&names->timer, &ngx_posted_events);
+
+    return names;
+}
+
+
+void
+ngx_http_zk_lock_names_leave(ngx_http_zk_lock_names_t *names)
+{
+    ngx_http_zk_lock_names_free(names);
+}
+
+
+static void
+ngx_http_zk_lock_names_timer_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_names_t    *names;
+    ngx_http_zk_lock_session_t  *session;
+
+    names = ngx_queue_data(ev, ngx_http_zk_lock_names_t, timer);
+    session = names->worker->session;
+
+    if (!ngx_http_zk_lock_session_reachable(session)) {
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        return;
+    }
+
+    ngx_add_timer(ev, NGX_HTTP_ZK_LOCK_NAMES_TICK);
+
+    if (!names->begun && ngx_http_zk_lock_session_connected(session)) {
+        names->begun = 1;
+        ngx_http_zk_lock_names_begin(names);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_names_begin(ngx_http_zk_lock_names_t *names)
+{
+    ngx_http_zk_lock_op_t       *sync, *op;
+    ngx_http_zk_lock_session_t  *session;
+
+    session = names->worker->session;
+
+    /* what is listed behind it is not older than the question */
+
+    sync = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_SYNC,
+                                   &names->root, NULL, NULL);
+    if (sync != NULL) {
+        ngx_http_zk_lock_session_send(sync);
+    }
+
+    op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_LIST,
+                                 &names->root, NULL, NULL);
+    if (op == NULL) {
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_names_root_handler;
+    op->data = names;
+
+    names->op = op;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_names_root_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_names_t  *names;
+
+    names = op->data;
+    names->op = NULL;
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK && op->rc != NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_names_failed(names, op->rc);
+        return;
+    }
+
+    if (ngx_http_zk_lock_names_keep(names, op) != NGX_OK) {
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return;
+    }
+
+    ngx_http_zk_lock_names_go(names);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_names_keep(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_op_t *op)
+{
+    ngx_int_t    rc;
+    ngx_str_t   *greatest;
+    ngx_str_t  **heap;
+    ngx_uint_t   i, n;
+
+    n = ngx_min(op->nchildren, NGX_HTTP_ZK_LOCK_NAMES_MAX);
+
+    heap = ngx_alloc((n + 1) * sizeof(ngx_str_t *), names->worker->log);
+    if (heap == NULL) {
+        return NGX_ERROR;
+    }
+
+    n = ngx_http_zk_lock_names_first(names, op, heap);
+
+    for (i = n; i > 1; i--) {
+        greatest = heap[0];
+        heap[0] = heap[i - 1];
+        heap[i - 1] = greatest;
+
+        ngx_http_zk_lock_names_sift(heap, i - 1, 0);
+    }
+
+    rc = ngx_http_zk_lock_names_copy(names, heap, n);
+
+    ngx_free(heap);
+
+    return rc;
+}
+
+
+/* Fills heap, whose top is the greatest, with the least; returns how many. */
+
+static ngx_uint_t
+ngx_http_zk_lock_names_first(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_op_t *op, ngx_str_t **heap)
+{
+    ngx_str_t   *name;
+    ngx_uint_t   i, n, k;
+
+    n = 0;
+
+    for (i = 0; i < op->nchildren; i++) {
+        name = &op->children[i];
+
+        if (n == NGX_HTTP_ZK_LOCK_NAMES_MAX
+            && ngx_memn2cmp(name->data, heap[0]->data, name->len,
+                            heap[0]->len)
+               > 0)
+        {
+            names->more = 1;
+            continue;
+        }
+
+        if (!ngx_http_zk_lock_names_wanted(names, name)) {
+            continue;
+        }
+
+        if (n == NGX_HTTP_ZK_LOCK_NAMES_MAX) {
+            names->more = 1;
+            heap[0] = name;
+            ngx_http_zk_lock_names_sift(heap, n, 0);
+            continue;
+        }
+
+        heap[n++] = name;
+
+        if (n == NGX_HTTP_ZK_LOCK_NAMES_MAX) {
+            for (k = n / 2; k > 0; k--) {
+                ngx_http_zk_lock_names_sift(heap, n, k - 1);
+            }
+        }
+    }
+
+    if (n < NGX_HTTP_ZK_LOCK_NAMES_MAX) {
+        for (k = n / 2; k > 0; k--) {
+            ngx_http_zk_lock_names_sift(heap, n, k - 1);
+        }
+    }
+
+    return n;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_names_wanted(ngx_http_zk_lock_names_t *names,
+    ngx_str_t *name)
+{
+    ngx_str_t  *prefix, *after;
+
+    prefix = &names->prefix;
+    after = &names->after;
+
+    if (name->len < prefix->len
+        || ngx_memcmp(name->data, prefix->data, prefix->len) != 0)
+    {
+        return 0;
+    }
+
+    if (after->len != 0
+        && ngx_memn2cmp(name->data, after->data, name->len, after->len) <= 0)
+    {
+        return 0;
+    }
+
+    return names->root.len + 1 + name->len <= ZK_LOCK_PATH_MAX
+           && zk_lock_name_check((char *) name->data, name->len) == NULL;
+}
+
+
+/* heap[i] goes to its place among those below it. */
+
+static void
+ngx_http_zk_lock_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i)
+{
+    ngx_str_t   *name;
+    ngx_uint_t   k;
+
+    name = heap[i];
+
+    for ( ;; ) {
+        k = 2 * i + 1;
+
+        if (k >= n) {
+            break;
+        }
+
+        if (k + 1 < n
+            && ngx_memn2cmp(heap[k]->data, heap[k + 1]->data, heap[k]->len,
+                            heap[k + 1]->len)
+               < 0)
+        {
+            k++;
+        }
+
+        if (ngx_memn2cmp(name->data, heap[k]->data, name->len, heap[k]->len)
+            >= 0)
+        {
+            break;
+        }
+
+        heap[i] = heap[k];
+        i = k;
+    }
+
+    heap[i] = name;
+}
+
+
+/* What was listed goes with the operation. */
+
+static ngx_int_t
+ngx_http_zk_lock_names_copy(ngx_http_zk_lock_names_t *names,
+    ngx_str_t **sorted, ngx_uint_t n)
+{
+    u_char      *p;
+    size_t       len;
+    ngx_uint_t   i;
+
+    if (n == 0) {
+        return NGX_OK;
+    }
+
+    len = 0;
+
+    for (i = 0; i < n; i++) {
+        len += sorted[i]->len;
+    }
+
+    names->named = ngx_calloc(n * sizeof(ngx_http_zk_lock_named_t) + len,
+                              names->worker->log);
+    if (names->named == NULL) {
+        return NGX_ERROR;
+    }
+
+    names->nnamed = n;
+
+    p = (u_char *) &names->named[n];
+
+    for (i = 0; i < n; i++) {
+        names->named[i].name.data = p;
+        names->named[i].name.len = sorted[i]->len;
+
+        p = ngx_cpymem(p, sorted[i]->data, sorted[i]->len);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Lists more locks, or tells. */
+
+static void
+ngx_http_zk_lock_names_go(ngx_http_zk_lock_names_t *names)
+{
+    while (names->nlooked < names->nnamed
+           && names->nlists < NGX_HTTP_ZK_LOCK_NAMES_LISTS
+           && names->nfound + names->nlists < names->limit)
+    {
+        if (ngx_http_zk_lock_names_list(names) != NGX_OK) {
+            ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+            return;
+        }
+    }
+
+    if (names->nlists == 0) {
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_OK);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_names_list(ngx_http_zk_lock_names_t *names)
+{
+    ngx_uint_t                      i;
+    ngx_http_zk_lock_op_t          *op;
+    ngx_http_zk_lock_named_t       *named;
+    ngx_http_zk_lock_names_list_t  *list;
+
+    named = &names->named[names->nlooked];
+
+    op = ngx_http_zk_lock_op_new(names->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_LIST, &names->root,
+                                 &named->name, NULL);
+    if (op == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; names->lists[i].op != NULL; i++) {
+        /* void */
+    }
+
+    list = &names->lists[i];
+
+    list->names = names;
+    list->named = named;
+    list->op = op;
+
+    op->handler = ngx_http_zk_lock_names_list_handler;
+    op->data = list;
+
+    names->nlists++;
+    names->nlooked++;
+
+    ngx_http_zk_lock_session_send(op);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_names_list_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_names_t       *names;
+    ngx_http_zk_lock_names_list_t  *list;
+
+    list = op->data;
+    names = list->names;
+
+    list->op = NULL;
+    names->nlists--;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+
+        if (ngx_http_zk_lock_names_count(names, list->named, op) != NGX_OK) {
+            ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+            return;
+        }
+
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+
+        /* it is gone meanwhile, or not for us */
+
+        break;
+
+    default:
+        ngx_http_zk_lock_names_failed(names, op->rc);
+        return;
+    }
+
+    ngx_http_zk_lock_names_go(names);
+}
+
+
+/* Who of the claims hold the lock: as many as a look at it shows. */
+
+static ngx_int_t
+ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_named_t *named, ngx_http_zk_lock_op_t *op)
+{
+    ngx_uint_t        i, n, readers;
+    zk_lock_child_t  *children;
+
+    if (op->nchildren == 0) {
+        return NGX_OK;
+    }
+
+    children = ngx_alloc(op->nchildren * sizeof(zk_lock_child_t),
+                         names->worker->log);
+    if (children == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0, n = 0; i < op->nchildren; i++) {
+        n += (zk_lock_child_read(&children[n], (char *) op->children[i].data,
+                                 op->children[i].len)
+              == 0);
+    }
+
+    ngx_qsort(children, n, sizeof(zk_lock_child_t),
+              ngx_http_zk_lock_names_compare);
+
+    readers = 1;
+
+    for (i = 0; i < n; i++) {
+        readers &= (children[i].kind == ZK_LOCK_READ);
+
+        if (readers || i < ngx_http_zk_lock_names_seats(children[i].kind)) {
+            named->held++;
+
+        } else {
+            named->queued++;
+        }
+    }
+
+    if (n != 0) {
+        named->kind = children[0].kind;
+        names->nfound++;
+    }
+
+    ngx_free(children);
+
+    return NGX_OK;
+}
+
+
+/* How many of a kind can hold a lock, if they do not share it as readers. */
+
+static ngx_uint_t
+ngx_http_zk_lock_names_seats(zk_lock_kind_t kind)
+{
+    if (kind == ZK_LOCK_MEMBER) {
+        return NGX_MAX_INT_T_VALUE;
+    }
+
+    return (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE)
+           ? zk_lock_kind_permits(kind) : 1;
+}
+
+
+static int ngx_libc_cdecl
+ngx_http_zk_lock_names_compare(const void *one, const void *two)
+{
+    const zk_lock_child_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    if (a->seq != b->seq) {
+        return (a->seq < b->seq) ? -1 : 1;
+    }
+
+    return 0;
+}
+
+
+static void
+ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_rc_e rc)
+{
+    switch (rc) {
+
+    case NGX_HTTP_ZK_LOCK_UNSENT:
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_DENIED);
+        break;
+
+    default:
+        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        break;
+    }
+}
+
+
+static void
+ngx_http_zk_lock_names_tell(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer)
+{
+    names->handler(names, answer);
+
+    ngx_http_zk_lock_names_free(names);
+}
+
+
+static void
+ngx_http_zk_lock_names_free(ngx_http_zk_lock_names_t *names)
+{
+    ngx_uint_t  i;
+
+    if (names->op != NULL) {
+        names->op->handler = NULL;
+    }
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_NAMES_LISTS; i++) {
+        if (names->lists[i].op != NULL) {
+            names->lists[i].op->handler = NULL;
+        }
+    }
+
+    if (names->timer.timer_set) {
+        ngx_del_timer(&names->timer);
+    }
+
+    if (names->timer.posted) {
+        ngx_delete_posted_event(&names->timer);
+    }
+
+    if (names->named != NULL) {
+        ngx_free(names->named);
+    }
+
+    ngx_free(names);
+}

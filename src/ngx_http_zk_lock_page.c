@@ -1,0 +1,216 @@
+
+/*
+ * Pages of the locks under the location's root.
+ *
+ * A page ends when it is full, or when so many names without claims were
+ * looked at that who asks shall ask again; its cursor is the last name that was
+ * looked at.  So each page goes on where the one before it ended, whatever has
+ * come and gone meanwhile.
+ *
+ * Everything here runs on the event loop.  The names under way are in the
+ * request's context, which lets go of them.
+ */
+
+
+#include "ngx_http_zk_lock_answer.h"
+#include "ngx_http_zk_lock_names.h"
+#include "ngx_http_zk_lock_page.h"
+
+
+/* locks of a page, if nothing else is said */
+#define NGX_HTTP_ZK_LOCK_PAGE_LIMIT   100
+
+
+static ngx_int_t ngx_http_zk_lock_page_ask(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zk_lock_args_t *args, ngx_str_t *after);
+static void ngx_http_zk_lock_page_leave(void *data);
+static void ngx_http_zk_lock_page_handler(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer);
+static void ngx_http_zk_lock_page_write(zk_lock_json_t *json,
+    ngx_http_zk_lock_names_t *names);
+
+
+ngx_int_t
+ngx_http_zk_lock_page(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    size_t          n;
+    u_char          name[ZK_LOCK_BASE64_BYTES(ZK_LOCK_AFTER_MAX)];
+    ngx_str_t       after;
+    ngx_uint_t      status;
+    zk_lock_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_LIMIT
+                                  |ZK_LOCK_ARG_AFTER, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    after.data = name;
+    after.len = 0;
+
+    if (args.given & ZK_LOCK_ARG_AFTER) {
+
+        if (zk_lock_base64_read(name, &n, args.after, args.after_len) != 0
+            || zk_lock_name_check((char *) name, n) != NULL)
+        {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"after\" takes the \"next\" of "
+                                            "another answer");
+        }
+
+        after.len = n;
+    }
+
+    return ngx_http_zk_lock_page_ask(r, ctx, &args, &after);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_page_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zk_lock_args_t *args, ngx_str_t *after)
+{
+    ngx_int_t                           rc;
+    ngx_str_t                           prefix;
+    ngx_http_zk_lock_names_question_t   question;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    prefix.data = (u_char *) args->prefix;
+    prefix.len = args->prefix_len;
+
+    question.root = &ctx->path;
+    question.prefix = &prefix;
+    question.after = after;
+    question.limit = (args->given & ZK_LOCK_ARG_LIMIT)
+                     ? args->limit : NGX_HTTP_ZK_LOCK_PAGE_LIMIT;
+    question.handler = ngx_http_zk_lock_page_handler;
+    question.data = ctx;
+
+    ctx->leave = ngx_http_zk_lock_page_leave;
+    ctx->other = ngx_http_zk_lock_names(ctx->worker, &question);
+
+    return (ctx->other != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_zk_lock_page_leave(void *data)
+{
+    ngx_http_zk_lock_names_leave(data);
+}
+
+
+static void
+ngx_http_zk_lock_page_handler(ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = names->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" %ui names, answer %d", &r->uri,
+                   names->nlooked, answer);
+
+    ctx->other = NULL;
+
+    rc = ngx_http_zk_lock_page_answered(r, ctx, names, answer);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_names_t *names,
+    ngx_http_zk_lock_answer_e answer)
+{
+    zk_lock_json_t  *json;
+
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "ZooKeeper is out of reach: nothing "
+                                        "is sure, repeating is safe");
+
+    case NGX_HTTP_ZK_LOCK_ASK_DENIED:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "ZooKeeper does not let this gateway "
+                                        "see these locks");
+
+    default: /* NGX_HTTP_ZK_LOCK_ASK_FAILED */
+        ngx_str_set(&ctx->outcome, "failed");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "the locks could not be listed");
+    }
+
+    ngx_str_set(&ctx->outcome, "listed");
+
+    json = zk_lock_json_open();
+
+    zk_lock_json_object(json, NULL);
+    ngx_http_zk_lock_page_write(json, names);
+    zk_lock_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+static void
+ngx_http_zk_lock_page_write(zk_lock_json_t *json,
+    ngx_http_zk_lock_names_t *names)
+{
+    char                       cursor[ZK_LOCK_BASE64_LEN(ZK_LOCK_NAME_MAX)];
+    ngx_str_t                 *last;
+    ngx_uint_t                 i;
+    ngx_http_zk_lock_named_t  *named;
+
+    zk_lock_json_array(json, "locks");
+
+    for (i = 0; i < names->nlooked; i++) {
+        named = &names->named[i];
+
+        if (named->held + named->queued == 0) {
+            continue;
+        }
+
+        zk_lock_json_object(json, NULL);
+        zk_lock_json_string(json, "name", (char *) named->name.data,
+                            named->name.len);
+        ngx_http_zk_lock_write_mode(json, named->kind);
+        zk_lock_json_integer(json, "held", (int64_t) named->held);
+        zk_lock_json_integer(json, "queued", (int64_t) named->queued);
+        zk_lock_json_end_object(json);
+    }
+
+    zk_lock_json_end_array(json);
+
+    if (names->nlooked != 0 && ngx_http_zk_lock_names_more(names)) {
+        last = &names->named[names->nlooked - 1].name;
+
+        zk_lock_json_string(json, "next", cursor,
+                            zk_lock_base64_write(cursor, last->data,
+                                                 last->len));
+    }
+}

@@ -1,0 +1,104 @@
+
+/*
+ * Several locks at once, on the location's own path: all or none.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_SEVERAL_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_SEVERAL_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_answer.h"
+
+
+/* one of the locks */
+
+typedef struct {
+    ngx_str_t                          name;
+    ngx_str_t                          path;
+    ngx_http_zk_lock_claim_t          *claim;
+    ngx_http_zk_lock_ask_t            *ask;
+
+    zk_lock_id_t                       id;      /* once it was granted */
+
+    /* what is known of its claim */
+    ngx_http_zk_lock_answer_e          answer;  /* of the ask */
+    int64_t                            fencing;
+    zk_lock_kind_t                     kind;
+    ngx_msec_t                         ttl;     /* 0: unknown */
+    ngx_msec_t                         expires;
+    unsigned                           timed:1;
+    unsigned                           revoke:1;
+} ngx_http_zk_lock_part_t;
+
+
+typedef struct {
+    ngx_http_request_t                *request;
+    ngx_http_zk_lock_ctx_t            *ctx;
+
+    ngx_str_t                          whole;   /* root/a/b/c */
+    ngx_str_t                          names;   /* a/b/c, a part of it */
+    ngx_str_t                          text;    /* the token */
+    ngx_http_zk_lock_part_t           *parts;   /* in the order of names */
+    ngx_uint_t                         nparts;
+
+    /* what the ids of their claims begin with */
+    uint8_t                            key[NGX_HTTP_ZK_LOCK_KEY];
+
+    /* POST */
+    ngx_http_zk_lock_acquire_t         acquire;
+    ngx_uint_t                         at;      /* the part that waits */
+    ngx_msec_t                         started;
+    ngx_msec_t                         wait;    /* of all */
+    ngx_event_t                        lost;    /* posted: one is */
+    ngx_http_zk_lock_part_t           *part;    /* the one that was refused */
+    ngx_http_zk_lock_outcome_e         outcome; /* of it */
+
+    /* all other calls */
+    ngx_uint_t                         asks;    /* under way */
+
+    zk_lock_label_t                    label;   /* they have the same */
+
+    unsigned                           granted:1;   /* by this request */
+} ngx_http_zk_lock_several_t;
+
+
+/*
+ * POST acquires the locks that the body names; DELETE, PUT and GET are for
+ * those whose token ctx->text is.  The body has been read.
+ */
+ngx_int_t ngx_http_zk_lock_several(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+/*
+ * Between the halves: ngx_http_zk_lock_several.c acquires,
+ * ngx_http_zk_lock_parts.c does what is done with a token.
+ */
+
+/*
+ * names are joined by slashes, and copied.  NGX_DECLINED: they are no names of
+ * locks here, not in their order, or too many.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_zk_lock_several_make(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
+    ngx_http_zk_lock_several_t **several);
+/* From here on they are let go with the request; NGX_OK, or a status. */
+ngx_int_t ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several);
+
+/* Releases, renews or inspects. */
+ngx_int_t ngx_http_zk_lock_parts(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type);
+/*
+ * Asks for the claim of a part, or, HOLDER, for its lock; the handler sets
+ * part->ask to NULL.  Returns NGX_DONE, or a status.
+ */
+ngx_int_t ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
+    ngx_http_zk_lock_part_t *part, ngx_http_zk_lock_ask_e type,
+    ngx_msec_t ttl, ngx_http_zk_lock_ask_pt handler);
+/* All are held; with 201 they were granted just now. */
+ngx_int_t ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
+    ngx_uint_t status);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_SEVERAL_H_INCLUDED_ */

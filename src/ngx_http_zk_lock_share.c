@@ -1,0 +1,316 @@
+
+/*
+ * Sharing.
+ *
+ * The znode is renamed in one transaction: the reader is made, the other one
+ * deleted, and the lock's znode set to what it is, so that all gateways that
+ * queue for the lock list it before they grant anything.  The record says
+ * first that the claim is a reader: the workers of this gateway go by that,
+ * whatever the znode's name is just now.
+ *
+ * If the answer is lost, the same is tried again: then either the reader is
+ * there already, or nothing has happened, or the claim is gone.
+ *
+ * Everything here runs on the event loop.  `op` is NULL unless something is
+ * under way; the share lives until it is done or its claim ends.
+ */
+
+
+#include "ngx_http_zk_lock_share.h"
+
+
+struct ngx_http_zk_lock_share_s {
+    ngx_http_zk_lock_session_t    *session;
+    ngx_http_zk_lock_zone_t       *zone;
+    ngx_http_zk_lock_op_t         *op;
+
+    ngx_http_zk_lock_share_pt      handler;
+    void                          *data;
+
+    zk_lock_id_t                   id;
+    zk_lock_kind_t                 kind;    /* before */
+    int64_t                        seq;
+    ngx_str_t                      path;
+
+    u_char                         label[ZK_LOCK_LABEL_MAX];
+    size_t                         label_len;
+};
+
+
+static void ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share);
+static void ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_look(ngx_http_zk_lock_share_t *share);
+static void ngx_http_zk_lock_share_look_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_send(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_op_pt handler);
+static void ngx_http_zk_lock_share_done(ngx_http_zk_lock_share_t *share,
+    ngx_int_t rc);
+static ngx_str_t ngx_http_zk_lock_share_name(ngx_http_zk_lock_share_t *share,
+    zk_lock_kind_t kind, u_char *buf);
+
+
+ngx_http_zk_lock_share_t *
+ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
+    ngx_http_zk_lock_session_t *session, ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, const zk_lock_id_t *id, zk_lock_kind_t kind, int64_t seq,
+    ngx_http_zk_lock_share_pt handler, void *data)
+{
+    ngx_http_zk_lock_share_t  *share;
+
+    share = ngx_calloc(sizeof(ngx_http_zk_lock_share_t) + path->len,
+                       worker->log);
+    if (share == NULL) {
+        return NULL;
+    }
+
+    share->session = session;
+    share->zone = zone;
+    share->handler = handler;
+    share->data = data;
+    share->id = *id;
+    share->kind = kind;
+    share->seq = seq;
+
+    share->path.len = path->len;
+    share->path.data = (u_char *) share + sizeof(ngx_http_zk_lock_share_t);
+    ngx_memcpy(share->path.data, path->data, path->len);
+
+    ngx_http_zk_lock_record_kind(zone, id->record, ZK_LOCK_READ);
+
+    ngx_http_zk_lock_share_again(share);
+
+    return share;
+}
+
+
+void
+ngx_http_zk_lock_share_again(ngx_http_zk_lock_share_t *share)
+{
+    u_char      buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t   name;
+
+    if (share->op != NULL
+        || !ngx_http_zk_lock_session_connected(share->session))
+    {
+        return;
+    }
+
+    name = ngx_http_zk_lock_share_name(share, share->kind, buf);
+
+    ngx_http_zk_lock_share_send(share,
+                  ngx_http_zk_lock_op_new(share->session,
+                                          NGX_HTTP_ZK_LOCK_OP_GET,
+                                          &share->path, &name, NULL),
+                  ngx_http_zk_lock_share_label_handler);
+}
+
+
+void
+ngx_http_zk_lock_share_free(ngx_http_zk_lock_share_t *share)
+{
+    if (share->op != NULL) {
+        share->op->handler = NULL;
+    }
+
+    ngx_free(share);
+}
+
+
+/* The label goes along to the new name, without what was wanted of it. */
+
+static void
+ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
+{
+    size_t                     index_at;
+    zk_lock_label_t            label;
+    ngx_http_zk_lock_share_t  *share;
+
+    share = op->data;
+    share->op = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_share_look(share);
+        return;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.index >= 0) {
+        label.want_len = 0;
+        share->label_len = zk_lock_label_write((char *) share->label, &label,
+                                               &index_at);
+
+    } else {
+        share->label_len = op->reply.len;
+        ngx_memcpy(share->label, op->reply.data, op->reply.len);
+    }
+
+    ngx_http_zk_lock_share_read(share);
+}
+
+
+static void
+ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share)
+{
+    ngx_http_zk_lock_share_send(share,
+                  ngx_http_zk_lock_op_new(share->session,
+                                          NGX_HTTP_ZK_LOCK_OP_GET,
+                                          &share->path, NULL, NULL),
+                  ngx_http_zk_lock_share_parent_handler);
+}
+
+
+static void
+ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
+{
+    u_char                     old[ZK_LOCK_CLAIM_MAX], new[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t                  from, to, label;
+    ngx_http_zk_lock_share_t  *share;
+
+    share = op->data;
+    share->op = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_share_done(share, NGX_DECLINED);
+        return;
+    }
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        return;
+    }
+
+    from = ngx_http_zk_lock_share_name(share, share->kind, old);
+    to = ngx_http_zk_lock_share_name(share, ZK_LOCK_READ, new);
+
+    label.data = share->label;
+    label.len = share->label_len;
+
+    ngx_http_zk_lock_share_send(share,
+                  ngx_http_zk_lock_op_rename(share->session, &share->path,
+                                             &from, &to, &label, op),
+                  ngx_http_zk_lock_share_rename_handler);
+}
+
+
+static void
+ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_share_t  *share;
+
+    share = op->data;
+    share->op = NULL;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ngx_http_zk_lock_share_done(share, NGX_OK);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+        ngx_http_zk_lock_share_read(share);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+    case NGX_HTTP_ZK_LOCK_EXISTS:
+        ngx_http_zk_lock_share_look(share);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        break;
+    }
+}
+
+
+/* It does not have its old name any more: has it the new one? */
+
+static void
+ngx_http_zk_lock_share_look(ngx_http_zk_lock_share_t *share)
+{
+    u_char      buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t   name;
+
+    name = ngx_http_zk_lock_share_name(share, ZK_LOCK_READ, buf);
+
+    ngx_http_zk_lock_share_send(share,
+                  ngx_http_zk_lock_op_new(share->session,
+                                          NGX_HTTP_ZK_LOCK_OP_GET,
+                                          &share->path, &name, NULL),
+                  ngx_http_zk_lock_share_look_handler);
+}
+
+
+static void
+ngx_http_zk_lock_share_look_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_share_t  *share;
+
+    share = op->data;
+    share->op = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_share_done(share, NGX_OK);
+
+    } else if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_share_done(share, NGX_DECLINED);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_share_send(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_op_pt handler)
+{
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->handler = handler;
+    op->data = share;
+
+    share->op = op;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_share_done(ngx_http_zk_lock_share_t *share, ngx_int_t rc)
+{
+    void                       *data;
+    ngx_http_zk_lock_share_pt   handler;
+
+    if (rc == NGX_OK) {
+        ngx_http_zk_lock_record_named(share->zone, share->id.record,
+                                      ZK_LOCK_READ);
+    }
+
+    handler = share->handler;
+    data = share->data;
+
+    ngx_free(share);
+
+    handler(data, rc);
+}
+
+
+/* buf has room for ZK_LOCK_CLAIM_MAX bytes. */
+
+static ngx_str_t
+ngx_http_zk_lock_share_name(ngx_http_zk_lock_share_t *share,
+    zk_lock_kind_t kind, u_char *buf)
+{
+    ngx_str_t  name;
+
+    name.data = buf;
+    name.len = zk_lock_claim_write((char *) buf, &share->id, kind, share->seq);
+
+    return name;
+}

@@ -1,0 +1,82 @@
+
+/*
+ * Wards: the claims of an estate.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_WARD_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_WARD_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_estate.h"
+#include "ngx_http_zk_lock_share.h"
+
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells; it is
+                                       to be deleted */
+    NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
+                                       read */
+    NGX_HTTP_ZK_LOCK_WARD_WRITE,    /* held; its label is written */
+    NGX_HTTP_ZK_LOCK_WARD_HELD,
+    NGX_HTTP_ZK_LOCK_WARD_LAPSE,    /* its lease is over: it is deleted, unless
+                                       another gateway has renewed it */
+    NGX_HTTP_ZK_LOCK_WARD_DELETE
+} ngx_http_zk_lock_ward_state_e;
+
+
+typedef struct {
+    ngx_rbtree_node_t                  node;    /* worker->wards; the record */
+    ngx_queue_t                        queue;   /* estate->wards */
+    ngx_http_zk_lock_estate_t         *estate;
+    ngx_http_zk_lock_op_t             *op;      /* under way, or NULL */
+    ngx_http_zk_lock_share_t          *share;   /* under way, or NULL */
+    ngx_event_t                        timer;   /* of the lease */
+
+    ngx_http_zk_lock_ward_state_e      state;
+    zk_lock_id_t                       id;
+    zk_lock_kind_t                     kind;    /* in its znode's name */
+    zk_lock_kind_t                     other;   /* or this one; kind, if there
+                                                   is no doubt */
+    int64_t                            seq;     /* -1: not known */
+    ngx_msec_t                         lease;   /* as it was seen last */
+    ngx_msec_t                         missed;  /* when a list did not show it
+                                                   first; 0: not yet */
+
+    ngx_str_t                          path;    /* of the lock */
+    ngx_str_t                          label;   /* to be written */
+    int32_t                            version; /* in the place of that one */
+    ngx_uint_t                         holds;   /* as it was counted last */
+
+    unsigned                           charged:1;   /* to the session */
+    unsigned                           ending:1;    /* when it is shared */
+    unsigned                           counted:1;   /* a wish was, that is in
+                                                       its data still */
+} ngx_http_zk_lock_ward_t;
+
+
+/* Makes a ward of a record; without memory its claim ends with the session. */
+void ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
+    ngx_http_zk_lock_record_t *record, ngx_str_t *path);
+
+/* The ward of that record, or NULL. */
+ngx_http_zk_lock_ward_t *ngx_http_zk_lock_ward_find(
+    ngx_http_zk_lock_worker_t *worker, uint32_t record);
+
+/* Sends what the ward's state asks for, unless that is under way. */
+void ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward);
+
+/* The lease is over, unless somebody has renewed it. */
+void ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward);
+
+/* From here on it cannot be called back: who is next may be granted. */
+void ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward);
+
+/* There is no znode (any more): it is freed, and its record. */
+void ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward);
+
+/* Frees the ward only. */
+void ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_WARD_H_INCLUDED_ */

@@ -1,0 +1,282 @@
+
+/*
+ * Wishes: what is wanted of a claim and only its own gateway can do.
+ *
+ * That a claim is held once more or once less, or shared from now on, its
+ * gateway has to know before it does anything else with it.  So the wish is
+ * written into the claim's data, and the lock's znode is set to what it is,
+ * which that gateway watches.  It fulfils the wish and takes it out of the
+ * data; the claim is read again and again until that is seen.  A wish that is
+ * not fulfilled in time may be later: who asked is told that nothing is sure.
+ *
+ * Everything here runs on the event loop, for an ask.
+ */
+
+
+#include "ngx_http_zk_lock_ask.h"
+
+
+/* how soon the claim is read again, and for how long, milliseconds */
+#define NGX_HTTP_ZK_LOCK_WISH_AGAIN   15
+#define NGX_HTTP_ZK_LOCK_WISH_TIME    3000
+
+/* what Curator's Revoker writes (its Revoker.REVOKE_MESSAGE) */
+#define NGX_HTTP_ZK_LOCK_REVOKE_MARK  "__REVOKE__"
+
+
+static void ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_marked_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_write(ngx_http_zk_lock_ask_t *ask,
+    ngx_str_t *value, int32_t version, ngx_http_zk_lock_op_pt handler);
+
+
+/* The claim's data were read; what they say is in infos[0]. */
+
+void
+ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
+{
+    char                      text[ZK_LOCK_LABEL_MAX];
+    size_t                    index_at;
+    ngx_str_t                 value;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    if (label.index < 0 && !label.revoke) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FOREIGN);
+        return;
+    }
+
+    /* one wish at a time, whosever it is; and a mark is mended first */
+
+    if (ask->wished || label.index < 0 || label.want_len != 0) {
+        ngx_http_zk_lock_ask_poll(ask);
+        return;
+    }
+
+    label.want_len = ngx_strlen(want);
+    ngx_memcpy(label.want, want, label.want_len + 1);
+
+    value.len = zk_lock_label_write(text, &label, &index_at);
+    value.data = (u_char *) text;
+
+    ngx_http_zk_lock_ask_write(ask, &value, ask->version,
+                               ngx_http_zk_lock_ask_wish_handler);
+}
+
+
+static void
+ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ask->wished = 1;
+        ngx_http_zk_lock_ask_touch(ask);
+        ngx_http_zk_lock_ask_poll(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+        ngx_http_zk_lock_ask_poll(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        if (ngx_http_zk_lock_ask_rename(ask) == NGX_OK) {
+            ngx_http_zk_lock_ask_poll(ask);
+
+        } else {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        }
+
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        break;
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->handler == NULL) {
+        return;
+    }
+
+    if (ngx_current_msec - ask->asked > NGX_HTTP_ZK_LOCK_WISH_TIME) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        return;
+    }
+
+    ask->polls = 1;
+
+    if (!ask->timer.timer_set) {
+        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_WISH_AGAIN);
+    }
+}
+
+
+/* A held claim that was read: until it has a reader's name. */
+
+void
+ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_claim_t  *claim;
+
+    if (ask->token.kind == ZK_LOCK_READ) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        return;
+    }
+
+    if (ask->token.kind != ZK_LOCK_MUTEX && ask->token.kind != ZK_LOCK_WRITE) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_CONFLICT);
+        return;
+    }
+
+    claim = ngx_http_zk_lock_claim_find(ask->worker, &ask->token.id,
+                                        &ask->path);
+
+    if (claim == NULL) {
+        ngx_http_zk_lock_ask_wish(ask, "shared");
+        return;
+    }
+
+    ngx_http_zk_lock_claim_share(claim);
+    ngx_http_zk_lock_ask_poll(ask);
+}
+
+
+/*
+ * The holder is asked to let go: by its label, if it is a gateway's claim, else
+ * by Curator's mark.
+ */
+
+void
+ngx_http_zk_lock_ask_revoke(ngx_http_zk_lock_ask_t *ask)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
+                                 ngx_http_zk_lock_ask_mark_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op)
+{
+    char                     text[ZK_LOCK_LABEL_MAX];
+    size_t                   index_at;
+    ngx_str_t                value;
+    zk_lock_label_t          label;
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+
+        } else {
+            ngx_http_zk_lock_ask_failed(ask, op->rc);
+        }
+
+        goto done;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.revoke) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        goto done;
+    }
+
+    if (label.index >= 0) {
+        label.revoke = 1;
+        value.len = zk_lock_label_write(text, &label, &index_at);
+        value.data = (u_char *) text;
+
+    } else {
+        ngx_str_set(&value, NGX_HTTP_ZK_LOCK_REVOKE_MARK);
+    }
+
+    ngx_http_zk_lock_ask_write(ask, &value, op->version,
+                               ngx_http_zk_lock_ask_marked_handler);
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_marked_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        ngx_http_zk_lock_ask_touch(ask);
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+        ngx_http_zk_lock_ask_revoke(ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        break;
+    }
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+static void
+ngx_http_zk_lock_ask_write(ngx_http_zk_lock_ask_t *ask, ngx_str_t *value,
+    int32_t version, ngx_http_zk_lock_op_pt handler)
+{
+    u_char                  buf[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+
+    ngx_http_zk_lock_ask_name(ask, &name, buf);
+
+    op = ngx_http_zk_lock_op_new(ask->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_SET, &ask->path, &name,
+                                 value);
+    if (op != NULL) {
+        op->version = version;
+        op->handler = handler;
+        op->data = ask;
+    }
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}

@@ -1,0 +1,1068 @@
+"""A claim is held again by its token, and shared by whoever had it alone.
+
+Held again: a POST with the token counts up, a DELETE counts down, and the lock
+is free when the last hold is dropped.  Wherever the calls come to, there is
+one count, and it outlives the workers.  Shared: a PUT with mode=shared lets
+those in who wait for a shared lock, and nobody else; token, fencing token and
+place in the line stay.
+
+ZK_LOCK_SEED is the seed of all that is done at random, ZK_LOCK_GRANTS the
+number of grants of the load.
+"""
+
+import asyncio
+import itertools
+import time
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.checks import gone, problem
+from lib.client import Gone, ask, lock_path
+from lib.curator import Curator, compile_contender
+from lib.holders import wait_dead
+from lib.process import wait_until
+from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
+from lib.room import Room
+from lib.tokens import claim_of
+from lib.zookeeper import sequence
+from test_modes import (ALONE, GRANTS, MARKERS, MODES, SOON, Kazoo, Line,
+                        Visitors, chance, granted, kill, patience, play, wait)
+
+BREAKS = (LOSE, HALF, CUT, UNANSWERED, TORN)
+USES = {mode: {"mode": mode} for mode in MODES + ("member",)}
+USES["semaphore"] = {"mode": "semaphore", "permits": 2}
+PLACES = ("worker", "sibling", "gateway", "gateway's other")
+KINDS = {"exclusive": "mutex", "write": "write"}
+
+
+@pytest.fixture(scope="module")
+def shared_pair(request, tmp_path_factory, zookeeper, tree):
+    """Two for all tests that leave them as they were."""
+    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
+                  tree, new_root()) as make:
+        yield make(), make()
+
+
+@pytest.fixture
+def gateway(shared_pair):
+    return shared_pair[0]
+
+
+@pytest.fixture
+def places(shared_pair):
+    """All of them; what is granted at the first is its own worker's."""
+    return [(gateway, worker) for gateway in shared_pair
+            for worker in gateway.worker_pids()]
+
+
+@pytest.fixture
+def at(places):
+    return dict(zip(PLACES, places))
+
+
+@pytest.fixture
+def line(tree, places):
+    return Line(tree, itertools.cycle(places))
+
+
+@pytest.fixture
+def sturdy(start_gateway):
+    """Two whose sessions outlive the test, and their workers' deaths."""
+    pair = [start_gateway(session_timeout="60s") for _ in range(2)]
+    for gateway in pair:
+        gateway.allow(r"sendmsg\(\) failed \(32")
+    return pair
+
+
+def everywhere(pair):
+    return [(gateway, worker) for gateway in pair
+            for worker in gateway.worker_pids()]
+
+
+class Claim:
+    """A claim that is held, and told of at any place."""
+
+    numbers = itertools.count()
+
+    def __init__(self, place, tree, name=None, **query):
+        gateway, worker = place
+        self.name = name or "h%d" % next(self.numbers)
+        self.tree = tree
+        self.znode = gateway.znode(self.name)
+        self.mode = query.get("mode", "exclusive")
+        response = gateway.hold(self.name, worker=worker, **query)
+        self.token = response.token
+        self.fencing = response.fencing
+        assert "holds" not in response.json, response
+
+    def call(self, place, method, body=None, **query):
+        gateway, worker = place
+        return gateway.call(method, lock_path(self.name), query,
+                            {"Lock-Token": self.token}, body, worker=worker)
+
+    def hold(self, place, body=None, **query):
+        return self.count(self.call(place, "POST", body, **query))
+
+    def drop(self, place):
+        return self.count(self.call(place, "DELETE"))
+
+    def share(self, place):
+        response = self.call(place, "PUT", mode="shared")
+        self.mode = "shared"
+        self.count(response)
+        return response
+
+    def count(self, response):
+        """How often the claim is held, as an answer has it; 0 if no more."""
+        if response.status == 204:
+            assert response.body == b"" and "Lock-Token" not in (
+                response.headers), response.headers.pairs
+            return 0
+        assert response.status == 200, response
+        content = response.json
+        assert content["name"] == self.name
+        assert content["state"] == "held" and content["mode"] == self.mode
+        assert content["token"] == self.token
+        assert content["fencing_token"] == self.fencing
+        assert content.get("holds", 2) > 1, content
+        return content.get("holds", 1)
+
+    def is_held(self, number, places):
+        """So often, whoever is asked."""
+        for place in places:
+            for method in ("GET", "PUT"):
+                assert self.count(self.call(place, method)) == number, place
+
+    def released(self, places):
+        for gateway, worker in places:
+            gone(gateway, self.name, self.token, worker)
+        self.tree.wait_claims(self.znode, 0)
+
+
+def settled(claim, place, method="GET", **query):
+    """The first answer that is no 503, as of who has just begun."""
+    return wait_until(lambda: [r for r in [claim.call(place, method, **query)]
+                               if r.status != 503], 20, "an answer")[0]
+
+
+def seen(claim, place):
+    return claim.count(settled(claim, place))
+
+
+def all_at_once(claim, calls):
+    """Calls, (place, method), whose answers come in the same order."""
+    connections = [gateway.connect(worker) for (gateway, worker), _ in calls]
+    for connection, (_, method) in zip(connections, calls):
+        connection.send(method, lock_path(claim.name),
+                        headers={"Lock-Token": claim.token})
+    answers = [connection.response() for connection in connections]
+    for connection in connections:
+        connection.close()
+    return answers
+
+
+# held again
+
+@pytest.mark.asan
+@pytest.mark.parametrize("up", PLACES)
+@pytest.mark.parametrize("down", PLACES)
+def test_up_and_down(at, places, tree, up, down):
+    """A lock that is held three times is free after three drops."""
+    claim = Claim(at["worker"], tree)
+    claim.is_held(1, places)
+    assert claim.hold(at[up]) == 2
+    claim.is_held(2, places)
+    assert claim.hold(at[up]) == 3
+    assert claim.drop(at[down]) == 2
+    claim.is_held(2, places)
+    assert claim.drop(at[down]) == 1
+    claim.is_held(1, places)
+    assert claim.drop(at[down]) == 0
+    claim.released(places)
+
+
+@pytest.mark.asan
+def test_at_random_places(places, tree):
+    """Against a number that is counted here."""
+    dice = chance()
+    for _ in range(3):
+        claim, number = Claim(dice.choice(places), tree), 1
+        for step in range(40):
+            less = dice.random() < (0.4 if step < 20 else 0.6)
+            if less and (number > 1 or step > 35):
+                number -= 1
+                assert claim.drop(dice.choice(places)) == number
+            else:
+                number += 1
+                assert claim.hold(dice.choice(places)) == number
+            if number == 0:
+                break
+            claim.is_held(number, [dice.choice(places)])
+        while number:
+            number -= 1
+            assert claim.drop(dice.choice(places)) == number
+        claim.released(places)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_any_mode(at, places, tree, use):
+    for place in PLACES:
+        claim = Claim(at["worker"], tree, **USES[use])
+        assert claim.hold(at[place]) == 2
+        claim.is_held(2, places)
+        assert claim.drop(at[place]) == 1
+        assert claim.drop(at[place]) == 0
+        claim.released(places)
+
+
+def test_of_several_holders_each_has_its_own(at, places, tree):
+    """Those who share a lock are counted apart."""
+    one = Claim(at["worker"], tree, mode="shared")
+    other = Claim(at["gateway"], tree, one.name, mode="shared")
+    assert one.hold(at["gateway"]) == 2
+    assert other.hold(at["gateway"]) == 2
+    assert one.hold(at["worker"]) == 3
+    one.is_held(3, places)
+    other.is_held(2, places)
+    for claim, number in ((other, 2), (one, 3)):
+        for left in reversed(range(number)):
+            assert claim.drop(at["sibling"]) == left
+    one.released(places)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+def test_waiters_wait_for_the_last_drop(at, tree, line, where):
+    holder = line.take("exclusive")
+    for _ in range(2):
+        response = line.gateway.acquire(
+            line.name, headers={"Lock-Token": holder.token})
+        assert response.status == 200, response
+    waiters = [line.join(mode) for mode in ("shared",) * 4 + ("write",)]
+    gateway, worker = at[where]
+    for left in (2, 1):
+        response = gateway.release(line.name, holder.token, worker)
+        assert response.status == 200, response
+        assert response.json.get("holds", 1) == left
+        wait(*waiters)
+        line.taken("shared", "exclusive")
+    assert gateway.release(line.name, holder.token, worker).status == 204
+    line.release(*[line.granted(waiter, "shared")
+                   for waiter in waiters[:4]])
+    line.release(line.granted(waiters[4], "write"))
+    line.empty()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+def test_lease_is_renewed(at, places, tree, where):
+    """With a ttl for so long; without, for what the claim has."""
+    claim = Claim(at["worker"], tree, ttl="20s")
+    for arguments, ttl in (({"ttl": "30m"}, 1800000), ({}, 1800000),
+                           ({"body": {"ttl": 600}}, 600000),
+                           ({"ttl": "100h"}, 3600000)):
+        content = claim.call(at[where], "POST", **arguments).json
+        assert content["ttl_ms"] == ttl, content
+        assert ttl * 0.9 < content["expires_in_ms"] <= ttl, content
+        for place in (at["worker"], at["sibling"]):
+            wait_until(lambda: claim.call(place, "GET").json["ttl_ms"] == ttl,
+                       SOON, "the gateway that granted knows of it")
+            content = claim.call(place, "GET").json
+            assert ttl * 0.9 < content.get("expires_in_ms", ttl) <= ttl
+    for left in (4, 3, 2, 1, 0):
+        assert claim.drop(at[where]) == left
+    claim.released(places)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_lease_that_would_have_ended(at, tree, where):
+    """A hold moves the lease's end, and so keeps others out."""
+    claim = Claim(at["worker"], tree, ttl="700ms")
+    waiter = at["gateway"][0].begin(claim.name)
+    tree.wait_claims(claim.znode, 2)
+    assert claim.hold(at[where], ttl="1h") == 2
+    assert waiter.silent_for(1.0)
+    assert claim.drop(at[where]) == 1
+    assert claim.drop(at[where]) == 0
+    response = waiter.response(SOON)
+    at["worker"][0].release(claim.name, response.token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+def test_end_of_the_lease_ends_all_holds(at, places, tree, where):
+    claim = Claim(at["worker"], tree)
+    for number in (2, 3, 4):
+        assert claim.hold(at[where]) == number
+    waiter = at["gateway"][0].begin(claim.name)
+    tree.wait_claims(claim.znode, 2)
+    assert claim.hold(at[where], ttl="200ms") == 5
+    response = granted(waiter.response(SOON), claim.name, "exclusive")
+    for gateway, worker in places:
+        gone(gateway, claim.name, claim.token, worker)
+        problem(claim.call((gateway, worker), "POST"), 410)
+    at["worker"][0].release(claim.name, response.token)
+
+
+@pytest.mark.asan
+def test_claim_that_is_gone(at, places, tree):
+    """Released, or of a lock that somebody else holds by now."""
+    claim = Claim(at["worker"], tree)
+    assert claim.drop(at["worker"]) == 0
+    for place in places:
+        problem(claim.call(place, "POST"), 410)
+    other = Claim(at["sibling"], tree, claim.name)
+    for place in places:
+        problem(claim.call(place, "POST"), 410)
+        problem(claim.call(place, "POST", ttl="1m"), 410)
+    other.is_held(1, places)
+    assert other.drop(at["gateway"]) == 0
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", MODES)
+def test_claim_that_waits(at, places, tree, mode):
+    holder = Claim(at["worker"], tree)
+    gateway, worker = at["worker"]
+    queued = gateway.acquire(holder.name, mode=mode, worker=worker,
+                             headers={"Prefer": "respond-async"})
+    assert queued.status == 202, queued
+    for gateway, worker in places:
+        for query in ({}, {"ttl": "1m"}):
+            problem(gateway.acquire(
+                holder.name, headers={"Lock-Token": queued.token},
+                worker=worker, **query), 409)
+    holder.is_held(1, places)
+    assert gateway.release(holder.name, queued.token).status == 204
+    assert holder.drop(at["worker"]) == 0
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("arguments", [
+    {"wait": "1s"}, {"mode": "exclusive"}, {"mode": "shared"},
+    {"owner": "me"}, {"permits": "1"}, {"hold": "lease"}, {"data": "1"},
+    {"hold": "connection"}, {"ttl": "0"}, {"ttl": "-1s"}, {"ttl": "soon"},
+    {"holds": "2"}, {"ttl": "1m", "wait": "1s"}])
+def test_other_arguments(at, places, tree, arguments):
+    """In the query or in the body; nothing is counted."""
+    claim = Claim(at["worker"], tree)
+    for place in (at["worker"], at["gateway"]):
+        problem(claim.call(place, "POST", **arguments), 400)
+        problem(claim.call(place, "POST", body=arguments), 400)
+    claim.is_held(1, places)
+    assert claim.drop(at["worker"]) == 0
+
+
+def test_bodies_and_tokens_that_are_wrong(at, places, tree):
+    claim = Claim(at["worker"], tree)
+    other = Claim(at["worker"], tree)
+    gateway, worker = at["worker"]
+    for body in (b"{", b"[]", b'{"ttl": 60, "ttl": 60}', b'{"ttl": null}'):
+        problem(claim.call(at["worker"], "POST", body=body), 400)
+    for token in (claim.token[:-1] + "*", claim.token[:-4], other.token):
+        problem(gateway.acquire(claim.name, headers={"Lock-Token": token}),
+                404)
+    assert gateway.call("POST", lock_path(claim.name, claim.token)
+                        ).status == 405
+    claim.is_held(1, places)
+    for each in (claim, other):
+        assert each.drop(at["gateway"]) == 0
+
+
+# at the same time
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", ["worker", "siblings", "gateway", "all"])
+def test_sum_of_what_comes_at_once(at, places, tree, where):
+    """No hold is lost and none is counted twice; one drop is the last."""
+    dice = chance()
+    choice = {"worker": [at["worker"]], "gateway": [at["gateway"]],
+              "siblings": [at["worker"], at["sibling"]],
+              "all": places}[where]
+    for _ in range(4):
+        claim = Claim(at["worker"], tree)
+        ups = [(dice.choice(choice), "POST") for _ in range(8)]
+        for answer in all_at_once(claim, ups):
+            assert claim.count(answer) > 1
+        claim.is_held(9, places)
+
+        mixed = [(dice.choice(choice), method)
+                 for method in ["POST"] * 4 + ["DELETE"] * 6]
+        dice.shuffle(mixed)
+        for answer in all_at_once(claim, mixed):
+            assert claim.count(answer) > 0
+        claim.is_held(7, places)
+
+        waiter = dice.choice(choice)[0].begin(claim.name)
+        tree.wait_claims(claim.znode, 2)
+        downs = [(dice.choice(choice), "DELETE") for _ in range(6)]
+        for answer in all_at_once(claim, downs):
+            assert claim.count(answer) > 0
+        claim.is_held(1, places)
+        assert waiter.silent_for(0)
+        assert claim.drop(dice.choice(choice)) == 0
+        response = waiter.response(SOON)
+        assert at["worker"][0].release(claim.name,
+                                       response.token).status == 204
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", ["worker", "siblings", "gateway", "all"])
+def test_last_drop_of_several_at_once(at, places, tree, where):
+    """One of them frees the lock, and is told so.  Others may be told the
+    same, who were the last when they were answered; nobody is told that the
+    claim was lost.
+    """
+    dice = chance()
+    choice = {"worker": [at["worker"]], "gateway": [at["gateway"]],
+              "siblings": [at["worker"], at["sibling"]],
+              "all": places}[where]
+    for _ in range(5):
+        claim = Claim(at["worker"], tree)
+        for number in (2, 3, 4):
+            assert claim.hold(dice.choice(choice)) == number
+        waiter = dice.choice(choice)[0].begin(claim.name)
+        tree.wait_claims(claim.znode, 2)
+        downs = [(dice.choice(choice), "DELETE") for _ in range(4)]
+        statuses = [answer.status for answer in all_at_once(claim, downs)]
+        assert set(statuses) <= {200, 204} and 204 in statuses, statuses
+        response = waiter.response(SOON)
+        for gateway, worker in places:
+            gone(gateway, claim.name, claim.token, worker)
+        at["worker"][0].release(claim.name, response.token)
+
+
+# what the count outlives
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
+def test_worker_dies(sturdy, tree, where):
+    """The one that granted; the next one counts on."""
+    here, there = sturdy
+    worker, sibling = here.worker_pids()
+    place = {"worker": (here, worker), "sibling": (here, sibling),
+             "gateway": (there, there.worker_pids()[0])}[where]
+    claim = Claim((here, worker), tree)
+    for number in (2, 3):
+        assert claim.hold(place) == number
+    kill(here, worker)
+    places = everywhere(sturdy)
+    for place in places:
+        assert seen(claim, place) == 3
+    claim.is_held(3, places)
+    assert claim.hold(places[0]) == 4
+    assert claim.hold(places[-1]) == 5
+    for dead in here.worker_pids():
+        kill(here, dead)
+    places = everywhere(sturdy)
+    for place in places:
+        assert seen(claim, place) == 5
+    for left in (4, 3, 2, 1, 0):
+        assert claim.drop(places[left % len(places)]) == left
+    claim.released(places)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("asked", ["worker", "sibling", "gateway"])
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_worker_dies_while_it_counts(sturdy, tree, asked, method):
+    """What was answered is counted; what was not, is or is not.  There is
+    one count in any case.
+    """
+    dice = chance()
+    here, there = sturdy
+    change = 1 if method == "POST" else -1
+    for _ in range(5):
+        worker, sibling = here.worker_pids()
+        place = {"worker": (here, worker), "sibling": (here, sibling),
+                 "gateway": (there, there.worker_pids()[0])}[asked]
+        claim = Claim((here, worker), tree)
+        for number in (2, 3):
+            assert claim.hold(place) == number
+        connection = place[0].connect(place[1])
+        connection.send(method, lock_path(claim.name),
+                        headers={"Lock-Token": claim.token})
+        time.sleep(dice.random() * 0.01)
+        kill(here, worker)
+        try:
+            status = connection.response().status
+        except (OSError, Gone):
+            status = None
+        assert status in (200, 503, None)
+        places = everywhere(sturdy)
+        number = seen(claim, places[0])
+        assert number - 3 in ([change] if status == 200 else [0, change])
+        agree(claim, places, number)
+        free(claim, places, number)
+
+
+def agree(claim, places, number):
+    """All tell the same, if not at once."""
+    for place in places:
+        wait_until(lambda: seen(claim, place) == number, SOON,
+                   "%d holds at %s" % (number, place))
+    claim.is_held(number, places)
+
+
+def free(claim, places, number):
+    """The lock is free when it was dropped so often."""
+    turns = itertools.cycle(places)
+    for left in reversed(range(number)):
+        assert claim.drop(next(turns)) == left
+    claim.released(places)
+
+
+@pytest.mark.asan
+def test_reload(sturdy, tree):
+    here, there = sturdy
+    claim = Claim(everywhere(sturdy)[0], tree)
+    assert claim.hold(everywhere(sturdy)[1]) == 2
+    assert claim.hold(everywhere(sturdy)[2]) == 3
+    old = here.reload()
+    agree(claim, everywhere(sturdy), 3)
+    wait_dead(old)
+    agree(claim, everywhere(sturdy), 3)
+    for number, place in enumerate(everywhere(sturdy), 4):
+        assert claim.hold(place) == number
+    wait_dead(there.reload())
+    wait_dead(here.reload())
+    agree(claim, everywhere(sturdy), 7)
+    free(claim, everywhere(sturdy), 7)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
+def test_restart(start_gateway, tree, tmp_path, how):
+    """With zk_lock_state_path; the count and what it is held by stay."""
+    here = start_gateway(session_timeout="60s",
+                         http="zk_lock_state_path %s;" % (tmp_path / "state"))
+    there = start_gateway()
+    claim = Claim((here, here.worker_pids()[0]), tree)
+    places = everywhere((here, there))
+    for number, place in enumerate(places, 2):
+        assert claim.hold(place) == number
+    getattr(here, how)()
+    claim.is_held(5, everywhere((there,)))
+    here.start()
+    places = everywhere((here, there))
+    for place in places:
+        assert seen(claim, place) == 5
+    agree(claim, places, 5)
+    assert claim.hold(places[0]) == 6
+    free(claim, places, 6)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("asked", ["its own", "another"])
+@pytest.mark.parametrize("cut", ["its own", "another"])
+@pytest.mark.parametrize("how", BREAKS)
+def test_connection_breaks_while_it_counts(start_gateway, start_proxy,
+                                           zookeeper, tree, how, cut, asked):
+    """The one to ZooKeeper, of the gateway that granted or of the other."""
+    proxy = start_proxy(zookeeper)
+    pair = {"its own": None, "another": None}
+    for which in pair:
+        servers = {"servers": proxy.address} if which == cut else {}
+        pair[which] = start_gateway(workers=1, session_timeout="60s",
+                                    wait_sessions=not servers, **servers)
+    places = everywhere(pair.values())
+    place = everywhere([pair[asked]])[0]
+    claim = Claim(places[0], tree, ttl="1h")
+    number = 1
+    for method, change in (("POST", 1),) * 3 + (("DELETE", -1),) * 2:
+        fault = proxy.fault(("setData", "multi"), how)
+        response = claim.call(place, method)
+        assert response.status in (200, 503), response
+        if not fault.happened.is_set():
+            assert cut != asked
+            proxy.faults.remove(fault)
+        told = response.status == 200
+        if told:
+            assert claim.count(response) == number + change
+        after = seen(claim, places[0])
+        assert after - number in ([change] if told else [0, change])
+        agree(claim, places, after)
+        number = after
+    free(claim, places, number)
+
+
+# shared from now on
+
+def shared_name(claim):
+    """The name of a claim's znode when it is shared."""
+    for mode in ALONE:
+        claim = claim.replace(MARKERS[mode], MARKERS["shared"])
+    return claim
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("mode", ALONE)
+def test_share(at, places, tree, line, mode, where):
+    """Who waits for a shared lock goes on, up to the first who does not."""
+    place = at[where]
+    claim = Claim(places[0], tree, line.name, mode=mode)
+    readers = [line.join("shared") for _ in places]
+    alone = [line.join(each) for each in ALONE]
+    late = [line.join("shared") for _ in places]
+    wait(*readers, *alone, *late)
+    before = tree.claims(line.znode)
+
+    claim.share(place)
+    readers = [line.granted(reader, "shared") for reader in readers]
+    wait(*alone, *late)
+    assert tree.claims(line.znode) == ([shared_name(before[0])] + before[1:])
+    claim.is_held(1, places)
+    line.taken(*MODES)
+
+    line.release(*readers)
+    wait(*alone, *late)
+    claim.is_held(1, places)
+    assert claim.drop(place) == 0
+    for waiter, mode in zip(alone, ALONE):
+        response = line.granted(waiter, mode)
+        wait(*late)
+        line.release(response)
+    line.release(*[line.granted(reader, "shared") for reader in late])
+    line.empty()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", ALONE)
+def test_shared_claim_by_its_old_token(at, places, tree, mode):
+    """It is asked for, renewed, held again and released everywhere."""
+    for shares, place in itertools.product(at.values(), places):
+        claim = Claim(at["worker"], tree, mode=mode)
+        response = claim.share(shares)
+        assert response.headers["Lock-Token"] == claim.token
+        assert response.headers["Lock-Fencing-Token"] == str(claim.fencing)
+        claim.is_held(1, places)
+        holders = place[0].inspect(claim.name, worker=place[1]).json
+        assert holders["mode"] == "shared" and holders["queued"] == 0
+        assert holders["holders"][0]["fencing_token"] == claim.fencing
+        assert claim.hold(place) == 2
+        assert claim.drop(place) == 1
+        claim.share(place)
+        assert claim.drop(place) == 0
+        claim.released(places)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
+    """It is no other than before, is renewed, and ends."""
+    claim = Claim(at["worker"], tree, ttl="30m")
+    claim.share(at[where])
+    assert claim.call(at[where], "GET").json["ttl_ms"] == 1800000
+    waiter = at["gateway"][0].begin(claim.name)
+    tree.wait_claims(claim.znode, 2)
+    response = claim.call(at[where], "PUT", ttl="300ms")
+    assert response.json["ttl_ms"] == 300
+    response = granted(waiter.response(SOON), claim.name, "exclusive")
+    assert response.fencing > claim.fencing
+    for gateway, worker in places:
+        gone(gateway, claim.name, claim.token, worker)
+        problem(claim.call((gateway, worker), "PUT", mode="shared"), 410)
+    at["worker"][0].release(claim.name, response.token)
+
+
+def test_lease_that_was_short_before(at, places, tree):
+    """Nobody renews it, and whoever shared it has no part in that."""
+    for place in places:
+        claim = Claim(at["worker"], tree, ttl="900ms")
+        claim.share(place)
+        tree.wait_claims(claim.znode, 0)
+        for gateway, worker in places:
+            gone(gateway, claim.name, claim.token, worker)
+
+
+@pytest.mark.parametrize("first", PLACES)
+@pytest.mark.parametrize("then", PLACES)
+def test_held_more_than_once(at, places, tree, first, then):
+    """The count goes along."""
+    claim = Claim(at["worker"], tree)
+    assert claim.hold(at[first]) == 2
+    assert claim.hold(at[then]) == 3
+    claim.share(at[first])
+    claim.is_held(3, places)
+    assert claim.hold(at[then]) == 4
+    reader = at["gateway"][0].acquire(claim.name, mode="shared", wait="0")
+    granted(reader, claim.name, "shared")
+    at["gateway"][0].release(claim.name, reader.token)
+    for left in (3, 2, 1, 0):
+        assert claim.drop(at[then]) == left
+    claim.released(places)
+
+
+@pytest.mark.asan
+def test_share_what_is_shared(at, places, tree):
+    """Nothing changes, however often and wherever it is said."""
+    claim = Claim(at["worker"], tree, mode="shared")
+    znode, = tree.claims(claim.znode)
+    created = tree.stat(claim.znode + "/" + znode).czxid
+    for place in places * 2:
+        claim.share(place)
+    assert tree.claims(claim.znode) == [znode]
+    assert tree.stat(claim.znode + "/" + znode).czxid == created
+    assert claim.call(places[0], "PUT", mode="read").status == 200
+    assert claim.drop(places[0]) == 0
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode", ALONE)
+def test_share_at_many_places_at_once(at, places, tree, mode):
+    for _ in range(5):
+        claim = Claim(at["worker"], tree, mode=mode)
+        claim.mode = "shared"
+        reader = at["gateway"][0].begin(claim.name, mode="shared")
+        before = tree.wait_claims(claim.znode, 2)
+        connections = [gateway.connect(worker)
+                       for gateway, worker in places * 2]
+        for connection in connections:
+            connection.send("PUT", lock_path(claim.name), {"mode": "shared"},
+                            {"Lock-Token": claim.token})
+        for connection in connections:
+            assert claim.count(connection.response()) == 1
+        assert tree.claims(claim.znode) == [shared_name(before[0]),
+                                            before[1]]
+        response = granted(reader.response(SOON), claim.name, "shared")
+        claim.is_held(1, places)
+        at["worker"][0].release(claim.name, response.token)
+        assert claim.drop(at["gateway"]) == 0
+        claim.released(places)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("mode", ["exclusive", "write", "semaphore",
+                                  "member", "", "readers"])
+def test_other_modes(at, places, tree, use, mode):
+    claim = Claim(at["worker"], tree, **USES[use])
+    for place in (at["worker"], at["gateway"]):
+        problem(claim.call(place, "PUT", mode=mode), 400)
+        problem(claim.call(place, "PUT", body={"mode": mode}), 400)
+    claim.is_held(1, places)
+    assert claim.drop(at["worker"]) == 0
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("use", ["semaphore", "member"])
+def test_share_what_is_shared_otherwise(at, places, tree, use):
+    claim = Claim(at["worker"], tree, **USES[use])
+    for place in places:
+        problem(claim.call(place, "PUT", mode="shared"), 409)
+    claim.is_held(1, places)
+    assert claim.drop(at["worker"]) == 0
+
+
+@pytest.mark.asan
+def test_share_what_is_not_held(at, places, tree):
+    """A claim that waits: 409; one that is gone: 410."""
+    holder = Claim(at["worker"], tree)
+    gateway, worker = at["worker"]
+    queued = gateway.acquire(holder.name, worker=worker,
+                             headers={"Prefer": "respond-async"})
+    assert queued.status == 202, queued
+    before = tree.claims(holder.znode)
+    for gateway, worker in places:
+        problem(gateway.renew(holder.name, queued.token, worker=worker,
+                              mode="shared"), 409)
+    assert tree.claims(holder.znode) == before
+    assert gateway.release(holder.name, queued.token).status == 204
+    assert holder.drop(at["worker"]) == 0
+    for place in places:
+        problem(holder.call(place, "PUT", mode="shared"), 410)
+
+
+# others who wait
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("mode", ALONE)
+def test_kazoo_reads(at, tree, foreign, mode, where):
+    """Nobody is behind it, which its readers would wait for, too."""
+    claim = Claim(at["worker"], tree, mode=mode)
+    reader = Kazoo(foreign, claim.znode, "shared").begin()
+    tree.wait_claims(claim.znode, 2)
+    assert reader.waits()
+    claim.share(at[where])
+    assert reader.got.wait(SOON)
+    reader.release()
+    assert claim.drop(at[where]) == 0
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_kazoo_writes(at, tree, foreign, where):
+    """It waits until the lock is released."""
+    claim = Claim(at["worker"], tree)
+    writer = Kazoo(foreign, claim.znode, "write").begin()
+    tree.wait_claims(claim.znode, 2)
+    claim.share(at[where])
+    assert writer.waits()
+    assert claim.drop(at[where]) == 0
+    assert writer.got.wait(SOON)
+    writer.release()
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory):
+    return compile_contender(tmp_path_factory.mktemp("contender"))
+
+
+@pytest.fixture(scope="module")
+def curator(class_path, zookeeper, tmp_path_factory):
+    curator = Curator(class_path, zookeeper.address,
+                      tmp_path_factory.mktemp("curator") / "log")
+    yield curator.wait_ready()
+    curator.close()
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_curator_reads(at, tree, curator, where):
+    """Two readers, and behind them a writer that waits on."""
+    claim = Claim(at["worker"], tree, mode="write")
+    clients = [curator.client() for _ in range(3)]
+    reading = [client.begin("read", claim.znode) for client in clients[:2]]
+    tree.wait_claims(claim.znode, 3)
+    writing = clients[2].begin("write", claim.znode)
+    claims = tree.wait_claims(claim.znode, 4)
+    assert reading[0].silent_for(0.2) and reading[1].silent_for(0)
+    claim.share(at[where])
+    assert {each.claim() for each in reading} == set(claims[1:3])
+    assert writing.silent_for(0.2)
+    for client in clients[:2]:
+        client.release()
+    assert writing.silent_for(0.2)
+    assert claim.drop(at[where]) == 0
+    assert writing.claim() == claims[3]
+    clients[2].release()
+    tree.wait_claims(claim.znode, 0)
+
+
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("mode", ALONE)
+def test_curator_waits_behind(at, tree, curator, mode, where):
+    """A mutex behind an exclusive claim, a writer behind a write claim."""
+    claim, client = Claim(at["worker"], tree, mode=mode), curator.client()
+    waiting = client.begin("write", claim.znode)
+    claims = tree.wait_claims(claim.znode, 2)
+    if mode == "exclusive":
+        # it does not see a mutex, and sees the reader that it becomes
+        assert waiting.claim() == claims[1]
+        client.release()
+        claim.share(at[where])
+        waiting = client.begin("write", claim.znode)
+        claims = tree.wait_claims(claim.znode, 2)
+    else:
+        claim.share(at[where])
+    assert waiting.silent_for(0.2)
+    assert claim.drop(at[where]) == 0
+    assert waiting.claim() == claims[1]
+    client.release()
+    tree.wait_claims(claim.znode, 0)
+
+
+# whatever happens meanwhile
+
+def judge_share(claim, places, reader, sure):
+    """After a break: it is shared if that was said; else it is as it was, or
+    shared.  It can be shared still, and released, and has one znode.
+    """
+    own, behind = claim_of(claim.token), claim.tree.claims(claim.znode)[-1]
+    response = settled(claim, places[0])
+    assert response.status == 200, response
+    content = response.json
+    modes = ["shared"] if sure else ["exclusive", "shared"]
+    assert content["mode"] in modes and content["state"] == "held", content
+    assert settled(claim, places[-1], "PUT", mode="shared").status == 200
+    response = granted(reader.response(SOON), claim.name, "shared")
+    assert claim.tree.claims(claim.znode) == [shared_name(own), behind]
+    claim.mode = "shared"
+    claim.is_held(1, places)
+    problem(places[-1][0].acquire(claim.name, wait="0"), 423)
+    assert places[-1][0].release(claim.name, response.token).status == 204
+    assert claim.drop(places[sequence(own) % len(places)]) == 0
+    claim.released(places)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("asked", ["worker", "sibling", "gateway"])
+def test_worker_dies_while_it_shares(sturdy, tree, asked):
+    dice = chance()
+    here, there = sturdy
+    for i in range(8):
+        worker, sibling = here.worker_pids()
+        place = {"worker": (here, worker), "sibling": (here, sibling),
+                 "gateway": (there, there.worker_pids()[0])}[asked]
+        claim = Claim((here, worker), tree, ttl="1h")
+        reader = there.begin(claim.name, mode="shared", wait="1m")
+        tree.wait_claims(claim.znode, 2)
+        connection = place[0].connect(place[1])
+        connection.send("PUT", lock_path(claim.name), {"mode": "shared"},
+                        {"Lock-Token": claim.token})
+        time.sleep(dice.random() * (0.006 if asked == "worker" else 0.03))
+        kill(here, worker)
+        try:
+            status = connection.response().status
+        except (OSError, Gone):
+            status = None
+        assert status in (200, 503, None)
+        judge_share(claim, everywhere(sturdy), reader, status == 200)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("asked", ["its own", "another"])
+@pytest.mark.parametrize("operation", ["multi", "setData", "getData"])
+@pytest.mark.parametrize("how", BREAKS)
+def test_connection_breaks_while_it_shares(start_gateway, start_proxy,
+                                           zookeeper, tree, how, operation,
+                                           asked):
+    """That of the gateway that granted."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s",
+                         wait_sessions=False)
+    there = start_gateway()
+    places = everywhere([here, there])
+    claim = Claim(places[0], tree, ttl="1h")
+    place = places[0] if asked == "its own" else places[-1]
+    reader = there.begin(claim.name, mode="shared", wait="1m")
+    tree.wait_claims(claim.znode, 2)
+    fault = proxy.fault(operation, how)
+    response = claim.call(place, "PUT", mode="shared")
+    assert response.status in (200, 503), response
+    if operation == "multi" or operation == "getData":
+        fault.wait()
+    elif not fault.happened.is_set():
+        proxy.faults.remove(fault)
+    judge_share(claim, places, reader, response.status == 200)
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
+                                   tree, asked):
+    """Nothing is sure, and it is done when it is said again."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s",
+                         wait_sessions=False)
+    there = start_gateway()
+    places = everywhere([here, there])
+    claim = Claim(places[0], tree, ttl="1h")
+    reader = there.begin(claim.name, mode="shared", wait="1m")
+    tree.wait_claims(claim.znode, 2)
+    proxy.refuse()
+    proxy.kill()
+    place = everywhere([[here, there][asked]])[0]
+    problem(claim.call(place, "PUT", mode="shared"), 503)
+    assert reader.silent_for(0)
+    proxy.listen()
+    judge_share(claim, places, reader, False)
+
+
+def test_session_ends(start_gateway, start_proxy, zookeeper, tree):
+    """A claim that was shared goes with it, as any other."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="2s",
+                         wait_sessions=False)
+    there = start_gateway()
+    claim = Claim(everywhere([here])[0], tree, ttl="1h")
+    claim.share(everywhere([there])[0])
+    writer = there.begin(claim.name, wait="1m")
+    tree.wait_claims(claim.znode, 2)
+    proxy.refuse()
+    proxy.kill()
+    response = granted(writer.response(20), claim.name, "exclusive")
+    proxy.listen()
+    assert settled(claim, everywhere([here])[0]).status == 410
+    there.release(claim.name, response.token)
+    tree.wait_claims(claim.znode, 0)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["reload", "stop", "kill"])
+def test_shared_claim_outlives_its_workers(start_gateway, tree, tmp_path,
+                                           how):
+    here = start_gateway(session_timeout="60s",
+                         http="zk_lock_state_path %s;" % (tmp_path / "state"))
+    there = start_gateway()
+    claims = []
+    for place in everywhere([here, there]):
+        claims.append(Claim(everywhere([here])[0], tree))
+        claims[-1].share(place)
+    if how == "reload":
+        wait_dead(here.reload())
+    else:
+        getattr(here, how)()
+        here.start()
+    places = everywhere([here, there])
+    for place, claim in zip(places, claims):
+        assert seen(claim, place) == 1
+        claim.is_held(1, places)
+        reader = there.acquire(claim.name, mode="shared", wait="0")
+        granted(reader, claim.name, "shared")
+        problem(here.acquire(claim.name, wait="0"), 423)
+        assert here.release(claim.name, reader.token).status == 204
+        assert claim.drop(place) == 0
+        claim.released(places)
+
+
+# a load
+
+class Sharers(Visitors):
+    """Visitors of whom half of those who are alone share in the end."""
+
+    shared = 0
+
+    async def take(self, fate, mode, response):
+        if fate == "hurries" and response.status == 423:
+            return
+        granted(response, self.name, mode)
+        who = "%s %d" % (mode, next(self.numbers))
+        token = {"Lock-Token": response.token}
+        self.granted[mode] += 1
+        self.workers.add(response.worker)
+        self.room.enter(who, mode in ALONE,
+                        sequence(claim_of(response.token)), response.fencing)
+        if fate != "dies":
+            await asyncio.sleep(self.dice.random() * 0.004)
+        shares = mode in ALONE and self.dice.random() < 0.5
+        if fate == "dies":
+            self.room.leave(who)
+            if shares:
+                answer = await self.ask("PUT", token, {"mode": "shared"})
+                assert answer.status in (200, 410), answer
+            return
+        if shares:
+            # from now on others may share it
+            self.room.inside[who] = False
+            answer = await self.ask("PUT", token, {"mode": "shared"})
+            assert answer.status == 200, answer
+            assert answer.json["mode"] == "shared"
+            assert answer.fencing == response.fencing
+            self.shared += 1
+            await asyncio.sleep(self.dice.random() * 0.02)
+        self.room.leave(who)
+        answer = await self.ask("DELETE", token)
+        assert answer.status == 204, answer
+
+    def ask(self, method, headers, query=None):
+        return ask(self.port(), method, lock_path(self.name), query, headers)
+
+
+@pytest.mark.asan
+def test_load(start_gateway, tree):
+    """Two gateways; whoever shares a lock has company, and nobody else."""
+    pair = [start_gateway(), start_gateway()]
+    znode = pair[0].znode("x")
+    tree.make(znode)
+    room = Room()
+    visitors = Sharers(pair, room, chance())
+
+    def enough():
+        return (visitors.total() >= GRANTS and visitors.shared >= GRANTS / 10
+                and all(visitors.ends.values()))
+
+    play(*(visitors.come(enough) for _ in range(16)),
+         timeout=patience(GRANTS))
+    tree.wait_claims(znode, 0)
+    visitors.judge()
+    room.judge()
+    assert room.most > 1, "nobody ever shared"

@@ -1,0 +1,1567 @@
+"""Requests that are repeated, and requests that do not wait for the answer.
+
+A client that does not know what has become of its request repeats it with the
+same key, wherever it likes, and has one claim at the end, not two.  A client
+that does not want to keep a connection asks for its claim now and then, and
+that keeps the claim's place.  Both live on for a while without their client,
+zk_lock_grace, and are gone then.
+
+The grace is a minute here, where a claim is not to go by itself, or two
+seconds, where it is.
+
+Environment:
+    ZK_LOCK_ROUNDS  how often what depends on the moment is tried
+    ZK_LOCK_SEED    the seed of the moments; it is printed with a failure
+"""
+
+import contextlib
+import os
+import random
+import re
+import time
+import uuid
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.checks import TOKEN, gone, grant, problem
+from lib.client import Gone, encode, lock_path, target
+from lib.client import Connection
+from lib.cutter import Cutter
+from lib.process import wait_until
+from lib.tokens import claim_of, token_of
+
+ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS") or 15)
+SOON = 15.0
+GRACE = 2.0
+LONG = "location", "zk_lock_grace 1m;"
+BRIEF = "location", "zk_lock_grace 2s;"
+ASYNC = {"Prefer": "respond-async"}
+LEAVES = ["close", "reset", "half_close"]
+CUT = (OSError, Gone)
+
+MODES = [{}, {"mode": "shared"}, {"mode": "write"}, {"mode": "member"},
+         {"mode": "semaphore", "permits": "2"}]
+modes = pytest.mark.parametrize("mode", MODES,
+                                ids=lambda mode: mode.get("mode", "mutex"))
+places = pytest.mark.parametrize("place", ["same", "sibling", "other"])
+
+
+@pytest.fixture(scope="module")
+def long_pair(request, tmp_path_factory, zookeeper, tree):
+    directory = tmp_path_factory.mktemp("long")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield make(**dict([LONG])), make(**dict([LONG]))
+
+
+@pytest.fixture(scope="module")
+def brief_pair(request, tmp_path_factory, zookeeper, tree):
+    directory = tmp_path_factory.mktemp("brief")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield make(**dict([BRIEF])), make(**dict([BRIEF]))
+
+
+@pytest.fixture
+def name(request):
+    """A lock of the test's own."""
+    return re.sub(r"\W", "-", request.node.name)
+
+
+@pytest.fixture
+def pair(long_pair, tree, name):
+    """Two gateways where nothing goes by itself."""
+    yield from tidy(long_pair, tree, name)
+
+
+@pytest.fixture
+def brief(brief_pair, tree, name):
+    """Two gateways where it does."""
+    yield from tidy(brief_pair, tree, name)
+
+
+def tidy(pair, tree, name):
+    yield pair
+    for gateway in pair:
+        while gateway.connections:
+            gateway.connections.pop().close()
+    tree.wait_claims(pair[0].znode(name), 0)
+
+
+@pytest.fixture
+def dice():
+    seed = int(os.environ.get("ZK_LOCK_SEED", random.randrange(1 << 32)))
+    print("seed", seed)
+    return random.Random(seed)
+
+
+# what is asked
+
+def new_key():
+    return str(uuid.uuid4())
+
+
+def keyed(key, **headers):
+    return dict(headers, **{"Idempotency-Key": key})
+
+
+def acquire(gateway, name, key, worker=None, body=None, **query):
+    return gateway.acquire(name, body, keyed(key), worker, **query)
+
+
+def begin(gateway, name, key, worker=None, **query):
+    return gateway.begin(name, None, keyed(key), worker, **query)
+
+
+def queue(gateway, name, key=None, worker=None, **query):
+    """An acquire of which the answer is that it waits."""
+    headers = dict(ASYNC) if key is None else keyed(key, **ASYNC)
+    return gateway.acquire(name, None, headers, worker, **query)
+
+
+def poll(gateway, name, token, worker=None, wait=None):
+    query = None if wait is None else {"wait": wait}
+    return gateway.call("GET", lock_path(name, token), query, worker=worker)
+
+
+def everywhere(*several):
+    return [(gateway, worker) for gateway in several
+            for worker in gateway.worker_pids()]
+
+
+def elsewhere(pair, place):
+    """(gateway, worker) of a first request, and of another at that place."""
+    here, there = pair
+    one, sibling = here.worker_pids()[:2]
+    other = {"same": (here, one), "sibling": (here, sibling),
+             "other": (there, there.worker_pids()[0])}[place]
+    return (here, one), other
+
+
+# what is answered
+
+def granted(response, name, status=201, mode="exclusive"):
+    """A grant, the first time or again, and the token of it."""
+    assert response.status == status, response
+    content = response.json
+    assert content["name"] == name
+    assert content["mode"] == mode
+    assert TOKEN.match(content["token"])
+    assert response.headers["Lock-Token"] == content["token"]
+    assert response.headers["Lock-Fencing-Token"] == str(
+        content["fencing_token"])
+    assert content["waited_ms"] >= 0
+    assert content.get("state", "held") == "held"
+    return content["token"]
+
+
+def queued(response, name, position):
+    """A 202, and the token of it."""
+    assert response.status == 202, response
+    assert response.headers["Preference-Applied"] == "respond-async"
+    assert "Lock-Fencing-Token" not in response.headers
+    content = response.json
+    assert content["name"] == name
+    assert content["state"] == "queued"
+    assert content["mode"] == "exclusive"
+    assert content["position"] == position
+    token = content["token"]
+    assert TOKEN.match(token)
+    assert response.headers["Lock-Token"] == token
+    assert response.headers["Location"].endswith(lock_path(name, token))
+    return token
+
+
+def waits(response, token, position=0):
+    assert response.status == 200, response
+    content = response.json
+    assert content["state"] == "queued", content
+    assert content["token"] == token
+    assert content["position"] == position
+    return True
+
+
+def holds(response, token):
+    assert response.status == 200, response
+    content = response.json
+    assert content["state"] == "held", content
+    assert content["token"] == token
+    assert response.headers["Lock-Token"] == token
+    assert response.headers["Lock-Fencing-Token"] == str(
+        content["fencing_token"])
+    return True
+
+
+def tokens(gateway, tree, name):
+    """Of all that ZooKeeper has in the line, by their order."""
+    znode = gateway.znode(name)
+    tree.client.sync(znode)
+    return [token_of(znode, claim) for claim in tree.claims(znode)]
+
+
+def only(gateway, tree, name, token):
+    """The claim of that token is the only one that is left."""
+    claim, = tree.wait_claims(gateway.znode(name), 1)
+    assert claim == claim_of(token)
+    return True
+
+
+def alike(answers, name, mode="exclusive"):
+    """Of requests with one key: the first is told 201, all others 200."""
+    assert sorted(a.status for a in answers) == (
+        [200] * (len(answers) - 1) + [201]), answers
+    told = {granted(a, name, a.status, mode) for a in answers}
+    assert len(told) == 1, answers
+    assert len({a.fencing for a in answers}) == 1, answers
+    return told.pop()
+
+
+def released(gateway, name, token):
+    """Again and again, until it is known."""
+    answer = wait_until(lambda: [
+        r for r in [gateway.release(name, token)] if r.status != 503])[0]
+    assert answer.status == 204, answer
+
+
+def free(gateway, tree, name):
+    tree.wait_claims(gateway.znode(name), 0)
+
+
+def settled(waiters, seconds=0.3):
+    """They have had time to be told something, and were not."""
+    deadline = time.monotonic() + seconds
+    for waiter in waiters:
+        assert waiter.silent_for(max(0.0, deadline - time.monotonic()))
+    return True
+
+
+# a key, again
+
+@pytest.mark.asan
+@modes
+def test_again_while_held(pair, tree, name, mode):
+    """At every worker of both gateways, and more than once."""
+    here, there = pair
+    key = new_key()
+    first = acquire(here, name, key, **mode)
+    what = mode.get("mode", "exclusive")
+    token = granted(first, name, 201, what)
+    for gateway, worker in everywhere(here, there) * 2:
+        again = acquire(gateway, name, key, worker, **mode)
+        assert granted(again, name, 200, what) == token
+        assert again.fencing == first.fencing
+        only(here, tree, name, token)
+    released(there, name, token)
+    free(here, tree, name)
+
+
+@pytest.mark.asan
+@modes
+def test_again_while_waiting(pair, tree, name, mode):
+    """All wait with one claim, and all are told of its grant."""
+    here, there = pair
+    znode = here.znode(name)
+    if mode.get("mode") == "semaphore":
+        blockers = [here.hold(name, **mode) for _ in range(2)]
+    elif mode.get("mode") == "member":
+        pytest.skip("nobody waits to be a member")
+    else:
+        blockers = [here.hold(name, mode="write")]
+    before = len(blockers)
+    key = new_key()
+    waiters = [begin(here, name, key, wait="1m", **mode)]
+    tree.wait_claims(znode, before + 1)
+    mine = tokens(here, tree, name)[-1]
+    behind = there.begin(name, wait="1m", mode="write") \
+        if "permits" not in mode else there.begin(name, wait="1m", **mode)
+    tree.wait_claims(znode, before + 2)
+    for gateway, worker in everywhere(here, there) * 2:
+        waiters.append(begin(gateway, name, key, worker, wait="1m", **mode))
+    assert settled(waiters + [behind])
+    tree.wait_claims(znode, before + 2)
+
+    released(there, name, blockers[0].token)
+    answers = [waiter.response(SOON) for waiter in waiters]
+    assert alike(answers, name, mode.get("mode", "exclusive")) == mine
+    assert behind.silent_for(0)
+    released(here, name, mine)
+    answer = behind.response(SOON)
+    assert answer.status == 201, answer
+    released(there, name, answer.token)
+    for blocker in blockers[1:]:
+        released(there, name, blocker.token)
+    free(here, tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("taken", [False, True])
+def test_first_requests_at_once(pair, tree, name, dice, taken):
+    """With one key, everywhere, in one moment or almost: there is one."""
+    here, there = pair
+    lines = [gateway.connect(worker)
+             for gateway, worker in everywhere(here, there) * 2]
+    for i in range(ROUNDS):
+        blocker = here.hold(name).token if taken else None
+        key = new_key()
+        wait = {"wait": "1m"} if taken else dice.choice(
+            [{}, {"wait": "0"}, {"wait": "1m"}])
+        spread = dice.choice([0, 0, 0.001, 0.005])
+        dice.shuffle(lines)
+        for connection in lines:
+            connection.send("POST", lock_path(name), wait, keyed(key))
+            if spread:
+                time.sleep(dice.uniform(0, spread))
+        if taken:
+            if dice.random() < 0.7:
+                tree.wait_claims(here.znode(name), 2)
+            released(dice.choice(pair), name, blocker)
+        answers = [connection.response(SOON) for connection in lines]
+        token = alike(answers, name)
+        only(here, tree, name, token)
+        released(dice.choice(pair), name, token)
+        free(here, tree, name)
+
+
+@pytest.mark.asan
+def test_keys_compete(pair, tree, name, dice):
+    """Several keys at once, several times each: each has one turn."""
+    here, there = pair
+    spots = everywhere(here, there)
+    for _ in range(3):
+        keys = [new_key() for _ in range(4)]
+        waiters = {key: [] for key in keys}
+        for key in dice.sample(keys * 3, 12):
+            gateway, worker = dice.choice(spots)
+            waiters[key].append(begin(gateway, name, key, worker, wait="1m"))
+        fencing = 0
+        for _ in range(len(keys)):
+            def first():
+                return [key for key in keys
+                        if not waiters[key][0].silent_for(0)]
+            key, = wait_until(first, SOON, "a grant")
+            answers = [waiter.response(SOON) for waiter in waiters[key]]
+            token = alike(answers, name)
+            assert answers[0].fencing > fencing
+            fencing = answers[0].fencing
+            keys.remove(key)
+            released(dice.choice(pair), name, token)
+        free(here, tree, name)
+
+
+OTHERS = {
+    "mode": {"mode": "shared"},
+    "write": {"mode": "write"},
+    "permits": {"mode": "semaphore", "permits": "3"},
+    "ttl": {"ttl": "77s"},
+    "owner": {"owner": "you"},
+    "data": {"data": {"a": 2}},
+}
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("state", ["held", "waiting"])
+def test_other_parameters(pair, tree, name, state, other):
+    """A key stands for one request, whoever asks, whatever has come of it."""
+    here, there = pair
+    body = {"ttl": "70s", "owner": "me", "data": {"a": 1}}
+    key = new_key()
+    blocker = here.hold(name).token if state == "waiting" else None
+    first = here.begin(name, body, keyed(key), wait="1m")
+    tree.wait_claims(here.znode(name), 2 if blocker else 1)
+    if not blocker:
+        token = granted(first.response(), name)
+    for gateway, worker in everywhere(here, there):
+        answer = acquire(gateway, name, key, worker, dict(body,
+                                                          **OTHERS[other]))
+        problem(answer, 422, "Idempotency-Key")
+        assert "Lock-Token" not in answer.headers
+    tree.wait_claims(here.znode(name), 2 if blocker else 1)
+    if blocker:
+        assert first.silent_for(0)
+        released(there, name, blocker)
+        token = granted(first.response(SOON), name)
+    for gateway, worker in everywhere(here, there):
+        answer = acquire(gateway, name, key, worker, dict(body, wait="7s"))
+        assert granted(answer, name, 200) == token
+    released(here, name, token)
+    free(here, tree, name)
+
+
+def test_number_of_permits(pair, tree, name):
+    here, there = pair
+    key = new_key()
+    mode = {"mode": "semaphore", "permits": "2"}
+    token = granted(acquire(here, name, key, **mode), name, 201, "semaphore")
+    for gateway, worker in everywhere(here, there):
+        problem(acquire(gateway, name, key, worker,
+                        **dict(mode, permits="3")), 422, "Idempotency-Key")
+    released(there, name, token)
+    free(here, tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("key", [
+    b"", b" ", b"x" * 256, b"a b", b"a\tb", b"a\x7fb", b"\xc3\xa4", b"a\x01"])
+def test_bad_key(pair, tree, name, key):
+    for gateway in pair:
+        request = encode("POST", lock_path(name), {"Idempotency-Key": "KEY"})
+        connection = gateway.connect()
+        connection.send_bytes(request.replace(b"KEY", key))
+        assert connection.response().status == 400
+    free(pair[0], tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("key", ["x", "x" * 255, '"quoted"', "!~\\/;,=:"])
+def test_good_key(pair, tree, name, key):
+    here, there = pair
+    token = granted(acquire(here, name, key), name)
+    assert granted(acquire(there, name, key), name, 200) == token
+    released(there, name, token)
+
+
+def test_quotes_are_a_part_of_the_key(pair, tree, name):
+    here, there = pair
+    key = new_key()
+    token = granted(acquire(here, name, key), name)
+    for other in ('"%s"' % key, key.upper(), key[:-1], key + "0"):
+        problem(acquire(there, name, other, wait="0"), 423)
+    released(there, name, token)
+
+
+def test_two_keys(pair, tree, name):
+    for gateway in pair:
+        request = encode("POST", lock_path(name), {"Idempotency-Key": "a"})
+        request = request.replace(b"\r\n\r\n",
+                                  b"\r\nIdempotency-Key: b\r\n\r\n")
+        connection = gateway.connect()
+        connection.send_bytes(request)
+        problem(connection.response(), 400, "Idempotency-Key")
+    free(pair[0], tree, name)
+
+
+def test_where_a_key_has_no_place(pair, tree, name):
+    for gateway in pair:
+        problem(acquire(gateway, name, new_key(), hold="connection"), 400)
+        problem(gateway.call("POST", "/locks/", None, keyed(new_key()),
+                             {"names": [name]}), 400)
+    free(pair[0], tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("end", ["released", "lease", "cancelled", "deleted"])
+def test_key_after_the_end(pair, tree, name, end):
+    """The same request once more is a new one, wherever it comes."""
+    here, there = pair
+    key = new_key()
+    old = set()
+    for gateway, worker in everywhere(here, there):
+        blocker = here.hold(name).token if end == "cancelled" else None
+        if end == "cancelled":
+            waiter = begin(gateway, name, key, worker, wait="1m")
+            tree.wait_claims(here.znode(name), 2)
+            token = tokens(here, tree, name)[1]
+            released(there, name, token)
+            problem(waiter.response(SOON), 410)
+            released(here, name, blocker)
+        else:
+            token = granted(acquire(gateway, name, key, worker, ttl="1s"
+                                    if end == "lease" else "1m"), name)
+        if end == "released":
+            released(there, name, token)
+        elif end == "deleted":
+            tree.delete(here.znode(name) + "/" + claim_of(token))
+        free(here, tree, name)
+        assert token not in old
+        old.add(token)
+    for token in old:
+        gone(there, name, token)
+
+
+@pytest.mark.asan
+def test_one_key_for_several_locks(pair, tree, name):
+    here, there = pair
+    key = new_key()
+    names = [name, name + "1", name + "2"]
+    first = {each: granted(acquire(here, each, key), each) for each in names}
+    assert len(set(first.values())) == len(names)
+    for each in names:
+        assert granted(acquire(there, each, key), each, 200) == first[each]
+        only(here, tree, each, first[each])
+        released(there, each, first[each])
+        free(here, tree, each)
+
+
+def test_own_wait(pair, tree, name):
+    """Whose wait is over goes; who waits still has the place that it was."""
+    here, there = pair
+    blocker = here.hold(name).token
+    key = new_key()
+    stayer = begin(here, name, key, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    for gateway, worker in everywhere(here, there):
+        refusal = problem(acquire(gateway, name, key, worker, wait="0"), 423)
+        assert refusal["holder"]["fencing_token"]
+        problem(acquire(gateway, name, key, worker, wait="200ms"), 423)
+        tree.wait_claims(here.znode(name), 2)
+        assert tokens(here, tree, name)[1] == mine
+    assert stayer.silent_for(0)
+    released(there, name, blocker)
+    assert granted(stayer.response(SOON), name) == mine
+    released(here, name, mine)
+
+
+@pytest.mark.asan
+@places
+def test_wait_of_the_first_is_over(pair, tree, name, place):
+    """It is told so; whoever waits with its claim keeps the place."""
+    (here, one), (there, other) = elsewhere(pair, place)
+    blocker = here.hold(name).token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1s")
+    tree.wait_claims(here.znode(name), 2)
+    stayer = begin(there, name, key, other, wait="1m")
+    behind = here.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), lambda c: len(c) >= 3)
+    problem(first.response(SOON), 423)
+    assert settled([stayer, behind])
+    tree.wait_claims(here.znode(name), 3)
+    released(there, name, blocker)
+    token = granted(stayer.response(SOON), name, 200)
+    assert behind.silent_for(0)
+    released(here, name, token)
+    released(here, name, grant(behind.response(SOON), name)["token"])
+
+
+@pytest.mark.asan
+@places
+def test_wait_of_the_last_is_over(pair, tree, name, place):
+    """Nobody waits with the claim any more: it is gone, without a grace."""
+    (here, one), (there, other) = elsewhere(pair, place)
+    blocker = here.hold(name).token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    first.close()
+    problem(acquire(there, name, key, other, wait="100ms"), 423)
+    tree.wait_claims(here.znode(name), 1)
+    released(there, name, blocker)
+
+
+def test_wait_is_over_without_a_repeat(pair, tree, name):
+    here, there = pair
+    blocker = here.hold(name).token
+    for gateway, worker in everywhere(here, there):
+        for wait in ("0", "200ms"):
+            problem(acquire(gateway, name, new_key(), worker, wait=wait), 423)
+            tree.wait_claims(here.znode(name), 1)
+    released(there, name, blocker)
+
+
+def test_repeat_when_the_queue_is_full(start_gateway, tree):
+    """It takes no place of its own."""
+    gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_max_queue 1;")
+    blocker = gateway.hold("x").token
+    key = new_key()
+    first = begin(gateway, "x", key, wait="1m")
+    tree.wait_claims(gateway.znode("x"), 2)
+    problem(acquire(gateway, "x", new_key()), 429)
+    first.close()
+    again = [begin(gateway, "x", key, worker, wait="1m")
+             for worker in gateway.worker_pids()]
+    assert settled(again)
+    released(gateway, "x", blocker)
+    told = {granted(waiter.response(SOON), "x", 200) for waiter in again}
+    token, = told
+    released(gateway, "x", token)
+
+
+# a key whose client has left
+
+@pytest.mark.asan
+@places
+@pytest.mark.parametrize("leave", LEAVES)
+def test_client_leaves_while_it_waits(pair, tree, name, leave, place):
+    """Its place is kept, ahead of those who came later."""
+    (here, one), (there, other) = elsewhere(pair, place)
+    blocker = here.hold(name).token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    getattr(first, leave)()
+    behind = there.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), 3)
+    again = begin(there, name, key, other, wait="1m")
+    assert settled([again, behind])
+    tree.wait_claims(here.znode(name), 3)
+    released(here, name, blocker)
+    assert granted(again.response(SOON), name, 200) == mine
+    assert behind.silent_for(0)
+    released(here, name, mine)
+    released(here, name, grant(behind.response(SOON), name)["token"])
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("leave", LEAVES)
+def test_place_is_kept_for_the_grace(brief, tree, name, leave):
+    """And no longer, if nobody comes."""
+    here, there = brief
+    blocker = there.hold(name, ttl="1h").token
+    key = new_key()
+    for worker in here.worker_pids():
+        first = begin(here, name, key, worker, wait="1m")
+        tree.wait_claims(here.znode(name), 2)
+        behind = there.begin(name, wait="1m")
+        tree.wait_claims(here.znode(name), 3)
+        left = time.monotonic()
+        getattr(first, leave)()
+        tree.wait_claims(here.znode(name), 2, SOON)
+        assert time.monotonic() - left >= GRACE - 0.01
+        assert behind.silent_for(0)
+        released(there, name, blocker)
+        blocker = grant(behind.response(SOON), name)["token"]
+    released(there, name, blocker)
+
+
+@places
+def test_repeats_keep_the_place(brief, tree, name, place):
+    """Each for another grace, though none of them waits itself."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    blocker = here.hold(name, ttl="1h").token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    first.close()
+    began = last = time.monotonic()
+    while time.monotonic() - began < 2.5 * GRACE:
+        again = begin(there, name, key, other, wait="1m")
+        assert again.silent_for(0.3)
+        last = time.monotonic()
+        again.close()
+        assert mine in tokens(here, tree, name)
+    tree.wait_claims(here.znode(name), 1, SOON)
+    # what counts is the repeat, or that it left
+    assert time.monotonic() - last >= GRACE - 0.4
+    released(there, name, blocker)
+
+
+@pytest.mark.asan
+@places
+def test_repeat_waits_for_longer_than_the_grace(brief, tree, name, place):
+    """As long as it waits the place is kept, though the first has left."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    blocker = here.hold(name, ttl="1h").token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    again = begin(there, name, key, other, wait="1m")
+    assert again.silent_for(0.2)
+    behind = here.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), 3)
+    first.close()
+    assert settled([again, behind], 2.5 * GRACE)
+    assert tokens(here, tree, name)[1] == mine
+    released(here, name, blocker)
+    assert granted(again.response(SOON), name, 200) == mine
+    released(here, name, mine)
+    released(here, name, grant(behind.response(SOON), name)["token"])
+
+
+@pytest.mark.asan
+@places
+def test_first_wait_ends_while_a_repeat_waits(brief, tree, name, place):
+    """A client that has left waits no more; what it said does not count."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    blocker = here.hold(name, ttl="1h").token
+    key = new_key()
+    first = begin(here, name, key, one, wait="800ms")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    first.close()
+    again = begin(there, name, key, other, wait="1m")
+    behind = here.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), lambda c: len(c) >= 3)
+    assert settled([again, behind], 1.6)
+    released(here, name, blocker)
+    assert granted(again.response(SOON), name, 200) == mine
+    released(here, name, mine)
+    released(here, name, grant(behind.response(SOON), name)["token"])
+
+
+@contextlib.contextmanager
+def lost_grant(pair, tree, name, leave, key):
+    """A client leaves, and then the lock is free: nobody hears the answer.
+
+    The worker learns of both in one moment.
+    """
+    here, there = pair
+    worker = here.worker_pids()[0]
+    blocker = there.hold(name).token
+    first = begin(here, name, key, worker, wait="1m", ttl="1h")
+    tree.wait_claims(here.znode(name), 2)
+    releaser = there.connect()
+    with here.frozen_worker(worker):
+        yield tokens(here, tree, name)[1]
+        getattr(first, leave)()
+        answer = releaser.request("DELETE", lock_path(name, blocker))
+        assert answer.status == 204, answer
+
+
+@pytest.mark.asan
+@places
+@pytest.mark.parametrize("leave", LEAVES)
+def test_grant_that_nobody_heard_of(pair, tree, name, leave, place):
+    """The repeat hears of it, and the lease is what was asked for."""
+    (here, _), (there, other) = elsewhere(pair, place)
+    key = new_key()
+    with lost_grant(pair, tree, name, leave, key) as mine:
+        pass
+    only(here, tree, name, mine)
+    answer = acquire(there, name, key, other, ttl="1h")
+    assert granted(answer, name, 200) == mine
+    for gateway in pair:
+        problem(gateway.acquire(name, wait="0"), 423)
+        seen = gateway.inspect(name, mine).json
+        assert seen["state"] == "held" and seen["ttl_ms"] == 3600000
+        assert seen.get("expires_in_ms", 3600000) > 3000000
+    released(there, name, mine)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("leave", LEAVES)
+def test_grant_without_a_repeat(brief, tree, name, leave):
+    """It is somebody else's after the grace, though the lease is long."""
+    here, there = brief
+    key = new_key()
+    with lost_grant(brief, tree, name, leave, key) as mine:
+        left = time.monotonic()
+    waiter = there.begin(name, wait="1m")
+    token = grant(waiter.response(SOON), name)["token"]
+    assert time.monotonic() - left >= GRACE - 0.01
+    gone(here, name, mine)
+    released(here, name, token)
+
+
+@pytest.mark.asan
+@places
+def test_repeat_begins_the_lease(brief, tree, name, place):
+    """Of a grant that nobody heard of: it lasts beyond the grace."""
+    (here, _), (there, other) = elsewhere(brief, place)
+    key = new_key()
+    with lost_grant(brief, tree, name, "close", key) as mine:
+        pass
+    answer = acquire(there, name, key, other, ttl="1h")
+    assert granted(answer, name, 200) == mine
+    problem(here.acquire(name, wait="%dms" % (2.5 * GRACE * 1000)), 423)
+    for gateway, worker in everywhere(*brief):
+        assert holds(gateway.inspect(name, mine, worker), mine)
+    released(there, name, mine)
+
+
+@pytest.mark.asan
+def test_looks_renew_no_lease(pair, tree, name):
+    """Neither a repeat nor a look adds to a lease that is under way."""
+    here, there = pair
+    key = new_key()
+    answer = acquire(here, name, key, ttl="1h")
+    token = granted(answer, name)
+    began = time.monotonic()
+
+    def rest():
+        left = here.inspect(name, token).json["expires_in_ms"]
+        assert left <= 3600000 - (time.monotonic() - began) * 1000 + 300, (
+            "it was renewed")
+        return left
+
+    wait_until(lambda: rest() < 3600000 - 1000, SOON)
+    for gateway, worker in everywhere(here, there) * 2:
+        assert holds(gateway.inspect(name, token, worker), token)
+        rest()
+        again = acquire(gateway, name, key, worker, ttl="1h")
+        assert granted(again, name, 200) == token
+        rest()
+    problem(here.acquire(name, wait="1500ms"), 423)
+    rest()
+    released(there, name, token)
+
+
+@pytest.mark.asan
+def test_wait_ends_as_the_lock_is_free(pair, tree, name, dice):
+    """A first one and a repeat: what either is told is true for both."""
+    here, there = pair
+    for i in range(2 * ROUNDS):
+        blocker = here.hold(name).token
+        key = new_key()
+        releaser = there.connect()
+        first = begin(here, name, key, wait="300ms")
+        at = time.monotonic() + 0.3
+        tree.wait_claims(here.znode(name), 2)
+        again = begin(dice.choice(pair), name, key, wait="1m")
+        time.sleep(max(0.0, at - time.monotonic()
+                       + dice.uniform(-0.012, 0.008)))
+        releaser.send("DELETE", lock_path(name, blocker))
+        answers = [first.response(SOON), again.response(SOON)]
+        assert releaser.response().status == 204
+        assert answers[0].status in (200, 201, 423), answers
+        assert answers[1].status in (200, 201), answers
+        token = granted(answers[1], name, answers[1].status)
+        if answers[0].status != 423:
+            assert granted(answers[0], name, answers[0].status) == token
+        only(here, tree, name, token)
+        for gateway in pair:
+            assert holds(gateway.inspect(name, token), token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+# an answer that is lost on its way
+
+@pytest.fixture
+def cutter(pair):
+    cutter = Cutter(pair[0].port)
+    yield cutter
+    cutter.close()
+
+
+def send_off(cutter, cut, data, method="POST"):
+    """A request whose client is cut off."""
+    connection = Connection(cutter.port)
+    with connection:
+        connection.send_bytes(data, method)
+        try:
+            answer = connection.response(60)
+        except CUT:
+            answer = None
+        cut.wait()
+    return answer
+
+
+BODY = {"owner": "me", "data": {"a": [1, 2]}, "ttl": "50s", "wait": "40s"}
+
+
+def request_of(name, key):
+    return encode("POST", lock_path(name), keyed(key), BODY)
+
+
+def points(number, step):
+    """Each of so many bytes is one, or every step-th, and the last ones."""
+    return sorted(set(range(0, number, step)) | {number - 1, number})
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_acquire_is_cut(pair, tree, name, cutter, how):
+    """At a byte of the request: the repeat is granted, once."""
+    length = len(request_of(name, new_key()))
+    for i, byte in enumerate(points(length, 13)):
+        here, there = pair[::(-1) ** i]
+        cutter.retarget(here.port)
+        key = new_key()
+        request = request_of(name, key)
+        cut = cutter.cut(request=byte, how=how)
+        assert send_off(cutter, cut, request) is None
+        assert cut.passed_on == byte
+        again_at = dice_of(pair, i)
+        answer = again_at.acquire(name, BODY, keyed(key))
+        assert answer.status in ([200, 201] if byte == length else [201]), (
+            byte, answer)
+        token = granted(answer, name, answer.status)
+        only(here, tree, name, token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+def dice_of(pair, i):
+    """Here, there, there, here: each with each as i goes on."""
+    return pair[(i // 2) % 2]
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
+    """Whatever the gateway was doing at that moment."""
+    for i in range(3 * ROUNDS):
+        here, there = pair[::(-1) ** i]
+        cutter.retarget(here.port)
+        key = new_key()
+        cut = cutter.cut(unheard=(i % 15) * 0.001, how=how)
+        assert send_off(cutter, cut, request_of(name, key)) is None
+        answer = dice_of(pair, i).acquire(name, BODY, keyed(key))
+        assert answer.status in (200, 201), (i, answer)
+        token = granted(answer, name, answer.status)
+        only(here, tree, name, token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset"])
+def test_grant_is_cut(pair, tree, name, cutter, how):
+    """At a byte of the answer: the repeat is told the same."""
+    for i, byte in enumerate(list(range(0, 500, 23)) + [-2, -1]):
+        here, there = pair[::(-1) ** i]
+        cutter.retarget(here.port)
+        key = new_key()
+        cut = cutter.cut(answer=byte, how=how)
+        assert send_off(cutter, cut, request_of(name, key)) is None
+        assert cut.passed_on < len(cut.lost)
+        answer = dice_of(pair, i).acquire(name, BODY, keyed(key))
+        token = granted(answer, name, 200)
+        assert token.encode() in cut.lost
+        assert b"Lock-Fencing-Token: %d\r\n" % answer.fencing in cut.lost
+        only(here, tree, name, token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("where", ["request", "unheard", "answer"])
+def test_cut_while_another_holds_it(pair, tree, name, cutter, where, how):
+    """And releases it before the repeat, or while the repeat waits."""
+    length = len(request_of(name, new_key()))
+    bytes_of = {"request": points(length, 41), "answer": [0, 7, 150, -1],
+                "unheard": [0, 0.001, 0.003, 0.01, 0.05]}[where]
+    for i, byte in enumerate(bytes_of * 2):
+        here, there = pair[::(-1) ** i]
+        cutter.retarget(here.port)
+        blocker = there.hold(name).token
+        key = new_key()
+        cut = cutter.cut(how=how, **{where: byte})
+        first = Connection(cutter.port)
+        here.connections.append(first)
+        first.send_bytes(request_of(name, key))
+        if where == "answer":
+            tree.wait_claims(here.znode(name), 2)
+        else:
+            cut.wait()
+        early = i >= len(bytes_of)
+        if early or where == "answer":
+            released(here, name, blocker)
+            cut.wait()
+        again = dice_of(pair, i).begin(name, BODY, keyed(key))
+        if not early and where != "answer":
+            assert settled([again], 0.1)
+            tree.wait_claims(here.znode(name), 2)
+            released(here, name, blocker)
+        answer = again.response(SOON)
+        assert answer.status in (200, 201), (byte, answer)
+        token = granted(answer, name, answer.status)
+        if cut.lost:
+            assert answer.status == 200 and token.encode() in cut.lost
+        only(here, tree, name, token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("where", ["request", "unheard", "answer"])
+def test_release_is_cut(pair, tree, name, cutter, where, how):
+    """Carried out or not: the repeat says that it is, and so it is."""
+    length = len(encode("DELETE", lock_path(name),
+                        {"Lock-Token": "x" * 32}))
+    bytes_of = {"request": points(length, 19), "answer": [0, 1, 40, -1],
+                "unheard": [0.0005 * i for i in range(20)]}[where]
+    for i, byte in enumerate(bytes_of):
+        here, there = pair[::(-1) ** i]
+        cutter.retarget(here.port)
+        key = new_key()
+        token = granted(acquire(dice_of(pair, i), name, key), name)
+        waiter = there.begin(name, wait="1m") if i % 3 == 0 else None
+        if waiter:
+            tree.wait_claims(here.znode(name), 2)
+        cut = cutter.cut(how=how, **{where: byte})
+        request = encode("DELETE", lock_path(name), {"Lock-Token": token})
+        assert send_off(cutter, cut, request, "DELETE") is None
+        whole = where != "request" or cut.passed_on == len(request)
+        answer = wait_until(lambda: [
+            r for r in [dice_of(pair, i + 1).release(name, token)]
+            if r.status != 503])[0]
+        assert answer.status in ((204, 410) if whole else (204,)), (byte,
+                                                                    answer)
+        if where == "answer":
+            assert answer.status == 410, answer
+        if waiter:
+            token = grant(waiter.response(SOON), name)["token"]
+            only(here, tree, name, token)
+            released(there, name, token)
+        free(here, tree, name)
+        again = granted(acquire(there, name, key), name)
+        released(here, name, again)
+
+
+# a claim that waits by itself
+
+def test_queued_answer(pair, tree, name):
+    here, there = pair
+    answer = queue(here, name, ttl="1h")
+    blocker = grant(answer, name)["token"]
+    assert "Preference-Applied" not in answer.headers or (
+        answer.headers["Preference-Applied"] == "respond-async")
+    line = []
+    for i, (gateway, worker) in enumerate(everywhere(here, there)):
+        answer = queue(gateway, name, worker=worker, ttl="1h")
+        line.append(queued(answer, name, i))
+        assert tokens(here, tree, name)[1:] == line
+        assert answer.headers["Content-Type"].split(";")[0] == (
+            "application/json")
+        path = answer.headers["Location"]
+        path = path[path.index("/locks/"):]
+        assert waits(there.call("GET", path), line[i], i)
+    for prefer in ("respond-async, wait=10", "wait=10, respond-async",
+                   "Respond-Async", 'foo="a,b", respond-async;x=1'):
+        answer = here.acquire(name, None, {"Prefer": prefer})
+        line.append(queued(answer, name, len(line)))
+    for prefer in ("respond-asynchronously", 'foo="respond-async"'):
+        problem(here.acquire(name, None, {"Prefer": prefer}, wait="0"), 423)
+    for token in line[::-1] + [blocker]:
+        released(there, name, token)
+
+
+@pytest.mark.asan
+@modes
+def test_granted_at_once(pair, tree, name, mode):
+    here, there = pair
+    for gateway, worker in everywhere(here, there):
+        answer = queue(gateway, name, worker=worker, **mode)
+        token = granted(answer, name, 201, mode.get("mode", "exclusive"))
+        only(here, tree, name, token)
+        released(there, name, token)
+        free(here, tree, name)
+
+
+@pytest.mark.asan
+def test_polls_everywhere(pair, tree, name):
+    """The places in the line, and the grant, at every worker."""
+    here, there = pair
+    spots = everywhere(here, there)
+    holder = here.hold(name).token
+    line = [queued(queue(gateway, name, worker=worker), name, i)
+            for i, (gateway, worker) in enumerate(spots)]
+    while line:
+        for gateway, worker in spots:
+            for i, token in enumerate(line):
+                assert waits(poll(gateway, name, token, worker), token, i)
+                assert waits(gateway.call(
+                    "GET", lock_path(name), headers={"Lock-Token": token},
+                    worker=worker), token, i)
+        released(there, name, holder)
+        for gateway, worker in spots:
+            problem(gateway.inspect(name, holder, worker), 410)
+        holder = line.pop(0)
+        for gateway, worker in spots:
+            wait_until(lambda: poll(gateway, name, holder, worker
+                                    ).json["state"] == "held", SOON)
+            assert holds(poll(gateway, name, holder, worker), holder)
+    released(here, name, holder)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["query", "header"])
+def test_long_polls(pair, tree, name, how):
+    """They are answered at the grant, all of them, and if it comes late."""
+    here, there = pair
+    spots = everywhere(here, there)
+    holder = here.hold(name).token
+    line = [queued(queue(gateway, name), name, i)
+            for i, (gateway, _) in enumerate(spots)]
+
+    def ask(gateway, worker, token, wait):
+        connection = gateway.connect(worker)
+        connection.send("GET", lock_path(name, token),
+                        {"wait": wait} if how == "query" else None,
+                        {} if how == "query" else {"Prefer": "wait=" + wait})
+        return connection
+
+    for gateway, worker in spots:
+        for i, token in enumerate(line):
+            asked = ask(gateway, worker, token, "1")
+            assert asked.silent_for(0.5)
+            assert waits(asked.response(SOON), token, i)
+    for position, token in enumerate(list(line)):
+        polls = [ask(gateway, worker, token, "40")
+                 for gateway, worker in spots]
+        behind = [ask(gateway, worker, line[-1], "40")
+                  for gateway, worker in spots if token != line[-1]]
+        assert settled(polls + behind)
+        released(there, name, holder)
+        for asked in polls:
+            assert holds(asked.response(SOON), token)
+        assert all(asked.silent_for(0) for asked in behind)
+        for asked in behind:
+            asked.close()
+        holder = token
+    released(here, name, holder)
+    gone(there, name, holder)
+
+
+def test_long_poll_is_cut_to_the_longest_wait(start_gateway, tree):
+    gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_max_wait 1s;")
+    holder = gateway.hold("x").token
+    token = queued(queue(gateway, "x"), "x", 0)
+    began = time.monotonic()
+    assert waits(poll(gateway, "x", token, wait="1h"), token)
+    assert time.monotonic() - began >= 0.99
+    released(gateway, "x", token)
+    released(gateway, "x", holder)
+
+
+@pytest.mark.asan
+@places
+def test_polls_keep_the_place(brief, tree, name, place):
+    """Beyond the grace, ahead of others; without polls it is lost."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = here.hold(name, ttl="1h").token
+    token = queued(queue(here, name, worker=one), name, 0)
+    behind = there.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), 3)
+    began = time.monotonic()
+    while time.monotonic() - began < 2.5 * GRACE:
+        assert waits(poll(there, name, token, other), token)
+        last = time.monotonic()
+        assert behind.silent_for(0.1)
+    tree.wait_claims(here.znode(name), 2, SOON)
+    assert time.monotonic() - last >= GRACE - 0.2
+    for gateway, worker in everywhere(*brief):
+        problem(poll(gateway, name, token, worker), 410)
+    assert behind.silent_for(0)
+    released(there, name, holder)
+    released(there, name, grant(behind.response(SOON), name)["token"])
+
+
+@pytest.mark.asan
+@places
+def test_long_poll_keeps_the_place(brief, tree, name, place):
+    """While it lasts, and for another grace."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = here.hold(name, ttl="1h").token
+    token = queued(queue(here, name, worker=one), name, 0)
+    assert waits(poll(there, name, token, other,
+                      wait="%dms" % (2.5 * GRACE * 1000)), token)
+    asked = time.monotonic()
+    tree.wait_claims(here.znode(name), 1, SOON)
+    assert time.monotonic() - asked >= GRACE - 0.3
+    problem(poll(there, name, token), 410)
+    released(there, name, holder)
+
+
+def test_nobody_asks(brief, tree, name):
+    here, there = brief
+    holder = here.hold(name, ttl="1h").token
+    for gateway, worker in everywhere(here, there):
+        began = time.monotonic()
+        token = queued(queue(gateway, name, worker=worker), name, 0)
+        tree.wait_claims(here.znode(name), 1, SOON)
+        assert time.monotonic() - began >= GRACE - 0.01
+        gone(there, name, token)
+    released(there, name, holder)
+
+
+@pytest.mark.asan
+@places
+def test_grant_has_to_be_seen(brief, tree, name, place):
+    """Else it is the next one's; who asks in time has its lease."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = there.hold(name, ttl="1h").token
+    unseen = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
+    seen = queued(queue(here, name, worker=one, ttl="1h"), name, 1)
+    released(there, name, holder)
+    began = time.monotonic()
+
+    def state():
+        answer = poll(there, name, seen, other)
+        if unseen in tokens(here, tree, name):
+            assert waits(answer, seen)
+        return answer.json["state"] == "held"
+
+    wait_until(state, SOON, "the second is granted")
+    assert time.monotonic() - began >= GRACE - 0.1
+    gone(here, name, unseen)
+
+    # from here on nobody has to ask
+    problem(here.acquire(name, wait="%dms" % (2.5 * GRACE * 1000)), 423)
+    for gateway, worker in everywhere(*brief):
+        assert holds(poll(gateway, name, seen, worker), seen)
+    content = here.inspect(name, seen).json
+    assert content["ttl_ms"] == 3600000
+    assert content.get("expires_in_ms", 3600000) > 3000000
+    released(there, name, seen)
+
+
+@pytest.mark.asan
+@places
+def test_polls_renew_no_lease(brief, tree, name, place):
+    """Once the grant was seen, its lease counts, however often one asks."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = there.hold(name).token
+    token = queued(queue(here, name, worker=one, ttl="3s"), name, 0)
+    released(there, name, holder)
+    wait_until(lambda: poll(there, name, token, other).json["state"]
+               == "held", SOON)
+    seen = time.monotonic()
+    spots = everywhere(*brief)
+    while True:
+        before = time.monotonic()
+        for gateway, worker in spots:
+            answer = poll(gateway, name, token, worker)
+            if answer.status != 200:
+                break
+            left = answer.json.get("expires_in_ms", 0) / 1000
+            assert before + left <= seen + 3.0 + 0.5, "it was renewed"
+        else:
+            assert time.monotonic() - seen < SOON, "it does not end"
+            continue
+        break
+    problem(answer, 410)
+    assert time.monotonic() - seen >= 2.5
+    free(here, tree, name)
+
+
+@pytest.mark.asan
+def test_cancelled(pair, tree, name):
+    """At any worker; those behind it move up, and its polls hear of it."""
+    here, there = pair
+    spots = everywhere(here, there)
+    holder = here.hold(name).token
+    for gateway, worker in spots:
+        token = queued(queue(here, name), name, 0)
+        behind = queued(queue(there, name), name, 1)
+        polls = []
+        for other, at in spots:
+            polls.append(other.connect(at).send(
+                "GET", lock_path(name, token), {"wait": "40s"}))
+        assert settled(polls, 0.1)
+        assert gateway.release(name, token, worker).status == 204
+        for asked in polls:
+            problem(asked.response(SOON), 410)
+        for other, at in spots:
+            problem(poll(other, name, token, at), 410)
+            assert waits(poll(other, name, behind, at), behind)
+        problem(gateway.release(name, token, worker), 410)
+        released(gateway, name, behind)
+    assert holds(there.inspect(name, holder), holder)
+    released(here, name, holder)
+
+
+@pytest.mark.asan
+def test_wait_that_was_said_runs_out(pair, tree, name):
+    """However often one asks; without one there is no such end."""
+    here, there = pair
+    holder = here.hold(name, ttl="1h").token
+    for gateway, worker in everywhere(here, there):
+        patient = queued(queue(gateway, name), name, 0)
+        began = time.monotonic()
+        token = queued(queue(gateway, name, worker=worker, wait="1s"), name,
+                       1)
+        problem(wait_until(lambda: [
+            answer for answer in [poll(there, name, token)]
+            if answer.status != 200], SOON)[0], 410)
+        assert time.monotonic() - began >= 0.99
+        for other, at in everywhere(here, there):
+            problem(poll(other, name, token, at), 410)
+        assert waits(poll(here, name, patient), patient)
+        released(there, name, patient)
+    answer = queue(here, name, wait="0")
+    if answer.status == 423:
+        problem(answer, 423)
+    else:
+        problem(poll(there, name, queued(answer, name, 0)), 410)
+    released(there, name, holder)
+
+
+def test_no_wait_is_no_limit(start_gateway, tree):
+    """Neither zk_lock_wait nor zk_lock_max_wait is one for who polls."""
+    gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_wait 100ms; "
+                                     "zk_lock_max_wait 300ms;")
+    holder = gateway.hold("x").token
+    token = queued(queue(gateway, "x"), "x", 0)
+    began = time.monotonic()
+    while time.monotonic() - began < 1.5:
+        assert waits(poll(gateway, "x", token), token)
+    released(gateway, "x", holder)
+    assert holds(wait_until(lambda: [
+        answer for answer in [poll(gateway, "x", token)]
+        if answer.json["state"] == "held"], SOON)[0], token)
+    released(gateway, "x", token)
+
+
+@pytest.mark.asan
+def test_grant_as_the_wait_ends(pair, tree, name, dice):
+    """What a poll said to be held is held."""
+    here, there = pair
+    spots = everywhere(here, there)
+    for i in range(2 * ROUNDS):
+        holder = here.hold(name).token
+        releaser = there.connect()
+        gateway, worker = dice.choice(spots)
+        at = time.monotonic() + 0.15
+        token = queued(queue(here, name, wait="150ms"), name, 0)
+        asked = gateway.connect(worker)
+        time.sleep(max(0.0, at - time.monotonic()
+                       + dice.uniform(-0.01, 0.01)))
+        releaser.send("DELETE", lock_path(name, holder))
+        asked.send("GET", lock_path(name, token), {"wait": "2s"})
+        answer = asked.response(SOON)
+        assert releaser.response().status == 204
+        if answer.status == 200:
+            assert holds(answer, token)
+            for other, at in spots:
+                assert holds(poll(other, name, token, at), token)
+            only(here, tree, name, token)
+            released(there, name, token)
+        else:
+            problem(answer, 410)
+        free(here, tree, name)
+
+
+# with a key, too
+
+@pytest.mark.asan
+def test_queued_with_a_key(pair, tree, name):
+    """The repeat of a 202 is a 202 until it is granted, and then a 200."""
+    here, there = pair
+    spots = everywhere(here, there)
+    holder = here.hold(name).token
+    key = new_key()
+    token = queued(queue(here, name, key, ttl="1h"), name, 0)
+    behind = queued(queue(there, name, ttl="1h"), name, 1)
+    for gateway, worker in spots * 2:
+        again = queue(gateway, name, key, worker, ttl="1h")
+        assert queued(again, name, 0) == token
+        tree.wait_claims(here.znode(name), 3)
+        problem(queue(gateway, name, key, worker, ttl="2h"), 422)
+        tree.wait_claims(here.znode(name), 3)
+        assert waits(poll(gateway, name, token, worker), token)
+    waiters = [begin(gateway, name, key, worker, wait="1m", ttl="1h")
+               for gateway, worker in spots]
+    assert settled(waiters)
+    released(there, name, holder)
+    for waiter in waiters:
+        assert granted(waiter.response(SOON), name, 200) == token
+    for gateway, worker in spots:
+        again = queue(gateway, name, key, worker, ttl="1h")
+        assert granted(again, name, 200) == token
+        assert holds(poll(gateway, name, token, worker), token)
+        assert waits(poll(gateway, name, behind, worker), behind)
+    released(there, name, behind)
+    released(there, name, token)
+    free(here, tree, name)
+
+
+@pytest.mark.asan
+def test_queued_with_a_key_at_once(pair, tree, name, dice):
+    """Simultaneous first requests have one place."""
+    here, there = pair
+    lines = [gateway.connect(worker)
+             for gateway, worker in everywhere(here, there) * 2]
+    holder = here.hold(name, ttl="1h").token
+    for _ in range(ROUNDS):
+        key = new_key()
+        wait = dice.choice([{}, {"wait": "1m"}])
+        dice.shuffle(lines)
+        for connection in lines:
+            connection.send("POST", lock_path(name), wait,
+                            keyed(key, **ASYNC))
+        told = {queued(connection.response(SOON), name, 0)
+                for connection in lines}
+        assert len(told) == 1, told
+        token = told.pop()
+        tree.wait_claims(here.znode(name), 2)
+        assert tokens(here, tree, name)[1] == token
+        released(dice.choice(pair), name, token)
+        tree.wait_claims(here.znode(name), 1)
+    released(there, name, holder)
+
+
+@places
+def test_repeats_of_a_queued_one_keep_the_place(brief, tree, name, place):
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = here.hold(name, ttl="1h").token
+    key = new_key()
+    token = queued(queue(here, name, key, one), name, 0)
+    began = time.monotonic()
+    while time.monotonic() - began < 2.5 * GRACE:
+        assert queued(queue(there, name, key, other), name, 0) == token
+        last = time.monotonic()
+        time.sleep(0.1)
+    tree.wait_claims(here.znode(name), 1, SOON)
+    assert time.monotonic() - last >= GRACE - 0.2
+    released(there, name, holder)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("byte", [0, 60, 300, -1])
+def test_queued_answer_is_cut(pair, tree, name, cutter, byte):
+    for i, gateway in enumerate(pair * 2):
+        cutter.retarget(gateway.port)
+        holder = pair[0].hold(name).token
+        key = new_key()
+        cut = cutter.cut(answer=byte)
+        request = encode("POST", lock_path(name), keyed(key, **ASYNC), BODY)
+        assert send_off(cutter, cut, request) is None
+        again_at = dice_of(pair, i)
+        answer = again_at.acquire(name, BODY, keyed(key, **ASYNC))
+        token = queued(answer, name, 0)
+        assert token.encode() in cut.lost
+        tree.wait_claims(gateway.znode(name), 2)
+        released(gateway, name, holder)
+        assert holds(poll(again_at, name, token, wait="20"), token)
+        only(gateway, tree, name, token)
+        released(gateway, name, token)
+
+
+# workers that come and go
+
+@pytest.fixture
+def start(start_gateway):
+    def start(**options):
+        options.setdefault("session_timeout", "60s")
+        gateway = start_gateway(**options)
+        # the master has no luck in telling the dead of the newborn
+        gateway.allow(r"sendmsg\(\) failed \(32")
+        return gateway
+    return start
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("key", [None, "key"])
+def test_reload_keeps_the_place(start, tree, key):
+    """The worker that has the claim stays for as long as it is asked for."""
+    here = start(location="zk_lock_grace 10s;")
+    there = start(location="zk_lock_grace 10s;")
+    holder = there.hold("x", ttl="1h").token
+    line = [queued(queue(here, "x", key and key + str(i), worker), "x", i)
+            for i, worker in enumerate(here.worker_pids())]
+    behind = there.begin("x", wait="2m")
+    tree.wait_claims(here.znode("x"), 4)
+    for _ in range(2):
+        here.reload()
+        for gateway, worker in everywhere(here, there):
+            for i, token in enumerate(line):
+                assert waits(poll(gateway, "x", token, worker), token, i)
+        if key:
+            for i, token in enumerate(line):
+                for gateway, worker in everywhere(here, there):
+                    again = queue(gateway, "x", key + str(i), worker)
+                    assert queued(again, "x", i) == token
+    while line:
+        assert behind.silent_for(0)
+        released(there, "x", holder)
+        holder = line.pop(0)
+        answer = poll(here, "x", holder, wait="20")
+        assert holds(answer, holder)
+        for i, token in enumerate(line):
+            assert waits(poll(here, "x", token), token, i)
+    released(here, "x", holder)
+    released(here, "x", grant(behind.response(SOON), "x")["token"])
+    tree.wait_claims(here.znode("x"), 0)
+    wait_until(lambda: not here.worker_pids(leaving=True), SOON,
+               "the old workers are gone")
+
+
+def kill(gateway, worker):
+    gateway.kill_worker(worker)
+    wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
+               and worker not in gateway.worker_pids(), SOON, "a new worker")
+    gateway._note_processes()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("key", [None, "key"])
+def test_worker_of_a_queued_claim_dies(start, tree, key):
+    """The place is lost; what was seen to be held is held."""
+    here = start(location="zk_lock_grace 1m;")
+    there = start(location="zk_lock_grace 1m;")
+    dead, other = here.worker_pids()
+    holder = there.hold("x", ttl="1h").token
+    lost = queued(queue(here, "x", key, dead), "x", 0)
+    stays = queued(queue(here, "x", key and key + "2", other), "x", 1)
+    kill(here, dead)
+    tree.wait_claims(here.znode("x"), 2)
+    for gateway, worker in everywhere(here, there):
+        wait_until(lambda: poll(gateway, "x", lost, worker).status == 410,
+                   SOON)
+        assert waits(poll(gateway, "x", stays, worker), stays)
+    if key:
+        lost = queued(queue(here, "x", key), "x", 1)
+        released(there, "x", lost)
+    released(there, "x", holder)
+    assert holds(poll(there, "x", stays, wait="20"), stays)
+
+    kill(here, other)
+    for gateway, worker in everywhere(here, there):
+        answer = wait_until(lambda: [
+            r for r in [poll(gateway, "x", stays, worker)]
+            if r.status != 503], SOON)[0]
+        assert holds(answer, stays)
+    released(here, "x", stays)
+
+
+@pytest.mark.asan
+def test_worker_of_a_keyed_claim_dies(start, tree):
+    """A repeat that waits elsewhere begins anew; one that is held stays."""
+    here = start(location="zk_lock_grace 1m;")
+    there = start(location="zk_lock_grace 1m;")
+    dead, other = here.worker_pids()
+    blocker = there.hold("x", ttl="1h").token
+    first = begin(here, "x", "key", dead, wait="1m", ttl="1h")
+    tree.wait_claims(here.znode("x"), 2)
+    again = [begin(gateway, "x", "key", worker, wait="1m", ttl="1h")
+             for gateway, worker in everywhere(here, there)
+             if worker != dead]
+    assert settled(again)
+    kill(here, dead)
+    assert first.closed_by_server(SOON)
+    tree.wait_claims(here.znode("x"), 2)
+    assert settled(again)
+    released(there, "x", blocker)
+    answers = [waiter.response(SOON) for waiter in again]
+    token = alike(answers, "x")
+    only(here, tree, "x", token)
+
+    for worker in here.worker_pids():
+        kill(here, worker)
+    for gateway, worker in everywhere(here, there):
+        answer = wait_until(lambda: [
+            r for r in [acquire(gateway, "x", "key", worker, ttl="1h")]
+            if r.status != 503], SOON)[0]
+        assert granted(answer, "x", 200) == token
+    only(here, tree, "x", token)
+    released(there, "x", token)
+
+
+# HTTP/2
+
+@pytest.mark.asan
+def test_http2(pair, tree, name):
+    """Repeats on one connection, streams that are cancelled, and polls."""
+    here, there = pair
+    path = lock_path(name)
+    one, other = here.connect_http2(), there.connect_http2()
+    blocker = here.hold(name).token
+    key = new_key()
+    first = one.send("POST", path, {"wait": "1m"}, keyed(key))
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    streams = [(c, c.send("POST", path, {"wait": "1m"}, keyed(key)))
+               for c in (one, other, one, other)]
+    assert one.silent_for(0.2) and other.silent_for(0)
+    one.cancel(first)
+    one.cancel(streams[0][1])
+    token = queued(other.request("POST", path, None, ASYNC), name, 1)
+    polling = one.send("GET", lock_path(name, token), {"wait": "40s"})
+    released(there, name, blocker)
+    for connection, stream in streams[1:]:
+        answer = connection.response(stream, SOON)
+        assert granted(answer, name, 200) == mine
+    problem(one.request("POST", path, {"ttl": "77s"}, keyed(key)), 422)
+    released(there, name, mine)
+    assert holds(one.response(polling, SOON), token)
+    released(here, name, token)

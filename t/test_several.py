@@ -1,0 +1,997 @@
+"""Several locks at once: all of them, or none.
+
+POST on the location's own path acquires what the body names, in the order of
+the names, whatever order the body has them in.  So those who want some of the
+same locks never wait for each other in a ring.  One token stands for all of
+them, at whatever worker and gateway.
+
+Until the last one is granted nothing is promised: whatever ends the request
+before that, the client's leaving or the worker's death, leaves nothing behind.
+Afterwards each is a lock like any other.
+
+The clients of the load watch each lock themselves: between a grant and its
+release nobody else is in, and fencing tokens grow.  ZK_LOCK_GRANTS is the
+number of grants of the load.
+"""
+
+import asyncio
+import base64
+import itertools
+import re
+
+import pytest
+
+from lib.checks import problem
+from lib.client import AsyncConnection, Gone, ask
+from lib.process import wait_until
+from lib.room import Room
+from lib.tokens import claim_of, token_of
+from lib.zookeeper import sequence
+from test_modes import GRANTS, SOON, chance, kill, patience, play, wait
+
+PATH = "/locks/"
+SEVERAL = re.compile(r"^[A-Za-z0-9_-]{32}\.[A-Za-z0-9_-]+$")
+NAMES = ["a", "b", "c"]
+
+
+@pytest.fixture
+def pair(start_gateway):
+    return [start_gateway(), start_gateway()]
+
+
+@pytest.fixture
+def sturdy(start_gateway):
+    """Two gateways whose sessions outlive the test."""
+    pair = [start_gateway(session_timeout="60s") for _ in range(2)]
+    for gateway in pair:
+        gateway.allow(r"sendmsg\(\) failed \(32")
+    return pair
+
+
+def everywhere(*gateways):
+    return [(gateway, worker) for gateway in gateways
+            for worker in gateway.worker_pids()]
+
+
+# calls
+
+def acquire(gateway, names, worker=None, headers=None, **body):
+    return gateway.call("POST", PATH, None, headers,
+                        dict(body, names=names), worker=worker)
+
+
+def begin(gateway, names, worker=None, **body):
+    """Sends an acquire; the answer is to be read from the connection."""
+    connection = gateway.connect(worker)
+    connection.send("POST", PATH, None, None, dict(body, names=names))
+    return connection
+
+
+def call(method, gateway, token, worker=None, **query):
+    return gateway.call(method, PATH, query, {"Lock-Token": token},
+                        worker=worker)
+
+
+def release(gateway, token, worker=None):
+    return call("DELETE", gateway, token, worker)
+
+
+def renew(gateway, token, worker=None, **query):
+    return call("PUT", gateway, token, worker, **query)
+
+
+def inspect(gateway, token, worker=None):
+    return call("GET", gateway, token, worker)
+
+
+# what is told
+
+def told(content, names, mode="exclusive", permits=None):
+    assert SEVERAL.match(content["token"]), content
+    assert content["mode"] == mode and content.get("permits") == permits
+    assert [lock["name"] for lock in content["locks"]] == sorted(
+        names, key=str.encode)
+    for lock in content["locks"]:
+        assert isinstance(lock["fencing_token"], int)
+        assert 0 < lock["fencing_token"] < 1 << 63
+    assert 0 < content["ttl_ms"]
+    return content
+
+
+def granted(response, names, mode="exclusive", permits=None):
+    assert response.status == 201, response
+    content = told(response.json, names, mode, permits)
+    assert response.headers["Lock-Token"] == content["token"]
+    assert response.headers["Cache-Control"] == "no-store"
+    assert "Lock-Fencing-Token" not in response.headers
+    assert 0 < content["expires_in_ms"] <= content["ttl_ms"]
+    assert 0 <= content["waited_ms"]
+    return response
+
+
+def held(response, names, **of):
+    assert response.status == 200, response
+    content = told(response.json, names, **of)
+    assert content["state"] == "held"
+    assert response.headers["Lock-Token"] == content["token"]
+    return content
+
+
+def gone(response, names):
+    assert problem(response, 410)["gone"] == names
+
+
+def refused(response, name, owner=None):
+    content = problem(response, 423)
+    assert content["name"] == name
+    if owner is not None:
+        assert content["holder"]["owner"] == owner
+    return content
+
+
+def fencing(response):
+    return [lock["fencing_token"] for lock in response.json["locks"]]
+
+
+def claims(tree, gateway, names):
+    return [tree.claims(gateway.znode(name)) for name in names]
+
+
+def wait_free(tree, gateway, names):
+    for name in names:
+        tree.wait_claims(gateway.znode(name), 0)
+
+
+def key(claim):
+    """What the ids of the claims have in common."""
+    return claim[3:21]
+
+
+# all of them
+
+@pytest.mark.asan
+@pytest.mark.parametrize("names", [
+    ["a"], ["b", "a"], ["c", "a", "b"], ["a b", "a", "a.b", "ä", "Z", "%2F"],
+    ["n%d" % i for i in range(32)]], ids=len)
+def test_all_are_granted(pair, tree, names):
+    here, there = pair
+    response = granted(acquire(here, names, owner="me", data={"a": [1]},
+                               ttl="90s"), names)
+    assert response.json["ttl_ms"] == 90000
+
+    lines = claims(tree, here, names)
+    assert all(len(line) == 1 for line in lines)
+    assert len({key(claim) for claim, in lines}) == 1
+
+    for gateway, worker in everywhere(here, there):
+        content = held(inspect(gateway, response.token, worker), names)
+        assert content["token"] == response.token
+        assert content["locks"] == response.json["locks"]
+        assert content["owner"] == "me" and content["data"] == {"a": [1]}
+        assert content["ttl_ms"] == 90000
+    for lock in response.json["locks"]:
+        holder, = there.inspect(lock["name"]).json["holders"]
+        assert holder["owner"] == "me"
+        assert holder["fencing_token"] == lock["fencing_token"]
+        problem(there.acquire(lock["name"], wait="0"), 423)
+
+    assert release(there, response.token).status == 204
+    assert claims(tree, here, names) == [[]] * len(names)
+    for gateway, worker in everywhere(here, there):
+        for method in ("GET", "PUT", "DELETE"):
+            gone(call(method, gateway, response.token, worker),
+                 [lock["name"] for lock in response.json["locks"]])
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode, permits", [
+    ("exclusive", None), ("shared", None), ("write", None), ("semaphore", 2),
+    ("member", None)])
+def test_modes(pair, tree, mode, permits):
+    """All are of one mode, and shared with whom one lock would be."""
+    here, there = pair
+    body = {"mode": mode}
+    if permits:
+        body["permits"] = permits
+    alone = mode in ("exclusive", "write")
+
+    one = granted(acquire(here, NAMES, **body), NAMES, mode, permits)
+    for gateway, worker in everywhere(here, there):
+        held(inspect(gateway, one.token, worker), NAMES, mode=mode,
+             permits=permits)
+    if alone:
+        refused(acquire(there, ["x", "c"], wait="0", **body), "c")
+    else:
+        other = granted(acquire(there, ["b", "x"], wait="0", **body),
+                        ["b", "x"], mode, permits)
+        assert release(here, other.token).status == 204
+    if mode == "semaphore":
+        problem(acquire(there, ["a", "x"], mode=mode, permits=3, wait="0"),
+                409)
+    assert release(there, one.token).status == 204
+    wait_free(tree, here, NAMES + ["x"])
+
+
+def test_arguments_in_the_query(gateway):
+    response = gateway.call("POST", PATH, {"ttl": "50s", "mode": "write",
+                                           "wait": "1s", "owner": "me"},
+                            body={"names": NAMES})
+    granted(response, NAMES, "write")
+    assert response.json["ttl_ms"] == 50000
+    content = held(inspect(gateway, response.token), NAMES, mode="write")
+    assert content["owner"] == "me"
+    release(gateway, response.token)
+
+
+def test_what_is_preferred(gateway, tree):
+    """A wait is; that the answer comes later is not for several."""
+    holder = gateway.hold("b", owner="me")
+    refused(acquire(gateway, NAMES, headers={
+        "Prefer": "respond-async, wait=0"}), "b", "me")
+    gateway.release("b", holder.token)
+    response = granted(acquire(gateway, NAMES, headers={
+        "Prefer": "respond-async"}), NAMES)
+    release(gateway, response.token)
+
+
+def test_head(gateway):
+    response = acquire(gateway, NAMES)
+    answer = call("HEAD", gateway, response.token)
+    assert answer.status == 200 and answer.body == b""
+    assert answer.headers["Lock-Token"] == response.token
+    release(gateway, response.token)
+    assert call("HEAD", gateway, response.token).status == 410
+
+
+# what is no request for several
+
+LONG = ["n%02d" % i + 61 * "x" for i in range(32)]      # 2048 bytes
+
+@pytest.mark.asan
+@pytest.mark.parametrize("body", [
+    None, {}, {"name": "a"}, {"names": []}, {"names": "a"}, {"names": [1]},
+    {"names": {"a": 1}}, {"names": [["a"]]}, {"names": None},
+    {"names": ["a", "b", "a"]}, {"names": ["a", "b/c"]}, {"names": ["."]},
+    {"names": ["a", ""]}, {"names": ["zookeeper"]}, {"names": ["a\n"]},
+    {"names": [201 * "a"]}, {"names": ["n%d" % i for i in range(33)]},
+    {"names": LONG[:-1] + [LONG[-1] + "x"]},
+    {"names": ["a"], "hold": "connection"}, {"names": ["a"], "hold": "no"},
+    {"names": ["a"], "mode": "no"}, {"names": ["a"], "mode": "semaphore"},
+    {"names": ["a"], "permits": 2}, {"names": ["a"], "ttl": 0},
+    {"names": ["a"], "ttl": "x"}, {"names": ["a"], "more": 1},
+    {"names": ["a"], "until": "free"}], ids=lambda body: str(body)[:40])
+def test_refused_bodies(shared_gateway, tree, body):
+    problem(shared_gateway.call("POST", PATH, body=body), 400)
+    assert tree.children(shared_gateway.root) == []
+
+
+@pytest.mark.parametrize("query", ["names=a", "force=1", "limit=2"])
+def test_refused_queries(shared_gateway, tree, query):
+    problem(shared_gateway.call("POST", PATH, query, body={"names": ["a"]}),
+            400)
+    assert tree.children(shared_gateway.root) == []
+
+
+@pytest.mark.parametrize("headers", [
+    {"Idempotency-Key": "k"}, {"Lock-Token": 32 * "a"},
+    {"Lock-Token": ""}, {"Prefer": "wait=x"}])
+def test_refused_headers(shared_gateway, tree, headers):
+    problem(acquire(shared_gateway, ["a"], headers=headers), 400)
+    assert tree.children(shared_gateway.root) == []
+
+
+@pytest.mark.asan
+def test_most_names_and_bytes(pair):
+    here, there = pair
+    assert len(LONG) == 32 and sum(map(len, LONG)) == 2048
+    response = granted(acquire(here, LONG[::-1]), LONG)
+    held(renew(there, response.token), LONG)
+    assert release(there, response.token).status == 204
+
+
+def test_root_and_name_are_too_long(start_gateway, root):
+    gateway = start_gateway(root=root + "/" + 300 * "r")
+    problem(acquire(gateway, ["a", 200 * "n"]), 400)
+    response = granted(acquire(gateway, ["a", 100 * "n"]), ["a", 100 * "n"])
+    assert release(gateway, response.token).status == 204
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_queries_of_other_calls(shared_gateway, method):
+    response = acquire(shared_gateway, ["a"])
+    for query in ("wait=1s", "mode=shared", "revoke=1", "force=1", "x=1"):
+        if query.startswith("wait") and method == "GET":
+            continue
+        problem(shared_gateway.call(method, PATH, query, {
+            "Lock-Token": response.token}), 400)
+    problem(renew(shared_gateway, response.token, ttl="0"), 400)
+    assert release(shared_gateway, response.token).status == 204
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_token_is_missing(shared_gateway, method):
+    problem(shared_gateway.call(method, PATH), 400)
+
+
+# tokens
+
+def text_of(names):
+    return base64.urlsafe_b64encode("/".join(names).encode()).decode(
+        ).rstrip("=")
+
+
+def forged(token):
+    """Texts like this token, and none of them is one."""
+    head, names = token.split(".")
+    yield from ("", ".", head, head + ".", "." + names, names, token + ".",
+                token + "A", token[:-1], head[:-1] + "." + names,
+                head[::-1] + "." + names, token + "=")
+    for other in (["a", "b"], ["a", "b", "c", "d"], ["b", "a", "c"],
+                  ["a", "b", "b"], ["a", "b", "x"], ["a", "", "b", "c"],
+                  ["a", "b", "c", ""], ["", "a", "b", "c"], ["a", ".", "c"],
+                  [40 * "a", 300 * "b"], ["n%02d" % i for i in range(33)]):
+        yield head + "." + text_of(other)
+
+
+@pytest.mark.asan
+def test_tokens_that_are_none(pair):
+    here, there = pair
+    response = acquire(here, NAMES)
+    for text in forged(response.token):
+        for method in ("GET", "PUT", "DELETE"):
+            problem(call(method, there, text), 404)
+    held(inspect(there, response.token), NAMES)
+    problem(here.inspect("a", response.token), 404)
+    assert release(here, response.token).status == 204
+
+
+def test_token_of_another_root(start_gateway, root):
+    here = start_gateway(root=root + "/a")
+    there = start_gateway(root=root + "/b")
+    one, other = acquire(here, NAMES), acquire(there, NAMES)
+    for method in ("GET", "PUT", "DELETE"):
+        problem(call(method, there, one.token), 404)
+        problem(call(method, here, other.token), 404)
+    assert release(here, one.token).status == 204
+    assert release(there, other.token).status == 204
+
+
+# or none
+
+@pytest.mark.asan
+@pytest.mark.parametrize("wait", ["0", "150ms"])
+@pytest.mark.parametrize("taken", NAMES)
+def test_one_is_taken(pair, tree, taken, wait):
+    here, there = pair
+    holder = here.hold(taken, owner="me")
+    for gateway, worker in everywhere(here, there):
+        refused(acquire(gateway, NAMES, worker, wait=wait), taken, "me")
+        for name in NAMES:
+            tree.wait_claims(here.znode(name), int(name == taken))
+    free = acquire(there, [name for name in NAMES if name != taken],
+                   wait="0")
+    assert free.status == 201, free
+    assert release(here, free.token).status == 204
+    assert here.release(taken, holder.token).status == 204
+
+
+def test_first_one_that_is_taken_is_named(pair):
+    here, there = pair
+    one = acquire(here, ["b", "d"], owner="one")
+    other = acquire(there, ["c"], owner="other")
+    refused(acquire(there, ["d", "c", "b", "a"], wait="0"), "b", "one")
+    release(here, one.token)
+    refused(acquire(here, ["d", "c", "b", "a"], wait="0"), "c", "other")
+    release(there, other.token)
+
+
+def test_used_in_another_way(pair, tree):
+    here, there = pair
+    holder = acquire(here, ["b"], mode="semaphore", permits=2)
+    content = problem(acquire(there, NAMES), 409)
+    assert content["name"] == "b"
+    wait_free(tree, here, ["a", "c"])
+    release(here, holder.token)
+
+
+def test_queue_is_full(start_gateway, tree):
+    gateway = start_gateway(location="zk_lock_max_queue 1;")
+    worker = gateway.worker_pids()[0]
+    holder = gateway.hold("b", worker=worker)
+    waiter = begin(gateway, ["b", "x"], worker, wait="1m")
+    tree.wait_claims(gateway.znode("b"), 2)
+    content = problem(acquire(gateway, NAMES, worker, wait="1m"), 429)
+    assert content["name"] == "b"
+    wait_free(tree, gateway, ["a", "c"])
+    gateway.release("b", holder.token)
+    release(gateway, granted(waiter.response(SOON), ["b", "x"]).token)
+
+
+@pytest.mark.asan
+def test_waits_for_one_after_the_other(pair, tree):
+    """And holds those that it has by then, and none of the others."""
+    here, there = pair
+    holders = {name: there.hold(name) for name in NAMES}
+    waiter = begin(here, NAMES[::-1], wait="1m")
+    for i, name in enumerate(NAMES):
+        tree.wait_claims(here.znode(name), 2)
+        assert [len(line) for line in claims(tree, here, NAMES)] == (
+            [1] * i + [2] + [1] * (len(NAMES) - i - 1))
+        wait(waiter)
+        there.release(name, holders[name].token)
+    response = granted(waiter.response(SOON), NAMES)
+    assert all(token > holders[name].fencing for name, token
+               in zip(NAMES, fencing(response)))
+    assert release(there, response.token).status == 204
+
+
+def test_wait_is_shared(pair, tree):
+    """All together have the time that one would have: who waits for the last
+    one alone, and came later, is not refused before.
+    """
+    here, there = pair
+    holders = {name: there.hold(name) for name in ("a", "b")}
+    clock = there.begin("z", wait="0")
+    waiter = begin(here, ["a", "b"], wait="2s")
+    tree.wait_claims(here.znode("a"), 2)
+    later = there.begin("b", wait="2s")
+    clock = there.begin("a", wait="1s")
+    problem(clock.response(SOON), 423)
+    there.release("a", holders["a"].token)
+    problem(later.response(SOON), 423)
+    assert not waiter.silent_for(0.5)
+    refused(waiter.response(), "b")
+    wait_free(tree, here, ["a"])
+    there.release("b", holders["b"].token)
+
+
+# who leaves
+
+@pytest.mark.asan
+@pytest.mark.parametrize("how", ["close", "reset", "half_close"])
+@pytest.mark.parametrize("taken", NAMES)
+def test_client_leaves(pair, tree, taken, how):
+    here, there = pair
+    holder = there.hold(taken)
+    for worker in here.worker_pids():
+        waiter = begin(here, NAMES, worker, wait="1m")
+        tree.wait_claims(here.znode(taken), 2)
+        getattr(waiter, how)()
+        for name in NAMES:
+            tree.wait_claims(here.znode(name), int(name == taken))
+    there.release(taken, holder.token)
+
+
+@pytest.mark.asan
+def test_client_leaves_with_its_stream(pair, tree):
+    here, there = pair
+    holder = there.hold("c")
+    connection = here.connect_http2()
+    stream = connection.send("POST", PATH, body={"names": NAMES,
+                                                 "wait": "1m"})
+    tree.wait_claims(here.znode("c"), 2)
+    connection.cancel(stream)
+    for name in NAMES:
+        tree.wait_claims(here.znode(name), int(name == "c"))
+    there.release("c", holder.token)
+
+
+@pytest.mark.asan
+def test_client_leaves_while_it_is_granted(pair, tree):
+    """Whichever of the two comes first."""
+    here, there = pair
+    for i in range(40):
+        holder = there.hold("c")
+        waiter = begin(here, NAMES, wait="1m", ttl="1h")
+        tree.wait_claims(here.znode("c"), 2)
+        connection = there.connect()
+        ways = [lambda: connection.send("DELETE", "/locks/c", None,
+                                        {"Lock-Token": holder.token}),
+                waiter.reset if i % 4 < 2 else waiter.close]
+        for way in ways[::1 if i % 2 else -1]:
+            way()
+        assert connection.response().status == 204
+        wait_free(tree, here, NAMES)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("broken", ["a", "b"])
+def test_one_is_lost_meanwhile(pair, tree, broken):
+    """Somebody deletes a claim that was granted already: nothing is left."""
+    here, there = pair
+    holder = there.hold("c")
+    waiter = begin(here, NAMES, wait="1m")
+    tree.wait_claims(here.znode("c"), 2)
+    claim, = tree.claims(here.znode(broken))
+    there.release(broken, token_of(here.znode(broken), claim))
+    assert problem(waiter.response(SOON), 410)["name"] == broken
+    for name in NAMES:
+        tree.wait_claims(here.znode(name), int(name == "c"))
+    there.release("c", holder.token)
+
+
+def test_lost_and_refused_at_once(pair, tree):
+    """Whichever is known first, there is one answer, and nothing is left."""
+    here, there = pair
+    for _ in range(10):
+        holder = there.hold("c")
+        waiter = begin(here, NAMES, wait="1m")
+        tree.wait_claims(here.znode("c"), 2)
+        own = tree.claims(here.znode("c"))[1]
+        asked = []
+        for name, claim in (("a", tree.claims(here.znode("a"))[0]),
+                            ("b", tree.claims(here.znode("b"))[0]),
+                            ("c", own)):
+            asked.append(here.connect())
+            asked[-1].send("DELETE", PATH + name, None, {
+                "Lock-Token": token_of(here.znode(name), claim)})
+        problem(waiter.response(SOON), 410)
+        for connection in asked:
+            assert connection.response().status in (204, 410)
+        for name in NAMES:
+            tree.wait_claims(here.znode(name), int(name == "c"))
+        there.release("c", holder.token)
+
+
+def test_queued_one_is_cancelled(pair, tree):
+    here, there = pair
+    holder = there.hold("b")
+    waiter = begin(here, NAMES, wait="1m")
+    tree.wait_claims(here.znode("b"), 2)
+    own = tree.claims(here.znode("b"))[1]
+    assert there.release("b", token_of(here.znode("b"), own)).status == 204
+    assert problem(waiter.response(SOON), 410)["name"] == "b"
+    wait_free(tree, here, ["a", "c"])
+    there.release("b", holder.token)
+
+
+# ZooKeeper
+
+def test_zookeeper_is_gone_meanwhile(private_zookeeper, start_gateway,
+                                     connect_tree):
+    """Nothing is promised then, and nothing is held later."""
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout="2s")
+    gateway.allow("zookeeper")
+    tree = connect_tree(private_zookeeper.address, timeout=60.0)
+    holder = gateway.hold("c", ttl="1h")
+    waiter = begin(gateway, NAMES, wait="1m")
+    tree.wait_claims(gateway.znode("c"), 2)
+    private_zookeeper.freeze()
+    problem(waiter.response(20), 503)
+    private_zookeeper.thaw()
+    wait_free(tree, gateway, ["a", "b"])
+    gateway.release("c", holder.token)
+
+
+def test_zookeeper_does_not_answer(private_zookeeper, start_gateway,
+                                   connect_tree):
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper)
+    gateway.allow("zookeeper")
+    tree = connect_tree(private_zookeeper.address, timeout=60.0)
+    response = acquire(gateway, NAMES)
+    private_zookeeper.freeze()
+    for method in ("GET", "PUT", "DELETE"):
+        problem(call(method, gateway, response.token), 503)
+    problem(acquire(gateway, ["d", "e"]), 503)
+    private_zookeeper.thaw()
+    wait_until(lambda: release(gateway, response.token).status in (204, 410))
+    wait_free(tree, gateway, NAMES)
+
+
+# leases
+
+@pytest.mark.asan
+def test_renewed_anywhere(pair):
+    here, there = pair
+    response = acquire(here, NAMES, ttl="90s", owner="me")
+    for gateway, worker in everywhere(here, there):
+        content = held(renew(gateway, response.token, worker), NAMES)
+        assert content["ttl_ms"] == 90000
+        assert 80000 < content["expires_in_ms"] <= 90000
+        assert content["owner"] == "me"
+        assert content["locks"] == response.json["locks"]
+    for gateway, worker in everywhere(there, here):
+        content = held(renew(gateway, response.token, worker, ttl="40s"),
+                       NAMES)
+        assert content["ttl_ms"] == 40000
+        assert 30000 < content["expires_in_ms"] <= 40000
+        for other, asked in everywhere(here, there):
+            assert inspect(other, response.token,
+                           asked).json["ttl_ms"] == 40000
+    assert release(there, response.token).status == 204
+
+
+def test_longest_lease(start_gateway):
+    gateway = start_gateway(location="zk_lock_max_ttl 8s;")
+    response = granted(acquire(gateway, NAMES, ttl="1h"), NAMES)
+    assert response.json["ttl_ms"] == 8000
+    assert renew(gateway, response.token, ttl="1h").json["ttl_ms"] == 8000
+    release(gateway, response.token)
+
+
+@pytest.mark.asan
+def test_leases_end(pair, tree):
+    """All of them; who waits for some of the same locks is granted them."""
+    here, there = pair
+    response = acquire(here, NAMES, ttl="300ms")
+    waiter = begin(there, ["c", "x", "a"], wait="1m")
+    after = granted(waiter.response(SOON), ["a", "c", "x"])
+    tree.wait_claims(here.znode("b"), 0)
+    for gateway, worker in everywhere(here, there):
+        gone(inspect(gateway, response.token, worker), NAMES)
+    assert release(here, after.token).status == 204
+
+
+def test_leases_begin_with_the_last_grant(pair, tree):
+    """Those that were granted first are not over before."""
+    here, there = pair
+    holder = there.hold("c", ttl="1h")
+    waiter = begin(here, NAMES, wait="1m", ttl="500ms")
+    tree.wait_claims(here.znode("c"), 2)
+    clock = here.begin("z", wait="0", ttl="1s")
+    refused(acquire(there, ["a"], wait="1s"), "a")
+    there.release("c", holder.token)
+    response = granted(waiter.response(SOON), NAMES)
+    assert clock.response(SOON).status == 201
+    held(renew(there, response.token, ttl="1h"), NAMES)
+    assert release(there, response.token).status == 204
+    here.release("z", tree_token(tree, here, "z"))
+
+
+def tree_token(tree, gateway, name):
+    """The token of who holds a lock; an old one's if nobody does."""
+    found = tree.claims(gateway.znode(name))
+    return token_of(gateway.znode(name), found[0]) if found else 32 * "A"
+
+
+# a part of them
+
+@pytest.mark.asan
+@pytest.mark.parametrize("lost", [["a"], ["b", "c"], ["c"]])
+def test_some_are_gone(pair, tree, lost):
+    here, there = pair
+    response = acquire(here, NAMES, ttl="90s")
+    for name in lost:
+        claim, = tree.claims(here.znode(name))
+        token = token_of(here.znode(name), claim)
+        assert there.release(name, token).status == 204
+    for gateway, worker in everywhere(here, there):
+        gone(inspect(gateway, response.token, worker), lost)
+        gone(renew(gateway, response.token, worker, ttl="50s"), lost)
+    for name in NAMES:
+        if name in lost:
+            problem(here.inspect(name), 404)
+        else:
+            holder, = here.inspect(name).json["holders"]
+            assert holder["ttl_ms"] == 50000
+    gone(release(there, response.token), lost)
+    wait_free(tree, here, NAMES)
+    gone(release(here, response.token), NAMES)
+
+
+def test_somebody_else_has_one(pair, tree):
+    """It is not touched."""
+    here, there = pair
+    response = acquire(here, NAMES)
+    claim, = tree.claims(here.znode("b"))
+    there.release("b", token_of(here.znode("b"), claim))
+    other = there.hold("b")
+    gone(renew(here, response.token), ["b"])
+    gone(release(there, response.token), ["b"])
+    assert here.inspect("b", other.token).json["state"] == "held"
+    assert here.release("b", other.token).status == 204
+
+
+# who dies
+
+@pytest.mark.asan
+@pytest.mark.parametrize("taken", ["b", "c"])
+def test_worker_dies_meanwhile(sturdy, tree, taken):
+    """What it had by then is given back by whoever takes its place."""
+    here, there = sturdy
+    for worker in here.worker_pids():
+        holder = there.hold(taken)
+        waiter = begin(here, NAMES, worker, wait="1m", ttl="1h")
+        tree.wait_claims(here.znode(taken), 2)
+        kill(here, worker)
+        assert waiter.closed_by_server(SOON)
+        for name in NAMES:
+            tree.wait_claims(here.znode(name), int(name == taken))
+        there.release(taken, holder.token)
+
+
+@pytest.mark.asan
+def test_worker_dies_afterwards(sturdy, tree):
+    """All are held still, and the token is good everywhere."""
+    here, there = sturdy
+    tokens = []
+    for worker in here.worker_pids():
+        names = [name + str(worker) for name in NAMES]
+        tokens.append((names, acquire(here, names, worker, ttl="1h").token))
+    before = [claims(tree, here, names) for names, _ in tokens]
+    for worker in here.worker_pids():
+        kill(here, worker)
+    for names, token in tokens:
+        for gateway, worker in everywhere(here, there):
+            wait_until(lambda: inspect(gateway, token, worker).status != 503)
+            held(inspect(gateway, token, worker), names)
+            held(renew(gateway, token, worker), names)
+        refused(acquire(there, names[1:], wait="0"), names[1])
+    assert [claims(tree, here, names) for names, _ in tokens] == before
+    for (names, token), gateway in zip(tokens, sturdy):
+        assert release(gateway, token).status == 204
+        wait_free(tree, here, names)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("lost", ["a", "b"])
+def test_worker_dies_when_one_is_gone(sturdy, tree, lost):
+    """The others stay, whoever has its place in the gateway's memory."""
+    here, there = sturdy
+    worker = here.worker_pids()[0]
+    response = acquire(here, NAMES, worker, ttl="1h")
+    claim, = tree.claims(here.znode(lost))
+    assert here.release(lost, token_of(here.znode(lost), claim),
+                        worker).status == 204
+    streams = [here.begin("s%d" % i, worker=worker, hold="connection")
+               for i in range(5)]
+    for i in range(5):
+        tree.wait_claims(here.znode("s%d" % i), 1)
+    kill(here, worker)
+    for stream in streams:
+        stream.close()
+    wait_free(tree, here, ["s%d" % i for i in range(5)])
+    left = [name for name in NAMES if name != lost]
+    gone(wait_until(lambda: [answer for answer in [renew(there,
+                                                         response.token)]
+                             if answer.status != 503])[0], [lost])
+    assert [len(line) for line in claims(tree, here, left)] == [1, 1]
+    gone(release(there, response.token), [lost])
+    wait_free(tree, here, NAMES)
+
+
+@pytest.mark.asan
+def test_workers_die_again_and_again(sturdy, tree):
+    """Those that were granted stay, those that were not do not come back."""
+    here, there = sturdy
+    response = acquire(here, NAMES, ttl="1h")
+    holder = there.hold("y")
+    for _ in range(3):
+        for worker in here.worker_pids():
+            begin(here, ["x", "y"], worker, wait="1m")
+            tree.wait_claims(here.znode("y"), 2)
+            kill(here, worker)
+            tree.wait_claims(here.znode("y"), 1)
+            tree.wait_claims(here.znode("x"), 0)
+    wait_until(lambda: inspect(here, response.token).status != 503)
+    held(inspect(here, response.token), NAMES)
+    assert release(here, response.token).status == 204
+    there.release("y", holder.token)
+
+
+@pytest.mark.asan
+def test_reload(sturdy, tree):
+    """Who waits at an old worker has its turn there, and what it was granted
+    stays when that one has left.
+    """
+    here, there = sturdy
+    holder = there.hold("c")
+    worker = here.worker_pids()[0]
+    waiter = begin(here, NAMES, worker, wait="1m", ttl="1h")
+    tree.wait_claims(here.znode("c"), 2)
+    old = here.reload()
+    wait(waiter)
+    there.release("c", holder.token)
+    response = granted(waiter.response(SOON), NAMES)
+    assert response.worker == worker
+    waiter.close()
+    wait_until(lambda: not old & set(here.worker_pids(leaving=True)))
+    for gateway, worker in everywhere(here, there):
+        wait_until(lambda: inspect(gateway, response.token,
+                                   worker).status != 503)
+        held(renew(gateway, response.token, worker), NAMES)
+    assert release(here, response.token).status == 204
+
+
+def test_worker_has_to_leave(start_gateway, tree):
+    """Who waits is told so, and what it had is given back."""
+    gateway = start_gateway(main="worker_shutdown_timeout 1s;")
+    holder = gateway.hold("c", ttl="1h")
+    waiter = begin(gateway, NAMES, gateway.worker_pids()[0], wait="1m")
+    tree.wait_claims(gateway.znode("c"), 2)
+    gateway.reload()
+    problem(waiter.response(SOON), 503)
+    for name in NAMES:
+        tree.wait_claims(gateway.znode(name), int(name == "c"))
+    wait_until(lambda: gateway.release("c", holder.token).status != 503)
+
+
+# the load
+
+class Visitors:
+    """Clients who want some locks of a few, in any order, and have them all.
+
+    Most give them back elsewhere.  Some are impatient, some hang up, perhaps
+    when they were granted what they asked for, and some are content with one
+    lock in the usual way.
+    """
+
+    FATES = ("stays",) * 14 + ("hurries",) * 3 + ("leaves",) * 2 + ("one",) * 3
+
+    def __init__(self, gateways, dice, number=6):
+        self.gateways = gateways
+        self.dice = dice
+        self.names = ["x%d" % i for i in range(number)]
+        self.rooms = {name: Room() for name in self.names}
+        self.numbers = itertools.count()
+        self.grants = 0
+        self.sets = 0           # of several
+        self.ends = dict.fromkeys(self.FATES, 0)
+
+    def place(self):
+        return self.dice.choice(self.gateways).port
+
+    async def come(self, enough):
+        while not enough():
+            await self.visit(next(self.numbers),
+                             self.dice.choice(self.FATES))
+
+    async def visit(self, who, fate):
+        names = self.dice.sample(self.names, 1 if fate == "one" else
+                                 self.dice.randint(1, 4))
+        mode = self.dice.choice(("exclusive", "exclusive", "shared"))
+        connection = AsyncConnection(self.place())
+        body = {"names": names, "mode": mode,
+                "ttl": "250ms" if fate == "leaves" else "1m",
+                "wait": "30ms" if fate == "hurries" else "2m"}
+        path = PATH
+        if fate == "one":
+            path += body.pop("names")[0]
+        await connection.send("POST", path, body=body)
+        if fate == "leaves":
+            await asyncio.sleep(self.dice.random() * 0.05)
+            connection.reset()
+            self.ends[fate] += 1
+            return
+        try:
+            response = await connection.response()
+        finally:
+            connection.close()
+        self.ends[fate] += 1
+        if response.status == 423 and fate == "hurries":
+            assert response.json["name"] in names
+            return
+        assert response.status == 201, response
+        await self.stay(who, path, names, mode, response)
+
+    async def stay(self, who, path, names, mode, response):
+        locks = response.json.get("locks", [response.json])
+        assert [lock["name"] for lock in locks] == sorted(names)
+        self.grants += 1
+        self.sets += len(locks) > 1
+        for lock in locks:
+            self.rooms[lock["name"]].enter(who, mode == "exclusive",
+                                           lock["fencing_token"])
+        await asyncio.sleep(self.dice.random() * 0.004)
+        for lock in locks:
+            self.rooms[lock["name"]].leave(who)
+        answer = await ask(self.place(), "DELETE", path,
+                           headers={"Lock-Token": response.token})
+        assert answer.status == 204, answer
+
+    def judge(self):
+        for room in self.rooms.values():
+            room.judge()
+
+
+@pytest.mark.asan
+def test_load(pair, tree):
+    """Many who want the same locks, in opposite orders, at two gateways: none
+    waits for ever, and nobody is in with another.
+    """
+    for name in ["x%d" % i for i in range(6)]:
+        tree.make(pair[0].znode(name))
+    visitors = Visitors(pair, chance())
+
+    def enough():
+        return visitors.sets >= GRANTS and all(visitors.ends.values())
+
+    play(*(visitors.come(enough) for _ in range(20)),
+         timeout=patience(3 * GRANTS))
+    wait_free(tree, pair[0], visitors.names)
+    visitors.judge()
+
+
+@pytest.mark.asan
+def test_opposite_orders(pair, tree):
+    """Two who take two locks, each in the other's order, again and again."""
+    ends = itertools.count()
+
+    async def client(i):
+        names = ["a", "b"] if i % 2 else ["b", "a"]
+        while next(ends) < GRANTS:
+            response = await ask(pair[i // 2 % 2].port, "POST", PATH, body={
+                "names": names, "wait": "1m"})
+            assert response.status == 201, response
+            answer = await ask(pair[i % 2].port, "DELETE", PATH, headers={
+                "Lock-Token": response.token})
+            assert answer.status == 204, answer
+
+    play(*map(client, range(4)), timeout=patience(GRANTS))
+    wait_free(tree, pair[0], ["a", "b"])
+
+
+def test_killed_under_load(sturdy, tree):
+    """Connections break, and answers with them; locks that nobody was told
+    of do not stay, those that were told are there.
+    """
+    here, there = sturdy
+    dice = chance()
+    over = []
+    kept = []
+
+    async def client(i):
+        names = ["x%d" % n for n in range(4)]
+        while not over:
+            some = dice.sample(names, 2)
+            try:
+                response = await ask(here.port, "POST", PATH, body={
+                    "names": some, "wait": "1m", "ttl": "1h"})
+            except (OSError, Gone):
+                continue
+            if response.status == 201:
+                await give_back(response.token)
+            else:
+                assert response.status in (423, 503), response
+
+    async def give_back(token):
+        statuses = []
+        while not statuses or statuses[-1] == 503:
+            answer = await ask(there.port, "DELETE", PATH,
+                               headers={"Lock-Token": token})
+            statuses.append(answer.status)
+        assert statuses[-1] == 204 or len(statuses) > 1, statuses
+        kept.append(token)
+
+    async def killer():
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            before = len(kept)
+            while len(kept) < before + 10:
+                await asyncio.sleep(0.01)
+            await loop.run_in_executor(None, kill, here,
+                                       dice.choice(here.worker_pids()))
+        over.append(True)
+
+    play(killer(), *map(client, range(8)), timeout=60)
+    told_nobody = [name for name in ("x0", "x1", "x2", "x3")
+                   if tree.claims(here.znode(name))]
+    # an answer that broke off stands for locks that were granted in truth
+    for name in told_nobody:
+        for claim in tree.claims(here.znode(name)):
+            here.release(name, token_of(here.znode(name), claim))
+    wait_free(tree, here, ["x0", "x1", "x2", "x3"])
+
+
+def test_claims_are_in_order(pair, tree):
+    """Nobody is passed: who came first to a lock has it first."""
+    here, there = pair
+    holder = there.hold("b")
+    waiters = []
+    for i in range(4):
+        waiters.append(begin(pair[i % 2], ["b", "c%d" % i], wait="1m"))
+        tree.wait_claims(here.znode("b"), i + 2)
+    order = [sequence(claim) for claim in tree.claims(here.znode("b"))]
+    assert order == sorted(order)
+    there.release("b", holder.token)
+    last = holder.fencing
+    for i, waiter in enumerate(waiters):
+        response = granted(waiter.response(SOON), ["b", "c%d" % i])
+        assert all(other.silent_for(0) for other in waiters[i + 1:])
+        assert fencing(response)[0] > last
+        last = fencing(response)[0]
+        assert release(pair[i // 2 % 2], response.token).status == 204
+    assert claim_of(holder.token) not in tree.claims(here.znode("b"))

@@ -1,0 +1,1163 @@
+"""Locks that are held by a connection, and locks that are watched over one.
+
+A claim's stream tells what becomes of the claim, and the claim lasts as long
+as the stream: whatever ends the connection, the lock is somebody else's at
+once.  A lock's stream tells each state of a lock, for as long as the client
+wants to know.
+
+Sessions live long here, but where one is to be lost: what is free was given
+back by somebody.
+"""
+
+import contextlib
+import ctypes
+import random
+import re
+import socket
+import ssl
+import subprocess
+import threading
+import time
+
+import pytest
+
+from conftest import gateways, new_root
+from lib import streams
+from lib.checks import TOKEN, gone, grant, problem
+from lib.client import TIMEOUT, Connection, encode, lock_path, target
+from lib.process import alive, free_port, wait_until
+from lib.streams import FORMATS, LINES, SSE, Http2Stream, Stream, hold, watch
+
+SESSION = "60s"
+SOON = 5.0
+LEAVES = ["close", "reset", "half_close"]
+CLONE_NEWNET = 0x40000000
+
+every_format = pytest.mark.parametrize("accept", FORMATS)
+
+
+@pytest.fixture(scope="module")
+def shared(request, tmp_path_factory, zookeeper, tree):
+    """One for all tests that leave nothing behind."""
+    directory = tmp_path_factory.mktemp("streams")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield make(session_timeout=SESSION, location="zk_lock_admin on;",
+                   http="http2_max_concurrent_streams 200;")
+
+
+@pytest.fixture
+def gateway(shared, tree, name):
+    yield shared
+    while shared.connections:
+        shared.connections.pop().close()
+    tree.wait_claims(shared.znode(name), 0)
+
+
+@pytest.fixture
+def name(request):
+    """A lock of the test's own."""
+    return re.sub(r"\W", "-", request.node.name)
+
+
+@pytest.fixture
+def start(start_gateway):
+    def start(**options):
+        options.setdefault("session_timeout", SESSION)
+        return start_gateway(**options)
+    return start
+
+
+def claims(gateway, tree, name, number, timeout=SOON):
+    return tree.wait_claims(gateway.znode(name), number, timeout)
+
+
+def granted(stream, name, timeout=SOON, leased=False):
+    """The next event is a grant that says all that it has to."""
+    data = stream.event("granted", timeout)
+    assert data["name"] == name
+    assert data["mode"] == "exclusive"
+    assert TOKEN.match(data["token"])
+    assert isinstance(data["fencing_token"], int)
+    assert data["waited_ms"] >= 0
+    assert ("ttl_ms" in data) == leased
+    assert ("expires_in_ms" in data) == leased
+    return data
+
+
+def queued(stream, name, position, timeout=SOON):
+    data = stream.event("queued", timeout)
+    assert (data["name"], data["position"]) == (name, position)
+    return data
+
+
+def over(stream, event, name, timeout=SOON, **members):
+    """The last event, and the end of the stream behind it."""
+    data = stream.event(event, timeout)
+    assert data["name"] == name
+    assert {key: data.get(key) for key in members} == members
+    assert stream.ended(SOON)
+    return data
+
+
+def lost(stream, name, reason, timeout=SOON):
+    return over(stream, "lost", name, timeout, reason=reason)
+
+
+def line(gateway, tree, name, workers, **query):
+    """Streams that wait one behind the other, and know it."""
+    present = len(tree.claims(gateway.znode(name)))
+    waiters = []
+    for i, worker in enumerate(workers):
+        waiters.append(hold(gateway, name, worker=worker, **query))
+        queued(waiters[i], name, present + i - 1)
+    return waiters
+
+
+# what a holder is told
+
+@pytest.mark.asan
+@every_format
+def test_free_lock(gateway, tree, name, accept):
+    stream = hold(gateway, name, accept)
+    response = stream.head()
+    assert response.status == 200
+    assert response.headers["Content-Type"] == accept
+    assert response.headers["Cache-Control"] == "no-store"
+    assert response.headers["X-Accel-Buffering"] == "no"
+    assert "Content-Length" not in response.headers
+    assert "Lock-Token" not in response.headers
+
+    data = granted(stream, name)
+    for worker in gateway.worker_pids():
+        seen = gateway.inspect(name, data["token"], worker).json
+        assert seen["state"] == "held"
+        assert seen["fencing_token"] == data["fencing_token"]
+        assert "expires_in_ms" not in seen
+        problem(gateway.acquire(name, wait="0", worker=worker), 423)
+    claims(gateway, tree, name, 1)
+    stream.close()
+    claims(gateway, tree, name, 0)
+
+
+@pytest.mark.parametrize("accept, format", [
+    (None, LINES), ("*/*", LINES), ("application/json", LINES),
+    ("application/jsonl", LINES), ("application/x-ndjson", LINES),
+    ("text/event-stream", SSE), ("Text/Event-Stream; charset=utf-8", SSE)])
+def test_format(gateway, name, accept, format):
+    stream = hold(gateway, name, accept)
+    assert stream.head().headers["Content-Type"] == format
+    granted(stream, name)
+    stream.close()
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("mode, permits", [
+    ("exclusive", None), ("shared", None), ("write", None),
+    ("semaphore", 3), ("member", None)])
+def test_modes(gateway, name, mode, permits):
+    query = {"permits": permits} if permits else {}
+    with contextlib.closing(hold(gateway, name, mode=mode, **query)) as stream:
+        data = stream.event("granted")
+        assert data["mode"] == mode
+        assert data.get("permits") == permits
+
+
+@pytest.mark.asan
+@every_format
+def test_line(gateway, tree, name, accept):
+    """Each is told its place, that it moved up, and its grant."""
+    one, other = gateway.worker_pids()
+    holder = hold(gateway, name, accept, worker=one)
+    fencing = granted(holder, name)["fencing_token"]
+    waiters = line(gateway, tree, name, [one, other, one, other],
+                   accept=accept)
+    assert waiters[-1].silent_for(0.1)
+
+    while waiters:
+        holder.close()
+        holder, waiters = waiters[0], waiters[1:]
+        data = granted(holder, name)
+        assert data["fencing_token"] > fencing
+        fencing = data["fencing_token"]
+        for place, waiter in enumerate(waiters):
+            queued(waiter, name, place)
+    holder.close()
+
+
+@pytest.mark.asan
+def test_behind_a_lease(gateway, tree, name):
+    """The two kinds of holders stand in one line."""
+    holder = gateway.hold(name)
+    stream, = line(gateway, tree, name, gateway.worker_pids()[:1])
+    waiter = gateway.begin(name)
+    claims(gateway, tree, name, 3)
+    gateway.release(name, holder.token)
+    data = granted(stream, name)
+    assert data["fencing_token"] > holder.fencing
+    assert waiter.silent_for(0.1)
+    stream.close()
+    response = waiter.response(SOON)
+    grant(response, name)
+    assert response.fencing > data["fencing_token"]
+    gateway.release(name, response.token)
+
+
+@pytest.mark.asan
+@every_format
+def test_wait_is_over(gateway, tree, name, accept):
+    holder = gateway.hold(name, owner="me")
+    for worker in gateway.worker_pids():
+        stream = hold(gateway, name, accept, worker, wait="500ms")
+        queued(stream, name, 0)
+        data = over(stream, "taken", name)
+        assert data["holder"]["owner"] == "me"
+        assert data["holder"]["fencing_token"] == holder.fencing
+        assert holder.token not in str(data)
+        claims(gateway, tree, name, 1)
+        # it ended as any answer does: the connection goes on
+        assert stream.connection.request("GET", "/ready").status == 204
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.asan
+def test_refused_at_once(gateway, tree, name):
+    """There is no stream then: problems as ever."""
+    holder = gateway.hold(name, owner="me")
+    for worker in gateway.worker_pids():
+        response = hold(gateway, name, worker=worker, wait="0").head()
+        assert problem(response, 423)["holder"]["owner"] == "me"
+        problem(hold(gateway, name, worker=worker, mode="member").head(), 409)
+    problem(hold(gateway, name, ttl="x").head(), 400)
+    problem(hold(gateway, name, hold="hand").head(), 400)
+    problem(hold(gateway, name, headers={"Idempotency-Key": "k"}).head(), 400)
+    claims(gateway, tree, name, 1)
+    gateway.release(name, holder.token)
+
+
+def test_queue_is_full(start, tree):
+    gateway = start(location="zk_lock_max_queue 2;")
+    holder = hold(gateway, "x")
+    granted(holder, "x")
+    line(gateway, tree, "x", gateway.worker_pids())
+    for worker in gateway.worker_pids():
+        problem(hold(gateway, "x", worker=worker).head(), 429)
+
+
+@pytest.mark.asan
+def test_asked_to_let_go(gateway, name):
+    one, other = gateway.worker_pids()
+    stream = hold(gateway, name, worker=one)
+    token = granted(stream, name)["token"]
+    response = gateway.call("PUT", lock_path(name), {"revoke": "1"},
+                            worker=other)
+    assert response.status == 202
+    assert response.json == {"name": name, "asked": 1}
+    assert stream.event("revoke") == {"name": name}
+    assert gateway.inspect(name, token).json["state"] == "held"
+    stream.close()
+
+
+@pytest.mark.asan
+@every_format
+def test_lease_ends(gateway, tree, name, accept):
+    stream = hold(gateway, name, accept, ttl="1500ms")
+    data = granted(stream, name, leased=True)
+    assert data["ttl_ms"] == 1500
+    waiter, = line(gateway, tree, name, gateway.worker_pids()[:1])
+    data = stream.event("ending")
+    assert data["reason"] == "lease"
+    assert 0 < data["expires_in_ms"] <= 500
+    lost(stream, name, "lease")
+    granted(waiter, name)
+    waiter.close()
+
+
+@pytest.mark.asan
+def test_lease_is_renewed(gateway, tree, name):
+    """It is told each time that it comes to its end."""
+    one, other = gateway.worker_pids()
+    stream = hold(gateway, name, worker=one, ttl="900ms")
+    token = granted(stream, name, leased=True)["token"]
+    for worker in (one, other, other):
+        assert stream.event("ending")["reason"] == "lease"
+        assert gateway.renew(name, token, worker=worker).status == 200
+    assert gateway.renew(name, token, ttl="1h").json["ttl_ms"] == 3600000
+    assert stream.silent_for(1.5)
+    stream.close()
+
+
+def test_nothing_to_renew(gateway, name):
+    stream = hold(gateway, name)
+    token = granted(stream, name)["token"]
+    for worker in gateway.worker_pids():
+        response = gateway.renew(name, token, worker=worker)
+        assert response.status == 200
+        assert "expires_in_ms" not in response.json
+    assert stream.silent_for(0.1)
+    stream.close()
+
+
+# how a lock is lost
+
+@pytest.mark.asan
+@every_format
+@pytest.mark.parametrize("at", ["same worker", "sibling"])
+def test_released_by_token(gateway, tree, name, at, accept):
+    one, other = gateway.worker_pids()
+    stream = hold(gateway, name, accept, worker=one)
+    token = granted(stream, name)["token"]
+    waiter, = line(gateway, tree, name, [other])
+    worker = one if at == "same worker" else other
+    assert gateway.release(name, token, worker).status == 204
+    lost(stream, name, "released")
+    granted(waiter, name)
+    waiter.close()
+    gone(gateway, name, token)
+
+
+@pytest.mark.asan
+def test_deleted_by_hand(gateway, tree, name):
+    one, other = gateway.worker_pids()
+    stream = hold(gateway, name, worker=one)
+    granted(stream, name)
+    waiter, = line(gateway, tree, name, [other])
+    tree.delete(gateway.znode(name) + "/"
+                + tree.claims(gateway.znode(name))[0])
+    lost(stream, name, "deleted")
+    granted(waiter, name)
+    waiter.close()
+
+
+def test_waiter_deleted_by_hand(gateway, tree, name):
+    """It queues again: it holds nothing that could be lost."""
+    holder = hold(gateway, name)
+    granted(holder, name)
+    waiter, = line(gateway, tree, name, gateway.worker_pids()[:1])
+    claim = tree.claims(gateway.znode(name))[1]
+    tree.delete(gateway.znode(name) + "/" + claim)
+    holder.close()
+    waiter.until(lambda event: event.name == "granted")
+    waiter.close()
+
+
+@pytest.fixture
+def there(start, zookeeper, start_proxy):
+    """A gateway behind a proxy, with a session that ends soon."""
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, wait_sessions=False, workers=1,
+                    session_timeout="6s")
+    wait_until(lambda: gateway.inspect("none").status == 404, 20,
+               "the gateway has its session")
+    return gateway, proxy
+
+
+@pytest.mark.asan
+def test_session_is_lost(there, start, zookeeper, tree):
+    """Who holds the lock hears of it before anybody else is granted."""
+    gateway, proxy = there
+    here = start()
+    stream = hold(gateway, "x")
+    granted(stream, "x")
+    claim, = tree.claims(gateway.znode("x"))
+    session = tree.stat(gateway.znode("x") + "/" + claim).ephemeralOwner
+    waiter, = line(here, tree, "x", here.worker_pids()[:1])
+    others = [hold(gateway, "y%d" % i) for i in range(5)]
+    for i, other in enumerate(others):
+        granted(other, "y%d" % i)
+
+    proxy.hole()
+    data = stream.event("ending")
+    assert data["reason"] == "zookeeper"
+    assert 0 < data["expires_in_ms"] < 6000
+    lost(stream, "x", "session")
+    told = time.time()
+    for i, other in enumerate(others):
+        assert other.event("ending")["reason"] == "zookeeper"
+        lost(other, "y%d" % i, "session")
+    granted(waiter, "x", 20)
+    assert told < zookeeper.expirations()[session]
+    proxy.pass_on()
+    proxy.kill()
+    waiter.close()
+
+
+@pytest.mark.asan
+def test_zookeeper_comes_back(private_zookeeper, start, connect_tree):
+    """In time: who was warned is told that it holds its lock."""
+    private_zookeeper.start()
+    gateway = start(zookeeper=private_zookeeper, session_timeout="10s")
+    tree = connect_tree(private_zookeeper.address, timeout=30.0)
+    held = [hold(gateway, "x", worker=worker, mode="shared")
+            for worker in gateway.worker_pids()]
+    tokens = [stream.event("granted")["token"] for stream in held]
+    waiter = hold(gateway, "x", mode="write")
+    queued(waiter, "x", 0)
+
+    private_zookeeper.freeze()
+    for stream in held:
+        data = stream.event("ending")
+        assert data["reason"] == "zookeeper"
+        assert 0 < data["expires_in_ms"] < 10000
+    private_zookeeper.thaw()
+    for stream, token in zip(held, tokens):
+        assert stream.event("granted")["token"] == token
+    assert waiter.silent_for(0)
+    wait_until(lambda: tree.client.connected, 20, "kazoo is back")
+    for stream in held:
+        stream.close()
+    waiter.until(lambda event: event.name == "granted")
+    waiter.close()
+
+
+@pytest.mark.asan
+def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
+    """Refused like any acquire; who waits when it happens waits on."""
+    private_zookeeper.start()
+    gateway = start(zookeeper=private_zookeeper, session_timeout="10s")
+    holder = hold(gateway, "x")
+    granted(holder, "x")
+    tree = connect_tree(private_zookeeper.address, timeout=30.0)
+    waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+    private_zookeeper.freeze()
+    problem(hold(gateway, "y").head(), 503)
+    problem(watch(gateway, "y").head(), 503)
+    assert waiter.silent_for(0)
+    private_zookeeper.thaw()
+    assert holder.event("ending")["reason"] == "zookeeper"
+    granted(holder, "x")
+    holder.close()
+    granted(waiter, "x")
+    waiter.close()
+
+
+# clients that leave
+
+@pytest.mark.asan
+@every_format
+@pytest.mark.parametrize("leave", LEAVES)
+def test_client_leaves(gateway, tree, name, leave, accept):
+    """One who holds the lock, or one who waits for it."""
+    for worker in gateway.worker_pids():
+        holder = hold(gateway, name, accept, worker)
+        granted(holder, name)
+        leaver, waiter = line(gateway, tree, name,
+                              gateway.worker_pids(), accept=accept)
+        getattr(leaver, leave)()
+        claims(gateway, tree, name, 2)
+        queued(waiter, name, 0)
+        getattr(holder, leave)()
+        granted(waiter, name)
+        getattr(waiter, leave)()
+        claims(gateway, tree, name, 0)
+
+
+@pytest.mark.asan
+def test_crowd_leaves(gateway, tree, name):
+    """At once, in all ways, whoever is granted meanwhile."""
+    holders = [hold(gateway, name) for _ in range(60)]
+    claims(gateway, tree, name, 60, 20)
+    for i, holder in enumerate(holders):
+        getattr(holder, LEAVES[i % 3])()
+    claims(gateway, tree, name, 0)
+
+
+@pytest.mark.asan
+def test_client_left_before_its_turn(gateway, tree, name):
+    one, other = gateway.worker_pids()
+    for leave in LEAVES:
+        holder = hold(gateway, name, worker=other)
+        granted(holder, name)
+        waiter, = line(gateway, tree, name, [one])
+        with gateway.frozen_worker(one):
+            getattr(waiter, leave)()
+            holder.close()
+            claims(gateway, tree, name, 1)
+        claims(gateway, tree, name, 0)
+
+
+class Island:
+    """A network of its own, with one way to it, that can be cut."""
+
+    def __init__(self):
+        number = random.randrange(1 << 14)
+        self.name = "zklock%d" % number
+        net = "198.18.%d.%d" % (number >> 6, number % 64 * 4)
+        base, last = net.rsplit(".", 1)
+        self.here, self.there = ("%s.%d" % (base, int(last) + i)
+                                 for i in (1, 2))
+        self.made = False
+
+    def __enter__(self):
+        try:
+            self.ip("netns add %s" % self.name)
+            self.made = True
+            self.ip("link add %s type veth peer name there netns %s"
+                    % (self.name, self.name))
+            self.ip("addr add %s/30 dev %s" % (self.here, self.name))
+            self.ip("link set %s up" % self.name)
+            self.ip("-n %s addr add %s/30 dev there" % (self.name,
+                                                        self.there))
+            self.ip("-n %s link set there up" % self.name)
+        except (OSError, subprocess.CalledProcessError):
+            self.__exit__()
+            pytest.skip("no network namespaces here")
+        return self
+
+    def __exit__(self, *_):
+        if self.made:
+            self.ip("netns del %s" % self.name)
+
+    @staticmethod
+    def ip(command):
+        subprocess.run(["ip"] + command.split(), check=True, timeout=30,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def connect(self, port):
+        """A connection from there to here."""
+        made = []
+        thread = threading.Thread(target=self._connect, args=(port, made))
+        thread.start()
+        thread.join()
+        return made[0]
+
+    def _connect(self, port, made):
+        libc = ctypes.CDLL(None, use_errno=True)
+        with open("/run/netns/" + self.name) as f:
+            assert libc.setns(f.fileno(), CLONE_NEWNET) == 0
+        made.append(FarConnection(self.here, port))
+
+    def sink(self):
+        self.ip("-n %s link set there down" % self.name)
+
+
+class FarConnection(Connection):
+    def __init__(self, address, port):
+        self.port = port
+        self.timeout = TIMEOUT
+        self.buffer = b""
+        self.methods = []
+        self.socket = socket.create_connection((address, port), TIMEOUT)
+
+
+def test_client_vanishes(start, tree):
+    """Without a word, and for good: nginx asks after it, and gives up."""
+    with Island() as island:
+        port = free_port()
+        gateway = start(server="listen %s:%d so_keepalive=1s:1s:2;"
+                               % (island.here, port))
+        stream = hold(gateway, "x", connection=island.connect(port))
+        granted(stream, "x")
+        other = watch(gateway, "x", connection=island.connect(port))
+        other.event("change")
+        waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+        island.sink()
+        granted(waiter, "x", 20)
+        claims(gateway, tree, "x", 1)
+        waiter.close()
+
+
+def test_client_starts_anew(start, tree):
+    """Its machine forgot all of its connections."""
+    port = free_port()
+    gateway = start(server="listen 127.0.0.1:%d so_keepalive=1s:1s:2;" % port)
+    stream = hold(gateway, "x", connection=Connection(port))
+    granted(stream, "x")
+    waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+    try:
+        streams.vanish(stream.connection)
+    except PermissionError:
+        pytest.skip("this may not be done to a socket here")
+    granted(waiter, "x", 20)
+    waiter.close()
+
+
+# other ways to come
+
+@pytest.fixture
+def http2(shared):
+    return shared.connect_http2()
+
+
+def hold2(connection, name, accept=SSE, **query):
+    query.setdefault("hold", "connection")
+    return Http2Stream(connection, "POST", lock_path(name), query,
+                       {"Accept": accept})
+
+
+@pytest.mark.asan
+@every_format
+def test_http2(gateway, http2, tree, name, accept):
+    """Many streams on one connection, each a client of its own."""
+    held = [hold2(http2, name, accept) for _ in range(20)]
+    waiting = list(held)
+    data = granted(waiting.pop(0), name)
+    assert held[0].head().headers["Content-Type"] == accept
+    for place, stream in enumerate(waiting):
+        queued(stream, name, place)
+    response = http2.request("GET", lock_path(name, data["token"]))
+    assert response.json["state"] == "held"
+
+    held[0].cancel()
+    granted(waiting.pop(0), name)
+    waiting[0].cancel()
+    claims(gateway, tree, name, 18)
+    token = gateway.inspect(name).json["holders"][0]
+    assert token["fencing_token"] > data["fencing_token"]
+    http2.close()
+    claims(gateway, tree, name, 0)
+
+
+@pytest.mark.asan
+def test_http2_ends(gateway, http2, tree, name):
+    stream = hold2(http2, name, ttl="1h")
+    token = granted(stream, name, leased=True)["token"]
+    waiter = hold2(http2, name, wait="300ms")
+    queued(waiter, name, 0)
+    over(waiter, "taken", name)
+    seen = Http2Stream(http2, "GET", lock_path(name), {}, {"Accept": SSE})
+    assert len(seen.event("change")["holders"]) == 1
+    assert gateway.release(name, token).status == 204
+    lost(stream, name, "released")
+    assert seen.event("change")["holders"] == []
+    seen.cancel()
+    assert http2.request("GET", "/ready").status == 204
+    http2.reset()
+
+
+GZIP = ("gzip on; gzip_types text/event-stream application/x-ndjson; "
+        "gzip_http_version 1.0; gzip_proxied any; ")
+
+PROXY = """
+location /old/ {
+    rewrite ^/old/(.*)$ /locks/$1 break;
+    proxy_pass http://127.0.0.1:$server_port;
+}
+location /new/ {
+    rewrite ^/new/(.*)$ /locks/$1 break;
+    proxy_pass http://127.0.0.1:$server_port;
+    proxy_http_version 1.1;
+    proxy_set_header Connection "";
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def proxied(request, tmp_path_factory, zookeeper, tree):
+    """Its answers are compressed; and it is a proxy for itself, too."""
+    directory = tmp_path_factory.mktemp("proxied")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield make(session_timeout=SESSION, location=GZIP, server=PROXY)
+
+
+def in_time(gateway, tree, name, accept=SSE, **options):
+    """Every event is there when it happens, not when others have come."""
+    holder = hold(gateway, name, accept, **options)
+    token = granted(holder, name)["token"]
+    waiter = hold(gateway, name, accept, **options)
+    queued(waiter, name, 0)
+    path = options.pop("path", None)
+    seen = watch(gateway, name, accept, path=path, **options)
+    assert seen.event("change")["queued"] == 1
+    assert gateway.release(name, token).status == 204
+    lost(holder, name, "released")
+    granted(waiter, name)
+    assert seen.event("change")["queued"] == 0
+    waiter.close()
+    assert seen.event("change")["holders"] == []
+    seen.close()
+    claims(gateway, tree, name, 0)
+    return holder
+
+
+@pytest.mark.asan
+@every_format
+def test_compressed(proxied, tree, name, accept):
+    holder = in_time(proxied, tree, name, accept,
+                     headers={"Accept-Encoding": "gzip"})
+    assert holder.decoder is not None
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+@pytest.mark.parametrize("protocol", ["old", "new"])
+def test_behind_a_proxy(proxied, tree, name, protocol, coding):
+    holder = in_time(proxied, tree, name,
+                     path="/%s/%s" % (protocol, name),
+                     headers={"Accept-Encoding": coding})
+    assert (holder.decoder is not None) == (coding == "gzip")
+
+
+@pytest.mark.asan
+@every_format
+def test_old_protocol(gateway, tree, name, accept):
+    """HTTP/1.0: no chunks, the end is the connection's."""
+    connection = gateway.connect()
+    stream = Stream.__new__(Stream)
+    streams.Events.__init__(stream)
+    stream.connection, stream.method = connection, "POST"
+    stream.raw, stream.chunked = b"", False
+    request = encode("POST", target(lock_path(name), {"hold": "connection"}),
+                     {"Accept": accept})
+    connection.send_bytes(request.replace(b"HTTP/1.1", b"HTTP/1.0"))
+    token = granted(stream, name)["token"]
+    assert stream.head().headers["Connection"] == "close"
+    gateway.release(name, token)
+    lost(stream, name, "released")
+
+
+@pytest.mark.asan
+def test_tls(start, tree, tmp_path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048",
+                    "-nodes", "-subj", "/CN=localhost", "-days", "2",
+                    "-keyout", str(key), "-out", str(certificate)],
+                   check=True, timeout=30, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL)
+    port = free_port()
+    gateway = start(server="listen 127.0.0.1:%d ssl;\n"
+                           "ssl_certificate %s;\nssl_certificate_key %s;"
+                           % (port, certificate, key))
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    held = []
+    for _ in range(3):
+        connection = Connection(port)
+        connection.socket = context.wrap_socket(connection.socket)
+        gateway.connections.append(connection)
+        held.append(hold(gateway, "x", connection=connection))
+        held[-1].next()
+    claims(gateway, tree, "x", 3)
+    held[0].close()
+    granted(held[1], "x")
+    queued(held[2], "x", 0)
+    held[1].close()
+    granted(held[2], "x")
+    held[2].close()
+    claims(gateway, tree, "x", 0)
+
+
+# workers that leave
+
+@pytest.mark.asan
+def test_worker_dies(start, tree):
+    """The lock is free as soon as another worker looks after it."""
+    gateway = start(workers=3)
+    dead, other, third = gateway.worker_pids()
+    holder = hold(gateway, "x", worker=dead)
+    granted(holder, "x")
+    line(gateway, tree, "x", [dead])
+    leased = hold(gateway, "leased", worker=dead, ttl="1h")
+    granted(leased, "leased", leased=True)
+    kept = gateway.hold("kept", ttl="1h", worker=dead)
+    waiter = hold(gateway, "x", worker=other)
+    queued(waiter, "x", 1)
+    gateway.kill_worker(dead)
+    waiter.until(lambda event: event.name == "granted")
+    claims(gateway, tree, "x", 1)
+    claims(gateway, tree, "leased", 0)
+    wait_until(lambda: len(gateway.worker_pids()) == 3, SOON, "a new worker")
+    gateway._note_processes()
+    assert gateway.inspect("kept", kept.token).json["state"] == "held"
+    assert gateway.release("kept", kept.token).status == 204
+    waiter.close()
+
+
+@pytest.mark.asan
+def test_all_workers_die(start, tree):
+    gateway = start()
+    held = [hold(gateway, "x%d" % i, worker=worker)
+            for i, worker in enumerate(gateway.worker_pids())]
+    for i, stream in enumerate(held):
+        granted(stream, "x%d" % i)
+    dead = gateway.worker_pids()
+    for worker in dead:
+        gateway.kill_worker(worker)
+    wait_until(lambda: len(gateway.worker_pids()) == 2
+               and not set(dead) & set(gateway.worker_pids()), SOON,
+               "new workers")
+    gateway._note_processes()
+    for i in range(len(held)):
+        claims(gateway, tree, "x%d" % i, 0)
+
+
+@pytest.mark.asan
+def test_reload(start, tree):
+    """An old worker stays as long as one of its streams is open."""
+    gateway = start()
+    one, other = gateway.worker_pids()
+    holder = hold(gateway, "x", worker=one)
+    token = granted(holder, "x")["token"]
+    waiter, = line(gateway, tree, "x", [other])
+    seen = watch(gateway, "x", worker=other)
+    assert seen.event("change")["queued"] == 1
+
+    gateway.reload()
+    for worker in gateway.worker_pids():
+        assert gateway.inspect("x", token, worker).json["state"] == "held"
+    young, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+    assert seen.event("change")["queued"] == 2
+    assert alive(one) and alive(other)
+
+    holder.close()
+    granted(waiter, "x")
+    queued(young, "x", 0)
+    wait_until(lambda: not alive(one), SOON, "the first worker is gone")
+    assert seen.event("change")["queued"] == 1
+    waiter.close()
+    granted(young, "x")
+    assert seen.event("change")["queued"] == 0
+    assert alive(other)
+    seen.close()
+    wait_until(lambda: not alive(other), SOON, "the other is gone, too")
+    claims(gateway, tree, "x", 1)
+    young.close()
+
+
+@pytest.mark.asan
+def test_shutdown_timeout(start, tree):
+    """Nobody is cut off without a word."""
+    gateway = start(main="worker_shutdown_timeout 1s;")
+    workers = gateway.worker_pids()
+    holders = [hold(gateway, "x%d" % i, worker=worker)
+               for i, worker in enumerate(workers)]
+    for i, holder in enumerate(holders):
+        granted(holder, "x%d" % i)
+    waiters = [hold(gateway, "x0", worker=worker) for worker in workers]
+    for place, waiter in enumerate(waiters):
+        queued(waiter, "x0", place)
+    old = gateway.reload()
+    for i, holder in enumerate(holders):
+        lost(holder, "x%d" % i, "shutdown")
+    for waiter in waiters:
+        data = waiter.until(lambda event: event.name == "lost")
+        assert data == {"name": "x0", "reason": "shutdown"}
+        assert waiter.ended()
+    wait_until(lambda: not any(alive(pid) for pid in old), SOON,
+               "the old workers are gone")
+    for i in range(len(holders)):
+        claims(gateway, tree, "x%d" % i, 0)
+
+
+# the states of a lock
+
+FREE = {"holders": [], "queue": [], "queued": 0}
+
+
+@pytest.mark.asan
+@every_format
+def test_watch(gateway, tree, name, accept):
+    """Each worker tells of whatever any of them does."""
+    seen = [watch(gateway, name, accept, worker)
+            for worker in gateway.worker_pids()]
+    assert seen[0].head().headers["Content-Type"] == accept
+    assert seen[0].head().headers["Cache-Control"] == "no-store"
+
+    def change():
+        """What all of them tell."""
+        states = [stream.event("change") for stream in seen]
+        for state in states:
+            assert state["name"] == name
+            for claim in state["holders"]:
+                claim.pop("expires_in_ms", None)
+        assert states[0] == states[1]
+        return states[0]
+
+    def free():
+        state = change()
+        return {key: state[key] for key in FREE} == FREE
+
+    assert free()
+    holder = gateway.hold(name, owner="me", ttl="1h")
+    state = change()
+    assert [claim["owner"] for claim in state["holders"]] == ["me"]
+    assert state["holders"][0]["fencing_token"] == holder.fencing
+    assert state["queue"] == []
+    assert holder.token not in str(state)
+
+    waiter = gateway.begin(name, owner="you")
+    state = change()
+    assert [claim["owner"] for claim in state["queue"]] == ["you"]
+    assert state["queued"] == 1
+
+    gateway.release(name, holder.token)
+    state = change()
+    assert [claim["owner"] for claim in state["holders"]] == ["you"]
+    assert state["queued"] == 0
+
+    gateway.release(name, waiter.response(SOON).token)
+    assert free()
+    for stream in seen:
+        assert stream.silent_for(0.1)
+        stream.close()
+
+
+@pytest.mark.asan
+def test_watch_of_others_claims(gateway, tree, name, foreign):
+    """Of another gateway, or made by hand; it may have been there before."""
+    one = foreign.make_claim(gateway.znode(name), data=b"curator")
+    seen = watch(gateway, name)
+    state = seen.event("change")
+    assert [claim["owner"] for claim in state["holders"]] == ["curator"]
+    two = foreign.make_claim(gateway.znode(name))
+    assert seen.event("change")["queued"] == 1
+    foreign.delete(one)
+    assert seen.event("change")["queued"] == 0
+    foreign.delete(two)
+    assert seen.event("change")["holders"] == []
+    seen.close()
+
+
+def test_watch_over_the_making_of_a_lock(start, tree):
+    """Its znode, and those above, are not there at first; then it goes."""
+    gateway = start()
+    seen = watch(gateway, "x")
+    assert seen.event("change")["holders"] == []
+    for _ in range(2):
+        token = gateway.hold("x").token
+        assert len(seen.event("change")["holders"]) == 1
+        gateway.release("x", token)
+        assert seen.event("change")["holders"] == []
+        tree.delete_tree(gateway.znode("x"))
+    seen.close()
+
+
+def test_watch_tells_the_last_state(gateway, tree, name):
+    """Of a lock that changes all the time states are left out, but not it."""
+    seen = watch(gateway, name)
+    seen.event("change")
+    for i in range(200):
+        gateway.release(name, gateway.hold(name).token)
+    holder = gateway.hold(name, owner="last")
+    seen.until(lambda event: [claim.get("owner") for claim
+                              in event.data["holders"]] == ["last"])
+    gateway.release(name, holder.token)
+    seen.close()
+
+
+def test_head_of_a_watch(gateway, name):
+    for accept in FORMATS:
+        response = gateway.call("HEAD", lock_path(name),
+                                headers={"Accept": accept})
+        assert response.status == 200
+        assert response.headers["Content-Type"] == accept
+        assert response.body == b""
+
+
+@pytest.mark.parametrize("accept", [None, "*/*", "application/json"])
+def test_no_watch(gateway, name, accept):
+    """Who asks for nothing else gets one state, as ever."""
+    headers = streams.accepting(None, accept)
+    token = gateway.hold(name).token
+    response = gateway.call("GET", lock_path(name), headers=headers)
+    assert response.headers["Content-Type"] == "application/json"
+    gateway.release(name, token)
+    problem(gateway.call("GET", lock_path(name), headers=headers), 404)
+
+
+@pytest.mark.asan
+def test_watch_over_an_outage(private_zookeeper, start, connect_tree):
+    """The stream goes on, and tells what it missed."""
+    private_zookeeper.start()
+    gateway = start(zookeeper=private_zookeeper)
+    tree = connect_tree(private_zookeeper.address, timeout=60.0)
+    claim = tree.make_claim(gateway.znode("x"))
+    seen = [watch(gateway, "x", worker=worker)
+            for worker in gateway.worker_pids()]
+    for stream in seen:
+        assert len(stream.event("change")["holders"]) == 1
+    private_zookeeper.kill()
+    wait_until(lambda: gateway.inspect("x").status == 503, 20,
+               "it is out of reach")
+    private_zookeeper.start()
+    wait_until(lambda: tree.client.connected, 20, "kazoo is back")
+    tree.delete(claim)
+    for stream in seen:
+        assert stream.event("change", 20)["holders"] == []
+        stream.close()
+
+
+# streams that go on for long
+
+@pytest.mark.asan
+def test_signs_of_life(gateway, tree, name):
+    held = [hold(gateway, name, SSE)]
+    granted(held[0], name)
+    held += line(gateway, tree, name, gateway.worker_pids()[:1],
+                 accept=LINES)
+    seen = [watch(gateway, name, accept) for accept in FORMATS]
+    for stream in seen:
+        stream.event("change")
+    for stream in held + seen:
+        stream.wait_alive(1, 20)
+        assert not stream.events
+    for stream in held[::-1] + seen:
+        stream.close()
+
+
+def memory(pid):
+    """KiB that a process has in memory."""
+    with open("/proc/%d/status" % pid) as f:
+        return int(re.search(r"^VmRSS:\s*(\d+) kB$", f.read(), re.M).group(1))
+
+
+def crowd(gateway, tree, name, number):
+    """So many claims with much to tell of each; a state is big then."""
+    body = {"data": "x" * 1000}
+    waiters = [gateway.begin(name, body, wait="5m") for _ in range(number)]
+    claims(gateway, tree, name, number + 1, 30)
+    return waiters
+
+
+def test_memory_does_not_grow(start, tree):
+    """Each of many big events is forgotten when it was sent."""
+    gateway = start(workers=1)
+    holder = gateway.hold("x", ttl="1h")
+    crowd(gateway, tree, "x", 90)
+    worker, = gateway.worker_pids()
+    seen = [watch(gateway, "x") for _ in range(4)]
+
+    def shake(times):
+        for _ in range(times):
+            waiter = gateway.begin("x", wait="1m")
+            for stream in seen:
+                stream.until(lambda event: event.data["queued"] == 91)
+            waiter.close()
+            for stream in seen:
+                stream.until(lambda event: event.data["queued"] == 90)
+
+    shake(10)
+    before, told = memory(worker), seen[0].size
+    shake(60)
+    told = seen[0].size - told
+    grown = memory(worker) - before
+    assert told > 100 * 90 * 1000
+    assert grown < 4096, "%d KiB for %d bytes, four times" % (grown, told)
+    for stream in seen:
+        stream.close()
+    gateway.release("x", holder.token)
+
+
+def test_slow_reader(start, tree):
+    """It is dropped, and others do not wait for it."""
+    port = free_port()
+    gateway = start(workers=1, location="send_timeout 1s;",
+                    server="listen 127.0.0.1:%d sndbuf=8k;" % port)
+    holder = gateway.hold("x", ttl="1h")
+    crowd(gateway, tree, "x", 90)
+    slow = [narrow(port) for _ in range(3)]
+    for connection in slow:
+        connection.send("GET", lock_path("x"), headers={"Accept": SSE})
+    quick = watch(gateway, "x")
+    quick.event("change")
+
+    def dropped():
+        waiter = gateway.begin("x", wait="1m")
+        quick.until(lambda event: event.data["queued"] == 91)
+        waiter.close()
+        quick.until(lambda event: event.data["queued"] == 90)
+        return gateway.log_text().count("does not read its events") == 3
+
+    wait_until(dropped, 20, "those who do not read are dropped")
+    assert gateway.inspect("x", holder.token).json["state"] == "held"
+    quick.close()
+    gateway.release("x", holder.token)
+
+
+def test_slow_reader_catches_up(start, tree):
+    """It misses states, but not the last one."""
+    port = free_port()
+    gateway = start(workers=1,
+                    server="listen 127.0.0.1:%d sndbuf=8k;" % port)
+    holder = gateway.hold("x", ttl="1h")
+    waiting = crowd(gateway, tree, "x", 90)
+    slow = watch(gateway, "x", connection=narrow(port))
+    quick = watch(gateway, "x")
+    quick.event("change")
+    for _ in range(10):
+        waiter = gateway.begin("x", wait="1m")
+        quick.until(lambda event: event.data["queued"] == 91)
+        waiter.close()
+        quick.until(lambda event: event.data["queued"] == 90)
+    for waiter in waiting:
+        waiter.close()
+    quick.until(lambda event: event.data["queued"] == 0)
+    events = 1
+    while slow.event("change")["queued"] != 0:
+        events += 1
+    assert events < 10
+    for stream in (slow, quick):
+        stream.close()
+    gateway.release("x", holder.token)
+
+
+def narrow(port):
+    """A connection that takes little before it is read."""
+    connection = Connection.__new__(Connection)
+    connection.port, connection.timeout = port, TIMEOUT
+    connection.buffer, connection.methods = b"", []
+    connection.socket = socket.socket()
+    connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.socket.connect(("127.0.0.1", port))
+    return connection
+
+
+# for operators
+
+def test_logs(start, tree):
+    """What is logged when a stream has ended, and its time."""
+    gateway = start(
+        http="log_format locks '$request_method $status $zk_lock_name "
+             "$zk_lock_outcome $zk_lock_wait_time $zk_lock_fencing_token';",
+        server="access_log locks.log locks;")
+    path = gateway.prefix + "/locks.log"
+
+    def logged():
+        with open(path) as f:
+            return [line for line in f.read().splitlines() if " x " in line]
+
+    def last(number):
+        wait_until(lambda: len(logged()) == number, SOON, "it is logged")
+        return logged()[-1]
+
+    holder = hold(gateway, "x")
+    data = granted(holder, "x")
+    fencing = data["fencing_token"]
+    waiter = hold(gateway, "x", wait="200ms")
+    queued(waiter, "x", 0)
+    over(waiter, "taken", "x")
+    assert last(1).startswith("POST 200 x taken 0.2")
+    waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+    waiter.close()
+    assert last(2).startswith("POST 200 x gone ")
+    holder.close()
+    assert re.match(r"POST 200 x granted 0\.0\d\d %d$" % fencing, last(3))
+
+    holder = hold(gateway, "x")
+    granted(holder, "x")
+    tree.delete(gateway.znode("x") + "/"
+                + tree.claims(gateway.znode("x"))[0])
+    lost(holder, "x", "deleted")
+    assert last(4).startswith("POST 200 x lost ")
+
+    seen = watch(gateway, "x")
+    seen.event("change")
+    seen.close()
+    assert last(5).startswith("GET 200 x watched - -")
+
+
+def test_released_is_logged(start):
+    gateway = start(http="log_format o '$request_method $zk_lock_outcome';",
+                    server="access_log o.log o;")
+    holder = hold(gateway, "x")
+    token = granted(holder, "x")["token"]
+    gateway.release("x", token)
+    lost(holder, "x", "released")
+
+    def logged():
+        with open(gateway.prefix + "/o.log") as f:
+            return f.read().splitlines()
+
+    wait_until(lambda: "POST released" in logged(), SOON, "it is logged")
