@@ -23,8 +23,7 @@ join() # ADDRESS [COMMAND [ARGUMENT]...]
     while :; do
         if "$@"; then
             listen -X POST -G -d mode=member -d hold=connection \
-                --data-urlencode "owner=$address" --speed-limit 1 \
-                --speed-time 40     # there is a word every 15 s
+                --data-urlencode "owner=$address"
             while read -r event || [ -n "$event" ]; do
                 case $event in
                 '{"event":"granted",'*) ;;
@@ -65,12 +64,13 @@ owners() # of $event
     printf %s "$event" | grep -o '"owner":"[^"]*"' | cut -d '"' -f 4
 }
 
-# What comes is read by this process, and not by another one: if it is killed,
-# curl has nobody to write to, and ends.
+# There is a word every 15 s; a connection without one for 40 s is dead.  What
+# comes is read by this process and no other: if it is killed, curl has nobody
+# to write to, and ends.
 listen() # CURL-ARGUMENT...
 {
-    curl -q -sSN --connect-timeout 5 --keepalive-time 10 "$@" "$lock" \
-        > "$dir/events" &
+    curl -q -sSN --connect-timeout 5 --speed-limit 1 --speed-time 40 "$@" \
+        "$lock" > "$dir/events" &
     curl=$!
 }
 

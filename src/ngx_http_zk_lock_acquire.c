@@ -6,8 +6,8 @@
  * that the key has a claim already, made by a request before it, whatever
  * worker and gateway that came to: then the request waits with that one, and
  * is told of its grant.  What a key stands for is in the claim itself: its id
- * begins with a hash of the key, and the parameters of the request are hashed into its
- * label.
+ * begins with a hash of the key, and the parameters of the request are hashed
+ * into its label.
  *
  * Everything here runs on the event loop.
  */
@@ -100,6 +100,12 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "1 to 255 visible characters");
     }
 
+    if (key != NULL && ngx_http_zk_lock_api_node(r)) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "zk_lock_layout node takes no "
+                                        "Idempotency-Key");
+    }
+
     stream = (args.given & ZK_LOCK_ARG_HOLD)
              && ngx_strcmp(args.hold, "connection") == 0;
 
@@ -114,7 +120,9 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_stream_claim(r, ctx, &acquire);
     }
 
-    if (ngx_http_zk_lock_prefers(r, "respond-async")) {
+    if (ngx_http_zk_lock_prefers(r, "respond-async")
+        && !ngx_http_zk_lock_api_node(r))
+    {
         acquire.async = 1;
         acquire.grace = zlcf->grace;
         acquire.forever = !(args.given & ZK_LOCK_ARG_WAIT);
@@ -153,6 +161,15 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
         why = ngx_http_zk_lock_acquire_check(args);
     }
 
+    if (why == NULL && ngx_http_zk_lock_api_node(r)) {
+
+        if (acquire->kind != ZK_LOCK_MUTEX) {
+            why = "zk_lock_layout node takes \"mode\" \"exclusive\" only";
+        }
+
+        acquire->kind = ZK_LOCK_NODE;
+    }
+
     if (why != NULL) {
         (void) ngx_cpystrn((u_char *) args->error, (u_char *) why,
                            sizeof(args->error));
@@ -163,6 +180,14 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->wait = (args->given & ZK_LOCK_ARG_WAIT) ? (ngx_msec_t) args->wait
                                                      : zlcf->wait;
     acquire->wait = ngx_min(acquire->wait, zlcf->max_wait);
+
+    if (acquire->kind == ZK_LOCK_MEMBER) {
+
+        /* never because of members: only until others have been refused */
+
+        acquire->wait = ngx_max(acquire->wait, NGX_HTTP_ZK_LOCK_PATIENCE);
+    }
+
     acquire->leased = (args->given & ZK_LOCK_ARG_TTL) ? 1 : 0;
     acquire->ttl = acquire->leased ? (ngx_msec_t) args->ttl : zlcf->ttl;
     acquire->ttl = ngx_min(acquire->ttl, zlcf->max_ttl);
@@ -613,7 +638,7 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "taken");
 
         return ngx_http_zk_lock_api_ask(r, ctx, NGX_HTTP_ZK_LOCK_HOLDER, 0,
-                                        ngx_http_zk_lock_acquire_holder_handler);
+                                    ngx_http_zk_lock_acquire_holder_handler);
 
     case NGX_HTTP_ZK_LOCK_CONFLICT:
         ngx_str_set(&ctx->outcome, "conflict");
@@ -622,6 +647,13 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
                                         "the lock is used in another mode, or "
                                         "with another number of permits, by "
                                         "those who hold it or wait for it");
+
+    case NGX_HTTP_ZK_LOCK_LAYOUT:
+        ngx_str_set(&ctx->outcome, "conflict");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this znode is no lock of this "
+                                        "location's zk_lock_layout");
 
     case NGX_HTTP_ZK_LOCK_FULL:
         ngx_str_set(&ctx->outcome, "full");

@@ -376,6 +376,7 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
 
         question.type = admin->type;
         question.path = &ctx->path;
+        question.node = ngx_http_zk_lock_api_node(admin->request);
         question.handler = ngx_http_zk_lock_admin_ask_handler;
         question.data = admin;
 

@@ -608,7 +608,7 @@ void
 ngx_http_zk_lock_write_mode(zk_lock_json_t *json, zk_lock_kind_t kind)
 {
     static const char *const  modes[] = {
-        "exclusive", "shared", "write", "member", "semaphore"
+        "exclusive", "shared", "write", "member", "semaphore", "exclusive"
     };
 
     ngx_http_zk_lock_write_text(json, "mode", modes[zk_lock_kind_base(kind)]);

@@ -34,6 +34,8 @@ static ngx_int_t ngx_http_zk_lock_api_path(ngx_http_request_t *r,
 static void ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
+static const char *ngx_http_zk_lock_api_check(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
@@ -350,7 +352,8 @@ static ngx_int_t
 ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_int_t  rc;
+    ngx_int_t    rc;
+    const char  *why;
 
     if (ngx_http_zk_lock_body_size(r) > NGX_HTTP_ZK_LOCK_BODY_MAX) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
@@ -368,12 +371,21 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return rc;
     }
 
+    if (ngx_http_zk_lock_api_node(r)) {
+        why = ngx_http_zk_lock_api_check(r, ctx);
+
+        if (why != NULL) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
+        }
+    }
+
     if (ctx->name.len == 0) {
         return ngx_http_zk_lock_api_root(r, ctx);
     }
 
-    if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)) {
-
+    if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)
+        && !ngx_http_zk_lock_api_node(r))
+    {
         rc = ngx_http_zk_lock_terraform(r, ctx);
         if (rc != NGX_DECLINED) {
             return rc;
@@ -395,6 +407,39 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     default: /* NGX_HTTP_GET, NGX_HTTP_HEAD */
         return ngx_http_zk_lock_call_get(r, ctx);
     }
+}
+
+
+/* What a location whose locks are one znode each does not serve, or NULL. */
+
+static const char *
+ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    if (ctx->name.len == 0) {
+        return "zk_lock_layout node takes one lock at a time, and has no list "
+               "of them";
+    }
+
+    if (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) {
+        return "zk_lock_layout node takes no LOCK and UNLOCK";
+    }
+
+    if (r->method == NGX_HTTP_POST && ctx->has_token) {
+        return "zk_lock_layout node lets nobody hold a lock more than once";
+    }
+
+    return NULL;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_api_node(ngx_http_request_t *r)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    return zlcf->layout == NGX_HTTP_ZK_LOCK_LAYOUT_NODE;
 }
 
 
@@ -603,6 +648,7 @@ ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     question.token = ctx->has_token ? &ctx->token : NULL;
     question.ttl = ttl;
     question.grace = zlcf->grace;
+    question.node = ngx_http_zk_lock_api_node(r);
     question.handler = handler;
     question.data = ctx;
 

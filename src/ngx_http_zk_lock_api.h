@@ -37,6 +37,12 @@ typedef struct {
 } ngx_http_zk_lock_main_conf_t;
 
 
+/* how the locks of a location are laid out in ZooKeeper */
+
+#define NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE  0    /* the lock's znode has claims */
+#define NGX_HTTP_ZK_LOCK_LAYOUT_NODE   1    /* it is the claim */
+
+
 typedef struct {
     ngx_http_complex_value_t          *root;
     ngx_msec_t                         wait;
@@ -46,6 +52,7 @@ typedef struct {
     ngx_msec_t                         grace;
     ngx_uint_t                         max_queue;
     ngx_flag_t                         admin;
+    ngx_uint_t                         layout;
 } ngx_http_zk_lock_loc_conf_t;
 
 
@@ -124,6 +131,9 @@ ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);
 ngx_int_t ngx_http_zk_lock_api_ask(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type, ngx_msec_t ttl,
     ngx_http_zk_lock_ask_pt handler);
+
+/* Whether a lock of this request's location is one znode. */
+ngx_uint_t ngx_http_zk_lock_api_node(ngx_http_request_t *r);
 
 /* Answers what came of an ask that is not to be told in another way. */
 ngx_int_t ngx_http_zk_lock_api_answered(ngx_http_request_t *r,

@@ -16,7 +16,7 @@
  */
 
 
-#include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* how often a znode's data are set against others */
@@ -84,6 +84,10 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
         ask->token = *question->token;
         ask->kind = ask->token.kind;
         ask->find = (ask->token.seq == -1);
+        ask->node = (ask->kind == ZK_LOCK_NODE);
+
+    } else {
+        ask->node = (question->node != 0);
     }
 
     ngx_http_zk_lock_worker_timer(worker, &ask->timer,
@@ -404,6 +408,12 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 
     if (ask->handler == NULL && !ask->counted) {
         goto done;
+    }
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK && ask->node
+        && !ngx_http_zk_lock_node_is(&ask->token.id, op))
+    {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
     }
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
@@ -894,6 +904,11 @@ ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
 {
     if (ask->name.len != 0) {
         *name = ask->name;
+
+        if (ask->node) {
+            name->len = 0;
+        }
+
         return;
     }
 

@@ -43,6 +43,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_ASK_FOREIGN,       /* it is no gateway's claim */
     NGX_HTTP_ZK_LOCK_ASK_WAITS,         /* it is not held yet */
     NGX_HTTP_ZK_LOCK_ASK_CONFLICT,      /* it cannot be shared */
+    NGX_HTTP_ZK_LOCK_ASK_LAYOUT,        /* the znode is of the other layout */
     NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_ASK_DENIED,        /* by ZooKeeper's ACL */
     NGX_HTTP_ZK_LOCK_ASK_FAILED         /* no memory; was logged */
@@ -128,9 +129,10 @@ struct ngx_http_zk_lock_ask_s {
                                                        claim's data */
     unsigned                           seen:1;      /* who asks is the first to
                                                        be told of its grant */
-    unsigned                           pending:1;   /* its worker has not granted
-                                                       it so far */
+    unsigned                           pending:1;   /* its worker has not
+                                                       granted it so far */
     unsigned                           polls:1;     /* the timer is for that */
+    unsigned                           node:1;      /* the lock is one znode */
     unsigned                           answer:4;    /* of a posted one */
 };
 
@@ -149,6 +151,8 @@ typedef struct {
     ngx_msec_t                         ttl;     /* RENEW, HOLD; 0: as it was */
     ngx_msec_t                         grace;   /* INSPECT: of one that waits
                                                    alone */
+    ngx_uint_t                         node;    /* without a token: the lock is
+                                                   one znode */
     ngx_http_zk_lock_ask_pt            handler;
     void                              *data;
 } ngx_http_zk_lock_question_t;

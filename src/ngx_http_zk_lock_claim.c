@@ -32,14 +32,13 @@
  */
 
 
-#include "ngx_http_zk_lock_share.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* how often a create is tried again after its lock's znode was made */
 #define NGX_HTTP_ZK_LOCK_TRIES      5
 
 
-static void ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_create_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_created(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_op_t *op);
@@ -52,6 +51,7 @@ static void ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t gather);
+static void ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op);
 static ngx_uint_t ngx_http_zk_lock_claim_wanted(
     ngx_http_zk_lock_claim_t *claim);
@@ -85,12 +85,21 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     claim = NULL;
 
+    if (ngx_http_zk_lock_lock_layout(lock, acquire->kind == ZK_LOCK_NODE)
+        != NGX_OK)
+    {
+        *outcome = NGX_HTTP_ZK_LOCK_LAYOUT;
+        goto done;
+    }
+
     /* those of this worker are enough to know: nothing is asked */
 
     if (lock->nclaims > acquire->max_queue) {
         *outcome = NGX_HTTP_ZK_LOCK_FULL;
         goto done;
     }
+
+    acquire->label->has_id = lock->node;
 
     len = zk_lock_label_write(label, acquire->label, &index_at);
 
@@ -387,11 +396,16 @@ ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
+    if (claim->lock->node) {
+        ngx_http_zk_lock_lock_advance(claim->lock);
+        return;
+    }
+
     ngx_http_zk_lock_claim_create(claim);
 }
 
 
-static void
+void
 ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
 {
     u_char                      prefix[ZK_LOCK_PREFIX_MAX];
@@ -407,7 +421,15 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
     label.data = claim->label;
     label.len = claim->label_len;
 
-    op = ngx_http_zk_lock_op_new(worker->session, NGX_HTTP_ZK_LOCK_OP_CREATE,
+    if (claim->lock->node) {
+        zk_lock_label_id((char *) claim->label + claim->index_at
+                         + ZK_LOCK_LABEL_ID_AT, &claim->id);
+    }
+
+    op = ngx_http_zk_lock_op_new(worker->session,
+                                 claim->lock->node
+                                 ? NGX_HTTP_ZK_LOCK_OP_GATE
+                                 : NGX_HTTP_ZK_LOCK_OP_CREATE,
                                  &claim->lock->sn.str, &name, &label);
     if (op == NULL) {
         /* the sweep starts it again */
@@ -417,7 +439,7 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
     op->index_at = claim->index_at;
     op->handler = ngx_http_zk_lock_claim_create_handler;
     op->data = claim;
-    op->gather = claim->lock->known;
+    op->gather = claim->lock->known && !claim->lock->node;
 
     claim->op = op;
 
@@ -459,7 +481,17 @@ ngx_http_zk_lock_claim_create_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     case NGX_HTTP_ZK_LOCK_EXISTS:
+
+        if (claim->lock->node) {
+            ngx_http_zk_lock_node_exists(claim);
+            break;
+        }
+
         ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_WORN_OUT);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CHILDLESS:
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_LAYOUT);
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_AUTH:
@@ -479,8 +511,13 @@ ngx_http_zk_lock_claim_created(ngx_http_zk_lock_claim_t *claim,
 {
     zk_lock_child_t  child;
 
-    if (zk_lock_child_read(&child, (char *) op->reply.data, op->reply.len)
-        != 0)
+    if (claim->lock->node) {
+        child.seq = 0;
+        claim->lock->waits = 0;
+
+    } else if (zk_lock_child_read(&child, (char *) op->reply.data,
+                                  op->reply.len)
+               != 0)
     {
         ngx_log_error(NGX_LOG_ERR, claim->lock->worker->log, 0,
                       "zookeeper made a claim with a strange name: \"%V\"",
@@ -517,8 +554,11 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
     ngx_http_zk_lock_record_publish(lock->worker->zone, claim->id.record,
                                     claim->entry.seq, claim->czxid,
                                     claim->index);
-    ngx_http_zk_lock_board_put(lock->worker->zone, &lock->sn.str,
-                               claim->entry.seq, claim->id.record);
+
+    if (!lock->node) {
+        ngx_http_zk_lock_board_put(lock->worker->zone, &lock->sn.str,
+                                   claim->entry.seq, claim->id.record);
+    }
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_WAIT);
 
@@ -731,6 +771,12 @@ ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op)
     switch (op->rc) {
 
     case NGX_HTTP_ZK_LOCK_OK:
+
+        if (claim->lock->node && !ngx_http_zk_lock_node_is(&claim->id, op)) {
+            ngx_http_zk_lock_lock_list(claim->lock);
+            break;
+        }
+
         zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
         claim->czxid = op->czxid;
@@ -805,6 +851,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     claim->czxid = 0;
     claim->requeued = 1;
     claim->single = 0;
+    claim->offered = 0;
     claim->told = 0;
 
     ngx_http_zk_lock_claim_start(claim);
@@ -926,6 +973,13 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_lease(claim);
 
+    if (claim->lock->node) {
+
+        /* watched from now on: its name may be another claim's later */
+
+        ngx_http_zk_lock_claim_sweep(claim);
+    }
+
     /* who waits may release it at once */
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
@@ -970,6 +1024,11 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
 {
     size_t                    ahead;
     ngx_http_zk_lock_lock_t  *lock;
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_START && claim->lock->node) {
+        ngx_http_zk_lock_node_settle(claim->lock);
+        return;
+    }
 
     if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
         || (!claim->expired && !claim->counting
@@ -1043,6 +1102,10 @@ ngx_uint_t
 ngx_http_zk_lock_claim_position(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_uint_t  ahead, seats;
+
+    if (claim->lock->node) {
+        return ngx_http_zk_lock_node_position(claim);
+    }
 
     ahead = zk_lock_view_position(&claim->lock->view, &claim->entry);
 
@@ -1173,16 +1236,67 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
         ngx_del_timer(&claim->timer);
     }
 
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE, NULL,
-                                   ngx_http_zk_lock_claim_delete_handler);
+    if (claim->lock->node && !claim->watched) {
+
+        /* what is there may be somebody else's */
+
+        op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                       ngx_http_zk_lock_claim_look_handler);
+
+    } else {
+        op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                       NULL,
+                                       ngx_http_zk_lock_claim_delete_handler);
+    }
+
     if (op == NULL) {
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
         return;
     }
 
-    op->gather = gather;
+    if (!claim->lock->node) {
+        op->gather = gather;
+
+    } else if (claim->watched) {
+        op->version = ngx_http_zk_lock_record_version(
+                                                claim->lock->worker->zone,
+                                                claim->id.record);
+    }
 
     ngx_http_zk_lock_session_send(op);
+}
+
+
+/* The znode that has the claim's name was read, to be deleted. */
+
+static void
+ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_op_t     *delete;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK
+        && ngx_http_zk_lock_node_is(&claim->id, op))
+    {
+        delete = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                       NULL,
+                                       ngx_http_zk_lock_claim_delete_handler);
+
+        if (delete != NULL) {
+            delete->version = op->version;
+            ngx_http_zk_lock_session_send(delete);
+            return;
+        }
+
+        op->rc = NGX_HTTP_ZK_LOCK_UNSENT;
+
+    } else if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
+    }
+
+    ngx_http_zk_lock_claim_delete_handler(op);
 }
 
 
@@ -1207,6 +1321,15 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
     }
 
     claim->doubtful |= (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
+    claim->watched = 0;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED) {
+
+        /* it is read, and deleted as it is by now */
+
+        ngx_http_zk_lock_claim_delete(claim, 0);
+        return;
+    }
 
     /* the sweep, or the next connection, sends it again */
 
@@ -1255,6 +1378,10 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
     }
 
     worker->claims[claim->id.record] = NULL;
+
+    if (lock->node) {
+        ngx_http_zk_lock_node_next(claim);
+    }
 
     ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
     ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
@@ -1316,6 +1443,12 @@ void
 ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+
+        if (claim->lock->node && !claim->expired) {
+            /* it is in the line, in this gateway */
+            return;
+        }
+
         ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
         return;
     }

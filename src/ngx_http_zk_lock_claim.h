@@ -44,6 +44,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_TWIN,          /* its key has a claim: claim->twin */
     NGX_HTTP_ZK_LOCK_TAKEN,         /* the wait is over */
     NGX_HTTP_ZK_LOCK_CONFLICT,      /* the lock is used in another way */
+    NGX_HTTP_ZK_LOCK_LAYOUT,        /* its znode is of the other layout */
     NGX_HTTP_ZK_LOCK_FULL,          /* the queue is too long */
     NGX_HTTP_ZK_LOCK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_NO_ROOM,       /* the zone or the session is full */
@@ -167,6 +168,10 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           counted:1;   /* a wish was, that is in
                                                        its data still */
     unsigned                           ending:1;    /* when it is shared */
+    unsigned                           offered:1;   /* its record says that it
+                                                       waits, in START */
+    unsigned                           looked:1;    /* its znode is known to be
+                                                       its own */
 
     zk_lock_child_t                    twin;        /* of the outcome TWIN */
     ngx_uint_t                         position;    /* as it was told last */
@@ -306,6 +311,7 @@ void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 
 void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state);
+void ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim);
 /* An operation on its znode; the claim's only one.  NULL: no memory. */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,

@@ -10,7 +10,7 @@
  */
 
 
-#include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* how long a sibling may take to release, milliseconds */
@@ -162,10 +162,16 @@ static void
 ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
 {
     zk_lock_label_t          label;
-    ngx_http_zk_lock_op_t   *get;
+    ngx_http_zk_lock_op_t   *next;
     ngx_http_zk_lock_ask_t  *ask;
 
     ask = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK && ask->node
+        && !ngx_http_zk_lock_node_asked(ask, op))
+    {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
+    }
 
     switch (op->rc) {
 
@@ -192,6 +198,12 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
 
     default:
 
+        if (ask->node) {
+            ngx_http_zk_lock_ask_failed(ask, op->rc);
+            ask->owed = 0;
+            goto done;
+        }
+
         /* whoever may not read it may be allowed to delete it */
 
         op->version = -1;
@@ -201,6 +213,21 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
     ask->version = op->version;
+
+    if (ask->node) {
+
+        /* of that version, since it may be another claim's by now */
+
+        next = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_DELETE, NULL,
+                                      ngx_http_zk_lock_ask_delete_handler,
+                                      ask);
+        if (next != NULL) {
+            next->version = ask->version;
+        }
+
+        ngx_http_zk_lock_ask_send(ask, next);
+        goto done;
+    }
 
     if (ask->type == NGX_HTTP_ZK_LOCK_BREAK) {
         ask->version = -1;
@@ -214,10 +241,10 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+    next = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                   ngx_http_zk_lock_ask_parent_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, get);
+    ngx_http_zk_lock_ask_send(ask, next);
 
 done:
 
@@ -290,6 +317,11 @@ void
 ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *get;
+
+    if (ask->node) {
+        /* nobody else takes part in it */
+        return;
+    }
 
     get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                   ngx_http_zk_lock_ask_touch_handler, ask);

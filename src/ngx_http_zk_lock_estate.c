@@ -18,6 +18,10 @@ static void ngx_http_zk_lock_estate_inherit(void *data,
 static void ngx_http_zk_lock_estate_suspended(void *data);
 static void ngx_http_zk_lock_estate_unreachable(void *data);
 static void ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path);
+static ngx_http_zk_lock_ward_t *ngx_http_zk_lock_estate_node(
+    ngx_http_zk_lock_estate_t *estate, ngx_str_t *path);
+static void ngx_http_zk_lock_estate_told(ngx_http_zk_lock_ward_t *ward,
+    ngx_uint_t deleted);
 static void ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev);
 
 
@@ -222,6 +226,13 @@ ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
     zk_lock_child_t           child;
     ngx_http_zk_lock_ward_t  *ward;
 
+    ward = ngx_http_zk_lock_estate_node(estate, path);
+
+    if (ward != NULL) {
+        ngx_http_zk_lock_estate_told(ward, deleted);
+        return;
+    }
+
     for (len = path->len; len > 0 && path->data[len - 1] != '/'; len--) {
         /* void */
     }
@@ -245,6 +256,42 @@ ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
         return;
     }
 
+    ngx_http_zk_lock_estate_told(ward, deleted);
+}
+
+
+/* The held ward of a lock that is one znode, at path. */
+
+static ngx_http_zk_lock_ward_t *
+ngx_http_zk_lock_estate_node(ngx_http_zk_lock_estate_t *estate,
+    ngx_str_t *path)
+{
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_ward_t  *ward;
+
+    for (q = ngx_queue_head(&estate->wards);
+         q != ngx_queue_sentinel(&estate->wards);
+         q = ngx_queue_next(q))
+    {
+        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
+
+        if (ward->kind == ZK_LOCK_NODE
+            && ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD
+            && ward->path.len == path->len
+            && ngx_memcmp(ward->path.data, path->data, path->len) == 0)
+        {
+            return ward;
+        }
+    }
+
+    return NULL;
+}
+
+
+static void
+ngx_http_zk_lock_estate_told(ngx_http_zk_lock_ward_t *ward,
+    ngx_uint_t deleted)
+{
     if (deleted) {
         ngx_http_zk_lock_ward_done(ward);
         return;

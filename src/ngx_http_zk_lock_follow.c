@@ -7,7 +7,8 @@
  * which sets the next watch, and only then the followers are told: what they
  * read afterwards is covered by it.  A lock that changes all the time is
  * listed twenty times a second at most.  If the lock's znode is not there, the
- * watch is on its making.
+ * watch is on its making.  Of a lock that is one znode, the watch is on that in
+ * any case.
  *
  * Everything here runs on the event loop.  A scene exists while it has
  * followers; `op` is NULL unless something is under way.
@@ -31,6 +32,7 @@ struct ngx_http_zk_lock_scene_s {
     ngx_msec_t                         listed;  /* when the last was sent */
 
     unsigned                           told:1;  /* all are to be */
+    unsigned                           node:1;  /* the lock is one znode */
 };
 
 
@@ -61,6 +63,10 @@ ngx_http_zk_lock_follow(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
     }
 
     first = ngx_queue_empty(&scene->follows);
+
+    if (first) {
+        scene->node = follow->node;
+    }
 
     follow->scene = scene;
     follow->late = 1;
@@ -181,7 +187,9 @@ ngx_http_zk_lock_scene_list(ngx_http_zk_lock_scene_t *scene)
 
     scene->listed = ngx_current_msec;
 
-    ngx_http_zk_lock_scene_look(scene, NGX_HTTP_ZK_LOCK_OP_LIST);
+    ngx_http_zk_lock_scene_look(scene, scene->node
+                                       ? NGX_HTTP_ZK_LOCK_OP_EXISTS
+                                       : NGX_HTTP_ZK_LOCK_OP_LIST);
 }
 
 
@@ -236,7 +244,8 @@ ngx_http_zk_lock_scene_handler(ngx_http_zk_lock_op_t *op)
     }
 
     if (op->type == NGX_HTTP_ZK_LOCK_OP_EXISTS
-        && op->rc == NGX_HTTP_ZK_LOCK_OK)
+        && op->rc == NGX_HTTP_ZK_LOCK_OK
+        && !scene->node)
     {
         ngx_http_zk_lock_scene_look(scene, NGX_HTTP_ZK_LOCK_OP_LIST);
         return;
@@ -313,6 +322,22 @@ ngx_http_zk_lock_follow_listed(ngx_http_zk_lock_worker_t *worker,
                                       ngx_crc32_long(path->data, path->len));
 
     if (scene != NULL) {
+        ngx_http_zk_lock_scene_list(scene);
+    }
+}
+
+
+void
+ngx_http_zk_lock_follow_changed(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path)
+{
+    ngx_http_zk_lock_scene_t  *scene;
+
+    scene = (ngx_http_zk_lock_scene_t *)
+                ngx_str_rbtree_lookup(&worker->scenes, path,
+                                      ngx_crc32_long(path->data, path->len));
+
+    if (scene != NULL && scene->node) {
         ngx_http_zk_lock_scene_list(scene);
     }
 }

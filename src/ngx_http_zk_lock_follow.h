@@ -26,6 +26,8 @@ struct ngx_http_zk_lock_follow_s {
     ngx_http_zk_lock_scene_t          *scene;   /* NULL: not followed */
     ngx_http_zk_lock_follow_pt         handler;
     unsigned                           late:1;  /* came before the watch */
+    unsigned                           node:1;  /* set by the caller: the lock
+                                                   is one znode */
 };
 
 
@@ -45,6 +47,9 @@ void ngx_http_zk_lock_unfollow(ngx_http_zk_lock_follow_t *follow);
 
 /* The watch on the children of path fired. */
 void ngx_http_zk_lock_follow_listed(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path);
+/* The watch on the data of path fired. */
+void ngx_http_zk_lock_follow_changed(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path);
 /* The connection is back: what happened meanwhile is not known. */
 void ngx_http_zk_lock_follow_connected(ngx_http_zk_lock_worker_t *worker);

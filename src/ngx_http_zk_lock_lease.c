@@ -22,7 +22,7 @@
  */
 
 
-#include "ngx_http_zk_lock_share.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* a claim that is held for so long is watched, milliseconds */
@@ -327,6 +327,13 @@ ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
+    if (claim->lock->node && !claim->watched && !claim->looked) {
+        ngx_http_zk_lock_claim_reread(claim, 0);
+        return;
+    }
+
+    claim->looked = 0;
+
     op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE, NULL,
                                    ngx_http_zk_lock_claim_lapse_handler);
     if (op == NULL) {
@@ -335,7 +342,7 @@ ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
 
     op->version = ngx_http_zk_lock_record_version(claim->lock->worker->zone,
                                                   claim->id.record);
-    op->gather = 1;
+    op->gather = !claim->lock->node;
 
     ngx_http_zk_lock_session_send(op);
 }
@@ -373,6 +380,10 @@ void
 ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
 {
     switch (claim->state) {
+
+    case NGX_HTTP_ZK_LOCK_START:
+        ngx_http_zk_lock_claim_moved(claim);
+        break;
 
     case NGX_HTTP_ZK_LOCK_WAIT:
         ngx_http_zk_lock_claim_single(claim);
@@ -416,7 +427,8 @@ ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim)
     }
 
     if (!claim->watched
-        && ngx_current_msec - claim->granted >= NGX_HTTP_ZK_LOCK_LONG_HOLD
+        && (lock->node
+            || ngx_current_msec - claim->granted >= NGX_HTTP_ZK_LOCK_LONG_HOLD)
         && ngx_http_zk_lock_session_may_watch(lock->worker->session,
                                     lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX))
     {
@@ -540,7 +552,10 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
+        || (op->rc == NGX_HTTP_ZK_LOCK_OK && claim->lock->node
+            && !ngx_http_zk_lock_node_is(&claim->id, op)))
+    {
         ngx_http_zk_lock_claim_changed(claim, 1);
         return;
     }
@@ -550,6 +565,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     }
 
     claim->watched |= op->watch;
+    claim->looked = (claim->state == NGX_HTTP_ZK_LOCK_LAPSE);
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 

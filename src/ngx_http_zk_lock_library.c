@@ -544,6 +544,9 @@ ngx_http_zk_lock_library_rc(int code)
     case ZUNIMPLEMENTED:
         return NGX_HTTP_ZK_LOCK_UNSUPPORTED;
 
+    case ZNOCHILDRENFOREPHEMERALS:
+        return NGX_HTTP_ZK_LOCK_CHILDLESS;
+
     case ZSYSTEMERROR:
     case ZRUNTIMEINCONSISTENCY:
     case ZDATAINCONSISTENCY:

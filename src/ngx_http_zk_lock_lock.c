@@ -12,7 +12,7 @@
  */
 
 
-#include "ngx_http_zk_lock_claim.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* a child of the lock's znode, between a list and its merge */
@@ -59,6 +59,7 @@ static void ngx_http_zk_lock_lock_forgotten(void *data,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
+static void ngx_http_zk_lock_lock_told(ngx_http_zk_lock_lock_t *lock);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_lock_op(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_op_e type,
     ngx_str_t *name, ngx_http_zk_lock_op_pt handler);
@@ -67,10 +68,9 @@ static void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock,
     int64_t czxid);
 static void ngx_http_zk_lock_lock_guard_again(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op);
+static size_t ngx_http_zk_lock_lock_bottom(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_make_step(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
-    ngx_http_zk_lock_outcome_e outcome);
 
 
 ngx_http_zk_lock_lock_t *
@@ -155,6 +155,27 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
 }
 
 
+ngx_int_t
+ngx_http_zk_lock_lock_layout(ngx_http_zk_lock_lock_t *lock, ngx_uint_t node)
+{
+    if (lock->node == node) {
+        return NGX_OK;
+    }
+
+    if (lock->nclaims != 0) {
+        return NGX_DECLINED;
+    }
+
+    /* what is known of it was meant in another way */
+
+    ngx_http_zk_lock_lock_forget(lock);
+
+    lock->node = (node != 0);
+
+    return NGX_OK;
+}
+
+
 void
 ngx_http_zk_lock_lock_pin(ngx_http_zk_lock_lock_t *lock)
 {
@@ -181,6 +202,7 @@ ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
     }
 
     zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
+    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
@@ -201,7 +223,9 @@ ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
         lock->born = czxid;
     }
 
-    ngx_http_zk_lock_lock_guard(lock, czxid);
+    if (!lock->node) {
+        ngx_http_zk_lock_lock_guard(lock, czxid);
+    }
 
     if (lock->vanished) {
         lock->vanished = 0;
@@ -253,6 +277,11 @@ ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock)
 static void
 ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock)
 {
+    if (lock->node) {
+        ngx_http_zk_lock_node_settle(lock);
+        return;
+    }
+
     if (lock->settle && !ngx_http_zk_lock_lock_unsure(lock)) {
         lock->settle = 0;
         ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_settle);
@@ -305,6 +334,11 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
         return ngx_http_zk_lock_lock_complete(lock, waiter);
 
     default: /* ZK_LOCK_NOTHING */
+
+        if (lock->node) {
+            ngx_http_zk_lock_node_turn(lock);
+        }
+
         return NGX_AGAIN;
     }
 }
@@ -708,8 +742,9 @@ ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
-    op = ngx_http_zk_lock_lock_op(lock, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
-                                  ngx_http_zk_lock_lock_list_handler);
+    op = ngx_http_zk_lock_lock_op(lock, lock->node ? NGX_HTTP_ZK_LOCK_OP_GET
+                                                   : NGX_HTTP_ZK_LOCK_OP_LIST,
+                                  NULL, ngx_http_zk_lock_lock_list_handler);
     if (op == NULL) {
         return;
     }
@@ -779,6 +814,10 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
     for (i = 0, n = 0; i < op->nchildren; i++) {
         n += ngx_http_zk_lock_lock_sight(lock, &op->children[i],
                                          &sightings[n], &seen[n]);
+    }
+
+    if (lock->node) {
+        n = ngx_http_zk_lock_node_sight(lock, op, sightings);
     }
 
     ngx_http_zk_lock_lock_siblings(lock);
@@ -963,6 +1002,7 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     ngx_queue_t  *q, *next;
 
     ngx_http_zk_lock_lock_pin(lock);
+    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -970,6 +1010,19 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     {
         next = ngx_queue_next(q);
         tell(ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue));
+    }
+
+    ngx_http_zk_lock_lock_told(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_told(ngx_http_zk_lock_lock_t *lock)
+{
+    lock->telling--;
+
+    if (lock->node) {
+        ngx_http_zk_lock_node_settle(lock);
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -1121,6 +1174,11 @@ void
 ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_uint_t deleted)
 {
+    if (lock->node) {
+        ngx_http_zk_lock_node_changed(lock, deleted);
+        return;
+    }
+
     lock->view.watched = 0;
     lock->born = 0;
 
@@ -1222,6 +1280,7 @@ ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
     lock->known = 0;
     lock->touched = 0;
     lock->doubtful = 0;
+    lock->waits = 0;
     lock->born = 0;
     lock->view.watched = 0;
 
@@ -1261,6 +1320,7 @@ ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
     n = 0;
 
     ngx_http_zk_lock_lock_pin(lock);
+    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1271,7 +1331,7 @@ ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
                                             ngx_http_zk_lock_claim_t, queue));
     }
 
-    ngx_http_zk_lock_lock_unpin(lock);
+    ngx_http_zk_lock_lock_told(lock);
 
     return n;
 }
@@ -1324,6 +1384,8 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
                                              ngx_http_zk_lock_claim_t, queue));
     }
 
+    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
 
@@ -1349,6 +1411,8 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
         }
     }
 
+    ngx_http_zk_lock_node_sweep(lock);
+
     ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_sweep);
     ngx_http_zk_lock_lock_advance(lock);
 
@@ -1357,8 +1421,8 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 
 
 /*
- * Makes the lock's znode, and what is missing above it: from the znode up to
- * the first parent that can be made, and down again.  Each is made alone, as
+ * Makes the lock's znode, unless its claims do, and what is missing above it:
+ * from there up to the first parent that can be made, and down again.  Each is made alone, as
  * a container, which ZooKeeper removes when it is empty for a while; as a
  * persistent znode if the server knows no containers.
  */
@@ -1370,9 +1434,28 @@ ngx_http_zk_lock_lock_make(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
-    lock->making = lock->sn.str.len;
+    lock->making = ngx_http_zk_lock_lock_bottom(lock);
 
     ngx_http_zk_lock_lock_make_step(lock);
+}
+
+
+/* The length of the path of the last znode that is to be made. */
+
+static size_t
+ngx_http_zk_lock_lock_bottom(ngx_http_zk_lock_lock_t *lock)
+{
+    size_t  len;
+
+    len = lock->sn.str.len;
+
+    if (lock->node) {
+        for (len--; len > 1 && lock->sn.str.data[len] != '/'; len--) {
+            /* void */
+        }
+    }
+
+    return len;
 }
 
 
@@ -1423,7 +1506,7 @@ ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op)
     case NGX_HTTP_ZK_LOCK_OK:
     case NGX_HTTP_ZK_LOCK_EXISTS:
 
-        if (len == lock->sn.str.len) {
+        if (len == ngx_http_zk_lock_lock_bottom(lock)) {
             lock->making = 0;
             ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_start);
             break;
@@ -1484,7 +1567,7 @@ ngx_http_zk_lock_lock_make_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
-static void
+void
 ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_outcome_e outcome)
 {
@@ -1492,6 +1575,7 @@ ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_claim_t  *claim;
 
     ngx_http_zk_lock_lock_pin(lock);
+    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1505,5 +1589,5 @@ ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
         }
     }
 
-    ngx_http_zk_lock_lock_unpin(lock);
+    ngx_http_zk_lock_lock_told(lock);
 }

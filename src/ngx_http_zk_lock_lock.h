@@ -49,6 +49,17 @@ struct ngx_http_zk_lock_lock_s {
                                                        before any grant */
     unsigned                           doubtful:1;  /* the next to be granted
                                                        is looked at first */
+
+    unsigned                           node:1;      /* it is one znode; then: */
+    unsigned                           waits:1;     /* for the znode's end */
+    unsigned                           blind:1;     /* without a watch */
+    unsigned                           ahead:1;     /* the bell is of one that
+                                                       has the lock, or is
+                                                       next */
+
+    ngx_uint_t                         telling;     /* its claims, one by one:
+                                                       none else is to go */
+    ngx_http_zk_lock_bell_t            bell;        /* of who is before */
 };
 
 
@@ -78,6 +89,13 @@ void ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock,
 void ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock,
     ngx_queue_t *claim);
 
+/*
+ * Says whether a lock that is pinned is one znode.  NGX_DECLINED: it has claims
+ * of the other layout.
+ */
+ngx_int_t ngx_http_zk_lock_lock_layout(ngx_http_zk_lock_lock_t *lock,
+    ngx_uint_t node);
+
 /* Keeps a lock from being freed; unpin may free it. */
 void ngx_http_zk_lock_lock_pin(ngx_http_zk_lock_lock_t *lock);
 void ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock);
@@ -95,6 +113,10 @@ void ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock);
 
 /* Makes the lock's znode and its parents; its claims are told. */
 void ngx_http_zk_lock_lock_make(ngx_http_zk_lock_lock_t *lock);
+
+/* The claims that are not in the line so far are refused. */
+void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_outcome_e outcome);
 
 /* Lists the lock's claims, unless that is under way. */
 void ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock);

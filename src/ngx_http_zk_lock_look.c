@@ -11,7 +11,7 @@
  */
 
 
-#include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
@@ -45,7 +45,7 @@ ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
     lock = ngx_http_zk_lock_lock_find(ask->worker, &ask->path);
     first = lock ? zk_lock_view_first(&lock->view) : NULL;
 
-    if (first == NULL) {
+    if (first == NULL || ask->node) {
         ngx_http_zk_lock_ask_list(ask);
         return;
     }
@@ -124,6 +124,21 @@ void
 ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
+
+    if (ask->node && ask->ninfos != 0) {
+
+        /* it was read, and is the only one */
+
+        ask->position = 0;
+        ask->infos[0].held = 1;
+        ngx_http_zk_lock_ask_placed(ask);
+        return;
+    }
+
+    if (ask->node) {
+        ngx_http_zk_lock_node_look(ask);
+        return;
+    }
 
     ngx_http_zk_lock_ask_sync(ask);
 

@@ -700,6 +700,64 @@ ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 }
 
 
+ngx_int_t
+ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    uint32_t record, ngx_http_zk_lock_record_t *copy)
+{
+    uint32_t                   hash;
+    ngx_uint_t                 i, own;
+    ngx_atomic_uint_t          gen;
+    ngx_http_zk_lock_record_t  next;
+
+    own = 1;
+    hash = ngx_crc32_long(path->data, path->len);
+
+    ngx_http_zk_lock_board_put(zone, path, (int64_t) zone->slot, record);
+    ngx_memory_barrier();
+
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen)
+        != NGX_OK)
+    {
+        return NGX_OK;
+    }
+
+    for (i = 0; i < zone->map->nslots; i++) {
+
+        record = (uint32_t) zone->map->board[(hash + (uint32_t) i)
+                                             & (zone->map->nboard - 1)]
+                 - 1;
+
+        if (record == copy->id.record
+            || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
+               != NGX_OK
+            || next.kind != ZK_LOCK_NODE || next.czxid == 0 || !next.near
+            || next.state < NGX_HTTP_ZK_LOCK_RECORD_WAITING
+            || !ngx_http_zk_lock_ahead(next.alive)
+            || ngx_http_zk_lock_record_known(zone, &next.id, path, &next,
+                                             &gen)
+               != NGX_OK)
+        {
+            continue;
+        }
+
+        if (next.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
+            *copy = next;
+            return NGX_BUSY;
+        }
+
+        if (next.czxid < copy->czxid
+            || (next.czxid == copy->czxid
+                && next.id.record < copy->id.record))
+        {
+            *copy = next;
+            own = 0;
+        }
+    }
+
+    return own ? NGX_OK : NGX_BUSY;
+}
+
+
 /* Takes n cells in a row; a chunk is taken from the zone when it is needed. */
 
 static uint32_t

@@ -196,5 +196,16 @@ void ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone,
 ngx_int_t ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, int64_t seq, ngx_http_zk_lock_record_t *copy);
 
+/*
+ * The same board, for a lock that is one znode: each worker puts up the record
+ * of its claim that is next.  turn() puts up an own one that waits, and tells
+ * whether it is its turn: NGX_OK, or NGX_BUSY and a copy of the one that is to
+ * end, or to be granted, before: who holds the lock, else who has waited for
+ * longest.  That is in czxid while a record waits; one without it is nobody's
+ * any more.
+ */
+ngx_int_t ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, uint32_t record, ngx_http_zk_lock_record_t *copy);
+
 
 #endif /* _NGX_HTTP_ZK_LOCK_RECORD_H_INCLUDED_ */

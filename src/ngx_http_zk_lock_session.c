@@ -371,6 +371,10 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     size_t                  path, reply, len;
     ngx_http_zk_lock_op_t  *op;
 
+    if (name != NULL && name->len == 0) {
+        name = NULL;
+    }
+
     path = s->conf->chroot.len + dir->len + (name ? 1 + name->len : 0);
     len = value ? value->len : 0;
 

@@ -51,6 +51,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_NO_AUTH,
     NGX_HTTP_ZK_LOCK_CHANGED,       /* its data have another version */
     NGX_HTTP_ZK_LOCK_UNSUPPORTED,   /* by this server */
+    NGX_HTTP_ZK_LOCK_CHILDLESS,     /* its parent is ephemeral */
     NGX_HTTP_ZK_LOCK_REFUSED,       /* for another reason; was logged */
     NGX_HTTP_ZK_LOCK_UNSENT,        /* not connected: it did not happen */
     NGX_HTTP_ZK_LOCK_UNKNOWN        /* it may have happened */
@@ -59,7 +60,8 @@ typedef enum {
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_OP_CREATE = 0, /* ephemeral and sequential */
-    NGX_HTTP_ZK_LOCK_OP_GATE,       /* ephemeral; the session's own */
+    NGX_HTTP_ZK_LOCK_OP_GATE,       /* ephemeral: the session's own, or a
+                                       lock's znode */
     NGX_HTTP_ZK_LOCK_OP_CONTAINER,
     NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
     NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
@@ -202,8 +204,8 @@ ngx_int_t ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_key_t *key);
 
 /*
- * A new operation on dir, or on dir/name if name is not NULL; value may be
- * NULL.  All three are copied.  Returns NULL if there is no memory.
+ * A new operation on dir, or on dir/name if name is not NULL or empty; value
+ * may be NULL.  All three are copied.  Returns NULL if there is no memory.
  */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type, ngx_str_t *dir, ngx_str_t *name,

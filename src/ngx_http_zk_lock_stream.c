@@ -194,6 +194,7 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
     }
 
     stream->follow.handler = ngx_http_zk_lock_stream_follow_handler;
+    stream->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
 
     if (ngx_http_zk_lock_follow(ctx->worker, &ctx->path, &stream->follow)
         != NGX_OK)

@@ -15,12 +15,16 @@
  *
  * Everything here runs on the event loop.  A ward is in no view: those who
  * wait behind it, in this worker too, know it by its record, as a sibling's.
+ * A lock that is one znode may have another claim by now: a ward of it is found
+ * by a read, and deleted by the version that was read, or that is watched.
+ *
  * All that a ward has to do begins when the session is connected, and begins
  * again when it is connected again; `op` is NULL in between, `share` unless the
  * claim is about to be shared, and `label.data` until something was written.
  */
 
 
+#include "ngx_http_zk_lock_node.h"
 #include "ngx_http_zk_lock_ward.h"
 
 
@@ -53,6 +57,26 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = estate->worker;
+
+    if (record->kind == ZK_LOCK_NODE
+        && (record->state != NGX_HTTP_ZK_LOCK_RECORD_HELD || record->bound))
+    {
+        /* nobody is to wait for it */
+
+        ngx_http_zk_lock_record_publish(estate->zone, record->id.record,
+                                        record->seq, 0, 0);
+        ngx_http_zk_lock_record_end(estate->zone, record->id.record);
+
+        if (record->seq == -1) {
+
+            /* there never was a znode of it */
+
+            ngx_http_zk_lock_record_free(estate->zone, record->id.record);
+            return;
+        }
+
+        record->seq = -1;
+    }
 
     ward = ngx_calloc(sizeof(ngx_http_zk_lock_ward_t) + path->len,
                       worker->log);
@@ -152,7 +176,9 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     session = ngx_http_zk_lock_estate_session(ward->estate);
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
-        return ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_LIST,
+        return ngx_http_zk_lock_op_new(session, ward->kind == ZK_LOCK_NODE
+                                                ? NGX_HTTP_ZK_LOCK_OP_GET
+                                                : NGX_HTTP_ZK_LOCK_OP_LIST,
                                        &ward->path, NULL, NULL);
     }
 
@@ -193,9 +219,12 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
         op->version = ngx_http_zk_lock_record_version(ward->estate->zone,
                                                       ward->id.record);
+
+    } else if (ward->kind == ZK_LOCK_NODE) {
+        op->version = ward->version;
     }
 
-    op->gather = 1;
+    op->gather = (ward->kind != ZK_LOCK_NODE);
 
     return op;
 }
@@ -221,9 +250,16 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK && ward->kind == ZK_LOCK_NODE
+        && op->type == NGX_HTTP_ZK_LOCK_OP_GET
+        && !ngx_http_zk_lock_node_is(&ward->id, op))
+    {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
+    }
+
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
 
-        if (op->type == NGX_HTTP_ZK_LOCK_OP_LIST) {
+        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
             ngx_http_zk_lock_ward_missing(ward);
 
         } else {
@@ -245,6 +281,14 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     case NGX_HTTP_ZK_LOCK_OP_GET:
+
+        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
+            ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
+            ward->version = op->version;
+            ngx_http_zk_lock_ward_go(ward);
+            break;
+        }
+
         ngx_http_zk_lock_ward_read(ward, op);
         break;
 
@@ -504,6 +548,9 @@ ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
+
+    } else if (ward->kind == ZK_LOCK_NODE) {
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;
     }
 
     ngx_http_zk_lock_ward_go(ward);
@@ -544,6 +591,7 @@ ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward)
         == NGX_AGAIN)
     {
         ward->lease = lease;
+        ward->looked = 0;
         ngx_add_timer(&ward->timer, lease - now);
         return;
     }
@@ -551,7 +599,17 @@ ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward)
     ngx_log_error(NGX_LOG_INFO, ward->estate->worker->log, 0,
                   "a lease of \"%V\" is over", &ward->path);
 
-    ward->state = NGX_HTTP_ZK_LOCK_WARD_LAPSE;
+    if (ward->kind == ZK_LOCK_NODE && !ward->looked) {
+
+        /* it is deleted if it is there still, and was not renewed */
+
+        ward->looked = 1;
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
+
+    } else {
+        ward->looked = 0;
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_LAPSE;
+    }
 
     ngx_http_zk_lock_ward_go(ward);
 }
@@ -569,6 +627,11 @@ ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward)
     }
 
     ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
+
+    if (ward->kind == ZK_LOCK_NODE) {
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;
+        ward->missed = ngx_http_zk_lock_now() - NGX_HTTP_ZK_LOCK_LATE;
+    }
 
     if (ward->timer.timer_set) {
         ngx_del_timer(&ward->timer);

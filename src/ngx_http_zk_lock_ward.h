@@ -13,8 +13,9 @@
 
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells; it is
-                                       to be deleted */
+    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells, or a
+                                       read of the lock's; it is to be
+                                       deleted */
     NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
                                        read */
     NGX_HTTP_ZK_LOCK_WARD_WRITE,    /* held; its label is written */
@@ -50,6 +51,8 @@ typedef struct {
 
     unsigned                           charged:1;   /* to the session */
     unsigned                           ending:1;    /* when it is shared */
+    unsigned                           looked:1;    /* its znode is known to be
+                                                       its own */
     unsigned                           counted:1;   /* a wish was, that is in
                                                        its data still */
 } ngx_http_zk_lock_ward_t;

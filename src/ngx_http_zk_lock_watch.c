@@ -51,6 +51,7 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     }
 
     watch->follow.handler = ngx_http_zk_lock_watch_news;
+    watch->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
 
     if (ngx_http_zk_lock_follow(ctx->worker, &ctx->path, &watch->follow)
         != NGX_OK)

@@ -13,7 +13,7 @@
  */
 
 
-#include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_node.h"
 
 
 /* how soon the claim is read again, and for how long, milliseconds */
@@ -191,6 +191,12 @@ ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op)
 
     ask = op->data;
 
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK && ask->node
+        && !ngx_http_zk_lock_node_asked(ask, op))
+    {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
+    }
+
     if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
 
         if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
@@ -207,6 +213,14 @@ ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op)
 
     if (label.revoke) {
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        goto done;
+    }
+
+    if (label.index < 0 && ask->node) {
+
+        /* that mark is known to those who queue only */
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FOREIGN);
         goto done;
     }
 

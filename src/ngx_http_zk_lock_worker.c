@@ -730,7 +730,16 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
 
     lock = ngx_http_zk_lock_lock_find(worker, path);
 
+    if (!deleted) {
+        ngx_http_zk_lock_follow_changed(worker, path);
+    }
+
     if (lock != NULL) {
+
+        if (lock->node) {
+            ngx_http_zk_lock_estate_changed(worker->home, path, deleted);
+        }
+
         ngx_http_zk_lock_lock_changed(lock, deleted);
         return;
     }

@@ -29,6 +29,7 @@
 
 typedef enum {
     ZK_LOCK_LABEL_INDEX = 0,
+    ZK_LOCK_LABEL_CLAIM,
     ZK_LOCK_LABEL_TTL,
     ZK_LOCK_LABEL_HOLDS,
     ZK_LOCK_LABEL_RENEWALS,
@@ -65,12 +66,15 @@ static int zk_lock_label_boolean(zk_lock_label_t *label,
     zk_lock_label_field_e field, int value);
 static int zk_lock_label_hex(uint32_t *value, const char *text, size_t len,
     size_t digits);
+static int zk_lock_label_id_read(zk_lock_id_t *id, const char *text,
+    size_t len);
 static int zk_lock_label_want_check(const char *text, size_t len);
 static int zk_lock_label_from_check(const char *text, size_t len);
 
 
 static const char  *const zk_lock_label_names[] = {
     "index",
+    "id",
     "ttl",
     "holds",
     "renewals",
@@ -100,8 +104,16 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 
     /* all of it has room, whatever the numbers are */
 
-    p += sprintf(p, "\n{\"index\":\"%02x\",\"ttl\":%" PRId64,
-                 (unsigned) index, label->ttl);
+    p += sprintf(p, "\n{\"index\":\"%02x\"", (unsigned) index);
+
+    if (label->has_id) {
+        p += sprintf(p, ",\"id\":\"");
+        zk_lock_label_id(p, &label->id);
+        p += ZK_LOCK_LABEL_ID;
+        *p++ = '"';
+    }
+
+    p += sprintf(p, ",\"ttl\":%" PRId64, label->ttl);
 
     if (label->holds > 1) {
         p += sprintf(p, ",\"holds\":%" PRIu32, label->holds);
@@ -166,6 +178,26 @@ zk_lock_label_text(char *p, const char *name, const char *text, size_t len)
     *p++ = '"';
 
     return p;
+}
+
+
+void
+zk_lock_label_id(char *buf, const zk_lock_id_t *id)
+{
+    size_t   i;
+    uint8_t  byte;
+
+    static const char  hex[] = "0123456789abcdef";
+
+    for (i = 0; i < ZK_LOCK_LABEL_ID / 2; i++) {
+
+        byte = (i < ZK_LOCK_RANDOM_LEN)
+               ? id->random[i]
+               : (uint8_t) (id->record >> (8 * (15 - i)));
+
+        *buf++ = hex[byte >> 4];
+        *buf++ = hex[byte & 0xf];
+    }
 }
 
 
@@ -311,6 +343,14 @@ zk_lock_label_string(zk_lock_label_t *label, zk_lock_label_field_e field,
         label->index = (int) value;
         return 0;
 
+    case ZK_LOCK_LABEL_CLAIM:
+        if (zk_lock_label_id_read(&label->id, text, len) != 0) {
+            return -1;
+        }
+
+        label->has_id = 1;
+        return 0;
+
     case ZK_LOCK_LABEL_PARAMS:
         if (zk_lock_label_hex(&value, text, len, ZK_LOCK_PARAMS_LEN) != 0) {
             return -1;
@@ -436,6 +476,29 @@ zk_lock_label_hex(uint32_t *value, const char *text, size_t len,
     *value = bits;
 
     return 0;
+}
+
+
+static int
+zk_lock_label_id_read(zk_lock_id_t *id, const char *text, size_t len)
+{
+    size_t    i;
+    uint32_t  byte;
+
+    if (len != ZK_LOCK_LABEL_ID) {
+        return -1;
+    }
+
+    for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+
+        if (zk_lock_label_hex(&byte, text + 2 * i, 2, 2) != 0) {
+            return -1;
+        }
+
+        id->random[i] = (uint8_t) byte;
+    }
+
+    return zk_lock_label_hex(&id->record, text + 2 * i, 8, 8);
 }
 
 

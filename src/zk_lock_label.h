@@ -15,16 +15,21 @@
 #include <stdint.h>
 
 #include "zk_lock_json.h"
+#include "zk_lock_name.h"
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 320)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 368)
 
 /* bytes of what is wanted of a claim */
 #define ZK_LOCK_WANT_MAX        31
 
 /* bytes of where a claim came from */
 #define ZK_LOCK_FROM_MAX        64
+
+/* digits of a claim's id, and where they begin behind the index's digits */
+#define ZK_LOCK_LABEL_ID        32
+#define ZK_LOCK_LABEL_ID_AT     (2 + sizeof("\",\"id\":\"") - 1)
 
 
 /*
@@ -41,6 +46,9 @@
  *
  *     "holds":2,"renewals":7,"params":"00c0ffee","async":true,"revoke":true,
  *     "want":"shared","from":"192.0.2.1"
+ *
+ * The label of a znode whose name does not say whose it is has the claim's id
+ * behind the index, as 32 hexadecimal digits: "id":"00112233...".
  *
  * A recipe of Curator's asks a holder to let go by writing "__REVOKE__" over
  * the whole of its claim's data.  Such a label is nobody's, with revoke.
@@ -59,6 +67,9 @@ typedef struct {
     uint32_t        renewals;       /* written above 0 */
     uint32_t        params;
 
+    zk_lock_id_t    id;
+
+    unsigned        has_id:1;
     unsigned        has_params:1;
     unsigned        async:1;
     unsigned        revoke:1;       /* somebody asks the holder to let go */
@@ -76,6 +87,9 @@ typedef struct {
  */
 size_t zk_lock_label_write(char *buf, const zk_lock_label_t *label,
     size_t *index_at);
+
+/* Writes the digits of an id, ZK_LOCK_LABEL_ID bytes; no NUL. */
+void zk_lock_label_id(char *buf, const zk_lock_id_t *id);
 
 /*
  * Reads a znode's data.  Never fails: of what is not a gateway's label, the

@@ -133,7 +133,7 @@ zk_lock_kind_check(zk_lock_kind_t kind)
         return permits >= 1 && permits <= ZK_LOCK_PERMITS_MAX;
     }
 
-    return kind <= ZK_LOCK_MEMBER;
+    return kind <= ZK_LOCK_MEMBER || kind == ZK_LOCK_NODE;
 }
 
 
@@ -221,6 +221,10 @@ zk_lock_prefix_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_t kind)
     uint8_t      bytes[ZK_LOCK_ID_BYTES];
     const char  *marker;
 
+    if (kind == ZK_LOCK_NODE) {
+        return 0;
+    }
+
     zk_lock_id_pack(bytes, id);
 
     p = buf;
@@ -262,7 +266,13 @@ zk_lock_claim_write(char *buf, const zk_lock_id_t *id, zk_lock_kind_t kind,
 {
     size_t  i, len;
 
-    len = zk_lock_prefix_write(buf, id, kind) + ZK_LOCK_SEQ_LEN;
+    len = zk_lock_prefix_write(buf, id, kind);
+
+    if (len == 0) {
+        return 0;
+    }
+
+    len += ZK_LOCK_SEQ_LEN;
 
     for (i = 1; i <= ZK_LOCK_SEQ_LEN; i++) {
         buf[len - i] = (char) ('0' + seq % 10);

@@ -65,6 +65,8 @@ typedef uint32_t  zk_lock_kind_t;
 #define ZK_LOCK_WRITE           2   /* exclusive, in the read-write layout */
 #define ZK_LOCK_MEMBER          3   /* takes part, and keeps nobody waiting */
 #define ZK_LOCK_SEMAPHORE       4   /* the base of a kind with permits */
+#define ZK_LOCK_NODE            5   /* exclusive, and the lock's own znode: it
+                                       has no name of a claim, and seq 0 */
 
 /* the permits of a semaphore are 1 to this */
 #define ZK_LOCK_PERMITS_MAX     1000
@@ -124,7 +126,7 @@ const char *zk_lock_path_check(const char *path, size_t len);
 /*
  * Writes the part of a claim's name before its seq ("_c_UUID-lock-") to buf,
  * which has room for ZK_LOCK_PREFIX_MAX bytes.  kind is one that
- * zk_lock_kind_check() takes.  Returns its length; no NUL.
+ * zk_lock_kind_check() takes.  Returns its length, 0 for ZK_LOCK_NODE; no NUL.
  */
 size_t zk_lock_prefix_write(char *buf, const zk_lock_id_t *id,
     zk_lock_kind_t kind);
@@ -132,7 +134,7 @@ size_t zk_lock_prefix_write(char *buf, const zk_lock_id_t *id,
 /*
  * Writes a claim's whole name, with its seq (0 to ZK_LOCK_SEQ_MAX) in ten
  * digits, to buf, which has room for ZK_LOCK_CLAIM_MAX bytes.  Returns its
- * length; no NUL.
+ * length, 0 for ZK_LOCK_NODE; no NUL.
  */
 size_t zk_lock_claim_write(char *buf, const zk_lock_id_t *id,
     zk_lock_kind_t kind, int64_t seq);

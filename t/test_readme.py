@@ -1,8 +1,8 @@
-"""README.md against the source: what it describes is what there is.
+"""README.md and docs/ against the source: what they describe is what there is.
 
-Directives with their contexts, variables, statuses, metrics and the words of
-$zk_lock_outcome, each compared both ways.  And the tests that it names are
-there.
+Directives with their contexts, variables, statuses, metrics, the words of
+$zk_lock_outcome, events and labels, each compared both ways.  And the tests,
+the examples and the pages that they name are there.
 """
 
 import os
@@ -15,8 +15,16 @@ MODULE = "ngx_http_zk_lock_"
 FLAGS = [("NGX_HTTP_MAIN_CONF", "http"), ("NGX_HTTP_SRV_CONF", "server"),
          ("NGX_HTTP_LOC_CONF", "location")]
 
-# no answers: where nginx's special ones begin, and a client that has left
-NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST"}
+# no answers: where nginx's special ones begin, a client that has left, and one
+# that does not read its stream, which is cut off
+NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
+             "NGX_HTTP_REQUEST_TIME_OUT"}
+
+# the files that answer
+ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "page",
+           "parts", "several", "stream", "terraform", "watch"]
+PAGES = ["README.md", "docs/calls.md", "docs/design.md", "docs/interop.md",
+         "docs/terraform.md"]
 
 
 def read(*names):
@@ -28,10 +36,24 @@ def source(name):
     return read("src", MODULE + name)
 
 
-def section(title):
+def answers():
+    return "".join(source(name + ".c") for name in ANSWERS)
+
+
+def constant(file, what):
+    return int(re.search(r"(?m)^#define %s\s+(\d+)" % what, file).group(1))
+
+
+def section(title, page="README.md"):
     """The text below a heading, to the next one of any level."""
-    text = read("README.md").split("\n%s\n" % title, 1)[1]
+    text = read(page).split("\n%s\n" % title, 1)[1]
     return re.split(r"(?m)^#+ ", text, maxsplit=1)[0]
+
+
+def words(text):
+    """What stands in the first cells of tables, as code."""
+    cells = re.findall(r"(?m)^\| (`.*?) \|", text)
+    return re.findall(r"`(\w+)`", " ".join(cells))
 
 
 def test_directives():
@@ -70,14 +92,13 @@ def test_changes():
 
 def test_statuses():
     with open(NGINX, encoding="utf-8") as file:
-        text = file.read() + source("api.h")
+        text = file.read() + source("answer.h")
     values = {name: int(value) for name, value in re.findall(
         r"(?m)^#define (NGX_HTTP_\w+)\s+([1-5]\d\d)$", text)
         if name not in NO_STATUS}
 
     used = {values[name]
-            for name in re.findall(r"\bNGX_HTTP_[A-Z_]+\b",
-                                   source("api.c") + source("answer.c"))
+            for name in re.findall(r"\bNGX_HTTP_[A-Z_]+\b", answers())
             if name in values}
     assert 201 in used and 503 in used
 
@@ -87,12 +108,10 @@ def test_statuses():
 
 
 def test_outcomes():
-    used = set(re.findall(r'ngx_str_set\(&ctx->outcome, "(\w+)"\)',
-                          source("api.c") + source("answer.c")))
+    used = set(re.findall(
+        r'ngx_str_set\(&(?:\w+->)*outcome,\s*"(\w+)"\)', answers()))
     assert used
-    table = re.findall(r"(?m)^\| (`.*?) \|", section("### $zk_lock_outcome"))
-    told = re.findall(r"`(\w+)`", " ".join(table))
-    assert sorted(told) == sorted(used)
+    assert sorted(words(section("### $zk_lock_outcome"))) == sorted(used)
 
 
 def test_metrics():
@@ -128,9 +147,6 @@ def test_limits():
     name = read("src", "zk_lock_name.h")
     json = read("src", "zk_lock_json.h")
 
-    def constant(file, what):
-        return int(re.search(r"(?m)^#define %s\s+(\d+)" % what, file).group(1))
-
     assert "1 to %d bytes" % constant(name, "ZK_LOCK_NAME_MAX") in text
     assert "at most %d bytes" % constant(name, "ZK_LOCK_PATH_MAX") in text
     assert "up to %d bytes" % constant(json, "ZK_LOCK_OWNER_MAX") in text
@@ -141,11 +157,120 @@ def test_limits():
         source("session.c"), "NGX_HTTP_ZK_LOCK_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
         source("ask.h"), "NGX_HTTP_ZK_LOCK_LIST_MAX") in text
-    assert "a cell of %d bytes" % constant(
-        source("map.h"), "NGX_HTTP_ZK_LOCK_CELL") in text
+    assert "a cell of %d bytes, or more in a row if the path of its lock " \
+        "has more than %d bytes." % cell() in " ".join(text.split())
+    each = (constant(name, "ZK_LOCK_PREFIX_MAX") + 10 + 1 + 4)
+    assert "its lock's path and %d bytes" % each in text
+    assert "many may hold the lock, 1 to %d" % constant(
+        name, "ZK_LOCK_PERMITS_MAX") in text
+    assert "or %d members" % constant(
+        source("ask.h"), "NGX_HTTP_ZK_LOCK_MEMBERS_MAX") in text
 
     fixed, each = re.search(r"n = (\d+) \+ (\d+) \* \(ngx_ncpu",
                             source("map.c")).groups()
     assert "is %s and %s for each processor, at most %d." % (
         fixed, each, constant(source("map.h"),
                               "NGX_HTTP_ZK_LOCK_SLOTS_MAX")) in text
+
+
+def cell():
+    """The bytes of a cell, and those of them that a path can take."""
+    text = source("map.h")
+    bits = 64
+    sizes = {"ngx_atomic_t": 8, "int64_t": 8, "uint32_t": 4, "uint16_t": 2,
+             "uint8_t": 1, "u_char": 1}
+    counts = {"ZK_LOCK_RANDOM_LEN": constant(read("src", "zk_lock_name.h"),
+                                             "ZK_LOCK_RANDOM_LEN"),
+              "NGX_HTTP_ZK_LOCK_SLOT_WORDS": constant(
+                  text, "NGX_HTTP_ZK_LOCK_SLOTS_MAX") // bits}
+    fields = text.split("typedef struct {")[1].split("u_char")[0]
+    at = 0
+    for kind, array in re.findall(r"(?m)^    (\w+) +\w+(?:\[(\w+)\])?;",
+                                  fields):
+        size = sizes[kind]
+        at = -(-at // size) * size + size * (counts[array] if array else 1)
+    size = constant(text, "NGX_HTTP_ZK_LOCK_CELL")
+    return size, size - at
+
+
+def test_limits_of_calls():
+    text = " ".join(read("docs", "calls.md").split())
+    args = read("src", "zk_lock_args.h")
+    stream = source("stream.c")
+    assert "1 to %d of them" % constant(args, "ZK_LOCK_NAMES_MAX") in text
+    assert "%d bytes at most in all" % constant(
+        args, "ZK_LOCK_NAMES_BYTES") in text
+    assert "| %d | how many there are on a page, 1 to %d |" % (
+        constant(source("page.c"), "NGX_HTTP_ZK_LOCK_PAGE_LIMIT"),
+        constant(args, "ZK_LOCK_LIMIT_MAX")) in text
+    assert "at most %d names are looked at" % constant(
+        source("names.h"), "NGX_HTTP_ZK_LOCK_NAMES_MAX") in text
+    assert "1 to %d printable" % constant(
+        source("acquire.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
+    assert "sign of life every %d s" % (constant(
+        stream, "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
+    assert "one event in %d ms" % constant(
+        stream, "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
+    assert "At most %d claims are described, or %d members" % tuple(constant(
+        source("ask.h"), "NGX_HTTP_ZK_LOCK_%s_MAX" % what)
+        for what in ("LIST", "MEMBERS")) in text
+    assert "within three seconds" in read("README.md") and constant(
+        source("wish.c"), "NGX_HTTP_ZK_LOCK_WISH_TIME") == 3000
+    assert constant(source("record.h"), "NGX_HTTP_ZK_LOCK_KEY") * 8 == 64
+    assert "64 bits of a hash" in " ".join(read("docs", "interop.md").split())
+
+
+def test_events():
+    """The events of streams, and the reasons of their end."""
+    stream = source("stream.c")
+    text = section("## As long as a connection", "docs/calls.md")
+    events, reasons = text.split("| reason of `lost` | why |")
+
+    used = set(re.findall(r'stream_send\(stream,\s*"(\w+)"', stream))
+    assert used and set(words(events)) == used
+
+    used = set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream)) | set(
+        re.findall(r'EVENT_LOST,\s*"(\w+)"',
+                   source("claim.c") + source("lease.c")))
+    assert used and set(words(reasons)) == used
+
+
+def test_labels():
+    table = re.search(r"zk_lock_label_names\[\] = \{(.*?)\};",
+                      read("src", "zk_lock_label.c"), re.S).group(1)
+    text = section("## The data of a claim", "docs/interop.md")
+    assert words(text) == re.findall(r'"(\w+)"', table)
+
+
+def test_examples():
+    there = sorted(os.listdir(os.path.join(TOP, "conf-examples")))
+    told = re.findall(r"(?m)^\| `([\w.-]+)` \|",
+                      section("## Whole configurations"))
+    assert sorted(told) == there
+
+
+def test_links():
+    """Every link within these pages leads somewhere."""
+    assert sorted(PAGES[1:]) == sorted(
+        "docs/" + name for name in os.listdir(os.path.join(TOP, "docs")))
+
+    def anchor(title):
+        title = re.sub(r"[^\w\- ]", "", title.lower())
+        return title.replace(" ", "-")
+
+    anchors = {page: [anchor(title) for title in re.findall(
+        r"(?m)^#+ (.*)$", read(page))] for page in PAGES}
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^):]+)\)", read(page)):
+            path, _, part = link.partition("#")
+            path = os.path.normpath(os.path.join(
+                os.path.dirname(page), path)) if path else page
+            assert os.path.exists(os.path.join(TOP, path)), (page, link)
+            assert not part or part in anchors[path], (page, link)
+
+
+def test_width():
+    """Tables may be wider."""
+    for page in PAGES + ["CHANGES"]:
+        for line in read(page).splitlines():
+            assert len(line) <= 80 or line.startswith("|"), (page, line)

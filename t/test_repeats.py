@@ -25,8 +25,7 @@ import pytest
 
 from conftest import gateways, new_root
 from lib.checks import TOKEN, gone, grant, problem
-from lib.client import Gone, encode, lock_path, target
-from lib.client import Connection
+from lib.client import Connection, Gone, encode, lock_path
 from lib.cutter import Cutter
 from lib.process import wait_until
 from lib.tokens import claim_of, token_of
@@ -86,7 +85,13 @@ def tidy(pair, tree, name):
     for gateway in pair:
         while gateway.connections:
             gateway.connections.pop().close()
-    tree.wait_claims(pair[0].znode(name), 0)
+    znode = pair[0].znode(name)
+    try:
+        tree.wait_claims(znode, 0, SOON / 3)
+    finally:
+        # those of a test that failed are in nobody's way
+        for claim in tree.claims(znode):
+            tree.delete(znode + "/" + claim)
 
 
 @pytest.fixture

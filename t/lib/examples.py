@@ -10,12 +10,12 @@ A configuration is taken as it is but for what belongs to a machine:
                                     the gateway's own directory
     127.0.0.1:2181                  the test's ZooKeeper, and a chroot that is
                                     the test's own
-    listen 8080                     a free port of loopback; so other ports,
+    listen 8080                     a free port of loopback; so are others,
                                     wherever they are named
 
-and it is no daemon, and has one server more, which tells the harness that it
-runs.
-What comments say to do, in lines that begin with "#   ", is changed alike.
+It is no daemon, and has one server more, by which the harness sees that it
+runs.  What stands in within comments, in lines that begin with "#   ", is
+changed alike.
 
 Script is a process of an example's script, with all that comes of it.
 """
@@ -29,7 +29,7 @@ import subprocess
 
 from lib.client import Connection
 from lib.gateway import TREE
-from lib.process import alive, free_port, wait_until
+from lib.process import alive, die_with_parent, free_port, wait_until
 
 EXAMPLES = os.path.join(TREE, "conf-examples")
 
@@ -133,6 +133,16 @@ class Example:
         with self.connect(source) as connection:
             return connection.request(method, path, query, headers, body)
 
+    def hold(self, path, query=None, headers=None, body=None, source=None):
+        """A grant to begin with: ZooKeeper's disk may stall for a moment."""
+        def answer():
+            response = self.call("POST", path, query, headers, body, source)
+            return None if response.status == 503 else response
+
+        response = wait_until(answer, what="a grant")
+        assert response.status == 201, response
+        return response
+
     def znode(self, path):
         """The path of a znode as the tests see it."""
         return self.chroot + path
@@ -167,7 +177,7 @@ class Script:
                 command, cwd=str(directory), stdout=output, stderr=output,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 env=dict(os.environ, **dict(environment, **{key: value})),
-                start_new_session=True)
+                start_new_session=True, preexec_fn=die_with_parent)
         self.pid = self.process.pid
 
     def wait(self, timeout=30.0):

@@ -1,0 +1,643 @@
+
+/*
+ * The one-node layout.
+ *
+ * Who manages to make the lock's znode, an ephemeral, has the lock, and all
+ * others wait for it to be deleted: so a release wakes all of them, and nobody
+ * knows who is next.  Here only one claim of a gateway contends at a time.
+ * The others wait in START, in the order in which they came; those of one
+ * worker in its list, and of each worker the first one's record is on the
+ * board, with the time since when it waits.  The one that has waited for
+ * longest contends, unless one of the gateway's has the lock: then nobody does.
+ * Who does not contend hangs a bell on the record that is before his.  If two
+ * should contend all the same, one finds the znode there, and waits.
+ *
+ * A claim that contends makes the znode.  If it is there already it is read,
+ * with a watch, and made again when the watch fires.  Once it is made, the
+ * claim is the only one of its view, and goes on as any other; but its znode's
+ * name says nothing of whose it is.  So the claim's id is in its data, and
+ * before it is written or deleted, by the version that was read, the id is
+ * compared; or it has been watched since it was made.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include "ngx_http_zk_lock_node.h"
+
+
+/* the digits of a czxid */
+#define NGX_HTTP_ZK_LOCK_NODE_NAME  16
+
+
+static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_node_first(
+    ngx_http_zk_lock_lock_t *lock, ngx_uint_t *busy);
+static void ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim);
+static ngx_int_t ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_record_t *record);
+static void ngx_http_zk_lock_node_bell_handler(ngx_http_zk_lock_bell_t *bell);
+static void ngx_http_zk_lock_node_watch(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_node_watch_handler(ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_node_look_handler(ngx_http_zk_lock_op_t *op);
+static ngx_int_t ngx_http_zk_lock_node_note(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
+
+
+ngx_uint_t
+ngx_http_zk_lock_node_is(const zk_lock_id_t *id, ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_label_t  label;
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    return label.has_id && op->owner != 0
+           && label.id.record == id->record
+           && ngx_memcmp(label.id.random, id->random, ZK_LOCK_RANDOM_LEN)
+              == 0;
+}
+
+
+/* The first that waits; busy: another one has, or may have, the znode. */
+
+static ngx_http_zk_lock_claim_t *
+ngx_http_zk_lock_node_first(ngx_http_zk_lock_lock_t *lock, ngx_uint_t *busy)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *claim, *first;
+
+    first = NULL;
+    *busy = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+            first = first ? first : claim;
+
+        } else if (claim->state != NGX_HTTP_ZK_LOCK_DONE) {
+            *busy = 1;
+        }
+
+        if (first != NULL && *busy) {
+            break;
+        }
+    }
+
+    return first;
+}
+
+
+void
+ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_uint_t                  busy, tries;
+    ngx_http_zk_lock_claim_t   *first;
+    ngx_http_zk_lock_record_t   record;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = lock->worker;
+
+    first = ngx_http_zk_lock_node_first(lock, &busy);
+
+    if (first == NULL || busy) {
+        ngx_http_zk_lock_bell_take_down(worker, &lock->bell);
+        return;
+    }
+
+    if (lock->bell.set || lock->making != 0 || lock->guard != NULL) {
+        return;
+    }
+
+    ngx_http_zk_lock_node_offer(first);
+
+    for (tries = 0; tries < 3; tries++) {
+
+        if (ngx_http_zk_lock_board_turn(worker->zone, &lock->sn.str,
+                                        first->id.record, &record)
+            == NGX_OK)
+        {
+            break;
+        }
+
+        if (ngx_http_zk_lock_node_waits(lock, &record) == NGX_OK) {
+            return;
+        }
+    }
+
+    if (!lock->waits) {
+        ngx_http_zk_lock_claim_create(first);
+    }
+}
+
+
+/* Its record says since when it waits. */
+
+static void
+ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->offered) {
+        return;
+    }
+
+    claim->offered = 1;
+
+    ngx_http_zk_lock_record_publish(claim->lock->worker->zone,
+                                    claim->id.record, 0,
+                                    claim->started ? (int64_t) claim->started
+                                                   : 1,
+                                    0);
+}
+
+
+void
+ngx_http_zk_lock_node_next(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_uint_t                 busy;
+    ngx_http_zk_lock_lock_t   *lock;
+    ngx_http_zk_lock_claim_t  *first;
+
+    lock = claim->lock;
+
+    first = ngx_http_zk_lock_node_first(lock, &busy);
+
+    if (first != NULL && !busy) {
+        ngx_http_zk_lock_node_offer(first);
+        ngx_http_zk_lock_board_put(lock->worker->zone, &lock->sn.str,
+                              (int64_t) lock->worker->zone->slot,
+                              first->id.record);
+    }
+}
+
+
+/* NGX_DECLINED: that record has ended meanwhile. */
+
+static ngx_int_t
+ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_record_t *record)
+{
+    zk_lock_id_t  id;
+
+    id = record->id;
+
+    if (ngx_http_zk_lock_record_watch(lock->worker->zone, &id, &lock->sn.str,
+                                      record)
+        != NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    lock->ahead = (record->state != NGX_HTTP_ZK_LOCK_RECORD_ENDED);
+
+    lock->bell.handler = ngx_http_zk_lock_node_bell_handler;
+    ngx_http_zk_lock_bell_hang(lock->worker, &lock->bell, id.record);
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_node_bell_handler(ngx_http_zk_lock_bell_t *bell)
+{
+    ngx_http_zk_lock_lock_advance(ngx_queue_data(bell,
+                                              ngx_http_zk_lock_lock_t, bell));
+}
+
+
+void
+ngx_http_zk_lock_node_exists(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = claim->lock;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
+
+    claim->tries = 0;
+
+    if (claim->handler == NULL) {
+        ngx_http_zk_lock_claim_done(claim);
+
+    } else {
+        ngx_http_zk_lock_node_watch(lock);
+    }
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+/* Who has the znode is not asked for, but whether it can end by itself. */
+
+static void
+ngx_http_zk_lock_node_watch(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (lock->guard != NULL) {
+        return;
+    }
+
+    op = ngx_http_zk_lock_op_new(lock->worker->session,
+                                 NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str, NULL,
+                                 NULL);
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->watch = ngx_http_zk_lock_session_may_watch(lock->worker->session,
+                                                   lock->sn.str.len);
+    op->handler = ngx_http_zk_lock_node_watch_handler;
+    op->data = lock;
+
+    lock->guard = op;
+
+    ngx_http_zk_lock_lock_pin(lock);
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_node_watch_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->guard != op) {
+        goto done;
+    }
+
+    lock->guard = NULL;
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+
+        if (op->owner == 0) {
+
+            /* a znode that stays when its maker is gone */
+
+            ngx_http_zk_lock_lock_refuse(lock, NGX_HTTP_ZK_LOCK_LAYOUT);
+            break;
+        }
+
+        lock->waits = 1;
+        lock->blind = !op->watch;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+        ngx_http_zk_lock_lock_refuse(lock, NGX_HTTP_ZK_LOCK_DENIED);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        goto done;
+    }
+
+    ngx_http_zk_lock_lock_advance(lock);
+
+done:
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_node_changed(ngx_http_zk_lock_lock_t *lock,
+    ngx_uint_t deleted)
+{
+    ngx_uint_t                 busy;
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    lock->waits = 0;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->entry.linked) {
+            ngx_http_zk_lock_claim_changed(claim, deleted);
+            break;
+        }
+    }
+
+    /* its data were set: it is still there */
+
+    if (!deleted && ngx_http_zk_lock_node_first(lock, &busy) != NULL && !busy) {
+        ngx_http_zk_lock_node_watch(lock);
+    }
+
+    ngx_http_zk_lock_lock_advance(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_node_sweep(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+
+    lock->ahead = 0;
+
+    if (lock->blind) {
+        lock->blind = 0;
+        lock->waits = 0;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_op_t *op, zk_lock_sighting_t *sighting)
+{
+    zk_lock_label_t            label;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    if (op->czxid == 0) {
+        /* there is none */
+        return 0;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (!label.has_id || !ngx_http_zk_lock_node_is(&label.id, op)) {
+        return 0;
+    }
+
+    claim = ngx_http_zk_lock_claim_find(lock->worker, &label.id,
+                                        &lock->sn.str);
+
+    if (claim == NULL
+        || claim->state == NGX_HTTP_ZK_LOCK_START
+        || claim->state == NGX_HTTP_ZK_LOCK_CREATE)
+    {
+        return 0;
+    }
+
+    ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
+    sighting->kind = ZK_LOCK_NODE;
+    ngx_memcpy(&sighting->who, label.id.random, sizeof(uint64_t));
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
+        || claim->state == NGX_HTTP_ZK_LOCK_OWED)
+    {
+        sighting->gone = 1;
+
+    } else {
+        sighting->entry = &claim->entry;
+    }
+
+    return 1;
+}
+
+
+/* Whether somebody surely has the lock, or is next. */
+
+static ngx_uint_t
+ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    if (lock->waits || (lock->bell.set && lock->ahead)) {
+        return 1;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_WAIT
+            || claim->state == NGX_HTTP_ZK_LOCK_HELD
+            || claim->state == NGX_HTTP_ZK_LOCK_LAPSE)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+void
+ngx_http_zk_lock_node_settle(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_uint_t                  taken, reachable;
+    ngx_queue_t                *q;
+    ngx_http_zk_lock_claim_t   *claim;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    if (lock->telling) {
+        return;
+    }
+
+    worker = lock->worker;
+
+    lock->telling++;
+    ngx_http_zk_lock_lock_pin(lock);
+
+again:
+
+    taken = ngx_http_zk_lock_node_taken(lock);
+    reachable = ngx_http_zk_lock_session_reachable(worker->session);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->state != NGX_HTTP_ZK_LOCK_START) {
+            continue;
+        }
+
+        if (claim->expired && (taken || !reachable)) {
+            ngx_http_zk_lock_claim_refuse(claim, taken
+                                              ? NGX_HTTP_ZK_LOCK_TAKEN
+                                              : NGX_HTTP_ZK_LOCK_UNREACHABLE);
+
+            /* who was told may have taken others along */
+
+            goto again;
+        }
+
+        if (claim->event != NULL && taken && !claim->told) {
+            claim->told = 1;
+            claim->position = ngx_http_zk_lock_node_position(claim);
+            ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_WAITS,
+                                        NULL);
+            goto again;
+        }
+    }
+
+    lock->telling--;
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_node_position(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_uint_t                 n;
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_claim_t  *other;
+
+    n = 0;
+
+    for (q = ngx_queue_head(&claim->lock->claims);
+         q != &claim->queue;
+         q = ngx_queue_next(q))
+    {
+        other = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+        n += (other->state == NGX_HTTP_ZK_LOCK_START);
+    }
+
+    return n;
+}
+
+
+void
+ngx_http_zk_lock_node_look(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    ngx_http_zk_lock_ask_sync(ask);
+
+    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                 ngx_http_zk_lock_node_look_handler, ask);
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+static void
+ngx_http_zk_lock_node_look_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_ask_t  *ask;
+
+    ask = op->data;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+
+        if (op->owner == 0) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_LAYOUT);
+            break;
+        }
+
+        ngx_http_zk_lock_ask_tell(ask,
+                                  ngx_http_zk_lock_node_note(ask, op) == NGX_OK
+                                  ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                  : NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FREE);
+        break;
+
+    default:
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        break;
+    }
+
+done:
+
+    ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_node_asked(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    u_char  buf[NGX_HTTP_ZK_LOCK_NODE_NAME];
+
+    if (ask->name.len == 0) {
+        return ngx_http_zk_lock_node_is(&ask->token.id, op);
+    }
+
+    (void) ngx_sprintf(buf, "%016xL", op->czxid);
+
+    return ask->name.len == sizeof(buf)
+           && ngx_memcmp(ask->name.data, buf, sizeof(buf)) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_node_note(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    u_char                      buf[NGX_HTTP_ZK_LOCK_NODE_NAME];
+    zk_lock_label_t             label;
+    ngx_http_zk_lock_info_t    *info;
+    ngx_http_zk_lock_record_t   record;
+
+    if (ngx_http_zk_lock_ask_infos(ask, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    info = &ask->infos[0];
+
+    if (ngx_http_zk_lock_ask_note(info, op) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* the znode's own name is that of all that were before it */
+
+    (void) ngx_sprintf(buf, "%016xL", op->czxid);
+
+    info->name.data = ngx_alloc(sizeof(buf), ask->worker->log);
+    if (info->name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    info->name.len = sizeof(buf);
+    ngx_memcpy(info->name.data, buf, sizeof(buf));
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    info->child.kind = ZK_LOCK_NODE;
+    info->child.has_id = label.has_id;
+    info->child.id = label.id;
+    info->held = 1;
+
+    if (label.has_id
+        && ngx_http_zk_lock_record_read(ask->worker->zone, &label.id,
+                                        &ask->path, &record)
+           == NGX_OK)
+    {
+        ngx_http_zk_lock_ask_note_record(info, &record);
+    }
+
+    if (!info->timed) {
+        ngx_http_zk_lock_ask_note_ttl(info);
+    }
+
+    ask->nknown = 1;
+    ask->total = 1;
+    ask->holders = 1;
+    ask->mark = (uint64_t) op->czxid;
+
+    return NGX_OK;
+}

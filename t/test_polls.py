@@ -1,0 +1,747 @@
+"""A lock is watched by asking again and again, and each answer may wait.
+
+The ETag of a lock's answer, free or not, changes when somebody comes, goes or
+is granted, and only then.  Who sends it back in If-None-Match with a wait is
+answered when it has changed, and who asks until the lock is free when it is.
+However many ask, ZooKeeper is asked once a change by each worker.
+"""
+
+import gzip
+import itertools
+import json
+import re
+import time
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.checks import problem, retry_after
+from lib.client import lock_path
+from lib.holders import wait_dead
+from lib.process import alive, wait_until
+from lib.zookeeper import Server
+from test_modes import SOON, chance, kill, wait
+
+FREE = 'W/"free"'
+TAG = re.compile(r'^W/"[^"\s\\]+"$')
+PLACES = ("worker", "sibling", "gateway", "gateway's other")
+FOLLOWERS = 40
+
+
+@pytest.fixture(scope="module")
+def shared_pair(request, tmp_path_factory, zookeeper, tree):
+    """Two for all tests that leave them as they were."""
+    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
+                  tree, new_root()) as make:
+        yield make(), make()
+
+
+@pytest.fixture
+def gateway(shared_pair):
+    return shared_pair[0]
+
+
+@pytest.fixture
+def places(shared_pair):
+    return [(gateway, worker) for gateway in shared_pair
+            for worker in gateway.worker_pids()]
+
+
+@pytest.fixture
+def at(places):
+    return dict(zip(PLACES, places))
+
+
+@pytest.fixture
+def name():
+    return "p%d" % next(numbers)
+
+
+numbers = itertools.count()
+
+
+def look(place, name, tag=None, headers=None, **query):
+    gateway, worker = place
+    headers = dict(headers or {})
+    if tag is not None:
+        headers["If-None-Match"] = tag
+    return gateway.call("GET", lock_path(name), query, headers, worker=worker)
+
+
+def begin(place, name, tag=None, method="GET", **query):
+    """A poll; the answer is to be read from the connection."""
+    gateway, worker = place
+    connection = gateway.connect(worker)
+    headers = {} if tag is None else {"If-None-Match": tag}
+    return connection.send(method, lock_path(name), query, headers)
+
+
+def tag_of(response):
+    """The ETag of an answer, and what else it has to be."""
+    tag = response.headers["ETag"]
+    if response.status == 404:
+        problem(response, 404)
+        assert tag == FREE
+    else:
+        assert response.status in (200, 304), response
+        assert TAG.match(tag) and tag != FREE, tag
+        assert (response.body == b"") == (response.status == 304)
+    assert "Lock-Token" not in response.headers
+    return tag
+
+
+def same(response, tag):
+    """Nothing has changed."""
+    assert response.status == 304, response
+    assert response.body == b""
+    assert response.headers["ETag"] == tag
+    assert "Content-Type" not in response.headers
+    return response
+
+
+def changed(response, tag):
+    """Something has; the tag that it has now."""
+    assert response.status in (200, 404), response
+    assert tag_of(response) != tag
+    return tag_of(response)
+
+
+def agreed(places, name):
+    """The tag, which is the same wherever it is asked for."""
+    tags = {tag_of(look(place, name)) for place in places}
+    assert len(tags) == 1, tags
+    return tags.pop()
+
+
+# tags
+
+@pytest.mark.asan
+def test_tag_changes_with_the_lock(places, tree, name):
+    """And with nothing else: not by looks, renewals, or time."""
+    gateway = places[0][0]
+    znode = gateway.znode(name)
+    tags = [agreed(places, name)]
+    assert tags == [FREE]
+
+    def step():
+        tags.append(agreed(places, name))
+        for place in places:
+            same(look(place, name, tags[-1]), tags[-1])
+
+    holder = gateway.hold(name)
+    step()
+    waiters = []
+    for mode in ("shared", "shared", "exclusive"):
+        waiters.append(gateway.begin(name, mode=mode))
+        tree.wait_claims(znode, 1 + len(waiters))
+        step()
+    waiters[1].close()
+    tree.wait_claims(znode, 3)
+    step()
+    for each, _ in places:
+        assert each.renew(name, holder.token, ttl="10m").status == 200
+    assert agreed(places, name) == tags[-1]
+    gateway.release(name, holder.token)
+    reader = waiters[0].response(SOON)
+    step()
+    gateway.release(name, reader.token)
+    last = waiters[2].response(SOON)
+    step()
+    assert gateway.renew(name, last.token, mode="shared").status == 200
+    step()
+    gateway.release(name, last.token)
+    assert agreed(places, name) == FREE
+    assert len(set(tags)) == len(tags), tags
+
+
+def test_tag_is_not_used_again(places, name):
+    """Whoever holds it next: another tag than ever before."""
+    seen = set()
+    for place in places * 3:
+        holder = place[0].hold(name, worker=place[1], owner="me")
+        tag = agreed(places, name)
+        assert tag not in seen
+        seen.add(tag)
+        place[0].release(name, holder.token)
+        assert tag_of(look(places[0], name)) == FREE
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("head", [False, True])
+def test_lists_of_tags(places, name, head):
+    """Weak or strong, with others beside it."""
+    gateway, worker = places[0]
+    method = "HEAD" if head else "GET"
+
+    def status(text):
+        with gateway.connect(worker) as connection:
+            return connection.request(
+                method, lock_path(name),
+                headers={"If-None-Match": text}).status
+
+    for held in (False, True):
+        if held:
+            holder = gateway.hold(name)
+        tag = tag_of(look(places[0], name))
+        strong = tag[2:]
+        for text in (tag, strong, '"a", ' + tag, tag + ', "b"',
+                     'W/"a",%s,"b"' % strong, '"a",\t"b" , %s' % tag,
+                     '"free","gone",' + tag):
+            assert status(text) == 304, text
+        now = 200 if held else 404
+        other = tag[:-2] + ("x" if tag[-2] != "x" else "y") + '"'
+        for text in ('"a"', 'W/"a", "b"', other, '""', "W/", tag[:-1],
+                     strong[1:-1], '"a%s"' % strong[1:-1],
+                     '"%sa"' % strong[1:-1], "nonsense", ""):
+            assert status(text) == now, text
+    assert status("*") == 304
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.asan
+def test_other_conditions_do_not_count(places, name):
+    gateway = places[0][0]
+    holder = gateway.hold(name)
+    tag = tag_of(look(places[0], name))
+    late = {"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"}
+    assert look(places[0], name, headers=late).status == 200
+    assert look(places[0], name, '"a"', late).status == 200
+    same(look(places[0], name, tag, {
+        "If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"}), tag)
+    gateway.release(name, holder.token)
+
+
+def test_claims_are_not_polled_by_tag(places, name):
+    """What a token tells has no ETag, and is told whatever is sent."""
+    gateway, worker = places[0]
+    holder = gateway.hold(name)
+    tag = tag_of(look(places[0], name))
+    for text in (tag, FREE):
+        response = look(places[0], name, text,
+                        {"Lock-Token": holder.token})
+        assert response.status == 200 and "ETag" not in response.headers
+        assert response.json["token"] == holder.token
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.asan
+def test_compressed(start_gateway, tree):
+    """The tag is the same, and so are its answers."""
+    gateway = start_gateway(
+        workers=1, http="gzip on;\ngzip_min_length 1;\n"
+        "gzip_types application/json application/problem+json;")
+    place = gateway, gateway.worker_pids()[0]
+    accepts = {"Accept-Encoding": "gzip"}
+    zipped = look(place, "x", headers=accepts)
+    assert zipped.headers["ETag"] == FREE
+    holder = gateway.hold("x", data="[" + "1," * 300 + "1]")
+    plain = look(place, "x")
+    zipped = look(place, "x", headers=accepts)
+    assert zipped.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in plain.headers
+    members = json.loads(gzip.decompress(zipped.body).decode())
+    assert members["holders"][0]["data"] == plain.json["holders"][0]["data"]
+    tag = tag_of(plain)
+    assert zipped.headers["ETag"] == tag
+    same(look(place, "x", tag, accepts), tag)
+    poll = gateway.connect()
+    poll.send("GET", "/locks/x", {"wait": "1m"},
+              dict(accepts, **{"If-None-Match": tag}))
+    waiter = gateway.begin("x")
+    response = poll.response(SOON)
+    assert response.headers["ETag"] != tag
+    assert b'"queued":1' in gzip.decompress(response.body)
+    gateway.release("x", holder.token)
+    gateway.release("x", waiter.response(SOON).token)
+
+
+# polls that wait
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+def test_poll_waits_for_a_change(at, places, tree, name, where):
+    """Of every kind, whoever makes it; each of the polls is told."""
+    gateway, worker = at[where]
+    znode = gateway.znode(name)
+    tag = FREE
+    held = []
+
+    def poll_over(change):
+        """Polls, at all places, that are answered by a change."""
+        polls = [begin(place, name, tag, wait="1m") for place in places]
+        wait(*polls)
+        result = change()
+        tags = {changed(poll.response(SOON), tag) for poll in polls}
+        assert tags == {agreed(places, name)}
+        return result, tags.pop()
+
+    def join():
+        waiter = gateway.begin(name, worker=worker)
+        tree.wait_claims(znode, len(held) + 1)
+        return waiter
+
+    for _ in range(3):
+        waiter, tag = poll_over(join)
+        held.append(waiter)
+    _, tag = poll_over(held.pop().close)
+    while held:
+        token = held.pop(0).response(SOON).token
+        _, tag = poll_over(lambda: gateway.release(name, token, worker))
+    assert tag == FREE
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_poll_of_a_lock_whose_lease_ends(at, places, name, where):
+    gateway, worker = at[where]
+    gateway.hold(name, worker=worker, ttl="700ms")
+    tag = agreed(places, name)
+    polls = [begin(place, name, tag, wait="1m") for place in places]
+    for poll in polls:
+        assert changed(poll.response(SOON), tag) == FREE
+
+
+@pytest.mark.asan
+def test_poll_that_is_answered_at_once(places, name):
+    """What has changed, is free, or was never told is no reason to wait."""
+    gateway = places[0][0]
+    for place in places:
+        problem(look(place, name, wait="1m"), 404)
+        problem(look(place, name, '"a"', wait="1m"), 404)
+    holder = gateway.hold(name)
+    for place in places:
+        tag = tag_of(look(place, name, wait="1m"))
+        for text in (FREE, '"a"', 'W/"0", "b"'):
+            changed(look(place, name, text, wait="1m"), FREE)
+        same(look(place, name, tag, wait="0"), tag)
+        same(look(place, name, tag), tag)
+        same(look(place, name, tag, headers={"Prefer": "wait=0"}), tag)
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.asan
+def test_wait_is_over(places, name):
+    """304, of a lock that is free as of one that is held."""
+    gateway = places[0][0]
+    for held in (False, True):
+        if held:
+            holder = gateway.hold(name)
+        tag = tag_of(look(places[0], name))
+        for place in places:
+            began = time.monotonic()
+            same(look(place, name, tag, wait="300ms"), tag)
+            assert time.monotonic() - began >= 0.29
+            same(look(place, name, tag, {"Prefer": "wait=1"}, wait="10ms"),
+                 tag)
+        began = time.monotonic()
+        same(look(places[0], name, tag, {"Prefer": "wait=1"}), tag)
+        assert time.monotonic() - began >= 0.99
+    gateway.release(name, holder.token)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("arguments", [
+    {"wait": "soon"}, {"wait": "-1"}, {"wait": ""}, {"until": "held"},
+    {"until": ""}, {"until": "free", "etag": "1"}, {"ttl": "1m"},
+    {"mode": "shared"}, {"owner": "me"}])
+def test_arguments_that_are_none(places, name, arguments):
+    problem(look(places[0], name, **arguments), 400)
+    problem(look(places[0], name, FREE, **arguments), 400)
+
+
+def test_wait_has_an_upper_limit(start_gateway):
+    """zk_lock_max_wait, for each kind of poll."""
+    gateway = start_gateway(http="zk_lock_max_wait 300ms;")
+    place = gateway, gateway.worker_pids()[0]
+    holder = gateway.hold("x")
+    tag = tag_of(look(place, "x"))
+    for query in ({"tag": tag, "wait": "1h"}, {"tag": tag, "wait": "100d"}):
+        same(look(place, "x", **query), tag)
+    problem(look(place, "x", until="free", wait="1h"), 423)
+    problem(look(place, "x", until="free"), 423)
+    gateway.release("x", holder.token)
+
+
+# until it is free
+
+@pytest.mark.asan
+def test_free_already(places, name):
+    for place in places:
+        for query in ({}, {"wait": "0"}, {"wait": "1m"}):
+            response = look(place, name, until="free", **query)
+            assert response.status == 204 and response.body == b""
+    # also one that had a znode
+    places[0][0].release(name, places[0][0].hold(name).token)
+    for place in places:
+        assert look(place, name, until="free").status == 204
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("how", ["released", "expired", "deleted"])
+def test_until_it_is(at, places, tree, name, where, how):
+    """A waiter that leaves in between is no reason to say so."""
+    gateway, worker = at["worker"]
+    ttl = "900ms" if how == "expired" else "1h"
+    holder = gateway.hold(name, worker=worker, ttl=ttl)
+    polls = [begin(place, name, until="free", wait="1m") for place in places]
+    if how != "expired":
+        waiter = gateway.begin(name, worker=worker)
+        tree.wait_claims(gateway.znode(name), 2)
+        waiter.close()
+        tree.wait_claims(gateway.znode(name), 1)
+        wait(*polls)
+    if how == "released":
+        there, asked = at[where]
+        assert there.release(name, holder.token, asked).status == 204
+    elif how == "deleted":
+        claim, = tree.claims(gateway.znode(name))
+        tree.delete(gateway.znode(name) + "/" + claim)
+    for poll in polls:
+        assert poll.response(SOON).status == 204
+
+
+@pytest.mark.asan
+def test_handed_over_is_not_free(places, tree, name):
+    """From one to the next, and only then it is."""
+    gateway = places[0][0]
+    holder = gateway.hold(name)
+    waiters = []
+    for each, worker in places:
+        waiters.append(each.begin(name, worker=worker))
+        tree.wait_claims(gateway.znode(name), 1 + len(waiters))
+    polls = [begin(place, name, until="free", wait="1m") for place in places]
+    token = holder.token
+    for waiter in waiters:
+        wait(*polls)
+        assert gateway.release(name, token).status == 204
+        token = waiter.response(SOON).token
+    wait(*polls)
+    gateway.release(name, token)
+    for poll in polls:
+        assert poll.response(SOON).status == 204
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("use", [
+    {"mode": "shared"}, {"mode": "member"},
+    {"mode": "semaphore", "permits": 3}])
+def test_last_of_several_holders(places, name, use):
+    gateway = places[0][0]
+    holders = [each.hold(name, worker=worker, **use)
+               for each, worker in places[1:]]
+    polls = [begin(place, name, until="free", wait="1m") for place in places]
+    for holder in holders:
+        wait(*polls)
+        gateway.release(name, holder.token)
+    for poll in polls:
+        assert poll.response(SOON).status == 204
+
+
+@pytest.mark.asan
+def test_not_free_in_time(places, name):
+    """Who holds it is told."""
+    gateway = places[0][0]
+    holder = gateway.hold(name, {"owner": "me", "data": {"a": 1}})
+    for place in places:
+        for query in ({"wait": "0"}, {"wait": "100ms"}):
+            response = look(place, name, until="free", **query)
+            refusal = problem(response, 423)
+            retry_after(response)
+            assert refusal["holder"]["owner"] == "me"
+            assert refusal["holder"]["data"] == {"a": 1}
+            assert refusal["holder"]["fencing_token"] == holder.fencing
+            assert "token" not in refusal["holder"]
+    gateway.release(name, holder.token)
+
+
+def test_until_free_by_default(start_gateway):
+    """Without a wait: zk_lock_wait, as of an acquire."""
+    gateway = start_gateway(http="zk_lock_wait 200ms;")
+    holder = gateway.hold("x")
+    problem(look((gateway, None), "x", until="free"), 423)
+    gateway.release("x", holder.token)
+    assert look((gateway, None), "x", until="free").status == 204
+
+
+# polls and what happens meanwhile
+
+@pytest.mark.asan
+@pytest.mark.parametrize("kind", ["tag", "free"])
+@pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
+def test_polls_leave(proxied, kind, leave):
+    """In every way; those who stay are told, and nobody asks for nobody."""
+    proxy, here, there = proxied
+    holder = there.hold("x", ttl="1h")
+    places = [(here, worker) for worker in here.worker_pids()]
+    tag = tag_of(first_look(places, "x"))
+    query = {"until": "free"} if kind == "free" else {"tag": tag}
+    polls = [begin(place, "x", wait="1m", **query)
+             for place in places for _ in range(10)]
+    wait(*polls)
+    for poll in polls[::2]:
+        getattr(poll, leave)()
+    for poll in polls[::2]:
+        if leave == "half_close":
+            assert poll.closed_by_server(SOON)
+    wait(*polls[1::2])
+    there.release("x", holder.token)
+    for poll in polls[1::2]:
+        assert poll.response(SOON).status == (204 if kind == "free" else 404)
+
+    holder = there.hold("x", ttl="1h")
+    tag = tag_of(first_look(places, "x"))
+    query = {"until": "free"} if kind == "free" else {"tag": tag}
+    polls = [begin(place, "x", wait="1m", **query)
+             for place in places for _ in range(10)]
+    wait(*polls)
+    for poll in polls:
+        getattr(poll, leave)()
+    for worker in here.worker_pids():
+        here.connect(worker).close()
+    before = lists(proxy)
+    there.release("x", holder.token)
+    for place in places:
+        assert look(place, "y").status == 404
+    assert lists(proxy) == before + len(places)
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("kind", ["tag", "free"])
+def test_http2(shared_pair, name, kind):
+    """Many polls on one connection; some are cancelled."""
+    gateway = shared_pair[0]
+    holder = gateway.hold(name)
+    tag = tag_of(look((gateway, None), name))
+    query, headers = (({"until": "free"}, {}) if kind == "free"
+                      else ({}, {"If-None-Match": tag}))
+    query["wait"] = "1m"
+    connection = gateway.connect_http2()
+    streams = [connection.send("GET", lock_path(name), query, headers)
+               for _ in range(12)]
+    assert connection.silent_for(0.2)
+    for stream in streams[::3]:
+        connection.cancel(stream)
+    gateway.release(name, holder.token)
+    for i, stream in enumerate(streams):
+        if i % 3:
+            response = connection.response(stream, SOON)
+            assert response.status == (204 if kind == "free" else 404)
+    connection.close()
+
+
+@pytest.fixture
+def proxied(start_gateway, start_proxy, zookeeper):
+    """A proxy, a gateway behind it, and another one that has none."""
+    proxy = start_proxy(zookeeper)
+    return (proxy,
+            start_gateway(servers=proxy.address, session_timeout="60s",
+                          wait_sessions=False), start_gateway())
+
+
+def lists(proxy):
+    return proxy.requests["getChildren"] + proxy.requests["getChildren2"]
+
+
+def first_look(places, name):
+    """Of a gateway that may have to be connected first; by all of these."""
+    for place in places:
+        response = wait_until(lambda: [r for r in [look(place, name)]
+                                       if r.status != 503], 20)[0]
+    return response
+
+
+@pytest.fixture
+def sturdy(start_gateway):
+    gateway = start_gateway(session_timeout="60s")
+    gateway.allow(r"sendmsg\(\) failed \(32")
+    return gateway
+
+
+@pytest.mark.asan
+def test_reload(sturdy):
+    """A worker that leaves answers those who wait, and then is gone."""
+    holder = sturdy.hold("x")
+    tag = tag_of(look((sturdy, None), "x"))
+    places = [(sturdy, worker) for worker in sturdy.worker_pids()]
+    polls = [begin(place, "x", tag, wait="1m") for place in places]
+    frees = [begin(place, "x", until="free", wait="1m") for place in places]
+    old = sturdy.reload()
+    wait(*polls, *frees)
+    assert all(alive(pid) for pid in old)
+    sturdy.release("x", holder.token)
+    for poll in polls:
+        assert changed(poll.response(SOON), tag) == FREE
+    for poll in frees:
+        assert poll.response(SOON).status == 204
+    wait_dead(old)
+
+
+@pytest.mark.asan
+def test_worker_of_the_holder_dies(sturdy):
+    """Those who ask the other worker hear of the release still."""
+    dead, other = sturdy.worker_pids()
+    holder = sturdy.hold("x", worker=dead)
+    tag = tag_of(look((sturdy, other), "x"))
+    lost = begin((sturdy, dead), "x", tag, wait="1m")
+    polls = [begin((sturdy, other), "x", tag, wait="1m"),
+             begin((sturdy, other), "x", until="free", wait="1m")]
+    wait(lost, *polls)
+    kill(sturdy, dead)
+    assert lost.closed_by_server(SOON)
+    wait(*polls)
+    assert tag_of(look((sturdy, other), "x")) == tag
+    assert wait_until(lambda: sturdy.release(
+        "x", holder.token, other).status != 503, 20)
+    assert changed(polls[0].response(SOON), tag) == FREE
+    assert polls[1].response(SOON).status == 204
+
+
+@pytest.mark.asan
+@pytest.mark.parametrize("when", ["before", "while", "after"])
+def test_connection_to_zookeeper_breaks(proxied, when):
+    """What happened meanwhile is told when it is back."""
+    proxy, here, there = proxied
+    holder = there.hold("x", ttl="1h")
+    places = [(here, worker) for worker in here.worker_pids()]
+    tag = tag_of(first_look(places, "x"))
+    polls = [begin(place, "x", tag, wait="1m") for place in places]
+    frees = [begin(place, "x", until="free", wait="1m") for place in places]
+    wait(*polls, *frees)
+    if when == "before":
+        there.release("x", holder.token)
+        proxy.kill()
+    else:
+        proxy.refuse()
+        proxy.kill()
+        if when == "while":
+            there.release("x", holder.token)
+        proxy.listen()
+        if when == "after":
+            first_look(places, "x")
+            there.release("x", holder.token)
+    for poll in polls:
+        assert changed(poll.response(20), tag) == FREE
+    for poll in frees:
+        assert poll.response(20).status == 204
+
+
+def test_zookeeper_is_out_of_reach(proxied):
+    """A new poll is told so; one that waits waits on."""
+    proxy, here, _ = proxied
+    holder = here.hold("x", ttl="1h")
+    place = here, here.worker_pids()[0]
+    tag = tag_of(look(place, "x"))
+    polls = [begin(place, "x", tag, wait="1m"),
+             begin(place, "x", until="free", wait="1m")]
+    wait(*polls)
+    proxy.refuse()
+    proxy.kill()
+    for query in ({"tag": tag}, {"until": "free"}):
+        problem(look(place, "x", wait="1m", **query), 503)
+    wait(*polls)
+    proxy.listen()
+    wait_until(lambda: here.release("x", holder.token).status in (204, 410),
+               20)
+    assert changed(polls[0].response(20), tag) == FREE
+    assert polls[1].response(20).status == 204
+
+
+# a chain of polls misses nothing
+
+@pytest.mark.asan
+def test_polls_at_random(places, tree, name):
+    """Each follower's last tag is that of the last state, whatever comes."""
+    dice = chance()
+    gateway = places[0][0]
+    polls = [[place, FREE, begin(place, name, FREE, wait="1m")]
+             for place in places * 2]
+    held, waiting = None, []
+    for _ in range(60):
+        each, worker = dice.choice(places)
+        if held is None or dice.random() < 0.45:
+            waiting.append(each.begin(name, worker=worker, wait="1m"))
+            tree.wait_claims(gateway.znode(name),
+                             len(waiting) + (held is not None))
+        elif waiting and dice.random() < 0.3:
+            waiting.pop(dice.randrange(len(waiting))).close()
+        else:
+            each.release(name, held.token, worker)
+            held = None
+        if held is None and waiting:
+            held = waiting.pop(0).response(SOON)
+        for poll in polls:
+            if not poll[2].silent_for(0):
+                follow(poll, name)
+    while held is not None:
+        gateway.release(name, held.token)
+        held = waiting.pop(0).response(SOON) if waiting else None
+    deadline = time.monotonic() + 20
+    for poll in polls:
+        while poll[1] != FREE:
+            assert time.monotonic() < deadline, poll
+            follow(poll, name)
+
+
+def follow(poll, name):
+    place, tag, connection = poll
+    response = connection.response(20)
+    connection.close()
+    poll[1] = changed(response, tag)
+    poll[2] = begin(place, name, poll[1], wait="1m")
+
+
+# what it costs
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("counted"),
+                    container_check=3600000).start()
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("kind", ["tag", "free"])
+def test_many_polls_cost_one_list(proxied, kind):
+    """A change is looked at once by a worker, and then told to all."""
+    proxy, here, there = proxied
+    holder = there.hold("x", ttl="1h")
+    places = [(here, worker) for worker in here.worker_pids()]
+    tag = tag_of(first_look(places, "x"))
+    query = {"until": "free"} if kind == "free" else {"tag": tag}
+    polls = [begin(place, "x", wait="1m", **query)
+             for place in places for _ in range(FOLLOWERS // 2)]
+    wait(*polls)
+
+    before = lists(proxy)
+    wait(*polls)
+    assert lists(proxy) == before, "polls that wait ask all the time"
+
+    there.release("x", holder.token)
+    for poll in polls:
+        assert poll.response(SOON).status == (204 if kind == "free" else 404)
+    spent = lists(proxy) - before
+    assert spent <= 2 * len(places), "%d lists for %d polls" % (spent,
+                                                                len(polls))
+
+
+def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
+    """Neither reads nor writes, and one watch for each worker."""
+    gateway = start_gateway(zookeeper=counted, session_timeout="30s")
+    top = "/" + gateway.root.split("/")[1]
+    holder = gateway.hold("x")
+    places = [(gateway, worker) for worker in gateway.worker_pids()]
+    tag = tag_of(look(places[0], "x"))
+    polls = [begin(place, "x", tag, wait="1m")
+             for place in places for _ in range(FOLLOWERS // 2)]
+    wait(*polls)
+    # a claim that is held for long is read and watched
+    wait_until(lambda: any(path.startswith(gateway.znode("x/")) for path
+                           in counted.watched_paths()), SOON)
+    before = counted.transactions(), counted.reads(top)
+    assert polls[0].silent_for(1.0)
+    assert (counted.transactions(), counted.reads(top)) == before
+    watched = counted.watched_paths()
+    assert len(watched[gateway.znode("x")]) <= len(places)
+    gateway.release("x", holder.token)
+    for poll in polls:
+        assert changed(poll.response(SOON), tag) == FREE
