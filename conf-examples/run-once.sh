@@ -84,17 +84,15 @@ main()
     lock=${url%/}/$1
     shift
 
-    dir=$(mktemp -d) || exit 69
-    trap leave EXIT
-    trap 'exit 129' HUP
-    trap 'exit 130' INT
-    trap 'exit 131' QUIT
-    trap 'exit 143' TERM
+    trap 'leave 129' HUP
+    trap 'leave 130' INT
+    trap 'leave 131' QUIT
+    trap 'leave 143' TERM
 
     start_guard
     acquire
     run "$@"
-    exit "$status"
+    leave "$status"
 }
 
 acquire()
@@ -148,18 +146,21 @@ run() # COMMAND [ARGUMENT]...
     keeper=$!
     [ -z "$signal" ] || pass
 
+    # a signal interrupts the waiting, but does not end it; and whoever has
+    # waited for the command's end already is told 127
+    status=''
     while :; do
-        signal=
+        signal=''
         wait "$job"
-        status=$?
-        # a signal has interrupted it, or the command has ended
-        [ -n "$signal" ] && kill -s 0 "$job" 2> /dev/null || break
+        code=$?
+        [ $code -eq 127 ] && [ -n "$status" ] || status=$code
+        [ -n "$signal" ] || break
     done
 
     trap '' HUP INT QUIT TERM USR1 USR2
     target=
     kill -s ALRM "$keeper" 2> /dev/null
-    wait "$keeper"
+    wait "$keeper" 2> /dev/null
     [ $? -ne 70 ] || { status=70 token=; }
 }
 
@@ -169,9 +170,10 @@ pass() # $signal
     [ -z "$target" ] || kill_all "$signal"
 }
 
-leave()
+# Not in a trap at the exit, which subshells of bash might run as well.
+leave() # CODE
 {
-    status=$?
+    status=$1
     trap '' HUP INT QUIT TERM USR1 USR2
 
     [ -z "$curl" ] || kill "$curl"
@@ -183,7 +185,7 @@ leave()
         exec 9>&-
         wait "$guard"
     fi
-    rm -rf "$dir"
+    [ -z "$dir" ] || rm -rf "$dir"
     exit "$status"
 }
 
@@ -290,7 +292,7 @@ clock()
 # process writes to: the end of the pipe is the end of this process.
 start_guard()
 {
-    mkfifo "$dir/pipe" || exit 69
+    dir=$(mktemp -d) && mkfifo "$dir/pipe" || leave 69
     exec 3<&0 9<> "$dir/pipe" 8< "$dir/pipe"
     setsid=$(command -v setsid) || setsid=
     # shellcheck disable=SC2086
@@ -344,7 +346,7 @@ die() # CODE WORD...
     code=$1
     shift
     say "$*"
-    exit "$code"
+    leave "$code"
 }
 
 usage()
@@ -353,7 +355,7 @@ usage()
     exit 64
 }
 
-asleep='' curl='' guard='' target='' token='' hold_until=0
+asleep='' curl='' dir='' guard='' target='' token='' hold_until=0
 
 case ${1-} in
 --guard) shift; guard "$@" ;;

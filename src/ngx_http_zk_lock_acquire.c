@@ -117,6 +117,10 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                             "takes no Idempotency-Key");
         }
 
+        if (!acquire.leased) {
+            label.ttl = 0;
+        }
+
         return ngx_http_zk_lock_stream_claim(r, ctx, &acquire);
     }
 
@@ -194,6 +198,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->max_queue = zlcf->max_queue;
     acquire->label = label;
 
+    label->has_id = (acquire->kind == ZK_LOCK_NODE);
     label->ttl = acquire->ttl;
     label->owner_len = args->owner_len;
     label->data_len = args->data_len;

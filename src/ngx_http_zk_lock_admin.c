@@ -60,6 +60,8 @@ typedef struct {
 
 static ngx_int_t ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type);
+static ngx_int_t ngx_http_zk_lock_admin_whom(
+    ngx_http_zk_lock_admin_t *admin);
 static ngx_int_t ngx_http_zk_lock_admin_match(ngx_str_t *header,
     int64_t *fencing);
 static void ngx_http_zk_lock_admin_leave(void *data);
@@ -73,6 +75,8 @@ static ngx_int_t ngx_http_zk_lock_admin_targets(
 static ngx_int_t ngx_http_zk_lock_admin_target(
     ngx_http_zk_lock_admin_t *admin, ngx_http_zk_lock_info_t *info);
 static ngx_int_t ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin);
+static ngx_int_t ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target);
 static void ngx_http_zk_lock_admin_ask_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer);
 static void ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
@@ -110,8 +114,7 @@ static ngx_int_t
 ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type)
 {
-    ngx_str_t                    *header;
-    ngx_uint_t                    n;
+    ngx_int_t                     rc;
     ngx_http_zk_lock_admin_t     *admin;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
@@ -134,26 +137,9 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     admin->ctx = ctx;
     admin->type = type;
 
-    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_if_match, &n);
-
-    /* who forces an unlock of Terraform cannot say whose lock it is */
-
-    if (n == 0 && type == NGX_HTTP_ZK_LOCK_BREAK && !ctx->plain) {
-        return ngx_http_zk_lock_problem(r,
-                                        NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
-                                        "whose claim is to be broken is said "
-                                        "by If-Match: its fencing token, or "
-                                        "\"*\" for all who hold the lock");
-    }
-
-    if (n > 1
-        || (n == 1
-            && ngx_http_zk_lock_admin_match(header, &admin->fencing)
-               != NGX_OK))
-    {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "If-Match takes one fencing token, "
-                                        "or \"*\"");
+    rc = ngx_http_zk_lock_admin_whom(admin);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     ctx->other = admin;
@@ -161,6 +147,44 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
 
     return ngx_http_zk_lock_api_ask(r, ctx, NGX_HTTP_ZK_LOCK_LIST, 0,
                                     ngx_http_zk_lock_admin_list_handler);
+}
+
+
+/* NGX_DECLINED to go on; else an answer was sent. */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
+{
+    ngx_str_t           *header;
+    ngx_uint_t           n;
+    ngx_http_request_t  *r;
+
+    r = admin->request;
+
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_if_match, &n);
+
+    if (n == 1
+        && ngx_http_zk_lock_admin_match(header, &admin->fencing) == NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (n != 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "If-Match takes one fencing token, "
+                                        "or \"*\"");
+    }
+
+    /* who forces an unlock of Terraform cannot say whose lock it is */
+
+    if (admin->type == NGX_HTTP_ZK_LOCK_REVOKE || admin->ctx->plain) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
+                                    "whose claim is to be broken is said by "
+                                    "If-Match: its fencing token, or \"*\" "
+                                    "for all who hold the lock");
 }
 
 
@@ -351,48 +375,22 @@ ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
 }
 
 
-/*
- * Asks for as many as may be under way, lists again if there are more, or
- * answers.  A gateway's claim is broken by its id, as its own worker knows it;
- * any other by its znode's name.
- */
+/* Asks for as many as may be under way, lists again, or answers. */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
 {
-    ngx_http_zk_lock_ctx_t       *ctx;
-    ngx_http_zk_lock_target_t    *target;
-    ngx_http_zk_lock_question_t   question;
-
-    ctx = admin->ctx;
-
     while (admin->next < admin->ntargets
            && admin->asks < NGX_HTTP_ZK_LOCK_ADMIN_ASKS
            && admin->worst == NGX_HTTP_ZK_LOCK_ASK_OK)
     {
-        target = &admin->targets[admin->next++];
-
-        ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
-
-        question.type = admin->type;
-        question.path = &ctx->path;
-        question.node = ngx_http_zk_lock_api_node(admin->request);
-        question.handler = ngx_http_zk_lock_admin_ask_handler;
-        question.data = admin;
-
-        if (admin->type == NGX_HTTP_ZK_LOCK_BREAK && target->has_id) {
-            question.token = &target->token;
-
-        } else {
-            question.name = &target->name;
-        }
-
-        target->ask = ngx_http_zk_lock_ask(ctx->worker, &question);
-        if (target->ask == NULL) {
+        if (ngx_http_zk_lock_admin_ask(admin, &admin->targets[admin->next])
+            != NGX_OK)
+        {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
         }
 
-        admin->asks++;
+        admin->next++;
     }
 
     if (admin->asks != 0) {
@@ -404,12 +402,49 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
     if (admin->rest != 0 && admin->fencing == 0
         && admin->type == NGX_HTTP_ZK_LOCK_BREAK)
     {
-        return ngx_http_zk_lock_api_ask(admin->request, ctx,
+        return ngx_http_zk_lock_api_ask(admin->request, admin->ctx,
                                         NGX_HTTP_ZK_LOCK_LIST, 0,
                                         ngx_http_zk_lock_admin_list_handler);
     }
 
     return ngx_http_zk_lock_admin_answer(admin);
+}
+
+
+/*
+ * A gateway's claim is broken by its id, as its own worker knows it; any other
+ * by its znode's name.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target)
+{
+    ngx_http_zk_lock_question_t  question;
+
+    ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
+
+    question.type = admin->type;
+    question.path = &admin->ctx->path;
+    question.node = ngx_http_zk_lock_api_node(admin->request);
+    question.handler = ngx_http_zk_lock_admin_ask_handler;
+    question.data = admin;
+
+    if (admin->type == NGX_HTTP_ZK_LOCK_BREAK && target->has_id) {
+        question.token = &target->token;
+
+    } else {
+        question.name = &target->name;
+    }
+
+    target->ask = ngx_http_zk_lock_ask(admin->ctx->worker, &question);
+    if (target->ask == NULL) {
+        return NGX_ERROR;
+    }
+
+    admin->asks++;
+
+    return NGX_OK;
 }
 
 

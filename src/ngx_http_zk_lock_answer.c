@@ -297,6 +297,8 @@ void
 ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim)
 {
+    ngx_msec_int_t  left;
+
     ngx_http_zk_lock_write_name(json, ctx);
     zk_lock_json_string(json, "token", (char *) ctx->secret,
                         ZK_LOCK_TOKEN_LEN);
@@ -304,8 +306,15 @@ ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
     ngx_http_zk_lock_write_mode(json, claim->entry.kind);
 
     if (!claim->bound || claim->leased) {
+        left = (ngx_msec_int_t) claim->ttl;
+
+        if (claim->reminded) {
+            left = (ngx_msec_int_t) (claim->lease - ngx_http_zk_lock_now());
+            left = ngx_max(left, 0);
+        }
+
         zk_lock_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
-        zk_lock_json_integer(json, "expires_in_ms", (int64_t) claim->ttl);
+        zk_lock_json_integer(json, "expires_in_ms", (int64_t) left);
     }
 
     zk_lock_json_integer(json, "waited_ms", (int64_t) ctx->waited);
@@ -356,7 +365,6 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_t *ask,
     ngx_uint_t status)
 {
-    ngx_uint_t                seats;
     zk_lock_json_t           *json;
     ngx_http_zk_lock_info_t  *info;
 
@@ -389,14 +397,7 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
 
     if (!info->held) {
 
-        /* 0 is next */
-
-        seats = zk_lock_kind_permits(info->child.kind);
-        seats = ngx_max(seats, 1);
-
-        zk_lock_json_integer(json, "position",
-                             ask->position > seats
-                             ? (int64_t) (ask->position - seats) : 0);
+        zk_lock_json_integer(json, "position", (int64_t) ask->place);
     }
 
     if (ctx->waits) {
@@ -575,7 +576,9 @@ ngx_http_zk_lock_info_fencing(ngx_http_zk_lock_info_t *info)
 
     zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
 
-    return ngx_http_zk_lock_fencing_token(info->czxid, label.index > 0
+    return ngx_http_zk_lock_fencing_token(label.czxid ? label.czxid
+                                                      : info->czxid,
+                                          label.index > 0
                                                        ? label.index : 0);
 }
 

@@ -107,6 +107,8 @@ struct ngx_http_zk_lock_ask_s {
     uint64_t                           mark;    /* of the claims there are */
     ngx_uint_t                         position;    /* claims ahead that block
                                                        it, or would */
+    ngx_uint_t                         place;       /* claims ahead that wait;
+                                                       0: it is next */
 
     int32_t                            version;     /* of the znode's data */
     ngx_uint_t                         tries;       /* to set or delete it */

@@ -474,8 +474,14 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "refused");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "only a claim that has its lock alone "
-                                        "can share it");
+                                        ask->node
+                                        ? "a lock that is one znode cannot "
+                                          "be shared"
+                                        : "only a claim that has its lock "
+                                          "alone can share it");
+
+    case NGX_HTTP_ZK_LOCK_ASK_LAYOUT:
+        return ngx_http_zk_lock_api_refused(r, ctx, NGX_HTTP_ZK_LOCK_LAYOUT);
 
     case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
         ngx_str_set(&ctx->outcome, "unreachable");

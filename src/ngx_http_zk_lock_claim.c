@@ -99,8 +99,6 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
         goto done;
     }
 
-    acquire->label->has_id = lock->node;
-
     len = zk_lock_label_write(label, acquire->label, &index_at);
 
     claim = ngx_calloc(sizeof(ngx_http_zk_lock_claim_t) + len, worker->log);
@@ -1081,12 +1079,28 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
 static void
 ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
 {
+    ngx_http_zk_lock_lock_t  *lock;
+
     if (claim->told) {
         return;
     }
 
+    lock = claim->lock;
+
+    if (claim->entry.seq > lock->view.complete_through) {
+
+        /* not all who are ahead are known */
+
+        lock->settle = 1;
+        ngx_http_zk_lock_lock_list(lock);
+        return;
+    }
+
     claim->told = 1;
-    claim->position = ngx_http_zk_lock_claim_position(claim);
+    claim->place = ngx_http_zk_lock_place(
+                          zk_lock_view_position(&lock->view, &claim->entry),
+                          zk_lock_view_holders(&lock->view));
+    claim->position = claim->place;
 
     if (claim->event != NULL) {
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_WAITS, NULL);
@@ -1095,27 +1109,6 @@ ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_alone(claim);
         ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_QUEUED);
     }
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_claim_position(ngx_http_zk_lock_claim_t *claim)
-{
-    ngx_uint_t  ahead, seats;
-
-    if (claim->lock->node) {
-        return ngx_http_zk_lock_node_position(claim);
-    }
-
-    ahead = zk_lock_view_position(&claim->lock->view, &claim->entry);
-
-    seats = 1;
-
-    if (zk_lock_kind_base(claim->entry.kind) == ZK_LOCK_SEMAPHORE) {
-        seats = zk_lock_kind_permits(claim->entry.kind);
-    }
-
-    return (ahead > seats) ? ahead - seats : 0;
 }
 
 

@@ -11,6 +11,10 @@
 #include "ngx_http_zk_lock_lock.h"
 
 
+/* the place of a claim in the line of those who wait */
+#define ngx_http_zk_lock_place(ahead, holders)                                \
+    ((ahead) > (holders) ? (ngx_uint_t) ((ahead) - (holders)) : 0)
+
 /* the lease of a claim that has none */
 #define NGX_HTTP_ZK_LOCK_NO_LEASE     ((ngx_msec_t) ZK_LOCK_DURATION_MAX)
 
@@ -20,8 +24,9 @@
  */
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_START = 0,     /* no; waits for its lock's znode or for
-                                       the connection */
+    NGX_HTTP_ZK_LOCK_START = 0,     /* no; waits for its lock's znode, for the
+                                       connection or, if the lock is one znode,
+                                       for its turn to make it */
     NGX_HTTP_ZK_LOCK_CREATE,        /* maybe; the create is under way */
     NGX_HTTP_ZK_LOCK_RECOVER,       /* maybe; the answer was lost */
     NGX_HTTP_ZK_LOCK_WAIT,          /* yes; in the view, others are ahead */
@@ -163,6 +168,7 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           warned:1;    /* that it will be lost */
     unsigned                           unsure:1;    /* that ZooKeeper does not
                                                        answer */
+    unsigned                           reminded:1;  /* of its grant */
     unsigned                           revoked:1;   /* the holder was asked */
     unsigned                           changed:1;   /* its znode may be */
     unsigned                           counted:1;   /* a wish was, that is in
@@ -174,6 +180,9 @@ struct ngx_http_zk_lock_claim_s {
                                                        its own */
 
     zk_lock_child_t                    twin;        /* of the outcome TWIN */
+    ngx_uint_t                         place;       /* how many ahead wait, as
+                                                       they were counted last;
+                                                       0: it is next */
     ngx_uint_t                         position;    /* as it was told last */
     ngx_uint_t                         holds;       /* as it was counted last */
 
@@ -249,9 +258,6 @@ void ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims,
     ngx_uint_t n);
 
-/* How many are ahead of it beside those who hold the lock; 0: it is next. */
-ngx_uint_t ngx_http_zk_lock_claim_position(ngx_http_zk_lock_claim_t *claim);
-
 /* A held claim that has the lock alone shares it from now on. */
 void ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim);
 
@@ -262,6 +268,11 @@ ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_find(
 
 /* czxid * 256 + index: grows with every grant of a lock. */
 int64_t ngx_http_zk_lock_fencing_token(int64_t czxid, ngx_uint_t index);
+
+
+/* Of a lock: all that are not in its line so far are refused. */
+void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_outcome_e outcome);
 
 
 /* for the lock */

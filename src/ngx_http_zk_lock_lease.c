@@ -198,7 +198,7 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
     now = ngx_http_zk_lock_now();
 
     if (claim->bound && claim->state == NGX_HTTP_ZK_LOCK_HELD
-        && !ngx_http_zk_lock_session_alive(worker->session))
+        && !ngx_http_zk_lock_ahead(*ngx_http_zk_lock_zone_alive(worker->zone)))
     {
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
                                     "session");
@@ -416,6 +416,10 @@ ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim)
     (void) ngx_http_zk_lock_record_lease(lock->worker->zone, claim->id.record,
                                          &claim->lease);
 
+    if (ngx_http_zk_lock_session_reachable(lock->worker->session)) {
+        ngx_http_zk_lock_claim_sure(claim);
+    }
+
     if (claim->share != NULL) {
         ngx_http_zk_lock_share_again(claim->share);
         return;
@@ -442,16 +446,12 @@ ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim)
 static void
 ngx_http_zk_lock_claim_moved(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_uint_t  position;
-
     if (claim->event == NULL || !claim->told) {
         return;
     }
 
-    position = ngx_http_zk_lock_claim_position(claim);
-
-    if (position != claim->position) {
-        claim->position = position;
+    if (claim->place != claim->position) {
+        claim->position = claim->place;
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_WAITS, NULL);
     }
 }
@@ -460,7 +460,9 @@ ngx_http_zk_lock_claim_moved(ngx_http_zk_lock_claim_t *claim)
 void
 ngx_http_zk_lock_claim_suspended(ngx_http_zk_lock_claim_t *claim)
 {
-    if (claim->bound && claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+    if (claim->bound && claim->state == NGX_HTTP_ZK_LOCK_HELD
+        && !claim->unsure)
+    {
         claim->unsure = 1;
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_ENDING,
                                     "zookeeper");
@@ -473,6 +475,7 @@ ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->unsure) {
         claim->unsure = 0;
+        claim->reminded = 1;
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_SURE, NULL);
     }
 }
@@ -503,7 +506,8 @@ ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     claim->lapsed = 1;
 
     ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
-                                "deleted");
+                                claim->state == NGX_HTTP_ZK_LOCK_LAPSE
+                                ? "lease" : "deleted");
     ngx_http_zk_lock_claim_done(claim);
 }
 

@@ -59,7 +59,6 @@ static void ngx_http_zk_lock_lock_forgotten(void *data,
     zk_lock_entry_t *entry);
 static void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
-static void ngx_http_zk_lock_lock_told(ngx_http_zk_lock_lock_t *lock);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_lock_op(
     ngx_http_zk_lock_lock_t *lock, ngx_http_zk_lock_op_e type,
     ngx_str_t *name, ngx_http_zk_lock_op_pt handler);
@@ -168,9 +167,14 @@ ngx_http_zk_lock_lock_layout(ngx_http_zk_lock_lock_t *lock, ngx_uint_t node)
 
     /* what is known of it was meant in another way */
 
+    ngx_http_zk_lock_node_leave(lock);
     ngx_http_zk_lock_lock_forget(lock);
 
     lock->node = (node != 0);
+
+    if (node) {
+        ngx_http_zk_lock_node_init(lock);
+    }
 
     return NGX_OK;
 }
@@ -202,7 +206,7 @@ ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
     }
 
     zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten, lock);
-    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+    ngx_http_zk_lock_node_leave(lock);
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
@@ -1002,7 +1006,6 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     ngx_queue_t  *q, *next;
 
     ngx_http_zk_lock_lock_pin(lock);
-    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1010,19 +1013,6 @@ ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
     {
         next = ngx_queue_next(q);
         tell(ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue));
-    }
-
-    ngx_http_zk_lock_lock_told(lock);
-}
-
-
-static void
-ngx_http_zk_lock_lock_told(ngx_http_zk_lock_lock_t *lock)
-{
-    lock->telling--;
-
-    if (lock->node) {
-        ngx_http_zk_lock_node_settle(lock);
     }
 
     ngx_http_zk_lock_lock_unpin(lock);
@@ -1320,7 +1310,6 @@ ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
     n = 0;
 
     ngx_http_zk_lock_lock_pin(lock);
-    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1331,7 +1320,7 @@ ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
                                             ngx_http_zk_lock_claim_t, queue));
     }
 
-    ngx_http_zk_lock_lock_told(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
 
     return n;
 }
@@ -1384,7 +1373,7 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
                                              ngx_http_zk_lock_claim_t, queue));
     }
 
-    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+    ngx_http_zk_lock_node_leave(lock);
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
@@ -1396,7 +1385,14 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 void
 ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
-    zk_lock_entry_t  *entry;
+    ngx_uint_t                 n, holders, others, listeners;
+    zk_lock_entry_t           *entry;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    n = 0;
+    holders = zk_lock_view_holders(&lock->view);
+    others = 0;
+    listeners = 0;
 
     ngx_http_zk_lock_lock_pin(lock);
 
@@ -1409,6 +1405,25 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
         if (entry->origin == ZK_LOCK_SIBLING && entry->watched) {
             ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
         }
+
+        if (entry->origin != ZK_LOCK_LOCAL) {
+            others++;
+
+        } else if (entry->waiting) {
+            claim = ngx_http_zk_lock_claim_of(entry);
+            claim->place = ngx_http_zk_lock_place(n, holders);
+
+            listeners += (claim->event != NULL && others != 0);
+        }
+
+        n++;
+    }
+
+    if (listeners != 0) {
+
+        /* of those ahead only the nearest are watched: a list shows the rest */
+
+        ngx_http_zk_lock_lock_list(lock);
     }
 
     ngx_http_zk_lock_node_sweep(lock);
@@ -1422,9 +1437,9 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 
 /*
  * Makes the lock's znode, unless its claims do, and what is missing above it:
- * from there up to the first parent that can be made, and down again.  Each is made alone, as
- * a container, which ZooKeeper removes when it is empty for a while; as a
- * persistent znode if the server knows no containers.
+ * from there up to the first parent that can be made, and down again.  Each is
+ * made alone, as a container, which ZooKeeper removes when it is empty for a
+ * while; as a persistent znode if the server knows no containers.
  */
 
 void
@@ -1575,7 +1590,6 @@ ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_claim_t  *claim;
 
     ngx_http_zk_lock_lock_pin(lock);
-    lock->telling++;
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1589,5 +1603,5 @@ ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
         }
     }
 
-    ngx_http_zk_lock_lock_told(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
 }

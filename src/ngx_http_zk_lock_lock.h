@@ -57,9 +57,9 @@ struct ngx_http_zk_lock_lock_s {
                                                        has the lock, or is
                                                        next */
 
-    ngx_uint_t                         telling;     /* its claims, one by one:
-                                                       none else is to go */
     ngx_http_zk_lock_bell_t            bell;        /* of who is before */
+    ngx_event_t                        later;       /* those whose wait is over
+                                                       are to be told */
 };
 
 
@@ -114,10 +114,6 @@ void ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock);
 /* Makes the lock's znode and its parents; its claims are told. */
 void ngx_http_zk_lock_lock_make(ngx_http_zk_lock_lock_t *lock);
 
-/* The claims that are not in the line so far are refused. */
-void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
-    ngx_http_zk_lock_outcome_e outcome);
-
 /* Lists the lock's claims, unless that is under way. */
 void ngx_http_zk_lock_lock_list(ngx_http_zk_lock_lock_t *lock);
 
@@ -140,7 +136,7 @@ void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 /* The session is over: its claims are told. */
 void ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock);
 
-/* The connection broke, or is back: who listens is told. */
+/* ZooKeeper does not answer, or does again: who listens is told. */
 void ngx_http_zk_lock_lock_suspended(ngx_http_zk_lock_lock_t *lock);
 void ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock);
 

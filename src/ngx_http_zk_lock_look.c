@@ -18,6 +18,8 @@ static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
+static ngx_uint_t ngx_http_zk_lock_ask_readers(ngx_http_zk_lock_op_t *op,
+    int64_t writer);
 static ngx_int_t ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
@@ -130,6 +132,7 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
         /* it was read, and is the only one */
 
         ask->position = 0;
+        ask->place = 0;
         ask->infos[0].held = 1;
         ngx_http_zk_lock_ask_placed(ask);
         return;
@@ -205,17 +208,21 @@ done:
 }
 
 
-/* Counts the claims ahead that block it; NGX_DECLINED if it is gone itself. */
+/* Counts the claims ahead; NGX_DECLINED if it is gone itself. */
 
 static ngx_int_t
 ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op)
 {
-    ngx_uint_t       i, there, seats;
+    int64_t          writer;
+    ngx_uint_t       i, there, seats, ahead, readers;
     zk_lock_child_t  child;
 
     ask->position = 0;
+    ahead = 0;
     there = 0;
+
+    writer = ask->token.seq;
 
     for (i = 0; i < op->nchildren; i++) {
 
@@ -226,23 +233,54 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
             continue;
         }
 
-        if (child.seq < ask->token.seq
-            && zk_lock_view_blocks(child.kind, ask->token.kind))
-        {
-            ask->position++;
-        }
-
         there |= (child.has_id && child.seq == ask->token.seq
                   && ngx_memcmp(child.id.random, ask->token.id.random,
                                 ZK_LOCK_RANDOM_LEN)
                      == 0);
+
+        if (child.seq >= ask->token.seq) {
+            continue;
+        }
+
+        ahead++;
+
+        if (zk_lock_view_blocks(child.kind, ask->token.kind)) {
+            ask->position++;
+        }
+
+        if (child.kind != ZK_LOCK_READ && child.seq < writer) {
+            writer = child.seq;
+        }
     }
 
+    readers = ngx_http_zk_lock_ask_readers(op, writer);
     seats = ngx_http_zk_lock_ask_seats(ask->token.kind);
 
     ask->infos[0].held = (ask->position < seats);
+    ask->place = ngx_http_zk_lock_place(ahead, ngx_max(readers, seats));
 
     return there ? NGX_OK : NGX_DECLINED;
+}
+
+
+/* Those ahead of the first that is no reader hold the lock together. */
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_readers(ngx_http_zk_lock_op_t *op, int64_t writer)
+{
+    ngx_uint_t       i, n;
+    zk_lock_child_t  child;
+
+    n = 0;
+
+    for (i = 0; i < op->nchildren; i++) {
+        n += (zk_lock_child_read(&child, (char *) op->children[i].data,
+                                 op->children[i].len)
+              == 0
+              && child.kind == ZK_LOCK_READ && child.seq < writer);
+    }
+
+    return n;
 }
 
 

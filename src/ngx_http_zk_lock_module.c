@@ -57,6 +57,13 @@ static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock:");
 static ngx_str_t  ngx_http_zk_lock_default_root = ngx_string("/locks");
 
 
+static ngx_conf_enum_t  ngx_http_zk_lock_layouts[] = {
+    { ngx_string("queue"), NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE },
+    { ngx_string("node"), NGX_HTTP_ZK_LOCK_LAYOUT_NODE },
+    { ngx_null_string, 0 }
+};
+
+
 static ngx_command_t  ngx_http_zk_lock_commands[] = {
 
     { ngx_string("zk_lock_servers"),
@@ -163,6 +170,13 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_loc_conf_t, admin),
       NULL },
+
+    { ngx_string("zk_lock_layout"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, layout),
+      &ngx_http_zk_lock_layouts },
 
       ngx_null_command
 };
@@ -471,6 +485,7 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->grace = NGX_CONF_UNSET_MSEC;
     zlcf->max_queue = NGX_CONF_UNSET_UINT;
     zlcf->admin = NGX_CONF_UNSET;
+    zlcf->layout = NGX_CONF_UNSET_UINT;
 
     return zlcf;
 }
@@ -500,6 +515,8 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_msec_value(conf->grace, prev->grace, 10000);
     ngx_conf_merge_uint_value(conf->max_queue, prev->max_queue, 10000);
     ngx_conf_merge_value(conf->admin, prev->admin, 0);
+    ngx_conf_merge_uint_value(conf->layout, prev->layout,
+                              NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE);
 
     if (conf->ttl == 0 || conf->max_ttl == 0 || conf->grace == 0) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,

@@ -38,7 +38,9 @@ static ngx_int_t ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
 static void ngx_http_zk_lock_node_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_node_watch(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_node_watch_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_node_later_handler(ngx_event_t *ev);
 static ngx_uint_t ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_node_places(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_node_look_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_node_note(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
@@ -55,6 +57,27 @@ ngx_http_zk_lock_node_is(const zk_lock_id_t *id, ngx_http_zk_lock_op_t *op)
            && label.id.record == id->record
            && ngx_memcmp(label.id.random, id->random, ZK_LOCK_RANDOM_LEN)
               == 0;
+}
+
+
+void
+ngx_http_zk_lock_node_init(ngx_http_zk_lock_lock_t *lock)
+{
+    lock->bell.handler = ngx_http_zk_lock_node_bell_handler;
+
+    ngx_http_zk_lock_worker_timer(lock->worker, &lock->later,
+                                  ngx_http_zk_lock_node_later_handler);
+}
+
+
+void
+ngx_http_zk_lock_node_leave(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
+
+    if (lock->later.posted) {
+        ngx_delete_posted_event(&lock->later);
+    }
 }
 
 
@@ -192,7 +215,6 @@ ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
 
     lock->ahead = (record->state != NGX_HTTP_ZK_LOCK_RECORD_ENDED);
 
-    lock->bell.handler = ngx_http_zk_lock_node_bell_handler;
     ngx_http_zk_lock_bell_hang(lock->worker, &lock->bell, id.record);
 
     return NGX_OK;
@@ -349,6 +371,11 @@ ngx_http_zk_lock_node_changed(ngx_http_zk_lock_lock_t *lock,
 void
 ngx_http_zk_lock_node_sweep(ngx_http_zk_lock_lock_t *lock)
 {
+    if (!lock->node) {
+        return;
+    }
+
+    ngx_http_zk_lock_node_places(lock);
     ngx_http_zk_lock_bell_take_down(lock->worker, &lock->bell);
 
     lock->ahead = 0;
@@ -438,18 +465,22 @@ ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock)
 void
 ngx_http_zk_lock_node_settle(ngx_http_zk_lock_lock_t *lock)
 {
+    ngx_post_event(&lock->later, &ngx_posted_events);
+}
+
+
+static void
+ngx_http_zk_lock_node_later_handler(ngx_event_t *ev)
+{
     ngx_uint_t                  taken, reachable;
     ngx_queue_t                *q;
+    ngx_http_zk_lock_lock_t    *lock;
     ngx_http_zk_lock_claim_t   *claim;
     ngx_http_zk_lock_worker_t  *worker;
 
-    if (lock->telling) {
-        return;
-    }
-
+    lock = ngx_queue_data(ev, ngx_http_zk_lock_lock_t, later);
     worker = lock->worker;
 
-    lock->telling++;
     ngx_http_zk_lock_lock_pin(lock);
 
 again:
@@ -479,36 +510,39 @@ again:
 
         if (claim->event != NULL && taken && !claim->told) {
             claim->told = 1;
-            claim->position = ngx_http_zk_lock_node_position(claim);
+            ngx_http_zk_lock_node_places(lock);
+            claim->position = claim->place;
             ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_WAITS,
                                         NULL);
             goto again;
         }
     }
 
-    lock->telling--;
     ngx_http_zk_lock_lock_unpin(lock);
 }
 
 
-ngx_uint_t
-ngx_http_zk_lock_node_position(ngx_http_zk_lock_claim_t *claim)
+/* How many of this worker's wait ahead of each. */
+
+static void
+ngx_http_zk_lock_node_places(ngx_http_zk_lock_lock_t *lock)
 {
     ngx_uint_t                 n;
     ngx_queue_t               *q;
-    ngx_http_zk_lock_claim_t  *other;
+    ngx_http_zk_lock_claim_t  *claim;
 
     n = 0;
 
-    for (q = ngx_queue_head(&claim->lock->claims);
-         q != &claim->queue;
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
          q = ngx_queue_next(q))
     {
-        other = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
-        n += (other->state == NGX_HTTP_ZK_LOCK_START);
-    }
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
 
-    return n;
+        if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+            claim->place = n++;
+        }
+    }
 }
 
 

@@ -23,14 +23,20 @@ ngx_uint_t ngx_http_zk_lock_node_is(const zk_lock_id_t *id,
 
 /* for the lock */
 
+void ngx_http_zk_lock_node_init(ngx_http_zk_lock_lock_t *lock);
+/* It is about to be freed. */
+void ngx_http_zk_lock_node_leave(ngx_http_zk_lock_lock_t *lock);
 /* One of its claims contends for the znode, if it is their turn. */
 void ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock);
-/* Those whose wait is over are told, if somebody else surely has the lock. */
+/*
+ * Those whose wait is over are told, not from inside, if somebody else surely
+ * has the lock.
+ */
 void ngx_http_zk_lock_node_settle(ngx_http_zk_lock_lock_t *lock);
 /* The watch on the znode fired. */
 void ngx_http_zk_lock_node_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_uint_t deleted);
-/* Once a second, and when the view is forgotten. */
+/* Once a second. */
 void ngx_http_zk_lock_node_sweep(ngx_http_zk_lock_lock_t *lock);
 /* What a GET has read, as the one claim of a list; 0: it is none of ours. */
 ngx_uint_t ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
@@ -41,8 +47,6 @@ ngx_uint_t ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
 
 /* Its create found a znode there. */
 void ngx_http_zk_lock_node_exists(ngx_http_zk_lock_claim_t *claim);
-/* How many of its worker's claims are ahead of it. */
-ngx_uint_t ngx_http_zk_lock_node_position(ngx_http_zk_lock_claim_t *claim);
 /* The claim is about to end: the next one takes its place on the board. */
 void ngx_http_zk_lock_node_next(ngx_http_zk_lock_claim_t *claim);
 

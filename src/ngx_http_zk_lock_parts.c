@@ -21,6 +21,9 @@
     (ZK_LOCK_TOKEN_LEN + 1 + ZK_LOCK_BASE64_LEN(len))
 
 
+static ngx_int_t ngx_http_zk_lock_parts_ask_all(
+    ngx_http_zk_lock_several_t *several, ngx_http_zk_lock_ask_e type,
+    ngx_msec_t ttl);
 static ngx_int_t ngx_http_zk_lock_parts_read(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_several_t **several);
 static void ngx_http_zk_lock_parts_ask_handler(ngx_http_zk_lock_ask_t *ask,
@@ -44,11 +47,11 @@ static void ngx_http_zk_lock_parts_write_label(zk_lock_json_t *json,
 
 
 ngx_int_t
-ngx_http_zk_lock_parts(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type)
+ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_http_zk_lock_ask_e type)
 {
     ngx_int_t                     rc;
-    ngx_uint_t                    i, status;
+    ngx_uint_t                    status;
     ngx_msec_t                    ttl;
     zk_lock_args_t                args;
     ngx_http_zk_lock_several_t   *several;
@@ -78,32 +81,45 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r,
 
     rc = ngx_http_zk_lock_parts_read(r, ctx, &several);
 
-    if (rc == NGX_DECLINED) {
+    if (rc == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc != NGX_OK) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
                                         "no such claims: this is no token of "
                                         "locks here");
     }
 
-    if (rc == NGX_OK) {
-        rc = ngx_http_zk_lock_several_hold(several);
-    }
-
-    if (rc != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
     ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
-    ttl = ngx_min(ttl, zlcf->max_ttl);
 
-    rc = NGX_DONE;
+    return ngx_http_zk_lock_parts_ask_all(several, type,
+                                          ngx_min(ttl, zlcf->max_ttl));
+}
 
-    for (i = 0; i < several->nparts && rc == NGX_DONE; i++) {
-        rc = ngx_http_zk_lock_parts_ask(several, &several->parts[i], type,
-                                       ttl,
-                                       ngx_http_zk_lock_parts_ask_handler);
+
+static ngx_int_t
+ngx_http_zk_lock_parts_ask_all(ngx_http_zk_lock_several_t *several,
+    ngx_http_zk_lock_ask_e type, ngx_msec_t ttl)
+{
+    ngx_int_t   rc;
+    ngx_uint_t  i;
+
+    rc = ngx_http_zk_lock_several_hold(several);
+    if (rc != NGX_OK) {
+        return rc;
     }
 
-    return rc;
+    for (i = 0; i < several->nparts; i++) {
+
+        rc = ngx_http_zk_lock_parts_ask(several, &several->parts[i], type, ttl,
+                                        ngx_http_zk_lock_parts_ask_handler);
+        if (rc != NGX_DONE) {
+            return rc;
+        }
+    }
+
+    return NGX_DONE;
 }
 
 

@@ -23,6 +23,16 @@
 #include <sys/random.h>
 
 
+/* why one of the locks was refused, if it is not for any of them */
+
+typedef struct {
+    ngx_http_zk_lock_outcome_e         outcome;
+    ngx_uint_t                         status;
+    ngx_str_t                          word;    /* for logs */
+    const char                        *detail;
+} ngx_http_zk_lock_several_reason_t;
+
+
 static ngx_int_t ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static const char *ngx_http_zk_lock_several_check(ngx_http_request_t *r,
@@ -30,6 +40,8 @@ static const char *ngx_http_zk_lock_several_check(ngx_http_request_t *r,
 static ngx_int_t ngx_http_zk_lock_several_split(
     ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_several_leave(void *data);
+static void ngx_http_zk_lock_several_release(
+    ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_begin(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_next(
@@ -55,6 +67,32 @@ static ngx_int_t ngx_http_zk_lock_several_problem(
 
 static ngx_str_t  ngx_http_zk_lock_several_key =
     ngx_string("idempotency-key");
+
+
+static const ngx_http_zk_lock_several_reason_t
+    ngx_http_zk_lock_several_reasons[] =
+{
+    { NGX_HTTP_ZK_LOCK_CONFLICT, NGX_HTTP_CONFLICT, ngx_string("conflict"),
+      "one of the locks is used in another mode, or with another number of "
+      "permits, by those who hold it or wait for it" },
+
+    { NGX_HTTP_ZK_LOCK_FULL, NGX_HTTP_TOO_MANY_REQUESTS, ngx_string("full"),
+      "the queue of one of the locks is full" },
+
+    { NGX_HTTP_ZK_LOCK_WORN_OUT, NGX_HTTP_CONFLICT, ngx_string("refused"),
+      "ZooKeeper has no numbers left for claims of one of the locks: its "
+      "znode has to be removed once it is empty" },
+
+    { NGX_HTTP_ZK_LOCK_DENIED, NGX_HTTP_INTERNAL_SERVER_ERROR,
+      ngx_string("refused"),
+      "ZooKeeper does not let this gateway queue for one of the locks" },
+
+    { NGX_HTTP_ZK_LOCK_CANCELLED, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+      ngx_string("cancelled"),
+      "the claim of one of the locks was cancelled" },
+
+    { NGX_HTTP_ZK_LOCK_FAILED, 0, ngx_null_string, NULL }
+};
 
 
 ngx_int_t
@@ -284,16 +322,13 @@ ngx_http_zk_lock_several_leave(void *data)
 {
     ngx_http_zk_lock_several_t *several = data;
 
-    ngx_uint_t                 i;
-    ngx_connection_t          *c;
-    ngx_http_request_t        *r;
-    ngx_http_zk_lock_ctx_t    *ctx;
-    ngx_http_zk_lock_part_t   *part;
-    ngx_http_zk_lock_claim_t  *claim;
+    ngx_uint_t                i;
+    ngx_connection_t         *c;
+    ngx_http_request_t       *r;
+    ngx_http_zk_lock_part_t  *part;
 
     r = several->request;
     c = r->connection;
-    ctx = several->ctx;
 
     ngx_http_zk_lock_several_abandon(several);
 
@@ -306,25 +341,33 @@ ngx_http_zk_lock_several_leave(void *data)
         }
     }
 
-    if (!several->granted
-        || (!c->error && r->header_sent && !r->buffered && !c->buffered
-            && r->headers_out.status == NGX_HTTP_CREATED))
+    if (several->granted
+        && (c->error || !r->header_sent || r->buffered || c->buffered
+            || r->headers_out.status != NGX_HTTP_CREATED))
     {
-        return;
+        ngx_log_error(NGX_LOG_INFO, c->log, 0,
+                      "client left before its grant was written, "
+                      "its locks are released");
+
+        ngx_str_set(&several->ctx->outcome, "gone");
+        ngx_http_zk_lock_several_release(several);
     }
+}
+
+
+static void
+ngx_http_zk_lock_several_release(ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t                 i;
+    ngx_http_zk_lock_part_t   *part;
+    ngx_http_zk_lock_claim_t  *claim;
 
     several->granted = 0;
-
-    ngx_log_error(NGX_LOG_INFO, c->log, 0,
-                  "client left before its grant was written, "
-                  "its locks are released");
-
-    ngx_str_set(&ctx->outcome, "gone");
 
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
 
-        claim = ngx_http_zk_lock_claim_find(ctx->worker, &part->id,
+        claim = ngx_http_zk_lock_claim_find(several->ctx->worker, &part->id,
                                             &part->path);
         if (claim != NULL) {
             ngx_http_zk_lock_claim_release(claim, NULL);
@@ -580,68 +623,38 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 static ngx_int_t
 ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
 {
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_http_zk_lock_ctx_t                   *ctx;
+    const ngx_http_zk_lock_several_reason_t  *why;
 
     ctx = several->ctx;
     ctx->waited = ngx_current_msec - several->started;
 
-    /* what it comes to is known now: it is not that the client has left */
+    /* what is given up now is not so because the client has left */
 
     ngx_str_set(&ctx->outcome, "refused");
 
     ngx_http_zk_lock_several_abandon(several);
 
-    switch (several->outcome) {
-
-    case NGX_HTTP_ZK_LOCK_TAKEN:
+    if (several->outcome == NGX_HTTP_ZK_LOCK_TAKEN) {
         ngx_str_set(&ctx->outcome, "taken");
 
         return ngx_http_zk_lock_parts_ask(several, several->part,
                                     NGX_HTTP_ZK_LOCK_HOLDER, 0,
                                     ngx_http_zk_lock_several_holder_handler);
-
-    case NGX_HTTP_ZK_LOCK_CONFLICT:
-        ngx_str_set(&ctx->outcome, "conflict");
-
-        return ngx_http_zk_lock_several_problem(several, NGX_HTTP_CONFLICT,
-                                    "one of the locks is used in another "
-                                    "mode, or with another number of "
-                                    "permits, by those who hold it or wait "
-                                    "for it", NULL);
-
-    case NGX_HTTP_ZK_LOCK_FULL:
-        ngx_str_set(&ctx->outcome, "full");
-
-        return ngx_http_zk_lock_several_problem(several,
-                                    NGX_HTTP_TOO_MANY_REQUESTS,
-                                    "the queue of one of the locks is full",
-                                    NULL);
-
-    case NGX_HTTP_ZK_LOCK_WORN_OUT:
-        return ngx_http_zk_lock_several_problem(several, NGX_HTTP_CONFLICT,
-                                    "ZooKeeper has no numbers left for "
-                                    "claims of one of the locks: its znode "
-                                    "has to be removed once it is empty",
-                                    NULL);
-
-    case NGX_HTTP_ZK_LOCK_DENIED:
-        return ngx_http_zk_lock_several_problem(several,
-                                    NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                    "ZooKeeper does not let this gateway "
-                                    "queue for one of the locks", NULL);
-
-    case NGX_HTTP_ZK_LOCK_CANCELLED:
-        ngx_str_set(&ctx->outcome, "cancelled");
-
-        return ngx_http_zk_lock_several_problem(several,
-                                    NGX_HTTP_ZK_LOCK_STATUS_GONE,
-                                    "the claim of one of the locks was "
-                                    "cancelled", NULL);
-
-    default:
-        return ngx_http_zk_lock_api_refused(several->request, ctx,
-                                            several->outcome);
     }
+
+    for (why = ngx_http_zk_lock_several_reasons; why->status != 0; why++) {
+
+        if (why->outcome == several->outcome) {
+            ctx->outcome = why->word;
+
+            return ngx_http_zk_lock_several_problem(several, why->status,
+                                                    why->detail, NULL);
+        }
+    }
+
+    return ngx_http_zk_lock_api_refused(several->request, ctx,
+                                        several->outcome);
 }
 
 

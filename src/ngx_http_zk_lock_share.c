@@ -118,7 +118,10 @@ ngx_http_zk_lock_share_free(ngx_http_zk_lock_share_t *share)
 }
 
 
-/* The label goes along to the new name, without what was wanted of it. */
+/*
+ * The label goes along to the new name, without what was wanted of it, but with
+ * what the claim's fencing token comes from.
+ */
 
 static void
 ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
@@ -143,6 +146,11 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
 
     if (label.index >= 0) {
         label.want_len = 0;
+
+        if (label.czxid == 0) {
+            label.czxid = op->czxid;
+        }
+
         share->label_len = zk_lock_label_write((char *) share->label, &label,
                                                &index_at);
 

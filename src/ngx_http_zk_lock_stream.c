@@ -69,6 +69,15 @@ typedef struct {
 } ngx_http_zk_lock_stream_t;
 
 
+/* what is told of a refusal when the stream has begun, and logged */
+
+typedef struct {
+    ngx_http_zk_lock_outcome_e         outcome;
+    const char                        *reason;
+    ngx_str_t                          word;
+} ngx_http_zk_lock_stream_end_t;
+
+
 static ngx_http_zk_lock_stream_t *ngx_http_zk_lock_stream_create(
     ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx);
 static void ngx_http_zk_lock_stream_stop(void *data);
@@ -133,6 +142,23 @@ static size_t ngx_http_zk_lock_stream_pending(
 static ngx_uint_t ngx_http_zk_lock_stream_clogged(
     ngx_http_zk_lock_stream_t *stream);
 static void ngx_http_zk_lock_stream_writer(ngx_http_request_t *r);
+
+
+static const ngx_http_zk_lock_stream_end_t  ngx_http_zk_lock_stream_ends[] = {
+
+    { NGX_HTTP_ZK_LOCK_CONFLICT, "conflict", ngx_string("conflict") },
+    { NGX_HTTP_ZK_LOCK_FULL, "full", ngx_string("full") },
+    { NGX_HTTP_ZK_LOCK_UNREACHABLE, "unreachable", ngx_string("unreachable") },
+    { NGX_HTTP_ZK_LOCK_NO_ROOM, "no_room", ngx_string("no_room") },
+    { NGX_HTTP_ZK_LOCK_WORN_OUT, "refused", ngx_string("refused") },
+    { NGX_HTTP_ZK_LOCK_DENIED, "refused", ngx_string("refused") },
+    { NGX_HTTP_ZK_LOCK_CANCELLED, "cancelled", ngx_string("cancelled") },
+    { NGX_HTTP_ZK_LOCK_SHUT, "shutdown", ngx_string("shut") },
+
+    /* must be the last */
+
+    { NGX_HTTP_ZK_LOCK_FAILED, "failed", ngx_string("failed") }
+};
 
 
 ngx_int_t
@@ -345,8 +371,9 @@ static ngx_int_t
 ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
     ngx_http_zk_lock_outcome_e outcome)
 {
-    ngx_int_t                rc;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_int_t                             rc;
+    ngx_http_zk_lock_ctx_t               *ctx;
+    const ngx_http_zk_lock_stream_end_t  *end;
 
     ctx = stream->ctx;
 
@@ -356,9 +383,7 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
         return ngx_http_zk_lock_api_refused(stream->request, ctx, outcome);
     }
 
-    switch (outcome) {
-
-    case NGX_HTTP_ZK_LOCK_TAKEN:
+    if (outcome == NGX_HTTP_ZK_LOCK_TAKEN) {
         ngx_str_set(&ctx->outcome, "taken");
 
         rc = ngx_http_zk_lock_api_ask(stream->request, ctx,
@@ -367,40 +392,18 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
 
         return (rc == NGX_DONE) ? rc
                                 : ngx_http_zk_lock_stream_taken(stream, NULL);
-
-    case NGX_HTTP_ZK_LOCK_CONFLICT:
-        ngx_str_set(&ctx->outcome, "conflict");
-        return ngx_http_zk_lock_stream_lost(stream, "conflict");
-
-    case NGX_HTTP_ZK_LOCK_FULL:
-        ngx_str_set(&ctx->outcome, "full");
-        return ngx_http_zk_lock_stream_lost(stream, "full");
-
-    case NGX_HTTP_ZK_LOCK_UNREACHABLE:
-        ngx_str_set(&ctx->outcome, "unreachable");
-        return ngx_http_zk_lock_stream_lost(stream, "unreachable");
-
-    case NGX_HTTP_ZK_LOCK_NO_ROOM:
-        ngx_str_set(&ctx->outcome, "no_room");
-        return ngx_http_zk_lock_stream_lost(stream, "no_room");
-
-    case NGX_HTTP_ZK_LOCK_WORN_OUT:
-    case NGX_HTTP_ZK_LOCK_DENIED:
-        ngx_str_set(&ctx->outcome, "refused");
-        return ngx_http_zk_lock_stream_lost(stream, "refused");
-
-    case NGX_HTTP_ZK_LOCK_CANCELLED:
-        ngx_str_set(&ctx->outcome, "cancelled");
-        return ngx_http_zk_lock_stream_lost(stream, "cancelled");
-
-    case NGX_HTTP_ZK_LOCK_SHUT:
-        ngx_str_set(&ctx->outcome, "shut");
-        return ngx_http_zk_lock_stream_lost(stream, "shutdown");
-
-    default: /* NGX_HTTP_ZK_LOCK_FAILED */
-        ngx_str_set(&ctx->outcome, "failed");
-        return ngx_http_zk_lock_stream_lost(stream, "failed");
     }
+
+    for (end = ngx_http_zk_lock_stream_ends;
+         end->outcome != outcome && end->outcome != NGX_HTTP_ZK_LOCK_FAILED;
+         end++)
+    {
+        /* void */
+    }
+
+    ctx->outcome = end->word;
+
+    return ngx_http_zk_lock_stream_lost(stream, end->reason);
 }
 
 

@@ -21,6 +21,8 @@
 static ngx_int_t ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch);
 static void ngx_http_zk_lock_watch_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer);
+static void ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_again_e again);
 static void ngx_http_zk_lock_watch_news(ngx_http_zk_lock_follow_t *follow);
 static void ngx_http_zk_lock_watch_timer_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_watch_soon_handler(ngx_event_t *ev);
@@ -123,8 +125,30 @@ ngx_http_zk_lock_watch_handler(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
-    if (again == NGX_HTTP_ZK_LOCK_SOON && !watch->soon.timer_set) {
+    ngx_http_zk_lock_watch_rest(watch, again);
+}
+
+
+/* A claim that waits alone is kept by being asked for. */
+
+static void
+ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_again_e again)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    if (watch->soon.timer_set) {
+        ngx_del_timer(&watch->soon);
+    }
+
+    if (again == NGX_HTTP_ZK_LOCK_SOON) {
         ngx_add_timer(&watch->soon, NGX_HTTP_ZK_LOCK_WATCH_SOON);
+
+    } else if (watch->type == NGX_HTTP_ZK_LOCK_INSPECT) {
+        zlcf = ngx_http_get_module_loc_conf(watch->request,
+                                            ngx_http_zk_lock_module);
+
+        ngx_add_timer(&watch->soon, ngx_max(zlcf->grace / 3, 1));
     }
 }
 

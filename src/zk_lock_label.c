@@ -33,6 +33,7 @@ typedef enum {
     ZK_LOCK_LABEL_TTL,
     ZK_LOCK_LABEL_HOLDS,
     ZK_LOCK_LABEL_RENEWALS,
+    ZK_LOCK_LABEL_CZXID,
     ZK_LOCK_LABEL_PARAMS,
     ZK_LOCK_LABEL_ASYNC,
     ZK_LOCK_LABEL_REVOKED,
@@ -78,6 +79,7 @@ static const char  *const zk_lock_label_names[] = {
     "ttl",
     "holds",
     "renewals",
+    "czxid",
     "params",
     "async",
     "revoke",
@@ -121,6 +123,10 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 
     if (label->renewals != 0) {
         p += sprintf(p, ",\"renewals\":%" PRIu32, label->renewals);
+    }
+
+    if (label->czxid > 0 && label->czxid <= ZK_LOCK_CZXID_MAX) {
+        p += sprintf(p, ",\"czxid\":%" PRId64, label->czxid);
     }
 
     if (label->has_params) {
@@ -393,8 +399,21 @@ zk_lock_label_number(zk_lock_label_t *label, zk_lock_label_field_e field,
     size_t   i;
     int64_t  max, value;
 
-    max = (field == ZK_LOCK_LABEL_TTL) ? ZK_LOCK_DURATION_MAX
-                                       : (int64_t) UINT32_MAX;
+    switch (field) {
+
+    case ZK_LOCK_LABEL_TTL:
+        max = ZK_LOCK_DURATION_MAX;
+        break;
+
+    case ZK_LOCK_LABEL_CZXID:
+        max = ZK_LOCK_CZXID_MAX;
+        break;
+
+    default:
+        max = UINT32_MAX;
+        break;
+    }
+
     value = 0;
 
     for (i = 0; i < len; i++) {
@@ -422,6 +441,10 @@ zk_lock_label_number(zk_lock_label_t *label, zk_lock_label_field_e field,
 
     case ZK_LOCK_LABEL_RENEWALS:
         label->renewals = (uint32_t) value;
+        return 0;
+
+    case ZK_LOCK_LABEL_CZXID:
+        label->czxid = value;
         return 0;
 
     default:

@@ -19,7 +19,10 @@
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 368)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 400)
+
+/* what times 256 is a fencing token */
+#define ZK_LOCK_CZXID_MAX       ((int64_t) 1 << 55)
 
 /* bytes of what is wanted of a claim */
 #define ZK_LOCK_WANT_MAX        31
@@ -44,7 +47,7 @@
  * else a label may say stands between ttl and data, in this order, and only
  * where there is something to say:
  *
- *     "holds":2,"renewals":7,"params":"00c0ffee","async":true,"revoke":true,
+ *     "holds":2,"renewals":7,"czxid":42,"params":"00c0ffee","async":true,"revoke":true,
  *     "want":"shared","from":"192.0.2.1"
  *
  * The label of a znode whose name does not say whose it is has the claim's id
@@ -65,6 +68,8 @@ typedef struct {
 
     uint32_t        holds;          /* written above 1; 0: not there */
     uint32_t        renewals;       /* written above 0 */
+    int64_t         czxid;          /* 0: that of the znode; else of the one
+                                       that was in its place before */
     uint32_t        params;
 
     zk_lock_id_t    id;

@@ -248,6 +248,42 @@ zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry)
 }
 
 
+size_t
+zk_lock_view_holders(zk_lock_view_t *view)
+{
+    size_t            n, seats;
+    zk_lock_kind_t    kind;
+    zk_lock_entry_t  *entry;
+
+    kind = view->alive.next->kind;
+
+    if (view->nalive == 0 || kind == ZK_LOCK_MEMBER) {
+        return view->nalive;
+    }
+
+    if (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE) {
+        seats = zk_lock_kind_permits(kind);
+
+        return (view->nalive < seats) ? view->nalive : seats;
+    }
+
+    if (kind != ZK_LOCK_READ) {
+        return 1;
+    }
+
+    n = 0;
+
+    for (entry = view->alive.next;
+         entry != &view->alive && entry->kind == ZK_LOCK_READ;
+         entry = entry->next)
+    {
+        n++;
+    }
+
+    return n;
+}
+
+
 zk_lock_entry_t *
 zk_lock_view_first(zk_lock_view_t *view)
 {

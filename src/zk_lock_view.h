@@ -207,6 +207,12 @@ void zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
 /* The number of claims ahead of entry that are known.  O(n). */
 size_t zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
+/*
+ * How many of the claims hold the lock, as far as they are known: those of a
+ * lock that is not used in two ways.  O(n) for readers, else O(1).
+ */
+size_t zk_lock_view_holders(zk_lock_view_t *view);
+
 /* The first claim that may exist, or NULL; and the one behind it. */
 zk_lock_entry_t *zk_lock_view_first(zk_lock_view_t *view);
 zk_lock_entry_t *zk_lock_view_after(zk_lock_view_t *view,

@@ -363,6 +363,23 @@ def test_very_many_holders(here_and_there, tree, name):
     tree.wait_claims(here.znode(name), 0)
 
 
+def test_one_of_very_many_holders(shared_pair, tree, name):
+    """It is found, wherever it is in the line."""
+    here, there = shared_pair
+    connections = [here.connect(worker) for worker in here.worker_pids()]
+    holders = [connections[i % 2].request("POST", lock_path(name), {
+        "mode": "shared", "ttl": "1h"}) for i in range(250)]
+    holder = holders[180]
+    for gateway in shared_pair:
+        asked(revoke(gateway, name, str(holder.fencing)), name, 1)
+        asked(revoke(gateway, name), name, 250)
+    assert break_(there, name, str(holder.fencing)).status == 204
+    problem(here.inspect(name, holder.token), 410)
+    assert len(tree.claims(here.znode(name))) == 249
+    assert break_(there, name, "*").status == 204
+    tree.wait_claims(here.znode(name), 0)
+
+
 @pytest.mark.asan
 def test_several_locks_are_broken_one_by_one(here_and_there, name):
     here, there = here_and_there
@@ -399,7 +416,7 @@ def test_claim_by_hand(here_and_there, tree, foreign, name, before, layout,
 
 
 @pytest.mark.asan
-def test_kazoo(here_and_there, tree, foreign, name):
+def test_kazoo(here_and_there, foreign, name):
     here, there = here_and_there
     lock = foreign.client.Lock(here.znode(name), "kazoo")
     assert lock.acquire(timeout=SOON)
@@ -476,7 +493,7 @@ def test_holder_is_asked(here_and_there, tree, name, match):
 
 
 @pytest.mark.asan
-def test_some_holders_are_asked(here_and_there, tree, name):
+def test_some_holders_are_asked(here_and_there, name):
     here, there = here_and_there
     holders = [gateway.hold(name, mode="semaphore", permits=4)
                for gateway in (here, there, here)]

@@ -35,8 +35,11 @@ def name():
 
 
 @pytest.fixture
-def start_script(tmp_path):
-    """A function that starts a script; at the end nothing may be left."""
+def start_script(tmp_path, start_gateway):
+    """A function that starts a script; at the end nothing may be left.
+
+    That end comes before that of the test's gateways.
+    """
     scripts = []
 
     def start(*command, **options):

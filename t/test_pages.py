@@ -252,7 +252,7 @@ def test_children_that_are_no_claims(gateway, foreign, prefix):
         foreign.delete_tree(gateway.znode(prefix + name))
 
 
-def test_names_that_cannot_be_asked_for(gateway, foreign, many, prefix):
+def test_names_that_cannot_be_asked_for(gateway, many, prefix):
     """A znode may have a name that no lock can have."""
     names = [prefix + 200 * "l", prefix + 300 * "l", prefix + "ok"]
     many(gateway, names)

@@ -165,7 +165,6 @@ def queued(response, name, position):
     """A 202, and the token of it."""
     assert response.status == 202, response
     assert response.headers["Preference-Applied"] == "respond-async"
-    assert "Lock-Fencing-Token" not in response.headers
     content = response.json
     assert content["name"] == name
     assert content["state"] == "queued"
@@ -236,8 +235,10 @@ def free(gateway, tree, name):
 def settled(waiters, seconds=0.3):
     """They have had time to be told something, and were not."""
     deadline = time.monotonic() + seconds
-    for waiter in waiters:
-        assert waiter.silent_for(max(0.0, deadline - time.monotonic()))
+    for i, waiter in enumerate(waiters):
+        if not waiter.silent_for(max(0.0, deadline - time.monotonic())):
+            raise AssertionError("number %d of %d is told %s"
+                                 % (i, len(waiters), waiter.response()))
     return True
 
 
@@ -297,6 +298,26 @@ def test_again_while_waiting(pair, tree, name, mode):
     for blocker in blockers[1:]:
         released(there, name, blocker.token)
     free(here, tree, name)
+
+
+@pytest.mark.asan
+@modes
+def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
+    """As below; where others may hold it, too, it is held once all the same.
+    """
+    here, there = pair
+    lines = [gateway.connect(worker)
+             for gateway, worker in everywhere(here, there) * 2]
+    for _ in range(ROUNDS):
+        key = new_key()
+        dice.shuffle(lines)
+        for connection in lines:
+            connection.send("POST", lock_path(name), mode, keyed(key))
+        answers = [connection.response(SOON) for connection in lines]
+        token = alike(answers, name, mode.get("mode", "exclusive"))
+        only(here, tree, name, token)
+        released(dice.choice(pair), name, token)
+        free(here, tree, name)
 
 
 @pytest.mark.asan
@@ -407,24 +428,27 @@ def test_number_of_permits(pair, tree, name):
 
 
 @pytest.mark.asan
-@pytest.mark.parametrize("key", [
-    b"", b" ", b"x" * 256, b"a b", b"a\tb", b"a\x7fb", b"\xc3\xa4", b"a\x01"])
-def test_bad_key(pair, tree, name, key):
-    for gateway in pair:
-        request = encode("POST", lock_path(name), {"Idempotency-Key": "KEY"})
-        connection = gateway.connect()
-        connection.send_bytes(request.replace(b"KEY", key))
-        assert connection.response().status == 400
-    free(pair[0], tree, name)
+def test_bad_keys(pair, tree, name):
+    """Some of them nginx itself refuses."""
+    here, there = pair
+    request = encode("POST", lock_path(name), keyed("KEY"))
+    for key in (b"", b" ", b"x" * 256, b"a b", b"a\tb", b"a\x7fb",
+                b"\xc3\xa4", b"a\x01"):
+        for gateway in pair:
+            connection = gateway.connect()
+            connection.send_bytes(request.replace(b"KEY", key))
+            answer = connection.response()
+            assert answer.status == 400, (key, answer)
+    free(here, tree, name)
 
 
 @pytest.mark.asan
-@pytest.mark.parametrize("key", ["x", "x" * 255, '"quoted"', "!~\\/;,=:"])
-def test_good_key(pair, tree, name, key):
+def test_good_keys(pair, tree, name):
     here, there = pair
-    token = granted(acquire(here, name, key), name)
-    assert granted(acquire(there, name, key), name, 200) == token
-    released(there, name, token)
+    for key in ("x", "x" * 255, '"quoted"', "!~\\/;,=:"):
+        token = granted(acquire(here, name, key), name)
+        assert granted(acquire(there, name, key), name, 200) == token
+        released(there, name, token)
 
 
 def test_quotes_are_a_part_of_the_key(pair, tree, name):
@@ -569,11 +593,12 @@ def test_wait_is_over_without_a_repeat(pair, tree, name):
 def test_repeat_when_the_queue_is_full(start_gateway, tree):
     """It takes no place of its own."""
     gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_max_queue 1;")
-    blocker = gateway.hold("x").token
+    worker = gateway.worker_pids()[0]
+    blocker = gateway.hold("x", worker=worker).token
     key = new_key()
-    first = begin(gateway, "x", key, wait="1m")
+    first = begin(gateway, "x", key, worker, wait="1m")
     tree.wait_claims(gateway.znode("x"), 2)
-    problem(acquire(gateway, "x", new_key()), 429)
+    problem(acquire(gateway, "x", new_key(), worker), 429)
     first.close()
     again = [begin(gateway, "x", key, worker, wait="1m")
              for worker in gateway.worker_pids()]
@@ -779,7 +804,9 @@ def test_looks_renew_no_lease(pair, tree, name):
     began = time.monotonic()
 
     def rest():
-        left = here.inspect(name, token).json["expires_in_ms"]
+        """What the gateway knows that keeps the lease."""
+        left = wait_until(lambda: here.inspect(name, token).json.get(
+            "expires_in_ms"), SOON)
         assert left <= 3600000 - (time.monotonic() - began) * 1000 + 300, (
             "it was renewed")
         return left
@@ -991,8 +1018,6 @@ def test_release_is_cut(pair, tree, name, cutter, where, how):
             if r.status != 503])[0]
         assert answer.status in ((204, 410) if whole else (204,)), (byte,
                                                                     answer)
-        if where == "answer":
-            assert answer.status == 410, answer
         if waiter:
             token = grant(waiter.response(SOON), name)["token"]
             only(here, tree, name, token)

@@ -107,6 +107,11 @@ static const foreign_t  foreign_labels[] = {
     { text_of(NEW_LABEL "\"from\":\"a\\n\"}"),         "me" },
     { text_of(NEW_LABEL "\"from\":\"" A10 A10 A10 A10 A10 A10 "aaaaa\"}"),
                                                        "me" },
+    { text_of(NEW_LABEL "\"id\":7}"),                  "me" },
+    { text_of(NEW_LABEL "\"id\":\"\"}"),               "me" },
+    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "a\"}"), "me" },
+    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "aaa\"}"), "me" },
+    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "ag\"}"), "me" },
     { text_of(NEW_LABEL "\"index\":7}"),               "me" },
     { text_of("me\n{\"index\":\"07\",\"revoke\":true"), "me" },
     { text_of("me\n{\"holds\":2,\"renewals\":3,\"params\":\"01234567\","
@@ -222,6 +227,60 @@ test_label_says_more(void **state)
 
     assert_int_equal(out.params, 0);
     assert_int_equal(out.has_params, 1);
+}
+
+
+/* the label of a znode whose name does not say whose it is */
+
+static void
+test_label_with_an_id(void **state)
+{
+    char             buf[ZK_LOCK_LABEL_MAX];
+    size_t           at, i, len;
+    zk_lock_label_t  in, out;
+
+    static const char  expected[] =
+        "me\n{\"index\":\"00\",\"id\":\"00010203040506070809fafb89abcdef\","
+        "\"ttl\":1}";
+
+    (void) state;
+
+    memset(&in, 0, sizeof(zk_lock_label_t));
+
+    strcpy(in.owner, "me");
+    in.owner_len = 2;
+    in.ttl = 1;
+    in.has_id = 1;
+
+    for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+        in.id.random[i] = (uint8_t) ((i < 10) ? i : 0xf0 + i);
+    }
+
+    in.id.record = 0x89abcdef;
+
+    len = zk_lock_label_write(buf, &in, &at);
+
+    assert_int_equal(len, sizeof(expected) - 1);
+    assert_memory_equal(buf, expected, len);
+
+    zk_lock_label_read(&out, buf, len);
+
+    assert_int_equal(out.index, 0);
+    assert_int_equal(out.has_id, 1);
+    assert_memory_equal(out.id.random, in.id.random, ZK_LOCK_RANDOM_LEN);
+    assert_int_equal(out.id.record, in.id.record);
+
+    /* it is put into a label that was written */
+
+    memset(in.id.random, 0x5a, ZK_LOCK_RANDOM_LEN);
+    in.id.record = 7;
+
+    zk_lock_label_id(buf + at + ZK_LOCK_LABEL_ID_AT, &in.id);
+    zk_lock_label_read(&out, buf, len);
+
+    assert_int_equal(out.has_id, 1);
+    assert_memory_equal(out.id.random, in.id.random, ZK_LOCK_RANDOM_LEN);
+    assert_int_equal(out.id.record, 7);
 }
 
 
@@ -348,6 +407,7 @@ test_label_is_read_back(void **state)
     in.ttl = INT64_MIN;
     in.holds = UINT32_MAX;
     in.renewals = UINT32_MAX;
+    in.has_id = 1;
     in.has_params = 1;
     in.async = 1;
     in.revoke = 1;
@@ -470,6 +530,7 @@ main(void)
         cmocka_unit_test(test_label_is_written),
         cmocka_unit_test(test_label_says_more),
         cmocka_unit_test(test_label_says_no_more),
+        cmocka_unit_test(test_label_with_an_id),
         cmocka_unit_test(test_label_of_a_revoker),
         cmocka_unit_test(test_label_is_read_back),
         cmocka_unit_test(test_label_of_the_future),

@@ -377,7 +377,8 @@ test_kinds(void **state)
             kind = base | permits << 8;
 
             assert_int_equal(zk_lock_kind_check(kind),
-                             (base <= ZK_LOCK_MEMBER && permits == 0)
+                             ((base <= ZK_LOCK_MEMBER || base == ZK_LOCK_NODE)
+                              && permits == 0)
                              || (base == ZK_LOCK_SEMAPHORE && permits != 0));
         }
     }
@@ -406,6 +407,13 @@ test_claims_are_written(void **state)
     len = zk_lock_prefix_write(buf, &id, ZK_LOCK_MEMBER);
     assert_int_equal(len, strlen("_c_" UUID "-member-"));
     assert_memory_equal(buf, "_c_" UUID "-member-!", len + 1);
+
+    /* one that is the lock's own znode has no name */
+
+    memset(buf, '!', sizeof(buf));
+    assert_int_equal(zk_lock_prefix_write(buf, &id, ZK_LOCK_NODE), 0);
+    assert_int_equal(zk_lock_claim_write(buf, &id, ZK_LOCK_NODE, 0), 0);
+    assert_int_equal(buf[0], '!');
 
     memset(buf, '!', sizeof(buf));
     len = zk_lock_prefix_write(buf, &id, zk_lock_semaphore(7));
@@ -667,10 +675,11 @@ test_tokens_that_cannot_be(void **state)
     static const zk_lock_kind_t  wrong[] = {
         ZK_LOCK_SEMAPHORE,
         zk_lock_semaphore(ZK_LOCK_PERMITS_MAX + 1),
-        ZK_LOCK_SEMAPHORE + 1,
+        ZK_LOCK_NODE + 1,
         7,
         ZK_LOCK_MUTEX | 1 << 8,
-        ZK_LOCK_MEMBER | 1 << 8
+        ZK_LOCK_MEMBER | 1 << 8,
+        ZK_LOCK_NODE | 1 << 8
     };
 
     (void) state;
