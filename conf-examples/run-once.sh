@@ -121,7 +121,7 @@ acquire()
 
     # the lease began with the grant
     sent=$((sent + $(number waited_ms) / 1000))
-    [ $(($(number expires_in_ms) / 1000)) -ge "$lease" ] ||
+    [ $(($(number ttl_ms) / 1000)) -ge "$lease" ] ||
         die 69 "$lock has no lease of $lease s"
 }
 

@@ -114,6 +114,8 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         tries;       /* to set or delete it */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
+    ngx_atomic_uint_t                  gen;         /* of the record that was
+                                                       asked to release */
     ngx_msec_t                         asked;       /* when it was begun */
 
     unsigned                           mourning:1;

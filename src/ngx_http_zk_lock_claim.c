@@ -544,7 +544,6 @@ static void
 ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 {
     int64_t                   ahead;
-    zk_lock_entry_t          *first;
     ngx_http_zk_lock_lock_t  *lock;
 
     lock = claim->lock;
@@ -580,10 +579,13 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_single(claim);
 
-    /* no more can be ahead than numbers were given since the first */
+    /*
+     * No more can be ahead than are known, and numbers were given that nobody
+     * here knows of.
+     */
 
-    first = zk_lock_view_first(&lock->view);
-    ahead = claim->entry.seq - first->seq;
+    ahead = claim->entry.seq - lock->view.complete_through;
+    ahead = ngx_max(ahead, 0) + (int64_t) lock->view.nalive - 1;
 
     if (ahead > (int64_t) claim->max_queue) {
         claim->counting = 1;
@@ -699,6 +701,8 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
     case NGX_HTTP_ZK_LOCK_LAPSE:
 
         if (claim->vanished || !claim->entry.linked) {
+            ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                        "lease");
             ngx_http_zk_lock_claim_done(claim);
 
         } else {
@@ -850,6 +854,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     claim->requeued = 1;
     claim->single = 0;
     claim->offered = 0;
+    claim->contends = 0;
     claim->told = 0;
 
     ngx_http_zk_lock_claim_start(claim);
@@ -1040,6 +1045,14 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
     if (claim->expired
         && !ngx_http_zk_lock_session_connected(lock->worker->session))
     {
+        if (!ngx_http_zk_lock_session_reachable(lock->worker->session)) {
+
+            /* nothing would keep a worker that leaves until that is told */
+
+            ngx_http_zk_lock_claim_unreachable(claim);
+            return;
+        }
+
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_TAKEN);
         return;
     }
@@ -1377,6 +1390,11 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
     }
 
     ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
+
+    if (claim->lapsed) {
+        ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
+    }
+
     ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
 
     ngx_http_zk_lock_session_unreserve(worker->session,

@@ -176,6 +176,7 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           ending:1;    /* when it is shared */
     unsigned                           offered:1;   /* its record says that it
                                                        waits, in START */
+    unsigned                           contends:1;  /* and that it contends */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
 

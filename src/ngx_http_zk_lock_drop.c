@@ -72,6 +72,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
            == NGX_OK)
     {
+        ask->gen = record.gen;
         ask->lapsed = (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
                        && record.lease == 0);
 
@@ -450,6 +451,10 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
                                    ask->token.id.record);
         return;
     }
+
+    ask->lapsed |= ngx_http_zk_lock_record_lost(ask->worker->zone,
+                                                ask->token.id.record,
+                                                ask->gen);
 
     ngx_http_zk_lock_ask_tell(ask, ask->lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
                                                : NGX_HTTP_ZK_LOCK_ASK_OK);

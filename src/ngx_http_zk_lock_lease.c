@@ -409,15 +409,28 @@ ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
 static void
 ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim)
 {
+    ngx_msec_t                lease;
     ngx_http_zk_lock_lock_t  *lock;
 
     lock = claim->lock;
 
-    (void) ngx_http_zk_lock_record_lease(lock->worker->zone, claim->id.record,
-                                         &claim->lease);
+    if (ngx_http_zk_lock_record_lease(lock->worker->zone, claim->id.record,
+                                      &lease)
+        == NGX_OK
+        && lease != claim->lease)
+    {
+        claim->lease = lease;
+        claim->warned = 0;
+    }
 
-    if (ngx_http_zk_lock_session_reachable(lock->worker->session)) {
+    if (ngx_http_zk_lock_session_alive(lock->worker->session)
+        && ngx_http_zk_lock_session_reachable(lock->worker->session))
+    {
         ngx_http_zk_lock_claim_sure(claim);
+
+        if (claim->state != NGX_HTTP_ZK_LOCK_HELD) {
+            return;
+        }
     }
 
     if (claim->share != NULL) {

@@ -323,8 +323,12 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     if (ask->type == NGX_HTTP_ZK_LOCK_HOLDER) {
         max = 1;
 
-    } else if (n != 0 && infos[0].child.kind == ZK_LOCK_MEMBER) {
-        max = NGX_HTTP_ZK_LOCK_MEMBERS_MAX;
+    } else {
+
+        /* who holds it is described, if there are not very many */
+
+        max = ngx_max(max, ngx_min(ask->holders,
+                                   NGX_HTTP_ZK_LOCK_MEMBERS_MAX));
     }
 
     n = ngx_min(n, max);

@@ -28,7 +28,7 @@
     (NGX_HTTP_ZK_LOCK_SLOTS_MAX / NGX_HTTP_ZK_LOCK_WORD_BITS)
 
 /* bytes of a cell, cells of a chunk */
-#define NGX_HTTP_ZK_LOCK_CELL         192
+#define NGX_HTTP_ZK_LOCK_CELL         256
 #define NGX_HTTP_ZK_LOCK_CHUNK        64
 
 /* whom a slot belongs to, instead of a keeper */
@@ -52,6 +52,9 @@ typedef struct {
     ngx_atomic_t                unseen;     /* anybody's: granted, and nobody
                                                was told */
     ngx_atomic_t                bound;      /* it goes with its worker */
+    ngx_atomic_t                lost;       /* the gen of the last claim here
+                                               that was gone before its
+                                               release */
     ngx_atomic_t                watchers[NGX_HTTP_ZK_LOCK_SLOT_WORDS];
 
     int64_t                     seq;        /* -1: not published */

@@ -497,6 +497,17 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_zk_lock_loc_conf_t *prev = parent;
     ngx_http_zk_lock_loc_conf_t *conf = child;
 
+    ngx_http_core_loc_conf_t  *clcf;
+
+    /* nginx gives limit_except no handler of the location that it is in */
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->lmt_excpt && clcf->handler == NULL) {
+        conf->handler = prev->handler;
+        clcf->handler = prev->handler;
+    }
+
     ngx_conf_merge_ptr_value(conf->root, prev->root, NULL);
 
     if (conf->root == NULL) {
@@ -735,6 +746,8 @@ ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -742,6 +755,7 @@ ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
 
     clcf->handler = ngx_http_zk_lock_metrics_handler;
+    zlcf->handler = clcf->handler;
 
     zmcf->api = 1;
 
@@ -752,6 +766,8 @@ ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 static char *
 ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -771,6 +787,7 @@ ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     }
 
     clcf->handler = ngx_http_zk_lock_api_handler;
+    zlcf->handler = clcf->handler;
 
     zmcf->api = 1;
 

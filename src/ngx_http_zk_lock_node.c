@@ -8,9 +8,10 @@
  * The others wait in START, in the order in which they came; those of one
  * worker in its list, and of each worker the first one's record is on the
  * board, with the time since when it waits.  The one that has waited for
- * longest contends, unless one of the gateway's has the lock: then nobody does.
- * Who does not contend hangs a bell on the record that is before his.  If two
- * should contend all the same, one finds the znode there, and waits.
+ * longest contends, unless another one does already, or one of the gateway's
+ * has the lock: then nobody does.  Who does not contend hangs a bell on the
+ * record that is before his.  If two should contend all the same, one finds the
+ * znode there, and waits.
  *
  * A claim that contends makes the znode.  If it is there already it is read,
  * with a watch, and made again when the watch fires.  Once it is made, the
@@ -32,7 +33,8 @@
 
 static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_node_first(
     ngx_http_zk_lock_lock_t *lock, ngx_uint_t *busy);
-static void ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t contends);
 static ngx_int_t ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_record_t *record);
 static void ngx_http_zk_lock_node_bell_handler(ngx_http_zk_lock_bell_t *bell);
@@ -135,7 +137,7 @@ ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
-    ngx_http_zk_lock_node_offer(first);
+    ngx_http_zk_lock_node_offer(first, 0);
 
     for (tries = 0; tries < 3; tries++) {
 
@@ -151,28 +153,32 @@ ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock)
         }
     }
 
+    ngx_http_zk_lock_node_offer(first, 1);
+
     if (!lock->waits) {
         ngx_http_zk_lock_claim_create(first);
     }
 }
 
 
-/* Its record says since when it waits. */
+/* Its record says since when it waits, and whether it contends. */
 
 static void
-ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim)
+ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t contends)
 {
-    if (claim->offered) {
+    if (claim->contends || (claim->offered && !contends)) {
         return;
     }
 
     claim->offered = 1;
+    claim->contends = (contends != 0);
 
     ngx_http_zk_lock_record_publish(claim->lock->worker->zone,
                                     claim->id.record, 0,
                                     claim->started ? (int64_t) claim->started
                                                    : 1,
-                                    0);
+                                    contends);
 }
 
 
@@ -188,7 +194,7 @@ ngx_http_zk_lock_node_next(ngx_http_zk_lock_claim_t *claim)
     first = ngx_http_zk_lock_node_first(lock, &busy);
 
     if (first != NULL && !busy) {
-        ngx_http_zk_lock_node_offer(first);
+        ngx_http_zk_lock_node_offer(first, 0);
         ngx_http_zk_lock_board_put(lock->worker->zone, &lock->sn.str,
                               (int64_t) lock->worker->zone->slot,
                               first->id.record);

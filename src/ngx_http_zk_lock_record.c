@@ -36,6 +36,8 @@ static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t chunk, ngx_uint_t n);
 static ngx_int_t ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone,
     u_char *buf, size_t len);
+static ngx_uint_t ngx_http_zk_lock_board_before(
+    ngx_http_zk_lock_record_t *one, ngx_http_zk_lock_record_t *two);
 static ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
     ngx_atomic_uint_t *gen);
@@ -666,6 +668,24 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
 
 
 void
+ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+    cell->lost = cell->gen;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_atomic_uint_t gen)
+{
+    return ngx_http_zk_lock_map_cell(zone->map, record)->lost == gen;
+}
+
+
+void
 ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     int64_t seq, uint32_t record)
 {
@@ -745,16 +765,29 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
             return NGX_BUSY;
         }
 
-        if (next.czxid < copy->czxid
-            || (next.czxid == copy->czxid
-                && next.id.record < copy->id.record))
-        {
+        if (ngx_http_zk_lock_board_before(&next, copy)) {
             *copy = next;
             own = 0;
         }
     }
 
     return own ? NGX_OK : NGX_BUSY;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_board_before(ngx_http_zk_lock_record_t *one,
+    ngx_http_zk_lock_record_t *two)
+{
+    if (one->index != two->index) {
+        return one->index > two->index;
+    }
+
+    if (one->czxid != two->czxid) {
+        return one->czxid < two->czxid;
+    }
+
+    return one->id.record < two->id.record;
 }
 
 
@@ -889,6 +922,8 @@ ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
         ngx_memory_barrier();
 
         if (cell->gen == *gen) {
+            copy->gen = *gen;
+
             return same ? NGX_OK : NGX_DECLINED;
         }
     }
@@ -923,10 +958,23 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
 
-    leader = cell->leader
-             ? ngx_http_zk_lock_map_cell(zone->map, cell->leader - 1) : cell;
+    copy->bound = (cell->bound != 0);
 
-    copy->bound = (leader == NULL || leader->bound);
+    /*
+     * A leader that is gone has nothing to say any more, nor has what is in its
+     * place: those who were bound together have the key of their ids in common.
+     */
+
+    leader = cell->leader
+             ? ngx_http_zk_lock_map_cell(zone->map, cell->leader - 1) : NULL;
+
+    if (leader != NULL
+        && leader->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
+        && ngx_memcmp(leader->random, cell->random, NGX_HTTP_ZK_LOCK_KEY) == 0
+        && !leader->bound)
+    {
+        copy->bound = 0;
+    }
 
     copy->alive = 0;
     copy->near = 0;

@@ -48,6 +48,7 @@ typedef struct {
     int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
+    ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
     ngx_msec_t                       lease;     /* the deadline, 0: none; of
                                                    WAITING: until when somebody
@@ -84,6 +85,15 @@ void ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
+
+/*
+ * An own record, that is about to be freed, was lost: its claim was gone before
+ * anybody released it.  lost() tells of any record's claim that had that gen.
+ */
+void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+ngx_uint_t ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_atomic_uint_t gen);
 
 /*
  * An own record goes with its worker from now on, or no more.  With a leader,
@@ -200,9 +210,10 @@ ngx_int_t ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone,
  * The same board, for a lock that is one znode: each worker puts up the record
  * of its claim that is next.  turn() puts up an own one that waits, and tells
  * whether it is its turn: NGX_OK, or NGX_BUSY and a copy of the one that is to
- * end, or to be granted, before: who holds the lock, else who has waited for
- * longest.  That is in czxid while a record waits; one without it is nobody's
- * any more.
+ * end, or to be granted, before: who holds the lock, else who contends for it
+ * already, else who has waited for longest.  Since when it waits is in czxid
+ * while a record waits, and whether it contends in index; one without a time is
+ * nobody's any more.
  */
 ngx_int_t ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, uint32_t record, ngx_http_zk_lock_record_t *copy);

@@ -110,6 +110,10 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
 
+        /* from here on it is, whatever becomes of its leader */
+
+        ngx_http_zk_lock_record_unbind(estate->zone, record->id.record);
+
     } else {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
     }

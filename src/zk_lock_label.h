@@ -19,7 +19,7 @@
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 400)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 386)
 
 /* what times 256 is a fencing token */
 #define ZK_LOCK_CZXID_MAX       ((int64_t) 1 << 55)
@@ -47,8 +47,8 @@
  * else a label may say stands between ttl and data, in this order, and only
  * where there is something to say:
  *
- *     "holds":2,"renewals":7,"czxid":42,"params":"00c0ffee","async":true,"revoke":true,
- *     "want":"shared","from":"192.0.2.1"
+ *     "holds":2,"renewals":7,"czxid":42,"params":"00c0ffee","async":true,
+ *     "revoke":true,"want":"shared","from":"192.0.2.1"
  *
  * The label of a znode whose name does not say whose it is has the claim's id
  * behind the index, as 32 hexadecimal digits: "id":"00112233...".

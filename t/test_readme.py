@@ -229,9 +229,10 @@ def test_events():
     used = set(re.findall(r'stream_send\(stream,\s*"(\w+)"', stream))
     assert used and set(words(events)) == used
 
-    used = set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream)) | set(
-        re.findall(r'EVENT_LOST,\s*"(\w+)"',
-                   source("claim.c") + source("lease.c")))
+    used = (set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream))
+            | set(re.findall(r'\{ NGX_HTTP_ZK_LOCK_\w+, "(\w+)",', stream))
+            | set(re.findall(r'EVENT_LOST,\s*"(\w+)"',
+                             source("claim.c") + source("lease.c"))))
     assert used and set(words(reasons)) == used
 
 

@@ -402,10 +402,16 @@ def test_session_is_lost(there, start, zookeeper, tree):
 
 
 @pytest.mark.asan
-def test_zookeeper_comes_back(private_zookeeper, start, connect_tree):
-    """In time: who was warned is told that it holds its lock."""
+@pytest.mark.parametrize("goes, comes, timeout", [("freeze", "thaw", 10),
+                                                  ("kill", "start", 30)])
+def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
+                              comes, timeout):
+    """In time: who was warned is told that it holds its lock, and not before
+    that is known.
+    """
     private_zookeeper.start()
-    gateway = start(zookeeper=private_zookeeper, session_timeout="10s")
+    gateway = start(zookeeper=private_zookeeper,
+                    session_timeout="%ds" % timeout)
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
     held = [hold(gateway, "x", worker=worker, mode="shared")
             for worker in gateway.worker_pids()]
@@ -413,12 +419,13 @@ def test_zookeeper_comes_back(private_zookeeper, start, connect_tree):
     waiter = hold(gateway, "x", mode="write")
     queued(waiter, "x", 0)
 
-    private_zookeeper.freeze()
+    getattr(private_zookeeper, goes)()
     for stream in held:
         data = stream.event("ending")
         assert data["reason"] == "zookeeper"
-        assert 0 < data["expires_in_ms"] < 10000
-    private_zookeeper.thaw()
+        assert 0 < data["expires_in_ms"] < timeout * 1000
+    assert held[0].silent_for(1.2) and held[1].silent_for(0)
+    getattr(private_zookeeper, comes)()
     for stream, token in zip(held, tokens):
         assert stream.event("granted")["token"] == token
     assert waiter.silent_for(0)

@@ -61,7 +61,8 @@ def everywhere(pair):
 
 
 def compact(info):
-    return json.dumps(info, separators=(",", ":")).encode()
+    return json.dumps(info, separators=(",", ":"),
+                      ensure_ascii=False).encode()
 
 
 def headers_of(body):

@@ -407,6 +407,7 @@ test_label_is_read_back(void **state)
     in.ttl = INT64_MIN;
     in.holds = UINT32_MAX;
     in.renewals = UINT32_MAX;
+    in.czxid = ZK_LOCK_CZXID_MAX;
     in.has_id = 1;
     in.has_params = 1;
     in.async = 1;
