@@ -126,8 +126,12 @@ PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
           PYTEST_DEBUG_TEMPROOT=$(ROOT)/build \
           $(PYTHON) -m pytest -o cache_dir=$(ROOT)/build/pytest_cache
 
+# Most of the time they wait: files of tests run beside each other.
+JOBS     ?= 3
+PARALLEL := -n $(JOBS) --dist loadfile
+
 integration: build
-	$(PYTEST) t $(PYTEST_ARGS)
+	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
 
 test: unit sim integration
 
@@ -148,7 +152,7 @@ test-asan: asan
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
 integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
 integration-asan:
-	$(PYTEST) t -m asan $(PYTEST_ARGS)
+	$(PYTEST) t -m asan $(PARALLEL) $(PYTEST_ARGS)
 
 bench: build
 	bench/run $(BENCH_ARGS)
