@@ -310,7 +310,7 @@ ngx_http_zk_lock_acquire_key(ngx_http_request_t *r, ngx_str_t **key)
     }
 
     for (i = 0; i < (*key)->len; i++) {
-        if ((*key)->data[i] < 0x20 || (*key)->data[i] > 0x7e) {
+        if ((*key)->data[i] < 0x21 || (*key)->data[i] > 0x7e) {
             return NGX_ERROR;
         }
     }

@@ -385,6 +385,14 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    if (status == NGX_HTTP_ACCEPTED
+        && ngx_http_zk_lock_add_header(r, "Preference-Applied",
+                                       (u_char *) "respond-async", 13)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     json = zk_lock_json_open();
 
     zk_lock_json_object(json, NULL);

@@ -383,6 +383,12 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return ngx_http_zk_lock_api_root(r, ctx);
     }
 
+    if (ctx->has_token && (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "LOCK and UNLOCK take an \"ID\", "
+                                        "and no token");
+    }
+
     if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)
         && !ngx_http_zk_lock_api_node(r))
     {

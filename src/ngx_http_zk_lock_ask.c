@@ -192,7 +192,7 @@ ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ask->later) {
+    if (ask->later || (ask->unwritten && ask->pins == 0)) {
         ask->later = 0;
         ngx_http_zk_lock_ask_start(ask);
     }
@@ -214,6 +214,7 @@ ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask)
     ask->pins = 0;
     ask->mourning = 0;
     ask->owed = 0;
+    ask->unwritten = 0;
 
     ngx_http_zk_lock_ask_free(ask);
 }
@@ -431,7 +432,7 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
             ngx_http_zk_lock_lock_list(lock);
         }
 
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ngx_http_zk_lock_ask_gone(ask);
         goto done;
     }
 
@@ -464,6 +465,21 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 done:
 
     ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/* Who has dropped it is told that it was dropped, though by the last one. */
+
+void
+ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask)
+{
+    ask->nknown = 0;
+    ask->unwritten = 0;
+
+    ngx_http_zk_lock_ask_tell(ask, ask->type == NGX_HTTP_ZK_LOCK_RELEASE
+                                   && (ask->counted || ask->wished)
+                                   ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                   : NGX_HTTP_ZK_LOCK_ASK_GONE);
 }
 
 
@@ -802,6 +818,8 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
 
+        ask->unwritten = 0;
+
         if (ask->counted) {
             info->holds = ask->holds;
             info->held = 1;
@@ -821,13 +839,16 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
             break;
         }
 
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ngx_http_zk_lock_ask_gone(ask);
         break;
 
     case NGX_HTTP_ZK_LOCK_CHANGED:
 
-        if ((ask->handler != NULL || ask->counted)
-            && ++ask->tries < NGX_HTTP_ZK_LOCK_SET_TRIES)
+        /* what is counted has to be written, and others did so meanwhile */
+
+        if (ask->counted
+            || (ask->handler != NULL
+                && ++ask->tries < NGX_HTTP_ZK_LOCK_SET_TRIES))
         {
             ngx_http_zk_lock_ask_inspect(ask);
             break;
@@ -959,6 +980,9 @@ ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
 {
     ngx_http_zk_lock_answer_e  answer;
 
+    ask->unwritten = ask->counted && (rc == NGX_HTTP_ZK_LOCK_UNSENT
+                                      || rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
+
     switch (rc) {
 
     case NGX_HTTP_ZK_LOCK_NO_AUTH:
@@ -1024,7 +1048,9 @@ ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
 {
-    if (ask->handler != NULL || ask->pins != 0 || ask->mourning || ask->owed) {
+    if (ask->handler != NULL || ask->pins != 0 || ask->mourning || ask->owed
+        || ask->unwritten)
+    {
         return;
     }
 

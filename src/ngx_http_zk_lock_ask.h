@@ -129,6 +129,8 @@ struct ngx_http_zk_lock_ask_s {
                                                        already */
     unsigned                           counted:1;   /* it is held once more, or
                                                        less, in the record */
+    unsigned                           unwritten:1; /* that is not in the
+                                                       claim's data yet */
     unsigned                           wished:1;    /* what is wanted is in the
                                                        claim's data */
     unsigned                           seen:1;      /* who asks is the first to
@@ -189,6 +191,7 @@ void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
  * claim's own gateway can do.
  */
 
+void ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask);

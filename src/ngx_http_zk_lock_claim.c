@@ -94,7 +94,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     /* those of this worker are enough to know: nothing is asked */
 
-    if (lock->nclaims > acquire->max_queue) {
+    if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
         *outcome = NGX_HTTP_ZK_LOCK_FULL;
         goto done;
     }
@@ -572,7 +572,9 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (ngx_http_zk_lock_lock_conflicts(lock, &claim->entry)) {
+    if (!claim->keyed
+        && ngx_http_zk_lock_lock_conflicts(lock, &claim->entry))
+    {
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
         return;
     }
@@ -676,7 +678,9 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
         if (!claim->vanished && claim->entry.linked) {
 
-            if (ngx_http_zk_lock_lock_conflicts(claim->lock, &claim->entry))
+            if ((!claim->keyed || claim->single)
+                && ngx_http_zk_lock_lock_conflicts(claim->lock,
+                                                   &claim->entry))
             {
                 ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
                 break;
@@ -929,7 +933,11 @@ ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op)
 ngx_int_t
 ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim)
 {
-    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT) {
+    /* the key's own claim may be the one that it is in conflict with */
+
+    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
+        || (claim->keyed && !claim->single))
+    {
         return NGX_AGAIN;
     }
 

@@ -171,8 +171,6 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           reminded:1;  /* of its grant */
     unsigned                           revoked:1;   /* the holder was asked */
     unsigned                           changed:1;   /* its znode may be */
-    unsigned                           counted:1;   /* a wish was, that is in
-                                                       its data still */
     unsigned                           ending:1;    /* when it is shared */
     unsigned                           offered:1;   /* its record says that it
                                                        waits, in START */

@@ -692,7 +692,6 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
     }
 
     if (label->want_len == 0) {
-        claim->counted = 0;
         return write;
     }
 
@@ -703,12 +702,10 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
 
     /* it is counted once, however often it takes to write that down */
 
-    if (!claim->counted
-        && ngx_http_zk_lock_record_hold(claim->lock->worker->zone, &claim->id,
-                                        &claim->lock->sn.str,
-                                        ngx_strcmp(label->want, "drop") == 0,
-                                        &claim->holds)
-           != NGX_OK)
+    if (ngx_http_zk_lock_record_wish(claim->lock->worker->zone, &claim->id,
+                                     &claim->lock->sn.str, label,
+                                     &claim->holds)
+        != NGX_OK)
     {
         return write;
     }
@@ -718,13 +715,7 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
         return 0;
     }
 
-    claim->counted = 1;
-
-    /* others may have counted meanwhile */
-
-    label->holds = (uint32_t) ngx_http_zk_lock_record_holds(
-                                              claim->lock->worker->zone,
-                                              claim->id.record);
+    label->holds = (uint32_t) claim->holds;
     label->want_len = 0;
 
     return 1;
@@ -764,8 +755,12 @@ ngx_http_zk_lock_claim_relabel_handler(ngx_http_zk_lock_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
-        claim->counted = 0;
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK
+        && op->rc != NGX_HTTP_ZK_LOCK_CHANGED)
+    {
+        /* the sweep reads what has become of it */
+        claim->changed = 1;
+        return;
     }
 
     if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED || claim->changed) {
@@ -824,6 +819,10 @@ ngx_http_zk_lock_claim_shared(void *data, ngx_int_t rc)
         ngx_http_zk_lock_claim_end(claim, claim->outcome);
         return;
     }
+
+    /* others may have wanted something else of it meanwhile */
+
+    ngx_http_zk_lock_claim_reread(claim, 0);
 
     ngx_http_zk_lock_claim_lease(claim);
 }

@@ -398,7 +398,7 @@ ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
     zoo_create_op_init(&zops[1], (char *) op->target.data,
                        (char *) op->value.data, (int) op->value.len, h->acl,
                        ZOO_EPHEMERAL, NULL, 0);
-    zoo_delete_op_init(&zops[2], (char *) op->path.data, -1);
+    zoo_delete_op_init(&zops[2], (char *) op->path.data, op->from_version);
 
     return zoo_amulti(zh, 3, zops, results->elts,
                       ngx_http_zk_lock_library_done_foreign, op);

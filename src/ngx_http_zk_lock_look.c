@@ -179,7 +179,7 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
         /* the claim was read; what was missing is its place */
 
         if (ngx_http_zk_lock_ask_count(ask, op) != NGX_OK) {
-            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+            ngx_http_zk_lock_ask_gone(ask);
 
         } else {
             ngx_http_zk_lock_ask_placed(ask);

@@ -64,6 +64,7 @@ typedef struct {
     uint32_t                    kind;
     uint32_t                    was;        /* the kind before, in its name if
                                                it was not renamed yet */
+    uint32_t                    wish;       /* the last one that was counted */
     uint32_t                    leader;     /* whose bound counts; the record
                                                + 1, 0: its own */
     uint8_t                     index;

@@ -91,6 +91,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->version = 0;
     cell->renewals = 0;
     cell->holds = 0;
+    cell->wish = 0;
     cell->unseen = 0;
     cell->bound = 0;
     cell->leader = 0;
@@ -326,7 +327,9 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    (void) ngx_http_zk_lock_record_saw(&cell->version, (ngx_uint_t) version);
+    /* as it was read: a znode that was renamed counts from 0 again */
+
+    cell->version = (ngx_atomic_uint_t) version;
 
     if (ngx_http_zk_lock_record_saw(&cell->renewals, renewals) != NGX_OK) {
         return NGX_DECLINED;
@@ -384,6 +387,35 @@ ngx_uint_t
 ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {
     return ngx_http_zk_lock_map_cell(zone->map, record)->holds;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, zk_lock_label_t *label,
+    ngx_uint_t *holds)
+{
+    uint32_t                  wish;
+    ngx_int_t                 rc;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    wish = ngx_crc32_short((u_char *) label->want, label->want_len);
+
+    if (cell->wish == wish) {
+        *holds = cell->holds;
+        return NGX_OK;
+    }
+
+    rc = ngx_http_zk_lock_record_hold(zone, id, path,
+                                      ngx_strncmp(label->want, "drop", 4) == 0,
+                                      holds);
+    if (rc == NGX_OK) {
+        cell->wish = wish;
+    }
+
+    return rc;
 }
 
 

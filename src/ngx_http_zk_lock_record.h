@@ -150,6 +150,14 @@ ngx_uint_t ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /* Whether anybody asked for the release of an own record. */
+/*
+ * What another gateway wants of an own record is counted, unless it was
+ * already; *holds is how often it is held now.
+ */
+ngx_int_t ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, zk_lock_label_t *label,
+    ngx_uint_t *holds);
+
 ngx_uint_t ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 

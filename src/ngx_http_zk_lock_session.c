@@ -446,7 +446,7 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 
 ngx_http_zk_lock_op_t *
 ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
-    ngx_str_t *name, ngx_str_t *to, ngx_str_t *value,
+    ngx_str_t *name, ngx_str_t *to, ngx_str_t *value, int32_t version,
     ngx_http_zk_lock_op_t *get)
 {
     u_char                 *p;
@@ -469,6 +469,7 @@ ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
 
     op->more = p;
     op->version = get->version;
+    op->from_version = version;
 
     op->parent.data = p;
     op->parent.len = len;

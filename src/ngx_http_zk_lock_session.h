@@ -113,6 +113,7 @@ struct ngx_http_zk_lock_op_s {
     int64_t                        czxid;       /* CREATE, GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
+    int32_t                        from_version;    /* RENAME: of the claim */
     int32_t                        version;     /* GET, SET: the data's;
                                                    DELETE, SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
@@ -219,7 +220,8 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
  */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_rename(
     ngx_http_zk_lock_session_t *s, ngx_str_t *dir, ngx_str_t *name,
-    ngx_str_t *to, ngx_str_t *value, ngx_http_zk_lock_op_t *get);
+    ngx_str_t *to, ngx_str_t *value, int32_t version,
+    ngx_http_zk_lock_op_t *get);
 
 /* Sends op, or gathers it for the next transaction; never fails at once. */
 void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);

@@ -32,6 +32,7 @@ struct ngx_http_zk_lock_share_s {
     int64_t                        seq;
     ngx_str_t                      path;
 
+    int32_t                        version; /* of the label */
     u_char                         label[ZK_LOCK_LABEL_MAX];
     size_t                         label_len;
 };
@@ -145,7 +146,9 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
     if (label.index >= 0) {
-        label.want_len = 0;
+        if (ngx_strcmp(label.want, "shared") == 0) {
+            label.want_len = 0;
+        }
 
         if (label.czxid == 0) {
             label.czxid = op->czxid;
@@ -158,6 +161,8 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
         share->label_len = op->reply.len;
         ngx_memcpy(share->label, op->reply.data, op->reply.len);
     }
+
+    share->version = op->version;
 
     ngx_http_zk_lock_share_read(share);
 }
@@ -201,7 +206,8 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
 
     ngx_http_zk_lock_share_send(share,
                   ngx_http_zk_lock_op_rename(share->session, &share->path,
-                                             &from, &to, &label, op),
+                                             &from, &to, &label,
+                                             share->version, op),
                   ngx_http_zk_lock_share_rename_handler);
 }
 
@@ -221,7 +227,10 @@ ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     case NGX_HTTP_ZK_LOCK_CHANGED:
-        ngx_http_zk_lock_share_read(share);
+
+        /* the lock's znode, or the claim's */
+
+        ngx_http_zk_lock_share_again(share);
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_NODE:

@@ -298,10 +298,6 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OP_SET:
 
-        if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
-            ward->counted = 0;
-        }
-
         /* it is read again in any case, with a watch */
 
         if (ward->state == NGX_HTTP_ZK_LOCK_WARD_WRITE) {
@@ -429,9 +425,12 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
         return;
     }
 
-    ward->counted = ward->counted && label.want_len != 0;
+    /* a worker may have died between counting and writing it down */
 
-    if (label.want_len != 0
+    if ((label.want_len != 0
+         || (label.index >= 0 && ngx_max(label.holds, 1)
+                         != ngx_http_zk_lock_record_holds(zone,
+                                                          ward->id.record)))
         && ngx_http_zk_lock_ward_wishes(ward, &label, op->version) == NGX_OK)
     {
         return;
@@ -454,17 +453,16 @@ ngx_http_zk_lock_ward_wishes(ngx_http_zk_lock_ward_t *ward,
         return NGX_DECLINED;
     }
 
-    if (!ward->counted
-        && ngx_http_zk_lock_record_hold(ward->estate->zone, &ward->id,
-                                        &ward->path,
-                                        ngx_strcmp(label->want, "drop") == 0,
-                                        &ward->holds)
-           != NGX_OK)
+    if (label->want_len == 0) {
+        ward->holds = ngx_http_zk_lock_record_holds(ward->estate->zone,
+                                                    ward->id.record);
+
+    } else if (ngx_http_zk_lock_record_wish(ward->estate->zone, &ward->id,
+                                            &ward->path, label, &ward->holds)
+               != NGX_OK)
     {
         return NGX_DECLINED;
     }
-
-    ward->counted = 1;
 
     if (ward->holds == 0) {
         ngx_http_zk_lock_ward_delete(ward);
@@ -479,9 +477,7 @@ ngx_http_zk_lock_ward_wishes(ngx_http_zk_lock_ward_t *ward,
         }
     }
 
-    label->holds = (uint32_t) ngx_http_zk_lock_record_holds(
-                                                      ward->estate->zone,
-                                                      ward->id.record);
+    label->holds = (uint32_t) ward->holds;
     label->want_len = 0;
 
     ward->label.len = zk_lock_label_write((char *) ward->label.data, label,

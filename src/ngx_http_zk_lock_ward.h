@@ -53,8 +53,6 @@ typedef struct {
     unsigned                           ending:1;    /* when it is shared */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
-    unsigned                           counted:1;   /* a wish was, that is in
-                                                       its data still */
 } ngx_http_zk_lock_ward_t;
 
 

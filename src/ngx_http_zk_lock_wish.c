@@ -59,8 +59,27 @@ ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
         return;
     }
 
-    label.want_len = ngx_strlen(want);
-    ngx_memcpy(label.want, want, label.want_len + 1);
+    if (ask->type == NGX_HTTP_ZK_LOCK_HOLD) {
+        label.renewals++;
+
+        if (ask->ttl != 0) {
+            label.ttl = (int64_t) ask->ttl;
+        }
+    }
+
+    /* its gateway tells one wish from the next that is the same */
+
+    if (ask->type == NGX_HTTP_ZK_LOCK_SHARE) {
+        label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
+                         - (u_char *) label.want;
+
+    } else {
+        label.want_len = ngx_sprintf((u_char *) label.want, "%s-%08xD", want,
+                                     (uint32_t) ngx_random())
+                         - (u_char *) label.want;
+    }
+
+    label.want[label.want_len] = '\0';
 
     value.len = zk_lock_label_write(text, &label, &index_at);
     value.data = (u_char *) text;

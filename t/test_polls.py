@@ -625,6 +625,34 @@ def test_connection_to_zookeeper_breaks(proxied, when):
         assert poll.response(20).status == 204
 
 
+@pytest.mark.asan
+def test_session_ends(start_gateway, start_proxy, zookeeper):
+    """The next one watches what the last one did."""
+    proxy = start_proxy(zookeeper)
+    there = start_gateway()
+    before = zookeeper.living_sessions()
+    here = start_gateway(servers=proxy.address, session_timeout="2s",
+                         wait_sessions=False)
+    holder = there.hold("x", ttl="1h")
+    places = [(here, worker) for worker in here.worker_pids()]
+    tag = tag_of(first_look(places, "x"))
+    polls = [begin(place, "x", tag, wait="1m") for place in places]
+    frees = [begin(place, "x", until="free", wait="1m") for place in places]
+    wait(*polls, *frees)
+    ends = zookeeper.living_sessions() - before
+    proxy.refuse()
+    proxy.kill()
+    wait_until(lambda: not ends & zookeeper.living_sessions(), 20)
+    proxy.listen()
+    first_look(places, "x")
+    wait(*polls, *frees)
+    there.release("x", holder.token)
+    for poll in polls:
+        assert changed(poll.response(20), tag) == FREE
+    for poll in frees:
+        assert poll.response(20).status == 204
+
+
 def test_zookeeper_is_out_of_reach(proxied):
     """A new poll is told so; one that waits waits on."""
     proxy, here, _ = proxied
