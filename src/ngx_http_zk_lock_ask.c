@@ -777,7 +777,10 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
                       ? (uint32_t) record.holds : (uint32_t) ask->holds;
 
     } else {
-        label.renewals++;
+        /* that a grant was seen is no renewal */
+
+        label.renewals += !(ask->type == NGX_HTTP_ZK_LOCK_INSPECT
+                            && info->held);
         label.async = label.async && !info->held;
 
         if (ask->ttl != 0) {

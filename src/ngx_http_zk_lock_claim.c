@@ -209,6 +209,11 @@ ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
     claim->event = NULL;
 
     if (claim->grace != 0 && claim->state != NGX_HTTP_ZK_LOCK_START) {
+
+        /* how long he would have waited does not count any more */
+
+        claim->limited = 0;
+
         ngx_http_zk_lock_claim_alone(claim);
         return;
     }

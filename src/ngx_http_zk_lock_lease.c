@@ -604,6 +604,14 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
                                          claim->id.record, op->version,
                                          label.renewals, ttl, claim->lease);
 
+    if (!label.async && label.index >= 0
+        && ngx_http_zk_lock_record_seen(claim->lock->worker->zone,
+                                        claim->id.record, claim->ttl)
+           == NGX_OK)
+    {
+        rc = NGX_OK;
+    }
+
     if (ngx_http_zk_lock_claim_wishes(claim, &label)) {
         ngx_http_zk_lock_claim_relabel(claim, &label, op->version);
     }

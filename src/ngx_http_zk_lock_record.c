@@ -383,6 +383,24 @@ ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
 }
 
 
+ngx_int_t
+ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_msec_t ttl)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    if (!cell->unseen || cell->state != NGX_HTTP_ZK_LOCK_RECORD_HELD) {
+        return NGX_DECLINED;
+    }
+
+    ngx_http_zk_lock_record_keep(zone, record, ttl,
+                                 ngx_http_zk_lock_now() + ttl, 0);
+    return NGX_OK;
+}
+
+
 ngx_uint_t
 ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {

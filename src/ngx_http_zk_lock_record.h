@@ -145,6 +145,13 @@ ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
+/*
+ * The data of an own claim say that its grant was seen.  NGX_OK: that was not
+ * known, and its lease counts from now; NGX_DECLINED: it was.
+ */
+ngx_int_t ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_msec_t ttl);
+
 /* How often an own record is held at this moment. */
 ngx_uint_t ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);

@@ -418,6 +418,11 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
                                            (ngx_msec_t) label.ttl,
                                            ward->lease);
 
+    if (!label.async && label.index >= 0 && label.ttl > 0) {
+        (void) ngx_http_zk_lock_record_seen(zone, ward->id.record,
+                                            (ngx_msec_t) label.ttl);
+    }
+
     ward->state = NGX_HTTP_ZK_LOCK_WARD_HELD;
 
     if (ngx_http_zk_lock_record_asked(zone, ward->id.record)) {
