@@ -152,7 +152,7 @@ test-asan: asan
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
 integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
 integration-asan:
-	$(PYTEST) t -m asan $(PARALLEL) $(PYTEST_ARGS)
+	$(PYTEST) $(or $(T),t) -m asan $(PARALLEL) $(PYTEST_ARGS)
 
 bench: build
 	bench/run $(BENCH_ARGS)

@@ -39,10 +39,18 @@ ASYNC = {"Prefer": "respond-async"}
 LEAVES = ["close", "reset", "half_close"]
 CUT = (OSError, Gone)
 
-MODES = [{}, {"mode": "shared"}, {"mode": "write"}, {"mode": "member"},
+MODES = [{}, {"mode": "shared"}, {"mode": "write"},
          {"mode": "semaphore", "permits": "2"}]
-modes = pytest.mark.parametrize("mode", MODES,
-                                ids=lambda mode: mode.get("mode", "mutex"))
+MEMBER = {"mode": "member"}     # who never waits
+
+
+def each_mode(modes):
+    return pytest.mark.parametrize(
+        "mode", modes, ids=lambda mode: mode.get("mode", "mutex"))
+
+
+modes = each_mode(MODES + [MEMBER])
+waiting_modes = each_mode(MODES)
 places = pytest.mark.parametrize("place", ["same", "sibling", "other"])
 
 
@@ -263,15 +271,13 @@ def test_again_while_held(pair, tree, name, mode):
 
 
 @pytest.mark.asan
-@modes
+@waiting_modes
 def test_again_while_waiting(pair, tree, name, mode):
     """All wait with one claim, and all are told of its grant."""
     here, there = pair
     znode = here.znode(name)
     if mode.get("mode") == "semaphore":
         blockers = [here.hold(name, **mode) for _ in range(2)]
-    elif mode.get("mode") == "member":
-        pytest.skip("nobody waits to be a member")
     else:
         blockers = [here.hold(name, mode="write")]
     before = len(blockers)
@@ -279,8 +285,8 @@ def test_again_while_waiting(pair, tree, name, mode):
     waiters = [begin(here, name, key, wait="1m", **mode)]
     tree.wait_claims(znode, before + 1)
     mine = tokens(here, tree, name)[-1]
-    behind = there.begin(name, wait="1m", mode="write") \
-        if "permits" not in mode else there.begin(name, wait="1m", **mode)
+    behind = there.begin(name, wait="1m", **(mode if "permits" in mode
+                                             else {"mode": "write"}))
     tree.wait_claims(znode, before + 2)
     for gateway, worker in everywhere(here, there) * 2:
         waiters.append(begin(gateway, name, key, worker, wait="1m", **mode))
