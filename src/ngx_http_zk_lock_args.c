@@ -365,8 +365,12 @@ ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text)
 
         if (!b->in_file) {
             size = b->last - b->pos;
-            ngx_memcpy(text->data + text->len, b->pos, size);
-            text->len += size;
+
+            if (size != 0) {
+                ngx_memcpy(text->data + text->len, b->pos, size);
+                text->len += size;
+            }
+
             continue;
         }
 
