@@ -6,15 +6,18 @@ by those behind.  Here kazoo plays that other client, and ZooKeeper itself is
 asked who is in line.
 """
 
+import os
 import threading
 
 import pytest
 
 from lib.checks import gone, grant, problem
 from lib.process import wait_until
+from lib.tokens import claim_of
 from lib.zookeeper import sequence
 
 CURATOR_PATTERN = ["-lock-"]
+GRANTS = int(os.environ.get("ZK_LOCK_GRANTS") or 200)
 
 
 def settle(gateway, waiter):
@@ -380,3 +383,73 @@ def test_server_without_containers(private_zookeeper, start_gateway,
     gateway.release("x", response.token)
     tree = connect_tree(private_zookeeper.address)
     wait_until(lambda: tree.stat(gateway.root), 5)
+
+
+class Room:
+    """Who is inside, with the numbers of their claims in order of entry."""
+
+    def __init__(self):
+        self.inside = []
+        self.numbers = []
+        self.lock = threading.Lock()
+
+    def enter(self, who, number):
+        with self.lock:
+            assert not self.inside, "%s beside %s" % (who, self.inside)
+            self.inside.append(who)
+            self.numbers.append(number)
+
+    def leave(self, who):
+        with self.lock:
+            self.inside.remove(who)
+
+
+def test_load_with_kazoo(start_gateway, zookeeper, connect_tree):
+    """Half of the clients are kazoo's, the other half ours: one at a time, in
+    the order of their claims, and each kind has its share.
+    """
+    gateways = [start_gateway(), start_gateway()]
+    room, failed = Room(), []
+    granted = {"kazoo": 0, "ours": 0}
+    connect_tree(zookeeper.address).make(gateways[0].znode("x"))
+
+    def come(kind, visit):
+        try:
+            while sum(granted.values()) < GRANTS and not failed:
+                visit()
+                granted[kind] += 1
+        except BaseException as e:      # pylint: disable=broad-except
+            failed.append(e)
+
+    def ours(gateway):
+        def visit():
+            response = gateway.acquire("x", wait="1m", timeout=90)
+            assert response.status == 201, response
+            number = sequence(claim_of(response.token))
+            room.enter(response.token, number)
+            room.leave(response.token)
+            assert gateway.release("x", response.token).status == 204
+        return visit
+
+    def kazoos(client):
+        def visit():
+            lock = client.Lock(gateways[0].znode("x"), "kazoo",
+                               extra_lock_patterns=CURATOR_PATTERN)
+            assert lock.acquire(timeout=60)
+            room.enter(lock, sequence(lock.node))
+            room.leave(lock)
+            lock.release()
+        return visit
+
+    threads = [threading.Thread(target=come, args=("ours", ours(gateway)))
+               for gateway in gateways * 2]
+    threads += [threading.Thread(target=come, args=(
+        "kazoo", kazoos(connect_tree(zookeeper.address).client)))
+        for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed, failed
+    assert room.numbers == sorted(room.numbers)
+    assert min(granted.values()) * 10 > max(granted.values()), granted
