@@ -127,7 +127,7 @@ PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
           $(PYTHON) -m pytest -o cache_dir=$(ROOT)/build/pytest_cache
 
 # Most of the time they wait: files of tests run beside each other.
-JOBS     ?= 4
+JOBS     ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
 
 integration: build
