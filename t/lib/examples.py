@@ -158,6 +158,16 @@ class ConnectionFrom(Connection):
             ("127.0.0.1", port), self.timeout, (source, 0))
 
 
+def as_from_a_terminal():
+    """For Popen(preexec_fn=): a shell cannot trap a signal that was ignored
+    when it began, as INT is in what another shell runs in the background;
+    the test run may be such a thing.
+    """
+    die_with_parent()
+    for how in signal.SIGINT, signal.SIGQUIT:
+        signal.signal(how, signal.SIG_DFL)
+
+
 class Script:
     """A process that runs one of the scripts, and all that comes of it.
 
@@ -177,7 +187,7 @@ class Script:
                 command, cwd=str(directory), stdout=output, stderr=output,
                 stdin=subprocess.DEVNULL if stdin is None else stdin,
                 env=dict(os.environ, **dict(environment, **{key: value})),
-                start_new_session=True, preexec_fn=die_with_parent)
+                start_new_session=True, preexec_fn=as_from_a_terminal)
         self.pid = self.process.pid
 
     def wait(self, timeout=30.0):
