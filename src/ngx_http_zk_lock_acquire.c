@@ -499,6 +499,7 @@ ngx_http_zk_lock_acquire_keyed_handler(void *data,
     ngx_http_zk_lock_keyed_t *keyed = data;
 
     ngx_int_t                 rc;
+    ngx_msec_t                left;
     zk_lock_child_t           twin;
     ngx_http_zk_lock_ctx_t   *ctx;
 
@@ -527,8 +528,9 @@ ngx_http_zk_lock_acquire_keyed_handler(void *data,
     keyed->watch.handler = ngx_http_zk_lock_acquire_join_handler;
     keyed->watch.data = keyed;
 
-    rc = ngx_http_zk_lock_watch(ctx->request, ctx, &keyed->watch,
-                                ngx_http_zk_lock_acquire_left(keyed));
+    left = keyed->acquire.async ? 0 : ngx_http_zk_lock_acquire_left(keyed);
+
+    rc = ngx_http_zk_lock_watch(ctx->request, ctx, &keyed->watch, left);
 
     if (rc != NGX_DONE) {
         ngx_http_zk_lock_api_end(ctx->request, rc);
@@ -545,10 +547,6 @@ ngx_http_zk_lock_acquire_left(ngx_http_zk_lock_keyed_t *keyed)
 
     past = ngx_current_msec - keyed->started;
 
-    if (keyed->acquire.async) {
-        return 0;
-    }
-
     return (past < keyed->acquire.wait) ? keyed->acquire.wait - past : 0;
 }
 
@@ -560,7 +558,6 @@ ngx_http_zk_lock_acquire_join_handler(ngx_http_zk_lock_watch_t *watch,
 {
     ngx_http_zk_lock_keyed_t *keyed = watch->data;
 
-    ngx_msec_t               left;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
@@ -578,10 +575,8 @@ ngx_http_zk_lock_acquire_join_handler(ngx_http_zk_lock_watch_t *watch,
 
         /* the one that was joined has ended: this one begins anew */
 
-        left = ngx_http_zk_lock_acquire_left(keyed);
-
         ctx->has_token = 0;
-        keyed->acquire.wait = left;
+        keyed->acquire.wait = ngx_http_zk_lock_acquire_left(keyed);
 
         return ngx_http_zk_lock_acquire_keyed(r, ctx, &keyed->acquire);
 

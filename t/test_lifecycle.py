@@ -66,9 +66,14 @@ def test_without_directives_it_costs_nothing(start_gateway):
 
 @pytest.mark.asan
 @pytest.mark.parametrize("end", ["stop", "terminate"])
-def test_clean_end_frees_the_locks(start_gateway, zookeeper, tree, end):
-    gateway = start_gateway(session_timeout="60s")
-    sessions = zookeeper.global_sessions()
+def test_clean_end_frees_the_locks(start_gateway, private_zookeeper,
+                                   connect_tree, end):
+    """The sessions are counted, so the server is the test's own."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    sessions = private_zookeeper.global_sessions()
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout="60s")
     for i in range(20):
         gateway.hold("x%d" % i, ttl="1h")
     began = time.monotonic()
@@ -76,7 +81,7 @@ def test_clean_end_frees_the_locks(start_gateway, zookeeper, tree, end):
     for i in range(20):
         tree.wait_claims(gateway.znode("x%d" % i), 0, 3)
     assert time.monotonic() - began < 5
-    assert zookeeper.global_sessions() == sessions - 2
+    assert private_zookeeper.global_sessions() == sessions
     assert "open socket" not in gateway.log_text()
     gateway.finish()
 
@@ -121,10 +126,11 @@ def test_first_request_of_all(start_gateway):
         gateway.stop()
 
 
-def test_reload_without_locks(start_gateway, zookeeper):
+def test_reload_without_locks(start_gateway, private_zookeeper):
     """New workers serve at once, the old ones and their sessions go."""
-    gateway = start_gateway()
-    sessions = zookeeper.global_sessions()
+    private_zookeeper.start()
+    sessions = private_zookeeper.global_sessions()
+    gateway = start_gateway(zookeeper=private_zookeeper)
     for _ in range(3):
         gateway.reload()
         response = gateway.acquire("x", timeout=10)
@@ -132,8 +138,8 @@ def test_reload_without_locks(start_gateway, zookeeper):
         gateway.release("x", response.token)
         wait_until(lambda: not gateway.worker_pids(leaving=True), 10,
                    "the old workers are gone")
-    wait_until(lambda: zookeeper.global_sessions() == sessions, 10,
-               "their sessions are gone")
+    wait_until(lambda: private_zookeeper.global_sessions()
+               == sessions + gateway.workers, 10, "their sessions are gone")
 
 
 def test_reload_changes_directives(start_gateway):
