@@ -444,6 +444,12 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
     op->data = claim;
     op->gather = claim->lock->known && !claim->lock->node;
 
+    /* its turn is far off, and whoever waits with it has time */
+
+    op->patient = ngx_http_zk_lock_lock_crowded(claim->lock, NULL)
+                  && !claim->expired && !claim->async && !claim->keyed
+                  && claim->event == NULL;
+
     claim->op = op;
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_CREATE);
@@ -1275,6 +1281,8 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
 
     if (!claim->lock->node) {
         op->gather = gather;
+        op->patient = ngx_http_zk_lock_lock_crowded(claim->lock,
+                                                    &claim->entry);
 
     } else if (claim->watched) {
         op->version = ngx_http_zk_lock_record_version(

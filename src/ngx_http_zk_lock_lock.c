@@ -15,6 +15,16 @@
 #include "ngx_http_zk_lock_node.h"
 
 
+/* of this worker's claims, of which most will wait for a while yet */
+#define NGX_HTTP_ZK_LOCK_CROWD  8
+
+/* of siblings' claims that are kept in the view of a lock without a claim */
+#define NGX_HTTP_ZK_LOCK_KIN    8
+
+/* in so many milliseconds a sibling may publish what it has made */
+#define NGX_HTTP_ZK_LOCK_SOON   1
+
+
 /* a child of the lock's znode, between a list and its merge */
 
 typedef struct {
@@ -25,6 +35,7 @@ typedef struct {
 
 
 static void ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock);
+static ngx_uint_t ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_conflict(
     ngx_http_zk_lock_lock_t *lock, zk_lock_entry_t *waiter);
@@ -46,6 +57,10 @@ static void ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock);
 static void ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter);
+static ngx_int_t ngx_http_zk_lock_lock_await(ngx_http_zk_lock_lock_t *lock,
+    int64_t seq);
+static void ngx_http_zk_lock_lock_soon_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_lock_gap_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_lock_list_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_op_t *op);
@@ -109,6 +124,11 @@ ngx_http_zk_lock_lock_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
 
     lock->sn.node.key = ngx_crc32_long(path->data, path->len);
 
+    ngx_http_zk_lock_worker_timer(worker, &lock->soon,
+                                  ngx_http_zk_lock_lock_soon_handler);
+    lock->gap.handler = ngx_http_zk_lock_lock_gap_handler;
+    lock->missing = -1;
+
     zk_lock_view_init(&lock->view);
     ngx_queue_init(&lock->claims);
 
@@ -144,13 +164,41 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
 
         /* nobody will hear of the others any more */
 
-        if (lock->view.nalive != 0) {
+        if (lock->view.nalive != 0
+            && !ngx_http_zk_lock_lock_rest(lock))
+        {
             zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_forgotten,
                                 lock);
         }
     }
 
     ngx_http_zk_lock_lock_free(lock);
+}
+
+
+/* A few siblings need not be forgotten: the zone tells what became of them. */
+
+static ngx_uint_t
+ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock)
+{
+    zk_lock_entry_t  *entry;
+
+    if (lock->node || lock->view.nalive > NGX_HTTP_ZK_LOCK_KIN) {
+        return 0;
+    }
+
+    for (entry = zk_lock_view_first(&lock->view);
+         entry != NULL;
+         entry = zk_lock_view_after(&lock->view, entry))
+    {
+        if (entry->origin != ZK_LOCK_SIBLING) {
+            return 0;
+        }
+
+        ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
+    }
+
+    return 1;
 }
 
 
@@ -223,7 +271,10 @@ ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
 
     zk_lock_view_create(&lock->view, entry, ngx_http_zk_lock_lock_gone, lock);
 
-    if (lock->view.nalive == 1 || lock->born == 0) {
+    if (!lock->view.watched || lock->born == 0) {
+
+        /* it may have been made anew, up to this moment */
+
         lock->born = czxid;
     }
 
@@ -235,6 +286,30 @@ ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
         lock->vanished = 0;
         ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
     }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *next;
+
+    if (lock->node || lock->view.nlocal < NGX_HTTP_ZK_LOCK_CROWD) {
+        return 0;
+    }
+
+    if (entry == NULL) {
+        return 1;
+    }
+
+    if (!entry->linked || entry->kind != ZK_LOCK_MUTEX) {
+        return 0;
+    }
+
+    next = zk_lock_view_after(&lock->view, entry);
+
+    return next != NULL && next->origin != ZK_LOCK_FOREIGN;
 }
 
 
@@ -411,6 +486,7 @@ ngx_uint_t
 ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
 {
     return lock->list != NULL || lock->watching != 0 || lock->verify != NULL
+           || lock->soon.timer_set
            || !ngx_http_zk_lock_session_connected(lock->worker->session);
 }
 
@@ -681,7 +757,7 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_other_t   *other;
     ngx_http_zk_lock_record_t   record;
 
-    if (lock->list != NULL) {
+    if (lock->list != NULL || lock->soon.timer_set) {
         return NGX_AGAIN;
     }
 
@@ -731,9 +807,77 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
         return NGX_OK;
     }
 
-    ngx_http_zk_lock_lock_list(lock);
+    rc = ngx_http_zk_lock_lock_await(lock, seq);
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_zk_lock_lock_list(lock);
+        rc = NGX_AGAIN;
+    }
+
+    return rc;
+}
+
+
+/*
+ * A sibling may have made the claim, and not know it yet.  It rings when it
+ * publishes it: a list would tell no sooner, and cost a read.  NGX_OK: it is
+ * on the board by now.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_await(ngx_http_zk_lock_lock_t *lock, int64_t seq)
+{
+    uint32_t   record;
+    ngx_int_t  rc;
+
+    if (lock->mixed || !lock->view.watched || seq == 0
+        || seq == lock->missing)
+    {
+        return NGX_DECLINED;
+    }
+
+    lock->missing = seq;
+
+    rc = ngx_http_zk_lock_board_await(lock->worker->zone, &lock->sn.str, seq,
+                                      &record);
+    if (rc != NGX_AGAIN) {
+        return rc;
+    }
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    ngx_http_zk_lock_bell_hang(lock->worker, &lock->gap, record);
+    ngx_add_timer(&lock->soon, NGX_HTTP_ZK_LOCK_SOON);
 
     return NGX_AGAIN;
+}
+
+
+static void
+ngx_http_zk_lock_lock_soon_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = ngx_queue_data(ev, ngx_http_zk_lock_lock_t, soon);
+
+    ngx_http_zk_lock_bell_take_down(lock->worker, &lock->gap);
+
+    ngx_http_zk_lock_lock_advance(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+static void
+ngx_http_zk_lock_lock_gap_handler(ngx_http_zk_lock_bell_t *bell)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = ngx_queue_data(bell, ngx_http_zk_lock_lock_t, gap);
+
+    ngx_del_timer(&lock->soon);
+
+    ngx_http_zk_lock_lock_advance(lock);
+    ngx_http_zk_lock_lock_unpin(lock);
 }
 
 
@@ -815,9 +959,23 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
 
     seen = (ngx_http_zk_lock_seen_t *) (sightings + n + 1);
 
+    lock->mixed = 0;
+
     for (i = 0, n = 0; i < op->nchildren; i++) {
-        n += ngx_http_zk_lock_lock_sight(lock, &op->children[i],
-                                         &sightings[n], &seen[n]);
+
+        if (!ngx_http_zk_lock_lock_sight(lock, &op->children[i],
+                                         &sightings[n], &seen[n]))
+        {
+            continue;
+        }
+
+        if (sightings[n].entry == NULL && !sightings[n].gone
+            && seen[n].origin == ZK_LOCK_FOREIGN)
+        {
+            lock->mixed = 1;
+        }
+
+        n++;
     }
 
     if (lock->node) {
@@ -1374,6 +1532,11 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
     }
 
     ngx_http_zk_lock_node_leave(lock);
+
+    if (lock->soon.timer_set) {
+        ngx_del_timer(&lock->soon);
+        ngx_http_zk_lock_bell_take_down(lock->worker, &lock->gap);
+    }
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);

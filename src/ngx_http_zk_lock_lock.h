@@ -35,6 +35,13 @@ struct ngx_http_zk_lock_lock_s {
                                                    there already; 0: unknown */
     int64_t                            guarded; /* of a claim that was there
                                                    when guard was sent */
+    ngx_event_t                        soon;    /* a timer: a sibling may
+                                                   publish a claim until then,
+                                                   and rings this: */
+    ngx_http_zk_lock_bell_t            gap;
+    int64_t                            missing; /* the last seq that was
+                                                   waited for like this */
+
     size_t                             making;  /* length of the parent that
                                                    is being made; 0: none */
 
@@ -49,6 +56,8 @@ struct ngx_http_zk_lock_lock_s {
                                                        before any grant */
     unsigned                           doubtful:1;  /* the next to be granted
                                                        is looked at first */
+    unsigned                           mixed:1;     /* the last list had claims
+                                                       of no sibling */
 
     unsigned                           node:1;      /* it is one znode; then: */
     unsigned                           waits:1;     /* for the znode's end */
@@ -103,6 +112,14 @@ void ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock);
 /* A claim was created: it is in the view now, and the lock is guarded. */
 void ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry, int64_t czxid);
+
+/*
+ * Whether so many of this worker's claims are in line that nobody's turn waits
+ * for ZooKeeper to make one more, or to remove entry, which it watches for
+ * nobody, as far as is known: the next in line is this gateway's.
+ */
+ngx_uint_t ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
 
 /* A claim is gone, or its delete was decided. */
 void ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,

@@ -22,6 +22,11 @@
 
 #define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
 
+/* an entry of the board is a record, or the slots that wait for one, a bit for
+   each, and this one */
+#define NGX_HTTP_ZK_LOCK_AWAITED                                              \
+    ((ngx_atomic_uint_t) 1 << (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))
+
 
 static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
@@ -36,6 +41,12 @@ static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t chunk, ngx_uint_t n);
 static ngx_int_t ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone,
     u_char *buf, size_t len);
+static uint32_t ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, int64_t seq);
+static uint32_t ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone,
+    uint32_t i);
+static ngx_uint_t ngx_http_zk_lock_board_others(
+    ngx_http_zk_lock_zone_t *zone);
 static ngx_uint_t ngx_http_zk_lock_board_before(
     ngx_http_zk_lock_record_t *one, ngx_http_zk_lock_record_t *two);
 static ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
@@ -160,7 +171,9 @@ ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     ngx_memory_barrier();
 
-    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+    if (cell->kind == ZK_LOCK_NODE) {
+        ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+    }
 }
 
 
@@ -263,7 +276,14 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 1);
+    /* a lock was told of the end; who has asked for it waits for this */
+
+    if (cell->asked != 0 || cell->kind == ZK_LOCK_NODE) {
+        ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 1);
+
+    } else {
+        ngx_http_zk_lock_zone_forget_watchers(zone->map, record);
+    }
 
     chunk = record / NGX_HTTP_ZK_LOCK_CHUNK;
     mask = (((uint64_t) 1 << n) - 1) << (record % NGX_HTTP_ZK_LOCK_CHUNK);
@@ -698,18 +718,21 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
         return rc;
     }
 
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    /*
+     * The gen makes it this claim's, whoever has the cell by now; and the claim
+     * is looked at afterwards, since its end is not told before this is set.
+     */
+
+    cell->asked = copy.gen;
+
+    ngx_memory_barrier();
+
     rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
     if (rc != NGX_OK && rc != NGX_AGAIN) {
         return rc;
     }
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    /* the gen makes it this claim's, whoever has the cell by now */
-
-    cell->asked = gen;
-
-    ngx_memory_barrier();
 
     ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
 
@@ -739,11 +762,30 @@ void
 ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     int64_t seq, uint32_t record)
 {
-    uint32_t  hash;
+    uint32_t           i;
+    ngx_uint_t         slot;
+    ngx_atomic_t      *entry;
+    ngx_atomic_uint_t  old;
 
-    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+    i = ngx_http_zk_lock_board_index(zone, path, seq);
+    entry = &zone->map->board[i];
 
-    zone->map->board[hash & (zone->map->nboard - 1)] = record + 1;
+    do {
+        old = *entry;
+    } while (!ngx_atomic_cmp_set(entry, old, (ngx_atomic_uint_t) record + 1));
+
+    if (!(old & NGX_HTTP_ZK_LOCK_AWAITED)) {
+        return;
+    }
+
+    for (slot = 0; slot < zone->map->nslots; slot++) {
+
+        if (old & ((ngx_atomic_uint_t) 1
+                   << (slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))))
+        {
+            ngx_http_zk_lock_zone_ring(zone->map, slot, i);
+        }
+    }
 }
 
 
@@ -751,12 +793,11 @@ ngx_int_t
 ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     int64_t seq, ngx_http_zk_lock_record_t *copy)
 {
-    uint32_t           hash, record;
+    uint32_t           record;
     ngx_atomic_uint_t  gen;
 
-    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
-
-    record = (uint32_t) zone->map->board[hash & (zone->map->nboard - 1)] - 1;
+    record = ngx_http_zk_lock_board_record(zone,
+                             ngx_http_zk_lock_board_index(zone, path, seq));
 
     if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
         || copy->seq != seq)
@@ -767,6 +808,93 @@ ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     return (copy->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
             || copy->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
            ? NGX_OK : NGX_DONE;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, uint32_t *record)
+{
+    uint32_t                   i;
+    ngx_atomic_t              *entry;
+    ngx_atomic_uint_t          old, marked;
+    ngx_http_zk_lock_record_t  copy;
+
+    if (!ngx_http_zk_lock_board_others(zone)) {
+        return NGX_DECLINED;
+    }
+
+    i = ngx_http_zk_lock_board_index(zone, path, seq);
+    entry = &zone->map->board[i];
+
+    do {
+        old = *entry;
+
+        if (ngx_http_zk_lock_board_find(zone, path, seq, &copy)
+            != NGX_DECLINED)
+        {
+            return NGX_OK;
+        }
+
+        marked = (ngx_atomic_uint_t) 1
+                 << (zone->slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1));
+        marked |= (old & NGX_HTTP_ZK_LOCK_AWAITED) ? old
+                                                   : NGX_HTTP_ZK_LOCK_AWAITED;
+
+    } while (!ngx_atomic_cmp_set(entry, old, marked));
+
+    *record = i;
+
+    return NGX_AGAIN;
+}
+
+
+static uint32_t
+ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+
+    return hash & (uint32_t) (zone->map->nboard - 1);
+}
+
+
+static uint32_t
+ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone, uint32_t i)
+{
+    ngx_atomic_uint_t  entry;
+
+    entry = zone->map->board[i];
+
+    return (entry & NGX_HTTP_ZK_LOCK_AWAITED) ? NGX_HTTP_ZK_LOCK_NO_RECORD
+                                              : (uint32_t) entry - 1;
+}
+
+
+/* Whether another worker of this nginx lives. */
+
+static ngx_uint_t
+ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_slot_t  *slot;
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        slot = &zone->map->slots[i];
+
+        if (i != zone->slot && slot->home == i
+            && slot->keeper != NGX_HTTP_ZK_LOCK_FREE
+            && slot->keeper != NGX_HTTP_ZK_LOCK_ORPHAN
+            && slot->nginx == zone->map->nginx
+            && ngx_http_zk_lock_ahead(slot->alive))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -793,9 +921,9 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 
     for (i = 0; i < zone->map->nslots; i++) {
 
-        record = (uint32_t) zone->map->board[(hash + (uint32_t) i)
-                                             & (zone->map->nboard - 1)]
-                 - 1;
+        record = ngx_http_zk_lock_board_record(zone,
+                                          (hash + (uint32_t) i)
+                                          & (uint32_t) (zone->map->nboard - 1));
 
         if (record == copy->id.record
             || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
@@ -887,14 +1015,20 @@ ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
     ngx_uint_t n)
 {
     uint64_t    mask;
-    ngx_uint_t  k;
+    ngx_uint_t  i, k;
 
     mask = ((uint64_t) 1 << n) - 1;
 
-    for (k = 0; k + n <= NGX_HTTP_ZK_LOCK_CHUNK; k++) {
+    /* from the last one on: the board knows a claim as long as its cell does */
 
-        if ((zone->used[chunk] & (mask << k)) == 0) {
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_CHUNK; i++) {
+        k = (zone->next + i) % NGX_HTTP_ZK_LOCK_CHUNK;
+
+        if (k + n <= NGX_HTTP_ZK_LOCK_CHUNK
+            && (zone->used[chunk] & (mask << k)) == 0)
+        {
             zone->used[chunk] |= mask << k;
+            zone->next = k + n;
 
             return (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
         }

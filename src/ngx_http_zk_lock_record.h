@@ -214,12 +214,16 @@ ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
  * The board.  find() tells of the claim of path with that seq: NGX_OK and a
  * copy if it may exist, NGX_DONE and a copy if there was such a claim and it
  * ended (compare czxid: the path may have been made anew meanwhile), or
- * NGX_DECLINED if nothing is known.
+ * NGX_DECLINED if nothing is known.  await() says NGX_OK if something is known
+ * by now, NGX_DECLINED if there is no other worker that could put it there, or
+ * NGX_AGAIN: then who puts it there rings record, as may others.
  */
 void ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, int64_t seq, uint32_t record);
 ngx_int_t ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, int64_t seq, ngx_http_zk_lock_record_t *copy);
+ngx_int_t ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, int64_t seq, uint32_t *record);
 
 /*
  * The same board, for a lock that is one znode: each worker puts up the record

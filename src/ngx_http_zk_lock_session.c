@@ -17,8 +17,11 @@
  * Group commit: ZooKeeper pays by the transaction, not by the operation.  So
  * creates and deletes that are sure to succeed are gathered while a few
  * transactions are under way, and go out together; an idle session sends at
- * once.  One operation that fails rolls all of its batch back: then the
- * culprit goes again alone, and the others together.
+ * once.  "At once" is when a turn of the event loop has brought nothing more to
+ * gather: who is idle loses no time by that, and who is busy sends more at a
+ * time.  An operation that nobody is in a hurry for says so (`patient`), and
+ * waits for others to go with.  One operation that fails rolls all of its batch
+ * back: then the culprit goes again alone, and the others together.
  *
  * All creates of a batch share one zxid, which the session's gate tells: an
  * ephemeral znode of its own, set in the same transaction.  Until the gate is
@@ -39,6 +42,14 @@
 
 /* transactions under way; what comes meanwhile is gathered */
 #define NGX_HTTP_ZK_LOCK_WRITES_MAX   4
+
+/* a batch of this size waits for no more; nor after so many turns */
+#define NGX_HTTP_ZK_LOCK_GATHER       64
+#define NGX_HTTP_ZK_LOCK_TURNS        8
+
+/* patient operations wait so long (milliseconds), or until they are so many */
+#define NGX_HTTP_ZK_LOCK_PATIENT      2
+#define NGX_HTTP_ZK_LOCK_PATIENT_MAX  32
 
 /* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
 #define NGX_HTTP_ZK_LOCK_BATCH_BYTES  (256 * 1024)
@@ -85,6 +96,9 @@ struct ngx_http_zk_lock_session_s {
 
     ngx_queue_t                               flights;  /* by sent */
     ngx_queue_t                               pending;  /* to be gathered */
+    ngx_uint_t                                npending;
+    ngx_uint_t                                gathered; /* a turn ago */
+    ngx_uint_t                                turns;
     ngx_queue_t                               failed;   /* to be told */
     ngx_uint_t                                writes;   /* under way */
 
@@ -100,6 +114,7 @@ struct ngx_http_zk_lock_session_s {
     size_t                                    watch_bytes;
 
     ngx_event_t                               flush;    /* posted */
+    ngx_event_t                               gather;   /* a timer */
     ngx_event_t                               over;     /* posted */
     ngx_event_t                               tick;
 
@@ -107,6 +122,8 @@ struct ngx_http_zk_lock_session_s {
     unsigned                                  gated:1;  /* gate is there */
     unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
+    unsigned                                  hurry:1;  /* not all that is
+                                                           pending is patient */
 };
 
 
@@ -134,6 +151,11 @@ static void ngx_http_zk_lock_session_ask(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type);
 static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_hurry(ngx_http_zk_lock_session_t *s);
+static void ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_session_flush_pending(
     ngx_http_zk_lock_session_t *s);
@@ -213,6 +235,10 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     s->flush.handler = ngx_http_zk_lock_session_flush_handler;
     s->flush.data = s;
     s->flush.log = log;
+
+    s->gather.handler = ngx_http_zk_lock_session_gather_handler;
+    s->gather.data = s;
+    s->gather.log = log;
 
     s->over.handler = ngx_http_zk_lock_session_over_handler;
     s->over.data = s;
@@ -351,6 +377,10 @@ ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s)
 
     if (s->over.posted) {
         ngx_delete_posted_event(&s->over);
+    }
+
+    if (s->gather.timer_set) {
+        ngx_del_timer(&s->gather);
     }
 
     if (s->tick.timer_set) {
@@ -504,15 +534,19 @@ ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op)
     }
 
     if (!op->gather) {
+
+        if (!ngx_queue_empty(&s->pending) && !s->hurry) {
+
+            /* who asks sees what was decided before */
+
+            ngx_http_zk_lock_session_flush_pending(s);
+        }
+
         ngx_http_zk_lock_session_submit(s, op);
         return;
     }
 
-    ngx_queue_insert_tail(&s->pending, &op->flight.queue);
-
-    if (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX) {
-        ngx_post_event(&s->flush, &ngx_posted_events);
-    }
+    ngx_http_zk_lock_session_pend(s, op);
 }
 
 
@@ -824,9 +858,6 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 static void
 ngx_http_zk_lock_session_suspended_handler(ngx_http_zk_lock_session_t *s)
 {
-    ngx_queue_t            *q;
-    ngx_http_zk_lock_op_t  *op;
-
     if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
         return;
     }
@@ -838,13 +869,7 @@ ngx_http_zk_lock_session_suspended_handler(ngx_http_zk_lock_session_t *s)
 
     /* what is under way is answered by the library, with an error */
 
-    while (!ngx_queue_empty(&s->pending)) {
-        q = ngx_queue_head(&s->pending);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
-        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
-    }
+    ngx_http_zk_lock_session_unpend(s);
 
     s->events->suspended(s->data);
 }
@@ -889,7 +914,6 @@ static void
 ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s)
 {
     ngx_queue_t                *q;
-    ngx_http_zk_lock_op_t      *op;
     ngx_http_zk_lock_flight_t  *flight;
 
     if (s->handle == NULL) {
@@ -912,13 +936,7 @@ ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s)
         flight->message.deliver(&flight->message, s);
     }
 
-    while (!ngx_queue_empty(&s->pending)) {
-        q = ngx_queue_head(&s->pending);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
-        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
-    }
+    ngx_http_zk_lock_session_unpend(s);
 }
 
 
@@ -1122,6 +1140,76 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
+/* Puts op to what is gathered for the next transaction. */
+
+static void
+ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op)
+{
+    ngx_queue_insert_tail(&s->pending, &op->flight.queue);
+    s->npending++;
+
+    ngx_http_zk_lock_session_arm(s);
+
+    if (!op->patient || s->npending >= NGX_HTTP_ZK_LOCK_PATIENT_MAX) {
+        ngx_http_zk_lock_session_hurry(s);
+
+    } else if (!s->gather.timer_set) {
+        ngx_add_timer(&s->gather, NGX_HTTP_ZK_LOCK_PATIENT);
+    }
+}
+
+
+/* There is no connection to send it to. */
+
+static void
+ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    while (!ngx_queue_empty(&s->pending)) {
+        q = ngx_queue_head(&s->pending);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
+
+    s->npending = 0;
+    s->hurry = 0;
+}
+
+
+/* What is pending goes as soon as the event loop brings no more of it. */
+
+static void
+ngx_http_zk_lock_session_hurry(ngx_http_zk_lock_session_t *s)
+{
+    s->hurry = 1;
+
+    if (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX && !s->flush.posted) {
+        s->gathered = s->npending;
+        s->turns = 0;
+
+        ngx_post_event(&s->flush, &ngx_posted_next_events);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    if (!ngx_queue_empty(&s->pending)) {
+        ngx_http_zk_lock_session_hurry(s);
+    }
+}
+
+
 static void
 ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev)
 {
@@ -1129,7 +1217,19 @@ ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev)
 
     s = ev->data;
 
-    ngx_http_zk_lock_session_flush_pending(s);
+    if (s->npending > s->gathered
+        && s->npending < NGX_HTTP_ZK_LOCK_GATHER
+        && s->turns < NGX_HTTP_ZK_LOCK_TURNS)
+    {
+        s->gathered = s->npending;
+        s->turns++;
+
+        ngx_post_event(&s->flush, &ngx_posted_next_events);
+
+    } else if (s->hurry) {
+        ngx_http_zk_lock_session_flush_pending(s);
+    }
+
     ngx_http_zk_lock_session_flush_failed(s);
 }
 
@@ -1188,11 +1288,20 @@ ngx_http_zk_lock_session_flush_pending(ngx_http_zk_lock_session_t *s)
         }
 
         ngx_queue_remove(q);
+        s->npending--;
 
         op->flight.counted = 1;
         s->writes++;
 
         ngx_http_zk_lock_session_submit(s, op);
+    }
+
+    if (ngx_queue_empty(&s->pending)) {
+        s->hurry = 0;
+
+        if (s->gather.timer_set) {
+            ngx_del_timer(&s->gather);
+        }
     }
 }
 
@@ -1238,6 +1347,8 @@ ngx_http_zk_lock_session_gather(ngx_http_zk_lock_session_t *s)
         }
 
         ngx_queue_remove(q);
+        s->npending--;
+
         ngx_queue_insert_tail(&batch->ops, q);
 
         batch->nops++;
@@ -1347,8 +1458,8 @@ ngx_http_zk_lock_session_landed(ngx_http_zk_lock_flight_t *flight)
         s->writes--;
     }
 
-    if (!ngx_queue_empty(&s->pending)) {
-        ngx_post_event(&s->flush, &ngx_posted_events);
+    if (s->hurry) {
+        ngx_http_zk_lock_session_hurry(s);
     }
 }
 
@@ -1574,6 +1685,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
 
         if (ngx_http_zk_lock_library_innocent(op->flight.code)) {
             ngx_queue_insert_head(&s->pending, q);
+            s->npending++;
             continue;
         }
 
@@ -1596,7 +1708,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
     }
 
     if (!ngx_queue_empty(&s->pending)) {
-        ngx_post_event(&s->flush, &ngx_posted_events);
+        ngx_http_zk_lock_session_hurry(s);
     }
 }
 
@@ -1677,7 +1789,8 @@ ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s)
 
     period = NGX_HTTP_ZK_LOCK_TICK;
 
-    s->tick.cancelable = ngx_queue_empty(&s->flights);
+    s->tick.cancelable = ngx_queue_empty(&s->flights)
+                         && ngx_queue_empty(&s->pending);
 
     if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && s->tick.cancelable) {
         period = s->timeout / 3;

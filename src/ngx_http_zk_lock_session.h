@@ -129,6 +129,8 @@ struct ngx_http_zk_lock_op_s {
 
     unsigned                       gather:1;    /* sure to succeed: it may
                                                    share a transaction */
+    unsigned                       patient:1;   /* of those: nobody's turn
+                                                   waits for it */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
 };

@@ -679,6 +679,21 @@ ngx_http_zk_lock_zone_ring_watchers(ngx_http_zk_lock_map_t *map,
 
 
 void
+ngx_http_zk_lock_zone_forget_watchers(ngx_http_zk_lock_map_t *map,
+    uint32_t record)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(map, record);
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_SLOT_WORDS; i++) {
+        (void) ngx_http_zk_lock_zone_take_bits(&cell->watchers[i]);
+    }
+}
+
+
+void
 ngx_http_zk_lock_zone_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
 {
     ngx_atomic_uint_t  old;

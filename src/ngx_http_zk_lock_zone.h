@@ -45,6 +45,7 @@ typedef struct {
 
     uint64_t                   *used;       /* cells of own chunks */
     ngx_uint_t                  chunk;      /* where the last one was taken */
+    ngx_uint_t                  next;       /* cell in it, to be tried first */
 
     u_char                      random[256];
     size_t                      nrandom;    /* bytes of it that are left */
@@ -158,6 +159,10 @@ void ngx_http_zk_lock_zone_ring(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
 /* Rings those who watch a record. */
 void ngx_http_zk_lock_zone_ring_watchers(ngx_http_zk_lock_map_t *map,
     uint32_t record, ngx_uint_t clear);
+
+/* Nobody watches a record any more. */
+void ngx_http_zk_lock_zone_forget_watchers(ngx_http_zk_lock_map_t *map,
+    uint32_t record);
 
 /* Sets bits of a word that others write, too. */
 void ngx_http_zk_lock_zone_or(ngx_atomic_t *word, ngx_atomic_uint_t bits);
