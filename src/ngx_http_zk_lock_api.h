@@ -25,6 +25,7 @@ typedef struct {
     ngx_str_t                          servers;     /* as configured */
     ngx_shm_zone_t                    *shm_zone;
     size_t                             zone_size;
+    ngx_int_t                          cache;       /* idle locks a worker */
     ngx_str_t                          state_path;
     ngx_http_zk_lock_map_conf_t        map;         /* of a new zone */
 

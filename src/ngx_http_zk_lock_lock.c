@@ -35,6 +35,7 @@ typedef struct {
 
 
 static void ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock);
+static void ngx_http_zk_lock_lock_trim(ngx_http_zk_lock_worker_t *worker);
 static ngx_uint_t ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_conflict(
@@ -134,6 +135,7 @@ ngx_http_zk_lock_lock_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path)
 
     ngx_rbtree_insert(&worker->locks, &lock->sn.node);
     ngx_queue_insert_tail(&worker->idle, &lock->queue);
+    worker->nidle++;
 
     return lock;
 }
@@ -148,6 +150,7 @@ ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
     if (lock->nclaims == 1) {
         ngx_queue_remove(&lock->queue);
         ngx_queue_insert_tail(&lock->worker->active, &lock->queue);
+        lock->worker->nidle--;
     }
 }
 
@@ -155,12 +158,17 @@ ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
 void
 ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
 {
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = lock->worker;
+
     ngx_queue_remove(claim);
     lock->nclaims--;
 
     if (lock->nclaims == 0) {
         ngx_queue_remove(&lock->queue);
-        ngx_queue_insert_tail(&lock->worker->idle, &lock->queue);
+        ngx_queue_insert_tail(&worker->idle, &lock->queue);
+        worker->nidle++;
 
         /* nobody will hear of the others any more */
 
@@ -173,6 +181,32 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock, ngx_queue_t *claim)
     }
 
     ngx_http_zk_lock_lock_free(lock);
+    ngx_http_zk_lock_lock_trim(worker);
+}
+
+
+/*
+ * Forgets what was used longest ago, if there are more idle locks than are to
+ * be kept.  Their watches stay, and their late events find nobody.
+ */
+
+static void
+ngx_http_zk_lock_lock_trim(ngx_http_zk_lock_worker_t *worker)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    while (worker->nidle > worker->cache) {
+        lock = ngx_queue_data(ngx_queue_head(&worker->idle),
+                              ngx_http_zk_lock_lock_t, queue);
+
+        if (lock->pins != 0) {
+            /* it goes when it is left, or the next time */
+            break;
+        }
+
+        lock->view.watched = 0;
+        ngx_http_zk_lock_lock_free(lock);
+    }
 }
 
 
@@ -249,7 +283,10 @@ ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock)
 static void
 ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
 {
-    if (lock->nclaims != 0 || lock->pins != 0 || lock->view.watched) {
+    if (lock->nclaims != 0 || lock->pins != 0
+        || (lock->view.watched
+            && lock->worker->nidle <= lock->worker->cache))
+    {
         return;
     }
 
@@ -258,6 +295,7 @@ ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
+    lock->worker->nidle--;
 
     ngx_free(lock);
 }
@@ -1255,8 +1293,10 @@ ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid)
     ngx_http_zk_lock_op_t  *op;
 
     if (lock->view.watched || lock->guard != NULL
-        || !ngx_http_zk_lock_session_may_watch(lock->worker->session,
-                                               lock->sn.str.len))
+        || (!ngx_http_zk_lock_session_may_watch(lock->worker->session,
+                                                lock->sn.str.len)
+            && !ngx_http_zk_lock_session_watches(lock->worker->session,
+                                                 &lock->sn.str)))
     {
         return;
     }

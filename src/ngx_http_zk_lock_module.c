@@ -94,6 +94,13 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       offsetof(ngx_http_zk_lock_main_conf_t, zone_size),
       NULL },
 
+    { ngx_string("zk_lock_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, cache),
+      NULL },
+
     { ngx_string("zk_lock_state_path"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
       ngx_http_zk_lock_state_path,
@@ -350,6 +357,7 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
      */
 
     zmcf->worker = ngx_http_zk_lock_worker_start(&zmcf->session,
+                                                 zmcf->cache,
                                                  zmcf->shm_zone, cycle->log);
 
     if (zmcf->worker == NULL) {
@@ -383,6 +391,7 @@ ngx_http_zk_lock_start_handler(ngx_event_t *ev)
     }
 
     zmcf->worker = ngx_http_zk_lock_worker_start(&zmcf->session,
+                                                 zmcf->cache,
                                                  zmcf->shm_zone, ev->log);
 
     if (zmcf->worker == NULL) {
@@ -438,6 +447,7 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
     ngx_str_set(&zmcf->session.chroot, "");
     zmcf->session.timeout = NGX_CONF_UNSET_MSEC;
     zmcf->zone_size = NGX_CONF_UNSET_SIZE;
+    zmcf->cache = NGX_CONF_UNSET;
 
     return zmcf;
 }
@@ -450,6 +460,7 @@ ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf)
 
     ngx_conf_init_msec_value(zmcf->session.timeout, 10000);
     ngx_conf_init_size_value(zmcf->zone_size, 4 * 1024 * 1024);
+    ngx_conf_init_value(zmcf->cache, 10000);
 
     if (zmcf->session.timeout < 1000) {
         ngx_log_error(NGX_LOG_EMERG, cf->log, 0,

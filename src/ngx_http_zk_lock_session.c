@@ -627,6 +627,16 @@ ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s, size_t len)
 }
 
 
+ngx_uint_t
+ngx_http_zk_lock_session_watches(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *path)
+{
+    return ngx_str_rbtree_lookup(&s->watches, path,
+                                 ngx_crc32_long(path->data, path->len))
+           != NULL;
+}
+
+
 ngx_msec_t
 ngx_http_zk_lock_now(void)
 {

@@ -260,6 +260,10 @@ void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
 ngx_uint_t ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s,
     size_t len);
 
+/* Whether the data of path are watched, as far as is known. */
+ngx_uint_t ngx_http_zk_lock_session_watches(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *path);
+
 /*
  * Milliseconds of the monotonic clock: what ngx_current_msec is, but not
  * cached, since a process can be stopped for long in the middle of a turn.

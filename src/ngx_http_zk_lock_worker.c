@@ -70,7 +70,7 @@ static const ngx_http_zk_lock_session_events_t
 
 ngx_http_zk_lock_worker_t *
 ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
-    ngx_shm_zone_t *shm_zone, ngx_log_t *log)
+    ngx_uint_t cache, ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                         err;
     ngx_int_t                   rc;
@@ -85,6 +85,7 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     worker->ident.fd = (ngx_socket_t) -1;
     worker->log = log;
     worker->conf = conf;
+    worker->cache = cache;
 
     ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
                     ngx_str_rbtree_insert_value);

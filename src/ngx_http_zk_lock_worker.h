@@ -55,7 +55,10 @@ struct ngx_http_zk_lock_worker_s {
     ngx_rbtree_t                       locks;   /* by path */
     ngx_rbtree_node_t                  locks_sentinel;
     ngx_queue_t                        active;  /* locks with claims */
-    ngx_queue_t                        idle;    /* locks without */
+    ngx_queue_t                        idle;    /* locks without, the one
+                                                   used last at the end */
+    ngx_uint_t                         nidle;
+    ngx_uint_t                         cache;   /* how many of them are kept */
     ngx_queue_t                        unsettled;   /* claims in between */
     ngx_queue_t                        asks;    /* calls under way */
 
@@ -79,12 +82,13 @@ struct ngx_http_zk_lock_worker_s {
 
 
 /*
- * Takes a slot, opens a session.  conf outlives the worker.  Returns NULL if
- * there is no memory, connection or slot; that was logged.
+ * Takes a slot, opens a session.  conf outlives the worker; cache is how many
+ * locks that nobody uses it remembers.  Returns NULL if there is no memory,
+ * connection or slot; that was logged.
  */
 ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
-    ngx_http_zk_lock_session_conf_t *conf, ngx_shm_zone_t *shm_zone,
-    ngx_log_t *log);
+    ngx_http_zk_lock_session_conf_t *conf, ngx_uint_t cache,
+    ngx_shm_zone_t *shm_zone, ngx_log_t *log);
 
 /*
  * Leaves its sessions, with the locks that are held through them, to another

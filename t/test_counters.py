@@ -151,6 +151,82 @@ def test_hand_over_to_waiters_of_a_sibling(gateway, zookeeper, tree):
     assert cost.spent()[1] == 0
 
 
+async def contend(port, name, workers, rounds, each):
+    """So many clients at each worker, which take the lock in a closed loop."""
+    async def client(worker):
+        while True:
+            connection = await AsyncConnection(port).open()
+            answer = await connection.request("GET", "/ready")
+            if answer.worker == worker:
+                break
+            connection.close()
+        for _ in range(rounds):
+            answer = await connection.request("POST", lock_path(name))
+            assert answer.status == 201, answer
+            answer = await connection.request(
+                "DELETE", lock_path(name, answer.token))
+            assert answer.status == 204, answer
+        connection.close()
+
+    await asyncio.gather(*(client(worker) for worker in workers
+                           for _ in range(each)))
+
+
+@pytest.mark.parametrize("each", [1, 8, 32])
+def test_a_hot_lock_is_never_read(gateway, zookeeper, each):
+    """Two workers' clients, in any order: the zone knows what each has made.
+
+    A read in a hundred grants is what a worker may take that heard nothing of
+    its sibling for a millisecond.
+    """
+    workers, rounds = gateway.worker_pids(), 640 // (2 * each)
+    asyncio.run(contend(gateway.port, "x", workers, 4, each))
+    cost = Cost(zookeeper, gateway.root)
+    asyncio.run(contend(gateway.port, "x", workers, rounds, each))
+    transactions, reads, _ = cost.spent()
+    assert reads <= rounds * 2 * each / 100
+    if each == 32:
+        # those whose turn is far off share transactions
+        assert transactions < rounds * 2 * each
+
+
+def again_and_again(gateway, names, rounds):
+    with gateway.connect() as connection:
+        for _ in range(rounds):
+            for name in names:
+                answer = connection.request("POST", lock_path(name))
+                assert answer.status == 201
+                answer = connection.request("DELETE",
+                                            lock_path(name, answer.token))
+                assert answer.status == 204
+
+
+def test_idle_locks_are_remembered(start_gateway, zookeeper):
+    """As many as zk_lock_cache says, those that were used last."""
+    gateway = start_gateway(workers=1, http="zk_lock_cache 5;")
+    few, many = (["x%d" % i for i in range(n)] for n in (5, 6))
+    again_and_again(gateway, few, 3)
+    cost = Cost(zookeeper, gateway.root)
+    again_and_again(gateway, few, 10)
+    assert cost.spent()[1] == 0
+
+    # the one that is wanted is the one that was forgotten last
+    again_and_again(gateway, many, 3)
+    cost = Cost(zookeeper, gateway.root)
+    again_and_again(gateway, many, 10)
+    assert cost.spent()[1] >= 60
+    assert gateway.inspect("x0").status == 404
+
+
+def test_no_idle_lock_is_remembered(start_gateway, zookeeper, tree):
+    gateway = start_gateway(workers=1, http="zk_lock_cache 0;")
+    again_and_again(gateway, ["x"], 3)
+    cost = Cost(zookeeper, gateway.root)
+    again_and_again(gateway, ["x"], 10)
+    assert cost.spent()[1] >= 10
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
 @pytest.mark.parametrize("number", [200])
 def test_many_at_once_share_transactions(single, zookeeper, number):
     """Acquires of different locks, and then their releases."""
