@@ -1128,6 +1128,8 @@ ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
+    ngx_http_zk_lock_lock_prune(lock);
+
     claim->told = 1;
     claim->place = ngx_http_zk_lock_place(
                           zk_lock_view_position(&lock->view, &claim->entry),

@@ -309,7 +309,7 @@ ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
 
     zk_lock_view_create(&lock->view, entry, ngx_http_zk_lock_lock_gone, lock);
 
-    if (!lock->view.watched || lock->born == 0) {
+    if ((!lock->view.watched && lock->view.nlocal == 1) || lock->born == 0) {
 
         /* it may have been made anew, up to this moment */
 
@@ -1037,6 +1037,7 @@ ngx_http_zk_lock_lock_merge(ngx_http_zk_lock_lock_t *lock,
 static void
 ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock)
 {
+    ngx_int_t                   rc;
     zk_lock_entry_t            *entry;
     ngx_http_zk_lock_other_t   *other;
     ngx_http_zk_lock_record_t   record;
@@ -1053,11 +1054,45 @@ ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock)
 
         other = (ngx_http_zk_lock_other_t *) entry;
 
-        if (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
-                                         &lock->sn.str, &record)
-            == NGX_OK)
-        {
+        rc = ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                          &lock->sn.str, &record);
+
+        /* who is dead may have shared it before */
+
+        if (rc == NGX_OK || rc == NGX_AGAIN) {
             ngx_http_zk_lock_lock_same(other, &record);
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_lock_prune(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_int_t                   rc;
+    zk_lock_entry_t            *entry, *next;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    for (entry = zk_lock_view_first(&lock->view); entry != NULL; entry = next)
+    {
+        next = zk_lock_view_after(&lock->view, entry);
+
+        if (entry->origin != ZK_LOCK_SIBLING || entry->watched) {
+            continue;
+        }
+
+        other = (ngx_http_zk_lock_other_t *) entry;
+
+        rc = ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                          &lock->sn.str, &record);
+
+        if (rc == NGX_DECLINED
+            || (rc == NGX_OK
+                && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED))
+        {
+            zk_lock_view_remove(&lock->view, entry);
+            ngx_http_zk_lock_lock_free_other(other);
         }
     }
 }
@@ -1396,6 +1431,10 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
         /* another gateway says that it has changed a claim */
 
         lock->touched = 1;
+
+        /* a list behind the watch that is set now: one under way is too old */
+
+        lock->list = NULL;
 
         ngx_http_zk_lock_lock_guard_again(lock);
         ngx_http_zk_lock_lock_list(lock);

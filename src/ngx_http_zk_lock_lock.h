@@ -121,6 +121,12 @@ void ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
 ngx_uint_t ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);
 
+/*
+ * Siblings that nobody has watched, and that have ended meanwhile, leave the
+ * view: for who is told his position.
+ */
+void ngx_http_zk_lock_lock_prune(ngx_http_zk_lock_lock_t *lock);
+
 /* A claim is gone, or its delete was decided. */
 void ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);

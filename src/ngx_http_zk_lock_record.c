@@ -263,12 +263,13 @@ void
 ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {
     uint64_t                  mask;
-    ngx_uint_t                chunk, n;
+    ngx_uint_t                chunk, n, ended;
     ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
     n = ngx_http_zk_lock_map_cells_of(cell->path_len);
+    ended = (cell->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED);
 
     ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);
     cell->lease = 0;
@@ -276,9 +277,9 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    /* a lock was told of the end; who has asked for it waits for this */
+    /* locks were told of the end; who has asked for it waits for this */
 
-    if (cell->asked != 0 || cell->kind == ZK_LOCK_NODE) {
+    if (!ended || cell->asked != 0 || cell->kind == ZK_LOCK_NODE) {
         ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 1);
 
     } else {

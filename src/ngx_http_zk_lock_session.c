@@ -1676,11 +1676,15 @@ static void
 ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_batch_t *batch)
 {
-    ngx_uint_t              culprits;
+    ngx_uint_t              culprits, connected;
     ngx_queue_t            *q;
     ngx_http_zk_lock_op_t  *op;
 
     culprits = 0;
+
+    /* a handle that was closed answers, too */
+
+    connected = (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && s->handle != NULL);
 
     while (!ngx_queue_empty(&batch->ops)) {
         q = ngx_queue_last(&batch->ops);
@@ -1688,7 +1692,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
 
         op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
 
-        if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+        if (!connected) {
             ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
             continue;
         }
@@ -1709,7 +1713,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
                    "zk lock session: batch of %ui rolled back, culprits: %ui",
                    batch->nops, culprits);
 
-    if (culprits == 0 && s->state == NGX_HTTP_ZK_LOCK_CONNECTED) {
+    if (culprits == 0 && connected) {
 
         /* somebody deleted the gate */
 
