@@ -12,18 +12,20 @@ import re
 import resource
 import select
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import time
+import urllib.request
 
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OUT = os.path.join(TREE, "build", "bench")
 sys.path.insert(0, os.path.join(TREE, "t"))
 
 from lib.gateway import NGINX, Gateway      # noqa: E402
-from lib.zookeeper import Server, Tree              # noqa: E402
+from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
 
 # Java's first compiler only: the second one would compile, on the same cores,
 # for longer than a whole measurement lasts
@@ -32,6 +34,9 @@ JAVA_FLAGS = ["-XX:TieredStopAtLevel=1", "-Xmx1g"]
 # the kernel picks the port at connect(), when it knows both ends: any port that
 # is free for this very pair will do; Python has no name for it yet
 IP_BIND_ADDRESS_NO_PORT = 24
+
+# the clock of a process's CPU time is a number made of its pid and of this
+CPU_CLOCK = 2
 
 # What a connection and a request take of memory in nginx itself.  The small
 # ones are enough for a request of a few headers.
@@ -78,11 +83,15 @@ location /held/ {{
 # --- servers ----------------------------------------------------------------
 
 @contextlib.contextmanager
-def zookeeper(parent=None):
-    """A private server; (server, a look into it)."""
+def zookeeper(parent=None, size=1):
+    """A private server, or an ensemble of so many; (it, a look into it)."""
     directory = os.path.join(parent or OUT, "zookeeper-of-bench")
     shutil.rmtree(directory, ignore_errors=True)
-    server = Server(directory, tick=2000, properties=JAVA_FLAGS)
+    options = {"tick": 2000, "properties": JAVA_FLAGS}
+    if size > 1:
+        server = Ensemble(directory, size, **options)
+    else:
+        server = Server(directory, **options)
     tree = None
     try:
         server.start()
@@ -91,13 +100,24 @@ def zookeeper(parent=None):
     finally:
         if tree is not None:
             tree.close()
-        server.kill()
-        stalls = stalls_of(server)
+        for each in servers_of(server):
+            each.kill()
+        stalls = [stall for each in servers_of(server)
+                  for stall in stalls_of(each)]
         if stalls:
             print("\n    ZooKeeper itself stood still for its disk: %s s"
                   % ", ".join("%.1f" % stall for stall in stalls))
         if parent:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+def servers_of(zookeeper):
+    """Of an ensemble, or of a server, all servers."""
+    return getattr(zookeeper, "servers", [zookeeper])
+
+
+def zookeeper_pids(zookeeper):
+    return [server.process.pid for server in servers_of(zookeeper)]
 
 
 def stalls_of(server):
@@ -129,12 +149,26 @@ def gateway(name, server, workers=2, connections=1024, sizes=None):
                    "worker_rlimit_nofile %d;" % open_files())
     try:
         gw.start()
-        yield gw
+        with guarded(gw.worker_pids()):
+            yield gw
     finally:
         try:
             gw.finish()
         except AssertionError as e:
             print("\n*** the gateway ended badly:\n%s\n" % e)
+
+
+@contextlib.contextmanager
+def guarded(pids):
+    """Ends them if this program is killed: nginx's workers do not notice."""
+    guard = subprocess.Popen(
+        ["/bin/sh", "-c", "read _; kill -s KILL %s" % " ".join(map(str, pids))],
+        stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 def open_files():
@@ -177,12 +211,8 @@ def less(after, before):
 
 
 def cpu(pid):
-    """CPU seconds of all of a process's living threads, by nanoseconds."""
-    total = 0
-    for task in os.listdir("/proc/%d/task" % pid):
-        with open("/proc/%d/task/%s/schedstat" % (pid, task)) as f:
-            total += int(f.read().split()[0])
-    return total / 1e9
+    """CPU seconds of a process, with those of threads that have ended."""
+    return time.clock_gettime(CPU_CLOCK | ~pid << 3)
 
 
 def cpu_of(pids):
@@ -190,6 +220,19 @@ def cpu_of(pids):
 
 
 # --- clients ----------------------------------------------------------------
+
+def http_get(port, path):
+    """The body of what a server on loopback answers."""
+    with urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, path),
+                                timeout=2) as answer:
+        return answer.read()
+
+
+def connects(port):
+    """Whether somebody listens; raises OSError if not."""
+    with socket.create_connection(("127.0.0.1", port), 2):
+        return True
+
 
 def crowd(port, n, request=b"", answer=False, source=2):
     """n connections, each with a request sent; source: 127.0.0.N, their own
@@ -317,6 +360,11 @@ def parser(text):
                    help="where ZooKeeper keeps its data; on a tmpfs its disk "
                         "is left out of what is measured (build/bench)")
     return p
+
+
+def end_in_order():
+    """A SIGTERM ends this program as an interrupt does: nothing is left."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
 
 
 def now():

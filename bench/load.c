@@ -1,28 +1,38 @@
 
 /*
- * Load for a lock gateway: clients that acquire and release in a closed loop.
+ * Load for a lock server: clients that acquire and release in a closed loop.
  *
- *   load -p PORT -c CLIENTS -t SECONDS [-w SECONDS] [-o] [-n NAME]
+ *   load -p PORT [-p PORT]... -c CLIENTS -t SECONDS [-w SECONDS]
+ *        [-d gateway|etcd|webdis] [-o | -N COUNT] [-n NAME] [-r MS]
  *
  * Each client is one keep-alive connection to 127.0.0.1 with one request under
- * way: POST /locks/NAME, and when that is granted DELETE with the token, and
- * so on.  Without -o each client has a lock of its own, NAME-0, NAME-1, ...;
- * with -o all share the one lock NAME and wait for each other.
+ * way: it acquires, and when that is granted it releases, and so on.  With
+ * several ports the clients are dealt out to them in turn.  How a server of
+ * the sort -d is asked is in load_dialects.c.
+ *
+ * Without -o each client has a lock of its own, NAME-0, NAME-1, ...; with -o
+ * all share the one lock NAME and wait for each other.  With -N there are so
+ * many names, and each cycle takes another one: of C clients, client I takes
+ * NAME-I, NAME-(I+C), and so on, and begins again when they are used up.
+ * Where nobody can wait, who finds the lock taken tries again after -r ms; the
+ * whole of it is one acquire.
  *
  * One thread, epoll, and no more work on an answer than to find its end and
  * its token: a generator of load that is slower than what it loads measures
  * itself.
  *
  * On a lock that is shared it is checked that locks exclude.  A client holds
- * from when its grant was read until it begins to send the release; a grant
+ * from when its grant was read until it begins to send the release, and before
+ * that it is looked once more for other grants that may have arrived; a grant
  * that is read while another client holds is an overlap.  It cannot be a false
  * alarm: the release was not sent yet when the second grant arrived.  The
- * fencing tokens have to grow from grant to grant, too.
+ * fencing tokens, where there are such, have to grow from grant to grant, too.
  *
  * What ends in the first -w seconds is not counted.  After the last second
  * nothing is begun any more, but what was begun is brought to its end, so that
- * no claim is left.  The result is one JSON object on stdout; the first answer
- * that is neither 201 nor 204 is shown on stderr.
+ * no claim is left; who does not come to an end in ten seconds, or in three in
+ * which nobody got any answer, is "unfinished".  The result is one JSON object
+ * on stdout; the first answer that is not expected is shown on stderr.
  */
 
 
@@ -36,187 +46,251 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "histogram.h"
+#include "load.h"
 
 
-#define CLIENTS_MAX     4096
 #define EVENTS          256
-#define BUFFER          4096
-#define TOKEN_MAX       128
 
-/* what is under way at the end has so long to end */
+#define BUFFER          2048
+#define BUFFER_MAX      (1024 * 1024)
+
+/* what is under way at the end has so long to end, and so long in silence */
 #define DRAIN_NS        10000000000ull
+#define SILENCE_NS      3000000000ull
+
+/* for what is done in front of the measurement, and behind it */
+#define PREPARE_NS      30000000000ull
 
 #define SECOND_NS       1000000000.0
+#define MS_NS           1000000.0
 
 
-typedef enum {
-    IDLE = 0,
-    ACQUIRING,
-    RELEASING
-} state_e;
-
-
-typedef struct {
-    int        fd;
-    state_e    state;
-    uint64_t   began;               /* of the cycle */
-    uint64_t   granted;
-
-    char       name[64];
-    char       token[TOKEN_MAX + 1];
-
-    size_t     len;                 /* of the answer, as far as it was read */
-    char       buffer[BUFFER];
-} client_t;
-
-
-typedef struct {
-    int        status;
-    int64_t    fencing;             /* -1: none */
-} answer_t;
-
-
-static void parse_options(int argc, char **argv);
-static void usage(void);
+static void start(void);
+static void measure(void);
+static void all_ask(step_e step);
+static void finish(void);
+static void loop(uint64_t until, uint64_t silence);
+static void client_name(client_t *c);
 static void client_connect(client_t *c);
 static void client_acquire(client_t *c);
-static void client_release(client_t *c);
-static void client_send(client_t *c, const char *text, int len);
+static void client_ask(client_t *c, step_e step);
 static void client_read(client_t *c);
-static void client_answered(client_t *c, answer_t *answer);
-static void client_granted(client_t *c, answer_t *answer);
+static void client_answered(client_t *c, const answer_t *answer);
+static void client_wrong(client_t *c, const answer_t *answer);
+static void client_granted(client_t *c);
 static void client_released(client_t *c);
-static size_t parse_answer(client_t *c, answer_t *answer);
-static const char *header(const char *head, const char *name);
+static void client_idle(client_t *c);
+static void release_holders(void);
+static void try_later(client_t *c);
+static void try_again(void);
+static void set_timer(uint64_t due);
 static void report(void);
 static void die(const char *what);
 
 
-static int          port;
-static int          one_lock;
-static int          nclients = 1;
-static double       seconds = 5;
-static double       warm_up = 0.5;
-static const char  *lock_name = "load";
+static options_t         options;
+static const dialect_t  *dialect;
 
-static client_t    *clients;
-static int          nbusy;          /* clients in a cycle */
-static uint64_t     count_from, count_until;
+static int               epoll;
+static int               timer;
+static client_t         *clients;
+static int               nbusy;         /* clients that are not idle */
+static uint64_t          count_from, count_until;
+static uint64_t          last_answer;
 
-static histogram_t  cycles, acquires;
-static uint64_t     ntotal;         /* cycles, those not counted too */
-static uint64_t     nwrong;         /* answers that were not expected */
-static uint64_t     noverlaps;      /* grants while another client held */
-static uint64_t     nbackwards;     /* fencing tokens that did not grow */
+static histogram_t       cycles, acquires;
+static uint64_t          ntotal;        /* cycles, those not counted too */
+static uint64_t          nretries;
+static uint64_t          nwrong;        /* answers that were not expected */
+static uint64_t          noverlaps;     /* grants while another client held */
+static uint64_t          nbackwards;    /* fencing tokens that did not grow */
+static int               nunfinished;
 
-static client_t    *holder;         /* of the shared lock */
-static int64_t      last_fencing = -1;
+static client_t         *holders;       /* of the shared lock */
+static client_t         *trying;        /* again, the next one first */
+static client_t        **trying_last = &trying;
+static int64_t           last_fencing = -1;
 
 
 int
 main(int argc, char **argv)
 {
-    int                 i, n, epoll;
-    uint64_t            now;
-    struct epoll_event  ee, events[EVENTS];
+    options_parse(argc, argv, &options);
+    dialect = options.dialect;
 
-    parse_options(argc, argv);
+    start();
+    all_ask(OPENING);
 
-    clients = calloc((size_t) nclients, sizeof(client_t));
-    epoll = epoll_create1(0);
+    if (nbusy > 0 || nwrong > 0) {
+        errno = nwrong > 0 ? EPROTO : ETIMEDOUT;
+        die("the preparation");
+    }
 
-    if (clients == NULL || epoll == -1) {
+    measure();
+    nunfinished = nbusy;
+
+    report();
+    finish();
+
+    return 0;
+}
+
+
+/* --- the course of it --------------------------------------------------- */
+
+static void
+start(void)
+{
+    int                 i;
+    struct epoll_event  ee;
+
+    clients = calloc((size_t) options.nclients, sizeof(client_t));
+    epoll = epoll_create1(EPOLL_CLOEXEC);
+    timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK|TFD_CLOEXEC);
+
+    ee.events = EPOLLIN;
+    ee.data.ptr = NULL;
+
+    if (clients == NULL || epoll == -1 || timer == -1
+        || epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &ee) == -1)
+    {
         die("start");
     }
 
-    for (i = 0; i < nclients; i++) {
-        snprintf(clients[i].name, sizeof(clients[i].name),
-                 one_lock ? "%s" : "%s-%d", lock_name, i);
+    for (i = 0; i < options.nclients; i++) {
+        clients[i].number = clients[i].name_number = i;
+        clients[i].step = IDLE;
+        clients[i].size = BUFFER;
+        clients[i].buffer = malloc(BUFFER);
 
-        client_connect(&clients[i]);
-
-        ee.events = EPOLLIN;
-        ee.data.ptr = &clients[i];
-
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, clients[i].fd, &ee) == -1) {
-            die("epoll_ctl()");
+        if (clients[i].buffer == NULL) {
+            die("malloc()");
         }
+
+        client_name(&clients[i]);
+        client_connect(&clients[i]);
     }
+}
+
+
+static void
+measure(void)
+{
+    int       i;
+    uint64_t  now;
 
     now = now_ns();
-    count_from = now + (uint64_t) (warm_up * SECOND_NS);
-    count_until = count_from + (uint64_t) (seconds * SECOND_NS);
+    count_from = now + (uint64_t) (options.warm_up * SECOND_NS);
+    count_until = count_from + (uint64_t) (options.seconds * SECOND_NS);
 
-    for (i = 0; i < nclients; i++) {
+    for (i = 0; i < options.nclients; i++) {
         client_acquire(&clients[i]);
     }
 
-    while (nbusy > 0 && now_ns() < count_until + DRAIN_NS) {
-        n = epoll_wait(epoll, events, EVENTS, 100);
+    loop(count_until + DRAIN_NS, SILENCE_NS);
+}
+
+
+/* all do one step, once */
+
+static void
+all_ask(step_e step)
+{
+    int  i;
+
+    if (dialect->steps[step].ask == NULL) {
+        return;
+    }
+
+    for (i = 0; i < options.nclients; i++) {
+        nbusy++;
+        client_ask(&clients[i], step);
+    }
+
+    loop(now_ns() + PREPARE_NS, PREPARE_NS);
+}
+
+
+/* what the dialect wants to be done; who is not answered hangs up */
+
+static void
+finish(void)
+{
+    int  i;
+
+    if (dialect->steps[CLOSING].ask == NULL) {
+        return;
+    }
+
+    trying = NULL;
+    holders = NULL;
+    nbusy = 0;
+
+    for (i = 0; i < options.nclients; i++) {
+        if (clients[i].step != IDLE) {
+            close(clients[i].fd);
+            client_connect(&clients[i]);
+        }
+    }
+
+    all_ask(CLOSING);
+
+    if (nbusy > 0) {
+        fprintf(stderr, "load: %d clients could not clear up\n", nbusy);
+    }
+}
+
+
+/* until nobody is busy, or time is over, or nobody has got an answer */
+
+static void
+loop(uint64_t until, uint64_t silence)
+{
+    int                  i, n, looked;
+    uint64_t             now;
+    struct epoll_event   events[EVENTS];
+
+    last_answer = now = now_ns();
+
+    while (nbusy > 0 && now < until
+           && (now < count_until || now < last_answer + silence))
+    {
+        looked = (holders != NULL);
+        n = epoll_wait(epoll, events, EVENTS, looked ? 0 : 100);
 
         if (n == -1 && errno != EINTR) {
             die("epoll_wait()");
         }
 
         for (i = 0; i < n; i++) {
-            client_read(events[i].data.ptr);
+            if (events[i].data.ptr == NULL) {
+                try_again();
+
+            } else {
+                client_read(events[i].data.ptr);
+            }
         }
-    }
 
-    report();
-
-    return 0;
-}
-
-
-static void
-parse_options(int argc, char **argv)
-{
-    int  opt;
-
-    while ((opt = getopt(argc, argv, "p:c:t:w:on:")) != -1) {
-        switch (opt) {
-        case 'p':
-            port = atoi(optarg);
-            break;
-        case 'c':
-            nclients = atoi(optarg);
-            break;
-        case 't':
-            seconds = atof(optarg);
-            break;
-        case 'w':
-            warm_up = atof(optarg);
-            break;
-        case 'o':
-            one_lock = 1;
-            break;
-        case 'n':
-            lock_name = optarg;
-            break;
-        default:
-            usage();
+        if (looked) {
+            release_holders();
         }
-    }
 
-    if (optind != argc || port <= 0 || port > 65535 || seconds <= 0
-        || warm_up < 0 || nclients < 1 || nclients > CLIENTS_MAX
-        || strlen(lock_name) > 40)
-    {
-        usage();
+        now = now_ns();
     }
 }
 
 
+/* --- a client ----------------------------------------------------------- */
+
 static void
-usage(void)
+client_name(client_t *c)
 {
-    fprintf(stderr, "usage: load -p PORT -c CLIENTS -t SECONDS "
-            "[-w SECONDS] [-o] [-n NAME]\n");
-    exit(2);
+    snprintf(c->name, sizeof(c->name), options.one_lock ? "%s" : "%s-%d",
+             options.name, c->name_number);
 }
 
 
@@ -224,11 +298,12 @@ static void
 client_connect(client_t *c)
 {
     int                 one;
+    struct epoll_event  ee;
     struct sockaddr_in  sin;
 
     memset(&sin, 0, sizeof(sin));
     sin.sin_family = AF_INET;
-    sin.sin_port = htons((uint16_t) port);
+    sin.sin_port = htons((uint16_t) options.ports[c->number % options.nports]);
     sin.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 
     c->fd = socket(AF_INET, SOCK_STREAM|SOCK_CLOEXEC, 0);
@@ -241,50 +316,53 @@ client_connect(client_t *c)
 
     one = 1;
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+
+    ee.events = EPOLLIN;
+    ee.data.ptr = c;
+
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &ee) == -1) {
+        die("epoll_ctl()");
+    }
 }
 
 
 static void
 client_acquire(client_t *c)
 {
-    int   len;
-    char  text[256];
+    if (options.nnames > 0) {
+        client_name(c);
 
-    c->state = ACQUIRING;
-    c->began = now_ns();
+        c->name_number += options.nclients;
+
+        if (c->name_number >= options.nnames) {
+            c->name_number = c->number;
+        }
+    }
+
     nbusy++;
+    c->began = now_ns();
 
-    len = snprintf(text, sizeof(text),
-                   "POST /locks/%s HTTP/1.1\r\nHost: localhost\r\n\r\n",
-                   c->name);
-
-    client_send(c, text, len);
-}
-
-
-static void
-client_release(client_t *c)
-{
-    int   len;
-    char  text[256 + TOKEN_MAX];
-
-    c->state = RELEASING;
-    holder = NULL;
-
-    len = snprintf(text, sizeof(text),
-                   "DELETE /locks/%s HTTP/1.1\r\nHost: localhost\r\n"
-                   "Lock-Token: %s\r\n\r\n", c->name, c->token);
-
-    client_send(c, text, len);
+    client_ask(c, ACQUIRING);
 }
 
 
 /* a request fits into the socket's buffer: nothing else is in it */
 
 static void
-client_send(client_t *c, const char *text, int len)
+client_ask(client_t *c, step_e step)
 {
+    int   len;
+    char  text[REQUEST_MAX];
+
+    c->step = step;
     c->len = 0;
+
+    len = dialect->steps[step].ask(c, text, sizeof(text));
+
+    if (len >= (int) sizeof(text)) {
+        errno = EMSGSIZE;
+        die("a request");
+    }
 
     if (send(c->fd, text, (size_t) len, MSG_NOSIGNAL|MSG_DONTWAIT) != len) {
         die("send()");
@@ -295,10 +373,20 @@ client_send(client_t *c, const char *text, int len)
 static void
 client_read(client_t *c)
 {
+    size_t    len;
     ssize_t   n;
     answer_t  answer;
 
-    n = recv(c->fd, c->buffer + c->len, BUFFER - 1 - c->len, MSG_DONTWAIT);
+    if (c->len + 1 == c->size) {
+        c->size *= 2;
+        c->buffer = c->size > BUFFER_MAX ? NULL : realloc(c->buffer, c->size);
+
+        if (c->buffer == NULL) {
+            die("a large answer");
+        }
+    }
+
+    n = recv(c->fd, c->buffer + c->len, c->size - 1 - c->len, MSG_DONTWAIT);
 
     if (n == -1 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -312,57 +400,91 @@ client_read(client_t *c)
     c->len += (size_t) n;
     c->buffer[c->len] = '\0';
 
-    answer.status = 0;
-    answer.fencing = -1;
+    len = http_answer(c->buffer, c->len, &answer);
 
-    if (parse_answer(c, &answer) == c->len) {
-        client_answered(c, &answer);
+    if (len == 0) {
+        return;
+    }
+
+    if (len != c->len || c->step == IDLE) {
+        errno = EPROTO;
+        die("what was answered");
+    }
+
+    client_answered(c, &answer);
+}
+
+
+static void
+client_answered(client_t *c, const answer_t *answer)
+{
+    step_e     step;
+    outcome_e  outcome;
+
+    step = c->step;
+    last_answer = now_ns();
+    outcome = dialect->steps[step].hear(c, answer);
+
+    if (outcome == WRONG) {
+        client_wrong(c, answer);
+
+    } else if (outcome == TAKEN) {
+        try_later(c);
+
+    } else if (step == ACQUIRING) {
+        client_granted(c);
+
+    } else if (step == RELEASING) {
+        client_released(c);
+
+    } else {
+        client_idle(c);
     }
 }
 
 
 static void
-client_answered(client_t *c, answer_t *answer)
+client_wrong(client_t *c, const answer_t *answer)
 {
-    if (c->state == ACQUIRING && answer->status == 201) {
-        client_granted(c, answer);
-        return;
-    }
+    step_e              step;
+    static const char  *asked[] = { "the first request", "an acquire",
+                                    "a release", "the last request" };
 
-    if (c->state == RELEASING && answer->status == 204) {
-        client_released(c);
-        return;
-    }
+    step = c->step;
 
     if (nwrong++ == 0) {
-        fprintf(stderr, "load: %s was answered by:\n%s\n",
-                c->state == ACQUIRING ? "an acquire" : "a release",
-                c->buffer);
+        fprintf(stderr, "load: %s was answered by:\n%s\n%s\n", asked[step],
+                answer->head, answer->body);
     }
 
-    nbusy--;
-    c->state = IDLE;
+    client_idle(c);
 
-    if (now_ns() < count_until) {
+    if ((step == ACQUIRING || step == RELEASING) && now_ns() < count_until) {
         client_acquire(c);
     }
 }
 
 
+/* a lock that is shared is released when it was looked for other grants */
+
 static void
-client_granted(client_t *c, answer_t *answer)
+client_granted(client_t *c)
 {
-    c->granted = now_ns();
+    c->granted = last_answer;
 
-    if (one_lock) {
-        noverlaps += (holder != NULL);
-        holder = c;
-
-        nbackwards += (answer->fencing <= last_fencing);
-        last_fencing = answer->fencing;
+    if (!options.one_lock) {
+        client_ask(c, RELEASING);
+        return;
     }
 
-    client_release(c);
+    noverlaps += (holders != NULL);
+    c->next = holders;
+    holders = c;
+
+    if (dialect->fencing) {
+        nbackwards += (c->fencing <= last_fencing);
+        last_fencing = c->fencing;
+    }
 }
 
 
@@ -371,7 +493,7 @@ client_released(client_t *c)
 {
     uint64_t  now;
 
-    now = now_ns();
+    now = last_answer;
     ntotal++;
 
     if (now >= count_from && now < count_until) {
@@ -379,8 +501,7 @@ client_released(client_t *c)
         histogram_add(&acquires, c->granted - c->began);
     }
 
-    nbusy--;
-    c->state = IDLE;
+    client_idle(c);
 
     if (now < count_until) {
         client_acquire(c);
@@ -388,97 +509,106 @@ client_released(client_t *c)
 }
 
 
-/* Returns the length of the whole answer, or 0 if it is not all there. */
-
-static size_t
-parse_answer(client_t *c, answer_t *answer)
+static void
+client_idle(client_t *c)
 {
-    char        *end;
-    size_t       len;
-    const char  *value;
-
-    end = strstr(c->buffer, "\r\n\r\n");
-
-    if (end == NULL) {
-        if (c->len == BUFFER - 1) {
-            errno = EMSGSIZE;
-            die("the head of an answer");
-        }
-
-        return 0;
-    }
-
-    if (strncmp(c->buffer, "HTTP/1.1 ", 9) != 0) {
-        errno = EPROTO;
-        die("the head of an answer");
-    }
-
-    answer->status = atoi(c->buffer + 9);
-    len = (size_t) (end + 4 - c->buffer);
-
-    /* the search for headers ends where the head does */
-    end[2] = '\0';
-
-    value = header(c->buffer, "Content-Length: ");
-    if (value != NULL) {
-        len += (size_t) atol(value);
-    }
-
-    value = header(c->buffer, "Lock-Fencing-Token: ");
-    if (value != NULL) {
-        answer->fencing = atoll(value);
-    }
-
-    value = header(c->buffer, "Lock-Token: ");
-    if (value != NULL) {
-        snprintf(c->token, sizeof(c->token), "%.*s",
-                 (int) strcspn(value, "\r"), value);
-    }
-
-    end[2] = '\r';
-
-    return len;
+    nbusy--;
+    c->step = IDLE;
 }
 
 
-/* the value of a header; name has the colon and the blank behind it, too */
-
-static const char *
-header(const char *head, const char *name)
+static void
+release_holders(void)
 {
-    size_t       len;
-    const char  *line;
+    client_t  *c, *next;
 
-    len = strlen(name);
-
-    for (line = strstr(head, "\r\n"); line; line = strstr(line, "\r\n")) {
-        line += 2;
-
-        if (strncasecmp(line, name, len) == 0) {
-            return line + len;
-        }
+    for (c = holders, holders = NULL; c; c = next) {
+        next = c->next;
+        client_ask(c, RELEASING);
     }
-
-    return NULL;
 }
 
+
+/* --- those who try again ------------------------------------------------ */
+
+/* all wait for as long, so who comes last is the last to go */
+
+static void
+try_later(client_t *c)
+{
+    nretries++;
+
+    c->due = last_answer + (uint64_t) (options.retry_ms * MS_NS);
+    c->next = NULL;
+
+    if (trying == NULL) {
+        trying_last = &trying;
+        set_timer(c->due);
+    }
+
+    *trying_last = c;
+    trying_last = &c->next;
+}
+
+
+static void
+try_again(void)
+{
+    uint64_t   now, expired;
+    client_t  *c;
+
+    if (read(timer, &expired, sizeof(expired)) == -1 && errno != EAGAIN) {
+        die("read() from a timer");
+    }
+
+    now = now_ns();
+
+    while (trying != NULL && trying->due <= now) {
+        c = trying;
+        trying = c->next;
+        client_ask(c, ACQUIRING);
+    }
+
+    if (trying != NULL) {
+        set_timer(trying->due);
+    }
+}
+
+
+static void
+set_timer(uint64_t due)
+{
+    struct itimerspec  spec;
+
+    memset(&spec, 0, sizeof(spec));
+    spec.it_value.tv_sec = (time_t) (due / 1000000000);
+    spec.it_value.tv_nsec = (long) (due % 1000000000);
+
+    if (timerfd_settime(timer, TFD_TIMER_ABSTIME, &spec, NULL) == -1) {
+        die("timerfd_settime()");
+    }
+}
+
+
+/* --- the result --------------------------------------------------------- */
 
 static void
 report(void)
 {
     printf("{\"clients\":%d,\"seconds\":%g,\"cycles\":%llu,"
-           "\"total\":%llu,\"per_second\":%.1f,", nclients, seconds,
-           (unsigned long long) cycles.n, (unsigned long long) ntotal,
-           (double) cycles.n / seconds);
+           "\"total\":%llu,\"per_second\":%.1f,",
+           options.nclients, options.seconds, (unsigned long long) cycles.n,
+           (unsigned long long) ntotal, (double) cycles.n / options.seconds);
 
     histogram_print(&cycles, "cycle");
     putchar(',');
     histogram_print(&acquires, "acquire");
 
     printf(",\"overlaps\":%llu,\"fencing_backwards\":%llu,"
-           "\"wrong_answers\":%llu,\"unfinished\":%d}\n",
+           "\"wrong_answers\":%llu,\"unfinished\":%d,\"retries\":%llu}\n",
            (unsigned long long) noverlaps, (unsigned long long) nbackwards,
-           (unsigned long long) nwrong, nbusy);
+           (unsigned long long) nwrong, nunfinished,
+           (unsigned long long) nretries);
 }
 
 

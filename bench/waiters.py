@@ -143,10 +143,12 @@ def print_memory(grows, args, sizes):
 
 # --- 1, 2 and 4 on one gateway ------------------------------------------------
 
-def cpu_while(pids, seconds):
-    before = common.cpu_of(pids)
+def cpu_while(workers, server, seconds):
+    """CPU seconds of the workers, and of ZooKeeper."""
+    groups = (workers, [server.process.pid])
+    before = [common.cpu_of(pids) for pids in groups]
     time.sleep(seconds)
-    return common.cpu_of(pids) - before
+    return [common.cpu_of(pids) - used for pids, used in zip(groups, before)]
 
 
 def crowd_on_one_gateway(server, tree, args):
@@ -157,13 +159,14 @@ def crowd_on_one_gateway(server, tree, args):
                         connections=args.connections) as gateway:
         workers = gateway.worker_pids()
         queue = Queue(gateway, tree)
-        result["cpu"]["none"] = cpu_while(workers, args.idle)
+        result["cpu"]["none"] = cpu_while(workers, server, args.idle)
         start = memory(workers)
 
         for i in range(args.rounds):
             result["arrive_s"].append(queue.arrive(args.n))
             if i == 0:
-                result["cpu"]["waiting"] = cpu_while(workers, args.idle)
+                result["cpu"]["waiting"] = cpu_while(workers, server,
+                                                     args.idle)
             result["leave"].append(queue.leave())
             time.sleep(SETTLE)
             result["memory_after"].append(
@@ -185,11 +188,14 @@ def print_crowd(result, args):
           % (median([seconds for _, seconds, _ in result["leave"]]),
              max(left for _, _, left in result["leave"])))
 
-    none, waiting = result["cpu"]["none"], result["cpu"]["waiting"]
-    table("idle CPU: seconds used by both workers in %g s" % args.idle,
-          ["waiters", "CPU s", "of a core"],
-          [["0", none, "%.2f %%" % (100 * none / args.idle)],
-           [str(args.n), waiting, "%.2f %%" % (100 * waiting / args.idle)]])
+    table("idle CPU: seconds used by both workers, and by ZooKeeper, in %g s"
+          % args.idle,
+          ["waiters", "workers", "of a core", "ZooKeeper", "of a core"],
+          [[waiters] + [cell for used in result["cpu"][which]
+                        for cell in (used, "%.2f %%" % (100 * used
+                                                        / args.idle))]
+           for waiters, which in (("0", "none"),
+                                  (str(args.n), "waiting"))])
 
 
 # --- 3. neighbours -----------------------------------------------------------
