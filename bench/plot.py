@@ -244,11 +244,17 @@ def draw_latency(out, name, halves, title):
 
 # --- bars ---------------------------------------------------------------------
 
-def bars(title, label, rows, left=0.2):
+# where the axis of hand-overs begins
+LEAST_MS = 0.01
+
+
+def bars(title, label, rows, left=0.2, least=0.0):
     """Bars from left to right; rows: (name, colour, value, longer or None,
-    text at its end).  What a longer bar shows is paler, behind the other.
+    text at its end).  What a longer bar shows is paler, behind the other.  With
+    a least value the axis begins there, and goes by powers of ten.
     """
     most = max(max(value, longer or 0) for _, _, value, longer, _ in rows)
+    end = most * (9 if least else 1.32)
     blocks, plots, names = "", [], []
     for i, (name, colour, value, longer, text) in enumerate(rows):
         y = -i
@@ -259,7 +265,8 @@ def bars(title, label, rows, left=0.2):
             if size:
                 block_name = "b%d_%d" % (i, j)
                 blocks += block(block_name,
-                                [(0, y, 0, size, y - half, y + half)])
+                                [(least, y, least, size,
+                                  y - half, y + half)])
                 plots.append("$%s with boxxyerror %s notitle"
                              % (block_name, (look % colour) + " noborder"))
         blocks += "set label %s at %.6g,%d left offset 0.8,0 " \
@@ -267,11 +274,13 @@ def bars(title, label, rows, left=0.2):
                   % (quoted(text), max(value, longer or 0), y)
     return (blocks + "set title %s\nset xlabel %s\nset lmargin at screen %g\n"
             "set rmargin at screen 0.97\nset tmargin at screen 0.86\n"
-            "set xrange [0:%.6g]\nset xtics (%s)\n"
+            "%sset xrange [%g:%.6g]\n%s"
             "set yrange [%g:0.7]\nset ytics (%s) scale 0\nset grid noytics\n"
             "unset key\nset border 2\n"
-            % (quoted(title), quoted(label), left, most * 1.32,
-               linear_tics(most * 1.32),
+            % (quoted(title), quoted(label), left,
+               "set logscale x\n" if least else "", least, end,
+               "set format x '%g'\n" if least
+               else "set xtics (%s)\n" % linear_tics(end),
                0.3 - len(rows), ", ".join(names))
             + "plot " + ", \\\n     ".join(plots) + "\n")
 
@@ -292,7 +301,7 @@ def handover(out, results):
         draw(out, "handover",
              bars("From a release to the next one's grant",
                   "milliseconds: median, and paler what 99 of 100 need",
-                  rows, 0.28))
+                  rows, 0.28, LEAST_MS))
 
 
 def depth(out, results):
