@@ -87,7 +87,7 @@ def zookeeper(parent=None, size=1):
     """A private server, or an ensemble of so many; (it, a look into it)."""
     directory = os.path.join(parent or OUT, "zookeeper-of-bench")
     shutil.rmtree(directory, ignore_errors=True)
-    options = {"tick": 2000, "properties": JAVA_FLAGS}
+    options = {"tick": 2000, "properties": JAVA_FLAGS, "sync": True}
     if size > 1:
         server = Ensemble(directory, size, **options)
     else:

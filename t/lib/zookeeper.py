@@ -2,7 +2,9 @@
 
 Server is one process, standalone or a member of an Ensemble, on loopback, with
 its data in a directory of the test run.  It is started, stopped, killed,
-frozen and thawed by pid.  Its own counters are read with four-letter words,
+frozen and thawed by pid.  It does not wait for the disk, unless sync says so:
+what a server has written outlives its process anyway, and a disk that stands
+still for a second makes it seem out of reach.  Its own counters are read with four-letter words,
 over connections that have no session, and so disturb no count:
 
     transactions()    every write that the server ordered, counted once whether
@@ -51,12 +53,14 @@ class Server:
     """One ZooKeeper process; start() may be called again after a stop()."""
 
     def __init__(self, directory, port=None, tick=500, container_check=60000,
-                 properties=(), config=()):
+                 properties=(), config=(), sync=False):
         self.directory = str(directory)
         self.port = port or free_port()
         self.tick = tick
         self.properties = ["-Dznode.container.checkIntervalMs=%d"
-                           % container_check] + list(properties)
+                           % container_check,
+                           "-Dzookeeper.forceSync=%s"
+                           % ("yes" if sync else "no")] + list(properties)
         self.config = list(config)
         self.process = None
         os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
