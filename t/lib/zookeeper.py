@@ -4,8 +4,9 @@ Server is one process, standalone or a member of an Ensemble, on loopback, with
 its data in a directory of the test run.  It is started, stopped, killed,
 frozen and thawed by pid.  It does not wait for the disk, unless sync says so:
 what a server has written outlives its process anyway, and a disk that stands
-still for a second makes it seem out of reach.  Its own counters are read with four-letter words,
-over connections that have no session, and so disturb no count:
+still for a second makes it seem out of reach.  Its own counters are read with
+four-letter words, over connections that have no session, and so disturb no
+count:
 
     transactions()    every write that the server ordered, counted once whether
                       it is a lone operation, a failed one, or a multi of 200;
