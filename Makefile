@@ -24,9 +24,10 @@ endif
 .DELETE_ON_ERROR:
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 
-.PHONY: all build unit sim integration integration-asan test check asan \
-        test-asan bench lint format-check install-deps quickstart clean help \
-        FORCE
+.PHONY: all build unit sim gsim soak integration integration-asan test check \
+        asan test-asan tsan tsan-unit tsan-build integration-tsan valgrind \
+        plain chaos fuzz fuzz-build fuzz-mutants bench lint format-check \
+        install-deps quickstart clean help FORCE
 
 all: build
 
@@ -121,6 +122,80 @@ unit: $(UNIT)
 sim: $(SIM)
 	VIEW_SIM=$(ROOT)/$(SIM) sh t/sim/run.sh
 
+# what makes a gateway's memory run short (t/lib/shortage.py)
+SHORTAGE := build/t/shortage.so
+
+$(SHORTAGE): t/lib/shortage.c
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -g -O2 -Wall -Wextra -Werror -fPIC -shared \
+	    -fno-builtin -o $@ $< -ldl
+
+# --- the gateways, simulated ------------------------------------------------
+
+# Floors 0 to 3 as they are, for one program; what they ask of the system is
+# answered by t/gsim, the library's file is taken in by gsim_library.c.
+GSIM_BUILD  := $(TEST_BUILD)/gsim
+GSIM        := $(GSIM_BUILD)/gateway_sim
+GSIM_FLOORS := session flight op bounds zone map file record held board \
+               worker wiring lock advance guard others complete make claim \
+               grant recover lease reread end share node estate ward ask \
+               inspect known look drop wish follow
+GSIM_PLAIN  := name view label mailbox memory json
+GSIM_SRC    := $(GSIM_FLOORS:%=src/ngx_http_zk_lock_%.c) \
+               $(GSIM_PLAIN:%=src/zk_lock_%.c)
+GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
+GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
+               getrandom eventfd open64 read write close stat64 \
+               pthread_sigmask
+GSIM_WRAP   := $(GSIM_CALLS:%=-Wl,--wrap=%)
+GSIM_CFLAGS := -std=gnu11 -g -O2 -Wall -Wextra -Werror \
+    -Wno-unused-parameter -Wno-sign-compare \
+    $(if $(SANITIZE),-fsanitize=address$(comma)undefined \
+                     -fno-sanitize-recover=all \
+                     -fno-sanitize=alignment$(comma)nonnull-attribute \
+                     -fno-omit-frame-pointer)
+GSIM_OBJS   := $(GSIM_SRC:src/%.c=$(GSIM_BUILD)/%.o) \
+               $(addprefix $(GSIM_BUILD)/,$(notdir $(GSIM_OWN:.c=.o)))
+
+$(GSIM_BUILD)/%.o: src/%.c | build/nginx/Makefile
+	@mkdir -p $(@D)
+	$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES) -MMD -MP -c -o $@ $<
+
+$(GSIM_BUILD)/%.o: t/gsim/%.c | build/nginx/Makefile
+	@mkdir -p $(@D)
+	$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES) -It/gsim -MMD -MP -c -o $@ $<
+
+$(GSIM_BUILD)/%.o: t/lib/%.c | build/nginx/Makefile
+	@mkdir -p $(@D)
+	$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES) -MMD -MP -c -o $@ $<
+
+$(GSIM): $(GSIM_OBJS)
+	$(CC) $(GSIM_CFLAGS) $(GSIM_WRAP) -o $@ $^ -lyajl -lpthread
+
+-include $(wildcard $(GSIM_BUILD)/*.d)
+
+# some thousands of histories, and src/ broken in one place after the other
+gsim: $(GSIM)
+	$(GSIM) --seeds $(GSIM_SEEDS) --quiet
+	$(if $(SANITIZE),,MUTANT_CC='$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES)' \
+	    MUTANT_LINK='$(CC) $(GSIM_CFLAGS) $(GSIM_WRAP)' \
+	    $(PYTHON) t/gsim/mutants.py $(GSIM_BUILD) $(GSIM_MUTANTS))
+
+GSIM_SEEDS ?= $(if $(SANITIZE),500,4000)
+
+# Histories for SOAK_SECONDS, each processor from seeds of its own.  SEED says
+# where they begin; the time does, if it does not.
+SOAK_SECONDS ?= 600
+SEED         ?= $(shell date +%s)000
+
+soak: $(GSIM)
+	@echo "seeds from $(SEED) on, $(SOAK_SECONDS) s"
+	@pids=; for i in $$(seq $$(nproc)); do \
+	    $(GSIM) --from $$(($(SEED) + i * 1000000000000)) \
+	        --seconds $(SOAK_SECONDS) & pids="$$pids $$!"; \
+	done; failed=0; for pid in $$pids; do wait $$pid || failed=1; done; \
+	exit $$failed
+
 # The caches and files of python and pytest stay out of the tree, too.
 PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
           PYTEST_DEBUG_TEMPROOT=$(ROOT)/build \
@@ -130,38 +205,106 @@ PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
 JOBS     ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
 
-integration: build
+integration: build $(SHORTAGE)
 	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
+
+# With Debian's nginx: those that cannot run under the sanitizers, and the files
+# that T names, as t/test_x
+plain: build $(SHORTAGE)
+	$(PYTEST) t -m plain $(PARALLEL) $(PYTEST_ARGS)
+	$(if $(T),$(PYTEST) $(T:%=%.py) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS))
 
 test: unit sim integration
 
 # make check T=t/test_x.py::name, or T=t/unit/test_view.c
-check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),build)
+check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),\
+         build $(SHORTAGE))
 	@test -n "$(T)" || { echo "which test? T=..." >&2; exit 1; }
 	$(if $(filter %.c,$(T)),./$<,$(PYTEST) $(T) $(PYTEST_ARGS))
 
 asan:
 	scripts/build-asan
 
-# The C tests again, and those of the integration tests that are marked for
-# it, with nginx and the module under the sanitizers.
+# The C tests again, and the integration tests with nginx and the module under
+# the sanitizers, but for the few that are marked as plain.
 test-asan: asan
-	$(MAKE) unit sim SANITIZE=1
+	$(MAKE) unit sim gsim SANITIZE=1
 	$(MAKE) integration-asan
 
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
 integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
-integration-asan:
-	$(PYTEST) $(or $(T),t) -m asan $(PARALLEL) $(PYTEST_ARGS)
+integration-asan: $(SHORTAGE)
+	$(PYTEST) $(or $(T),t) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS)
+
+# Races between the library's threads and the event loop: the mailbox by itself,
+# which is to be found without its mutex, and nginx where sessions come and go.
+TSAN       := build/tsan
+TSAN_TESTS := t/test_wait.py t/test_expiry.py t/test_outage.py
+
+$(TSAN)/test_mailbox $(TSAN)/test_mailbox_planted: t/unit/test_mailbox.c \
+        src/zk_lock_mailbox.c src/zk_lock_mailbox.h
+	@mkdir -p $(@D)
+	sed '$(if $(findstring planted,$@),/pthread_mutex_\(un\)\?lock/d)' \
+	    src/zk_lock_mailbox.c > $@.mailbox.c
+	$(CC) -std=gnu11 -g -O1 -fsanitize=thread -Isrc -o $@ \
+	    t/unit/test_mailbox.c $@.mailbox.c -lpthread -lcmocka
+
+tsan-unit: $(TSAN)/test_mailbox $(TSAN)/test_mailbox_planted
+	$(TSAN)/test_mailbox
+	@if $(TSAN)/test_mailbox_planted > $(TSAN)/planted.log 2>&1; then \
+	    echo "a mailbox without its mutex was not found" >&2; exit 1; fi
+	@grep -q 'ThreadSanitizer: data race' $(TSAN)/planted.log || \
+	    { cat $(TSAN)/planted.log >&2; exit 1; }
+
+tsan-build:
+	scripts/build-asan thread
+
+tsan: tsan-unit tsan-build
+	$(MAKE) integration-tsan
+
+integration-tsan: NGINX_BIN := $(ROOT)/$(TSAN)/sbin/nginx
+integration-tsan: ZK_LOCK_MODULE := $(ROOT)/$(TSAN)/modules/$(notdir $(MODULE))
+integration-tsan:
+	$(PYTEST) $(or $(T),$(TSAN_TESTS)) $(PARALLEL) $(PYTEST_ARGS)
+
+# Each for FUZZ_SECONDS, or FUZZ_RUNS inputs; or those of FUZZ="name token".
+FUZZ := $(patsubst t/fuzz/fuzz_%.c,%,$(sort $(wildcard t/fuzz/fuzz_*.c)))
+
+fuzz-build: $(FUZZ:%=build/fuzz/fuzz_%)
+
+fuzz: fuzz-build
+	t/fuzz/fuzz.sh run $(FUZZ)
+
+# The fuzzers have to find what is planted.
+fuzz-mutants: build/nginx/Makefile
+	t/fuzz/mutants.py
+
+build/fuzz/fuzz_%: t/fuzz/fuzz_%.c $(SOURCES) $(wildcard t/fuzz/*.[ch]) \
+                   t/lib/nginx_core.c t/fuzz/fuzz.sh build/nginx/Makefile
+	@mkdir -p $(@D)
+	t/fuzz/fuzz.sh build $* . $@
+
+# One worker from its start to its end, in Debian's nginx.
+valgrind: build
+	VALGRIND_NGINX=$(NGINX_BIN) NGINX_BIN=$(ROOT)/t/lib/valgrind-nginx \
+	    $(PYTEST) t/test_leaks.py $(PYTEST_ARGS)
 
 bench: build
 	bench/run $(BENCH_ARGS)
+
+# A real ensemble and real gateways under faults: t/chaos/README.md.  The
+# variables CHAOS_SECONDS, CHAOS_FAULTS, CHAOS_SEED and others are passed on.
+chaos: build
+	rm -rf build/chaos
+	PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
+	    $(PYTHON) t/chaos/run.py build/chaos
 
 
 # --- reading ----------------------------------------------------------------
 
 SCRIPTS = $(sort $(shell grep -rlsE '^\#!.*[/ ](ba)?sh' quickstart runtests \
-                         .ci scripts t bench --include='*' --exclude='*.py'))
+                         .ci scripts t bench conf-examples \
+                         --include='*' --exclude='*.py'))
 
 # nginx's headers, as the build has them
 LINT_INCLUDES = -Isrc -Ibuild/nginx $(addprefix -I$(NGINX_SRC)/src/, \
@@ -211,11 +354,17 @@ help:
 	@echo "build (default)   the module: $(MODULE)"
 	@echo "unit              cmocka tests of the plain C files, check-floors"
 	@echo "sim               the view against a naive model"
+	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
 	@echo "test              these three"
 	@echo "check T=...       one: t/test_x.py::name or t/unit/test_x.c"
 	@echo "asan, test-asan   nginx and module under sanitizers; their tests"
+	@echo "tsan              the mailbox and nginx under ThreadSanitizer"
+	@echo "fuzz              the fuzzers (FUZZ_SECONDS=60, FUZZ_RUNS=, FUZZ=)"
+	@echo "fuzz-mutants      the fuzzers against planted bugs"
+	@echo "valgrind          one worker and one call of every kind, for leaks"
 	@echo "bench             measure (BENCH_ARGS=)"
+	@echo "chaos             an ensemble and gateways under faults (CHAOS_SECONDS=)"
 	@echo "lint              floors, shellcheck, cppcheck, clang-tidy, style"
 	@echo "format-check      80 columns, tabs, blanks, comments"
 	@echo "install-deps      Debian packages for the build (root or sudo)"

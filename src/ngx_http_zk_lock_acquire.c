@@ -396,7 +396,7 @@ ngx_http_zk_lock_acquire_handler(void *data,
     ngx_http_set_log_request(r->connection->log, r);
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" outcome %d", &r->uri, outcome);
+                   "zk lock: \"%V\" outcome %d", &ctx->path, outcome);
 
     ctx->claim = NULL;
     ctx->waited = ngx_current_msec - claim->started;
@@ -618,9 +618,17 @@ ngx_http_zk_lock_acquire_joined(ngx_http_zk_lock_keyed_t *keyed,
         return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_ACCEPTED);
     }
 
+    /* who tries once is told what becomes of a claim that is being granted */
+
+    if (info->pending
+        && ctx->waited < keyed->acquire.wait + NGX_HTTP_ZK_LOCK_PATIENCE)
+    {
+        *again = NGX_HTTP_ZK_LOCK_SOON;
+        return NGX_OK;
+    }
+
     if (!keyed->watch.over) {
-        *again = info->pending ? NGX_HTTP_ZK_LOCK_SOON
-                               : NGX_HTTP_ZK_LOCK_LATER;
+        *again = NGX_HTTP_ZK_LOCK_LATER;
         return NGX_OK;
     }
 

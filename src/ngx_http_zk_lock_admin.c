@@ -256,7 +256,7 @@ ngx_http_zk_lock_admin_list_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_set_log_request(r->connection->log, r);
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" holders, answer %d", &r->uri, answer);
+                   "zk lock: \"%V\" holders, answer %d", &ctx->path, answer);
 
     ctx->ask = NULL;
 
@@ -472,8 +472,8 @@ ngx_http_zk_lock_admin_ask_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_set_log_request(r->connection->log, r);
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" holder \"%V\" answer %d", &r->uri,
-                   &target->name, answer);
+                   "zk lock: \"%V\" holder %ui, answer %d", &admin->ctx->path,
+                   i, answer);
 
     switch (answer) {
 

@@ -11,6 +11,7 @@
 #include "ngx_http_zk_lock_api.h"
 #include "zk_lock_json.h"
 #include "zk_lock_label.h"
+#include "zk_lock_terraform.h"
 
 
 /* statuses that nginx has no names for */
@@ -22,7 +23,8 @@
 
 /*
  * Answers.  All send a whole answer and return what is to be given to
- * ngx_http_finalize_request().
+ * ngx_http_finalize_request().  ngx_http_zk_lock_tell.c has those that tell of
+ * a claim or a lock, ngx_http_zk_lock_answer.c all else.
  */
 
 /* title and type of a problem follow from its status; detail is ASCII */
@@ -96,15 +98,18 @@ void ngx_http_zk_lock_open_problem(zk_lock_json_t *json, ngx_uint_t status,
 /* Closes it, and sends it; json is closed in any case. */
 ngx_int_t ngx_http_zk_lock_send_problem(ngx_http_request_t *r,
     ngx_uint_t status, zk_lock_json_t *json);
+/*
+ * The same for Terraform, which looks for the holder's own members, as it sent
+ * them: those of the problem come behind them.
+ */
+ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
+    ngx_uint_t status, zk_lock_json_t *json, zk_lock_terraform_t *t);
 /* Sends an answer with a type such as "application/json"; closes json. */
 ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
     const char *type, zk_lock_json_t *json);
 /* value is not copied */
 ngx_int_t ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
     u_char *value, size_t len);
-/* Lock-Token, Lock-Fencing-Token (if any), Cache-Control; Location */
-ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_ANSWER_H_INCLUDED_ */

@@ -560,12 +560,7 @@ ngx_http_zk_lock_api_cleanup(void *data)
 {
     ngx_http_zk_lock_ctx_t *ctx = data;
 
-    ngx_connection_t          *c;
-    ngx_http_request_t        *r;
     ngx_http_zk_lock_claim_t  *claim;
-
-    r = ctx->request;
-    c = r->connection;
 
     if (ctx->claim != NULL) {
         claim = ctx->claim;
@@ -594,25 +589,38 @@ ngx_http_zk_lock_api_cleanup(void *data)
 
     ctx->granted = 0;
 
-    if (!c->error && r->header_sent && !r->buffered && !c->buffered
-        && (r->headers_out.status == NGX_HTTP_CREATED
-            || r->headers_out.status == NGX_HTTP_OK))
-    {
+    if (ngx_http_zk_lock_api_written(ctx)) {
         return;
     }
-
-    /* the grant's answer was not written */
 
     claim = ngx_http_zk_lock_claim_find(ctx->worker, &ctx->token.id,
                                         &ctx->path);
 
     if (claim != NULL) {
-        ngx_log_error(NGX_LOG_INFO, c->log, 0,
+        ngx_log_error(NGX_LOG_INFO, ctx->request->connection->log, 0,
                       "client left before its grant was written");
 
         ngx_str_set(&ctx->outcome, "gone");
         ngx_http_zk_lock_claim_unseen(claim);
     }
+}
+
+
+/* header_sent says only that it was about to be: memory may have been short */
+
+ngx_uint_t
+ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_connection_t    *c;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+    c = r->connection;
+
+    return !ctx->cut && !c->error && r->header_sent && !r->buffered
+           && !c->buffered
+           && (r->headers_out.status == NGX_HTTP_CREATED
+               || r->headers_out.status == NGX_HTTP_OK);
 }
 
 

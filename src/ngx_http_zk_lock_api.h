@@ -27,6 +27,9 @@ typedef struct {
     size_t                             zone_size;
     ngx_int_t                          cache;       /* idle locks a worker */
     ngx_str_t                          state_path;
+    ngx_str_t                          ssl_trusted_certificate;
+    ngx_str_t                          ssl_certificate;
+    ngx_str_t                          ssl_certificate_key;
     ngx_http_zk_lock_map_conf_t        map;         /* of a new zone */
 
     /* NULL but in a process that serves; set when it starts */
@@ -91,6 +94,8 @@ typedef struct {
                                                        this request */
     unsigned                           waits:1;     /* waited is set */
     unsigned                           plain:1;     /* all success is 200 */
+    unsigned                           cut:1;       /* the answer could not be
+                                                       sent */
 } ngx_http_zk_lock_ctx_t;
 
 
@@ -122,6 +127,9 @@ ngx_int_t ngx_http_zk_lock_api_hold(ngx_http_request_t *r,
 
 /* Finalizes a request that was held, from an event that is not its own. */
 void ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc);
+
+/* Whether all of a grant's answer is with the kernel. */
+ngx_uint_t ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx);
 
 /* Whether the client has left: looks at the socket itself. */
 ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);

@@ -17,7 +17,7 @@ static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
 static void ngx_http_zk_lock_args_trim(ngx_str_t *value);
 static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_args_body(ngx_http_request_t *r,
-    zk_lock_args_t *args, unsigned allowed);
+    zk_lock_args_t *args, unsigned allowed, ngx_uint_t *status);
 static ngx_int_t ngx_http_zk_lock_args_feed(ngx_http_request_t *r,
     zk_lock_body_t *body, ngx_buf_t *b);
 
@@ -60,7 +60,7 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
         return NGX_ERROR;
     }
 
-    return ngx_http_zk_lock_args_body(r, args, allowed);
+    return ngx_http_zk_lock_args_body(r, args, allowed, status);
 }
 
 
@@ -276,7 +276,7 @@ ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
 
 static ngx_int_t
 ngx_http_zk_lock_args_body(ngx_http_request_t *r, zk_lock_args_t *args,
-    unsigned allowed)
+    unsigned allowed, ngx_uint_t *status)
 {
     ngx_int_t        rc;
     ngx_chain_t     *cl;
@@ -285,6 +285,8 @@ ngx_http_zk_lock_args_body(ngx_http_request_t *r, zk_lock_args_t *args,
     body = zk_lock_body_open(args, allowed);
 
     if (body == NULL) {
+        *status = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
         (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
                            sizeof(args->error));
         return NGX_ERROR;

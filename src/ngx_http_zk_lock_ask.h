@@ -112,6 +112,7 @@ struct ngx_http_zk_lock_ask_s {
 
     int32_t                            version;     /* of the znode's data */
     ngx_uint_t                         tries;       /* to set or delete it */
+    uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
     ngx_atomic_uint_t                  gen;         /* of the record that was
@@ -127,14 +128,13 @@ struct ngx_http_zk_lock_ask_s {
     unsigned                           find:1;      /* seq is not known */
     unsigned                           other:1;     /* the other name was tried
                                                        already */
+    unsigned                           renewed:1;   /* in the claim's record */
     unsigned                           counted:1;   /* it is held once more, or
                                                        less, in the record */
     unsigned                           unwritten:1; /* that is not in the
                                                        claim's data yet */
     unsigned                           wished:1;    /* what is wanted is in the
                                                        claim's data */
-    unsigned                           seen:1;      /* who asks is the first to
-                                                       be told of its grant */
     unsigned                           pending:1;   /* its worker has not
                                                        granted it so far */
     unsigned                           polls:1;     /* the timer is for that */
@@ -185,12 +185,23 @@ void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
 
 
 /*
- * Between the parts: ngx_http_zk_lock_ask.c has an ask's life and what is read
- * and written of one claim, ngx_http_zk_lock_look.c what a list tells,
+ * Between the parts: ngx_http_zk_lock_ask.c has an ask's life,
+ * ngx_http_zk_lock_inspect.c what is read and written of one claim,
+ * ngx_http_zk_lock_look.c what a list tells,
  * ngx_http_zk_lock_drop.c releases, ngx_http_zk_lock_wish.c what only the
  * claim's own gateway can do.
  */
 
+/* What it asks for is begun: by what type it is of. */
+void ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask);
+/* A token without a seq: the oldest claim with that key. */
+void ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask);
+/*
+ * The claim is read again in a moment, up to three seconds after the question;
+ * then what was asked for is not sure.
+ */
+void ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
@@ -214,13 +225,18 @@ void ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask,
 void ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_revoke(ngx_http_zk_lock_ask_t *ask);
 
-/* The renewals that are in the label that was read. */
-uint32_t ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask);
-/* Whether a record has no lease. */
-ngx_uint_t ngx_http_zk_lock_ask_endless(ngx_http_zk_lock_record_t *record);
+/* Whether it is a claim of this gateway; its record, if so. */
+ngx_int_t ngx_http_zk_lock_ask_own(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record);
+/* It is, and its znode was read just now. */
+void ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record);
 
 /* Notes what was read of a claim, or is known of it here. */
 ngx_int_t ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
+    ngx_http_zk_lock_op_t *op);
+/* The same of infos[0] and what was read of it; or tells why not. */
+ngx_int_t ngx_http_zk_lock_ask_noted(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
 void ngx_http_zk_lock_ask_note_ttl(ngx_http_zk_lock_info_t *info);
 void ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,

@@ -92,8 +92,11 @@ typedef void (*ngx_http_zk_lock_event_pt)(void *data,
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_event_e event,
     const char *reason);
 
-/* tells a call that ends a claim that it is gone; lapsed: it was before */
-typedef void (*ngx_http_zk_lock_gone_pt)(void *data, ngx_uint_t lapsed);
+/*
+ * Tells a call that ends a claim: OK if it is gone, NO_NODE if it was before;
+ * any other if ZooKeeper refuses to delete it, which is tried again.
+ */
+typedef void (*ngx_http_zk_lock_gone_pt)(void *data, ngx_http_zk_lock_rc_e rc);
 
 
 /* who waits for a claim to be gone */
@@ -134,6 +137,7 @@ struct ngx_http_zk_lock_claim_s {
     ngx_msec_t                         granted;     /* when; of HELD */
     ngx_msec_t                         lease;       /* as it was seen last */
     ngx_msec_t                         ttl;
+    ngx_http_zk_lock_said_t            said;        /* by its znode's data */
 
     zk_lock_id_t                       id;
     int64_t                            czxid;       /* 0: not known yet */
@@ -145,6 +149,9 @@ struct ngx_http_zk_lock_claim_s {
     uint16_t                           tries;
 
     unsigned                           settled:1;   /* not in unsettled */
+    unsigned                           pressing:1;  /* in npressing */
+    unsigned                           refused:1;   /* ZooKeeper does not let
+                                                       it be deleted */
     unsigned                           expired:1;   /* the wait is over */
     unsigned                           counting:1;  /* the queue may be full */
     unsigned                           requeued:1;  /* lost its place */
@@ -157,11 +164,16 @@ struct ngx_http_zk_lock_claim_s {
                                                        its znode */
 
     unsigned                           limited:1;   /* its wait is */
+    unsigned                           keen:1;      /* the sweep looks at it
+                                                       while it waits */
     unsigned                           keyed:1;     /* it may have a twin */
     unsigned                           single:1;    /* it has none */
     unsigned                           async:1;     /* QUEUED is an answer */
     unsigned                           alone:1;     /* nobody waits, but may
                                                        come and ask */
+    unsigned                           seen:1;      /* before it was granted
+                                                       here, another gateway
+                                                       told that it is held */
     unsigned                           bound:1;     /* goes with its worker */
     unsigned                           leased:1;    /* a bound one is, too */
     unsigned                           told:1;      /* that it waits */
@@ -241,7 +253,7 @@ void ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim);
 
 /*
  * Ends a claim that waits or is held; mourner, if not NULL, is told when it
- * is gone, or never if its handler was set to NULL.
+ * is gone, or cannot be removed, or never if its handler was set to NULL.
  */
 void ngx_http_zk_lock_claim_release(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_mourner_t *mourner);
@@ -277,6 +289,9 @@ void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
 /* for the lock */
 
 ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_of(zk_lock_entry_t *entry);
+/* A list shows it: says what the view is to make of that. */
+void ngx_http_zk_lock_claim_sighted(ngx_http_zk_lock_claim_t *claim,
+    zk_lock_sighting_t *sighting);
 /* The view says that it is its turn; NGX_AGAIN: not yet, advance later. */
 ngx_int_t ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim);
 /* The view says that the lock is used in another way. */
@@ -295,6 +310,13 @@ void ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t deleted);
 /* Another gateway has something to say of the lock's claims. */
 void ngx_http_zk_lock_claim_touched(ngx_http_zk_lock_claim_t *claim);
+
+/*
+ * The claims of its lock may not be listed: it will never be known when it is
+ * its turn, and who waits for it is told so, unless he was told already that
+ * it waits, or, at another gateway, that it is held.
+ */
+void ngx_http_zk_lock_claim_unlisted(ngx_http_zk_lock_claim_t *claim);
 /* If its wait is over or the queue too long, and all is known, it ends. */
 void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 
@@ -315,10 +337,36 @@ void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 
 
 /*
- * Between the two halves: ngx_http_zk_lock_claim.c has the life of a claim,
- * ngx_http_zk_lock_lease.c what happens while it waits alone or is held.
+ * Among the files of a claim: claim has its states and who is told, grant its
+ * way to the grant, recover what was lost on that, lease how long it lasts,
+ * reread what others wrote, end its end.
  */
 
+/* Whether anybody waits for it, or may come and ask. */
+ngx_uint_t ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim);
+/* Whether others may ask for it, here or at another gateway. */
+ngx_uint_t ngx_http_zk_lock_claim_known(ngx_http_zk_lock_claim_t *claim);
+/* It is in the line: what is to be known of it is asked for, or it ends. */
+void ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim);
+/* claim->timer: the wait is over, or a lease, or a grace. */
+void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
+/* The lock's znode is not there, or not any more. */
+void ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim);
+/* The answer to its create was lost: a list tells whether it happened. */
+void ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim);
+/*
+ * The wait for a claim whose token others may have is over, and there is no
+ * connection: another gateway may tell that it is held, so its end is not
+ * decided before it can be looked at.
+ */
+void ngx_http_zk_lock_claim_put_off(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
+/* Deletes its znode; gather: that is surely there, and may go with others. */
+void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t gather);
+/* Another gateway may have written to the claim. */
+void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t watch);
 void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state);
 void ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim);
@@ -328,6 +376,15 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
     ngx_str_t *value, ngx_http_zk_lock_op_pt handler);
 void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
+/*
+ * Ends a claim that waits; but one whose token or key others may have, only if
+ * no other gateway has told that it is held: by the version of its data.
+ */
+void ngx_http_zk_lock_claim_withdraw(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
+/* Who waits for such a claim is told that; the claim stays for its grace. */
+void ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
 void ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_tell(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_event_e event, const char *reason);
@@ -336,10 +393,19 @@ void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
 /* Looks whether a claim with a key has a twin, unless that is known. */
 void ngx_http_zk_lock_claim_single(ngx_http_zk_lock_claim_t *claim);
+
+/*
+ * ZooKeeper does not let its znode be deleted, for as long as nobody changes an
+ * ACL, say: who waits is told, and a worker that leaves does not wait for it.
+ */
+void ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_rc_e rc);
 /* Nobody waits for it any more: its grace begins. */
 void ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim);
 /* Who made a claim with a key has no time left; others may wait with it. */
 void ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim);
+/* Nobody waits to be told any more. */
+void ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim);
 /* Tells who waits. */
 void ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);

@@ -28,7 +28,8 @@ static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_touch_op(
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_t *get);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed);
+static void ngx_http_zk_lock_ask_released(void *data,
+    ngx_http_zk_lock_rc_e rc);
 
 
 void
@@ -117,6 +118,7 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
 
     if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
         ask->later = 1;
+        ask->unwritten = 1;
         return NGX_OK;
     }
 
@@ -147,6 +149,10 @@ ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
     if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
         return;
     }
+
+    /* a server that lags behind may not have the claim yet */
+
+    ngx_http_zk_lock_ask_sync(ask);
 
     ngx_http_zk_lock_ask_name(ask, &name, buf);
 
@@ -233,10 +239,12 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
     if (ask->type == NGX_HTTP_ZK_LOCK_BREAK) {
         ask->version = -1;
 
-    } else if (label.index >= 0 && label.holds > 1) {
+    } else if ((label.index >= 0 && label.holds > 1)
+               || (label.index < 0 && label.revoke))
+    {
         ask->owed = 0;
 
-        /* that is a wish */
+        /* that is a wish; how often a Curator client's mark does not tell */
 
         ngx_http_zk_lock_ask_inspect(ask);
         goto done;
@@ -396,6 +404,12 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        if (ngx_http_zk_lock_ask_rename(ask) == NGX_OK) {
+            ngx_http_zk_lock_ask_delete(ask);
+            break;
+        }
+
         ngx_http_zk_lock_ask_tell(ask, ask->tries
                                        ? NGX_HTTP_ZK_LOCK_ASK_OK
                                        : NGX_HTTP_ZK_LOCK_ASK_GONE);
@@ -426,14 +440,22 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
 
 
 static void
-ngx_http_zk_lock_ask_released(void *data, ngx_uint_t lapsed)
+ngx_http_zk_lock_ask_released(void *data, ngx_http_zk_lock_rc_e rc)
 {
     ngx_http_zk_lock_ask_t *ask = data;
 
     ask->mourning = 0;
 
-    ngx_http_zk_lock_ask_tell(ask, lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
-                                          : NGX_HTTP_ZK_LOCK_ASK_OK);
+    if (rc == NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+
+    } else if (rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+
+    } else {
+        ngx_http_zk_lock_ask_failed(ask, rc);
+    }
+
     ngx_http_zk_lock_ask_free(ask);
 }
 

@@ -250,8 +250,8 @@ ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
 
     if (ward == NULL || ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
         || ward->share != NULL
-        || ngx_memcmp(child.id.random, ward->id.random, ZK_LOCK_RANDOM_LEN)
-           != 0)
+        || !zk_lock_secret_equal(child.id.random, ward->id.random,
+                                 ZK_LOCK_RANDOM_LEN))
     {
         return;
     }

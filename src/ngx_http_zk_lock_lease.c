@@ -1,6 +1,6 @@
 
 /*
- * Leases: what happens to a claim while it is held, or waits alone.
+ * Leases: how long a claim lasts while it is held, or waits alone.
  *
  * A claim has a deadline in its record: of its lease while it is held; of its
  * grace while nobody waits for it, until somebody comes and asks.  Any worker
@@ -13,10 +13,6 @@
  * Instead it is lost as soon as its session is not known to be alive, and who
  * holds it is told so at that moment: nobody else can have been granted by
  * then.
- *
- * What others want of a claim they write into its data, too: to be held once
- * more or once less, to be shared, to be let go.  They say so by a change of
- * the lock's znode, or a watch on the claim tells.
  *
  * Everything here runs on the event loop.
  */
@@ -35,25 +31,13 @@
 #define NGX_HTTP_ZK_LOCK_TIMER_MAX    86400000
 
 
-static void ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_arm(ngx_http_zk_lock_claim_t *claim,
     ngx_msec_t now);
 static void ngx_http_zk_lock_claim_arm_bound(ngx_http_zk_lock_claim_t *claim,
     ngx_msec_t now, ngx_msec_t wait);
 static void ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_sweep_held(
-    ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_moved(ngx_http_zk_lock_claim_t *claim);
-static void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t watch);
-static void ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim);
-static ngx_uint_t ngx_http_zk_lock_claim_wishes(
-    ngx_http_zk_lock_claim_t *claim, zk_lock_label_t *label);
-static void ngx_http_zk_lock_claim_relabel(ngx_http_zk_lock_claim_t *claim,
-    zk_lock_label_t *label, int32_t version);
-static void ngx_http_zk_lock_claim_relabel_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_claim_shared(void *data, ngx_int_t rc);
 
 
 void
@@ -69,14 +53,14 @@ ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim)
     now = ngx_http_zk_lock_now();
 
     claim->alone = 1;
-    claim->lease = now + claim->grace;
+    claim->lease = now + (claim->seen ? claim->ttl : claim->grace);
 
     /* not cancelable: who polls is served to the end, too */
 
     claim->timer.cancelable = 0;
 
     ngx_http_zk_lock_record_keep(claim->lock->worker->zone, claim->id.record,
-                                 claim->ttl, claim->lease, 0);
+                                 claim->ttl, claim->lease);
 
     ngx_http_zk_lock_claim_arm(claim, now);
 }
@@ -85,49 +69,60 @@ ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim)
 void
 ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_msec_t                lease;
-    ngx_http_zk_lock_zone_t  *zone;
+    ngx_msec_t  lease;
 
-    zone = claim->lock->worker->zone;
-
-    if (ngx_http_zk_lock_record_lease(zone, claim->id.record, &lease)
-        == NGX_OK
-        && lease != claim->lease)
+    if (ngx_http_zk_lock_record_lease_over(claim->lock->worker->zone,
+                                           claim->id.record, claim->lease,
+                                           &lease)
+        == NGX_AGAIN)
     {
         /* somebody has asked for it at this gateway */
 
-        ngx_http_zk_lock_claim_leave(claim);
+        ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_TAKEN);
         return;
     }
 
     /* or at another one: then the version of its data is not the one known */
 
-    (void) ngx_http_zk_lock_record_lease_over(zone, claim->id.record,
-                                              claim->lease, &lease);
-
-    claim->outcome = NGX_HTTP_ZK_LOCK_TAKEN;
-
-    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_LAPSE);
-    ngx_http_zk_lock_claim_lapse(claim);
+    ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_TAKEN);
 }
 
 
-static void
-ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim)
+void
+ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
 {
     claim->expired = 0;
     claim->limited = 0;
 
     ngx_http_zk_lock_claim_alone(claim);
-    ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_TAKEN);
+    ngx_http_zk_lock_claim_answer(claim, outcome);
+}
+
+
+/*
+ * The wait for a claim whose token others may have is over, and there is no
+ * connection: another gateway may tell that it is held, so its end is not
+ * decided before it can be looked at.
+ */
+
+void
+ngx_http_zk_lock_claim_put_off(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    if (claim->handler == NULL) {
+        claim->lock->settle = 1;
+        return;
+    }
+
+    ngx_http_zk_lock_claim_leave(claim, outcome);
 }
 
 
 void
 ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_msec_t                now, lease;
-    ngx_http_zk_lock_zone_t  *zone;
+    ngx_msec_t  granted, lease;
 
     if (claim->grace == 0) {
         ngx_http_zk_lock_claim_release(claim, NULL);
@@ -138,15 +133,12 @@ ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    zone = claim->lock->worker->zone;
-    now = ngx_http_zk_lock_now();
+    granted = claim->granted + claim->ttl;
+    lease = ngx_http_zk_lock_now() + claim->grace;
 
-    if (ngx_http_zk_lock_record_lease(zone, claim->id.record, &lease)
-        == NGX_OK
-        && (ngx_msec_int_t) (lease - now) > (ngx_msec_int_t) claim->grace)
-    {
-        ngx_http_zk_lock_record_keep(zone, claim->id.record, claim->ttl,
-                                     now + claim->grace, 1);
+    if (!claim->seen && (ngx_msec_int_t) (granted - lease) > 0) {
+        ngx_http_zk_lock_record_cut(claim->lock->worker->zone,
+                                    claim->id.record, granted, lease);
     }
 
     ngx_http_zk_lock_claim_lease(claim);
@@ -172,7 +164,7 @@ ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims, ngx_uint_t n)
         claim->timer.cancelable = 1;
 
         ngx_http_zk_lock_record_keep(zone, claim->id.record, claim->ttl,
-                                     now + claim->ttl, 0);
+                                     now + claim->ttl);
     }
 
     /* this one word decides for all, if the worker should die here */
@@ -369,6 +361,11 @@ ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
         ngx_http_zk_lock_claim_reread(claim, claim->watched);
         break;
 
+    case NGX_HTTP_ZK_LOCK_NO_AUTH:
+    case NGX_HTTP_ZK_LOCK_REFUSED:
+        ngx_http_zk_lock_claim_denied(claim, op->rc);
+        break;
+
     default:
         /* the sweep, or the list of the next connection, tries again */
         break;
@@ -491,346 +488,4 @@ ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim)
         claim->reminded = 1;
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_SURE, NULL);
     }
-}
-
-
-void
-ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t deleted)
-{
-    claim->watched = 0;
-
-    if (claim->share != NULL
-        || (claim->state != NGX_HTTP_ZK_LOCK_HELD
-            && claim->state != NGX_HTTP_ZK_LOCK_LAPSE))
-    {
-        return;
-    }
-
-    if (!deleted) {
-        ngx_http_zk_lock_claim_reread(claim, 1);
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
-                  "a held claim of \"%V\" was deleted by somebody else",
-                  &claim->lock->sn.str);
-
-    claim->lapsed = 1;
-
-    ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
-                                claim->state == NGX_HTTP_ZK_LOCK_LAPSE
-                                ? "lease" : "deleted");
-    ngx_http_zk_lock_claim_done(claim);
-}
-
-
-void
-ngx_http_zk_lock_claim_touched(ngx_http_zk_lock_claim_t *claim)
-{
-    if (claim->state == NGX_HTTP_ZK_LOCK_HELD && claim->share == NULL) {
-        ngx_http_zk_lock_claim_reread(claim, claim->watched);
-    }
-}
-
-
-/* Another gateway may have written to the claim. */
-
-static void
-ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
-    ngx_uint_t watch)
-{
-    ngx_http_zk_lock_op_t  *op;
-
-    claim->changed = 1;
-
-    if (claim->op != NULL) {
-        return;
-    }
-
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
-                                   ngx_http_zk_lock_claim_reread_handler);
-    if (op != NULL) {
-        claim->changed = 0;
-        op->watch = watch;
-        ngx_http_zk_lock_session_send(op);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
-{
-    ngx_int_t                  rc;
-    ngx_msec_t                 ttl;
-    zk_lock_label_t            label;
-    ngx_http_zk_lock_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
-        || (op->rc == NGX_HTTP_ZK_LOCK_OK && claim->lock->node
-            && !ngx_http_zk_lock_node_is(&claim->id, op)))
-    {
-        ngx_http_zk_lock_claim_changed(claim, 1);
-        return;
-    }
-
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
-        return;
-    }
-
-    claim->watched |= op->watch;
-    claim->looked = (claim->state == NGX_HTTP_ZK_LOCK_LAPSE);
-
-    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
-
-    ttl = (ngx_msec_t) label.ttl;
-
-    if (claim->entry.waiting) {
-        claim->alone = 1;
-        ttl = claim->grace;
-    }
-
-    /*
-     * When it was renewed cannot be known, since the clocks are others': the
-     * lease counts from now, so that it does not end before the time that was
-     * told.  It is made shorter only if nobody has renewed it here since the
-     * last sweep.
-     */
-
-    rc = ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
-                                         claim->id.record, op->version,
-                                         label.renewals, ttl, claim->lease);
-
-    if (!label.async && label.index >= 0
-        && ngx_http_zk_lock_record_seen(claim->lock->worker->zone,
-                                        claim->id.record, claim->ttl)
-           == NGX_OK)
-    {
-        rc = NGX_OK;
-    }
-
-    if (ngx_http_zk_lock_claim_wishes(claim, &label)) {
-        ngx_http_zk_lock_claim_relabel(claim, &label, op->version);
-    }
-
-    if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
-        || claim->state == NGX_HTTP_ZK_LOCK_OWED)
-    {
-        /* it was wished away */
-        return;
-    }
-
-    if (rc == NGX_OK) {
-        ngx_http_zk_lock_claim_renewed(claim);
-
-    } else if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE) {
-        ngx_http_zk_lock_claim_lapse(claim);
-
-    } else if (claim->changed) {
-        ngx_http_zk_lock_claim_reread(claim, claim->watched);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
-{
-    claim->lapsed = 0;
-
-    if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE) {
-        ngx_http_zk_lock_claim_state(claim, claim->entry.waiting
-                                            ? NGX_HTTP_ZK_LOCK_WAIT
-                                            : NGX_HTTP_ZK_LOCK_HELD);
-    }
-
-    if (!ngx_queue_empty(&claim->mourners)) {
-
-        /* it was released meanwhile */
-
-        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
-        return;
-    }
-
-    if (claim->expired && claim->handler != NULL) {
-        ngx_http_zk_lock_claim_leave(claim);
-    }
-
-    ngx_http_zk_lock_claim_rung(claim);
-
-    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
-        ngx_http_zk_lock_lock_advance(claim->lock);
-    }
-}
-
-
-/*
- * What others want of the claim.  Returns 1 if its label is to be written
- * anew, as it is in label then.
- */
-
-static ngx_uint_t
-ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
-    zk_lock_label_t *label)
-{
-    ngx_uint_t  write;
-
-    write = 0;
-
-    if (claim->state != NGX_HTTP_ZK_LOCK_HELD) {
-        return 0;
-    }
-
-    if (label->index < 0 && label->revoke) {
-
-        /* a Curator client has written its mark over the label */
-
-        zk_lock_label_read(label, (char *) claim->label, claim->label_len);
-        label->index = (int) claim->index;
-        label->revoke = 1;
-        write = 1;
-    }
-
-    if (label->revoke && !claim->revoked) {
-        claim->revoked = 1;
-        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_REVOKE,
-                                    NULL);
-    }
-
-    if (label->want_len == 0) {
-        return write;
-    }
-
-    if (ngx_strcmp(label->want, "shared") == 0) {
-        ngx_http_zk_lock_claim_share(claim);
-        return write;
-    }
-
-    /* it is counted once, however often it takes to write that down */
-
-    if (ngx_http_zk_lock_record_wish(claim->lock->worker->zone, &claim->id,
-                                     &claim->lock->sn.str, label,
-                                     &claim->holds)
-        != NGX_OK)
-    {
-        return write;
-    }
-
-    if (claim->holds == 0) {
-        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
-        return 0;
-    }
-
-    label->holds = (uint32_t) claim->holds;
-    label->want_len = 0;
-
-    return 1;
-}
-
-
-static void
-ngx_http_zk_lock_claim_relabel(ngx_http_zk_lock_claim_t *claim,
-    zk_lock_label_t *label, int32_t version)
-{
-    char                    text[ZK_LOCK_LABEL_MAX];
-    size_t                  index_at;
-    ngx_str_t               value;
-    ngx_http_zk_lock_op_t  *op;
-
-    if (claim->state != NGX_HTTP_ZK_LOCK_HELD || claim->op != NULL) {
-        return;
-    }
-
-    value.len = zk_lock_label_write(text, label, &index_at);
-    value.data = (u_char *) text;
-
-    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_SET, &value,
-                                   ngx_http_zk_lock_claim_relabel_handler);
-    if (op != NULL) {
-        op->version = version;
-        ngx_http_zk_lock_session_send(op);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_claim_relabel_handler(ngx_http_zk_lock_op_t *op)
-{
-    ngx_http_zk_lock_claim_t  *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK
-        && op->rc != NGX_HTTP_ZK_LOCK_CHANGED)
-    {
-        /* the sweep reads what has become of it */
-        claim->changed = 1;
-        return;
-    }
-
-    if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED || claim->changed) {
-        ngx_http_zk_lock_claim_reread(claim, claim->watched);
-    }
-}
-
-
-void
-ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim)
-{
-    ngx_http_zk_lock_lock_t  *lock;
-
-    lock = claim->lock;
-
-    if (claim->state != NGX_HTTP_ZK_LOCK_HELD || claim->share != NULL
-        || (claim->entry.kind != ZK_LOCK_MUTEX
-            && claim->entry.kind != ZK_LOCK_WRITE))
-    {
-        return;
-    }
-
-    claim->share = ngx_http_zk_lock_share(lock->worker, lock->worker->session,
-                                          lock->worker->zone, &lock->sn.str,
-                                          &claim->id, claim->entry.kind,
-                                          claim->entry.seq,
-                                          ngx_http_zk_lock_claim_shared,
-                                          claim);
-    if (claim->share == NULL) {
-        return;
-    }
-
-    /* readers behind it may be granted: it cannot be called back */
-
-    claim->entry.kind = ZK_LOCK_READ;
-
-    ngx_http_zk_lock_lock_advance(lock);
-}
-
-
-static void
-ngx_http_zk_lock_claim_shared(void *data, ngx_int_t rc)
-{
-    ngx_http_zk_lock_claim_t *claim = data;
-
-    claim->share = NULL;
-    claim->watched = 0;
-
-    if (rc != NGX_OK) {
-        ngx_http_zk_lock_claim_changed(claim, 1);
-        return;
-    }
-
-    if (claim->ending) {
-        claim->ending = 0;
-        ngx_http_zk_lock_claim_end(claim, claim->outcome);
-        return;
-    }
-
-    /* others may have wanted something else of it meanwhile */
-
-    ngx_http_zk_lock_claim_reread(claim, 0);
-
-    ngx_http_zk_lock_claim_lease(claim);
 }

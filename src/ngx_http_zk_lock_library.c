@@ -19,11 +19,21 @@
  * - a container in a transaction makes it misread the results: such a create
  *   goes alone; an invalid path in one makes it free garbage: paths are
  *   checked before they get here;
- * - its log callback has no context and no level, and runs on any thread.
+ * - its log callback has no context and no level, and runs on any thread;
+ * - it does not look at all that malloc() gives it: where memory is so short
+ *   that its own allocations fail, the worker dies, as if it was killed;
+ * - a new list of servers is put in the place of the old one while its own
+ *   thread may write that one to its log: only a worker at its end does so.
  */
 
 
+#include <ngx_config.h>
+
 #define THREADED
+
+#if (NGX_HTTP_ZK_LOCK_SSL)
+#define HAVE_OPENSSL_H 1
+#endif
 
 #include <zookeeper/zookeeper.h>
 
@@ -69,6 +79,10 @@ typedef struct {
 } ngx_http_zk_lock_results_t;
 
 
+static void ngx_http_zk_lock_library_level(ngx_log_t *log);
+static zhandle_t *ngx_http_zk_lock_library_init(
+    ngx_http_zk_lock_session_conf_t *conf, const clientid_t *id,
+    ngx_http_zk_lock_handle_t *h);
 static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static int ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
@@ -144,8 +158,7 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     ngx_http_zk_lock_library_mailbox = mailbox;
     ngx_http_zk_lock_library_cycle_log = log;
 
-    zoo_set_debug_level(log->log_level >= NGX_LOG_INFO ? ZOO_LOG_LEVEL_INFO
-                                                       : ZOO_LOG_LEVEL_WARN);
+    ngx_http_zk_lock_library_level(log);
 
     if (key != NULL) {
         id.client_id = key->id;
@@ -155,16 +168,12 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zookeeper_init2((char *) conf->servers.data,
-                            ngx_http_zk_lock_library_watch_foreign,
-                            (int) conf->timeout, key ? &id : NULL, h,
-                            ZOO_NO_LOG_CLIENTENV,
-                            ngx_http_zk_lock_library_log_foreign);
+    h->zh = ngx_http_zk_lock_library_init(conf, key ? &id : NULL, h);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
     if (h->zh == NULL) {
-        ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init2() failed");
+        ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init() failed");
         free(h->missed);
         ngx_free(h);
         return NULL;
@@ -184,6 +193,54 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     }
 
     return h;
+}
+
+
+static void
+ngx_http_zk_lock_library_level(ngx_log_t *log)
+{
+    zoo_set_debug_level(log->log_level >= NGX_LOG_INFO ? ZOO_LOG_LEVEL_INFO
+                                                       : ZOO_LOG_LEVEL_WARN);
+}
+
+
+/*
+ * With TLS the log callback cannot be given at once.  Until it is set, what the
+ * library has to say would go to stderr, which is the error log mostly, and
+ * with the session's id.
+ */
+
+static zhandle_t *
+ngx_http_zk_lock_library_init(ngx_http_zk_lock_session_conf_t *conf,
+    const clientid_t *id, ngx_http_zk_lock_handle_t *h)
+{
+#if (NGX_HTTP_ZK_LOCK_SSL)
+
+    zhandle_t  *zh;
+
+    if (conf->certificates.len) {
+        zoo_set_debug_level(0);
+
+        zh = zookeeper_init_ssl((char *) conf->servers.data,
+                                (char *) conf->certificates.data,
+                                ngx_http_zk_lock_library_watch_foreign,
+                                (int) conf->timeout, id, h,
+                                ZOO_NO_LOG_CLIENTENV);
+        if (zh != NULL) {
+            zoo_set_log_callback(zh, ngx_http_zk_lock_library_log_foreign);
+        }
+
+        ngx_http_zk_lock_library_level(h->log);
+
+        return zh;
+    }
+
+#endif
+
+    return zookeeper_init2((char *) conf->servers.data,
+                           ngx_http_zk_lock_library_watch_foreign,
+                           (int) conf->timeout, id, h, ZOO_NO_LOG_CLIENTENV,
+                           ngx_http_zk_lock_library_log_foreign);
 }
 
 
@@ -392,9 +449,15 @@ ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
 
     op->results = results;
 
-    zoo_set_op_init(&zops[0], (char *) op->parent.data,
-                    (char *) op->content.data, (int) op->content.len,
-                    op->version, &results->set);
+    if (op->content.data != NULL) {
+        zoo_set_op_init(&zops[0], (char *) op->parent.data,
+                        (char *) op->content.data, (int) op->content.len,
+                        op->version, &results->set);
+
+    } else {
+        zoo_check_op_init(&zops[0], (char *) op->parent.data, op->version);
+    }
+
     zoo_create_op_init(&zops[1], (char *) op->target.data,
                        (char *) op->value.data, (int) op->value.len, h->acl,
                        ZOO_EPHEMERAL, NULL, 0);
@@ -557,6 +620,7 @@ ngx_http_zk_lock_library_rc(int code)
     case ZSESSIONEXPIRED:
     case ZCLOSING:
     case ZSESSIONMOVED:
+    case ZAUTHFAILED:
         return NGX_HTTP_ZK_LOCK_UNKNOWN;
 
     default:
@@ -748,6 +812,7 @@ ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
         }
 
         op->czxid = stat->czxid;
+        op->mzxid = stat->mzxid;
         op->ctime = stat->ctime;
         op->owner = stat->ephemeralOwner;
         op->version = stat->version;

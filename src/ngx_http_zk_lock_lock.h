@@ -21,8 +21,11 @@ struct ngx_http_zk_lock_lock_s {
     ngx_http_zk_lock_worker_t         *worker;
 
     zk_lock_view_t                     view;
-    ngx_queue_t                        claims;  /* this worker's */
+    ngx_queue_t                        claims;  /* this worker's; those that
+                                                   are held come before those
+                                                   that wait */
     ngx_uint_t                         nclaims;
+    ngx_uint_t                         nkeen;   /* of them */
     ngx_uint_t                         pins;    /* operations and calls */
 
     ngx_uint_t                         watching;    /* watches under way */
@@ -35,6 +38,8 @@ struct ngx_http_zk_lock_lock_s {
                                                    there already; 0: unknown */
     int64_t                            guarded; /* of a claim that was there
                                                    when guard was sent */
+    int64_t                            handled; /* the last change of the znode
+                                                   that a list was behind */
     ngx_event_t                        soon;    /* a timer: a sibling may
                                                    publish a claim until then,
                                                    and rings this: */
@@ -54,8 +59,12 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           touched:1;   /* another gateway did,
                                                        whose release counts
                                                        before any grant */
+    unsigned                           stale:1;     /* list was sent before
+                                                       the guard */
     unsigned                           doubtful:1;  /* the next to be granted
                                                        is looked at first */
+    unsigned                           partial:1;   /* claims of ours are not
+                                                       in the view */
     unsigned                           mixed:1;     /* the last list had claims
                                                        of no sibling */
 
@@ -94,9 +103,13 @@ ngx_http_zk_lock_lock_t *ngx_http_zk_lock_lock_find(
 
 /* A claim joins or leaves; the lock may be freed when the last one left. */
 void ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock,
-    ngx_queue_t *claim);
+    ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock,
-    ngx_queue_t *claim);
+    ngx_http_zk_lock_claim_t *claim);
+
+/* A claim waits now, or is held: all that are held come before those. */
+void ngx_http_zk_lock_lock_order(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_claim_t *claim);
 
 /*
  * Says whether a lock that is pinned is one znode.  NGX_DECLINED: it has claims
@@ -184,6 +197,93 @@ void ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock);
 
 /* The slow net below the doorbell. */
 void ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock);
+
+
+/*
+ * Among the files of the lock (lock, advance, guard, others, complete, make).
+ */
+
+/* The view does not know a claim any more: one of others is freed. */
+void ngx_http_zk_lock_lock_forgotten(void *data, zk_lock_entry_t *entry);
+
+/* Claims that were waiting for the view to be sure are told. */
+void ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock);
+
+/* Calls tell for each claim; it may free the claim that it is called for. */
+void ngx_http_zk_lock_lock_tell(ngx_http_zk_lock_lock_t *lock,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim));
+
+/*
+ * Sets the watch on the lock's znode, if it is not set or under way: behind the
+ * create of a claim with that czxid, which is to be there; or of whichever is.
+ */
+void ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid);
+void ngx_http_zk_lock_lock_guard_again(ngx_http_zk_lock_lock_t *lock);
+
+/* Forgets the view, unless that watch is set or under way. */
+void ngx_http_zk_lock_lock_doubt(ngx_http_zk_lock_lock_t *lock);
+
+/*
+ * A read of the lock's znode, or of a child of it, that pins the lock: handler
+ * unpins it.  Returns NULL if there is no memory.
+ */
+ngx_http_zk_lock_op_t *ngx_http_zk_lock_lock_op(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_op_e type, ngx_str_t *name,
+    ngx_http_zk_lock_op_pt handler);
+
+/*
+ * A new claim of somebody else, not yet in the view; a foreign one has a name,
+ * which is copied, and a sibling's an id.  Returns NULL if there is no memory.
+ */
+ngx_http_zk_lock_other_t *ngx_http_zk_lock_lock_other(
+    ngx_http_zk_lock_lock_t *lock, zk_lock_origin_e origin, zk_lock_id_t *id,
+    ngx_str_t *name);
+
+/* Ends what is asked about a claim that has left the view, and frees it. */
+void ngx_http_zk_lock_lock_free_other(ngx_http_zk_lock_other_t *other);
+
+/*
+ * See to it that somebody tells when a claim in the way is gone: ZooKeeper, or
+ * the zone.  Return NGX_OK if something changed, and NGX_AGAIN if there is no
+ * memory: then the sweep tries again.  The claim may be gone at once, and
+ * freed.
+ */
+ngx_int_t ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_other_t *other);
+ngx_int_t ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_other_t *other);
+
+/* Nobody needs to tell any more: a late answer or event is ignored. */
+void ngx_http_zk_lock_lock_unwatch(ngx_http_zk_lock_other_t *other);
+
+/* ZooKeeper says that a claim that was watched is gone; it is freed. */
+void ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other);
+
+/* Looks whether a claim that is to be granted is there. */
+void ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
+
+/* What siblings are, their records tell sooner than their znodes' names. */
+void ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock);
+
+/*
+ * Whether the view of a lock without claims of this worker can be kept: a few
+ * siblings need not be forgotten, since the zone tells what became of them.
+ */
+ngx_uint_t ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock);
+
+/*
+ * Makes the view complete up to waiter, from the board or by a list.  Returns
+ * NGX_OK if something changed, NGX_AGAIN if there is to be waited.
+ */
+ngx_int_t ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter);
+
+/* Of a lock that is made. */
+void ngx_http_zk_lock_lock_await_init(ngx_http_zk_lock_lock_t *lock);
+
+/* The view found out that a claim is gone; one of others is freed. */
+void ngx_http_zk_lock_lock_gone(void *data, zk_lock_entry_t *entry);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_LOCK_H_INCLUDED_ */

@@ -87,13 +87,7 @@ ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
-        ngx_http_zk_lock_ask_failed(ask, op->rc);
-        goto done;
-    }
-
-    if (ngx_http_zk_lock_ask_note(&ask->infos[0], op) != NGX_OK) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+    if (ngx_http_zk_lock_ask_noted(ask, op) != NGX_OK) {
         goto done;
     }
 
@@ -215,12 +209,13 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op)
 {
     int64_t          writer;
-    ngx_uint_t       i, there, seats, ahead, readers;
+    ngx_uint_t       i, there, mixes, seats, ahead, readers;
     zk_lock_child_t  child;
 
     ask->position = 0;
     ahead = 0;
     there = 0;
+    mixes = 1;
 
     writer = ask->token.seq;
 
@@ -234,15 +229,17 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
         }
 
         there |= (child.has_id && child.seq == ask->token.seq
-                  && ngx_memcmp(child.id.random, ask->token.id.random,
-                                ZK_LOCK_RANDOM_LEN)
-                     == 0);
+                  && zk_lock_secret_equal(child.id.random,
+                                          ask->token.id.random,
+                                          ZK_LOCK_RANDOM_LEN));
 
         if (child.seq >= ask->token.seq) {
             continue;
         }
 
         ahead++;
+
+        mixes &= zk_lock_view_mixes(child.kind, ask->token.kind);
 
         if (zk_lock_view_blocks(child.kind, ask->token.kind)) {
             ask->position++;
@@ -256,7 +253,9 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     readers = ngx_http_zk_lock_ask_readers(op, writer);
     seats = ngx_http_zk_lock_ask_seats(ask->token.kind);
 
-    ask->infos[0].held = (ask->position < seats);
+    /* one of another use blocks alone */
+
+    ask->infos[0].held = (mixes && ask->position < seats);
     ask->place = ngx_http_zk_lock_place(ahead, ngx_max(readers, seats));
 
     return there ? NGX_OK : NGX_DECLINED;
@@ -368,12 +367,13 @@ ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_info_t *infos, ngx_uint_t n)
 {
     uint32_t        crc, sum;
-    ngx_uint_t      i, readers;
+    ngx_uint_t      i, mixes, readers;
     zk_lock_kind_t  kind;
 
     ask->total = n;
     ask->holders = 0;
 
+    mixes = 1;
     readers = 1;
     sum = 0;
 
@@ -382,9 +382,11 @@ ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
     for (i = 0; i < n; i++) {
         kind = infos[i].child.kind;
 
+        mixes &= zk_lock_view_mixes(infos[0].child.kind, kind);
         readers &= (kind == ZK_LOCK_READ);
 
-        infos[i].held = readers || i < ngx_http_zk_lock_ask_seats(kind);
+        infos[i].held = mixes && (readers
+                                  || i < ngx_http_zk_lock_ask_seats(kind));
         ask->holders += infos[i].held;
 
         ngx_crc32_update(&crc, infos[i].name.data, infos[i].name.len);
@@ -541,6 +543,24 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
 
 
 ngx_int_t
+ngx_http_zk_lock_ask_noted(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_zk_lock_ask_note(&ask->infos[0], op) != NGX_OK) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
 ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
     ngx_http_zk_lock_op_t *op)
 {
@@ -601,7 +621,10 @@ ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
     }
 
     info->ttl = record->ttl;
-    info->expires = (left > 0) ? left : 0;
+
+    /* nobody is told of a grace that is longer */
+
+    info->expires = (left > 0) ? ngx_min((ngx_msec_t) left, info->ttl) : 0;
     info->timed = 1;
 }
 

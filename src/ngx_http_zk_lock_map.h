@@ -49,8 +49,8 @@ typedef struct {
     ngx_atomic_t                renewals;   /* anybody's: those in the data */
     ngx_atomic_t                holds;      /* anybody's: how often it is held;
                                                0: it is not, any more */
-    ngx_atomic_t                unseen;     /* anybody's: granted, and nobody
-                                               was told */
+    ngx_atomic_t                told;       /* anybody's: who was told that it
+                                               is held */
     ngx_atomic_t                bound;      /* it goes with its worker */
     ngx_atomic_t                lost;       /* the gen of the last claim here
                                                that was gone before its
@@ -185,6 +185,28 @@ ngx_atomic_uint_t ngx_http_zk_lock_map_self(void);
  */
 ngx_uint_t ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper,
     ngx_uint_t quick);
+
+
+/*
+ * Between the halves: ngx_http_zk_lock_map.c knows how a map is laid out,
+ * ngx_http_zk_lock_file.c whether a file can be used for it.
+ */
+
+/*
+ * Lays out size bytes at p for map->nslots; they are not touched.  NULL: says
+ * only how many cells there are.  NGX_ERROR: too few bytes.
+ */
+ngx_int_t ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
+    size_t size);
+
+/*
+ * Opens the file of conf, or makes it, locks and maps it.  head is what it has
+ * to begin with.  What it has of it is in map->own, after NGX_ERROR too; that
+ * was logged.
+ */
+ngx_int_t ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
+    ngx_http_zk_lock_map_conf_t *conf, size_t size,
+    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_MAP_H_INCLUDED_ */

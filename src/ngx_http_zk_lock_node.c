@@ -57,8 +57,8 @@ ngx_http_zk_lock_node_is(const zk_lock_id_t *id, ngx_http_zk_lock_op_t *op)
 
     return label.has_id && op->owner != 0
            && label.id.record == id->record
-           && ngx_memcmp(label.id.random, id->random, ZK_LOCK_RANDOM_LEN)
-              == 0;
+           && zk_lock_secret_equal(label.id.random, id->random,
+                                   ZK_LOCK_RANDOM_LEN);
 }
 
 
@@ -422,17 +422,9 @@ ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
     }
 
     ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
-    sighting->kind = ZK_LOCK_NODE;
     ngx_memcpy(&sighting->who, label.id.random, sizeof(uint64_t));
 
-    if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
-        || claim->state == NGX_HTTP_ZK_LOCK_OWED)
-    {
-        sighting->gone = 1;
-
-    } else {
-        sighting->entry = &claim->entry;
-    }
+    ngx_http_zk_lock_claim_sighted(claim, sighting);
 
     return 1;
 }

@@ -1,6 +1,7 @@
 
 /*
- * Records.
+ * Records: how they are taken, written, read and freed, and what an heir makes
+ * of those he finds.  Their words that anybody may change are in held.
  *
  * Everything here runs on the event loop of one of several processes at the
  * same time.  Two rules keep that simple.  Who writes a record's body makes
@@ -22,42 +23,21 @@
 
 #define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
 
-/* an entry of the board is a record, or the slots that wait for one, a bit for
-   each, and this one */
-#define NGX_HTTP_ZK_LOCK_AWAITED                                              \
-    ((ngx_atomic_uint_t) 1 << (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))
-
 
 static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
     ngx_http_zk_lock_inherit_pt handler, void *data);
 static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
-static ngx_int_t ngx_http_zk_lock_record_saw(ngx_atomic_t *word,
-    ngx_atomic_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t chunk, ngx_uint_t n);
 static ngx_int_t ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone,
     u_char *buf, size_t len);
-static uint32_t ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, int64_t seq);
-static uint32_t ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone,
-    uint32_t i);
-static ngx_uint_t ngx_http_zk_lock_board_others(
-    ngx_http_zk_lock_zone_t *zone);
-static ngx_uint_t ngx_http_zk_lock_board_before(
-    ngx_http_zk_lock_record_t *one, ngx_http_zk_lock_record_t *two);
-static ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
-    ngx_atomic_uint_t *gen);
 static void ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_cell_t *cell, uint32_t record,
     ngx_http_zk_lock_record_t *copy);
-static ngx_int_t ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path,
-    ngx_http_zk_lock_record_t *copy, ngx_atomic_uint_t *gen);
 
 
 ngx_int_t
@@ -103,7 +83,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->renewals = 0;
     cell->holds = 0;
     cell->wish = 0;
-    cell->unseen = 0;
+    cell->told = NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN;
     cell->bound = 0;
     cell->leader = 0;
     cell->index = 0;
@@ -153,7 +133,7 @@ ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
 
 void
 ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen)
+    ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t told)
 {
     ngx_http_zk_lock_cell_t  *cell;
 
@@ -162,7 +142,7 @@ ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     cell->since = ngx_time();
     cell->ttl = ttl;
     cell->holds = 1;
-    cell->unseen = unseen;
+    cell->told = told;
     cell->lease = lease ? lease : 1;
 
     ngx_memory_barrier();
@@ -206,6 +186,13 @@ ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
+    if (cell->kind == kind) {
+
+        /* as somebody has begun who is dead; its name is the former still */
+
+        return;
+    }
+
     cell->was = cell->kind;
     ngx_memory_barrier();
     cell->kind = kind;
@@ -226,20 +213,6 @@ ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     cell->kind = kind;
     cell->was = kind;
-}
-
-
-void
-ngx_http_zk_lock_record_keep(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen)
-{
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    cell->unseen = unseen;
-    cell->ttl = ttl;
-    cell->lease = lease ? lease : 1;
 }
 
 
@@ -299,176 +272,6 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t now, ngx_msec_t *lease)
-{
-    ngx_atomic_uint_t         until;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    for ( ;; ) {
-        until = cell->lease;
-
-        if (until != 0 && (ngx_msec_int_t) (until - now) > 0) {
-            *lease = until;
-            return NGX_AGAIN;
-        }
-
-        if (ngx_atomic_cmp_set(&cell->lease, until, 0)) {
-            return NGX_OK;
-        }
-    }
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_msec_t *lease)
-{
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    *lease = cell->lease;
-
-    return (*lease != 0) ? NGX_OK : NGX_DECLINED;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
-    ngx_msec_t seen)
-{
-    ngx_msec_t                lease;
-    ngx_atomic_uint_t         until;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    /* as it was read: a znode that was renamed counts from 0 again */
-
-    cell->version = (ngx_atomic_uint_t) version;
-
-    if (ngx_http_zk_lock_record_saw(&cell->renewals, renewals) != NGX_OK) {
-        return NGX_DECLINED;
-    }
-
-    ttl = ttl ? ttl : cell->ttl;
-    lease = ngx_http_zk_lock_now() + ttl;
-
-    do {
-        until = cell->lease;
-
-        if (until != 0 && until != seen
-            && (ngx_msec_int_t) (lease - until) <= 0)
-        {
-            return NGX_OK;
-        }
-
-    } while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));
-
-    cell->ttl = ttl;
-
-    return NGX_OK;
-}
-
-
-/* NGX_DECLINED: that many, or more, were seen already. */
-
-static ngx_int_t
-ngx_http_zk_lock_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
-{
-    ngx_atomic_uint_t  known;
-
-    do {
-        known = *word;
-
-        if (n <= known) {
-            return NGX_DECLINED;
-        }
-
-    } while (!ngx_atomic_cmp_set(word, known, n));
-
-    return NGX_OK;
-}
-
-
-int32_t
-ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record)
-{
-    return (int32_t) ngx_http_zk_lock_map_cell(zone->map, record)->version;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_msec_t ttl)
-{
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    if (!cell->unseen || cell->state != NGX_HTTP_ZK_LOCK_RECORD_HELD) {
-        return NGX_DECLINED;
-    }
-
-    ngx_http_zk_lock_record_keep(zone, record, ttl,
-                                 ngx_http_zk_lock_now() + ttl, 0);
-    return NGX_OK;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone, uint32_t record)
-{
-    return ngx_http_zk_lock_map_cell(zone->map, record)->holds;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, zk_lock_label_t *label,
-    ngx_uint_t *holds)
-{
-    uint32_t                  wish;
-    ngx_int_t                 rc;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    wish = ngx_crc32_short((u_char *) label->want, label->want_len);
-
-    if (cell->wish == wish) {
-        *holds = cell->holds;
-        return NGX_OK;
-    }
-
-    rc = ngx_http_zk_lock_record_hold(zone, id, path,
-                                      ngx_strncmp(label->want, "drop", 4) == 0,
-                                      holds);
-    if (rc == NGX_OK) {
-        cell->wish = wish;
-    }
-
-    return rc;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone, uint32_t record)
-{
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    return cell->asked != 0 && cell->asked == cell->gen;
-}
-
-
 void
 ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_inherit_pt handler, void *data)
@@ -484,7 +287,11 @@ ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
         ngx_http_zk_lock_record_inherit_chunk(zone, i, handler, data);
 
         if (zone->used[i] == 0) {
-            zone->map->owners[i] = 0;
+
+            /* or it was given back already, and is another's by now */
+
+            (void) ngx_atomic_cmp_set(&zone->map->owners[i], zone->slot + 1,
+                                      0);
         }
     }
 }
@@ -558,7 +365,11 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-/* A file may hold anything: nothing is done with what was never a record. */
+/*
+ * A file may hold anything: nothing is done with what was never a record.  A
+ * claim that has a name never becomes one that is the lock's own znode: that
+ * would be deleted, whosever it is.
+ */
 
 static ngx_uint_t
 ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
@@ -575,6 +386,7 @@ ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
            && cell->slot == zone->slot
            && zk_lock_kind_check(cell->kind)
            && zk_lock_kind_check(cell->was)
+           && (cell->kind == ZK_LOCK_NODE) == (cell->was == ZK_LOCK_NODE)
            && cell->seq >= -1 && cell->seq <= ZK_LOCK_SEQ_MAX
            && cell->path_len <= ZK_LOCK_PATH_MAX
            && record % NGX_HTTP_ZK_LOCK_CHUNK + n <= NGX_HTTP_ZK_LOCK_CHUNK
@@ -619,128 +431,6 @@ ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl, ngx_msec_t lease,
-    int32_t version, uint32_t renewals)
-{
-    ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen;
-    ngx_http_zk_lock_cell_t    *cell;
-    ngx_http_zk_lock_record_t   copy;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    if (cell == NULL) {
-        return NGX_DECLINED;
-    }
-
-    for ( ;; ) {
-        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-            return rc;
-        }
-
-        if ((copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD
-             && copy.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
-            || copy.lease == 0)
-        {
-            return NGX_DECLINED;
-        }
-
-        if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease ? lease : 1)) {
-            break;
-        }
-    }
-
-    (void) ngx_http_zk_lock_record_saw(&cell->version, (ngx_uint_t) version);
-    (void) ngx_http_zk_lock_record_saw(&cell->renewals, renewals);
-
-    if (copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD) {
-        cell->unseen = 0;
-        cell->ttl = ttl;
-    }
-
-    if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
-        ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
-    }
-
-    return NGX_OK;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
-    ngx_uint_t *holds)
-{
-    ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen, n;
-    ngx_http_zk_lock_cell_t    *cell;
-    ngx_http_zk_lock_record_t   copy;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    if (cell == NULL) {
-        return NGX_DECLINED;
-    }
-
-    for ( ;; ) {
-        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-            return rc;
-        }
-
-        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.holds == 0) {
-            return NGX_DECLINED;
-        }
-
-        n = less ? copy.holds - 1 : copy.holds + 1;
-
-        if (ngx_atomic_cmp_set(&cell->holds, copy.holds, n)) {
-            *holds = n;
-            return rc;
-        }
-    }
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path)
-{
-    ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen;
-    ngx_http_zk_lock_cell_t    *cell;
-    ngx_http_zk_lock_record_t   copy;
-
-    rc = ngx_http_zk_lock_record_watch(zone, id, path, &copy);
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return rc;
-    }
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    /*
-     * The gen makes it this claim's, whoever has the cell by now; and the claim
-     * is looked at afterwards, since its end is not told before this is set.
-     */
-
-    cell->asked = copy.gen;
-
-    ngx_memory_barrier();
-
-    rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
-        return rc;
-    }
-
-    ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
-
-    return rc;
-}
-
-
 void
 ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {
@@ -756,217 +446,6 @@ ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     ngx_atomic_uint_t gen)
 {
     return ngx_http_zk_lock_map_cell(zone->map, record)->lost == gen;
-}
-
-
-void
-ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    int64_t seq, uint32_t record)
-{
-    uint32_t           i;
-    ngx_uint_t         slot;
-    ngx_atomic_t      *entry;
-    ngx_atomic_uint_t  old;
-
-    i = ngx_http_zk_lock_board_index(zone, path, seq);
-    entry = &zone->map->board[i];
-
-    do {
-        old = *entry;
-    } while (!ngx_atomic_cmp_set(entry, old, (ngx_atomic_uint_t) record + 1));
-
-    if (!(old & NGX_HTTP_ZK_LOCK_AWAITED)) {
-        return;
-    }
-
-    for (slot = 0; slot < zone->map->nslots; slot++) {
-
-        if (old & ((ngx_atomic_uint_t) 1
-                   << (slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))))
-        {
-            ngx_http_zk_lock_zone_ring(zone->map, slot, i);
-        }
-    }
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    int64_t seq, ngx_http_zk_lock_record_t *copy)
-{
-    uint32_t           record;
-    ngx_atomic_uint_t  gen;
-
-    record = ngx_http_zk_lock_board_record(zone,
-                             ngx_http_zk_lock_board_index(zone, path, seq));
-
-    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
-        || copy->seq != seq)
-    {
-        return NGX_DECLINED;
-    }
-
-    return (copy->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
-            || copy->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
-           ? NGX_OK : NGX_DONE;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    int64_t seq, uint32_t *record)
-{
-    uint32_t                   i;
-    ngx_atomic_t              *entry;
-    ngx_atomic_uint_t          old, marked;
-    ngx_http_zk_lock_record_t  copy;
-
-    if (!ngx_http_zk_lock_board_others(zone)) {
-        return NGX_DECLINED;
-    }
-
-    i = ngx_http_zk_lock_board_index(zone, path, seq);
-    entry = &zone->map->board[i];
-
-    do {
-        old = *entry;
-
-        if (ngx_http_zk_lock_board_find(zone, path, seq, &copy)
-            != NGX_DECLINED)
-        {
-            return NGX_OK;
-        }
-
-        marked = (ngx_atomic_uint_t) 1
-                 << (zone->slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1));
-        marked |= (old & NGX_HTTP_ZK_LOCK_AWAITED) ? old
-                                                   : NGX_HTTP_ZK_LOCK_AWAITED;
-
-    } while (!ngx_atomic_cmp_set(entry, old, marked));
-
-    *record = i;
-
-    return NGX_AGAIN;
-}
-
-
-static uint32_t
-ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    int64_t seq)
-{
-    uint32_t  hash;
-
-    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
-
-    return hash & (uint32_t) (zone->map->nboard - 1);
-}
-
-
-static uint32_t
-ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone, uint32_t i)
-{
-    ngx_atomic_uint_t  entry;
-
-    entry = zone->map->board[i];
-
-    return (entry & NGX_HTTP_ZK_LOCK_AWAITED) ? NGX_HTTP_ZK_LOCK_NO_RECORD
-                                              : (uint32_t) entry - 1;
-}
-
-
-/* Whether another worker of this nginx lives. */
-
-static ngx_uint_t
-ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone)
-{
-    ngx_uint_t                i;
-    ngx_http_zk_lock_slot_t  *slot;
-
-    for (i = 0; i < zone->map->nslots; i++) {
-        slot = &zone->map->slots[i];
-
-        if (i != zone->slot && slot->home == i
-            && slot->keeper != NGX_HTTP_ZK_LOCK_FREE
-            && slot->keeper != NGX_HTTP_ZK_LOCK_ORPHAN
-            && slot->nginx == zone->map->nginx
-            && ngx_http_zk_lock_ahead(slot->alive))
-        {
-            return 1;
-        }
-    }
-
-    return 0;
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
-    uint32_t record, ngx_http_zk_lock_record_t *copy)
-{
-    uint32_t                   hash;
-    ngx_uint_t                 i, own;
-    ngx_atomic_uint_t          gen;
-    ngx_http_zk_lock_record_t  next;
-
-    own = 1;
-    hash = ngx_crc32_long(path->data, path->len);
-
-    ngx_http_zk_lock_board_put(zone, path, (int64_t) zone->slot, record);
-    ngx_memory_barrier();
-
-    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen)
-        != NGX_OK)
-    {
-        return NGX_OK;
-    }
-
-    for (i = 0; i < zone->map->nslots; i++) {
-
-        record = ngx_http_zk_lock_board_record(zone,
-                                          (hash + (uint32_t) i)
-                                          & (uint32_t) (zone->map->nboard - 1));
-
-        if (record == copy->id.record
-            || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
-               != NGX_OK
-            || next.kind != ZK_LOCK_NODE || next.czxid == 0 || !next.near
-            || next.state < NGX_HTTP_ZK_LOCK_RECORD_WAITING
-            || !ngx_http_zk_lock_ahead(next.alive)
-            || ngx_http_zk_lock_record_known(zone, &next.id, path, &next,
-                                             &gen)
-               != NGX_OK)
-        {
-            continue;
-        }
-
-        if (next.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
-            *copy = next;
-            return NGX_BUSY;
-        }
-
-        if (ngx_http_zk_lock_board_before(&next, copy)) {
-            *copy = next;
-            own = 0;
-        }
-    }
-
-    return own ? NGX_OK : NGX_BUSY;
-}
-
-
-static ngx_uint_t
-ngx_http_zk_lock_board_before(ngx_http_zk_lock_record_t *one,
-    ngx_http_zk_lock_record_t *two)
-{
-    if (one->index != two->index) {
-        return one->index > two->index;
-    }
-
-    if (one->czxid != two->czxid) {
-        return one->czxid < two->czxid;
-    }
-
-    return one->id.record < two->id.record;
 }
 
 
@@ -1074,7 +553,7 @@ ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone, u_char *buf,
  * NGX_ABORT if there is no such copy.
  */
 
-static ngx_int_t
+ngx_int_t
 ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     ngx_str_t *path, ngx_http_zk_lock_record_t *copy, ngx_atomic_uint_t *gen)
 {
@@ -1135,7 +614,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds;
-    copy->unseen = (cell->unseen != 0);
+    copy->told = cell->told;
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
@@ -1155,7 +634,8 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
 
     if (leader != NULL
         && leader->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
-        && ngx_memcmp(leader->random, cell->random, NGX_HTTP_ZK_LOCK_KEY) == 0
+        && zk_lock_secret_equal(leader->random, cell->random,
+                                NGX_HTTP_ZK_LOCK_KEY)
         && !leader->bound)
     {
         copy->bound = 0;
@@ -1173,7 +653,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-static ngx_int_t
+ngx_int_t
 ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
     ngx_atomic_uint_t *gen)
@@ -1188,7 +668,8 @@ ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
     }
 
     if (copy->state == NGX_HTTP_ZK_LOCK_RECORD_FREE
-        || ngx_memcmp(copy->id.random, id->random, ZK_LOCK_RANDOM_LEN) != 0)
+        || !zk_lock_secret_equal(copy->id.random, id->random,
+                                 ZK_LOCK_RANDOM_LEN))
     {
         return NGX_DECLINED;
     }

@@ -35,6 +35,24 @@ typedef enum {
 } ngx_http_zk_lock_record_state_e;
 
 
+/* who was told that a claim is held */
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN = 0,  /* who made it, or is being told; his
+                                           worker may find him gone */
+    NGX_HTTP_ZK_LOCK_TOLD_NOBODY,       /* its lease is the grace */
+    NGX_HTTP_ZK_LOCK_TOLD_OTHERS        /* whatever became of its own */
+} ngx_http_zk_lock_told_e;
+
+
+/* what a claim's data said when they were read last */
+
+typedef struct {
+    ngx_msec_t                       ttl;       /* 0: none, or none was read */
+    uint32_t                         renewals;
+} ngx_http_zk_lock_said_t;
+
+
 /* a copy of a record */
 
 typedef struct {
@@ -48,6 +66,7 @@ typedef struct {
     int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
+    ngx_uint_t                       told;      /* who was, of HELD */
     ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
     ngx_msec_t                       lease;     /* the deadline, 0: none; of
@@ -59,7 +78,6 @@ typedef struct {
                                                    surely lives */
     unsigned                         near:1;    /* its worker can be rung */
     unsigned                         bound:1;   /* it goes with its worker */
-    unsigned                         unseen:1;  /* HELD, and nobody was told */
 } ngx_http_zk_lock_record_t;
 
 
@@ -72,7 +90,7 @@ typedef void (*ngx_http_zk_lock_inherit_pt)(void *data,
  * The slot's own records.  take() makes a new id, whose random part begins
  * with key if that is given (NGX_HTTP_ZK_LOCK_KEY bytes), and returns NGX_OK,
  * NGX_BUSY if the zone is full, or NGX_ERROR.  grant(), end() and free() ring
- * those who watch.  grant() with unseen: nobody was told yet.
+ * those who watch.
  */
 ngx_int_t ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, zk_lock_kind_t kind, const uint8_t *key,
@@ -80,7 +98,7 @@ ngx_int_t ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone,
 void ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, int64_t seq, int64_t czxid, ngx_uint_t index);
 void ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen);
+    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t told);
 void ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
@@ -113,12 +131,16 @@ void ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone,
 void ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t kind);
 
-/*
- * An own record has that deadline, whatever it had; unseen: held, but nobody
- * was told.
- */
+/* An own record has that deadline, whatever it had. */
 void ngx_http_zk_lock_record_keep(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease, ngx_uint_t unseen);
+    uint32_t record, ngx_msec_t ttl, ngx_msec_t lease);
+
+/*
+ * The client of an own record was not told that it is held: it has that
+ * deadline, unless others were told, or its lease is not `from` any more.
+ */
+void ngx_http_zk_lock_record_cut(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_msec_t from, ngx_msec_t lease);
 
 /*
  * Whether the lease of an own held record is over at now.  If so it is closed
@@ -146,8 +168,21 @@ int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * The data of an own claim say that its grant was seen.  NGX_OK: that was not
- * known, and its lease counts from now; NGX_DECLINED: it was.
+ * The data of an own claim say this now.  Whether they may make its lease
+ * shorter: that may who has named another time, but not who has only looked at
+ * the claim.  He counts up the renewals, too, and does not know for how long it
+ * was renewed here, perhaps by somebody who has read the data meanwhile.
+ */
+ngx_uint_t ngx_http_zk_lock_record_said(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_http_zk_lock_said_t *said, zk_lock_label_t *label);
+
+/* Puts into a label that is written anew what an own record knows. */
+void ngx_http_zk_lock_record_label(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_label_t *label);
+
+/*
+ * The data of an own claim say that its grant was seen.  NGX_OK: nobody had
+ * been told, and its lease counts from now; NGX_DECLINED: somebody had.
  */
 ngx_int_t ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t ttl);
@@ -156,7 +191,6 @@ ngx_int_t ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone,
 ngx_uint_t ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
-/* Whether anybody asked for the release of an own record. */
 /*
  * What another gateway wants of an own record is counted, unless it was
  * already; *holds is how often it is held now.
@@ -165,6 +199,7 @@ ngx_int_t ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, zk_lock_label_t *label,
     ngx_uint_t *holds);
 
+/* Whether anybody asked for the release of an own record. */
 ngx_uint_t ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
@@ -185,11 +220,17 @@ void ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
  * read:   a copy
  * watch:  the same, and rings this worker's doorbell when the claim ends, and
  *         again when it is gone
- * renew:  sets the lease, and rings its worker's doorbell; declined unless the
- *         claim is held, or waits for somebody to ask for it, and its lease is
- *         not over.  version and renewals are those of the znode's data, if
- *         what they say is older than this renewal, or 0.  Who renews it has
- *         seen it
+ * renew:  sets the lease, to until, or if that is 0 to ttl from now on, and
+ *         rings its worker's doorbell; declined unless the claim is held, or
+ *         waits for somebody to ask for it, and its lease is not over; nor,
+ *         unless from is 0, if its lease is another one than that: somebody
+ *         has granted or renewed it.  version and renewals are those of the
+ *         znode's data, if what they say is older than this renewal, or 0.
+ *         Who renews it has seen it
+ * told:   a copy, for somebody who is told that it is held: from now on its
+ *         lease is not cut.  If nobody was told before, it counts from now,
+ *         but is not made shorter.  Declined unless it is held, and its
+ *         lease is not over
  * hold:   it is held once more, or, with less, once less; *holds is how often
  *         it is held then; 0: it is to be released
  * ask:    asks its worker to release it
@@ -201,8 +242,10 @@ ngx_int_t ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path,
     ngx_http_zk_lock_record_t *copy);
 ngx_int_t ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t ttl,
-    ngx_msec_t lease, int32_t version, uint32_t renewals);
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_msec_t from, ngx_msec_t ttl,
+    ngx_msec_t until, int32_t version, uint32_t renewals);
+ngx_int_t ngx_http_zk_lock_record_told(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy);
 ngx_int_t ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
     ngx_uint_t *holds);
@@ -236,6 +279,18 @@ ngx_int_t ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone,
  */
 ngx_int_t ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, uint32_t record, ngx_http_zk_lock_record_t *copy);
+
+
+/*
+ * For the board.  copy: a record, whole, if it is of path; known: the same, of
+ * a claim with that id.  *gen is what the record's was.
+ */
+ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
+    ngx_atomic_uint_t *gen);
+ngx_int_t ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
+    ngx_atomic_uint_t *gen);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_RECORD_H_INCLUDED_ */

@@ -111,6 +111,7 @@ struct ngx_http_zk_lock_op_s {
 
     ngx_str_t                      reply;       /* CREATE: the name; GET */
     int64_t                        czxid;       /* CREATE, GET */
+    int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
     int32_t                        from_version;    /* RENAME: of the claim */
@@ -123,7 +124,8 @@ struct ngx_http_zk_lock_op_s {
 
     ngx_str_t                      target;      /* RENAME: the new path, NUL */
     ngx_str_t                      parent;      /* RENAME: its path, NUL */
-    ngx_str_t                      content;     /* RENAME: the parent's data */
+    ngx_str_t                      content;     /* RENAME: the parent's data;
+                                                   NULL: they are too long */
     void                          *more;        /* what these are in */
     void                          *results;     /* RENAME: the library's */
 
@@ -159,6 +161,9 @@ typedef struct {
     ngx_str_t                      chroot;      /* "" or "/..." */
     ngx_str_t                      auth_scheme; /* "": none; NUL */
     ngx_str_t                      auth;
+    ngx_str_t                      certificates;
+                                                /* "": no TLS; paths of the
+                                                   CA's, ours, its key; NUL */
     ngx_msec_t                     timeout;
 } ngx_http_zk_lock_session_conf_t;
 
@@ -216,9 +221,10 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 
 /*
  * A new operation that gives dir/name another name: in one transaction dir is
- * set to what get, a GET of it, has read, and an ephemeral of this session is
- * made with value and the name to, in the place of name.  CHANGED: dir is not
- * as it was read.  Returns NULL if there is no memory.
+ * set to what get, a GET of it, has read, unless that is not all, and an
+ * ephemeral of this session is made with value and the name to, in the place of
+ * name.  CHANGED: dir is not as it was read.  Returns NULL if there is no
+ * memory.
  */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_rename(
     ngx_http_zk_lock_session_t *s, ngx_str_t *dir, ngx_str_t *name,
@@ -230,6 +236,12 @@ void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);
 
 /* Whether an operation that is sent now may be answered soon. */
 ngx_uint_t ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s);
+
+/*
+ * Whether there has been no memory for any operation for a while: nothing can
+ * be asked, and nobody would be told that by the silence.
+ */
+ngx_uint_t ngx_http_zk_lock_session_starved(ngx_http_zk_lock_session_t *s);
 
 /*
  * Whether ZooKeeper has answered lately, so that the session can be closed

@@ -323,12 +323,7 @@ ngx_http_zk_lock_several_leave(void *data)
     ngx_http_zk_lock_several_t *several = data;
 
     ngx_uint_t                i;
-    ngx_connection_t         *c;
-    ngx_http_request_t       *r;
     ngx_http_zk_lock_part_t  *part;
-
-    r = several->request;
-    c = r->connection;
 
     ngx_http_zk_lock_several_abandon(several);
 
@@ -341,11 +336,8 @@ ngx_http_zk_lock_several_leave(void *data)
         }
     }
 
-    if (several->granted
-        && (c->error || !r->header_sent || r->buffered || c->buffered
-            || r->headers_out.status != NGX_HTTP_CREATED))
-    {
-        ngx_log_error(NGX_LOG_INFO, c->log, 0,
+    if (several->granted && !ngx_http_zk_lock_api_written(several->ctx)) {
+        ngx_log_error(NGX_LOG_INFO, several->request->connection->log, 0,
                       "client left before its grant was written, "
                       "its locks are released");
 

@@ -119,6 +119,7 @@ static ngx_int_t
 ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zk_lock_terraform_t *t)
 {
+    ngx_int_t                     rc;
     ngx_str_t                     id;
     zk_lock_args_t                args;
     zk_lock_label_t               label;
@@ -131,7 +132,13 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_memzero(&args, sizeof(zk_lock_args_t));
     ngx_memzero(&label, sizeof(zk_lock_label_t));
 
-    if (ngx_http_zk_lock_terraform_args(r, &args) != NGX_OK) {
+    rc = ngx_http_zk_lock_terraform_args(r, &args);
+
+    if (rc == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc != NGX_OK) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
     }
 
@@ -162,7 +169,10 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
 }
 
 
-/* The query, without the ID that is put behind any address. */
+/*
+ * The query, without the ID that is put behind any address.  Returns NGX_OK,
+ * NGX_DECLINED if it is wrong, or NGX_ERROR if there is no memory.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zk_lock_args_t *args)
@@ -198,7 +208,7 @@ ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zk_lock_args_t *args)
                            ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL)
         != 0)
     {
-        return NGX_ERROR;
+        return NGX_DECLINED;
     }
 
     return NGX_OK;

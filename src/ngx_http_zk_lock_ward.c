@@ -4,8 +4,11 @@
  *
  *            connected         the answer          its turn to end
  *   ------   ---------------   -----------------   ---------------------------
- *   FIND     list              DELETE, or freed    -
- *                              (after some time)
+ *   FIND     list              DELETE, LOOK, or    -
+ *                              freed (after some
+ *                              time)
+ *   LOOK     get               DELETE (version),   released: DELETE
+ *                              HELD, or freed
  *   READ     get               HELD, or freed      -
  *   WRITE    set               READ                -
  *   HELD     -                 -                   released: DELETE
@@ -17,6 +20,11 @@
  * wait behind it, in this worker too, know it by its record, as a sibling's.
  * A lock that is one znode may have another claim by now: a ward of it is found
  * by a read, and deleted by the version that was read, or that is watched.
+ *
+ * A claim that waited alone may be held all the same: its token leads to any
+ * gateway, and another one that sees nobody ahead of it says so, after it wrote
+ * that into its label.  So such a claim is deleted by the version of a label
+ * that does not say it.
  *
  * All that a ward has to do begins when the session is connected, and begins
  * again when it is connected again; `op` is NULL in between, `share` unless the
@@ -38,6 +46,8 @@ static void ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_missing(ngx_http_zk_lock_ward_t *ward);
+static void ngx_http_zk_lock_ward_look(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ward_wishes(ngx_http_zk_lock_ward_t *ward,
@@ -93,6 +103,10 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ward->kind = record->kind;
     ward->other = record->was;
     ward->seq = record->seq;
+    ward->alone = (record->ttl != 0 && !record->bound
+                   && record->kind != ZK_LOCK_NODE
+                   && (record->state == NGX_HTTP_ZK_LOCK_RECORD_NEW
+                       || record->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING));
 
     ward->path.len = path->len;
     ward->path.data = (u_char *) ward + sizeof(ngx_http_zk_lock_ward_t);
@@ -113,6 +127,9 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
         /* from here on it is, whatever becomes of its leader */
 
         ngx_http_zk_lock_record_unbind(estate->zone, record->id.record);
+
+    } else if (ward->alone) {
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_LOOK;
 
     } else {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
@@ -201,7 +218,9 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
         return op;
     }
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_READ) {
+    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_READ
+        || ward->state == NGX_HTTP_ZK_LOCK_WARD_LOOK)
+    {
         op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
                                      &ward->path, &name, NULL);
 
@@ -224,7 +243,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
         op->version = ngx_http_zk_lock_record_version(ward->estate->zone,
                                                       ward->id.record);
 
-    } else if (ward->kind == ZK_LOCK_NODE) {
+    } else if (ward->kind == ZK_LOCK_NODE || ward->alone) {
         op->version = ward->version;
     }
 
@@ -244,11 +263,10 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && ward->kind != ward->other) {
 
-        /* its worker died while it was renamed */
+        /* its worker died while it was renamed: readers may have been let in */
 
         ward->kind = ward->other;
-        ngx_http_zk_lock_record_named(ward->estate->zone, ward->id.record,
-                                      ward->kind);
+        ward->shared = 1;
 
         ngx_http_zk_lock_ward_go(ward);
         return;
@@ -293,6 +311,11 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
             break;
         }
 
+        if (ward->alone) {
+            ngx_http_zk_lock_ward_look(ward, op);
+            break;
+        }
+
         ngx_http_zk_lock_ward_read(ward, op);
         break;
 
@@ -330,13 +353,18 @@ ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
             == 0
             && child.has_id
             && child.id.record == ward->id.record
-            && ngx_memcmp(child.id.random, ward->id.random,
-                          ZK_LOCK_RANDOM_LEN)
-               == 0)
+            && zk_lock_secret_equal(child.id.random, ward->id.random,
+                                    ZK_LOCK_RANDOM_LEN))
         {
             ward->seq = child.seq;
             ward->kind = child.kind;
             ward->other = child.kind;
+
+            if (ward->alone) {
+                ward->state = NGX_HTTP_ZK_LOCK_WARD_LOOK;
+                ngx_http_zk_lock_ward_go(ward);
+                return;
+            }
 
             ngx_http_zk_lock_ward_delete(ward);
             return;
@@ -390,12 +418,57 @@ ngx_http_zk_lock_ward_missing(ngx_http_zk_lock_ward_t *ward)
 }
 
 
+/* The znode of a claim that waited alone is there. */
+
+static void
+ngx_http_zk_lock_ward_look(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *op)
+{
+    ngx_msec_t                ttl;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = ward->estate->zone;
+
+    if (ward->state != NGX_HTTP_ZK_LOCK_WARD_LOOK) {
+
+        /* it was released meanwhile */
+
+        ngx_http_zk_lock_ward_go(ward);
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.async || label.index < 0 || label.ttl == 0) {
+        ward->version = op->version;
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
+        ngx_http_zk_lock_ward_go(ward);
+        return;
+    }
+
+    ward->alone = 0;
+    ttl = (ngx_msec_t) label.ttl;
+
+    ngx_http_zk_lock_record_publish(zone, ward->id.record, ward->seq,
+                                    op->czxid, (ngx_uint_t) label.index);
+    ngx_http_zk_lock_record_grant(zone, ward->id.record, ttl,
+                                  ngx_http_zk_lock_now() + ttl,
+                                  NGX_HTTP_ZK_LOCK_TOLD_OTHERS);
+
+    ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
+    ngx_http_zk_lock_ward_read(ward, op);
+}
+
+
 /* The znode of a held claim is there. */
 
 static void
 ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op)
 {
+    ngx_msec_t                seen;
+    ngx_uint_t                marked;
     zk_lock_label_t           label;
     ngx_http_zk_lock_zone_t  *zone;
 
@@ -413,10 +486,13 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
+    seen = ngx_http_zk_lock_record_said(zone, ward->id.record, &ward->said,
+                                        &label)
+           ? ward->lease : 0;
+
     (void) ngx_http_zk_lock_record_renewed(zone, ward->id.record, op->version,
                                            label.renewals,
-                                           (ngx_msec_t) label.ttl,
-                                           ward->lease);
+                                           (ngx_msec_t) label.ttl, seen);
 
     if (!label.async && label.index >= 0 && label.ttl > 0) {
         (void) ngx_http_zk_lock_record_seen(zone, ward->id.record,
@@ -430,9 +506,25 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
         return;
     }
 
+    if (ward->shared) {
+        ngx_http_zk_lock_ward_share(ward);
+        ngx_http_zk_lock_ward_lease(ward);
+        return;
+    }
+
+    /* a Curator client's mark is mended; owner and data are lost with it */
+
+    marked = (label.index < 0 && label.revoke);
+
+    if (marked) {
+        label.ttl = (int64_t) ward->said.ttl;
+
+        ngx_http_zk_lock_record_label(zone, ward->id.record, &label);
+    }
+
     /* a worker may have died between counting and writing it down */
 
-    if ((label.want_len != 0
+    if ((marked || label.want_len != 0
          || (label.index >= 0 && ngx_max(label.holds, 1)
                          != ngx_http_zk_lock_record_holds(zone,
                                                           ward->id.record)))
@@ -531,6 +623,7 @@ ngx_http_zk_lock_ward_shared(void *data, ngx_int_t rc)
 
     ward->kind = ZK_LOCK_READ;
     ward->other = ZK_LOCK_READ;
+    ward->shared = 0;
 
     if (ward->ending) {
         ngx_http_zk_lock_ward_delete(ward);
@@ -556,6 +649,9 @@ ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 
     } else if (ward->kind == ZK_LOCK_NODE) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;
+
+    } else if (ward->alone) {
+        ward->state = NGX_HTTP_ZK_LOCK_WARD_LOOK;
     }
 
     ngx_http_zk_lock_ward_go(ward);
@@ -632,6 +728,7 @@ ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward)
     }
 
     ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
+    ward->alone = 0;
 
     if (ward->kind == ZK_LOCK_NODE) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;

@@ -16,6 +16,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells, or a
                                        read of the lock's; it is to be
                                        deleted */
+    NGX_HTTP_ZK_LOCK_WARD_LOOK,     /* it waited alone: deleted, unless another
+                                       gateway told that it is held */
     NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
                                        read */
     NGX_HTTP_ZK_LOCK_WARD_WRITE,    /* held; its label is written */
@@ -41,6 +43,7 @@ typedef struct {
                                                    is no doubt */
     int64_t                            seq;     /* -1: not known */
     ngx_msec_t                         lease;   /* as it was seen last */
+    ngx_http_zk_lock_said_t            said;    /* by its znode's data */
     ngx_msec_t                         missed;  /* when a list did not show it
                                                    first; 0: not yet */
 
@@ -49,8 +52,12 @@ typedef struct {
     int32_t                            version; /* in the place of that one */
     ngx_uint_t                         holds;   /* as it was counted last */
 
+    unsigned                           alone:1;     /* it waited alone; version
+                                                       is what was read */
     unsigned                           charged:1;   /* to the session */
     unsigned                           ending:1;    /* when it is shared */
+    unsigned                           shared:1;    /* as its record says, but
+                                                       not its name */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
 } ngx_http_zk_lock_ward_t;

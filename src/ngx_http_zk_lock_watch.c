@@ -44,6 +44,13 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return rc;
     }
 
+    /* a worker that leaves serves those who wait to the end */
+
+    ngx_http_zk_lock_worker_timer(ctx->worker, &watch->timer,
+                                  ngx_http_zk_lock_watch_timer_handler);
+    ngx_http_zk_lock_worker_timer(ctx->worker, &watch->soon,
+                                  ngx_http_zk_lock_watch_soon_handler);
+
     ctx->other = watch;
     ctx->leave = ngx_http_zk_lock_watch_leave;
 
@@ -60,13 +67,6 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
-
-    /* a worker that leaves serves those who wait to the end */
-
-    ngx_http_zk_lock_worker_timer(ctx->worker, &watch->timer,
-                                  ngx_http_zk_lock_watch_timer_handler);
-    ngx_http_zk_lock_worker_timer(ctx->worker, &watch->soon,
-                                  ngx_http_zk_lock_watch_soon_handler);
 
     ngx_add_timer(&watch->timer, wait);
 
@@ -120,7 +120,9 @@ ngx_http_zk_lock_watch_handler(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
-    if (watch->news || watch->over) {
+    if (watch->news
+        || (watch->over && again != NGX_HTTP_ZK_LOCK_SOON))
+    {
         ngx_http_zk_lock_watch_again(watch);
         return;
     }

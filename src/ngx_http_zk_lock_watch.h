@@ -27,7 +27,7 @@ typedef enum {
 /*
  * An answer has come.  *again says whether to go on; if not, what is returned
  * goes to ngx_http_finalize_request().  When watch->over is set there is no
- * time left.
+ * time left, but for what is about to be known: then SOON.
  */
 typedef ngx_int_t (*ngx_http_zk_lock_watch_pt)(
     ngx_http_zk_lock_watch_t *watch, ngx_http_zk_lock_ask_t *ask,

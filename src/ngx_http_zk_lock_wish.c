@@ -16,16 +16,11 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* how soon the claim is read again, and for how long, milliseconds */
-#define NGX_HTTP_ZK_LOCK_WISH_AGAIN   15
-#define NGX_HTTP_ZK_LOCK_WISH_TIME    3000
-
 /* what Curator's Revoker writes (its Revoker.REVOKE_MESSAGE) */
 #define NGX_HTTP_ZK_LOCK_REVOKE_MARK  "__REVOKE__"
 
 
 static void ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_marked_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_write(ngx_http_zk_lock_ask_t *ask,
@@ -59,13 +54,14 @@ ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
         return;
     }
 
-    if (ask->type == NGX_HTTP_ZK_LOCK_HOLD) {
-        label.renewals++;
-
-        if (ask->ttl != 0) {
-            label.ttl = (int64_t) ask->ttl;
-        }
+    if (ask->type == NGX_HTTP_ZK_LOCK_HOLD && ask->ttl != 0) {
+        label.ttl = (int64_t) ask->ttl;
     }
+
+    /* who is told here that it is held may be the first */
+
+    label.renewals += (ask->type == NGX_HTTP_ZK_LOCK_HOLD || label.async);
+    label.async = 0;
 
     /* its gateway tells one wish from the next that is the same */
 
@@ -125,26 +121,6 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
     }
 
     ngx_http_zk_lock_ask_unpin(ask);
-}
-
-
-static void
-ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask)
-{
-    if (ask->handler == NULL) {
-        return;
-    }
-
-    if (ngx_current_msec - ask->asked > NGX_HTTP_ZK_LOCK_WISH_TIME) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
-        return;
-    }
-
-    ask->polls = 1;
-
-    if (!ask->timer.timer_set) {
-        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_WISH_AGAIN);
-    }
 }
 
 

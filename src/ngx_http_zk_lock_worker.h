@@ -60,6 +60,10 @@ struct ngx_http_zk_lock_worker_s {
     ngx_uint_t                         nidle;
     ngx_uint_t                         cache;   /* how many of them are kept */
     ngx_queue_t                        unsettled;   /* claims in between */
+    ngx_uint_t                         npressing;   /* those of them that keep
+                                                       a worker that leaves */
+    ngx_uint_t                         nowed;   /* claims of which somebody
+                                                   has to be told */
     ngx_queue_t                        asks;    /* calls under way */
 
     ngx_http_zk_lock_estate_t         *home;    /* what it found there */
@@ -122,6 +126,26 @@ void ngx_http_zk_lock_bell_hang(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_bell_t *bell, uint32_t record);
 void ngx_http_zk_lock_bell_take_down(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_bell_t *bell);
+
+
+/*
+ * Between the files of the worker: worker has its life, wiring what it hears
+ * and whom it tells.
+ */
+
+/* Of its session; data is the worker. */
+extern const ngx_http_zk_lock_session_events_t  ngx_http_zk_lock_worker_events;
+
+/*
+ * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
+ */
+ngx_int_t ngx_http_zk_lock_worker_listen(ngx_http_zk_lock_worker_t *worker);
+
+/* worker->sweep: what no doorbell and no event has told. */
+void ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev);
+
+/* The worker begins to leave; it may be told so more than once. */
+void ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_WORKER_H_INCLUDED_ */

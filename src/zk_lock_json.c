@@ -21,6 +21,9 @@
  *
  * - It takes vertical tabs and form feeds as white space.
  *
+ * - It takes the beginning of a token behind the value, such as a string that
+ *   does not end.  So what is behind the value is looked at here.
+ *
  * Runs on any thread; nothing is shared.  Owns what yajl allocates, from open
  * to close, and a writer's text.  json->text is NULL until something is
  * written; reader->key, set and error may be NULL, as zk_lock_json.h says.
@@ -60,6 +63,9 @@ struct zk_lock_json_s {
 static int zk_lock_reader_scan(zk_lock_reader_t *r, const char *text,
     size_t len);
 static int zk_lock_reader_escape(zk_lock_reader_t *r, char c);
+static void zk_lock_reader_over(zk_lock_reader_t *r);
+static int zk_lock_reader_behind(zk_lock_reader_t *r, const char *text,
+    size_t len);
 static int zk_lock_reader_status(zk_lock_reader_t *r, yajl_status status);
 static int zk_lock_reader_value(zk_lock_reader_t *r, zk_lock_type_e type,
     const char *text, size_t len);
@@ -163,7 +169,9 @@ zk_lock_reader_feed(zk_lock_reader_t *r, const char *text, size_t len)
 
         status = yajl_parse(r->parser, (const unsigned char *) text, n);
 
-        if (zk_lock_reader_status(r, status) != 0) {
+        if (zk_lock_reader_status(r, status) != 0
+            || zk_lock_reader_behind(r, text, n) != 0)
+        {
             r->failed = 1;
             break;
         }
@@ -282,6 +290,43 @@ zk_lock_reader_escape(zk_lock_reader_t *r, char c)
 }
 
 
+/* The outermost value ends here; yajl knows where that is in its slice. */
+
+static void
+zk_lock_reader_over(zk_lock_reader_t *r)
+{
+    r->over = 1;
+    r->behind = yajl_get_bytes_consumed(r->parser);
+}
+
+
+/* nothing but white space may be behind it, in this slice and in the next */
+
+static int
+zk_lock_reader_behind(zk_lock_reader_t *r, const char *text, size_t len)
+{
+    size_t  i;
+
+    if (!r->over) {
+        return 0;
+    }
+
+    for (i = r->behind; i < len; i++) {
+
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\n'
+            && text[i] != '\r')
+        {
+            return zk_lock_reader_error(r, "%s is not valid JSON (trailing"
+                                        " garbage)", r->what);
+        }
+    }
+
+    r->behind = 0;
+
+    return 0;
+}
+
+
 static int
 zk_lock_reader_status(zk_lock_reader_t *r, yajl_status status)
 {
@@ -371,6 +416,10 @@ zk_lock_reader_value(zk_lock_reader_t *r, zk_lock_type_e type,
 
     if (r->nested == 0) {
         r->value = ZK_LOCK_VALUE_NONE;
+
+        if (r->key == NULL) {
+            zk_lock_reader_over(r);
+        }
     }
 
     return rc;
@@ -420,6 +469,7 @@ zk_lock_reader_end(zk_lock_reader_t *r, zk_lock_type_e type)
     yajl_gen_status  status;
 
     if (r->nested == 0) {
+        zk_lock_reader_over(r);
         return 0;
     }
 
@@ -442,6 +492,10 @@ zk_lock_reader_end(zk_lock_reader_t *r, zk_lock_type_e type)
 
     if (r->nested == 0) {
         r->value = ZK_LOCK_VALUE_NONE;
+
+        if (r->key == NULL) {
+            zk_lock_reader_over(r);
+        }
     }
 
     return rc;

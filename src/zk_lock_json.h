@@ -104,6 +104,7 @@ typedef struct {
 
     zk_lock_value_e          value;     /* what comes next, or is in work */
     unsigned                 nested;    /* open brackets in that value */
+    size_t                   behind;    /* in a slice: where it is over */
 
     unsigned                 escape;    /* place in "\uXXXX", 0: outside */
     unsigned                 unit;      /* value of XXXX so far */
@@ -111,6 +112,7 @@ typedef struct {
     unsigned                 surrogate:1;   /* the second one comes next */
     unsigned                 overflow:1;    /* data is too long */
     unsigned                 begun:1;       /* there was more than space */
+    unsigned                 over:1;        /* the whole value was there */
     unsigned                 failed:1;
 } zk_lock_reader_t;
 

@@ -387,7 +387,8 @@ zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
     kind = (bits >> ZK_LOCK_TOKEN_BASE) | ((bits & ZK_LOCK_TOKEN_PERMITS) << 8);
     seq = zk_lock_uint32_read(bytes + 18);
 
-    if (memcmp(check, bytes + ZK_LOCK_TOKEN_CHECKED, sizeof(check)) != 0
+    if (!zk_lock_secret_equal(check, bytes + ZK_LOCK_TOKEN_CHECKED,
+                              sizeof(check))
         || !zk_lock_kind_check(kind)
         || seq > ZK_LOCK_SEQ_MAX)
     {
@@ -401,6 +402,47 @@ zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
     token->kind = kind;
 
     return 0;
+}
+
+
+/* volatile: or a compiler may leave as soon as it knows the answer */
+
+int
+zk_lock_secret_equal(const void *a, const void *b, size_t len)
+{
+    size_t                   i;
+    volatile uint8_t         differ;
+    const volatile uint8_t  *one = a;
+    const volatile uint8_t  *other = b;
+
+    differ = 0;
+
+    for (i = 0; i < len; i++) {
+        differ |= one[i] ^ other[i];
+    }
+
+    return differ == 0;
+}
+
+
+size_t
+zk_lock_path_shown(const char *path, size_t len)
+{
+    size_t        start;
+    zk_lock_id_t  id;
+
+    for (start = len; start > 0 && path[start - 1] != '/'; start--) {
+        /* void */
+    }
+
+    if (len - start >= ZK_LOCK_UUID_PREFIX - 1
+        && memcmp(path + start, "_c_", 3) == 0
+        && zk_lock_uuid_read(&id, path + start + 3) == 0)
+    {
+        return start + 3;
+    }
+
+    return len;
 }
 
 

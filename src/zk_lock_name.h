@@ -167,6 +167,19 @@ int zk_lock_token_read(zk_lock_token_t *token, const char *text, size_t len,
     const char *path, size_t path_len);
 
 /*
+ * Returns 1 if the len bytes at a and b are equal, else 0, and takes as long
+ * for one as for the other: no other function compares what a client gave with
+ * the random part of an id.
+ */
+int zk_lock_secret_equal(const void *a, const void *b, size_t len);
+
+/*
+ * Returns how many bytes of a znode's path may be written to a log: all, or
+ * those up to the UUID of a claim, from which its token could be made.
+ */
+size_t zk_lock_path_shown(const char *path, size_t len);
+
+/*
  * Writes the len bytes at data as base64url without padding (RFC 4648, 5) to
  * buf, which has room for ZK_LOCK_BASE64_LEN(len) bytes.  Returns this number;
  * no NUL.

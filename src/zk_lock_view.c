@@ -581,8 +581,12 @@ zk_lock_view_match(zk_lock_view_t *view, zk_lock_sighting_t *sightings,
              twin != &view->alive && twin->seq == sightings[i].seq;
              twin = twin->next)
         {
-            if (twin->kind != sightings[i].kind || sightings[i].gone
-                || zk_lock_view_doubtful(view, twin))
+            /* a sibling may have shared it since it was sighted */
+
+            if ((twin->kind != sightings[i].kind
+                 && (twin->origin != ZK_LOCK_SIBLING
+                     || !zk_lock_view_same(twin, &sightings[i])))
+                || sightings[i].gone || zk_lock_view_doubtful(view, twin))
             {
                 continue;
             }

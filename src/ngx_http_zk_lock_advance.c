@@ -1,0 +1,267 @@
+
+/*
+ * What a lock's view wants next.
+ *
+ * The view (floor 0) says it, and this file sees to it: a grant, a watch on the
+ * claim ahead or word of it through the zone (others), the board or a list of
+ * all claims (complete).
+ *
+ * Everything here runs on the event loop.  A lock is pinned while it advances,
+ * for a grant can end in a release, which advances it again.  lock->guard and
+ * lock->verify are NULL unless the operation is under way and its answer still
+ * counts: a grant waits for both.
+ */
+
+
+#include "ngx_http_zk_lock_node.h"
+
+
+/* of this worker's claims, of which most will wait for a while yet */
+#define NGX_HTTP_ZK_LOCK_CROWD  8
+
+
+static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
+static ngx_int_t ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter);
+
+
+void
+ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry, int64_t czxid)
+{
+    lock->known = 1;
+
+    ngx_http_zk_lock_lock_doubt(lock);
+
+    zk_lock_view_create(&lock->view, entry, ngx_http_zk_lock_lock_gone, lock);
+
+    if ((!lock->view.watched && lock->view.nlocal == 1) || lock->born == 0) {
+
+        /* it may have been made anew, up to this moment */
+
+        lock->born = czxid;
+    }
+
+    if (!lock->node) {
+        ngx_http_zk_lock_lock_guard(lock, czxid);
+    }
+
+    if (lock->partial) {
+        ngx_http_zk_lock_lock_list(lock);
+    }
+
+    if (lock->vanished) {
+        lock->vanished = 0;
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_listed);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *next;
+
+    if (lock->node || lock->view.nlocal < NGX_HTTP_ZK_LOCK_CROWD) {
+        return 0;
+    }
+
+    if (entry == NULL) {
+        return 1;
+    }
+
+    if (!entry->linked || entry->kind != ZK_LOCK_MUTEX) {
+        return 0;
+    }
+
+    next = zk_lock_view_after(&lock->view, entry);
+
+    return next != NULL && next->origin != ZK_LOCK_FOREIGN;
+}
+
+
+void
+ngx_http_zk_lock_lock_removed(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_view_remove(&lock->view, entry);
+
+    ngx_http_zk_lock_lock_advance(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_advance(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_int_t  rc;
+
+    /* a grant can end in a release, which calls this again */
+
+    if (lock->advancing) {
+        lock->again = 1;
+        return;
+    }
+
+    ngx_http_zk_lock_lock_pin(lock);
+    lock->advancing = 1;
+
+    do {
+        lock->again = 0;
+        rc = ngx_http_zk_lock_lock_step(lock);
+    } while (rc == NGX_OK || lock->again);
+
+    lock->advancing = 0;
+
+    ngx_http_zk_lock_lock_settle(lock);
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock)
+{
+    if (lock->node) {
+        ngx_http_zk_lock_node_settle(lock);
+        return;
+    }
+
+    if (lock->settle && !ngx_http_zk_lock_lock_unsure(lock)) {
+        lock->settle = 0;
+        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_settle);
+    }
+}
+
+
+/* Returns NGX_OK if something changed, NGX_AGAIN if there is to be waited. */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
+{
+    zk_lock_entry_t  *waiter, *blocker;
+
+    if (!ngx_http_zk_lock_session_connected(lock->worker->session)) {
+        return NGX_AGAIN;
+    }
+
+    switch (zk_lock_view_next(&lock->view, &waiter, &blocker)) {
+
+    case ZK_LOCK_GRANT:
+
+        if (lock->touched) {
+            ngx_http_zk_lock_lock_list(lock);
+            return NGX_AGAIN;
+        }
+
+        if (!lock->node && lock->guard != NULL && waiter->seq != 0) {
+            /* whether what is known is of the znode that is there */
+            return NGX_AGAIN;
+        }
+
+        if (lock->doubtful) {
+            ngx_http_zk_lock_lock_verify(lock, waiter);
+            return NGX_AGAIN;
+        }
+
+        return ngx_http_zk_lock_claim_grant(
+                                        ngx_http_zk_lock_claim_of(waiter));
+
+    case ZK_LOCK_WATCH:
+
+        if (blocker->origin == ZK_LOCK_SIBLING) {
+            return ngx_http_zk_lock_lock_watch_sibling(lock,
+                                      (ngx_http_zk_lock_other_t *) blocker);
+        }
+
+        return ngx_http_zk_lock_lock_watch_znode(lock,
+                                      (ngx_http_zk_lock_other_t *) blocker);
+
+    case ZK_LOCK_CONFLICT:
+        return ngx_http_zk_lock_lock_conflict(lock, waiter);
+
+    case ZK_LOCK_COMPLETE:
+        return ngx_http_zk_lock_lock_complete(lock, waiter);
+
+    default: /* ZK_LOCK_NOTHING */
+
+        if (lock->node) {
+            ngx_http_zk_lock_node_turn(lock);
+        }
+
+        return NGX_AGAIN;
+    }
+}
+
+
+/*
+ * Not only of the first that waits: the others need not wait for it to know.
+ * What is said by a claim that may be gone for long does not count.
+ */
+
+ngx_uint_t
+ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    zk_lock_entry_t  *first;
+
+    if (!zk_lock_view_conflict(&lock->view, entry)) {
+        return 0;
+    }
+
+    first = zk_lock_view_first(&lock->view);
+
+    if (first->seq > lock->view.complete_through + 1) {
+        /* somebody who is not known may be the first */
+        return 0;
+    }
+
+    return first->origin == ZK_LOCK_LOCAL
+           || (first->origin == ZK_LOCK_FOREIGN && first->watched
+               && ((ngx_http_zk_lock_other_t *) first)->watch == NULL);
+}
+
+
+/*
+ * The first claim says that the lock is used in another way: if that one is
+ * there.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter)
+{
+    zk_lock_entry_t            *first;
+    ngx_http_zk_lock_other_t   *other;
+    ngx_http_zk_lock_record_t   record;
+
+    first = zk_lock_view_first(&lock->view);
+    other = (ngx_http_zk_lock_other_t *) first;
+
+    if (first->origin == ZK_LOCK_FOREIGN && other->watch != NULL) {
+        return NGX_AGAIN;
+    }
+
+    if (first->origin == ZK_LOCK_SIBLING
+        && (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                         &lock->sn.str, &record)
+            != NGX_OK
+            || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED
+            || !ngx_http_zk_lock_ahead(record.alive)))
+    {
+        ngx_http_zk_lock_lock_unwatch(other);
+
+        return ngx_http_zk_lock_lock_watch_sibling(lock, other);
+    }
+
+    return ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_of(waiter));
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
+{
+    return lock->list != NULL || lock->watching != 0 || lock->verify != NULL
+           || lock->soon.timer_set
+           || !ngx_http_zk_lock_session_connected(lock->worker->session);
+}

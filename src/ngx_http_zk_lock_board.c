@@ -1,0 +1,244 @@
+
+/*
+ * The board: which claim has which number in its lock's line, as far as the
+ * workers of this gateway made it, so that none of them has to list.
+ *
+ * An entry is the record of the claim that was put there last, or says which
+ * slots wait for one: whoever puts a claim there rings them.  It may be lost to
+ * another lock's at any moment, and then nothing follows from that it is not
+ * there.
+ *
+ * Everything here runs on the event loop of one of several processes at the
+ * same time; an entry is one word, and changed by compare and set.
+ */
+
+
+#include "ngx_http_zk_lock_record.h"
+
+
+/*
+ * An entry of the board is a record, or the slots that wait for one, a bit for
+ * each, and this one.
+ */
+#define NGX_HTTP_ZK_LOCK_AWAITED                                              \
+    ((ngx_atomic_uint_t) 1 << (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))
+
+
+static uint32_t ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, int64_t seq);
+static uint32_t ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone,
+    uint32_t i);
+static ngx_uint_t ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone);
+static ngx_uint_t ngx_http_zk_lock_board_before(
+    ngx_http_zk_lock_record_t *one, ngx_http_zk_lock_record_t *two);
+
+
+void
+ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, uint32_t record)
+{
+    uint32_t           i;
+    ngx_uint_t         slot;
+    ngx_atomic_t      *entry;
+    ngx_atomic_uint_t  old;
+
+    i = ngx_http_zk_lock_board_index(zone, path, seq);
+    entry = &zone->map->board[i];
+
+    do {
+        old = *entry;
+    } while (!ngx_atomic_cmp_set(entry, old, (ngx_atomic_uint_t) record + 1));
+
+    if (!(old & NGX_HTTP_ZK_LOCK_AWAITED)) {
+        return;
+    }
+
+    for (slot = 0; slot < zone->map->nslots; slot++) {
+
+        if (old & ((ngx_atomic_uint_t) 1
+                   << (slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))))
+        {
+            ngx_http_zk_lock_zone_ring(zone->map, slot, i);
+        }
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, ngx_http_zk_lock_record_t *copy)
+{
+    uint32_t           record;
+    ngx_atomic_uint_t  gen;
+
+    record = ngx_http_zk_lock_board_record(zone,
+                             ngx_http_zk_lock_board_index(zone, path, seq));
+
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
+        || copy->seq != seq)
+    {
+        return NGX_DECLINED;
+    }
+
+    return (copy->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
+            || copy->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
+           ? NGX_OK : NGX_DONE;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq, uint32_t *record)
+{
+    uint32_t                   i;
+    ngx_atomic_t              *entry;
+    ngx_atomic_uint_t          old, marked;
+    ngx_http_zk_lock_record_t  copy;
+
+    if (!ngx_http_zk_lock_board_others(zone)) {
+        return NGX_DECLINED;
+    }
+
+    i = ngx_http_zk_lock_board_index(zone, path, seq);
+    entry = &zone->map->board[i];
+
+    do {
+        old = *entry;
+
+        if (ngx_http_zk_lock_board_find(zone, path, seq, &copy)
+            != NGX_DECLINED)
+        {
+            return NGX_OK;
+        }
+
+        marked = (ngx_atomic_uint_t) 1
+                 << (zone->slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1));
+        marked |= (old & NGX_HTTP_ZK_LOCK_AWAITED) ? old
+                                                   : NGX_HTTP_ZK_LOCK_AWAITED;
+
+    } while (!ngx_atomic_cmp_set(entry, old, marked));
+
+    *record = i;
+
+    return NGX_AGAIN;
+}
+
+
+static uint32_t
+ngx_http_zk_lock_board_index(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    int64_t seq)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+
+    return hash & (uint32_t) (zone->map->nboard - 1);
+}
+
+
+static uint32_t
+ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone, uint32_t i)
+{
+    ngx_atomic_uint_t  entry;
+
+    entry = zone->map->board[i];
+
+    return (entry & NGX_HTTP_ZK_LOCK_AWAITED) ? NGX_HTTP_ZK_LOCK_NO_RECORD
+                                              : (uint32_t) entry - 1;
+}
+
+
+/* Whether another worker of this nginx lives. */
+
+static ngx_uint_t
+ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_slot_t  *slot;
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        slot = &zone->map->slots[i];
+
+        if (i != zone->slot && slot->home == i
+            && slot->keeper != NGX_HTTP_ZK_LOCK_FREE
+            && slot->keeper != NGX_HTTP_ZK_LOCK_ORPHAN
+            && slot->nginx == zone->map->nginx
+            && ngx_http_zk_lock_ahead(slot->alive))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    uint32_t record, ngx_http_zk_lock_record_t *copy)
+{
+    uint32_t                   hash;
+    ngx_uint_t                 i, own;
+    ngx_atomic_uint_t          gen;
+    ngx_http_zk_lock_record_t  next;
+
+    own = 1;
+    hash = ngx_crc32_long(path->data, path->len);
+
+    ngx_http_zk_lock_board_put(zone, path, (int64_t) zone->slot, record);
+    ngx_memory_barrier();
+
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen)
+        != NGX_OK)
+    {
+        return NGX_OK;
+    }
+
+    for (i = 0; i < zone->map->nslots; i++) {
+
+        record = ngx_http_zk_lock_board_record(zone,
+                                          (hash + (uint32_t) i)
+                                          & (uint32_t) (zone->map->nboard - 1));
+
+        if (record == copy->id.record
+            || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
+               != NGX_OK
+            || next.kind != ZK_LOCK_NODE || next.czxid == 0 || !next.near
+            || next.state < NGX_HTTP_ZK_LOCK_RECORD_WAITING
+            || !ngx_http_zk_lock_ahead(next.alive)
+            || ngx_http_zk_lock_record_known(zone, &next.id, path, &next,
+                                             &gen)
+               != NGX_OK)
+        {
+            continue;
+        }
+
+        if (next.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
+            *copy = next;
+            return NGX_BUSY;
+        }
+
+        if (ngx_http_zk_lock_board_before(&next, copy)) {
+            *copy = next;
+            own = 0;
+        }
+    }
+
+    return own ? NGX_OK : NGX_BUSY;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_board_before(ngx_http_zk_lock_record_t *one,
+    ngx_http_zk_lock_record_t *two)
+{
+    if (one->index != two->index) {
+        return one->index > two->index;
+    }
+
+    if (one->czxid != two->czxid) {
+        return one->czxid < two->czxid;
+    }
+
+    return one->id.record < two->id.record;
+}

@@ -1,0 +1,353 @@
+
+/*
+ * How a claim ends: its znode is deleted, until that is known to be done, and
+ * only then is it freed.
+ *
+ * Whoever ends it may wait for that, as a mourner; who waits for the claim
+ * itself is told its outcome then.  To end it decides: those behind it may be
+ * granted at once.  To withdraw it asks: by the version of its data, since
+ * another gateway may have told that it is held.
+ *
+ * Everything here runs on the event loop.  `op` is the delete, or the read in
+ * front of it, and NULL in OWED.
+ */
+
+
+#include "ngx_http_zk_lock_node.h"
+
+
+static void ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_mourn(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_rc_e rc);
+
+
+void
+ngx_http_zk_lock_claim_release(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_mourner_t *mourner)
+{
+    if (mourner != NULL) {
+        ngx_queue_insert_tail(&claim->mourners, &mourner->queue);
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT
+        || claim->state == NGX_HTTP_ZK_LOCK_HELD)
+    {
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
+    }
+}
+
+
+/*
+ * From here on the claim is on its way out, and cannot be called back: those
+ * behind it may be granted at once.  outcome is for who still waits, when the
+ * claim is gone.
+ */
+
+void
+ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    ngx_uint_t                linked;
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = claim->lock;
+    linked = claim->entry.linked;
+
+    claim->outcome = outcome;
+
+    if (claim->share != NULL) {
+
+        /* it ends when it is known which name it has */
+
+        claim->ending = 1;
+        return;
+    }
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    /* before anybody else is granted */
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "released");
+    }
+
+    ngx_http_zk_lock_record_end(lock->worker->zone, claim->id.record);
+    ngx_http_zk_lock_claim_delete(claim, linked);
+    ngx_http_zk_lock_lock_removed(lock, &claim->entry);
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_claim_withdraw(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    if (!ngx_http_zk_lock_claim_known(claim)) {
+        ngx_http_zk_lock_claim_end(claim, outcome);
+        return;
+    }
+
+    claim->outcome = outcome;
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_LAPSE);
+    ngx_http_zk_lock_claim_lapse(claim);
+}
+
+
+/* gather: it is surely there, and may share a transaction */
+
+void
+ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
+    ngx_uint_t gather)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_DELETE);
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+        claim->op = NULL;
+    }
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->lock->node && !claim->watched) {
+
+        /* what is there may be somebody else's */
+
+        op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                       ngx_http_zk_lock_claim_look_handler);
+
+    } else {
+        op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                       NULL,
+                                       ngx_http_zk_lock_claim_delete_handler);
+    }
+
+    if (op == NULL) {
+        ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
+        return;
+    }
+
+    if (!claim->lock->node) {
+        op->gather = gather;
+        op->patient = ngx_http_zk_lock_lock_crowded(claim->lock,
+                                                    &claim->entry);
+
+    } else if (claim->watched) {
+        op->version = ngx_http_zk_lock_record_version(
+                                                claim->lock->worker->zone,
+                                                claim->id.record);
+    }
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+/* The znode that has the claim's name was read, to be deleted. */
+
+static void
+ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_op_t     *delete;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK
+        && ngx_http_zk_lock_node_is(&claim->id, op))
+    {
+        delete = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
+                                       NULL,
+                                       ngx_http_zk_lock_claim_delete_handler);
+
+        if (delete != NULL) {
+            delete->version = op->version;
+            ngx_http_zk_lock_session_send(delete);
+            return;
+        }
+
+        op->rc = NGX_HTTP_ZK_LOCK_UNSENT;
+
+    } else if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
+        op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
+    }
+
+    ngx_http_zk_lock_claim_delete_handler(op);
+}
+
+
+static void
+ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_OK || op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+
+        /* somebody else was first */
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && !claim->doubtful) {
+            claim->lapsed = 1;
+        }
+
+        ngx_http_zk_lock_claim_done(claim);
+        return;
+    }
+
+    claim->doubtful |= (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
+    claim->watched = 0;
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED) {
+
+        /* it is read, and deleted as it is by now */
+
+        ngx_http_zk_lock_claim_delete(claim, 0);
+        return;
+    }
+
+    /* the sweep, or the next connection, sends it again */
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
+
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH
+        || op->rc == NGX_HTTP_ZK_LOCK_REFUSED)
+    {
+        ngx_http_zk_lock_claim_denied(claim, op->rc);
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_rc_e rc)
+{
+    /* it is not waited for any more: what is in the count of those is */
+
+    claim->refused = 1;
+    ngx_http_zk_lock_claim_state(claim, claim->state);
+
+    ngx_http_zk_lock_lock_pin(claim->lock);
+
+    ngx_http_zk_lock_claim_answer(claim, rc == NGX_HTTP_ZK_LOCK_NO_AUTH
+                                         ? NGX_HTTP_ZK_LOCK_DENIED
+                                         : NGX_HTTP_ZK_LOCK_FAILED);
+    ngx_http_zk_lock_claim_mourn(claim, rc);
+
+    ngx_http_zk_lock_lock_unpin(claim->lock);
+}
+
+
+/* Tells those who end the claim what became of it. */
+
+static void
+ngx_http_zk_lock_claim_mourn(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_rc_e rc)
+{
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_mourner_t  *mourner;
+
+    while (!ngx_queue_empty(&claim->mourners)) {
+        q = ngx_queue_head(&claim->mourners);
+        ngx_queue_remove(q);
+
+        mourner = ngx_queue_data(q, ngx_http_zk_lock_mourner_t, queue);
+
+        if (mourner->handler != NULL) {
+            mourner->handler(mourner->data, rc);
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    claim->outcome = outcome;
+
+    ngx_http_zk_lock_claim_done(claim);
+}
+
+
+/* There is no znode (any more): tells who waits, and frees. */
+
+void
+ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_lock_t    *lock;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    ngx_http_zk_lock_lock_pin(lock);
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_DONE);
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+    }
+
+    if (claim->share != NULL) {
+        ngx_http_zk_lock_share_free(claim->share);
+        claim->share = NULL;
+    }
+
+    worker->claims[claim->id.record] = NULL;
+
+    if (lock->node) {
+        ngx_http_zk_lock_node_next(claim);
+    }
+
+    ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
+
+    if (claim->lapsed) {
+        ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
+    }
+
+    ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
+
+    ngx_http_zk_lock_session_unreserve(worker->session,
+                                lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX);
+
+    ngx_http_zk_lock_claim_answer(claim, claim->outcome);
+    ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST, "deleted");
+
+    ngx_http_zk_lock_claim_mourn(claim, claim->lapsed
+                                        ? NGX_HTTP_ZK_LOCK_NO_NODE
+                                        : NGX_HTTP_ZK_LOCK_OK);
+
+    ngx_http_zk_lock_lock_removed(lock, &claim->entry);
+    ngx_http_zk_lock_lock_leave(lock, claim);
+
+    ngx_free(claim);
+
+    ngx_http_zk_lock_lock_unpin(lock);
+}
+
+
+void
+ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->share != NULL) {
+        ngx_http_zk_lock_share_free(claim->share);
+    }
+
+    ngx_free(claim);
+}

@@ -1,0 +1,130 @@
+
+/*
+ * What is under way in a session, and what its files share.
+ *
+ * Only session, flight, op and bounds see inside a session.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_FLIGHT_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_FLIGHT_H_INCLUDED_
+
+
+#include "ngx_http_zk_lock_library.h"
+
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_CLOSED = 0,
+    NGX_HTTP_ZK_LOCK_CONNECTING,
+    NGX_HTTP_ZK_LOCK_CONNECTED,
+    NGX_HTTP_ZK_LOCK_SUSPENDED,
+    NGX_HTTP_ZK_LOCK_BACKOFF
+} ngx_http_zk_lock_session_state_e;
+
+
+struct ngx_http_zk_lock_session_s {
+    ngx_connection_t                          ident;    /* of the timers */
+
+    ngx_http_zk_lock_session_conf_t          *conf;
+    const ngx_http_zk_lock_session_events_t  *events;
+    void                                     *data;
+    zk_lock_mailbox_t                        *mailbox;
+    ngx_log_t                                *log;
+
+    ngx_http_zk_lock_handle_t                *handle;
+    ngx_http_zk_lock_session_state_e          state;
+    ngx_uint_t                                serial;   /* of the handle */
+    ngx_http_zk_lock_key_t                    key;      /* id 0: none yet */
+    ngx_msec_t                                timeout;  /* negotiated */
+    ngx_msec_t                                backoff;
+    ngx_msec_t                                since;    /* of the state */
+
+    ngx_queue_t                               flights;  /* by sent */
+    ngx_queue_t                               pending;  /* to be gathered */
+    ngx_uint_t                                npending;
+    ngx_uint_t                                gathered; /* a turn ago */
+    ngx_uint_t                                turns;
+    ngx_queue_t                               failed;   /* to be told */
+    ngx_uint_t                                writes;   /* under way */
+
+    ngx_msec_t                                asked;    /* last request */
+    ngx_msec_t                                replied;  /* last answer */
+    ngx_uint_t                                doubts;   /* ticks in a row with
+                                                           no answer at all */
+    ngx_msec_t                                doubted;  /* the last of them */
+    ngx_msec_t                                starving; /* if starved: since */
+    ngx_msec_t                                denied;   /* last logged */
+    ngx_atomic_t                             *alive;
+
+    ngx_str_t                                 gate;     /* with the chroot */
+    size_t                                    path_bytes;
+
+    ngx_rbtree_t                              watches;  /* that are set */
+    ngx_rbtree_node_t                         watches_sentinel;
+    size_t                                    watch_bytes;
+
+    ngx_event_t                               flush;    /* posted */
+    ngx_event_t                               gather;   /* a timer */
+    ngx_event_t                               over;     /* posted */
+    ngx_event_t                               tick;
+
+    unsigned                                  last:1;   /* no other follows */
+    unsigned                                  gated:1;  /* gate is there */
+    unsigned                                  nudged:1;
+    unsigned                                  unreachable:1;
+    unsigned                                  starved:1; /* no memory for the
+                                                            last operation */
+    unsigned                                  hurry:1;  /* not all that is
+                                                           pending is patient */
+};
+
+
+/* The bytes of a path that logs may have: the rest would make a token. */
+size_t ngx_http_zk_lock_session_shown(ngx_str_t *path);
+
+/*
+ * The tick is short while something is under way or out of reach, else it is
+ * the heartbeat.  An operation under way keeps a worker that wants to leave.
+ */
+void ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s);
+
+/*
+ * Makes the gate.  Its parent is made when it turns out to be missing, and
+ * stays.  Without a gate all goes on, but slower.
+ */
+void ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type);
+
+/* What is pending fails: there is no connection to send it to. */
+void ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s);
+
+/* Of a session's events: what was gathered is sent, the patient no longer. */
+void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
+void ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev);
+
+/* Tells of those that failed; those that fail meanwhile wait for a turn. */
+void ngx_http_zk_lock_session_flush_failed(ngx_http_zk_lock_session_t *s);
+
+/*
+ * The library keeps one watch a path until it fires, and sets all of them
+ * again in one packet after a reconnect, which ZooKeeper refuses if it is too
+ * long (ZOOKEEPER-706): so the bytes of the paths are counted, each once.
+ */
+void ngx_http_zk_lock_session_watched(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+
+/* A watch is gone: its event has come.  list: that of the children. */
+void ngx_http_zk_lock_session_unwatched(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *path, ngx_uint_t list);
+
+/* The connection broke: none is set any more. */
+void ngx_http_zk_lock_session_forget_watches(ngx_http_zk_lock_session_t *s);
+
+/* Tells what came of an operation, and frees it. */
+void ngx_http_zk_lock_session_finish(ngx_http_zk_lock_op_t *op);
+
+/* Frees an operation, and what the library gave with it; tells nobody. */
+void ngx_http_zk_lock_session_free_op(ngx_http_zk_lock_op_t *op);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_FLIGHT_H_INCLUDED_ */

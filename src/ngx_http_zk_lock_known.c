@@ -1,0 +1,337 @@
+
+/*
+ * A claim of this gateway, for those who ask: what its record tells, and what
+ * is changed there.
+ *
+ * Its worker may be another one, stand still or be dead: the record is in the
+ * zone, and a renewal in it counts, and so does a hold.  What another gateway
+ * has written into the znode's data may not be in the record yet; the data were
+ * read just before, and are in infos[0].
+ *
+ * Everything here runs on the event loop of the worker that is asked.
+ */
+
+
+#include "ngx_http_zk_lock_node.h"
+
+
+static void ngx_http_zk_lock_ask_keep(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record);
+static ngx_http_zk_lock_answer_e ngx_http_zk_lock_ask_held(
+    ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_record_t *record);
+static ngx_int_t ngx_http_zk_lock_ask_extend(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record);
+static void ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record);
+static uint32_t ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask);
+static ngx_uint_t ngx_http_zk_lock_ask_endless(
+    ngx_http_zk_lock_record_t *record);
+
+
+ngx_int_t
+ngx_http_zk_lock_ask_own(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_int_t  rc;
+
+    rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                      &ask->path, record);
+
+    return ((rc == NGX_OK || rc == NGX_AGAIN)
+            && record->seq == ask->token.seq) ? NGX_OK : NGX_DECLINED;
+}
+
+
+/*
+ * A claim of this gateway is renewed in its record, also while its worker is
+ * dead and nobody has adopted its session yet; another one in its znode.
+ */
+
+void
+ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_int_t                  rc;
+    ngx_msec_t                 ttl;
+    ngx_http_zk_lock_record_t  record;
+
+    if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK
+        && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+    {
+        ttl = ask->ttl ? ask->ttl : record.ttl;
+
+        rc = NGX_OK;
+
+        if (!ngx_http_zk_lock_ask_endless(&record)) {
+            rc = ngx_http_zk_lock_record_renew(ask->worker->zone,
+                                         &ask->token.id, &ask->path, 0, ttl,
+                                         0, 0, 0);
+            ask->renewed = (rc == NGX_OK);
+        }
+
+        if (rc != NGX_OK && rc != NGX_AGAIN
+            && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
+        {
+            ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+            return;
+        }
+
+        /* a lease that is over may have been renewed at another gateway */
+    }
+
+    ngx_http_zk_lock_ask_inspect(ask);
+}
+
+
+void
+ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_http_zk_lock_answer_e  answer;
+
+    ngx_http_zk_lock_ask_note_record(&ask->infos[0], record);
+
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
+        ask->pending = 1;
+        ngx_http_zk_lock_ask_keep(ask, record);
+        ngx_http_zk_lock_ask_list(ask);
+        return;
+    }
+
+    ask->pending = 0;
+
+    if (ask->counted) {
+        ngx_http_zk_lock_ask_set(ask);
+        return;
+    }
+
+    answer = ngx_http_zk_lock_ask_held(ask, record);
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
+        && ask->type == NGX_HTTP_ZK_LOCK_RENEW
+        && record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+        && record->renewals != ngx_http_zk_lock_ask_renewals(ask))
+    {
+        ngx_http_zk_lock_ask_set(ask);
+        return;
+    }
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_OK) {
+
+        if (ask->type == NGX_HTTP_ZK_LOCK_HOLD) {
+            ngx_http_zk_lock_ask_more(ask, record);
+            return;
+        }
+
+        if (ask->type == NGX_HTTP_ZK_LOCK_SHARE) {
+            ngx_http_zk_lock_ask_share(ask);
+            return;
+        }
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, answer);
+}
+
+
+/*
+ * Who asks for a claim that waits alone keeps it.  Its time is never cut, since
+ * another gateway may have told that it is held, but it is always changed: by
+ * that its worker knows that somebody asks.
+ */
+
+static void
+ngx_http_zk_lock_ask_keep(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_msec_t  lease;
+
+    if (ask->type != NGX_HTTP_ZK_LOCK_INSPECT || ask->grace == 0
+        || record->lease == 0)
+    {
+        return;
+    }
+
+    lease = ngx_http_zk_lock_now() + ask->grace;
+
+    if ((ngx_msec_int_t) (lease - record->lease) <= 0) {
+        lease = record->lease + 1;
+    }
+
+    (void) ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
+                                         &ask->path, record->lease,
+                                         record->ttl, lease, 0, 0);
+}
+
+
+/* What is told of a claim of this gateway that is held, or was. */
+
+static ngx_http_zk_lock_answer_e
+ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_int_t                 rc;
+    ngx_msec_t                ttl;
+    ngx_http_zk_lock_info_t  *info;
+
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED) {
+        return NGX_HTTP_ZK_LOCK_ASK_GONE;
+    }
+
+    info = &ask->infos[0];
+
+    if (ngx_http_zk_lock_ask_renewals(ask) <= record->renewals) {
+
+        if (record->lease == 0) {
+            return NGX_HTTP_ZK_LOCK_ASK_GONE;
+        }
+
+        ttl = ask->ttl ? ask->ttl : record->ttl;
+
+        if (ask->type == NGX_HTTP_ZK_LOCK_RENEW && !info->endless
+            && (!ask->renewed || record->ttl < ttl))
+        {
+            /*
+             * Since that was tried it was granted, or its worker has heard of
+             * a renewal at another gateway, which was before this one.
+             */
+
+            (void) ngx_http_zk_lock_ask_extend(ask, record);
+        }
+
+        rc = ngx_http_zk_lock_record_told(ask->worker->zone, &ask->token.id,
+                                          &ask->path, record);
+
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+
+            /* it was over just now */
+
+            return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+        }
+
+        ngx_http_zk_lock_ask_note_record(info, record);
+
+    } else if (ask->type != NGX_HTTP_ZK_LOCK_RENEW) {
+
+        /* another gateway has renewed it; here that is not known yet */
+
+        ngx_http_zk_lock_ask_note_ttl(info);
+        info->timed = 0;
+
+    } else if (record->lease == 0) {
+        return NGX_HTTP_ZK_LOCK_ASK_GONE;
+
+    } else if (!info->endless
+               && ngx_http_zk_lock_ask_extend(ask, record) != NGX_OK)
+    {
+        /* the same, but now it was to be renewed here */
+
+        return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+    }
+
+    info->holds = record->holds;
+
+    return ngx_http_zk_lock_ahead(record->alive)
+           ? NGX_HTTP_ZK_LOCK_ASK_OK : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+}
+
+
+/*
+ * Renews it in its record, for the time that was asked for, or that the latest
+ * renewal was for: that of the data, if the record does not know them.  From
+ * then on it does: this renewal is younger.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_ask_extend(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    int32_t                   version;
+    uint32_t                  renewals;
+    ngx_msec_t                ttl;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    ttl = record->ttl;
+    version = 0;
+    renewals = 0;
+
+    if (label.renewals > record->renewals) {
+        ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : ttl;
+        version = ask->version;
+        renewals = label.renewals;
+    }
+
+    ttl = ask->ttl ? ask->ttl : ttl;
+
+    if (ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
+                                      &ask->path, 0, ttl, 0, version,
+                                      renewals)
+        != NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    info->ttl = ttl;
+    info->expires = ttl;
+    info->timed = 1;
+
+    return NGX_OK;
+}
+
+
+/* It is held once more: its record says so, and then its label. */
+
+static void
+ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_record_t *record)
+{
+    ngx_int_t  rc;
+
+    if (!ask->infos[0].endless
+        && ngx_http_zk_lock_ask_extend(ask, record) != NGX_OK
+        && ngx_http_zk_lock_ask_own(ask, record) == NGX_OK
+        && record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
+    {
+        /* its worker looks just now whether its lease is over */
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        return;
+    }
+
+    rc = ngx_http_zk_lock_record_hold(ask->worker->zone, &ask->token.id,
+                                      &ask->path, 0, &ask->holds);
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        return;
+    }
+
+    ask->counted = 1;
+
+    ngx_http_zk_lock_ask_set(ask);
+}
+
+
+static uint32_t
+ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    return label.renewals;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_endless(ngx_http_zk_lock_record_t *record)
+{
+    return (ngx_msec_int_t) (record->lease - ngx_http_zk_lock_now())
+           > (ngx_msec_int_t) NGX_HTTP_ZK_LOCK_NO_LEASE / 2;
+}

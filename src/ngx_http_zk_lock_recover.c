@@ -1,0 +1,436 @@
+
+/*
+ * What a claim does when something was lost: the answer to its create, its
+ * znode, the session with all that was made through it; or when ZooKeeper, or
+ * its worker, is not there for it any more.
+ *
+ * A create whose answer was lost may have happened: the claim is looked for in
+ * a list, by the id in its name, and made anew only if none has shown it.  One
+ * that waits, and whose znode is gone, queues again under a new id, as long as
+ * somebody waits for it.  What is held is lost.
+ *
+ * Everything here runs on the event loop.  Most of it may free the claim.
+ */
+
+
+#include "ngx_http_zk_lock_node.h"
+
+
+/* how often a create is tried again after its lock's znode was made */
+#define NGX_HTTP_ZK_LOCK_TRIES      5
+
+
+static void ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_claim_removed(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim);
+
+
+/* The lock's znode is not there, or not any more. */
+
+void
+ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_lock_t  *lock;
+
+    lock = claim->lock;
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
+
+    if (!ngx_http_zk_lock_claim_wanted(claim)) {
+        ngx_http_zk_lock_claim_done(claim);
+        return;
+    }
+
+    if (++claim->tries > NGX_HTTP_ZK_LOCK_TRIES) {
+        ngx_log_error(NGX_LOG_ERR, lock->worker->log, 0,
+                      "the znode \"%V\" vanishes as often as it is made",
+                      &lock->sn.str);
+
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_FAILED);
+        return;
+    }
+
+    lock->known = 0;
+
+    ngx_http_zk_lock_lock_make(lock);
+}
+
+
+void
+ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_RECOVER);
+
+    /* if the list shows it, it waits */
+
+    claim->entry.waiting = 1;
+
+    if (ngx_http_zk_lock_session_connected(claim->lock->worker->session)) {
+        ngx_http_zk_lock_lock_list(claim->lock);
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case NGX_HTTP_ZK_LOCK_RECOVER:
+
+        if (claim->entry.linked) {
+            ngx_http_zk_lock_claim_found(claim);
+            break;
+        }
+
+        if (claim->vanished) {
+            /* a list before has shown it */
+            ngx_http_zk_lock_claim_removed(claim);
+            break;
+        }
+
+        /* the create never happened */
+
+        ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
+
+        if (!ngx_http_zk_lock_claim_wanted(claim)) {
+            ngx_http_zk_lock_claim_done(claim);
+            break;
+        }
+
+        ngx_http_zk_lock_claim_start(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_WAIT:
+
+        if (!claim->vanished && claim->entry.linked) {
+
+            if ((!claim->keyed || claim->single)
+                && ngx_http_zk_lock_lock_conflicts(claim->lock,
+                                                   &claim->entry))
+            {
+                ngx_http_zk_lock_claim_withdraw(claim,
+                                                NGX_HTTP_ZK_LOCK_CONFLICT);
+                break;
+            }
+
+            ngx_http_zk_lock_claim_single(claim);
+            break;
+        }
+
+        ngx_http_zk_lock_claim_removed(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_LAPSE:
+
+        if (claim->vanished || !claim->entry.linked) {
+            ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                        "lease");
+            ngx_http_zk_lock_claim_done(claim);
+
+        } else {
+            ngx_http_zk_lock_claim_lapse(claim);
+        }
+
+        break;
+
+    case NGX_HTTP_ZK_LOCK_HELD:
+
+        if (claim->vanished || !claim->entry.linked) {
+            ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
+                          "a held claim of \"%V\" was deleted by "
+                          "somebody else", &claim->lock->sn.str);
+
+            claim->lapsed = 1;
+
+            ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                        "deleted");
+            ngx_http_zk_lock_claim_done(claim);
+            break;
+        }
+
+        if (claim->share != NULL) {
+            ngx_http_zk_lock_share_again(claim->share);
+        }
+
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+/* The create happened, but its answer was lost: its czxid is to be read. */
+
+static void
+ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_op_t  *op;
+
+    if (claim->op != NULL) {
+        return;
+    }
+
+    op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
+                                   ngx_http_zk_lock_claim_found_handler);
+    if (op != NULL) {
+        ngx_http_zk_lock_session_send(op);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_label_t            label;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (claim->state != NGX_HTTP_ZK_LOCK_RECOVER || !claim->entry.linked) {
+        return;
+    }
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+
+        if (claim->lock->node && !ngx_http_zk_lock_node_is(&claim->id, op)) {
+            ngx_http_zk_lock_lock_list(claim->lock);
+            break;
+        }
+
+        zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+        claim->czxid = op->czxid;
+        claim->index = (label.index > 0) ? label.index : 0;
+        claim->lock->known = 1;
+
+        ngx_http_zk_lock_lock_guard_again(claim->lock);
+        ngx_http_zk_lock_claim_queued(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_lock_list(claim->lock);
+        break;
+
+    default:
+        /* the next connection lists again */
+        break;
+    }
+}
+
+
+/* By another gateway, which had its token; or by anybody. */
+
+static void
+ngx_http_zk_lock_claim_removed(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->lock->touched) {
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
+
+    } else {
+        ngx_http_zk_lock_claim_requeue(claim);
+    }
+}
+
+
+/*
+ * A waiting claim is gone without having been ended: its place is lost, and
+ * it queues again under a new id, while who waits has time.
+ */
+
+static void
+ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
+{
+    zk_lock_id_t                id;
+    ngx_http_zk_lock_lock_t    *lock;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (claim->entry.linked) {
+        zk_lock_view_remove(&lock->view, &claim->entry);
+    }
+
+    claim->vanished = 0;
+
+    ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
+
+    /* who was told a token knows it by that only */
+
+    if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
+        ngx_http_zk_lock_claim_done(claim);
+        return;
+    }
+
+    if (ngx_http_zk_lock_record_take(worker->zone, &lock->sn.str,
+                                     claim->entry.kind,
+                                     claim->keyed ? claim->id.random : NULL,
+                                     &id)
+        != NGX_OK)
+    {
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_NO_ROOM);
+        return;
+    }
+
+    if (claim->bound) {
+        ngx_http_zk_lock_record_bind(worker->zone, id.record,
+                                     NGX_HTTP_ZK_LOCK_NO_RECORD);
+    }
+
+    if (claim->keyed) {
+        ngx_http_zk_lock_record_keep(worker->zone, id.record, claim->ttl,
+                                     claim->lease);
+    }
+
+    worker->claims[claim->id.record] = NULL;
+    ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
+
+    claim->id = id;
+    worker->claims[id.record] = claim;
+
+    claim->czxid = 0;
+    claim->requeued = 1;
+    claim->seen = 0;
+    ngx_memzero(&claim->said, sizeof(ngx_http_zk_lock_said_t));
+    claim->single = 0;
+    claim->offered = 0;
+    claim->contends = 0;
+    claim->told = 0;
+
+    ngx_http_zk_lock_claim_start(claim);
+}
+
+
+void
+ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case NGX_HTTP_ZK_LOCK_START:
+        ngx_http_zk_lock_claim_start(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_RECOVER:
+        ngx_http_zk_lock_lock_list(claim->lock);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_LAPSE:
+        ngx_http_zk_lock_claim_lapse(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_OWED:
+        ngx_http_zk_lock_claim_delete(claim, 0);
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+
+        if (claim->lock->node && !claim->expired) {
+            /* it is in the line, in this gateway */
+            return;
+        }
+
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+        return;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
+
+        if (!claim->expired && (!claim->async || claim->handler == NULL)) {
+            return;
+        }
+
+        if (ngx_http_zk_lock_claim_known(claim)) {
+            ngx_http_zk_lock_claim_put_off(claim,
+                                           NGX_HTTP_ZK_LOCK_UNREACHABLE);
+            return;
+        }
+
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+    }
+
+    if (ngx_http_zk_lock_claim_known(claim) && claim->handler != NULL
+        && (claim->state == NGX_HTTP_ZK_LOCK_CREATE
+            || claim->state == NGX_HTTP_ZK_LOCK_RECOVER))
+    {
+        ngx_http_zk_lock_claim_put_off(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+        return;
+    }
+
+    /* the claim is removed when that can be done; nobody waits for it */
+
+    ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+}
+
+
+void
+ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case NGX_HTTP_ZK_LOCK_START:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_CREATE:
+    case NGX_HTTP_ZK_LOCK_RECOVER:
+    case NGX_HTTP_ZK_LOCK_WAIT:
+        ngx_http_zk_lock_claim_requeue(claim);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_HELD:
+    default:
+
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "session");
+
+        /* who releases it now is told that it was lost before */
+
+        claim->lapsed = 1;
+
+        ngx_http_zk_lock_claim_done(claim);
+        break;
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->event != NULL && claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
+                                    "shutdown");
+        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
+    }
+
+    if (claim->handler == NULL) {
+        return 0;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+        ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
+        ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_SHUT);
+    }
+
+    ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_SHUT);
+
+    return 1;
+}
