@@ -34,7 +34,8 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "asan: runs under sanitizers too")
+    config.addinivalue_line(
+        "markers", "plain(why): not under the sanitizers, and why not")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -96,7 +96,6 @@ def fencing_tokens(gateway, name):
 
 # where it is not allowed
 
-@pytest.mark.asan
 @pytest.mark.parametrize("location", ["", "zk_lock_admin off;"])
 def test_not_allowed(start_gateway, location):
     gateway = start_gateway(location=location)
@@ -128,7 +127,6 @@ def test_allowed_in_one_location(start_gateway):
 
 # whom
 
-@pytest.mark.asan
 @pytest.mark.parametrize("form", ["%d", '"%d"', "*"])
 def test_holder_is_broken(here_and_there, tree, name, form):
     here, there = here_and_there
@@ -148,7 +146,6 @@ def test_holder_is_broken(here_and_there, tree, name, form):
                                        asked_one).status in (204, 410)
 
 
-@pytest.mark.asan
 def test_whom_is_missing(here_and_there, name):
     """Nobody is broken by mistake."""
     here, there = here_and_there
@@ -185,7 +182,6 @@ def test_whom_is_said_twice(gateway, name, how):
     gateway.release(name, holder.token)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", [break_, revoke])
 def test_another_holder_is_meant(here_and_there, name, how):
     """He has left, and somebody else came after him."""
@@ -201,7 +197,6 @@ def test_another_holder_is_meant(here_and_there, name, how):
     assert here.release(name, holder.token).status == 204
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("match", ["*", "256"])
 @pytest.mark.parametrize("how", [break_, revoke])
 def test_nobody_holds_it(here_and_there, tree, name, how, match):
@@ -231,7 +226,6 @@ def test_beside_other_arguments(gateway, name):
 
 # who waits
 
-@pytest.mark.asan
 @pytest.mark.parametrize("match", ["*", "number"])
 def test_waiters_stay(here_and_there, tree, name, match):
     """And the next is granted the lock at once."""
@@ -265,7 +259,6 @@ def test_waiter_is_not_meant(here_and_there, tree, name):
     assert break_(there, name, str(response.fencing)).status == 204
 
 
-@pytest.mark.asan
 def test_who_holds_by_a_connection_is_broken(here_and_there, name):
     """And is told so."""
     here, there = here_and_there
@@ -279,7 +272,6 @@ def test_who_holds_by_a_connection_is_broken(here_and_there, name):
     problem(here.inspect(name), 404)
 
 
-@pytest.mark.asan
 def test_held_more_than_once(here_and_there, name):
     """All of it ends."""
     here, there = here_and_there
@@ -295,7 +287,6 @@ def test_held_more_than_once(here_and_there, name):
 
 # several holders
 
-@pytest.mark.asan
 @pytest.mark.parametrize("seat", range(3))
 def test_one_seat_of_a_semaphore(here_and_there, tree, name, seat):
     here, there = here_and_there
@@ -313,7 +304,6 @@ def test_one_seat_of_a_semaphore(here_and_there, tree, name, seat):
     tree.wait_claims(here.znode(name), 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode, permits", [("shared", None), ("member", None),
                                            ("semaphore", 3)])
 def test_all_holders(here_and_there, tree, name, mode, permits):
@@ -380,7 +370,6 @@ def test_one_of_very_many_holders(shared_pair, tree, name):
     tree.wait_claims(here.znode(name), 0)
 
 
-@pytest.mark.asan
 def test_several_locks_are_broken_one_by_one(here_and_there, name):
     here, there = here_and_there
     names = [name, name + "y"]
@@ -395,7 +384,6 @@ def test_several_locks_are_broken_one_by_one(here_and_there, name):
 
 # holders of other kinds
 
-@pytest.mark.asan
 @pytest.mark.parametrize("before, layout", [
     (None, "-lock-"), ("lock-", None), (GUID[3:].replace("-", "")
                                         + "__lock__", None)])
@@ -415,7 +403,6 @@ def test_claim_by_hand(here_and_there, tree, foreign, name, before, layout,
     assert here.release(name, response.token).status == 204
 
 
-@pytest.mark.asan
 def test_kazoo(here_and_there, foreign, name):
     here, there = here_and_there
     lock = foreign.client.Lock(here.znode(name), "kazoo")
@@ -462,7 +449,6 @@ def test_curator(here_and_there, tree, curator, name):
 
 # to be asked
 
-@pytest.mark.asan
 @pytest.mark.parametrize("match", [None, "*", "number", "quoted"])
 def test_holder_is_asked(here_and_there, tree, name, match):
     here, there = here_and_there
@@ -492,7 +478,6 @@ def test_holder_is_asked(here_and_there, tree, name, match):
         there.release(name, response.token)
 
 
-@pytest.mark.asan
 def test_some_holders_are_asked(here_and_there, name):
     here, there = here_and_there
     holders = [gateway.hold(name, mode="semaphore", permits=4)
@@ -507,7 +492,6 @@ def test_some_holders_are_asked(here_and_there, name):
         assert here.release(name, holder.token).status == 204
 
 
-@pytest.mark.asan
 def test_who_holds_by_a_connection_is_asked(here_and_there, name):
     here, there = here_and_there
     connection = here.begin(name, hold="connection")
@@ -538,6 +522,51 @@ def test_asked_by_a_curator_client(here_and_there, tree, foreign, name):
     assert there.release(name, holder.token).status == 204
 
 
+@pytest.mark.parametrize("holds", [1, 2])
+def test_mark_on_the_claim_of_a_dead_worker(start_gateway, zookeeper, tree,
+                                            foreign, holds):
+    """It is mended, too, and then the claim can be released anywhere."""
+    here, there = start_gateway(), start_gateway()
+    holder = here.hold("x", ttl="1h", worker=here.worker_pids()[0])
+    token = {"Lock-Token": holder.token}
+    for _ in range(holds - 1):
+        assert here.call("POST", lock_path("x"),
+                         headers=token).status == 200
+    here.kill_worker(holder.worker)
+    claim = "%s/%s" % (here.znode("x"), claim_of(holder.token))
+    wait_until(lambda: claim in zookeeper.watched_paths())
+    foreign.client.set(claim, b"__REVOKE__")
+    wait_until(lambda: tree.data(claim) != b"__REVOKE__")
+    told = there.inspect("x", holder.token).json
+    assert told["revoke"] is True and told.get("holds", 1) == holds
+    assert told["fencing_token"] == holder.fencing
+    for left in reversed(range(holds)):
+        response = there.call("DELETE", lock_path("x"), headers=token)
+        assert response.status == (200 if left else 204), response
+    tree.wait_gone(claim)
+
+
+def test_renewals_go_on_after_a_mark(shared_pair, zookeeper, tree, foreign,
+                                     name):
+    """What a Curator client wrote over is mended, renewals and all."""
+    here, there = shared_pair
+    holder = here.hold(name, ttl="3s")
+    for _ in range(3):
+        assert there.renew(name, holder.token, ttl="4s").status == 200
+    claim = "%s/%s" % (here.znode(name), claim_of(holder.token))
+    wait_until(lambda: claim in zookeeper.watched_paths())
+    foreign.client.set(claim, b"__REVOKE__")
+    wait_until(lambda: tree.data(claim) != b"__REVOKE__")
+    assert there.renew(name, holder.token, ttl="1h").status == 200
+    waiter = begin(here, tree, name)
+    assert waiter.silent_for(6)
+    assert there.release(name, holder.token).status == 204
+    response = waiter.response(SOON)
+    grant(response, name)
+    assert here.release(name, response.token).status == 204
+
+
+
 def test_several_locks_are_asked_for(here_and_there, name):
     here, there = here_and_there
     names = [name, name + "y"]
@@ -565,7 +594,6 @@ def basic(user):
         (user + ":secret").encode()).decode()}
 
 
-@pytest.mark.asan
 def test_broken_is_logged(here_and_there, name):
     here, there = here_and_there
     holder = here.hold(name, owner="owner of " + name)
@@ -628,7 +656,6 @@ def test_outcomes_are_logged(start_gateway, tmp_path):
 
 # whatever happens meanwhile
 
-@pytest.mark.asan
 def test_operator_leaves(shared_pair, tree, name):
     """What was begun may be done or not; the lock is sound."""
     here, there = shared_pair
@@ -649,7 +676,6 @@ def test_operator_leaves(shared_pair, tree, name):
     tree.wait_claims(here.znode(name), 0)
 
 
-@pytest.mark.asan
 def test_broken_and_released_at_once(shared_pair, tree, name):
     """One of the two is first, and who waits is granted the lock once."""
     here, there = shared_pair

@@ -32,7 +32,6 @@ def name():
     return "lock%d" % next(NUMBERS)
 
 
-@pytest.mark.asan
 def test_acquire_and_release(gateway, tree, name):
     response = gateway.acquire(name)
     content = grant(response, name)
@@ -68,7 +67,6 @@ def test_release_by_path_or_by_header(gateway, name):
         problem(gateway.inspect(name), 404)
 
 
-@pytest.mark.asan
 def test_released_claim_is_gone(gateway, name):
     token = gateway.hold(name).token
     gateway.release(name, token)
@@ -94,7 +92,6 @@ def test_location_leads_to_the_claim(gateway, name):
     assert gateway.call("DELETE", path).status == 204
 
 
-@pytest.mark.asan
 def test_claim_as_its_holder_sees_it(gateway, name):
     response = gateway.hold(name, ttl="30s")
     for seen in (gateway.inspect(name, response.token),
@@ -109,7 +106,6 @@ def test_claim_as_its_holder_sees_it(gateway, name):
     gateway.release(name, response.token)
 
 
-@pytest.mark.asan
 def test_lock_as_others_see_it(gateway, name):
     response = gateway.hold(name, {"owner": "night shift", "ttl": "20s",
                                    "data": {"job": [1, 2]}})
@@ -152,7 +148,6 @@ def test_every_worker_sees_the_lock_alike(gateway, name):
     gateway.release(name, token)
 
 
-@pytest.mark.asan
 def test_free_lock_is_not_there(gateway, name):
     problem(gateway.inspect(name), 404)
     gateway.release(name, gateway.hold(name).token)
@@ -160,7 +155,6 @@ def test_free_lock_is_not_there(gateway, name):
         problem(gateway.inspect(name, worker=worker), 404)
 
 
-@pytest.mark.asan
 def test_taken_lock_refuses_a_try(gateway, tree, name):
     holder = gateway.hold(name, {"owner": "me", "data": {"a": "b"}})
     for worker in gateway.worker_pids():
@@ -198,7 +192,6 @@ def test_durations_as_numbers(gateway, name):
     gateway.release(name, response.token)
 
 
-@pytest.mark.asan
 def test_body_wins_over_query(gateway, name):
     response = gateway.hold(name, {"ttl": "5s", "data": None},
                             ttl="7s", owner="query")
@@ -218,7 +211,6 @@ def test_content_types_that_are_json(gateway, name, content_type):
     gateway.release(name, response.token)
 
 
-@pytest.mark.asan
 def test_body_in_pieces(gateway, name):
     """Chunked, and byte by byte: the parser has no say in how it comes."""
     body = json.dumps({"owner": "\u00e4\U0001f512", "ttl": "5s",
@@ -274,7 +266,6 @@ def test_prefer_wait(gateway, name):
     "a", "UPPER.lower", "...", "a b", "a+b", "50%", "x?y", "x#y", "\u00e4",
     "\u65e5\u672c\u8a9e", "a:b;c,d", "'\"\\", "n" * 200, "~-_.!*()",
     "_c_00000000-0000-0000-0000-000000000000-lock-0000000000"])
-@pytest.mark.asan
 def test_names(gateway, tree, name):
     response = gateway.hold(name)
     grant(response, name)
@@ -298,7 +289,6 @@ def test_name_is_not_rewritten(gateway, name):
 
 # every worker
 
-@pytest.mark.asan
 def test_any_worker_serves_any_claim(gateway, name):
     workers = gateway.worker_pids()
     assert len(workers) == 2

@@ -17,7 +17,6 @@ from lib.client import AsyncConnection, ask, lock_path
 LEAVES = ["close", "reset", "half_close"]
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", LEAVES)
 def test_waiter_leaves(gateway, tree, leave):
     znode = gateway.znode("x")
@@ -54,7 +53,6 @@ def test_all_waiters_leave(gateway, tree, leave):
     gateway.release("x", gateway.hold("x", wait="0").token)
 
 
-@pytest.mark.asan
 def test_leaves_before_the_claim_is_made(gateway, tree):
     """The request is cut off behind its last byte, or in the middle."""
     for i in range(40):
@@ -81,7 +79,6 @@ def test_holder_leaves_and_keeps_the_lock(gateway, tree):
         gateway.release("x", response.token)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", LEAVES)
 def test_left_before_its_turn(gateway, tree, leave):
     """The worker learns of the client's end and of its turn in one moment,
@@ -103,7 +100,6 @@ def test_left_before_its_turn(gateway, tree, leave):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_release_and_leaving_at_once(gateway, tree):
     """Whoever comes next gets the lock, if the waiter got it or not.
 

@@ -9,8 +9,6 @@ import asyncio
 import itertools
 import random
 
-import pytest
-
 from lib.checks import grant
 from lib.client import AsyncConnection, ask, lock_path
 from lib.zookeeper import sequence
@@ -88,7 +86,6 @@ def owners_of(tree, znode, claims):
             for claim in claims]
 
 
-@pytest.mark.asan
 def test_round_and_round(gateway, tree):
     """Twenty clients, each takes the lock ten times."""
     ring = Ring()
@@ -105,7 +102,6 @@ def test_round_and_round(gateway, tree):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_many_locks_at_once(gateway, tree):
     """Forty clients and eight locks; each lock has its own order."""
     rings = [Ring() for _ in range(8)]

@@ -82,7 +82,6 @@ def released(gateway, name, token, worker=None):
     return wait_until(ask, 20, "an answer to the release")
 
 
-@pytest.mark.asan
 def test_held_locks(gateway, held, sessions):
     """They are renewed all the time, by the living and by the newborn."""
     held.spread(8)
@@ -96,7 +95,6 @@ def test_held_locks(gateway, held, sessions):
     sessions.wait_owning(2)
 
 
-@pytest.mark.asan
 def test_claims_that_waited(gateway, held, tree):
     """They go at once, and those behind them have their turn."""
     dead, other = gateway.worker_pids()
@@ -125,7 +123,6 @@ def test_claims_that_waited(gateway, held, tree):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_waiter_behind_the_dead_alone(gateway, tree):
     """Nobody holds the lock but one who was about to, and died."""
     dead, other = gateway.worker_pids()
@@ -145,7 +142,6 @@ def test_waiter_behind_the_dead_alone(gateway, tree):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_behind_a_lock_of_the_dead(gateway, held, tree):
     """Who waits for what a dead worker granted waits on, for its release."""
     dead, other = gateway.worker_pids()
@@ -161,7 +157,6 @@ def test_behind_a_lock_of_the_dead(gateway, held, tree):
     grant(waiter.response(SOON), "x")
 
 
-@pytest.mark.asan
 def test_lease_of_a_dead_worker(gateway, tree):
     """It ends when it has to, neither with the worker nor after it."""
     dead, other = gateway.worker_pids()
@@ -178,7 +173,6 @@ def test_lease_of_a_dead_worker(gateway, tree):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_lease_over_in_the_moment_of_death(gateway, tree):
     """A lease of some milliseconds, at whose end nobody may be there."""
     for _ in range(3):
@@ -197,7 +191,6 @@ def test_lease_over_in_the_moment_of_death(gateway, tree):
         tree.wait_claims(gateway.znode("x"), 0, SOON)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("at", ["dead", "other"])
 def test_release_in_the_moment_of_death(gateway, tree, at):
     """Answered or not: it may be repeated, and the next gets the lock."""
@@ -232,7 +225,6 @@ def answer_or_end(connection):
         return None
 
 
-@pytest.mark.asan
 def test_acquires_in_the_moment_of_death(gateway, held, tree):
     """Who was told of a grant has it; of all others nothing is left."""
     for i in range(3):
@@ -265,7 +257,6 @@ def behind_proxy(zookeeper, start, start_proxy):
     return start(servers=proxy.address, wait_sessions=False), proxy
 
 
-@pytest.mark.asan
 def test_claim_that_nobody_knows_of(behind_proxy, tree):
     """ZooKeeper made it, and its name never came back to the worker."""
     gateway, proxy = behind_proxy
@@ -280,7 +271,6 @@ def test_claim_that_nobody_knows_of(behind_proxy, tree):
     tree.wait_claims(gateway.znode("x"), 0, SOON)
 
 
-@pytest.mark.asan
 def test_release_that_nobody_knows_of(behind_proxy, tree):
     """ZooKeeper deleted the claim, and nobody was told."""
     gateway, proxy = behind_proxy
@@ -298,7 +288,6 @@ def test_release_that_nobody_knows_of(behind_proxy, tree):
     gateway.release("x", gateway.hold("x", timeout=SOON).token)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("workers", [1, 3])
 def test_all_at_once(start, tree, sessions, workers):
     """Nobody is left to take over but those who come after."""
@@ -316,7 +305,6 @@ def test_all_at_once(start, tree, sessions, workers):
     sessions.wait_owning(workers)
 
 
-@pytest.mark.asan
 def test_heirs_die_too(start, tree, sessions):
     """Again and again: whoever took over is dead soon after."""
     gateway = start(workers=3)
@@ -334,7 +322,6 @@ def test_heirs_die_too(start, tree, sessions):
     sessions.wait_owning(3)
 
 
-@pytest.mark.asan
 def test_frozen_and_killed(gateway, held, tree):
     """A worker that stands still is not dead, and nobody takes its place;
     then it dies.
@@ -363,7 +350,6 @@ def test_frozen_and_killed(gateway, held, tree):
     grant(waiter.response(SOON), "x")
 
 
-@pytest.mark.asan
 def test_crash_and_reload(gateway, held, sessions):
     """The heir drains, and has to pass on what it inherited."""
     held.spread(6)
@@ -392,7 +378,6 @@ def die_at_random(gateway, rng):
     return len(victims)
 
 
-@pytest.mark.asan
 def test_many_deaths(start, tree, sessions):
     """Under load.  In the end the gateway's memory and ZooKeeper agree, and
     nothing of the dead is left in either.

@@ -39,7 +39,6 @@ def expire(gateway, proxy, tree, name):
     proxy.pass_on()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("waiters", [0, 1, 20])
 def test_session_expires(behind_proxy, tree, waiters):
     """The holder learns that it lost; who waits queues again, once."""
@@ -71,7 +70,6 @@ def test_session_expires(behind_proxy, tree, waiters):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_waits_end_while_the_session_expires(behind_proxy, tree):
     """Many ends at the moment of the expiry: each is answered, none twice."""
     gateway, proxy = behind_proxy
@@ -90,7 +88,6 @@ def test_waits_end_while_the_session_expires(behind_proxy, tree):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("where", ["same worker", "sibling"])
 def test_claim_deleted_by_somebody_else(gateway, tree, where):
     """The lock is free in ZooKeeper: who waits does not wait for the lease."""
@@ -108,7 +105,6 @@ def test_claim_deleted_by_somebody_else(gateway, tree, where):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_lock_removed_and_made_anew(gateway, tree):
     """Somebody else is first in the new znode: nobody is granted beside him."""
     znode = gateway.znode("x")
@@ -135,7 +131,6 @@ def test_lock_removed_and_made_anew(gateway, tree):
     tree.wait_claims(znode, 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("wait", ["0", "300ms"])
 def test_holder_that_cannot_be_read(gateway, tree, wait):
     """A claim with an ACL of its own: it counts, and a wait for it ends."""

@@ -187,7 +187,6 @@ def usable(gateway, tree, name):
 
 # acquires
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", WAYS)
 def test_acquire_without_an_answer(single, zookeeper, tree, proxy, how):
     """The claim is made once, or there is none and the client is told so."""
@@ -306,7 +305,6 @@ ENDS = {"release": by_release, "sibling": by_release_at_a_sibling,
         "wait over": by_wait_that_ends}
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 @pytest.mark.parametrize("end", ENDS)
 def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
@@ -331,7 +329,6 @@ def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
     usable(gateway, tree, "x")
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", WAYS)
 def test_next_is_granted_once(gateway, zookeeper, tree, proxy, how):
     """The release hands over, and its delete is lost."""
@@ -362,7 +359,6 @@ def test_next_is_granted_once(gateway, zookeeper, tree, proxy, how):
 
 # many at once
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", WAYS)
 def test_multi_without_an_answer(single, tree, proxy, leads, how):
     """Acquires and releases share a transaction, and its fate."""
@@ -465,7 +461,6 @@ class cut_towards:
             self.laggard.thaw()
 
 
-@pytest.mark.asan
 def test_queue_moves_while_the_way_is_cut(gateway, zookeeper, tree, proxy):
     """Those ahead go, others come, and no watch tells of it."""
     lock = gateway.znode("x")
@@ -522,7 +517,6 @@ def test_led_from_server_to_server(gateway, zookeeper, tree, proxy):
 
 # two gateways
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 def test_renewal_at_another_gateway(start_gateway, start_behind, zookeeper,
                                     tree, proxy, how):
@@ -558,7 +552,6 @@ def renewed(gateway, name, holder, ttl):
     return began
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 def test_release_at_another_gateway(start_gateway, start_behind, zookeeper,
                                     tree, proxy, how):
@@ -584,7 +577,6 @@ def test_release_at_another_gateway(start_gateway, start_behind, zookeeper,
 
 # anything, in any order
 
-@pytest.mark.asan
 def test_random_faults(gateway, zookeeper, tree, proxy):
     """Clients at work, faults one after the other; then all is still, and
     who believes to hold a lock does, and nothing else is there.

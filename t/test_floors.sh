@@ -70,7 +70,7 @@ floors ${gateway}_module.c '#include "zk_lock_name.h"'
 
 # beside
 floors zk_lock_view.c '#include "zk_lock_name.h"'
-floors ${gateway}_session.c "#include \"${gateway}_library.h\""
+floors ${gateway}_flight.c "#include \"${gateway}_library.h\""
 floors zk_lock_json.c '#include "zk_lock_memory.h"'
 floors zk_lock_args.h '#include "zk_lock_json.h"'
 floors zk_lock_label.h '#include "zk_lock_json.h"'
@@ -103,5 +103,14 @@ style zk_lock_name.c '\tint  i;' '^^^ tab'
 style zk_lock_name.h 'int  i; ' '^^^ trailing blank'
 style zk_lock_name.h "/* $(printf '%075d' 0) */" '^^^ longer than 80'
 style zk_lock_name.h 'int  i;\c' 'no newline at the end'
+
+# secrets
+style zk_lock_name.c 'if (zk_lock_secret_equal(a.random, b.random, 12)) {'
+style zk_lock_name.c 'if (memcmp(a->path, b->path, 12)\n    == 0) {'
+style zk_lock_name.c 'if (memcmp(a->path, b, 12) == 0) {\n    a.random = 1;'
+style zk_lock_name.c 'if (memcmp(a.random, b, 12) != 0) {' 'a secret is'
+style zk_lock_name.c 'if (x\n    || ngx_memcmp(a,\n    b->random, 12)) {' \
+    'a secret is'
+style zk_lock_name.c 'return ngx_strncmp(ctx->secret, b, 32);' 'a secret is'
 
 echo "test_floors.sh: $count cases passed"

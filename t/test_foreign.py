@@ -27,7 +27,6 @@ def settle(gateway, waiter):
     assert waiter.silent_for(0.3)
 
 
-@pytest.mark.asan
 def test_waits_for_a_claim_made_by_hand(gateway, foreign):
     lock = gateway.znode("x")
     for worker in gateway.worker_pids():
@@ -90,7 +89,6 @@ def test_everybody_in_turn(gateway, foreign):
     foreign.wait_claims(lock, 0)
 
 
-@pytest.mark.asan
 def test_claim_ahead_goes_without_having_held(gateway, foreign):
     """Somebody else still holds the lock: nobody is granted too early."""
     lock = gateway.znode("x")
@@ -164,7 +162,6 @@ def test_session_of_the_holder_ends(gateway, zookeeper, connect_tree):
     gateway.release("x", waiter.response(5).token)
 
 
-@pytest.mark.asan
 def test_children_that_are_no_claims(gateway, foreign):
     """Neither waited for nor an obstacle; and they stay as they are."""
     lock = gateway.znode("x")
@@ -247,7 +244,6 @@ def test_others_are_shown(gateway, foreign):
     foreign.wait_claims(lock, 3)
 
 
-@pytest.mark.asan
 def test_held_claim_deleted_by_hand(gateway, foreign):
     """That is how an administrator breaks a lock: its holder learns of it."""
     lock = gateway.znode("x")
@@ -258,7 +254,6 @@ def test_held_claim_deleted_by_hand(gateway, foreign):
         gateway.release("x", gateway.hold("x", timeout=5).token)
 
 
-@pytest.mark.asan
 def test_waiting_claim_deleted_by_hand(gateway, foreign):
     """It gets in line again, behind those who are there, and is granted."""
     lock = gateway.znode("x")

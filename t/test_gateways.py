@@ -84,6 +84,20 @@ def queue_up(tree, gateways, name, **query):
     return waiters
 
 
+def queue_alone(gateways, name, **query):
+    """Claims that wait without a request, one behind the other: their tokens.
+
+    Who waits otherwise knows no token.
+    """
+    tokens = []
+    for i, gateway in enumerate(gateways):
+        response = gateway.acquire(name, headers={"Prefer": "respond-async"},
+                                   owner="w%d" % i, **query)
+        assert response.status == 202, response
+        tokens.append(response.token)
+    return tokens
+
+
 def tokens_in_line(tree, gateway, name):
     znode = gateway.znode(name)
     return [token_of(znode, claim) for claim in tree.claims(znode)]
@@ -114,7 +128,6 @@ def test_tokens_of_the_tests_are_those_of_the_gateway(pair, tree):
     here.release("a b", holder.token)
 
 
-@pytest.mark.asan
 def test_held_claim_is_shown_alike(pair):
     here, there = pair
     holder = here.hold("x", {"owner": "me", "data": {"a": [1, None]},
@@ -131,22 +144,21 @@ def test_held_claim_is_shown_alike(pair):
     here.release("x", holder.token)
 
 
-@pytest.mark.asan
 def test_queued_claims_are_shown_alike(pair, tree):
     here, there = pair
     holder = here.hold("x")
-    waiters = queue_up(tree, [there, here, there], "x", ttl="70s")
-    tokens = tokens_in_line(tree, here, "x")[1:]
+    tokens = queue_alone([there, here, there], "x", ttl="70s")
+    assert tokens_in_line(tree, here, "x") == [holder.token] + tokens
     for position, token in enumerate(tokens):
         content = the_same([steady(gateway.inspect("x", token, worker))
                             for gateway, worker in everywhere(here, there)])
         assert content["state"] == "queued"
         assert content["position"] == position
         assert content["owner"] == "w%d" % position
-    pass_through("x", holder, waiters, [here])
+    for token in tokens[::-1] + [holder.token]:
+        assert here.release("x", token).status == 204
 
 
-@pytest.mark.asan
 def test_lock_is_listed_alike(pair, tree):
     here, there = pair
     problem(there.inspect("x"), 404)
@@ -178,7 +190,6 @@ def test_refusal_names_the_holder(pair):
 
 # renewals
 
-@pytest.mark.asan
 @pytest.mark.parametrize("ttl, milliseconds", [
     ({}, 90000), ({"ttl": "20s"}, 20000), ({"body": {"ttl": 30}}, 30000)])
 def test_renewed_at_the_other(here_and_there, ttl, milliseconds):
@@ -250,23 +261,22 @@ def test_longest_lease_of_a_renewal(start_gateway):
     here.release("x", holder.token)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("ttl", [{}, {"ttl": "50s"}])
 def test_queued_claim_is_renewed(here_and_there, tree, ttl):
     """It stays where it is; its lease has not begun."""
     here, there = here_and_there
     holder = here.hold("x")
-    waiters = queue_up(tree, [here, here], "x")
-    for position, token in enumerate(tokens_in_line(tree, here, "x")[1:]):
+    tokens = queue_alone([here, here], "x")
+    for position, token in enumerate(tokens):
         for worker in there.worker_pids():
             response = there.renew("x", token, worker=worker, **ttl)
             assert response.status == 200, response
             assert response.json["state"] == "queued"
             assert response.json["position"] == position
-    pass_through("x", holder, waiters, [here, there])
+    for token in [holder.token] + tokens:
+        assert there.release("x", token).status == 204
 
 
-@pytest.mark.asan
 def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
     """It ends a ttl after the last renewal, and not before."""
     here, there = here_and_there
@@ -348,7 +358,6 @@ def test_renewed_at_both_in_turn(pair, tree):
 
 # releases
 
-@pytest.mark.asan
 def test_released_at_the_other(here_and_there, tree):
     here, there = here_and_there
     for owner in here.worker_pids():
@@ -361,7 +370,6 @@ def test_released_at_the_other(here_and_there, tree):
                 problem(gateway.inspect("x", worker=asked), 404)
 
 
-@pytest.mark.asan
 def test_released_twice(here_and_there):
     """Who comes second is told so, where the first one came or elsewhere."""
     here, there = here_and_there
@@ -372,7 +380,6 @@ def test_released_twice(here_and_there):
     problem(there.release("x", token), 410)
 
 
-@pytest.mark.asan
 def test_release_at_the_other_grants_the_next(here_and_there, tree):
     here, there = here_and_there
     for waits in (here, there):
@@ -396,7 +403,6 @@ def test_released_at_both_at_once(pair, tree):
     tree.wait_claims(pair[0].znode("x"), 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_queued_claim_is_released(pair, tree, place):
     """Its waiter is told so, and the others move up."""
@@ -413,7 +419,6 @@ def test_queued_claim_is_released(pair, tree, place):
     pass_through("x", holder, waiters, [there, here])
 
 
-@pytest.mark.asan
 def test_lease_ends_for_all_gateways(here_and_there, tree):
     here, there = here_and_there
     holder = here.hold("x", ttl="400ms")
@@ -429,7 +434,6 @@ def test_lease_ends_for_all_gateways(here_and_there, tree):
 
 # order
 
-@pytest.mark.asan
 def test_first_come_first_served(pair, tree):
     """Over all workers of both, whoever releases where."""
     here, there = pair
@@ -450,7 +454,6 @@ def test_fencing_tokens_grow_over_gateways(pair):
 
 # races
 
-@pytest.mark.asan
 def test_lease_end_against_a_renewal_at_the_other(pair):
     """Either it is renewed, and then for as long as was said, or it is gone.
 
@@ -521,7 +524,6 @@ async def connections():
 
 # tokens that are none, or of others
 
-@pytest.mark.asan
 def test_tokens_that_are_none(pair):
     here, there = pair
     holder = here.hold("x")
@@ -548,7 +550,6 @@ def test_token_of_another_root(start_gateway, root):
     assert there.release("x", other.token).status == 204
 
 
-@pytest.mark.asan
 def test_claims_that_no_gateway_made(pair, foreign):
     """A program of its own takes part: it is shown, and never changed."""
     lock = pair[0].znode("x")
@@ -569,7 +570,6 @@ def test_claims_that_no_gateway_made(pair, foreign):
         gone(gateway, "x", token, worker)
 
 
-@pytest.mark.asan
 def test_held_claim_deleted_by_hand(pair, tree):
     """Both learn of it when they are asked, whoever is asked first."""
     here, there = pair
@@ -623,7 +623,6 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
 
 # an ensemble
 
-@pytest.mark.asan
 def test_each_gateway_at_another_server(ensemble, start_gateway,
                                         connect_tree):
     """What one was told, the other sees, though its server may lag."""

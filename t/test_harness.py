@@ -78,6 +78,7 @@ def test_sanitizer_report_is_a_failure(plain):
     os.unlink(path)
 
 
+@pytest.mark.plain("they report the crash themselves")
 def test_crash_is_a_failure(plain):
     os.kill(plain.worker_pids()[0], 11)
     wait_until(lambda: "exited on signal" in plain.log_text(), 5, "the alert")
@@ -166,7 +167,7 @@ def test_stop_freeze_and_start_again(private_zookeeper):
     server.thaw()
     server.stop()
     server.start()
-    wait_until(lambda: tree.client.connected, 30, "the client is back")
+    tree.wait_back()
     assert tree.data("/a") == b"1"
     tree.close()
 
@@ -178,7 +179,7 @@ def test_ensemble_changes_leader(ensemble, connect_tree):
     leader = ensemble.leader()
     leader.kill()
     assert ensemble.leader() is not leader
-    wait_until(lambda: tree.client.connected, 10, "the client is back")
+    tree.wait_back()
     wait_until(lambda: tree.client.retry(tree.client.exists, "/a"), 10)
 
 
@@ -207,7 +208,7 @@ def test_proxy_swallows_an_answer(zookeeper, tree, start_proxy, connect_tree,
             behind.client.create(root + "/" + how)
         assert fault.happened.is_set()
         assert bool(tree.stat(root + "/" + how)) is exists
-        wait_until(lambda: behind.client.connected, 10, "the client is back")
+        behind.wait_back()
 
 
 def test_proxy_hole_and_delay(zookeeper, start_proxy, connect_tree):

@@ -22,7 +22,6 @@ def release(connection, name, token):
                               headers={"Lock-Token": token})
 
 
-@pytest.mark.asan
 def test_all_calls(gateway, connection):
     response = connection.request("POST", lock_path("x"), {"ttl": "10s"})
     content = grant(response, "x")
@@ -38,7 +37,6 @@ def test_all_calls(gateway, connection):
     problem(connection.request("POST", lock_path("x"), body=[]), 400)
 
 
-@pytest.mark.asan
 def test_body_in_frames(connection):
     stream = connection.send("POST", lock_path("x"), end=False,
                              headers={"Content-Type": "application/json"})
@@ -70,7 +68,6 @@ def test_many_waiters_on_one_connection(gateway, tree, connection):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_cancelled_stream(gateway, tree, connection):
     holder = gateway.hold("x")
     streams = []
@@ -91,7 +88,6 @@ def test_cancelled_stream(gateway, tree, connection):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", ["close", "reset"])
 def test_connection_ends(gateway, tree, leave):
     holder = gateway.hold("x")

@@ -161,7 +161,6 @@ def gateway(proxy, start_gateway):
 
 # the session ends while the gateway knows nothing of it
 
-@pytest.mark.asan
 @pytest.mark.parametrize("delay", [0.0, 0.3])
 def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
                                     delay):
@@ -196,7 +195,6 @@ def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
     assert len(tree.claims(lock)) == 1
 
 
-@pytest.mark.asan
 def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
     """The others are well, and hear of it while it still knows nothing; who
     waits there moves up and keeps its place.
@@ -232,7 +230,6 @@ def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_session_of_one_gateway_ends(gateway, proxy, zookeeper, tree,
                                      start_gateway):
     """The other one goes by ZooKeeper alone: as long as that has the claim
@@ -328,7 +325,6 @@ def test_answers_are_swallowed(gateway, proxy, tree):
 OUTAGES = {"frozen": ("freeze", "thaw"), "killed": ("kill", "start")}
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", OUTAGES)
 def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
     """Held is held, waiting is waiting, and nobody gets anything."""
@@ -357,14 +353,13 @@ def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
         assert 503 in man.statuses()
 
     assert all(waiter.silent_for(0) for waiter in waiters)
-    wait_until(lambda: tree.client.connected, BACK, "kazoo is back")
+    tree.wait_back()
     assert len(tree.claims(gateway.znode("x"))) == 5
     for i in range(len(free)):
         tree.wait_claims(gateway.znode("free%d" % i), 0)
     release_all(gateway, "x", holder, waiters)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", OUTAGES)
 def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
     """It was out of reach for longer than it says that sessions live.  What
@@ -386,7 +381,7 @@ def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
         ended = time.time()
         end()
         in_reach(gateway)
-        wait_until(lambda: tree.client.connected, BACK, "kazoo is back")
+        tree.wait_back()
         expired = private_zookeeper.expirations().get(session)
         all_say(men, 200 if expired is None else 410)
     for man in men:
@@ -410,7 +405,6 @@ def ask_all(connections, name, token):
                                                        "ttl": "1h"})
 
 
-@pytest.mark.asan
 def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
     """Nothing that it was asked while it slept is confirmed."""
     gateway = start_gateway(session_timeout="%gs" % SHORT, metrics=True)
@@ -449,7 +443,6 @@ def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
     assert answers["DELETE"].status in (410, 503), answers
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("ahead", ["foreign", "sibling", "both"])
 def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
     """All that was ahead of it went while its worker slept, and then its own
@@ -495,7 +488,6 @@ def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_worker_that_napped(start_gateway, tree):
     """Shorter than its session lives: all is as it was."""
     gateway = start_gateway(session_timeout="%gs" % LONG)

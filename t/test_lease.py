@@ -7,15 +7,12 @@ and whoever shows the token is told that it is gone.
 
 import time
 
-import pytest
-
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
 
 SOON = 2.5
 
 
-@pytest.mark.asan
 def test_lease_ends_by_itself(gateway, tree):
     znode = gateway.znode("x")
     for worker in gateway.worker_pids():
@@ -28,7 +25,6 @@ def test_lease_ends_by_itself(gateway, tree):
             problem(gateway.inspect("x", worker=asked), 404)
 
 
-@pytest.mark.asan
 def test_next_is_granted_when_the_lease_ends(gateway, tree):
     one, other = gateway.worker_pids()
     for waiting in (one, other):
@@ -101,7 +97,6 @@ def test_rest_of_a_lease_is_told(gateway):
     gateway.release("x", token)
 
 
-@pytest.mark.asan
 def test_renewed_lease_goes_on(gateway, tree):
     """Each renewal counts from its own moment; at any worker."""
     workers = gateway.worker_pids()

@@ -24,7 +24,6 @@ def connections_stay(proxy, number):
     assert proxy.accepted == number
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_one_session_a_worker(zookeeper, start_gateway, start_proxy, workers):
     proxy = start_proxy(zookeeper)
@@ -42,8 +41,8 @@ def test_cache_processes_have_no_session(zookeeper, start_gateway,
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             http=CACHE)
+    wait_until(lambda: len(gateway.helper_pids()) == 2, 10)
     helpers = gateway.helper_pids()
-    assert len(helpers) == 2
     connections_stay(proxy, 2)
     assert [threads(pid) for pid in helpers] == [1, 1]
     assert threads(gateway.process.pid) == 1
@@ -64,7 +63,6 @@ def test_without_directives_it_costs_nothing(start_gateway):
     assert "zk_lock" not in gateway.log_text()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("end", ["stop", "terminate"])
 def test_clean_end_frees_the_locks(start_gateway, private_zookeeper,
                                    connect_tree, end):
@@ -116,7 +114,6 @@ def test_end_with_waiters(start_gateway, tree):
         assert waiter.closed_by_server(5)
 
 
-@pytest.mark.asan
 def test_first_request_of_all(start_gateway):
     """The session is not there yet: the request waits for it."""
     for _ in range(3):
@@ -154,7 +151,6 @@ def test_reload_changes_directives(start_gateway):
     gateway.release("x", response.token)
 
 
-@pytest.mark.asan
 def test_killed_worker(start_gateway, tree):
     """Its waiters are cut off, a new one takes its place, and sooner or later
     every lock can be had again: nobody waits for the dead for ever.
@@ -178,7 +174,6 @@ def test_killed_worker(start_gateway, tree):
         gateway.release("x", token)
 
 
-@pytest.mark.asan
 def test_single_process(start_gateway, tree):
     gateway = start_gateway(master=False, workers=1)
     holder = gateway.hold("x")
@@ -253,7 +248,6 @@ BAD_CONF = {
 }
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("what", sorted(BAD_CONF))
 def test_bad_configuration(start_gateway, what):
     directives, word = BAD_CONF[what]

@@ -149,7 +149,6 @@ def wait(*waiters):
 
 # what a mode is
 
-@pytest.mark.asan
 @pytest.mark.parametrize("said, mode", [
     ("exclusive", "exclusive"), ("shared", "shared"), ("read", "shared"),
     ("write", "write"), (None, "exclusive")])
@@ -172,7 +171,6 @@ def test_mode_is_told(gateway, tree, said, mode):
         gone(gateway, "x", holder.token)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode", [
     "", "Shared", "EXCLUSIVE", "readers", "rea", "shared ", "write\0",
     "semaphores", "exclusive,shared", "a" * 300])
@@ -209,7 +207,6 @@ def test_mode_of_other_calls(shared_gateway):
 
 # who waits for whom
 
-@pytest.mark.asan
 @pytest.mark.parametrize("ahead", MODES)
 @pytest.mark.parametrize("behind", MODES)
 def test_two(short_line, ahead, behind):
@@ -270,7 +267,6 @@ def test_readers_share(line):
     line.empty()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode", ALONE)
 def test_readers_behind_a_waiting_writer_wait(line, mode):
     """Though those who hold the lock are readers, too."""
@@ -310,7 +306,6 @@ def test_whole_line(line, order):
     line.empty()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode", ALONE)
 @pytest.mark.parametrize("how", ["close", "reset", "wait ends"])
 def test_waiting_writer_leaves(line, mode, how):
@@ -369,7 +364,6 @@ def test_readers_are_released_elsewhere_at_once(pair, tree):
         here.release("x", granted(response, "x", "write").token)
 
 
-@pytest.mark.asan
 def test_waiting_reader_leaves(line):
     """Nobody is let in for it: a writer is ahead, another one behind."""
     holder = line.take("write")
@@ -431,7 +425,6 @@ def test_leases_of_a_whole_line_end(line):
 
 # looks
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode", MODES)
 def test_holders_are_shown(line, mode):
     number = 3 if mode == "shared" else 1
@@ -529,7 +522,6 @@ def sturdy(start_gateway, tree):
     return gateway, Line(tree, itertools.cycle([(gateway, None)]))
 
 
-@pytest.mark.asan
 def test_reload(sturdy):
     """Held claims stay shared; who waited has its turn, at an old worker."""
     gateway, line = sturdy
@@ -548,7 +540,6 @@ def test_reload(sturdy):
     line.empty()
 
 
-@pytest.mark.asan
 def test_reload_twice(sturdy):
     gateway, line = sturdy
     shared = Shared(line, 6)
@@ -561,7 +552,6 @@ def test_reload_twice(sturdy):
     line.empty()
 
 
-@pytest.mark.asan
 def test_crash(sturdy):
     """Each worker dies in turn, with readers of its own and with a writer
     that waits: the claims stay shared, and the writer is in nobody's way.
@@ -583,7 +573,6 @@ def test_crash(sturdy):
     line.empty()
 
 
-@pytest.mark.asan
 def test_crash_with_readers_behind_the_dead(sturdy):
     """The writer that waited dies with its worker; those behind it go on."""
     gateway, line = sturdy
@@ -734,7 +723,6 @@ def patience(grants):
     return 30 + grants / 10
 
 
-@pytest.mark.asan
 def test_load(pair, tree):
     """Two gateways; all modes; some hang up, some die, some are impatient."""
     znode = pair[0].znode("x")

@@ -118,7 +118,6 @@ def many(foreign):
 
 # what a page is
 
-@pytest.mark.asan
 def test_there_is_nothing(start_gateway, tree):
     """Not even a root; and then a root without anything."""
     gateway = start_gateway()
@@ -131,7 +130,6 @@ def test_there_is_nothing(start_gateway, tree):
         assert page(gateway, worker) == {"locks": []}
 
 
-@pytest.mark.asan
 def test_locks_come_and_go(shared_pair, prefix):
     here, there = shared_pair
     tokens = {}
@@ -150,7 +148,6 @@ def test_locks_come_and_go(shared_pair, prefix):
             assert names_of(page(gateway, prefix=prefix)) == sorted(tokens)
 
 
-@pytest.mark.asan
 def test_modes_and_counts(shared_pair, tree, prefix):
     here, there = shared_pair
     lines = {
@@ -186,7 +183,6 @@ def test_modes_and_counts(shared_pair, tree, prefix):
             tree.delete(here.znode(prefix + name) + "/" + claim)
 
 
-@pytest.mark.asan
 def test_several_locks_are_listed(shared_pair, prefix):
     here, there = shared_pair
     names = [prefix + name for name in "abc"]
@@ -207,7 +203,6 @@ def test_claims_by_hand_are_counted(shared_pair, foreign, prefix, before):
         foreign.delete(claim)
 
 
-@pytest.mark.asan
 def test_head(gateway, prefix):
     token = gateway.hold(prefix).token
     answer = gateway.call("HEAD", PATH, {"prefix": prefix})
@@ -222,7 +217,6 @@ def test_token_is_for_several(gateway):
 
 # what is no lock
 
-@pytest.mark.asan
 def test_locks_without_claims(gateway, many, prefix):
     """Their znodes stay for a while; nobody has anything of them."""
     names = [prefix + "%02d" % i for i in range(40)]
@@ -293,7 +287,6 @@ def test_roots_of_tenants(start_gateway, root):
 
 # prefixes, limits, cursors
 
-@pytest.mark.asan
 def test_prefixes(gateway, many, prefix):
     ends = ["", "a", "aa", "ab", "b", "ä", "äö", "a b", "a%b", "\uffee"]
     names = sorted((prefix + "n" + end for end in ends), key=str.encode)
@@ -307,7 +300,6 @@ def test_prefixes(gateway, many, prefix):
                               limit=limit) == expected, begin
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 16, 17, 40, 41, 1000])
 def test_limits(gateway, many, prefix, limit):
     """Every page is full but for the last one."""
@@ -329,7 +321,6 @@ def test_limit_that_is_not_said(gateway, many, prefix):
     assert everything(gateway, prefix=prefix) == names
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("query", [
     "limit=0", "limit=1001", "limit=-1", "limit=x", "limit=", "limit=1.5",
     "limit=1&limit=2", "prefix=%00", "prefix=%0a", "prefix=%ff",
@@ -421,7 +412,6 @@ def test_all_that_stays_is_listed_once(start_gateway, many):
             gateway.release(name, token)
 
 
-@pytest.mark.asan
 def test_client_leaves(start_gateway, many):
     gateway = start_gateway()
     names = ["n%03d" % i for i in range(400)]
@@ -438,7 +428,6 @@ def test_client_leaves(start_gateway, many):
 
 # ZooKeeper
 
-@pytest.mark.asan
 def test_zookeeper_does_not_answer(private_zookeeper, start_gateway):
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
@@ -453,7 +442,6 @@ def test_zookeeper_does_not_answer(private_zookeeper, start_gateway):
     gateway.release("x", token)
 
 
-@pytest.mark.asan
 def test_zookeeper_is_gone(private_zookeeper, start_gateway):
     """It answers as soon as ZooKeeper is back."""
     private_zookeeper.start()

@@ -21,10 +21,10 @@ NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
              "NGX_HTTP_REQUEST_TIME_OUT"}
 
 # the files that answer
-ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "page",
-           "parts", "several", "stream", "terraform", "watch"]
-PAGES = ["README.md", "docs/calls.md", "docs/design.md", "docs/interop.md",
-         "docs/terraform.md"]
+ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "events",
+           "page", "parts", "several", "stream", "tell", "terraform", "watch"]
+PAGES = ["README.md", "SECURITY.md", "docs/calls.md", "docs/design.md",
+         "docs/guarantees.md", "docs/interop.md", "docs/terraform.md"]
 
 
 def read(*names):
@@ -34,6 +34,11 @@ def read(*names):
 
 def source(name):
     return read("src", MODULE + name)
+
+
+def sources():
+    return "".join(read("src", name)
+                   for name in sorted(os.listdir(os.path.join(TOP, "src"))))
 
 
 def answers():
@@ -135,7 +140,8 @@ def test_tests():
         for name in names:
             assert re.fullmatch(r"`test_\w+\.py::test_\w+`", name), row
 
-    for file, name in re.findall(r"`(\w+\.py)::(\w+)`", read("README.md")):
+    for file, name in re.findall(r"`(\w+\.py)::(\w+)`", read("README.md")
+                                 + read("docs", "guarantees.md")):
         assert os.path.exists(os.path.join(TOP, "t", file)), file
         assert re.search(r"(?m)^def %s\(" % name, read("t", file)), (
             "no %s in %s" % (name, file))
@@ -154,7 +160,7 @@ def test_limits():
     assert constant(json, "ZK_LOCK_DATA_MAX") == 1024 and "1 KiB" in text
     assert constant(source("api.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
     assert "%s bytes of paths" % format(constant(
-        source("session.c"), "NGX_HTTP_ZK_LOCK_PATH_BYTES"), ",") in text
+        source("bounds.c"), "NGX_HTTP_ZK_LOCK_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
         source("ask.h"), "NGX_HTTP_ZK_LOCK_LIST_MAX") in text
     assert "a cell of %d bytes, or more in a row if the path of its lock " \
@@ -196,7 +202,6 @@ def cell():
 def test_limits_of_calls():
     text = " ".join(read("docs", "calls.md").split())
     args = read("src", "zk_lock_args.h")
-    stream = source("stream.c")
     assert "1 to %d of them" % constant(args, "ZK_LOCK_NAMES_MAX") in text
     assert "%d bytes at most in all" % constant(
         args, "ZK_LOCK_NAMES_BYTES") in text
@@ -208,14 +213,14 @@ def test_limits_of_calls():
     assert "1 to %d printable" % constant(
         source("acquire.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
     assert "sign of life every %d s" % (constant(
-        stream, "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
+        source("events.c"), "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
     assert "one event in %d ms" % constant(
-        stream, "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
+        source("stream.c"), "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
     assert "At most %d claims are described, or %d members" % tuple(constant(
         source("ask.h"), "NGX_HTTP_ZK_LOCK_%s_MAX" % what)
         for what in ("LIST", "MEMBERS")) in text
     assert "within three seconds" in read("README.md") and constant(
-        source("wish.c"), "NGX_HTTP_ZK_LOCK_WISH_TIME") == 3000
+        source("ask.c"), "NGX_HTTP_ZK_LOCK_ASK_TIME") == 3000
     assert constant(source("record.h"), "NGX_HTTP_ZK_LOCK_KEY") * 8 == 64
     assert "64 bits of a hash" in " ".join(read("docs", "interop.md").split())
 
@@ -231,8 +236,7 @@ def test_events():
 
     used = (set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream))
             | set(re.findall(r'\{ NGX_HTTP_ZK_LOCK_\w+, "(\w+)",', stream))
-            | set(re.findall(r'EVENT_LOST,\s*"(\w+)"',
-                             source("claim.c") + source("lease.c"))))
+            | set(re.findall(r'EVENT_LOST,\s*"(\w+)"', sources())))
     assert used and set(words(reasons)) == used
 
 
@@ -252,7 +256,7 @@ def test_examples():
 
 def test_links():
     """Every link within these pages leads somewhere."""
-    assert sorted(PAGES[1:]) == sorted(
+    assert sorted(PAGES[2:]) == sorted(
         "docs/" + name for name in os.listdir(os.path.join(TOP, "docs"))
         if name.endswith(".md"))
 

@@ -44,7 +44,6 @@ def settled(gateway, sessions):
     sessions.wait(gateway.workers)
 
 
-@pytest.mark.asan
 def test_held_locks(gateway, held, sessions):
     """Renewed, inspected and released at workers who never granted them."""
     held.spread(6)
@@ -56,7 +55,6 @@ def test_held_locks(gateway, held, sessions):
     settled(gateway, sessions)
 
 
-@pytest.mark.asan
 def test_taken_locks_are_taken(gateway, held):
     """Who asks a new worker for them is told so, and by whom."""
     for worker in gateway.worker_pids():
@@ -75,7 +73,6 @@ def test_taken_locks_are_taken(gateway, held):
     held.release()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("of", ["same worker", "sibling"])
 def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
     """It gets its lock from the worker that it is connected to."""
@@ -103,7 +100,6 @@ def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
     settled(gateway, sessions)
 
 
-@pytest.mark.asan
 def test_waiters_in_two_generations(gateway, held, tree, sessions):
     """Those of old workers and of new ones take their turns."""
     held.add("x")
@@ -128,7 +124,6 @@ def test_waiters_in_two_generations(gateway, held, tree, sessions):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_only_waiters_keep_an_old_worker(gateway, held, tree):
     """Locks that it granted do not, whatever their lease is."""
     one, other = gateway.worker_pids()
@@ -149,7 +144,6 @@ def test_only_waiters_keep_an_old_worker(gateway, held, tree):
     held.release()
 
 
-@pytest.mark.asan
 def test_wait_ends_at_an_old_worker(gateway, held, tree):
     """423 in due time, no claim, and no worker that stays for it."""
     held.add("x", gateway.worker_pids()[0])
@@ -165,7 +159,6 @@ def test_wait_ends_at_an_old_worker(gateway, held, tree):
     held.release()
 
 
-@pytest.mark.asan
 def test_behind_a_claim_of_an_old_worker(gateway, held, tree):
     """A waiter of a new worker; the holder's worker drains, or is gone."""
     one, other = gateway.worker_pids()
@@ -192,7 +185,6 @@ def test_behind_a_claim_of_an_old_worker(gateway, held, tree):
     grant(waiters[0].response(SOON), "x")
 
 
-@pytest.mark.asan
 def test_lease_ends_after_the_hand_over(gateway, tree):
     """In its time and no earlier, and the next in line gets the lock."""
     began = time.monotonic()
@@ -214,7 +206,6 @@ def test_lease_ends_after_the_hand_over(gateway, tree):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_lease_is_renewed_before_the_hand_over(gateway, tree):
     """The deadline is the last that the holder was told of."""
     worker = gateway.worker_pids()[0]
@@ -231,7 +222,6 @@ def test_lease_is_renewed_before_the_hand_over(gateway, tree):
     assert gateway.release("longer", longer.token).status == 204
 
 
-@pytest.mark.asan
 def test_reloads_in_a_row(gateway, held, tree, sessions):
     """Under load; before one generation has left, the next one begins."""
     held.spread(10)
@@ -251,7 +241,6 @@ def test_reloads_in_a_row(gateway, held, tree, sessions):
     settled(gateway, sessions)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("workers", [1, 3])
 def test_number_of_workers_changes(gateway, held, sessions, workers):
     held.spread(6)
@@ -264,7 +253,6 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
     settled(gateway, sessions)
 
 
-@pytest.mark.asan
 def test_sessions_go_with_their_locks(start_gateway, tree, sessions):
     """One that was taken over is closed when nothing is held in it."""
     gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
@@ -294,7 +282,6 @@ def settled_sessions(gateway, sessions):
     return sessions.now()
 
 
-@pytest.mark.asan
 def test_old_worker_is_killed(gateway, held, tree):
     """While it drains: its waiters are cut off, what it granted stays."""
     worker = gateway.worker_pids()[0]
@@ -316,7 +303,6 @@ def hasty(start_gateway):
                          main="worker_shutdown_timeout 1s;")
 
 
-@pytest.mark.asan
 def test_shutdown_timeout(hasty, tree, sessions):
     """Waiters are told to come again; what is held is handed over."""
     held = Held(hasty, tree).spread(4)
@@ -342,7 +328,6 @@ def test_shutdown_timeout(hasty, tree, sessions):
     wait_until(lambda: len(sessions.now()) == 2, SOON, "two sessions")
 
 
-@pytest.mark.asan
 def test_shutdown_timeout_and_those_behind(hasty, tree):
     """A waiter of a new worker does not wait for those that were sent off."""
     held = Held(hasty, tree)
@@ -360,7 +345,6 @@ def test_shutdown_timeout_and_those_behind(hasty, tree):
     grant(waiter.response(SOON), "x")
 
 
-@pytest.mark.asan
 def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
     """What the old workers hold is free when they leave, and not before."""
     gateway = start_gateway(session_timeout=TIMEOUT,
@@ -373,3 +357,34 @@ def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
     problem(gateway.renew("x", holder.token), 410)
     gateway.release("x", gateway.hold("x").token)
     settled(gateway, sessions)
+
+
+@pytest.mark.parametrize("headers", [None, {"Idempotency-Key": '"k"'}])
+def test_wait_is_over_in_a_worker_that_leaves(start_gateway, start_proxy,
+                                              zookeeper, tree, headers):
+    """What was to decide it was under way, and the connection breaks."""
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout=TIMEOUT,
+                         wait_sessions=False, location="zk_lock_grace 1s;")
+    there = start_gateway()
+    holder = there.hold("x", ttl="1h")
+    worker = here.worker_pids()[0]
+    wait_until(lambda: here.inspect("x", worker=worker).status == 200)
+
+    def lists():
+        return proxy.requests["getChildren"] + proxy.requests["getChildren2"]
+
+    before = lists()
+    proxy.delay = 0.3
+    waiter = here.begin("x", None, headers, worker, wait="1s")
+    wait_until(lambda: lists() > before, what="a list is asked for")
+    proxy.hole()
+    here.reload(wait=False)
+    waiter.silent_for(0.3)      # the wait is over, and nobody knows for sure
+    proxy.kill()
+    response = waiter.response(SOON)
+    assert response.status in (423, 503), response
+    proxy.pass_on()
+    wait_dead([worker])
+    assert there.release("x", holder.token).status == 204
+    tree.wait_claims(there.znode("x"), 0)

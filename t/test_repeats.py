@@ -18,6 +18,7 @@ import contextlib
 import os
 import random
 import re
+import signal
 import time
 import uuid
 
@@ -33,6 +34,7 @@ from lib.tokens import claim_of, token_of
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS") or 15)
 SOON = 15.0
 GRACE = 2.0
+NOTICED = 2.0           # s; a gateway has heard what others did by then
 LONG = "location", "zk_lock_grace 1m;"
 BRIEF = "location", "zk_lock_grace 2s;"
 ASYNC = {"Prefer": "respond-async"}
@@ -252,7 +254,6 @@ def settled(waiters, seconds=0.3):
 
 # a key, again
 
-@pytest.mark.asan
 @modes
 def test_again_while_held(pair, tree, name, mode):
     """At every worker of both gateways, and more than once."""
@@ -270,7 +271,23 @@ def test_again_while_held(pair, tree, name, mode):
     free(here, tree, name)
 
 
-@pytest.mark.asan
+def test_many_again_at_once(pair, tree, name):
+    """They look at one claim at the same time, and write that they did."""
+    here, there = pair
+    holder = here.hold(name)
+    key = new_key()
+    waiters = [begin(here, name, key, wait="1m")]
+    mine, = tree.wait_claims(here.znode(name), 2)[1:]
+    waiters += [begin(there, name, key, worker, wait="1m")
+                for worker in there.worker_pids() for _ in range(20)]
+    assert settled(waiters, 1.0)
+    released(here, name, holder.token)
+    answers = [waiter.response(SOON) for waiter in waiters]
+    assert claim_of(alike(answers, name)) == mine
+    released(here, name, answers[0].token)
+    free(here, tree, name)
+
+
 @waiting_modes
 def test_again_while_waiting(pair, tree, name, mode):
     """All wait with one claim, and all are told of its grant."""
@@ -306,7 +323,6 @@ def test_again_while_waiting(pair, tree, name, mode):
     free(here, tree, name)
 
 
-@pytest.mark.asan
 @modes
 def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
     """As below; where others may hold it, too, it is held once all the same.
@@ -326,7 +342,6 @@ def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("taken", [False, True])
 def test_first_requests_at_once(pair, tree, name, dice, taken):
     """With one key, everywhere, in one moment or almost: there is one."""
@@ -355,7 +370,6 @@ def test_first_requests_at_once(pair, tree, name, dice, taken):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_keys_compete(pair, tree, name, dice):
     """Several keys at once, several times each: each has one turn."""
     here, there = pair
@@ -391,7 +405,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("state", ["held", "waiting"])
 def test_other_parameters(pair, tree, name, state, other):
@@ -433,7 +446,6 @@ def test_number_of_permits(pair, tree, name):
     free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_bad_keys(pair, tree, name):
     """Some of them nginx itself refuses."""
     here, there = pair
@@ -448,7 +460,6 @@ def test_bad_keys(pair, tree, name):
     free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_good_keys(pair, tree, name):
     here, there = pair
     for key in ("x", "x" * 255, '"quoted"', "!~\\/;,=:"):
@@ -485,7 +496,6 @@ def test_where_a_key_has_no_place(pair, tree, name):
     free(pair[0], tree, name)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("end", ["released", "lease", "cancelled", "deleted"])
 def test_key_after_the_end(pair, tree, name, end):
     """The same request once more is a new one, wherever it comes."""
@@ -515,7 +525,6 @@ def test_key_after_the_end(pair, tree, name, end):
         gone(there, name, token)
 
 
-@pytest.mark.asan
 def test_one_key_for_several_locks(pair, tree, name):
     here, there = pair
     key = new_key()
@@ -549,7 +558,6 @@ def test_own_wait(pair, tree, name):
     released(here, name, mine)
 
 
-@pytest.mark.asan
 @places
 def test_wait_of_the_first_is_over(pair, tree, name, place):
     """It is told so; whoever waits with its claim keeps the place."""
@@ -571,7 +579,6 @@ def test_wait_of_the_first_is_over(pair, tree, name, place):
     released(here, name, grant(behind.response(SOON), name)["token"])
 
 
-@pytest.mark.asan
 @places
 def test_wait_of_the_last_is_over(brief, tree, name, place):
     """Nobody waits with the claim any more: it goes, though nobody left."""
@@ -617,7 +624,6 @@ def test_repeat_when_the_queue_is_full(start_gateway, tree):
 
 # a key whose client has left
 
-@pytest.mark.asan
 @places
 @pytest.mark.parametrize("leave", LEAVES)
 def test_client_leaves_while_it_waits(pair, tree, name, leave, place):
@@ -641,7 +647,6 @@ def test_client_leaves_while_it_waits(pair, tree, name, leave, place):
     released(here, name, grant(behind.response(SOON), name)["token"])
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", LEAVES)
 def test_place_is_kept_for_the_grace(brief, tree, name, leave):
     """And no longer, if nobody comes."""
@@ -686,7 +691,6 @@ def test_repeats_keep_the_place(brief, tree, name, place):
     released(there, name, blocker)
 
 
-@pytest.mark.asan
 @places
 def test_repeat_waits_for_longer_than_the_grace(brief, tree, name, place):
     """As long as it waits the place is kept, though the first has left."""
@@ -709,7 +713,6 @@ def test_repeat_waits_for_longer_than_the_grace(brief, tree, name, place):
     released(here, name, grant(behind.response(SOON), name)["token"])
 
 
-@pytest.mark.asan
 @places
 def test_first_wait_ends_while_a_repeat_waits(brief, tree, name, place):
     """A client that has left waits no more; what it said does not count."""
@@ -749,7 +752,6 @@ def lost_grant(pair, tree, name, leave, key):
         assert answer.status == 204, answer
 
 
-@pytest.mark.asan
 @places
 @pytest.mark.parametrize("leave", LEAVES)
 def test_grant_that_nobody_heard_of(pair, tree, name, leave, place):
@@ -769,7 +771,6 @@ def test_grant_that_nobody_heard_of(pair, tree, name, leave, place):
     released(there, name, mine)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", LEAVES)
 def test_grant_without_a_repeat(brief, tree, name, leave):
     """It is somebody else's after the grace, though the lease is long."""
@@ -784,7 +785,6 @@ def test_grant_without_a_repeat(brief, tree, name, leave):
     released(here, name, token)
 
 
-@pytest.mark.asan
 @places
 def test_repeat_begins_the_lease(brief, tree, name, place):
     """Of a grant that nobody heard of: it lasts beyond the grace."""
@@ -800,24 +800,26 @@ def test_repeat_begins_the_lease(brief, tree, name, place):
     released(there, name, mine)
 
 
-@pytest.mark.asan
 def test_looks_renew_no_lease(pair, tree, name):
-    """Neither a repeat nor a look adds to a lease that is under way."""
+    """Neither a repeat nor a look adds to a lease that is under way, but for
+    the first one at another gateway, which cannot know whether it is.
+    """
     here, there = pair
     key = new_key()
     answer = acquire(here, name, key, ttl="1h")
     token = granted(answer, name)
+    assert holds(there.inspect(name, token), token)
     began = time.monotonic()
 
     def rest():
         """What the gateway knows that keeps the lease."""
         left = wait_until(lambda: here.inspect(name, token).json.get(
             "expires_in_ms"), SOON)
-        assert left <= 3600000 - (time.monotonic() - began) * 1000 + 300, (
-            "it was renewed")
+        passed = (time.monotonic() - began) * 1000
+        assert left <= 3600000 - passed + 1000 * NOTICED + 300, "it was renewed"
         return left
 
-    wait_until(lambda: rest() < 3600000 - 1000, SOON)
+    wait_until(lambda: rest() < 3600000 - 1000 * (NOTICED + 1), SOON)
     for gateway, worker in everywhere(here, there) * 2:
         assert holds(gateway.inspect(name, token, worker), token)
         rest()
@@ -829,7 +831,25 @@ def test_looks_renew_no_lease(pair, tree, name):
     released(there, name, token)
 
 
-@pytest.mark.asan
+def test_look_elsewhere_shortens_no_lease(pair, zookeeper, name):
+    """There it is told for the ttl that it was made with, as it is known there;
+    a renewal here that named a longer one counts.
+    """
+    here, there = pair
+    token = granted(acquire(here, name, new_key(), ttl="2s"), name)
+    grant(here.renew(name, token, ttl="1h"), name, 200)
+    claim = "%s/%s" % (here.znode(name), claim_of(token))
+    wait_until(lambda: claim in zookeeper.watched_paths(), SOON)
+    assert holds(there.inspect(name, token), token)
+    problem(here.acquire(name, wait="4s"), 423)
+    for gateway, worker in everywhere(here, there):
+        assert holds(gateway.inspect(name, token, worker), token)
+    left = here.inspect(name, token).json["expires_in_ms"]
+    assert left > 3500000
+    released(there, name, token)
+
+
+
 def test_wait_ends_as_the_lock_is_free(pair, tree, name, dice):
     """A first one and a repeat: what either is told is true for both."""
     here, there = pair
@@ -892,7 +912,6 @@ def points(number, step):
     return sorted(set(range(0, number, step)) | {number - 1, number})
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_acquire_is_cut(pair, tree, name, cutter, how):
     """At a byte of the request: the repeat is granted, once."""
@@ -920,7 +939,6 @@ def dice_of(pair, i):
     return pair[(i // 2) % 2]
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
     """Whatever the gateway was doing at that moment."""
@@ -938,7 +956,6 @@ def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_grant_is_cut(pair, tree, name, cutter, how):
     """At a byte of the answer: the repeat is told the same."""
@@ -958,7 +975,6 @@ def test_grant_is_cut(pair, tree, name, cutter, how):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("where", ["request", "unheard", "answer"])
 def test_cut_while_another_holds_it(pair, tree, name, cutter, where, how):
@@ -998,7 +1014,6 @@ def test_cut_while_another_holds_it(pair, tree, name, cutter, where, how):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("where", ["request", "unheard", "answer"])
 def test_release_is_cut(pair, tree, name, cutter, where, how):
@@ -1061,7 +1076,6 @@ def test_queued_answer(pair, tree, name):
         released(there, name, token)
 
 
-@pytest.mark.asan
 @modes
 def test_granted_at_once(pair, tree, name, mode):
     here, there = pair
@@ -1073,7 +1087,6 @@ def test_granted_at_once(pair, tree, name, mode):
         free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_polls_everywhere(pair, tree, name):
     """The places in the line, and the grant, at every worker."""
     here, there = pair
@@ -1099,7 +1112,6 @@ def test_polls_everywhere(pair, tree, name):
     released(here, name, holder)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["query", "header"])
 def test_long_polls(pair, tree, name, how):
     """They are answered at the grant, all of them, and if it comes late."""
@@ -1149,7 +1161,6 @@ def test_long_poll_is_cut_to_the_longest_wait(start_gateway, tree):
     released(gateway, "x", holder)
 
 
-@pytest.mark.asan
 @places
 def test_polls_keep_the_place(brief, tree, name, place):
     """Beyond the grace, ahead of others; without polls it is lost."""
@@ -1172,7 +1183,6 @@ def test_polls_keep_the_place(brief, tree, name, place):
     released(there, name, grant(behind.response(SOON), name)["token"])
 
 
-@pytest.mark.asan
 @places
 def test_long_poll_keeps_the_place(brief, tree, name, place):
     """While it lasts, and for another grace."""
@@ -1200,7 +1210,6 @@ def test_nobody_asks(brief, tree, name):
     released(there, name, holder)
 
 
-@pytest.mark.asan
 @places
 def test_grant_has_to_be_seen(brief, tree, name, place):
     """Else it is the next one's; who asks in time has its lease."""
@@ -1231,7 +1240,27 @@ def test_grant_has_to_be_seen(brief, tree, name, place):
     released(there, name, seen)
 
 
-@pytest.mark.asan
+@places
+def test_share_is_the_first_look(brief, tree, name, place):
+    """Nobody was told of the grant before; from now on the lease counts."""
+    (here, one), (there, other) = elsewhere(brief, place)
+    holder = here.hold(name).token
+    token = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
+    released(here, name, holder)
+    claim = here.znode(name) + "/" + claim_of(token)
+    wait_until(lambda: here.inspect(name).json["holders"][0].get("since"),
+               SOON)
+    answer = wait_until(lambda: [r for r in [there.call(
+        "PUT", lock_path(name), {"mode": "shared"}, {"Lock-Token": token},
+        worker=other)] if r.status == 200], SOON)[0]
+    assert answer.json["state"] == "held"
+    tree.wait_gone(claim)
+    problem(here.acquire(name, wait="%dms" % (2.5 * GRACE * 1000)), 423)
+    for gateway, worker in everywhere(*brief):
+        assert poll(gateway, name, token, worker).json["state"] == "held"
+    released(there, name, token)
+
+
 @places
 def test_polls_renew_no_lease(brief, tree, name, place):
     """Once the grant was seen, its lease counts, however often one asks.
@@ -1240,14 +1269,17 @@ def test_polls_renew_no_lease(brief, tree, name, place):
     seen at another one, and at the end of the grace at the latest.
     """
     (here, one), (there, other) = elsewhere(brief, place)
-    late = GRACE if place == "other" else 0.0
+    late = GRACE if place == "other" else NOTICED
     holder = there.hold(name).token
     token = queued(queue(here, name, worker=one, ttl="3s"), name, 0)
     released(there, name, holder)
     wait_until(lambda: poll(there, name, token, other).json["state"]
                == "held", SOON)
-    seen = time.monotonic()
     spots = everywhere(*brief)
+    for gateway, worker in spots:
+        # at another gateway it is seen for the first time once more
+        assert poll(gateway, name, token, worker).json["state"] == "held"
+    seen = time.monotonic()
     while True:
         before = time.monotonic()
         for gateway, worker in spots:
@@ -1265,7 +1297,6 @@ def test_polls_renew_no_lease(brief, tree, name, place):
     free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_cancelled(pair, tree, name):
     """At any worker; those behind it move up, and its polls hear of it."""
     here, there = pair
@@ -1291,7 +1322,6 @@ def test_cancelled(pair, tree, name):
     released(here, name, holder)
 
 
-@pytest.mark.asan
 def test_wait_that_was_said_runs_out(pair, tree, name):
     """However often one asks; without one there is no such end."""
     here, there = pair
@@ -1333,7 +1363,6 @@ def test_no_wait_is_no_limit(start_gateway, tree):
     released(gateway, "x", token)
 
 
-@pytest.mark.asan
 def test_grant_as_the_wait_ends(pair, tree, name, dice):
     """What a poll said to be held is held."""
     here, there = pair
@@ -1364,7 +1393,6 @@ def test_grant_as_the_wait_ends(pair, tree, name, dice):
 
 # with a key, too
 
-@pytest.mark.asan
 def test_queued_with_a_key(pair, tree, name):
     """The repeat of a 202 is a 202 until it is granted, and then a 200."""
     here, there = pair
@@ -1396,7 +1424,6 @@ def test_queued_with_a_key(pair, tree, name):
     free(here, tree, name)
 
 
-@pytest.mark.asan
 def test_queued_with_a_key_at_once(pair, tree, name, dice):
     """Simultaneous first requests have one place."""
     here, there = pair
@@ -1421,7 +1448,35 @@ def test_queued_with_a_key_at_once(pair, tree, name, dice):
     released(there, name, holder)
 
 
-@pytest.mark.asan
+def test_cancelled_before_its_gateway_looks(start_gateway, start_proxy,
+                                            zookeeper, tree, name):
+    """It has not seen the lock since the claim was made, and knows it by then.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s",
+                         wait_sessions=False)
+    there = start_gateway()
+    blocker = there.hold(name)
+    worker = here.worker_pids()[0]
+    wait_until(lambda: here.inspect(name, worker=worker).status == 200)
+    key = new_key()
+    connection = here.connect(worker)
+    proxy.delay = 0.3
+    connection.send("POST", lock_path(name), None, keyed(key, **ASYNC))
+    mine = tree.wait_claims(here.znode(name), 2)[-1]
+    # by its own gateway nobody can know that it is made
+    assert there.release(name, token_of(here.znode(name),
+                                        mine)).status == 204
+    connection.response(SOON)
+    proxy.pass_on()
+    for _ in range(2):
+        # what this worker had asked before is answered by then
+        assert here.inspect(name, worker=worker).status == 200
+    assert len(tree.claims(here.znode(name))) == 1
+    released(there, name, blocker.token)
+    free(here, tree, name)
+
+
 @pytest.mark.parametrize("wait", [{}, {"wait": "1m"}])
 def test_repeat_as_it_is_cancelled(pair, tree, name, dice, wait):
     """It has the place that is given up, or a new one."""
@@ -1462,7 +1517,6 @@ def test_repeats_of_a_queued_one_keep_the_place(brief, tree, name, place):
     released(there, name, holder)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("byte", [0, 60, 300, -1])
 def test_queued_answer_is_cut(pair, tree, name, cutter, byte):
     for i, gateway in enumerate(pair * 2):
@@ -1496,7 +1550,6 @@ def start(start_gateway):
     return start
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("key", [None, "key"])
 def test_reload_keeps_the_place(start, tree, key):
     """The worker that has the claim stays for as long as it is asked for."""
@@ -1539,7 +1592,6 @@ def kill(gateway, worker):
     gateway._note_processes()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("key", [None, "key"])
 def test_worker_of_a_queued_claim_dies(start, tree, key):
     """The place is lost; what was seen to be held is held."""
@@ -1570,7 +1622,6 @@ def test_worker_of_a_queued_claim_dies(start, tree, key):
     released(here, "x", stays)
 
 
-@pytest.mark.asan
 def test_worker_of_a_keyed_claim_dies(start, tree):
     """A repeat that waits elsewhere begins anew; one that is held stays."""
     here = start(location="zk_lock_grace 1m;")
@@ -1603,9 +1654,62 @@ def test_worker_of_a_keyed_claim_dies(start, tree):
     released(there, "x", token)
 
 
+@pytest.mark.parametrize("how", ["key", "poll", "unanswered"])
+def test_told_elsewhere_before_the_heir_comes(start, start_proxy, zookeeper,
+                                              tree, how):
+    """The worker of a claim that waits is dead, and may not even have heard
+    that it is there.  Before anybody has inherited it, it is first in line,
+    and another gateway says so: it is held, and the heir leaves it alone.  One
+    of which nobody was told is deleted.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start(servers=proxy.address, wait_sessions=False)
+    there = start()
+    here.release("y", here.hold("y", timeout=5).token)
+    dead, heir = here.worker_pids()
+    blocker = there.hold("x", ttl="1h").token
+    begin(here, "x", "another", dead, wait="1m", ttl="1h")
+    tree.wait_claims(here.znode("x"), 2)
+    if how == "unanswered":
+        proxy.noreply()
+    if how == "poll":
+        token = queue(here, "x", worker=dead, ttl="1h").token
+    else:
+        begin(here, "x", "key", dead, wait="1m", ttl="1h")
+    tree.wait_claims(here.znode("x"), 3)
+    claim = tree.claims(here.znode("x"))[1]
+
+    os.kill(here.process.pid, signal.SIGSTOP)
+    try:
+        with here.frozen_worker(heir):
+            here.kill_worker(dead)
+            released(there, "x", blocker)
+            tree.delete(here.znode("x") + "/" + claim)
+            if how == "poll":
+                answer = there.inspect("x", token)
+                assert answer.json["state"] == "held", answer
+            else:
+                answer = acquire(there, "x", "key", ttl="1h")
+                token = granted(answer, "x", 200)
+            fencing = answer.fencing
+            begin(there, "x", "behind", wait="1m")
+            proxy.pass_on()
+    finally:
+        os.kill(here.process.pid, signal.SIGCONT)
+
+    wait_until(lambda: len(here.worker_pids()) == 2, SOON, "two workers")
+    for gateway in (here, there):
+        # until the heir has looked, its own gateway knows of nothing
+        answer = wait_until(lambda: [
+            r for r in [gateway.inspect("x", token)]
+            if r.status == 200 and r.json["state"] == "held"], SOON)[0]
+        assert answer.fencing == fencing
+    assert [claim_of(token)] == tree.claims(here.znode("x"))[:1]
+    released(there, "x", token)
+
+
 # HTTP/2
 
-@pytest.mark.asan
 def test_http2(pair, tree, name):
     """Repeats on one connection, streams that are cancelled, and polls."""
     here, there = pair

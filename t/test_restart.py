@@ -71,7 +71,6 @@ def status_in_time(gateway, name, token):
                                if r.status != 503], 20, "an answer")[0]
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ENDS)
 def test_held_locks(gateway, held, sessions, how):
     held.spread(6)
@@ -85,7 +84,6 @@ def test_held_locks(gateway, held, sessions, how):
     sessions.wait_owning(2)
 
 
-@pytest.mark.asan
 def test_again_and_again(gateway, held, sessions):
     """Every generation adds locks of its own to those that it inherits."""
     for i, how in enumerate(["terminate", "kill", "stop", "kill",
@@ -97,7 +95,6 @@ def test_again_and_again(gateway, held, sessions):
     sessions.wait_owning(2)
 
 
-@pytest.mark.asan
 def test_heirs_are_gone_at_once(gateway, held, sessions):
     """They are killed while they take over, and those after them."""
     held.spread(6)
@@ -109,7 +106,6 @@ def test_heirs_are_gone_at_once(gateway, held, sessions):
     sessions.wait_owning(2)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_waiters(gateway, held, tree, how):
     """They are cut off, and their claims do not come back with the rest."""
@@ -131,7 +127,6 @@ def test_waiters(gateway, held, tree, how):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 def test_taken_locks_are_taken(gateway, held):
     """By those who were told so before the end."""
     held.add("x", owner="somebody")
@@ -144,7 +139,6 @@ def test_taken_locks_are_taken(gateway, held):
     held.release()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("workers", [1, 4])
 def test_number_of_workers_changes(gateway, held, sessions, workers):
     held.spread(6)
@@ -158,7 +152,6 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
     sessions.wait_owning(workers)
 
 
-@pytest.mark.asan
 def test_after_crash_and_reload(gateway, held, sessions):
     """What was inherited once is inherited again."""
     held.spread(4)
@@ -185,7 +178,6 @@ def ask_for_many(gateway, name):
     return names
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_end_while_much_is_under_way(gateway, tree, sessions, how):
     """Nobody knows which of the claims were made: all of them go."""
@@ -201,7 +193,6 @@ def test_end_while_much_is_under_way(gateway, tree, sessions, how):
 
 # leases
 
-@pytest.mark.asan
 def test_lease_goes_on(gateway, held):
     """Its deadline is the same, not one that begins anew."""
     lock = held.add("x", ttl="1h")
@@ -215,7 +206,6 @@ def test_lease_goes_on(gateway, held):
     held.release()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_lease_that_ended_meanwhile(gateway, tree, how):
     """It is over when nginx is back, and the lock is free."""
@@ -232,7 +222,6 @@ def test_lease_that_ended_meanwhile(gateway, tree, how):
     assert gateway.release("x", response.token).status == 204
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_longer_than_the_session_lives(start, tree, sessions, how):
     """ZooKeeper gave up: each holder is told, and all is free."""
@@ -253,7 +242,6 @@ def test_longer_than_the_session_lives(start, tree, sessions, how):
 
 # without the directive
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["stop", "terminate"])
 def test_clean_end_without_a_file(start_gateway, tree, sessions, how):
     """Free at once, for everybody and for the next nginx."""
@@ -268,7 +256,6 @@ def test_clean_end_without_a_file(start_gateway, tree, sessions, how):
     assert gateway.release("x", again.token).status == 204
 
 
-@pytest.mark.asan
 def test_clean_end_while_much_is_under_way(start_gateway, sessions):
     """What ZooKeeper answers just then does not keep a session open."""
     gateway = start_gateway(session_timeout="60s")
@@ -293,7 +280,6 @@ def test_killed_without_a_file(start_gateway, tree):
 
 # the master
 
-@pytest.mark.asan
 def test_master_and_orphans_die(gateway, held, sessions):
     """Workers without a master serve on; then they are gone, too."""
     held.spread(6)
@@ -386,6 +372,7 @@ def test_upgrade_and_waiters(start, tree, sessions):
     sessions.wait_owning(2)
 
 
+@pytest.mark.plain("a new binary is without their options")
 def test_upgrade_is_taken_back(start, tree, sessions):
     """The new master is the one that leaves; what it granted stays."""
     gateway = start(daemon=True)
@@ -405,7 +392,6 @@ def mode(path):
     return stat.S_IMODE(os.lstat(path).st_mode)
 
 
-@pytest.mark.asan
 def test_file_is_nobody_elses_business(start, path):
     """Who can read it can take over the sessions."""
     before = os.umask(0)
@@ -544,7 +530,6 @@ DAMAGES = [truncate, truncate_to_a_page, empty, lengthen, garbage, zeroes,
            other_boot]
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda f: f.__name__)
 def test_refused_file(gateway, tree, path, damage):
     """A warning that names it, and a gateway that serves without it."""
@@ -565,6 +550,7 @@ def test_refused_file(gateway, tree, path, damage):
         assert len(refusals(gateway, path)) == before
 
 
+@pytest.mark.plain("nginx frees nothing when it refuses a file")
 def test_path_that_cannot_be_a_file(gateway, path):
     """nginx does not start without what it was told to keep, and says so."""
     gateway.terminate()
@@ -604,7 +590,6 @@ def serves(gateway, tree):
     tree.wait_claims(gateway.znode("y"), 0)
 
 
-@pytest.mark.asan
 def test_symlink_is_not_followed(gateway, tree, path):
     """What it leads to is not written to."""
     gateway.terminate()
@@ -617,7 +602,6 @@ def test_symlink_is_not_followed(gateway, tree, path):
     assert read(path + ".precious") == b"precious"
 
 
-@pytest.mark.asan
 def test_file_of_sessions_that_are_over(start, tree, sessions, path):
     """Whole, and of no use: all that it tells of is gone."""
     gateway = start(session_timeout="1s")
@@ -629,7 +613,6 @@ def test_file_of_sessions_that_are_over(start, tree, sessions, path):
     sessions.wait_owning(2)
 
 
-@pytest.mark.asan
 def test_file_of_other_servers(gateway, tree, zookeeper, private_zookeeper,
                                connect_tree, path):
     """Another ensemble knows nothing of these sessions."""
@@ -642,7 +625,6 @@ def test_file_of_other_servers(gateway, tree, zookeeper, private_zookeeper,
     serves(gateway, connect_tree(private_zookeeper.address))
 
 
-@pytest.mark.asan
 def test_file_of_another_zone(start, tree, path):
     """Its size is another: nothing in it is where it has to be."""
     gateway = start()

@@ -18,7 +18,7 @@ import re
 import pytest
 
 from conftest import gateways, new_root
-from lib.checks import TOKEN, gone, problem
+from lib.checks import TOKEN, gone, grant, problem
 from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
 from lib.room import Seats
@@ -210,7 +210,6 @@ class Line:
 
 # what a semaphore is
 
-@pytest.mark.asan
 @pytest.mark.parametrize("permits", [1, 2, 10, 999, 1000])
 def test_permits_are_told(gateway, tree, permits):
     """In the grant, to who holds the token, and to everybody."""
@@ -238,7 +237,6 @@ def test_permits_are_missing(shared_gateway, tree):
     assert tree.children(shared_gateway.znode("bad")) == []
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("permits", [
     "", "0", "00", "1001", "10000", "-1", "+1", "1.5", "1,5", "1 ", " 1",
     "three", "0x10", "1e2", "1s", "4294967297", "18446744073709551617",
@@ -287,7 +285,6 @@ def test_permits_of_other_calls(shared_gateway):
 
 # who has a seat
 
-@pytest.mark.asan
 @pytest.mark.parametrize("permits", [1, 2, 3, 7])
 def test_at_most_so_many(start_line, permits):
     line = start_line(permits)
@@ -309,7 +306,6 @@ def test_at_most_so_many(start_line, permits):
         line.empty()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("seat", range(3))
 @pytest.mark.parametrize("where", [
     "worker worker worker", "sibling sibling sibling",
@@ -372,7 +368,6 @@ def test_seats_are_freed_at_once(start_line):
     line.empty()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("how", ["close", "reset", "wait ends"])
 def test_waiting_one_leaves(start_line, how):
     """Nobody is let in for it; but who is behind is one place further."""
@@ -476,7 +471,6 @@ def test_seat_is_freed_by_hand(start_line, tree, near_and_far, seat):
 
 # looks
 
-@pytest.mark.asan
 def test_seats_are_shown(start_line):
     line = start_line(3)
     holders = [line.take(owner="h%d" % i) for i in range(2)]
@@ -514,7 +508,30 @@ def test_seat_is_released_once(start_line, near_and_far):
 
 # one use at a time
 
-@pytest.mark.asan
+@pytest.mark.parametrize("behind", [{"mode": "semaphore", "permits": 3},
+                                    {"mode": "member"}])
+def test_another_use_that_waits_is_not_told_as_held(start_gateway, tree,
+                                                    behind):
+    """Whoever is asked, as long as anybody of the first use is ahead."""
+    here, there = start_gateway(), start_gateway()
+    one, other = here.worker_pids()
+    holder = here.hold("x", worker=one)
+    waiter = here.begin("x", worker=other)
+    tree.wait_claims(here.znode("x"), 2)
+    answer = here.acquire("x", headers={"Prefer": "respond-async"},
+                          worker=other, **behind)
+    if answer.status == 202:
+        for gateway, worker in [(there, None), (here, one), (here, other)]:
+            told = gateway.inspect("x", answer.token, worker)
+            assert told.status != 200 or told.json["state"] != "held", told
+    else:
+        problem(answer, 409)
+    assert there.inspect("x").json["held"] == 1
+    here.release("x", holder.token)
+    here.release("x", grant(waiter.response(SOON), "x")["token"])
+
+
+
 @pytest.mark.parametrize("ahead, behind", APART)
 def test_another_use(start_line, ahead, behind):
     """It is refused, however long it would wait, and does no harm."""
@@ -626,7 +643,6 @@ def test_another_use_than_that_of_a_claim_by_hand(gateway, foreign, marker,
 
 # members
 
-@pytest.mark.asan
 def test_members(start_line):
     """They come and go, nobody waits, and all are shown."""
     line = start_line(**USES["member"])
@@ -647,7 +663,6 @@ def test_members(start_line):
     problem(line.gateway.inspect(line.name), 404)
 
 
-@pytest.mark.asan
 def test_member_is_told(gateway, tree):
     for query, body in ((USES["member"], None), ({}, USES["member"]),
                         ({"mode": "write"}, USES["member"])):
@@ -755,7 +770,6 @@ def line_of(tree, pair, permits):
     return Line(tree, all_places(*pair), mode="semaphore", permits=permits)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("seat", range(3))
 def test_crash(sturdy, tree, seat):
     """A worker dies that holds seats: nobody gets them, and whoever waits
@@ -789,7 +803,6 @@ def test_crash(sturdy, tree, seat):
     line.empty()
 
 
-@pytest.mark.asan
 def test_all_workers_crash(sturdy, tree):
     """One after the other, and at both gateways."""
     line = line_of(tree, sturdy, 4)
@@ -806,7 +819,6 @@ def test_all_workers_crash(sturdy, tree):
     line.empty()
 
 
-@pytest.mark.asan
 def test_members_of_a_worker_that_dies(sturdy, tree):
     one, _ = sturdy
     dead, sibling = one.worker_pids()
@@ -822,7 +834,6 @@ def test_members_of_a_worker_that_dies(sturdy, tree):
     line.empty()
 
 
-@pytest.mark.asan
 def test_reload(sturdy, tree):
     """Seats stay; who waited at an old worker has its turn."""
     one, _ = sturdy
@@ -846,7 +857,6 @@ def test_reload(sturdy, tree):
     line.empty()
 
 
-@pytest.mark.asan
 def test_gateway_dies(start_gateway, tree):
     """All of a sudden, as a machine does: its seats are free when ZooKeeper
     finds its sessions to be over, and the other's are not.
@@ -983,7 +993,6 @@ class Visitors:
                                 for worker in gateway.worker_pids()}
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("permits", [1, 2, 3, 8])
 def test_load(pair, tree, permits):
     """Some hang up, some die, some are impatient; never are more in than
@@ -1022,7 +1031,6 @@ class Members(Visitors):
         del self.present[who]
 
 
-@pytest.mark.asan
 def test_load_of_members(pair, tree):
     znode = pair[0].znode("x")
     tree.make(znode)

@@ -30,7 +30,7 @@ from lib.client import (TIMEOUT, Connection, Http2Connection, encode,
                         lock_path, target)
 from lib.process import alive, free_port, wait_until
 from lib.streams import FORMATS, LINES, SSE, Http2Stream, Stream, hold, watch
-from lib.tokens import token_of
+from lib.tokens import claim_of, token_of
 
 SESSION = "60s"
 SOON = 5.0
@@ -120,7 +120,6 @@ def line(gateway, tree, name, workers, **query):
 
 # what a holder is told
 
-@pytest.mark.asan
 @every_format
 def test_free_lock(gateway, tree, name, accept):
     stream = hold(gateway, name, accept)
@@ -155,7 +154,6 @@ def test_format(gateway, name, accept, format):
     stream.close()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("mode, permits", [
     ("exclusive", None), ("shared", None), ("write", None),
     ("semaphore", 3), ("member", None)])
@@ -167,7 +165,6 @@ def test_modes(gateway, name, mode, permits):
         assert data.get("permits") == permits
 
 
-@pytest.mark.asan
 @every_format
 def test_line(gateway, tree, name, accept):
     """Each is told its place, that it moved up, and its grant."""
@@ -189,7 +186,6 @@ def test_line(gateway, tree, name, accept):
     holder.close()
 
 
-@pytest.mark.asan
 def test_behind_a_lease(gateway, tree, name):
     """The two kinds of holders stand in one line."""
     holder = gateway.hold(name)
@@ -207,7 +203,6 @@ def test_behind_a_lease(gateway, tree, name):
     gateway.release(name, response.token)
 
 
-@pytest.mark.asan
 @every_format
 def test_wait_is_over(gateway, tree, name, accept):
     holder = gateway.hold(name, owner="me")
@@ -224,7 +219,6 @@ def test_wait_is_over(gateway, tree, name, accept):
     gateway.release(name, holder.token)
 
 
-@pytest.mark.asan
 def test_refused_at_once(gateway, tree, name):
     """There is no stream then: problems as ever."""
     holder = gateway.hold(name, owner="me")
@@ -248,7 +242,6 @@ def test_queue_is_full(start, tree):
         problem(hold(gateway, "x", worker=worker).head(), 429)
 
 
-@pytest.mark.asan
 def test_asked_to_let_go(gateway, name):
     one, other = gateway.worker_pids()
     stream = hold(gateway, name, worker=one)
@@ -262,7 +255,6 @@ def test_asked_to_let_go(gateway, name):
     stream.close()
 
 
-@pytest.mark.asan
 @every_format
 def test_lease_ends(gateway, tree, name, accept):
     stream = hold(gateway, name, accept, ttl="1500ms")
@@ -277,7 +269,6 @@ def test_lease_ends(gateway, tree, name, accept):
     waiter.close()
 
 
-@pytest.mark.asan
 def test_lease_is_renewed(gateway, tree, name):
     """It is told each time that it comes to its end."""
     one, other = gateway.worker_pids()
@@ -302,9 +293,27 @@ def test_nothing_to_renew(gateway, name):
     stream.close()
 
 
+@pytest.mark.parametrize("ttl", [{}, {"ttl": "1s"}])
+def test_nothing_to_renew_at_another_gateway(start, zookeeper, tree, name, ttl):
+    """What has no lease gets none, wherever one asks for it."""
+    here, there = start(), start()
+    stream = hold(here, name)
+    token = granted(stream, name)["token"]
+    there.renew(name, token, **ttl)
+    for worker in here.worker_pids():
+        response = here.renew(name, token, worker=worker, **ttl)
+        assert response.status == 200
+        assert "expires_in_ms" not in response.json
+    there.renew(name, token, **ttl)
+    claim = "%s/%s" % (here.znode(name), claim_of(token))
+    wait_until(lambda: claim in zookeeper.watched_paths(), 10)
+    there.renew(name, token, **ttl)
+    assert stream.silent_for(2.5)
+    stream.close()
+
+
 # how a lock is lost
 
-@pytest.mark.asan
 @every_format
 @pytest.mark.parametrize("at", ["same worker", "sibling"])
 def test_released_by_token(gateway, tree, name, at, accept):
@@ -320,7 +329,6 @@ def test_released_by_token(gateway, tree, name, at, accept):
     gone(gateway, name, token)
 
 
-@pytest.mark.asan
 @every_format
 def test_waiter_is_cancelled(gateway, tree, name, accept):
     """By somebody who has its token, which it was not told itself."""
@@ -335,7 +343,6 @@ def test_waiter_is_cancelled(gateway, tree, name, accept):
     holder.close()
 
 
-@pytest.mark.asan
 def test_deleted_by_hand(gateway, tree, name):
     one, other = gateway.worker_pids()
     stream = hold(gateway, name, worker=one)
@@ -371,7 +378,6 @@ def there(start, zookeeper, start_proxy):
     return gateway, proxy
 
 
-@pytest.mark.asan
 def test_session_is_lost(there, start, zookeeper, tree):
     """Who holds the lock hears of it before anybody else is granted."""
     gateway, proxy = there
@@ -401,7 +407,6 @@ def test_session_is_lost(there, start, zookeeper, tree):
     waiter.close()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("goes, comes, timeout", [("freeze", "thaw", 10),
                                                   ("kill", "start", 30)])
 def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
@@ -427,16 +432,16 @@ def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
     assert held[0].silent_for(1.2) and held[1].silent_for(0)
     getattr(private_zookeeper, comes)()
     for stream, token in zip(held, tokens):
-        assert stream.event("granted")["token"] == token
+        # a server that begins may take a connection and not serve it
+        assert stream.event("granted", 40)["token"] == token
     assert waiter.silent_for(0)
-    wait_until(lambda: tree.client.connected, 60, "kazoo is back")
+    tree.wait_back()
     for stream in held:
         stream.close()
     waiter.until(lambda event: event.name == "granted")
     waiter.close()
 
 
-@pytest.mark.asan
 def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
     """Refused like any acquire; who waits when it happens waits on."""
     private_zookeeper.start()
@@ -450,7 +455,7 @@ def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
     problem(watch(gateway, "y").head(), 503)
     assert waiter.silent_for(0)
     private_zookeeper.thaw()
-    wait_until(lambda: tree.client.connected, 60, "kazoo is back")
+    tree.wait_back()
     holder.close()
     granted(waiter, "x", 20)
     waiter.close()
@@ -458,7 +463,6 @@ def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
 
 # clients that leave
 
-@pytest.mark.asan
 @every_format
 @pytest.mark.parametrize("leave", LEAVES)
 def test_client_leaves(gateway, tree, name, leave, accept):
@@ -477,7 +481,6 @@ def test_client_leaves(gateway, tree, name, leave, accept):
         claims(gateway, tree, name, 0)
 
 
-@pytest.mark.asan
 def test_crowd_leaves(gateway, tree, name):
     """At once, in all ways, whoever is granted meanwhile."""
     holders = [hold(gateway, name) for _ in range(60)]
@@ -487,7 +490,6 @@ def test_crowd_leaves(gateway, tree, name):
     claims(gateway, tree, name, 0)
 
 
-@pytest.mark.asan
 def test_client_left_before_its_turn(gateway, tree, name):
     one, other = gateway.worker_pids()
     for leave in LEAVES:
@@ -610,7 +612,6 @@ def hold2(connection, name, accept=SSE, **query):
                        {"Accept": accept})
 
 
-@pytest.mark.asan
 @every_format
 def test_http2(gateway, http2, tree, name, accept):
     """Many streams on one connection, each a client of its own."""
@@ -633,7 +634,6 @@ def test_http2(gateway, http2, tree, name, accept):
     claims(gateway, tree, name, 0)
 
 
-@pytest.mark.asan
 def test_http2_ends(gateway, http2, tree, name):
     stream = hold2(http2, name, ttl="1h")
     token = granted(stream, name, leased=True)["token"]
@@ -696,7 +696,6 @@ def in_time(gateway, tree, name, accept=SSE, **options):
     return holder
 
 
-@pytest.mark.asan
 @every_format
 def test_compressed(proxied, tree, name, accept):
     holder = in_time(proxied, tree, name, accept,
@@ -704,7 +703,6 @@ def test_compressed(proxied, tree, name, accept):
     assert holder.decoder is not None
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("coding", ["gzip", "identity"])
 @pytest.mark.parametrize("protocol", ["old", "new"])
 def test_behind_a_proxy(proxied, tree, name, protocol, coding):
@@ -714,7 +712,6 @@ def test_behind_a_proxy(proxied, tree, name, protocol, coding):
     assert (holder.decoder is not None) == (coding == "gzip")
 
 
-@pytest.mark.asan
 @every_format
 def test_old_protocol(gateway, tree, name, accept):
     """HTTP/1.0: no chunks, the end is the connection's."""
@@ -732,7 +729,6 @@ def test_old_protocol(gateway, tree, name, accept):
     lost(stream, name, "released")
 
 
-@pytest.mark.asan
 def test_tls(start, tree, tmp_path):
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048",
@@ -766,7 +762,6 @@ def test_tls(start, tree, tmp_path):
 
 # workers that leave
 
-@pytest.mark.asan
 def test_worker_dies(start, tree):
     """The lock is free as soon as another worker looks after it."""
     gateway = start(workers=3)
@@ -790,7 +785,6 @@ def test_worker_dies(start, tree):
     waiter.close()
 
 
-@pytest.mark.asan
 def test_all_workers_die(start, tree):
     gateway = start()
     held = [hold(gateway, "x%d" % i, worker=worker)
@@ -808,7 +802,6 @@ def test_all_workers_die(start, tree):
         claims(gateway, tree, "x%d" % i, 0)
 
 
-@pytest.mark.asan
 def test_reload(start, tree):
     """An old worker stays as long as one of its streams is open."""
     gateway = start()
@@ -841,7 +834,6 @@ def test_reload(start, tree):
     young.close()
 
 
-@pytest.mark.asan
 def test_shutdown_timeout(start, tree):
     """Nobody is cut off without a word."""
     gateway = start(main="worker_shutdown_timeout 1s;")
@@ -869,7 +861,6 @@ def test_shutdown_timeout(start, tree):
 FREE = {"holders": [], "queue": [], "queued": 0}
 
 
-@pytest.mark.asan
 @every_format
 def test_watch(gateway, tree, name, accept):
     """Each worker tells of whatever any of them does."""
@@ -917,7 +908,6 @@ def test_watch(gateway, tree, name, accept):
         stream.close()
 
 
-@pytest.mark.asan
 def test_watch_of_others_claims(gateway, tree, name, foreign):
     """Of another gateway, or made by hand; it may have been there before."""
     one = foreign.make_claim(gateway.znode(name), data=b"curator")
@@ -980,7 +970,6 @@ def test_no_watch(gateway, name, accept):
     problem(gateway.call("GET", lock_path(name), headers=headers), 404)
 
 
-@pytest.mark.asan
 def test_watch_over_an_outage(private_zookeeper, start, connect_tree):
     """The stream goes on, and tells what it missed."""
     private_zookeeper.start()
@@ -995,7 +984,7 @@ def test_watch_over_an_outage(private_zookeeper, start, connect_tree):
     wait_until(lambda: gateway.inspect("x").status == 503, 20,
                "it is out of reach")
     private_zookeeper.start()
-    wait_until(lambda: tree.client.connected, 60, "kazoo is back")
+    tree.wait_back()
     tree.delete(claim)
     for stream in seen:
         assert stream.event("change", 20)["holders"] == []
@@ -1004,7 +993,6 @@ def test_watch_over_an_outage(private_zookeeper, start, connect_tree):
 
 # streams that go on for long
 
-@pytest.mark.asan
 def test_signs_of_life(gateway, tree, name):
     held = [hold(gateway, name, SSE)]
     granted(held[0], name)
@@ -1034,6 +1022,7 @@ def crowd(gateway, tree, name, number):
     return waiters
 
 
+@pytest.mark.plain("they keep what is freed")
 def test_memory_does_not_grow(start, tree):
     """Each of many big events is forgotten when it was sent."""
     gateway = start(workers=1)
@@ -1148,7 +1137,6 @@ class NarrowHttp2(Http2Connection):
         self._flush()
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", ["cancel", "close", "reset", "stay"])
 def test_http2_does_not_read(start, tree, leave):
     """In the middle of an event streams end, or all of them do: what was

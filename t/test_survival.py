@@ -116,7 +116,6 @@ def gateway(sessions, start_gateway, tmp_path):
     return gateway
 
 
-@pytest.mark.asan
 def test_survival(gateway, tree, sessions):
     held = Held(gateway, tree).spread(HELD)
     queues = Queues(gateway, tree, WAITING)

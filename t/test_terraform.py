@@ -162,7 +162,6 @@ def unlocked(response, name):
 
 # lock and unlock
 
-@pytest.mark.asan
 def test_lock_and_unlock(places, tree, way, name):
     """At every place; what the client sent is shown to everybody."""
     for place in places:
@@ -174,7 +173,6 @@ def test_lock_and_unlock(places, tree, way, name):
             assert tree.claims(place[0].znode(name)) == []
 
 
-@pytest.mark.asan
 def test_the_same_id_again(places, tree, way, name):
     """Its claim is there already, and nothing is added."""
     client = Client(way)
@@ -221,7 +219,6 @@ def test_id_is_no_key(places, way, name):
     unlocked(client.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_taken(places, tree, way, name):
     """423 with what the holder sent, at once or when the wait is over."""
     holder, other = Client(way, who="a@b"), Client(way)
@@ -235,7 +232,6 @@ def test_taken(places, tree, way, name):
     unlocked(other.unlock(places[2], name), name)
 
 
-@pytest.mark.asan
 def test_taken_by_somebody_else(places, way, name):
     """Who is not Terraform is shown as ever, in nothing that it would read."""
     gateway = places[0][0]
@@ -266,7 +262,6 @@ def test_others_see_who_holds_it(places, way, name):
     unlocked(client.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_unlock_again(places, way, name):
     """200 for whoever wants it to be free, and it is."""
     client = Client(way)
@@ -277,7 +272,6 @@ def test_unlock_again(places, way, name):
         unlocked(client.unlock(place, name), name)
 
 
-@pytest.mark.asan
 def test_unlock_what_another_one_holds(places, tree, way, name):
     """409 with what the holder sent; it holds the lock still."""
     holder, other = Client(way, who="a@b"), Client(way)
@@ -289,7 +283,6 @@ def test_unlock_what_another_one_holds(places, tree, way, name):
     unlocked(holder.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_unlock_by_the_id_alone(places, tree, way, name):
     """As force-unlock of OpenTofu; also with nothing else at all."""
     for place in places:
@@ -316,7 +309,6 @@ def test_held_more_than_once(places, tree, way, name):
         assert tree.claims(places[0][0].znode(name)) == []
 
 
-@pytest.mark.asan
 def test_token_of_its_claim(places, tree, way, name):
     """It is one as any other: shown, renewed and released."""
     client = Client(way)
@@ -345,7 +337,6 @@ def test_token_beside_an_id(places, name):
 
 # force-unlock
 
-@pytest.mark.asan
 def test_force_unlock_is_not_allowed(places, name):
     """Also of a lock that is free: nobody is told which it is."""
     client = Client()
@@ -358,7 +349,6 @@ def test_force_unlock_is_not_allowed(places, name):
     unlocked(client.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_force_unlock(start_gateway, tree, way):
     """Where zk_lock_admin is on: whoever holds it, it is free then."""
     here = start_gateway(location="zk_lock_admin on;")
@@ -380,7 +370,6 @@ def test_force_unlock(start_gateway, tree, way):
 
 # what is sent
 
-@pytest.mark.asan
 @pytest.mark.parametrize("query", [
     "ID=%s", "ID=", "ID=a&ID=b", "wait=0&ID=%s", "ID=%s&wait=0",
     "ttl=1m&ID=%s&wait=1s"])
@@ -395,7 +384,6 @@ def test_id_in_the_query(places, way, name, query):
             assert response.status == 200, response
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("query", [
     "owner=me", "mode=shared", "data=1", "permits=2", "hold=connection",
     "foo=bar", "ttl=0", "ttl=soon", "wait=soon", "wait=-1", "wait=1&wait=2",
@@ -408,7 +396,6 @@ def test_other_arguments(places, tree, way, name, query):
     assert tree.children(places[0][0].znode(name)) == []
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("md5", ["", "AAAAAAAAAAAAAAAAAAAAAA==", "no"])
 def test_md5_does_not_matter(places, way, name, md5):
     client = Client(way)
@@ -419,7 +406,6 @@ def test_md5_does_not_matter(places, way, name, md5):
         assert response.status == 200, response
 
 
-@pytest.mark.asan
 def test_body_is_written_compactly(places, tree, way, name):
     """Its members are kept as they came, in their order."""
     client = Client(way, Info='a "quoted" \\ back\u00e9', Extra={"b": [1, 2]})
@@ -430,7 +416,6 @@ def test_body_is_written_compactly(places, tree, way, name):
     unlocked(client.unlock(places[0], name, body), name)
 
 
-@pytest.mark.asan
 def test_size(places, tree, way, name):
     """1024 bytes, without the spaces in between."""
     client = Client(way)
@@ -455,7 +440,6 @@ def test_size(places, tree, way, name):
     assert tree.claims(places[0][0].znode(name)) == []
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("body", [
     b"{", b"", b"[]", b'"ID"', b"null", b"{}", b'{"ID":""}', b'{"ID":7}',
     b'{"ID":null}', b'{"ID":["a"]}', b'{"id":"a"}', b'{"Id":"a"}',
@@ -527,7 +511,6 @@ def test_methods_elsewhere(places, name):
     unlocked(client.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_http2(places, way, name):
     """Locked, taken, waited for and unlocked on one connection."""
     connection = places[0][0].connect_http2()
@@ -551,7 +534,6 @@ def test_http2(places, way, name):
 
 # waiting
 
-@pytest.mark.asan
 def test_waiters_take_turns(places, tree, way, name):
     """First come, first served, over all gateways."""
     znode = places[0][0].znode(name)
@@ -569,7 +551,6 @@ def test_waiters_take_turns(places, tree, way, name):
     tree.wait_claims(znode, 0)
 
 
-@pytest.mark.asan
 def test_the_same_id_waits_twice(places, tree, way, name):
     """One claim for all of them, and all are told when it holds the lock."""
     znode = places[0][0].znode(name)
@@ -588,7 +569,6 @@ def test_the_same_id_waits_twice(places, tree, way, name):
     tree.wait_claims(znode, 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
 def test_the_first_of_them_leaves(places, tree, way, name, leave):
     """Those who came with the same ID keep its place."""
@@ -613,7 +593,6 @@ def test_the_first_of_them_leaves(places, tree, way, name, leave):
     unlocked(late.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_who_leaves_for_good(start_gateway, tree, way):
     """Its claim is gone some time later, whether it waits or was granted."""
     gateway = start_gateway(http="zk_lock_grace 400ms;")
@@ -636,7 +615,6 @@ def test_who_leaves_for_good(start_gateway, tree, way):
     tree.wait_claims(znode, 0)
 
 
-@pytest.mark.asan
 def test_who_comes_back_in_time(places, tree, way, name):
     """At another place than before; its place in the line is kept."""
     znode = places[0][0].znode(name)
@@ -659,7 +637,6 @@ def test_who_comes_back_in_time(places, tree, way, name):
     unlocked(late.unlock(places[0], name), name)
 
 
-@pytest.mark.asan
 def test_unlock_of_one_that_waits(places, tree, way, name):
     """It does not wait any more, and is told so."""
     znode = places[0][0].znode(name)
@@ -690,7 +667,6 @@ def test_polls_with_the_same_id(places, tree, way, name):
 
 # leases
 
-@pytest.mark.asan
 def test_lease(start_gateway, tree, way):
     """As the query says, else the longest there is: nobody renews it."""
     here = start_gateway(http="zk_lock_ttl 1s;\nzk_lock_max_ttl 2h;")
@@ -704,7 +680,6 @@ def test_lease(start_gateway, tree, way):
         unlocked(client.unlock((there, None), "x"), "x")
 
 
-@pytest.mark.asan
 def test_lease_ends(places, tree, way, name):
     """Then the ID begins anew."""
     client, other = Client(way), Client(way)
@@ -763,7 +738,6 @@ def sturdy(start_gateway, tmp_path):
     return pair
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("end", ["crash", "reload", "stop", "kill"])
 def test_worker_ends(sturdy, tree, way, end):
     """The one that granted; the connection of the LOCK is gone, too."""
@@ -787,7 +761,6 @@ def test_worker_ends(sturdy, tree, way, end):
         tree.wait_claims(here.znode(name), 0)
 
 
-@pytest.mark.asan
 def test_reload_while_it_waits(sturdy, tree, way):
     """An old worker answers; so does a new one that was asked again."""
     here, there = sturdy
@@ -808,7 +781,6 @@ def test_reload_while_it_waits(sturdy, tree, way):
     tree.wait_claims(here.znode("x"), 0)
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("operation", ["lock", "unlock"])
 @pytest.mark.parametrize("how", BREAKS)
 def test_connection_to_zookeeper_breaks(start_gateway, start_proxy,
@@ -863,7 +835,6 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
     unlocked(asked(client, way[1], place, "x"), "x")
 
 
-@pytest.mark.asan
 def test_answers_that_are_lost(places, tree, way, name):
     """The client hangs up at any moment, and asks again elsewhere: there is
     one claim, and it is the client's.
@@ -883,7 +854,6 @@ def test_answers_that_are_lost(places, tree, way, name):
         tree.wait_claims(znode, 0)
 
 
-@pytest.mark.asan
 def test_clients_at_once(places, tree, way, name):
     """Each with several requests of the same ID: one lock, one holder."""
     clients = [Client(way, who="c%d" % i) for i in range(4)]

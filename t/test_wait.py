@@ -38,7 +38,6 @@ def pass_through(gateway, name, holder, waiters):
     assert gateway.release(name, token).status == 204
 
 
-@pytest.mark.asan
 @pytest.mark.parametrize("spread", ["one worker", "alternating",
                                     "one behind the other"])
 def test_first_come_first_served(gateway, tree, spread):
@@ -89,7 +88,6 @@ def test_waited_ms_tells_the_wait(gateway, tree):
     assert before - queued - 0.05 <= waited <= after - began + 0.05
 
 
-@pytest.mark.asan
 def test_wait_is_over(gateway, tree):
     holder = gateway.hold("x", owner="me")
     for worker in gateway.worker_pids():
@@ -151,7 +149,6 @@ def test_release_and_end_of_wait_at_once(gateway, tree):
         tree.wait_claims(gateway.znode("x"), 0)
 
 
-@pytest.mark.asan
 def test_full_queue(start_gateway, tree):
     gateway = start_gateway(location="zk_lock_max_queue 3;")
     holder = gateway.hold("x")

@@ -137,12 +137,13 @@ def body_length(method, status, headers):
 class Connection:
     """A blocking HTTP/1.1 connection."""
 
-    def __init__(self, port, timeout=TIMEOUT, source=None):
+    def __init__(self, port, timeout=TIMEOUT, source=None,
+                 host="127.0.0.1"):
         self.port = port
         self.timeout = timeout
         self.buffer = b""
         self.methods = []
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout)
+        self.socket = socket.create_connection((host, port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def __enter__(self):
@@ -260,14 +261,15 @@ class Connection:
 class AsyncConnection:
     """The same for asyncio; one request at a time."""
 
-    def __init__(self, port):
+    def __init__(self, port, host="127.0.0.1"):
         self.port = port
+        self.host = host
         self.reader = None
         self.writer = None
 
     async def open(self):
         self.reader, self.writer = await asyncio.open_connection(
-            "127.0.0.1", self.port)
+            self.host, self.port)
         return self
 
     async def request(self, method, path, query=None, headers=None,

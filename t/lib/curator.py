@@ -26,6 +26,11 @@ TIMEOUT = 20.0
 
 def compile_contender(directory):
     """The class path of Contender, compiled into a directory."""
+    return compile_program(SOURCE, directory)
+
+
+def compile_program(source, directory):
+    """The same for any program that uses Curator."""
     javac = os.environ.get("JAVAC") or shutil.which("javac")
     assert javac, "no Java compiler: install default-jdk-headless"
     jars = [os.path.join(JARS, name + ".jar") for name in NAMES]
@@ -34,7 +39,7 @@ def compile_contender(directory):
             "no %s: install libcurator-recipes-java" % jar)
     path = ":".join([str(directory)] + jars)
     subprocess.run([javac, "-J-XX:TieredStopAtLevel=1", "-d", str(directory),
-                    "-cp", path, SOURCE], check=True, timeout=60)
+                    "-cp", path, source], check=True, timeout=60)
     return path
 
 

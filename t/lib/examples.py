@@ -164,7 +164,7 @@ def as_from_a_terminal():
     the test run may be such a thing.
     """
     die_with_parent()
-    for how in signal.SIGINT, signal.SIGQUIT:
+    for how in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
         signal.signal(how, signal.SIG_DFL)
 
 

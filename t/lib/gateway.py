@@ -14,7 +14,7 @@ Environment:
     NGINX_BIN           the nginx to run
     ZK_LOCK_MODULE      the module to load
     ZK_LOCK_LOG         the level of the error log, info if not set
-    ASAN_OPTIONS, UBSAN_OPTIONS
+    ASAN_OPTIONS, UBSAN_OPTIONS, TSAN_OPTIONS
                         put in front of what the harness needs itself
 """
 
@@ -29,8 +29,8 @@ import subprocess
 import time
 
 from lib.client import (Connection, Http2Connection, lock_path)
-from lib.process import (Daemon, alive, children, die_with_parent, free_port,
-                         state, title, wait_until)
+from lib.process import (Daemon, alive, birth, children, die_with_parent,
+                         free_port, state, title, wait_until)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TREE = os.path.dirname(os.path.dirname(HERE))
@@ -78,8 +78,8 @@ http {{
 {http}
 
     server {{
-        listen 127.0.0.1:{port} {reuseport} backlog=4096;
-        listen 127.0.0.1:{port2} http2 {reuseport} backlog=4096;
+        listen {host}:{port} {reuseport} backlog=4096;
+        listen {host}:{port2} http2 {reuseport} backlog=4096;
         add_header X-Worker $pid always;
 
         location = /ready {{
@@ -127,17 +127,21 @@ class Gateway:
     def __init__(self, prefix, zookeeper=None, servers=None, root="/locks",
                  workers=2, session_timeout="10s", main="", events="",
                  http="", server="", location="", master=True, module=MODULE,
-                 level=None, metrics=False, daemon=False):
+                 level=None, metrics=False, daemon=False, environment=None,
+                 host="127.0.0.1", enter=()):
         self.prefix = str(prefix)
+        self.host = host
+        self.enter = list(enter)    # the words in front of its command
         self.zookeeper = zookeeper
         self.root = root
         self.workers = workers
         self.master = master
         self.daemon = daemon
+        self.environment = dict(environment or {})
         self.port = free_port()
         self.http2_port = free_port()
         self.process = None
-        self.seen = set()
+        self.seen = {}              # pid -> birth, of all its processes
         self.allowed = []
         self.connections = []
         os.makedirs(self.prefix, exist_ok=True)
@@ -158,7 +162,7 @@ class Gateway:
             level=level or os.environ.get("ZK_LOCK_LOG", "info"),
             http=indent(http, 4), server=indent(server, 8),
             metrics=METRICS if metrics else "",
-            port=self.port, port2=self.http2_port,
+            host=host, port=self.port, port2=self.http2_port,
             reuseport="reuseport" if master else "",
             locations=(LOCATION.format(location=indent(location, 12))
                        if servers is not None else "")))
@@ -312,7 +316,7 @@ class Gateway:
             self.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: state(self.process.pid) in "TZ")
             self._note_processes()
-        for pid in sorted(self.seen):
+        for pid in self.left():
             self._kill(pid)
         if self.process is not None:
             self.process.wait()
@@ -364,7 +368,9 @@ class Gateway:
 
     def left(self):
         """Processes of this gateway that still run."""
-        return [pid for pid in self.seen if alive(pid)]
+        self.seen = {pid: since for pid, since in self.seen.items()
+                     if birth(pid) == since}
+        return sorted(self.seen)
 
     def allow(self, pattern):
         """Lines of the log that match are expected."""
@@ -434,8 +440,10 @@ class Gateway:
 
     def _note_processes(self):
         if self.process is not None and self.process.poll() is None:
-            self.seen.update(children(self.process.pid))
-            self.seen.add(self.process.pid)
+            for pid in children(self.process.pid) + [self.process.pid]:
+                since = birth(pid)
+                if since is not None:
+                    self.seen[pid] = since
 
     def _connected(self):
         servers = getattr(self.zookeeper, "servers", [self.zookeeper])
@@ -452,17 +460,22 @@ class Gateway:
             return False
 
     def _command(self):
-        return [NGINX, "-p", self.prefix, "-c", self.conf,
-                "-e", self.error_log]
+        return self.enter + [NGINX, "-p", self.prefix, "-c", self.conf,
+                             "-e", self.error_log]
 
     def _environment(self):
-        environment = dict(os.environ)
+        environment = dict(os.environ, **self.environment)
         log = "log_path=%s/sanitizer" % self.prefix
         asan = environment.get("ASAN_OPTIONS",
                                "detect_leaks=%d" % leaks_can_be_found())
         ubsan = environment.get("UBSAN_OPTIONS", "print_stacktrace=1")
-        environment["ASAN_OPTIONS"] = asan + ":" + log
+        # a library that is preloaded comes before the sanitizer's
+        environment["ASAN_OPTIONS"] = (asan + ":verify_asan_link_order=0:"
+                                       + log)
         environment["UBSAN_OPTIONS"] = ubsan + ":" + log
+        environment["TSAN_OPTIONS"] = ":".join((
+            environment.get("TSAN_OPTIONS", "second_deadlock_stack=1"),
+            "suppressions=" + os.path.join(HERE, "tsan.supp"), log))
         environment["LSAN_OPTIONS"] = (
             "print_suppressions=0:suppressions="
             + os.path.join(HERE, "lsan.supp"))
@@ -483,7 +496,7 @@ class Gateway:
         while True:
             assert time.monotonic() < deadline, (
                 "no connection leads to worker %d" % worker)
-            connection = Connection(self.port)
+            connection = Connection(self.port, host=self.host)
             self.connections.append(connection)
             if worker is None:
                 return connection
@@ -506,7 +519,7 @@ class Gateway:
         if worker is not None:
             connection = self.connect(worker)
         else:
-            connection = Connection(self.port)
+            connection = Connection(self.port, host=self.host)
         with connection:
             return connection.request(method, path, query, headers, body,
                                       timeout)

@@ -97,14 +97,29 @@ class Daemon:
 
 
 def alive(pid):
-    """Whether a process exists and is no zombie."""
-    return state(pid) not in (None, "Z", "X")
+    """Whether a process exists and is no zombie, nor a thread of it still on
+    its way out: until then its sockets are open.
+    """
+    try:
+        tasks = os.listdir("/proc/%d/task" % pid)
+    except OSError:
+        return False
+    return any(state(int(task)) not in (None, "Z", "X") for task in tasks)
 
 
 def state(pid):
     """The letter of a process's state, or None."""
     fields = _stat(pid)
     return fields[0] if fields else None
+
+
+def birth(pid):
+    """When a process was started, in the kernel's ticks, or None.
+
+    A pid may be another's by now; with this it is known to be the same.
+    """
+    fields = _stat(pid)
+    return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
 
 def children(pid):

@@ -25,7 +25,7 @@ def token_of(lock, claim):
         kind = KINDS.index(marker) << 13
     head = (struct.pack(">H", kind) + uuid.UUID(claim[3:39]).bytes
             + struct.pack(">I", int(claim[-10:])))
-    return base64.urlsafe_b64encode(head + _check(head + lock.encode())
+    return base64.urlsafe_b64encode(head + check(head + lock.encode())
                                     ).decode()
 
 
@@ -40,7 +40,7 @@ def claim_of(token):
                              struct.unpack_from(">I", data, 18)[0])
 
 
-def _check(data):
+def check(data):
     """FNV-1a, and a finish that spreads every bit; the first two bytes."""
     value = 0xcbf29ce484222325
     for byte in data:

@@ -54,8 +54,11 @@ class Server:
     """One ZooKeeper process; start() may be called again after a stop()."""
 
     def __init__(self, directory, port=None, tick=500, container_check=60000,
-                 properties=(), config=(), sync=False):
+                 properties=(), config=(), sync=False, jars=(),
+                 host="127.0.0.1", enter=()):
         self.directory = str(directory)
+        self.host = host
+        self.enter = list(enter)    # the words in front of its command
         self.port = port or free_port()
         self.tick = tick
         self.properties = ["-Dznode.container.checkIntervalMs=%d"
@@ -63,12 +66,13 @@ class Server:
                            "-Dzookeeper.forceSync=%s"
                            % ("yes" if sync else "no")] + list(properties)
         self.config = list(config)
+        self.jars = list(jars)
         self.process = None
         os.makedirs(os.path.join(self.directory, "data"), exist_ok=True)
 
     @property
     def address(self):
-        return "127.0.0.1:%d" % self.port
+        return "%s:%d" % (self.host, self.port)
 
     @property
     def log(self):
@@ -135,8 +139,9 @@ class Server:
 
     def _command(self, conf):
         jars = [os.path.join(JARS, jar)
-                for jar in ("zookeeper.jar", "slf4j-simple.jar")]
-        return ([JAVA, "-Xmx256m", "-XX:+UseSerialGC",
+                for jar in ["zookeeper.jar", "slf4j-simple.jar"] + self.jars]
+        return (self.enter
+                + [JAVA, "-Xmx256m", "-XX:+UseSerialGC",
                  "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
                  "-Dzookeeper.4lw.commands.whitelist=*",
                  "-Dzookeeper.admin.enableServer=false",
@@ -153,7 +158,7 @@ class Server:
                 "initLimit=20",
                 "syncLimit=10",
                 "maxClientCnxns=0",
-                "clientPortAddress=127.0.0.1",
+                "clientPortAddress=" + self.host,
                 "clientPort=%d" % self.port,
                 "dataDir=" + os.path.join(self.directory, "data")
                 ] + self.config
@@ -161,7 +166,7 @@ class Server:
     # four-letter words
 
     def command(self, word, timeout=5.0):
-        with socket.create_connection(("127.0.0.1", self.port), timeout) as s:
+        with socket.create_connection((self.host, self.port), timeout) as s:
             s.sendall(word.encode())
             parts = []
             while True:
@@ -322,6 +327,7 @@ class Tree:
     sessions = set()        # of all trees: the tests' own
 
     def __init__(self, address, timeout=10.0):
+        self.timeout = timeout
         self.client = KazooClient(hosts=address, timeout=timeout)
         self.client.start(timeout=READY_TIMEOUT)
         self.sessions.add(self.client.client_id[0])
@@ -333,6 +339,13 @@ class Tree:
     @property
     def session(self):
         return self.client.client_id[0]
+
+    def wait_back(self):
+        """Until kazoo is connected again.  A server that just starts may lose
+        what it was asked, and kazoo then waits for timeout before it asks anew.
+        """
+        wait_until(lambda: self.client.connected,
+                   2 * self.timeout + READY_TIMEOUT, "kazoo is back")
 
     # looks
 

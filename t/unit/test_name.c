@@ -887,6 +887,70 @@ test_utf8(void **state)
 }
 
 
+static void
+test_secrets_are_equal_or_not(void **state)
+{
+    size_t         i, bit;
+    unsigned char  one[32], other[32];
+
+    (void) state;
+
+    for (i = 0; i < sizeof(one); i++) {
+        one[i] = (unsigned char) (i * 37);
+    }
+
+    memcpy(other, one, sizeof(one));
+
+    assert_int_equal(zk_lock_secret_equal(one, other, sizeof(one)), 1);
+    assert_int_equal(zk_lock_secret_equal(one, one, sizeof(one)), 1);
+    assert_int_equal(zk_lock_secret_equal(one, other, 0), 1);
+
+    for (i = 0; i < sizeof(one); i++) {
+        for (bit = 0; bit < 8; bit++) {
+            other[i] = (unsigned char) (one[i] ^ (1 << bit));
+
+            assert_int_equal(zk_lock_secret_equal(one, other, sizeof(one)), 0);
+            assert_int_equal(zk_lock_secret_equal(other, one, i + 1), 0);
+            assert_int_equal(zk_lock_secret_equal(one, other, i), 1);
+        }
+
+        other[i] = one[i];
+    }
+}
+
+
+static void
+test_paths_in_logs(void **state)
+{
+    size_t  i;
+
+    static const struct {
+        const char  *path;
+        size_t       hidden;    /* bytes at the end; 0: none */
+    } cases[] = {
+        { "/locks/x/_c_" UUID "-lock-0000000001",   52 },
+        { "/locks/x/_c_" UUID "-lock-",             42 },
+        { "/locks/x/_c_" UUID_UPPER "-member-",     44 },
+        { "/locks/x/_c_" UUID,                      36 },
+        { "_c_" UUID "-__READ__0000000001",         55 },
+        { "/locks/x",                               0 },
+        { "/locks/_c_x",                            0 },
+        { "/locks/_c_0001",                         0 },
+        { "/_c_" UUID "/x",                         0 },
+        { "/",                                      0 },
+        { "",                                       0 }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        assert_int_equal(zk_lock_path_shown(cases[i].path,
+                                            strlen(cases[i].path)),
+                         strlen(cases[i].path) - cases[i].hidden);
+    }
+}
+
+
 int
 main(void)
 {
@@ -903,6 +967,8 @@ main(void)
         cmocka_unit_test(test_tokens_of_others),
         cmocka_unit_test(test_token_has_one_spelling),
         cmocka_unit_test(test_tokens_that_cannot_be),
+        cmocka_unit_test(test_secrets_are_equal_or_not),
+        cmocka_unit_test(test_paths_in_logs),
         cmocka_unit_test(test_base64),
         cmocka_unit_test(test_base64_has_one_spelling),
         cmocka_unit_test(test_durations),

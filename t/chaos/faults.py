@@ -1,0 +1,343 @@
+"""The faults, and who chooses among them.
+
+Each fault is a function of a Lane, which makes it and heals it, and knows the
+name of its kind.  Lanes are threads that inject one fault after the other: one
+for the servers, one for each gateway, one for the network's quality.  So a
+server and both gateways may be broken at the same time, and a line slow, but
+the ensemble is whole again before the next fault of a server.  A lane takes
+the kind that it had least often, at random among these, from the run's seed.
+"""
+
+import os
+import random
+import signal
+import threading
+
+from chaos.arena import FULL
+from chaos.network import Loopback
+from lib.process import wait_until
+
+SERVE_TIMEOUT = 8.0
+FELT_TIMEOUT = 30.0
+WORKERS_TIMEOUT = 30.0
+CHUNK = 1 << 20
+
+
+class Lane(threading.Thread):
+    def __init__(self, arena, record, name, kinds, seed, stop, target=None):
+        super().__init__(name=name, daemon=True)
+        self.arena = arena
+        self.record = record
+        self.rng = random.Random("%s %s" % (seed, name))
+        self.counts = dict.fromkeys(kinds, 0)
+        self.stop = stop
+        self.target = target
+        self.error = None
+        self.done = threading.Event()
+        self.may_end = threading.Event()
+
+    def run(self):
+        """What a thread has started dies with it: it stays until the end."""
+        try:
+            self._inject()
+        finally:
+            self.done.set()
+        self.may_end.wait()
+
+    def _inject(self):
+        try:
+            while not self.stop.wait(self.rng.uniform(0.1, 0.9)):
+                least = min(self.counts.values())
+                kind = self.rng.choice([kind for kind in self.counts
+                                        if self.counts[kind] == least])
+                kind(self)
+                self.counts[kind] += 1
+        except Exception as e:      # the run has to know of any
+            self.error = e
+            self.stop.set()
+
+    def sleep(self, least, most):
+        """A time at random; the end of the run ends it."""
+        self.stop.wait(self.rng.uniform(least, most))
+
+    def fault(self, kind, target, **fields):
+        return Fault(self.record, kind, target, fields)
+
+
+class Fault:
+    """From its begin to its end; what is inside heals it."""
+
+    numbers = 0
+
+    def __init__(self, record, kind, target, fields):
+        Fault.numbers += 1
+        self.id = Fault.numbers
+        self.record = record
+        self.fields = dict(fields, id=self.id, kind=kind, target=target)
+
+    def __enter__(self):
+        self.record.write("fault", **self.fields)
+        return self.fields
+
+    def __exit__(self, *_):
+        self.record.write("fault", healed=True, **self.fields)
+
+
+# --- servers ------------------------------------------------------------------
+
+def _kill_server(lane, kind, server):
+    with lane.fault(kind, server.name):
+        server.kill()
+        lane.sleep(0.1, 1.5)
+        server.start(wait=False)
+        lane.arena.wait_quorum()
+
+
+def _freeze_server(lane, kind, server):
+    with lane.fault(kind, server.name):
+        server.freeze()
+        try:
+            lane.sleep(0.3, 3)
+        finally:
+            server.thaw()
+        lane.arena.wait_quorum()
+
+
+def kill_server(lane):
+    _kill_server(lane, "server killed", lane.rng.choice(lane.arena.servers))
+
+
+def kill_leader(lane):
+    _kill_server(lane, "leader killed", lane.arena.leader())
+
+
+def freeze_server(lane):
+    _freeze_server(lane, "server stopped", lane.rng.choice(lane.arena.servers))
+
+
+def freeze_leader(lane):
+    _freeze_server(lane, "leader stopped", lane.arena.leader())
+
+
+def lose_quorum(lane):
+    servers = lane.rng.sample(lane.arena.servers, 2)
+    with lane.fault("quorum lost", " ".join(s.name for s in servers)):
+        try:
+            for server in servers:
+                server.freeze()
+            lane.sleep(0.3, 4)
+        finally:
+            for server in servers:
+                server.thaw()
+        lane.arena.wait_quorum()
+
+
+def part_servers(lane):
+    """One of them, half of the time the leader, from the others."""
+    alone = (lane.arena.leader() if lane.rng.random() < 0.5
+             else lane.rng.choice(lane.arena.servers))
+    others = [s for s in lane.arena.servers if s is not alone]
+    with lane.fault("server cut off from servers", alone.name):
+        try:
+            for other in others:
+                alone.node.cut(other.node)
+                other.node.cut(alone.node)
+            lane.sleep(0.3, 4)
+        finally:
+            for other in others:
+                alone.node.mend(other.node)
+                other.node.mend(alone.node)
+        lane.arena.wait_quorum()
+
+
+def one_way_servers(lane):
+    one, other = lane.rng.sample(lane.arena.servers, 2)
+    with lane.fault("one way between servers",
+                    "%s to %s" % (one.name, other.name)):
+        one.node.cut(other.node)
+        try:
+            lane.sleep(0.3, 4)
+        finally:
+            one.node.mend(other.node)
+        lane.arena.wait_quorum()
+
+
+def fill_disk(lane):
+    """A server may end itself, or leave and join again; both are healed."""
+    server = lane.rng.choice(lane.arena.servers)
+    path = os.path.join(server.disk, "full")
+    with lane.fault("disk full", server.name) as fields:
+        try:
+            before = server.says(FULL)
+            fields["filled"] = _fill(path)
+            wait_until(lambda: server.says(FULL) > before, FELT_TIMEOUT,
+                       "%s feels that its disk is full" % server.name)
+            lane.sleep(0.2, 3)
+            fields["ended"] = server.process.poll() is not None
+            fields["mode"] = lane.arena.mode(server)
+        finally:
+            os.unlink(path)
+        _serve_again(lane, server)
+        lane.arena.wait_quorum()
+
+
+def _fill(path):
+    """Until there is no room for one byte more; returns the bytes."""
+    with open(path, "wb", buffering=0) as f:
+        for size in (CHUNK, 1):
+            try:
+                while True:
+                    f.write(bytes(size))
+            except OSError:
+                pass
+        return f.tell()
+
+
+def _serve_again(lane, server):
+    """A server that does not come back by itself is started anew."""
+    try:
+        wait_until(lambda: (server.process.poll() is not None
+                            or lane.arena.mode(server)), SERVE_TIMEOUT)
+    except AssertionError:
+        server.kill()
+
+
+# --- gateways -----------------------------------------------------------------
+
+def kill_worker(lane):
+    with lane.fault("worker killed", lane.target.name):
+        lane.target.kill_worker(lane.rng.choice(lane.target.worker_pids()))
+        _wait_workers(lane.target)
+
+
+def _wait_workers(gateway):
+    wait_until(lambda: len(gateway.worker_pids()) >= gateway.workers,
+               WORKERS_TIMEOUT, "all workers run")
+
+
+def freeze_worker(lane):
+    pid = lane.rng.choice(lane.target.worker_pids())
+    with lane.fault("worker stopped", lane.target.name):
+        with lane.target.frozen_worker(pid):
+            lane.sleep(0.3, 6)
+
+
+def kill_gateway(lane):
+    with lane.fault("gateway killed", lane.target.name):
+        lane.target.kill()
+        lane.sleep(0, 3)
+        lane.target.start(wait_sessions=False)
+
+
+def kill_master(lane):
+    """The master dies; its workers serve on, then they die, too."""
+    with lane.fault("master killed", lane.target.name):
+        lane.target.kill_master()
+        lane.sleep(0.2, 2)
+        lane.target.kill_orphans()
+        lane.target.start(wait_sessions=False)
+
+
+def reload(lane):
+    with lane.fault("reload", lane.target.name):
+        lane.target.reload()
+
+
+def _cut(lane, kind, servers, away, back):
+    """What is sent to these servers is lost, or what they send, or both."""
+    node = lane.target.node
+    with lane.fault(kind, lane.target.name,
+                    servers=[server.name for server in servers]):
+        try:
+            for server in servers:
+                if away:
+                    node.cut(server.node)
+                if back:
+                    server.node.cut(node)
+            lane.sleep(0.3, 6)
+        finally:
+            for server in servers:
+                node.mend(server.node)
+                server.node.mend(node)
+
+
+def cut_all(lane):
+    _cut(lane, "gateway cut off from all servers", lane.arena.servers,
+         True, True)
+
+
+def cut_one(lane):
+    _cut(lane, "gateway cut off from one server",
+         [lane.rng.choice(lane.arena.servers)], True, True)
+
+
+def cut_away(lane):
+    _cut(lane, "one way, gateway to servers", lane.arena.servers, True, False)
+
+
+def cut_back(lane):
+    _cut(lane, "one way, servers to gateway", lane.arena.servers, False, True)
+
+
+def unplug(lane):
+    with lane.fault("gateway's cable out", lane.target.name):
+        lane.target.node.down()
+        try:
+            lane.sleep(0.3, 4)
+        finally:
+            lane.target.node.up()
+
+
+# --- the network's quality ----------------------------------------------------
+
+def _spoil(lane, kind, delay, loss):
+    thing = lane.rng.choice(lane.target or (lane.arena.servers
+                                            + lane.arena.gateways))
+    with lane.fault(kind, thing.name, delay=delay, loss=loss) as fields:
+        thing.node.spoil(delay, loss, lane.rng.random())
+        try:
+            lane.sleep(0.5, 5)
+        finally:
+            fields["passed"], fields["lost"] = thing.node.restore()
+
+
+def late_frames(lane):
+    _spoil(lane, "late frames", round(lane.rng.uniform(0.01, 0.3), 3), 0)
+
+
+def lost_frames(lane):
+    _spoil(lane, "lost frames", 0, round(lane.rng.uniform(0.05, 0.3), 3))
+
+
+SERVERS = [kill_server, kill_leader, freeze_server, freeze_leader, lose_quorum]
+PARTED_SERVERS = [part_servers, one_way_servers]
+GATEWAYS = [kill_worker, freeze_worker, kill_gateway, kill_master, reload]
+PARTED_GATEWAYS = [cut_all, cut_one, cut_away, cut_back, unplug]
+LINES = [late_frames, lost_frames]
+
+
+def lanes(arena, record, seed, stop, servers_too=True):
+    """All that this machine can do, not started; the servers may be left out.
+    """
+    parted = not isinstance(arena.network, Loopback)
+    servers = (SERVERS + (PARTED_SERVERS if parted else [])
+               + ([fill_disk] if arena.disks else []))
+    gateways = GATEWAYS + (PARTED_GATEWAYS if parted else [])
+    made = []
+    if servers_too:
+        made.append(Lane(arena, record, "servers", servers, seed, stop))
+    made += [Lane(arena, record, gateway.name, gateways, seed, stop, gateway)
+             for gateway in arena.gateways]
+    if parted:
+        made.append(Lane(arena, record, "lines", LINES, seed, stop,
+                         None if servers_too else arena.gateways))
+    return made
+
+
+def least(lanes):
+    """How often the rarest kind was injected, by all lanes together."""
+    counts = {}
+    for lane in lanes:
+        for kind, number in lane.counts.items():
+            counts[kind] = counts.get(kind, 0) + number
+    return min(counts.values())

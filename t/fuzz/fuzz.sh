@@ -1,0 +1,151 @@
+#!/bin/bash
+# The fuzzers of t/fuzz: builds them, runs them from their corpora, and keeps
+# what they find below build/fuzz/.  See t/fuzz/README.md.
+#
+# usage: t/fuzz/fuzz.sh run [NAME]...       all of them, or these
+#        t/fuzz/fuzz.sh build NAME TREE OUT of the src/ below TREE
+#        t/fuzz/fuzz.sh one NAME            without building it
+#        t/fuzz/fuzz.sh merge NAME          what was found new, to the corpus
+#
+#   FUZZ_SECONDS   how long each runs (60)
+#   FUZZ_RUNS      how many inputs each runs, instead
+#   FUZZ_JOBS      how many run at a time (2)
+
+set -eu
+cd "$(dirname "$0")/../.."
+
+names=(name token json args label view map zone)
+out=build/fuzz
+nginx=/usr/share/nginx/src/src
+
+# the longest input: as long as it pays
+declare -A longest=(
+    [name]=500 [token]=300 [json]=1400 [args]=2600 [label]=2000 [view]=120
+    [map]=300 [zone]=400
+)
+
+# The map's lay_out() computes how much room there is at an address of NULL.
+flags=(
+    -std=gnu11 -g -O1 -D_GNU_SOURCE -Wall -Wextra -Werror
+    "-fsanitize=fuzzer,address,undefined" -fno-sanitize=pointer-overflow
+    -fno-sanitize-recover=all -fno-omit-frame-pointer
+)
+
+wrapped=(kill open read write close eventfd mmap munmap)
+
+main()
+{
+    case ${1:-} in
+    run)   shift; run "$@" ;;
+    build) build "$2" "$3" "$4" ;;
+    one)   one "$2" ;;
+    merge) merge "$2" ;;
+    *)     sed -n '2,/^$/s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    esac
+}
+
+build() # NAME TREE OUT
+{
+    local sources=("t/fuzz/fuzz_$1.c" t/fuzz/fuzz.c) more=(-I"$2/src" -It/fuzz)
+
+    case $1 in
+    map|zone)
+        sources+=(t/fuzz/ngx_stub.c t/lib/nginx_core.c
+                  "$2"/src/zk_lock_name.c
+                  "$2"/src/ngx_http_zk_lock_{map,file,zone,record,held}.c
+                  "$2"/src/ngx_http_zk_lock_board.c)
+        more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
+               "-I$nginx/event/modules" "-I$nginx/os/unix"
+               "${wrapped[@]/#/-Wl,--wrap=}")
+        ;;
+    *)
+        sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,json,args}.c
+                  "$2"/src/zk_lock_{label,memory,terraform,view}.c)
+        more+=(-lyajl)
+        ;;
+    esac
+
+    "${CLANG:-clang}" "${flags[@]}" -o "$3" "${sources[@]}" "${more[@]}"
+}
+
+run() # [NAME]...
+{
+    [ $# -ne 0 ] || set -- "${names[@]}"
+
+    mkdir -p $out/found
+    printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-2}" -I '{}' bash "$0" one '{}'
+}
+
+# One line of how it went; more of what it found.
+one() # NAME
+{
+    local log=$out/$1.log grown=$out/grown/$1 status=0 limit temp words=()
+
+    limit=-max_total_time=${FUZZ_SECONDS:-60}
+    [ -z "${FUZZ_RUNS:-}" ] || limit=-runs=$FUZZ_RUNS
+
+    # the file that fuzz_map makes, ten thousand times a second
+    temp=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)/$(
+                      )zk_lock_fuzz.XXXXXX")
+    # shellcheck disable=SC2064
+    trap "rm -rf '$temp'" EXIT
+
+    [ ! -f "t/fuzz/dict/$1.dict" ] || words=(-dict="t/fuzz/dict/$1.dict")
+
+    mkdir -p "$grown" $out/found "t/fuzz/corpus/$1"
+
+    TMPDIR=$temp $out/fuzz_"$1" "$limit" -max_len="${longest[$1]}" \
+        -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
+        -artifact_prefix="$out/found/$1-" "${words[@]}" \
+        "$grown" "t/fuzz/corpus/$1" > "$log" 2>&1 || status=$?
+
+    summary "$1" $status "$log"
+
+    [ $status -eq 0 ] || {
+        grep -aE 'BROKEN|ERROR|runtime error|Test unit written' "$log" \
+            || tail -n 5 "$log"
+        exit 1
+    }
+}
+
+summary() # NAME STATUS LOG
+{
+    awk -v name="$1" -v status="$2" '
+        /^stat::number_of_executed_units:/ { executed = $2 }
+        /^#[0-9]/ {
+            if (executed == "") {
+                last = substr($1, 2)
+            }
+            for (i = 1; i < NF; i++) {
+                if ($i == "cov:") {
+                    covered = $(i + 1)
+                }
+            }
+        }
+        END {
+            printf "fuzz %-6s %9d inputs, %4d edges, %s\n", name, \
+                   executed != "" ? executed : last, covered, \
+                   status ? "A FINDING" : "no finding"
+        }' "$3"
+}
+
+# The corpus is minimal: a few inputs for all that is known to be reachable,
+# those that found something once, and the longest, which are hard to find.
+merge() # NAME
+{
+    local new=$out/merge-$1
+
+    rm -rf "$new"
+    mkdir -p "$new" "$out/grown/$1" "t/fuzz/corpus/$1"
+
+    cp "t/fuzz/corpus/$1"/{found,long,seed}-* "$new" 2> /dev/null || true
+
+    $out/fuzz_"$1" -set_cover_merge=1 -max_len="${longest[$1]}" "$new" \
+        "t/fuzz/corpus/$1" "$out/grown/$1" > "$out/merge-$1.log" 2>&1
+
+    rm -rf "t/fuzz/corpus/$1"
+    mv "$new" "t/fuzz/corpus/$1"
+    find "t/fuzz/corpus/$1" -type f | wc -l
+}
+
+main "$@"

@@ -1,0 +1,536 @@
+
+/*
+ * Arguments, from a query and from a body of JSON.
+ *
+ * - What is accepted is within the bounds that zk_lock_args.h gives, of the
+ *   arguments that are allowed, and what was not given was not touched.
+ * - Written again, as a query with every byte escaped, as a body, and as a body
+ *   that is cut in pieces, it is read as the same: so a query and a body with
+ *   the same arguments are the same.
+ * - A body is refused if the naive reader refuses it.
+ * - Who is refused gets a sentence that can be shown, and is not cut off.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "naive_json.h"
+#include "zk_lock_args.h"
+
+
+#define ALL     ((ZK_LOCK_ARG_REVOKE << 1) - 1)
+
+
+static naive_json_t  naive;
+
+static const char  *const field_names[] = {
+    "wait", "ttl", "mode", "owner", "data", "hold", "permits", "names",
+    "until", "prefix", "limit", "after", "force", "revoke"
+};
+
+
+static int read_query(zk_lock_args_t *args, const char *text, size_t len,
+    unsigned allowed);
+static int read_body(zk_lock_args_t *args, const char *text, size_t len,
+    unsigned allowed, fuzz_input_t *cuts);
+static int blank(const char *text, size_t len);
+static void check_error(const zk_lock_args_t *args);
+static void check_args(const zk_lock_args_t *args, unsigned allowed);
+static void check_text(const zk_lock_args_t *args, unsigned field,
+    const char *text, size_t len, size_t max, size_t least);
+static void check_letters(const char *text, size_t len, const char *letters);
+static void check_names(const zk_lock_args_t *args);
+static void check_twins(const char *text, size_t len, unsigned allowed);
+static void check_again(const zk_lock_args_t *args, unsigned allowed,
+    fuzz_input_t *cuts);
+static size_t as_query(char *buf, const zk_lock_args_t *args);
+static size_t as_body(char *buf, const zk_lock_args_t *args);
+static size_t value_of(char *buf, const zk_lock_args_t *args, unsigned field);
+static int same(const zk_lock_args_t *one, const zk_lock_args_t *two);
+
+
+/* what is allowed, body or query, the cuts of a body, then the text */
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    int              rc;
+    char            *text;
+    unsigned         allowed, body;
+    fuzz_input_t     in, cuts;
+    zk_lock_args_t  *args;
+
+    in.data = data;
+    in.left = size;
+
+    body = fuzz_byte(&in) & 1;
+    allowed = fuzz_byte(&in);
+    allowed = (allowed == 0) ? ALL : (allowed * 0x01010101u) & ALL;
+    cuts.left = fuzz_bytes(&in, &cuts.data, 4);
+
+    if (in.left > 3000) {
+        return 0;
+    }
+
+    text = fuzz_block(in.data, in.left);
+    args = fuzz_block(NULL, sizeof(zk_lock_args_t));
+
+    rc = body ? read_body(args, text, in.left, allowed, &cuts)
+              : read_query(args, text, in.left, allowed);
+
+    if (rc == 0) {
+        check_args(args, allowed);
+        check_again(args, allowed, &cuts);
+
+    } else {
+        check_error(args);
+    }
+
+    if (body) {
+        naive_json(&naive, text, in.left);
+
+        rule(rc != 0 || (naive.valid && naive.type == '{')
+             || blank(text, in.left), "no object is taken");
+
+    } else {
+        check_twins(text, in.left, allowed);
+    }
+
+    fuzz_block_free(args);
+    fuzz_block_free(text);
+
+    return 0;
+}
+
+
+static int
+read_query(zk_lock_args_t *args, const char *text, size_t len,
+    unsigned allowed)
+{
+    memset(args, 0, sizeof(zk_lock_args_t));
+
+    return zk_lock_args_query(args, text, len, allowed);
+}
+
+
+static int
+read_body(zk_lock_args_t *args, const char *text, size_t len,
+    unsigned allowed, fuzz_input_t *cuts)
+{
+    int              fed, rc;
+    char            *piece;
+    size_t           n;
+    zk_lock_body_t  *body;
+
+    memset(args, 0, sizeof(zk_lock_args_t));
+
+    body = zk_lock_body_open(args, allowed);
+    rule(body != NULL, "no memory");
+
+    fed = 0;
+
+    while (len != 0 && fed == 0) {
+        n = (cuts != NULL && cuts->left) ? fuzz_byte(cuts) : len;
+        n = (n < len) ? n : len;
+
+        piece = fuzz_block(text, n);
+        fed = zk_lock_body_feed(body, piece, n);
+        fuzz_block_free(piece);
+
+        text += n;
+        len -= n;
+    }
+
+    rc = zk_lock_body_close(body);
+
+    rule(rc == 0 || rc == -1, "close says %d", rc);
+    rule(fed == 0 || rc == -1, "close forgets that feed failed");
+
+    return rc;
+}
+
+
+static int
+blank(const char *text, size_t len)
+{
+    size_t  i;
+
+    for (i = 0; i < len; i++) {
+        if (memchr(" \t\r\n", text[i], 4) == NULL) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static void
+check_error(const zk_lock_args_t *args)
+{
+    size_t  n;
+
+    n = strnlen(args->error, ZK_LOCK_ERROR_MAX);
+
+    rule(n != 0 && n < ZK_LOCK_ERROR_MAX - 1, "%zu bytes of error", n);
+    rule(naive_shown(args->error, n), "an error that cannot be shown");
+}
+
+
+static void
+check_args(const zk_lock_args_t *args, unsigned allowed)
+{
+    static const char  lower[] = "abcdefghijklmnopqrstuvwxyz-";
+    static const char  base64[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+    rule((args->given & ~allowed) == 0, "%x of %x", args->given, allowed);
+    rule(args->error[0] == '\0', "an error of what is accepted");
+
+    rule(args->wait >= 0 && args->wait <= ZK_LOCK_DURATION_MAX, "wait");
+    rule(args->ttl >= 0 && args->ttl <= ZK_LOCK_DURATION_MAX, "ttl");
+    rule((args->given & ZK_LOCK_ARG_WAIT) || args->wait == 0, "no wait");
+    rule((args->given & ZK_LOCK_ARG_TTL) || args->ttl == 0, "no ttl");
+
+    rule((args->given & ZK_LOCK_ARG_PERMITS)
+         ? args->permits >= 1 && args->permits <= ZK_LOCK_PERMITS_MAX
+         : args->permits == 0, "permits");
+    rule((args->given & ZK_LOCK_ARG_LIMIT)
+         ? args->limit >= 1 && args->limit <= ZK_LOCK_LIMIT_MAX
+         : args->limit == 0, "limit");
+
+    check_text(args, ZK_LOCK_ARG_MODE, args->mode, args->mode_len,
+               ZK_LOCK_WORD_MAX, 1);
+    check_text(args, ZK_LOCK_ARG_HOLD, args->hold, args->hold_len,
+               ZK_LOCK_WORD_MAX, 1);
+    check_text(args, ZK_LOCK_ARG_UNTIL, args->until, args->until_len,
+               ZK_LOCK_WORD_MAX, 1);
+    check_text(args, ZK_LOCK_ARG_OWNER, args->owner, args->owner_len,
+               ZK_LOCK_OWNER_MAX, 0);
+    check_text(args, ZK_LOCK_ARG_PREFIX, args->prefix, args->prefix_len,
+               ZK_LOCK_NAME_MAX, 0);
+    check_text(args, ZK_LOCK_ARG_AFTER, args->after, args->after_len,
+               ZK_LOCK_AFTER_MAX, 0);
+    check_text(args, ZK_LOCK_ARG_DATA, args->data, args->data_len,
+               ZK_LOCK_DATA_MAX, 1);
+    check_text(args, ZK_LOCK_ARG_NAMES, args->names, args->names_len,
+               ZK_LOCK_NAMES_LEN, 1);
+
+    check_letters(args->mode, args->mode_len, lower);
+    check_letters(args->hold, args->hold_len, lower);
+    check_letters(args->until, args->until_len, lower);
+    check_letters(args->after, args->after_len, base64);
+
+    rule(naive_shown(args->owner, args->owner_len), "an owner");
+    rule(naive_shown(args->prefix, args->prefix_len), "a prefix");
+
+    if (args->given & ZK_LOCK_ARG_DATA) {
+        naive_json(&naive, args->data, args->data_len);
+
+        rule(naive.valid && naive.depth <= ZK_LOCK_DATA_DEPTH
+             && naive.len == args->data_len
+             && memcmp(naive.compact, args->data, naive.len) == 0,
+             "data is no compact JSON: %s", args->data);
+    }
+
+    check_names(args);
+}
+
+
+/* of what was not given there is not a byte */
+
+static void
+check_text(const zk_lock_args_t *args, unsigned field, const char *text,
+    size_t len, size_t max, size_t least)
+{
+    size_t  i;
+
+    if (args->given & field) {
+        rule(len >= least && len <= max, "%x has %zu bytes", field, len);
+        rule(text[len] == '\0', "%x ends with no NUL", field);
+        return;
+    }
+
+    rule(len == 0, "%x was not given", field);
+
+    for (i = 0; i <= max; i++) {
+        rule(text[i] == '\0', "%x was touched", field);
+    }
+}
+
+
+static void
+check_letters(const char *text, size_t len, const char *letters)
+{
+    rule(strspn(text, letters) == len, "%.*s", (int) len, text);
+}
+
+
+static void
+check_names(const zk_lock_args_t *args)
+{
+    int          rc;
+    size_t       n, bytes, count, last;
+    const char  *p, *end, *before;
+
+    if (!(args->given & ZK_LOCK_ARG_NAMES)) {
+        rule(args->nnames == 0, "%u names", args->nnames);
+        return;
+    }
+
+    before = NULL;
+    last = 0;
+    bytes = 0;
+    count = 0;
+    p = args->names;
+    end = args->names + args->names_len;
+
+    for ( ;; ) {
+        n = (size_t) (end - p);
+        n = memchr(p, '/', n) ? (size_t) ((char *) memchr(p, '/', n) - p) : n;
+
+        rule(zk_lock_name_check(p, n) == NULL, "%.*s", (int) n, p);
+
+        if (before != NULL) {
+            rc = memcmp(before, p, last < n ? last : n);
+            rule(rc < 0 || (rc == 0 && last < n), "no order, or twice: %s",
+                 args->names);
+        }
+
+        before = p;
+        last = n;
+        bytes += n;
+        count++;
+
+        if (p + n == end) {
+            break;
+        }
+
+        p += n + 1;
+    }
+
+    rule(count == args->nnames && count <= ZK_LOCK_NAMES_MAX, "%zu names",
+         count);
+    rule(bytes <= ZK_LOCK_NAMES_BYTES, "%zu bytes of names", bytes);
+}
+
+
+/* empty pieces of a query do not matter */
+
+static void
+check_twins(const char *text, size_t len, unsigned allowed)
+{
+    int              rc;
+    char            *longer;
+    zk_lock_args_t  *one, *two;
+
+    one = fuzz_block(NULL, sizeof(zk_lock_args_t));
+    two = fuzz_block(NULL, sizeof(zk_lock_args_t));
+
+    longer = fuzz_block(NULL, len + 3);
+    longer[0] = '&';
+    memcpy(longer + 1, text, len);
+    longer[len + 1] = '&';
+    longer[len + 2] = '&';
+
+    rc = read_query(one, text, len, allowed);
+
+    rule(read_query(two, longer, len + 3, allowed) == rc,
+         "empty pieces change that it is %d", rc);
+    rule(rc != 0 || same(one, two), "empty pieces change something");
+
+    fuzz_block_free(longer);
+    fuzz_block_free(two);
+    fuzz_block_free(one);
+}
+
+
+static void
+check_again(const zk_lock_args_t *args, unsigned allowed, fuzz_input_t *cuts)
+{
+    char            *buf, *text;
+    size_t           n;
+    zk_lock_args_t  *again;
+
+    again = fuzz_block(NULL, sizeof(zk_lock_args_t));
+    buf = fuzz_block(NULL, 65536);
+
+    if (!(args->given & ZK_LOCK_ARG_NAMES)) {
+        n = as_query(buf, args);
+        text = fuzz_block(buf, n);
+
+        rule(read_query(again, text, n, allowed) == 0, "as a query: %s",
+             again->error);
+        rule(same(args, again), "another query: %.*s", (int) n, text);
+
+        fuzz_block_free(text);
+    }
+
+    n = as_body(buf, args);
+    text = fuzz_block(buf, n);
+
+    rule(read_body(again, text, n, allowed, NULL) == 0, "as a body: %s",
+         again->error);
+    rule(same(args, again), "another body: %.*s", (int) n, text);
+
+    rule(read_body(again, text, n, allowed, cuts) == 0, "in pieces: %s",
+         again->error);
+    rule(same(args, again), "another body, in pieces");
+
+    fuzz_block_free(text);
+    fuzz_block_free(buf);
+    fuzz_block_free(again);
+}
+
+
+static size_t
+as_query(char *buf, const zk_lock_args_t *args)
+{
+    char      value[4096];
+    char     *p;
+    size_t    i, n;
+    unsigned  k;
+
+    p = buf;
+
+    for (k = 0; k < 14; k++) {
+
+        if (!(args->given & (1u << k))) {
+            continue;
+        }
+
+        p += sprintf(p, "%s=", field_names[k]);
+        n = value_of(value, args, 1u << k);
+
+        for (i = 0; i < n; i++) {
+            p += sprintf(p, "%%%02x", (unsigned char) value[i]);
+        }
+
+        *p++ = '&';
+    }
+
+    return (size_t) (p - buf);
+}
+
+
+static size_t
+as_body(char *buf, const zk_lock_args_t *args)
+{
+    char      value[4096];
+    char     *p;
+    size_t    i, n;
+    unsigned  k, field;
+
+    p = buf;
+    *p++ = '{';
+
+    for (k = 0; k < 14; k++) {
+        field = 1u << k;
+
+        if (!(args->given & field)) {
+            continue;
+        }
+
+        p += sprintf(p, "%s\"%s\":", p[-1] == '{' ? "" : ",",
+                     field_names[k]);
+
+        n = value_of(value, args, field);
+
+        if (field == ZK_LOCK_ARG_DATA) {
+            memcpy(p, value, n);
+            p += n;
+            continue;
+        }
+
+        p += sprintf(p, field == ZK_LOCK_ARG_NAMES ? "[\"" : "\"");
+
+        for (i = 0; i < n; i++) {
+
+            if (field == ZK_LOCK_ARG_NAMES && value[i] == '/') {
+                p += sprintf(p, "\",\"");
+                continue;
+            }
+
+            if (value[i] == '"' || value[i] == '\\') {
+                *p++ = '\\';
+            }
+
+            *p++ = value[i];
+        }
+
+        p += sprintf(p, field == ZK_LOCK_ARG_NAMES ? "\"]" : "\"");
+    }
+
+    *p++ = '}';
+
+    return (size_t) (p - buf);
+}
+
+
+static size_t
+value_of(char *buf, const zk_lock_args_t *args, unsigned field)
+{
+    size_t       len;
+    const char  *text;
+
+    switch (field) {
+
+    case ZK_LOCK_ARG_WAIT:
+        return (size_t) sprintf(buf, "%lldms", (long long) args->wait);
+
+    case ZK_LOCK_ARG_TTL:
+        return (size_t) sprintf(buf, "%lldms", (long long) args->ttl);
+
+    case ZK_LOCK_ARG_PERMITS:
+        return (size_t) sprintf(buf, "%u", args->permits);
+
+    case ZK_LOCK_ARG_LIMIT:
+        return (size_t) sprintf(buf, "%u", args->limit);
+
+    case ZK_LOCK_ARG_MODE:   text = args->mode; len = args->mode_len; break;
+    case ZK_LOCK_ARG_OWNER:  text = args->owner; len = args->owner_len; break;
+    case ZK_LOCK_ARG_DATA:   text = args->data; len = args->data_len; break;
+    case ZK_LOCK_ARG_HOLD:   text = args->hold; len = args->hold_len; break;
+    case ZK_LOCK_ARG_NAMES:  text = args->names; len = args->names_len; break;
+    case ZK_LOCK_ARG_UNTIL:  text = args->until; len = args->until_len; break;
+    case ZK_LOCK_ARG_PREFIX: text = args->prefix; len = args->prefix_len;
+                             break;
+    case ZK_LOCK_ARG_AFTER:  text = args->after; len = args->after_len; break;
+    default:                 text = "1"; len = 1; break;
+    }
+
+    memcpy(buf, text, len);
+
+    return len;
+}
+
+
+static int
+same(const zk_lock_args_t *one, const zk_lock_args_t *two)
+{
+    char      a[4096], b[4096];
+    size_t    n;
+    unsigned  k;
+
+    if (one->given != two->given || one->nnames != two->nnames) {
+        return 0;
+    }
+
+    for (k = 0; k < 14; k++) {
+
+        if (!(one->given & (1u << k))) {
+            continue;
+        }
+
+        n = value_of(a, one, 1u << k);
+
+        if (value_of(b, two, 1u << k) != n || memcmp(a, b, n) != 0) {
+            return 0;
+        }
+    }
+
+    return 1;
+}

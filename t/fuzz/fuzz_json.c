@@ -1,0 +1,291 @@
+
+/*
+ * The reader of JSON, what Terraform sends, and the writer.
+ *
+ * - A value is taken exactly if the naive reader takes it, and is not too deep
+ *   or too long, and what is copied is what the naive reader has, byte by byte.
+ *   Into how many pieces a text is cut changes nothing.
+ * - What is copied is copied again unchanged.
+ * - Of Terraform's object, all that is read is what is in the naive one.
+ * - What the writer wrote is read by both.
+ */
+
+
+#include <string.h>
+
+#include "fuzz.h"
+#include "naive_json.h"
+#include "zk_lock_json.h"
+#include "zk_lock_name.h"
+#include "zk_lock_terraform.h"
+
+
+static naive_json_t  naive, again;
+
+
+static void check_value(const char *text, size_t len, fuzz_input_t *cuts,
+    size_t memory);
+static int copy_value(char *data, size_t *data_len, const char *text,
+    size_t len, fuzz_input_t *cuts, size_t memory);
+static void check_terraform(const char *text, size_t len);
+static void check_writer(void);
+
+
+/* where the text is cut, the reader's memory, then the text */
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char          *text;
+    size_t         memory;
+    fuzz_input_t   in, cuts;
+
+    in.data = data;
+    in.left = size;
+
+    memory = 16 + fuzz_below(&in, 65536);
+
+    cuts.left = fuzz_bytes(&in, &cuts.data, 4);
+
+    if (in.left > 2048) {
+        return 0;
+    }
+
+    text = fuzz_block(in.data, in.left);
+
+    naive_json(&naive, text, in.left);
+
+    check_value(text, in.left, &cuts, memory);
+    check_terraform(text, in.left);
+
+    if (naive.valid && naive.type == '{') {
+        check_writer();
+    }
+
+    fuzz_block_free(text);
+
+    return 0;
+}
+
+
+static void
+check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
+{
+    int            rc, ok;
+    char          *data;
+    size_t         n;
+    fuzz_input_t   none;
+
+    data = fuzz_block(NULL, ZK_LOCK_DATA_MAX + 1);
+
+    ok = naive.valid && naive.depth <= ZK_LOCK_DATA_DEPTH
+         && naive.len <= ZK_LOCK_DATA_MAX;
+
+    rc = copy_value(data, &n, text, len, cuts, memory);
+
+    rule((rc == 0) == ok, "%.*s: read says %d", (int) len, text, rc);
+    rule(n <= ZK_LOCK_DATA_MAX, "%zu bytes", n);
+
+    if (rc == 0) {
+        rule(n == naive.len && memcmp(data, naive.compact, n) == 0,
+             "%.*s is copied", (int) n, data);
+        rule(data[n] == '\0', "no NUL");
+
+        none.left = 0;
+        rc = copy_value(data, &n, naive.compact, naive.len, &none,
+                        ZK_LOCK_READER_MEMORY);
+
+        rule(rc == 0 && n == naive.len
+             && memcmp(data, naive.compact, n) == 0, "is not stable");
+    }
+
+    fuzz_block_free(data);
+}
+
+
+static int
+copy_value(char *data, size_t *data_len, const char *text, size_t len,
+    fuzz_input_t *cuts, size_t memory)
+{
+    int                rc, fed;
+    char              *area, *error, *piece;
+    size_t             n;
+    zk_lock_reader_t   r;
+
+    memset(&r, 0, sizeof(r));
+
+    area = fuzz_block(NULL, memory);
+    error = fuzz_block(NULL, ZK_LOCK_ERROR_MAX);
+    error[0] = '\0';
+
+    *data_len = 0;
+
+    r.what = "the value";
+    r.data = data;
+    r.data_len = data_len;
+    r.error = error;
+
+    rule(zk_lock_reader_open(&r, area, memory) == 0, "no memory");
+
+    fed = 0;
+
+    while (len != 0 && fed == 0) {
+        n = cuts->left ? fuzz_byte(cuts) : len;
+        n = (n < len) ? n : len;
+
+        piece = fuzz_block(text, n);
+        fed = zk_lock_reader_feed(&r, piece, n);
+        fuzz_block_free(piece);
+
+        text += n;
+        len -= n;
+    }
+
+    rc = zk_lock_reader_close(&r);
+
+    rule(fed == 0 || rc != 0, "close forgets that feed failed");
+
+    if (rc != 0) {
+        n = strnlen(error, ZK_LOCK_ERROR_MAX);
+        rule(n != 0 && n < ZK_LOCK_ERROR_MAX - 1, "%zu bytes of error", n);
+        rule(naive_shown(error, n), "an error that cannot be shown");
+    }
+
+    fuzz_block_free(area);
+    fuzz_block_free(error);
+
+    return rc;
+}
+
+
+static void
+check_terraform(const char *text, size_t len)
+{
+    int                    rc, expected, ids, too_long;
+    size_t                 i;
+    naive_member_t        *m, *id, *who;
+    zk_lock_terraform_t   *t;
+
+    id = NULL;
+    who = NULL;
+    ids = 0;
+
+    expected = naive.valid && naive.type == '{' ? 0 : -1;
+
+    for (i = 0; i < naive.nmembers; i++) {
+        m = &naive.members[i];
+
+        if (m->name_len == 2 && memcmp(m->name, "ID", 2) == 0) {
+            ids++;
+            id = (m->type == '"' && m->len != 0) ? m : NULL;
+
+        } else if (m->name_len == 3 && memcmp(m->name, "Who", 3) == 0
+                   && m->type == '"')
+        {
+            who = m;
+        }
+    }
+
+    if (expected == 0) {
+        too_long = id != NULL && (id->len > 255
+                                  || !naive_shown(id->text, id->len));
+
+        if (naive.depth > ZK_LOCK_DATA_DEPTH + 1 || ids > 1 || too_long) {
+            expected = -1;
+
+        } else if (id == NULL) {
+            expected = 1;
+
+        } else if (naive.depth > ZK_LOCK_DATA_DEPTH
+                   || naive.len > ZK_LOCK_DATA_MAX)
+        {
+            expected = -1;
+        }
+    }
+
+    t = fuzz_block(NULL, sizeof(zk_lock_terraform_t));
+    rc = zk_lock_terraform_read(t, text, len);
+
+    rule(rc == expected, "%.*s: terraform says %d", (int) len, text, rc);
+
+    if (rc == 0) {
+        rule(t->id_len == id->len
+             && memcmp(t->id, id->text, id->len) == 0
+             && t->id[t->id_len] == '\0', "another ID");
+        rule(t->data_len == naive.len
+             && memcmp(t->data, naive.compact, naive.len) == 0
+             && t->data[t->data_len] == '\0', "other data");
+
+        if (who == NULL || who->len > ZK_LOCK_OWNER_MAX
+            || !naive_shown(who->text, who->len))
+        {
+            rule(t->who_len == 0, "somebody");
+
+        } else {
+            rule(t->who_len == who->len
+                 && memcmp(t->who, who->text, who->len) == 0,
+                 "somebody else");
+        }
+
+    } else if (rc == -1) {
+        i = strnlen(t->error, ZK_LOCK_ERROR_MAX);
+        rule(i != 0 && i < ZK_LOCK_ERROR_MAX - 1
+             && naive_shown(t->error, i), "an error of %zu bytes", i);
+        rule(!t->too_large || (naive.len > ZK_LOCK_DATA_MAX), "too large?");
+    }
+
+    fuzz_block_free(t);
+}
+
+
+/* strings as strings, and all else as it is */
+
+static void
+check_writer(void)
+{
+    char            *key;
+    size_t           i, n;
+    const char      *text;
+    naive_member_t  *m;
+    zk_lock_json_t  *json;
+
+    json = zk_lock_json_open();
+    rule(json != NULL, "no memory");
+
+    zk_lock_json_object(json, NULL);
+
+    for (i = 0; i < naive.nmembers; i++) {
+        m = &naive.members[i];
+
+        if (memchr(m->name, '\0', m->name_len) != NULL) {
+            zk_lock_json_close(json);
+            return;
+        }
+
+        key = fuzz_block(NULL, m->name_len + 1);
+        memcpy(key, m->name, m->name_len);
+        key[m->name_len] = '\0';
+
+        if (m->type == '"') {
+            zk_lock_json_string(json, key, m->text, m->len);
+
+        } else {
+            zk_lock_json_raw(json, key, m->text, m->len);
+        }
+
+        fuzz_block_free(key);
+    }
+
+    zk_lock_json_end_object(json);
+
+    text = zk_lock_json_text(json, &n);
+    rule(text != NULL, "nothing was written");
+
+    rule(n == naive.len && memcmp(text, naive.compact, n) == 0,
+         "%.*s was written", (int) n, text);
+
+    naive_json(&again, text, n < NAIVE_TEXT ? n : 0);
+    rule(again.valid || n >= NAIVE_TEXT, "no JSON was written");
+
+    zk_lock_json_close(json);
+}

@@ -1,0 +1,302 @@
+
+/*
+ * Labels: what strangers write into a claim's znode, and what gateways do.
+ *
+ * - Whatever is read is within its bounds; and what is no object of JSON, by
+ *   the naive reader, or has no index, is no gateway's, of whom nothing but the
+ *   first line is taken.
+ * - A gateway's label is written again, fits, and is read as the same: so
+ *   whoever rewrites another's label, as for a wish, changes nothing else.
+ * - Any label that a gateway may have is read as it was.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "naive_json.h"
+#include "zk_lock_label.h"
+
+
+static naive_json_t  naive;
+
+
+static void check_any(fuzz_input_t *in);
+static void check_ours(fuzz_input_t *in);
+static void check_bounds(const zk_lock_label_t *label);
+static void check_again(const zk_lock_label_t *label);
+static int has_index(void);
+static size_t shown(char *buf, fuzz_input_t *in, size_t max);
+static int same(const zk_lock_label_t *one, const zk_lock_label_t *two);
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    fuzz_input_t  in;
+
+    in.data = data;
+    in.left = size;
+
+    if (size > 3000) {
+        return 0;
+    }
+
+    if (fuzz_byte(&in) & 1) {
+        check_ours(&in);
+
+    } else {
+        check_any(&in);
+    }
+
+    return 0;
+}
+
+
+static void
+check_any(fuzz_input_t *in)
+{
+    char             *text;
+    size_t            len, n;
+    const char       *end;
+    zk_lock_label_t  *label;
+
+    len = in->left;
+    text = fuzz_block(in->data, len);
+    label = fuzz_block(NULL, sizeof(zk_lock_label_t));
+
+    zk_lock_label_read(label, text, len);
+
+    check_bounds(label);
+
+    end = (len != 0) ? memchr(text, '\n', len) : NULL;
+    n = (end != NULL) ? (size_t) (end - text) : len;
+
+    if (label->owner_len != 0) {
+        rule(label->owner_len == n && memcmp(label->owner, text, n) == 0,
+             "the owner is not the first line");
+
+    } else if (n <= ZK_LOCK_OWNER_MAX && naive_shown(text, n)) {
+        rule(n == 0 || label->revoke, "an owner is left out");
+    }
+
+    if (label->index != -1) {
+        rule(end != NULL && len <= ZK_LOCK_LABEL_MAX, "index of nothing");
+
+        naive_json(&naive, end + 1, len - n - 1);
+        rule(naive.valid && naive.type == '{' && has_index(),
+             "a gateway's: %.*s", (int) naive.len, naive.compact);
+
+        check_again(label);
+
+    } else {
+        rule(label->data_len == 0 && label->want_len == 0
+             && label->from_len == 0 && label->ttl == 0 && label->holds == 0
+             && label->renewals == 0 && label->czxid == 0
+             && !label->has_id && !label->has_params && !label->async,
+             "of nobody's label more than the owner is taken");
+        rule(!label->revoke || (len == 10
+                                && memcmp(text, "__REVOKE__", 10) == 0),
+             "nobody asks");
+    }
+
+    fuzz_block_free(label);
+    fuzz_block_free(text);
+}
+
+
+/* a label that a gateway may have */
+
+static void
+check_ours(fuzz_input_t *in)
+{
+    size_t            i;
+    unsigned          flags;
+    const uint8_t    *data;
+    zk_lock_label_t  *label;
+
+    static const char  word[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+
+    label = fuzz_block(NULL, sizeof(zk_lock_label_t));
+    memset(label, 0, sizeof(zk_lock_label_t));
+
+    flags = fuzz_byte(in);
+
+    label->index = (int) fuzz_byte(in);
+    label->ttl = (int64_t) (fuzz_64(in) % (ZK_LOCK_DURATION_MAX + 1));
+    label->holds = (flags & 1) ? fuzz_32(in) : 0;
+    label->renewals = (flags & 2) ? fuzz_32(in) : 0;
+    label->czxid = (flags & 4)
+                   ? (int64_t) (fuzz_64(in) % (ZK_LOCK_CZXID_MAX + 1)) : 0;
+    label->async = (flags >> 3) & 1;
+    label->revoke = (flags >> 4) & 1;
+
+    if (flags & 32) {
+        label->has_params = 1;
+        label->params = fuzz_32(in);
+    }
+
+    if (flags & 64) {
+        label->has_id = 1;
+        label->id.record = fuzz_32(in);
+        for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+            label->id.random[i] = (uint8_t) fuzz_byte(in);
+        }
+    }
+
+    if (flags & 128) {
+        label->want_len = fuzz_below(in, ZK_LOCK_WANT_MAX + 1);
+        for (i = 0; i < label->want_len; i++) {
+            label->want[i] = word[fuzz_below(in, sizeof(word) - 1)];
+        }
+    }
+
+    label->from_len = shown(label->from, in, ZK_LOCK_FROM_MAX);
+    label->owner_len = shown(label->owner, in, ZK_LOCK_OWNER_MAX);
+
+    /* data is what the reader of arguments would have copied */
+
+    i = fuzz_bytes(in, &data, NAIVE_TEXT);
+    naive_json(&naive, (const char *) data, i);
+
+    if (naive.valid && naive.len <= ZK_LOCK_DATA_MAX
+        && naive.depth <= ZK_LOCK_DATA_DEPTH)
+    {
+        memcpy(label->data, naive.compact, naive.len);
+        label->data_len = naive.len;
+    }
+
+    check_bounds(label);
+    check_again(label);
+
+    fuzz_block_free(label);
+}
+
+
+static void
+check_bounds(const zk_lock_label_t *label)
+{
+    rule(label->index >= -1 && label->index <= 255, "%d", label->index);
+    rule(label->ttl >= 0 && label->ttl <= ZK_LOCK_DURATION_MAX, "ttl");
+    rule(label->czxid >= 0 && label->czxid <= ZK_LOCK_CZXID_MAX, "czxid");
+
+    rule(label->owner_len <= ZK_LOCK_OWNER_MAX
+         && label->owner[label->owner_len] == '\0'
+         && naive_shown(label->owner, label->owner_len), "owner");
+    rule(label->from_len <= ZK_LOCK_FROM_MAX
+         && label->from[label->from_len] == '\0'
+         && naive_shown(label->from, label->from_len), "from");
+    rule(label->want_len <= ZK_LOCK_WANT_MAX
+         && label->want[label->want_len] == '\0'
+         && strspn(label->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
+            == label->want_len, "want");
+    rule(label->data_len <= ZK_LOCK_DATA_MAX
+         && label->data[label->data_len] == '\0', "data");
+}
+
+
+static void
+check_again(const zk_lock_label_t *label)
+{
+    char             *buf, *text, id[ZK_LOCK_LABEL_ID];
+    char              index[3];
+    size_t            len, at, n;
+    zk_lock_label_t  *again;
+
+    buf = fuzz_block(NULL, ZK_LOCK_LABEL_MAX);
+    again = fuzz_block(NULL, sizeof(zk_lock_label_t));
+
+    len = zk_lock_label_write(buf, label, &at);
+
+    rule(len <= ZK_LOCK_LABEL_MAX, "%zu bytes", len);
+
+    (void) snprintf(index, sizeof(index), "%02x", (unsigned) label->index);
+    rule(at + 2 < len && memcmp(buf + at, index, 2) == 0, "the index's place");
+
+    if (label->has_id) {
+        zk_lock_label_id(id, &label->id);
+        rule(memcmp(buf + at + ZK_LOCK_LABEL_ID_AT, id, ZK_LOCK_LABEL_ID)
+             == 0, "the id's place");
+    }
+
+    text = fuzz_block(buf, len);
+    zk_lock_label_read(again, text, len);
+
+    rule(same(label, again), "something else is read: %.*s", (int) len, text);
+
+    n = zk_lock_label_write(buf, again, &at);
+
+    rule(n == len && memcmp(buf, text, n) == 0, "it is written otherwise");
+
+    fuzz_block_free(text);
+    fuzz_block_free(again);
+    fuzz_block_free(buf);
+}
+
+
+static int
+has_index(void)
+{
+    size_t  i, n;
+
+    for (i = 0, n = 0; i < naive.nmembers; i++) {
+        n += naive.members[i].name_len == 5
+             && memcmp(naive.members[i].name, "index", 5) == 0
+             && naive.members[i].type == '"' && naive.members[i].len == 2;
+    }
+
+    return n == 1;
+}
+
+
+/* as much of a text as can be shown, 0 if none of it can */
+
+static size_t
+shown(char *buf, fuzz_input_t *in, size_t max)
+{
+    size_t          n;
+    const uint8_t  *data;
+
+    n = fuzz_byte(in);
+    n = fuzz_bytes(in, &data, (n < max) ? n : max);
+
+    while (n != 0 && !naive_shown((const char *) data, n)) {
+        n--;
+    }
+
+    if (n != 0) {
+        memcpy(buf, data, n);
+    }
+
+    return n;
+}
+
+
+/* that a claim is held once needs no word */
+
+static int
+same(const zk_lock_label_t *one, const zk_lock_label_t *two)
+{
+    return one->owner_len == two->owner_len
+           && memcmp(one->owner, two->owner, one->owner_len) == 0
+           && one->data_len == two->data_len
+           && memcmp(one->data, two->data, one->data_len) == 0
+           && one->want_len == two->want_len
+           && memcmp(one->want, two->want, one->want_len) == 0
+           && one->from_len == two->from_len
+           && memcmp(one->from, two->from, one->from_len) == 0
+           && one->index == two->index
+           && one->ttl == two->ttl
+           && (one->holds > 1 ? one->holds : 0) == two->holds
+           && one->renewals == two->renewals
+           && one->czxid == two->czxid
+           && one->has_params == two->has_params
+           && one->params == two->params
+           && one->has_id == two->has_id
+           && one->id.record == two->id.record
+           && memcmp(one->id.random, two->id.random, ZK_LOCK_RANDOM_LEN) == 0
+           && one->async == two->async
+           && one->revoke == two->revoke;
+}

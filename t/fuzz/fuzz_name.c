@@ -1,0 +1,439 @@
+
+/*
+ * Lock names, paths, durations and base64url: every function on one text, and
+ * its answer against one that was found in another way.
+ *
+ * - A name is accepted exactly if it is what zk_lock_name.h says; ZooKeeper
+ *   accepts all of them (PathUtils.validatePath(), on UTF-16, is here), and so
+ *   does zk_lock_path_check() behind any root, whose last segment it is then.
+ *   So two names never are one znode.
+ * - What is shown is UTF-8 without control characters, and its characters add
+ *   up to it.
+ * - Durations are what exact arithmetic says, and milliseconds are canonical.
+ * - base64url that is read is spelled in one way, and bytes come back.
+ */
+
+
+#include <stdio.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "zk_lock_name.h"
+
+
+#define NO_CODE     0xffffffff
+#define TEXT_MAX    1024
+
+
+static void check_name(const char *text, size_t len);
+static void check_path(const char *text, size_t len);
+static void check_shown(const char *text, size_t len);
+static void check_duration(const char *text, size_t len);
+static void check_base64(const char *text, size_t len);
+static uint32_t code_at(const uint8_t *text, size_t len, size_t *n);
+static int codes(uint32_t *code, size_t *n, const char *text, size_t len);
+static int segment_ok(const char *text, size_t len);
+static int path_ok(const char *text, size_t len);
+static int zookeeper_takes(const char *path, size_t len);
+static int is(const char *text, size_t len, const char *word);
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    char  *text;
+
+    if (size > TEXT_MAX) {
+        return 0;
+    }
+
+    text = fuzz_block(data, size);
+
+    check_name(text, size);
+    check_path(text, size);
+    check_shown(text, size);
+    check_duration(text, size);
+    check_base64(text, size);
+
+    fuzz_block_free(text);
+
+    return 0;
+}
+
+
+static void
+check_name(const char *text, size_t len)
+{
+    int          ok;
+    char        *path;
+    const char  *error;
+
+    ok = len != 0 && len <= 200 && segment_ok(text, len)
+         && memchr(text, '/', len) == NULL && !is(text, len, "zookeeper");
+
+    error = zk_lock_name_check(text, len);
+
+    rule((error == NULL) == ok, "name: %s", error ? error : "accepted");
+
+    if (error != NULL) {
+        rule(strlen(error) != 0, "no sentence");
+        return;
+    }
+
+    path = fuzz_block(NULL, 6 + len);
+    memcpy(path, "/zk/a/", 6);
+    memcpy(path + 6, text, len);
+
+    rule(zk_lock_path_check(path, 6 + len) == NULL, "a name that is no path");
+    rule(zookeeper_takes(path, 6 + len), "ZooKeeper refuses it");
+    rule(memrchr(path, '/', 6 + len) == path + 5, "the name is not the last");
+
+    fuzz_block_free(path);
+}
+
+
+static void
+check_path(const char *text, size_t len)
+{
+    const char  *error;
+
+    error = zk_lock_path_check(text, len);
+
+    rule((error == NULL) == path_ok(text, len), "path: %s",
+         error ? error : "accepted");
+
+    rule(error != NULL || zookeeper_takes(text, len), "ZooKeeper refuses it");
+}
+
+
+static void
+check_shown(const char *text, size_t len)
+{
+    int       utf8, shown;
+    size_t    n, i, at;
+    uint32_t  code[TEXT_MAX];
+
+    utf8 = codes(code, &n, text, len);
+    shown = utf8;
+
+    for (i = 0; i < n && shown; i++) {
+        shown = code[i] >= 0x20 && (code[i] < 0x7f || code[i] > 0x9f);
+    }
+
+    rule(zk_lock_utf8_check(text, len) == utf8, "UTF-8 is %d", utf8);
+    rule(zk_lock_shown_check(text, len) == shown, "shown is %d", shown);
+
+    /* character by character, as far as it goes */
+
+    for (at = 0, i = 0; at < len; at += n, i++) {
+        n = zk_lock_shown_len(text + at, len - at);
+
+        rule(n <= len - at && n <= 4, "%zu bytes of a character", n);
+        rule(n != 0 || !shown, "a character is not shown, the text is");
+
+        if (n == 0) {
+            break;
+        }
+    }
+
+    rule(at < len || shown, "all characters are shown, the text is not");
+}
+
+
+static void
+check_duration(const char *text, size_t len)
+{
+    char      again[32];
+    size_t    i, digits, decimals;
+    int64_t   value;
+    __int128  thousandths, expected, unit;
+
+    /* thousandths of a unit, as long as they can matter */
+
+    thousandths = 0;
+    digits = 0;
+    decimals = 0;
+
+    for (i = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+        if (thousandths < (__int128) 1 << 90) {
+            thousandths = thousandths * 10 + (text[i] - '0') * 1000;
+        }
+        digits++;
+    }
+
+    if (digits != 0 && i < len && text[i] == '.') {
+        for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+            decimals++;
+            thousandths += (decimals == 1) ? (text[i] - '0') * 100
+                           : (decimals == 2) ? (text[i] - '0') * 10
+                           : (decimals == 3) ? (text[i] - '0') : 0;
+        }
+
+        if (decimals < 1 || decimals > 3) {
+            digits = 0;
+        }
+    }
+
+    unit = (is(text + i, len - i, "")) ? 1000
+           : is(text + i, len - i, "s") ? 1000
+           : is(text + i, len - i, "m") ? 60000
+           : is(text + i, len - i, "h") ? 3600000
+           : is(text + i, len - i, "d") ? 86400000
+           : (is(text + i, len - i, "ms") && decimals == 0) ? 1 : 0;
+
+    expected = thousandths * unit / 1000;
+
+    if (digits == 0 || unit == 0 || thousandths >= (__int128) 1 << 80
+        || expected > (__int128) 315360000000)
+    {
+        expected = -1;
+    }
+
+    value = zk_lock_duration_read(text, len);
+
+    rule(value == expected, "%lld instead of %lld", (long long) value,
+         (long long) expected);
+
+    if (value != -1) {
+        (void) snprintf(again, sizeof(again), "%lldms", (long long) value);
+        rule(zk_lock_duration_read(again, strlen(again)) == value,
+             "%s is read as something else", again);
+    }
+}
+
+
+static void
+check_base64(const char *text, size_t len)
+{
+    int      rc;
+    char    *again;
+    size_t   n, m;
+    uint8_t *bytes;
+
+    /* as bytes, there and back */
+
+    again = fuzz_block(NULL, ZK_LOCK_BASE64_LEN(len));
+    bytes = fuzz_block(NULL, len);
+
+    n = zk_lock_base64_write(again, text, len);
+    rule(n == ZK_LOCK_BASE64_LEN(len), "%zu characters", n);
+    rule(zk_lock_base64_read(bytes, &m, again, n) == 0, "is not read");
+    rule(m == len && (len == 0 || memcmp(bytes, text, len) == 0),
+         "other bytes came back");
+
+    fuzz_block_free(again);
+    fuzz_block_free(bytes);
+
+    /* as characters; there is one spelling */
+
+    bytes = fuzz_block(NULL, ZK_LOCK_BASE64_BYTES(len));
+
+    rc = zk_lock_base64_read(bytes, &n, text, len);
+
+    if (rc == 0) {
+        rule(n == ZK_LOCK_BASE64_BYTES(len), "%zu bytes", n);
+
+        again = fuzz_block(NULL, ZK_LOCK_BASE64_LEN(n));
+        m = zk_lock_base64_write(again, bytes, n);
+
+        rule(m == len && (len == 0 || memcmp(again, text, len) == 0),
+             "two spellings");
+
+        fuzz_block_free(again);
+    }
+
+    fuzz_block_free(bytes);
+}
+
+
+/* the character at text, by the table of RFC 3629, 4; or NO_CODE */
+
+static uint32_t
+code_at(const uint8_t *text, size_t len, size_t *n)
+{
+    size_t    i, k;
+    uint32_t  code;
+
+    static const struct {
+        uint8_t  first[2], second[2];
+        uint8_t  n, bits;
+    } forms[] = {
+        { { 0x00, 0x7f }, { 0, 0 },       1, 0x7f },
+        { { 0xc2, 0xdf }, { 0x80, 0xbf }, 2, 0x1f },
+        { { 0xe0, 0xe0 }, { 0xa0, 0xbf }, 3, 0x0f },
+        { { 0xe1, 0xec }, { 0x80, 0xbf }, 3, 0x0f },
+        { { 0xed, 0xed }, { 0x80, 0x9f }, 3, 0x0f },
+        { { 0xee, 0xef }, { 0x80, 0xbf }, 3, 0x0f },
+        { { 0xf0, 0xf0 }, { 0x90, 0xbf }, 4, 0x07 },
+        { { 0xf1, 0xf3 }, { 0x80, 0xbf }, 4, 0x07 },
+        { { 0xf4, 0xf4 }, { 0x80, 0x8f }, 4, 0x07 },
+    };
+
+    for (i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+
+        if (text[0] < forms[i].first[0] || text[0] > forms[i].first[1]) {
+            continue;
+        }
+
+        if (len < forms[i].n) {
+            return NO_CODE;
+        }
+
+        code = text[0] & forms[i].bits;
+
+        for (k = 1; k < forms[i].n; k++) {
+            if (text[k] < (k == 1 ? forms[i].second[0] : 0x80)
+                || text[k] > (k == 1 ? forms[i].second[1] : 0xbf))
+            {
+                return NO_CODE;
+            }
+            code = code << 6 | (text[k] & 0x3f);
+        }
+
+        *n = forms[i].n;
+        return code;
+    }
+
+    return NO_CODE;
+}
+
+
+static int
+codes(uint32_t *code, size_t *n, const char *text, size_t len)
+{
+    size_t  k;
+
+    for (*n = 0; len != 0; text += k, len -= k) {
+        code[*n] = code_at((const uint8_t *) text, len, &k);
+
+        if (code[(*n)++] == NO_CODE) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* what zk_lock_name_check() says of the characters, in other words */
+
+static int
+segment_ok(const char *text, size_t len)
+{
+    size_t    i, n;
+    uint32_t  code[TEXT_MAX];
+
+    if (is(text, len, ".") || is(text, len, "..")
+        || !codes(code, &n, text, len))
+    {
+        return 0;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (code[i] <= 0x1f || (code[i] >= 0x7f && code[i] <= 0x9f)
+            || (code[i] >= 0xe000 && code[i] <= 0xf8ff)
+            || code[i] >= 0xfff0)
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+path_ok(const char *text, size_t len)
+{
+    size_t  start, end;
+
+    if (len == 0 || len > 463 || text[0] != '/') {
+        return 0;
+    }
+
+    if (len == 1) {
+        return 1;
+    }
+
+    for (start = 1; start <= len; start = end + 1) {
+        for (end = start; end < len && text[end] != '/'; end++) {
+            /* void */
+        }
+
+        if (end == start || !segment_ok(text + start, end - start)
+            || (start == 1 && is(text + start, end - start, "zookeeper")))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* ZooKeeper's PathUtils.validatePath(), of 3.8 */
+
+static int
+zookeeper_takes(const char *path, size_t len)
+{
+    size_t    i, n, k;
+    uint32_t  code[TEXT_MAX], c;
+    uint16_t  u[2 * TEXT_MAX];
+
+    if (!codes(code, &n, path, len) || n == 0) {
+        return 0;
+    }
+
+    for (i = 0, k = 0; i < n; i++) {
+        c = code[i];
+
+        if (c >= 0x10000) {
+            u[k++] = (uint16_t) (0xd800 + ((c - 0x10000) >> 10));
+            c = 0xdc00 + ((c - 0x10000) & 0x3ff);
+        }
+
+        u[k++] = (uint16_t) c;
+    }
+
+    if (u[0] != '/') {
+        return 0;
+    }
+
+    if (k == 1) {
+        return 1;
+    }
+
+    if (u[k - 1] == '/') {
+        return 0;
+    }
+
+    for (i = 1; i < k; i++) {
+
+        if (u[i] == 0
+            || (u[i] == '/' && u[i - 1] == '/')
+            || (u[i] > 0x0000 && u[i] <= 0x001f)
+            || (u[i] >= 0x007f && u[i] <= 0x009f)
+            || (u[i] >= 0xd800 && u[i] <= 0xf8ff)
+            || (u[i] >= 0xfff0))
+        {
+            return 0;
+        }
+
+        if (u[i] != '.' || (i + 1 != k && u[i + 1] != '/')) {
+            continue;
+        }
+
+        if (u[i - 1] == '/' || (u[i - 1] == '.' && u[i - 2] == '/')) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+is(const char *text, size_t len, const char *word)
+{
+    return len == strlen(word) && (len == 0 || memcmp(text, word, len) == 0);
+}

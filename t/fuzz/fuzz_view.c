@@ -1,0 +1,808 @@
+
+/*
+ * Lists of children, as ZooKeeper gives them, and what the view makes of them.
+ *
+ * The truth is a plain array of names: of gateways, of Curator, of kazoo, and
+ * of strangers.  Claims of ours join it, others come and go, and watches fire,
+ * or nobody is told; lists are given to the view when it asks for one, and now
+ * and then.  At each grant, and whenever the view says that there is nothing to
+ * do, the truth says whose turn it is.
+ *
+ * - What the view knows of a list is what is a claim in it, in order.
+ * - A claim is granted exactly when its turn has come: of those ahead of it in
+ *   the truth nobody blocks it; and of those who hold no two exclude each
+ *   other.
+ * - Nobody waits whose turn it is, when all events have arrived.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "fuzz.h"
+#include "zk_lock_view.h"
+
+
+#define CHILDREN    40
+#define NAME        120
+
+
+typedef struct {
+    zk_lock_entry_t   entry;        /* of ours; must be first */
+    char              name[NAME];
+    size_t            len;
+    int               claim;        /* its name is a claim's */
+    int               ours;
+    int               held;
+    uint64_t          who;          /* a hash of the name */
+    zk_lock_child_t   child;
+} child_t;
+
+
+/* the view's entry of somebody else's */
+
+typedef struct {
+    zk_lock_entry_t   entry;        /* must be first */
+    uint64_t          who;
+} other_t;
+
+
+typedef struct {
+    zk_lock_view_t    view;
+    child_t          *children[CHILDREN];
+    size_t            n;
+    int64_t           next;         /* the parent's counter */
+    size_t            entries;
+} world_t;
+
+
+static void act(world_t *w, fuzz_input_t *in);
+static void join(world_t *w, zk_lock_kind_t kind);
+static void arrive(world_t *w, fuzz_input_t *in);
+static size_t some_name(world_t *w, char *name, fuzz_input_t *in);
+static void downgrade(world_t *w, int later);
+static void leave(world_t *w, size_t i);
+static void lose(world_t *w, zk_lock_entry_t *entry);
+static void settle(world_t *w);
+static void list(world_t *w);
+static zk_lock_entry_t *make(void *data, zk_lock_sighting_t *sighting);
+static void gone(void *data, zk_lock_entry_t *entry);
+static void granted(world_t *w, zk_lock_entry_t *entry);
+static int turn(world_t *w, zk_lock_entry_t *entry);
+static int conflict(world_t *w, zk_lock_entry_t *entry);
+static int mixes(zk_lock_kind_t one, zk_lock_kind_t two);
+static int blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind);
+static child_t *first_ahead(world_t *w, int64_t seq);
+static void check_rings(world_t *w);
+static void check_list(world_t *w);
+static int has_writer(world_t *w, child_t *reader);
+static void drop(world_t *w, size_t i);
+static zk_lock_kind_t some_kind(fuzz_input_t *in);
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t         i;
+    unsigned       steps;
+    world_t        w;
+    fuzz_input_t   in;
+
+    in.data = data;
+    in.left = size;
+
+    memset(&w, 0, sizeof(world_t));
+    zk_lock_view_init(&w.view);
+
+    for (steps = 0; in.left != 0 && steps < 200; steps++) {
+        act(&w, &in);
+        check_rings(&w);
+    }
+
+    settle(&w);
+
+    zk_lock_view_forget(&w.view, gone, &w);
+
+    rule(w.entries == 0, "%zu entries were not given back", w.entries);
+    rule(w.view.nalive == 0 && w.view.nlocal == 0, "somebody is left");
+
+    for (i = 0; i < w.n; i++) {
+        free(w.children[i]);
+    }
+
+    return 0;
+}
+
+
+static void
+act(world_t *w, fuzz_input_t *in)
+{
+    size_t  i;
+
+    switch (fuzz_below(in, 10)) {
+
+    case 0:
+    case 1:
+        join(w, some_kind(in));
+        settle(w);
+        break;
+
+    case 2:
+    case 3:
+        arrive(w, in);
+        break;
+
+    case 4:
+        if (w->n != 0) {
+            i = fuzz_below(in, (unsigned) w->n);
+            leave(w, i);
+            settle(w);
+        }
+        break;
+
+    case 5:
+
+        /* a list that nobody needs; none is taken of a parent that is not
+           pinned, and may be another one */
+
+        if (w->view.nlocal != 0) {
+            list(w);
+            check_list(w);
+            settle(w);
+        }
+        break;
+
+    case 6:
+
+        /* the parent is reaped when it is empty, and made anew */
+
+        if (w->n == 0) {
+            w->next = 0;
+
+            if (w->view.watched) {
+                w->view.watched = 0;
+                zk_lock_view_forget(&w->view, gone, w);
+            }
+        }
+        break;
+
+    case 7:
+
+        /* the parent is watched from now on, if a claim of ours is in it */
+
+        if (w->view.nlocal != 0) {
+            w->view.watched = 1;
+        }
+        break;
+
+    case 8:
+        downgrade(w, fuzz_byte(in) & 1);
+        settle(w);
+        break;
+
+    default:
+
+        /* a connection that broke: all is forgotten, and ours are found */
+
+        w->view.watched = 0;
+        zk_lock_view_forget(&w->view, gone, w);
+        list(w);
+        check_list(w);
+        settle(w);
+        break;
+    }
+}
+
+
+/* a claim of ours */
+
+static void
+join(world_t *w, zk_lock_kind_t kind)
+{
+    child_t       *c;
+    zk_lock_id_t   id;
+
+    if (w->n == CHILDREN) {
+        return;
+    }
+
+    c = calloc(1, sizeof(child_t));
+    rule(c != NULL, "no memory");
+
+    memset(&id, 7, sizeof(id));
+    id.record = (uint32_t) w->next;
+
+    c->len = zk_lock_claim_write(c->name, &id, kind, w->next);
+    c->claim = 1;
+    c->ours = 1;
+    c->who = fuzz_hash(c->name, c->len);
+    rule(zk_lock_child_read(&c->child, c->name, c->len) == 0, "no claim");
+
+    c->entry.seq = w->next++;
+    c->entry.kind = kind;
+
+    w->children[w->n++] = c;
+
+    zk_lock_view_create(&w->view, &c->entry, gone, w);
+}
+
+
+/* somebody else's child, of any name */
+
+static void
+arrive(world_t *w, fuzz_input_t *in)
+{
+    size_t   i;
+    child_t  *c;
+
+    if (w->n == CHILDREN) {
+        return;
+    }
+
+    c = calloc(1, sizeof(child_t));
+    rule(c != NULL, "no memory");
+
+    c->len = some_name(w, c->name, in);
+    c->claim = (zk_lock_child_read(&c->child, c->name, c->len) == 0);
+    c->who = fuzz_hash(c->name, c->len);
+
+    for (i = 0; i < w->n; i++) {
+        if (w->children[i]->len == c->len
+            && memcmp(w->children[i]->name, c->name, c->len) == 0)
+        {
+            free(c);
+            return;
+        }
+    }
+
+    /* a claim's number is its parent's: nobody is inserted */
+
+    if (c->claim && c->child.seq != w->next) {
+        free(c);
+        return;
+    }
+
+    w->next++;
+    w->children[w->n++] = c;
+}
+
+
+static size_t
+some_name(world_t *w, char *name, fuzz_input_t *in)
+{
+    int             n;
+    unsigned        layout;
+    const uint8_t  *data;
+
+    static const char  *const layouts[] = {
+        "_c_00112233-4455-6677-8899-aabbccddeeff-lock-",
+        "lock-",
+        "0123456789abcdef0123456789abcdef__lock__",
+        "0123456789abcdef0123456789abcdef__rlock__",
+        "_c_00112233-4455-6677-8899-aabbccddeeff-__READ__",
+        "_c_00112233-4455-6677-8899-aabbccddeeff-__WRIT__",
+        "_c_00112233-4455-6677-8899-aabbccddeeff-member-",
+        "_c_00112233-4455-6677-8899-aabbccddeeff-permit2-",
+        "_c_00112233-4455-6677-8899-aabbccddeeff-permit3-",
+        "_c_FFEEDDCC-4455-6677-8899-AABBCCDDEEFF-permit2-",
+        "-permit2-",
+        "x-lease-",
+    };
+
+    layout = fuzz_below(in, 14);
+
+    if (layout >= 12) {
+        n = (int) fuzz_bytes(in, &data, 100);
+        memcpy(name, data, (size_t) n);
+
+        return (size_t) n;
+    }
+
+    n = snprintf(name, NAME, "%s%010lld", layouts[layout],
+                 (long long) w->next);
+
+    return (size_t) n;
+}
+
+
+/*
+ * Somebody else who holds the lock alone goes on to share it: a reader takes
+ * its place, with its number.  Curator's writer drops its own claim later, or
+ * at once; a gateway's claim is renamed in one step, and the parent is touched.
+ */
+
+static void
+downgrade(world_t *w, int later)
+{
+    child_t  *c, *holder;
+    size_t    i;
+
+    holder = first_ahead(w, INT64_MAX);
+
+    if (holder == NULL || w->n == CHILDREN || holder->ours
+        || (holder->child.kind != ZK_LOCK_WRITE
+            && holder->child.kind != ZK_LOCK_MUTEX))
+    {
+        return;
+    }
+
+    for (i = 0; i < w->n; i++) {
+        if (w->children[i] != holder && w->children[i]->claim
+            && w->children[i]->child.seq == holder->child.seq)
+        {
+            return;
+        }
+    }
+
+    c = calloc(1, sizeof(child_t));
+    rule(c != NULL, "no memory");
+
+    c->len = (size_t) snprintf(c->name, NAME, "shared-__READ__%010lld",
+                               (long long) holder->child.seq);
+    c->who = fuzz_hash(c->name, c->len);
+    c->claim = 1;
+    rule(zk_lock_child_read(&c->child, c->name, c->len) == 0, "no claim");
+
+    w->children[w->n++] = c;
+
+    if (holder->child.kind == ZK_LOCK_MUTEX) {
+        w->view.watched = 0;
+        later = 0;
+    }
+
+    for (i = 0; w->children[i] != holder; i++) {
+        /* void */
+    }
+
+    if (!later) {
+        leave(w, i);
+    }
+}
+
+
+/*
+ * A child goes.  If it is ours, it is released; if it is watched, its watch
+ * fires; else nobody is told.
+ */
+
+static void
+leave(world_t *w, size_t i)
+{
+    child_t          *c;
+    uint64_t          who;
+    zk_lock_entry_t  *entry;
+
+    c = w->children[i];
+
+    if (c->ours) {
+        if (c->entry.linked) {
+            zk_lock_view_remove(&w->view, &c->entry);
+        }
+
+        drop(w, i);
+        return;
+    }
+
+    who = c->who;
+    entry = NULL;
+
+    do {
+        entry = c->claim ? zk_lock_view_watched(&w->view, c->child.seq, entry)
+                         : NULL;
+    } while (entry != NULL && ((other_t *) entry)->who != who);
+
+    drop(w, i);
+
+    if (entry != NULL) {
+        lose(w, entry);
+    }
+}
+
+
+static void
+lose(world_t *w, zk_lock_entry_t *entry)
+{
+    zk_lock_view_remove(&w->view, entry);
+    gone(w, entry);
+}
+
+
+/* does what the view asks for, until it asks for nothing */
+
+static void
+settle(world_t *w)
+{
+    size_t              i, rounds;
+    zk_lock_entry_t    *waiter, *blocker;
+    zk_lock_verdict_e   verdict;
+
+    for (rounds = 0; ; rounds++) {
+        rule(rounds < 20 * CHILDREN, "it asks without end");
+
+        check_rings(w);
+
+        verdict = zk_lock_view_next(&w->view, &waiter, &blocker);
+
+        switch (verdict) {
+
+        case ZK_LOCK_NOTHING:
+            if (waiter != NULL) {
+                rule(!turn(w, waiter), "claim %lld waits for nobody",
+                     (long long) waiter->seq);
+                rule(blocker != NULL, "for whom?");
+            }
+            return;
+
+        case ZK_LOCK_GRANT:
+            granted(w, waiter);
+            break;
+
+        case ZK_LOCK_WATCH:
+            rule(blocker != NULL && blocker->origin != ZK_LOCK_LOCAL
+                 && !blocker->watched && blocker->linked
+                 && blocker->seq <= waiter->seq, "a watch on whom?");
+
+            /* it is set, or the claim is gone */
+
+            for (i = 0; i < w->n; i++) {
+                if (w->children[i]->who == ((other_t *) blocker)->who) {
+                    break;
+                }
+            }
+
+            if (i == w->n) {
+                lose(w, blocker);
+
+            } else {
+                blocker->watched = 1;
+            }
+            break;
+
+        case ZK_LOCK_COMPLETE:
+            list(w);
+            check_list(w);
+            break;
+
+        default: /* ZK_LOCK_CONFLICT */
+            rule(conflict(w, waiter), "claim %lld is refused",
+                 (long long) waiter->seq);
+
+            for (i = 0; &w->children[i]->entry != waiter; i++) {
+                /* void */
+            }
+
+            leave(w, i);
+            break;
+        }
+    }
+}
+
+
+/* all children, in an order of ZooKeeper's own; those that are claims */
+
+static void
+list(world_t *w)
+{
+    size_t               i, n;
+    child_t             *c;
+    zk_lock_sighting_t   sightings[CHILDREN];
+
+    memset(sightings, 0, sizeof(sightings));
+
+    for (i = w->n, n = 0; i-- != 0; /* void */ ) {
+        c = w->children[i];
+
+        if (!c->claim) {
+            continue;
+        }
+
+        sightings[n].seq = c->child.seq;
+        sightings[n].kind = c->child.kind;
+        sightings[n].who = c->who;
+        sightings[n].entry = c->ours ? &c->entry : NULL;
+        sightings[n].data = c;
+
+        if (c->ours && !c->entry.linked) {
+            c->entry.waiting = !c->held;
+        }
+
+        n++;
+    }
+
+    rule(zk_lock_view_merge(&w->view, zk_lock_view_mark(&w->view), sightings,
+                            n, make, gone, w) == 0, "no memory");
+}
+
+
+static zk_lock_entry_t *
+make(void *data, zk_lock_sighting_t *sighting)
+{
+    world_t *w = data;
+
+    other_t  *other;
+
+    other = calloc(1, sizeof(other_t));
+    rule(other != NULL, "no memory");
+
+    rule(!((child_t *) sighting->data)->ours, "one of ours is made");
+
+    other->entry.origin = ZK_LOCK_FOREIGN;
+    other->who = sighting->who;
+    w->entries++;
+
+    return &other->entry;
+}
+
+
+static void
+gone(void *data, zk_lock_entry_t *entry)
+{
+    world_t *w = data;
+
+    rule(!entry->linked, "it is still there");
+
+    if (entry->origin == ZK_LOCK_FOREIGN) {
+        w->entries--;
+        free(entry);
+    }
+}
+
+
+static void
+granted(world_t *w, zk_lock_entry_t *entry)
+{
+    size_t    i;
+    child_t  *c, *other;
+
+    c = (child_t *) entry;
+
+    rule(!c->held && c->ours, "granted twice");
+    rule(turn(w, entry), "claim %lld is not its turn",
+         (long long) entry->seq);
+
+    for (i = 0; i < w->n; i++) {
+        other = w->children[i];
+
+        rule(!other->held || mixes(other->entry.kind, entry->kind),
+             "%lld and %lld hold in two ways", (long long) other->entry.seq,
+             (long long) entry->seq);
+        rule(!other->held || entry->kind > ZK_LOCK_WRITE
+             || (entry->kind == ZK_LOCK_READ
+                 && other->entry.kind == ZK_LOCK_READ),
+             "%lld and %lld hold", (long long) other->entry.seq,
+             (long long) entry->seq);
+    }
+
+    c->held = 1;
+    zk_lock_view_grant(&w->view, entry);
+
+    rule(zk_lock_view_holders(&w->view) != 0, "nobody holds");
+}
+
+
+/* of the truth: whether nobody ahead blocks it */
+
+static int
+turn(world_t *w, zk_lock_entry_t *entry)
+{
+    size_t    i;
+    unsigned  n, seats;
+    child_t  *c;
+
+    n = 0;
+    seats = ((entry->kind & 0xff) == ZK_LOCK_SEMAPHORE) ? entry->kind >> 8
+                                                        : 1;
+
+    for (i = 0; i < w->n; i++) {
+        c = w->children[i];
+
+        if (!c->claim || c->child.seq >= entry->seq
+            || !blocks(c->child.kind, entry->kind))
+        {
+            continue;
+        }
+
+        if (!mixes(c->child.kind, entry->kind)) {
+            return 0;
+        }
+
+        n++;
+    }
+
+    return n < seats;
+}
+
+
+/* the first claim of all is of another use */
+
+static int
+conflict(world_t *w, zk_lock_entry_t *entry)
+{
+    child_t  *first;
+
+    first = first_ahead(w, entry->seq);
+
+    return first != NULL && !mixes(first->child.kind, entry->kind);
+}
+
+
+static child_t *
+first_ahead(world_t *w, int64_t seq)
+{
+    size_t    i;
+    child_t  *c, *first;
+
+    first = NULL;
+
+    for (i = 0; i < w->n; i++) {
+        c = w->children[i];
+
+        if (c->claim && c->child.seq < seq
+            && (first == NULL || c->child.seq < first->child.seq))
+        {
+            first = c;
+        }
+    }
+
+    return first;
+}
+
+
+/* mutexes, readers and writers are of one use; else the kind says it */
+
+static int
+mixes(zk_lock_kind_t one, zk_lock_kind_t two)
+{
+    return (one <= 2) ? two <= 2 : one == two;
+}
+
+
+static int
+blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind)
+{
+    if (!mixes(ahead, behind)) {
+        return 1;
+    }
+
+    return !(ahead == ZK_LOCK_MEMBER
+             || (ahead == ZK_LOCK_READ && behind == ZK_LOCK_READ));
+}
+
+
+static void
+check_rings(world_t *w)
+{
+    size_t            n, local, waiting;
+    zk_lock_entry_t  *e;
+
+    n = 0;
+    local = 0;
+    waiting = 0;
+
+    for (e = w->view.alive.next; e != &w->view.alive; e = e->next) {
+        rule(e->linked && e->prev->next == e && e->next->prev == e, "ring");
+        rule(e->prev == &w->view.alive || e->prev->seq <= e->seq, "order");
+        rule(!e->listed, "a mark of a merge is left");
+
+        n++;
+        local += (e->origin == ZK_LOCK_LOCAL);
+        waiting += e->waiting;
+
+    }
+
+    rule(n == 0 || zk_lock_view_position(&w->view, w->view.alive.prev)
+                   == n - 1, "position");
+
+    rule(n == w->view.nalive && local == w->view.nlocal, "%zu alive", n);
+
+    for (e = w->view.waiting.waiting_next;
+         e != &w->view.waiting;
+         e = e->waiting_next)
+    {
+        rule(e->waiting && e->linked && e->origin == ZK_LOCK_LOCAL
+             && e->waiting_prev->waiting_next == e, "ring of those who wait");
+        rule(e->waiting_prev == &w->view.waiting
+             || e->waiting_prev->seq <= e->seq, "their order");
+        waiting--;
+    }
+
+    rule(waiting == 0, "%zu wait in no line", waiting);
+}
+
+
+/* right behind a list the view is the list */
+
+static void
+check_list(world_t *w)
+{
+    size_t            i, n;
+    child_t          *c;
+    zk_lock_entry_t  *e;
+
+    for (i = 0, n = 0; i < w->n; i++) {
+        c = w->children[i];
+
+        /* while its writer is there, a reader need not be known */
+
+        if (!c->claim || has_writer(w, c)) {
+            continue;
+        }
+
+        n++;
+
+        for (e = w->view.alive.next; e != &w->view.alive; e = e->next) {
+            if (e == &c->entry
+                || (!c->ours && e->origin == ZK_LOCK_FOREIGN
+                    && ((other_t *) e)->who == c->who))
+            {
+                break;
+            }
+        }
+
+        rule(e != &w->view.alive && e->seq == c->child.seq
+             && e->kind == c->child.kind, "claim %lld is not known",
+             (long long) c->child.seq);
+        rule(e->seq <= w->view.complete_through, "it is not complete");
+    }
+
+    for (e = w->view.alive.next; e != &w->view.alive; e = e->next) {
+        for (i = 0; i < w->n; i++) {
+            c = w->children[i];
+
+            if (c->claim && e->seq == c->child.seq
+                && e->kind == c->child.kind)
+            {
+                n -= !has_writer(w, c);
+                break;
+            }
+        }
+
+        rule(i < w->n, "%lld is known, but not there", (long long) e->seq);
+    }
+
+    rule(n == 0, "%zu claims are not known", n);
+}
+
+
+static int
+has_writer(world_t *w, child_t *reader)
+{
+    size_t    i;
+    child_t  *c;
+
+    for (i = 0; i < w->n; i++) {
+        c = w->children[i];
+
+        if (c != reader && c->claim && c->child.kind == ZK_LOCK_WRITE
+            && c->child.seq == reader->child.seq)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+drop(world_t *w, size_t i)
+{
+    free(w->children[i]);
+
+    for (w->n--; i < w->n; i++) {
+        w->children[i] = w->children[i + 1];
+    }
+}
+
+
+static zk_lock_kind_t
+some_kind(fuzz_input_t *in)
+{
+    unsigned  kind;
+
+    kind = fuzz_below(in, 7);
+
+    return (kind < 4) ? kind
+           : (kind < 6) ? zk_lock_semaphore(kind - 2) : ZK_LOCK_MUTEX;
+}

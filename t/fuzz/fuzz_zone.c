@@ -1,0 +1,839 @@
+
+/*
+ * What a dead worker leaves in the zone, and what others make of it.
+ *
+ * First two workers make records, grant and free them, at the word of the
+ * input; a plain list says which there are, and every worker has to read them
+ * so.  Then the first one dies, maybe in the middle of a write, and the input
+ * may put bytes over the zone.  A third one joins, adopts, and goes on.
+ *
+ * - Without such bytes, of what the dead one had each record is inherited once,
+ *   as it was, and nobody else's is touched.
+ * - With any bytes nothing is read or written outside of the zone, no handler
+ *   sees what can be no record, no two have a cell in common, and new records
+ *   lie in none of them.
+ * - Who leaves has no cells and no slot any more.
+ */
+
+
+#include "fuzz.h"
+#include "ngx_stub.h"
+#include "ngx_http_zk_lock_record.h"
+
+
+#define PAGES       18
+#define RECORDS     24
+#define HEIRS       16
+#define CELLS       256
+
+#define DYING       1001
+#define STAYING     1002
+#define HEIR        1003
+
+
+/* what the list knows of a record */
+
+typedef struct {
+    ngx_http_zk_lock_record_state_e  state;     /* FREE: none */
+    ngx_uint_t                       dying;     /* whose it is */
+    ngx_uint_t                       path;
+    zk_lock_id_t                     id;
+    zk_lock_kind_t                   kind;
+    int64_t                          seq;
+    ngx_uint_t                       torn;
+    ngx_uint_t                       seen;      /* by who inherits */
+} known_t;
+
+
+typedef struct {
+    ngx_http_zk_lock_zone_t  *zones[HEIRS];
+    ngx_uint_t                nzones;
+    ngx_uint_t                zone;             /* that inherits now */
+    uint8_t                   used[CELLS];      /* cells of what was seen */
+    zk_lock_id_t              ids[CELLS];       /* of what is kept */
+    ngx_uint_t                nids;
+    ngx_uint_t                dirty;            /* bytes were put over it */
+    ngx_pid_t                 self;
+    fuzz_input_t             *in;
+} heir_t;
+
+
+static ngx_http_zk_lock_map_t  *map;
+static ngx_shm_zone_t           shm;
+static u_char                  *base, *pristine;
+static size_t                   size;
+static ngx_str_t                paths[6];
+static known_t                  known[RECORDS];
+static ngx_uint_t               nknown;
+
+
+static void set_up(void);
+static ngx_http_zk_lock_zone_t *join(ngx_pid_t pid);
+static void live(ngx_http_zk_lock_zone_t **zones, fuzz_input_t *in);
+static void make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying,
+    fuzz_input_t *in);
+static void change(ngx_http_zk_lock_zone_t **zones, known_t *k,
+    fuzz_input_t *in);
+static void compare(ngx_http_zk_lock_zone_t **zones);
+static void tear(fuzz_input_t *in);
+static ngx_uint_t spoil(fuzz_input_t *in);
+static void copy_record(fuzz_input_t *in);
+static void meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in);
+static void inherit(heir_t *heir);
+static void inherited(void *data, ngx_http_zk_lock_record_t *record,
+    ngx_str_t *path);
+static void expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path);
+static void go_on(heir_t *heir);
+static void rung(void *data, uint32_t record);
+
+
+int
+LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    ngx_uint_t                i;
+    fuzz_input_t              in;
+    heir_t                    heir;
+    ngx_http_zk_lock_zone_t  *zones[2];
+
+    in.data = data;
+    in.left = len;
+
+    set_up();
+
+    zones[0] = join(DYING);
+    zones[1] = join(STAYING);
+
+    live(zones, &in);
+    compare(zones);
+
+    stub_process(DYING, 0);
+    stub_become(STAYING);
+
+    tear(&in);
+
+    ngx_memzero(&heir, sizeof(heir_t));
+    heir.in = &in;
+    heir.dirty = spoil(&in);
+
+    meet(zones[1], &in);
+
+    stub_process(HEIR, 77);
+    stub_become(HEIR);
+
+    inherit(&heir);
+
+    if (!heir.dirty) {
+        compare(zones);
+
+        for (i = 0; i < nknown; i++) {
+            rule(!known[i].dying || known[i].state == 0 || known[i].seen == 1,
+                 "record %u was inherited %u times", known[i].id.record,
+                 (unsigned) known[i].seen);
+        }
+    }
+
+    if (heir.nzones != 0) {
+        meet(heir.zones[0], &in);
+        go_on(&heir);
+    }
+
+    ngx_free(zones[0]->used);
+    ngx_free(zones[0]);
+    ngx_free(zones[1]->used);
+    ngx_free(zones[1]);
+
+    return 0;
+}
+
+
+static void
+set_up(void)
+{
+    ngx_uint_t                   i, k;
+    static ngx_slab_pool_t       pool;
+    ngx_http_zk_lock_map_conf_t  conf;
+
+    /* the third one just fits into a cell */
+
+    static const size_t  lens[] = { 2, 6, 78, 79, 300, ZK_LOCK_PATH_MAX };
+
+    if (map == NULL) {
+        ngx_memzero(&conf, sizeof(conf));
+        pool.pfree = PAGES;
+
+        map = ngx_http_zk_lock_map_make(&pool, &conf, &stub_log);
+        rule(map != NULL && map->ncells <= CELLS, "no map");
+
+        base = stub_slab;
+        size = stub_slab_size;
+        pristine = malloc(size);
+        ngx_memcpy(pristine, base, size);
+
+        shm.data = map;
+
+        for (i = 0; i < 6; i++) {
+            paths[i].len = lens[i];
+            paths[i].data = malloc(lens[i]);
+
+            for (k = 0; k < lens[i]; k++) {
+                paths[i].data[k] = (k % 200 == 0) ? '/' : (u_char) ('a' + i);
+            }
+        }
+    }
+
+    ngx_memcpy(base, pristine, size);
+    nknown = 0;
+    stub_reset();
+}
+
+
+static ngx_http_zk_lock_zone_t *
+join(ngx_pid_t pid)
+{
+    ngx_http_zk_lock_key_t    key;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    stub_process(pid, 42);
+    stub_become(pid);
+
+    zone = ngx_http_zk_lock_zone_join(&shm, &stub_log);
+    rule(zone != NULL, "no slot");
+
+    ngx_memset(&key, (int) pid, sizeof(key));
+    ngx_http_zk_lock_zone_set_key(zone, &key);
+
+    *ngx_http_zk_lock_zone_alive(zone) = stub_clock + 1000;
+
+    return zone;
+}
+
+
+static void
+live(ngx_http_zk_lock_zone_t **zones, fuzz_input_t *in)
+{
+    ngx_uint_t  n, who;
+
+    for (n = fuzz_below(in, 32); n != 0; n--) {
+        who = fuzz_byte(in);
+
+        if (who & 1) {
+            make(zones[(who >> 1) & 1], !((who >> 1) & 1), in);
+
+        } else if (nknown != 0) {
+            change(zones, &known[fuzz_below(in, (unsigned) nknown)], in);
+        }
+    }
+}
+
+
+static void
+make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
+{
+    known_t     *k;
+    unsigned     kind;
+    ngx_uint_t   i;
+    uint32_t     first, last;
+
+    if (nknown == RECORDS) {
+        return;
+    }
+
+    k = &known[nknown];
+    ngx_memzero(k, sizeof(known_t));
+
+    kind = fuzz_below(in, 6);
+
+    k->kind = (kind == ZK_LOCK_SEMAPHORE) ? zk_lock_semaphore(7) : kind;
+    k->path = fuzz_below(in, 6);
+    k->dying = dying;
+    k->seq = -1;
+    k->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
+
+    rule(ngx_http_zk_lock_record_take(zone, &paths[k->path], k->kind,
+                                      (fuzz_byte(in) & 1)
+                                      ? (uint8_t *) "keykeyke" : NULL, &k->id)
+         == NGX_OK, "the zone is full");
+
+    nknown++;
+
+    first = k->id.record;
+    last = first + ngx_http_zk_lock_map_cells_of(paths[k->path].len) - 1;
+
+    rule(last < map->ncells && first / 64 == last / 64, "cells %u to %u",
+         first, last);
+
+    for (i = 0; i + 1 < nknown; i++) {
+        rule(known[i].state == 0 || known[i].id.record > last
+             || known[i].id.record
+                + ngx_http_zk_lock_map_cells_of(paths[known[i].path].len)
+                <= first, "a cell was taken twice");
+    }
+}
+
+
+static void
+change(ngx_http_zk_lock_zone_t **zones, known_t *k, fuzz_input_t *in)
+{
+    uint32_t                   awaited;
+    ngx_int_t                  rc;
+    ngx_uint_t                 holds;
+    ngx_str_t                 *path;
+    ngx_http_zk_lock_zone_t   *own, *other;
+    ngx_http_zk_lock_record_t  copy;
+
+    if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE) {
+        return;
+    }
+
+    path = &paths[k->path];
+    own = zones[!k->dying];
+    other = zones[k->dying];
+
+    switch (fuzz_below(in, 12)) {
+
+    case 0:
+        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_NEW) {
+            k->seq = fuzz_byte(in);
+            k->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
+            ngx_http_zk_lock_record_publish(own, k->id.record, k->seq, 1, 2);
+            ngx_http_zk_lock_board_put(own, path, k->seq, k->id.record);
+        }
+        break;
+
+    case 1:
+        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
+            k->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
+            ngx_http_zk_lock_record_grant(own, k->id.record, 10,
+                                          stub_clock + 10,
+                                          NGX_HTTP_ZK_LOCK_TOLD_NOBODY);
+        }
+        break;
+
+    case 2:
+        k->state = NGX_HTTP_ZK_LOCK_RECORD_ENDED;
+        ngx_http_zk_lock_record_end(own, k->id.record);
+        break;
+
+    case 3:
+        k->state = NGX_HTTP_ZK_LOCK_RECORD_FREE;
+        ngx_http_zk_lock_record_free(own, k->id.record);
+        break;
+
+    case 4:
+        ngx_http_zk_lock_record_bind(own, k->id.record,
+                                     known[0].dying == k->dying
+                                     ? known[0].id.record
+                                     : NGX_HTTP_ZK_LOCK_NO_RECORD);
+        break;
+
+    case 5:
+        if (k->kind == ZK_LOCK_WRITE || k->kind == ZK_LOCK_MUTEX) {
+            k->kind = ZK_LOCK_READ;
+            ngx_http_zk_lock_record_kind(own, k->id.record, k->kind);
+        }
+        break;
+
+    case 6:
+        rc = ngx_http_zk_lock_record_renew(other, &k->id, path, 0, 20,
+                                           stub_clock + fuzz_byte(in), 0, 0);
+        rule(rc == NGX_OK || rc == NGX_DECLINED, "renew: %d", (int) rc);
+        rule(k->state != NGX_HTTP_ZK_LOCK_RECORD_HELD || rc == NGX_OK,
+             "a held one is not renewed");
+        break;
+
+    case 7:
+        rc = ngx_http_zk_lock_record_hold(other, &k->id, path,
+                                          fuzz_byte(in) & 1, &holds);
+        rule(rc == NGX_OK || rc == NGX_DECLINED, "hold: %d", (int) rc);
+        break;
+
+    case 8:
+        rule(ngx_http_zk_lock_record_ask(other, &k->id, path) == NGX_OK,
+             "ask");
+        rule(ngx_http_zk_lock_record_asked(own, k->id.record), "not asked");
+        break;
+
+    case 9:
+        rule(ngx_http_zk_lock_record_watch(other, &k->id, path, &copy)
+             == NGX_OK, "watch");
+        break;
+
+    case 10:
+        (void) ngx_http_zk_lock_board_turn(own, path, k->id.record, &copy);
+        break;
+
+    default:
+        (void) ngx_http_zk_lock_board_await(other, path, fuzz_byte(in),
+                                            &awaited);
+        break;
+    }
+}
+
+
+/* everybody reads every record as it is, and none that is not there */
+
+static void
+compare(ngx_http_zk_lock_zone_t **zones)
+{
+    known_t                   *k;
+    ngx_int_t                  rc;
+    ngx_uint_t                 i;
+    ngx_http_zk_lock_record_t  copy;
+
+    for (k = known; k < known + nknown; k++) {
+        for (i = 0; i < 2; i++) {
+            rc = ngx_http_zk_lock_record_read(zones[i], &k->id,
+                                              &paths[k->path], &copy);
+
+            if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE) {
+                rule(rc == NGX_DECLINED, "one that is free: %d", (int) rc);
+                continue;
+            }
+
+            rule(rc == NGX_OK || (rc == NGX_AGAIN && k->dying),
+                 "one that is there: %d", (int) rc);
+
+            if (k->torn) {
+                continue;
+            }
+
+            rule(copy.state == k->state && copy.kind == k->kind
+                 && copy.seq == k->seq && copy.id.record == k->id.record,
+                 "record %u is in state %d", k->id.record, (int) copy.state);
+        }
+
+        if (k->seq != -1 && k->state >= NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
+            rc = ngx_http_zk_lock_board_find(zones[1], &paths[k->path],
+                                             k->seq, &copy);
+            rule(rc != NGX_OK || (copy.seq == k->seq
+                 && (copy.state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
+                     || copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD)),
+                 "the board shows another");
+        }
+    }
+}
+
+
+/* the first worker may have died while it published */
+
+static void
+tear(fuzz_input_t *in)
+{
+    known_t                  *k;
+    ngx_uint_t                which;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    which = fuzz_byte(in);
+
+    if (which == 0 || nknown == 0) {
+        return;
+    }
+
+    k = &known[which % nknown];
+
+    if (!k->dying || k->state != NGX_HTTP_ZK_LOCK_RECORD_NEW) {
+        return;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(map, k->id.record);
+    cell->gen |= 1;
+    cell->seq = 5;
+
+    if (which & 128) {
+        cell->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
+    }
+
+    k->torn = 1;
+}
+
+
+/* bytes over the zone: anywhere, or where they matter */
+
+static ngx_uint_t
+spoil(fuzz_input_t *in)
+{
+    u_char         *p;
+    size_t          i, n, room;
+    ngx_uint_t      times, left;
+    const uint8_t  *data;
+
+    times = fuzz_below(in, 12);
+
+    for (left = times; left != 0 && in->left != 0; left--) {
+
+        switch (fuzz_below(in, 10)) {
+
+        case 8:
+        case 9:
+            copy_record(in);
+            continue;
+
+        case 0:
+            p = base + fuzz_32(in) % size;
+            break;
+
+        case 6:
+        case 7:
+
+            /* a field of a record, most often a small number */
+
+            if (nknown == 0) {
+                continue;
+            }
+
+            i = fuzz_below(in, (unsigned) nknown);
+            p = map->cells + known[i].id.record * 256
+                + fuzz_below(in, 96) * 2;
+            *p = (u_char) fuzz_byte(in);
+            continue;
+
+        case 1:
+            p = (u_char *) &map->slots[fuzz_below(in, 4)] + fuzz_below(in, 72);
+            break;
+
+        case 2:
+            p = (u_char *) &map->owners[fuzz_below(in,
+                                                  (unsigned) map->nchunks)];
+            break;
+
+        case 3:
+            p = (u_char *) &map->starts[fuzz_below(in,
+                                                  (unsigned) map->nchunks)];
+            break;
+
+        case 4:
+            p = (u_char *) &map->board[fuzz_below(in,
+                                                  (unsigned) map->nboard)];
+            break;
+
+        default:
+            p = map->cells + fuzz_below(in, (unsigned) map->ncells) * 256
+                + fuzz_below(in, 256);
+            break;
+        }
+
+        room = size - (size_t) (p - base);
+        n = 1 + fuzz_below(in, 24);
+        n = fuzz_bytes(in, &data, (n < room) ? n : room);
+
+        for (i = 0; i < n; i++) {
+            p[i] = data[i];
+        }
+    }
+
+    return times;
+}
+
+
+/* a whole record where it does not belong: over others, over a chunk's end */
+
+static void
+copy_record(fuzz_input_t *in)
+{
+    known_t     *k;
+    uint32_t     to;
+    ngx_uint_t   n;
+
+    if (nknown == 0) {
+        return;
+    }
+
+    k = &known[fuzz_below(in, (unsigned) nknown)];
+    to = fuzz_below(in, (unsigned) map->ncells);
+
+    n = ngx_http_zk_lock_map_cells_of(paths[k->path].len);
+    n = ngx_min(n, map->ncells - to);
+
+    ngx_memmove(map->cells + to * 256, map->cells + k->id.record * 256,
+                n * 256);
+
+    map->starts[to / 64] |= (uint64_t) 1 << (to % 64);
+
+    if (fuzz_byte(in) & 1) {
+        map->owners[to / 64] = map->owners[k->id.record / 64];
+    }
+}
+
+
+/* what a worker does with others' records, by ids and paths from clients */
+
+static void
+meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in)
+{
+    uint32_t                    record;
+    ngx_int_t                   rc;
+    ngx_str_t                  *path;
+    ngx_uint_t                  times, op, holds;
+    zk_lock_id_t                id;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+    ngx_http_zk_lock_counts_t   counts;
+
+    for (times = fuzz_below(in, 16); times != 0; times--) {
+        op = fuzz_byte(in);
+        path = &paths[fuzz_below(in, 6)];
+
+        id.record = (op & 128) ? fuzz_32(in)
+                               : fuzz_below(in, (unsigned) map->ncells);
+        ngx_memzero(id.random, ZK_LOCK_RANDOM_LEN);
+
+        cell = ngx_http_zk_lock_map_cell(map, id.record);
+
+        if (cell != NULL) {
+            ngx_memcpy(id.random, cell->random, ZK_LOCK_RANDOM_LEN);
+        }
+
+        switch (op % 8) {
+
+        case 0:
+            rc = ngx_http_zk_lock_record_read(zone, &id, path, &copy);
+            break;
+
+        case 1:
+            rc = ngx_http_zk_lock_record_watch(zone, &id, path, &copy);
+            break;
+
+        case 2:
+            rc = ngx_http_zk_lock_record_renew(zone, &id, path, 0, 5,
+                                               fuzz_32(in), 7, 8);
+            break;
+
+        case 3:
+            rc = ngx_http_zk_lock_record_hold(zone, &id, path, op & 64,
+                                              &holds);
+            break;
+
+        case 4:
+            rc = ngx_http_zk_lock_record_ask(zone, &id, path);
+            break;
+
+        case 5:
+            rc = ngx_http_zk_lock_board_find(zone, path, fuzz_byte(in),
+                                             &copy);
+            rule(rc == NGX_OK || rc == NGX_DONE || rc == NGX_DECLINED,
+                 "find: %d", (int) rc);
+            rc = NGX_OK;
+            break;
+
+        case 6:
+            rc = ngx_http_zk_lock_board_await(zone, path, fuzz_byte(in),
+                                              &record);
+            break;
+
+        default:
+            ngx_http_zk_lock_zone_answer(zone, rung, &op);
+            ngx_http_zk_lock_zone_count(zone, &counts);
+            rule(counts.slots <= map->nslots, "slots");
+            rc = NGX_OK;
+            break;
+        }
+
+        rule(rc == NGX_OK || rc == NGX_DECLINED || rc == NGX_AGAIN
+             || rc == NGX_ABORT, "%u: %d", (unsigned) (op % 8), (int) rc);
+    }
+}
+
+
+static void
+rung(void *data, uint32_t record)
+{
+    (void) data;
+
+    rule(record < map->ncells, "a bell of no cell: %u", record);
+}
+
+
+/* what is there to inherit: a home, and estates */
+
+static void
+inherit(heir_t *heir)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    heir->self = HEIR;
+
+    zone = ngx_http_zk_lock_zone_join(&shm, &stub_log);
+
+    while (zone != NULL) {
+
+        rule(zone->slot < map->nslots && zone->home < map->nslots,
+             "slot %u", (unsigned) zone->slot);
+        rule(map->slots[zone->slot].keeper == ngx_http_zk_lock_map_self(),
+             "it is not the keeper");
+
+        for (i = 0; i < heir->nzones; i++) {
+            rule(heir->zones[i]->slot != zone->slot, "adopted twice");
+        }
+
+        heir->zone = heir->nzones;
+        heir->zones[heir->nzones++] = zone;
+
+        ngx_http_zk_lock_record_inherit(zone, inherited, heir);
+
+        zone = (heir->nzones < HEIRS)
+               ? ngx_http_zk_lock_zone_adopt(heir->zones[0]) : NULL;
+    }
+
+    rule(heir->dirty || heir->nzones != 0, "nothing was inherited");
+}
+
+
+static void
+inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
+{
+    heir_t *heir = data;
+
+    uint32_t                  at;
+    ngx_uint_t                i, n;
+    zk_lock_child_t           child;
+    char                      name[ZK_LOCK_CLAIM_MAX];
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = heir->zones[heir->zone];
+    at = record->id.record;
+    n = ngx_http_zk_lock_map_cells_of(path->len);
+
+    rule(at < map->ncells && at % 64 + n <= 64, "cells %u, %u", at,
+         (unsigned) n);
+    rule(map->owners[at / 64] == zone->slot + 1, "another's chunk");
+    rule(path->data > map->cells
+         && path->data + path->len <= map->cells + map->ncells * 256,
+         "a path outside of the cells");
+    rule(zk_lock_path_check((char *) path->data, path->len) == NULL,
+         "no path");
+
+    rule(record->state >= NGX_HTTP_ZK_LOCK_RECORD_NEW
+         && record->state <= NGX_HTTP_ZK_LOCK_RECORD_ENDED, "state %d",
+         (int) record->state);
+    rule(zk_lock_kind_check(record->kind) && zk_lock_kind_check(record->was),
+         "kind %x, %x", record->kind, record->was);
+    rule((record->kind == ZK_LOCK_NODE) == (record->was == ZK_LOCK_NODE),
+         "a claim that was the lock's znode, or will be");
+    rule(record->seq >= -1 && record->seq <= ZK_LOCK_SEQ_MAX, "seq %lld",
+         (long long) record->seq);
+
+    if (record->seq != -1 && record->kind != ZK_LOCK_NODE) {
+        i = zk_lock_claim_write(name, &record->id, record->kind,
+                                record->seq);
+        rule(zk_lock_child_read(&child, name, i) == 0
+             && child.seq == record->seq, "its claim has no name");
+    }
+
+    for (i = at; i < at + n; i++) {
+        rule(!heir->used[i], "cell %u has two records", (unsigned) i);
+    }
+
+    if (!heir->dirty) {
+        expected(record, path);
+    }
+
+    if (heir->dirty && (fuzz_byte(heir->in) & 1)) {
+        ngx_http_zk_lock_record_free(zone, at);
+        return;
+    }
+
+    for (i = at; i < at + n; i++) {
+        heir->used[i] = 1;
+    }
+
+    heir->ids[heir->nids++] = record->id;
+}
+
+
+/* it is what the list knows */
+
+static void
+expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path)
+{
+    known_t  *k;
+
+    for (k = known; k < known + nknown; k++) {
+
+        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE
+            || k->id.record != record->id.record)
+        {
+            continue;
+        }
+
+        rule(k->dying, "somebody's who lives");
+
+        if (k->torn) {
+            k->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
+            k->seq = -1;
+            k->torn = 0;
+        }
+
+        rule(record->state == k->state && record->seq == k->seq
+             && record->kind == k->kind
+             && ngx_memcmp(record->id.random, k->id.random,
+                           ZK_LOCK_RANDOM_LEN) == 0
+             && path->len == paths[k->path].len
+             && ngx_memcmp(path->data, paths[k->path].data, path->len) == 0,
+             "record %u is not what it was", k->id.record);
+
+        k->seen++;
+        return;
+    }
+
+    rule(0, "nobody has made record %u", record->id.record);
+}
+
+
+/* new records, and the end of all */
+
+static void
+go_on(heir_t *heir)
+{
+    uint32_t                  first;
+    ngx_int_t                 rc;
+    ngx_uint_t                i, k, n, slots[HEIRS];
+    ngx_str_t                *path;
+    zk_lock_id_t              id;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = heir->zones[0];
+
+    for (n = fuzz_below(heir->in, 8); n != 0; n--) {
+        path = &paths[fuzz_below(heir->in, 6)];
+
+        rc = ngx_http_zk_lock_record_take(zone, path, ZK_LOCK_MUTEX, NULL,
+                                          &id);
+        if (rc != NGX_OK) {
+            rule(rc == NGX_BUSY, "take: %d", (int) rc);
+            continue;
+        }
+
+        first = id.record;
+
+        for (i = first;
+             i < first + ngx_http_zk_lock_map_cells_of(path->len);
+             i++)
+        {
+            rule(i < map->ncells && !heir->used[i], "cell %u is taken again",
+                 (unsigned) i);
+            heir->used[i] = 1;
+        }
+
+        ngx_http_zk_lock_record_publish(zone, id.record, 3, 1, 1);
+        ngx_http_zk_lock_board_put(zone, path, 3, id.record);
+    }
+
+    for (i = 0; i < heir->nids && !heir->dirty; i++) {
+        ngx_http_zk_lock_record_end(zone, heir->ids[i].record);
+    }
+
+    for (i = 0; i < heir->nzones; i++) {
+        slots[i] = heir->zones[i]->slot;
+        ngx_http_zk_lock_zone_leave(heir->zones[i]);
+    }
+
+    for (i = 0; i < heir->nzones; i++) {
+        rule(map->slots[slots[i]].keeper == NGX_HTTP_ZK_LOCK_FREE
+             && !map->slots[slots[i]].keyed, "a slot is kept");
+
+        for (k = 0; k < map->nchunks; k++) {
+            rule(map->owners[k] != slots[i] + 1, "cells are kept");
+        }
+    }
+}

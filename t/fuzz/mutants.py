@@ -1,0 +1,190 @@
+#!/usr/bin/python3
+"""Shows that each fuzzer can fail.
+
+Each line of MUTANTS plants a bug: a text in a file of src/, which has to be
+there once, is replaced in a copy.  The fuzzer is built of that copy and runs
+from its corpus until it finds the bug, for a minute at most.
+
+usage: mutants.py [NAME]...
+"""
+
+import concurrent.futures
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
+    os.path.abspath(__file__))))
+OUT = os.path.join(ROOT, "build", "fuzz", "mutants")
+SECONDS = 60
+
+NAME = "zk_lock_name.c"
+JSON = "zk_lock_json.c"
+ARGS = "zk_lock_args.c"
+LABEL = "zk_lock_label.c"
+VIEW = "zk_lock_view.c"
+FILE = "ngx_http_zk_lock_file.c"
+ZONE = "ngx_http_zk_lock_zone.c"
+RECORD = "ngx_http_zk_lock_record.c"
+
+# fuzzer, file, what is there, what is planted
+MUTANTS = [
+    ("name", NAME, "code <= 0xf8ff) || code >= 0xfff0)",
+     "code <= 0xf8ff) || code > 0xfff0)"),
+    ("name", NAME, "i > start + 4)", "i > start + 5)"),
+    ("name", NAME, "if (left == 6 || (bits & ((1U << left) - 1)) != 0) {",
+     "if (left == 6) {"),
+    ("name", NAME, "if (*at == len) {", "if (*at > len) {"),
+
+    ("token", NAME, "for (i = 0; i < path_len; i++) {",
+     "for (i = 1; i < path_len; i++) {"),
+    ("token", NAME, "if (kind >= ZK_LOCK_MEMBER\n",
+     "if (kind == ZK_LOCK_MEMBER\n"),
+    ("token", NAME, "        || seq > ZK_LOCK_SEQ_MAX)\n", "        )\n"),
+
+    ("json", JSON, "for (i = r->behind; i < len; i++) {",
+     "for (i = len; i < len; i++) {"),
+    ("json", JSON, "len > ZK_LOCK_DATA_MAX - *r->data_len)",
+     "len > ZK_LOCK_DATA_MAX + 8 - *r->data_len)"),
+    ("json", JSON, "if (second != (int) r->surrogate) {",
+     "if (second > (int) r->surrogate) {"),
+
+    ("args", ARGS, "if (len > max || !zk_lock_shown_check(text, len)) {",
+     "if (len > max) {"),
+    ("args", ARGS, "if (rc < 0 || (rc == 0 && len < n)) {",
+     "if (rc < 0) {"),
+    ("args", ARGS, "+ len > ZK_LOCK_NAMES_BYTES)",
+     "+ len > ZK_LOCK_NAMES_BYTES + 1)"),
+    ("args", ARGS, "        if (n == size) {", "        if (n > size) {"),
+
+    ("label", LABEL, "if (text[i] == '\"' || text[i] == '\\\\') {",
+     "if (text[i] == '\"') {"),
+    ("label", LABEL, "if (label->holds > 1) {", "if (label->holds > 2) {"),
+    ("label", "zk_lock_label.h", "ZK_LOCK_DATA_MAX + 386)",
+     "ZK_LOCK_DATA_MAX + 370)"),
+    ("label", LABEL, "    if (len != digits) {", "    if (len < digits) {"),
+
+    ("view", VIEW, "if (++n == seats) {", "if (++n > seats) {"),
+    ("view", VIEW, "return ahead != ZK_LOCK_READ || behind",
+     "return ahead != ZK_LOCK_READ && behind"),
+    ("view", VIEW, "while (before != &view->alive && before->seq > ",
+     "while (before != &view->alive && before->seq < "),
+
+    ("view", VIEW, "if (entry->kind == ZK_LOCK_WRITE || !view->watched",
+     "if (!view->watched"),
+    ("view", VIEW, "        view->complete_through = entry->seq - 1;",
+     "        view->complete_through = entry->seq;"),
+    ("view", VIEW, "if ((*waiter)->seq > view->complete_through) {",
+     "if ((*waiter)->seq > view->complete_through + 2) {"),
+    ("view", VIEW, "pinned = view->watched || view->nlocal != 0;",
+     "pinned = 1;"),
+
+    ("map", FILE, "if (st.st_size != (off_t) size) {",
+     "if (st.st_size < (off_t) size) {"),
+    ("map", FILE, "if (found.crc != head->crc) {",
+     "if (found.crc < head->crc) {"),
+    ("map", FILE, "for (i = 0; alone && i < map->nslots; i++) {",
+     "for (i = 1; alone && i < map->nslots; i++) {"),
+
+    ("zone", RECORD, "&& record % NGX_HTTP_ZK_LOCK_CHUNK + n <= "
+     "NGX_HTTP_ZK_LOCK_CHUNK", "&& n != 0"),
+    ("zone", RECORD, "if (zone->used[chunk] & mask) {",
+     "if (zone->used[chunk] & mask & 1) {"),
+    ("zone", RECORD, "&& (cell->kind == ZK_LOCK_NODE) == "
+     "(cell->was == ZK_LOCK_NODE)", "&& cell->gen + 1 != 0"),
+    ("zone", ZONE, "    if (home >= map->nslots) {",
+     "    if (home > map->nslots + 5000) {"),
+]
+
+
+def plant(number, name, file, old, new):
+    """Returns a tree with the bug in it."""
+    tree = os.path.join(OUT, "%s-%d" % (name, number))
+    shutil.rmtree(tree, ignore_errors=True)
+    shutil.copytree(os.path.join(ROOT, "src"), os.path.join(tree, "src"))
+
+    path = os.path.join(tree, "src", file)
+    with open(path, encoding="utf-8") as source:
+        text = source.read()
+
+    if text.count(old) != 1:
+        raise ValueError("%s has %d times: %s"
+                         % (file, text.count(old), old.strip()))
+
+    with open(path, "w", encoding="utf-8") as source:
+        source.write(text.replace(old, new))
+
+    return tree
+
+
+def limit_of(name):
+    """The same longest input as fuzz.sh has."""
+    with open(os.path.join(ROOT, "t/fuzz/fuzz.sh"), encoding="utf-8") as f:
+        return f.read().split("[%s]=" % name)[1].split()[0]
+
+
+def hunt(number):
+    """Returns whether a bug was found, and a line about it."""
+    name, file, old, new = MUTANTS[number]
+    what = "%s: %s: %s" % (name, file, " ".join(new.split()))
+
+    try:
+        tree = plant(number, name, file, old, new)
+    except ValueError as error:
+        return False, "NOT PLANTED: %s: %s" % (name, error)
+
+    program = os.path.join(tree, "fuzz")
+    script = os.path.join(ROOT, "t/fuzz/fuzz.sh")
+
+    built = subprocess.run([script, "build", name, tree, program],
+                           cwd=ROOT, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT, text=True, check=False)
+    if built.returncode != 0:
+        return False, "NOT BUILT: %s\n%s" % (what, built.stdout)
+
+    work = os.path.join(tree, "work")
+    temp = os.path.join(tree, "temp")
+    os.mkdir(work)
+    os.mkdir(temp)
+
+    command = [program, "-max_total_time=%d" % SECONDS, "-timeout=20",
+               "-max_len=" + limit_of(name), "-artifact_prefix=%s/" % tree]
+    words = os.path.join(ROOT, "t/fuzz/dict/%s.dict" % name)
+    if os.path.exists(words):
+        command.append("-dict=" + words)
+    corpus = os.path.join(ROOT, "t/fuzz/corpus", name)
+    command += [work] + ([corpus] if os.path.isdir(corpus) else [])
+
+    begin = time.monotonic()
+    with open(os.path.join(tree, "log"), "w", encoding="utf-8") as log:
+        ran = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log,
+                             env=dict(os.environ, TMPDIR=temp), check=False)
+    seconds = time.monotonic() - begin
+
+    shutil.rmtree(temp)
+
+    if ran.returncode == 0:
+        return False, "NOT FOUND: " + what
+
+    return True, "found after %d s: %s" % (seconds, what)
+
+
+def main():
+    wanted = sys.argv[1:]
+    numbers = [i for i, mutant in enumerate(MUTANTS)
+               if not wanted or mutant[0] in wanted]
+    missed = 0
+
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for found, line in pool.map(hunt, numbers):
+            print(line, flush=True)
+            missed += not found
+
+    print("%d found, %d missed" % (len(numbers) - missed, missed))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

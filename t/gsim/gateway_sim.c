@@ -1,0 +1,294 @@
+
+/*
+ * Simulates gateways, with the real floors 0 to 3 of src/, on a simulated
+ * ZooKeeper; many short histories, each from its own seed.
+ *
+ * usage: gateway_sim [--seeds N] [--from N] [--seconds N] [--quiet]
+ *        gateway_sim --seed N [--trace | --log]
+ *
+ * A history that goes wrong is told of, with its seed, and the program ends
+ * with 1.  --seed with --trace tells all that happens in it; --log adds what
+ * nginx's debug log says.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+
+#include "gsim.h"
+
+
+#define GSIM_DRAIN          (120 * GSIM_S)
+
+
+gsim_counters_t  gsim_count;
+
+
+static void history(uint64_t seed);
+static void history_run(uint64_t seed);
+static void history_end(void);
+static void usage(void);
+static uint64_t number(const char *text);
+static double seconds(void);
+static void report(double took);
+
+
+int
+main(int argc, char **argv)
+{
+    int       i, quiet;
+    double    began;
+    uint64_t  seed, from, seeds, limit;
+
+    from = 1;
+    seeds = 1000;
+    limit = 0;
+    quiet = 0;
+
+    for (i = 1; i < argc; i++) {
+
+        if (strcmp(argv[i], "--trace") == 0) {
+            gsim_tracing = 1;
+
+        } else if (strcmp(argv[i], "--log") == 0) {
+            gsim_tracing = 1;
+            gsim_log_level = NGX_LOG_DEBUG_ALL | NGX_LOG_DEBUG;
+
+        } else if (strcmp(argv[i], "--quiet") == 0) {
+            quiet = 1;
+
+        } else if (i + 1 == argc) {
+            usage();
+
+        } else if (strcmp(argv[i], "--seed") == 0) {
+            from = number(argv[++i]);
+            seeds = 1;
+
+        } else if (strcmp(argv[i], "--from") == 0) {
+            from = number(argv[++i]);
+
+        } else if (strcmp(argv[i], "--seeds") == 0) {
+            seeds = number(argv[++i]);
+
+        } else if (strcmp(argv[i], "--seconds") == 0) {
+            limit = number(argv[++i]);
+
+        } else {
+            usage();
+        }
+    }
+
+    setvbuf(stdout, NULL, _IOLBF, 0);
+
+    if (gsim_log_level == 0) {
+        gsim_log_level = gsim_tracing ? NGX_LOG_INFO : NGX_LOG_ALERT;
+    }
+
+    gsim_nginx_init();
+
+    began = seconds();
+
+    for (seed = from; seed - from < seeds || limit != 0; seed++) {
+
+        history(seed);
+
+        if (limit != 0 && seconds() - began >= (double) limit) {
+            break;
+        }
+
+        if (!quiet && limit != 0 && gsim_count.histories % 20000 == 0) {
+            report(seconds() - began);
+        }
+    }
+
+    report(seconds() - began);
+
+    return 0;
+}
+
+
+static void
+history(uint64_t seed)
+{
+    gsim_loop_reset(seed);
+    gsim_process_reset();
+
+    if (setjmp(gsim_over) != 0) {
+        printf("failed: seed %llu; see --seed %llu --trace\n",
+               (unsigned long long) seed, (unsigned long long) seed);
+        exit(1);
+    }
+
+    history_run(seed);
+
+    gsim_count.histories++;
+}
+
+
+static void
+history_run(uint64_t seed)
+{
+    int      i;
+    int64_t  until;
+
+    gsim_say("history %llu", (unsigned long long) seed);
+
+    gsim_tree_reset();
+    gsim_server_reset();
+    gsim_client_reset();
+    gsim_oracle_reset();
+    gsim_gateway_reset();
+
+    until = gsim_now + gsim_between(4, 24) * GSIM_S;
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        gsim_gateway_start(&gsim_gateways[i]);
+    }
+
+    gsim_user_reset(until);
+    gsim_foreign_reset(until);
+    gsim_fault_reset(until);
+
+    gsim_run(until);
+
+    gsim_fault_heal();
+
+    for (until = gsim_now + GSIM_DRAIN;
+         gsim_user_busy() || gsim_foreign_busy();)
+    {
+        if (gsim_now > until) {
+            gsim_user_report();
+            gsim_violation("somebody is busy for ever");
+        }
+
+        gsim_run(gsim_now + GSIM_S);
+    }
+
+    history_end();
+}
+
+
+/* All leave, and nothing is left. */
+
+static void
+history_end(void)
+{
+    int      i;
+    int64_t  until;
+
+    /* a gateway that is dead starts anew */
+
+    gsim_run(gsim_now + 5 * GSIM_S);
+
+    for (until = gsim_now + GSIM_DRAIN;
+         !gsim_oracle_settled() || !gsim_gateway_settled();)
+    {
+
+        if (gsim_now > until) {
+            gsim_violation("claims are left that nobody wants");
+        }
+
+        gsim_run(gsim_now + GSIM_S);
+    }
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        gsim_gateway_stop(&gsim_gateways[i]);
+    }
+
+    until = gsim_now + GSIM_DRAIN;
+
+    for (i = 0; i < GSIM_GATEWAYS; ) {
+
+        if (gsim_gateway_stopped(&gsim_gateways[i])) {
+            i++;
+            continue;
+        }
+
+        if (gsim_now > until) {
+            gsim_violation("gateway %d does not stop", i);
+        }
+
+        gsim_run(gsim_now + 100 * GSIM_MS);
+    }
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        gsim_gateway_check(&gsim_gateways[i]);
+    }
+
+    gsim_run(gsim_now + 8 * GSIM_S);
+
+    if (!gsim_oracle_empty()) {
+        gsim_violation("something is left in ZooKeeper");
+    }
+}
+
+
+static void
+usage(void)
+{
+    fprintf(stderr, "usage: gateway_sim [--seeds N] [--from N] [--seconds N] "
+            "[--quiet]\n       gateway_sim --seed N [--trace | --log]\n");
+    exit(2);
+}
+
+
+static uint64_t
+number(const char *text)
+{
+    char      *end;
+    uint64_t   n;
+
+    n = strtoull(text, &end, 10);
+
+    if (*text == '\0' || *end != '\0') {
+        usage();
+    }
+
+    return n;
+}
+
+
+/* The only look at the real time: how long all of it took. */
+
+static double
+seconds(void)
+{
+    struct timeval  tv;
+
+    gettimeofday(&tv, NULL);
+
+    return (double) tv.tv_sec + (double) tv.tv_usec / 1e6;
+}
+
+
+static void
+report(double took)
+{
+    gsim_counters_t  *c;
+
+    c = &gsim_count;
+
+#define N(name)  (unsigned long long) c->name
+
+    printf("  acquires %llu, grants %llu, handoffs %llu, taken %llu, twins "
+           "%llu, left %llu, unseen %llu, foreign %llu\n", N(acquires),
+           N(grants), N(handoffs), N(taken), N(twins), N(left), N(unseen),
+           N(foreign));
+    printf("  polls %llu, renewals %llu, releases %llu, elsewhere %llu, "
+           "lapses %llu, unreachable %llu\n", N(polls), N(renewals),
+           N(releases), N(elsewhere), N(lapses), N(unreachable));
+    printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
+           "crashes %llu (in a turn %llu), stops %llu\n", N(cuts),
+           N(partitions), N(slow), N(expired), N(crashes), N(midway),
+           N(stops));
+    printf("  reloads %llu, gateways lost %llu, clock jumps %llu, containers "
+           "reaped %llu, pids taken %llu\n", N(reloads), N(gateways),
+           N(jumps), N(reaped), N(strangers));
+    printf("passed: %llu histories in %.1f s, %.0f a second, %llu events\n",
+           N(histories), took, (double) c->histories / (took + 1e-9),
+           N(events));
+
+#undef N
+}

@@ -1,0 +1,546 @@
+
+/*
+ * What the files of the simulated gateways share.
+ *
+ *   gsim_loop.c     virtual time, chance, the memory of one history, the trace
+ *   gsim_nginx.c    what the floors below need of nginx's core
+ *   gsim_process.c  processes, and what they ask of the system
+ *   gsim_tree.c     ZooKeeper: the log, and the tree at any place of it
+ *   gsim_server.c   sessions, and servers that lag behind the leader
+ *   gsim_client.c   libzookeeper, as src/ calls it
+ *   gsim_library.c  src/'s own file on it, with a way to its statics
+ *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
+ *   gsim_user.c     those who acquire, renew, ask and release
+ *   gsim_foreign.c  claimers that are no gateway's
+ *   gsim_oracle.c   who holds what, and what must never be
+ *   gsim_fault.c    what goes wrong, and when
+ *   gateway_sim.c   the history, and the options
+ *
+ * Everything that happens follows from the seed: nothing looks at the time, at
+ * an address or at the environment.  There is one thread.  Time is virtual, in
+ * microseconds, and moves from event to event.
+ */
+
+
+#ifndef _GSIM_H_INCLUDED_
+#define _GSIM_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_event.h>
+
+#include <setjmp.h>
+#include <stdint.h>
+
+#include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_claim.h"
+#include "ngx_http_zk_lock_worker.h"
+
+
+#define GSIM_MS             1000
+#define GSIM_S              1000000
+#define GSIM_NEVER          INT64_MAX
+
+#define GSIM_GATEWAYS       2
+#define GSIM_WORKERS        2           /* of a gateway, at one time */
+#define GSIM_LOCKS          3
+#define GSIM_USERS          24
+#define GSIM_PERMITS        2
+
+
+typedef struct gsim_process_s  gsim_process_t;
+typedef struct gsim_gateway_s  gsim_gateway_t;
+typedef struct gsim_session_s  gsim_session_t;
+typedef struct gsim_conn_s     gsim_conn_t;
+typedef struct gsim_user_s     gsim_user_t;
+typedef struct gsim_hold_s     gsim_hold_t;
+
+
+/* --- gsim_loop.c ---------------------------------------------------------- */
+
+typedef void (*gsim_event_pt)(void *data, uint64_t tag);
+
+extern int64_t   gsim_now;              /* microseconds */
+extern int       gsim_tracing;
+extern jmp_buf   gsim_over;             /* the history has failed */
+
+void gsim_loop_reset(uint64_t seed);
+/* Calls fn at that time; of the same time, in the order of the calls. */
+void gsim_at(int64_t at, gsim_event_pt fn, void *data, uint64_t tag);
+void gsim_run(int64_t until);
+uint64_t gsim_events(void);
+
+uint64_t gsim_random(void);
+int64_t gsim_below(int64_t n);          /* 0 to n - 1 */
+int64_t gsim_between(int64_t least, int64_t most);
+int gsim_chance(unsigned one_in);
+
+/* zeroed; lives until the history is over */
+void *gsim_alloc(size_t size);
+char *gsim_text(const char *text, size_t len);
+
+void gsim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+void gsim_violation(const char *fmt, ...)
+    __attribute__((format(printf, 1, 2), noreturn));
+
+#define gsim_say(...)                                                         \
+    do { if (gsim_tracing) { gsim_trace(__VA_ARGS__); } } while (0)
+
+
+/* --- gsim_process.c ------------------------------------------------------- */
+
+typedef enum {
+    GSIM_MASTER = 0,
+    GSIM_RUNS,
+    GSIM_LEAVES,                        /* a graceful end */
+    GSIM_DEAD
+} gsim_process_e;
+
+
+/* a block of a process's memory; its bytes follow */
+
+typedef struct gsim_block_s  gsim_block_t;
+
+struct gsim_block_s {
+    gsim_block_t                *next;
+    gsim_block_t               **back;
+    gsim_process_t              *owner;
+    size_t                       size;
+};
+
+
+/* nginx's and the library's globals of a process, while it is not the one */
+
+typedef struct {
+    ngx_rbtree_t                 timers;
+    ngx_queue_t                  posted;
+    ngx_queue_t                  posted_next;
+    ngx_msec_t                   msec;
+    void                        *mailbox;
+    ngx_atomic_t                 lines;
+    ngx_atomic_t                 dropped;
+    ngx_log_t                   *log;
+} gsim_globals_t;
+
+
+struct gsim_process_s {
+    gsim_process_t              *next;  /* of all */
+    gsim_process_e               state;
+    ngx_pid_t                    pid;
+    uint64_t                     start;
+    gsim_gateway_t              *gateway;
+    ngx_http_zk_lock_worker_t   *worker;
+
+    gsim_globals_t               globals;
+    ngx_rbtree_node_t            sentinel;
+    gsim_block_t                *blocks;
+    size_t                       nblocks;
+
+    ngx_connection_t             wakeup;
+    ngx_event_t                  read;
+    ngx_event_t                  write;
+
+    jmp_buf                      die;
+    gsim_process_t              *outer;
+    int64_t                      turn_at;       /* next; GSIM_NEVER */
+    uint64_t                     turn_tag;
+    int64_t                      turned;        /* when the turn began */
+    int64_t                      stopped;       /* until then */
+    int64_t                      down[2];       /* no packets until then: to
+                                                   ZooKeeper, and from it */
+    unsigned                     fate_in;       /* calls until: */
+    int64_t                      fate;          /* 0: it dies; else it stands
+                                                   still for so long */
+    unsigned                     listens:1;
+    unsigned                     in_turn:1;
+    unsigned                     told:1;        /* to leave */
+    unsigned                     stood:1;       /* still, in this turn */
+    unsigned                     doomed:1;
+    unsigned                     stranger:1;    /* has its pid */
+    unsigned                     ending:1;      /* in worker_stop() */
+};
+
+
+extern gsim_process_t   *gsim_current;
+extern gsim_process_t   *gsim_processes;
+extern int64_t           gsim_wall;     /* what wall time is off by */
+
+void gsim_process_reset(void);
+gsim_process_t *gsim_process_new(gsim_gateway_t *gateway, gsim_process_e state);
+/* What it had is dropped; its connections break. */
+void gsim_process_kill(gsim_process_t *p);
+void gsim_process_free_memory(gsim_process_t *p);
+
+gsim_process_t *gsim_enter(gsim_process_t *p);
+void gsim_leave(gsim_process_t *before);
+/* The same for a thread of the library: the loop stands where it stands. */
+gsim_process_t *gsim_enter_thread(gsim_process_t *p);
+void gsim_leave_thread(gsim_process_t *before);
+
+/* One turn of p's event loop, with act in it; 0: it cannot be now. */
+int gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data);
+void gsim_wake(gsim_process_t *p, int64_t at);
+/* Its descriptor is readable. */
+int gsim_wake_ready(gsim_process_t *p);
+/* A place where a process can die or stand still. */
+void gsim_point(void);
+/* The process sleeps; others go on. */
+void gsim_sleep(int64_t us);
+
+
+/* --- gsim_nginx.c --------------------------------------------------------- */
+
+void gsim_nginx_init(void);
+void gsim_nginx_turn(void);             /* of the current process */
+
+
+/* --- gsim_tree.c ---------------------------------------------------------- */
+
+typedef struct gsim_node_s  gsim_node_t;
+typedef struct gsim_data_s  gsim_data_t;
+
+struct gsim_data_s {
+    gsim_data_t                 *before;
+    int64_t                      zxid;
+    int32_t                      version;
+    size_t                       len;
+    char                         bytes[1];
+};
+
+
+/* one life of a path */
+
+struct gsim_node_s {
+    gsim_node_t                 *chain; /* of the same hash */
+    gsim_node_t                 *parent;
+    gsim_node_t                 *children;      /* ever made */
+    gsim_node_t                 *sibling;
+    char                        *path;
+    char                        *name;  /* its last segment */
+    uint32_t                     hash;
+    int64_t                      created;
+    int64_t                      deleted;       /* GSIM_NEVER: it is there */
+    int64_t                      deleted_at;    /* microseconds */
+    int64_t                      pzxid;
+    int64_t                      ctime;
+    int64_t                      owner; /* a session, 0: none */
+    int64_t                      counter;
+    int                          nchildren;
+    gsim_data_t                 *data;
+    unsigned                     container:1;
+};
+
+
+typedef enum {
+    GSIM_CREATED = 0,
+    GSIM_CHANGED,
+    GSIM_DELETED
+} gsim_change_e;
+
+
+typedef struct {
+    int64_t                      zxid;
+    gsim_change_e                change;
+    gsim_node_t                 *node;
+} gsim_txn_t;
+
+
+extern int64_t  gsim_zxid;              /* the last one */
+
+void gsim_tree_reset(void);
+/* The next place in the log. */
+int64_t gsim_tree_begin(void);
+gsim_node_t *gsim_tree_find(const char *path, int64_t zxid);
+gsim_data_t *gsim_tree_data(gsim_node_t *node, int64_t zxid);
+/* These return a code of the library; *node is the new one. */
+int gsim_tree_create(const char *path, const char *data, size_t len,
+    int flags, int64_t owner, gsim_node_t **node);
+int gsim_tree_delete(const char *path, int32_t version);
+int gsim_tree_set(const char *path, const char *data, size_t len,
+    int32_t version);
+/* Takes back what was done since the log was so long. */
+void gsim_tree_undo(size_t ntxns);
+size_t gsim_tree_ntxns(void);
+gsim_txn_t *gsim_tree_txn(size_t i);
+/* Deletes what a session has made. */
+void gsim_tree_end_session(int64_t session);
+/* Deletes empty containers; returns how many. */
+int gsim_tree_reap(void);
+
+
+/* --- gsim_server.c -------------------------------------------------------- */
+
+typedef enum {
+    GSIM_CREATE = 0,
+    GSIM_DELETE,
+    GSIM_SET,
+    GSIM_MULTI,
+    GSIM_SYNC,
+    GSIM_CLOSE,
+    GSIM_GET,                           /* from here on it writes nothing */
+    GSIM_EXISTS,
+    GSIM_LIST,
+    GSIM_PING
+} gsim_request_e;
+
+
+typedef struct gsim_request_s  gsim_request_t;
+
+struct gsim_request_s {
+    gsim_request_t              *next;
+    gsim_request_e               type;
+    char                        *path;
+    char                        *data;
+    size_t                       len;
+    int32_t                      version;
+    int                          flags;
+    unsigned                     watch:1;
+    unsigned                     committed:1;
+    gsim_request_t              *parts; /* of a multi */
+
+    int64_t                      zxid;
+    int64_t                      at;    /* on its way: when it is there */
+    int                          code;
+    gsim_node_t                 *node;  /* of a create, a set, or a read */
+    gsim_data_t                 *value;
+    int64_t                      seen;  /* where a read was made */
+    uint64_t                     xid;   /* the library's */
+};
+
+
+/* what a server says */
+
+typedef struct gsim_message_s  gsim_message_t;
+
+struct gsim_message_s {
+    gsim_message_t              *next;
+    int64_t                      at;
+    int64_t                      zxid;
+    gsim_request_t              *reply; /* NULL: an event */
+    int                          event;
+    char                        *path;
+    unsigned                     closed:1;      /* the connection is */
+};
+
+
+struct gsim_session_s {
+    gsim_session_t              *next;
+    int64_t                      id;
+    char                         password[16];
+    int64_t                      timeout;       /* us */
+    int64_t                      deadline;
+    int64_t                      heard;
+    gsim_conn_t                 *conn;
+    gsim_process_t              *last;          /* who had it last */
+    unsigned                     serial;        /* of its connections */
+    unsigned                     over:1;
+};
+
+
+typedef struct gsim_watch_s  gsim_watch_t;
+
+struct gsim_watch_s {
+    gsim_watch_t                *next;
+    int                          type;  /* GSIM_GET, GSIM_EXISTS, GSIM_LIST */
+    char                        *path;
+};
+
+
+/* a connection, with what its server knows of it */
+
+struct gsim_conn_s {
+    gsim_conn_t                 *next;
+    void                        *handle;        /* the library's */
+    gsim_process_t              *process;
+    gsim_session_t              *session;
+
+    gsim_request_t              *up, **up_end;  /* on their way */
+    gsim_request_t              *queue, **queue_end;
+    gsim_message_t              *downs, **down_end;
+    int64_t                      up_at;
+    int64_t                      down_at;
+    int64_t                      commit_at;
+    int64_t                      applied;
+    size_t                       log_at;        /* txns that were looked at */
+    int64_t                      lag;           /* us */
+    int64_t                      latency;       /* us */
+    gsim_watch_t                *watches;
+    unsigned                     serial;
+    unsigned                     up_pumped:1;
+    unsigned                     down_pumped:1;
+    unsigned                     applying:1;
+    unsigned                     cut:1;         /* neither hears the other */
+    unsigned                     moved:1;       /* the session is elsewhere */
+};
+
+
+void gsim_server_reset(void);
+gsim_session_t *gsim_server_session(int64_t id);
+gsim_session_t *gsim_server_new_session(int64_t deadline);
+/* A connect that got through; NULL: the session is over, or not his. */
+gsim_conn_t *gsim_server_connect(void *handle, gsim_process_t *p,
+    int64_t id, const char *password, int64_t timeout, int64_t seen);
+void gsim_server_send(gsim_conn_t *conn, gsim_request_t *request);
+/* The client sets its watches again. */
+void gsim_server_rewatch(gsim_conn_t *conn, gsim_watch_t *watches,
+    int64_t seen);
+/* lost: what is on its way to the server is, too. */
+void gsim_server_cut(gsim_conn_t *conn, int lost);
+void gsim_server_fail(gsim_conn_t *conn);       /* with its server */
+void gsim_server_expire(gsim_session_t *session, const char *why);
+gsim_conn_t *gsim_server_conns(void);
+/* The leader has something new. */
+void gsim_server_spread(void);
+
+
+/* --- gsim_client.c -------------------------------------------------------- */
+
+void gsim_client_reset(void);
+void gsim_client_receive(gsim_conn_t *conn, gsim_message_t *message);
+/* The process is dead: its handles are no more. */
+void gsim_client_dead(gsim_process_t *p);
+/* The connection of a handle breaks. */
+void gsim_client_break(gsim_conn_t *conn, int code);
+
+
+/* --- gsim_library.c ------------------------------------------------------- */
+
+void gsim_library_save(gsim_globals_t *globals);
+void gsim_library_load(gsim_globals_t *globals);
+
+
+/* --- gsim_gateway.c ------------------------------------------------------- */
+
+struct gsim_gateway_s {
+    int                               index;
+    gsim_process_t                   *master;
+    gsim_process_t                   *workers[GSIM_WORKERS];
+    ngx_http_zk_lock_session_conf_t   conf;
+    ngx_http_zk_lock_map_conf_t       map_conf;
+    ngx_cycle_t                       cycle;
+    ngx_pool_t                        pool;
+    ngx_pool_cleanup_t                cleanup;
+    ngx_shm_zone_t                    shm_zone;
+    ngx_slab_pool_t                  *slab;
+    ngx_log_t                         log;
+    uint64_t                          life;     /* of its master */
+    unsigned                          up:1;
+    unsigned                          stops:1;
+};
+
+extern gsim_gateway_t  gsim_gateways[GSIM_GATEWAYS];
+
+void gsim_gateway_reset(void);
+void gsim_gateway_start(gsim_gateway_t *g);
+void gsim_gateway_reload(gsim_gateway_t *g);
+void gsim_gateway_kill(gsim_gateway_t *g);      /* and starts anew */
+void gsim_gateway_stop(gsim_gateway_t *g);      /* with grace */
+int gsim_gateway_stopped(gsim_gateway_t *g);
+int gsim_gateway_settled(void);
+void gsim_gateway_check(gsim_gateway_t *g);     /* nothing is left */
+/* A worker that is dead is replaced. */
+void gsim_gateway_died(gsim_process_t *p);
+void gsim_worker_turned(gsim_process_t *p);
+/* One that takes requests, or NULL. */
+gsim_process_t *gsim_gateway_pick(int gateway);
+
+
+/* --- gsim_user.c ---------------------------------------------------------- */
+
+void gsim_user_reset(int64_t until);
+int gsim_user_busy(void);
+void gsim_user_report(void);            /* of those who are busy, traced */
+void gsim_user_process_gone(gsim_process_t *p);
+void gsim_user_process_left(gsim_process_t *p);
+/* What a lock is used for: a kind, or ZK_LOCK_READ for readers and writers. */
+zk_lock_kind_t gsim_user_use(int lock);
+
+
+/* --- gsim_foreign.c ------------------------------------------------------- */
+
+void gsim_foreign_reset(int64_t until);
+int gsim_foreign_busy(void);
+void gsim_foreign_look(void);           /* something was deleted */
+
+
+/* --- gsim_oracle.c -------------------------------------------------------- */
+
+struct gsim_hold_s {
+    gsim_hold_t                 *next;
+    int                          lock;
+    zk_lock_kind_t               kind;
+    char                        *path;  /* of the znode */
+    gsim_node_t                 *node;
+    gsim_session_t              *session;
+    int64_t                      fence; /* 0: a foreign one */
+    int64_t                      told;
+    int64_t                      until; /* the lease */
+    unsigned                     released:1;
+    unsigned                     lost:1;
+};
+
+
+extern char    gsim_paths[GSIM_LOCKS][32];
+extern int64_t gsim_quiet;              /* nothing went wrong since then */
+
+void gsim_oracle_reset(void);
+/* Somebody is told that he holds a lock. */
+gsim_hold_t *gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path,
+    int64_t fence, int64_t until, const char *who);
+int gsim_oracle_valid(gsim_hold_t *hold);
+void gsim_oracle_deleted(gsim_node_t *node, int closed);
+/* Claims of others that the leader has ahead of that one, that block it. */
+int gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq);
+int gsim_oracle_lock(const char *path);         /* -1: none */
+/* No claim is left in ZooKeeper; nor anything of a session. */
+int gsim_oracle_settled(void);
+int gsim_oracle_empty(void);
+
+
+/* --- gsim_fault.c --------------------------------------------------------- */
+
+void gsim_fault_reset(int64_t until);
+void gsim_fault_heal(void);
+
+
+/* --- gateway_sim.c -------------------------------------------------------- */
+
+typedef struct {
+    uint64_t    histories;
+    uint64_t    acquires;
+    uint64_t    grants;
+    uint64_t    handoffs;               /* of them while the znode of the one
+                                           before was still there */
+    uint64_t    polls;
+    uint64_t    taken;
+    uint64_t    twins;
+    uint64_t    left;
+    uint64_t    unseen;
+    uint64_t    renewals;
+    uint64_t    releases;
+    uint64_t    elsewhere;              /* of both, at another gateway */
+    uint64_t    lapses;
+    uint64_t    unreachable;
+    uint64_t    foreign;
+    uint64_t    cuts;
+    uint64_t    partitions;
+    uint64_t    slow;
+    uint64_t    expired;
+    uint64_t    crashes;
+    uint64_t    midway;                 /* of them in the middle of a turn */
+    uint64_t    adopted;
+    uint64_t    stops;
+    uint64_t    reloads;
+    uint64_t    gateways;
+    uint64_t    jumps;
+    uint64_t    reaped;
+    uint64_t    strangers;
+    uint64_t    events;
+} gsim_counters_t;
+
+extern gsim_counters_t  gsim_count;
+extern ngx_uint_t       gsim_log_level;
+
+
+#endif /* _GSIM_H_INCLUDED_ */

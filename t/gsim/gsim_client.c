@@ -1,0 +1,1056 @@
+
+/*
+ * libzookeeper, as src/ calls it.
+ *
+ * A handle belongs to a process, and what it says is said "on its threads":
+ * in an event of its own, with the process's globals, whatever the process's
+ * event loop does meanwhile.  As the library does:
+ *
+ *   - completions and events come in the order in which the server said them;
+ *   - when the connection breaks, the session's event comes first, and then
+ *     all that is under way fails, its outcome unknown;
+ *   - what is asked without a connection is sent with the next one, or fails
+ *     with the next attempt;
+ *   - the end of the session is only known when the server is reached again;
+ *   - watches are set again with each new connection of the same handle;
+ *   - a ping goes out after a third of the timeout in which nothing else did,
+ *     and two thirds without a word break the connection;
+ *   - closing may lose completions, and blocks for a round trip.
+ */
+
+
+#define THREADED
+
+#include <zookeeper/zookeeper.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+typedef struct gsim_op_s  gsim_op_t;
+
+/* what was asked for */
+
+struct gsim_op_s {
+    gsim_op_t                   *next;
+    gsim_request_t              *request;
+    const void                  *data;
+    zoo_op_result_t             *results;       /* of a multi */
+    zoo_op_t                    *zops;
+    int                          nops;
+    unsigned                     sent:1;
+
+    union {
+        string_stat_completion_t  created;
+        string_completion_t       string;
+        void_completion_t         done;
+        stat_completion_t         stat;
+        data_completion_t         got;
+        strings_completion_t      list;
+    } u;
+};
+
+
+struct _zhandle {
+    zhandle_t                   *next;
+    gsim_process_t              *process;
+    watcher_fn                   watcher;
+    void                        *context;
+    int                          timeout;       /* milliseconds */
+    int                          state;
+    clientid_t                   id;
+    gsim_conn_t                 *conn;
+    gsim_op_t                   *ops, **ops_end;
+    gsim_watch_t                *watches;
+    int64_t                      seen;
+    int64_t                      heard;
+    int64_t                      asked;
+    unsigned                     was:1;         /* connected once */
+    unsigned                     astray:1;      /* has no servers */
+    unsigned                     closing:1;
+    unsigned                     closed:1;
+    unsigned                     answered:1;    /* its close was */
+};
+
+
+const int ZOO_EXPIRED_SESSION_STATE = -112;
+const int ZOO_AUTH_FAILED_STATE = -113;
+const int ZOO_CONNECTING_STATE = 1;
+const int ZOO_CONNECTED_STATE = 3;
+const int ZOO_CREATED_EVENT = 1;
+const int ZOO_DELETED_EVENT = 2;
+const int ZOO_CHANGED_EVENT = 3;
+const int ZOO_CHILD_EVENT = 4;
+const int ZOO_SESSION_EVENT = -1;
+const int ZOO_PERSISTENT = 0;
+const int ZOO_EPHEMERAL = 1;
+const int ZOO_SEQUENCE = 2;
+const int ZOO_EPHEMERAL_SEQUENTIAL = 3;
+const int ZOO_CONTAINER = 4;
+
+struct ACL_vector  ZOO_OPEN_ACL_UNSAFE;
+struct ACL_vector  ZOO_CREATOR_ALL_ACL;
+
+static zhandle_t  *gsim_handles;
+
+
+static void gsim_connect_event(void *data, uint64_t tag);
+static void gsim_connect_soon(zhandle_t *zh, int64_t us);
+static void gsim_pulse_event(void *data, uint64_t tag);
+static void gsim_state(zhandle_t *zh, int state);
+static void gsim_fail_ops(zhandle_t *zh, int code);
+static gsim_op_t *gsim_op(zhandle_t *zh, gsim_request_e type,
+    const char *path, const char *value, int len, const void *data);
+static int gsim_submit(zhandle_t *zh, gsim_op_t *op);
+static gsim_request_t *gsim_request(gsim_request_e type, const char *path,
+    const char *value, int len);
+static void gsim_complete(zhandle_t *zh, gsim_op_t *op, int code);
+static void gsim_complete_list(gsim_op_t *op, int code);
+static void gsim_complete_multi(gsim_op_t *op, int code);
+static void gsim_stat(struct Stat *stat, gsim_node_t *node,
+    gsim_data_t *value);
+static void gsim_watch_set(zhandle_t *zh, int type, char *path);
+static int gsim_watch_take(zhandle_t *zh, int type, const char *path);
+static void gsim_client_event(zhandle_t *zh, gsim_message_t *m);
+
+
+void
+gsim_client_reset(void)
+{
+    gsim_handles = NULL;
+}
+
+
+zhandle_t *
+zookeeper_init2(const char *host, watcher_fn fn, int recv_timeout,
+    const clientid_t *clientid, void *context, int flags,
+    log_callback_fn log_callback)
+{
+    zhandle_t  *zh;
+
+    (void) host;
+    (void) flags;
+    (void) log_callback;
+
+    gsim_point();
+
+    zh = gsim_alloc(sizeof(zhandle_t));
+
+    zh->process = gsim_current;
+    zh->watcher = fn;
+    zh->context = context;
+    zh->timeout = recv_timeout;
+    zh->state = 999;
+    zh->ops_end = &zh->ops;
+
+    if (clientid != NULL) {
+        zh->id = *clientid;
+    }
+
+    zh->next = gsim_handles;
+    gsim_handles = zh;
+
+    gsim_connect_soon(zh, gsim_between(300, 3000));
+    gsim_at(gsim_now + recv_timeout * GSIM_MS / 6, gsim_pulse_event, zh, 0);
+
+    return zh;
+}
+
+
+static void
+gsim_connect_soon(zhandle_t *zh, int64_t us)
+{
+    gsim_at(gsim_now + us, gsim_connect_event, zh, 0);
+}
+
+
+static void
+gsim_connect_event(void *data, uint64_t tag)
+{
+    zhandle_t *zh = data;
+
+    int64_t          timeout;
+    gsim_op_t       *op;
+    gsim_process_t  *p, *before;
+
+    (void) tag;
+
+    p = zh->process;
+
+    if (zh->closed || zh->conn != NULL || zh->astray || zh->state < 0) {
+        return;
+    }
+
+    if (p->stopped > gsim_now) {
+        gsim_connect_soon(zh, p->stopped - gsim_now + 100);
+        return;
+    }
+
+    if (p->down[0] > gsim_now || p->down[1] > gsim_now) {
+
+        /* nobody answers: what was asked meanwhile fails with the attempt */
+
+        before = gsim_enter_thread(p);
+        gsim_fail_ops(zh, ZOPERATIONTIMEOUT);
+        gsim_leave_thread(before);
+
+        gsim_connect_soon(zh, zh->timeout * GSIM_MS / 3);
+        return;
+    }
+
+    timeout = (int64_t) zh->timeout * GSIM_MS;
+
+    zh->conn = gsim_server_connect(zh, p, zh->id.client_id, zh->id.passwd,
+                                   timeout, zh->seen);
+    zh->heard = gsim_now;
+    zh->asked = gsim_now;
+
+    before = gsim_enter_thread(p);
+
+    if (zh->conn == NULL) {
+        gsim_state(zh, ZOO_EXPIRED_SESSION_STATE);
+        gsim_fail_ops(zh, ZSESSIONEXPIRED);
+        gsim_leave_thread(before);
+        return;
+    }
+
+    zh->id.client_id = zh->conn->session->id;
+    memcpy(zh->id.passwd, zh->conn->session->password, 16);
+
+    gsim_server_rewatch(zh->conn, zh->watches, zh->seen);
+
+    for (op = zh->ops; op != NULL; op = op->next) {
+        op->sent = 1;
+        gsim_server_send(zh->conn, op->request);
+    }
+
+    zh->was = 1;
+    gsim_state(zh, ZOO_CONNECTED_STATE);
+
+    gsim_leave_thread(before);
+}
+
+
+/* Pings, and the patience of the library. */
+
+static void
+gsim_pulse_event(void *data, uint64_t tag)
+{
+    zhandle_t *zh = data;
+
+    int64_t          t;
+    gsim_process_t  *p;
+
+    (void) tag;
+
+    p = zh->process;
+
+    if (zh->closed || p->state == GSIM_DEAD || zh->state < 0) {
+        return;
+    }
+
+    t = (int64_t) zh->timeout * GSIM_MS;
+
+    if (p->stopped > gsim_now) {
+        gsim_at(p->stopped + gsim_between(1, 2000), gsim_pulse_event, zh, 0);
+        return;
+    }
+
+    if (zh->conn != NULL) {
+
+        if (gsim_now - zh->heard > 2 * t / 3) {
+            gsim_client_break(zh->conn, ZOPERATIONTIMEOUT);
+
+        } else if (zh->ops == NULL && gsim_now - zh->asked >= t / 3) {
+            zh->asked = gsim_now;
+            gsim_server_send(zh->conn, gsim_request(GSIM_PING, "/", NULL, 0));
+        }
+    }
+
+    gsim_at(gsim_now + t / 6, gsim_pulse_event, zh, 0);
+}
+
+
+static void
+gsim_state(zhandle_t *zh, int state)
+{
+    zh->state = state;
+
+    gsim_say("library: session %llx is %s", (long long) zh->id.client_id,
+             state == ZOO_CONNECTED_STATE ? "connected"
+             : state == ZOO_EXPIRED_SESSION_STATE ? "expired" : "suspended");
+
+    zh->watcher(zh, ZOO_SESSION_EVENT, state, "", zh->context);
+}
+
+
+void
+gsim_client_break(gsim_conn_t *conn, int code)
+{
+    int              was;
+    zhandle_t       *zh;
+    gsim_process_t  *before;
+
+    zh = conn->handle;
+
+    if (zh->conn != conn) {
+        return;
+    }
+
+    gsim_server_cut(conn, gsim_chance(2));
+
+    zh->conn = NULL;
+
+    if (zh->closed) {
+        return;
+    }
+
+    before = gsim_enter_thread(zh->process);
+
+    was = zh->state;
+    zh->state = ZOO_CONNECTING_STATE;
+
+    if (was == ZOO_CONNECTED_STATE) {
+        gsim_state(zh, ZOO_CONNECTING_STATE);
+    }
+
+    gsim_fail_ops(zh, code);
+
+    gsim_leave_thread(before);
+
+    gsim_connect_soon(zh, gsim_chance(3) ? gsim_between(1, 300) * GSIM_MS
+                                         : gsim_between(100, 5000));
+}
+
+
+static void
+gsim_fail_ops(zhandle_t *zh, int code)
+{
+    gsim_op_t  *op;
+
+    while (zh->ops != NULL) {
+        op = zh->ops;
+        zh->ops = op->next;
+
+        gsim_complete(zh, op, code);
+    }
+
+    zh->ops_end = &zh->ops;
+}
+
+
+void
+gsim_client_dead(gsim_process_t *p)
+{
+    zhandle_t  *zh;
+
+    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
+
+        if (zh->process != p || zh->closed) {
+            continue;
+        }
+
+        zh->closed = 1;
+
+        if (zh->conn != NULL) {
+            gsim_server_cut(zh->conn, gsim_chance(2));
+            zh->conn = NULL;
+        }
+    }
+}
+
+
+int
+zookeeper_close(zhandle_t *zh)
+{
+    int64_t      until;
+    gsim_conn_t  *conn;
+
+    gsim_point();
+
+    if (zh->conn != NULL && zh->state == ZOO_CONNECTED_STATE) {
+
+        conn = zh->conn;
+        zh->closing = 1;
+
+        if (zh->ops != NULL && gsim_chance(4)) {
+
+            /* answers that are not read make a reset of what was said */
+
+            gsim_say("library: the close is lost");
+            gsim_server_cut(conn, 1);
+
+        } else {
+            gsim_server_send(conn, gsim_request(GSIM_CLOSE, "/", NULL, 0));
+
+            until = gsim_now + 1500 * GSIM_MS;
+
+            while (!conn->session->over && !conn->cut && gsim_now < until) {
+                gsim_sleep(500);
+            }
+
+            if (zh->conn != NULL) {
+                gsim_server_cut(conn, 0);
+            }
+        }
+    }
+
+    /* half of what is under way is told of, the rest is lost */
+
+    if (gsim_chance(2)) {
+        gsim_fail_ops(zh, ZCLOSING);
+    }
+
+    if (zh->conn != NULL && !zh->conn->cut) {
+        gsim_server_cut(zh->conn, 0);
+    }
+
+    zh->conn = NULL;
+    zh->closed = 1;
+
+    return ZOK;
+}
+
+
+int
+zoo_set_servers(zhandle_t *zh, const char *hosts)
+{
+    (void) hosts;
+
+    gsim_point();
+
+    zh->astray = 1;
+
+    if (zh->conn != NULL) {
+        gsim_server_cut(zh->conn, gsim_chance(4));
+        zh->conn = NULL;
+        zh->state = 999;
+    }
+
+    return ZOK;
+}
+
+
+int
+zoo_set_servers_resolution_delay(zhandle_t *zh, int delay_ms)
+{
+    (void) zh;
+    (void) delay_ms;
+
+    return ZOK;
+}
+
+
+int
+zoo_add_auth(zhandle_t *zh, const char *scheme, const char *cert, int certLen,
+    void_completion_t completion, const void *data)
+{
+    (void) zh;
+    (void) scheme;
+    (void) cert;
+    (void) certLen;
+    (void) completion;
+    (void) data;
+
+    return ZOK;
+}
+
+
+const clientid_t *
+zoo_client_id(zhandle_t *zh)
+{
+    return &zh->id;
+}
+
+
+int
+zoo_recv_timeout(zhandle_t *zh)
+{
+    return zh->timeout;
+}
+
+
+int
+zoo_state(zhandle_t *zh)
+{
+    return zh->state;
+}
+
+
+void
+zoo_set_debug_level(ZooLogLevel logLevel)
+{
+    (void) logLevel;
+}
+
+
+const char *
+zerror(int c)
+{
+    static char  text[32];
+
+    snprintf(text, sizeof(text), "error %d", c);
+
+    return text;
+}
+
+
+/* requests */
+
+static gsim_request_t *
+gsim_request(gsim_request_e type, const char *path, const char *value,
+    int len)
+{
+    gsim_request_t  *r;
+
+    r = gsim_alloc(sizeof(gsim_request_t));
+
+    r->type = type;
+    r->path = gsim_text(path, strlen(path));
+    r->len = (len > 0) ? (size_t) len : 0;
+    r->data = gsim_text(value, r->len);
+    r->version = -1;
+
+    return r;
+}
+
+
+static gsim_op_t *
+gsim_op(zhandle_t *zh, gsim_request_e type, const char *path,
+    const char *value, int len, const void *data)
+{
+    gsim_op_t  *op;
+
+    gsim_point();
+
+    if (zh->state < 0 || zh->closed) {
+        return NULL;
+    }
+
+    op = gsim_alloc(sizeof(gsim_op_t));
+
+    op->request = gsim_request(type, path, value, len);
+    op->data = data;
+
+    return op;
+}
+
+
+static int
+gsim_submit(zhandle_t *zh, gsim_op_t *op)
+{
+    *zh->ops_end = op;
+    zh->ops_end = &op->next;
+
+    zh->asked = gsim_now;
+
+    if (zh->conn != NULL) {
+        op->sent = 1;
+        gsim_server_send(zh->conn, op->request);
+    }
+
+    return ZOK;
+}
+
+
+int
+zoo_acreate2(zhandle_t *zh, const char *path, const char *value, int valuelen,
+    const struct ACL_vector *acl, int mode,
+    string_stat_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    (void) acl;
+
+    op = gsim_op(zh, GSIM_CREATE, path, value, valuelen, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->flags = mode;
+    op->u.created = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_adelete(zhandle_t *zh, const char *path, int version,
+    void_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    op = gsim_op(zh, GSIM_DELETE, path, NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->version = version;
+    op->u.done = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_aset(zhandle_t *zh, const char *path, const char *buffer, int buflen,
+    int version, stat_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    op = gsim_op(zh, GSIM_SET, path, buffer, buflen, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->version = version;
+    op->u.stat = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_awget(zhandle_t *zh, const char *path, watcher_fn watcher,
+    void *watcherCtx, data_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    (void) watcherCtx;
+
+    op = gsim_op(zh, GSIM_GET, path, NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->watch = (watcher != NULL);
+    op->u.got = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_awexists(zhandle_t *zh, const char *path, watcher_fn watcher,
+    void *watcherCtx, stat_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    (void) watcherCtx;
+
+    op = gsim_op(zh, GSIM_EXISTS, path, NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->watch = (watcher != NULL);
+    op->u.stat = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_awget_children(zhandle_t *zh, const char *path, watcher_fn watcher,
+    void *watcherCtx, strings_completion_t completion, const void *data)
+{
+    gsim_op_t  *op;
+
+    (void) watcherCtx;
+
+    op = gsim_op(zh, GSIM_LIST, path, NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->request->watch = (watcher != NULL);
+    op->u.list = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+int
+zoo_async(zhandle_t *zh, const char *path, string_completion_t completion,
+    const void *data)
+{
+    gsim_op_t  *op;
+
+    op = gsim_op(zh, GSIM_SYNC, path, NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->u.string = completion;
+
+    return gsim_submit(zh, op);
+}
+
+
+void
+zoo_create_op_init(zoo_op_t *op, const char *path, const char *value,
+    int valuelen, const struct ACL_vector *acl, int mode, char *path_buffer,
+    int path_buffer_len)
+{
+    op->type = GSIM_CREATE;
+    op->create_op.path = path;
+    op->create_op.data = value;
+    op->create_op.datalen = valuelen;
+    op->create_op.acl = acl;
+    op->create_op.flags = mode;
+    op->create_op.buf = path_buffer;
+    op->create_op.buflen = path_buffer_len;
+}
+
+
+void
+zoo_delete_op_init(zoo_op_t *op, const char *path, int version)
+{
+    op->type = GSIM_DELETE;
+    op->delete_op.path = path;
+    op->delete_op.version = version;
+}
+
+
+void
+zoo_set_op_init(zoo_op_t *op, const char *path, const char *buffer,
+    int buflen, int version, struct Stat *stat)
+{
+    op->type = GSIM_SET;
+    op->set_op.path = path;
+    op->set_op.data = buffer;
+    op->set_op.datalen = buflen;
+    op->set_op.version = version;
+    op->set_op.stat = stat;
+}
+
+
+/* only a share sends it, and shares are not simulated */
+
+void
+zoo_check_op_init(zoo_op_t *op, const char *path, int version)
+{
+    (void) op;
+
+    gsim_violation("version %d of %s is checked", version, path);
+}
+
+
+int
+zoo_amulti(zhandle_t *zh, int count, const zoo_op_t *ops,
+    zoo_op_result_t *results, void_completion_t completion, const void *data)
+{
+    int              i;
+    gsim_op_t       *op;
+    gsim_request_t  *part, **end;
+
+    op = gsim_op(zh, GSIM_MULTI, "/", NULL, 0, data);
+    if (op == NULL) {
+        return ZINVALIDSTATE;
+    }
+
+    op->u.done = completion;
+    op->results = results;
+    op->nops = count;
+    op->zops = gsim_alloc((size_t) count * sizeof(zoo_op_t));
+    memcpy(op->zops, ops, (size_t) count * sizeof(zoo_op_t));
+
+    end = &op->request->parts;
+
+    for (i = 0; i < count; i++) {
+
+        switch ((gsim_request_e) ops[i].type) {
+
+        case GSIM_CREATE:
+            part = gsim_request(GSIM_CREATE, ops[i].create_op.path,
+                                ops[i].create_op.data,
+                                ops[i].create_op.datalen);
+            part->flags = ops[i].create_op.flags;
+            break;
+
+        case GSIM_DELETE:
+            part = gsim_request(GSIM_DELETE, ops[i].delete_op.path, NULL, 0);
+            part->version = ops[i].delete_op.version;
+            break;
+
+        default: /* GSIM_SET */
+            part = gsim_request(GSIM_SET, ops[i].set_op.path,
+                                ops[i].set_op.data, ops[i].set_op.datalen);
+            part->version = ops[i].set_op.version;
+            break;
+        }
+
+        *end = part;
+        end = &part->next;
+    }
+
+    return gsim_submit(zh, op);
+}
+
+
+/* answers */
+
+void
+gsim_client_receive(gsim_conn_t *conn, gsim_message_t *m)
+{
+    gsim_op_t       *op;
+    zhandle_t       *zh;
+    gsim_process_t  *before;
+
+    zh = conn->handle;
+
+    if (zh->conn != conn || zh->closed) {
+        return;
+    }
+
+    if (m->closed) {
+        gsim_client_break(conn, ZCONNECTIONLOSS);
+        return;
+    }
+
+    zh->heard = gsim_now;
+
+    if (m->zxid > zh->seen) {
+        zh->seen = m->zxid;
+    }
+
+    before = gsim_enter_thread(zh->process);
+
+    if (m->reply == NULL) {
+        gsim_client_event(zh, m);
+
+    } else if (m->reply->type != GSIM_PING
+               && m->reply->type != GSIM_CLOSE)
+    {
+        op = zh->ops;
+
+        /* in the order of the requests */
+
+        if (op == NULL || op->request != m->reply) {
+            gsim_violation("gateway_sim: an answer out of order");
+        }
+
+        zh->ops = op->next;
+
+        if (zh->ops == NULL) {
+            zh->ops_end = &zh->ops;
+        }
+
+        gsim_complete(zh, op, m->reply->code);
+    }
+
+    gsim_leave_thread(before);
+}
+
+
+static void
+gsim_client_event(zhandle_t *zh, gsim_message_t *m)
+{
+    int  found;
+
+    /* only who has asked for it is told */
+
+    found = 0;
+
+    if (m->event == ZOO_CHILD_EVENT || m->event == ZOO_DELETED_EVENT) {
+        found |= gsim_watch_take(zh, GSIM_LIST, m->path);
+    }
+
+    if (m->event != ZOO_CHILD_EVENT) {
+        found |= gsim_watch_take(zh, GSIM_GET, m->path);
+        found |= gsim_watch_take(zh, GSIM_EXISTS, m->path);
+    }
+
+    if (found) {
+        zh->watcher(zh, m->event, zh->state, m->path, zh->context);
+    }
+}
+
+
+static void
+gsim_watch_set(zhandle_t *zh, int type, char *path)
+{
+    gsim_watch_t  *watch;
+
+    (void) gsim_watch_take(zh, type, path);
+
+    watch = gsim_alloc(sizeof(gsim_watch_t));
+
+    watch->type = type;
+    watch->path = path;
+    watch->next = zh->watches;
+    zh->watches = watch;
+}
+
+
+static int
+gsim_watch_take(zhandle_t *zh, int type, const char *path)
+{
+    gsim_watch_t  *watch, **p;
+
+    for (p = &zh->watches; *p != NULL; p = &watch->next) {
+        watch = *p;
+
+        if (watch->type == type && strcmp(watch->path, path) == 0) {
+            *p = watch->next;
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+gsim_stat(struct Stat *stat, gsim_node_t *node, gsim_data_t *value)
+{
+    memset(stat, 0, sizeof(struct Stat));
+
+    stat->czxid = node->created;
+    stat->ctime = node->ctime;
+    stat->ephemeralOwner = node->owner;
+
+    if (value != NULL) {
+        stat->mzxid = value->zxid;
+        stat->version = value->version;
+        stat->dataLength = (int32_t) value->len;
+    }
+}
+
+
+static void
+gsim_complete(zhandle_t *zh, gsim_op_t *op, int code)
+{
+    struct Stat      stat;
+    gsim_request_t  *r;
+
+    r = op->request;
+
+    if (r->watch && (code == ZOK
+                     || (code == ZNONODE && r->type == GSIM_EXISTS)))
+    {
+        gsim_watch_set(zh, code == ZOK && r->type == GSIM_EXISTS ? GSIM_GET
+                                                                 : r->type,
+                       r->path);
+    }
+
+    if (code == ZOK && r->node != NULL) {
+        gsim_stat(&stat, r->node, r->value);
+    }
+
+    switch (r->type) {
+
+    case GSIM_CREATE:
+        op->u.created(code, code == ZOK ? r->node->path : NULL,
+                      code == ZOK ? &stat : NULL, op->data);
+        break;
+
+    case GSIM_MULTI:
+        gsim_complete_multi(op, code);
+        op->u.done(code, op->data);
+        break;
+
+    case GSIM_DELETE:
+        op->u.done(code, op->data);
+        break;
+
+    case GSIM_SYNC:
+        op->u.string(code, r->path, op->data);
+        break;
+
+    case GSIM_SET:
+    case GSIM_EXISTS:
+        op->u.stat(code, code == ZOK ? &stat : NULL, op->data);
+        break;
+
+    case GSIM_GET:
+        op->u.got(code, code == ZOK ? r->value->bytes : NULL,
+                  code == ZOK ? (int) r->value->len : -1,
+                  code == ZOK ? &stat : NULL, op->data);
+        break;
+
+    default: /* GSIM_LIST */
+        gsim_complete_list(op, code);
+        break;
+    }
+}
+
+
+static void
+gsim_complete_list(gsim_op_t *op, int code)
+{
+    size_t                i, k;
+    char                 *name;
+    gsim_node_t          *child;
+    gsim_request_t       *r;
+    struct String_vector  names;
+
+    r = op->request;
+
+    if (code != ZOK) {
+        op->u.list(code, NULL, op->data);
+        return;
+    }
+
+    for (names.count = 0, child = r->node->children;
+         child != NULL;
+         child = child->sibling)
+    {
+        names.count += (child->created <= r->seen && child->deleted > r->seen);
+    }
+
+    names.data = gsim_alloc(((size_t) names.count + 1) * sizeof(char *));
+
+    for (i = 0, child = r->node->children; child; child = child->sibling) {
+        if (child->created <= r->seen && child->deleted > r->seen) {
+            names.data[i++] = child->name;
+        }
+    }
+
+    gsim_say("library: %s has %d children at %llx", r->path, names.count,
+             (long long) r->seen);
+
+    /* in no order */
+
+    while (i > 1) {
+        k = (size_t) gsim_below((int64_t) i--);
+        name = names.data[k];
+        names.data[k] = names.data[i];
+        names.data[i] = name;
+    }
+
+    op->u.list(code, &names, op->data);
+}
+
+
+static void
+gsim_complete_multi(gsim_op_t *op, int code)
+{
+    int              i;
+    zoo_op_t        *zop;
+    gsim_request_t  *part;
+
+    if (code <= ZSYSTEMERROR && code > ZAPIERROR) {
+        return;
+    }
+
+    for (i = 0, part = op->request->parts; i < op->nops; part = part->next) {
+
+        zop = &op->zops[i];
+        op->results[i++].err = part->code;
+
+        if (code != ZOK) {
+            continue;
+        }
+
+        if (part->type == GSIM_CREATE && zop->create_op.buf != NULL) {
+            snprintf(zop->create_op.buf, (size_t) zop->create_op.buflen, "%s",
+                     part->node->path);
+
+        } else if (part->type == GSIM_SET && zop->set_op.stat != NULL) {
+            gsim_stat(zop->set_op.stat, part->node, part->value);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+
+/*
+ * Claimers that are no gateway's: they lock straight on ZooKeeper, as Curator
+ * and kazoo do, queue, hold, and leave; or their session ends.
+ *
+ * They see the leader, and look whenever something was deleted.
+ */
+
+
+#define THREADED
+
+#include <zookeeper/zookeeper.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+#define GSIM_FOREIGNERS     4
+
+
+typedef struct {
+    char                         name[24];
+    int                          lock;
+    int                          kazoo;
+    zk_lock_kind_t               kind;
+    int64_t                      seq;
+    gsim_node_t                 *node;
+    gsim_session_t              *session;
+    gsim_hold_t                 *hold;
+} gsim_foreign_t;
+
+
+static gsim_foreign_t  gsim_foreigners[GSIM_FOREIGNERS];
+static int             gsim_nforeigners;
+static int64_t         gsim_foreign_until;
+
+
+static void gsim_foreign_event(void *data, uint64_t tag);
+static void gsim_foreign_claim(gsim_foreign_t *f);
+static void gsim_foreign_make(const char *path, int flags);
+static void gsim_foreign_end(gsim_foreign_t *f);
+static void gsim_foreign_look_event(void *data, uint64_t tag);
+
+
+void
+gsim_foreign_reset(int64_t until)
+{
+    int  i;
+
+    memset(gsim_foreigners, 0, sizeof(gsim_foreigners));
+
+    gsim_nforeigners = (int) gsim_below(GSIM_FOREIGNERS + 1);
+    gsim_foreign_until = until;
+
+    if (gsim_chance(3)) {
+        gsim_nforeigners = 0;
+    }
+
+    for (i = 0; i < gsim_nforeigners; i++) {
+        snprintf(gsim_foreigners[i].name, sizeof(gsim_foreigners[i].name),
+                 "foreigner %d", i);
+        gsim_at(gsim_now + gsim_between(1, 8000) * GSIM_MS,
+                gsim_foreign_event, &gsim_foreigners[i], 0);
+    }
+}
+
+
+int
+gsim_foreign_busy(void)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nforeigners; i++) {
+        if (gsim_foreigners[i].node != NULL) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+gsim_foreign_event(void *data, uint64_t tag)
+{
+    gsim_foreign_t *f = data;
+
+    (void) tag;
+
+    if (f->node == NULL) {
+
+        if (gsim_now < gsim_foreign_until) {
+            gsim_foreign_claim(f);
+        }
+
+        return;
+    }
+
+    /* he has held it, or waited, for long enough */
+
+    gsim_foreign_end(f);
+
+    gsim_at(gsim_now + gsim_between(100, 6000) * GSIM_MS, gsim_foreign_event,
+            f, 0);
+}
+
+
+static void
+gsim_foreign_claim(gsim_foreign_t *f)
+{
+    char         prefix[128];
+    const char  *path;
+
+    f->lock = (int) gsim_below(GSIM_LOCKS);
+    f->kind = gsim_user_use(f->lock);
+    f->kazoo = gsim_chance(3);
+    f->hold = NULL;
+
+    if (f->kind != ZK_LOCK_MUTEX && f->kind != ZK_LOCK_READ) {
+        gsim_at(gsim_now + GSIM_S, gsim_foreign_event, f, 0);
+        return;
+    }
+
+    if (f->kind == ZK_LOCK_READ && gsim_chance(2)) {
+        f->kind = ZK_LOCK_WRITE;
+    }
+
+    path = gsim_paths[f->lock];
+
+    gsim_foreign_make("/locks", f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
+    gsim_foreign_make(path, f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
+
+    if (f->kazoo && f->kind != ZK_LOCK_WRITE) {
+        snprintf(prefix, sizeof(prefix), "%s/%016llx%016llx%s", path,
+                 (unsigned long long) gsim_random(),
+                 (unsigned long long) gsim_random(),
+                 f->kind == ZK_LOCK_READ ? "__rlock__" : "__lock__");
+
+    } else {
+        snprintf(prefix, sizeof(prefix),
+                 "%s/_c_%08x-0000-4000-8000-%012llx-%s", path,
+                 (unsigned) gsim_random(),
+                 (unsigned long long) gsim_random() >> 16,
+                 f->kind == ZK_LOCK_MUTEX ? "lock-"
+                 : f->kind == ZK_LOCK_READ ? "__READ__" : "__WRIT__");
+    }
+
+    if (f->session == NULL || f->session->over) {
+        f->session = gsim_server_new_session(GSIM_NEVER);
+    }
+
+    (void) gsim_tree_begin();
+
+    if (gsim_tree_create(prefix, "me", 2, ZOO_EPHEMERAL_SEQUENTIAL,
+                         f->session->id, &f->node)
+        != ZOK)
+    {
+        gsim_violation("gateway_sim: a foreign claim cannot be made");
+    }
+
+    f->seq = strtoll(f->node->path + strlen(f->node->path) - 10, NULL, 10);
+
+    gsim_count.foreign++;
+    gsim_server_spread();
+    gsim_foreign_look();
+
+    gsim_at(gsim_now + gsim_between(1, 5000) * GSIM_MS, gsim_foreign_event,
+            f, 0);
+}
+
+
+static void
+gsim_foreign_make(const char *path, int flags)
+{
+    gsim_node_t  *node;
+
+    if (gsim_tree_find(path, gsim_zxid) == NULL) {
+        (void) gsim_tree_begin();
+        (void) gsim_tree_create(path, "", 0, flags, 0, &node);
+    }
+}
+
+
+static void
+gsim_foreign_end(gsim_foreign_t *f)
+{
+    gsim_node_t  *node;
+
+    node = f->node;
+
+    f->node = NULL;
+
+    if (f->hold != NULL) {
+        f->hold->released = 1;
+        f->hold = NULL;
+    }
+
+    if (node->deleted != GSIM_NEVER) {
+        return;
+    }
+
+    if (gsim_chance(6)) {
+        gsim_server_expire(f->session, "a foreigner's");
+        return;
+    }
+
+    (void) gsim_tree_begin();
+    (void) gsim_tree_delete(node->path, -1);
+
+    gsim_oracle_deleted(node, 0);
+    gsim_server_spread();
+    gsim_foreign_look();
+}
+
+
+void
+gsim_foreign_look(void)
+{
+    if (gsim_nforeigners != 0) {
+        gsim_at(gsim_now + gsim_below(2000), gsim_foreign_look_event, NULL, 0);
+    }
+}
+
+
+static void
+gsim_foreign_look_event(void *data, uint64_t tag)
+{
+    int              i;
+    gsim_foreign_t  *f;
+
+    (void) data;
+    (void) tag;
+
+    for (i = 0; i < gsim_nforeigners; i++) {
+        f = &gsim_foreigners[i];
+
+        if (f->node != NULL && f->node->deleted == GSIM_NEVER
+            && f->hold == NULL
+            && !gsim_oracle_ahead(gsim_paths[f->lock], f->kind, f->seq))
+        {
+            f->hold = gsim_oracle_held(f->lock, f->kind, f->node->path, 0,
+                                       GSIM_NEVER, f->name);
+        }
+    }
+}

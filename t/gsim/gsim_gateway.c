@@ -1,0 +1,535 @@
+
+/*
+ * Gateways: a master, a zone, and workers, which start, reload, leave and die
+ * as nginx's do.
+ *
+ * A worker that cannot start tries again, as ngx_http_zk_lock_module.c does.
+ * One that leaves is told by its idle connection, goes on until no timer holds
+ * it, and stops then; or is told to hurry first, when its time to leave is
+ * over.  One that died is replaced.  A gateway that dies loses its zone.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+#define GSIM_PAGES          72
+#define GSIM_LOOK_AGAIN     (20 * GSIM_MS)
+
+
+gsim_gateway_t  gsim_gateways[GSIM_GATEWAYS];
+
+static u_char  *gsim_memory[GSIM_GATEWAYS];
+
+
+static void gsim_gateway_master(gsim_gateway_t *g);
+static void gsim_gateway_spawn(gsim_gateway_t *g, int i);
+static void gsim_worker_start(void *data);
+static void gsim_worker_started(void *data, uint64_t tag);
+static void gsim_worker_leave(gsim_process_t *p);
+static void gsim_worker_idle(void *data);
+static void gsim_worker_shut(void *data, uint64_t tag);
+static void gsim_worker_hurry(void *data);
+static void gsim_worker_left(void *data, uint64_t tag);
+static void gsim_worker_stop(void *data);
+static void gsim_worker_again(void *data, uint64_t tag);
+static void gsim_gateway_again(void *data, uint64_t tag);
+
+
+void
+gsim_gateway_reset(void)
+{
+    int              i;
+    gsim_gateway_t  *g;
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+
+        if (gsim_memory[i] == NULL) {
+            gsim_memory[i] = aligned_alloc(4096, GSIM_PAGES * 4096);
+
+            if (gsim_memory[i] == NULL) {
+                exit(2);
+            }
+        }
+
+        g = &gsim_gateways[i];
+
+        memset(g, 0, sizeof(gsim_gateway_t));
+
+        g->index = i;
+        g->log.log_level = gsim_log_level;
+
+        ngx_str_set(&g->conf.servers, "simulated");
+        ngx_str_set(&g->map_conf.servers, "simulated");
+        g->conf.timeout = (ngx_msec_t) gsim_between(20, 60) * 100;
+    }
+}
+
+
+void
+gsim_gateway_start(gsim_gateway_t *g)
+{
+    int  i;
+
+    gsim_gateway_master(g);
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        gsim_gateway_spawn(g, i);
+    }
+}
+
+
+static void
+gsim_gateway_master(gsim_gateway_t *g)
+{
+    gsim_process_t  *before;
+
+    memset(gsim_memory[g->index], 0, GSIM_PAGES * 4096);
+
+    g->slab = gsim_alloc(sizeof(ngx_slab_pool_t));
+    g->slab->start = gsim_memory[g->index];
+    g->slab->end = g->slab->start + GSIM_PAGES * 4096;
+    g->slab->pfree = GSIM_PAGES - 1;
+
+    memset(&g->shm_zone, 0, sizeof(ngx_shm_zone_t));
+    memset(&g->cleanup, 0, sizeof(ngx_pool_cleanup_t));
+
+    g->pool.cleanup = &g->cleanup;
+    g->cycle.pool = &g->pool;
+    g->cycle.log = &g->log;
+    g->map_conf.cycle = &g->cycle;
+    g->shm_zone.shm.addr = (u_char *) g->slab;
+    g->shm_zone.shm.log = &g->log;
+    g->shm_zone.data = &g->map_conf;
+
+    g->master = gsim_process_new(g, GSIM_MASTER);
+    g->life++;
+    g->up = 1;
+    g->stops = 0;
+
+    before = gsim_enter(g->master);
+
+    if (ngx_http_zk_lock_zone_init(&g->shm_zone, NULL) != NGX_OK) {
+        gsim_violation("the zone cannot be made");
+    }
+
+    ngx_http_zk_lock_zone_reloaded(&g->shm_zone, NULL);
+
+    gsim_leave(before);
+}
+
+
+static void
+gsim_gateway_spawn(gsim_gateway_t *g, int i)
+{
+    gsim_process_t  *p;
+
+    p = gsim_process_new(g, GSIM_RUNS);
+
+    g->workers[i] = p;
+
+    gsim_say("gateway %d: worker %d is process %d", g->index, i,
+             (int) p->pid);
+
+    gsim_at(gsim_now + gsim_between(100, 3000), gsim_worker_started, p, 0);
+}
+
+
+static void
+gsim_worker_started(void *data, uint64_t tag)
+{
+    gsim_process_t *p = data;
+
+    (void) tag;
+
+    if (p->state != GSIM_RUNS || p->worker != NULL) {
+        return;
+    }
+
+    if (!gsim_turn(p, gsim_worker_start, p) || p->worker == NULL) {
+        gsim_at(gsim_now + 500 * GSIM_MS, gsim_worker_started, p, 0);
+    }
+}
+
+
+static void
+gsim_worker_start(void *data)
+{
+    gsim_process_t *p = data;
+
+    ngx_uint_t  cache;
+
+    cache = gsim_chance(4) ? 0 : 100;
+
+    p->worker = ngx_http_zk_lock_worker_start(&p->gateway->conf, cache,
+                                              &p->gateway->shm_zone,
+                                              &p->gateway->log);
+}
+
+
+void
+gsim_gateway_reload(gsim_gateway_t *g)
+{
+    int              i;
+    gsim_process_t  *old[GSIM_WORKERS], *before;
+
+    gsim_say("gateway %d reloads", g->index);
+    gsim_count.reloads++;
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        old[i] = g->workers[i];
+    }
+
+    before = gsim_enter(g->master);
+    ngx_http_zk_lock_zone_reloaded(&g->shm_zone, &g->shm_zone);
+    gsim_leave(before);
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        gsim_gateway_spawn(g, i);
+        gsim_worker_leave(old[i]);
+    }
+}
+
+
+/* The master tells it to quit. */
+
+static void
+gsim_worker_leave(gsim_process_t *p)
+{
+    if (p == NULL || p->state != GSIM_RUNS) {
+        return;
+    }
+
+    p->state = GSIM_LEAVES;
+
+    gsim_at(gsim_now + gsim_between(100, 5000), gsim_worker_left, p, 1);
+
+    /* worker_shutdown_timeout */
+
+    gsim_at(gsim_now + gsim_between(1, 12) * GSIM_S, gsim_worker_shut, p, 0);
+}
+
+
+static void
+gsim_worker_idle(void *data)
+{
+    gsim_process_t *p = data;
+
+    if (p->worker != NULL) {
+        p->wakeup.close = 1;
+        p->wakeup.read->handler(p->wakeup.read);
+    }
+}
+
+
+static void
+gsim_worker_shut(void *data, uint64_t tag)
+{
+    gsim_process_t *p = data;
+
+    (void) tag;
+
+    if (p->state == GSIM_LEAVES && p->worker != NULL
+        && !gsim_turn(p, gsim_worker_hurry, p))
+    {
+        gsim_at(gsim_now + GSIM_LOOK_AGAIN, gsim_worker_shut, p, 0);
+    }
+}
+
+
+static void
+gsim_worker_hurry(void *data)
+{
+    gsim_process_t *p = data;
+
+    p->wakeup.close = 1;
+    p->wakeup.error = 1;
+    p->wakeup.read->handler(p->wakeup.read);
+}
+
+
+/* As nginx does, it looks after each turn whether anything holds it. */
+
+void
+gsim_worker_turned(gsim_process_t *p)
+{
+    gsim_process_t  *before;
+
+    if (p->state != GSIM_LEAVES || !p->told) {
+        return;
+    }
+
+    before = gsim_enter(p);
+
+    if (ngx_event_no_timers_left() == NGX_OK) {
+        gsim_at(gsim_now, gsim_worker_left, p, 0);
+    }
+
+    gsim_leave(before);
+}
+
+
+/* tag: it was not told so far */
+
+static void
+gsim_worker_left(void *data, uint64_t tag)
+{
+    int              left;
+    gsim_process_t  *p = data;
+    gsim_process_t  *before;
+
+    if (p->state != GSIM_LEAVES) {
+        return;
+    }
+
+    if (tag) {
+
+        if (gsim_turn(p, gsim_worker_idle, p)) {
+            p->told = 1;
+            gsim_worker_turned(p);
+
+        } else {
+            gsim_at(gsim_now + GSIM_LOOK_AGAIN, gsim_worker_left, p, 1);
+        }
+
+        return;
+    }
+
+    left = 0;
+
+    if (!p->in_turn && p->stopped <= gsim_now) {
+        before = gsim_enter(p);
+        left = ngx_event_no_timers_left() == NGX_OK;
+        gsim_leave(before);
+    }
+
+    if (!left) {
+        return;
+    }
+
+    (void) gsim_turn(p, gsim_worker_stop, p);
+}
+
+
+static void
+gsim_worker_stop(void *data)
+{
+    gsim_process_t *p = data;
+
+    ngx_http_zk_lock_worker_t  *worker;
+
+    gsim_say("worker stops");
+
+    worker = p->worker;
+
+    gsim_user_process_left(p);
+
+    if (worker != NULL) {
+        p->ending = 1;
+        ngx_http_zk_lock_worker_stop(worker);
+
+        if (p->nblocks != 0) {
+            gsim_violation("process %d leaves %d blocks of memory, one of %d "
+                           "bytes", (int) p->pid, (int) p->nblocks,
+                           (int) p->blocks->size);
+        }
+    }
+
+    p->worker = NULL;
+    p->state = GSIM_DEAD;
+    p->listens = 0;
+
+    gsim_client_dead(p);
+    gsim_gateway_died(p);
+}
+
+
+/* Who died is replaced, unless it had left. */
+
+void
+gsim_gateway_died(gsim_process_t *p)
+{
+    int              i;
+    gsim_gateway_t  *g;
+
+    g = p->gateway;
+
+    for (i = 0; i < GSIM_WORKERS && g->up && !g->stops; i++) {
+        if (g->workers[i] == p) {
+            gsim_at(gsim_now + gsim_between(1, 400) * GSIM_MS,
+                    gsim_worker_again, p, (uint64_t) i);
+        }
+    }
+}
+
+
+static void
+gsim_worker_again(void *data, uint64_t tag)
+{
+    gsim_process_t *p = data;
+
+    if (p->gateway->up && !p->gateway->stops
+        && p->gateway->workers[tag] == p)
+    {
+        gsim_gateway_spawn(p->gateway, (int) tag);
+    }
+}
+
+
+void
+gsim_gateway_kill(gsim_gateway_t *g)
+{
+    int                      i;
+    ngx_uint_t               k;
+    gsim_process_t          *p;
+    ngx_http_zk_lock_map_t  *map;
+
+    gsim_say("gateway %d dies", g->index);
+    gsim_count.gateways++;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+
+        if (p->gateway == g && p->state != GSIM_DEAD && p->in_turn) {
+            /* somebody in it stands still: not now */
+            return;
+        }
+    }
+
+    g->up = 0;
+    map = g->shm_zone.data;
+
+    for (k = 0; k < map->own->nwakeups; k++) {
+        (void) close(map->own->wakeups[k]);
+    }
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+        if (p->gateway == g && p->state != GSIM_DEAD) {
+            gsim_process_kill(p);
+        }
+    }
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        g->workers[i] = NULL;
+    }
+
+    gsim_at(gsim_now + gsim_between(10, 3000) * GSIM_MS, gsim_gateway_again,
+            g, g->life);
+}
+
+
+static void
+gsim_gateway_again(void *data, uint64_t tag)
+{
+    gsim_gateway_t *g = data;
+
+    if (!g->up && g->life == tag) {
+        gsim_gateway_start(g);
+    }
+}
+
+
+void
+gsim_gateway_stop(gsim_gateway_t *g)
+{
+    int  i;
+
+    gsim_say("gateway %d stops", g->index);
+
+    g->stops = 1;
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        gsim_worker_leave(g->workers[i]);
+    }
+}
+
+
+int
+gsim_gateway_stopped(gsim_gateway_t *g)
+{
+    gsim_process_t  *p;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+        if (p->gateway == g && p->state != GSIM_DEAD
+            && p->state != GSIM_MASTER)
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+/* Who was told to leave has left, and nobody stands still. */
+
+int
+gsim_gateway_settled(void)
+{
+    gsim_process_t  *p;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+        if (p->state == GSIM_LEAVES || p->in_turn || p->stopped > gsim_now) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+void
+gsim_gateway_check(gsim_gateway_t *g)
+{
+    ngx_uint_t                 i;
+    gsim_process_t            *before;
+    ngx_http_zk_lock_map_t    *map;
+
+    map = g->shm_zone.data;
+
+    for (i = 0; i < map->nslots; i++) {
+        if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
+            gsim_violation("gateway %d: slot %d is not given back", g->index,
+                           (int) i);
+        }
+    }
+
+    for (i = 0; i < map->nchunks; i++) {
+        if (map->owners[i] != 0 || map->starts[i] != 0) {
+            gsim_violation("gateway %d: records of chunk %d are left",
+                           g->index, (int) i);
+        }
+    }
+
+    before = gsim_enter(g->master);
+
+    ngx_process = NGX_PROCESS_MASTER;
+    g->cleanup.handler(g->cleanup.data);
+    ngx_process = NGX_PROCESS_WORKER;
+
+    gsim_leave(before);
+
+    if (g->master->nblocks != 0) {
+        gsim_violation("gateway %d: the master leaves memory", g->index);
+    }
+}
+
+
+gsim_process_t *
+gsim_gateway_pick(int gateway)
+{
+    int              i;
+    gsim_process_t  *p;
+
+    i = (int) gsim_below(GSIM_WORKERS);
+    p = gsim_gateways[gateway].workers[i];
+
+    if (p == NULL || p->state != GSIM_RUNS || p->worker == NULL) {
+        p = gsim_gateways[gateway].workers[(i + 1) % GSIM_WORKERS];
+    }
+
+    return (p != NULL && p->state == GSIM_RUNS && p->worker != NULL) ? p
+                                                                     : NULL;
+}

@@ -1,0 +1,339 @@
+
+/*
+ * Who holds what, and what must never be.
+ *
+ * A hold begins when somebody is told of it, and is valid until he asks for its
+ * release, its lease is over as he was told of it, or the session that has
+ * the znode is over in ZooKeeper.  What is checked of it:
+ *
+ *   - no two valid holds of a lock exclude each other;
+ *   - what is told as held is in ZooKeeper at that moment; or was, when he
+ *     asked, or when a process that stood still in the middle of a turn began
+ *     that turn;
+ *   - the znode of a valid hold is not deleted, and its session not closed;
+ *   - fencing tokens grow.
+ *
+ * Who blocks whom is said once more here, by the names of the znodes alone.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+char     gsim_paths[GSIM_LOCKS][32];
+int64_t  gsim_quiet;
+
+static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
+
+
+static int gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two);
+static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
+static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
+static gsim_node_t *gsim_oracle_node(const char *path);
+static void gsim_oracle_reap(void *data, uint64_t tag);
+static int gsim_oracle_left(int claims);
+
+
+void
+gsim_oracle_reset(void)
+{
+    int  i;
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        gsim_holds[i] = NULL;
+        snprintf(gsim_paths[i], sizeof(gsim_paths[i]), "/locks/%c", 'a' + i);
+    }
+
+    gsim_quiet = gsim_now + 2 * GSIM_S;
+}
+
+
+int
+gsim_oracle_lock(const char *path)
+{
+    int     i;
+    size_t  len;
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        len = strlen(gsim_paths[i]);
+
+        if (strncmp(path, gsim_paths[i], len) == 0 && path[len] == '/') {
+            return i;
+        }
+    }
+
+    return -1;
+}
+
+
+/* Whether one, if it is first, excludes the other. */
+
+static int
+gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two)
+{
+    if (one == ZK_LOCK_READ && two == ZK_LOCK_READ) {
+        return 0;
+    }
+
+    if (one == ZK_LOCK_MEMBER && two == ZK_LOCK_MEMBER) {
+        return 0;
+    }
+
+    return 1;
+}
+
+
+static gsim_node_t *
+gsim_oracle_node(const char *path)
+{
+    int64_t       zxid;
+    gsim_node_t  *node;
+
+    node = gsim_tree_find(path, gsim_zxid);
+
+    /* or as it was before it was deleted */
+
+    for (zxid = gsim_zxid; node == NULL && zxid > 0 && gsim_zxid - zxid < 4096;
+         zxid--)
+    {
+        node = gsim_tree_find(path, zxid);
+    }
+
+    return node;
+}
+
+
+int
+gsim_oracle_valid(gsim_hold_t *hold)
+{
+    return !hold->released && !hold->lost && hold->until > gsim_now
+           && !hold->session->over;
+}
+
+
+gsim_hold_t *
+gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
+    int64_t until, const char *who)
+{
+    gsim_hold_t  *hold;
+    gsim_node_t  *node;
+
+    node = gsim_oracle_node(path);
+
+    if (node == NULL) {
+        gsim_violation("%s is told that he holds %s, which never was", who,
+                       path);
+    }
+
+    for (hold = gsim_holds[lock]; hold != NULL; hold = hold->next) {
+
+        if (hold->node == node) {
+
+            /* told again */
+
+            if (until > hold->until) {
+                hold->until = until;
+            }
+
+            return hold;
+        }
+    }
+
+    hold = gsim_alloc(sizeof(gsim_hold_t));
+
+    hold->lock = lock;
+    hold->kind = kind;
+    hold->path = gsim_text(path, strlen(path));
+    hold->node = node;
+    hold->session = gsim_server_session(node->owner);
+    hold->fence = fence;
+    hold->told = gsim_now;
+    hold->until = until;
+    hold->lost = (node->deleted != GSIM_NEVER);
+
+    gsim_say("%s holds %s, token %lld", who, path, (long long) fence);
+
+    if (!hold->lost) {
+        gsim_oracle_conflict(hold, who);
+        gsim_oracle_fence(hold, who);
+    }
+
+    hold->next = gsim_holds[lock];
+    gsim_holds[lock] = hold;
+
+    return hold;
+}
+
+
+static void
+gsim_oracle_conflict(gsim_hold_t *hold, const char *who)
+{
+    unsigned      n;
+    gsim_hold_t  *h;
+
+    for (n = 0, h = gsim_holds[hold->lock]; h != NULL; h = h->next) {
+
+        if (!gsim_oracle_valid(h) || !gsim_oracle_blocks(h->kind, hold->kind)) {
+            continue;
+        }
+
+        if (h->kind == hold->kind
+            && zk_lock_kind_base(h->kind) == ZK_LOCK_SEMAPHORE
+            && ++n < zk_lock_kind_permits(h->kind))
+        {
+            continue;
+        }
+
+        gsim_violation("two holders: %s is told that he holds %s, but %s is "
+                       "held", who, hold->path, h->path);
+    }
+}
+
+
+/* Tokens grow from one grant to the next, if either excludes the other. */
+
+static void
+gsim_oracle_fence(gsim_hold_t *hold, const char *who)
+{
+    gsim_hold_t  *h;
+
+    for (h = gsim_holds[hold->lock]; h != NULL; h = h->next) {
+
+        if (h->fence != 0 && hold->fence != 0 && h->fence >= hold->fence
+            && h->kind == hold->kind && hold->kind != ZK_LOCK_READ
+            && zk_lock_kind_base(h->kind) != ZK_LOCK_SEMAPHORE)
+        {
+            gsim_violation("%s holds %s with the token %lld, after one with "
+                           "%lld", who, hold->path, (long long) hold->fence,
+                           (long long) h->fence);
+        }
+    }
+}
+
+
+void
+gsim_oracle_deleted(gsim_node_t *node, int closed)
+{
+    int              lock;
+    gsim_hold_t     *h;
+    gsim_process_t  *p;
+
+    if (node->parent->nchildren == 0 && node->parent->container
+        && gsim_chance(4))
+    {
+        gsim_at(gsim_now + gsim_below(4 * GSIM_MS), gsim_oracle_reap, NULL, 0);
+    }
+
+    lock = gsim_oracle_lock(node->path);
+
+    if (lock < 0) {
+        return;
+    }
+
+    for (h = gsim_holds[lock]; h != NULL; h = h->next) {
+
+        if (h->node != node) {
+            continue;
+        }
+
+        if (!h->released && !h->lost && h->until > gsim_now) {
+
+            if (!h->session->over) {
+                gsim_violation("%s is deleted, but held for another %d ms",
+                               node->path, (int) ((h->until - gsim_now)
+                                                  / GSIM_MS));
+            }
+
+            p = h->session->last;
+
+            if (closed && p != NULL && !p->gateway->stops) {
+                gsim_violation("the session of %s is closed, but it is held "
+                               "for another %d ms", node->path,
+                               (int) ((h->until - gsim_now) / GSIM_MS));
+            }
+        }
+
+        h->lost = 1;
+    }
+}
+
+
+static void
+gsim_oracle_reap(void *data, uint64_t tag)
+{
+    (void) data;
+    (void) tag;
+
+    gsim_count.reaped += (uint64_t) gsim_tree_reap();
+    gsim_server_spread();
+}
+
+
+int
+gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq)
+{
+    unsigned          n;
+    gsim_node_t      *parent, *node;
+    zk_lock_child_t   child;
+
+    parent = gsim_tree_find(path, gsim_zxid);
+
+    if (parent == NULL) {
+        return 0;
+    }
+
+    for (n = 0, node = parent->children; node != NULL; node = node->sibling) {
+
+        if (node->deleted == GSIM_NEVER
+            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+            && child.seq < seq
+            && gsim_oracle_blocks(child.kind, kind))
+        {
+            n++;
+        }
+    }
+
+    if (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE) {
+        return n >= zk_lock_kind_permits(kind);
+    }
+
+    return n != 0;
+}
+
+
+static int
+gsim_oracle_left(int claims)
+{
+    size_t        i;
+    gsim_node_t  *node;
+
+    for (i = gsim_tree_ntxns(); i > 0; i--) {
+        node = gsim_tree_txn(i - 1)->node;
+
+        if (node->deleted == GSIM_NEVER && node->owner != 0
+            && (!claims || gsim_oracle_lock(node->path) >= 0))
+        {
+            gsim_say("%s is left", node->path);
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+int
+gsim_oracle_settled(void)
+{
+    return !gsim_oracle_left(1);
+}
+
+
+int
+gsim_oracle_empty(void)
+{
+    return !gsim_oracle_left(0);
+}

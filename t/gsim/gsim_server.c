@@ -1,0 +1,929 @@
+
+/*
+ * Sessions, and servers that lag behind the leader.
+ *
+ * Each connection has a server of its own, which has applied the log up to
+ * some place, and moves on a moment after the leader has something new.
+ *
+ *   - requests are answered in their order; a read from where the server is;
+ *   - a write goes to the leader, and is answered when the server has come to
+ *     it; a sync when it has come to where the leader was;
+ *   - a watch fires when the server comes to the change, so before any answer
+ *     that shows it.
+ *
+ * When a connection breaks, what has reached the server still gets to the
+ * leader, unless the session has moved to another one by then.  The leader ends
+ * a session no sooner than its timeout after a server heard of it, and up to a
+ * tick later.  A server that fails may have kept the last of it to itself.
+ */
+
+
+#define THREADED
+
+#include <zookeeper/zookeeper.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+#define GSIM_TICK           (500 * GSIM_MS)
+
+
+static gsim_session_t  *gsim_sessions;
+static gsim_conn_t     *gsim_conns;
+static int64_t          gsim_next_session;
+
+
+static void gsim_session_expiry(void *data, uint64_t tag);
+static void gsim_session_end(gsim_session_t *session, int closed);
+static void gsim_heard(gsim_conn_t *conn);
+static void gsim_up_pump(void *data, uint64_t tag);
+static void gsim_down_pump(void *data, uint64_t tag);
+static void gsim_arrived(gsim_conn_t *conn, gsim_request_t *r);
+static void gsim_commit(void *data, uint64_t tag);
+static void gsim_commit_one(gsim_conn_t *conn, gsim_request_t *r);
+static int gsim_commit_multi(gsim_conn_t *conn, gsim_request_t *r);
+static int gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r);
+static void gsim_apply(void *data, uint64_t tag);
+static int64_t gsim_apply_limit(gsim_conn_t *conn, int64_t to);
+static void gsim_apply_to(gsim_conn_t *conn, int64_t to);
+static void gsim_fire(gsim_conn_t *conn, gsim_txn_t *txn);
+static int gsim_take_watch(gsim_conn_t *conn, int type, const char *path);
+static void gsim_set_watch(gsim_conn_t *conn, int type, char *path);
+static void gsim_tell_event(gsim_conn_t *conn, int event, char *path);
+static void gsim_serve(gsim_conn_t *conn);
+static void gsim_read(gsim_conn_t *conn, gsim_request_t *r);
+static void gsim_tell(gsim_conn_t *conn, gsim_message_t *m);
+static void gsim_disconnect(gsim_conn_t *conn);
+
+
+void
+gsim_server_reset(void)
+{
+    gsim_sessions = NULL;
+    gsim_conns = NULL;
+    gsim_next_session = gsim_between(1, 1 << 20) << 16;
+}
+
+
+gsim_conn_t *
+gsim_server_conns(void)
+{
+    return gsim_conns;
+}
+
+
+gsim_session_t *
+gsim_server_session(int64_t id)
+{
+    gsim_session_t  *session;
+
+    for (session = gsim_sessions; session; session = session->next) {
+        if (session->id == id) {
+            return session;
+        }
+    }
+
+    return NULL;
+}
+
+
+gsim_session_t *
+gsim_server_new_session(int64_t deadline)
+{
+    int              i;
+    gsim_session_t  *session;
+
+    session = gsim_alloc(sizeof(gsim_session_t));
+
+    session->id = ++gsim_next_session;
+    session->deadline = deadline;
+
+    for (i = 0; i < 16; i++) {
+        session->password[i] = (char) gsim_random();
+    }
+
+    session->next = gsim_sessions;
+    gsim_sessions = session;
+
+    return session;
+}
+
+
+gsim_conn_t *
+gsim_server_connect(void *handle, gsim_process_t *p, int64_t id,
+    const char *password, int64_t timeout, int64_t seen)
+{
+    gsim_conn_t     *conn, *old;
+    gsim_session_t  *session;
+
+    if (id == 0) {
+        session = gsim_server_new_session(gsim_now + timeout);
+
+        gsim_at(session->deadline, gsim_session_expiry, session, 0);
+
+    } else {
+        session = gsim_server_session(id);
+
+        if (session == NULL || session->over
+            || memcmp(session->password, password, 16) != 0)
+        {
+            return NULL;
+        }
+
+        old = session->conn;
+
+        if (old != NULL) {
+            old->moved = 1;
+            gsim_disconnect(old);
+        }
+    }
+
+    /* a new session, and one that moves, is a transaction */
+
+    (void) gsim_tree_begin();
+
+    conn = gsim_alloc(sizeof(gsim_conn_t));
+
+    conn->handle = handle;
+    conn->process = p;
+    conn->session = session;
+    conn->up_end = &conn->up;
+    conn->queue_end = &conn->queue;
+    conn->down_end = &conn->downs;
+    conn->latency = gsim_between(50, 800);
+    conn->lag = gsim_between(20, 1500);
+    conn->applied = gsim_zxid - 1;
+
+    /* a server that the client has not heard of may be far behind */
+
+    if (gsim_chance(3)) {
+        conn->applied = seen > gsim_zxid - 20 ? seen : gsim_zxid - 20;
+        conn->lag = gsim_between(1000, 60 * GSIM_MS);
+    }
+
+    if (conn->applied < 1) {
+        conn->applied = 1;
+    }
+
+    conn->log_at = gsim_tree_ntxns();
+
+    while (conn->log_at > 0
+           && gsim_tree_txn(conn->log_at - 1)->zxid > conn->applied)
+    {
+        conn->log_at--;
+    }
+
+    /* what another connection of it has sent is refused from now on */
+
+    conn->serial = ++session->serial;
+
+    session->conn = conn;
+    session->last = p;
+    session->timeout = timeout;
+
+    conn->next = gsim_conns;
+    gsim_conns = conn;
+
+    gsim_heard(conn);
+    gsim_server_spread();
+
+    return conn;
+}
+
+
+static void
+gsim_heard(gsim_conn_t *conn)
+{
+    gsim_session_t  *session;
+
+    session = conn->session;
+
+    if (session->conn != conn || session->over) {
+        return;
+    }
+
+    session->heard = gsim_now;
+    session->deadline = gsim_now + session->timeout
+                        + gsim_below(GSIM_TICK);
+}
+
+
+static void
+gsim_session_expiry(void *data, uint64_t tag)
+{
+    gsim_session_t *session = data;
+
+    (void) tag;
+
+    if (session->over) {
+        return;
+    }
+
+    if (session->deadline > gsim_now) {
+        gsim_at(session->deadline, gsim_session_expiry, session, 0);
+        return;
+    }
+
+    gsim_server_expire(session, "timeout");
+}
+
+
+void
+gsim_server_expire(gsim_session_t *session, const char *why)
+{
+    gsim_say("zk: session %llx is over: %s", (long long) session->id, why);
+    gsim_count.expired++;
+
+    gsim_session_end(session, 0);
+}
+
+
+static void
+gsim_session_end(gsim_session_t *session, int closed)
+{
+    size_t  i, n;
+
+    session->over = 1;
+    n = gsim_tree_ntxns();
+
+    gsim_tree_end_session(session->id);
+
+    for (i = n; i < gsim_tree_ntxns(); i++) {
+        gsim_oracle_deleted(gsim_tree_txn(i)->node, closed);
+    }
+
+    if (session->conn != NULL && !closed) {
+        gsim_disconnect(session->conn);
+    }
+
+    gsim_server_spread();
+    gsim_foreign_look();
+}
+
+
+/* the way to the server */
+
+void
+gsim_server_send(gsim_conn_t *conn, gsim_request_t *request)
+{
+    int64_t  at;
+
+    if (conn->cut) {
+        return;
+    }
+
+    at = gsim_now + conn->latency + gsim_below(conn->latency);
+
+    if (at <= conn->up_at) {
+        at = conn->up_at + 1;
+    }
+
+    conn->up_at = at;
+    request->at = at;
+    request->next = NULL;
+
+    *conn->up_end = request;
+    conn->up_end = &request->next;
+
+    if (!conn->up_pumped) {
+        conn->up_pumped = 1;
+        gsim_at(at, gsim_up_pump, conn, 0);
+    }
+}
+
+
+static void
+gsim_up_pump(void *data, uint64_t tag)
+{
+    gsim_conn_t *conn = data;
+
+    gsim_request_t  *r;
+
+    (void) tag;
+
+    conn->up_pumped = 0;
+
+    while (conn->up != NULL && !conn->moved) {
+        r = conn->up;
+
+        if (r->at > gsim_now) {
+            conn->up_pumped = 1;
+            gsim_at(r->at, gsim_up_pump, conn, 0);
+            return;
+        }
+
+        if (conn->process->down[0] > gsim_now) {
+            conn->up_pumped = 1;
+            gsim_at(conn->process->down[0] + conn->latency, gsim_up_pump,
+                    conn, 0);
+            return;
+        }
+
+        conn->up = r->next;
+
+        if (conn->up == NULL) {
+            conn->up_end = &conn->up;
+        }
+
+        gsim_arrived(conn, r);
+    }
+}
+
+
+static void
+gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
+{
+    int64_t  at;
+
+    if (conn->session->over) {
+        return;
+    }
+
+    gsim_heard(conn);
+
+    r->next = NULL;
+    *conn->queue_end = r;
+    conn->queue_end = &r->next;
+
+    if (r->type < GSIM_GET) {
+
+        /* to the leader, in order */
+
+        at = gsim_now + gsim_between(20, 600);
+
+        if (at <= conn->commit_at) {
+            at = conn->commit_at + 1;
+        }
+
+        conn->commit_at = at;
+        gsim_at(at, gsim_commit, conn, 0);
+        return;
+    }
+
+    gsim_serve(conn);
+}
+
+
+/* at the leader: the first write that is not committed */
+
+static void
+gsim_commit(void *data, uint64_t tag)
+{
+    gsim_conn_t *conn = data;
+
+    gsim_request_t  *r;
+
+    (void) tag;
+
+    if (conn->moved || conn->serial != conn->session->serial
+        || conn->session->over)
+    {
+        return;
+    }
+
+    for (r = conn->queue; r != NULL; r = r->next) {
+        if (r->type < GSIM_GET && !r->committed) {
+            break;
+        }
+    }
+
+    if (r == NULL) {
+        return;
+    }
+
+    r->committed = 1;
+
+    if (r->type == GSIM_SYNC) {
+        r->zxid = gsim_zxid;
+        gsim_serve(conn);
+        return;
+    }
+
+    if (r->type == GSIM_CLOSE) {
+        gsim_say("zk: session %llx is closed", (long long) conn->session->id);
+        gsim_session_end(conn->session, 1);
+        r->zxid = gsim_zxid;
+        return;
+    }
+
+    gsim_commit_one(conn, r);
+    gsim_server_spread();
+    gsim_foreign_look();
+}
+
+
+static void
+gsim_commit_one(gsim_conn_t *conn, gsim_request_t *r)
+{
+    size_t  i, n;
+
+    n = gsim_tree_ntxns();
+
+    r->zxid = gsim_tree_begin();
+    r->code = (r->type == GSIM_MULTI) ? gsim_commit_multi(conn, r)
+                                      : gsim_commit_part(conn, r);
+
+    for (i = n; i < gsim_tree_ntxns(); i++) {
+        if (gsim_tree_txn(i)->change == GSIM_DELETED) {
+            gsim_oracle_deleted(gsim_tree_txn(i)->node, 0);
+        }
+    }
+}
+
+
+static int
+gsim_commit_multi(gsim_conn_t *conn, gsim_request_t *r)
+{
+    int              code;
+    size_t           n;
+    gsim_request_t  *part;
+
+    code = ZOK;
+    n = gsim_tree_ntxns();
+
+    for (part = r->parts; part != NULL; part = part->next) {
+
+        if (code != ZOK) {
+            part->code = ZRUNTIMEINCONSISTENCY;
+            continue;
+        }
+
+        part->zxid = r->zxid;
+        part->code = gsim_commit_part(conn, part);
+        code = part->code;
+    }
+
+    if (code != ZOK) {
+        gsim_say("zk: %llx rolls back", (long long) gsim_zxid);
+        gsim_tree_undo(n);
+    }
+
+    return code;
+}
+
+
+static int
+gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r)
+{
+    int  code;
+
+    switch (r->type) {
+
+    case GSIM_CREATE:
+        return gsim_tree_create(r->path, r->data, r->len, r->flags,
+                                conn->session->id, &r->node);
+
+    case GSIM_DELETE:
+        return gsim_tree_delete(r->path, r->version);
+
+    default: /* GSIM_SET */
+        code = gsim_tree_set(r->path, r->data, r->len, r->version);
+
+        if (code == ZOK) {
+            r->node = gsim_tree_find(r->path, gsim_zxid);
+            r->value = r->node->data;
+        }
+
+        return code;
+    }
+}
+
+
+/* the servers follow the leader */
+
+void
+gsim_server_spread(void)
+{
+    gsim_conn_t  *conn, **p;
+
+    for (p = &gsim_conns; *p != NULL; ) {
+        conn = *p;
+
+        if ((conn->cut && conn->up == NULL) || conn->moved) {
+
+            /* what has come from it goes on its way by itself */
+
+            *p = conn->next;
+            continue;
+        }
+
+        if (!conn->applying && conn->applied < gsim_zxid) {
+            conn->applying = 1;
+            gsim_at(gsim_now + conn->lag / 2 + gsim_below(conn->lag),
+                    gsim_apply, conn, 0);
+        }
+
+        p = &conn->next;
+    }
+}
+
+
+static void
+gsim_apply(void *data, uint64_t tag)
+{
+    gsim_conn_t *conn = data;
+
+    int64_t  from, to;
+
+    (void) tag;
+
+    conn->applying = 0;
+
+    if (conn->cut || conn->moved) {
+        return;
+    }
+
+    /* a server may be in between */
+
+    to = gsim_chance(4) ? gsim_between(conn->applied, gsim_zxid) : gsim_zxid;
+
+    do {
+        from = conn->applied;
+        gsim_apply_to(conn, gsim_apply_limit(conn, to));
+        gsim_serve(conn);
+
+    } while (conn->applied > from && conn->applied < to);
+
+    if (conn->applied < gsim_zxid) {
+        conn->applying = 1;
+        gsim_at(gsim_now + 1 + gsim_below(conn->lag), gsim_apply, conn, 0);
+    }
+}
+
+
+/*
+ * A server does not come to a session's write while the session has reads
+ * ahead of it that wait for something (see ZooKeeper's CommitProcessor).
+ */
+
+static int64_t
+gsim_apply_limit(gsim_conn_t *conn, int64_t to)
+{
+    int              reads;
+    gsim_request_t  *r;
+
+    for (reads = 0, r = conn->queue; r != NULL; r = r->next) {
+
+        if (r->type >= GSIM_GET) {
+            reads = 1;
+            continue;
+        }
+
+        if (!r->committed) {
+            break;
+        }
+
+        if (reads && r->type != GSIM_SYNC && r->zxid > conn->applied) {
+            return ngx_min(to, r->zxid - 1);
+        }
+    }
+
+    return to;
+}
+
+
+static void
+gsim_apply_to(gsim_conn_t *conn, int64_t to)
+{
+    gsim_txn_t  *txn;
+
+    conn->applied = to;
+
+    while (conn->log_at < gsim_tree_ntxns()) {
+        txn = gsim_tree_txn(conn->log_at);
+
+        if (txn->zxid > to) {
+            break;
+        }
+
+        gsim_fire(conn, txn);
+        conn->log_at++;
+    }
+}
+
+
+static void
+gsim_fire(gsim_conn_t *conn, gsim_txn_t *txn)
+{
+    int           one, two;
+    gsim_node_t  *node;
+
+    node = txn->node;
+
+    switch (txn->change) {
+
+    case GSIM_CREATED:
+        if (gsim_take_watch(conn, GSIM_GET, node->path)) {
+            gsim_tell_event(conn, ZOO_CREATED_EVENT, node->path);
+        }
+
+        break;
+
+    case GSIM_CHANGED:
+        if (gsim_take_watch(conn, GSIM_GET, node->path)) {
+            gsim_tell_event(conn, ZOO_CHANGED_EVENT, node->path);
+        }
+
+        return;
+
+    case GSIM_DELETED:
+        one = gsim_take_watch(conn, GSIM_GET, node->path);
+        two = gsim_take_watch(conn, GSIM_LIST, node->path);
+
+        if (one || two) {
+            gsim_tell_event(conn, ZOO_DELETED_EVENT, node->path);
+        }
+
+        break;
+    }
+
+    if (gsim_take_watch(conn, GSIM_LIST, node->parent->path)) {
+        gsim_tell_event(conn, ZOO_CHILD_EVENT, node->parent->path);
+    }
+}
+
+
+/* A server has watches on data, those of EXISTS too, and on children. */
+
+static int
+gsim_take_watch(gsim_conn_t *conn, int type, const char *path)
+{
+    gsim_watch_t  *watch, **p;
+
+    for (p = &conn->watches; *p != NULL; p = &watch->next) {
+        watch = *p;
+
+        if (watch->type == type && strcmp(watch->path, path) == 0) {
+            *p = watch->next;
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+static void
+gsim_set_watch(gsim_conn_t *conn, int type, char *path)
+{
+    gsim_watch_t  *watch;
+
+    (void) gsim_take_watch(conn, type, path);
+
+    watch = gsim_alloc(sizeof(gsim_watch_t));
+
+    watch->type = type;
+    watch->path = path;
+    watch->next = conn->watches;
+    conn->watches = watch;
+}
+
+
+void
+gsim_server_rewatch(gsim_conn_t *conn, gsim_watch_t *watches, int64_t seen)
+{
+    gsim_node_t   *node;
+    gsim_watch_t  *w;
+
+    for (w = watches; w != NULL; w = w->next) {
+        node = gsim_tree_find(w->path, conn->applied);
+
+        if (w->type == GSIM_EXISTS) {
+
+            if (node != NULL) {
+                gsim_tell_event(conn, ZOO_CREATED_EVENT, w->path);
+
+            } else {
+                gsim_set_watch(conn, GSIM_GET, w->path);
+            }
+
+        } else if (node == NULL) {
+            gsim_tell_event(conn, ZOO_DELETED_EVENT, w->path);
+
+        } else if (w->type == GSIM_GET
+                   && gsim_tree_data(node, conn->applied)->zxid > seen)
+        {
+            gsim_tell_event(conn, ZOO_CHANGED_EVENT, w->path);
+
+        } else if (w->type == GSIM_LIST && node->pzxid > seen) {
+            gsim_tell_event(conn, ZOO_CHILD_EVENT, w->path);
+
+        } else {
+            gsim_set_watch(conn, w->type, w->path);
+        }
+    }
+}
+
+
+/* answers, in the order of the requests */
+
+static void
+gsim_serve(gsim_conn_t *conn)
+{
+    gsim_message_t  *m;
+    gsim_request_t  *r;
+
+    for ( ;; ) {
+        r = conn->queue;
+
+        if (r == NULL
+            || (r->type < GSIM_GET
+                && (!r->committed || r->zxid > conn->applied)))
+        {
+            return;
+        }
+
+        conn->queue = r->next;
+
+        if (conn->queue == NULL) {
+            conn->queue_end = &conn->queue;
+        }
+
+        if (r->type >= GSIM_GET) {
+            gsim_read(conn, r);
+        }
+
+        m = gsim_alloc(sizeof(gsim_message_t));
+        m->reply = r;
+
+        gsim_tell(conn, m);
+    }
+}
+
+
+static void
+gsim_read(gsim_conn_t *conn, gsim_request_t *r)
+{
+    if (r->type == GSIM_PING) {
+        return;
+    }
+
+    r->seen = conn->applied;
+    r->node = gsim_tree_find(r->path, conn->applied);
+    r->code = (r->node != NULL) ? ZOK : ZNONODE;
+
+    if (r->node != NULL) {
+        r->value = gsim_tree_data(r->node, conn->applied);
+    }
+
+    if (r->watch && (r->node != NULL || r->type == GSIM_EXISTS)) {
+        gsim_set_watch(conn, r->type == GSIM_LIST ? GSIM_LIST : GSIM_GET,
+                       r->path);
+    }
+}
+
+
+static void
+gsim_tell_event(gsim_conn_t *conn, int event, char *path)
+{
+    gsim_message_t  *m;
+
+    m = gsim_alloc(sizeof(gsim_message_t));
+    m->event = event;
+    m->path = path;
+
+    gsim_tell(conn, m);
+}
+
+
+/* the way to the client */
+
+static void
+gsim_tell(gsim_conn_t *conn, gsim_message_t *m)
+{
+    int64_t  at;
+
+    if (conn->cut) {
+        return;
+    }
+
+    at = gsim_now + conn->latency + gsim_below(conn->latency);
+
+    if (at <= conn->down_at) {
+        at = conn->down_at + gsim_below(20);
+    }
+
+    conn->down_at = at;
+    m->at = at;
+    m->zxid = conn->applied;
+
+    *conn->down_end = m;
+    conn->down_end = &m->next;
+
+    if (!conn->down_pumped) {
+        conn->down_pumped = 1;
+        gsim_at(at, gsim_down_pump, conn, 0);
+    }
+}
+
+
+static void
+gsim_down_pump(void *data, uint64_t tag)
+{
+    gsim_conn_t *conn = data;
+
+    int64_t          at;
+    gsim_message_t  *m;
+
+    (void) tag;
+
+    conn->down_pumped = 0;
+
+    while (conn->downs != NULL && !conn->cut) {
+        m = conn->downs;
+        at = m->at;
+
+        if (conn->process->down[1] > gsim_now) {
+            at = conn->process->down[1] + conn->latency;
+        }
+
+        if (conn->process->stopped > gsim_now
+            && at < conn->process->stopped)
+        {
+            at = conn->process->stopped + gsim_below(200);
+        }
+
+        if (at > gsim_now) {
+            conn->down_pumped = 1;
+            gsim_at(at, gsim_down_pump, conn, 0);
+            return;
+        }
+
+        conn->downs = m->next;
+
+        if (conn->downs == NULL) {
+            conn->down_end = &conn->downs;
+        }
+
+        gsim_client_receive(conn, m);
+    }
+}
+
+
+/* The server closes it: what it has said comes first. */
+
+static void
+gsim_disconnect(gsim_conn_t *conn)
+{
+    gsim_message_t  *m;
+
+    if (conn->cut) {
+        return;
+    }
+
+    m = gsim_alloc(sizeof(gsim_message_t));
+    m->closed = 1;
+
+    gsim_tell(conn, m);
+
+    conn->watches = NULL;
+
+    if (conn->session->conn == conn) {
+        conn->session->conn = NULL;
+    }
+}
+
+
+void
+gsim_server_cut(gsim_conn_t *conn, int lost)
+{
+    if (lost) {
+        conn->up = NULL;
+        conn->up_end = &conn->up;
+    }
+
+    conn->cut = 1;
+    conn->watches = NULL;
+    conn->downs = NULL;
+    conn->down_end = &conn->downs;
+
+    if (conn->session->conn == conn) {
+        conn->session->conn = NULL;
+    }
+}
+
+
+void
+gsim_server_fail(gsim_conn_t *conn)
+{
+    gsim_session_t  *session;
+
+    session = conn->session;
+
+    /* the heartbeat before may be the last that the leader has heard of */
+
+    if (!session->over) {
+        session->deadline = session->heard + session->timeout
+                            - gsim_below(session->timeout / 3);
+        gsim_at(session->deadline, gsim_session_expiry, session, 0);
+    }
+
+    /* what it was sent and has not passed on is lost with it */
+
+    if (gsim_chance(2)) {
+        conn->moved = 1;
+    }
+}

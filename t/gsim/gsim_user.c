@@ -1,0 +1,1100 @@
+
+/*
+ * Those who acquire, wait, renew, ask and release, at any worker.
+ *
+ * A user does to floor 3 what floor 4 does for a request, by the same headers:
+ * see ngx_http_zk_lock_acquire.c, _calls.c and _watch.c.  Each call is made in
+ * a turn of a worker.  When the worker dies or leaves, the connection is gone:
+ * who has a key repeats, and so does who wants to release.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+/* what somebody may have to wait for beyond his time */
+#define GSIM_SLACK          (20 * GSIM_S)
+
+/* a waiter whom nobody blocks, while nothing goes wrong */
+#define GSIM_PROMPT         (400 * GSIM_MS)
+
+#define GSIM_CHECK          (50 * GSIM_MS)
+
+
+typedef enum {
+    GSIM_IDLE = 0,
+    GSIM_ACQUIRES,
+    GSIM_POLLS,                         /* with a token, not held so far */
+    GSIM_HOLDS,
+    GSIM_RELEASES
+} gsim_user_e;
+
+
+struct gsim_user_s {
+    int                          index;
+    char                         name[24];
+    gsim_user_e                  state;
+    uint64_t                     tag;           /* of what comes next */
+    gsim_process_t              *process;       /* that serves him */
+    ngx_http_zk_lock_claim_t    *claim;
+    ngx_http_zk_lock_ask_t      *ask;
+    ngx_http_zk_lock_ask_e       type;
+
+    int                          lock;
+    int                          home;          /* where he acquired */
+    zk_lock_kind_t               kind;
+    zk_lock_token_t              token;
+    uint8_t                      key[NGX_HTTP_ZK_LOCK_KEY];
+    int64_t                      ttl;           /* milliseconds */
+    int64_t                      named;         /* in a renewal; 0: none */
+    int64_t                      least;         /* ttl of all */
+    int64_t                      wait;
+    int64_t                      deadline;      /* of the whole */
+    int64_t                      asked;
+    int64_t                      since;         /* when, to who serves him */
+    int64_t                      must;          /* be answered by then */
+    int64_t                      first;         /* in line since; 0: is not */
+    int                          tries;
+    gsim_hold_t                 *hold;
+    unsigned                     keyed:1;
+    unsigned                     async:1;
+    unsigned                     forgets:1;     /* to release */
+    unsigned                     shares:1;      /* his key with others */
+};
+
+
+static gsim_user_t   gsim_users[GSIM_USERS];
+static int           gsim_nusers;
+static int64_t       gsim_users_until;
+static zk_lock_kind_t  gsim_uses[GSIM_LOCKS];
+static ngx_msec_t    gsim_grace;
+static ngx_uint_t    gsim_max_queue;
+
+
+static void gsim_user_next(gsim_user_t *u, int64_t us);
+static void gsim_user_event(void *data, uint64_t tag);
+static void gsim_user_idle(gsim_user_t *u);
+static void gsim_user_think(gsim_user_t *u);
+static void gsim_user_share(gsim_user_t *u);
+static int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
+static void gsim_user_acquire(void *data);
+static void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
+static void gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
+static void gsim_user_granted(gsim_user_t *u,
+    ngx_http_zk_lock_claim_t *claim);
+static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
+static void gsim_user_leave(void *data);
+static void gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type);
+static void gsim_user_ask_act(void *data);
+static void gsim_user_name(gsim_user_t *u);
+static void gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
+static void gsim_user_told(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_released(gsim_user_t *u,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_path(gsim_user_t *u, char *path);
+static void gsim_user_check_event(void *data, uint64_t tag);
+static void gsim_user_check_one(gsim_user_t *u);
+
+
+void
+gsim_user_reset(int64_t until)
+{
+    int           i;
+    int64_t       n;
+    gsim_user_t  *u;
+
+    memset(gsim_users, 0, sizeof(gsim_users));
+
+    gsim_nusers = (int) gsim_between(3, GSIM_USERS);
+    gsim_users_until = until;
+    gsim_grace = (ngx_msec_t) gsim_between(500, 3000);
+    gsim_max_queue = gsim_chance(5) ? 4 : 1000;
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        n = gsim_below(6);
+        gsim_uses[i] = (n < 3) ? ZK_LOCK_MUTEX
+                       : (n < 5) ? ZK_LOCK_READ
+                       : zk_lock_semaphore(GSIM_PERMITS);
+    }
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+        u->index = i;
+        snprintf(u->name, sizeof(u->name), "user %d", i);
+
+        gsim_user_next(u, gsim_between(10, 4000) * GSIM_MS);
+    }
+
+    gsim_at(gsim_now + GSIM_CHECK, gsim_user_check_event, NULL, 0);
+}
+
+
+zk_lock_kind_t
+gsim_user_use(int lock)
+{
+    return gsim_uses[lock];
+}
+
+
+int
+gsim_user_busy(void)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (gsim_users[i].state != GSIM_IDLE) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+void
+gsim_user_report(void)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (gsim_users[i].state != GSIM_IDLE) {
+            gsim_say("%s is busy: %d, ask %d", gsim_users[i].name,
+                     gsim_users[i].state, gsim_users[i].ask != NULL);
+        }
+    }
+}
+
+
+static void
+gsim_user_next(gsim_user_t *u, int64_t us)
+{
+    gsim_at(gsim_now + us, gsim_user_event, u, ++u->tag);
+}
+
+
+static void
+gsim_user_idle(gsim_user_t *u)
+{
+    u->state = GSIM_IDLE;
+    u->claim = NULL;
+    u->hold = NULL;
+
+    gsim_user_next(u, gsim_between(1, 3000) * GSIM_MS);
+}
+
+
+static void
+gsim_user_event(void *data, uint64_t tag)
+{
+    gsim_user_t *u = data;
+
+    if (tag != u->tag || u->ask != NULL) {
+        return;
+    }
+
+    switch (u->state) {
+
+    case GSIM_IDLE:
+
+        if (gsim_now >= gsim_users_until) {
+            return;
+        }
+
+        u->lock = (int) gsim_below(gsim_chance(2) ? 1 : GSIM_LOCKS);
+        u->kind = gsim_uses[u->lock];
+
+        if (u->kind == ZK_LOCK_READ && gsim_chance(2)) {
+            u->kind = ZK_LOCK_WRITE;
+        }
+
+        u->wait = gsim_chance(6) ? 0 : gsim_between(100, 20000);
+        u->ttl = gsim_chance(3) ? gsim_between(300, 2000)
+                                : gsim_between(2000, 20000);
+        u->least = u->ttl;
+        u->keyed = gsim_chance(5);
+        u->async = gsim_chance(8);
+        u->forgets = gsim_chance(8);
+        u->deadline = gsim_now + u->wait * GSIM_MS;
+        u->tries = 0;
+
+        (void) gsim_random();
+        memset(u->key, 0, sizeof(u->key));
+        *(uint64_t *) (void *) u->key = gsim_random();
+        u->shares = u->keyed && gsim_chance(2);
+
+        if (u->shares) {
+            gsim_user_share(u);
+        }
+
+        /* fall through */
+
+    case GSIM_ACQUIRES:
+
+        if (u->claim != NULL) {
+
+            /* his patience is over */
+
+            if (!gsim_user_serve(u, gsim_user_leave)) {
+                gsim_user_next(u, 5 * GSIM_MS);
+            }
+
+            return;
+        }
+
+        u->home = (int) gsim_below(GSIM_GATEWAYS);
+        u->process = gsim_gateway_pick(u->home);
+        u->state = GSIM_ACQUIRES;
+        u->must = gsim_now + u->wait * GSIM_MS + GSIM_SLACK;
+
+        if (u->process == NULL || !gsim_user_serve(u, gsim_user_acquire)) {
+            gsim_user_idle(u);
+        }
+
+        return;
+
+    case GSIM_POLLS:
+
+        if (u->shares && gsim_now > u->deadline + 2 * GSIM_S) {
+
+            /* it may be another one's */
+
+            gsim_user_idle(u);
+            return;
+        }
+
+        gsim_user_ask(u, gsim_now > u->deadline + 2 * GSIM_S
+                         ? NGX_HTTP_ZK_LOCK_RELEASE
+                         : NGX_HTTP_ZK_LOCK_INSPECT);
+        return;
+
+    case GSIM_HOLDS:
+
+        if (!gsim_oracle_valid(u->hold)) {
+            gsim_count.lapses++;
+            gsim_user_idle(u);
+            return;
+        }
+
+        if (u->tries-- > 0) {
+            gsim_user_ask(u, gsim_chance(4) ? NGX_HTTP_ZK_LOCK_INSPECT
+                                            : NGX_HTTP_ZK_LOCK_RENEW);
+
+        } else if (u->forgets) {
+            gsim_user_next(u, u->hold->until - gsim_now + 1);
+
+        } else {
+            u->tries = 6;
+            gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+        }
+
+        return;
+
+    case GSIM_RELEASES:
+        gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+        return;
+    }
+}
+
+
+/* Others send the same request, in the same moment or almost. */
+
+static void
+gsim_user_share(gsim_user_t *u)
+{
+    int           i;
+    gsim_user_t  *other;
+
+    for (i = (int) gsim_between(1, 4); i > 0; i--) {
+        other = &gsim_users[gsim_below(gsim_nusers)];
+
+        if (other == u || other->state != GSIM_IDLE) {
+            continue;
+        }
+
+        other->lock = u->lock;
+        other->kind = u->kind;
+        other->wait = u->wait;
+        other->ttl = u->ttl;
+        other->least = u->ttl;
+        other->deadline = u->deadline;
+        other->async = u->async;
+        other->forgets = u->forgets;
+        other->tries = 0;
+        other->keyed = 1;
+        other->shares = 1;
+        memcpy(other->key, u->key, sizeof(u->key));
+
+        other->state = GSIM_ACQUIRES;
+        gsim_user_next(other, gsim_below(gsim_chance(2) ? 3000
+                                                        : 100 * GSIM_MS));
+    }
+}
+
+
+/* 0: it cannot be now */
+
+static int
+gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
+{
+    if (u->process->worker == NULL) {
+        return 0;
+    }
+
+    /* what was to come does not, should the process stand still in it */
+
+    u->tag++;
+
+    if (!gsim_turn(u->process, act, u)) {
+        return 0;
+    }
+
+    if (u->process != NULL && u->process->state == GSIM_DEAD
+        && u->claim == NULL && u->ask == NULL)
+    {
+        /* it died of this, or in the same turn */
+
+        gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
+    }
+
+    return 1;
+}
+
+
+static void
+gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
+{
+    memset(label, 0, offsetof(zk_lock_label_t, want));
+    label->want[0] = label->from[0] = label->owner[0] = label->data[0] = '\0';
+
+    label->ttl = u->ttl;
+    label->owner_len = strlen(u->name);
+    memcpy(label->owner, u->name, label->owner_len);
+    label->has_params = u->keyed;
+    label->params = 42;
+    label->async = u->async || u->keyed;
+}
+
+
+static void
+gsim_user_acquire(void *data)
+{
+    gsim_user_t *u = data;
+
+    zk_lock_label_t              label;
+    ngx_http_zk_lock_acquire_t   acquire;
+    ngx_http_zk_lock_outcome_e   outcome;
+    ngx_http_zk_lock_claim_t    *claim;
+
+    gsim_user_label(u, &label);
+
+    ngx_memzero(&acquire, sizeof(ngx_http_zk_lock_acquire_t));
+
+    acquire.path.data = (u_char *) gsim_paths[u->lock];
+    acquire.path.len = strlen(gsim_paths[u->lock]);
+    acquire.kind = u->kind;
+    acquire.wait = (ngx_msec_t) u->wait;
+    acquire.ttl = (ngx_msec_t) u->ttl;
+    acquire.max_queue = gsim_max_queue;
+    acquire.label = &label;
+    acquire.leased = 1;
+    acquire.handler = gsim_user_answered;
+    acquire.data = u;
+
+    if (u->keyed) {
+        acquire.key = u->key;
+        acquire.grace = gsim_grace;
+    }
+
+    if (u->async) {
+        acquire.async = 1;
+        acquire.grace = gsim_grace;
+        acquire.forever = gsim_chance(2);
+    }
+
+    gsim_say("%s acquires %s, wait %d, ttl %d%s%s", u->name,
+             gsim_paths[u->lock], (int) u->wait, (int) u->ttl,
+             u->keyed ? ", with a key" : "", u->async ? ", async" : "");
+
+    gsim_count.acquires++;
+    u->first = 0;
+
+    claim = ngx_http_zk_lock_claim_acquire(u->process->worker, &acquire,
+                                           &outcome);
+
+    if (claim == NULL) {
+        gsim_say("%s is refused: %d", u->name, outcome);
+        gsim_user_idle(u);
+        return;
+    }
+
+    u->claim = claim;
+    u->must = gsim_now + u->wait * GSIM_MS + GSIM_SLACK;
+
+    if (gsim_chance(8)) {
+        gsim_user_next(u, gsim_between(0, u->wait + 1) * GSIM_MS
+                          + gsim_below(2000));
+    }
+}
+
+
+static void
+gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    gsim_user_t *u = data;
+
+    gsim_say("%s is answered: %d", u->name, outcome);
+
+    if (u->state != GSIM_ACQUIRES) {
+        gsim_violation("%s is answered %d, but waits for nothing", u->name,
+                       outcome);
+    }
+
+    u->claim = NULL;
+
+    /* if the process dies of this */
+
+    gsim_user_next(u, 300 * GSIM_MS);
+
+    switch (outcome) {
+
+    case NGX_HTTP_ZK_LOCK_GRANTED:
+        gsim_user_granted(u, claim);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_TWIN:
+        gsim_count.twins++;
+        u->token.id = claim->twin.id;
+        u->token.seq = claim->twin.seq;
+        u->token.kind = claim->twin.kind;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_QUEUED:
+        u->token.id = claim->id;
+        u->token.seq = claim->entry.seq;
+        u->token.kind = claim->entry.kind;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_TAKEN:
+        gsim_count.taken++;
+        gsim_user_idle(u);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_UNREACHABLE:
+        gsim_count.unreachable++;
+        gsim_user_idle(u);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_FULL:
+    case NGX_HTTP_ZK_LOCK_SHUT:
+    case NGX_HTTP_ZK_LOCK_NO_ROOM:
+        gsim_user_idle(u);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_CANCELLED:
+        gsim_user_idle(u);
+        return;
+
+    default:
+        gsim_violation("%s is answered %d", u->name, outcome);
+    }
+
+    u->state = GSIM_POLLS;
+    gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
+}
+
+
+static void
+gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
+{
+    int64_t  since;
+    char     path[128];
+
+    u->token.id = claim->id;
+    u->token.seq = claim->entry.seq;
+    u->token.kind = claim->entry.kind;
+
+    gsim_user_fifo(u, claim->entry.seq);
+
+    if (gsim_chance(20)) {
+
+        /* the socket says that he has left */
+
+        gsim_say("%s has left", u->name);
+        gsim_count.left++;
+
+        gsim_user_idle(u);
+        ngx_http_zk_lock_claim_abandon(claim);
+        return;
+    }
+
+    if (gsim_chance(20)) {
+
+        /* the answer could not be written */
+
+        gsim_say("%s was not told", u->name);
+        gsim_count.unseen++;
+
+        gsim_user_idle(u);
+        ngx_http_zk_lock_claim_unseen(claim);
+        return;
+    }
+
+    gsim_user_path(u, path);
+
+    since = u->process->stood ? u->process->turned : gsim_now;
+
+    u->hold = gsim_oracle_held(u->lock, u->kind, path,
+                               ngx_http_zk_lock_fencing_token(claim->czxid,
+                                                              claim->index),
+                               claim->reminded ? gsim_now
+                               : since + (u->ttl - 1) * GSIM_MS,
+                               u->name);
+
+    /* one who has the same key may have released it: that can come too late */
+
+    if (u->hold->lost && !u->hold->released
+        && u->hold->node->deleted_at < since)
+    {
+        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+                       path);
+    }
+
+    gsim_count.grants++;
+
+    if (gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq)) {
+        gsim_count.handoffs++;
+    }
+
+    gsim_user_think(u);
+}
+
+
+static void
+gsim_user_think(gsim_user_t *u)
+{
+    u->state = GSIM_HOLDS;
+    u->tries = (int) gsim_below(3);
+
+    gsim_user_next(u, gsim_between(0, gsim_chance(2) ? 50 : 2000) * GSIM_MS
+                      + gsim_below(1000));
+}
+
+
+/* Nobody passes a waiter who is ahead in line. */
+
+static void
+gsim_user_fifo(gsim_user_t *u, int64_t seq)
+{
+    int           i;
+    char          path[128];
+    gsim_node_t  *node, *own;
+    gsim_user_t  *other;
+
+    gsim_user_path(u, path);
+    own = gsim_tree_find(path, gsim_zxid);
+
+    for (i = 0; i < gsim_nusers && own != NULL; i++) {
+        other = &gsim_users[i];
+
+        if (other == u || other->claim == NULL || other->lock != u->lock
+            || other->claim->handler == NULL || other->claim->expired
+            || other->process->in_turn
+            || other->claim->state != NGX_HTTP_ZK_LOCK_WAIT
+            || other->claim->entry.seq >= seq
+            || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
+                                  other->claim->entry.seq + 1)
+            || (u->kind == ZK_LOCK_READ && other->kind == ZK_LOCK_READ))
+        {
+            continue;
+        }
+
+        other->token.id = other->claim->id;
+        other->token.seq = other->claim->entry.seq;
+        other->token.kind = other->kind;
+
+        gsim_user_path(other, path);
+        node = gsim_tree_find(path, gsim_zxid);
+
+        if (node != NULL && node->parent == own->parent) {
+
+            if (zk_lock_kind_base(u->kind) == ZK_LOCK_SEMAPHORE) {
+                continue;
+            }
+
+            gsim_violation("%s passes %s, who waits with %s", u->name,
+                           other->name, path);
+        }
+    }
+}
+
+
+static void
+gsim_user_leave(void *data)
+{
+    gsim_user_t *u = data;
+
+    ngx_http_zk_lock_claim_t  *claim;
+
+    if (u->claim == NULL) {
+        return;
+    }
+
+    gsim_say("%s leaves", u->name);
+    gsim_count.left++;
+
+    claim = u->claim;
+    u->claim = NULL;
+
+    if (u->keyed && gsim_chance(2)) {
+
+        /* he repeats, wherever */
+
+        gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
+
+    } else {
+        gsim_user_idle(u);
+    }
+
+    ngx_http_zk_lock_claim_abandon(claim);
+}
+
+
+/* asks */
+
+static void
+gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
+{
+    int  gateway;
+
+    u->type = type;
+
+    gateway = gsim_chance(3) ? !u->home : u->home;
+    u->process = gsim_gateway_pick(gateway);
+
+    u->asked = gsim_now;
+    u->must = gsim_now + GSIM_SLACK;
+
+    if (type == NGX_HTTP_ZK_LOCK_RELEASE) {
+
+        if (u->state == GSIM_HOLDS) {
+            u->hold->released = 1;
+        }
+
+        if (u->state != GSIM_POLLS) {
+            u->state = GSIM_RELEASES;
+        }
+    }
+
+    if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
+        gsim_user_next(u, gsim_between(5, 100) * GSIM_MS);
+        return;
+    }
+
+    if (gateway != u->home && type != NGX_HTTP_ZK_LOCK_INSPECT) {
+        gsim_count.elsewhere++;
+    }
+}
+
+
+/*
+ * For how long he renews it; perhaps he says nothing of that.  From now on he
+ * counts on no more than he will be told, which may get lost.
+ */
+
+static void
+gsim_user_name(gsim_user_t *u)
+{
+    int64_t  until;
+
+    if (!u->shares && gsim_chance(3)) {
+        u->ttl = gsim_between(300, 20000);
+    }
+
+    u->named = gsim_chance(4) ? 0 : u->ttl;
+
+    if (u->named != 0 && u->named < u->least) {
+        u->least = u->named;
+    }
+
+    u->since = u->process->stood ? u->process->turned : gsim_now;
+
+    until = u->since + ((u->named ? u->named : u->least) - 1) * GSIM_MS;
+
+    if (until < u->hold->until) {
+        u->hold->until = until;
+    }
+}
+
+
+static void
+gsim_user_ask_act(void *data)
+{
+    gsim_user_t *u = data;
+
+    ngx_str_t                    path;
+    ngx_http_zk_lock_question_t  question;
+
+    if (u->type == NGX_HTTP_ZK_LOCK_RENEW) {
+        gsim_user_name(u);
+    }
+
+    path.data = (u_char *) gsim_paths[u->lock];
+    path.len = strlen(gsim_paths[u->lock]);
+
+    ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
+
+    question.type = u->type;
+    question.path = &path;
+    question.token = &u->token;
+    question.ttl = (u->type == NGX_HTTP_ZK_LOCK_RENEW) ? (ngx_msec_t) u->named
+                                                       : 0;
+    question.grace = gsim_grace;
+    question.handler = gsim_user_told;
+    question.data = u;
+
+    gsim_say("%s asks: %d", u->name, u->type);
+
+    u->ask = ngx_http_zk_lock_ask(u->process->worker, &question);
+
+    u->must = gsim_now + GSIM_SLACK;
+
+    if (u->ask == NULL) {
+        gsim_violation("an ask is refused");
+    }
+}
+
+
+static void
+gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
+{
+    gsim_user_t  *u;
+
+    u = ask->data;
+    u->ask = NULL;
+
+    gsim_user_next(u, 300 * GSIM_MS);
+
+    gsim_say("%s is told: %d", u->name, answer);
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
+        gsim_count.unreachable++;
+    }
+
+    switch (u->state) {
+
+    case GSIM_POLLS:
+        gsim_user_polled(u, ask, answer);
+        return;
+
+    case GSIM_HOLDS:
+        gsim_user_held(u, ask, answer);
+        return;
+
+    case GSIM_RELEASES:
+        gsim_user_released(u, answer);
+        return;
+
+    default:
+        gsim_violation("gateway_sim: %s did not ask, in state %d", u->name,
+                       u->state);
+    }
+}
+
+
+static void
+gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    char                      path[128];
+    int64_t                   until;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    gsim_count.polls++;
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
+        || (answer == NGX_HTTP_ZK_LOCK_ASK_OK
+            && u->type == NGX_HTTP_ZK_LOCK_RELEASE))
+    {
+        gsim_user_idle(u);
+        return;
+    }
+
+    info = &ask->infos[0];
+
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK || !info->held) {
+        gsim_user_next(u, gsim_between(20, 200) * GSIM_MS);
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    u->token = ask->token;
+    gsim_user_path(u, path);
+
+    until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
+                        : gsim_now;
+
+    u->hold = gsim_oracle_held(u->lock, u->kind, path,
+                               ngx_http_zk_lock_fencing_token(
+                                   label.czxid ? label.czxid : info->czxid,
+                                   (ngx_uint_t) ngx_max(label.index, 0)),
+                               until, u->name);
+
+    if (u->hold->lost && !u->hold->released
+        && u->hold->node->deleted_at < u->asked)
+    {
+        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+                       path);
+    }
+
+    gsim_count.grants++;
+    gsim_user_think(u);
+}
+
+
+static void
+gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+
+        /*
+         * One that is held may be told as waiting, while the znode of who was
+         * before is still there, or its own worker has not granted it so far.
+         */
+
+        if (!ask->infos[0].held && !ask->infos[0].pending
+            && gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
+            && !gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq))
+        {
+            gsim_violation("%s is told that he waits, but he holds %s",
+                           u->name, u->hold->path);
+        }
+
+        if (u->hold->node->deleted_at != 0
+            && u->hold->node->deleted_at < u->asked)
+        {
+            gsim_violation("%s is told that he holds %s, which is gone",
+                           u->name, u->hold->path);
+        }
+
+        if (u->type == NGX_HTTP_ZK_LOCK_RENEW) {
+            gsim_count.renewals++;
+
+            /* its own worker may not have granted it so far */
+
+            if (ask->infos[0].held && u->hold->until > gsim_now) {
+                gsim_user_renewed(u, &ask->infos[0]);
+            }
+        }
+
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+
+        /* another one with his key may have renewed it, just now */
+
+        if (gsim_oracle_valid(u->hold) && !u->shares) {
+            gsim_violation("%s is told that %s is gone, but he holds it",
+                           u->name, u->hold->path);
+        }
+
+        gsim_user_idle(u);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+        break;
+
+    default:
+        gsim_violation("%s, who holds %s, is told %d", u->name,
+                       u->hold->path, answer);
+    }
+
+    gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
+}
+
+
+static void
+gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+{
+    int64_t  ttl;
+
+    ttl = info->timed ? (int64_t) info->expires : 0;
+
+    if (gsim_now + (ttl + 2) * GSIM_MS < u->since + u->named * GSIM_MS) {
+        gsim_violation("%s renewed %s for %d ms, and is told %d", u->name,
+                       u->hold->path, (int) u->named, (int) ttl);
+    }
+
+    ttl = u->named ? u->named : ttl;
+
+    u->hold->until = u->since + (ttl - 1) * GSIM_MS;
+}
+
+
+static void
+gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_answer_e answer)
+{
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+        gsim_count.releases++;
+
+        if (u->hold != NULL && u->hold->node->deleted == GSIM_NEVER) {
+            gsim_violation("%s is told that %s is released, but it is there",
+                           u->name, u->hold->path);
+        }
+
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+
+        if (u->tries-- > 0) {
+            gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
+            return;
+        }
+
+        break;
+
+    default:
+        gsim_violation("%s, who releases %s, is told %d", u->name,
+                       u->hold->path, answer);
+    }
+
+    gsim_user_idle(u);
+}
+
+
+static void
+gsim_user_path(gsim_user_t *u, char *path)
+{
+    size_t  len;
+
+    len = (size_t) sprintf(path, "%s/", gsim_paths[u->lock]);
+    len += zk_lock_claim_write(path + len, &u->token.id, u->token.kind,
+                               u->token.seq);
+    path[len] = '\0';
+}
+
+
+/* A worker that leaves by itself has answered all. */
+
+void
+gsim_user_process_left(gsim_process_t *p)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+
+        if (u->process == p && (u->claim != NULL || u->ask != NULL)) {
+            gsim_violation("%s waits at a worker that stops", u->name);
+        }
+    }
+}
+
+
+/* His connection is gone. */
+
+void
+gsim_user_process_gone(gsim_process_t *p)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+
+        if (u->process != p || (u->claim == NULL && u->ask == NULL)) {
+            continue;
+        }
+
+        gsim_say("%s has lost his connection", u->name);
+
+        if (u->claim != NULL && !u->keyed) {
+            u->claim = NULL;
+            gsim_user_idle(u);
+            continue;
+        }
+
+        u->claim = NULL;
+        u->ask = NULL;
+
+        gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
+    }
+}
+
+
+/* Whoever waits has his answer in time. */
+
+static void
+gsim_user_check_event(void *data, uint64_t tag)
+{
+    int  i;
+
+    (void) data;
+    (void) tag;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (gsim_users[i].claim != NULL || gsim_users[i].ask != NULL) {
+            gsim_user_check_one(&gsim_users[i]);
+        }
+    }
+
+    gsim_at(gsim_now + GSIM_CHECK, gsim_user_check_event, NULL, 0);
+}
+
+
+static void
+gsim_user_check_one(gsim_user_t *u)
+{
+    gsim_process_t  *p;
+
+    p = u->process;
+
+    if (p->stopped > gsim_now || p->in_turn) {
+        u->must += GSIM_CHECK;
+    }
+
+    if (gsim_now > u->must && !(u->claim != NULL && !u->claim->limited)) {
+        gsim_violation("%s is not answered, in state %d", u->name,
+                       u->claim ? (int) u->claim->state : -1);
+    }
+
+    if (u->claim == NULL || u->claim->state != NGX_HTTP_ZK_LOCK_WAIT
+        || p->stopped > gsim_now || p->in_turn
+        || gsim_now < gsim_quiet + 4 * GSIM_S
+        || gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
+                             u->claim->entry.seq))
+    {
+        u->first = 0;
+        return;
+    }
+
+    if (u->first == 0) {
+        u->first = gsim_now;
+    }
+
+    if (gsim_now - u->first > GSIM_PROMPT) {
+        gsim_violation("%s is first in line for %s, and waits for %d ms",
+                       u->name, gsim_paths[u->lock],
+                       (int) ((gsim_now - u->first) / GSIM_MS));
+    }
+}

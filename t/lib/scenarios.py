@@ -1,0 +1,431 @@
+"""One request of every kind, to be played under bad conditions.
+
+A scenario is a generator with three parts.  What comes before its first
+`yield` is done in peace; then the conditions are bad; behind the second one
+there is peace again, and it is put right what a client would put right.
+
+    World       a gateway that is tried, and one beside it on the same root
+    Play        one turn of a scenario: its requests, and their answers
+    play()      one turn, from its beginning to a look at what is left
+"""
+
+import collections
+import contextlib
+import uuid
+
+from lib import streams
+from lib.client import Gone, lock_path
+from lib.process import wait_until
+
+PATH = "/locks/"
+NODES = "/nodes/"
+CALM = 10.0
+PATIENCE = 15.0
+CUT = (Gone, ConnectionError)
+FAILED = (500, 503)
+
+OPTIONS = {"session_timeout": "60s", "metrics": True, "workers": 1,
+           "location": "zk_lock_admin on; zk_lock_grace 300ms;",
+           "server": "location %s { zk_lock_api; zk_lock_layout node; }"
+                     % NODES}
+
+
+class World:
+    """A gateway that is tried, and one beside it; shortage may be None."""
+
+    def __init__(self, tried, other, tree, shortage=None):
+        self.tried = tried
+        self.other = other
+        self.tree = tree
+        self.shortage = shortage
+        self.worker, = tried.worker_pids()
+        self.answers = collections.Counter()
+        self.spoiled = False
+        self.also = ()          # statuses that are right at any time
+        self.others = 0         # claims that are there besides
+
+    def relieve(self):
+        if self.shortage is not None:
+            self.shortage.disarm()
+
+
+class Play:
+    """One turn of a scenario: what was asked, and what has to be undone."""
+
+    def __init__(self, world, name):
+        self.world = world
+        self.name = name
+        self.connections = []
+        self.tokens = []        # (path, token)
+        self.wrong = []
+        self.seen = []          # the statuses that came back
+
+    def ask(self, method, path, query=None, headers=None, body=None,
+            gateway=None, ok=(200, 201, 202, 204)):
+        """The answer, None if the connection was cut."""
+        try:
+            connection = self.begin(method, path, query, headers, body,
+                                    gateway)
+            return self.answer(connection, path, ok)
+        except CUT:
+            self.world.answers[None] += 1
+            return None
+
+    def begin(self, method, path, query=None, headers=None, body=None,
+              gateway=None):
+        connection = (gateway or self.world.tried).connect()
+        self.connections.append(connection)
+        return connection.send(method, path, query, headers, body)
+
+    def answer(self, connection, path, ok=(200, 201, 202, 204)):
+        try:
+            response = connection.response(PATIENCE)
+        except CUT:
+            self.world.answers[None] += 1
+            return None
+        self.world.answers[response.status] += 1
+        self.seen.append(response)
+        if response.status not in ok + FAILED + self.world.also:
+            self.wrong.append(response)
+        if "Lock-Token" in response.headers:
+            self.tokens.append((path, response.token))
+        return response
+
+    def acquire(self, name=None, gateway=None, headers=None, body=None,
+                ok=(201,), **query):
+        return self.ask("POST", lock_path(name or self.name), query, headers,
+                        body, gateway, ok)
+
+    def hold(self, **arguments):
+        response = self.acquire(**arguments)
+        assert response is not None and response.status == 201, response
+        return response
+
+    def with_token(self, method, response, path=None, gateway=None, ok=(200,),
+                   **query):
+        return self.ask(method, path or lock_path(self.name), query,
+                        {"Lock-Token": response.token}, None, gateway, ok)
+
+    def claims(self):
+        return self.world.tree.claims(self.world.tried.znode(self.name))
+
+    def wait(self, number, connection):
+        """So many claims are there, or there is an answer already."""
+        wait_until(lambda: (len(self.claims()) == number
+                            or not connection.silent_for(0)),
+                   PATIENCE, "a claim waits")
+
+    # the end
+
+    def undo(self):
+        for connection in self.connections:
+            connection.close()
+        tokens, self.tokens = self.tokens, []
+        for path, token in dict.fromkeys(tokens):
+            response = self.ask("DELETE", path, None, {"Lock-Token": token},
+                                ok=(204, 404, 410))
+            assert response is not None, "no answer to a release"
+            assert response.status not in FAILED, response
+
+
+def released(play, holder, gateway=None, path=None):
+    """It is, by a repeat with memory enough if need be."""
+    response = play.with_token("DELETE", holder, path, gateway, ok=(204,))
+    if response is None or response.status != 204:
+        play.world.relieve()
+        play.with_token("DELETE", holder, path, gateway, ok=(204, 410))
+
+
+# scenarios: what comes before `yield` and what comes behind the second one is
+# done with memory enough
+
+def acquire_and_release(play):
+    yield
+    response = play.acquire(owner="me")
+    if response is not None and response.status == 201:
+        play.with_token("DELETE", response, ok=(204,))
+    yield
+
+
+def first_acquire(play):
+    """Of a lock that nobody has used before."""
+    play.name += uuid.uuid4().hex[:8]
+    yield
+    play.acquire(body={"owner": "me", "data": {"a": [1, 2]}, "wait": "5s"})
+    yield
+
+
+def taken(play):
+    play.hold()
+    yield
+    play.acquire(wait="0", ok=(423,))
+    yield
+
+
+def wait_and_grant(play):
+    holder = play.hold()
+    yield
+    waiter = play.begin("POST", lock_path(play.name), {"wait": "4s"})
+    play.wait(2, waiter)
+    released(play, holder)
+    play.answer(waiter, lock_path(play.name), ok=(201, 423))
+    yield
+
+
+def wait_behind_another(play):
+    """The holder is the other gateway's."""
+    holder = play.hold(gateway=play.world.other)
+    yield
+    waiter = play.begin("POST", lock_path(play.name), {"wait": "4s"})
+    play.wait(2, waiter)
+    released(play, holder, play.world.other)
+    play.answer(waiter, lock_path(play.name), ok=(201, 423))
+    yield
+
+
+def wait_and_leave(play):
+    play.hold()
+    yield
+    waiter = play.begin("POST", lock_path(play.name), {"wait": "10s"})
+    play.wait(2, waiter)
+    waiter.close()
+    yield
+    wait_until(lambda: len(play.claims()) == 1, PATIENCE, "it has left")
+
+
+def renew(play):
+    holder = play.hold()
+    yield
+    play.with_token("PUT", holder, ttl="20s")
+    play.with_token("PUT", holder, path=lock_path(play.name) + "/"
+                    + "A" * 32, ok=(400,))
+    yield
+
+
+def renew_elsewhere(play):
+    holder = play.hold(gateway=play.world.other)
+    yield
+    play.with_token("PUT", holder, ttl="20s")
+    yield
+
+
+def release_elsewhere(play):
+    holder = play.hold(gateway=play.world.other)
+    yield
+    play.with_token("DELETE", holder, ok=(204,))
+    yield
+
+
+def hold_once_more(play):
+    holder = play.hold(gateway=play.world.other)
+    yield
+    again = play.with_token("POST", holder)
+    yield
+    if again is None or again.status != 200:
+        again = play.with_token("GET", holder)
+    for _ in range(again.json.get("holds", 1)):
+        play.with_token("DELETE", holder, ok=(200, 204))
+
+
+def inspect(play):
+    holder = play.hold(owner="me", body={"data": {"a": {"b": [1, None]}}})
+    play.begin("POST", lock_path(play.name), {"wait": "10s"},
+               gateway=play.world.other)
+    play.world.tree.wait_claims(play.world.tried.znode(play.name), 2)
+    yield
+    play.with_token("GET", holder)
+    play.ask("GET", lock_path(play.name))
+    yield
+    play.connections.pop().close()
+
+
+def lists(play):
+    play.hold()
+    play.hold(name=play.name + "2", gateway=play.world.other)
+    yield
+    play.ask("GET", PATH)
+    play.ask("GET", PATH, {"limit": "1", "prefix": play.name})
+    yield
+
+
+def several(play):
+    names = [play.name, play.name + "2", play.name + "3"]
+    yield
+    response = play.ask("POST", PATH, body={"names": names, "wait": "5s"})
+    if response is not None and response.status == 201:
+        play.with_token("PUT", response, path=PATH)
+        play.with_token("GET", response, path=PATH)
+        play.with_token("DELETE", response, path=PATH, ok=(204,))
+    yield
+
+
+def stream(play):
+    yield
+    events = streams.hold(play.world.tried, play.name)
+    play.connections.append(events.connection)
+    try:
+        if events.head().status == 200:
+            events.next()
+    except CUT:
+        play.world.answers[None] += 1
+    events.close()
+    yield
+    wait_until(lambda: not play.claims(), PATIENCE, "the stream's claim ends")
+
+
+def watch(play):
+    holder = play.hold()
+    yield
+    events = streams.watch(play.world.tried, play.name)
+    play.connections.append(events.connection)
+    try:
+        if events.head().status == 200:
+            events.next()
+            released(play, holder)
+            play.world.relieve()
+            events.next()
+    except CUT:
+        play.world.answers[None] += 1
+    yield
+
+
+def poll(play):
+    holder = play.hold()
+    tag = play.ask("GET", lock_path(play.name)).headers["ETag"]
+    yield
+    waiter = play.begin("GET", lock_path(play.name), {"wait": "5s"},
+                        {"If-None-Match": tag})
+    released(play, holder)
+    play.answer(waiter, lock_path(play.name), ok=(200, 304, 404))
+    yield
+
+
+def keyed(play):
+    headers = {"Idempotency-Key": '"%s"' % uuid.uuid4()}
+    yield
+    play.acquire(headers=headers, wait="4s", ok=(201, 423))
+    play.acquire(headers=headers, wait="4s", ok=(200, 201, 423))
+    yield
+    play.acquire(headers=headers, ok=(200, 201))
+
+
+def respond_async(play):
+    play.hold()
+    yield
+    response = play.acquire(headers={"Prefer": "respond-async"}, wait="5s",
+                            ok=(202,))
+    if response is not None and response.status == 202:
+        play.with_token("GET", response)
+    yield
+
+
+def terraform(play):
+    info = {"ID": str(uuid.uuid4()), "Operation": "OperationTypeApply",
+            "Info": "", "Who": "ci@runner", "Version": "1.9.8",
+            "Created": "2026-11-21T13:28:37.123456789Z", "Path": ""}
+    path = lock_path(play.name)
+    yield
+    play.ask("LOCK", path, {"wait": "4s"}, body=info, ok=(200, 423))
+    play.ask("LOCK", path, {"wait": "0"}, body=dict(info, ID="other"),
+             ok=(200, 423))
+    play.ask("UNLOCK", path, body=info, ok=(200, 409))
+    yield
+    for who in (info["ID"], "other"):
+        play.ask("UNLOCK", path, body=dict(info, ID=who),
+                 ok=(200, 409, 410))
+
+
+def share(play):
+    holder = play.hold()
+    yield
+    play.with_token("PUT", holder, mode="shared")
+    yield
+
+
+def admin(play):
+    holder = play.hold()
+    path = lock_path(play.name)
+    match = {"If-Match": str(holder.fencing)}
+    yield
+    play.ask("PUT", path, {"revoke": "1"}, match)
+    play.ask("DELETE", path, {"force": "1"}, match)
+    yield
+
+
+def bad_input(play):
+    yield
+    play.acquire(wait="never", ok=(400,))
+    play.acquire(name="zookeeper", ok=(400,))
+    play.acquire(body=b'{"owner": "\xff"}',
+                 headers={"Content-Type": "application/json"}, ok=(400,))
+    play.acquire(body=b"x" * 9000, ok=(413, 415),
+                 headers={"Content-Type": "text/plain"})
+    play.ask("PATCH", lock_path(play.name), ok=(405,))
+    yield
+
+
+def one_znode(play):
+    """The same, where a lock is one znode and its claims have none."""
+    name = "one_znode_of_all"
+    path = lock_path(name, prefix=NODES)
+    yield
+    holder = play.ask("POST", path, {"wait": "4s"}, ok=(201, 423))
+    if holder is not None and holder.status == 201:
+        waiter = play.begin("POST", path, {"wait": "4s"})
+        play.with_token("GET", holder, path)
+        play.ask("GET", path)
+        play.with_token("PUT", holder, path)
+        released(play, holder, path=path)
+        play.answer(waiter, path, ok=(201, 423))
+    yield
+    play.undo()
+    play.world.tree.wait_gone(play.world.tried.znode(name), CALM)
+
+
+def metrics(play):
+    yield
+    play.ask("GET", "/metrics")
+    yield
+
+
+SCENARIOS = [acquire_and_release, first_acquire, taken, wait_and_grant,
+             wait_behind_another, wait_and_leave, renew, renew_elsewhere,
+             release_elsewhere, hold_once_more, inspect, lists, several,
+             stream, watch, poll, keyed, respond_async, terraform, share,
+             admin, bad_input, one_znode, metrics]
+
+
+def play(world, scenario, conditions=contextlib.nullcontext()):
+    """One turn, with its second part under these conditions."""
+    turn = Play(world, scenario.__name__)
+    steps = scenario(turn)
+    try:
+        next(steps)
+        with conditions:
+            next(steps)
+        next(steps, None)
+        turn.undo()
+        check(world, turn)
+    except Exception as e:
+        e.add_note("answers: %s" % turn.seen)
+        raise
+
+
+def check(world, play):
+    """It lives, and nothing is left of what was asked."""
+    assert world.tried.worker_pids() == [world.worker], "it died"
+    assert not play.wrong, play.wrong
+    names = [play.name, play.name + "2", play.name + "3"]
+    for name in names:
+        world.tree.wait_claims(world.tried.znode(name), 0, CALM)
+    for gateway, others in ((world.tried, world.others), (world.other, 0)):
+        wait_until(lambda: claims_of(gateway) == others, CALM,
+                   "no records are left")
+    response = world.tried.acquire(play.name, wait="0")
+    assert response.status == 201, response
+    assert world.tried.release(play.name, response.token).status == 204
+
+
+def claims_of(gateway):
+    return sum(number for (what, _), number in gateway.metrics().items()
+               if what == "claims")

@@ -1,0 +1,209 @@
+"""Memory runs short: each allocation fails in turn, once or from there on.
+
+A worker that gets no memory says so: who asked is told 500 or 503, or is cut
+off where nginx has not even memory to answer.  It lives on, and nothing is
+left behind: no claim, no record, and the lock is granted to the next one.
+
+Every scenario is played again and again, with its first allocation failing,
+then its second, and so on until it is over before any has failed.  What else
+the worker does meanwhile (its timers, ZooKeeper's answers) is hit as well.
+
+Under the sanitizers each piece of a pool is an allocation of its own, and what
+is leaked is found at the end.  In a plain nginx a pool's pieces come in blocks,
+and a few in each request are left.
+
+Environment:
+    ZK_LOCK_SHORTAGES   how many of a scenario's allocations fail, one after
+                        the other, evenly spread from any one on; all of them
+                        if it is 0, which takes two minutes for each kind of
+                        failure, and ten if it is for good
+    ZK_LOCK_TRACES      a file that is told each place where one failed
+"""
+
+import contextlib
+import os
+import random
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.process import wait_until
+from lib.scenarios import CUT, FAILED, OPTIONS, SCENARIOS, World, play
+from lib.shortage import LOOP, NEVER, OTHERS, Shortage
+
+SOON = 20.0
+LIMIT = int(os.environ.get("ZK_LOCK_SHORTAGES") or 0)
+TRACES = os.environ.get("ZK_LOCK_TRACES")
+HOWS = {"once": (12, LOOP), "for_good": (4, LOOP), "foreign": (4, OTHERS)}
+
+# what nginx says of it, and libzookeeper's threads
+TOLD = (r"(malloc|posix_memalign)\(\d+(, \d+)?\) failed \(12: ",)
+
+
+@pytest.fixture(scope="module")
+def worlds(request, tmp_path_factory, zookeeper, tree):
+    """A function that makes one."""
+    directory = tmp_path_factory.mktemp("allocations")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        def start():
+            shortage = Shortage(directory)
+            tried = make(environment=shortage.environment, **OPTIONS)
+            for line in TOLD:
+                tried.allow(line)
+            return World(tried, make(**OPTIONS), tree, shortage)
+        yield start
+
+
+_world = []
+
+
+@pytest.fixture
+def world(worlds):
+    """The same for all tests, until one has failed."""
+    if not _world or _world[0].spoiled:
+        _world[:] = [worlds()]
+    return _world[0]
+
+
+@contextlib.contextmanager
+def short(world, **how):
+    world.shortage.arm(world.worker, **how)
+    try:
+        yield
+    finally:
+        world.shortage.disarm()
+
+
+def act(world, scenario, **how):
+    """One turn; returns how many allocations failed."""
+    try:
+        play(world, scenario, short(world, **how))
+    except Exception as e:
+        world.spoiled = True
+        e.add_note("allocation %s failed: %s" % (how, places(world)))
+        raise
+    return world.shortage.failed
+
+
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("scenario", SCENARIOS,
+                         ids=lambda scenario: scenario.__name__)
+def test_each_allocation_fails(world, scenario, how):
+    limit, threads = HOWS[how]
+    # who missed a word of ZooKeeper gives the session up, and all its locks
+    # the session may be given up: a token is of no claim, a lock of nobody
+    world.also = (404, 410, 412) if how == "foreign" else ()
+    if "ZK_LOCK_SHORTAGES" in os.environ:
+        limit = LIMIT
+    for _ in range(2):      # what is made once is made by the first
+        act(world, scenario, threads=threads)
+    total = world.shortage.count
+    step = -(-total // limit) if limit else 1
+    first, failed = random.randint(1, max(step, 1)), 1
+    while failed:
+        failed = act(world, scenario, first=first, threads=threads,
+                     for_good=how == "for_good")
+        if TRACES and failed:
+            tell(world, scenario, first)
+        first += step
+
+
+# what no request brings about
+
+def one_by_one(shortage, limit, turn):
+    """turn(first) again and again, until the first to fail was none."""
+    if "ZK_LOCK_SHORTAGES" in os.environ:
+        limit = LIMIT
+    turn(NEVER)
+    step = -(-shortage.count // limit) if limit else 1
+    first, failed = random.randint(1, max(step, 1)), 1
+    while failed:
+        turn(first)
+        failed = shortage.failed
+        first += step
+
+
+def made_short(start_gateway, directory, **options):
+    shortage = Shortage(directory)
+    gateway = start_gateway(environment=shortage.environment, **options)
+    for line in TOLD:
+        gateway.allow(line)
+    return gateway, shortage
+
+
+def settled(call, right):
+    """The first answer that is none of want of memory, or of ZooKeeper."""
+    def tried():
+        with contextlib.suppress(*CUT):
+            answer = call()
+            return answer if answer.status not in FAILED else None
+
+    answer = wait_until(tried, SOON, "an answer")
+    assert answer.status == right, answer
+    return answer
+
+
+@pytest.mark.parametrize("threads", [LOOP, pytest.param(
+    OTHERS, marks=pytest.mark.plain("AddressSanitizer itself needs memory "
+                                    "when a thread begins"))])
+def test_session_ends_and_the_next_begins(start_gateway, start_proxy,
+                                          zookeeper, tmp_path, threads):
+    """A lock is lost with the one, and can be had with the other."""
+    proxy = start_proxy(zookeeper)
+    before = zookeeper.living_sessions()
+    gateway, shortage = made_short(start_gateway, tmp_path, workers=1,
+                                   servers=proxy.address,
+                                   session_timeout="2s", wait_sessions=False)
+    worker, = gateway.worker_pids()
+
+    def turn(first):
+        token = settled(lambda: gateway.acquire("x", ttl="1h"), 201).token
+        ends = zookeeper.living_sessions() - before
+        proxy.refuse()
+        shortage.arm(worker, first=first, threads=threads)
+        proxy.kill()
+        wait_until(lambda: not ends & zookeeper.living_sessions(), SOON)
+        proxy.listen()
+        settled(lambda: gateway.release("x", token), 410)
+        token = settled(lambda: gateway.acquire("x"), 201).token
+        shortage.disarm()
+        settled(lambda: gateway.release("x", token), 204)
+        assert gateway.worker_pids() == [worker]
+
+    one_by_one(shortage, 4, turn)
+
+
+def test_dead_worker_is_inherited(start_gateway, tree, tmp_path):
+    """What it had told as held is held on, and what waited is gone."""
+    gateway, shortage = made_short(start_gateway, tmp_path, workers=2,
+                                   session_timeout="60s")
+    gateway.allow(r"sendmsg\(\) failed \(32")
+
+    def turn(first):
+        dies, heir = gateway.worker_pids()
+        token = gateway.hold("x", worker=dies, ttl="1h").token
+        waiter = gateway.begin("x", worker=dies, wait="1m")
+        tree.wait_claims(gateway.znode("x"), 2)
+        shortage.arm(heir, first=first)
+        gateway.kill_worker(dies)
+        tree.wait_claims(gateway.znode("x"), 1, SOON)
+        shortage.disarm()
+        assert waiter.closed_by_server()
+        settled(lambda: gateway.release("x", token), 204)
+        tree.wait_claims(gateway.znode("x"), 0)
+        wait_until(lambda: len(gateway.worker_pids()) == 2, SOON)
+        assert heir in gateway.worker_pids()
+
+    one_by_one(shortage, 8, turn)
+
+
+def places(world):
+    """Where allocations failed."""
+    return "\n".join(" < ".join(trace)
+                     for trace in world.shortage.traces(world.worker)[:3])
+
+
+def tell(world, scenario, first):
+    with open(TRACES, "a") as f:
+        f.write("%s %d: %s\n" % (scenario.__name__, first, places(world)))

@@ -1,0 +1,69 @@
+"""There is no room for one more record in the zone, in the midst of a call.
+
+Locks that are held for long take all room but what a scenario needs to begin
+with; then they take that, too.  Who asks gets what needs no room, or 503; what
+was there before is not harmed, and as soon as there is room all is as it was.
+"""
+
+import contextlib
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.client import lock_path
+from lib.scenarios import OPTIONS, SCENARIOS, World, play
+
+ZONE = "zk_lock_zone 256k;"
+FEW = 8         # records that a scenario may need before its second part
+MANY = 20000
+
+
+class Filler:
+    """Locks that are held so that nothing else is."""
+
+    def __init__(self, gateway):
+        self.connection = gateway.connect()
+        self.tokens = []        # (path, token)
+
+    def fill(self):
+        while len(self.tokens) < MANY:
+            path = lock_path("filler%d" % len(self.tokens))
+            response = self.connection.request("POST", path, {"ttl": "1h"})
+            if response.status != 201:
+                assert response.status == 503, response
+                return
+            self.tokens.append((path, response.token))
+        raise AssertionError("the zone does not get full")
+
+    def leave(self, number):
+        for _ in range(number):
+            path, token = self.tokens.pop()
+            response = self.connection.request(
+                "DELETE", path, None, {"Lock-Token": token})
+            assert response.status == 204, response
+
+    @contextlib.contextmanager
+    def nothing_left(self, others):
+        self.fill()
+        try:
+            yield
+        finally:
+            self.leave(len(self.tokens) - others)
+
+
+@pytest.fixture(scope="module")
+def world(request, tmp_path_factory, zookeeper, tree):
+    with gateways(request.node, tmp_path_factory.mktemp("full"), zookeeper,
+                  tree, new_root()) as make:
+        world = World(make(http=ZONE, **OPTIONS), make(**OPTIONS), tree)
+        world.filler = Filler(world.tried)
+        world.filler.fill()
+        world.filler.leave(FEW)
+        world.others = len(world.filler.tokens)
+        yield world
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS,
+                         ids=lambda scenario: scenario.__name__)
+def test_no_room_for_one_more(world, scenario):
+    play(world, scenario, world.filler.nothing_left(world.others))

@@ -1,0 +1,72 @@
+"""Every kind of call, in peace: it is answered, and nothing is left of it.
+
+By itself this says that the scenarios which others play under bad conditions
+do well without these.  It is for valgrind above all (make valgrind), which
+then finds in it what is leaked, and what is used that was never written.  It
+is too slow for much more, and takes nginx without a master: what it covers is
+one worker from its start to its end, with its session and with one call of
+every kind, repeated.
+
+Environment:
+    ZK_LOCK_ROUNDS  how often each is played
+"""
+
+import os
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.scenarios import OPTIONS, SCENARIOS, World, play
+
+ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "2"))
+
+
+@pytest.fixture(scope="module")
+def world(request, tmp_path_factory, zookeeper, tree):
+    directory = tmp_path_factory.mktemp("leaks")
+    with gateways(request.node, directory, zookeeper, tree,
+                  new_root()) as make:
+        yield World(make(master=False, **OPTIONS),
+                    make(master=False, **OPTIONS), tree)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS,
+                         ids=lambda scenario: scenario.__name__)
+def test_calls(world, scenario):
+    for _ in range(ROUNDS):
+        play(world, scenario)
+    assert not world.answers[None], "an answer was cut"
+    assert not world.answers[500] + world.answers[503], world.answers
+
+
+def test_connection_breaks(private_zookeeper, start_gateway, connect_tree):
+    """The session goes on, and so does who waits."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    gateway = start_gateway(zookeeper=private_zookeeper, master=False,
+                            workers=1, session_timeout="60s")
+    holder = gateway.hold("x")
+    waiter = gateway.begin("x", wait="1m")
+    tree.wait_claims(gateway.znode("x"), 2)
+    private_zookeeper.stop()
+    assert gateway.release("x", holder.token).status == 503
+    private_zookeeper.start()
+    response = waiter.response()
+    assert response.status == 201, response
+    assert gateway.release("x", response.token).status == 204
+
+
+def test_clients_leave(start_gateway, tree):
+    """In the middle of everything; then nginx ends with one still there."""
+    gateway = start_gateway(master=False, workers=1)
+    holder = gateway.hold("x")
+    connections = [gateway.begin("x", wait="20s") for _ in range(10)]
+    tree.wait_claims(gateway.znode("x"), 11)
+    for connection in connections[:5]:
+        connection.reset()
+    tree.wait_claims(gateway.znode("x"), 6)
+    assert gateway.release("x", holder.token).status == 204
+    assert connections[5].response().status == 201
+    gateway.terminate()
+    assert all(connection.closed_by_server(5)
+               for connection in connections[6:])

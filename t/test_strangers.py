@@ -1,0 +1,624 @@
+"""Strangers: clients that dribble, flood and do not read, and a client of
+ZooKeeper that puts what it likes where locks lie.
+
+Whatever they do, limits answer as documented, everybody else is served, the
+workers are those of before and have not grown without bound, and the error log
+has not, either.  What somebody who may write to the locks' znodes can do to a
+lock is in SECURITY.md; here it is what he cannot do to the gateway.
+"""
+
+import asyncio
+import json
+import os
+import re
+import socket
+import time
+import uuid
+
+import pytest
+
+from conftest import gateways
+from lib import streams
+from lib.checks import gone, grant, problem
+from lib.client import AsyncConnection, Gone, encode, lock_path
+from lib.process import wait_until
+from lib.tokens import claim_of
+from lib.zookeeper import Server, Tree
+
+FLOOD = int(os.environ.get("ZK_LOCK_FLOOD") or 10000)
+
+# what workers may grow by in a test, in kB: less than a hostile client sends
+GROWTH = 64 * 1024
+LINES = 2000
+
+
+def memory(pid):
+    with open("/proc/%d/status" % pid) as f:
+        return int(re.search(r"^VmRSS:\s*(\d+) kB$", f.read(), re.M).group(1))
+
+
+class Judge:
+    """Around what strangers do: the gateway is none the worse for it."""
+
+    def __init__(self, gateway, growth=GROWTH):
+        self.gateway = gateway
+        self.growth = growth
+
+    def __enter__(self):
+        serves(self.gateway)
+        self.lines = len(self.gateway.log_text().splitlines())
+        self.before = {pid: memory(pid)
+                       for pid in self.gateway.worker_pids()}
+        return self
+
+    def __exit__(self, *failure):
+        if failure[0] is not None:
+            return
+        serves(self.gateway)
+        after = {pid: memory(pid) for pid in self.gateway.worker_pids()}
+        assert set(after) == set(self.before), "workers have died"
+        for pid, before in self.before.items():
+            assert after[pid] - before < self.growth, (before, after[pid])
+        errors = [line for line in self.gateway.log_text().splitlines()
+                  [self.lines:] if "[info]" not in line]
+        assert len(errors) < LINES, errors[:10]
+
+
+def serves(gateway):
+    """Every worker grants, tells and releases somebody else's lock."""
+    for worker in gateway.worker_pids():
+        held = gateway.hold("calm", worker=worker, timeout=20)
+        assert gateway.inspect("calm", held.token,
+                               worker=worker).json["state"] == "held"
+        assert gateway.release("calm", held.token,
+                               worker=worker).status == 204
+
+
+# clients of HTTP
+
+def dribble(connections, text, pieces, pause):
+    """Sends a piece of text to each, so many times; who is closed is out."""
+    alive = list(connections)
+    for i in range(pieces):
+        for connection in list(alive):
+            try:
+                connection.socket.sendall(text[i:i + 1])
+            except OSError:
+                alive.remove(connection)
+        pause()
+    return alive
+
+
+SLOW = ("client_header_timeout 1s;\nclient_body_timeout 1s;\n"
+        "send_timeout 1s;\n")
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_requests_that_do_not_come(start_gateway, tree, part):
+    """nginx's timeouts end them, however slowly they go on: of a head as a
+    whole, of a body between two pieces.  No claim is made.
+    """
+    gateway = start_gateway(http=SLOW)
+    head = (b"POST /locks/x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n"
+            b"Content-Type: application/json\r\nX-Long: ")
+    with Judge(gateway):
+        slow = [gateway.connect() for _ in range(200)]
+        for connection in slow:
+            connection.send_bytes(head if part == "header" else
+                                  head + b"\r\n\r\n{")
+        if part == "header":
+            # a byte each while anybody listens
+            wait_until(lambda: not dribble(slow, b"x", 1,
+                                           lambda: time.sleep(0.05)), 20)
+        for connection in slow:
+            try:
+                assert connection.response(10).status == 408
+            except (Gone, ConnectionError):
+                pass
+        assert tree.children(gateway.znode("x")) == []
+
+
+def test_bodies_that_come_slowly(start_gateway, tree):
+    """They are taken, and nobody waits for them meanwhile."""
+    gateway = start_gateway()
+    body = json.dumps({"ttl": "1m", "owner": "slow"}).encode()
+    with Judge(gateway):
+        slow = []
+        for i in range(50):
+            slow.append(gateway.connect())
+            slow[-1].send_bytes(encode("POST", "/locks/slow%d" % i, {
+                "Content-Length": str(len(body)),
+                "Content-Type": "application/json"}))
+        alive = dribble(slow, body, len(body),
+                        lambda: gateway.call("GET", "/locks/slow0"))
+        assert len(alive) == len(slow)
+        for i, connection in enumerate(slow):
+            name = "slow%d" % i
+            token = grant(connection.response(), name)["token"]
+            gateway.release(name, token)
+
+
+def unread(gateway, method, path, headers=None):
+    """A request whose answer nobody reads, with no room for much of it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    sock.connect(("127.0.0.1", gateway.port))
+    sock.sendall(encode(method, path, headers))
+    return sock
+
+
+@pytest.mark.plain("they keep what is freed")
+def test_answers_that_nobody_reads(start_gateway, tree):
+    """Long ones: a list of many locks, and who waits for one."""
+    gateway = start_gateway(http=SLOW, workers=1)
+    data = json.dumps({"x": "y" * 900})
+    held = [gateway.hold("many%02d" % i, data=data) for i in range(60)]
+    waiters = [gateway.begin("many00", data=data) for _ in range(60)]
+    tree.wait_claims(gateway.znode("many00"), 61)
+    with Judge(gateway):
+        sockets = [unread(gateway, "GET", path, headers)
+                   for path, headers in (
+                       ("/locks/", None), ("/locks/many00", None),
+                       ("/locks/many00", {"Accept": streams.SSE}))
+                   for _ in range(50)]
+        # pipelined as well, and unread: one after the other
+        for sock in sockets[:20]:
+            try:
+                sock.sendall(encode("GET", "/locks/many00") * 50)
+            except OSError:
+                pass
+        for _ in range(5):
+            serves(gateway)
+        for sock in sockets:
+            sock.close()
+    for waiter in waiters:
+        waiter.close()
+    for i, response in enumerate(held):
+        gateway.release("many%02d" % i, response.token)
+
+
+async def flood(gateway, number, path, during, query=None, tokens=None):
+    """So many acquires at once; during() is called while they wait.
+
+    tokens gets those that were granted, by path.
+    """
+    connections = [AsyncConnection(gateway.port) for _ in range(number)]
+    gate = asyncio.Semaphore(500)
+    statuses = {}
+
+    async def come(connection, name):
+        async with gate:
+            await connection.send("POST", name, query)
+        response = await connection.response()
+        statuses[response.status] = statuses.get(response.status, 0) + 1
+        if response.status == 201:
+            tokens[name] = response.token
+
+    tasks = [asyncio.ensure_future(come(connection, path(i)))
+             for i, connection in enumerate(connections)]
+    try:
+        await asyncio.get_event_loop().run_in_executor(None, during, statuses)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for connection in connections:
+            if connection.writer is not None:
+                connection.close()
+    return statuses
+
+
+@pytest.mark.plain("they keep what is freed")
+def test_flood_of_one_lock(start_gateway, tree):
+    """As many connections as that: the queue is as long as it may be, all
+    others get 429, and other locks are served.
+    """
+    room = 300
+    gateway = start_gateway(location="zk_lock_max_queue %d;" % room)
+    holder = gateway.hold("hot", ttl="1h")
+
+    def during(statuses):
+        wait_until(lambda: statuses.get(429, 0) >= FLOOD - room - 20, 120,
+                   "the rest is refused")
+        serves(gateway)
+        tree.wait_claims(gateway.znode("hot"),
+                         lambda claims: len(claims) <= room + 20, 30)
+        assert gateway.inspect("hot", holder.token).json["state"] == "held"
+
+    with Judge(gateway):
+        statuses = asyncio.new_event_loop().run_until_complete(
+            flood(gateway, FLOOD, lambda i: "/locks/hot", during,
+                  {"wait": "5m"}))
+        assert set(statuses) == {429}, statuses
+        tree.wait_claims(gateway.znode("hot"), 1, 60)
+        assert gateway.release("hot", holder.token).status == 204
+
+
+def test_flood_of_locks(start_gateway):
+    """A zone that is full: 503 for the rest, those who hold hold on."""
+    gateway = start_gateway(http="zk_lock_zone 256k;", metrics=True)
+    first = gateway.hold("first", ttl="1h")
+    number = 3000
+
+    def during(statuses):
+        wait_until(lambda: sum(statuses.values()) >= number, 120,
+                   "all are answered")
+        assert gateway.inspect("first", first.token).json["state"] == "held"
+        assert gateway.renew("first", first.token).status == 200
+        problem(gateway.acquire("late"), 503, "no room")
+
+    with Judge(gateway):
+        tokens = {}
+        statuses = asyncio.new_event_loop().run_until_complete(
+            flood(gateway, number, lambda i: "/locks/l%d" % i, during,
+                  {"ttl": "1h"}, tokens))
+        assert set(statuses) == {201, 503}, statuses
+        assert statuses[201] == len(tokens)
+        with gateway.connect() as connection:
+            for path, token in tokens.items():
+                assert connection.request(
+                    "DELETE", path, None,
+                    {"Lock-Token": token}).status == 204
+        wait_until(lambda: gateway.metrics()[("claims", "held")] == 1, 60)
+    assert gateway.release("first", first.token).status == 204
+
+
+def test_limits_of_nginx(start_gateway):
+    """limit_conn counts those who wait, as in conf-examples/limits.conf."""
+    gateway = start_gateway(
+        http="limit_conn_zone $arg_owner zone=held:1m;",
+        location="limit_conn held 5; limit_conn_status 429;")
+    holder = gateway.hold("x")
+    greedy = [gateway.begin("x", owner="greedy") for _ in range(50)]
+    kept = [waiter for waiter in greedy if waiter.silent_for(0.2)]
+    assert 5 <= len(kept) <= 5 * gateway.workers
+    for waiter in greedy:
+        if waiter not in kept:
+            assert waiter.response().status == 429
+    modest = gateway.begin("x", owner="modest")
+    for waiter in kept:
+        waiter.close()
+    gateway.catch_up("x")
+    gateway.release("x", holder.token)
+    gateway.release("x", modest.response(5).token)
+
+
+HOSTILE_NAMES = [
+    "%2e%2e%2f%2e%2e%2fzookeeper%2fconfig", "..%5c..%5c", "%3cscript%3e",
+    "%27%20or%201=1--", "%24%7bjndi:ldap:x%7d", "%25s%25n%25n%25s",
+    "_c_00000000-0000-0000-0000-000000000000-lock-0000000000",
+    "lock-0000000000", "%22%2c%22x%22:%22", "a%e2%80%ae", "%09", "%1b[2J",
+    "%5c%22", "zk_lock_gates", "n" * 200]
+
+
+@pytest.mark.parametrize("name", HOSTILE_NAMES)
+def test_hostile_names(gateway, tree, name):
+    """Refused, or a name as any other, which comes back as it was."""
+    answer = gateway.call("POST", "/locks/" + name)
+    if answer.status != 201:
+        assert answer.status in (400, 404, 405), answer
+        return
+    told = answer.json["name"]
+    assert tree.stat(gateway.root + "/" + told)
+    listed = gateway.call("GET", "/locks/").json["locks"]
+    assert told in [lock["name"] for lock in listed]
+    assert gateway.call("DELETE", "/locks/" + name, None,
+                        {"Lock-Token": answer.token}).status == 204
+
+
+# a client of ZooKeeper
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("zookeeper")).start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def hostile(server):
+    tree = Tree(server.address)
+    yield tree
+    tree.close()
+
+
+@pytest.fixture
+def start(request, tmp_path, server, hostile, root):
+    with gateways(request.node, tmp_path, server, hostile, root) as make:
+        yield make
+
+
+@pytest.fixture
+def victim(start):
+    return start(location="zk_lock_admin on;")
+
+
+def put(tree, lock, names, data=b"", **options):
+    """Children of a lock's znode, hundreds at a time."""
+    tree.client.ensure_path(lock)
+    pending = [tree.client.create_async(lock + "/" + name, data, **options)
+               for name in names]
+    return [result.get(60) for result in pending]
+
+
+def clean(tree, path):
+    pending = [tree.client.delete_async(path + "/" + child)
+               for child in tree.children(path)]
+    for result in pending:
+        assert result.wait(60), "ZooKeeper does not answer"
+
+
+def every_call(gateway, name):
+    """What can be asked of a lock without a token: answers, all of them."""
+    path = lock_path(name)
+    return [gateway.acquire(name, wait="0", timeout=20),
+            gateway.acquire(name, wait="300ms", timeout=20),
+            gateway.inspect(name),
+            gateway.call("GET", path, {"until": "free", "wait": "300ms"}),
+            gateway.call("GET", "/locks/"),
+            gateway.acquire(name, wait="0", headers={
+                "Idempotency-Key": "k" * 20}),
+            gateway.acquire(name, wait="0", mode="semaphore", permits="2"),
+            gateway.call("POST", "/locks/", body={"names": [name, "calm2"],
+                                                  "wait": "200ms"}),
+            gateway.call("LOCK", path, {"wait": "200ms"}, None, {"ID": "a"}),
+            gateway.call("PUT", path, {"revoke": "1"}, {"If-Match": "*"})]
+
+
+def finished(answers, gateway, name):
+    """Answers that make sense, and no lock stays held by one of them."""
+    for answer in answers:
+        assert answer.status in (200, 201, 202, 204, 404, 409, 412, 413, 423,
+                                 500, 503), answer
+        if answer.body and answer.status != 204:
+            answer.json
+        if answer.status == 201:
+            token = answer.token
+            path = lock_path(name) if "." not in token else "/locks/"
+            assert gateway.call("DELETE", path, None,
+                                {"Lock-Token": token}).status == 204
+    gateway.call("UNLOCK", lock_path(name), None, None, {"ID": "a"})
+
+
+NO_CLAIMS = {
+    "thousands": ["garbage-%d" % i for i in range(5000)],
+    "nearly claims": ["_c_%s-lock-%s" % (uuid.UUID(int=i), digits)
+                      for i in range(50)
+                      for digits in ("", "1", "000000001", "00000000001x",
+                                     "+000000001", " 000000001",
+                                     "0x00000001", "9999999999",
+                                     "99999999999999999999")],
+    "huge names": ["%d" % i + "h" * 100000 for i in range(20)],
+    "odd names": ["\u00e4" * 1000, "%s%n%s%n", "\u202e", "\"quoted\"", "\\",
+                  "{}", "a b", "<x>", "-", "--", "_c_", "_c_-lock-"],
+}
+
+
+@pytest.mark.parametrize("what", sorted(NO_CLAIMS))
+def test_children_that_are_no_claims(victim, hostile, what):
+    """They take no part: the lock is granted, told and released.
+
+    Their number costs time, as any list of them does.
+    """
+    lock = victim.znode("x")
+    put(hostile, lock, NO_CLAIMS[what])
+    with Judge(victim):
+        for worker in victim.worker_pids():
+            held = victim.hold("x", worker=worker, timeout=20)
+            problem(victim.acquire("x", wait="0", worker=worker), 423)
+            told = victim.inspect("x").json
+            assert told["held"] == 1 and told["queued"] == 0
+            waiter = victim.begin("x")
+            hostile.wait_claims(lock, lambda children: len(
+                [c for c in children if c.endswith(tuple("0123456789"))
+                 and "-lock-" in c]) >= 2)
+            victim.release("x", held.token)
+            victim.release("x", waiter.response(10).token)
+        listed = victim.call("GET", "/locks/").json["locks"]
+        assert "x" not in [entry["name"] for entry in listed]
+    clean(hostile, lock)
+
+
+def claim_name(number, marker="-lock-", digits="%010d"):
+    return "_c_%s%s%s" % (uuid.uuid4(), marker, digits % number)
+
+
+BLOCKING = {
+    "persistent": lambda: [claim_name(0)],
+    "same number": lambda: [claim_name(0) for _ in range(20)],
+    "same number, other kinds": lambda: [
+        claim_name(0, marker) for marker in (
+            "-lock-", "-__READ__", "-__WRIT__", "-member-", "-permit2-",
+            "-permit1000-")],
+    "negative": lambda: [claim_name(n, digits="%011d")
+                         for n in (-1, -2147483648, -2147483647)],
+    "last numbers": lambda: [claim_name(2147483647), claim_name(2147483646)],
+    "thousands": lambda: [claim_name(i) for i in range(3000)],
+}
+
+
+@pytest.mark.parametrize("what", sorted(BLOCKING))
+def test_claims_that_no_recipe_makes(victim, hostile, what):
+    """The lock may be blocked; the gateway is not, and when they are gone,
+    nor is the lock.
+    """
+    lock = victim.znode("x")
+    put(hostile, lock, BLOCKING[what]())
+    with Judge(victim):
+        for name in ("x", "free"):
+            finished(every_call(victim, name), victim, name)
+        clean(hostile, lock)
+        hostile.wait_claims(lock, 0, 20)
+    hostile.client.delete(lock)
+    victim.release("x", victim.hold("x", timeout=20).token)
+
+
+def test_claim_with_children(victim, hostile):
+    """It is persistent, or it could have none, and cannot be broken."""
+    lock = victim.znode("x")
+    claim, = put(hostile, lock, [claim_name(0)])
+    hostile.client.ensure_path(claim + "/a/b/c/d/e/f/g")
+    with Judge(victim):
+        finished(every_call(victim, "x"), victim, "x")
+        broken = victim.call("DELETE", lock_path("x"), {"force": "1"},
+                             {"If-Match": "*"})
+        assert broken.status in (500, 503), broken
+        assert hostile.stat(claim)
+    hostile.delete_tree(lock)
+
+
+LABELS = {
+    "a megabyte": b"x" * 1000000,
+    "a megabyte of lines": b"\n" * 1000000,
+    "a megabyte of JSON": b"me\n{\"data\":\"" + b"x" * 999000 + b"\"}",
+    "deep": b"me\n" + b"[" * 100000,
+    "deep data": b"me\n{\"index\":\"00\",\"data\":" + b"[" * 1000
+    + b"]" * 1000 + b"}",
+    "binary": bytes(range(256)) * 16, "zeros": b"\0" * 4096,
+    "escapes": b"\x1b[2J\x07\r\n{\"index\":\"00\",\"from\":\"\x1b[2J\"}",
+    "no end": b"me\n{\"index\":\"00\",\"ttl\":",
+    "numbers": b"me\n{\"index\":\"ff\",\"ttl\":-9223372036854775808,"
+    b"\"holds\":99999999999999999999,\"renewals\":-1,\"czxid\":-1}",
+    "more numbers": b"me\n{\"index\":\"zz\",\"ttl\":1e999,\"holds\":0,"
+    b"\"renewals\":4294967296,\"czxid\":9223372036854775807}",
+    "types": b"me\n{\"index\":[],\"ttl\":{},\"id\":1,\"from\":[],\"want\":1,"
+    b"\"revoke\":\"yes\",\"async\":2,\"params\":{}}",
+    "wishes": b"me\n{\"index\":\"00\",\"ttl\":1,\"want\":\"drop\"}",
+    "other wishes": b"me\n{\"index\":\"00\",\"ttl\":1,\"holds\":3,"
+    b"\"renewals\":7,\"want\":\"shared\",\"revoke\":true}",
+    "revoked": b"__REVOKE__", "empty": b"",
+    "html": b"<script>alert(1)</script>\n{\"from\":\"<b>\"}",
+}
+
+
+@pytest.mark.parametrize("what", sorted(LABELS))
+def test_data_of_a_foreign_claim(victim, hostile, what):
+    """It is shown as far as it can be, as JSON that is well-formed."""
+    lock = victim.znode("x")
+    claims = put(hostile, lock, [claim_name(0), claim_name(1, "-__READ__")],
+                 LABELS[what])
+    hostile.client.set(lock, LABELS[what])
+    with Judge(victim):
+        for worker in victim.worker_pids():
+            told = victim.inspect("x", worker=worker)
+            assert told.status == 200 and told.json["held"] >= 1
+            owner = told.json["holders"][0].get("owner", "")
+            assert not re.search(r"[\x00-\x1f\x7f]", owner)
+            refused = victim.acquire("x", wait="0", worker=worker)
+            problem(refused, 423)
+        finished(every_call(victim, "x"), victim, "x")
+        for claim in claims:
+            hostile.delete(claim)
+        victim.release("x", victim.hold("x", timeout=20).token)
+    hostile.delete_tree(lock)
+
+
+@pytest.mark.parametrize("what", sorted(LABELS))
+def test_data_of_a_gateways_claim(start, hostile, what):
+    """Somebody writes over it while it is held, and while it waits.
+
+    Who may write there can end a lease, or ask for the lock; the holder is
+    told the truth of it.
+    """
+    here, there = start(), start()
+    lock = here.znode("x")
+    holder = here.hold("x", ttl="1h")
+    waiter = here.begin("x")
+    claims = hostile.wait_claims(lock, 2)
+    with Judge(here), Judge(there):
+        for claim in claims:
+            hostile.client.set(lock + "/" + claim, LABELS[what])
+        for gateway in (there, here):
+            for answer in (gateway.inspect("x", holder.token),
+                           gateway.inspect("x"),
+                           gateway.renew("x", holder.token),
+                           gateway.acquire("x", wait="0")):
+                assert answer.status in (200, 404, 409, 410, 423, 503), answer
+                answer.json
+        released = there.release("x", holder.token)
+        assert released.status in (200, 204, 409, 410, 503), released
+        if released.status not in (204, 410):
+            again = here.release("x", holder.token)
+            assert again.status in (200, 204, 410), again
+            if again.status == 200:
+                hostile.delete(lock + "/" + claim_of(holder.token))
+        content = grant(waiter.response(20), "x")
+        assert here.release("x", content["token"]).status in (200, 204)
+        clean(hostile, lock)
+
+
+def test_a_root_full_of_what_is_no_lock(victim, hostile):
+    """A page of a list is a page, and has what is in use."""
+    root = victim.root
+    put(hostile, root, ["g-%d\u00e4\"\\" % i for i in range(3000)])
+    put(hostile, root, ["big%d" % i for i in range(5)], b"x" * 900000)
+    for i in range(3):
+        put(hostile, root + "/h%d" % i, [claim_name(0)], b"<&>\x1b")
+    held = victim.hold("mine")
+    with Judge(victim):
+        names, path = [], "/locks/"
+        query = None
+        while True:
+            page = victim.call("GET", path, query)
+            assert page.status == 200, page
+            content = page.json
+            names += [entry["name"] for entry in content["locks"]]
+            if not content.get("next"):
+                break
+            assert len(names) < 100
+            query = {"after": content["next"]}
+        assert {"h0", "h1", "h2", "mine"} <= set(names)
+        assert len(names) < 10
+    victim.release("mine", held.token)
+    for i in range(3):
+        hostile.delete_tree(root + "/h%d" % i)
+    clean(hostile, root)
+
+
+def test_a_lock_that_never_rests(victim, hostile):
+    """Children come and go, and the lock's data is written, as fast as one
+    client can: who holds, waits and watches is served.
+    """
+    lock = victim.znode("x")
+    holder = victim.hold("x", ttl="1h")
+    watcher = streams.watch(victim, "x")
+    watcher.event("change")
+    waiter = victim.begin("x")
+    hostile.wait_claims(lock, 2)
+    with Judge(victim):
+        for i in range(20):
+            pending = []
+            for j in range(50):
+                name = lock + "/" + claim_name(100000 + i * 50 + j)
+                pending += [hostile.client.create_async(name, ephemeral=True),
+                            hostile.client.set_async(lock, b"%d" % j),
+                            hostile.client.delete_async(name)]
+            for result in pending:
+                result.wait(30)
+            assert victim.inspect("x", holder.token).json["state"] == "held"
+        assert victim.release("x", holder.token).status == 204
+        token = grant(waiter.response(10), "x")["token"]
+        watcher.until(lambda event: event.data.get("queued") == 0)
+        watcher.close()
+        assert victim.release("x", token).status == 204
+
+
+def test_claims_are_deleted_as_fast_as_they_are_made(victim, hostile):
+    """Nobody is granted who has no claim; a holder is told that it is gone."""
+    lock = victim.znode("x")
+    with Judge(victim):
+        for worker in victim.worker_pids() * 5:
+            held = victim.hold("x", worker=worker, timeout=20)
+            clean(hostile, lock)
+            gone(victim, "x", held.token)
+
+
+def test_the_gate_is_deleted(victim, hostile):
+    """Whoever may write there can; claims are made without it then."""
+    for gate in hostile.children("/zk_lock_gates"):
+        hostile.delete("/zk_lock_gates/" + gate)
+    with Judge(victim):
+        waiters = [victim.begin("x%d" % i) for i in range(60)]
+        for i, waiter in enumerate(waiters):
+            token = grant(waiter.response(20), "x%d" % i)["token"]
+            victim.release("x%d" % i, token)
