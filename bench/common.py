@@ -130,18 +130,40 @@ def stalls_of(server):
 @contextlib.contextmanager
 def gateway(name, server, workers=2, connections=1024, sizes=None):
     """A fresh gateway without an access log; ends it and tells complaints."""
-    sizes = SMALL if sizes is None else sizes
     prefix = os.path.join(OUT, "gateway-" + name)
     shutil.rmtree(prefix, ignore_errors=True)
     os.makedirs(os.path.join(prefix, "static"))
     with open(os.path.join(prefix, "static", "1k"), "wb") as f:
         f.write(b"x" * 1023 + b"\n")
 
-    lines = "\n".join("%s %s;" % item for item in sizes.items())
-    gw = Gateway(prefix, server, workers=workers, level="notice",
-                 http=HTTP.format(sizes=lines),
-                 server=SERVER.format(prefix=prefix))
-    gw.change_conf("access_log %s/access.log calls;" % prefix,
+    with served(Gateway(prefix, server, workers=workers, level="notice",
+                        http=HTTP.format(sizes=sizes_lines(sizes)),
+                        server=SERVER.format(prefix=prefix)),
+                connections) as gw:
+        yield gw
+
+
+@contextlib.contextmanager
+def plain_nginx(name, server, workers=2, connections=1024):
+    """nginx without the module; `server` is what it is configured to do."""
+    prefix = os.path.join(OUT, "nginx-" + name)
+    shutil.rmtree(prefix, ignore_errors=True)
+    os.makedirs(prefix)
+    with served(Gateway(prefix, workers=workers, level="notice", module=None,
+                        http=sizes_lines(SMALL), server=server),
+                connections) as nginx:
+        yield nginx
+
+
+def sizes_lines(sizes):
+    sizes = SMALL if sizes is None else sizes
+    return "\n".join("%s %s;" % item for item in sizes.items())
+
+
+@contextlib.contextmanager
+def served(gw, connections):
+    """Started, and ended."""
+    gw.change_conf("access_log %s/access.log calls;" % gw.prefix,
                    "access_log off;")
     gw.change_conf("worker_connections 8192;",
                    "worker_connections %d;" % connections)
@@ -360,6 +382,14 @@ def parser(text):
                    help="where ZooKeeper keeps its data; on a tmpfs its disk "
                         "is left out of what is measured (build/bench)")
     return p
+
+
+def fill_in(args, quick, whole):
+    """What was not given is as of a quick run, or of a whole one."""
+    for key, value in (quick if args.quick else whole).items():
+        if getattr(args, key) is None:
+            setattr(args, key, value)
+    return args
 
 
 def end_in_order():

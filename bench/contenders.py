@@ -13,7 +13,8 @@ words what the figures depend on, and pids() are the processes that serve.
 
 gateway, etcd and webdis are asked over HTTP by load.c.  curator and kazoo are
 programs with clients of their own, which stay between the runs, and so does
-what they have learned; to them the work is told in lines.  raw is no lock.
+what they have learned; to them the work is told in lines.  raw and http are no
+locks.
 gateway, curator, kazoo and raw share one ZooKeeper.
 """
 
@@ -301,6 +302,42 @@ class Gateway(Loaded):
         return dict(super().serves(), workers=self.gateway.worker_pids())
 
 
+class Http(Loaded):
+    """What HTTP alone costs: the same requests and answers, and no lock."""
+
+    name = "http"
+    works = ("own",)
+    dialect = "gateway"
+
+    SERVER = """\
+location /locks/ {
+    add_header Lock-Token AADLVIva6M5hr3qLyZIAAAAOAAAAOL1tAADLVIva6M5h;
+    add_header Lock-Fencing-Token 1;
+    default_type application/json;
+    if ($request_method = DELETE) {
+        return 204;
+    }
+    return 201 '{"name":"own1","state":"held","token":\
+"AADLVIva6M5hr3qLyZIAAAAOAAAAOL1tAADLVIva6M5h","fencing_token":42496,\
+"mode":"exclusive","ttl_ms":60000,"expires_in_ms":60000,"waited_ms":17}';
+}
+"""
+
+    def start(self):
+        connections = self.place.clients + 512
+        self.nginx = self.stack.enter_context(common.plain_nginx(
+            "http", self.SERVER, workers=Gateway.workers,
+            connections=connections))
+        self.ports = [self.nginx.port]
+        self.settings = {
+            "what": "nginx that answers at once, in as many bytes as the "
+                    "gateway; no ZooKeeper, so no lock",
+            "workers": "%d, as the gateway's" % Gateway.workers}
+
+    def serves(self):
+        return {"workers": self.nginx.worker_pids()}
+
+
 class Raw(Contender):
     name = "raw"
     works = ("own",)
@@ -519,4 +556,4 @@ class Webdis(Loaded):
         return {name: [daemon.pid] for name, daemon in self.daemons.items()}
 
 
-ALL = (Gateway, Curator, Kazoo, Etcd, Webdis, Raw)
+ALL = (Gateway, Curator, Kazoo, Etcd, Webdis, Raw, Http)

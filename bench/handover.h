@@ -67,6 +67,7 @@ void hand_overs(void);
 void queue_loop(void);
 void names_loop(void);
 
+conn_t *conns_open(int *epoll);
 void conn_open(conn_t *c, int port);
 void conn_close(conn_t *c);
 void conn_ask(conn_t *c, step_e step);

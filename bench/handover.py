@@ -381,10 +381,7 @@ def arguments():
     quick = {"n": 100, "rounds": 1, "depths": [10, 100, 1000], "seconds": 1.0}
     whole = {"n": 300, "rounds": 3, "depths": [10, 100, 1000, 10000],
              "seconds": 3.0}
-    for key, value in (quick if args.quick else whole).items():
-        if getattr(args, key) is None:
-            setattr(args, key, value)
-    return args
+    return common.fill_in(args, quick, whole)
 
 
 def main():

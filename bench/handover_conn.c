@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,6 +30,38 @@ static int conn_read(conn_t *c, answer_t *answer);
 static void conn_heard(conn_t *c, const answer_t *answer);
 static void conn_granted(conn_t *c);
 static void conn_wrong(conn_t *c, step_e step, const answer_t *answer);
+
+
+/* settings.clients of them, numbered, and an epoll that tells of each */
+
+conn_t *
+conns_open(int *epoll)
+{
+    int                 i;
+    conn_t             *conns;
+    struct epoll_event  ee;
+
+    conns = calloc((size_t) settings.clients, sizeof(conn_t));
+    *epoll = epoll_create1(EPOLL_CLOEXEC);
+
+    if (conns == NULL || *epoll == -1) {
+        die("start");
+    }
+
+    for (i = 0; i < settings.clients; i++) {
+        conn_open(&conns[i], settings.port);
+        conns[i].client.number = i;
+
+        ee.events = EPOLLIN;
+        ee.data.ptr = &conns[i];
+
+        if (epoll_ctl(*epoll, EPOLL_CTL_ADD, conns[i].client.fd, &ee) == -1) {
+            die("epoll_ctl()");
+        }
+    }
+
+    return conns;
+}
 
 
 void

@@ -26,7 +26,6 @@
 #define SILENCE_MS      30000
 
 
-static void names_open(void);
 static void names_pass(void);
 static void names_step(step_e step);
 static void names_take(conn_t *c);
@@ -49,7 +48,7 @@ names_loop(void)
     long      first, count;
     uint64_t  began;
 
-    names_open();
+    conns = conns_open(&epoll);
     names_step(OPENING);
 
     while (scanf("%ld %ld", &first, &count) == 2) {
@@ -66,33 +65,6 @@ names_loop(void)
     }
 
     names_step(CLOSING);
-}
-
-
-static void
-names_open(void)
-{
-    int                 i;
-    struct epoll_event  ee;
-
-    conns = calloc((size_t) settings.clients, sizeof(conn_t));
-    epoll = epoll_create1(EPOLL_CLOEXEC);
-
-    if (conns == NULL || epoll == -1) {
-        die("start");
-    }
-
-    for (i = 0; i < settings.clients; i++) {
-        conn_open(&conns[i], settings.port);
-        conns[i].client.number = i;
-
-        ee.events = EPOLLIN;
-        ee.data.ptr = &conns[i];
-
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, conns[i].client.fd, &ee) == -1) {
-            die("epoll_ctl()");
-        }
-    }
 }
 
 

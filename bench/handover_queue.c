@@ -67,29 +67,16 @@ queue_loop(void)
 }
 
 
+/* all join the line at once */
+
 static void
 queue_open(void)
 {
-    int                 i;
-    struct epoll_event  ee;
+    int  i;
 
-    conns = calloc((size_t) settings.clients, sizeof(conn_t));
-    epoll = epoll_create1(EPOLL_CLOEXEC);
-
-    if (conns == NULL || epoll == -1) {
-        die("start");
-    }
+    conns = conns_open(&epoll);
 
     for (i = 0; i < settings.clients; i++) {
-        conn_open(&conns[i], settings.port);
-
-        ee.events = EPOLLIN;
-        ee.data.ptr = &conns[i];
-
-        if (epoll_ctl(epoll, EPOLL_CTL_ADD, conns[i].client.fd, &ee) == -1) {
-            die("epoll_ctl()");
-        }
-
         queue_acquire(&conns[i]);
         nbusy++;
     }

@@ -62,6 +62,8 @@ static outcome_e webdis_hear_acquire(client_t *c, const answer_t *answer);
 static int webdis_ask_release(client_t *c, char *text, size_t size);
 static outcome_e webdis_hear_release(client_t *c, const answer_t *answer);
 
+static outcome_e hear_open(client_t *c, const answer_t *answer,
+    const char *name);
 static int take(char *to, size_t size, const char *value, const char *end);
 static int member(const char *json, const char *name, char *to, size_t size);
 static void base64(char *to, const char *from);
@@ -164,9 +166,7 @@ etcd_ask_open(client_t *c, char *text, size_t size)
 static outcome_e
 etcd_hear_open(client_t *c, const answer_t *answer)
 {
-    return answer->status == 200
-           && member(answer->body, "ID", c->session, sizeof(c->session))
-           ? DONE : WRONG;
+    return hear_open(c, answer, "ID");
 }
 
 
@@ -257,9 +257,7 @@ webdis_ask_open(client_t *c, char *text, size_t size)
 static outcome_e
 webdis_hear_open(client_t *c, const answer_t *answer)
 {
-    return answer->status == 200
-           && member(answer->body, "SCRIPT", c->session, sizeof(c->session))
-           ? DONE : WRONG;
+    return hear_open(c, answer, "SCRIPT");
 }
 
 
@@ -308,6 +306,17 @@ webdis_hear_release(client_t *c, const answer_t *answer)
 
     return answer->status == 200
            && strcmp(answer->body, "{\"EVALSHA\":1}") == 0 ? DONE : WRONG;
+}
+
+
+/* what a session is called is in a member of the answer */
+
+static outcome_e
+hear_open(client_t *c, const answer_t *answer, const char *name)
+{
+    return answer->status == 200
+           && member(answer->body, name, c->session, sizeof(c->session))
+           ? DONE : WRONG;
 }
 
 

@@ -29,7 +29,7 @@ import sys
 TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 # name in the JSON -> label, colour, width, shape of marks, dashes; the gateway
-# stands out, and what is no lock (raw) is dashed
+# stands out, and what is no lock (raw, http) is dashed
 STYLES = {
     "gateway": ("this gateway", "#0072B2", 5, 7, 1),
     "curator": ("Curator", "#D55E00", 2, 5, 1),
@@ -37,6 +37,7 @@ STYLES = {
     "etcd": ("etcd, over HTTP", "#009E73", 2, 13, 1),
     "webdis": ("Redis, by webdis", "#CC79A7", 2, 11, 1),
     "raw": ("ZooKeeper, no lock", "#555555", 2, 4, 2),
+    "http": ("HTTP alone, no lock", "#999999", 2, 6, 2),
 }
 ALIASES = {"redis": "webdis", "rawzk": "raw", "libzookeeper": "raw",
            "raw round trip": "raw"}

@@ -285,10 +285,7 @@ def arguments():
     args = p.parse_args()
     quick = {"n": 2000, "rounds": 2, "idle": 3.0, "wrk_rounds": 2}
     whole = {"n": 10000, "rounds": 3, "idle": 10.0, "wrk_rounds": 8}
-    for key, value in (quick if args.quick else whole).items():
-        if getattr(args, key) is None:
-            setattr(args, key, value)
-    return args
+    return common.fill_in(args, quick, whole)
 
 
 def main():
