@@ -246,10 +246,14 @@ ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
 
     ward = ngx_http_zk_lock_ward_find(estate->worker, child.id.record);
 
-    /* one that is about to be shared changes its name */
+    /*
+     * One that is about to be shared changes its name.  What became of the old
+     * one another session may tell long after.
+     */
 
     if (ward == NULL || ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
         || ward->share != NULL
+        || child.kind != ward->kind
         || !zk_lock_secret_equal(child.id.random, ward->id.random,
                                  ZK_LOCK_RANDOM_LEN))
     {

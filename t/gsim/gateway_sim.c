@@ -24,6 +24,7 @@
 
 
 gsim_counters_t  gsim_count;
+int              gsim_rich;
 
 
 static void history(uint64_t seed);
@@ -134,6 +135,8 @@ history_run(uint64_t seed)
     int64_t  until;
 
     gsim_say("history %llu", (unsigned long long) seed);
+
+    gsim_rich = seed % 2;
 
     gsim_tree_reset();
     gsim_server_reset();
@@ -279,6 +282,10 @@ report(double took)
     printf("  polls %llu, renewals %llu, releases %llu, elsewhere %llu, "
            "lapses %llu, unreachable %llu\n", N(polls), N(renewals),
            N(releases), N(elsewhere), N(lapses), N(unreachable));
+    printf("  held again %llu, once less %llu, shared %llu, other uses refused "
+           "%llu, bound %llu (lost %llu, hung up %llu)\n", N(again),
+           N(once_less), N(shared), N(conflicts), N(bound), N(lost),
+           N(hung_up));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu), stops %llu\n", N(cuts),
            N(partitions), N(slow), N(expired), N(crashes), N(midway),

@@ -10,7 +10,9 @@
  *   gsim_client.c   libzookeeper, as src/ calls it
  *   gsim_library.c  src/'s own file on it, with a way to its statics
  *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
- *   gsim_user.c     those who acquire, renew, ask and release
+ *   gsim_user.c     those who acquire, wait and hold
+ *   gsim_ask.c      what they ask with a token: renew, share, release, ...
+ *   gsim_bound.c    those who hold by a connection
  *   gsim_foreign.c  claimers that are no gateway's
  *   gsim_oracle.c   who holds what, and what must never be
  *   gsim_fault.c    what goes wrong, and when
@@ -259,6 +261,7 @@ int gsim_tree_create(const char *path, const char *data, size_t len,
 int gsim_tree_delete(const char *path, int32_t version);
 int gsim_tree_set(const char *path, const char *data, size_t len,
     int32_t version);
+int gsim_tree_check(const char *path, int32_t version);
 /* Takes back what was done since the log was so long. */
 void gsim_tree_undo(size_t ntxns);
 size_t gsim_tree_ntxns(void);
@@ -275,6 +278,7 @@ typedef enum {
     GSIM_CREATE = 0,
     GSIM_DELETE,
     GSIM_SET,
+    GSIM_CHECKED,                       /* a part of a multi */
     GSIM_MULTI,
     GSIM_SYNC,
     GSIM_CLOSE,
@@ -476,6 +480,9 @@ struct gsim_hold_s {
     int64_t                      fence; /* 0: a foreign one */
     int64_t                      told;
     int64_t                      until; /* the lease */
+    int                          times; /* that he surely holds it */
+    unsigned                     doubt:1;       /* he may hold it more often */
+    unsigned                     shares:1;      /* readers may come in */
     unsigned                     released:1;
     unsigned                     lost:1;
 };
@@ -518,6 +525,13 @@ typedef struct {
     uint64_t    left;
     uint64_t    unseen;
     uint64_t    renewals;
+    uint64_t    again;                  /* held once more */
+    uint64_t    once_less;
+    uint64_t    shared;
+    uint64_t    conflicts;
+    uint64_t    bound;
+    uint64_t    lost;                   /* told of one that was bound */
+    uint64_t    hung_up;
     uint64_t    releases;
     uint64_t    elsewhere;              /* of both, at another gateway */
     uint64_t    lapses;
@@ -540,6 +554,11 @@ typedef struct {
 } gsim_counters_t;
 
 extern gsim_counters_t  gsim_count;
+/*
+ * Users hold more than once, share what they hold, and use one lock in several
+ * ways: in every second history.
+ */
+extern int              gsim_rich;
 extern ngx_uint_t       gsim_log_level;
 
 

@@ -30,6 +30,7 @@ static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
 
 
 static int gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two);
+static int gsim_oracle_renamed(gsim_hold_t *hold);
 static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
 static gsim_node_t *gsim_oracle_node(const char *path);
@@ -152,6 +153,7 @@ gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
     hold->fence = fence;
     hold->told = gsim_now;
     hold->until = until;
+    hold->times = 1;
     hold->lost = (node->deleted != GSIM_NEVER);
 
     gsim_say("%s holds %s, token %lld", who, path, (long long) fence);
@@ -203,8 +205,9 @@ gsim_oracle_fence(gsim_hold_t *hold, const char *who)
     for (h = gsim_holds[hold->lock]; h != NULL; h = h->next) {
 
         if (h->fence != 0 && hold->fence != 0 && h->fence >= hold->fence
-            && h->kind == hold->kind && hold->kind != ZK_LOCK_READ
-            && zk_lock_kind_base(h->kind) != ZK_LOCK_SEMAPHORE)
+            && gsim_oracle_blocks(h->kind, hold->kind)
+            && !(h->kind == hold->kind
+                 && zk_lock_kind_base(h->kind) == ZK_LOCK_SEMAPHORE))
         {
             gsim_violation("%s holds %s with the token %lld, after one with "
                            "%lld", who, hold->path, (long long) hold->fence,
@@ -235,7 +238,7 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
     for (h = gsim_holds[lock]; h != NULL; h = h->next) {
 
-        if (h->node != node) {
+        if (h->node != node || gsim_oracle_renamed(h)) {
             continue;
         }
 
@@ -258,6 +261,39 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
         h->lost = 1;
     }
+}
+
+
+/* One that was to be shared has a reader's name from now on. */
+
+static int
+gsim_oracle_renamed(gsim_hold_t *hold)
+{
+    gsim_node_t      *node;
+    zk_lock_child_t   child, was;
+
+    if (!hold->shares
+        || zk_lock_child_read(&was, hold->node->name, strlen(hold->node->name))
+           != 0)
+    {
+        return 0;
+    }
+
+    for (node = hold->node->parent->children; node; node = node->sibling) {
+
+        if (node->deleted == GSIM_NEVER
+            && node->created == hold->node->deleted
+            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+            && child.kind == ZK_LOCK_READ
+            && child.seq == was.seq)
+        {
+            hold->node = node;
+            hold->path = node->path;
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -292,6 +328,10 @@ gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq)
             && child.seq < seq
             && gsim_oracle_blocks(child.kind, kind))
         {
+            if (child.kind != kind) {
+                return 1;
+            }
+
             n++;
         }
     }

@@ -12,11 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "gsim.h"
+#include "gsim_user.h"
 
-
-/* what somebody may have to wait for beyond his time */
-#define GSIM_SLACK          (20 * GSIM_S)
 
 /* a waiter whom nobody blocks, while nothing goes wrong */
 #define GSIM_PROMPT         (400 * GSIM_MS)
@@ -24,62 +21,19 @@
 #define GSIM_CHECK          (50 * GSIM_MS)
 
 
-typedef enum {
-    GSIM_IDLE = 0,
-    GSIM_ACQUIRES,
-    GSIM_POLLS,                         /* with a token, not held so far */
-    GSIM_HOLDS,
-    GSIM_RELEASES
-} gsim_user_e;
-
-
-struct gsim_user_s {
-    int                          index;
-    char                         name[24];
-    gsim_user_e                  state;
-    uint64_t                     tag;           /* of what comes next */
-    gsim_process_t              *process;       /* that serves him */
-    ngx_http_zk_lock_claim_t    *claim;
-    ngx_http_zk_lock_ask_t      *ask;
-    ngx_http_zk_lock_ask_e       type;
-
-    int                          lock;
-    int                          home;          /* where he acquired */
-    zk_lock_kind_t               kind;
-    zk_lock_token_t              token;
-    uint8_t                      key[NGX_HTTP_ZK_LOCK_KEY];
-    int64_t                      ttl;           /* milliseconds */
-    int64_t                      named;         /* in a renewal; 0: none */
-    int64_t                      least;         /* ttl of all */
-    int64_t                      wait;
-    int64_t                      deadline;      /* of the whole */
-    int64_t                      asked;
-    int64_t                      since;         /* when, to who serves him */
-    int64_t                      must;          /* be answered by then */
-    int64_t                      first;         /* in line since; 0: is not */
-    int                          tries;
-    gsim_hold_t                 *hold;
-    unsigned                     keyed:1;
-    unsigned                     async:1;
-    unsigned                     forgets:1;     /* to release */
-    unsigned                     shares:1;      /* his key with others */
-};
-
-
 static gsim_user_t   gsim_users[GSIM_USERS];
 static int           gsim_nusers;
 static int64_t       gsim_users_until;
 static zk_lock_kind_t  gsim_uses[GSIM_LOCKS];
-static ngx_msec_t    gsim_grace;
+static int           gsim_mixes;        /* one lock is used in several ways */
 static ngx_uint_t    gsim_max_queue;
+ngx_msec_t           gsim_grace;
 
 
-static void gsim_user_next(gsim_user_t *u, int64_t us);
 static void gsim_user_event(void *data, uint64_t tag);
-static void gsim_user_idle(gsim_user_t *u);
-static void gsim_user_think(gsim_user_t *u);
+static ngx_http_zk_lock_ask_e gsim_user_wants(gsim_user_t *u);
+static zk_lock_kind_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
-static int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
 static void gsim_user_acquire(void *data);
 static void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
 static void gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
@@ -88,19 +42,6 @@ static void gsim_user_granted(gsim_user_t *u,
     ngx_http_zk_lock_claim_t *claim);
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
-static void gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type);
-static void gsim_user_ask_act(void *data);
-static void gsim_user_name(gsim_user_t *u);
-static void gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
-static void gsim_user_told(ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_released(gsim_user_t *u,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_path(gsim_user_t *u, char *path);
 static void gsim_user_check_event(void *data, uint64_t tag);
 static void gsim_user_check_one(gsim_user_t *u);
 
@@ -126,6 +67,8 @@ gsim_user_reset(int64_t until)
                        : zk_lock_semaphore(GSIM_PERMITS);
     }
 
+    gsim_mixes = gsim_rich && gsim_chance(3);
+
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
         u->index = i;
@@ -142,6 +85,32 @@ zk_lock_kind_t
 gsim_user_use(int lock)
 {
     return gsim_uses[lock];
+}
+
+
+static zk_lock_kind_t
+gsim_user_other_use(void)
+{
+    switch (gsim_below(6)) {
+
+    case 0:
+        return ZK_LOCK_READ;
+
+    case 1:
+        return ZK_LOCK_WRITE;
+
+    case 2:
+        return ZK_LOCK_MEMBER;
+
+    case 3:
+        return zk_lock_semaphore(GSIM_PERMITS);
+
+    case 4:
+        return zk_lock_semaphore(GSIM_PERMITS + 1);
+
+    default:
+        return ZK_LOCK_MUTEX;
+    }
 }
 
 
@@ -174,17 +143,24 @@ gsim_user_report(void)
 }
 
 
-static void
+void
 gsim_user_next(gsim_user_t *u, int64_t us)
 {
     gsim_at(gsim_now + us, gsim_user_event, u, ++u->tag);
 }
 
 
-static void
+void
 gsim_user_idle(gsim_user_t *u)
 {
+    if (u->bound != NULL) {
+        u->state = GSIM_RELEASES;
+        gsim_user_next(u, gsim_below(200 * GSIM_MS));
+        return;
+    }
+
     u->state = GSIM_IDLE;
+    u->untold = 0;
     u->claim = NULL;
     u->hold = NULL;
 
@@ -216,6 +192,10 @@ gsim_user_event(void *data, uint64_t tag)
             u->kind = ZK_LOCK_WRITE;
         }
 
+        if (gsim_mixes && gsim_chance(8)) {
+            u->kind = gsim_user_other_use();
+        }
+
         u->wait = gsim_chance(6) ? 0 : gsim_between(100, 20000);
         u->ttl = gsim_chance(3) ? gsim_between(300, 2000)
                                 : gsim_between(2000, 20000);
@@ -230,6 +210,14 @@ gsim_user_event(void *data, uint64_t tag)
         memset(u->key, 0, sizeof(u->key));
         *(uint64_t *) (void *) u->key = gsim_random();
         u->shares = u->keyed && gsim_chance(2);
+        u->binds = 0;
+
+        if (gsim_rich && !u->keyed && gsim_chance(4)) {
+            u->binds = 1;
+            u->leased = gsim_chance(2);
+            u->async = 0;
+            u->forgets = 0;
+        }
 
         if (u->shares) {
             gsim_user_share(u);
@@ -278,6 +266,17 @@ gsim_user_event(void *data, uint64_t tag)
 
     case GSIM_HOLDS:
 
+        if (u->bound != NULL && !gsim_oracle_valid(u->hold)) {
+
+            /* he does not know it so far, and may never know */
+
+            if (!gsim_chance(20) || !gsim_user_unbind(u)) {
+                gsim_user_next(u, gsim_between(5, 1000) * GSIM_MS);
+            }
+
+            return;
+        }
+
         if (!gsim_oracle_valid(u->hold)) {
             gsim_count.lapses++;
             gsim_user_idle(u);
@@ -285,23 +284,50 @@ gsim_user_event(void *data, uint64_t tag)
         }
 
         if (u->tries-- > 0) {
-            gsim_user_ask(u, gsim_chance(4) ? NGX_HTTP_ZK_LOCK_INSPECT
-                                            : NGX_HTTP_ZK_LOCK_RENEW);
+            gsim_user_ask(u, gsim_user_wants(u));
+
+        } else if (u->bound != NULL && gsim_chance(2)) {
+            (void) gsim_user_unbind(u);
 
         } else if (u->forgets) {
             gsim_user_next(u, u->hold->until - gsim_now + 1);
 
         } else {
-            u->tries = 6;
+            u->tries = (u->hold->times == 1) ? 6 : 0;
             gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
         }
 
         return;
 
     case GSIM_RELEASES:
-        gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+
+        if (!gsim_user_unbind(u)) {
+            gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+        }
+
         return;
     }
+}
+
+
+/* What he does with what he holds. */
+
+static ngx_http_zk_lock_ask_e
+gsim_user_wants(gsim_user_t *u)
+{
+    if (gsim_rich && !u->shares && gsim_chance(3)) {
+
+        if (gsim_chance(3)
+            && (u->kind == ZK_LOCK_MUTEX || u->kind == ZK_LOCK_WRITE))
+        {
+            return NGX_HTTP_ZK_LOCK_SHARE;
+        }
+
+        return gsim_chance(3) ? NGX_HTTP_ZK_LOCK_RELEASE
+                              : NGX_HTTP_ZK_LOCK_HOLD;
+    }
+
+    return gsim_chance(4) ? NGX_HTTP_ZK_LOCK_INSPECT : NGX_HTTP_ZK_LOCK_RENEW;
 }
 
 
@@ -330,6 +356,7 @@ gsim_user_share(gsim_user_t *u)
         other->forgets = u->forgets;
         other->tries = 0;
         other->keyed = 1;
+        other->binds = 0;
         other->shares = 1;
         memcpy(other->key, u->key, sizeof(u->key));
 
@@ -340,9 +367,7 @@ gsim_user_share(gsim_user_t *u)
 }
 
 
-/* 0: it cannot be now */
-
-static int
+int
 gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
 {
     if (u->process->worker == NULL) {
@@ -420,9 +445,14 @@ gsim_user_acquire(void *data)
         acquire.forever = gsim_chance(2);
     }
 
-    gsim_say("%s acquires %s, wait %d, ttl %d%s%s", u->name,
+    if (u->binds) {
+        gsim_user_bind(u, &acquire, &label);
+    }
+
+    gsim_say("%s acquires %s, wait %d, ttl %d%s%s%s", u->name,
              gsim_paths[u->lock], (int) u->wait, (int) u->ttl,
-             u->keyed ? ", with a key" : "", u->async ? ", async" : "");
+             u->keyed ? ", with a key" : "", u->async ? ", async" : "",
+             !u->binds ? "" : u->leased ? ", bound and leased" : ", bound");
 
     gsim_count.acquires++;
     u->first = 0;
@@ -494,6 +524,17 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
         gsim_user_idle(u);
         return;
 
+    case NGX_HTTP_ZK_LOCK_CONFLICT:
+
+        if (!gsim_mixes) {
+            gsim_violation("%s is told that %s is used in another way",
+                           u->name, gsim_paths[u->lock]);
+        }
+
+        gsim_count.conflicts++;
+        gsim_user_idle(u);
+        return;
+
     case NGX_HTTP_ZK_LOCK_FULL:
     case NGX_HTTP_ZK_LOCK_SHUT:
     case NGX_HTTP_ZK_LOCK_NO_ROOM:
@@ -537,7 +578,7 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (gsim_chance(20)) {
+    if (!u->binds && gsim_chance(20)) {
 
         /* the answer could not be written */
 
@@ -557,6 +598,7 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
                                ngx_http_zk_lock_fencing_token(claim->czxid,
                                                               claim->index),
                                claim->reminded ? gsim_now
+                               : u->binds && !u->leased ? GSIM_NEVER
                                : since + (u->ttl - 1) * GSIM_MS,
                                u->name);
 
@@ -571,6 +613,11 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 
     gsim_count.grants++;
 
+    if (u->binds) {
+        gsim_count.bound++;
+        gsim_user_bound(u, claim);
+    }
+
     if (gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq)) {
         gsim_count.handoffs++;
     }
@@ -579,7 +626,7 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 }
 
 
-static void
+void
 gsim_user_think(gsim_user_t *u)
 {
     u->state = GSIM_HOLDS;
@@ -669,319 +716,7 @@ gsim_user_leave(void *data)
 }
 
 
-/* asks */
-
-static void
-gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
-{
-    int  gateway;
-
-    u->type = type;
-
-    gateway = gsim_chance(3) ? !u->home : u->home;
-    u->process = gsim_gateway_pick(gateway);
-
-    u->asked = gsim_now;
-    u->must = gsim_now + GSIM_SLACK;
-
-    if (type == NGX_HTTP_ZK_LOCK_RELEASE) {
-
-        if (u->state == GSIM_HOLDS) {
-            u->hold->released = 1;
-        }
-
-        if (u->state != GSIM_POLLS) {
-            u->state = GSIM_RELEASES;
-        }
-    }
-
-    if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
-        gsim_user_next(u, gsim_between(5, 100) * GSIM_MS);
-        return;
-    }
-
-    if (gateway != u->home && type != NGX_HTTP_ZK_LOCK_INSPECT) {
-        gsim_count.elsewhere++;
-    }
-}
-
-
-/*
- * For how long he renews it; perhaps he says nothing of that.  From now on he
- * counts on no more than he will be told, which may get lost.
- */
-
-static void
-gsim_user_name(gsim_user_t *u)
-{
-    int64_t  until;
-
-    if (!u->shares && gsim_chance(3)) {
-        u->ttl = gsim_between(300, 20000);
-    }
-
-    u->named = gsim_chance(4) ? 0 : u->ttl;
-
-    if (u->named != 0 && u->named < u->least) {
-        u->least = u->named;
-    }
-
-    u->since = u->process->stood ? u->process->turned : gsim_now;
-
-    until = u->since + ((u->named ? u->named : u->least) - 1) * GSIM_MS;
-
-    if (until < u->hold->until) {
-        u->hold->until = until;
-    }
-}
-
-
-static void
-gsim_user_ask_act(void *data)
-{
-    gsim_user_t *u = data;
-
-    ngx_str_t                    path;
-    ngx_http_zk_lock_question_t  question;
-
-    if (u->type == NGX_HTTP_ZK_LOCK_RENEW) {
-        gsim_user_name(u);
-    }
-
-    path.data = (u_char *) gsim_paths[u->lock];
-    path.len = strlen(gsim_paths[u->lock]);
-
-    ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
-
-    question.type = u->type;
-    question.path = &path;
-    question.token = &u->token;
-    question.ttl = (u->type == NGX_HTTP_ZK_LOCK_RENEW) ? (ngx_msec_t) u->named
-                                                       : 0;
-    question.grace = gsim_grace;
-    question.handler = gsim_user_told;
-    question.data = u;
-
-    gsim_say("%s asks: %d", u->name, u->type);
-
-    u->ask = ngx_http_zk_lock_ask(u->process->worker, &question);
-
-    u->must = gsim_now + GSIM_SLACK;
-
-    if (u->ask == NULL) {
-        gsim_violation("an ask is refused");
-    }
-}
-
-
-static void
-gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
-{
-    gsim_user_t  *u;
-
-    u = ask->data;
-    u->ask = NULL;
-
-    gsim_user_next(u, 300 * GSIM_MS);
-
-    gsim_say("%s is told: %d", u->name, answer);
-
-    if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
-        gsim_count.unreachable++;
-    }
-
-    switch (u->state) {
-
-    case GSIM_POLLS:
-        gsim_user_polled(u, ask, answer);
-        return;
-
-    case GSIM_HOLDS:
-        gsim_user_held(u, ask, answer);
-        return;
-
-    case GSIM_RELEASES:
-        gsim_user_released(u, answer);
-        return;
-
-    default:
-        gsim_violation("gateway_sim: %s did not ask, in state %d", u->name,
-                       u->state);
-    }
-}
-
-
-static void
-gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer)
-{
-    char                      path[128];
-    int64_t                   until;
-    zk_lock_label_t           label;
-    ngx_http_zk_lock_info_t  *info;
-
-    gsim_count.polls++;
-
-    if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
-        || (answer == NGX_HTTP_ZK_LOCK_ASK_OK
-            && u->type == NGX_HTTP_ZK_LOCK_RELEASE))
-    {
-        gsim_user_idle(u);
-        return;
-    }
-
-    info = &ask->infos[0];
-
-    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK || !info->held) {
-        gsim_user_next(u, gsim_between(20, 200) * GSIM_MS);
-        return;
-    }
-
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
-
-    u->token = ask->token;
-    gsim_user_path(u, path);
-
-    until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
-                        : gsim_now;
-
-    u->hold = gsim_oracle_held(u->lock, u->kind, path,
-                               ngx_http_zk_lock_fencing_token(
-                                   label.czxid ? label.czxid : info->czxid,
-                                   (ngx_uint_t) ngx_max(label.index, 0)),
-                               until, u->name);
-
-    if (u->hold->lost && !u->hold->released
-        && u->hold->node->deleted_at < u->asked)
-    {
-        gsim_violation("%s is told that he holds %s, which is gone", u->name,
-                       path);
-    }
-
-    gsim_count.grants++;
-    gsim_user_think(u);
-}
-
-
-static void
-gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer)
-{
-    switch (answer) {
-
-    case NGX_HTTP_ZK_LOCK_ASK_OK:
-
-        /*
-         * One that is held may be told as waiting, while the znode of who was
-         * before is still there, or its own worker has not granted it so far.
-         */
-
-        if (!ask->infos[0].held && !ask->infos[0].pending
-            && gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
-            && !gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq))
-        {
-            gsim_violation("%s is told that he waits, but he holds %s",
-                           u->name, u->hold->path);
-        }
-
-        if (u->hold->node->deleted_at != 0
-            && u->hold->node->deleted_at < u->asked)
-        {
-            gsim_violation("%s is told that he holds %s, which is gone",
-                           u->name, u->hold->path);
-        }
-
-        if (u->type == NGX_HTTP_ZK_LOCK_RENEW) {
-            gsim_count.renewals++;
-
-            /* its own worker may not have granted it so far */
-
-            if (ask->infos[0].held && u->hold->until > gsim_now) {
-                gsim_user_renewed(u, &ask->infos[0]);
-            }
-        }
-
-        break;
-
-    case NGX_HTTP_ZK_LOCK_ASK_GONE:
-
-        /* another one with his key may have renewed it, just now */
-
-        if (gsim_oracle_valid(u->hold) && !u->shares) {
-            gsim_violation("%s is told that %s is gone, but he holds it",
-                           u->name, u->hold->path);
-        }
-
-        gsim_user_idle(u);
-        return;
-
-    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
-        break;
-
-    default:
-        gsim_violation("%s, who holds %s, is told %d", u->name,
-                       u->hold->path, answer);
-    }
-
-    gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
-}
-
-
-static void
-gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
-{
-    int64_t  ttl;
-
-    ttl = info->timed ? (int64_t) info->expires : 0;
-
-    if (gsim_now + (ttl + 2) * GSIM_MS < u->since + u->named * GSIM_MS) {
-        gsim_violation("%s renewed %s for %d ms, and is told %d", u->name,
-                       u->hold->path, (int) u->named, (int) ttl);
-    }
-
-    ttl = u->named ? u->named : ttl;
-
-    u->hold->until = u->since + (ttl - 1) * GSIM_MS;
-}
-
-
-static void
-gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_answer_e answer)
-{
-    switch (answer) {
-
-    case NGX_HTTP_ZK_LOCK_ASK_OK:
-        gsim_count.releases++;
-
-        if (u->hold != NULL && u->hold->node->deleted == GSIM_NEVER) {
-            gsim_violation("%s is told that %s is released, but it is there",
-                           u->name, u->hold->path);
-        }
-
-        break;
-
-    case NGX_HTTP_ZK_LOCK_ASK_GONE:
-        break;
-
-    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
-
-        if (u->tries-- > 0) {
-            gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
-            return;
-        }
-
-        break;
-
-    default:
-        gsim_violation("%s, who releases %s, is told %d", u->name,
-                       u->hold->path, answer);
-    }
-
-    gsim_user_idle(u);
-}
-
-
-static void
+void
 gsim_user_path(gsim_user_t *u, char *path)
 {
     size_t  len;
@@ -1004,7 +739,9 @@ gsim_user_process_left(gsim_process_t *p)
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
 
-        if (u->process == p && (u->claim != NULL || u->ask != NULL)) {
+        if ((u->process == p && (u->claim != NULL || u->ask != NULL))
+            || (u->bound != NULL && u->binder == p))
+        {
             gsim_violation("%s waits at a worker that stops", u->name);
         }
     }
@@ -1021,6 +758,10 @@ gsim_user_process_gone(gsim_process_t *p)
 
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
+
+        if (u->bound != NULL && u->binder == p) {
+            gsim_user_cut_off(u);
+        }
 
         if (u->process != p || (u->claim == NULL && u->ask == NULL)) {
             continue;
@@ -1055,6 +796,10 @@ gsim_user_check_event(void *data, uint64_t tag)
     for (i = 0; i < gsim_nusers; i++) {
         if (gsim_users[i].claim != NULL || gsim_users[i].ask != NULL) {
             gsim_user_check_one(&gsim_users[i]);
+        }
+
+        if (gsim_users[i].bound != NULL) {
+            gsim_user_check_bound(&gsim_users[i]);
         }
     }
 

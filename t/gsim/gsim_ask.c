@@ -1,0 +1,513 @@
+
+/*
+ * What users ask with a token: whether they hold it, to renew it, to hold it
+ * once more, to share it, to release it; at any gateway.
+ *
+ * What he may count on is taken down at the moment in which he asks: that he
+ * will release it, or share it, counts from then on, whatever he is told; that
+ * he holds it once more, when he is told so.
+ */
+
+
+#include "gsim_user.h"
+
+
+static void gsim_user_counts_on(gsim_user_t *u);
+static void gsim_user_ask_act(void *data);
+static void gsim_user_name(gsim_user_t *u);
+static void gsim_user_told(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
+static void gsim_user_told_waits(gsim_user_t *u);
+static int gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
+static void gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
+static void gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
+static void gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
+
+
+void
+gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
+{
+    int  gateway;
+
+    u->type = type;
+
+    if (u->untold) {
+        u->untold = 0;
+        u->hold->doubt = 1;
+    }
+
+    gateway = gsim_chance(3) ? !u->home : u->home;
+    u->process = gsim_gateway_pick(gateway);
+
+    u->asked = gsim_now;
+    u->must = gsim_now + GSIM_SLACK;
+
+    gsim_user_counts_on(u);
+
+    if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
+
+        if (type == NGX_HTTP_ZK_LOCK_RELEASE && u->state == GSIM_HOLDS) {
+            u->hold->times++;
+        }
+
+        gsim_user_next(u, gsim_between(5, 100) * GSIM_MS);
+        return;
+    }
+
+    if (gateway != u->home && type != NGX_HTTP_ZK_LOCK_INSPECT) {
+        gsim_count.elsewhere++;
+    }
+}
+
+
+/* What he counts on no more, whatever he will be told. */
+
+static void
+gsim_user_counts_on(gsim_user_t *u)
+{
+    switch (u->type) {
+
+    case NGX_HTTP_ZK_LOCK_RELEASE:
+
+        if (u->state == GSIM_HOLDS && u->hold->times > 1) {
+            u->hold->times--;
+            return;
+        }
+
+        if (u->state == GSIM_HOLDS) {
+            u->hold->released = 1;
+        }
+
+        if (u->state != GSIM_POLLS) {
+            u->state = GSIM_RELEASES;
+        }
+
+        return;
+
+    case NGX_HTTP_ZK_LOCK_SHARE:
+        u->kind = ZK_LOCK_READ;
+        u->hold->kind = ZK_LOCK_READ;
+        u->hold->shares = 1;
+        return;
+
+    default:
+        return;
+    }
+}
+
+
+/*
+ * For how long he renews it; perhaps he says nothing of that.  From now on he
+ * counts on no more than he will be told, which may get lost.
+ */
+
+static void
+gsim_user_name(gsim_user_t *u)
+{
+    int64_t  until;
+
+    if (u->hold->until == GSIM_NEVER) {
+        u->named = gsim_chance(4) ? 0 : u->ttl;
+        return;
+    }
+
+    if (!u->shares && gsim_chance(3)) {
+        u->ttl = gsim_between(300, 20000);
+    }
+
+    u->named = gsim_chance(4) ? 0 : u->ttl;
+
+    if (u->named != 0 && u->named < u->least) {
+        u->least = u->named;
+    }
+
+    u->since = u->process->stood ? u->process->turned : gsim_now;
+
+    until = u->since + ((u->named ? u->named : u->least) - 1) * GSIM_MS;
+
+    if (until < u->hold->until) {
+        u->hold->until = until;
+    }
+}
+
+
+static void
+gsim_user_ask_act(void *data)
+{
+    gsim_user_t *u = data;
+
+    int                          renews;
+    ngx_str_t                    path;
+    ngx_http_zk_lock_question_t  question;
+
+    u->untold = (u->hold != NULL && (u->type == NGX_HTTP_ZK_LOCK_HOLD
+                                     || u->type == NGX_HTTP_ZK_LOCK_RELEASE));
+
+    renews = (u->type == NGX_HTTP_ZK_LOCK_RENEW
+              || u->type == NGX_HTTP_ZK_LOCK_HOLD);
+
+    if (renews) {
+        gsim_user_name(u);
+    }
+
+    path.data = (u_char *) gsim_paths[u->lock];
+    path.len = strlen(gsim_paths[u->lock]);
+
+    ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
+
+    question.type = u->type;
+    question.path = &path;
+    question.token = &u->token;
+    question.ttl = renews ? (ngx_msec_t) u->named : 0;
+    question.grace = gsim_grace;
+    question.handler = gsim_user_told;
+    question.data = u;
+
+    gsim_say("%s asks: %d", u->name, u->type);
+
+    u->asks = 1;
+    u->ask = ngx_http_zk_lock_ask(u->process->worker, &question);
+    u->asks = 0;
+
+    u->must = gsim_now + GSIM_SLACK;
+
+    if (u->ask == NULL) {
+        gsim_violation("an ask is refused");
+    }
+}
+
+
+static void
+gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
+{
+    gsim_user_t  *u;
+
+    u = ask->data;
+    u->ask = NULL;
+
+    gsim_user_next(u, 300 * GSIM_MS);
+
+    gsim_say("%s is told: %d", u->name, answer);
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
+        gsim_count.unreachable++;
+
+    } else {
+        u->untold = 0;
+    }
+
+    switch (u->state) {
+
+    case GSIM_POLLS:
+        gsim_user_polled(u, ask, answer);
+        return;
+
+    case GSIM_HOLDS:
+        gsim_user_held(u, ask, answer);
+        return;
+
+    case GSIM_RELEASES:
+        gsim_user_released(u, ask, answer);
+        return;
+
+    default:
+        gsim_violation("gateway_sim: %s did not ask, in state %d", u->name,
+                       u->state);
+    }
+}
+
+
+static void
+gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    char                      path[128];
+    int64_t                   until;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    gsim_count.polls++;
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
+        || (answer == NGX_HTTP_ZK_LOCK_ASK_OK
+            && u->type == NGX_HTTP_ZK_LOCK_RELEASE))
+    {
+        gsim_user_idle(u);
+        return;
+    }
+
+    info = &ask->infos[0];
+
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK || !info->held) {
+        gsim_user_next(u, gsim_between(20, 200) * GSIM_MS);
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    u->token = ask->token;
+    gsim_user_path(u, path);
+
+    until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
+                        : gsim_now;
+
+    u->hold = gsim_oracle_held(u->lock, u->kind, path,
+                               ngx_http_zk_lock_fencing_token(
+                                   label.czxid ? label.czxid : info->czxid,
+                                   (ngx_uint_t) ngx_max(label.index, 0)),
+                               until, u->name);
+
+    if (u->hold->lost && !u->hold->released
+        && u->hold->node->deleted_at < u->asked)
+    {
+        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+                       path);
+    }
+
+    gsim_count.grants++;
+    gsim_user_think(u);
+}
+
+
+static void
+gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+
+        if (u->type == NGX_HTTP_ZK_LOCK_RELEASE && !gsim_user_still(u, ask)) {
+            gsim_user_idle(u);
+            return;
+        }
+
+        gsim_user_told_held(u, ask);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_WAITS:
+        gsim_user_told_waits(u);
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+
+        /* another one with his key may have renewed it, just now */
+
+        if (gsim_oracle_valid(u->hold) && !u->shares) {
+            gsim_violation("%s is told that %s is gone, but he holds it",
+                           u->name, u->hold->path);
+        }
+
+        gsim_user_idle(u);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+        break;
+
+    default:
+        gsim_violation("%s, who holds %s, is told %d", u->name,
+                       u->hold->path, answer);
+    }
+
+    gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
+}
+
+
+static void
+gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_child_t           child;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    if (u->hold->node->deleted_at != 0 && u->hold->node->deleted_at < u->asked)
+    {
+        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+                       u->hold->path);
+    }
+
+    if (!info->held) {
+        if (!info->pending) {
+            gsim_user_told_waits(u);
+        }
+
+        return;
+    }
+
+    switch (u->type) {
+
+    case NGX_HTTP_ZK_LOCK_HOLD:
+        gsim_count.again++;
+        u->hold->times++;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_RELEASE:
+        gsim_count.once_less++;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_RENEW:
+        gsim_count.renewals++;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_SHARE:
+        gsim_count.shared++;
+
+        if (zk_lock_child_read(&child, u->hold->node->name,
+                               strlen(u->hold->node->name))
+            != 0
+            || child.kind != ZK_LOCK_READ)
+        {
+            gsim_violation("%s is told that %s is shared", u->name,
+                           u->hold->path);
+        }
+
+        if (gsim_chance(2)) {
+            u->token = ask->token;
+        }
+
+        break;
+
+    default:
+        break;
+    }
+
+    gsim_user_counted(u, info);
+
+    /* a renewal that came too late may be told when the lease is over */
+
+    if (u->hold->until > gsim_now && u->hold->until != GSIM_NEVER
+        && (u->type == NGX_HTTP_ZK_LOCK_RENEW
+            || u->type == NGX_HTTP_ZK_LOCK_HOLD))
+    {
+        gsim_user_renewed(u, info);
+    }
+}
+
+
+/*
+ * One that is held may be told as waiting, while the znode of who was before is
+ * still there, or its own worker has not granted it so far.
+ */
+
+static void
+gsim_user_told_waits(gsim_user_t *u)
+{
+    if (gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
+        && !gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq))
+    {
+        gsim_violation("%s is told that he waits, but he holds %s", u->name,
+                       u->hold->path);
+    }
+}
+
+
+/* He has released it, and holds it still, as he did so more than once. */
+
+static int
+gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->nknown != 0 && ask->infos[0].held) {
+        return 1;
+    }
+
+    if (u->hold->node->deleted == GSIM_NEVER) {
+        gsim_violation("%s is told that %s is released, but it is there",
+                       u->name, u->hold->path);
+    }
+
+    return 0;
+}
+
+
+/* How often he holds it, as he is told. */
+
+static void
+gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+{
+    int  times;
+
+    if (u->shares || !gsim_oracle_valid(u->hold)) {
+        return;
+    }
+
+    times = info->holds ? (int) info->holds : 1;
+
+    if (times < u->hold->times || (times > u->hold->times && !u->hold->doubt))
+    {
+        gsim_violation("%s holds %s %d times, but is told %d", u->name,
+                       u->hold->path, u->hold->times, times);
+    }
+}
+
+
+static void
+gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+{
+    int64_t  ttl;
+
+    ttl = info->timed ? (int64_t) info->expires : 0;
+
+    if (u->type == NGX_HTTP_ZK_LOCK_HOLD && !info->timed) {
+        ttl = u->named ? u->named : u->least;
+    }
+
+    if (gsim_now + (ttl + 2) * GSIM_MS < u->since + u->named * GSIM_MS) {
+        gsim_violation("%s renewed %s for %d ms, and is told %d", u->name,
+                       u->hold->path, (int) u->named, (int) ttl);
+    }
+
+    ttl = u->named ? u->named : ttl;
+
+    u->hold->until = u->since + (ttl - 1) * GSIM_MS;
+}
+
+
+static void
+gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    switch (answer) {
+
+    case NGX_HTTP_ZK_LOCK_ASK_OK:
+        gsim_count.releases++;
+
+        if (u->hold == NULL || !gsim_user_still(u, ask)) {
+            break;
+        }
+
+        /* what he was not told of counts, too */
+
+        if (!u->hold->doubt && !u->shares) {
+            gsim_violation("%s has released %s, but holds it still", u->name,
+                           u->hold->path);
+        }
+
+        gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
+        return;
+
+    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+        break;
+
+    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+
+        if (u->tries-- > 0) {
+            gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
+            return;
+        }
+
+        break;
+
+    default:
+        gsim_violation("%s, who releases %s, is told %d", u->name,
+                       u->hold->path, answer);
+    }
+
+    gsim_user_idle(u);
+}

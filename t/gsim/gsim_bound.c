@@ -1,0 +1,158 @@
+
+/*
+ * Users who hold a lock for as long as their connection lasts, as those of
+ * ngx_http_zk_lock_stream.c do.
+ *
+ * What he holds is over when he hangs up, when his worker is gone, and when he
+ * is told that it is lost; it has a lease only if he wanted one.
+ */
+
+
+#include "gsim_user.h"
+
+
+static void gsim_user_hang_up(void *data);
+
+
+void
+gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
+    zk_lock_label_t *label)
+{
+    acquire->bound = 1;
+    acquire->leased = u->leased;
+    acquire->event = gsim_user_event_told;
+
+    if (!u->leased) {
+        label->ttl = 0;
+    }
+}
+
+
+void
+gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
+{
+    u->bound = claim;
+    u->binder = u->process;
+}
+
+
+void
+gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_event_e event, const char *reason)
+{
+    gsim_user_t *u = data;
+
+    if (event == NGX_HTTP_ZK_LOCK_EVENT_WAITS) {
+
+        if (u->claim != NULL && u->claim != claim) {
+            gsim_violation("%s is told that another claim waits", u->name);
+        }
+
+        return;
+    }
+
+    if (u->bound == NULL) {
+
+        /* he was not told of the grant so far */
+
+        return;
+    }
+
+    gsim_say("%s hears of %s: %d, %s", u->name, u->hold->path, event,
+             reason ? reason : "");
+
+    if (event != NGX_HTTP_ZK_LOCK_EVENT_LOST) {
+        return;
+    }
+
+    gsim_count.lost++;
+
+    u->bound = NULL;
+    u->hold->released = 1;
+
+    if (u->ask == NULL && !u->asks) {
+        gsim_user_idle(u);
+    }
+}
+
+
+/* He is done with it: 0, if he has no such connection. */
+
+int
+gsim_user_unbind(gsim_user_t *u)
+{
+    if (u->bound == NULL) {
+        return 0;
+    }
+
+    u->process = u->binder;
+    u->hold->released = 1;
+
+    if (!gsim_user_serve(u, gsim_user_hang_up)) {
+        gsim_user_next(u, 5 * GSIM_MS);
+    }
+
+    return 1;
+}
+
+
+static void
+gsim_user_hang_up(void *data)
+{
+    gsim_user_t *u = data;
+
+    ngx_http_zk_lock_claim_t  *claim;
+
+    claim = u->bound;
+
+    if (claim == NULL) {
+        return;
+    }
+
+    gsim_say("%s hangs up", u->name);
+    gsim_count.hung_up++;
+
+    u->bound = NULL;
+    gsim_user_idle(u);
+
+    ngx_http_zk_lock_claim_abandon(claim);
+}
+
+
+/* His worker is dead, and his connection closed. */
+
+void
+gsim_user_cut_off(gsim_user_t *u)
+{
+    gsim_say("%s has lost the connection that he held %s by", u->name,
+             u->hold->path);
+
+    u->bound = NULL;
+    u->hold->released = 1;
+
+    if (u->ask == NULL && !u->asks) {
+        gsim_user_idle(u);
+    }
+}
+
+
+/* One whose claim is gone hears of it in time. */
+
+void
+gsim_user_check_bound(gsim_user_t *u)
+{
+    gsim_process_t  *p;
+
+    p = u->binder;
+
+    if (u->hold->released || gsim_oracle_valid(u->hold)
+        || p->stopped > gsim_now || p->in_turn)
+    {
+        u->ended = gsim_now;
+    }
+
+    if (gsim_now - u->ended > GSIM_SLACK) {
+        gsim_violation("%s does not hear that %s is lost", u->name,
+                       u->hold->path);
+    }
+}

@@ -1,0 +1,99 @@
+
+/*
+ * A user of the simulated gateways, for the files that have parts of his life:
+ *
+ *   gsim_user.c     who he is, his acquire, and whether he is served in time
+ *   gsim_ask.c      what he asks with a token
+ *   gsim_bound.c    what he holds by a connection
+ */
+
+
+#ifndef _GSIM_USER_H_INCLUDED_
+#define _GSIM_USER_H_INCLUDED_
+
+
+#include "gsim.h"
+
+
+/* what somebody may have to wait for beyond his time */
+#define GSIM_SLACK          (20 * GSIM_S)
+
+
+typedef enum {
+    GSIM_IDLE = 0,
+    GSIM_ACQUIRES,
+    GSIM_POLLS,                         /* with a token, not held so far */
+    GSIM_HOLDS,
+    GSIM_RELEASES
+} gsim_user_e;
+
+
+struct gsim_user_s {
+    int                          index;
+    char                         name[24];
+    gsim_user_e                  state;
+    uint64_t                     tag;           /* of what comes next */
+    gsim_process_t              *process;       /* that serves him */
+    ngx_http_zk_lock_claim_t    *claim;
+    ngx_http_zk_lock_ask_t      *ask;
+    ngx_http_zk_lock_ask_e       type;
+
+    int                          lock;
+    int                          home;          /* where he acquired */
+    zk_lock_kind_t               kind;
+    zk_lock_token_t              token;
+    uint8_t                      key[NGX_HTTP_ZK_LOCK_KEY];
+    int64_t                      ttl;           /* milliseconds */
+    int64_t                      named;         /* in a renewal; 0: none */
+    int64_t                      least;         /* ttl of all */
+    int64_t                      wait;
+    int64_t                      deadline;      /* of the whole */
+    int64_t                      asked;
+    int64_t                      since;         /* when, to who serves him */
+    int64_t                      must;          /* be answered by then */
+    int64_t                      first;         /* in line since; 0: is not */
+    int                          tries;
+    gsim_hold_t                 *hold;
+    ngx_http_zk_lock_claim_t    *bound;         /* to his connection; or NULL */
+    gsim_process_t              *binder;        /* that has it */
+    int64_t                      ended;         /* when it was not valid */
+    unsigned                     keyed:1;
+    unsigned                     async:1;
+    unsigned                     forgets:1;     /* to release */
+    unsigned                     shares:1;      /* his key with others */
+    unsigned                     asks:1;        /* just now */
+    unsigned                     binds:1;
+    unsigned                     leased:1;      /* what he binds */
+    unsigned                     untold:1;      /* whether what he asked, to
+                                                   hold it once more or less,
+                                                   was done */
+};
+
+
+extern ngx_msec_t  gsim_grace;
+
+
+/* He acts again in so many microseconds. */
+void gsim_user_next(gsim_user_t *u, int64_t us);
+void gsim_user_idle(gsim_user_t *u);
+/* He has been told that he holds it: what then. */
+void gsim_user_think(gsim_user_t *u);
+/* Does that in a turn of u->process; 0: it cannot be now. */
+int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
+/* The path of the claim that his token is of; path has room for 128 bytes. */
+void gsim_user_path(gsim_user_t *u, char *path);
+
+void gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type);
+
+/* He wants it bound to his connection. */
+void gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
+    zk_lock_label_t *label);
+void gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim);
+void gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_event_e event, const char *reason);
+int gsim_user_unbind(gsim_user_t *u);
+void gsim_user_cut_off(gsim_user_t *u);
+void gsim_user_check_bound(gsim_user_t *u);
+
+
+#endif /* _GSIM_USER_H_INCLUDED_ */
