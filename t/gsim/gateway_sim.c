@@ -283,9 +283,9 @@ report(double took)
            "lapses %llu, unreachable %llu\n", N(polls), N(renewals),
            N(releases), N(elsewhere), N(lapses), N(unreachable));
     printf("  held again %llu, once less %llu, shared %llu, other uses refused "
-           "%llu, bound %llu (lost %llu, hung up %llu)\n", N(again),
-           N(once_less), N(shared), N(conflicts), N(bound), N(lost),
-           N(hung_up));
+           "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu)\n",
+           N(again), N(once_less), N(shared), N(conflicts), N(revoked),
+           N(bound), N(lost), N(hung_up));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu), stops %llu\n", N(cuts),
            N(partitions), N(slow), N(expired), N(crashes), N(midway),

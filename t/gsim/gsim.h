@@ -457,6 +457,8 @@ int gsim_user_busy(void);
 void gsim_user_report(void);            /* of those who are busy, traced */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
+/* Whether anybody holds something by a connection to it. */
+int gsim_user_streams(gsim_process_t *p);
 /* What a lock is used for: a kind, or ZK_LOCK_READ for readers and writers. */
 zk_lock_kind_t gsim_user_use(int lock);
 
@@ -529,6 +531,7 @@ typedef struct {
     uint64_t    once_less;
     uint64_t    shared;
     uint64_t    conflicts;
+    uint64_t    revoked;
     uint64_t    bound;
     uint64_t    lost;                   /* told of one that was bound */
     uint64_t    hung_up;

@@ -73,6 +73,14 @@ gsim_user_counts_on(gsim_user_t *u)
 {
     switch (u->type) {
 
+    case NGX_HTTP_ZK_LOCK_BREAK:
+        u->hold->times = 1;
+        u->hold->doubt = 1;
+        u->hold->released = 1;
+        u->state = GSIM_RELEASES;
+        u->tries = 6;
+        return;
+
     case NGX_HTTP_ZK_LOCK_RELEASE:
 
         if (u->state == GSIM_HOLDS && u->hold->times > 1) {
@@ -143,7 +151,7 @@ gsim_user_ask_act(void *data)
     gsim_user_t *u = data;
 
     int                          renews;
-    ngx_str_t                    path;
+    ngx_str_t                    path, name;
     ngx_http_zk_lock_question_t  question;
 
     u->untold = (u->hold != NULL && (u->type == NGX_HTTP_ZK_LOCK_HOLD
@@ -164,6 +172,15 @@ gsim_user_ask_act(void *data)
     question.type = u->type;
     question.path = &path;
     question.token = &u->token;
+
+    if (u->type == NGX_HTTP_ZK_LOCK_REVOKE) {
+        question.token = NULL;
+        question.name = &name;
+
+        name.data = (u_char *) u->hold->node->name;
+        name.len = strlen(u->hold->node->name);
+    }
+
     question.ttl = renews ? (ngx_msec_t) u->named : 0;
     question.grace = gsim_grace;
     question.handler = gsim_user_told;
@@ -279,6 +296,17 @@ static void
 gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer)
 {
+    /* who asks for that has listed the claims before, at the same worker */
+
+    if (u->type == NGX_HTTP_ZK_LOCK_REVOKE
+        && (answer == NGX_HTTP_ZK_LOCK_ASK_OK
+            || answer == NGX_HTTP_ZK_LOCK_ASK_GONE))
+    {
+        gsim_count.revoked++;
+        gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
+        return;
+    }
+
     switch (answer) {
 
     case NGX_HTTP_ZK_LOCK_ASK_OK:

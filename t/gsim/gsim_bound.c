@@ -33,6 +33,7 @@ gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 {
     u->bound = claim;
     u->binder = u->process;
+    u->ended = gsim_now;
 }
 
 

@@ -33,6 +33,7 @@ static void gsim_worker_leave(gsim_process_t *p);
 static void gsim_worker_idle(void *data);
 static void gsim_worker_shut(void *data, uint64_t tag);
 static void gsim_worker_hurry(void *data);
+static int gsim_worker_idles(gsim_process_t *p);
 static void gsim_worker_left(void *data, uint64_t tag);
 static void gsim_worker_stop(void *data);
 static void gsim_worker_again(void *data, uint64_t tag);
@@ -256,19 +257,29 @@ gsim_worker_hurry(void *data)
 void
 gsim_worker_turned(gsim_process_t *p)
 {
-    gsim_process_t  *before;
-
     if (p->state != GSIM_LEAVES || !p->told) {
         return;
     }
 
-    before = gsim_enter(p);
-
-    if (ngx_event_no_timers_left() == NGX_OK) {
+    if (gsim_worker_idles(p)) {
         gsim_at(gsim_now, gsim_worker_left, p, 0);
     }
+}
 
+
+/* A stream has a timer of its own. */
+
+static int
+gsim_worker_idles(gsim_process_t *p)
+{
+    int              idle;
+    gsim_process_t  *before;
+
+    before = gsim_enter(p);
+    idle = ngx_event_no_timers_left() == NGX_OK && !gsim_user_streams(p);
     gsim_leave(before);
+
+    return idle;
 }
 
 
@@ -279,7 +290,6 @@ gsim_worker_left(void *data, uint64_t tag)
 {
     int              left;
     gsim_process_t  *p = data;
-    gsim_process_t  *before;
 
     if (p->state != GSIM_LEAVES) {
         return;
@@ -301,9 +311,7 @@ gsim_worker_left(void *data, uint64_t tag)
     left = 0;
 
     if (!p->in_turn && p->stopped <= gsim_now) {
-        before = gsim_enter(p);
-        left = ngx_event_no_timers_left() == NGX_OK;
-        gsim_leave(before);
+        left = gsim_worker_idles(p);
     }
 
     if (!left) {

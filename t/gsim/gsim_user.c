@@ -323,8 +323,21 @@ gsim_user_wants(gsim_user_t *u)
             return NGX_HTTP_ZK_LOCK_SHARE;
         }
 
-        return gsim_chance(3) ? NGX_HTTP_ZK_LOCK_RELEASE
-                              : NGX_HTTP_ZK_LOCK_HOLD;
+        switch (gsim_below(8)) {
+
+        case 0:
+        case 1:
+            return NGX_HTTP_ZK_LOCK_RELEASE;
+
+        case 2:
+            return NGX_HTTP_ZK_LOCK_BREAK;
+
+        case 3:
+            return NGX_HTTP_ZK_LOCK_REVOKE;
+
+        default:
+            return NGX_HTTP_ZK_LOCK_HOLD;
+        }
     }
 
     return gsim_chance(4) ? NGX_HTTP_ZK_LOCK_INSPECT : NGX_HTTP_ZK_LOCK_RENEW;
@@ -745,6 +758,21 @@ gsim_user_process_left(gsim_process_t *p)
             gsim_violation("%s waits at a worker that stops", u->name);
         }
     }
+}
+
+
+int
+gsim_user_streams(gsim_process_t *p)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (gsim_users[i].bound != NULL && gsim_users[i].binder == p) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
