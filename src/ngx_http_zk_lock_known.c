@@ -15,6 +15,7 @@
 #include "ngx_http_zk_lock_node.h"
 
 
+static ngx_uint_t ngx_http_zk_lock_ask_fulfilled(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_keep(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
 static ngx_http_zk_lock_answer_e ngx_http_zk_lock_ask_held(
@@ -104,6 +105,14 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
+    if (ask->wished && !ngx_http_zk_lock_ask_fulfilled(ask)) {
+
+        /* it was nobody's before, and whoever has taken it counts the wish */
+
+        ngx_http_zk_lock_ask_poll(ask);
+        return;
+    }
+
     answer = ngx_http_zk_lock_ask_held(ask, record);
 
     if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
@@ -117,7 +126,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
 
     if (answer == NGX_HTTP_ZK_LOCK_ASK_OK) {
 
-        if (ask->type == NGX_HTTP_ZK_LOCK_HOLD) {
+        if (ask->type == NGX_HTTP_ZK_LOCK_HOLD && !ask->wished) {
             ngx_http_zk_lock_ask_more(ask, record);
             return;
         }
@@ -129,6 +138,22 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
     }
 
     ngx_http_zk_lock_ask_tell(ask, answer);
+}
+
+
+/* The wish is in the claim's data no more. */
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_fulfilled(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    return label.index >= 0 && label.want_len == 0;
 }
 
 

@@ -149,6 +149,28 @@ MUTANTS = [
 
     ('who only looks makes a lease shorter', 'ngx_http_zk_lock_held.c',
      '&& ttl != said->ttl\n', '\n', 30000),
+
+    ('a ward goes by any name', 'ngx_http_zk_lock_estate.c',
+     '|| child.kind != ward->kind\n', '\n', 90000),
+
+    ('who shares while a list is merged is forgotten', 'zk_lock_view.c',
+     '(twin->kind != sightings[i].kind\n'
+     '                 && (twin->origin != ZK_LOCK_SIBLING\n'
+     '                     || !zk_lock_view_same(twin, &sightings[i])))',
+     'twin->kind != sightings[i].kind', 90000),
+
+    ('held twice, released once', 'ngx_http_zk_lock_drop.c',
+     '|| ask->holds == 0) {', '|| 1) {', 2000),
+
+    ('held twice, released once elsewhere', 'ngx_http_zk_lock_drop.c',
+     'if ((label.index >= 0 && label.holds > 1)\n', 'if (0\n', 2000),
+
+    ('another use takes a seat', 'zk_lock_view.c',
+     'if (!zk_lock_view_mixes(ahead->kind, waiter->kind)) {\n', 'if (0) {\n',
+     2000),
+
+    ('a connection is held by nobody', 'ngx_http_zk_lock_ward.c',
+     'HELD\n               && !record->bound)', 'HELD)', 2000),
 ]
 
 
