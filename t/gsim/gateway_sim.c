@@ -283,9 +283,10 @@ report(double took)
            "lapses %llu, unreachable %llu\n", N(polls), N(renewals),
            N(releases), N(elsewhere), N(lapses), N(unreachable));
     printf("  held again %llu, once less %llu, shared %llu, other uses refused "
-           "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu)\n",
-           N(again), N(once_less), N(shared), N(conflicts), N(revoked),
-           N(bound), N(lost), N(hung_up));
+           "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu), "
+           "several %llu\n", N(again), N(once_less), N(shared),
+           N(conflicts), N(revoked), N(bound), N(lost), N(hung_up),
+           N(several));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu), stops %llu\n", N(cuts),
            N(partitions), N(slow), N(expired), N(crashes), N(midway),

@@ -13,6 +13,7 @@
  *   gsim_user.c     those who acquire, wait and hold
  *   gsim_ask.c      what they ask with a token: renew, share, release, ...
  *   gsim_bound.c    those who hold by a connection
+ *   gsim_several.c  those who want several locks at once
  *   gsim_foreign.c  claimers that are no gateway's
  *   gsim_oracle.c   who holds what, and what must never be
  *   gsim_fault.c    what goes wrong, and when
@@ -532,6 +533,7 @@ typedef struct {
     uint64_t    shared;
     uint64_t    conflicts;
     uint64_t    revoked;
+    uint64_t    several;
     uint64_t    bound;
     uint64_t    lost;                   /* told of one that was bound */
     uint64_t    hung_up;

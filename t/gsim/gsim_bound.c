@@ -77,8 +77,6 @@ gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* He is done with it: 0, if he has no such connection. */
-
 int
 gsim_user_unbind(gsim_user_t *u)
 {

@@ -31,11 +31,11 @@ ngx_msec_t           gsim_grace;
 
 
 static void gsim_user_event(void *data, uint64_t tag);
+static void gsim_user_enrich(gsim_user_t *u);
 static ngx_http_zk_lock_ask_e gsim_user_wants(gsim_user_t *u);
 static zk_lock_kind_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
 static void gsim_user_acquire(void *data);
-static void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
 static void gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 static void gsim_user_granted(gsim_user_t *u,
@@ -177,6 +177,13 @@ gsim_user_event(void *data, uint64_t tag)
         return;
     }
 
+    if (u->works && u->process->state != GSIM_DEAD) {
+        gsim_user_next(u, 300 * GSIM_MS);
+        return;
+    }
+
+    u->works = 0;
+
     switch (u->state) {
 
     case GSIM_IDLE:
@@ -211,12 +218,10 @@ gsim_user_event(void *data, uint64_t tag)
         *(uint64_t *) (void *) u->key = gsim_random();
         u->shares = u->keyed && gsim_chance(2);
         u->binds = 0;
+        u->nparts = 0;
 
-        if (gsim_rich && !u->keyed && gsim_chance(4)) {
-            u->binds = 1;
-            u->leased = gsim_chance(2);
-            u->async = 0;
-            u->forgets = 0;
+        if (gsim_rich && !u->keyed) {
+            gsim_user_enrich(u);
         }
 
         if (u->shares) {
@@ -226,6 +231,15 @@ gsim_user_event(void *data, uint64_t tag)
         /* fall through */
 
     case GSIM_ACQUIRES:
+
+        if (u->nparts != 0 && u->claim != NULL) {
+
+            if (!gsim_user_serve(u, gsim_several_leave)) {
+                gsim_user_next(u, 5 * GSIM_MS);
+            }
+
+            return;
+        }
 
         if (u->claim != NULL) {
 
@@ -243,7 +257,10 @@ gsim_user_event(void *data, uint64_t tag)
         u->state = GSIM_ACQUIRES;
         u->must = gsim_now + u->wait * GSIM_MS + GSIM_SLACK;
 
-        if (u->process == NULL || !gsim_user_serve(u, gsim_user_acquire)) {
+        if (u->process == NULL
+            || !gsim_user_serve(u, u->nparts ? gsim_several_acquire
+                                             : gsim_user_acquire))
+        {
             gsim_user_idle(u);
         }
 
@@ -310,6 +327,26 @@ gsim_user_event(void *data, uint64_t tag)
 }
 
 
+/* He wants more than who only locks. */
+
+static void
+gsim_user_enrich(gsim_user_t *u)
+{
+    if (gsim_chance(4)) {
+        u->binds = 1;
+        u->leased = gsim_chance(2);
+        u->async = 0;
+        u->forgets = 0;
+
+    } else if (gsim_chance(6) && gsim_several_choose(u)) {
+        u->async = 0;
+
+    } else {
+        u->nparts = 0;
+    }
+}
+
+
 /* What he does with what he holds. */
 
 static ngx_http_zk_lock_ask_e
@@ -370,6 +407,7 @@ gsim_user_share(gsim_user_t *u)
         other->tries = 0;
         other->keyed = 1;
         other->binds = 0;
+        other->nparts = 0;
         other->shares = 1;
         memcpy(other->key, u->key, sizeof(u->key));
 
@@ -407,7 +445,7 @@ gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
 }
 
 
-static void
+void
 gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
 {
     memset(label, 0, offsetof(zk_lock_label_t, want));
@@ -419,6 +457,40 @@ gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
     label->has_params = u->keyed;
     label->params = 42;
     label->async = u->async || u->keyed;
+}
+
+
+void
+gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
+    const zk_lock_label_t *label)
+{
+    ngx_memzero(acquire, sizeof(ngx_http_zk_lock_acquire_t));
+
+    acquire->path.data = (u_char *) gsim_paths[u->lock];
+    acquire->path.len = strlen(gsim_paths[u->lock]);
+    acquire->kind = u->kind;
+    acquire->wait = (ngx_msec_t) u->wait;
+    acquire->ttl = (ngx_msec_t) u->ttl;
+    acquire->max_queue = gsim_max_queue;
+    acquire->label = label;
+    acquire->leased = 1;
+    acquire->handler = gsim_user_answered;
+    acquire->data = u;
+}
+
+
+gsim_user_t *
+gsim_user_another(gsim_user_t *u)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (&gsim_users[i] != u && gsim_users[i].state == GSIM_IDLE) {
+            return &gsim_users[i];
+        }
+    }
+
+    return NULL;
 }
 
 
@@ -434,18 +506,7 @@ gsim_user_acquire(void *data)
 
     gsim_user_label(u, &label);
 
-    ngx_memzero(&acquire, sizeof(ngx_http_zk_lock_acquire_t));
-
-    acquire.path.data = (u_char *) gsim_paths[u->lock];
-    acquire.path.len = strlen(gsim_paths[u->lock]);
-    acquire.kind = u->kind;
-    acquire.wait = (ngx_msec_t) u->wait;
-    acquire.ttl = (ngx_msec_t) u->ttl;
-    acquire.max_queue = gsim_max_queue;
-    acquire.label = &label;
-    acquire.leased = 1;
-    acquire.handler = gsim_user_answered;
-    acquire.data = u;
+    gsim_user_fill(u, &acquire, &label);
 
     if (u->keyed) {
         acquire.key = u->key;

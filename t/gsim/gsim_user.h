@@ -5,6 +5,7 @@
  *   gsim_user.c     who he is, his acquire, and whether he is served in time
  *   gsim_ask.c      what he asks with a token
  *   gsim_bound.c    what he holds by a connection
+ *   gsim_several.c  several locks at once
  */
 
 
@@ -57,6 +58,15 @@ struct gsim_user_s {
     ngx_http_zk_lock_claim_t    *bound;         /* to his connection; or NULL */
     gsim_process_t              *binder;        /* that has it */
     int64_t                      ended;         /* when it was not valid */
+
+    int                          locks[GSIM_LOCKS];     /* several at once */
+    int                          nparts;        /* of them; 0: one lock */
+    int                          at;            /* which he waits for */
+    ngx_http_zk_lock_claim_t    *parts[GSIM_LOCKS];
+    zk_lock_token_t              tokens[GSIM_LOCKS];
+
+    unsigned                     dropped:1;     /* one of them is lost */
+    unsigned                     works:1;       /* they go on in a turn */
     unsigned                     keyed:1;
     unsigned                     async:1;
     unsigned                     forgets:1;     /* to release */
@@ -80,6 +90,12 @@ void gsim_user_idle(gsim_user_t *u);
 void gsim_user_think(gsim_user_t *u);
 /* Does that in a turn of u->process; 0: it cannot be now. */
 int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
+void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
+/* An acquire of u->lock; what it points to has to stay. */
+void gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
+    const zk_lock_label_t *label);
+/* Somebody else who does nothing; or NULL. */
+gsim_user_t *gsim_user_another(gsim_user_t *u);
 /* The path of the claim that his token is of; path has room for 128 bytes. */
 void gsim_user_path(gsim_user_t *u, char *path);
 
@@ -91,9 +107,16 @@ void gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
 void gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim);
 void gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_event_e event, const char *reason);
+/* He is done with it: 0, if he holds nothing by a connection. */
 int gsim_user_unbind(gsim_user_t *u);
 void gsim_user_cut_off(gsim_user_t *u);
 void gsim_user_check_bound(gsim_user_t *u);
+
+/* Which ones; 0: there are no two that he could have. */
+int gsim_several_choose(gsim_user_t *u);
+/* In a turn of u->process. */
+void gsim_several_acquire(void *data);
+void gsim_several_leave(void *data);
 
 
 #endif /* _GSIM_USER_H_INCLUDED_ */
