@@ -263,7 +263,8 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
  * Somebody is ahead of it, and yet it may be held: its gateway hands a lock
  * over before the delete of the claim ahead is done.  So it was if the claim
  * is another gateway's and not async, since then its token was told with its
- * grant; an async one that is asked for as if it were held is given a while.
+ * grant, or if it is held more than once; an async one that is asked for as if
+ * it were held is given a while.
  */
 
 static void
@@ -276,8 +277,9 @@ ngx_http_zk_lock_ask_waits(ngx_http_zk_lock_ask_t *ask,
 
     /* a mark of Curator's is mended by its gateway, and hides the label */
 
-    granted = !ask->pending && (label->index >= 0 ? !label->async
-                                                  : label->revoke);
+    granted = !ask->pending && (label->index >= 0
+                                ? !label->async || label->holds > 1
+                                : label->revoke);
 
     if (granted) {
         ngx_http_zk_lock_ask_poll(ask);

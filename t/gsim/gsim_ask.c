@@ -523,6 +523,14 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
     case NGX_HTTP_ZK_LOCK_ASK_GONE:
         break;
 
+    case NGX_HTTP_ZK_LOCK_ASK_WAITS:
+
+        if (u->hold != NULL) {
+            gsim_user_told_waits(u);
+        }
+
+        /* fall through */
+
     case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
 
         if (u->tries-- > 0) {
