@@ -219,6 +219,10 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
             /* under which name, if it was about to be shared */
 
             other->entry.kind = (rc == NGX_ABORT) ? ZK_LOCK_MUTEX : record.was;
+
+            /* nor has this worker's server to have heard of that */
+
+            other->entry.renamed = 1;
         }
 
         return NGX_OK;

@@ -97,7 +97,9 @@ zk_lock_view_remove(zk_lock_view_t *view, zk_lock_entry_t *entry)
 
     zk_lock_view_unlink(view, entry);
 
-    if (entry->kind == ZK_LOCK_WRITE || !view->watched || !entry->watched) {
+    if (entry->kind == ZK_LOCK_WRITE || entry->renamed
+        || !view->watched || !entry->watched)
+    {
         zk_lock_view_doubt(view, entry);
     }
 }
@@ -380,6 +382,7 @@ zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry)
     entry->tick = ++view->tick;
     entry->linked = 1;
     entry->watched = 0;
+    entry->renamed = 0;
     entry->listed = 0;
 
     view->nalive++;
@@ -459,13 +462,17 @@ zk_lock_view_pass(zk_lock_view_t *view)
 }
 
 
-/* A foreign claim that is gone may have left a reader in its place. */
+/*
+ * A foreign claim that is gone may have left a reader in its place, and a reader
+ * that is not there may not be there yet.
+ */
 
 static void
 zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
     if (entry->origin == ZK_LOCK_FOREIGN
-        && (entry->kind == ZK_LOCK_WRITE || entry->kind == ZK_LOCK_MUTEX)
+        && (entry->kind == ZK_LOCK_WRITE || entry->kind == ZK_LOCK_MUTEX
+            || entry->renamed)
         && entry->seq <= view->complete_through)
     {
         view->complete_through = entry->seq - 1;

@@ -84,6 +84,9 @@ struct zk_lock_entry_s {
     unsigned            waiting:1;  /* local, not granted yet; kept by forget */
     unsigned            watched:1;  /* not local: the caller's, who is told
                                        when it is gone */
+    unsigned            renamed:1;  /* foreign: it may have got its kind so
+                                       lately that ZooKeeper still shows the
+                                       caller the one that it had before */
     unsigned            listed:1;   /* scratch of a merge */
 };
 

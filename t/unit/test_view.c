@@ -1433,6 +1433,37 @@ test_downgrade(void **state)
 }
 
 
+/* a reader that is not there may not be there yet, under that name */
+
+static void
+test_renamed(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_READ);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    find(world, 4)->renamed = 1;
+    find(world, 4)->watched = 1;
+    world->view.watched = 1;
+
+    drop(world, 4);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    /* it has its old name where this is seen */
+
+    see(world, 4, ZK_LOCK_MUTEX);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+}
+
+
 /* the same if a list tells of it */
 
 static void
@@ -2359,6 +2390,7 @@ main(void)
         test(test_readers_foreign),
         test(test_blocks),
         test(test_downgrade),
+        test(test_renamed),
         test(test_downgrade_listed),
         test(test_no_downgrade),
         test(test_downgrade_mutex),
