@@ -11,7 +11,7 @@
 #   list    prints the addresses, one a line
 #   watch   prints them in one line, and again whenever they change
 #
-# LOCKS says where the locks are (http://127.0.0.1:8080/locks).  At most 100
+# LOCKS says where the locks are (http://127.0.0.1:8080/locks).  At most 1000
 # addresses are told.
 
 join() # ADDRESS [COMMAND [ARGUMENT]...]

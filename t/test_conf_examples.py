@@ -77,8 +77,8 @@ def is_free(gateway, name):
 @pytest.fixture
 def make_example(start_gateway):
     """A function that makes an example's gateway, not started yet."""
-    def make(name, ports=(8080,)):
-        return Example(name, start_gateway(start=False), ports)
+    def make(name, ports=(8080,), text=None):
+        return Example(name, start_gateway(start=False), ports, text)
 
     return make
 
@@ -97,6 +97,14 @@ def release(example, name, response):
 
 def test_minimal(make_example):
     example = make_example("minimal.conf").start()
+    release(example, "x", example.hold("/locks/x"))
+
+
+def test_ten_lines(make_example):
+    text = examples.readme("Configuration in ten lines")
+    assert len(text.split("\n")) < 14
+    example = make_example(None, text=text.replace(
+        "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181", "127.0.0.1:2181")).start()
     release(example, "x", example.hold("/locks/x"))
 
 
@@ -721,6 +729,22 @@ def run_once(start_script, shared_gateway):
         return start_script(*command, *arguments, **options)
 
     return start
+
+
+@pytest.mark.parametrize("shell", ["dash", "bash"])
+def test_locked(start_script, shared_gateway, tmp_path, name, job, shell):
+    """The short script of README.md."""
+    path = tmp_path / "locked"
+    path.write_text(examples.readme("A command under a lock"))
+    script = start_script(shell, str(path), name, *job.command, environment={
+        "LOCKS": "http://127.0.0.1:%d/locks" % shared_gateway.port})
+    job.wait_running()
+    holder, = shared_gateway.inspect(name).json["holders"]
+    assert job.lines()[0].split()[1] == str(holder["fencing_token"])
+    job.go()
+    assert script.wait() == 3
+    assert is_free(shared_gateway, name)
+    assert script.said() == ""
 
 
 @pytest.mark.parametrize("shell", [None, "dash", "bash"])

@@ -169,7 +169,7 @@ def test_limits():
     assert "its lock's path and %d bytes" % each in text
     assert "many may hold the lock, 1 to %d" % constant(
         name, "ZK_LOCK_PERMITS_MAX") in text
-    assert "or %d members" % constant(
+    assert "all who hold the lock, up to %d" % constant(
         source("ask.h"), "NGX_HTTP_ZK_LOCK_MEMBERS_MAX") in text
 
     fixed, each = re.search(r"n = (\d+) \+ (\d+) \* \(ngx_ncpu",
@@ -216,9 +216,10 @@ def test_limits_of_calls():
         source("events.c"), "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
     assert "one event in %d ms" % constant(
         source("stream.c"), "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
-    assert "At most %d claims are described, or %d members" % tuple(constant(
-        source("ask.h"), "NGX_HTTP_ZK_LOCK_%s_MAX" % what)
-        for what in ("LIST", "MEMBERS")) in text
+    assert "At most %d claims are described, or all who hold the lock, up to " \
+        "%d;" % tuple(constant(source("ask.h"),
+                               "NGX_HTTP_ZK_LOCK_%s_MAX" % what)
+                      for what in ("LIST", "MEMBERS")) in text
     assert "within three seconds" in read("README.md") and constant(
         source("ask.c"), "NGX_HTTP_ZK_LOCK_ASK_TIME") == 3000
     assert constant(source("record.h"), "NGX_HTTP_ZK_LOCK_KEY") * 8 == 64

@@ -26,6 +26,7 @@ import re
 import signal
 import socket
 import subprocess
+import textwrap
 
 from lib.client import Connection
 from lib.gateway import TREE
@@ -57,6 +58,15 @@ def read(name):
         return file.read()
 
 
+def readme(title):
+    """The first block of code of a section of README.md."""
+    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
+        text = file.read().split("\n## %s\n" % title, 1)[1]
+    code = re.search(r"(?m)^```sh\n((?:.*\n)*?)```$"
+                     r"|^(    \S.*\n(?:    .*\n|\n)*)", text)
+    return code.group(1) or textwrap.dedent(code.group(2))
+
+
 def blocks(text):
     """What stands in within comments, commands or pieces of files."""
     return ["".join(line[4:] + "\n" for line in block.splitlines())
@@ -67,14 +77,15 @@ class Example:
     """A configuration, and the gateway (not started yet) that is to run it.
 
     ports is what takes the place of the example's ports, by those; blocks is
-    what stands in within its comments, changed as the rest.
+    what stands in within its comments, changed as the rest.  text is instead of
+    the file.
     """
 
-    def __init__(self, name, gateway, ports):
+    def __init__(self, name, gateway, ports, text=None):
         self.gateway = gateway
         self.ports = {port: free_port() for port in ports}
         self.chroot = "/" + gateway.root.split("/")[1]
-        self.text = self._changed(read(name))
+        self.text = self._changed(read(name) if text is None else text)
         self.blocks = blocks(self.text)
 
     def start(self):
