@@ -135,7 +135,7 @@ gsim_user_cut_off(gsim_user_t *u)
 }
 
 
-/* One whose claim is gone hears of it in time. */
+/* One whose znode is gone hears of it in time. */
 
 void
 gsim_user_check_bound(gsim_user_t *u)
@@ -144,7 +144,8 @@ gsim_user_check_bound(gsim_user_t *u)
 
     p = u->binder;
 
-    if (u->hold->released || gsim_oracle_valid(u->hold)
+    if (u->hold->released
+        || (u->hold->node->deleted == GSIM_NEVER && !u->hold->session->over)
         || p->stopped > gsim_now || p->in_turn)
     {
         u->ended = gsim_now;
