@@ -213,6 +213,13 @@ ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     cell->kind = kind;
     cell->was = kind;
+
+    /*
+     * Renewals went along to the new name, perhaps unread: it is not to be
+     * deleted by a version before it was.
+     */
+
+    cell->version = NGX_HTTP_ZK_LOCK_UNREAD;
 }
 
 

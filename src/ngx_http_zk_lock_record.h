@@ -35,6 +35,10 @@ typedef enum {
 } ngx_http_zk_lock_record_state_e;
 
 
+/* the version of data that were not read so far: no znode has it */
+#define NGX_HTTP_ZK_LOCK_UNREAD  NGX_MAX_INT32_VALUE
+
+
 /* who was told that a claim is held */
 
 typedef enum {
@@ -163,7 +167,7 @@ ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
     ngx_msec_t seen);
 
-/* The version up to which an own record's lease is right. */
+/* The version up to which an own record's lease is right, or UNREAD. */
 int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
