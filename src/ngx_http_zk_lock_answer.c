@@ -330,12 +330,11 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
         rc = ngx_http_output_filter(r, &out);
     }
 
-    if (rc == NGX_ERROR) {
-        ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
 
-        if (ctx != NULL) {
-            ctx->cut = 1;
-        }
+    if (ctx != NULL) {
+        ctx->told = (rc != NGX_ERROR && (status == NGX_HTTP_OK
+                                         || status == NGX_HTTP_CREATED));
     }
 
     return rc;

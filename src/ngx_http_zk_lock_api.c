@@ -72,6 +72,8 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     ctx->request = r;
     ctx->worker = zmcf->worker;
 
+    r->disable_not_modified = 1;
+
     why = NULL;
     rc = NGX_OK;
 
@@ -611,16 +613,7 @@ ngx_http_zk_lock_api_cleanup(void *data)
 ngx_uint_t
 ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_connection_t    *c;
-    ngx_http_request_t  *r;
-
-    r = ctx->request;
-    c = r->connection;
-
-    return !ctx->cut && !c->error && r->header_sent && !r->buffered
-           && !c->buffered
-           && (r->headers_out.status == NGX_HTTP_CREATED
-               || r->headers_out.status == NGX_HTTP_OK);
+    return ctx->told && ctx->request->request_complete;
 }
 
 

@@ -94,6 +94,7 @@ typedef struct {
                                                        this request */
     unsigned                           waits:1;     /* waited is set */
     unsigned                           plain:1;     /* all success is 200 */
+    unsigned                           told:1;
     unsigned                           cut:1;       /* the answer could not be
                                                        sent */
 } ngx_http_zk_lock_ctx_t;

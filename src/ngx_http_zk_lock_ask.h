@@ -111,6 +111,8 @@ struct ngx_http_zk_lock_ask_s {
                                                        0: it is next */
 
     int32_t                            version;     /* of the znode's data */
+    int32_t                            wish;        /* its version with what
+                                                       is wanted */
     ngx_uint_t                         tries;       /* to set or delete it */
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
@@ -222,6 +224,11 @@ void ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask);
 
 void ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask,
     const char *want);
+/*
+ * What has become of the wish by what was read of the claim: NGX_OK, it was
+ * fulfilled; NGX_AGAIN, not so far; NGX_DECLINED, that cannot be known.
+ */
+ngx_int_t ngx_http_zk_lock_ask_wished(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_revoke(ngx_http_zk_lock_ask_t *ask);
 

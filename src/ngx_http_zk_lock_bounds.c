@@ -49,7 +49,7 @@ ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s, size_t len)
 {
     len += s->conf->chroot.len + 4;
 
-    return s->watch_bytes + len <= NGX_HTTP_ZK_LOCK_PATH_BYTES;
+    return s->watch_bytes + s->watch_asked + len <= NGX_HTTP_ZK_LOCK_PATH_BYTES;
 }
 
 

@@ -252,6 +252,9 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
 
     next = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                   ngx_http_zk_lock_ask_parent_handler, ask);
+    if (next != NULL) {
+        next->whole = 1;
+    }
 
     ngx_http_zk_lock_ask_send(ask, next);
 
@@ -335,6 +338,7 @@ ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask)
     get = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                   ngx_http_zk_lock_ask_touch_handler, ask);
     if (get != NULL) {
+        get->whole = 1;
         ngx_http_zk_lock_ask_send(ask, get);
     }
 }
@@ -369,8 +373,7 @@ ngx_http_zk_lock_ask_touch_op(ngx_http_zk_lock_ask_t *ask,
 {
     ngx_http_zk_lock_op_t  *op;
 
-    if (get->rc != NGX_HTTP_ZK_LOCK_OK || get->reply.len >= ZK_LOCK_LABEL_MAX)
-    {
+    if (get->rc != NGX_HTTP_ZK_LOCK_OK || get->cut) {
         return NULL;
     }
 

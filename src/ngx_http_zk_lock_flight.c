@@ -417,10 +417,18 @@ ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
 
     ngx_http_zk_lock_session_took_off(s, &op->flight);
 
+    if (op->watch) {
+        s->watch_asked += op->path.len + 5;
+    }
+
     code = ngx_http_zk_lock_library_submit(s->handle, op);
 
     if (code == 0) {
         return;
+    }
+
+    if (op->watch) {
+        s->watch_asked -= op->path.len + 5;
     }
 
     ngx_log_error(NGX_LOG_WARN, s->log, 0,
@@ -556,6 +564,10 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
     }
 
     ngx_http_zk_lock_session_landed(&op->flight);
+
+    if (op->watch) {
+        s->watch_asked -= op->path.len + 5;
+    }
 
     if (op->watch
         && (op->rc == NGX_HTTP_ZK_LOCK_OK

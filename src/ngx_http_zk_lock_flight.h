@@ -62,6 +62,7 @@ struct ngx_http_zk_lock_session_s {
     ngx_rbtree_t                              watches;  /* that are set */
     ngx_rbtree_node_t                         watches_sentinel;
     size_t                                    watch_bytes;
+    size_t                                    watch_asked; /* under way */
 
     ngx_event_t                               flush;    /* posted */
     ngx_event_t                               gather;   /* a timer */

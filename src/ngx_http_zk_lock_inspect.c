@@ -199,6 +199,7 @@ ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
 {
+    ngx_int_t                 rc;
     zk_lock_label_t           label;
     ngx_http_zk_lock_info_t  *info;
 
@@ -234,8 +235,15 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
     case NGX_HTTP_ZK_LOCK_HOLD:
     case NGX_HTTP_ZK_LOCK_RELEASE:
 
-        if (ask->wished && label.index >= 0 && label.want_len == 0) {
+        rc = ask->wished ? ngx_http_zk_lock_ask_wished(ask) : NGX_AGAIN;
+
+        if (rc == NGX_OK) {
             break;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+            return;
         }
 
         ngx_http_zk_lock_ask_wish(ask, ask->type == NGX_HTTP_ZK_LOCK_HOLD

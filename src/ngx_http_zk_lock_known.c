@@ -15,7 +15,6 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-static ngx_uint_t ngx_http_zk_lock_ask_fulfilled(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_keep(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
 static ngx_http_zk_lock_answer_e ngx_http_zk_lock_ask_held(
@@ -87,6 +86,7 @@ void
 ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record)
 {
+    ngx_int_t                  rc;
     ngx_http_zk_lock_answer_e  answer;
 
     ngx_http_zk_lock_ask_note_record(&ask->infos[0], record);
@@ -105,12 +105,21 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
-    if (ask->wished && !ngx_http_zk_lock_ask_fulfilled(ask)) {
+    if (ask->wished && ask->type != NGX_HTTP_ZK_LOCK_SHARE) {
 
         /* it was nobody's before, and whoever has taken it counts the wish */
 
-        ngx_http_zk_lock_ask_poll(ask);
-        return;
+        rc = ngx_http_zk_lock_ask_wished(ask);
+
+        if (rc == NGX_AGAIN) {
+            ngx_http_zk_lock_ask_poll(ask);
+            return;
+        }
+
+        if (rc == NGX_DECLINED) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+            return;
+        }
     }
 
     answer = ngx_http_zk_lock_ask_held(ask, record);
@@ -138,22 +147,6 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
     }
 
     ngx_http_zk_lock_ask_tell(ask, answer);
-}
-
-
-/* The wish is in the claim's data no more. */
-
-static ngx_uint_t
-ngx_http_zk_lock_ask_fulfilled(ngx_http_zk_lock_ask_t *ask)
-{
-    zk_lock_label_t           label;
-    ngx_http_zk_lock_info_t  *info;
-
-    info = &ask->infos[0];
-
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
-
-    return label.index >= 0 && label.want_len == 0;
 }
 
 

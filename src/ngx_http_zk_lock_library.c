@@ -104,6 +104,8 @@ static void ngx_http_zk_lock_library_made_foreign(int code, const char *path,
 static void ngx_http_zk_lock_library_done_foreign(int code, const void *data);
 static void ngx_http_zk_lock_library_set_foreign(int code,
     const struct Stat *stat, const void *data);
+static void ngx_http_zk_lock_library_reply_foreign(
+    ngx_http_zk_lock_op_t *op, const char *value, size_t len);
 static void ngx_http_zk_lock_library_got_foreign(int code, const char *value,
     int len, const struct Stat *stat, const void *data);
 static void ngx_http_zk_lock_library_listed_foreign(int code,
@@ -449,14 +451,9 @@ ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
 
     op->results = results;
 
-    if (op->content.data != NULL) {
-        zoo_set_op_init(&zops[0], (char *) op->parent.data,
-                        (char *) op->content.data, (int) op->content.len,
-                        op->version, &results->set);
-
-    } else {
-        zoo_check_op_init(&zops[0], (char *) op->parent.data, op->version);
-    }
+    zoo_set_op_init(&zops[0], (char *) op->parent.data,
+                    (char *) op->content.data, (int) op->content.len,
+                    op->version, &results->set);
 
     zoo_create_op_init(&zops[1], (char *) op->target.data,
                        (char *) op->value.data, (int) op->value.len, h->acl,
@@ -794,6 +791,34 @@ ngx_http_zk_lock_library_set_foreign(int code, const struct Stat *stat,
 }
 
 
+/*
+ * What is longer is no label of ours.  The whole is wanted to be written once
+ * more, which has to fit into a packet with what goes along.
+ */
+
+static void
+ngx_http_zk_lock_library_reply_foreign(ngx_http_zk_lock_op_t *op,
+    const char *value, size_t len)
+{
+    if (len > ZK_LOCK_LABEL_MAX && op->whole
+        && len <= NGX_HTTP_ZK_LOCK_WHOLE_MAX)
+    {
+        op->more = malloc(len);
+    }
+
+    if (op->more != NULL) {
+        op->reply.data = op->more;
+
+    } else if (len > ZK_LOCK_LABEL_MAX) {
+        len = ZK_LOCK_LABEL_MAX;
+        op->cut = 1;
+    }
+
+    op->reply.len = len;
+    memcpy(op->reply.data, value, len);
+}
+
+
 static void
 ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
     const struct Stat *stat, const void *data)
@@ -803,12 +828,7 @@ ngx_http_zk_lock_library_got_foreign(int code, const char *value, int len,
     if (code == ZOK && stat != NULL) {
 
         if (value != NULL && len > 0) {
-
-            /* a longer one is no label of ours */
-
-            op->reply.len = (len > ZK_LOCK_LABEL_MAX) ? ZK_LOCK_LABEL_MAX
-                                                      : len;
-            memcpy(op->reply.data, value, op->reply.len);
+            ngx_http_zk_lock_library_reply_foreign(op, value, len);
         }
 
         op->czxid = stat->czxid;

@@ -19,6 +19,9 @@
 /* operations in one transaction, without the gate */
 #define NGX_HTTP_ZK_LOCK_BATCH_MAX    128
 
+/* the longest data that are read as a whole, to be written once more */
+#define NGX_HTTP_ZK_LOCK_WHOLE_MAX    (512 * 1024)
+
 
 typedef struct ngx_http_zk_lock_handle_s  ngx_http_zk_lock_handle_t;
 

@@ -140,11 +140,9 @@ ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
     p = ngx_cpymem(p, to->data, to->len);
     *p++ = '\0';
 
-    if (get->reply.len < ZK_LOCK_LABEL_MAX) {
-        op->content.data = p;
-        op->content.len = get->reply.len;
-        ngx_memcpy(p, get->reply.data, get->reply.len);
-    }
+    op->content.data = p;
+    op->content.len = get->reply.len;
+    ngx_memcpy(p, get->reply.data, get->reply.len);
 
     return op;
 }

@@ -124,11 +124,15 @@ struct ngx_http_zk_lock_op_s {
 
     ngx_str_t                      target;      /* RENAME: the new path, NUL */
     ngx_str_t                      parent;      /* RENAME: its path, NUL */
-    ngx_str_t                      content;     /* RENAME: the parent's data;
-                                                   NULL: they are too long */
-    void                          *more;        /* what these are in */
+    ngx_str_t                      content;     /* RENAME: the parent's data */
+    void                          *more;        /* what these are in; GET: a
+                                                   reply that is longer */
     void                          *results;     /* RENAME: the library's */
 
+    unsigned                       whole:1;     /* GET: not only what may be a
+                                                   label */
+    unsigned                       cut:1;       /* GET: the reply is longer, or
+                                                   there was no memory */
     unsigned                       gather:1;    /* sure to succeed: it may
                                                    share a transaction */
     unsigned                       patient:1;   /* of those: nobody's turn

@@ -171,11 +171,16 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
 static void
 ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share)
 {
-    ngx_http_zk_lock_share_send(share,
-                  ngx_http_zk_lock_op_new(share->session,
-                                          NGX_HTTP_ZK_LOCK_OP_GET,
-                                          &share->path, NULL, NULL),
-                  ngx_http_zk_lock_share_parent_handler);
+    ngx_http_zk_lock_op_t  *op;
+
+    op = ngx_http_zk_lock_op_new(share->session, NGX_HTTP_ZK_LOCK_OP_GET,
+                                 &share->path, NULL, NULL);
+    if (op != NULL) {
+        op->whole = 1;
+    }
+
+    ngx_http_zk_lock_share_send(share, op,
+                                ngx_http_zk_lock_share_parent_handler);
 }
 
 
@@ -194,7 +199,8 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK || op->cut) {
+        /* the sweep, or the next connection, tries again */
         return;
     }
 

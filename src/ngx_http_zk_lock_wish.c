@@ -96,6 +96,7 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
         ask->wished = 1;
+        ask->wish = op->version;
         ngx_http_zk_lock_ask_touch(ask);
         ngx_http_zk_lock_ask_poll(ask);
         break;
@@ -121,6 +122,30 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
     }
 
     ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/*
+ * Who fulfils it writes the data without it, and they are the next version.
+ * Later ones do not tell: a Curator client may have written its mark over it,
+ * which its gateway has mended since.
+ */
+
+ngx_int_t
+ngx_http_zk_lock_ask_wished(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    if (label.index >= 0 && label.want_len == 0) {
+        return (ask->version == ask->wish + 1) ? NGX_OK : NGX_DECLINED;
+    }
+
+    return NGX_AGAIN;
 }
 
 

@@ -262,7 +262,6 @@ int gsim_tree_create(const char *path, const char *data, size_t len,
 int gsim_tree_delete(const char *path, int32_t version);
 int gsim_tree_set(const char *path, const char *data, size_t len,
     int32_t version);
-int gsim_tree_check(const char *path, int32_t version);
 /* Takes back what was done since the log was so long. */
 void gsim_tree_undo(size_t ntxns);
 size_t gsim_tree_ntxns(void);
@@ -279,7 +278,6 @@ typedef enum {
     GSIM_CREATE = 0,
     GSIM_DELETE,
     GSIM_SET,
-    GSIM_CHECKED,                       /* a part of a multi */
     GSIM_MULTI,
     GSIM_SYNC,
     GSIM_CLOSE,

@@ -727,15 +727,6 @@ zoo_set_op_init(zoo_op_t *op, const char *path, const char *buffer,
 }
 
 
-void
-zoo_check_op_init(zoo_op_t *op, const char *path, int version)
-{
-    op->type = GSIM_CHECKED;
-    op->check_op.path = path;
-    op->check_op.version = version;
-}
-
-
 int
 zoo_amulti(zhandle_t *zh, int count, const zoo_op_t *ops,
     zoo_op_result_t *results, void_completion_t completion, const void *data)
@@ -771,11 +762,6 @@ zoo_amulti(zhandle_t *zh, int count, const zoo_op_t *ops,
         case GSIM_DELETE:
             part = gsim_request(GSIM_DELETE, ops[i].delete_op.path, NULL, 0);
             part->version = ops[i].delete_op.version;
-            break;
-
-        case GSIM_CHECKED:
-            part = gsim_request(GSIM_CHECKED, ops[i].check_op.path, NULL, 0);
-            part->version = ops[i].check_op.version;
             break;
 
         default: /* GSIM_SET */

@@ -479,9 +479,6 @@ gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r)
     case GSIM_DELETE:
         return gsim_tree_delete(r->path, r->version);
 
-    case GSIM_CHECKED:
-        return gsim_tree_check(r->path, r->version);
-
     default: /* GSIM_SET */
         code = gsim_tree_set(r->path, r->data, r->len, r->version);
 

@@ -292,15 +292,6 @@ gsim_tree_set(const char *path, const char *data, size_t len, int32_t version)
 }
 
 
-int
-gsim_tree_check(const char *path, int32_t version)
-{
-    gsim_node_t  *node;
-
-    return gsim_tree_at(path, version, &node);
-}
-
-
 void
 gsim_tree_undo(size_t ntxns)
 {
