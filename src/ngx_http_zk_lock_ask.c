@@ -19,7 +19,11 @@
 #define NGX_HTTP_ZK_LOCK_ASK_AGAIN    15
 #define NGX_HTTP_ZK_LOCK_ASK_TIME     3000
 
+/* how many releases a worker repeats by itself, when nobody waits for them */
+#define NGX_HTTP_ZK_LOCK_DEBTS_MAX    4096
 
+
+static void ngx_http_zk_lock_ask_deaf(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
 
@@ -75,11 +79,17 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
                                   ngx_http_zk_lock_ask_timer_handler);
 
     ngx_queue_insert_tail(&worker->asks, &ask->queue);
+    worker->nasks++;
+    worker->nawaited++;
     ngx_http_zk_lock_worker_busy(worker);
 
-    /* a release is owed from now on, even if it cannot be confirmed */
+    /*
+     * A release is owed from now on, even if it cannot be confirmed; but out of
+     * reach, when nobody may be left to hear of it, only so many are.
+     */
 
-    if ((ask->type != NGX_HTTP_ZK_LOCK_RELEASE || ask->find)
+    if ((ask->type != NGX_HTTP_ZK_LOCK_RELEASE || ask->find
+         || worker->nasks - worker->nawaited >= NGX_HTTP_ZK_LOCK_DEBTS_MAX)
         && !ngx_http_zk_lock_session_reachable(worker->session))
     {
         ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
@@ -155,9 +165,21 @@ ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask)
 {
-    ask->handler = NULL;
+    ngx_http_zk_lock_ask_deaf(ask);
 
     ngx_http_zk_lock_ask_free(ask);
+}
+
+
+/* Nobody waits for its answer any more. */
+
+static void
+ngx_http_zk_lock_ask_deaf(ngx_http_zk_lock_ask_t *ask)
+{
+    if (ask->handler != NULL) {
+        ask->handler = NULL;
+        ask->worker->nawaited--;
+    }
 }
 
 
@@ -191,7 +213,8 @@ ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask)
 {
-    ask->handler = NULL;
+    ngx_http_zk_lock_ask_deaf(ask);
+
     ask->pins = 0;
     ask->mourning = 0;
     ask->owed = 0;
@@ -275,7 +298,7 @@ ngx_http_zk_lock_ask_rename(ngx_http_zk_lock_ask_t *ask)
 }
 
 
-void
+ngx_int_t
 ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
@@ -283,9 +306,14 @@ ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask)
     op = ngx_http_zk_lock_op_new(ask->worker->session,
                                  NGX_HTTP_ZK_LOCK_OP_SYNC, &ask->path, NULL,
                                  NULL);
-    if (op != NULL) {
-        ngx_http_zk_lock_session_send(op);
+    if (op == NULL) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+        return NGX_ERROR;
     }
+
+    ngx_http_zk_lock_session_send(op);
+
+    return NGX_OK;
 }
 
 
@@ -398,7 +426,7 @@ ngx_http_zk_lock_ask_tell(ngx_http_zk_lock_ask_t *ask,
     }
 
     ask->pins++;
-    ask->handler = NULL;
+    ngx_http_zk_lock_ask_deaf(ask);
 
     handler(ask, answer);
 
@@ -439,6 +467,7 @@ ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
     (void) ngx_http_zk_lock_ask_infos(ask, 0);
 
     ngx_queue_remove(&ask->queue);
+    ask->worker->nasks--;
     ngx_http_zk_lock_worker_busy(ask->worker);
 
     ngx_free(ask);

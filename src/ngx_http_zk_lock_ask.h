@@ -111,8 +111,8 @@ struct ngx_http_zk_lock_ask_s {
                                                        0: it is next */
 
     int32_t                            version;     /* of the znode's data */
-    int32_t                            wish;        /* its version with what
-                                                       is wanted */
+    uint32_t                           mended;      /* in the label with what is
+                                                       wanted */
     ngx_uint_t                         tries;       /* to set or delete it */
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
@@ -260,8 +260,8 @@ void ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
  */
 ngx_int_t ngx_http_zk_lock_ask_rename(ngx_http_zk_lock_ask_t *ask);
 
-/* What is read behind it is not older than the question. */
-void ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
+/* What is read behind it is not older than the question; or it has failed. */
+ngx_int_t ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_op(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_e type, ngx_str_t *name,
     ngx_http_zk_lock_op_pt handler, void *data);

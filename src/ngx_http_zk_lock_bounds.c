@@ -15,6 +15,10 @@
 #define NGX_HTTP_ZK_LOCK_PATH_BYTES   1000000
 
 
+static ngx_uint_t ngx_http_zk_lock_session_watch_room(
+    ngx_http_zk_lock_session_t *s, size_t len, size_t max);
+
+
 ngx_int_t
 ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s, size_t len)
 {
@@ -47,9 +51,27 @@ ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s, size_t len)
 ngx_uint_t
 ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s, size_t len)
 {
-    len += s->conf->chroot.len + 4;
+    return ngx_http_zk_lock_session_watch_room(s, len,
+                                            NGX_HTTP_ZK_LOCK_PATH_BYTES / 2);
+}
 
-    return s->watch_bytes + s->watch_asked + len <= NGX_HTTP_ZK_LOCK_PATH_BYTES;
+
+ngx_uint_t
+ngx_http_zk_lock_session_must_watch(ngx_http_zk_lock_session_t *s, size_t len)
+{
+    return ngx_http_zk_lock_session_watch_room(s, len,
+                                               NGX_HTTP_ZK_LOCK_PATH_BYTES);
+}
+
+
+/* What is under way may be set by now. */
+
+static ngx_uint_t
+ngx_http_zk_lock_session_watch_room(ngx_http_zk_lock_session_t *s, size_t len,
+    size_t max)
+{
+    return s->watch_bytes + s->watch_asked + len + s->conf->chroot.len + 5
+           <= max;
 }
 
 

@@ -177,6 +177,18 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         clcf->handler = prev->handler;
     }
 
+    if (conf->handler == ngx_http_zk_lock_api_handler
+        && clcf->post_action.data != NULL)
+    {
+
+        /* what hangs on a connection would hang on what nginx does after it */
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"post_action\" does not go with "
+                           "\"zk_lock_api\"");
+        return NGX_CONF_ERROR;
+    }
+
     ngx_conf_merge_ptr_value(conf->root, prev->root, NULL);
 
     if (conf->root == NULL) {

@@ -152,7 +152,9 @@ ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
 
     /* a server that lags behind may not have the claim yet */
 
-    ngx_http_zk_lock_ask_sync(ask);
+    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+        return;
+    }
 
     ngx_http_zk_lock_ask_name(ask, &name, buf);
 

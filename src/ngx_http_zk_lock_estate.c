@@ -137,6 +137,14 @@ ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_record_inherit(zone, ngx_http_zk_lock_estate_inherit,
                                     estate);
 
+    if (estate->failed) {
+
+        /* a session that is held for some of its claims only would end others */
+
+        ngx_http_zk_lock_estate_free(estate);
+        return NULL;
+    }
+
     return estate;
 }
 
@@ -145,7 +153,11 @@ static void
 ngx_http_zk_lock_estate_inherit(void *data, ngx_http_zk_lock_record_t *record,
     ngx_str_t *path)
 {
-    ngx_http_zk_lock_ward_take(data, record, path);
+    ngx_http_zk_lock_estate_t *estate = data;
+
+    if (ngx_http_zk_lock_ward_take(estate, record, path) != NGX_OK) {
+        estate->failed = 1;
+    }
 }
 
 

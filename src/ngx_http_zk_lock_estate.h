@@ -26,6 +26,7 @@ struct ngx_http_zk_lock_estate_s {
     ngx_event_t                        over;    /* posted: it has ended */
 
     unsigned                           ended:1; /* its session has */
+    unsigned                           failed:1;    /* no memory for a ward */
     unsigned                           home:1;  /* zone and session are the
                                                    worker's own */
 };

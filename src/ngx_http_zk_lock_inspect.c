@@ -33,7 +33,9 @@ ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
 
-    ngx_http_zk_lock_ask_sync(ask);
+    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+        return;
+    }
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
                                  ngx_http_zk_lock_ask_find_handler, ask);
@@ -108,7 +110,9 @@ ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask)
 
     ngx_http_zk_lock_ask_name(ask, &name, buf);
 
-    ngx_http_zk_lock_ask_sync(ask);
+    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+        return;
+    }
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
                                  ngx_http_zk_lock_ask_inspect_handler, ask);

@@ -302,10 +302,12 @@ ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
             return NGX_OK;
         }
 
-        if (state == ZOO_EXPIRED_SESSION_STATE
-            || state == ZOO_AUTH_FAILED_STATE)
-        {
+        if (state == ZOO_EXPIRED_SESSION_STATE) {
             return NGX_DONE;
+        }
+
+        if (state == ZOO_AUTH_FAILED_STATE) {
+            break;
         }
 
         ngx_msleep(1);

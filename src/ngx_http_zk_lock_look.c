@@ -137,7 +137,9 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    ngx_http_zk_lock_ask_sync(ask);
+    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+        return;
+    }
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
                                  ngx_http_zk_lock_ask_list_handler, ask);

@@ -549,7 +549,9 @@ ngx_http_zk_lock_node_look(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
 
-    ngx_http_zk_lock_ask_sync(ask);
+    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+        return;
+    }
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                  ngx_http_zk_lock_node_look_handler, ask);

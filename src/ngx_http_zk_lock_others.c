@@ -117,6 +117,14 @@ ngx_http_zk_lock_lock_watch_znode(ngx_http_zk_lock_lock_t *lock,
 
     ngx_http_zk_lock_lock_name(&other->entry, &name, buf);
 
+    if (!ngx_http_zk_lock_session_must_watch(lock->worker->session,
+                                      lock->sn.str.len + 1 + name.len))
+    {
+        /* the sweep lists */
+        lock->partial = 1;
+        return NGX_AGAIN;
+    }
+
     op = ngx_http_zk_lock_op_new(lock->worker->session,
                                  NGX_HTTP_ZK_LOCK_OP_GET, &lock->sn.str,
                                  &name, NULL);

@@ -347,6 +347,14 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
 
             cell->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
             cell->seq = -1;
+
+            if (cell->kind == ZK_LOCK_NODE) {
+
+                /* there may be a znode of it: its seq says that */
+
+                cell->seq = 0;
+            }
+
             cell->gen++;
         }
     }

@@ -235,9 +235,10 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
                                             : NGX_HTTP_ZK_LOCK_HELD);
     }
 
-    if (!ngx_queue_empty(&claim->mourners)) {
-
-        /* it was released meanwhile */
+    if (!ngx_queue_empty(&claim->mourners)
+        || (claim->bound && claim->handler == NULL && claim->event == NULL))
+    {
+        /* it was released meanwhile, or who held it by his connection left */
 
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
@@ -285,6 +286,7 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
         zk_lock_label_read(label, (char *) claim->label, claim->label_len);
         label->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label->ttl;
         label->revoke = 1;
+        label->mended = (uint32_t) ngx_random() | 1;
 
         ngx_http_zk_lock_record_label(claim->lock->worker->zone,
                                       claim->id.record, label);

@@ -441,6 +441,9 @@ ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
     case NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED:
         ngx_http_zk_lock_session_suspended_handler(s);
 
+        s->kept = (news == NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED
+                   && s->key.id != 0);
+
         ngx_log_error(NGX_LOG_WARN, s->log, 0,
                       "zookeeper session is over: %s",
                       news == NGX_HTTP_ZK_LOCK_NEWS_AUTH_FAILED
@@ -496,11 +499,24 @@ ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
 static void
 ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 {
-    int64_t     id;
-    ngx_uint_t  fresh;
-    ngx_msec_t  until;
+    int64_t                 id;
+    ngx_uint_t              fresh;
+    ngx_msec_t              until;
+    ngx_http_zk_lock_op_t  *op;
+
+    s->late = 0;
 
     if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED) {
+        return;
+    }
+
+    /* what is read next is not to be older than what was known before */
+
+    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_SYNC,
+                                 &ngx_http_zk_lock_top, NULL, NULL);
+    if (op == NULL) {
+        /* the tick tries again */
+        s->late = 1;
         return;
     }
 
@@ -537,7 +553,7 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
         *s->alive = s->asked + s->timeout - s->timeout / 3;
     }
 
-    ngx_http_zk_lock_session_ask(s);
+    ngx_http_zk_lock_session_send(op);
 
     if (!s->gated && !s->last) {
         ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
@@ -550,6 +566,8 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 static void
 ngx_http_zk_lock_session_suspended_handler(ngx_http_zk_lock_session_t *s)
 {
+    s->late = 0;
+
     if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
         return;
     }
@@ -582,8 +600,21 @@ ngx_http_zk_lock_session_over_handler(ngx_event_t *ev)
         ngx_http_zk_lock_session_flush_failed(s);
     }
 
-    s->key.id = 0;
     *s->alive = ngx_http_zk_lock_now() - 1;
+
+    if (s->kept) {
+
+        /*
+         * A server refuses the identity, but has not ended the session, and
+         * others may still serve it: it is tried again until it has expired.
+         */
+
+        s->kept = 0;
+        ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_BACKOFF);
+        return;
+    }
+
+    s->key.id = 0;
 
     ngx_http_zk_lock_session_state(s, s->last ? NGX_HTTP_ZK_LOCK_CLOSED
                                               : NGX_HTTP_ZK_LOCK_BACKOFF);
@@ -657,7 +688,13 @@ ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev)
     case NGX_HTTP_ZK_LOCK_CONNECTING:
     case NGX_HTTP_ZK_LOCK_SUSPENDED:
 
-        if (now - s->since >= NGX_HTTP_ZK_LOCK_PATIENCE) {
+        if (s->late) {
+            ngx_http_zk_lock_session_connected_handler(s);
+        }
+
+        if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED
+            && now - s->since >= NGX_HTTP_ZK_LOCK_PATIENCE)
+        {
             ngx_http_zk_lock_session_out_of_reach(s);
         }
 

@@ -272,8 +272,14 @@ void ngx_http_zk_lock_session_charge(ngx_http_zk_lock_session_t *s,
 void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
     size_t len);
 
-/* Whether one more watch, on a path of len bytes, is within the bounds. */
+/*
+ * Whether one more watch, on a path of len bytes, is within the bounds: one
+ * that spares reads, or one that somebody waits for, who has as much room left
+ * as all of the others.
+ */
 ngx_uint_t ngx_http_zk_lock_session_may_watch(ngx_http_zk_lock_session_t *s,
+    size_t len);
+ngx_uint_t ngx_http_zk_lock_session_must_watch(ngx_http_zk_lock_session_t *s,
     size_t len);
 
 /* Whether the data of path are watched, as far as is known. */

@@ -59,7 +59,7 @@ static void ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 static void ngx_http_zk_lock_ward_timer_handler(ngx_event_t *ev);
 
 
-void
+ngx_int_t
 ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ngx_http_zk_lock_record_t *record, ngx_str_t *path)
 {
@@ -82,7 +82,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
             /* there never was a znode of it */
 
             ngx_http_zk_lock_record_free(estate->zone, record->id.record);
-            return;
+            return NGX_OK;
         }
 
         record->seq = -1;
@@ -91,10 +91,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ward = ngx_calloc(sizeof(ngx_http_zk_lock_ward_t) + path->len,
                       worker->log);
     if (ward == NULL) {
-
-        /* its record is left, and its claim ends with the session */
-
-        return;
+        return NGX_ERROR;
     }
 
     ward->estate = estate;
@@ -137,6 +134,8 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
 
     ngx_rbtree_insert(&worker->wards, &ward->node);
     ngx_queue_insert_tail(&estate->wards, &ward->queue);
+
+    return NGX_OK;
 }
 
 
@@ -518,6 +517,7 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
 
     if (marked) {
         label.ttl = (int64_t) ward->said.ttl;
+        label.mended = (uint32_t) ngx_random() | 1;
 
         ngx_http_zk_lock_record_label(zone, ward->id.record, &label);
     }

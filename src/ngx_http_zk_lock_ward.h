@@ -63,8 +63,8 @@ typedef struct {
 } ngx_http_zk_lock_ward_t;
 
 
-/* Makes a ward of a record; without memory its claim ends with the session. */
-void ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
+/* Makes a ward of a record; NGX_ERROR: no memory. */
+ngx_int_t ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ngx_http_zk_lock_record_t *record, ngx_str_t *path);
 
 /* The ward of that record, or NULL. */

@@ -31,8 +31,6 @@ static void ngx_http_zk_lock_worker_lost(void *data);
 static void ngx_http_zk_lock_worker_unreachable(void *data);
 static void ngx_http_zk_lock_worker_refuse(
     ngx_http_zk_lock_worker_t *worker);
-static ngx_uint_t ngx_http_zk_lock_worker_awaited(
-    ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void ngx_http_zk_lock_worker_listed(void *data, ngx_str_t *path);
@@ -314,35 +312,8 @@ ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker)
                                    && ngx_queue_empty(&worker->asks);
 
     } else {
-        worker->sweep.cancelable = !ngx_http_zk_lock_worker_awaited(worker);
+        worker->sweep.cancelable = (worker->nawaited == 0);
     }
-}
-
-
-/*
- * Whether somebody waits for the answer to a call.  Out of reach these are few:
- * a release waits for the session's next tick, or, when the connection breaks
- * after that, for the patience to be over once more.
- */
-
-static ngx_uint_t
-ngx_http_zk_lock_worker_awaited(ngx_http_zk_lock_worker_t *worker)
-{
-    ngx_queue_t             *q;
-    ngx_http_zk_lock_ask_t  *ask;
-
-    for (q = ngx_queue_last(&worker->asks);
-         q != ngx_queue_sentinel(&worker->asks);
-         q = ngx_queue_prev(q))
-    {
-        ask = ngx_queue_data(q, ngx_http_zk_lock_ask_t, queue);
-
-        if (ask->handler != NULL) {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 

@@ -77,6 +77,8 @@ ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
 
     label.want[label.want_len] = '\0';
 
+    ask->mended = label.mended;
+
     value.len = zk_lock_label_write(text, &label, &index_at);
     value.data = (u_char *) text;
 
@@ -96,7 +98,6 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
         ask->wished = 1;
-        ask->wish = op->version;
         ngx_http_zk_lock_ask_touch(ask);
         ngx_http_zk_lock_ask_poll(ask);
         break;
@@ -126,9 +127,8 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
 
 /*
- * Who fulfils it writes the data without it, and they are the next version.
- * Later ones do not tell: a Curator client may have written its mark over it,
- * which its gateway has mended since.
+ * Who fulfils it writes the label without it.  So does who mends a mark that a
+ * Curator client has written over it, perhaps unread.
  */
 
 ngx_int_t
@@ -142,7 +142,7 @@ ngx_http_zk_lock_ask_wished(ngx_http_zk_lock_ask_t *ask)
     zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
 
     if (label.index >= 0 && label.want_len == 0) {
-        return (ask->version == ask->wish + 1) ? NGX_OK : NGX_DECLINED;
+        return (label.mended == ask->mended) ? NGX_OK : NGX_DECLINED;
     }
 
     return NGX_AGAIN;

@@ -65,6 +65,9 @@ struct ngx_http_zk_lock_worker_s {
     ngx_uint_t                         nowed;   /* claims of which somebody
                                                    has to be told */
     ngx_queue_t                        asks;    /* calls under way */
+    ngx_uint_t                         nasks;   /* of them */
+    ngx_uint_t                         nawaited;    /* of these, with somebody
+                                                   who waits for the answer */
 
     ngx_http_zk_lock_estate_t         *home;    /* what it found there */
     ngx_queue_t                        estates; /* what it has beside it */

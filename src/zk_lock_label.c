@@ -33,6 +33,7 @@ typedef enum {
     ZK_LOCK_LABEL_TTL,
     ZK_LOCK_LABEL_HOLDS,
     ZK_LOCK_LABEL_RENEWALS,
+    ZK_LOCK_LABEL_MENDED,
     ZK_LOCK_LABEL_CZXID,
     ZK_LOCK_LABEL_PARAMS,
     ZK_LOCK_LABEL_ASYNC,
@@ -79,6 +80,7 @@ static const char  *const zk_lock_label_names[] = {
     "ttl",
     "holds",
     "renewals",
+    "mended",
     "czxid",
     "params",
     "async",
@@ -123,6 +125,10 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 
     if (label->renewals != 0) {
         p += sprintf(p, ",\"renewals\":%" PRIu32, label->renewals);
+    }
+
+    if (label->mended != 0) {
+        p += sprintf(p, ",\"mended\":%" PRIu32, label->mended);
     }
 
     if (label->czxid > 0 && label->czxid <= ZK_LOCK_CZXID_MAX) {
@@ -441,6 +447,10 @@ zk_lock_label_number(zk_lock_label_t *label, zk_lock_label_field_e field,
 
     case ZK_LOCK_LABEL_RENEWALS:
         label->renewals = (uint32_t) value;
+        return 0;
+
+    case ZK_LOCK_LABEL_MENDED:
+        label->mended = (uint32_t) value;
         return 0;
 
     case ZK_LOCK_LABEL_CZXID:

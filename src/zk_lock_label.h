@@ -19,7 +19,7 @@
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 386)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 406)
 
 /* what times 256 is a fencing token */
 #define ZK_LOCK_CZXID_MAX       ((int64_t) 1 << 55)
@@ -47,14 +47,16 @@
  * else a label may say stands between ttl and data, in this order, and only
  * where there is something to say:
  *
- *     "holds":2,"renewals":7,"czxid":42,"params":"00c0ffee","async":true,
- *     "revoke":true,"want":"shared","from":"192.0.2.1"
+ *     "holds":2,"renewals":7,"mended":5,"czxid":42,"params":"00c0ffee",
+ *     "async":true,"revoke":true,"want":"shared","from":"192.0.2.1"
  *
  * The label of a znode whose name does not say whose it is has the claim's id
  * behind the index, as 32 hexadecimal digits: "id":"00112233...".
  *
  * A recipe of Curator's asks a holder to let go by writing "__REVOKE__" over
- * the whole of its claim's data.  Such a label is nobody's, with revoke.
+ * the whole of its claim's data.  Such a label is nobody's, with revoke.  The
+ * gateway writes a new label over that, with another number in mended: what
+ * somebody else had written just before is lost.
  */
 
 typedef struct {
@@ -68,6 +70,7 @@ typedef struct {
 
     uint32_t        holds;          /* written above 1; 0: not there */
     uint32_t        renewals;       /* written above 0 */
+    uint32_t        mended;         /* written above 0 */
     int64_t         czxid;          /* 0: that of the znode; else of the one
                                        that was in its place before */
     uint32_t        params;

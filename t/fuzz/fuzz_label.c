@@ -94,7 +94,8 @@ check_any(fuzz_input_t *in)
     } else {
         rule(label->data_len == 0 && label->want_len == 0
              && label->from_len == 0 && label->ttl == 0 && label->holds == 0
-             && label->renewals == 0 && label->czxid == 0
+             && label->renewals == 0 && label->mended == 0
+             && label->czxid == 0
              && !label->has_id && !label->has_params && !label->async,
              "of nobody's label more than the owner is taken");
         rule(!label->revoke || (len == 10
@@ -128,6 +129,7 @@ check_ours(fuzz_input_t *in)
     label->ttl = (int64_t) (fuzz_64(in) % (ZK_LOCK_DURATION_MAX + 1));
     label->holds = (flags & 1) ? fuzz_32(in) : 0;
     label->renewals = (flags & 2) ? fuzz_32(in) : 0;
+    label->mended = (flags & 2) ? fuzz_32(in) : 0;
     label->czxid = (flags & 4)
                    ? (int64_t) (fuzz_64(in) % (ZK_LOCK_CZXID_MAX + 1)) : 0;
     label->async = (flags >> 3) & 1;
@@ -291,6 +293,7 @@ same(const zk_lock_label_t *one, const zk_lock_label_t *two)
            && one->ttl == two->ttl
            && (one->holds > 1 ? one->holds : 0) == two->holds
            && one->renewals == two->renewals
+           && one->mended == two->mended
            && one->czxid == two->czxid
            && one->has_params == two->has_params
            && one->params == two->params

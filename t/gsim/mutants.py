@@ -47,8 +47,8 @@ MUTANTS = [
 
     ('nothing is synced behind a new connection',
      'ngx_http_zk_lock_session.c',
-     'ngx_http_zk_lock_session_ask(s);\n\n    if (!s->gated',
-     'if (!s->gated', 20000),
+     'ngx_http_zk_lock_session_send(op);\n\n    if (!s->gated',
+     'ngx_http_zk_lock_session_free_op(op);\n\n    if (!s->gated', 20000),
 
     ('granted without a look at the session', 'ngx_http_zk_lock_session.c',
      'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED\n'

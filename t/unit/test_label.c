@@ -172,6 +172,7 @@ test_label_says_more(void **state)
 
     static const char  expected[] =
         "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
+        "\"mended\":3,"
         "\"params\":\"000c0fee\",\"async\":true,\"revoke\":true,"
         "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\",\"data\":7}";
 
@@ -185,6 +186,7 @@ test_label_says_more(void **state)
     in.ttl = 60000;
     in.holds = 2;
     in.renewals = 1;
+    in.mended = 3;
     in.params = 0x000c0fee;
     in.has_params = 1;
     in.async = 1;
@@ -209,6 +211,7 @@ test_label_says_more(void **state)
     assert_int_equal(out.ttl, 60000);
     assert_int_equal(out.holds, 2);
     assert_int_equal(out.renewals, 1);
+    assert_int_equal(out.mended, 3);
     assert_int_equal(out.params, 0x000c0fee);
     assert_int_equal(out.has_params, 1);
     assert_int_equal(out.async, 1);
@@ -407,6 +410,7 @@ test_label_is_read_back(void **state)
     in.ttl = INT64_MIN;
     in.holds = UINT32_MAX;
     in.renewals = UINT32_MAX;
+    in.mended = UINT32_MAX;
     in.czxid = ZK_LOCK_CZXID_MAX;
     in.has_id = 1;
     in.has_params = 1;
@@ -442,6 +446,7 @@ test_label_is_read_back(void **state)
         assert_string_equal(out.data, in.data);
         assert_int_equal(out.holds, in.holds);
         assert_int_equal(out.renewals, in.renewals);
+        assert_int_equal(out.mended, in.mended);
         assert_int_equal(out.params, in.params);
         assert_int_equal(out.want_len, in.want_len);
         assert_string_equal(out.want, in.want);
