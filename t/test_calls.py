@@ -552,3 +552,23 @@ def test_curl_that_forgot_the_content_type(gateway, name):
     assert status == 415
     assert "Content-Type: application/json" in text
     assert "query" in text
+
+
+@pytest.mark.parametrize("name, value", [
+    ("If-Match", '"1"'), ("If-Match", '"no number"'), ("If-None-Match", "*"),
+    ("If-Unmodified-Since", "Wed, 21 Oct 2015 07:28:00 GMT")])
+def test_conditions_are_not_for_claims(gateway, tree, name, value):
+    """What an answer of nginx's own would heed changes nothing here."""
+    condition = {name: value}
+    holder = gateway.call("POST", lock_path("x"), headers=condition)
+    token = dict(condition, **{"Lock-Token": grant(holder, "x")["token"]})
+    assert gateway.call("PUT", lock_path("x"), headers=token).status == 200
+    assert gateway.call("GET", lock_path("x", holder.token),
+                        headers=condition).json["state"] == "held"
+    assert gateway.call("DELETE", lock_path("x", holder.token)).status == 204
+    locked = gateway.call("LOCK", lock_path("x"), headers=condition,
+                          body={"ID": "a"})
+    assert locked.status == 200 and locked.json
+    assert gateway.call("UNLOCK", lock_path("x"), headers=condition,
+                        body={"ID": "a"}).status == 200
+    tree.wait_claims(gateway.znode("x"), 0)

@@ -7,12 +7,14 @@ nobody waits for it, whatever else happens in the same moment.
 
 import asyncio
 import random
+import socket
 import time
 
 import pytest
 
 from lib.checks import grant
 from lib.client import AsyncConnection, ask, lock_path
+from lib.process import wait_until
 
 LEAVES = ["close", "reset", "half_close"]
 
@@ -220,3 +222,24 @@ def test_crowd_leaves_in_one_moment(gateway, tree):
     gateway.release("x", gateway.hold("x", timeout=5).token)
     tree.wait_claims(znode, 0)
     assert time.monotonic() - began < 5
+
+
+def test_gone_after_it_was_told(start_gateway, tree):
+    """A request that nginx mirrors lives on; what was told stays told."""
+    with socket.create_server(("127.0.0.1", 0)) as mirror:
+        gateway = start_gateway(
+            location="mirror /mirror;",
+            server="location = /mirror { internal; proxy_pass "
+                   "http://127.0.0.1:%d; }" % mirror.getsockname()[1])
+        connection = gateway.connect_http2()
+        holder = connection.request("POST", lock_path("x"), {"ttl": "1m"})
+        token = grant(holder, "x")["token"]
+        copy, _ = mirror.accept()
+        connection.close()
+        wait_until(lambda: "closed" in gateway.log_text(), 5.0, "it is gone")
+        copy.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
+        copy.close()
+        with gateway.connect() as other:
+            other.request("GET", "/ready")
+        assert gateway.inspect("x", token).json["state"] == "held"
+        gateway.release("x", token)

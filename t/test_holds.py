@@ -655,6 +655,46 @@ def test_data_of_the_lock_itself(at, places, tree, where, size):
     assert tree.client.get(claim.znode)[0] == data
 
 
+@pytest.mark.parametrize("size", [100, 5000, 100000])
+def test_share_is_no_end_to_another_gateway(at, places, tree, size):
+    """Who waits there for the lock alone goes on to wait."""
+    claim = Claim(at["worker"], tree)
+    tree.client.set(claim.znode, b"x" * size)
+    gateway, worker = at["gateway"]
+    waiter = gateway.begin(claim.name, worker=worker, wait="1m")
+    tree.wait_claims(claim.znode, 2)
+    wait_until(lambda: gateway.inspect(claim.name,
+                                       worker=worker).json["queued"] == 1)
+    claim.share(at["worker"])
+    assert waiter.silent_for(0.5)
+    assert claim.drop(at["worker"]) == 0
+    second = waiter.response(10)
+    assert second.status == 201
+    assert gateway.release(claim.name, second.token).status == 204
+    claim.released(places)
+
+
+def test_wish_under_a_mark(at, tree, foreign):
+    """A hold that a Curator client has written over is not told as counted."""
+    claim = Claim(at["worker"], tree)
+    gateway, worker = at["gateway"]
+    znode, = tree.claims(claim.znode)
+    path = claim.znode + "/" + znode
+    owner = at["worker"][0]
+    with owner.frozen_worker(at["worker"][1]):
+        asker = gateway.connect(worker)
+        asker.send("POST", lock_path(claim.name),
+                   headers={"Lock-Token": claim.token})
+        wait_until(lambda: b'"want":"hold' in tree.data(path), 10.0,
+                   "the wish is written")
+        foreign.client.set(path, b"__REVOKE__")
+    problem(asker.response(20), 503)
+    wait_until(lambda: tree.data(path) != b"__REVOKE__")
+    assert b'"mended":' in tree.data(path)
+    assert claim.drop(at["worker"]) == 0
+    tree.wait_claims(claim.znode, 0)
+
+
 @pytest.mark.parametrize("mode", ALONE)
 def test_shared_claim_by_its_old_token(at, places, tree, mode):
     """It is asked for, renewed, held again and released everywhere."""

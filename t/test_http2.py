@@ -4,10 +4,12 @@ A stream that is cancelled is a client that left; the others on the same
 connection stay.  A connection that ends takes all of them along.
 """
 
+import h2.settings
 import pytest
 
 from lib.checks import grant, problem
 from lib.client import lock_path
+from lib.process import wait_until
 
 WAIT = {"wait": "1m"}
 
@@ -134,3 +136,35 @@ def test_cancelled_before_the_body_is_there(gateway, tree, connection):
     grant(response, "x")
     release(connection, "x", response.token)
     tree.wait_claims(gateway.znode("x"), 0)
+
+
+@pytest.mark.parametrize("asks", ["watches", "holds"])
+def test_condition_on_a_stream_without_room(start_gateway, asks):
+    """nginx's filters make no 412 of it, and the stream goes on."""
+    gateway = start_gateway(workers=1)
+    workers = gateway.worker_pids()
+    connection = gateway.connect_http2()
+    connection.h2.update_settings(
+        {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+    connection._flush()
+    condition = {"If-Match": '"1"', "Accept": "text/event-stream"}
+    if asks == "watches":
+        stream = connection.send("GET", lock_path("x"), headers=condition)
+    else:
+        stream = connection.send("POST", lock_path("x"),
+                                 {"hold": "connection"}, condition)
+    wait_until(lambda: begun(connection, stream), 20.0, "the answer begins")
+    assert connection.answers[stream][0] == 200
+    connection.h2.increment_flow_control_window(100000, stream)
+    connection._flush()
+    wait_until(lambda: begun(connection, stream)
+               and connection.answers[stream][2], 20.0, "an event comes")
+    assert gateway.worker_pids() == workers
+
+
+def begun(connection, stream):
+    try:
+        connection._take(0.05)
+    except TimeoutError:
+        pass
+    return stream in connection.answers

@@ -242,6 +242,9 @@ BAD_CONF = {
                 "zk_lock_ttl"),
     "bad queue": ("zk_lock_servers 127.0.0.1:1; zk_lock_max_queue many;",
                   "zk_lock_max_queue"),
+    "post_action": ("zk_lock_servers 127.0.0.1:1; server { listen 127.0.0.1:1;"
+                    " location / { zk_lock_api; post_action @after; } }",
+                    "post_action"),
     "unknown variable": ("zk_lock_servers 127.0.0.1:1; "
                          "zk_lock_root /locks/$no_such_variable;",
                          "no_such_variable"),

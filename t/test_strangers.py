@@ -12,6 +12,7 @@ import json
 import os
 import re
 import socket
+import struct
 import time
 import uuid
 
@@ -622,3 +623,80 @@ def test_the_gate_is_deleted(victim, hostile):
         for i, waiter in enumerate(waiters):
             token = grant(waiter.response(20), "x%d" % i)["token"]
             victim.release("x%d" % i, token)
+
+
+# while ZooKeeper is out of reach
+
+def burst(first, number):
+    """What an HTTP/2 client sends who looks at so many locks at once."""
+    text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
+    for i in range(number):
+        path = b"/locks/%s%06d?until=free&wait=1s" % (b"x" * 190, first + i)
+        # GET, http; a literal path of 127 and more bytes; an authority
+        fields = (b"\x82\x86\x04\x7f" + integer(len(path) - 127) + path
+                  + b"\x01\x01x")
+        text += frame(1, 5, 2 * i + 1, fields)
+    return text
+
+
+def frame(kind, flags, stream, payload):
+    return (struct.pack(">I", len(payload))[1:] + bytes([kind, flags])
+            + struct.pack(">I", stream) + payload)
+
+
+def integer(n):
+    """The rest of an integer of HPACK's."""
+    return bytes([n % 128 + 128, n // 128]) if n >= 128 else bytes([n])
+
+
+def watches(server):
+    return int(re.search(r"Total watches:(\d+)",
+                         server.command("wchs")).group(1))
+
+
+def test_watches_of_what_never_is(start_gateway, private_zookeeper):
+    """As many as one packet has room for: they are set again after a break."""
+    server = private_zookeeper.start()
+    gateway = start_gateway(workers=1, zookeeper=server)
+    held = gateway.hold("held", ttl="1h")
+    bursts = [burst(100 * i, 100) for i in range(100)]
+    sockets = [socket.create_connection(("127.0.0.1", gateway.http2_port))
+               for _ in bursts]
+    for sock, text in zip(sockets, bursts):
+        sock.sendall(text)
+    wait_until(lambda: watches(server) > 1500, 20.0, "there are watches")
+    serves(gateway)
+    for sock in sockets:
+        sock.close()
+    server.stop()
+    server.start()
+    wait_until(lambda: gateway.renew("held", held.token).status == 200, 60.0,
+               "ZooKeeper is in reach again")
+    gateway.release("held", held.token)
+
+
+def test_releases_of_what_nobody_waits_for(start_gateway, private_zookeeper,
+                                           start_proxy):
+    """Out of reach, a worker owes only so many."""
+    server = private_zookeeper.start()
+    proxy = start_proxy(server)
+    gateway = start_gateway(workers=1, servers=proxy.address,
+                            http="http2_max_concurrent_streams 200;")
+    token = gateway.hold("x").token
+    assert gateway.release("x", token).status == 204
+    server.stop()
+    wait_until(lambda: gateway.inspect("x").status == 503, 20.0,
+               "it is out of reach")
+    for _ in range(80):
+        connection = gateway.connect_http2()
+        for stream in [connection.send("DELETE", lock_path("x", token))
+                       for _ in range(100)]:
+            problem(connection.response(stream), 503)
+        connection.close()
+    before = proxy.requests["getData"]
+    server.start()
+    wait_until(lambda: gateway.inspect("x").status == 404, 60.0,
+               "it is in reach again")
+    serves(gateway)
+    # each asks for both names that a claim can have
+    assert proxy.requests["getData"] - before < 10000

@@ -159,16 +159,6 @@ MUTANTS = [
      '                     || !zk_lock_view_same(twin, &sightings[i])))',
      'twin->kind != sightings[i].kind', 90000),
 
-    ('a name may not be newer than what is seen', 'ngx_http_zk_lock_others.c',
-     'other->entry.renamed = 1;', ';', 90000),
-
-    ('a new name has an old version', 'ngx_http_zk_lock_record.c',
-     'cell->version = NGX_HTTP_ZK_LOCK_UNREAD;', ';', 90000),
-
-    ('a wish that was fulfilled is counted once more',
-     'ngx_http_zk_lock_known.c',
-     'NGX_HTTP_ZK_LOCK_HOLD && !ask->wished)', 'NGX_HTTP_ZK_LOCK_HOLD)',
-     90000),
 
     ('held twice, released once', 'ngx_http_zk_lock_drop.c',
      '|| ask->holds == 0) {', '|| 1) {', 2000),
