@@ -151,13 +151,13 @@ MUTANTS = [
      '&& ttl != said->ttl\n', '\n', 30000),
 
     ('a ward goes by any name', 'ngx_http_zk_lock_estate.c',
-     '|| child.kind != ward->kind\n', '\n', 90000),
+     '|| child.kind != ward->kind\n', '\n', (14000, 30000)),
 
     ('who shares while a list is merged is forgotten', 'zk_lock_view.c',
      '(twin->kind != sightings[i].kind\n'
      '                 && (twin->origin != ZK_LOCK_SIBLING\n'
      '                     || !zk_lock_view_same(twin, &sightings[i])))',
-     'twin->kind != sightings[i].kind', 90000),
+     'twin->kind != sightings[i].kind', (85000, 30000)),
 
 
     ('held twice, released once', 'ngx_http_zk_lock_drop.c',
