@@ -52,11 +52,15 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     ngx_int_t                      rc;
     const char                    *why;
     ngx_http_zk_lock_ctx_t        *ctx;
+    ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
-    if (r != r->main) {
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (r != r->main || r->post_action || clcf->post_action.data != NULL) {
         ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "a lock cannot be taken in a subrequest");
+                      "a lock cannot be taken in a subrequest, nor with "
+                      "\"post_action\"");
         return NGX_HTTP_FORBIDDEN;
     }
 

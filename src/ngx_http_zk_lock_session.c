@@ -605,11 +605,10 @@ ngx_http_zk_lock_session_over_handler(ngx_event_t *ev)
     if (s->kept) {
 
         /*
-         * A server refuses the identity, but has not ended the session, and
-         * others may still serve it: it is tried again until it has expired.
+         * A server refuses the identity, but has not ended the session: with
+         * all that was made through it, it is there until it has expired.
          */
 
-        s->kept = 0;
         ngx_http_zk_lock_session_state(s, NGX_HTTP_ZK_LOCK_BACKOFF);
         return;
     }
@@ -679,7 +678,16 @@ ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev)
 
     case NGX_HTTP_ZK_LOCK_BACKOFF:
 
-        if (now - s->asked >= s->backoff) {
+        if (s->kept) {
+
+            /* nobody asks for it meanwhile; and ZooKeeper counts by ticks */
+
+            if (now - s->asked >= 2 * s->timeout) {
+                s->kept = 0;
+                ngx_post_event(&s->over, &ngx_posted_events);
+            }
+
+        } else if (now - s->asked >= s->backoff) {
             ngx_http_zk_lock_session_start(s);
         }
 

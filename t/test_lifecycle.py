@@ -311,3 +311,16 @@ def test_a_dead_server_in_the_list(start_gateway, zookeeper,
     response = wait_until(
         lambda: [r for r in [gateway.acquire("x")] if r.status == 201], 20)[0]
     gateway.release("x", response.token)
+
+
+def test_post_action_leads_nowhere(start_gateway):
+    """Neither behind an `if`, which is no location, nor to a lock."""
+    gateway = start_gateway(
+        location="if ($arg_owner) { post_action @after; }",
+        server="location @after { return 204; }"
+               "location /other { post_action /locks/y; return 200; }")
+    assert gateway.call("POST", lock_path("x"),
+                        {"owner": "me"}).status == 403
+    assert gateway.call("GET", "/other").status == 200
+    for name in ("x", "y"):
+        assert gateway.inspect(name).status == 404
