@@ -734,7 +734,8 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
             || other->claim->entry.seq >= seq
             || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
                                   other->claim->entry.seq + 1)
-            || (u->kind == ZK_LOCK_READ && other->kind == ZK_LOCK_READ))
+            || (u->kind == ZK_LOCK_READ && other->kind == ZK_LOCK_READ)
+            || (u->kind == ZK_LOCK_MEMBER && other->kind == ZK_LOCK_MEMBER))
         {
             continue;
         }
