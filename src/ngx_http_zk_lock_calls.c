@@ -153,11 +153,13 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer,
     ngx_http_zk_lock_again_e *again)
 {
-    u_char                  *p;
-    ngx_str_t                tag;
-    ngx_http_request_t      *r;
+    u_char              *p;
+    ngx_str_t            tag, *header;
+    ngx_uint_t           any;
+    ngx_http_request_t  *r;
 
     r = watch->request;
+    header = watch->data;
 
     if (answer != NGX_HTTP_ZK_LOCK_ASK_OK
         && answer != NGX_HTTP_ZK_LOCK_ASK_FREE)
@@ -179,8 +181,13 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         tag.len = ngx_sprintf(p, "W/\"%016xL\"", (int64_t) ask->mark) - p;
     }
 
-    if (watch->data == NULL
-        || !ngx_http_zk_lock_call_matches(watch->data, &tag))
+    /* there is something: nobody waits for another tag */
+
+    any = (header != NULL && header->len == 1 && header->data[0] == '*'
+           && answer == NGX_HTTP_ZK_LOCK_ASK_OK);
+
+    if (!any && (header == NULL
+                 || !ngx_http_zk_lock_call_matches(header, &tag)))
     {
         if (ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len)
             != NGX_OK)
@@ -191,7 +198,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
     }
 
-    if (!watch->over) {
+    if (!any && !watch->over) {
         *again = NGX_HTTP_ZK_LOCK_LATER;
         return NGX_OK;
     }

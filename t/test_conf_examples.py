@@ -104,7 +104,8 @@ def test_ten_lines(make_example):
     text = examples.readme("Configuration in ten lines")
     assert len(text.split("\n")) < 14
     example = make_example(None, text=text.replace(
-        "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181", "127.0.0.1:2181")).start()
+        "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181", "127.0.0.1:2181").replace(
+            "http {", "http {\n    access_log off;")).start()
     release(example, "x", example.hold("/locks/x"))
 
 

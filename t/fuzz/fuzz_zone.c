@@ -760,7 +760,7 @@ expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path)
 
         if (k->torn) {
             k->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
-            k->seq = -1;
+            k->seq = (k->kind == ZK_LOCK_NODE) ? 0 : -1;
             k->torn = 0;
         }
 
