@@ -139,7 +139,7 @@ ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
 
     if (estate->failed) {
 
-        /* a session that is held for some of its claims only would end others */
+        /* a session that is kept for some of its claims ends the others */
 
         ngx_http_zk_lock_estate_free(estate);
         return NULL;

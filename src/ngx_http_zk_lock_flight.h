@@ -73,8 +73,8 @@ struct ngx_http_zk_lock_session_s {
     unsigned                                  gated:1;  /* gate is there */
     unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
-    unsigned                                  late:1;   /* it is connected, but
-                                                           no memory to say so */
+    unsigned                                  late:1;   /* it is connected; no
+                                                           memory to say so */
     unsigned                                  kept:1;   /* not over, though its
                                                            handle is */
     unsigned                                  starved:1; /* no memory for the

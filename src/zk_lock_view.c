@@ -463,8 +463,8 @@ zk_lock_view_pass(zk_lock_view_t *view)
 
 
 /*
- * A foreign claim that is gone may have left a reader in its place, and a reader
- * that is not there may not be there yet.
+ * A foreign claim that is gone may have left a reader in its place, and a
+ * reader that is not there may not be there yet.
  */
 
 static void
