@@ -55,18 +55,38 @@ def test_all_waiters_leave(gateway, tree, leave):
     gateway.release("x", gateway.hold("x", wait="0").token)
 
 
-def test_leaves_before_the_claim_is_made(gateway, tree):
+def send_and_leave(connection, i):
     """The request is cut off behind its last byte, or in the middle."""
-    for i in range(40):
-        connection = gateway.connect()
-        request = (b"POST /locks/x?wait=60s HTTP/1.1\r\nHost: a\r\n"
-                   b"Content-Length: 2\r\n\r\n{}")
-        connection.send_bytes(request[:len(request) - i % 4])
-        getattr(connection, LEAVES[i % 3])()
+    request = (b"POST /locks/x?wait=60s HTTP/1.1\r\nHost: a\r\n"
+               b"Content-Length: 2\r\n\r\n{}")
+    connection.send_bytes(request[:len(request) - i % 4])
+    getattr(connection, LEAVES[i % 3])()
+
+
+def test_left_before_the_request_is_read(gateway, tree):
+    """The lock is free, but who wants it has left."""
+    workers = gateway.worker_pids()
+    for i in range(24):
+        worker = workers[i % 2]
+        connection = gateway.connect(worker)
+        with gateway.frozen_worker(worker):
+            send_and_leave(connection, i)
     tree.wait_claims(gateway.znode("x"), 0)
     token = gateway.hold("x", timeout=5).token
     tree.wait_claims(gateway.znode("x"), 1)
     gateway.release("x", token)
+
+
+def test_leaves_while_the_claim_is_made(gateway, tree):
+    """Whatever the worker knows by then; somebody has the lock."""
+    holder = gateway.hold("x")
+    for i in range(40):
+        send_and_leave(gateway.connect(), i)
+    stayer = gateway.begin("x")
+    tree.wait_claims(gateway.znode("x"), 2)
+    gateway.release("x", holder.token)
+    gateway.release("x", stayer.response(5).token)
+    tree.wait_claims(gateway.znode("x"), 0)
 
 
 def test_holder_leaves_and_keeps_the_lock(gateway, tree):
