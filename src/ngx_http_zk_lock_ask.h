@@ -113,7 +113,9 @@ struct ngx_http_zk_lock_ask_s {
     int32_t                            version;     /* of the znode's data */
     uint32_t                           mended;      /* in the label with what is
                                                        wanted */
-    ngx_uint_t                         tries;       /* to set or delete it */
+    ngx_uint_t                         tries;       /* to set or delete it, also
+                                                       of somebody else for it
+                                                       */
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
@@ -126,7 +128,6 @@ struct ngx_http_zk_lock_ask_s {
                                                        to begin */
     unsigned                           owed:1;      /* its delete may not have
                                                        happened */
-    unsigned                           lapsed:1;    /* its lease was over */
     unsigned                           find:1;      /* seq is not known */
     unsigned                           other:1;     /* the other name was tried
                                                        already */

@@ -35,6 +35,7 @@ static void ngx_http_zk_lock_ask_released(void *data,
 void
 ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
 {
+    ngx_int_t                   rc;
     zk_lock_token_t            *token;
     ngx_http_zk_lock_claim_t   *claim;
     ngx_http_zk_lock_worker_t  *worker;
@@ -65,21 +66,29 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
-                                     &record)
-        == NGX_OK
-        && record.seq == token->seq
-        && record.near
-        && ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path)
-           == NGX_OK)
-    {
-        ask->gen = record.gen;
-        ask->lapsed = (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
-                       && record.lease == 0);
+    rc = ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
+                                      &record);
 
-        ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
-        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
-        return;
+    if (rc == NGX_OK && record.seq == token->seq && record.near) {
+        rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path);
+
+        if (rc == NGX_OK) {
+            ask->gen = record.gen;
+
+            ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
+            ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
+            return;
+        }
+    }
+
+    if (rc == NGX_AGAIN && record.seq == token->seq
+        && record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+        && ngx_http_zk_lock_ahead(record.lease)
+        && ngx_http_zk_lock_ahead(record.alive))
+    {
+        /* who comes after its worker reads the same in its record */
+
+        ask->tries++;
     }
 
     ngx_http_zk_lock_ask_delete(ask);
@@ -468,6 +477,7 @@ ngx_http_zk_lock_ask_released(void *data, ngx_http_zk_lock_rc_e rc)
 void
 ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 {
+    ngx_uint_t                 lost;
     ngx_http_zk_lock_record_t  record;
 
     if (ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
@@ -479,12 +489,11 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    ask->lapsed |= ngx_http_zk_lock_record_lost(ask->worker->zone,
-                                                ask->token.id.record,
-                                                ask->gen);
+    lost = ngx_http_zk_lock_record_lost(ask->worker->zone,
+                                        ask->token.id.record, ask->gen);
 
-    ngx_http_zk_lock_ask_tell(ask, ask->lapsed ? NGX_HTTP_ZK_LOCK_ASK_GONE
-                                               : NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_tell(ask, lost ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                        : NGX_HTTP_ZK_LOCK_ASK_OK);
     ngx_http_zk_lock_ask_free(ask);
 }
 

@@ -57,6 +57,7 @@ static void ngx_http_zk_lock_ward_shared(void *data, ngx_int_t rc);
 static void ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_timer_handler(ngx_event_t *ev);
+static ngx_uint_t ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward);
 
 
 ngx_int_t
@@ -752,12 +753,42 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
     estate = ward->estate;
 
     ngx_http_zk_lock_record_end(estate->zone, ward->id.record);
+
+    if (ngx_http_zk_lock_ward_lost(ward)) {
+        ngx_http_zk_lock_record_lose(estate->zone, ward->id.record);
+    }
+
     ngx_http_zk_lock_record_free(estate->zone, ward->id.record);
 
     ngx_http_zk_lock_ward_free(ward);
 
     if (ngx_queue_empty(&estate->wards) && !estate->home) {
         ngx_post_event(&estate->over, &ngx_posted_events);
+    }
+}
+
+
+/*
+ * Whether it was over, or gone, before anybody released it.  If it was asked
+ * for, the dead worker may have deleted it for that.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward)
+{
+    switch (ward->state) {
+
+    case NGX_HTTP_ZK_LOCK_WARD_LAPSE:
+        return 1;
+
+    case NGX_HTTP_ZK_LOCK_WARD_READ:
+    case NGX_HTTP_ZK_LOCK_WARD_WRITE:
+    case NGX_HTTP_ZK_LOCK_WARD_HELD:
+        return !ngx_http_zk_lock_record_asked(ward->estate->zone,
+                                              ward->id.record);
+
+    default:
+        return 0;
     }
 }
 

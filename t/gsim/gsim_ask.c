@@ -5,7 +5,8 @@
  *
  * What he may count on is taken down at the moment in which he asks: that he
  * will release it, or share it, counts from then on, whatever he is told; that
- * he holds it once more, when he is told so.
+ * he holds it once more, when he is told so.  Who releases it while he holds it
+ * is not told that it was gone before.
  */
 
 
@@ -89,7 +90,12 @@ gsim_user_counts_on(gsim_user_t *u)
         }
 
         if (u->state == GSIM_HOLDS) {
+            u->sure = gsim_oracle_valid(u->hold) && !u->shares
+                      && !u->hold->doubt;
             u->hold->released = 1;
+
+        } else {
+            u->sure = 0;
         }
 
         if (u->state != GSIM_POLLS) {
@@ -521,6 +527,12 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
         return;
 
     case NGX_HTTP_ZK_LOCK_ASK_GONE:
+
+        if (u->sure && u->hold->until > gsim_now && !u->hold->session->over) {
+            gsim_violation("%s released %s once, and is told that it was gone",
+                           u->name, u->hold->path);
+        }
+
         break;
 
     case NGX_HTTP_ZK_LOCK_ASK_WAITS:

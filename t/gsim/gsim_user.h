@@ -74,6 +74,8 @@ struct gsim_user_s {
     unsigned                     asks:1;        /* just now */
     unsigned                     binds:1;
     unsigned                     leased:1;      /* what he binds */
+    unsigned                     sure:1;        /* nobody but him releases it,
+                                                   for the first time */
     unsigned                     untold:1;      /* whether what he asked, to
                                                    hold it once more or less,
                                                    was done */

@@ -168,6 +168,13 @@ MUTANTS = [
 
     ('a connection is held by nobody', 'ngx_http_zk_lock_ward.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
+
+    ('an heir that was faster was somebody else', 'ngx_http_zk_lock_drop.c',
+     '/* who comes after its worker reads the same in its record */\n\n'
+     '        ask->tries++;\n', ';', 4000),
+
+    ('a lapse in vain counts', 'ngx_http_zk_lock_reread.c',
+     'claim->lapsed = 0;\n', '', 4000),
 ]
 
 
