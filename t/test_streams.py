@@ -386,7 +386,7 @@ def test_session_is_lost(there, start, zookeeper, tree):
     granted(stream, "x")
     claim, = tree.claims(gateway.znode("x"))
     session = tree.stat(gateway.znode("x") + "/" + claim).ephemeralOwner
-    waiter, = line(here, tree, "x", here.worker_pids()[:1])
+    waiter, = line(here, tree, "x", here.worker_pids()[:1], wait="5m")
     others = [hold(gateway, "y%d" % i) for i in range(5)]
     for i, other in enumerate(others):
         granted(other, "y%d" % i)
@@ -421,7 +421,7 @@ def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
     held = [hold(gateway, "x", worker=worker, mode="shared")
             for worker in gateway.worker_pids()]
     tokens = [stream.event("granted")["token"] for stream in held]
-    waiter = hold(gateway, "x", mode="write")
+    waiter = hold(gateway, "x", mode="write", wait="5m")
     queued(waiter, "x", 0)
 
     getattr(private_zookeeper, goes)()
@@ -449,7 +449,8 @@ def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
     holder = hold(gateway, "x")
     granted(holder, "x")
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
-    waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1])
+    waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1],
+                   wait="5m")
     private_zookeeper.freeze()
     problem(hold(gateway, "y").head(), 503)
     problem(watch(gateway, "y").head(), 503)
