@@ -91,7 +91,7 @@ gsim_user_counts_on(gsim_user_t *u)
 
         if (u->state == GSIM_HOLDS) {
             u->sure = gsim_oracle_valid(u->hold) && !u->shares
-                      && !u->hold->doubt;
+                      && !u->binds && !u->hold->doubt;
             u->hold->released = 1;
 
         } else {
