@@ -19,6 +19,8 @@
 /* bytes of a request's body */
 #define NGX_HTTP_ZK_LOCK_BODY_MAX     8192
 
+#define NGX_HTTP_ZK_LOCK_READS        (NGX_HTTP_GET|NGX_HTTP_HEAD)
+
 
 typedef struct {
     ngx_http_zk_lock_session_conf_t    session;
@@ -161,6 +163,22 @@ ngx_int_t ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
 
 
 /*
+ * The target: reads name and token out of the path; NGX_ERROR and why it cannot
+ * be one.
+ */
+ngx_int_t ngx_http_zk_lock_target(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, const char **why);
+
+/* NGX_DECLINED: the target takes the method; else an answer was sent. */
+ngx_int_t ngx_http_zk_lock_target_method(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+/* Makes root and path: NGX_DECLINED; else an answer was sent. */
+ngx_int_t ngx_http_zk_lock_target_path(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+/*
  * Acquires: fills what is to be acquired from the arguments and the location;
  * label is the caller's and zeroed.  Returns NGX_OK, or NGX_ERROR with the
  * error in args.
@@ -173,16 +191,28 @@ ngx_int_t ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
+/* What a claim is told to who waits for it: data is his context. */
+void ngx_http_zk_lock_acquire_handler(void *data,
+    ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_outcome_e outcome);
+
+
 /*
- * Acquires with a key; the params of its label are what a repeat has to have
- * in common.
+ * Repeats: acquires with a key; the params of its label are what a repeat has
+ * to have in common.
  */
-ngx_int_t ngx_http_zk_lock_acquire_keyed(ngx_http_request_t *r,
+ngx_int_t ngx_http_zk_lock_repeat(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_acquire_t *acquire);
 
+/* NGX_OK and the request's key, or NULL; NGX_ERROR: that is none. */
+ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t **key);
+
 /* What a key becomes in a claim's id (NGX_HTTP_ZK_LOCK_KEY bytes). */
-void ngx_http_zk_lock_acquire_hash(ngx_http_zk_lock_ctx_t *ctx,
+void ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx,
     const char *kind, ngx_str_t *key, uint8_t *hash);
+
+/* The params of what is asked for; how long a repeat waits is its own. */
+uint32_t ngx_http_zk_lock_repeat_params(zk_lock_args_t *args,
+    ngx_http_zk_lock_acquire_t *acquire);
 
 
 /*

@@ -93,6 +93,17 @@ size_t ngx_http_zk_lock_session_shown(ngx_str_t *path);
  */
 void ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s);
 
+/* At a tick of a session that is connected; now: of the monotonic clock. */
+void ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
+    ngx_msec_t now);
+
+/* Tells those who wait for ZooKeeper that it is out of reach. */
+void ngx_http_zk_lock_session_out_of_reach(ngx_http_zk_lock_session_t *s);
+
+/* The connection is lost: what is pending fails. */
+void ngx_http_zk_lock_session_suspended_handler(
+    ngx_http_zk_lock_session_t *s);
+
 /*
  * Makes the gate.  Its parent is made when it turns out to be missing, and
  * stays.  Without a gate all goes on, but slower.

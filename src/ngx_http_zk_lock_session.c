@@ -1,10 +1,11 @@
 
 /*
- * The session: its life, and whether it is alive.
+ * The session: its life.
  *
  * What is sent through it is in the flight's file, what an operation is made of
- * in the op's, what it has in ZooKeeper in that of the bounds.  Everything here
- * runs on the event loop.  `handle` is NULL in the states CLOSED and BACKOFF.
+ * in the op's, what it has in ZooKeeper in that of the bounds, and whether it is
+ * heard in the pulse's.  Everything here runs on the event loop.  `handle` is
+ * NULL in the states CLOSED and BACKOFF.
  *
  *   state       from -> to                        what it means
  *   ---------   -------------------------------   ---------------------------
@@ -27,13 +28,6 @@
 #include "ngx_http_zk_lock_flight.h"
 
 
-/* a server can leave a lone request unanswered: a nudge helps (milliseconds) */
-#define NGX_HTTP_ZK_LOCK_NUDGE        200
-
-/* an answer that is not older shows that the server is there, milliseconds */
-#define NGX_HTTP_ZK_LOCK_PROMPT       2000
-
-#define NGX_HTTP_ZK_LOCK_TICK         100
 #define NGX_HTTP_ZK_LOCK_BACKOFF_MIN  50
 #define NGX_HTTP_ZK_LOCK_BACKOFF_MAX  5000
 
@@ -48,16 +42,9 @@ static void ngx_http_zk_lock_session_no_news(zk_lock_message_t *message,
     void *data);
 static void ngx_http_zk_lock_session_connected_handler(
     ngx_http_zk_lock_session_t *s);
-static void ngx_http_zk_lock_session_suspended_handler(
-    ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_over_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev);
-static void ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
-    ngx_msec_t now);
-static void ngx_http_zk_lock_session_out_of_reach(
-    ngx_http_zk_lock_session_t *s);
-static void ngx_http_zk_lock_session_ask(ngx_http_zk_lock_session_t *s);
 
 
 static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
@@ -257,64 +244,6 @@ ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s)
 
     ngx_free(s->gate.data);
     ngx_free(s);
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s)
-{
-    return !s->unreachable;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_session_starved(ngx_http_zk_lock_session_t *s)
-{
-    return s->starved
-           && ngx_current_msec - s->starving >= NGX_HTTP_ZK_LOCK_PATIENCE;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_session_prompt(ngx_http_zk_lock_session_t *s)
-{
-    if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
-        return 0;
-    }
-
-    if (ngx_http_zk_lock_now() - s->replied < NGX_HTTP_ZK_LOCK_PROMPT) {
-        return 1;
-    }
-
-    ngx_http_zk_lock_session_ask(s);
-
-    return 0;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_session_connected(ngx_http_zk_lock_session_t *s)
-{
-    return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s)
-{
-    return s->state == NGX_HTTP_ZK_LOCK_CONNECTED
-           && ngx_http_zk_lock_ahead(*s->alive);
-}
-
-
-ngx_msec_t
-ngx_http_zk_lock_now(void)
-{
-    struct timespec  ts;
-
-    (void) clock_gettime(CLOCK_MONOTONIC, &ts);
-
-    return (ngx_msec_t) ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
 }
 
 
@@ -563,7 +492,7 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 }
 
 
-static void
+void
 ngx_http_zk_lock_session_suspended_handler(ngx_http_zk_lock_session_t *s)
 {
     s->late = 0;
@@ -714,132 +643,4 @@ ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev)
     }
 
     ngx_http_zk_lock_session_arm(s);
-}
-
-
-static void
-ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
-    ngx_msec_t now)
-{
-    ngx_msec_t                  silence;
-    ngx_queue_t                *q;
-    ngx_http_zk_lock_flight_t  *flight;
-
-    if (ngx_queue_empty(&s->flights)) {
-        s->doubts = 0;
-
-        if (now - s->asked >= s->timeout / 3) {
-            ngx_http_zk_lock_session_ask(s);
-        }
-
-        return;
-    }
-
-    q = ngx_queue_head(&s->flights);
-    flight = ngx_queue_data(q, ngx_http_zk_lock_flight_t, queue);
-
-    silence = now - flight->sent;
-
-    if (now - s->replied < silence) {
-        silence = now - s->replied;
-    }
-
-    if (silence >= NGX_HTTP_ZK_LOCK_NUDGE && !s->nudged) {
-        s->nudged = 1;
-        ngx_http_zk_lock_session_ask(s);
-    }
-
-    if (silence >= NGX_HTTP_ZK_LOCK_PATIENCE) {
-        ngx_http_zk_lock_session_out_of_reach(s);
-    }
-
-    if (silence < 2 * s->timeout) {
-        return;
-    }
-
-    /*
-     * If this process stood still, so did the library: an answer may be in the
-     * mailbox by now, or word that the connection broke come soon.  So only
-     * ticks count that come one after the other.
-     */
-
-    if (now - s->doubted >= NGX_HTTP_ZK_LOCK_PATIENCE) {
-        s->doubts = 0;
-    }
-
-    s->doubted = now;
-
-    if (++s->doubts > s->timeout / NGX_HTTP_ZK_LOCK_TICK && !s->over.posted) {
-
-        /* the library would have told; it must have lost an answer */
-
-        ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                      "no answer from libzookeeper for %M ms, "
-                      "the session is given up", silence);
-
-        ngx_http_zk_lock_session_suspended_handler(s);
-        ngx_post_event(&s->over, &ngx_posted_events);
-    }
-}
-
-
-static void
-ngx_http_zk_lock_session_out_of_reach(ngx_http_zk_lock_session_t *s)
-{
-    if (!s->unreachable) {
-        s->unreachable = 1;
-
-        ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                      "zookeeper is out of reach at \"%V\"",
-                      &s->conf->servers);
-    }
-
-    s->events->unreachable(s->data);
-}
-
-
-/* Asks for something, so as to hear something. */
-
-static void
-ngx_http_zk_lock_session_ask(ngx_http_zk_lock_session_t *s)
-{
-    ngx_http_zk_lock_op_t  *op;
-
-    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_SYNC,
-                                 &ngx_http_zk_lock_top, NULL, NULL);
-    if (op == NULL) {
-        return;
-    }
-
-    ngx_http_zk_lock_session_send(op);
-}
-
-
-/*
- * The tick is short while something is under way or out of reach, else it is
- * the heartbeat.  An operation under way keeps a worker that wants to leave.
- */
-
-void
-ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s)
-{
-    ngx_msec_t  period;
-
-    period = NGX_HTTP_ZK_LOCK_TICK;
-
-    s->tick.cancelable = ngx_queue_empty(&s->flights)
-                         && ngx_queue_empty(&s->pending);
-
-    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && s->tick.cancelable) {
-        period = s->timeout / 3;
-    }
-
-    if (s->tick.timer_set
-        && (ngx_msec_int_t) (s->tick.timer.key - ngx_current_msec)
-           <= (ngx_msec_int_t) period)
-    {
-        return;
-    }
-
-    ngx_add_timer(&s->tick, period);
 }

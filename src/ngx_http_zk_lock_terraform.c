@@ -161,11 +161,11 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_acquire_hash(ctx, "terraform", &id, hash);
+    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, hash);
 
     acquire.key = hash;
 
-    return ngx_http_zk_lock_acquire_keyed(r, ctx, &acquire);
+    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
 }
 
 
@@ -224,7 +224,7 @@ ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_acquire_hash(ctx, "terraform", &id,
+    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id,
                                   ctx->token.id.random);
     ctx->token.seq = -1;
     ctx->has_token = 1;

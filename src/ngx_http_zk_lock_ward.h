@@ -74,8 +74,13 @@ ngx_http_zk_lock_ward_t *ngx_http_zk_lock_ward_find(
 /* Sends what the ward's state asks for, unless that is under way. */
 void ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward);
 
+/* The znode of a held claim is there. */
+void ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *op);
+
 /* The lease is over, unless somebody has renewed it. */
 void ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward);
+void ngx_http_zk_lock_ward_timer_handler(ngx_event_t *ev);
 
 /* From here on it cannot be called back: who is next may be granted. */
 void ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward);

@@ -1,6 +1,6 @@
 
 /*
- * Lock names, claim names, tokens and durations: the texts that cross a border.
+ * Lock names, claim names and tokens: the texts that cross a border.
  *
  * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Every function may
  * be called from any thread.  Inputs are a pointer and a length and need not
@@ -14,8 +14,7 @@
 #define _ZK_LOCK_NAME_H_INCLUDED_
 
 
-#include <stddef.h>
-#include <stdint.h>
+#include "zk_lock_text.h"
 
 
 /* bytes of a lock's name */
@@ -30,10 +29,6 @@
 /* bytes of a token, without a NUL */
 #define ZK_LOCK_TOKEN_LEN       32
 
-/* characters of n bytes in base64url, and bytes of len such characters */
-#define ZK_LOCK_BASE64_LEN(n)       (((n) * 4 + 2) / 3)
-#define ZK_LOCK_BASE64_BYTES(len)   ((len) * 3 / 4)
-
 /* bytes of "_c_UUID-permit1000-", the longest prefix, without a NUL */
 #define ZK_LOCK_PREFIX_MAX      51
 
@@ -45,9 +40,6 @@
  * claims cannot be put in an order any more.
  */
 #define ZK_LOCK_SEQ_MAX         2147483647
-
-/* the longest duration that is taken, ten years in milliseconds */
-#define ZK_LOCK_DURATION_MAX    ((int64_t) 315360000000)
 
 
 /*
@@ -178,42 +170,6 @@ int zk_lock_secret_equal(const void *a, const void *b, size_t len);
  * those up to the UUID of a claim, from which its token could be made.
  */
 size_t zk_lock_path_shown(const char *path, size_t len);
-
-/*
- * Writes the len bytes at data as base64url without padding (RFC 4648, 5) to
- * buf, which has room for ZK_LOCK_BASE64_LEN(len) bytes.  Returns this number;
- * no NUL.
- */
-size_t zk_lock_base64_write(char *buf, const void *data, size_t len);
-
-/*
- * Reads such a text to data, which has room for ZK_LOCK_BASE64_BYTES(len)
- * bytes, and sets *n to this number.  Returns 0, or -1 if text is not what
- * zk_lock_base64_write() writes, to the last bit; data is broken then.
- */
-int zk_lock_base64_read(void *data, size_t *n, const char *text, size_t len);
-
-/*
- * Reads a duration: digits, an optional fraction of up to three digits, and a
- * unit of "ms" (no fraction), "s", "m", "h", "d" or none, which is seconds.
- * Returns milliseconds, 0 to ZK_LOCK_DURATION_MAX, or -1 if text is none.
- */
-int64_t zk_lock_duration_read(const char *text, size_t len);
-
-/* Returns 1 if text is well-formed UTF-8 (RFC 3629), else 0. */
-int zk_lock_utf8_check(const char *text, size_t len);
-
-/*
- * Returns the bytes of the character at the start of text, which is not empty;
- * 0 if it is a control character (C0, DEL or C1) or not UTF-8.
- */
-size_t zk_lock_shown_len(const char *text, size_t len);
-
-/* Returns 1 if text is UTF-8 without control characters, or empty, else 0. */
-int zk_lock_shown_check(const char *text, size_t len);
-
-/* Returns the value of a hexadecimal digit of either case, or -1. */
-int zk_lock_hex_read(char c);
 
 
 #endif /* _ZK_LOCK_NAME_H_INCLUDED_ */

@@ -211,7 +211,7 @@ def test_limits_of_calls():
     assert "at most %d names are looked at" % constant(
         source("names.h"), "NGX_HTTP_ZK_LOCK_NAMES_MAX") in text
     assert "1 to %d printable" % constant(
-        source("acquire.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
+        source("repeat.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
     assert "sign of life every %d s" % (constant(
         source("events.c"), "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
     assert "one event in %d ms" % constant(

@@ -51,7 +51,7 @@ build() # NAME TREE OUT
     case $1 in
     map|zone)
         sources+=(t/fuzz/ngx_stub.c t/lib/nginx_core.c
-                  "$2"/src/zk_lock_name.c
+                  "$2"/src/zk_lock_{name,text}.c
                   "$2"/src/ngx_http_zk_lock_{map,file,zone,record,held}.c
                   "$2"/src/ngx_http_zk_lock_board.c)
         more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
@@ -59,7 +59,7 @@ build() # NAME TREE OUT
                "${wrapped[@]/#/-Wl,--wrap=}")
         ;;
     *)
-        sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,json,args}.c
+        sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,text,json,args}.c
                   "$2"/src/zk_lock_{label,memory,terraform,view}.c)
         more+=(-lyajl)
         ;;

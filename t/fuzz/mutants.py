@@ -21,6 +21,7 @@ OUT = os.path.join(ROOT, "build", "fuzz", "mutants")
 SECONDS = 60
 
 NAME = "zk_lock_name.c"
+TEXT = "zk_lock_text.c"
 JSON = "zk_lock_json.c"
 ARGS = "zk_lock_args.c"
 LABEL = "zk_lock_label.c"
@@ -33,10 +34,10 @@ RECORD = "ngx_http_zk_lock_record.c"
 MUTANTS = [
     ("name", NAME, "code <= 0xf8ff) || code >= 0xfff0)",
      "code <= 0xf8ff) || code > 0xfff0)"),
-    ("name", NAME, "i > start + 4)", "i > start + 5)"),
-    ("name", NAME, "if (left == 6 || (bits & ((1U << left) - 1)) != 0) {",
+    ("name", TEXT, "i > start + 4)", "i > start + 5)"),
+    ("name", TEXT, "if (left == 6 || (bits & ((1U << left) - 1)) != 0) {",
      "if (left == 6) {"),
-    ("name", NAME, "if (*at == len) {", "if (*at > len) {"),
+    ("name", TEXT, "if (*at == len) {", "if (*at > len) {"),
 
     ("token", NAME, "for (i = 0; i < path_len; i++) {",
      "for (i = 1; i < path_len; i++) {"),

@@ -50,7 +50,7 @@ MUTANTS = [
      'ngx_http_zk_lock_session_send(op);\n\n    if (!s->gated',
      'ngx_http_zk_lock_session_free_op(op);\n\n    if (!s->gated', 20000),
 
-    ('granted without a look at the session', 'ngx_http_zk_lock_session.c',
+    ('granted without a look at the session', 'ngx_http_zk_lock_pulse.c',
      'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED\n'
      '           && ngx_http_zk_lock_ahead(*s->alive);',
      'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;', 20000),
