@@ -51,6 +51,8 @@ typedef struct {
 
     ngx_uint_t                         rest;    /* holders of the first list
                                                    that none has shown yet */
+    int64_t                            last;    /* the seq of the last of
+                                                   them */
     ngx_uint_t                         done;
     ngx_http_zk_lock_answer_e          worst;
 
@@ -285,6 +287,7 @@ ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
     if (!admin->listed) {
         admin->listed = 1;
         admin->rest = ask->holders;
+        admin->last = ask->last;
     }
 
     if (ngx_http_zk_lock_admin_targets(admin, ask) != NGX_OK) {
@@ -302,7 +305,13 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
     ngx_uint_t                i, n;
     ngx_http_zk_lock_info_t  *info;
 
-    for (n = 0; n < ask->nknown && ask->infos[n].held; n++) {
+    /* who came to hold it since then stays */
+
+    for (n = 0;
+         n < ask->nknown && ask->infos[n].held
+         && ask->infos[n].child.seq <= admin->last;
+         n++)
+    {
         /* void */
     }
 

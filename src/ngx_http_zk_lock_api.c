@@ -304,7 +304,7 @@ ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_connection_t    *c;
     ngx_http_cleanup_t  *cln;
 
-    if (r->read_event_handler == ngx_http_test_reading) {
+    if (ctx->held) {
         return NGX_OK;
     }
 
@@ -315,6 +315,8 @@ ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     cln->handler = ngx_http_zk_lock_api_cleanup;
     cln->data = ctx;
+
+    ctx->held = 1;
 
     c = r->connection;
 

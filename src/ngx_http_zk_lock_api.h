@@ -97,8 +97,8 @@ typedef struct {
     unsigned                           waits:1;     /* waited is set */
     unsigned                           plain:1;     /* all success is 200 */
     unsigned                           told:1;
-    unsigned                           cut:1;       /* the answer could not be
-                                                       sent */
+    unsigned                           held:1;      /* the request is, with a
+                                                       cleanup */
 } ngx_http_zk_lock_ctx_t;
 
 

@@ -19,6 +19,12 @@
 #define NGX_HTTP_ZK_LOCK_ASK_AGAIN    15
 #define NGX_HTTP_ZK_LOCK_ASK_TIME     3000
 
+/*
+ * How many asks of a worker list a lock at a time: one that describes a long
+ * line takes some 2 KB for each claim, and watchers look all at once.
+ */
+#define NGX_HTTP_ZK_LOCK_LOOKS_MAX    32
+
 /* how many releases a worker repeats by itself, when nobody waits for them */
 #define NGX_HTTP_ZK_LOCK_DEBTS_MAX    4096
 
@@ -152,6 +158,7 @@ ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask)
         break;
 
     case NGX_HTTP_ZK_LOCK_LIST:
+    case NGX_HTTP_ZK_LOCK_FIRST:
         ngx_http_zk_lock_ask_list(ask);
         break;
 
@@ -198,6 +205,9 @@ ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask)
     if (ask->later || (ask->unwritten && ask->pins == 0)) {
         ask->later = 0;
         ngx_http_zk_lock_ask_start(ask);
+
+    } else if (ask->waits) {
+        ngx_http_zk_lock_ask_list(ask);
     }
 }
 
@@ -277,6 +287,73 @@ ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask)
 
     if (!ask->timer.timer_set) {
         ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_ASK_AGAIN + elapsed / 4);
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_ask_turn(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ask->worker;
+
+    if (ask->looks) {
+        return NGX_OK;
+    }
+
+    if (worker->nlooks >= NGX_HTTP_ZK_LOCK_LOOKS_MAX) {
+
+        if (!ask->waits) {
+            ask->waits = 1;
+            ngx_queue_insert_tail(&worker->looks, &ask->turn);
+        }
+
+        return NGX_AGAIN;
+    }
+
+    if (ask->waits) {
+        ask->waits = 0;
+        ngx_queue_remove(&ask->turn);
+    }
+
+    ask->looks = 1;
+    worker->nlooks++;
+
+    return NGX_OK;
+}
+
+
+/* Without a connection the others wait for that; at the end there is none. */
+
+void
+ngx_http_zk_lock_ask_turn_over(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_queue_t                *q;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ask->worker;
+
+    if (ask->waits) {
+        ask->waits = 0;
+        ngx_queue_remove(&ask->turn);
+    }
+
+    if (!ask->looks) {
+        return;
+    }
+
+    ask->looks = 0;
+    worker->nlooks--;
+
+    if (!ngx_queue_empty(&worker->looks)
+        && worker->session != NULL
+        && ngx_http_zk_lock_session_connected(worker->session))
+    {
+        q = ngx_queue_head(&worker->looks);
+
+        ngx_http_zk_lock_ask_list(ngx_queue_data(q, ngx_http_zk_lock_ask_t,
+                                                 turn));
     }
 }
 
@@ -465,6 +542,8 @@ ngx_http_zk_lock_ask_free(ngx_http_zk_lock_ask_t *ask)
     }
 
     (void) ngx_http_zk_lock_ask_infos(ask, 0);
+
+    ngx_http_zk_lock_ask_turn_over(ask);
 
     ngx_queue_remove(&ask->queue);
     ask->worker->nasks--;

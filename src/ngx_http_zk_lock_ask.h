@@ -32,7 +32,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_INSPECT,       /* a claim; who asks has seen it, and it
                                        stays for another grace */
     NGX_HTTP_ZK_LOCK_LIST,          /* the claims of a lock, in order */
-    NGX_HTTP_ZK_LOCK_HOLDER         /* the first claim of a lock */
+    NGX_HTTP_ZK_LOCK_FIRST,         /* of these only the first is described */
+    NGX_HTTP_ZK_LOCK_HOLDER         /* that one, as this worker may know it */
 } ngx_http_zk_lock_ask_e;
 
 
@@ -94,16 +95,19 @@ struct ngx_http_zk_lock_ask_s {
 
     ngx_uint_t                         pins;    /* operations under way */
     ngx_uint_t                         reads;   /* of these, of claims */
+    ngx_queue_t                        turn;    /* worker->looks, if waits */
     ngx_event_t                        timer;
     ngx_http_zk_lock_bell_t            bell;
     ngx_http_zk_lock_mourner_t         mourner;
 
     ngx_http_zk_lock_info_t           *infos;
     ngx_uint_t                         ninfos;
+    ngx_uint_t                         next;    /* of these, to be read */
     ngx_uint_t                         nknown;  /* of these, the first ones
                                                    are told */
     ngx_uint_t                         total;   /* claims of the lock */
     ngx_uint_t                         holders; /* of these */
+    int64_t                            last;    /* the seq of the last holder */
     uint64_t                           mark;    /* of the claims there are */
     ngx_uint_t                         position;    /* claims ahead that block
                                                        it, or would */
@@ -141,6 +145,8 @@ struct ngx_http_zk_lock_ask_s {
     unsigned                           pending:1;   /* its worker has not
                                                        granted it so far */
     unsigned                           polls:1;     /* the timer is for that */
+    unsigned                           waits:1;     /* for its turn to list */
+    unsigned                           looks:1;     /* it has its turn */
     unsigned                           node:1;      /* the lock is one znode */
     unsigned                           answer:4;    /* of a posted one */
 };
@@ -207,6 +213,12 @@ void ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
+/*
+ * Only so many asks list a lock at a time: NGX_OK, it is this one's turn, which
+ * it has to end, or to be freed; NGX_AGAIN, ask_list() is called when it is.
+ */
+ngx_int_t ngx_http_zk_lock_ask_turn(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_turn_over(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask);
 /* The claim was read, and its place in the line is known. */

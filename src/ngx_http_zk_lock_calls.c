@@ -88,12 +88,12 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    watch->type = NGX_HTTP_ZK_LOCK_LIST;
-
     if (args.given & ZK_LOCK_ARG_UNTIL) {
+        watch->type = NGX_HTTP_ZK_LOCK_FIRST;
         watch->handler = ngx_http_zk_lock_call_free_handler;
 
     } else {
+        watch->type = NGX_HTTP_ZK_LOCK_LIST;
         watch->handler = ngx_http_zk_lock_call_lock_handler;
         watch->data = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_none_match,
                                               &n);
@@ -153,10 +153,10 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer,
     ngx_http_zk_lock_again_e *again)
 {
-    u_char              *p;
     ngx_str_t            tag, *header;
-    ngx_uint_t           any;
+    ngx_uint_t           any, changed;
     ngx_http_request_t  *r;
+    u_char               buf[sizeof("W/\"0123456789abcdef\"")];
 
     r = watch->request;
     header = watch->data;
@@ -167,18 +167,13 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
     }
 
-    p = ngx_pnalloc(r->pool, sizeof("W/\"0123456789abcdef\""));
-    if (p == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    tag.data = p;
+    tag.data = buf;
 
     if (answer == NGX_HTTP_ZK_LOCK_ASK_FREE) {
-        tag.len = ngx_sprintf(p, "W/\"free\"") - p;
+        tag.len = ngx_sprintf(buf, "W/\"free\"") - buf;
 
     } else {
-        tag.len = ngx_sprintf(p, "W/\"%016xL\"", (int64_t) ask->mark) - p;
+        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) ask->mark) - buf;
     }
 
     /* there is something: nobody waits for another tag */
@@ -186,25 +181,24 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     any = (header != NULL && header->len == 1 && header->data[0] == '*'
            && answer == NGX_HTTP_ZK_LOCK_ASK_OK);
 
-    if (!any && (header == NULL
-                 || !ngx_http_zk_lock_call_matches(header, &tag)))
-    {
-        if (ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len)
-            != NGX_OK)
-        {
-            return NGX_HTTP_INTERNAL_SERVER_ERROR;
-        }
+    changed = !any && (header == NULL
+                       || !ngx_http_zk_lock_call_matches(header, &tag));
 
-        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
-    }
-
-    if (!any && !watch->over) {
+    if (!changed && !any && !watch->over) {
         *again = NGX_HTTP_ZK_LOCK_LATER;
         return NGX_OK;
     }
 
-    if (ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len) != NGX_OK) {
+    tag.data = ngx_pstrdup(r->pool, &tag);
+
+    if (tag.data == NULL
+        || ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len) != NGX_OK)
+    {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (changed) {
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
     }
 
     ngx_str_set(&watch->ctx->outcome, "unchanged");

@@ -31,11 +31,15 @@
  * Everything here runs on the event loop.  `handler` is who waits; it is NULL
  * when he was told or has left.  The claim outlives him: it is freed when its
  * znode is known to be gone.  Only ngx_http_zk_lock_claim_state() changes the
- * state, and only ngx_http_zk_lock_claim_done() frees.
+ * state, and only ngx_http_zk_lock_claim_done() frees, but for a process that
+ * ends.
  */
 
 
 #include "ngx_http_zk_lock_node.h"
+
+
+static void ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim);
 
 
 ngx_http_zk_lock_claim_t *
@@ -351,7 +355,9 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-void
+/* Nobody waits to be told any more. */
+
+static void
 ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_http_zk_lock_worker_t  *worker;

@@ -404,8 +404,6 @@ void ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
 void ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim);
 /* Who made a claim with a key has no time left; others may wait with it. */
 void ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim);
-/* Nobody waits to be told any more. */
-void ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim);
 /* Tells who waits. */
 void ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);

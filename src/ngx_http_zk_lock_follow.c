@@ -69,7 +69,6 @@ ngx_http_zk_lock_follow(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
     }
 
     follow->scene = scene;
-    follow->late = 1;
 
     ngx_queue_insert_tail(&scene->follows, &follow->queue);
 
@@ -77,9 +76,6 @@ ngx_http_zk_lock_follow(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
 
     if (first) {
         ngx_http_zk_lock_scene_list(scene);
-
-    } else if (scene->op == NULL && !scene->timer.timer_set) {
-        follow->late = 0;
     }
 
     return NGX_OK;
@@ -298,7 +294,6 @@ ngx_http_zk_lock_scene_tell(ngx_http_zk_lock_scene_t *scene)
         ngx_queue_insert_tail(&scene->follows, q);
 
         follow = ngx_queue_data(q, ngx_http_zk_lock_follow_t, queue);
-        follow->late = 0;
 
         follow->handler(follow);
     }

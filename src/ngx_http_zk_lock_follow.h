@@ -25,7 +25,6 @@ struct ngx_http_zk_lock_follow_s {
     ngx_queue_t                        queue;
     ngx_http_zk_lock_scene_t          *scene;   /* NULL: not followed */
     ngx_http_zk_lock_follow_pt         handler;
-    unsigned                           late:1;  /* came before the watch */
     unsigned                           node:1;  /* set by the caller: the lock
                                                    is one znode */
 };

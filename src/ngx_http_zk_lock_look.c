@@ -14,6 +14,10 @@
 #include "ngx_http_zk_lock_node.h"
 
 
+/* how many claims an ask reads at a time */
+#define NGX_HTTP_ZK_LOCK_READS_MAX    64
+
+
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
@@ -24,11 +28,9 @@ static ngx_int_t ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_info_t *infos, ngx_uint_t n);
-static ngx_uint_t ngx_http_zk_lock_ask_seats(zk_lock_kind_t kind);
 static int ngx_libc_cdecl ngx_http_zk_lock_ask_compare(const void *one,
     const void *two);
-static void ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_info_t *info);
+static void ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask);
 
@@ -137,7 +139,9 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
+    if (ngx_http_zk_lock_ask_turn(ask) != NGX_OK
+        || ngx_http_zk_lock_ask_sync(ask) != NGX_OK)
+    {
         return;
     }
 
@@ -151,7 +155,6 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
 {
-    ngx_uint_t               i;
     ngx_http_zk_lock_ask_t  *ask;
 
     ask = op->data;
@@ -169,10 +172,11 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    if (ask->type != NGX_HTTP_ZK_LOCK_LIST
-        && ask->type != NGX_HTTP_ZK_LOCK_HOLDER)
-    {
+    if (ask->type < NGX_HTTP_ZK_LOCK_LIST) {
+
         /* the claim was read; what was missing is its place */
+
+        ngx_http_zk_lock_ask_turn_over(ask);
 
         if (ngx_http_zk_lock_ask_count(ask, op) != NGX_OK) {
             ngx_http_zk_lock_ask_gone(ask);
@@ -194,9 +198,7 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    for (i = 0; i < ask->ninfos; i++) {
-        ngx_http_zk_lock_ask_read(ask, &ask->infos[i]);
-    }
+    ngx_http_zk_lock_ask_read(ask);
 
 done:
 
@@ -253,7 +255,7 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     }
 
     readers = ngx_http_zk_lock_ask_readers(op, writer);
-    seats = ngx_http_zk_lock_ask_seats(ask->token.kind);
+    seats = zk_lock_view_seats(ask->token.kind);
 
     /* one of another use blocks alone */
 
@@ -321,7 +323,7 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
 
     max = NGX_HTTP_ZK_LOCK_LIST_MAX;
 
-    if (ask->type == NGX_HTTP_ZK_LOCK_HOLDER) {
+    if (ask->type != NGX_HTTP_ZK_LOCK_LIST) {
         max = 1;
 
     } else {
@@ -338,6 +340,8 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
         ngx_free(infos);
         return NGX_ERROR;
     }
+
+    ask->next = 0;
 
     for (i = 0; i < n; i++) {
         name = &infos[i].name;
@@ -368,28 +372,25 @@ static void
 ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_info_t *infos, ngx_uint_t n)
 {
-    uint32_t        crc, sum;
-    ngx_uint_t      i, mixes, readers;
-    zk_lock_kind_t  kind;
+    uint32_t         crc, sum;
+    ngx_uint_t       i;
+    zk_lock_tally_t  tally;
 
     ask->total = n;
     ask->holders = 0;
 
-    mixes = 1;
-    readers = 1;
+    ngx_memzero(&tally, sizeof(zk_lock_tally_t));
     sum = 0;
 
     ngx_crc32_init(crc);
 
     for (i = 0; i < n; i++) {
-        kind = infos[i].child.kind;
+        infos[i].held = zk_lock_view_tally(&tally, infos[i].child.kind);
 
-        mixes &= zk_lock_view_mixes(infos[0].child.kind, kind);
-        readers &= (kind == ZK_LOCK_READ);
-
-        infos[i].held = mixes && (readers
-                                  || i < ngx_http_zk_lock_ask_seats(kind));
-        ask->holders += infos[i].held;
+        if (infos[i].held) {
+            ask->holders++;
+            ask->last = infos[i].child.seq;
+        }
 
         ngx_crc32_update(&crc, infos[i].name.data, infos[i].name.len);
         sum = ngx_murmur_hash2(infos[i].name.data, infos[i].name.len)
@@ -399,20 +400,6 @@ ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
     ngx_crc32_final(crc);
 
     ask->mark = (uint64_t) crc << 32 | sum;
-}
-
-
-/* How many of a kind can hold a lock, if they do not share it as readers. */
-
-static ngx_uint_t
-ngx_http_zk_lock_ask_seats(zk_lock_kind_t kind)
-{
-    if (kind == ZK_LOCK_MEMBER) {
-        return NGX_MAX_INT_T_VALUE;
-    }
-
-    return (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE)
-           ? zk_lock_kind_permits(kind) : 1;
 }
 
 
@@ -432,20 +419,34 @@ ngx_http_zk_lock_ask_compare(const void *one, const void *two)
 }
 
 
+/* Reads those that are next, a few at a time; tells when all were. */
+
 static void
-ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_info_t *info)
+ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask)
 {
-    ngx_http_zk_lock_op_t  *op;
+    ngx_http_zk_lock_op_t    *op;
+    ngx_http_zk_lock_info_t  *info;
 
-    op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &info->name,
-                                 ngx_http_zk_lock_ask_read_handler, info);
+    while (ask->next < ask->ninfos && ask->reads < NGX_HTTP_ZK_LOCK_READS_MAX)
+    {
+        info = &ask->infos[ask->next];
 
-    if (op != NULL) {
+        op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &info->name,
+                                     ngx_http_zk_lock_ask_read_handler, info);
+        if (op == NULL) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
+            return;
+        }
+
+        ask->next++;
         ask->reads++;
+
+        ngx_http_zk_lock_ask_send(ask, op);
     }
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    if (ask->reads == 0) {
+        ngx_http_zk_lock_ask_found(ask);
+    }
 }
 
 
@@ -488,9 +489,7 @@ ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op)
         info->known = 1;
     }
 
-    if (ask->reads == 0) {
-        ngx_http_zk_lock_ask_found(ask);
-    }
+    ngx_http_zk_lock_ask_read(ask);
 
 done:
 

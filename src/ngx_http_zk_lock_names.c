@@ -42,7 +42,6 @@ static ngx_int_t ngx_http_zk_lock_names_list(ngx_http_zk_lock_names_t *names);
 static void ngx_http_zk_lock_names_list_handler(ngx_http_zk_lock_op_t *op);
 static ngx_int_t ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
     ngx_http_zk_lock_named_t *named, ngx_http_zk_lock_op_t *op);
-static ngx_uint_t ngx_http_zk_lock_names_seats(zk_lock_kind_t kind);
 static int ngx_libc_cdecl ngx_http_zk_lock_names_compare(const void *one,
     const void *two);
 static void ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
@@ -478,7 +477,8 @@ static ngx_int_t
 ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
     ngx_http_zk_lock_named_t *named, ngx_http_zk_lock_op_t *op)
 {
-    ngx_uint_t        i, n, readers;
+    ngx_uint_t        i, n;
+    zk_lock_tally_t   tally;
     zk_lock_child_t  *children;
 
     if (op->nchildren == 0) {
@@ -500,12 +500,11 @@ ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
     ngx_qsort(children, n, sizeof(zk_lock_child_t),
               ngx_http_zk_lock_names_compare);
 
-    readers = 1;
+    ngx_memzero(&tally, sizeof(zk_lock_tally_t));
 
     for (i = 0; i < n; i++) {
-        readers &= (children[i].kind == ZK_LOCK_READ);
 
-        if (readers || i < ngx_http_zk_lock_names_seats(children[i].kind)) {
+        if (zk_lock_view_tally(&tally, children[i].kind)) {
             named->held++;
 
         } else {
@@ -521,20 +520,6 @@ ngx_http_zk_lock_names_count(ngx_http_zk_lock_names_t *names,
     ngx_free(children);
 
     return NGX_OK;
-}
-
-
-/* How many of a kind can hold a lock, if they do not share it as readers. */
-
-static ngx_uint_t
-ngx_http_zk_lock_names_seats(zk_lock_kind_t kind)
-{
-    if (kind == ZK_LOCK_MEMBER) {
-        return NGX_MAX_INT_T_VALUE;
-    }
-
-    return (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE)
-           ? zk_lock_kind_permits(kind) : 1;
 }
 
 

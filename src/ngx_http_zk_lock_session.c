@@ -3,9 +3,9 @@
  * The session: its life.
  *
  * What is sent through it is in the flight's file, what an operation is made of
- * in the op's, what it has in ZooKeeper in that of the bounds, and whether it is
- * heard in the pulse's.  Everything here runs on the event loop.  `handle` is
- * NULL in the states CLOSED and BACKOFF.
+ * in the op's, what it has in ZooKeeper in that of the bounds, and whether it
+ * is heard in the pulse's.  Everything here runs on the event loop.  `handle`
+ * is NULL in the states CLOSED and BACKOFF.
  *
  *   state       from -> to                        what it means
  *   ---------   -------------------------------   ---------------------------

@@ -43,7 +43,7 @@ struct ngx_http_zk_lock_watch_s {
     ngx_event_t                        timer;   /* of the whole */
     ngx_event_t                        soon;
 
-    ngx_http_zk_lock_ask_e             type;    /* INSPECT or LIST */
+    ngx_http_zk_lock_ask_e             type;    /* INSPECT, LIST or FIRST */
     ngx_http_zk_lock_watch_pt          handler;
     void                              *data;
 

@@ -59,6 +59,7 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     ngx_queue_init(&worker->idle);
     ngx_queue_init(&worker->unsettled);
     ngx_queue_init(&worker->asks);
+    ngx_queue_init(&worker->looks);
 
     ngx_http_zk_lock_worker_timer(worker, &worker->sweep,
                                   ngx_http_zk_lock_worker_sweep_handler);

@@ -68,6 +68,9 @@ struct ngx_http_zk_lock_worker_s {
     ngx_uint_t                         nasks;   /* of them */
     ngx_uint_t                         nawaited;    /* of these, with somebody
                                                    who waits for the answer */
+    ngx_queue_t                        looks;   /* asks whose turn to list a
+                                                   lock is to come */
+    ngx_uint_t                         nlooks;  /* of those that have it */
 
     ngx_http_zk_lock_estate_t         *home;    /* what it found there */
     ngx_queue_t                        estates; /* what it has beside it */

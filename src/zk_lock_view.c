@@ -318,6 +318,35 @@ zk_lock_view_mixes(zk_lock_kind_t one, zk_lock_kind_t two)
 }
 
 
+size_t
+zk_lock_view_seats(zk_lock_kind_t kind)
+{
+    if (kind == ZK_LOCK_MEMBER) {
+        return SIZE_MAX;
+    }
+
+    return (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE)
+           ? zk_lock_kind_permits(kind) : 1;
+}
+
+
+int
+zk_lock_view_tally(zk_lock_tally_t *tally, zk_lock_kind_t kind)
+{
+    if (tally->n == 0) {
+        tally->first = kind;
+        tally->mixes = 1;
+        tally->readers = 1;
+    }
+
+    tally->mixes &= (zk_lock_view_mixes(tally->first, kind) != 0);
+    tally->readers &= (kind == ZK_LOCK_READ);
+
+    return (tally->n++ < zk_lock_view_seats(kind) || tally->readers)
+           && tally->mixes;
+}
+
+
 int
 zk_lock_view_conflict(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {

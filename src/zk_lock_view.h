@@ -104,6 +104,16 @@ typedef struct {
 } zk_lock_view_t;
 
 
+/* of claims in the order of their numbers */
+
+typedef struct {
+    size_t              n;
+    zk_lock_kind_t      first;
+    unsigned            mixes:1;    /* all can take part with the first */
+    unsigned            readers:1;  /* all are */
+} zk_lock_tally_t;
+
+
 /* what the first waiting local claim needs */
 
 typedef enum {
@@ -229,6 +239,15 @@ int zk_lock_view_blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind);
 
 /* Whether two claims can take part in one lock at the same time. */
 int zk_lock_view_mixes(zk_lock_kind_t one, zk_lock_kind_t two);
+
+/* How many of a kind can hold a lock, if they do not share it as readers. */
+size_t zk_lock_view_seats(zk_lock_kind_t kind);
+
+/*
+ * Who of a lock's claims hold it: counts the next one, in the order of their
+ * numbers, and returns 1 if it does.  tally is zeroed before the first.
+ */
+int zk_lock_view_tally(zk_lock_tally_t *tally, zk_lock_kind_t kind);
 
 /* Whether entry came to a lock that is used in another way. */
 int zk_lock_view_conflict(zk_lock_view_t *view, zk_lock_entry_t *entry);

@@ -38,6 +38,17 @@ def memory(pid):
         return int(re.search(r"^VmRSS:\s*(\d+) kB$", f.read(), re.M).group(1))
 
 
+def peak(pid):
+    """The most that it had since forget_peak()."""
+    with open("/proc/%d/status" % pid) as f:
+        return int(re.search(r"^VmHWM:\s*(\d+) kB$", f.read(), re.M).group(1))
+
+
+def forget_peak(pid):
+    with open("/proc/%d/clear_refs" % pid, "w") as f:
+        f.write("5")
+
+
 class Judge:
     """Around what strangers do: the gateway is none the worse for it."""
 
@@ -176,6 +187,43 @@ def test_answers_that_nobody_reads(start_gateway, tree):
         waiter.close()
     for i, response in enumerate(held):
         gateway.release("many%02d" % i, response.token)
+
+
+@pytest.mark.plain("they keep what is freed")
+def test_many_look_at_many(start_gateway, tree):
+    """All who wait for a lock look at it at once, and many hold it."""
+    gateway = start_gateway(workers=1)
+    with gateway.connect() as connection:
+        tokens = [connection.request(
+            "POST", lock_path("x"), {"mode": "member", "ttl": "1h"}).token
+            for _ in range(300)]
+    tag = gateway.inspect("x").headers["ETag"]
+
+    def poll(headers=None, **query):
+        connection = gateway.connect()
+        return connection.send("GET", lock_path("x"), dict(query, wait="5m"),
+                               headers)
+
+    with Judge(gateway):
+        polls = [poll(until="free") for _ in range(400)]
+        last = poll({"If-None-Match": tag})
+        assert last.silent_for(0.2)
+        worker, = gateway.worker_pids()
+        forget_peak(worker)
+        before = peak(worker)
+        tokens.append(gateway.acquire("x", mode="member", ttl="1h").token)
+        response = last.response(60)
+        assert len(response.json["holders"]) == len(tokens)
+        grown = peak(worker) - before
+        assert grown < GROWTH, "%d kB more for a moment" % grown
+
+        # those whose turn is to come leave, too
+        gateway.release("x", tokens.pop())
+        for connection in polls:
+            connection.close()
+        assert len(gateway.inspect("x").json["holders"]) == len(tokens)
+    for token in tokens:
+        gateway.release("x", token)
 
 
 async def flood(gateway, number, path, during, query=None, tokens=None):

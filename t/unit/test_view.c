@@ -2068,6 +2068,46 @@ test_conflict(void **state)
 
 /* of those ahead only the first that is alive says how the lock is used */
 
+/* kinds of claims in order, and who of them hold the lock: "+" */
+
+static void
+test_tally(void **state)
+{
+    size_t           i, k;
+    zk_lock_tally_t  tally;
+
+    static const struct {
+        zk_lock_kind_t   kinds[5];
+        const char      *held;
+    } cases[] = {
+        { { ZK_LOCK_MUTEX, ZK_LOCK_MUTEX }, "+-" },
+        { { ZK_LOCK_READ, ZK_LOCK_READ, ZK_LOCK_WRITE, ZK_LOCK_READ }, "++--" },
+        { { ZK_LOCK_WRITE, ZK_LOCK_READ }, "+-" },
+        { { ZK_LOCK_MUTEX, ZK_LOCK_READ }, "+-" },
+        { { ZK_LOCK_MEMBER, ZK_LOCK_MEMBER, ZK_LOCK_MEMBER }, "+++" },
+        { { ZK_LOCK_MEMBER, ZK_LOCK_MUTEX, ZK_LOCK_MEMBER }, "+--" },
+        { { zk_lock_semaphore(2), zk_lock_semaphore(2), zk_lock_semaphore(2) },
+          "++-" },
+
+        /* one of another use waits, or will be refused, whatever it has room
+           for */
+        { { zk_lock_semaphore(1), zk_lock_semaphore(5) }, "+-" },
+        { { ZK_LOCK_READ, zk_lock_semaphore(5), ZK_LOCK_READ }, "+--" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        memset(&tally, 0, sizeof(zk_lock_tally_t));
+
+        for (k = 0; cases[i].held[k] != '\0'; k++) {
+            assert_int_equal(zk_lock_view_tally(&tally, cases[i].kinds[k]),
+                             cases[i].held[k] == '+');
+        }
+    }
+}
+
+
 static void
 test_conflict_first(void **state)
 {
@@ -2411,6 +2451,7 @@ main(void)
         test(test_members),
         test(test_conflict),
         test(test_conflict_first),
+        test(test_tally),
         test(test_conflict_removed),
         test(test_other_use_blocks),
         test(test_other_use_looks_at_first),
