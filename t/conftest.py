@@ -38,6 +38,19 @@ def pytest_configure(config):
         "markers", "plain(why): not under the sanitizers, and why not")
 
 
+# files that take longest: of those that run beside each other they come first
+LONGEST = ["test_repeats", "test_holds", "test_streams", "test_allocations",
+           "test_conf_examples", "test_strangers", "test_seats"]
+
+
+def pytest_collection_modifyitems(items):
+    def place(item):
+        name = item.path.stem
+        return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item, call):
     outcome = yield
