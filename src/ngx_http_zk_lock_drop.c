@@ -20,6 +20,8 @@
 #define NGX_HTTP_ZK_LOCK_TOUCHES_MAX      50
 
 
+static ngx_uint_t ngx_http_zk_lock_ask_current(
+    ngx_http_zk_lock_record_t *record);
 static ngx_int_t ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_parent_handler(ngx_http_zk_lock_op_t *op);
@@ -69,7 +71,9 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
     rc = ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
                                       &record);
 
-    if (rc == NGX_OK && record.seq == token->seq && record.near) {
+    if (rc == NGX_OK && record.seq == token->seq && record.near
+        && ngx_http_zk_lock_ask_current(&record))
+    {
         rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path);
 
         if (rc == NGX_OK) {
@@ -81,17 +85,21 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         }
     }
 
-    if (rc == NGX_AGAIN && record.seq == token->seq
-        && record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
-        && ngx_http_zk_lock_ahead(record.lease)
-        && ngx_http_zk_lock_ahead(record.alive))
-    {
-        /* who comes after its worker reads the same in its record */
-
-        ask->tries++;
-    }
-
     ngx_http_zk_lock_ask_delete(ask);
+}
+
+
+/*
+ * Whether its worker would have to know if it was gone: else it is not asked,
+ * nor believed that it did what it was asked for.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_current(ngx_http_zk_lock_record_t *record)
+{
+    return ngx_http_zk_lock_ahead(record->alive)
+           && (record->state != NGX_HTTP_ZK_LOCK_RECORD_HELD
+               || ngx_http_zk_lock_ahead(record->lease));
 }
 
 
@@ -120,6 +128,12 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
                                       &ask->path, 1, &ask->holds);
 
     if ((rc != NGX_OK && rc != NGX_AGAIN) || ask->holds == 0) {
+
+        /* who comes after its worker reads that in its record, too */
+
+        ask->tries += (rc == NGX_OK || rc == NGX_AGAIN)
+                      && ngx_http_zk_lock_ask_current(&record);
+
         return NGX_DECLINED;
     }
 

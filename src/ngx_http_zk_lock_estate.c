@@ -323,12 +323,15 @@ ngx_http_zk_lock_estate_lost(void *data)
 {
     ngx_http_zk_lock_estate_t *estate = data;
 
-    ngx_queue_t  *q;
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_ward_t  *ward;
 
     while (!ngx_queue_empty(&estate->wards)) {
         q = ngx_queue_head(&estate->wards);
-        ngx_http_zk_lock_ward_done(ngx_queue_data(q, ngx_http_zk_lock_ward_t,
-                                                  queue));
+        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
+
+        ward->lost = 1;
+        ngx_http_zk_lock_ward_done(ward);
     }
 
     if (!estate->home) {

@@ -23,6 +23,7 @@ static ngx_int_t ngx_http_zk_lock_ask_extend(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
 static void ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
+static ngx_uint_t ngx_http_zk_lock_ask_holds(ngx_http_zk_lock_ask_t *ask);
 static uint32_t ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask);
 static ngx_uint_t ngx_http_zk_lock_ask_endless(
     ngx_http_zk_lock_record_t *record);
@@ -245,7 +246,7 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
         return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
     }
 
-    info->holds = record->holds;
+    info->holds = ngx_min(record->holds, ngx_http_zk_lock_ask_holds(ask));
 
     return ngx_http_zk_lock_ahead(record->alive)
            ? NGX_HTTP_ZK_LOCK_ASK_OK : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
@@ -330,6 +331,25 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     ask->counted = 1;
 
     ngx_http_zk_lock_ask_set(ask);
+}
+
+
+/*
+ * How often it is held by its label, which other gateways go by.  Its record is
+ * written first: whoever has done that may have died in between.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_holds(ngx_http_zk_lock_ask_t *ask)
+{
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_info_t  *info;
+
+    info = &ask->infos[0];
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    return (label.index >= 0) ? ngx_max(label.holds, 1) : NGX_MAX_INT_T_VALUE;
 }
 
 

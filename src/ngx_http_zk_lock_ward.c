@@ -536,6 +536,10 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 static ngx_uint_t
 ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward)
 {
+    if (ward->lost) {
+        return 1;
+    }
+
     switch (ward->state) {
 
     case NGX_HTTP_ZK_LOCK_WARD_LAPSE:

@@ -60,6 +60,7 @@ typedef struct {
                                                        not its name */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
+    unsigned                           lost:1;      /* with its session */
 } ngx_http_zk_lock_ward_t;
 
 

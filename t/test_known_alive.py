@@ -448,6 +448,22 @@ def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
     assert answers["DELETE"].status in (410, 503), answers
 
 
+def test_release_beside_a_worker_that_sleeps(start_gateway, tree, foreign):
+    """Its session is over: the lock is lost, and may be somebody else's."""
+    gateway = start_gateway(session_timeout="%gs" % SHORT)
+    lock = gateway.znode("x")
+    worker, sibling = gateway.worker_pids()
+    token = gateway.hold("x", worker=worker, ttl="1h").token
+    connection = gateway.connect(sibling)
+    with gateway.frozen_worker(worker):
+        tree.wait_claims(lock, 0, BACK)
+        hand = foreign.make_claim(lock)
+        problem(connection.request("DELETE", lock_path("x", token)), 410)
+        assert foreign.claims(lock) == [hand.rsplit("/", 1)[1]]
+        foreign.delete(hand)
+    gone(gateway, "x", token, sibling)
+
+
 @pytest.mark.parametrize("ahead", ["foreign", "sibling", "both"])
 def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
     """All that was ahead of it went while its worker slept, and then its own

@@ -240,6 +240,19 @@ def test_longer_than_the_session_lives(start, tree, sessions, how):
     sessions.wait_owning(2)
 
 
+def test_released_after_its_session(start, tree):
+    """Nobody who asks before that is known is told that he released it."""
+    gateway = start(session_timeout="1s")
+    holders = [gateway.hold("x%d" % i, ttl="1h") for i in range(4)]
+    gateway.terminate()
+    for i in range(len(holders)):
+        tree.wait_claims(gateway.znode("x%d" % i), 0, 10)
+    gateway.start(wait_sessions=False)
+    for i, holder in enumerate(holders):
+        response = gateway.release("x%d" % i, holder.token)
+        assert response.status in (410, 503), response
+
+
 # without the directive
 
 @pytest.mark.parametrize("how", ["stop", "terminate"])

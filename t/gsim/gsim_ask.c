@@ -6,7 +6,8 @@
  * What he may count on is taken down at the moment in which he asks: that he
  * will release it, or share it, counts from then on, whatever he is told; that
  * he holds it once more, when he is told so.  Who releases it while he holds it
- * is not told that it was gone before.
+ * is not told that it was gone before; and who does when it was gone, perhaps
+ * somebody else's by then, is not told that he released it.
  */
 
 
@@ -92,10 +93,13 @@ gsim_user_counts_on(gsim_user_t *u)
         if (u->state == GSIM_HOLDS) {
             u->sure = gsim_oracle_valid(u->hold) && !u->shares
                       && !u->binds && !u->hold->doubt;
+            u->late = !gsim_oracle_valid(u->hold) && !u->shares
+                      && !u->hold->doubt;
             u->hold->released = 1;
 
         } else {
             u->sure = 0;
+            u->late = 0;
         }
 
         if (u->state != GSIM_POLLS) {
@@ -511,6 +515,15 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
     case NGX_HTTP_ZK_LOCK_ASK_OK:
         gsim_count.releases++;
+
+        if (u->late && u->hold->node->deleted != GSIM_NEVER
+            && u->hold->node->deleted_at < u->asked - GSIM_LATE)
+        {
+            gsim_violation("%s is told that he released %s, which was gone for "
+                           "%d ms", u->name, u->hold->path,
+                           (int) ((u->asked - u->hold->node->deleted_at)
+                                  / GSIM_MS));
+        }
 
         if (u->hold == NULL || !gsim_user_still(u, ask)) {
             break;

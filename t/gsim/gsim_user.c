@@ -296,7 +296,17 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (!gsim_oracle_valid(u->hold)) {
             gsim_count.lapses++;
-            gsim_user_idle(u);
+
+            if (u->shares || u->hold->released || u->hold->doubt
+                || u->bound != NULL || u->nparts != 0)
+            {
+                gsim_user_idle(u);
+
+            } else {
+                u->tries = 0;
+                gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+            }
+
             return;
         }
 

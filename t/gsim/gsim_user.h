@@ -19,6 +19,9 @@
 /* what somebody may have to wait for beyond his time */
 #define GSIM_SLACK          (20 * GSIM_S)
 
+/* what was gone so long before the question is not told as released by it */
+#define GSIM_LATE           (50 * GSIM_MS)
+
 
 typedef enum {
     GSIM_IDLE = 0,
@@ -74,6 +77,8 @@ struct gsim_user_s {
     unsigned                     asks:1;        /* just now */
     unsigned                     binds:1;
     unsigned                     leased:1;      /* what he binds */
+    unsigned                     late:1;        /* he releases what he does not
+                                                   hold any more */
     unsigned                     sure:1;        /* nobody but him releases it,
                                                    for the first time */
     unsigned                     untold:1;      /* whether what he asked, to

@@ -170,8 +170,12 @@ MUTANTS = [
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
     ('an heir that was faster was somebody else', 'ngx_http_zk_lock_drop.c',
-     '/* who comes after its worker reads the same in its record */\n\n'
-     '        ask->tries++;\n', ';', 4000),
+     'ask->tries += (rc == NGX_OK', 'ask->tries += 0 && (rc == NGX_OK', 4000),
+
+    ('a worker is believed whose session is over', 'ngx_http_zk_lock_drop.c',
+     'return ngx_http_zk_lock_ahead(record->alive)\n'
+     '           && (record->state',
+     'return 1 || (record->state', 20000),
 
     ('a lapse in vain counts', 'ngx_http_zk_lock_reread.c',
      'claim->lapsed = 0;\n', '', 4000),
