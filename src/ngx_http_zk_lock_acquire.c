@@ -428,16 +428,10 @@ static void
 ngx_http_zk_lock_acquire_holder_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer)
 {
-    ngx_int_t                rc;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
 
-    ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     /* the holder is a courtesy: the answer does not depend on it */
 

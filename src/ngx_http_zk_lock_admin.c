@@ -253,14 +253,7 @@ ngx_http_zk_lock_admin_list_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" holders, answer %d", &ctx->path, answer);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     rc = ngx_http_zk_lock_admin_listed(ctx->other, ask, answer);
 

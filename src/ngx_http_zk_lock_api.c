@@ -442,6 +442,27 @@ ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 }
 
 
+ngx_http_request_t *
+ngx_http_zk_lock_api_told(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer)
+{
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" answer %d", &ctx->path, answer);
+
+    ctx->ask = NULL;
+
+    return r;
+}
+
+
 void
 ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_claim_t *claim)

@@ -139,11 +139,15 @@ ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);
 
 /*
  * Asks, with a handler that finds the context in ask->data; the path and the
- * token are the context's.  The handler sets ctx->ask to NULL.
+ * token are the context's.  The handler begins with api_told().
  */
 ngx_int_t ngx_http_zk_lock_api_ask(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_ask_e type, ngx_msec_t ttl,
     ngx_http_zk_lock_ask_pt handler);
+
+/* Begins the handler of such an ask: who asked is not held by it any more. */
+ngx_http_request_t *ngx_http_zk_lock_api_told(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_answer_e answer);
 
 /* Whether a lock of this request's location is one znode. */
 ngx_uint_t ngx_http_zk_lock_api_node(ngx_http_request_t *r);

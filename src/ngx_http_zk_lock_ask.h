@@ -138,6 +138,8 @@ struct ngx_http_zk_lock_ask_s {
     unsigned                           renewed:1;   /* in the claim's record */
     unsigned                           counted:1;   /* it is held once more, or
                                                        less, in the record */
+    unsigned                           recounts:1;  /* writes what others have
+                                                       counted */
     unsigned                           unwritten:1; /* that is not in the
                                                        claim's data yet */
     unsigned                           wished:1;    /* what is wanted is in the

@@ -399,14 +399,7 @@ ngx_http_zk_lock_call_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" answer %d", &ctx->path, answer);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
 

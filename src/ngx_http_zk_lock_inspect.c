@@ -359,12 +359,13 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ask->counted) {
+    if (ask->counted || ask->recounts) {
 
         /* others may have counted meanwhile */
 
         label.holds = (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK)
-                      ? (uint32_t) record.holds : (uint32_t) ask->holds;
+                      ? (uint32_t) record.holds
+                      : ask->counted ? (uint32_t) ask->holds : label.holds;
 
     } else {
         /*
@@ -409,15 +410,27 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
 {
+    ngx_uint_t                recounted;
     ngx_http_zk_lock_ask_t   *ask;
     ngx_http_zk_lock_info_t  *info;
 
     ask = op->data;
     info = &ask->infos[0];
 
+    recounted = ask->recounts;
+    ask->recounts = 0;
+
     switch (op->rc) {
 
     case NGX_HTTP_ZK_LOCK_OK:
+
+        if (recounted) {
+
+            /* now what was asked */
+
+            ngx_http_zk_lock_ask_inspect(ask);
+            break;
+        }
 
         ask->unwritten = 0;
 
@@ -447,7 +460,7 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
 
         /* what is counted has to be written, and others did so meanwhile */
 
-        if (ask->counted
+        if (ask->counted || recounted
             || (ask->handler != NULL
                 && ++ask->tries < NGX_HTTP_ZK_LOCK_SET_TRIES))
         {

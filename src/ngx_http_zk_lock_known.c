@@ -106,6 +106,16 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+        && record->holds > ngx_http_zk_lock_ask_holds(ask))
+    {
+        /* who counted may have died before he wrote it into the label */
+
+        ask->recounts = 1;
+        ngx_http_zk_lock_ask_set(ask);
+        return;
+    }
+
     if (ask->wished && ask->type != NGX_HTTP_ZK_LOCK_SHARE) {
 
         /* it was nobody's before, and whoever has taken it counts the wish */
@@ -246,7 +256,7 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
         return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
     }
 
-    info->holds = ngx_min(record->holds, ngx_http_zk_lock_ask_holds(ask));
+    info->holds = record->holds;
 
     return ngx_http_zk_lock_ahead(record->alive)
            ? NGX_HTTP_ZK_LOCK_ASK_OK : NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
@@ -334,10 +344,7 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
 }
 
 
-/*
- * How often it is held by its label, which other gateways go by.  Its record is
- * written first: whoever has done that may have died in between.
- */
+/* How often it is held by its label, which other gateways go by. */
 
 static ngx_uint_t
 ngx_http_zk_lock_ask_holds(ngx_http_zk_lock_ask_t *ask)

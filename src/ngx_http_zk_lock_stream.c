@@ -336,11 +336,7 @@ ngx_http_zk_lock_stream_holder_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     rc = ngx_http_zk_lock_stream_taken(ctx->other,
                                        answer == NGX_HTTP_ZK_LOCK_ASK_OK
@@ -576,14 +572,7 @@ ngx_http_zk_lock_stream_list_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock stream: \"%V\" answer %d", &ctx->path, answer);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     rc = ngx_http_zk_lock_stream_listed(ctx->other, ask, answer);
 

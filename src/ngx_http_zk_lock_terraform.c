@@ -243,11 +243,7 @@ ngx_http_zk_lock_terraform_unlock_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     switch (answer) {
 
@@ -283,11 +279,7 @@ ngx_http_zk_lock_terraform_holder_handler(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = ask->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     switch (answer) {
 

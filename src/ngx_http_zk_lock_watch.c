@@ -96,11 +96,7 @@ ngx_http_zk_lock_watch_handler(ngx_http_zk_lock_ask_t *ask,
 
     ctx = ask->data;
     watch = ctx->other;
-    r = watch->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ctx->ask = NULL;
+    r = ngx_http_zk_lock_api_told(ask, answer);
 
     again = NGX_HTTP_ZK_LOCK_ENOUGH;
 
