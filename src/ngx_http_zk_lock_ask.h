@@ -117,14 +117,14 @@ struct ngx_http_zk_lock_ask_s {
     int32_t                            version;     /* of the znode's data */
     uint32_t                           mended;      /* in the label with what is
                                                        wanted */
-    ngx_uint_t                         tries;       /* to set or delete it, also
-                                                       of somebody else for it
+    ngx_uint_t                         tries;       /* to set or delete it, or
+                                                       asked a sibling for that
                                                        */
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
-    ngx_atomic_uint_t                  gen;         /* of the record that was
-                                                       asked to release */
+    ngx_atomic_uint_t                  gen;         /* of the record that tells
+                                                       how it ended */
     ngx_msec_t                         asked;       /* when it was begun */
 
     unsigned                           mourning:1;
@@ -140,6 +140,9 @@ struct ngx_http_zk_lock_ask_s {
                                                        less, in the record */
     unsigned                           recounts:1;  /* writes what others have
                                                        counted */
+    unsigned                           dropped:1;   /* so it was held last */
+    unsigned                           missing:1;   /* its znode is, and its
+                                                       record is to tell why */
     unsigned                           unwritten:1; /* that is not in the
                                                        claim's data yet */
     unsigned                           wished:1;    /* what is wanted is in the

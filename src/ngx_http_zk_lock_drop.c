@@ -30,6 +30,8 @@ static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_touch_op(
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_t *get);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask);
+static void ngx_http_zk_lock_ask_ended(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_released(void *data,
     ngx_http_zk_lock_rc_e rc);
 
@@ -127,12 +129,13 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     rc = ngx_http_zk_lock_record_hold(ask->worker->zone, &ask->token.id,
                                       &ask->path, 1, &ask->holds);
 
-    if ((rc != NGX_OK && rc != NGX_AGAIN) || ask->holds == 0) {
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        return NGX_DECLINED;
+    }
 
-        /* who comes after its worker reads that in its record, too */
-
-        ask->tries += (rc == NGX_OK || rc == NGX_AGAIN)
-                      && ngx_http_zk_lock_ask_current(&record);
+    if (ask->holds == 0) {
+        ask->dropped = 1;
+        ask->gen = record.gen;
 
         return NGX_DECLINED;
     }
@@ -216,10 +219,7 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
             ngx_http_zk_lock_ask_delete(ask);
 
         } else {
-            ask->owed = 0;
-            ngx_http_zk_lock_ask_tell(ask, ask->tries
-                                           ? NGX_HTTP_ZK_LOCK_ASK_OK
-                                           : NGX_HTTP_ZK_LOCK_ASK_GONE);
+            ngx_http_zk_lock_ask_missing(ask);
         }
 
         goto done;
@@ -438,10 +438,7 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
             break;
         }
 
-        ngx_http_zk_lock_ask_tell(ask, ask->tries
-                                       ? NGX_HTTP_ZK_LOCK_ASK_OK
-                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);
-        ask->owed = 0;
+        ngx_http_zk_lock_ask_missing(ask);
         break;
 
     case NGX_HTTP_ZK_LOCK_CHANGED:
@@ -464,6 +461,57 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
     }
 
     ngx_http_zk_lock_ask_unpin(ask);
+}
+
+
+/*
+ * Its znode is not there.  If an earlier try may have deleted it, it was
+ * released.  So it was if whoever comes after a worker that has gone did that,
+ * as he reads in the record that nobody holds it any more: he knows.
+ */
+
+static void
+ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ask->worker;
+    ask->owed = 0;
+
+    if (ask->tries != 0 || !ask->dropped) {
+        ngx_http_zk_lock_ask_tell(ask, ask->tries
+                                       ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);
+        return;
+    }
+
+    rc = ngx_http_zk_lock_record_ask(worker->zone, &ask->token.id, &ask->path);
+
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        ngx_http_zk_lock_ask_ended(ask);
+        return;
+    }
+
+    ask->missing = 1;
+
+    ngx_http_zk_lock_bell_hang(worker, &ask->bell, ask->token.id.record);
+    ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
+}
+
+
+/* Its record is free: that tells how it ended. */
+
+static void
+ngx_http_zk_lock_ask_ended(ngx_http_zk_lock_ask_t *ask)
+{
+    ngx_uint_t  lost;
+
+    lost = ngx_http_zk_lock_record_lost(ask->worker->zone,
+                                        ask->token.id.record, ask->gen);
+
+    ngx_http_zk_lock_ask_tell(ask, lost ? NGX_HTTP_ZK_LOCK_ASK_GONE
+                                        : NGX_HTTP_ZK_LOCK_ASK_OK);
 }
 
 
@@ -491,7 +539,6 @@ ngx_http_zk_lock_ask_released(void *data, ngx_http_zk_lock_rc_e rc)
 void
 ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 {
-    ngx_uint_t                 lost;
     ngx_http_zk_lock_record_t  record;
 
     if (ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
@@ -503,11 +550,7 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    lost = ngx_http_zk_lock_record_lost(ask->worker->zone,
-                                        ask->token.id.record, ask->gen);
-
-    ngx_http_zk_lock_ask_tell(ask, lost ? NGX_HTTP_ZK_LOCK_ASK_GONE
-                                        : NGX_HTTP_ZK_LOCK_ASK_OK);
+    ngx_http_zk_lock_ask_ended(ask);
     ngx_http_zk_lock_ask_free(ask);
 }
 
@@ -517,8 +560,18 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask)
 {
+    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
+
+    if (ask->missing) {
+
+        /* nobody has deleted it for this */
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        ngx_http_zk_lock_ask_free(ask);
+        return;
+    }
+
     ask->tries++;
 
-    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
     ngx_http_zk_lock_ask_delete(ask);
 }

@@ -189,6 +189,8 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
 
     session = ngx_http_zk_lock_estate_session(ward->estate);
 
+    ward->lapses = (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE);
+
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
         return ngx_http_zk_lock_op_new(session, ward->kind == ZK_LOCK_NODE
                                                 ? NGX_HTTP_ZK_LOCK_OP_GET
@@ -459,6 +461,11 @@ ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op)
 {
     if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
+
+        /* it may have been released meanwhile */
+
+        ward->lost = ward->lapses;
+
         ngx_http_zk_lock_ward_done(ward);
         return;
     }

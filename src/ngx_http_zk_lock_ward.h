@@ -60,7 +60,8 @@ typedef struct {
                                                        not its name */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
-    unsigned                           lost:1;      /* with its session */
+    unsigned                           lapses:1;    /* by op */
+    unsigned                           lost:1;      /* before it was released */
 } ngx_http_zk_lock_ward_t;
 
 

@@ -170,7 +170,7 @@ MUTANTS = [
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
     ('an heir that was faster was somebody else', 'ngx_http_zk_lock_drop.c',
-     'ask->tries += (rc == NGX_OK', 'ask->tries += 0 && (rc == NGX_OK', 4000),
+     'ask->dropped = 1;\n', ';\n', 4000),
 
     ('a worker is believed whose session is over', 'ngx_http_zk_lock_drop.c',
      'return ngx_http_zk_lock_ahead(record->alive)\n'
