@@ -254,6 +254,12 @@ ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev)
         return;
     }
 
+    if (ask->missing) {
+        ngx_http_zk_lock_ask_missing(ask);
+        ngx_http_zk_lock_ask_free(ask);
+        return;
+    }
+
     if (ask->polls) {
         ask->polls = 0;
         ngx_http_zk_lock_ask_inspect(ask);

@@ -126,6 +126,8 @@ struct ngx_http_zk_lock_ask_s {
     ngx_atomic_uint_t                  gen;         /* of the record that tells
                                                        how it ended */
     ngx_msec_t                         asked;       /* when it was begun */
+    ngx_msec_t                         missed;      /* when its znode was, if
+                                                       missing */
 
     unsigned                           mourning:1;
     unsigned                           later:1;     /* waits for the connection
@@ -235,6 +237,8 @@ void ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask);
 /* A release that is owed, or that ZooKeeper has to do. */
 void ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask);
+/* There is no znode of what was to be released: tells, or looks again. */
+void ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask);
 /* The sibling that was asked does not answer. */
 void ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask);
 /* Sets the lock's znode to what it is, so that all look who take part. */

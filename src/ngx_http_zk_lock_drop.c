@@ -16,6 +16,9 @@
 /* how long a sibling may take to release, milliseconds */
 #define NGX_HTTP_ZK_LOCK_SIBLING_WAIT     500
 
+/* how soon a record is read again that is to tell, milliseconds */
+#define NGX_HTTP_ZK_LOCK_MISSING_AGAIN    15
+
 /* how often a lock's znode is set against others, as all releases meet on it */
 #define NGX_HTTP_ZK_LOCK_TOUCHES_MAX      50
 
@@ -30,7 +33,6 @@ static void ngx_http_zk_lock_ask_touch_handler(ngx_http_zk_lock_op_t *op);
 static ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_touch_op(
     ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_op_t *get);
 static void ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op);
-static void ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_ended(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_released(void *data,
     ngx_http_zk_lock_rc_e rc);
@@ -467,16 +469,16 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
 /*
  * Its znode is not there.  If an earlier try may have deleted it, it was
  * released.  So it was if whoever comes after a worker that has gone did that,
- * as he reads in the record that nobody holds it any more: he knows.
+ * as he reads in the record that nobody holds it any more: the record is free
+ * when he knows, and tells.
  */
 
-static void
+void
 ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask)
 {
-    ngx_int_t                   rc;
-    ngx_http_zk_lock_worker_t  *worker;
+    ngx_int_t                  rc;
+    ngx_http_zk_lock_record_t  record;
 
-    worker = ask->worker;
     ask->owed = 0;
 
     if (ask->tries != 0 || !ask->dropped) {
@@ -486,17 +488,28 @@ ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    rc = ngx_http_zk_lock_record_ask(worker->zone, &ask->token.id, &ask->path);
+    rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
+                                      &ask->path, &record);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
         ngx_http_zk_lock_ask_ended(ask);
         return;
     }
 
-    ask->missing = 1;
+    if (!ask->missing) {
+        ask->missing = 1;
+        ask->missed = ngx_current_msec;
+    }
 
-    ngx_http_zk_lock_bell_hang(worker, &ask->bell, ask->token.id.record);
-    ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
+    if (ngx_current_msec - ask->missed >= NGX_HTTP_ZK_LOCK_SIBLING_WAIT) {
+
+        /* nobody has deleted it for this */
+
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+        return;
+    }
+
+    ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_MISSING_AGAIN);
 }
 
 
@@ -560,18 +573,8 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 void
 ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask)
 {
-    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
-
-    if (ask->missing) {
-
-        /* nobody has deleted it for this */
-
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
-        ngx_http_zk_lock_ask_free(ask);
-        return;
-    }
-
     ask->tries++;
 
+    ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
     ngx_http_zk_lock_ask_delete(ask);
 }
