@@ -310,8 +310,19 @@ ngx_http_zk_lock_ask_turn(ngx_http_zk_lock_ask_t *ask)
 
     if (worker->nlooks >= NGX_HTTP_ZK_LOCK_LOOKS_MAX) {
 
-        if (!ask->waits) {
-            ask->waits = 1;
+        if (ask->waits) {
+            return NGX_AGAIN;
+        }
+
+        ask->waits = 1;
+
+        if (ask->type < NGX_HTTP_ZK_LOCK_LIST) {
+
+            /* a holder's: it is short, and about his claim only */
+
+            ngx_queue_insert_head(&worker->looks, &ask->turn);
+
+        } else {
             ngx_queue_insert_tail(&worker->looks, &ask->turn);
         }
 

@@ -31,6 +31,8 @@ typedef enum {
                                        asked to let go */
     NGX_HTTP_ZK_LOCK_INSPECT,       /* a claim; who asks has seen it, and it
                                        stays for another grace */
+
+    /* from here on of a lock, not of a claim */
     NGX_HTTP_ZK_LOCK_LIST,          /* the claims of a lock, in order */
     NGX_HTTP_ZK_LOCK_FIRST,         /* of these only the first is described */
     NGX_HTTP_ZK_LOCK_HOLDER         /* that one, as this worker may know it */
@@ -104,7 +106,8 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         ninfos;
     ngx_uint_t                         next;    /* of these, to be read */
     ngx_uint_t                         nknown;  /* of these, the first ones
-                                                   are told */
+                                                   are told; FIRST: 0 if that
+                                                   one is gone since */
     ngx_uint_t                         total;   /* claims of the lock */
     ngx_uint_t                         holders; /* of these */
     int64_t                            last;    /* the seq of the last holder */
@@ -118,8 +121,8 @@ struct ngx_http_zk_lock_ask_s {
     uint32_t                           mended;      /* in the label with what is
                                                        wanted */
     ngx_uint_t                         tries;       /* to set or delete it, or
-                                                       asked a sibling for that
-                                                       */
+                                                       asked a sibling for
+                                                       that; or to list */
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
@@ -142,6 +145,8 @@ struct ngx_http_zk_lock_ask_s {
                                                        less, in the record */
     unsigned                           recounts:1;  /* writes what others have
                                                        counted */
+    unsigned                           ended:1;     /* it was about to end when
+                                                       a sibling was asked */
     unsigned                           dropped:1;   /* so it was held last */
     unsigned                           missing:1;   /* its znode is, and its
                                                        record is to tell why */

@@ -245,7 +245,8 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
 
     ngx_str_set(&watch->ctx->outcome, "taken");
 
-    return ngx_http_zk_lock_answer_taken(watch->request, &ask->infos[0]);
+    return ngx_http_zk_lock_answer_taken(watch->request,
+                                         ask->nknown ? &ask->infos[0] : NULL);
 }
 
 

@@ -82,6 +82,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
 
         if (rc == NGX_OK) {
             ask->gen = record.gen;
+            ask->ended = (record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED);
 
             ngx_http_zk_lock_bell_hang(worker, &ask->bell, token->id.record);
             ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_SIBLING_WAIT);
@@ -266,8 +267,9 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
     if (ask->type == NGX_HTTP_ZK_LOCK_BREAK) {
         ask->version = -1;
 
-    } else if ((label.index >= 0 && label.holds > 1)
-               || (label.index < 0 && label.revoke))
+    } else if (!ask->dropped
+               && ((label.index >= 0 && label.holds > 1)
+                   || (label.index < 0 && label.revoke)))
     {
         ask->owed = 0;
 
@@ -568,12 +570,15 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 }
 
 
-/* It may be dead; who comes after it may have done what it was asked for. */
+/*
+ * It may be dead; who comes after it may have done what it was asked for.  What
+ * had begun to end before that may have done so for another reason.
+ */
 
 void
 ngx_http_zk_lock_ask_forsaken(ngx_http_zk_lock_ask_t *ask)
 {
-    ask->tries++;
+    ask->tries += !ask->ended;
 
     ngx_http_zk_lock_bell_take_down(ask->worker, &ask->bell);
     ngx_http_zk_lock_ask_delete(ask);

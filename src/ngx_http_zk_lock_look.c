@@ -17,6 +17,9 @@
 /* how many claims an ask reads at a time */
 #define NGX_HTTP_ZK_LOCK_READS_MAX    64
 
+/* how often claims are listed that are all gone when they are read */
+#define NGX_HTTP_ZK_LOCK_LOOK_TRIES   10
+
 
 static void ngx_http_zk_lock_ask_holder_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op);
@@ -160,6 +163,7 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
     ask = op->data;
 
     if (ask->handler == NULL) {
+        ngx_http_zk_lock_ask_turn_over(ask);
         goto done;
     }
 
@@ -525,9 +529,12 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
         n++;
     }
 
-    if (n != 0 && !ask->infos[0].held) {
+    /* whoever is first by now holds it */
+
+    if (n != 0 && ask->holders == 0) {
         ask->infos[0].held = 1;
-        ask->holders++;
+        ask->holders = 1;
+        ask->last = ask->infos[0].child.seq;
     }
 
     for (i = 0; i < n && ask->infos[i].held; i++) {
@@ -538,8 +545,23 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
 
     ask->nknown = n;
 
-    ngx_http_zk_lock_ask_tell(ask, n ? NGX_HTTP_ZK_LOCK_ASK_OK
-                                     : NGX_HTTP_ZK_LOCK_ASK_FREE);
+    if (n != 0) {
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);
+        return;
+    }
+
+    /* that does not say that it is free: others may have come meanwhile */
+
+    if (++ask->tries < NGX_HTTP_ZK_LOCK_LOOK_TRIES) {
+        ngx_http_zk_lock_ask_list(ask);
+        return;
+    }
+
+    /* it changes hands all the time */
+
+    ngx_http_zk_lock_ask_tell(ask, ask->type == NGX_HTTP_ZK_LOCK_FIRST
+                                   ? NGX_HTTP_ZK_LOCK_ASK_OK
+                                   : NGX_HTTP_ZK_LOCK_ASK_FREE);
 }
 
 

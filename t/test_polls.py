@@ -737,6 +737,25 @@ def test_many_polls_look_once_a_change(proxied, kind):
         "%d lists for %d polls" % (spent, len(polls)))
 
 
+def test_handed_over_is_not_free(start_gateway, tree):
+    """Whoever reads the claims may find that the first one is gone."""
+    gateway = start_gateway()
+    holder = gateway.hold("x")
+    places = [(gateway, worker) for worker in gateway.worker_pids()]
+    polls = [begin(place, "x", wait="5m", until="free")
+             for place in places for _ in range(FOLLOWERS // 2)]
+    for _ in range(200):
+        waiter = gateway.begin("x", wait="1m")
+        tree.wait_claims(gateway.znode("x"), 2)
+        gateway.release("x", holder.token)
+        holder = waiter.response(SOON)
+        assert holder.status == 201
+    wait(*polls)
+    gateway.release("x", holder.token)
+    for poll in polls:
+        assert poll.response(SOON).status == 204
+
+
 def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     """Neither reads nor writes, and one watch for each worker."""
     gateway = start_gateway(zookeeper=counted, session_timeout="30s")

@@ -73,6 +73,9 @@ gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
 static void
 gsim_user_counts_on(gsim_user_t *u)
 {
+    u->sure = 0;
+    u->late = 0;
+
     switch (u->type) {
 
     case NGX_HTTP_ZK_LOCK_BREAK:
@@ -96,10 +99,6 @@ gsim_user_counts_on(gsim_user_t *u)
             u->late = !gsim_oracle_valid(u->hold) && !u->shares
                       && !u->hold->doubt;
             u->hold->released = 1;
-
-        } else {
-            u->sure = 0;
-            u->late = 0;
         }
 
         if (u->state != GSIM_POLLS) {

@@ -164,7 +164,7 @@ MUTANTS = [
      '|| ask->holds == 0) {', '|| 1) {', 2000),
 
     ('held twice, released once elsewhere', 'ngx_http_zk_lock_drop.c',
-     'if ((label.index >= 0 && label.holds > 1)\n', 'if (0\n', 2000),
+     '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),
 
     ('a connection is held by nobody', 'ngx_http_zk_lock_ward.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
