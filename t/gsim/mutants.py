@@ -157,11 +157,11 @@ MUTANTS = [
      '(twin->kind != sightings[i].kind\n'
      '                 && (twin->origin != ZK_LOCK_SIBLING\n'
      '                     || !zk_lock_view_same(twin, &sightings[i])))',
-     'twin->kind != sightings[i].kind', (85000, 30000)),
+     'twin->kind != sightings[i].kind', (130000, 10000)),
 
 
     ('held twice, released once', 'ngx_http_zk_lock_drop.c',
-     '|| ask->holds == 0) {', '|| 1) {', 2000),
+     'if (ask->holds == 0) {', 'if (1) {', 2000),
 
     ('held twice, released once elsewhere', 'ngx_http_zk_lock_drop.c',
      '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),

@@ -1464,6 +1464,30 @@ test_renamed(void **state)
 }
 
 
+/* a sibling's that was shared while the list that shows it was under way */
+
+static void
+test_shared_since(void **state)
+{
+    world_t  *world = *state;
+
+    create_kind(world, 5, ZK_LOCK_WRITE);
+    see(world, 4, ZK_LOCK_WRITE)->data = world;
+    see_own(world, find(world, 5));
+    merge(world);
+
+    find(world, 4)->kind = ZK_LOCK_READ;
+
+    see(world, 4, ZK_LOCK_WRITE)->data = world;
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "");
+    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_ptr_equal(find(world, 4)->next, find(world, 5));
+}
+
+
 /* the same if a list tells of it */
 
 static void
@@ -2431,6 +2455,7 @@ main(void)
         test(test_blocks),
         test(test_downgrade),
         test(test_renamed),
+        test(test_shared_since),
         test(test_downgrade_listed),
         test(test_no_downgrade),
         test(test_downgrade_mutex),
