@@ -311,12 +311,13 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_node_next(claim);
     }
 
-    ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
+    /* first, since whoever is told of the end may find this worker dead */
 
     if (claim->lapsed) {
         ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
     }
 
+    ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
     ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
 
     ngx_http_zk_lock_session_unreserve(worker->session,

@@ -519,12 +519,11 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 
     estate = ward->estate;
 
-    ngx_http_zk_lock_record_end(estate->zone, ward->id.record);
-
     if (ngx_http_zk_lock_ward_lost(ward)) {
         ngx_http_zk_lock_record_lose(estate->zone, ward->id.record);
     }
 
+    ngx_http_zk_lock_record_end(estate->zone, ward->id.record);
     ngx_http_zk_lock_record_free(estate->zone, ward->id.record);
 
     ngx_http_zk_lock_ward_free(ward);
