@@ -110,7 +110,8 @@ void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
 
 /*
  * An own record, that is about to be ended and freed, was lost: its claim was
- * gone before anybody released it.  lost() tells of any record's claim that had that gen.
+ * gone before anybody released it.  lost() tells of any record's claim that had
+ * that gen.
  */
 void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
