@@ -15,6 +15,7 @@ import time
 
 PR_SET_PDEATHSIG = 1
 POLL = 0.01
+APART = 16      # processes that may take ports at the same time
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _handed_out = set()
@@ -29,13 +30,16 @@ def free_port():
     """A loopback port that nobody listens on.
 
     It is taken from below the range from which the kernel picks the ports of
-    outgoing connections, so that none of those can take it meanwhile.
+    outgoing connections, so that none of those can take it meanwhile; and of
+    processes that run tests beside each other each has ports of its own.
     """
+    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % APART
     with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
         top = int(f.read().split()[0])
 
     while True:
         port = random.randrange(max(1024, top - 16000), top)
+        port -= port % APART - beside
         if port in _handed_out:
             continue
         with socket.socket() as s:

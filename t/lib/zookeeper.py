@@ -98,7 +98,10 @@ class Server:
                    "ZooKeeper serves (see %s)" % self.log)
 
     def serving(self):
-        assert self.process.poll() is None, "ZooKeeper died: see " + self.log
+        if self.process.poll() is not None:
+            with open(self.log, errors="replace") as f:
+                raise AssertionError("ZooKeeper died, see %s: %s"
+                                     % (self.log, f.read()[-2000:]))
         try:
             # a server that is asked too early may never answer that one
             return "Mode: " in self.command("srvr", timeout=0.3)
