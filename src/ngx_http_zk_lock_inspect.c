@@ -363,9 +363,12 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
         /* others may have counted meanwhile */
 
-        label.holds = (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK)
-                      ? (uint32_t) record.holds
-                      : ask->counted ? (uint32_t) ask->holds : label.holds;
+        if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK) {
+            label.holds = (uint32_t) record.holds;
+
+        } else if (ask->counted) {
+            label.holds = (uint32_t) ask->holds;
+        }
 
     } else {
         /*

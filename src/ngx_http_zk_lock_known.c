@@ -23,7 +23,6 @@ static ngx_int_t ngx_http_zk_lock_ask_extend(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
 static void ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record);
-static ngx_uint_t ngx_http_zk_lock_ask_holds(ngx_http_zk_lock_ask_t *ask);
 static uint32_t ngx_http_zk_lock_ask_renewals(ngx_http_zk_lock_ask_t *ask);
 static ngx_uint_t ngx_http_zk_lock_ask_endless(
     ngx_http_zk_lock_record_t *record);
@@ -88,9 +87,13 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_record_t *record)
 {
     ngx_int_t                  rc;
+    zk_lock_label_t            label;
+    ngx_http_zk_lock_info_t   *info;
     ngx_http_zk_lock_answer_e  answer;
 
-    ngx_http_zk_lock_ask_note_record(&ask->infos[0], record);
+    info = &ask->infos[0];
+
+    ngx_http_zk_lock_ask_note_record(info, record);
 
     if (record->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
         ask->pending = 1;
@@ -106,10 +109,15 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
-    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD
-        && record->holds > ngx_http_zk_lock_ask_holds(ask))
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD && label.index >= 0
+        && record->holds > ngx_max(label.holds, 1))
     {
-        /* who counted may have died before he wrote it into the label */
+        /*
+         * Other gateways go by the label, and who counted may have died before
+         * he wrote it there.
+         */
 
         ask->recounts = 1;
         ngx_http_zk_lock_ask_set(ask);
@@ -341,22 +349,6 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     ask->counted = 1;
 
     ngx_http_zk_lock_ask_set(ask);
-}
-
-
-/* How often it is held by its label, which other gateways go by. */
-
-static ngx_uint_t
-ngx_http_zk_lock_ask_holds(ngx_http_zk_lock_ask_t *ask)
-{
-    zk_lock_label_t           label;
-    ngx_http_zk_lock_info_t  *info;
-
-    info = &ask->infos[0];
-
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
-
-    return (label.index >= 0) ? ngx_max(label.holds, 1) : NGX_MAX_INT_T_VALUE;
 }
 
 

@@ -224,8 +224,8 @@ ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id,
-                                  ctx->token.id.random);
+    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, ctx->token.id.random);
+
     ctx->token.seq = -1;
     ctx->has_token = 1;
 

@@ -1,6 +1,7 @@
 
 /*
- * Wards: the claims of an estate.
+ * Wards: the claims of an estate.  ngx_http_zk_lock_ward.c has their lives,
+ * ngx_http_zk_lock_kept.c what is done for those that are held.
  */
 
 

@@ -1,8 +1,8 @@
 
 /*
- * Names and tokens.  Owns nothing and remembers nothing: every
- * function works on what it is given, on whatever thread.  A pointer may be
- * NULL only beside a length of 0.
+ * Names and tokens.  Owns nothing and remembers nothing: every function works
+ * on what it is given, on whatever thread.  A pointer may be NULL only beside a
+ * length of 0.
  *
  * A token is 24 bytes, written as 32 characters of base64url:
  *
@@ -44,6 +44,7 @@
 
 /* digits of ZK_LOCK_PERMITS_MAX */
 #define ZK_LOCK_PERMITS_LEN     4
+
 
 typedef struct {
     const char      *text;
