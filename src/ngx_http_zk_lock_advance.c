@@ -16,8 +16,8 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* of this worker's claims, of which most will wait for a while yet */
-#define NGX_HTTP_ZK_LOCK_CROWD  8
+/* so many in line, of which most will wait for a while yet */
+#define NGX_HTTP_ZK_LOCK_CROWD  5
 
 
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
@@ -61,9 +61,21 @@ ngx_uint_t
 ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry)
 {
-    zk_lock_entry_t  *next;
+    zk_lock_entry_t            *next;
+    ngx_http_zk_lock_record_t   record;
 
-    if (lock->node || lock->view.nlocal < NGX_HTTP_ZK_LOCK_CROWD) {
+    if (lock->node) {
+        return 0;
+    }
+
+    /* or this worker has not learned of its siblings' yet */
+
+    if (lock->view.nalive < NGX_HTTP_ZK_LOCK_CROWD
+        && ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str,
+                                       lock->view.complete_through
+                                       + NGX_HTTP_ZK_LOCK_CROWD, &record)
+           != NGX_OK)
+    {
         return 0;
     }
 

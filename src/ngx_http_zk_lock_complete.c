@@ -17,6 +17,9 @@
 /* in so many milliseconds a sibling may publish what it has made */
 #define NGX_HTTP_ZK_LOCK_SOON   1
 
+/* so many claims are learned from the board at a time */
+#define NGX_HTTP_ZK_LOCK_LEARN  256
+
 
 /* a child of the lock's znode, between a list and its merge */
 
@@ -27,6 +30,8 @@ typedef struct {
 } ngx_http_zk_lock_seen_t;
 
 
+static ngx_int_t ngx_http_zk_lock_lock_learn(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter);
 static ngx_int_t ngx_http_zk_lock_lock_await(ngx_http_zk_lock_lock_t *lock,
     int64_t seq);
 static void ngx_http_zk_lock_lock_soon_handler(ngx_event_t *ev);
@@ -44,14 +49,61 @@ static uint64_t ngx_http_zk_lock_lock_who(zk_lock_id_t *id, ngx_str_t *name);
 
 /*
  * Claims ahead of waiter may be unknown.  The board may know them, which costs
- * nothing; else one list tells all.  The board's word counts only for a claim
- * that was made in this incarnation of the lock's znode: after it was born,
- * and before waiter.  That such a claim may still exist counts only while its
- * session surely lives.
+ * nothing; else one list tells all.
+ *
+ * What the board knows is learned at once, though the next one may block for
+ * long: so waiter watches the nearest of a sibling's, and not each in turn.
  */
 
 ngx_int_t
 ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *waiter)
+{
+    ngx_int_t   rc;
+    ngx_uint_t  n;
+
+    if (lock->list != NULL || lock->soon.timer_set) {
+        return NGX_AGAIN;
+    }
+
+    n = 0;
+
+    do {
+        rc = ngx_http_zk_lock_lock_learn(lock, waiter);
+
+    } while (rc == NGX_OK
+             && ++n < NGX_HTTP_ZK_LOCK_LEARN
+             && lock->view.complete_through < waiter->seq);
+
+    if (n != 0) {
+        return NGX_OK;
+    }
+
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = ngx_http_zk_lock_lock_await(lock, lock->view.complete_through + 1);
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_zk_lock_lock_list(lock);
+        rc = NGX_AGAIN;
+    }
+
+    return rc;
+}
+
+
+/*
+ * Asks the board for the claim that comes next.  Its word counts only for one
+ * that was made in this incarnation of the lock's znode: after it was born, and
+ * before waiter.  That such a claim may still exist counts only while its
+ * session surely lives.  NGX_DECLINED: the board does not know it; NGX_AGAIN:
+ * there is no memory.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_lock_learn(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter)
 {
     int64_t                     seq;
@@ -60,60 +112,47 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_other_t   *other;
     ngx_http_zk_lock_record_t   record;
 
-    if (lock->list != NULL || lock->soon.timer_set) {
-        return NGX_AGAIN;
-    }
-
     claim = ngx_http_zk_lock_claim_of(waiter);
     seq = lock->view.complete_through + 1;
 
-    rc = NGX_DECLINED;
-
-    if (seq != 0 && claim->czxid != 0) {
-        rc = ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str,
-                                         seq, &record);
+    if (seq == 0 || claim->czxid == 0 || lock->born == 0) {
+        return NGX_DECLINED;
     }
 
-    if (rc != NGX_DECLINED
-        && (lock->born == 0 || record.czxid <= lock->born
-            || record.czxid >= claim->czxid))
+    rc = ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str, seq,
+                                     &record);
+
+    if (rc == NGX_DECLINED
+        || record.czxid <= lock->born || record.czxid >= claim->czxid)
     {
-        rc = NGX_DECLINED;
-    }
-
-    if (rc == NGX_OK && ngx_http_zk_lock_ahead(record.alive)
-        && ngx_http_zk_lock_claim_find(lock->worker, &record.id,
-                                       &lock->sn.str) == NULL)
-    {
-        other = ngx_http_zk_lock_lock_other(lock, ZK_LOCK_SIBLING,
-                                            &record.id, NULL);
-        if (other == NULL) {
-            return NGX_AGAIN;
-        }
-
-        other->entry.seq = seq;
-        other->entry.kind = record.kind;
-        other->entry.who = ngx_http_zk_lock_lock_who(&record.id, NULL);
-
-        zk_lock_view_learn(&lock->view, &other->entry);
-
-        return NGX_OK;
+        return NGX_DECLINED;
     }
 
     if (rc == NGX_DONE) {
         zk_lock_view_learn(&lock->view, NULL);
-
         return NGX_OK;
     }
 
-    rc = ngx_http_zk_lock_lock_await(lock, seq);
-
-    if (rc == NGX_DECLINED) {
-        ngx_http_zk_lock_lock_list(lock);
-        rc = NGX_AGAIN;
+    if (!ngx_http_zk_lock_ahead(record.alive)
+        || ngx_http_zk_lock_claim_find(lock->worker, &record.id, &lock->sn.str)
+           != NULL)
+    {
+        return NGX_DECLINED;
     }
 
-    return rc;
+    other = ngx_http_zk_lock_lock_other(lock, ZK_LOCK_SIBLING, &record.id,
+                                        NULL);
+    if (other == NULL) {
+        return NGX_AGAIN;
+    }
+
+    other->entry.seq = seq;
+    other->entry.kind = record.kind;
+    other->entry.who = ngx_http_zk_lock_lock_who(&record.id, NULL);
+
+    zk_lock_view_learn(&lock->view, &other->entry);
+
+    return NGX_OK;
 }
 
 

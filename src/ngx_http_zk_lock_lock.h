@@ -127,9 +127,9 @@ void ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry, int64_t czxid);
 
 /*
- * Whether so many of this worker's claims are in line that nobody's turn waits
- * for ZooKeeper to make one more, or to remove entry, which it watches for
- * nobody, as far as is known: the next in line is this gateway's.
+ * Whether so many claims are in line that nobody's turn waits for ZooKeeper to
+ * make one more, or to remove entry, which it watches for nobody, as far as is
+ * known: the next in line is this gateway's.
  */
 ngx_uint_t ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);
