@@ -19,7 +19,7 @@ WARM_UP = 0.5           # seconds in front of each measurement
 LONG_LINE = 500         # clients of one lock
 LONG_WARM_UP = 2.0
 LONGER = 2              # times as long
-FIRST_WARM_UP = 3.0     # seconds of each contender and work, in front of all
+FIRST_WARM_UP = 6.0     # seconds of each contender and work, in front of all
 FIRST_CLIENTS = 64      # at most
 
 PROBLEMS = (Failed, AssertionError, OSError)
