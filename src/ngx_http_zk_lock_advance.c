@@ -19,7 +19,12 @@
 /* so many in line, of which most will wait for a while yet */
 #define NGX_HTTP_ZK_LOCK_CROWD  5
 
+/* a semaphore with more permits is seldom short of them */
+#define NGX_HTTP_ZK_LOCK_SEATS  64
 
+
+static ngx_uint_t ngx_http_zk_lock_lock_line(ngx_http_zk_lock_lock_t *lock,
+    size_t n);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
 static ngx_int_t ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter);
@@ -59,22 +64,16 @@ ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
 
 ngx_uint_t
 ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *entry)
+    zk_lock_kind_t kind, zk_lock_entry_t *entry)
 {
-    zk_lock_entry_t            *next;
-    ngx_http_zk_lock_record_t   record;
+    size_t            seats;
+    zk_lock_entry_t  *next;
 
-    if (lock->node) {
-        return 0;
-    }
+    seats = zk_lock_view_seats(kind);
 
-    /* or this worker has not learned of its siblings' yet */
-
-    if (lock->view.nalive < NGX_HTTP_ZK_LOCK_CROWD
-        && ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str,
-                                       lock->view.complete_through
-                                       + NGX_HTTP_ZK_LOCK_CROWD, &record)
-           != NGX_OK)
+    if (lock->node || kind == ZK_LOCK_READ || seats > NGX_HTTP_ZK_LOCK_SEATS
+        || !ngx_http_zk_lock_lock_line(lock,
+                                       seats - 1 + NGX_HTTP_ZK_LOCK_CROWD))
     {
         return 0;
     }
@@ -83,13 +82,42 @@ ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
         return 1;
     }
 
-    if (!entry->linked || entry->kind != ZK_LOCK_MUTEX) {
+    if (!entry->linked || kind != ZK_LOCK_MUTEX) {
         return 0;
     }
 
     next = zk_lock_view_after(&lock->view, entry);
 
     return next != NULL && next->origin != ZK_LOCK_FOREIGN;
+}
+
+
+/* Whether n claims are in line; a sibling's may have ended, and who knows. */
+
+static ngx_uint_t
+ngx_http_zk_lock_lock_line(ngx_http_zk_lock_lock_t *lock, size_t n)
+{
+    int64_t                     seq;
+    zk_lock_entry_t            *entry;
+    ngx_http_zk_lock_record_t   record;
+
+    if (lock->view.nalive < 2) {
+        return 0;
+    }
+
+    entry = zk_lock_view_last(&lock->view, n);
+
+    if (entry != NULL && entry->origin != ZK_LOCK_SIBLING) {
+        return entry->origin == ZK_LOCK_LOCAL || entry->watched;
+    }
+
+    /* or this worker has not learned of its siblings' yet */
+
+    seq = entry ? entry->seq : lock->view.complete_through + (int64_t) n;
+
+    return ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str, seq,
+                                       &record)
+           == NGX_OK;
 }
 
 

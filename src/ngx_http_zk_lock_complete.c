@@ -115,7 +115,11 @@ ngx_http_zk_lock_lock_learn(ngx_http_zk_lock_lock_t *lock,
     claim = ngx_http_zk_lock_claim_of(waiter);
     seq = lock->view.complete_through + 1;
 
-    if (seq == 0 || claim->czxid == 0 || lock->born == 0) {
+    /* one that is known may be another's by now that has the same seq */
+
+    if (seq == 0 || claim->czxid == 0 || lock->born == 0
+        || zk_lock_view_knows(&lock->view, seq))
+    {
         return NGX_DECLINED;
     }
 

@@ -137,6 +137,7 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     if (!claim->lock->node) {
         op->gather = gather;
         op->patient = ngx_http_zk_lock_lock_crowded(claim->lock,
+                                                    claim->entry.kind,
                                                     &claim->entry);
 
     } else if (claim->watched) {

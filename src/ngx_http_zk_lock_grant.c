@@ -76,7 +76,8 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
 
     /* its turn is far off, and whoever waits with it has time */
 
-    op->patient = ngx_http_zk_lock_lock_crowded(claim->lock, NULL)
+    op->patient = ngx_http_zk_lock_lock_crowded(claim->lock, claim->entry.kind,
+                                                NULL)
                   && !claim->expired && !claim->async && !claim->keyed
                   && claim->event == NULL;
 

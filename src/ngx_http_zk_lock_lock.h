@@ -128,11 +128,12 @@ void ngx_http_zk_lock_lock_created(ngx_http_zk_lock_lock_t *lock,
 
 /*
  * Whether so many claims are in line that nobody's turn waits for ZooKeeper to
- * make one more, or to remove entry, which it watches for nobody, as far as is
- * known: the next in line is this gateway's.
+ * make one more of that kind, or to remove entry, which it watches for nobody,
+ * as far as is known: the next in line is this gateway's.  entry is NULL if one
+ * is to be made.
  */
 ngx_uint_t ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
-    zk_lock_entry_t *entry);
+    zk_lock_kind_t kind, zk_lock_entry_t *entry);
 
 /*
  * Siblings that nobody has watched, and that have ended meanwhile, leave the

@@ -189,9 +189,11 @@ ngx_http_zk_lock_lock_watch_handler(ngx_http_zk_lock_op_t *op)
 void
 ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other)
 {
+    ngx_uint_t                kin;
     ngx_http_zk_lock_lock_t  *lock;
 
     lock = other->lock;
+    kin = (other->name.len == 0);
 
     zk_lock_view_remove(&lock->view, &other->entry);
     ngx_http_zk_lock_lock_free_other(other);
@@ -199,6 +201,13 @@ ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other)
     /* who removed that one may have removed ours, too */
 
     lock->doubtful = 1;
+
+    if (kin && lock->view.nalive > lock->view.nlocal) {
+
+        /* nor is its worker there, and there may be more of it: all at once */
+
+        ngx_http_zk_lock_lock_list(lock);
+    }
 
     ngx_http_zk_lock_lock_advance(lock);
 }
@@ -388,14 +397,17 @@ ngx_http_zk_lock_lock_prune(ngx_http_zk_lock_lock_t *lock)
 ngx_uint_t
 ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock)
 {
+    ngx_uint_t        n;
     zk_lock_entry_t  *entry;
 
-    if (lock->node || lock->view.nalive > NGX_HTTP_ZK_LOCK_KIN) {
+    if (lock->node) {
         return 0;
     }
 
+    n = 0;
+
     for (entry = zk_lock_view_first(&lock->view);
-         entry != NULL;
+         entry != NULL && n++ < NGX_HTTP_ZK_LOCK_KIN;
          entry = zk_lock_view_after(&lock->view, entry))
     {
         if (entry->origin != ZK_LOCK_SIBLING) {
@@ -404,6 +416,9 @@ ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock)
 
         ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
     }
+
+    zk_lock_view_keep(&lock->view, NGX_HTTP_ZK_LOCK_KIN,
+                      ngx_http_zk_lock_lock_gone, lock);
 
     return 1;
 }

@@ -11,6 +11,7 @@
 #include "zk_lock_view.h"
 
 
+static zk_lock_entry_t *zk_lock_view_upto(zk_lock_view_t *view, int64_t seq);
 static void zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static void zk_lock_view_wait(zk_lock_view_t *view, zk_lock_entry_t *entry);
 static void zk_lock_view_unlink(zk_lock_view_t *view, zk_lock_entry_t *entry);
@@ -235,6 +236,26 @@ zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
 }
 
 
+void
+zk_lock_view_keep(zk_lock_view_t *view, size_t n, zk_lock_view_gone_pt gone,
+    void *data)
+{
+    zk_lock_entry_t  *entry;
+
+    while (view->nalive > n) {
+        entry = view->alive.prev;
+
+        if (entry->seq <= view->complete_through) {
+            view->complete_through = entry->seq - 1;
+        }
+
+        zk_lock_view_unlink(view, entry);
+
+        gone(data, entry);
+    }
+}
+
+
 size_t
 zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
@@ -297,6 +318,34 @@ zk_lock_entry_t *
 zk_lock_view_after(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
     return (entry->next != &view->alive) ? entry->next : NULL;
+}
+
+
+zk_lock_entry_t *
+zk_lock_view_last(zk_lock_view_t *view, size_t n)
+{
+    zk_lock_entry_t  *entry;
+
+    if (n == 0 || n > view->nalive) {
+        return NULL;
+    }
+
+    for (entry = view->alive.prev; n > 1; n--) {
+        entry = entry->prev;
+    }
+
+    return entry;
+}
+
+
+int
+zk_lock_view_knows(zk_lock_view_t *view, int64_t seq)
+{
+    zk_lock_entry_t  *entry;
+
+    entry = zk_lock_view_upto(view, seq);
+
+    return entry != &view->alive && entry->seq == seq;
 }
 
 
@@ -390,18 +439,36 @@ zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
 }
 
 
+/* The last claim that is known up to seq, or the ring's head. */
+
+static zk_lock_entry_t *
+zk_lock_view_upto(zk_lock_view_t *view, int64_t seq)
+{
+    zk_lock_entry_t  *entry, *first;
+
+    /* nearly always at the end, or just ahead of who waits first */
+
+    entry = view->alive.prev;
+    first = view->waiting.waiting_next;
+
+    if (first != &view->waiting && first->seq > seq) {
+        entry = first->prev;
+    }
+
+    while (entry != &view->alive && entry->seq > seq) {
+        entry = entry->prev;
+    }
+
+    return entry;
+}
+
+
 static void
 zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
     zk_lock_entry_t  *before;
 
-    /* nearly always at the end */
-
-    before = view->alive.prev;
-
-    while (before != &view->alive && before->seq > entry->seq) {
-        before = before->prev;
-    }
+    before = zk_lock_view_upto(view, entry->seq);
 
     entry->prev = before;
     entry->next = before->next;
@@ -474,7 +541,7 @@ zk_lock_view_pass(zk_lock_view_t *view)
 {
     zk_lock_entry_t  *entry;
 
-    for (entry = view->alive.next;
+    for (entry = zk_lock_view_upto(view, view->complete_through)->next;
          entry != &view->alive;
          entry = entry->next)
     {

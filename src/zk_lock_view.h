@@ -168,8 +168,9 @@ void zk_lock_view_create(zk_lock_view_t *view, zk_lock_entry_t *entry,
     zk_lock_view_gone_pt gone, void *data);
 
 /*
- * The claim with seq complete_through + 1 became known without a list.  entry
- * (a sibling's) is linked; NULL says that that claim is gone already.
+ * The claim with seq complete_through + 1, which zk_lock_view_knows() does not
+ * know, became known without a list.  entry (a sibling's) is linked; NULL says
+ * that that claim is gone already.
  */
 void zk_lock_view_learn(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
@@ -217,6 +218,13 @@ int zk_lock_view_merge(zk_lock_view_t *view, uint64_t mark,
 void zk_lock_view_forget(zk_lock_view_t *view, zk_lock_view_gone_pt gone,
     void *data);
 
+/*
+ * Keeps the first n claims, and forgets all about those behind; gone is called
+ * for each of these.
+ */
+void zk_lock_view_keep(zk_lock_view_t *view, size_t n,
+    zk_lock_view_gone_pt gone, void *data);
+
 /* The number of claims ahead of entry that are known.  O(n). */
 size_t zk_lock_view_position(zk_lock_view_t *view, zk_lock_entry_t *entry);
 
@@ -230,6 +238,12 @@ size_t zk_lock_view_holders(zk_lock_view_t *view);
 zk_lock_entry_t *zk_lock_view_first(zk_lock_view_t *view);
 zk_lock_entry_t *zk_lock_view_after(zk_lock_view_t *view,
     zk_lock_entry_t *entry);
+
+/* The n-th claim from the end, or NULL.  O(n). */
+zk_lock_entry_t *zk_lock_view_last(zk_lock_view_t *view, size_t n);
+
+/* Whether a claim with that seq may exist. */
+int zk_lock_view_knows(zk_lock_view_t *view, int64_t seq);
 
 /*
  * Whether a claim of kind ahead blocks a claim of kind behind it; of a

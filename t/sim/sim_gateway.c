@@ -96,6 +96,7 @@ static int lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static int nearer_watched(lock_t *l, zk_lock_entry_t *entry);
 static int lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static void sibling_look(zk_lock_entry_t *entry);
+static int lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static int lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry);
 static int fresh(lock_t *l, claim_t *waiter, record_t *record);
 static zk_lock_entry_t *other_new(const name_t *name,
@@ -886,11 +887,38 @@ sibling_look(zk_lock_entry_t *entry)
 static int
 lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry)
 {
+    int      n;
+    lock_t  *l;
+
+    l = &worker->locks[lock];
+
+    for (n = 0; l->view.complete_through < entry->seq; n++) {
+
+        if (!lock_learn(worker, lock, entry)) {
+            break;
+        }
+    }
+
+    if (n == 0) {
+        lock_list(worker, lock);
+    }
+
+    return n != 0;
+}
+
+
+static int
+lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry)
+{
     name_t     name;
     lock_t    *l;
     record_t  *r;
 
     l = &worker->locks[lock];
+
+    if (zk_lock_view_knows(&l->view, l->view.complete_through + 1)) {
+        return 0;
+    }
 
     r = board_find(lock, l->view.complete_through + 1);
 
@@ -926,8 +954,6 @@ lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry)
         zk_lock_view_learn(&l->view, other_new(&name, ZK_LOCK_SIBLING));
         return 1;
     }
-
-    lock_list(worker, lock);
 
     return 0;
 }

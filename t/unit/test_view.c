@@ -894,6 +894,42 @@ test_learn_gone(void **state)
 }
 
 
+/* who waits for a lock no more keeps the head of its line */
+
+static void
+test_keep(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    sibling(world, 1);
+    zk_lock_view_learn(&world->view, NULL);
+    sibling(world, 3);
+    sibling(world, 4);
+
+    assert_ptr_equal(zk_lock_view_last(&world->view, 1), find(world, 4));
+    assert_ptr_equal(zk_lock_view_last(&world->view, 4), find(world, 0));
+    assert_null(zk_lock_view_last(&world->view, 5));
+
+    zk_lock_view_keep(&world->view, 2, gone, world);
+
+    assert_int_equal(world->view.complete_through, 2);
+    assert_true(zk_lock_view_knows(&world->view, 1));
+    assert_false(zk_lock_view_knows(&world->view, 2));
+    assert_false(zk_lock_view_knows(&world->view, 3));
+    expect(world, "0L 1s");
+
+    zk_lock_view_keep(&world->view, 2, gone, world);
+    expect(world, "0L 1s");
+
+    /* the next one closes up again */
+
+    sibling(world, 3);
+    create(world, 4);
+    assert_int_equal(world->view.complete_through, 4);
+}
+
+
 /* it closes a gap in front of all that follow it without another gap */
 
 static void
@@ -2435,6 +2471,7 @@ main(void)
         test(test_watch_first_only),
         test(test_learn),
         test(test_learn_gone),
+        test(test_keep),
         test(test_learn_closes),
         test(test_merge_new),
         test(test_merge_again),
