@@ -5,6 +5,7 @@ and nothing here sleeps for a fixed time: conditions are looked at again and
 again until they hold or a deadline is over.
 """
 
+import collections
 import ctypes
 import os
 import random
@@ -16,9 +17,10 @@ import time
 PR_SET_PDEATHSIG = 1
 POLL = 0.01
 APART = 16      # processes that may take ports at the same time
+RECENT = 300    # ports, of some 1000 of each, that are not handed out again
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_handed_out = set()
+_handed_out = collections.deque(maxlen=RECENT)
 
 
 def die_with_parent():
@@ -48,7 +50,7 @@ def free_port():
                 s.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        _handed_out.add(port)
+        _handed_out.append(port)
         return port
 
 
