@@ -92,7 +92,7 @@ ngx_http_zk_lock_lock_crowded(ngx_http_zk_lock_lock_t *lock,
 }
 
 
-/* Whether n claims are in line; a sibling's may have ended, and who knows. */
+/* Whether n claims are in line; a sibling's that is known may have ended. */
 
 static ngx_uint_t
 ngx_http_zk_lock_lock_line(ngx_http_zk_lock_lock_t *lock, size_t n)
@@ -115,9 +115,16 @@ ngx_http_zk_lock_lock_line(ngx_http_zk_lock_lock_t *lock, size_t n)
 
     seq = entry ? entry->seq : lock->view.complete_through + (int64_t) n;
 
-    return ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str, seq,
-                                       &record)
-           == NGX_OK;
+    if (ngx_http_zk_lock_board_find(lock->worker->zone, &lock->sn.str, seq,
+                                    &record)
+        != NGX_OK)
+    {
+        return 0;
+    }
+
+    /* if that one holds it, those ahead have ended */
+
+    return entry != NULL || record.state == NGX_HTTP_ZK_LOCK_RECORD_WAITING;
 }
 
 

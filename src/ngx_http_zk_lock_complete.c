@@ -98,8 +98,8 @@ ngx_http_zk_lock_lock_complete(ngx_http_zk_lock_lock_t *lock,
  * Asks the board for the claim that comes next.  Its word counts only for one
  * that was made in this incarnation of the lock's znode: after it was born, and
  * before waiter.  That such a claim may still exist counts only while its
- * session surely lives.  NGX_DECLINED: the board does not know it; NGX_AGAIN:
- * there is no memory.
+ * session surely lives.  NGX_DECLINED: it is to be listed, or waited for;
+ * NGX_AGAIN: there is no memory.
  */
 
 static ngx_int_t

@@ -268,8 +268,9 @@ void ngx_http_zk_lock_lock_verify(ngx_http_zk_lock_lock_t *lock,
 void ngx_http_zk_lock_lock_siblings(ngx_http_zk_lock_lock_t *lock);
 
 /*
- * Whether the view of a lock without claims of this worker can be kept: a few
- * siblings need not be forgotten, since the zone tells what became of them.
+ * Whether the view of a lock without claims of this worker can be kept: the
+ * first few, if they are siblings, of which the zone tells what became of them.
+ * Those behind are forgotten then.
  */
 ngx_uint_t ngx_http_zk_lock_lock_rest(ngx_http_zk_lock_lock_t *lock);
 

@@ -204,7 +204,7 @@ ngx_http_zk_lock_lock_vanished(ngx_http_zk_lock_other_t *other)
 
     if (kin && lock->view.nalive > lock->view.nlocal) {
 
-        /* nor is its worker there, and there may be more of it: all at once */
+        /* its worker may be dead, and may have had more of them */
 
         ngx_http_zk_lock_lock_list(lock);
     }

@@ -7,7 +7,7 @@
  * loop only.  The caller owns all entries; the view links them.  An entry may
  * be freed as soon as it is out of the view, which the caller learns from
  * zk_lock_view_remove() (it asked for it) or from the function that it gives
- * to zk_lock_view_merge() and zk_lock_view_forget().
+ * to zk_lock_view_create(), _merge(), _keep() and _forget().
  *
  * The rules, and what of ZooKeeper they rest on:
  *
@@ -242,7 +242,7 @@ zk_lock_entry_t *zk_lock_view_after(zk_lock_view_t *view,
 /* The n-th claim from the end, or NULL.  O(n). */
 zk_lock_entry_t *zk_lock_view_last(zk_lock_view_t *view, size_t n);
 
-/* Whether a claim with that seq may exist. */
+/* Whether a claim with that seq is in the view. */
 int zk_lock_view_knows(zk_lock_view_t *view, int64_t seq);
 
 /*
