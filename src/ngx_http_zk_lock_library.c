@@ -157,7 +157,12 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
                                    : &ZOO_OPEN_ACL_UNSAFE;
     h->chroot_len = conf->chroot.len;
 
-    ngx_http_zk_lock_library_mailbox = mailbox;
+    /* threads of handles that are open already may read it */
+
+    if (ngx_http_zk_lock_library_mailbox != mailbox) {
+        ngx_http_zk_lock_library_mailbox = mailbox;
+    }
+
     ngx_http_zk_lock_library_cycle_log = log;
 
     ngx_http_zk_lock_library_level(log);
