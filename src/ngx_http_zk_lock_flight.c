@@ -28,7 +28,7 @@
 /* transactions under way; what comes meanwhile is gathered */
 #define NGX_HTTP_ZK_LOCK_WRITES_MAX   4
 
-/* a batch of this size waits for no more; nor after so many turns */
+/* a batch of this size goes in the midst of a turn; others after so many */
 #define NGX_HTTP_ZK_LOCK_GATHER       64
 #define NGX_HTTP_ZK_LOCK_TURNS        8
 
@@ -194,7 +194,14 @@ ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
 
     ngx_http_zk_lock_session_arm(s);
 
-    if (!op->patient || s->npending >= NGX_HTTP_ZK_LOCK_PATIENT_MAX) {
+    if (s->npending >= NGX_HTTP_ZK_LOCK_GATHER
+        && s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX)
+    {
+        /* ZooKeeper begins while this turn goes on */
+
+        ngx_http_zk_lock_session_flush_pending(s);
+
+    } else if (!op->patient || s->npending >= NGX_HTTP_ZK_LOCK_PATIENT_MAX) {
         ngx_http_zk_lock_session_hurry(s);
 
     } else if (!s->gather.timer_set) {
