@@ -15,7 +15,7 @@ gateway, etcd and webdis are asked over HTTP by load.c.  curator and kazoo are
 programs with clients of their own, which stay between the runs, and so does
 what they have learned; to them the work is told in lines.  raw and http are no
 locks.
-gateway, curator, kazoo and raw share one ZooKeeper.
+gateway, gateway-1, curator, kazoo and raw share one ZooKeeper.
 """
 
 import contextlib
@@ -280,15 +280,17 @@ class Gateway(Loaded):
     root = "/locks"
     workers = 2
 
+    WORKERS = {1: "one, so one session",
+               2: "2, a listening socket each (reuseport), a session each"}
+
     def start(self):
         connections = self.place.clients + 512
         self.gateway = self.stack.enter_context(common.gateway(
-            "throughput", self.place.zookeeper, workers=self.workers,
-            connections=connections))
+            "throughput-" + self.name, self.place.zookeeper,
+            workers=self.workers, connections=connections))
         self.ports = [self.gateway.port]
         self.settings = {
-            "workers": "%d, a listening socket each (reuseport), a session "
-                       "each" % self.workers,
+            "workers": self.WORKERS[self.workers],
             "nginx": "worker_connections %d, %s"
                      % (connections, common.sizes_text(common.SMALL)),
             "module": "zk_lock_zone 16m, access_log off, error_log notice",
@@ -300,6 +302,17 @@ class Gateway(Loaded):
 
     def serves(self):
         return dict(super().serves(), workers=self.gateway.worker_pids())
+
+
+class OneWorker(Gateway):
+    """Its clients share transactions that those of two workers do not."""
+
+    name = "gateway-1"
+    workers = 1
+
+    def lock_name(self, work):
+        """Its own: else what the other gateway remembers would be undone."""
+        return work + "1"
 
 
 class Http(Loaded):
@@ -556,4 +569,4 @@ class Webdis(Loaded):
         return {name: [daemon.pid] for name, daemon in self.daemons.items()}
 
 
-ALL = (Gateway, Curator, Kazoo, Etcd, Webdis, Raw, Http)
+ALL = (Gateway, OneWorker, Curator, Kazoo, Etcd, Webdis, Raw, Http)
