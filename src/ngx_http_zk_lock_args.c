@@ -8,6 +8,8 @@
 
 
 #include "ngx_http_zk_lock_api.h"
+#include "zk_lock_body.h"
+#include "zk_lock_query.h"
 
 
 static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
@@ -40,7 +42,7 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
         return NGX_ERROR;
     }
 
-    if (zk_lock_args_query(args, (char *) r->args.data, r->args.len, allowed)
+    if (zk_lock_query_read(args, (char *) r->args.data, r->args.len, allowed)
         != 0)
     {
         return NGX_ERROR;

@@ -58,7 +58,7 @@ ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
         if (old & ((ngx_atomic_uint_t) 1
                    << (slot % (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))))
         {
-            ngx_http_zk_lock_zone_ring(zone->map, slot, i);
+            ngx_http_zk_lock_ring_keeper(zone->map, slot, i);
         }
     }
 }

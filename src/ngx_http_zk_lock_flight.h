@@ -2,7 +2,7 @@
 /*
  * What is under way in a session, and what its files share.
  *
- * Only session, flight, op and bounds see inside a session.
+ * Only session, commit, flight, op and bounds see inside a session.
  */
 
 
@@ -114,9 +114,22 @@ void ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
 /* What is pending fails: there is no connection to send it to. */
 void ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s);
 
+/* What is pending goes as soon as the event loop brings no more of it. */
+void ngx_http_zk_lock_session_hurry(ngx_http_zk_lock_session_t *s);
+
 /* Of a session's events: what was gathered is sent, the patient no longer. */
 void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
 void ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev);
+
+/* Send, now, to a handle that is there; one that is refused has failed. */
+void ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+void ngx_http_zk_lock_session_submit_batch(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_batch_t *batch);
+
+/* An operation has come to nothing; its handler is told in the next turn. */
+void ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_rc_e rc);
 
 /* Tells of those that failed; those that fail meanwhile wait for a turn. */
 void ngx_http_zk_lock_session_flush_failed(ngx_http_zk_lock_session_t *s);

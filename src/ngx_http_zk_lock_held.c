@@ -354,7 +354,7 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     }
 
     if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
-        ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
+        ngx_http_zk_lock_ring_keeper(zone->map, cell->slot, id->record);
     }
 
     return NGX_OK;
@@ -481,7 +481,7 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
         return rc;
     }
 
-    ngx_http_zk_lock_zone_ring(zone->map, cell->slot, id->record);
+    ngx_http_zk_lock_ring_keeper(zone->map, cell->slot, id->record);
 
     return rc;
 }

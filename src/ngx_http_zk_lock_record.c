@@ -152,7 +152,7 @@ ngx_http_zk_lock_record_grant(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     ngx_memory_barrier();
 
     if (cell->kind == ZK_LOCK_NODE) {
-        ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+        ngx_http_zk_lock_ring_watchers(zone->map, record, 0);
     }
 }
 
@@ -199,7 +199,7 @@ ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     ngx_memory_barrier();
 
-    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+    ngx_http_zk_lock_ring_watchers(zone->map, record, 0);
 }
 
 
@@ -235,7 +235,7 @@ ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 0);
+    ngx_http_zk_lock_ring_watchers(zone->map, record, 0);
 }
 
 
@@ -260,10 +260,10 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     /* locks were told of the end; who has asked for it waits for this */
 
     if (!ended || cell->asked != 0 || cell->kind == ZK_LOCK_NODE) {
-        ngx_http_zk_lock_zone_ring_watchers(zone->map, record, 1);
+        ngx_http_zk_lock_ring_watchers(zone->map, record, 1);
 
     } else {
-        ngx_http_zk_lock_zone_forget_watchers(zone->map, record);
+        ngx_http_zk_lock_ring_forget(zone->map, record);
     }
 
     chunk = record / NGX_HTTP_ZK_LOCK_CHUNK;
@@ -423,22 +423,15 @@ ngx_int_t
 ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
 {
-    ngx_int_t                 rc;
-    ngx_atomic_uint_t         gen, bit;
-    ngx_http_zk_lock_cell_t  *cell;
+    ngx_int_t          rc;
+    ngx_atomic_uint_t  gen;
 
     rc = ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
-
-    bit = (ngx_atomic_uint_t) 1 << (zone->slot % NGX_HTTP_ZK_LOCK_WORD_BITS);
-
-    ngx_http_zk_lock_zone_or(
-                   &cell->watchers[zone->slot / NGX_HTTP_ZK_LOCK_WORD_BITS],
-                   bit);
+    ngx_http_zk_lock_ring_watch(zone->map, zone->slot, id->record);
 
     ngx_memory_barrier();
 

@@ -19,6 +19,7 @@
 #include "ngx_http_zk_lock_admin.h"
 #include "ngx_http_zk_lock_answer.h"
 #include "ngx_http_zk_lock_terraform.h"
+#include "zk_lock_query.h"
 #include "zk_lock_terraform.h"
 
 
@@ -204,7 +205,7 @@ ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zk_lock_args_t *args)
 
     query.len = q - query.data;
 
-    if (zk_lock_args_query(args, (char *) query.data, query.len,
+    if (zk_lock_query_read(args, (char *) query.data, query.len,
                            ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL)
         != 0)
     {

@@ -174,8 +174,8 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
 
     (void) zk_lock_mailbox_take(&worker->mailbox, NULL);
 
-    ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
-                                 worker);
+    ngx_http_zk_lock_ring_answer(worker->zone->map, worker->zone->slot,
+                                 ngx_http_zk_lock_worker_ring, worker);
 
     if (ngx_http_zk_lock_zone_orphans(worker->zone)) {
         ngx_http_zk_lock_worker_adopt(worker);
@@ -604,8 +604,8 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
 
     /* rings that were lost with a worker that died while it rang */
 
-    ngx_http_zk_lock_zone_answer(worker->zone, ngx_http_zk_lock_worker_ring,
-                                 worker);
+    ngx_http_zk_lock_ring_answer(worker->zone->map, worker->zone->slot,
+                                 ngx_http_zk_lock_worker_ring, worker);
 
     ngx_http_zk_lock_worker_busy(worker);
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);

@@ -1,6 +1,6 @@
 
 /*
- * The zone: slots, and the doorbells of their keepers.
+ * The zone: slots, and who keeps them.
  *
  * Everything here runs on the event loop of one of several processes at the
  * same time.  A slot changes hands by one atomic step on its keeper; whoever
@@ -31,11 +31,8 @@ static ngx_int_t ngx_http_zk_lock_zone_take_free(
 static void ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone);
 static ngx_http_zk_lock_slot_t *ngx_http_zk_lock_zone_staying(
     ngx_http_zk_lock_zone_t *zone);
-static void ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_map_t *map,
-    ngx_uint_t home);
 static void ngx_http_zk_lock_zone_count_cells(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_counts_t *counts);
-static ngx_atomic_uint_t ngx_http_zk_lock_zone_take_bits(ngx_atomic_t *word);
 
 
 ngx_int_t
@@ -337,7 +334,7 @@ ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone)
     heir = ngx_http_zk_lock_zone_staying(zone);
 
     if (heir != NULL) {
-        ngx_http_zk_lock_zone_wake(map, heir - map->slots);
+        ngx_http_zk_lock_ring_wake(map, heir - map->slots);
 
     } else if (!ngx_http_zk_lock_zone_outlives(zone)
                && ngx_atomic_cmp_set(&slot->keeper, NGX_HTTP_ZK_LOCK_ORPHAN,
@@ -410,7 +407,7 @@ ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone)
             cell->state = 0;
             cell->gen += cell->gen & 1;
 
-            ngx_http_zk_lock_zone_ring_watchers(map, record, 1);
+            ngx_http_zk_lock_ring_watchers(map, record, 1);
         }
 
         map->starts[i] = 0;
@@ -557,161 +554,4 @@ ngx_http_zk_lock_zone_count_cells(ngx_http_zk_lock_map_t *map,
             counts->cells += ngx_http_zk_lock_map_cells_of(cell->path_len);
         }
     }
-}
-
-
-void
-ngx_http_zk_lock_zone_answer(ngx_http_zk_lock_zone_t *home,
-    ngx_http_zk_lock_ring_pt handler, void *data)
-{
-    ngx_uint_t               i, k, m;
-    ngx_atomic_t            *summary, *words;
-    ngx_atomic_uint_t        changed, bits;
-    ngx_http_zk_lock_map_t  *map;
-
-    map = home->map;
-
-    summary = &map->summaries[home->slot * map->nsummary];
-    words = &map->bits[home->slot * map->nbits];
-
-    for (i = 0; i < map->nsummary; i++) {
-
-        changed = ngx_http_zk_lock_zone_take_bits(&summary[i]);
-
-        for (k = 0; changed != 0; k++, changed >>= 1) {
-
-            m = i * NGX_HTTP_ZK_LOCK_WORD_BITS + k;
-
-            if (!(changed & 1) || m >= map->nbits) {
-                continue;
-            }
-
-            bits = ngx_http_zk_lock_zone_take_bits(&words[m]);
-
-            for (m *= NGX_HTTP_ZK_LOCK_WORD_BITS; bits != 0; m++, bits >>= 1)
-            {
-                if (bits & 1) {
-                    handler(data, (uint32_t) m);
-                }
-            }
-        }
-    }
-}
-
-
-void
-ngx_http_zk_lock_zone_ring(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
-    uint32_t record)
-{
-    ngx_uint_t  home, word;
-
-    if (slot >= map->nslots) {
-        return;
-    }
-
-    home = map->slots[slot].home;
-
-    if (home >= map->nslots) {
-        return;
-    }
-
-    word = record / NGX_HTTP_ZK_LOCK_WORD_BITS;
-
-    ngx_http_zk_lock_zone_or(&map->bits[home * map->nbits + word],
-                   (ngx_atomic_uint_t) 1
-                   << (record % NGX_HTTP_ZK_LOCK_WORD_BITS));
-
-    ngx_http_zk_lock_zone_or(&map->summaries[home * map->nsummary
-                                        + word / NGX_HTTP_ZK_LOCK_WORD_BITS],
-                   (ngx_atomic_uint_t) 1
-                   << (word % NGX_HTTP_ZK_LOCK_WORD_BITS));
-
-    ngx_http_zk_lock_zone_wake(map, home);
-}
-
-
-/* Another nginx has other descriptors; its worker looks at its next sweep. */
-
-static void
-ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home)
-{
-    ssize_t   n;
-    uint64_t  one;
-
-    if (map->slots[home].nginx != map->nginx) {
-        return;
-    }
-
-    one = 1;
-
-    do {
-        n = write(map->own->wakeups[home], &one, sizeof(uint64_t));
-
-        /* EAGAIN: the counter is full, so the worker will wake up anyway */
-
-    } while (n == -1 && ngx_errno == NGX_EINTR);
-}
-
-
-void
-ngx_http_zk_lock_zone_ring_watchers(ngx_http_zk_lock_map_t *map,
-    uint32_t record, ngx_uint_t clear)
-{
-    ngx_uint_t                i, k;
-    ngx_atomic_uint_t         word;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(map, record);
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_SLOT_WORDS; i++) {
-
-        word = clear ? ngx_http_zk_lock_zone_take_bits(&cell->watchers[i])
-                     : cell->watchers[i];
-
-        for (k = 0; word != 0; k++, word >>= 1) {
-            if (word & 1) {
-                ngx_http_zk_lock_zone_ring(map,
-                              i * NGX_HTTP_ZK_LOCK_WORD_BITS + k, record);
-            }
-        }
-    }
-}
-
-
-void
-ngx_http_zk_lock_zone_forget_watchers(ngx_http_zk_lock_map_t *map,
-    uint32_t record)
-{
-    ngx_uint_t                i;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(map, record);
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_SLOT_WORDS; i++) {
-        (void) ngx_http_zk_lock_zone_take_bits(&cell->watchers[i]);
-    }
-}
-
-
-void
-ngx_http_zk_lock_zone_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
-{
-    ngx_atomic_uint_t  old;
-
-    do {
-        old = *word;
-    } while (!ngx_atomic_cmp_set(word, old, old | bits));
-}
-
-
-static ngx_atomic_uint_t
-ngx_http_zk_lock_zone_take_bits(ngx_atomic_t *word)
-{
-    ngx_atomic_uint_t  old;
-
-    do {
-        old = *word;
-    } while (old != 0 && !ngx_atomic_cmp_set(word, old, 0));
-
-    return old;
 }

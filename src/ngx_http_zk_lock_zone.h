@@ -31,7 +31,7 @@
 #include <ngx_core.h>
 #include <ngx_event.h>
 
-#include "ngx_http_zk_lock_map.h"
+#include "ngx_http_zk_lock_ring.h"
 
 
 /* one slot, as its keeper has it */
@@ -60,9 +60,6 @@ typedef struct {
     ngx_uint_t                  orphans;    /* sessions that nobody keeps */
     ngx_uint_t                  cells;      /* in use */
 } ngx_http_zk_lock_counts_t;
-
-
-typedef void (*ngx_http_zk_lock_ring_pt)(void *data, uint32_t record);
 
 
 /*
@@ -144,28 +141,6 @@ ngx_uint_t ngx_http_zk_lock_zone_cells(ngx_http_zk_lock_zone_t *zone);
 /* What is in the zone, all workers together. */
 void ngx_http_zk_lock_zone_count(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_counts_t *counts);
-
-/* Calls handler for each record that this worker's doorbell was rung for. */
-void ngx_http_zk_lock_zone_answer(ngx_http_zk_lock_zone_t *home,
-    ngx_http_zk_lock_ring_pt handler, void *data);
-
-
-/* for the records */
-
-/* Rings the keeper of a slot. */
-void ngx_http_zk_lock_zone_ring(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
-    uint32_t record);
-
-/* Rings those who watch a record. */
-void ngx_http_zk_lock_zone_ring_watchers(ngx_http_zk_lock_map_t *map,
-    uint32_t record, ngx_uint_t clear);
-
-/* Nobody watches a record any more. */
-void ngx_http_zk_lock_zone_forget_watchers(ngx_http_zk_lock_map_t *map,
-    uint32_t record);
-
-/* Sets bits of a word that others write, too. */
-void ngx_http_zk_lock_zone_or(ngx_atomic_t *word, ngx_atomic_uint_t bits);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_ZONE_H_INCLUDED_ */

@@ -1,28 +1,22 @@
 
 /*
- * Arguments: the table of what there is, and two ways to read them.  A query
- * is taken apart here; a body is an object that the reader of zk_lock_json.c
- * walks, and whose members come here one by one.  Both end in
- * zk_lock_args_set() but for data, which the reader writes to args->data, and
- * for names, which only a body has.
+ * Arguments: the table of what there is, and how a value is read.
  *
- * Owns the body's memory from open to close, nothing else; runs on any thread.
- * A pointer may be NULL only beside a length of 0.
+ * A query and a body both end in zk_lock_args_set() but for data, which the
+ * JSON reader writes to args->data, and for names, which only a body has.
+ *
+ * Owns nothing; runs on any thread.  A pointer may be NULL only beside a
+ * length of 0.
  */
 
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "zk_lock_args.h"
 #include "zk_lock_json.h"
 #include "zk_lock_name.h"
-
-
-/* bytes of a name that an error shows, with the dots and the NUL */
-#define ZK_LOCK_QUOTE_MAX       64
 
 
 typedef struct {
@@ -32,26 +26,6 @@ typedef struct {
 } zk_lock_field_t;
 
 
-struct zk_lock_body_s {
-    zk_lock_reader_t     reader;
-    zk_lock_args_t      *args;
-    unsigned             allowed;   /* ZK_LOCK_ARG_* */
-    unsigned             seen;
-    unsigned             field;     /* whose value comes next */
-    char                 memory[ZK_LOCK_READER_MEMORY];
-};
-
-
-static int zk_lock_query_piece(zk_lock_args_t *args, const char *text,
-    size_t len, unsigned allowed, unsigned *seen);
-static int zk_lock_query_decode(char *buf, size_t size, const char *text,
-    size_t len, size_t *decoded);
-static int zk_lock_query_data(zk_lock_args_t *args, const char *text,
-    size_t len);
-static unsigned zk_lock_args_field(zk_lock_args_t *args, const char *kind,
-    const char *name, size_t len, unsigned allowed, unsigned *seen);
-static int zk_lock_args_set(zk_lock_args_t *args, unsigned field,
-    const char *text, size_t len);
 static int zk_lock_args_duration(zk_lock_args_t *args, unsigned field,
     int64_t *ms, const char *text, size_t len);
 static int zk_lock_args_word(zk_lock_args_t *args, unsigned field, char *word,
@@ -64,21 +38,8 @@ static int zk_lock_args_number(zk_lock_args_t *args, unsigned field,
     uint32_t *number, uint32_t max, const char *text, size_t len);
 static int zk_lock_args_one(zk_lock_args_t *args, unsigned field,
     const char *text, size_t len);
-static int zk_lock_args_name(zk_lock_args_t *args, const char *text,
-    size_t len);
 static size_t zk_lock_args_place(const zk_lock_args_t *args, const char *text,
     size_t len);
-static int zk_lock_args_refuse(zk_lock_args_t *args, unsigned field);
-static int zk_lock_args_error(zk_lock_args_t *args, const char *format, ...);
-
-static zk_lock_value_e zk_lock_body_key(void *data, const char *name,
-    size_t len);
-static int zk_lock_body_set(void *data, zk_lock_type_e type, const char *text,
-    size_t len);
-static int zk_lock_body_names(zk_lock_body_t *body, zk_lock_type_e type,
-    const char *text, size_t len);
-
-static const char *zk_lock_quote(char *buf, const char *text, size_t len);
 
 
 static const char  zk_lock_takes_duration[] =
@@ -113,162 +74,7 @@ static const zk_lock_field_t  zk_lock_fields[] = {
 };
 
 
-int
-zk_lock_args_query(zk_lock_args_t *args, const char *query, size_t len,
-    unsigned allowed)
-{
-    size_t       n;
-    unsigned     seen;
-    const char  *end;
-
-    seen = 0;
-
-    while (len != 0) {
-        end = memchr(query, '&', len);
-        n = (end != NULL) ? (size_t) (end - query) : len;
-
-        if (n != 0
-            && zk_lock_query_piece(args, query, n, allowed, &seen) != 0)
-        {
-            return -1;
-        }
-
-        if (end != NULL) {
-            n++;
-        }
-
-        query += n;
-        len -= n;
-    }
-
-    return 0;
-}
-
-
-static int
-zk_lock_query_piece(zk_lock_args_t *args, const char *text, size_t len,
-    unsigned allowed, unsigned *seen)
-{
-    char         name[ZK_LOCK_QUOTE_MAX], quoted[ZK_LOCK_QUOTE_MAX];
-    char         value[ZK_LOCK_TOKEN_MAX];
-    size_t       n, name_len, value_len;
-    unsigned     field;
-    const char  *end;
-
-    end = memchr(text, '=', len);
-    n = (end != NULL) ? (size_t) (end - text) : len;
-
-    if (zk_lock_query_decode(name, sizeof(name), text, n, &name_len) != 0) {
-        return zk_lock_args_error(args, "unknown argument \"%s\"",
-                                  zk_lock_quote(quoted, text, n));
-    }
-
-    field = zk_lock_args_field(args, "argument", name, name_len, allowed,
-                               seen);
-    if (field == 0) {
-        return -1;
-    }
-
-    if (end != NULL) {
-        n++;
-    }
-
-    if (zk_lock_query_decode(value, sizeof(value), text + n, len - n,
-                             &value_len)
-        != 0)
-    {
-        return zk_lock_args_error(args, "the argument \"%s\" has a broken"
-                                  " escape in it or is too long",
-                                  zk_lock_quote(quoted, name, name_len));
-    }
-
-    if (field == ZK_LOCK_ARG_DATA) {
-        return zk_lock_query_data(args, value, value_len);
-    }
-
-    if (field == ZK_LOCK_ARG_NAMES) {
-        return zk_lock_args_refuse(args, field);
-    }
-
-    return zk_lock_args_set(args, field, value, value_len);
-}
-
-
-static int
-zk_lock_query_decode(char *buf, size_t size, const char *text, size_t len,
-    size_t *decoded)
-{
-    int     high, low;
-    size_t  i, n;
-
-    n = 0;
-
-    for (i = 0; i < len; i++) {
-
-        if (n == size) {
-            return -1;
-        }
-
-        if (text[i] != '%') {
-            buf[n++] = text[i];
-            continue;
-        }
-
-        if (len - i < 3) {
-            return -1;
-        }
-
-        high = zk_lock_hex_read(text[i + 1]);
-        low = zk_lock_hex_read(text[i + 2]);
-
-        if (high == -1 || low == -1) {
-            return -1;
-        }
-
-        buf[n++] = (char) (high << 4 | low);
-        i += 2;
-    }
-
-    *decoded = n;
-
-    return 0;
-}
-
-
-static int
-zk_lock_query_data(zk_lock_args_t *args, const char *text, size_t len)
-{
-    char              memory[ZK_LOCK_READER_MEMORY];
-    zk_lock_reader_t  r;
-
-    memset(&r, 0, sizeof(zk_lock_reader_t));
-
-    r.what = "\"data\"";
-    r.data = args->data;
-    r.data_len = &args->data_len;
-    r.error = args->error;
-
-    args->data_len = 0;
-
-    if (zk_lock_reader_open(&r, memory, sizeof(memory)) != 0) {
-        return zk_lock_args_error(args, "no memory");
-    }
-
-    (void) zk_lock_reader_feed(&r, text, len);
-
-    if (zk_lock_reader_close(&r) != 0) {
-        return -1;
-    }
-
-    args->given |= ZK_LOCK_ARG_DATA;
-
-    return 0;
-}
-
-
-/* returns the field's bit, or 0 with an error */
-
-static unsigned
+unsigned
 zk_lock_args_field(zk_lock_args_t *args, const char *kind, const char *name,
     size_t len, unsigned allowed, unsigned *seen)
 {
@@ -307,7 +113,7 @@ zk_lock_args_field(zk_lock_args_t *args, const char *kind, const char *name,
 
 /* any field but data and names, from a string or a number */
 
-static int
+int
 zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
     size_t len)
 {
@@ -514,7 +320,7 @@ zk_lock_args_one(zk_lock_args_t *args, unsigned field, const char *text,
 
 /* puts one more name to its place among args->names */
 
-static int
+int
 zk_lock_args_name(zk_lock_args_t *args, const char *text, size_t len)
 {
     char        *p, quoted[ZK_LOCK_QUOTE_MAX];
@@ -613,7 +419,7 @@ zk_lock_args_place(const zk_lock_args_t *args, const char *text, size_t len)
 }
 
 
-static int
+int
 zk_lock_args_refuse(zk_lock_args_t *args, unsigned field)
 {
     const zk_lock_field_t  *f;
@@ -634,7 +440,7 @@ zk_lock_args_refuse(zk_lock_args_t *args, unsigned field)
  * short enough that nothing is cut off.
  */
 
-static int
+int
 zk_lock_args_error(zk_lock_args_t *args, const char *format, ...)
 {
     va_list  ap;
@@ -647,148 +453,9 @@ zk_lock_args_error(zk_lock_args_t *args, const char *format, ...)
 }
 
 
-zk_lock_body_t *
-zk_lock_body_open(zk_lock_args_t *args, unsigned allowed)
-{
-    zk_lock_body_t    *body;
-    zk_lock_reader_t  *r;
-
-    body = malloc(sizeof(zk_lock_body_t));
-    if (body == NULL) {
-        return NULL;
-    }
-
-    body->args = args;
-    body->allowed = allowed;
-    body->seen = 0;
-    body->field = 0;
-
-    r = &body->reader;
-
-    memset(r, 0, sizeof(zk_lock_reader_t));
-
-    r->key = zk_lock_body_key;
-    r->set = zk_lock_body_set;
-    r->owner = body;
-    r->what = "the body";
-    r->data = args->data;
-    r->data_len = &args->data_len;
-    r->error = args->error;
-    r->optional = 1;
-
-    if (zk_lock_reader_open(r, body->memory, sizeof(body->memory)) != 0) {
-        free(body);
-        return NULL;
-    }
-
-    return body;
-}
-
-
-int
-zk_lock_body_feed(zk_lock_body_t *body, const char *text, size_t len)
-{
-    return zk_lock_reader_feed(&body->reader, text, len);
-}
-
-
-int
-zk_lock_body_close(zk_lock_body_t *body)
-{
-    int  rc;
-
-    rc = zk_lock_reader_close(&body->reader);
-    free(body);
-
-    return rc;
-}
-
-
-static zk_lock_value_e
-zk_lock_body_key(void *data, const char *name, size_t len)
-{
-    zk_lock_body_t *body = data;
-
-    body->field = zk_lock_args_field(body->args, "field", name, len,
-                                     body->allowed, &body->seen);
-
-    if (body->field == 0) {
-        return ZK_LOCK_VALUE_NONE;
-    }
-
-    if (body->field == ZK_LOCK_ARG_NAMES) {
-        body->args->names_len = 0;
-        body->args->nnames = 0;
-        return ZK_LOCK_VALUE_LIST;
-    }
-
-    if (body->field != ZK_LOCK_ARG_DATA) {
-        return ZK_LOCK_VALUE_SET;
-    }
-
-    body->args->given |= ZK_LOCK_ARG_DATA;
-    body->args->data_len = 0;
-
-    return ZK_LOCK_VALUE_COPIED;
-}
-
-
-static int
-zk_lock_body_set(void *data, zk_lock_type_e type, const char *text, size_t len)
-{
-    zk_lock_body_t *body = data;
-
-    unsigned  number, timed;
-
-    if (body->field == ZK_LOCK_ARG_NAMES) {
-        return zk_lock_body_names(body, type, text, len);
-    }
-
-    timed = body->field & (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL);
-    number = timed
-             || (body->field & (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_LIMIT
-                                |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE));
-
-    if (type != ZK_LOCK_STRING && !(number && type == ZK_LOCK_NUMBER)) {
-        return zk_lock_args_refuse(body->args, body->field);
-    }
-
-    if (timed && type == ZK_LOCK_NUMBER
-        && (memchr(text, 'e', len) != NULL || memchr(text, 'E', len) != NULL))
-    {
-        return zk_lock_args_error(body->args, "\"%s\" takes a number of seconds"
-                                  " without an exponent",
-                                  (body->field == ZK_LOCK_ARG_TTL) ? "ttl"
-                                                                : "wait");
-    }
-
-    return zk_lock_args_set(body->args, body->field, text, len);
-}
-
-
-/* one of the names, or the end of them */
-
-static int
-zk_lock_body_names(zk_lock_body_t *body, zk_lock_type_e type,
-    const char *text, size_t len)
-{
-    if (type == ZK_LOCK_STRING) {
-        return zk_lock_args_name(body->args, text, len);
-    }
-
-    if (type != ZK_LOCK_ARRAY || body->args->nnames == 0) {
-        return zk_lock_args_refuse(body->args, body->field);
-    }
-
-    body->args->given |= ZK_LOCK_ARG_NAMES;
-
-    return 0;
-}
-
-
 /* what can be shown of text, in ZK_LOCK_QUOTE_MAX bytes at buf */
 
-static const char *
+const char *
 zk_lock_quote(char *buf, const char *text, size_t len)
 {
     char    *p;

@@ -1,11 +1,10 @@
 
 /*
- * A call's arguments: what they are, and how they are read from a query and
- * from a JSON body.
+ * A call's arguments: what they are.  zk_lock_query.h and zk_lock_body.h read
+ * them.
  *
  * Plain C, no nginx, no ZooKeeper.  args is the caller's and of a fixed size.
- * Every function may be called from any thread, for one args or one body by
- * one at a time.
+ * Every function may be called from any thread, for one args by one at a time.
  */
 
 
@@ -90,31 +89,36 @@ typedef struct {
 } zk_lock_args_t;
 
 
-typedef struct zk_lock_body_s  zk_lock_body_t;
+/* for those who read them */
 
-
-/*
- * Reads a query string ("wait=10s&owner=me", percent-encoded, "+" stays a
- * plus) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
- * that the call takes.  Returns 0, or -1 with args->error: an unknown, refused
- * or repeated argument, a broken escape, a bad value.
- */
-int zk_lock_args_query(zk_lock_args_t *args, const char *query, size_t len,
-    unsigned allowed);
+/* bytes of a name that an error shows, with the dots and the NUL */
+#define ZK_LOCK_QUOTE_MAX       64
 
 /*
- * Reads a JSON body piece by piece.  What the body gives takes the place of
- * what args has from a query already.  An empty body (or white space only) is
- * fine, anything but one object of known fields is not: wrong types, unknown,
- * refused or repeated fields, text behind the object, invalid UTF-8, a data
- * label that is too deep or too long.  zk_lock_body_open() returns NULL if
- * there is no memory.  zk_lock_body_feed() and zk_lock_body_close() return 0,
- * or -1 with args->error (after which feed must not be called again); close
- * always frees body.
+ * The ZK_LOCK_ARG_* of a name, which must be allowed and not seen; kind is what
+ * an error calls it.  Returns 0 with args->error if it is not one.
  */
-zk_lock_body_t *zk_lock_body_open(zk_lock_args_t *args, unsigned allowed);
-int zk_lock_body_feed(zk_lock_body_t *body, const char *text, size_t len);
-int zk_lock_body_close(zk_lock_body_t *body);
+unsigned zk_lock_args_field(zk_lock_args_t *args, const char *kind,
+    const char *name, size_t len, unsigned allowed, unsigned *seen);
+
+/* Reads a value, not of data or names.  Returns 0, or -1 with args->error. */
+int zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
+    size_t len);
+
+/* Adds one of the names.  Returns 0, or -1 with args->error. */
+int zk_lock_args_name(zk_lock_args_t *args, const char *text, size_t len);
+
+/* args->error: what field takes.  Returns -1. */
+int zk_lock_args_refuse(zk_lock_args_t *args, unsigned field);
+
+/*
+ * args->error.  Returns -1.  What goes into format is this project's own or
+ * through zk_lock_quote(), and short enough that nothing is cut off.
+ */
+int zk_lock_args_error(zk_lock_args_t *args, const char *format, ...);
+
+/* What can be shown of text, in ZK_LOCK_QUOTE_MAX bytes at buf; that is it. */
+const char *zk_lock_quote(char *buf, const char *text, size_t len);
 
 
 #endif /* _ZK_LOCK_ARGS_H_INCLUDED_ */

@@ -52,15 +52,16 @@ build() # NAME TREE OUT
     map|zone)
         sources+=(t/fuzz/ngx_stub.c t/lib/nginx_core.c
                   "$2"/src/zk_lock_{name,text}.c
-                  "$2"/src/ngx_http_zk_lock_{map,file,zone,record,held}.c
-                  "$2"/src/ngx_http_zk_lock_board.c)
+                  "$2"/src/ngx_http_zk_lock_{map,file,ring,zone,record}.c
+                  "$2"/src/ngx_http_zk_lock_{held,board}.c)
         more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
                "-I$nginx/event/modules" "-I$nginx/os/unix"
                "${wrapped[@]/#/-Wl,--wrap=}")
         ;;
     *)
         sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,text,json,args}.c
-                  "$2"/src/zk_lock_{label,memory,terraform,view}.c)
+                  "$2"/src/zk_lock_{query,body,label,memory}.c
+                  "$2"/src/zk_lock_{terraform,view}.c)
         more+=(-lyajl)
         ;;
     esac

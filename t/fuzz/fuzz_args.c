@@ -18,7 +18,8 @@
 
 #include "fuzz.h"
 #include "naive_json.h"
-#include "zk_lock_args.h"
+#include "zk_lock_body.h"
+#include "zk_lock_query.h"
 
 
 #define ALL     ((ZK_LOCK_ARG_REVOKE << 1) - 1)
@@ -112,7 +113,7 @@ read_query(zk_lock_args_t *args, const char *text, size_t len,
 {
     memset(args, 0, sizeof(zk_lock_args_t));
 
-    return zk_lock_args_query(args, text, len, allowed);
+    return zk_lock_query_read(args, text, len, allowed);
 }
 
 

@@ -621,7 +621,7 @@ meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in)
             break;
 
         default:
-            ngx_http_zk_lock_zone_answer(zone, rung, &op);
+            ngx_http_zk_lock_ring_answer(zone->map, zone->slot, rung, &op);
             ngx_http_zk_lock_zone_count(zone, &counts);
             rule(counts.slots <= map->nslots, "slots");
             rc = NGX_OK;

@@ -24,10 +24,11 @@ NAME = "zk_lock_name.c"
 TEXT = "zk_lock_text.c"
 JSON = "zk_lock_json.c"
 ARGS = "zk_lock_args.c"
+QUERY = "zk_lock_query.c"
 LABEL = "zk_lock_label.c"
 VIEW = "zk_lock_view.c"
 FILE = "ngx_http_zk_lock_file.c"
-ZONE = "ngx_http_zk_lock_zone.c"
+RING = "ngx_http_zk_lock_ring.c"
 RECORD = "ngx_http_zk_lock_record.c"
 
 # fuzzer, file, what is there, what is planted
@@ -58,7 +59,7 @@ MUTANTS = [
      "if (rc < 0) {"),
     ("args", ARGS, "+ len > ZK_LOCK_NAMES_BYTES)",
      "+ len > ZK_LOCK_NAMES_BYTES + 1)"),
-    ("args", ARGS, "        if (n == size) {", "        if (n > size) {"),
+    ("args", QUERY, "        if (n == size) {", "        if (n > size) {"),
 
     ("label", LABEL, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
@@ -95,7 +96,7 @@ MUTANTS = [
      "if (zone->used[chunk] & mask & 1) {"),
     ("zone", RECORD, "&& (cell->kind == ZK_LOCK_NODE) == "
      "(cell->was == ZK_LOCK_NODE)", "&& cell->gen + 1 != 0"),
-    ("zone", ZONE, "    if (home >= map->nslots) {",
+    ("zone", RING, "    if (home >= map->nslots) {",
      "    if (home > map->nslots + 5000) {"),
 ]
 

@@ -85,7 +85,7 @@ MUTANTS = [
      '        ngx_http_zk_lock_claim_recover(claim);\n        break;\n',
      'case NGX_HTTP_ZK_LOCK_UNKNOWN:\n', 5000),
 
-    ('the doorbell is lost', 'ngx_http_zk_lock_zone.c',
+    ('the doorbell is lost', 'ngx_http_zk_lock_ring.c',
      'if (map->slots[home].nginx != map->nginx) {', 'if (1) {', 2000),
 
     ('what is held goes with its worker', 'ngx_http_zk_lock_ward.c',

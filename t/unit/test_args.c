@@ -14,8 +14,9 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_args.h"
+#include "zk_lock_body.h"
 #include "zk_lock_name.h"
+#include "zk_lock_query.h"
 
 
 #define OLD         (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE       \
@@ -373,7 +374,7 @@ read_query(zk_lock_args_t *args, const char *query, size_t len,
 {
     memset(args, 0, sizeof(zk_lock_args_t));
 
-    return zk_lock_args_query(args, query, len, allowed);
+    return zk_lock_query_read(args, query, len, allowed);
 }
 
 

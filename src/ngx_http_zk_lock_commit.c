@@ -1,0 +1,347 @@
+
+/*
+ * Group commit: what is gathered, and when it goes.
+ *
+ * ZooKeeper pays by the transaction, not by the operation.  So creates and
+ * deletes that are sure to succeed are gathered while a few transactions are
+ * under way, and go out together; an idle session sends at once.  "At once" is
+ * when a turn of the event loop has brought nothing more to gather: who is idle
+ * loses no time by that, and who is busy sends more at a time.  An operation
+ * that nobody is in a hurry for says so (`patient`), and waits for others to go
+ * with.
+ *
+ * All creates of a batch share one zxid, which the session's gate tells: an
+ * ephemeral znode of its own, set in the same transaction.  Until the gate is
+ * there, creates go alone.
+ *
+ * Everything here runs on the event loop.  Owns what is pending; from
+ * submit on an operation belongs to what is under way.
+ */
+
+
+#include "ngx_http_zk_lock_flight.h"
+
+
+/* transactions under way; what comes meanwhile is gathered */
+#define NGX_HTTP_ZK_LOCK_WRITES_MAX   4
+
+/* a batch of this size goes in the midst of a turn; others after so many */
+#define NGX_HTTP_ZK_LOCK_GATHER       64
+#define NGX_HTTP_ZK_LOCK_TURNS        8
+
+/* patient operations wait so long (milliseconds), or until they are so many */
+#define NGX_HTTP_ZK_LOCK_PATIENT      2
+#define NGX_HTTP_ZK_LOCK_PATIENT_MAX  32
+
+/* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
+#define NGX_HTTP_ZK_LOCK_BATCH_BYTES  (256 * 1024)
+
+
+static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_flush_pending(
+    ngx_http_zk_lock_session_t *s);
+static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
+    ngx_http_zk_lock_session_t *s);
+
+
+static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
+
+
+void
+ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->flight.session;
+
+    if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED) {
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+        return;
+    }
+
+    if (!op->gather) {
+
+        if (!ngx_queue_empty(&s->pending) && !s->hurry) {
+
+            /* who asks sees what was decided before */
+
+            ngx_http_zk_lock_session_flush_pending(s);
+        }
+
+        ngx_http_zk_lock_session_submit(s, op);
+        return;
+    }
+
+    ngx_http_zk_lock_session_pend(s, op);
+}
+
+
+void
+ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_e type)
+{
+    u_char                  name[16];
+    u_char                  value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
+    ngx_str_t               leaf, label;
+    ngx_http_zk_lock_op_t  *op;
+
+    leaf.data = name;
+    leaf.len = ngx_sprintf(name, "%08xD%08xD", (uint32_t) ngx_random(),
+                           (uint32_t) ngx_random())
+               - name;
+
+    label.data = value;
+    label.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
+                - value;
+
+    op = ngx_http_zk_lock_op_new(s, type, &ngx_http_zk_lock_gates,
+                                 type == NGX_HTTP_ZK_LOCK_OP_GATE ? &leaf
+                                                                  : NULL,
+                                 type == NGX_HTTP_ZK_LOCK_OP_GATE ? &label
+                                                                  : NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->handler = ngx_http_zk_lock_session_gate_handler;
+    op->data = s;
+
+    ngx_http_zk_lock_session_send(op);
+}
+
+
+static void
+ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
+{
+    u_char                      *p;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = op->data;
+
+    if (op->type != NGX_HTTP_ZK_LOCK_OP_GATE) {
+
+        if (op->rc == NGX_HTTP_ZK_LOCK_OK
+            || op->rc == NGX_HTTP_ZK_LOCK_EXISTS)
+        {
+            ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+        }
+
+        return;
+    }
+
+    switch (op->rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+        p = ngx_cpymem(s->gate.data, op->path.data, op->path.len);
+        *p = '\0';
+
+        s->gate.len = op->path.len;
+        s->gated = 1;
+        break;
+
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+        ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_PERSISTENT);
+        break;
+
+    default:
+        /* tried again when the connection is back */
+        break;
+    }
+}
+
+
+/* Puts op to what is gathered for the next transaction. */
+
+static void
+ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op)
+{
+    ngx_queue_insert_tail(&s->pending, &op->flight.queue);
+    s->npending++;
+
+    ngx_http_zk_lock_session_arm(s);
+
+    if (s->npending >= NGX_HTTP_ZK_LOCK_GATHER
+        && s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX)
+    {
+        /* ZooKeeper begins while this turn goes on */
+
+        ngx_http_zk_lock_session_flush_pending(s);
+
+    } else if (!op->patient || s->npending >= NGX_HTTP_ZK_LOCK_PATIENT_MAX) {
+        ngx_http_zk_lock_session_hurry(s);
+
+    } else if (!s->gather.timer_set) {
+        ngx_add_timer(&s->gather, NGX_HTTP_ZK_LOCK_PATIENT);
+    }
+}
+
+
+void
+ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t            *q;
+    ngx_http_zk_lock_op_t  *op;
+
+    while (!ngx_queue_empty(&s->pending)) {
+        q = ngx_queue_head(&s->pending);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
+
+    s->npending = 0;
+    s->hurry = 0;
+}
+
+
+void
+ngx_http_zk_lock_session_hurry(ngx_http_zk_lock_session_t *s)
+{
+    s->hurry = 1;
+
+    if (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX && !s->flush.posted) {
+        s->gathered = s->npending;
+        s->turns = 0;
+
+        ngx_post_event(&s->flush, &ngx_posted_next_events);
+    }
+}
+
+
+void
+ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    if (!ngx_queue_empty(&s->pending)) {
+        ngx_http_zk_lock_session_hurry(s);
+    }
+}
+
+
+void
+ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    if (s->npending > s->gathered
+        && s->npending < NGX_HTTP_ZK_LOCK_GATHER
+        && s->turns < NGX_HTTP_ZK_LOCK_TURNS)
+    {
+        s->gathered = s->npending;
+        s->turns++;
+
+        ngx_post_event(&s->flush, &ngx_posted_next_events);
+
+    } else if (s->hurry) {
+        ngx_http_zk_lock_session_flush_pending(s);
+    }
+
+    ngx_http_zk_lock_session_flush_failed(s);
+}
+
+
+static void
+ngx_http_zk_lock_session_flush_pending(ngx_http_zk_lock_session_t *s)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_op_t     *op;
+    ngx_http_zk_lock_batch_t  *batch;
+
+    while (s->writes < NGX_HTTP_ZK_LOCK_WRITES_MAX
+           && !ngx_queue_empty(&s->pending))
+    {
+        q = ngx_queue_head(&s->pending);
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        batch = NULL;
+
+        if (q != ngx_queue_last(&s->pending)
+            && (s->gated || op->type != NGX_HTTP_ZK_LOCK_OP_CREATE))
+        {
+            batch = ngx_http_zk_lock_session_gather(s);
+        }
+
+        if (batch != NULL) {
+            ngx_http_zk_lock_session_submit_batch(s, batch);
+            continue;
+        }
+
+        ngx_queue_remove(q);
+        s->npending--;
+
+        op->flight.counted = 1;
+        s->writes++;
+
+        ngx_http_zk_lock_session_submit(s, op);
+    }
+
+    if (ngx_queue_empty(&s->pending)) {
+        s->hurry = 0;
+
+        if (s->gather.timer_set) {
+            ngx_del_timer(&s->gather);
+        }
+    }
+}
+
+
+/* Takes a batch from what is pending; NULL if there is no memory. */
+
+static ngx_http_zk_lock_batch_t *
+ngx_http_zk_lock_session_gather(ngx_http_zk_lock_session_t *s)
+{
+    size_t                     bytes;
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_op_t     *op;
+    ngx_http_zk_lock_batch_t  *batch;
+
+    batch = ngx_calloc(sizeof(ngx_http_zk_lock_batch_t), s->log);
+    if (batch == NULL) {
+        return NULL;
+    }
+
+    ngx_queue_init(&batch->ops);
+    batch->flight.session = s;
+    batch->gate = &s->gate;
+
+    bytes = 0;
+
+    while (batch->nops < NGX_HTTP_ZK_LOCK_BATCH_MAX
+           && bytes < NGX_HTTP_ZK_LOCK_BATCH_BYTES
+           && !ngx_queue_empty(&s->pending))
+    {
+        q = ngx_queue_head(&s->pending);
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE) {
+
+            if (!s->gated) {
+                break;
+            }
+
+            op->index = batch->ncreates++;
+
+            (void) ngx_sprintf(op->value.data + op->index_at, "%02xi",
+                               op->index);
+        }
+
+        ngx_queue_remove(q);
+        s->npending--;
+
+        ngx_queue_insert_tail(&batch->ops, q);
+
+        batch->nops++;
+        bytes += op->path.len + op->value.len;
+    }
+
+    return batch;
+}

@@ -1,0 +1,188 @@
+
+/*
+ * Doorbells: how one process makes another one's event loop look at a record.
+ *
+ * A doorbell is a row of bits in the zone, one for each cell, with a summary
+ * above it, and an eventfd that wakes whoever sleeps.  Who rings sets the bit,
+ * then its bit in the summary, then wakes; who answers clears the summary
+ * first.  So a ring is seen, perhaps twice, but for one whose ringer died
+ * between two of these steps: the sweep looks for those.
+ *
+ * Everything here runs on the event loop of one of several processes at the
+ * same time.  Nothing may be NULL.
+ */
+
+
+#include "ngx_http_zk_lock_ring.h"
+
+
+static void ngx_http_zk_lock_ring_or(ngx_atomic_t *word,
+    ngx_atomic_uint_t bits);
+static ngx_atomic_uint_t ngx_http_zk_lock_ring_take(ngx_atomic_t *word);
+
+
+void
+ngx_http_zk_lock_ring_keeper(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
+    uint32_t record)
+{
+    ngx_uint_t  home, word;
+
+    if (slot >= map->nslots) {
+        return;
+    }
+
+    home = map->slots[slot].home;
+
+    if (home >= map->nslots) {
+        return;
+    }
+
+    word = record / NGX_HTTP_ZK_LOCK_WORD_BITS;
+
+    ngx_http_zk_lock_ring_or(&map->bits[home * map->nbits + word],
+                   (ngx_atomic_uint_t) 1
+                   << (record % NGX_HTTP_ZK_LOCK_WORD_BITS));
+
+    ngx_http_zk_lock_ring_or(&map->summaries[home * map->nsummary
+                                        + word / NGX_HTTP_ZK_LOCK_WORD_BITS],
+                   (ngx_atomic_uint_t) 1
+                   << (word % NGX_HTTP_ZK_LOCK_WORD_BITS));
+
+    ngx_http_zk_lock_ring_wake(map, home);
+}
+
+
+void
+ngx_http_zk_lock_ring_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home)
+{
+    ssize_t   n;
+    uint64_t  one;
+
+    if (map->slots[home].nginx != map->nginx) {
+        return;
+    }
+
+    one = 1;
+
+    do {
+        n = write(map->own->wakeups[home], &one, sizeof(uint64_t));
+
+        /* EAGAIN: the counter is full, so the worker will wake up anyway */
+
+    } while (n == -1 && ngx_errno == NGX_EINTR);
+}
+
+
+void
+ngx_http_zk_lock_ring_answer(ngx_http_zk_lock_map_t *map, ngx_uint_t home,
+    ngx_http_zk_lock_ring_pt handler, void *data)
+{
+    ngx_uint_t          i, k, m;
+    ngx_atomic_t       *summary, *words;
+    ngx_atomic_uint_t   changed, bits;
+
+    summary = &map->summaries[home * map->nsummary];
+    words = &map->bits[home * map->nbits];
+
+    for (i = 0; i < map->nsummary; i++) {
+
+        changed = ngx_http_zk_lock_ring_take(&summary[i]);
+
+        for (k = 0; changed != 0; k++, changed >>= 1) {
+
+            m = i * NGX_HTTP_ZK_LOCK_WORD_BITS + k;
+
+            if (!(changed & 1) || m >= map->nbits) {
+                continue;
+            }
+
+            bits = ngx_http_zk_lock_ring_take(&words[m]);
+
+            for (m *= NGX_HTTP_ZK_LOCK_WORD_BITS; bits != 0; m++, bits >>= 1)
+            {
+                if (bits & 1) {
+                    handler(data, (uint32_t) m);
+                }
+            }
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_ring_watch(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
+    uint32_t record)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(map, record);
+
+    ngx_http_zk_lock_ring_or(
+                        &cell->watchers[slot / NGX_HTTP_ZK_LOCK_WORD_BITS],
+                        (ngx_atomic_uint_t) 1
+                        << (slot % NGX_HTTP_ZK_LOCK_WORD_BITS));
+}
+
+
+void
+ngx_http_zk_lock_ring_watchers(ngx_http_zk_lock_map_t *map,
+    uint32_t record, ngx_uint_t clear)
+{
+    ngx_uint_t                i, k;
+    ngx_atomic_uint_t         word;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(map, record);
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_SLOT_WORDS; i++) {
+
+        word = clear ? ngx_http_zk_lock_ring_take(&cell->watchers[i])
+                     : cell->watchers[i];
+
+        for (k = 0; word != 0; k++, word >>= 1) {
+            if (word & 1) {
+                ngx_http_zk_lock_ring_keeper(map,
+                              i * NGX_HTTP_ZK_LOCK_WORD_BITS + k, record);
+            }
+        }
+    }
+}
+
+
+void
+ngx_http_zk_lock_ring_forget(ngx_http_zk_lock_map_t *map,
+    uint32_t record)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(map, record);
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_SLOT_WORDS; i++) {
+        (void) ngx_http_zk_lock_ring_take(&cell->watchers[i]);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_ring_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
+{
+    ngx_atomic_uint_t  old;
+
+    do {
+        old = *word;
+    } while (!ngx_atomic_cmp_set(word, old, old | bits));
+}
+
+
+static ngx_atomic_uint_t
+ngx_http_zk_lock_ring_take(ngx_atomic_t *word)
+{
+    ngx_atomic_uint_t  old;
+
+    do {
+        old = *word;
+    } while (old != 0 && !ngx_atomic_cmp_set(word, old, 0));
+
+    return old;
+}

@@ -1,0 +1,47 @@
+
+/*
+ * Doorbells: each worker has one, in its home slot, with a bit for each cell.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_RING_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_RING_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "ngx_http_zk_lock_map.h"
+
+
+typedef void (*ngx_http_zk_lock_ring_pt)(void *data, uint32_t record);
+
+
+/* Rings the keeper of a slot, for a record. */
+void ngx_http_zk_lock_ring_keeper(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
+    uint32_t record);
+
+/*
+ * Wakes the worker whose home that slot is, without a bit.  Another nginx has
+ * other descriptors: its worker looks at its next sweep.
+ */
+void ngx_http_zk_lock_ring_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home);
+
+/* Calls handler for each record that the doorbell of home was rung for. */
+void ngx_http_zk_lock_ring_answer(ngx_http_zk_lock_map_t *map, ngx_uint_t home,
+    ngx_http_zk_lock_ring_pt handler, void *data);
+
+/* From now on the keeper of that slot is among those who watch a record. */
+void ngx_http_zk_lock_ring_watch(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
+    uint32_t record);
+
+/* Rings those who watch a record; clear: for the last time. */
+void ngx_http_zk_lock_ring_watchers(ngx_http_zk_lock_map_t *map,
+    uint32_t record, ngx_uint_t clear);
+
+/* Nobody watches a record any more. */
+void ngx_http_zk_lock_ring_forget(ngx_http_zk_lock_map_t *map,
+    uint32_t record);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_RING_H_INCLUDED_ */
