@@ -274,4 +274,22 @@ zk_lock_entry_t *zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
     zk_lock_entry_t *prior);
 
 
+/* for the merge */
+
+/* Puts an entry in its place; it waits if it is local and says so. */
+void zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+/*
+ * The claims that come next may be known already.  Not a foreign one: it may
+ * be the reader of a writer that is gone, which may have left another one.
+ */
+void zk_lock_view_pass(zk_lock_view_t *view);
+
+/*
+ * A foreign claim that is gone may have left a reader in its place, and a
+ * reader that is not there may not be there yet.
+ */
+void zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry);
+
+
 #endif /* _ZK_LOCK_VIEW_H_INCLUDED_ */

@@ -61,7 +61,7 @@ build() # NAME TREE OUT
     *)
         sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,text,json,args}.c
                   "$2"/src/zk_lock_{query,body,label,memory}.c
-                  "$2"/src/zk_lock_{terraform,view}.c)
+                  "$2"/src/zk_lock_{terraform,view,merge}.c)
         more+=(-lyajl)
         ;;
     esac

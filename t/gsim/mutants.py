@@ -153,7 +153,7 @@ MUTANTS = [
     ('a ward goes by any name', 'ngx_http_zk_lock_estate.c',
      '|| child.kind != ward->kind\n', '\n', (14000, 30000)),
 
-    ('who shares while a list is merged is forgotten', 'zk_lock_view.c',
+    ('who shares while a list is merged is forgotten', 'zk_lock_merge.c',
      '(twin->kind != sightings[i].kind\n'
      '                 && (twin->origin != ZK_LOCK_SIBLING\n'
      '                     || !zk_lock_view_same(twin, &sightings[i])))',
