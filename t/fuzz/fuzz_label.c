@@ -28,6 +28,7 @@ static void check_ours(fuzz_input_t *in);
 static void check_bounds(const zk_lock_label_t *label);
 static void check_again(const zk_lock_label_t *label);
 static int has_index(void);
+static void longest(zk_lock_label_t *label);
 static size_t shown(char *buf, fuzz_input_t *in, size_t max);
 static int same(const zk_lock_label_t *one, const zk_lock_label_t *two);
 
@@ -170,6 +171,10 @@ check_ours(fuzz_input_t *in)
         label->data_len = naive.len;
     }
 
+    if (flags == 255 && label->index == 255) {
+        longest(label);
+    }
+
     check_bounds(label);
     check_again(label);
 
@@ -196,6 +201,37 @@ check_bounds(const zk_lock_label_t *label)
             == label->want_len, "want");
     rule(label->data_len <= ZK_LOCK_DATA_MAX
          && label->data[label->data_len] == '\0', "data");
+}
+
+
+/* the longest there is, which no other input would come near to */
+
+static void
+longest(zk_lock_label_t *label)
+{
+    label->ttl = ZK_LOCK_DURATION_MAX;
+    label->holds = UINT32_MAX;
+    label->renewals = UINT32_MAX;
+    label->mended = UINT32_MAX;
+    label->czxid = ZK_LOCK_CZXID_MAX;
+    label->revoke = 1;
+    label->async = 1;
+
+    label->want_len = ZK_LOCK_WANT_MAX;
+    memset(label->want, 'w', label->want_len);
+
+    /* each is two bytes when it is written */
+
+    label->from_len = ZK_LOCK_FROM_MAX;
+    memset(label->from, '"', label->from_len);
+
+    label->owner_len = ZK_LOCK_OWNER_MAX;
+    memset(label->owner, 'o', label->owner_len);
+
+    label->data_len = ZK_LOCK_DATA_MAX;
+    memset(label->data, 'd', label->data_len);
+    label->data[0] = '"';
+    label->data[ZK_LOCK_DATA_MAX - 1] = '"';
 }
 
 
