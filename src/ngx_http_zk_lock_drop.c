@@ -520,13 +520,25 @@ ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_ended(ngx_http_zk_lock_ask_t *ask)
 {
-    ngx_uint_t  lost;
+    ngx_int_t                  lost;
+    ngx_http_zk_lock_answer_e  answer;
 
     lost = ngx_http_zk_lock_record_lost(ask->worker->zone,
                                         ask->token.id.record, ask->gen);
 
-    ngx_http_zk_lock_ask_tell(ask, lost ? NGX_HTTP_ZK_LOCK_ASK_GONE
-                                        : NGX_HTTP_ZK_LOCK_ASK_OK);
+    answer = NGX_HTTP_ZK_LOCK_ASK_OK;
+
+    if (lost == NGX_OK) {
+        answer = NGX_HTTP_ZK_LOCK_ASK_GONE;
+
+    } else if (lost == NGX_AGAIN) {
+
+        /* this worker slept for longer than a record remembers */
+
+        answer = NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
+    }
+
+    ngx_http_zk_lock_ask_tell(ask, answer);
 }
 
 

@@ -449,11 +449,19 @@ ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 }
 
 
-ngx_uint_t
+ngx_int_t
 ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     ngx_atomic_uint_t gen)
 {
-    return ngx_http_zk_lock_map_cell(zone->map, record)->lost == gen;
+    ngx_atomic_uint_t  lost;
+
+    lost = ngx_http_zk_lock_map_cell(zone->map, record)->lost;
+
+    if (lost == gen) {
+        return NGX_OK;
+    }
+
+    return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;
 }
 
 

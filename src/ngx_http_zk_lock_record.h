@@ -111,11 +111,12 @@ void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
 /*
  * An own record, that is about to be ended and freed, was lost: its claim was
  * gone before anybody released it.  lost() tells of any record's claim that had
- * that gen.
+ * that gen: NGX_OK if it was, NGX_DECLINED if not, NGX_AGAIN if that is not
+ * known any more, since a later claim there was lost, too.
  */
 void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
-ngx_uint_t ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone,
+ngx_int_t ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_atomic_uint_t gen);
 
 /*
