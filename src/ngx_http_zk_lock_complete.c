@@ -44,7 +44,8 @@ static ngx_uint_t ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_seen_t *seen);
 static zk_lock_entry_t *ngx_http_zk_lock_lock_make_other(void *data,
     zk_lock_sighting_t *sighting);
-static uint64_t ngx_http_zk_lock_lock_who(zk_lock_id_t *id, ngx_str_t *name);
+static uint64_t ngx_http_zk_lock_id_who(zk_lock_id_t *id);
+static uint64_t ngx_http_zk_lock_name_who(ngx_str_t *name);
 
 
 /*
@@ -152,7 +153,7 @@ ngx_http_zk_lock_lock_learn(ngx_http_zk_lock_lock_t *lock,
 
     other->entry.seq = seq;
     other->entry.kind = record.kind;
-    other->entry.who = ngx_http_zk_lock_lock_who(&record.id, NULL);
+    other->entry.who = ngx_http_zk_lock_id_who(&record.id);
 
     zk_lock_view_learn(&lock->view, &other->entry);
 
@@ -377,8 +378,8 @@ ngx_http_zk_lock_lock_sight(ngx_http_zk_lock_lock_t *lock, ngx_str_t *name,
     ngx_memzero(sighting, sizeof(zk_lock_sighting_t));
     sighting->seq = child.seq;
     sighting->kind = child.kind;
-    sighting->who = ngx_http_zk_lock_lock_who(child.has_id ? &child.id : NULL,
-                                              name);
+    sighting->who = child.has_id ? ngx_http_zk_lock_id_who(&child.id)
+                                 : ngx_http_zk_lock_name_who(name);
     sighting->data = seen;
 
     seen->name = *name;
@@ -447,15 +448,19 @@ ngx_http_zk_lock_lock_gone(void *data, zk_lock_entry_t *entry)
 /* A claim keeps its id when it is renamed. */
 
 static uint64_t
-ngx_http_zk_lock_lock_who(zk_lock_id_t *id, ngx_str_t *name)
+ngx_http_zk_lock_id_who(zk_lock_id_t *id)
 {
     uint64_t  who;
 
-    if (id != NULL) {
-        ngx_memcpy(&who, id->random, sizeof(uint64_t));
-        return who;
-    }
+    ngx_memcpy(&who, id->random, sizeof(uint64_t));
 
+    return who;
+}
+
+
+static uint64_t
+ngx_http_zk_lock_name_who(ngx_str_t *name)
+{
     return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
            ^ ngx_hash_key(name->data, name->len);
 }

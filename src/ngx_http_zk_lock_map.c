@@ -243,10 +243,11 @@ ngx_int_t
 ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
     size_t size)
 {
-    size_t   chunk, fixed;
-    u_char  *end;
+    size_t     chunk, fixed;
+    uintptr_t  at, end;
 
-    end = p + size;
+    at = (uintptr_t) p;
+    end = at + size;
 
     /* a chunk's cells, owner and starts, its board's share, its doorbells */
 
@@ -274,31 +275,33 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
     map->nbits = map->ncells / NGX_HTTP_ZK_LOCK_WORD_BITS;
     map->nsummary = map->nbits / NGX_HTTP_ZK_LOCK_WORD_BITS + 1;
 
-    map->head = (ngx_http_zk_lock_head_t *) p;
-    p += ngx_align(sizeof(ngx_http_zk_lock_head_t), 64);
+    map->head = (ngx_http_zk_lock_head_t *) at;
+    at += ngx_align(sizeof(ngx_http_zk_lock_head_t), 64);
 
-    map->slots = (ngx_http_zk_lock_slot_t *) p;
-    p += map->nslots * sizeof(ngx_http_zk_lock_slot_t);
+    map->slots = (ngx_http_zk_lock_slot_t *) at;
+    at += map->nslots * sizeof(ngx_http_zk_lock_slot_t);
 
-    map->owners = (ngx_atomic_t *) p;
-    p += map->nchunks * sizeof(ngx_atomic_t);
+    map->owners = (ngx_atomic_t *) at;
+    at += map->nchunks * sizeof(ngx_atomic_t);
 
-    map->board = (ngx_atomic_t *) p;
-    p += map->nboard * sizeof(ngx_atomic_t);
+    map->board = (ngx_atomic_t *) at;
+    at += map->nboard * sizeof(ngx_atomic_t);
 
-    map->bits = (ngx_atomic_t *) p;
-    p += map->nslots * map->nbits * sizeof(ngx_atomic_t);
+    map->bits = (ngx_atomic_t *) at;
+    at += map->nslots * map->nbits * sizeof(ngx_atomic_t);
 
-    map->summaries = (ngx_atomic_t *) p;
-    p += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
+    map->summaries = (ngx_atomic_t *) at;
+    at += map->nslots * map->nsummary * sizeof(ngx_atomic_t);
 
-    map->starts = (uint64_t *) ngx_align_ptr(p, sizeof(uint64_t));
-    p = (u_char *) (map->starts + map->nchunks);
+    at = ngx_align(at, sizeof(uint64_t));
+    map->starts = (uint64_t *) at;
+    at += map->nchunks * sizeof(uint64_t);
 
-    map->cells = ngx_align_ptr(p, 64);
+    at = ngx_align(at, 64);
+    map->cells = (u_char *) at;
+    at += map->ncells * NGX_HTTP_ZK_LOCK_CELL;
 
-    return (map->cells + map->ncells * NGX_HTTP_ZK_LOCK_CELL > end)
-           ? NGX_ERROR : NGX_OK;
+    return (at > end) ? NGX_ERROR : NGX_OK;
 }
 
 
