@@ -339,9 +339,13 @@ ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op)
 ngx_int_t
 ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim)
 {
-    /* the key's own claim may be the one that it is in conflict with */
+    /*
+     * The key's own claim may be the one that it is in conflict with.  And
+     * where another gateway has told that it is held, who was ahead is gone,
+     * though that is not known here yet.
+     */
 
-    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
+    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen
         || (claim->keyed && !claim->single))
     {
         return NGX_AGAIN;

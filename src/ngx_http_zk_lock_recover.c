@@ -106,7 +106,7 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
         if (!claim->vanished && claim->entry.linked) {
 
-            if ((!claim->keyed || claim->single)
+            if (!claim->seen && (!claim->keyed || claim->single)
                 && ngx_http_zk_lock_lock_conflicts(claim->lock,
                                                    &claim->entry))
             {
@@ -423,6 +423,14 @@ ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state == NGX_HTTP_ZK_LOCK_START) {
         ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
+    }
+
+    if (claim->state == NGX_HTTP_ZK_LOCK_WAIT && claim->seen) {
+
+        /* another gateway has told that it is held: the heir goes on with it */
+
+        ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_SHUT);
         return 1;
     }
 
