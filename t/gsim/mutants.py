@@ -179,6 +179,15 @@ MUTANTS = [
 
     ('a lapse in vain counts', 'ngx_http_zk_lock_reread.c',
      'claim->lapsed = 0;\n', '', 4000),
+
+    ('a record remembers all that was lost', 'ngx_http_zk_lock_record.c',
+     'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
+     'return NGX_DECLINED;', (420013000, 3000)),
+
+    ('what was told as held elsewhere is in conflict',
+     'ngx_http_zk_lock_grant.c',
+     'claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen\n',
+     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', (510553000, 3000)),
 ]
 
 
