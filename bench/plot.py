@@ -32,7 +32,7 @@ TREE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # stands out, and what is no lock (raw, http) is dashed
 STYLES = {
     "gateway": ("this gateway", "#0072B2", 5, 7, 1),
-    "gateway-1": ("the same, one worker", "#0072B2", 2, 7, 3),
+    "gateway-1": ("gateway, one worker", "#0072B2", 2, 7, 3),
     "curator": ("Curator", "#D55E00", 2, 5, 1),
     "kazoo": ("kazoo", "#E69F00", 2, 9, 1),
     "etcd": ("etcd, over HTTP", "#009E73", 2, 13, 1),
