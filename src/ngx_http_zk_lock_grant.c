@@ -211,7 +211,10 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
     }
 
     if (!ngx_http_zk_lock_claim_wanted(claim)) {
-        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
+
+        /* a repeat may have found it at another gateway */
+
+        ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
     }
 

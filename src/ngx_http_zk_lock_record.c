@@ -73,6 +73,13 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->gen |= 1;
     ngx_memory_barrier();
 
+    if ((ngx_atomic_int_t) (cell->lost - cell->gen) > 0) {
+
+        /* a long path lay here: no claim to come is taken for a lost one */
+
+        cell->lost = cell->gen;
+    }
+
     cell->lease = 0;
     cell->ttl = 0;
     cell->asked = 0;

@@ -264,6 +264,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     /* who was told a token knows it by that only */
 
     if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
+        claim->lapsed |= claim->seen;
         ngx_http_zk_lock_claim_done(claim);
         return;
     }
@@ -286,6 +287,13 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     if (claim->keyed) {
         ngx_http_zk_lock_record_keep(worker->zone, id.record, claim->ttl,
                                      claim->lease);
+    }
+
+    if (claim->seen) {
+
+        /* another gateway has told that it was held */
+
+        ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -431,6 +439,8 @@ ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
         /* another gateway has told that it is held: the heir goes on with it */
 
         ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        claim->timer.cancelable = 1;
+
         return 1;
     }
 

@@ -132,6 +132,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
         if (ngx_http_zk_lock_claim_shown(claim, &label)) {
             claim->seen = 1;
             claim->limited = 0;
+            claim->counting = 0;
             claim->expired = claim->expired && claim->handler != NULL;
             claim->ttl = label.ttl ? (ngx_msec_t) label.ttl : claim->ttl;
         }
