@@ -294,7 +294,10 @@ void ngx_http_zk_lock_claim_sighted(ngx_http_zk_lock_claim_t *claim,
     zk_lock_sighting_t *sighting);
 /* The view says that it is its turn; NGX_AGAIN: not yet, advance later. */
 ngx_int_t ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim);
-/* The view says that the lock is used in another way. */
+/*
+ * The view says that the lock is used in another way.  NGX_OK: it is withdrawn;
+ * NGX_AGAIN: that does not count for it, or not yet.
+ */
 ngx_int_t ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim);
 /* The lock's znode is there: creates can be sent. */
 void ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim);

@@ -218,10 +218,9 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (!claim->keyed
-        && ngx_http_zk_lock_lock_conflicts(lock, &claim->entry))
+    if (ngx_http_zk_lock_lock_conflicts(lock, &claim->entry)
+        && ngx_http_zk_lock_claim_conflict(claim) == NGX_OK)
     {
-        ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_CONFLICT);
         return;
     }
 

@@ -112,7 +112,7 @@ void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
  * An own record, that is about to be ended and freed, was lost: its claim was
  * gone before anybody released it.  lost() tells of any record's claim that had
  * that gen: NGX_OK if it was, NGX_DECLINED if not, NGX_AGAIN if that is not
- * known any more, since a later claim there was lost, too.
+ * known any more, since a claim there was lost after that gen.
  */
 void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);

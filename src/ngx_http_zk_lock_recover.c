@@ -106,12 +106,9 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 
         if (!claim->vanished && claim->entry.linked) {
 
-            if (!claim->seen && (!claim->keyed || claim->single)
-                && ngx_http_zk_lock_lock_conflicts(claim->lock,
-                                                   &claim->entry))
+            if (ngx_http_zk_lock_lock_conflicts(claim->lock, &claim->entry)
+                && ngx_http_zk_lock_claim_conflict(claim) == NGX_OK)
             {
-                ngx_http_zk_lock_claim_withdraw(claim,
-                                                NGX_HTTP_ZK_LOCK_CONFLICT);
                 break;
             }
 
