@@ -220,6 +220,17 @@ ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask)
 }
 
 
+/* One that a sibling was asked for waits for that: its timer ends it. */
+
+void
+ngx_http_zk_lock_ask_out_of_reach(ngx_http_zk_lock_ask_t *ask)
+{
+    if (!ask->bell.set) {
+        ngx_http_zk_lock_ask_unreachable(ask);
+    }
+}
+
+
 void
 ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask)
 {

@@ -202,6 +202,7 @@ void ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask);
 
 void ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask);
+void ngx_http_zk_lock_ask_out_of_reach(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
 
 

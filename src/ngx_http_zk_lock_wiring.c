@@ -423,7 +423,8 @@ ngx_http_zk_lock_worker_refuse(ngx_http_zk_lock_worker_t *worker)
     ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_unreachable);
     ngx_http_zk_lock_worker_tell_locks(worker,
                                        ngx_http_zk_lock_lock_unreachable);
-    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_unreachable);
+    ngx_http_zk_lock_worker_tell_asks(worker,
+                                      ngx_http_zk_lock_ask_out_of_reach);
 }
 
 

@@ -230,6 +230,24 @@ def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
     assert gateway.release("x", response.token).status == 204
 
 
+def test_release_beside_a_session_that_is_cut_off(gateway, proxy, tree):
+    """Its worker has none that answers, but that of the claim has: that one
+    is waited for, however long ZooKeeper takes to tell it.
+    """
+    worker, sibling = gateway.worker_pids()
+    response = gateway.hold("y", ttl="1h", worker=sibling)
+    proxy.cut_off(owner_of(tree, gateway, "y", response.token))
+    wait_until(lambda: gateway.renew("y", response.token,
+                                     worker=sibling).status == 503,
+               BACK, "a worker out of reach")
+    holder = gateway.hold("x", ttl="1h", worker=worker)
+    proxy.delay = 0.2
+    assert gateway.release("x", holder.token, worker=sibling).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+    proxy.pass_on()
+    in_reach(gateway)
+
+
 def test_session_of_one_gateway_ends(gateway, proxy, zookeeper, tree,
                                      start_gateway):
     """The other one goes by ZooKeeper alone: as long as that has the claim
