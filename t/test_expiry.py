@@ -31,11 +31,15 @@ def behind_proxy(zookeeper, start_gateway, start_proxy):
     return gateway, proxy
 
 
-def expire(gateway, proxy, tree, name):
-    """The way to ZooKeeper is cut until the session is over."""
-    gateway.catch_up(name)
+def expire(gateway, proxy, tree, *names):
+    """The way to ZooKeeper is cut until the sessions are over of those who
+    have claims for these locks: each session ends when ZooKeeper finds it.
+    """
+    for name in names:
+        gateway.catch_up(name)
     proxy.hole()
-    tree.wait_claims(gateway.znode(name), 0, 20)
+    for name in names:
+        tree.wait_claims(gateway.znode(name), 0, 20)
     proxy.pass_on()
 
 
@@ -49,7 +53,7 @@ def test_session_expires(behind_proxy, tree, waiters):
                for _ in range(waiters)]
     tree.wait_claims(gateway.znode("x"), 1 + waiters)
 
-    expire(gateway, proxy, tree, "x")
+    expire(gateway, proxy, tree, "x", "alone")
 
     for worker in gateway.worker_pids():
         for name, token in ("x", holder.token), ("alone", other.token):
