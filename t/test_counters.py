@@ -286,6 +286,7 @@ def test_bogus_releases_cost_nobody_a_transaction(single, zookeeper):
 
 
 def test_waiting_and_idling_costs_nothing(single, zookeeper, tree):
+    warm_up(single, "x")    # and its session has its gate
     holder = single.hold("x")
     waiters = [single.begin("x", wait="1m") for _ in range(20)]
     tree.wait_claims(single.znode("x"), 21)

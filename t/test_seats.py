@@ -593,6 +593,7 @@ def test_uses_at_once(start_line, ahead, behind):
     Who shares with the first may have to wait until the others are refused.
     """
     line = start_line(**USES[ahead])
+    roomy = shared = 0
     for _ in range(8):
         uses = [ahead, behind] * 2
         connections = []
@@ -613,12 +614,13 @@ def test_uses_at_once(start_line, ahead, behind):
         for use, response in zip(uses, answers):
             if response.status != 201:
                 # who is refused himself may have been the first for a moment
-                problem(response, 409 if use != won
+                problem(response, 409 if use != won or won in ROOMY
                         or response.status == 409 else 423)
-        if won in ROOMY:
-            assert len(held) == 2, answers
+        roomy += won in ROOMY
+        shared += len(held) == 2
         line.release(*[response for _, response in held])
         line.empty()
+    assert shared or roomy < 4, "nobody shares"
 
 
 @pytest.mark.parametrize("marker, use", [
