@@ -46,12 +46,13 @@ def test_connection_breaks(private_zookeeper, start_gateway, connect_tree):
     gateway = start_gateway(zookeeper=private_zookeeper, master=False,
                             workers=1, session_timeout="60s")
     holder = gateway.hold("x")
-    waiter = gateway.begin("x", wait="1m")
+    waiter = gateway.begin("x", wait="2m")
     tree.wait_claims(gateway.znode("x"), 2)
+    gateway.catch_up("x")
     private_zookeeper.stop()
     assert gateway.release("x", holder.token).status == 503
     private_zookeeper.start()
-    response = waiter.response()
+    response = waiter.response(60)
     assert response.status == 201, response
     assert gateway.release("x", response.token).status == 204
 

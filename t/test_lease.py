@@ -48,13 +48,13 @@ def test_lease_is_over_before_the_claim_is_gone(zookeeper, tree,
     gateway = start_gateway(servers=proxy.address, wait_sessions=False)
     one, other = gateway.worker_pids()
     for asked in (one, other):
-        holder = gateway.hold("x", ttl="500ms", worker=one)
+        holder = gateway.hold("x", ttl="2s", worker=one)
         waiter = gateway.begin("x", worker=one)
         tree.wait_claims(gateway.znode("x"), 2)
         gateway.catch_up("x")
         releaser = gateway.connect(asked)
         proxy.delay = 0.3
-        response = waiter.response(SOON)
+        response = waiter.response(5)
         grant(response, "x")
         late = releaser.request("DELETE", lock_path("x", holder.token))
         proxy.pass_on()
@@ -74,16 +74,16 @@ def test_leases_of_a_whole_queue_end_in_turn(gateway, tree):
 
 def test_lease_begins_with_the_grant(gateway, tree):
     holder = gateway.hold("x")
-    waiter = gateway.begin("x", ttl="600ms")
+    waiter = gateway.begin("x", ttl="2s")
     tree.wait_claims(gateway.znode("x"), 2)
-    assert waiter.silent_for(0.7)
+    assert waiter.silent_for(2.1)
     released = time.monotonic()
     gateway.release("x", holder.token)
     response = waiter.response()
     assert response.json["expires_in_ms"] > 300
     assert gateway.inspect("x", response.token).status == 200
     tree.wait_claims(gateway.znode("x"), 0, SOON)
-    assert time.monotonic() - released >= 0.59
+    assert time.monotonic() - released >= 1.99
 
 
 def test_rest_of_a_lease_is_told(gateway):
@@ -100,15 +100,15 @@ def test_rest_of_a_lease_is_told(gateway):
 def test_renewed_lease_goes_on(gateway, tree):
     """Each renewal counts from its own moment; at any worker."""
     workers = gateway.worker_pids()
-    holder = gateway.hold("x", ttl="500ms")
+    holder = gateway.hold("x", ttl="2s")
     began = time.monotonic()
     renewals = 0
-    while time.monotonic() - began < 1.5:
+    while time.monotonic() - began < 3.0:
         worker = workers[renewals % 2]
         response = gateway.renew("x", holder.token, worker=worker)
         content = grant(response, "x", 200)
         assert content["fencing_token"] == holder.fencing
-        assert content["ttl_ms"] == 500
+        assert content["ttl_ms"] == 2000
         assert content["state"] == "held"
         renewals += 1
         assert gateway.acquire("x", wait="100ms").status == 423
@@ -118,11 +118,11 @@ def test_renewed_lease_goes_on(gateway, tree):
 
 def test_renewal_with_another_ttl(gateway, tree):
     for change in ({"ttl": "30s"}, {"body": {"ttl": 30}}):
-        token = gateway.hold("x", ttl="400ms").token
+        token = gateway.hold("x", ttl="1s").token
         content = gateway.renew("x", token, **change).json
         assert content["ttl_ms"] == 30000
         assert 25000 < content["expires_in_ms"] <= 30000
-        assert gateway.acquire("x", wait="600ms").status == 423
+        assert gateway.acquire("x", wait="1500ms").status == 423
         content = gateway.inspect("x", token).json
         assert content["state"] == "held" and content["ttl_ms"] == 30000
         gateway.release("x", token)

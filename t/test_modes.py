@@ -94,10 +94,12 @@ class Line:
     def join(self, mode, **query):
         """The connection of a claim that is in line now."""
         self.gateway, worker = next(self.places)
-        before = len(self.tree.children(self.znode))
+        before = set(self.tree.claims(self.znode))
         waiter = self.gateway.begin(self.name, worker=worker, mode=mode,
                                     **query)
-        self.tree.wait_claims(self.znode, before + 1)
+        # those ahead may end meanwhile, and so may this one's wait
+        self.tree.wait_claims(self.znode, lambda claims: (
+            set(claims) - before or not waiter.silent_for(0)))
         return waiter
 
     def granted(self, waiter, mode):
@@ -388,7 +390,7 @@ def test_waiting_reader_leaves(line):
 
 @pytest.mark.parametrize("mode", MODES)
 def test_lease_ends(line, mode):
-    holder = line.take(mode, ttl="400ms")
+    holder = line.take(mode, ttl="1500ms")
     writer = line.join("write")
     reader = line.join("shared")
     alone = line.granted(writer, "write")
@@ -401,7 +403,7 @@ def test_lease_ends(line, mode):
 
 def test_lease_of_one_of_several_readers_ends(line):
     """The others are not touched, and a writer waits for them."""
-    holders = [line.take("shared", ttl=ttl) for ttl in ("1m", "300ms", "1m")]
+    holders = [line.take("shared", ttl=ttl) for ttl in ("1m", "1500ms", "1m")]
     writer = line.join("write")
     line.tree.wait_claims(line.znode, 3)
     gone(line.gateway, line.name, holders[1].token)
@@ -417,7 +419,9 @@ def test_lease_of_one_of_several_readers_ends(line):
 def test_leases_of_a_whole_line_end(line):
     """Nobody releases, and everybody gets the lock."""
     modes = ("shared", "write", "shared", "shared", "exclusive", "shared")
+    holder = line.take("exclusive")
     waiters = [line.join(mode, ttl="200ms") for mode in modes]
+    line.release(holder)
     for waiter, mode in zip(waiters, modes):
         line.granted(waiter, mode)
     line.empty()
@@ -529,6 +533,7 @@ def test_reload(sturdy):
     writer = line.join("write", wait="1m")
     reader = line.join("shared", wait="1m")
     old = gateway.reload()
+    gateway.wait_served()
     shared.check(gateway)
     wait(writer, reader)
     line.release(*shared.readers)
@@ -545,6 +550,7 @@ def test_reload_twice(sturdy):
     shared = Shared(line, 6)
     for _ in range(2):
         wait_dead(gateway.reload())
+        gateway.wait_served()
         shared.check(gateway)
         shared.join(gateway)
     line.release(*shared.readers)
@@ -596,6 +602,7 @@ def kill(gateway, worker):
     wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
                and worker not in gateway.worker_pids(), SOON, "a new worker")
     gateway._note_processes()
+    gateway.wait_served()
 
 
 # loads

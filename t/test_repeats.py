@@ -232,10 +232,11 @@ def alike(answers, name, mode="exclusive"):
 
 
 def released(gateway, name, token):
-    """Again and again, until it is known."""
-    answer = wait_until(lambda: [
-        r for r in [gateway.release(name, token)] if r.status != 503])[0]
-    assert answer.status == 204, answer
+    """Until it is told; what was not confirmed may have been done since."""
+    told = []
+    wait_until(lambda: told.append(gateway.release(name, token))
+               or told[-1].status != 503)
+    assert told[-1].status in ((204,) if len(told) == 1 else (204, 410)), told
 
 
 def free(gateway, tree, name):
@@ -680,14 +681,14 @@ def test_repeats_keep_the_place(brief, tree, name, place):
     first.close()
     began = last = time.monotonic()
     while time.monotonic() - began < 2.5 * GRACE:
+        last = time.monotonic()
         again = begin(there, name, key, other, wait="1m")
         assert again.silent_for(0.3)
-        last = time.monotonic()
         again.close()
         assert mine in tokens(here, tree, name)
     tree.wait_claims(here.znode(name), 1, SOON)
     # what counts is the repeat, or that it left
-    assert time.monotonic() - last >= GRACE - 0.4
+    assert time.monotonic() - last >= GRACE - 0.1
     released(there, name, blocker)
 
 
@@ -859,7 +860,8 @@ def test_wait_ends_as_the_lock_is_free(pair, tree, name, dice):
         releaser = there.connect()
         first = begin(here, name, key, wait="300ms")
         at = time.monotonic() + 0.3
-        tree.wait_claims(here.znode(name), 2)
+        tree.wait_claims(here.znode(name), lambda claims: (
+            len(claims) >= 2 or not first.silent_for(0)))
         again = begin(dice.choice(pair), name, key, wait="1m")
         time.sleep(max(0.0, at - time.monotonic()
                        + dice.uniform(-0.012, 0.008)))
@@ -1171,8 +1173,8 @@ def test_polls_keep_the_place(brief, tree, name, place):
     tree.wait_claims(here.znode(name), 3)
     began = time.monotonic()
     while time.monotonic() - began < 2.5 * GRACE:
-        assert waits(poll(there, name, token, other), token)
         last = time.monotonic()
+        assert waits(poll(there, name, token, other), token)
         assert behind.silent_for(0.1)
     tree.wait_claims(here.znode(name), 2, SOON)
     assert time.monotonic() - last >= GRACE - 0.2
@@ -1189,11 +1191,11 @@ def test_long_poll_keeps_the_place(brief, tree, name, place):
     (here, one), (there, other) = elsewhere(brief, place)
     holder = here.hold(name, ttl="1h").token
     token = queued(queue(here, name, worker=one), name, 0)
+    asked = time.monotonic()
     assert waits(poll(there, name, token, other,
                       wait="%dms" % (2.5 * GRACE * 1000)), token)
-    asked = time.monotonic()
     tree.wait_claims(here.znode(name), 1, SOON)
-    assert time.monotonic() - asked >= GRACE - 0.3
+    assert time.monotonic() - asked >= 3.5 * GRACE - 0.3
     problem(poll(there, name, token), 410)
     released(there, name, holder)
 
@@ -1217,8 +1219,8 @@ def test_grant_has_to_be_seen(brief, tree, name, place):
     holder = there.hold(name, ttl="1h").token
     unseen = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
     seen = queued(queue(here, name, worker=one, ttl="1h"), name, 1)
-    released(there, name, holder)
     began = time.monotonic()
+    released(there, name, holder)
 
     def state():
         answer = poll(there, name, seen, other)
@@ -1371,8 +1373,8 @@ def test_grant_as_the_wait_ends(pair, tree, name, dice):
         holder = here.hold(name).token
         releaser = there.connect()
         gateway, worker = dice.choice(spots)
-        at = time.monotonic() + 0.15
-        token = queued(queue(here, name, wait="150ms"), name, 0)
+        at = time.monotonic() + 0.5
+        token = queued(queue(here, name, wait="500ms"), name, 0)
         asked = gateway.connect(worker)
         time.sleep(max(0.0, at - time.monotonic()
                        + dice.uniform(-0.01, 0.01)))
@@ -1509,8 +1511,8 @@ def test_repeats_of_a_queued_one_keep_the_place(brief, tree, name, place):
     token = queued(queue(here, name, key, one), name, 0)
     began = time.monotonic()
     while time.monotonic() - began < 2.5 * GRACE:
-        assert queued(queue(there, name, key, other), name, 0) == token
         last = time.monotonic()
+        assert queued(queue(there, name, key, other), name, 0) == token
         time.sleep(0.1)
     tree.wait_claims(here.znode(name), 1, SOON)
     assert time.monotonic() - last >= GRACE - 0.2
@@ -1562,6 +1564,7 @@ def test_reload_keeps_the_place(start, tree, key):
     tree.wait_claims(here.znode("x"), 4)
     for _ in range(2):
         here.reload()
+        here.wait_served()
         for gateway, worker in everywhere(here, there):
             for i, token in enumerate(line):
                 assert waits(poll(gateway, "x", token, worker), token, i)
@@ -1590,6 +1593,7 @@ def kill(gateway, worker):
     wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
                and worker not in gateway.worker_pids(), SOON, "a new worker")
     gateway._note_processes()
+    gateway.wait_served()
 
 
 @pytest.mark.parametrize("key", [None, "key"])

@@ -282,7 +282,7 @@ def test_clean_end_while_much_is_under_way(start_gateway, sessions):
 
 def test_killed_without_a_file(start_gateway, tree):
     """The locks are free when their sessions are over, and no earlier."""
-    gateway = start_gateway(session_timeout="3s")
+    gateway = start_gateway(session_timeout="6s")
     holder = gateway.hold("x", ttl="1h")
     restart(gateway, "kill")
     problem(gateway.acquire("x", wait="0"), 423)

@@ -847,6 +847,7 @@ def test_reload(sturdy, tree):
                for worker in workers + workers[:1]]
     waiters = [line.join((one, worker), wait="1m") for worker in workers]
     old = one.reload()
+    one.wait_served()
     line.places = all_places(*sturdy)
     line.holds(*holders)
     line.tried(423)

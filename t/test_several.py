@@ -754,7 +754,7 @@ def test_workers_die_again_and_again(sturdy, tree):
             kill(here, worker)
             tree.wait_claims(here.znode("y"), 1)
             tree.wait_claims(here.znode("x"), 0)
-    wait_until(lambda: inspect(here, response.token).status != 503)
+    here.wait_served()
     held(inspect(here, response.token), NAMES)
     assert release(here, response.token).status == 204
     there.release("y", holder.token)

@@ -769,6 +769,7 @@ def test_reload_while_it_waits(sturdy, tree, way):
     waiting = client.begin(everywhere(sturdy)[1], "x", wait="1m")
     tree.wait_claims(here.znode("x"), 2)
     old = here.reload()
+    here.wait_served()
     more = [client.begin(place, "x", wait="1m")
             for place in everywhere(sturdy)]
     wait(waiting, *more)

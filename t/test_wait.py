@@ -15,12 +15,12 @@ def queue_up(gateway, tree, name, number, workers=None, **query):
     Somebody holds the lock already.
     """
     znode = gateway.znode(name)
-    present = len(tree.claims(znode))
     waiters = []
     for i in range(number):
+        before = set(tree.claims(znode))
         worker = workers[i % len(workers)] if workers else None
         waiters.append(gateway.begin(name, worker=worker, **query))
-        tree.wait_claims(znode, present + i + 1)
+        tree.wait_claims(znode, lambda claims: set(claims) - before)
     return waiters
 
 
@@ -114,7 +114,7 @@ def test_wait_that_ends_in_the_middle(gateway, tree):
     holder = gateway.hold("x")
     workers = gateway.worker_pids()
     first = queue_up(gateway, tree, "x", 2, workers)
-    short = queue_up(gateway, tree, "x", 2, workers, wait="400ms")
+    short = queue_up(gateway, tree, "x", 2, workers, wait="1s")
     last = queue_up(gateway, tree, "x", 2, workers)
     for waiter in short:
         problem(waiter.response(), 423)
@@ -125,7 +125,7 @@ def test_wait_of_the_first_in_line_ends(gateway, tree):
     """The one behind moves up, and is not granted while the lock is held."""
     holder = gateway.hold("x")
     workers = gateway.worker_pids()
-    short = queue_up(gateway, tree, "x", 2, workers, wait="300ms")
+    short = queue_up(gateway, tree, "x", 2, workers, wait="1s")
     last = queue_up(gateway, tree, "x", 2, workers)
     for waiter in short:
         problem(waiter.response(), 423)
@@ -138,7 +138,8 @@ def test_release_and_end_of_wait_at_once(gateway, tree):
     for i in range(20):
         holder = gateway.hold("x")
         waiter = gateway.begin("x", wait="100ms")
-        tree.wait_claims(gateway.znode("x"), 2)
+        tree.wait_claims(gateway.znode("x"), lambda claims: (
+            len(claims) == 2 or not waiter.silent_for(0)))
         assert waiter.silent_for(0.08 + i * 0.001) or True
         gateway.release("x", holder.token)
         response = waiter.response()

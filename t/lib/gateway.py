@@ -266,6 +266,12 @@ class Gateway:
             self._note_processes()
         return old
 
+    def wait_served(self):
+        """Until every worker has its session: up to then it says 503."""
+        for worker in self.worker_pids():
+            wait_until(lambda: self.inspect("nobodys", worker=worker).status
+                       != 503, START_TIMEOUT, "a session of each worker")
+
     def _renewed(self, old):
         now = set(self.worker_pids())
         return len(now) >= self.workers and not now & old
