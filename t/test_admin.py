@@ -11,11 +11,11 @@ it likes.
 
 import base64
 import itertools
-import re
 
 import pytest
 
 from conftest import gateways, new_root
+from lib import streams
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
 from lib.curator import Curator, compile_contender
@@ -494,15 +494,15 @@ def test_some_holders_are_asked(here_and_there, name):
 
 def test_who_holds_by_a_connection_is_asked(here_and_there, name):
     here, there = here_and_there
-    connection = here.begin(name, hold="connection")
-    wait_until(lambda: here.inspect(name).status == 200)
+    events = streams.hold(here, name, streams.LINES)
+    events.event("granted")
     number, = fencing_tokens(there, name)
     asked(revoke(there, name), name, 1)
-    wait_until(lambda: here.inspect(name).json["holders"][0].get("revoke"))
+    events.event("revoke")
+    assert here.inspect(name).json["holders"][0]["revoke"] is True
     assert break_(there, name, str(number)).status == 204
-    events = re.findall(r'"event":"(\w+)"',
-                        connection.response(SOON).body.decode())
-    assert events == ["granted", "revoke", "lost"]
+    events.event("lost")
+    assert events.ended()
 
 
 def test_asked_by_a_curator_client(here_and_there, tree, foreign, name):
@@ -638,7 +638,7 @@ def test_log_is_not_forged(here_and_there, name):
 
 
 def test_outcomes_are_logged(start_gateway, tmp_path):
-    gateway = start_gateway(http="""
+    gateway = start_gateway(workers=1, http="""
         log_format outcomes '$request_method $status $zk_lock_outcome';
         """, location=ADMIN + "access_log %s outcomes;" % (tmp_path / "log"))
     holder = gateway.hold("x")
@@ -706,4 +706,5 @@ def test_zookeeper_does_not_answer(private_zookeeper, start_gateway):
     problem(revoke(gateway, "x"), 503)
     private_zookeeper.thaw()
     wait_until(lambda: gateway.release("x", holder.token).status != 503)
+    gateway.wait_served()
     gone(gateway, "x", holder.token)

@@ -472,8 +472,9 @@ def calls_logged(path):
 
 
 def test_variables(start_gateway):
-    """In a log of the test's own, one line a call."""
+    """In a log of the test's own, one line a call, in their order."""
     gateway = start_gateway(
+        workers=1,
         http="log_format locks '$request_method $status $zk_lock_name "
              "$zk_lock_outcome $zk_lock_wait_time $zk_lock_fencing_token';",
         server="access_log locks.log locks;")
@@ -484,7 +485,7 @@ def test_variables(start_gateway):
     path = gateway.prefix + "/locks.log"
     wait_until(lambda: len(calls_logged(path)) == 4)
     post, refused, delete, get = calls_logged(path)
-    assert post.startswith("POST 201 a b granted 0.0")
+    assert post.startswith("POST 201 a b granted 0.")
     assert post.endswith(" %d" % holder.fencing)
     assert refused.startswith("POST 423 a b taken 0.")
     assert 0.2 <= float(refused.split()[5]) < 2

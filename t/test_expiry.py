@@ -28,6 +28,7 @@ def behind_proxy(zookeeper, start_gateway, start_proxy):
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             session_timeout=TIMEOUT)
+    gateway.wait_served()
     return gateway, proxy
 
 

@@ -219,6 +219,7 @@ def test_acquire_that_has_to_wait(single, tree, proxy, leads, how):
     fault.wait()
     wait_until(lambda: not waiter.silent_for(0)
                or owners(tree, single.znode("x")) == [first, owner], BACK)
+    single.wait_served()    # by then it knows what became of the claim
     if waiter.silent_for(0):
         agree(single, tree, "x", [first, owner])
         counted(single, 1, 1)
@@ -280,7 +281,7 @@ def by_release_at_a_sibling(gateway, tree, name):
 
 
 def by_lease(gateway, tree, name):
-    gateway.hold(name, ttl="700ms")
+    gateway.hold(name, ttl="2s")
     return lambda: None
 
 
@@ -289,7 +290,7 @@ def by_client_that_leaves(gateway, tree, name):
 
 
 def by_wait_that_ends(gateway, tree, name):
-    return behind_a_holder(gateway, tree, name, wait="700ms").response
+    return behind_a_holder(gateway, tree, name, wait="2s").response
 
 
 def behind_a_holder(gateway, tree, name, **query):
@@ -569,6 +570,7 @@ def test_release_at_another_gateway(start_gateway, start_behind, zookeeper,
         problem(response, 503)
     response = waiter.response(BACK)
     grant(response, "x")
+    there.wait_served()
     for gateway in (here, there):
         problem(gateway.inspect("x", holder.token), 410)
     released(there, "x", response)

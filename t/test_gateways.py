@@ -79,8 +79,9 @@ def queue_up(tree, gateways, name, **query):
     znode = gateways[0].znode(name)
     waiters = []
     for i, gateway in enumerate(gateways):
+        before = set(tree.claims(znode))
         waiters.append(gateway.begin(name, owner="w%d" % i, **query))
-        tree.wait_claims(znode, i + 2)
+        tree.wait_claims(znode, lambda claims: set(claims) - before)
     return waiters
 
 
@@ -281,17 +282,17 @@ def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
     """It ends a ttl after the last renewal, and not before."""
     here, there = here_and_there
     lock = here.znode("x")
-    holder = here.hold("x", ttl="600ms")
+    holder = here.hold("x", ttl="2s")
     began = time.monotonic()
-    while time.monotonic() - began < 2.5:
+    while time.monotonic() - began < 5.0:
         last = time.monotonic()
         content = grant(there.renew("x", holder.token), "x", 200)
-        assert content["ttl_ms"] == 600
+        assert content["ttl_ms"] == 2000
         assert content["fencing_token"] == holder.fencing
         assert here.inspect("x", holder.token).json["state"] == "held"
         problem(here.acquire("x", wait="100ms"), 423)
-    tree.wait_claims(lock, 0, 2 * 0.6 + SOON)
-    assert time.monotonic() - last >= 0.59
+    tree.wait_claims(lock, 0, 2 * 2.0 + SOON)
+    assert time.monotonic() - last >= 1.99
     gone(here, "x", holder.token)
     gone(there, "x", holder.token)
 
@@ -300,10 +301,13 @@ def test_many_leases_are_kept_alive_at_the_other(pair, tree):
     """Of a hundred, every other one is renewed; those stay, and only those."""
     here, there = pair
     names = ["x%d" % i for i in range(100)]
-    tokens = {name: here.hold(name, ttl="2s").token for name in names}
-    for name in names[::2]:
-        content = grant(there.renew(name, tokens[name], ttl="1m"), name, 200)
-        assert content["ttl_ms"] == 60000
+    tokens = {}
+    for i, name in enumerate(names):
+        tokens[name] = here.hold(name, ttl="2s").token
+        if i % 2 == 0:
+            content = grant(there.renew(name, tokens[name], ttl="1m"), name,
+                            200)
+            assert content["ttl_ms"] == 60000
     for name in names[1::2]:
         tree.wait_claims(here.znode(name), 0, SOON)
     for name in names[::2]:
@@ -314,9 +318,9 @@ def test_many_leases_are_kept_alive_at_the_other(pair, tree):
 def test_lease_that_was_lengthened_at_the_other(here_and_there):
     """The first gateway's own deadline passes, and it lets the lock be."""
     here, there = here_and_there
-    holder = here.hold("x", ttl="300ms")
+    holder = here.hold("x", ttl="1500ms")
     there.renew("x", holder.token, ttl="30s")
-    problem(here.acquire("x", wait="1s"), 423)
+    problem(here.acquire("x", wait="2500ms"), 423)
     for gateway, worker in everywhere(here, there):
         content = gateway.inspect("x", holder.token, worker).json
         assert content["state"] == "held" and content["ttl_ms"] == 30000
@@ -342,18 +346,18 @@ def test_lease_that_was_shortened_at_the_other(here_and_there, tree):
 def test_renewed_at_both_in_turn(pair, tree):
     """The last one counts, wherever it was, and whatever was before."""
     for last in pair:
-        holder = pair[0].hold("x", ttl="400ms")
+        holder = pair[0].hold("x", ttl="2s")
         for gateway in pair * 3:
             time.sleep(0.1)
             grant(gateway.renew("x", holder.token), "x", 200)
         began = time.monotonic()
-        content = grant(last.renew("x", holder.token, ttl="1500ms"), "x", 200)
-        assert content["ttl_ms"] == 1500
-        problem(pair[0].acquire("x", wait="800ms"), 423)
+        content = grant(last.renew("x", holder.token, ttl="4s"), "x", 200)
+        assert content["ttl_ms"] == 4000
+        problem(pair[0].acquire("x", wait="2500ms"), 423)
         for gateway in pair:
             assert gateway.inspect("x", holder.token).status == 200
         tree.wait_claims(pair[0].znode("x"), 0, SOON)
-        assert time.monotonic() - began >= 1.49
+        assert time.monotonic() - began >= 3.99
 
 
 # releases
@@ -465,8 +469,10 @@ def test_lease_end_against_a_renewal_at_the_other(pair):
     print("seed", seed)
     dice = random.Random(seed)
     statuses = []
-    for _ in range(ROUNDS):
+    rounds = 0
+    while rounds < ROUNDS or (200 not in statuses and rounds < 10 * ROUNDS):
         statuses += asyncio.run(race(pair, dice))
+        rounds += 1
     assert set(statuses) <= {200, 410}
     assert 200 in statuses, "no renewal came in time: nothing was tried"
 
@@ -611,13 +617,13 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
     """What it said holds all the same."""
     here = start_gateway()
     there = start_gateway()
-    holder = here.hold("x", ttl="300ms")
+    holder = here.hold("x", ttl="1500ms")
     began = time.monotonic()
-    grant(there.renew("x", holder.token, ttl="1500ms"), "x", 200)
+    grant(there.renew("x", holder.token, ttl="4s"), "x", 200)
     there.kill()
-    problem(here.acquire("x", wait="800ms"), 423)
+    problem(here.acquire("x", wait="2500ms"), 423)
     tree.wait_claims(here.znode("x"), 0, SOON)
-    assert time.monotonic() - began >= 1.49
+    assert time.monotonic() - began >= 3.99
     gone(here, "x", holder.token)
 
 
@@ -648,11 +654,11 @@ def test_renewed_at_another_server(ensemble, start_gateway):
     pair = [start_gateway(zookeeper=server)
             for server in (ensemble.follower(), ensemble.leader())]
     for here, there in (pair, pair[::-1]):
-        holder = here.hold("x", ttl="500ms")
+        holder = here.hold("x", ttl="2s")
         for _ in range(20):
             content = grant(there.renew("x", holder.token), "x", 200)
             assert content["fencing_token"] == holder.fencing
-            problem(here.acquire("x", wait="50ms"), 423)
+            problem(here.acquire("x", wait="150ms"), 423)
         wait_until(lambda: here.inspect("x").status == 404, SOON)
         gone(here, "x", holder.token)
         gone(there, "x", holder.token)

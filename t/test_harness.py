@@ -97,7 +97,7 @@ def test_keep_alive_and_leaving(plain):
     for leave in ("close", "reset", "half_close"):
         connection = plain.connect()
         connection.send("GET", "/hang")
-        assert connection.silent_for(0.05)
+        assert connection.silent_for(0.3)
         getattr(connection, leave)()
 
     access = os.path.join(plain.prefix, "access.log")
@@ -109,7 +109,7 @@ def test_http2_client(plain):
     with plain.connect_http2() as connection:
         assert connection.request("GET", "/echo").body == b"hello"
         stream = connection.send("GET", "/hang")
-        assert connection.silent_for(0.05)
+        assert connection.silent_for(0.3)
         connection.cancel(stream)
         assert connection.request("GET", "/echo").status == 200
 

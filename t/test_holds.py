@@ -280,11 +280,11 @@ def test_lease_is_renewed(at, places, tree, where):
 @pytest.mark.parametrize("where", PLACES)
 def test_lease_that_would_have_ended(at, tree, where):
     """A hold moves the lease's end, and so keeps others out."""
-    claim = Claim(at["worker"], tree, ttl="700ms")
+    claim = Claim(at["worker"], tree, ttl="2s")
     waiter = at["gateway"][0].begin(claim.name)
     tree.wait_claims(claim.znode, 2)
     assert claim.hold(at[where], ttl="1h") == 2
-    assert waiter.silent_for(1.0)
+    assert waiter.silent_for(2.5)
     assert claim.drop(at[where]) == 1
     assert claim.drop(at[where]) == 0
     response = waiter.response(SOON)
@@ -313,7 +313,7 @@ def test_end_of_the_lease_ends_all_holds(at, places, tree, where):
         assert claim.hold(at[where]) == number
     waiter = at["gateway"][0].begin(claim.name)
     tree.wait_claims(claim.znode, 2)
-    assert claim.hold(at[where], ttl="200ms") == 5
+    assert claim.hold(at[where], ttl="2s") == 5
     response = granted(waiter.response(SOON), claim.name, "exclusive")
     for gateway, worker in places:
         gone(gateway, claim.name, claim.token, worker)
@@ -722,8 +722,8 @@ def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
     assert claim.call(at[where], "GET").json["ttl_ms"] == 1800000
     waiter = at["gateway"][0].begin(claim.name)
     tree.wait_claims(claim.znode, 2)
-    response = claim.call(at[where], "PUT", ttl="300ms")
-    assert response.json["ttl_ms"] == 300
+    response = claim.call(at[where], "PUT", ttl="1500ms")
+    assert response.json["ttl_ms"] == 1500
     response = granted(waiter.response(SOON), claim.name, "exclusive")
     assert response.fencing > claim.fencing
     for gateway, worker in places:
@@ -735,7 +735,7 @@ def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
 def test_lease_that_was_short_before(at, places, tree):
     """Nobody renews it, and whoever shared it has no part in that."""
     for place in places:
-        claim = Claim(at["worker"], tree, ttl="900ms")
+        claim = Claim(at["worker"], tree, ttl="2s")
         claim.share(place)
         tree.wait_claims(claim.znode, 0)
         for gateway, worker in places:
@@ -1098,6 +1098,7 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
     problem(claim.call(place, "PUT", mode="shared"), 503)
     assert reader.silent_for(0)
     proxy.listen()
+    here.wait_served()
     judge_share(claim, places, reader, False)
 
 
@@ -1135,6 +1136,7 @@ def test_shared_claim_outlives_its_workers(start_gateway, tree, tmp_path,
     else:
         getattr(here, how)()
         here.start()
+    here.wait_served()
     places = everywhere([here, there])
     for place, claim in zip(places, claims):
         assert seen(claim, place) == 1

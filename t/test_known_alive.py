@@ -241,7 +241,7 @@ def test_release_beside_a_session_that_is_cut_off(gateway, proxy, tree):
                                      worker=sibling).status == 503,
                BACK, "a worker out of reach")
     holder = gateway.hold("x", ttl="1h", worker=worker)
-    proxy.delay = 0.2
+    proxy.delay = 0.1
     assert gateway.release("x", holder.token, worker=sibling).status == 204
     tree.wait_claims(gateway.znode("x"), 0)
     proxy.pass_on()
@@ -292,7 +292,7 @@ def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
     lock = gateway.znode("x")
     hand = foreign.make_claim(lock)
     began = time.monotonic()
-    waiters = in_line(gateway, tree, "x", gateway.worker_pids(), wait="5s")
+    waiters = in_line(gateway, tree, "x", gateway.worker_pids(), wait="12s")
     patient = in_line(gateway, tree, "x", gateway.worker_pids(), wait="2m")
     proxy.hole()
     tree.wait_claims(lock, 1, BACK)
@@ -301,7 +301,7 @@ def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
     tree.wait_claims(lock, 5, BACK)
     for waiter in waiters:
         problem(waiter.response(), 423)
-        assert time.monotonic() - began >= 4.9
+        assert time.monotonic() - began >= 11.9
     tree.wait_claims(lock, 3)
 
     foreign.delete(hand)
@@ -312,7 +312,7 @@ def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
         response = waiter.response()
         grant(response, "x")
         assert "note" in response.json
-        assert response.json["waited_ms"] >= 4900
+        assert response.json["waited_ms"] >= 11900
         gateway.release("x", response.token)
     tree.wait_claims(lock, 0)
 
@@ -329,6 +329,7 @@ def test_answers_are_swallowed(gateway, proxy, tree):
         healed = time.time()
         proxy.pass_on()
         proxy.kill()
+        in_reach(gateway)
         there = len(tree.claims(gateway.znode("x"))) == 1
         all_say(men, 200 if there else 410)
     for man in men:

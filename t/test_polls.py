@@ -739,7 +739,7 @@ def test_many_polls_look_once_a_change(proxied, kind):
         "%d lists for %d polls" % (spent, len(polls)))
 
 
-def test_handed_over_is_not_free(start_gateway, tree):
+def test_handed_over_again_and_again_is_not_free(start_gateway, tree):
     """Whoever reads the claims may find that the first one is gone."""
     gateway = start_gateway()
     holder = gateway.hold("x")
