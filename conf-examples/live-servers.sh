@@ -26,6 +26,7 @@ join() # ADDRESS [COMMAND [ARGUMENT]...]
                 --data-urlencode "owner=$address"
             while read -r event || [ -n "$event" ]; do
                 case $event in
+                '{"event":"queued",'*)  ;;
                 '{"event":"granted",'*) ;;
                 '{"event":"alive"'*)    "$@" || break ;;
                 *)                      say "$event"; break ;;

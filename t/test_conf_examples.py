@@ -674,6 +674,56 @@ def test_live_servers_lose_their_gateway(live_servers):
     assert server.wait() == 128 + signal.SIGTERM
 
 
+class Words(http.server.BaseHTTPRequestHandler):
+    """Tells its server's words to who joins, and stays."""
+
+    def do_POST(self):
+        self.server.joined += 1
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.server.words)
+        self.server.over.wait()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def gateway_that_says(*words):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
+    server.joined = 0
+    server.words = b"".join(word + b"\n" for word in words)
+    server.over = threading.Event()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_live_servers_may_be_queued(start_script, tmp_path):
+    """It is not the end, as long as the gateway makes sure."""
+    checks = tmp_path / "checks"
+    with gateway_that_says(b'{"event":"queued","name":"web","position":0}',
+                           b'{"event":"granted","name":"web"}',
+                           b'{"event":"alive"}') as gateway:
+        script = start_script(
+            examples.path("live-servers.sh"), "join", "web", "10.0.0.1:80",
+            "sh", "-c", 'echo >> "$0"', str(checks),
+            environment={"LOCKS": "http://127.0.0.1:%d/locks"
+                                  % gateway.server_address[1]})
+        wait_until(lambda: checks.exists() and checks.stat().st_size == 2,
+                   what="it is asked again at the sign of life")
+        assert script.said() == ""
+        assert gateway.joined == 1
+        script.signal(signal.SIGTERM)
+        script.wait_gone()
+
+
 def test_live_servers_are_joined_from_within(live_servers):
     """Others may look, and not join."""
     _, example = live_servers
