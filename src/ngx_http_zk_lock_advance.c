@@ -225,6 +225,12 @@ ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock)
                                       (ngx_http_zk_lock_other_t *) blocker);
 
     case ZK_LOCK_CONFLICT:
+
+        if (lock->touched) {
+            ngx_http_zk_lock_lock_list(lock);
+            return NGX_AGAIN;
+        }
+
         return ngx_http_zk_lock_lock_conflict(lock, waiter);
 
     case ZK_LOCK_COMPLETE:
@@ -253,6 +259,12 @@ ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t  *first;
 
     if (!zk_lock_view_conflict(&lock->view, entry)) {
+        return 0;
+    }
+
+    if (lock->touched) {
+        /* who was first may have been released by another gateway */
+        lock->settle = 1;
         return 0;
     }
 
@@ -308,7 +320,7 @@ ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
 ngx_uint_t
 ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock)
 {
-    return lock->list != NULL || lock->watching != 0 || lock->verify != NULL
-           || lock->soon.timer_set
+    return lock->list != NULL || lock->guard != NULL || lock->watching != 0
+           || lock->verify != NULL || lock->soon.timer_set
            || !ngx_http_zk_lock_session_connected(lock->worker->session);
 }

@@ -469,14 +469,24 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
-        || (!claim->expired && !claim->counting
-            && ((!claim->async && claim->event == NULL) || claim->told)))
+    lock = claim->lock;
+
+    if (claim->state != NGX_HTTP_ZK_LOCK_WAIT) {
+        return;
+    }
+
+    if (!ngx_http_zk_lock_lock_unsure(lock)
+        && ngx_http_zk_lock_lock_conflicts(lock, &claim->entry)
+        && ngx_http_zk_lock_claim_conflict(claim) == NGX_OK)
     {
         return;
     }
 
-    lock = claim->lock;
+    if (!claim->expired && !claim->counting
+        && ((!claim->async && claim->event == NULL) || claim->told))
+    {
+        return;
+    }
 
     if (claim->expired
         && !ngx_http_zk_lock_session_connected(lock->worker->session))

@@ -58,7 +58,8 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           vanished:1;  /* a claim did */
     unsigned                           touched:1;   /* another gateway did,
                                                        whose release counts
-                                                       before any grant */
+                                                       before any grant, and
+                                                       any refusal */
     unsigned                           stale:1;     /* list was sent before
                                                        the guard */
     unsigned                           doubtful:1;  /* the next to be granted

@@ -25,6 +25,7 @@ from lib.process import wait_until
 from lib.tokens import claim_of, token_of
 
 SOON = 10.0
+IN_TURN = 2000
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "2"))
 AT_ONCE = 30
 
@@ -434,6 +435,19 @@ def test_lease_ends_for_all_gateways(here_and_there, tree):
         gone(gateway, "x", holder.token, worker)
         assert gateway.inspect("x", response.token, worker).status == 200
     there.release("x", response.token)
+
+
+def test_released_at_the_other_and_used_in_another_way(pair):
+    """It is free at the first one, too, whatever that has heard of it."""
+    here, there = pair
+    uses = [{"mode": "shared"}, {"mode": "semaphore", "permits": "2"}]
+    with here.connect(here.worker_pids()[0]) as one, there.connect() as other:
+        for i in range(IN_TURN):
+            response = one.request("POST", lock_path("x"),
+                                   dict(uses[i % 2], wait="0"))
+            assert response.status == 201, (i, response)
+            assert other.request("DELETE", lock_path(
+                "x", response.token)).status == 204
 
 
 # order

@@ -187,7 +187,7 @@ MUTANTS = [
     ('what was told as held elsewhere is in conflict',
      'ngx_http_zk_lock_grant.c',
      'claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen\n',
-     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', (510553000, 3000)),
+     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', (510704000, 3000)),
 ]
 
 
