@@ -441,10 +441,13 @@ def test_released_at_the_other_and_used_in_another_way(pair):
     """It is free at the first one, too, whatever that has heard of it."""
     here, there = pair
     uses = [{"mode": "shared"}, {"mode": "semaphore", "permits": "2"}]
-    with here.connect(here.worker_pids()[0]) as one, there.connect() as other:
+    with contextlib.ExitStack() as stack:
+        ones = [stack.enter_context(here.connect(worker))
+                for worker in here.worker_pids()]
+        other = stack.enter_context(there.connect())
         for i in range(IN_TURN):
-            response = one.request("POST", lock_path("x"),
-                                   dict(uses[i % 2], wait="0"))
+            response = ones[i // 3 % 2].request(
+                "POST", lock_path("x"), dict(uses[i % 2], wait="0"))
             assert response.status == 201, (i, response)
             assert other.request("DELETE", lock_path(
                 "x", response.token)).status == 204
