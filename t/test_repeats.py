@@ -1329,10 +1329,12 @@ def test_wait_that_was_said_runs_out(pair, tree, name):
     here, there = pair
     holder = here.hold(name, ttl="1h").token
     for gateway, worker in everywhere(here, there):
-        patient = queued(queue(gateway, name), name, 0)
+        patient = queue(gateway, name).token
+        # a sibling may have to hear yet that the one before was released
+        wait_until(lambda: poll(gateway, name, patient).json["position"] == 0,
+                   SOON)
         began = time.monotonic()
-        token = queued(queue(gateway, name, worker=worker, wait="1s"), name,
-                       1)
+        token = queue(gateway, name, worker=worker, wait="1s").token
         problem(wait_until(lambda: [
             answer for answer in [poll(there, name, token)]
             if answer.status != 200], SOON)[0], 410)
