@@ -28,9 +28,10 @@ from lib.gateway import NGINX, Gateway      # noqa: E402
 from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
 
 # both of Java's compilers, as is its default; the tests do without the second,
-# and what is given last counts.  With few processors ZooKeeper does more if the
-# thread that waits for requests reads and answers them itself
-JAVA_FLAGS = ["-XX:TieredStopAtLevel=4", "-Xmx1g",
+# and what is given last counts.  A heap of which most is for what is young, as
+# a request is.  With few processors ZooKeeper does more if the thread that
+# waits for requests reads and answers them itself
+JAVA_FLAGS = ["-XX:TieredStopAtLevel=4", "-Xmx1g", "-Xms1g", "-Xmn600m",
               "-Dzookeeper.nio.numWorkerThreads=0"]
 
 # the kernel picks the port at connect(), when it knows both ends: any port that

@@ -49,7 +49,8 @@ GRACE = 45.0
 START = 30.0
 
 CURATOR_SESSIONS = 8
-CURATOR_FLAGS = ["-Xmx1g", "-XX:+UseSerialGC", "-XX:-UsePerfData"]
+CURATOR_FLAGS = ["-Xmx1g", "-Xms1g", "-Xmn600m", "-XX:+UseSerialGC",
+                 "-XX:-UsePerfData"]
 
 WEBDIS_THREADS = 2
 WEBDIS_POOL = 1         # connections to Redis, for each thread
