@@ -1002,7 +1002,7 @@ def test_run_once_loses_the_lock(run_once, shared_gateway, tree, tmp_path,
     assert not alive(pid)
     assert job.lines()[1:] == []
     assert "the lock is lost" in script.said()
-    assert not script.processes()
+    script.wait_gone()
 
 
 def test_run_once_learns_it_at_the_end(run_once, shared_gateway, name, job,
