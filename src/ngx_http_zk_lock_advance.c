@@ -262,13 +262,17 @@ ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
         return 0;
     }
 
-    if (lock->touched) {
-        /* who was first may have been released by another gateway */
+    first = zk_lock_view_first(&lock->view);
+
+    if (lock->touched
+        || (first->origin == ZK_LOCK_LOCAL && first->waiting
+            && ngx_http_zk_lock_claim_of(first)->state
+               != NGX_HTTP_ZK_LOCK_WAIT))
+    {
+        /* the first may have been released by another gateway, or leaves */
         lock->settle = 1;
         return 0;
     }
-
-    first = zk_lock_view_first(&lock->view);
 
     if (first->seq > lock->view.complete_through + 1) {
         /* somebody who is not known may be the first */

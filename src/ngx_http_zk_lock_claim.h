@@ -320,7 +320,10 @@ void ngx_http_zk_lock_claim_touched(ngx_http_zk_lock_claim_t *claim);
  * it waits, or, at another gateway, that it is held.
  */
 void ngx_http_zk_lock_claim_unlisted(ngx_http_zk_lock_claim_t *claim);
-/* If its wait is over or the queue too long, and all is known, it ends. */
+/*
+ * If its wait is over, the queue too long, or the lock used in another way, and
+ * all is known, it ends.
+ */
 void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 
 

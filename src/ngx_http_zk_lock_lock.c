@@ -450,9 +450,13 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 {
     ngx_http_zk_lock_lock_pin(lock);
 
-    if (ngx_http_zk_lock_lock_sweep_view(lock) != 0 || lock->partial) {
-
-        /* of those ahead only the nearest are watched: a list shows the rest */
+    if (ngx_http_zk_lock_lock_sweep_view(lock) != 0 || lock->partial
+        || lock->touched)
+    {
+        /*
+         * Of those ahead only the nearest are watched: a list shows the rest.
+         * Or a list was to come, and failed.
+         */
 
         ngx_http_zk_lock_lock_list(lock);
     }
