@@ -26,6 +26,8 @@
 static ngx_uint_t ngx_http_zk_lock_lock_line(ngx_http_zk_lock_lock_t *lock,
     size_t n);
 static ngx_int_t ngx_http_zk_lock_lock_step(ngx_http_zk_lock_lock_t *lock);
+static ngx_uint_t ngx_http_zk_lock_lock_there(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_other_t *other);
 static ngx_int_t ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter);
 
@@ -174,9 +176,21 @@ ngx_http_zk_lock_lock_settle(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
-    if (lock->settle && !ngx_http_zk_lock_lock_unsure(lock)) {
+    /* each of many that go then calls this again */
+
+    if (lock->settle && !lock->settling
+        && !ngx_http_zk_lock_lock_unsure(lock))
+    {
+        ngx_http_zk_lock_lock_pin(lock);
+
         lock->settle = 0;
+        lock->settling = 1;
+
         ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_settle);
+
+        lock->settling = 0;
+
+        ngx_http_zk_lock_lock_unpin(lock);
     }
 }
 
@@ -256,13 +270,15 @@ ngx_uint_t
 ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry)
 {
-    zk_lock_entry_t  *first;
+    zk_lock_entry_t           *first;
+    ngx_http_zk_lock_other_t  *other;
 
     if (!zk_lock_view_conflict(&lock->view, entry)) {
         return 0;
     }
 
     first = zk_lock_view_first(&lock->view);
+    other = (ngx_http_zk_lock_other_t *) first;
 
     if (lock->touched
         || (first->origin == ZK_LOCK_LOCAL && first->waiting
@@ -280,8 +296,70 @@ ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
     }
 
     return first->origin == ZK_LOCK_LOCAL
-           || (first->origin == ZK_LOCK_FOREIGN && first->watched
-               && ((ngx_http_zk_lock_other_t *) first)->watch == NULL);
+           || (first->watched && ngx_http_zk_lock_lock_there(lock, other));
+}
+
+
+/*
+ * For a claim that may be in conflict, behind others that wait: they watch who
+ * is just ahead of them, and the first of the line may be nobody's concern.
+ */
+
+void
+ngx_http_zk_lock_lock_look_first(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry)
+{
+    ngx_int_t                  rc;
+    zk_lock_entry_t           *first;
+    ngx_http_zk_lock_other_t  *other;
+
+    while (zk_lock_view_conflict(&lock->view, entry)) {
+
+        /* the answer settles it */
+
+        lock->settle = 1;
+
+        first = zk_lock_view_first(&lock->view);
+        other = (ngx_http_zk_lock_other_t *) first;
+
+        if (first->seq > lock->view.complete_through + 1) {
+            ngx_http_zk_lock_lock_list(lock);
+            return;
+        }
+
+        if (first->origin == ZK_LOCK_LOCAL || first->watched) {
+            return;
+        }
+
+        rc = (first->origin == ZK_LOCK_SIBLING)
+             ? ngx_http_zk_lock_lock_watch_sibling(lock, other)
+             : ngx_http_zk_lock_lock_watch_znode(lock, other);
+
+        if (rc != NGX_OK) {
+            /* then it is known once the line has moved on */
+            return;
+        }
+    }
+}
+
+
+/* Whether a claim that is watched is there; its watch may not have told yet. */
+
+static ngx_uint_t
+ngx_http_zk_lock_lock_there(ngx_http_zk_lock_lock_t *lock,
+    ngx_http_zk_lock_other_t *other)
+{
+    ngx_http_zk_lock_record_t  record;
+
+    if (other->entry.origin == ZK_LOCK_FOREIGN) {
+        return other->watch == NULL;
+    }
+
+    return ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
+                                        &lock->sn.str, &record)
+           == NGX_OK
+           && record.state != NGX_HTTP_ZK_LOCK_RECORD_ENDED
+           && ngx_http_zk_lock_ahead(record.alive);
 }
 
 
@@ -294,30 +372,26 @@ static ngx_int_t
 ngx_http_zk_lock_lock_conflict(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *waiter)
 {
-    zk_lock_entry_t            *first;
-    ngx_http_zk_lock_other_t   *other;
-    ngx_http_zk_lock_record_t   record;
+    zk_lock_entry_t           *first;
+    ngx_http_zk_lock_other_t  *other;
 
     first = zk_lock_view_first(&lock->view);
     other = (ngx_http_zk_lock_other_t *) first;
 
-    if (first->origin == ZK_LOCK_FOREIGN && other->watch != NULL) {
+    if (first->origin == ZK_LOCK_LOCAL
+        || ngx_http_zk_lock_lock_there(lock, other))
+    {
+        return ngx_http_zk_lock_claim_conflict(
+                                           ngx_http_zk_lock_claim_of(waiter));
+    }
+
+    if (first->origin == ZK_LOCK_FOREIGN) {
         return NGX_AGAIN;
     }
 
-    if (first->origin == ZK_LOCK_SIBLING
-        && (ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
-                                         &lock->sn.str, &record)
-            != NGX_OK
-            || record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED
-            || !ngx_http_zk_lock_ahead(record.alive)))
-    {
-        ngx_http_zk_lock_lock_unwatch(other);
+    ngx_http_zk_lock_lock_unwatch(other);
 
-        return ngx_http_zk_lock_lock_watch_sibling(lock, other);
-    }
-
-    return ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_of(waiter));
+    return ngx_http_zk_lock_lock_watch_sibling(lock, other);
 }
 
 

@@ -226,6 +226,10 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_single(claim);
 
+    if (!claim->keyed) {
+        ngx_http_zk_lock_lock_look_first(lock, &claim->entry);
+    }
+
     /*
      * No more can be ahead than are known, and numbers were given that nobody
      * here knows of.
@@ -334,6 +338,13 @@ ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op)
 
     claim->single = 1;
 
+    if (ngx_http_zk_lock_lock_conflicts(claim->lock, &claim->entry)
+        && ngx_http_zk_lock_claim_conflict(claim) == NGX_OK)
+    {
+        return;
+    }
+
+    ngx_http_zk_lock_lock_look_first(claim->lock, &claim->entry);
     ngx_http_zk_lock_lock_advance(claim->lock);
 }
 

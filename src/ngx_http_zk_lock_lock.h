@@ -55,6 +55,7 @@ struct ngx_http_zk_lock_lock_s {
     unsigned                           again:1;
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
+    unsigned                           settling:1;
     unsigned                           vanished:1;  /* a claim did */
     unsigned                           touched:1;   /* another gateway did,
                                                        whose release counts
@@ -160,6 +161,13 @@ ngx_uint_t ngx_http_zk_lock_lock_unsure(ngx_http_zk_lock_lock_t *lock);
 
 /* Whether a claim surely came to a lock that is used in another way. */
 ngx_uint_t ngx_http_zk_lock_lock_conflicts(ngx_http_zk_lock_lock_t *lock,
+    zk_lock_entry_t *entry);
+
+/*
+ * Sees to it that this is known soon of a claim that has come: lock->settle
+ * tells.
+ */
+void ngx_http_zk_lock_lock_look_first(ngx_http_zk_lock_lock_t *lock,
     zk_lock_entry_t *entry);
 
 /* The connection broke: nothing is known any more. */

@@ -550,11 +550,19 @@ def test_another_use(start_line, ahead, behind):
         line.release(one)
     else:
         line.tried(423)
-        waiter = line.join()
+        waiters = [line.join() for _ in range(4)]
         line.tried(409, **other)
-        wait(waiter)
-        line.release(one)
-        another = line.granted(waiter)
+        for headers in (None, {"Idempotency-Key": "k"}):
+            for gateway, worker in itertools.islice(line.places, 4):
+                problem(gateway.acquire(
+                    line.name, None, headers, worker, timeout=SOON,
+                    **dict(other, wait="1m")), 409)
+        for waiter in waiters:
+            wait(waiter)
+        for waiter in waiters:
+            line.release(one)
+            one = line.granted(waiter)
+        another = one
     line.tried(409, **other)
     line.release(another)
     line.empty()
