@@ -65,6 +65,8 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
         return;
     }
 
+    ward->seen = 1;
+
     if (ward->shared) {
         ngx_http_zk_lock_ward_share(ward);
         ngx_http_zk_lock_ward_lease(ward);

@@ -286,6 +286,13 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_DELETE
+        && (op->rc == NGX_HTTP_ZK_LOCK_OK
+            || op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN))
+    {
+        ward->seen = 0;
+    }
+
     if (op->rc != NGX_HTTP_ZK_LOCK_OK && op->rc != NGX_HTTP_ZK_LOCK_CHANGED) {
         /* the sweep, or the next connection, tries again */
         return;
@@ -536,7 +543,8 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 
 /*
  * Whether it was over, or gone, before anybody released it.  If it was asked
- * for, the dead worker may have deleted it for that.
+ * for before its znode was seen, the dead worker may have deleted it for that;
+ * after that nobody has but somebody else.
  */
 
 static ngx_uint_t
@@ -554,8 +562,12 @@ ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward)
     case NGX_HTTP_ZK_LOCK_WARD_READ:
     case NGX_HTTP_ZK_LOCK_WARD_WRITE:
     case NGX_HTTP_ZK_LOCK_WARD_HELD:
-        return !ngx_http_zk_lock_record_asked(ward->estate->zone,
-                                              ward->id.record);
+        return ward->seen
+               || !ngx_http_zk_lock_record_asked(ward->estate->zone,
+                                                 ward->id.record);
+
+    case NGX_HTTP_ZK_LOCK_WARD_DELETE:
+        return ward->seen;
 
     default:
         return 0;

@@ -96,6 +96,25 @@ def test_held_locks(gateway, held, sessions):
     sessions.wait_owning(2)
 
 
+def test_released_elsewhere(start, tree):
+    """Whoever keeps it is told later than the next one asks: it is gone."""
+    here, there = start(), start()
+    for _ in range(2):
+        dead, other = here.worker_pids()
+        names = ["x%d" % i for i in range(100)]
+        tokens = [here.hold(name, worker=dead).token for name in names]
+        kill(here, dead)
+        tree.wait_claims(here.znode("x0"), 1)
+        elsewhere = there.connect()
+        for i, (name, token) in enumerate(zip(names, tokens)):
+            connection = here.connect(here.worker_pids()[i % 2])
+            assert elsewhere.request("DELETE", lock_path(name), headers={
+                "Lock-Token": token}).status == 204
+            problem(connection.request("DELETE", lock_path(name), headers={
+                "Lock-Token": token}), 410)
+            connection.close()
+
+
 def test_claims_that_waited(gateway, held, tree):
     """They go at once, and those behind them have their turn."""
     dead, other = gateway.worker_pids()

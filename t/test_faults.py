@@ -314,7 +314,7 @@ def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
     """
     lock = gateway.znode("x")
     finish = ENDS[end](gateway, tree, "x")
-    claims = tree.claims(lock)
+    claims = tree.wait_claims(lock, bool)
     proxy.retarget(another(zookeeper, proxy).port)
     faults = [proxy.fault(DELETES, how) for _ in range(3)]
     response = finish()
