@@ -28,7 +28,7 @@ static void ngx_http_zk_lock_acquire_holder_handler(
 ngx_int_t
 ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_str_t                    *key;
+    ngx_str_t                     key;
     ngx_uint_t                    status, stream;
     zk_lock_args_t                args;
     zk_lock_label_t               label;
@@ -61,7 +61,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "1 to 255 visible characters");
     }
 
-    if (key != NULL && ngx_http_zk_lock_api_node(r)) {
+    if (key.data != NULL && ngx_http_zk_lock_api_node(r)) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "zk_lock_layout node takes no "
                                         "Idempotency-Key");
@@ -72,7 +72,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     if (stream) {
 
-        if (key != NULL) {
+        if (key.data != NULL) {
             return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                             "what is held by a connection "
                                             "takes no Idempotency-Key");
@@ -94,11 +94,11 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         label.async = 1;
     }
 
-    if (key == NULL) {
+    if (key.data == NULL) {
         return ngx_http_zk_lock_acquire_send(r, ctx, &acquire);
     }
 
-    ngx_http_zk_lock_repeat_hash(ctx, "key", key, hash);
+    ngx_http_zk_lock_repeat_hash(ctx, "key", &key, hash);
 
     acquire.key = hash;
     label.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
@@ -142,9 +142,9 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     }
 
     acquire->path = ctx->path;
-    acquire->wait = (args->given & ZK_LOCK_ARG_WAIT) ? (ngx_msec_t) args->wait
-                                                     : zlcf->wait;
-    acquire->wait = ngx_min(acquire->wait, zlcf->max_wait);
+    acquire->wait = ngx_http_zk_lock_args_wait(r, args, zlcf->wait);
+    acquire->timeout = zlcf->timeout;
+    acquire->once = (acquire->wait == 0);
 
     if (acquire->kind == ZK_LOCK_MEMBER) {
 
@@ -154,8 +154,8 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     }
 
     acquire->leased = (args->given & ZK_LOCK_ARG_TTL) ? 1 : 0;
-    acquire->ttl = acquire->leased ? (ngx_msec_t) args->ttl : zlcf->ttl;
-    acquire->ttl = ngx_min(acquire->ttl, zlcf->max_ttl);
+    acquire->ttl = acquire->leased ? ngx_http_zk_lock_args_ttl(r, args)
+                                   : ngx_min(zlcf->ttl, zlcf->max_ttl);
     acquire->max_queue = zlcf->max_queue;
     acquire->label = label;
 
@@ -174,6 +174,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     }
 
     ctx->waits = 1;
+    ctx->labelled = (args->owner_len != 0 || args->data_len != 0);
 
     return NGX_OK;
 }
@@ -382,9 +383,11 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
     case NGX_HTTP_ZK_LOCK_NO_ROOM:
         ngx_str_set(&ctx->outcome, "no_room");
 
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+        return ngx_http_zk_lock_answer_no_room(r,
                                         "this gateway has no room for one "
-                                        "more claim: nothing was granted");
+                                        "more claim, in its zk_lock_zone or "
+                                        "in this worker's ZooKeeper session: "
+                                        "nothing was granted");
 
     case NGX_HTTP_ZK_LOCK_WORN_OUT:
         ngx_str_set(&ctx->outcome, "refused");

@@ -422,12 +422,17 @@ static ngx_int_t
 ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
-    ngx_http_zk_lock_question_t  question;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_http_zk_lock_question_t   question;
+
+    zlcf = ngx_http_get_module_loc_conf(admin->request,
+                                        ngx_http_zk_lock_module);
 
     ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
 
     question.type = admin->type;
     question.path = &admin->ctx->path;
+    question.timeout = zlcf->timeout;
     question.node = ngx_http_zk_lock_api_node(admin->request);
     question.handler = ngx_http_zk_lock_admin_ask_handler;
     question.data = admin;
@@ -511,9 +516,15 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
     ngx_str_t            name, user;
+    ngx_uint_t           level, broken;
     ngx_http_request_t  *r;
 
     r = admin->request;
+
+    /* a break is to leave its trace in a log of nginx's default level, too */
+
+    broken = (admin->type == NGX_HTTP_ZK_LOCK_BREAK);
+    level = broken ? NGX_LOG_ERR : NGX_LOG_NOTICE;
 
     if (ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
                                       admin->ctx->name.len)
@@ -523,12 +534,11 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
         return;
     }
 
-    ngx_log_error(NGX_LOG_NOTICE, r->connection->log, 0,
+    ngx_log_error(level, r->connection->log, 0,
                   "lock \"%V\": the claim of \"%V\" with fencing token %L "
                   "was %s by user \"%V\" from %V", &name, &target->owner,
-                  target->fencing,
-                  admin->type == NGX_HTTP_ZK_LOCK_BREAK ? "broken" : "revoked",
-                  &user, &r->connection->addr_text);
+                  target->fencing, broken ? "broken" : "revoked", &user,
+                  &r->connection->addr_text);
 }
 
 

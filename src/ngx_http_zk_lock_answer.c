@@ -27,6 +27,8 @@ typedef struct {
 
 static const ngx_http_zk_lock_title_t *ngx_http_zk_lock_title(
     ngx_uint_t status);
+static void ngx_http_zk_lock_open_title(zk_lock_json_t *json,
+    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail);
 static ngx_int_t ngx_http_zk_lock_retry(ngx_http_request_t *r,
     ngx_uint_t status, zk_lock_json_t *json);
 static ngx_int_t ngx_http_zk_lock_send_text(ngx_http_request_t *r,
@@ -84,6 +86,14 @@ static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
 };
 
 
+/* not for ZooKeeper's sake: the gateway is too small for what it is asked */
+
+static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_no_room = {
+    NGX_HTTP_SERVICE_UNAVAILABLE,
+    ngx_string("urn:zk-lock:no-room"), ngx_string("No room")
+};
+
+
 ngx_int_t
 ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
     const char *detail)
@@ -102,10 +112,30 @@ void
 ngx_http_zk_lock_open_problem(zk_lock_json_t *json, ngx_uint_t status,
     const char *detail)
 {
-    const ngx_http_zk_lock_title_t  *t;
+    ngx_http_zk_lock_open_title(json, ngx_http_zk_lock_title(status), status,
+                                detail);
+}
 
-    t = ngx_http_zk_lock_title(status);
 
+ngx_int_t
+ngx_http_zk_lock_answer_no_room(ngx_http_request_t *r, const char *detail)
+{
+    zk_lock_json_t  *json;
+
+    json = zk_lock_json_open();
+
+    ngx_http_zk_lock_open_title(json, &ngx_http_zk_lock_no_room,
+                                NGX_HTTP_SERVICE_UNAVAILABLE, detail);
+
+    return ngx_http_zk_lock_send_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                         json);
+}
+
+
+static void
+ngx_http_zk_lock_open_title(zk_lock_json_t *json,
+    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail)
+{
     zk_lock_json_object(json, NULL);
     zk_lock_json_string(json, "type", (char *) t->type.data, t->type.len);
     zk_lock_json_string(json, "title", (char *) t->title.data, t->title.len);
@@ -253,6 +283,27 @@ ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
     h->value.len = len;
 
     return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    u_char  *p, *last;
+
+    p = ngx_pnalloc(r->pool, sizeof("wait=.000") + NGX_INT64_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ngx_sprintf(p, "wait=%M", ctx->wait / 1000);
+
+    if (ctx->wait % 1000 != 0) {
+        last = ngx_sprintf(last, ".%03M", ctx->wait % 1000);
+    }
+
+    return ngx_http_zk_lock_add_header(r, "Preference-Applied", p, last - p);
 }
 
 

@@ -31,6 +31,14 @@
 ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
     const char *detail);
 
+/* 503 of a type of its own: the zone, or the session, is full */
+ngx_int_t ngx_http_zk_lock_answer_no_room(ngx_http_request_t *r,
+    const char *detail);
+
+/* 410 of the context's token, and how its claim ended, if that is known */
+ngx_int_t ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
 /* the wait is over; info is the holder, or NULL */
 ngx_int_t ngx_http_zk_lock_answer_taken(ngx_http_request_t *r,
     ngx_http_zk_lock_info_t *info);
@@ -89,6 +97,17 @@ void ngx_http_zk_lock_write_lock(zk_lock_json_t *json,
 void ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
 
+/*
+ * "note": what the client may not expect, of what is asked for here: that the
+ * claim queued again, and that its lease or the wait was cut
+ */
+#define NGX_HTTP_ZK_LOCK_NOTE_AGAIN  1
+#define NGX_HTTP_ZK_LOCK_NOTE_TTL    2
+#define NGX_HTTP_ZK_LOCK_NOTE_WAIT   4
+
+void ngx_http_zk_lock_write_note(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t notes);
+
 /* the fencing token of what is known of a claim */
 int64_t ngx_http_zk_lock_info_fencing(ngx_http_zk_lock_info_t *info);
 
@@ -107,6 +126,9 @@ ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
 /* Sends an answer with a type such as "application/json"; closes json. */
 ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
     const char *type, zk_lock_json_t *json);
+/* Preference-Applied, of a wait that was preferred */
+ngx_int_t ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
 /* value is not copied */
 ngx_int_t ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
     u_char *value, size_t len);

@@ -30,6 +30,7 @@ static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
+static void ngx_http_zk_lock_api_writer(ngx_http_request_t *r);
 static void ngx_http_zk_lock_api_cleanup(void *data);
 
 
@@ -39,7 +40,7 @@ static ngx_str_t  ngx_http_zk_lock_token_header = ngx_string("lock-token");
 ngx_int_t
 ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
 {
-    ngx_int_t                      rc;
+    ngx_int_t                      rc, found;
     const char                    *why;
     ngx_http_zk_lock_ctx_t        *ctx;
     ngx_http_core_loc_conf_t      *clcf;
@@ -69,13 +70,15 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     r->disable_not_modified = 1;
 
     why = NULL;
-    rc = NGX_OK;
+    found = ngx_http_zk_lock_target(r, ctx, &why);
 
-    if (ngx_http_zk_lock_target(r, ctx, &why) != NGX_OK) {
+    if (found != NGX_OK) {
         rc = ngx_http_discard_request_body(r);
 
         return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
-                                          NGX_HTTP_BAD_REQUEST, why);
+                                          (found == NGX_DECLINED)
+                                          ? NGX_HTTP_NOT_FOUND
+                                          : NGX_HTTP_BAD_REQUEST, why);
     }
 
     rc = ngx_http_zk_lock_target_method(r, ctx);
@@ -138,7 +141,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     if (ctx->worker == NULL) {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+        return ngx_http_zk_lock_answer_no_room(r,
                                         "this worker has no place in "
                                         "zk_lock_zone");
     }
@@ -282,8 +285,12 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         != 0)
     {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
-                                        "no such claim: this is no token of "
-                                        "this lock");
+                                        (n == 0)
+                                        ? "no such claim: what is behind the "
+                                          "lock's name, which is one path "
+                                          "segment, is no token of this lock"
+                                        : "no such claim: this is no token of "
+                                          "this lock");
     }
 
     ngx_memcpy(ctx->secret, ctx->text.data, ZK_LOCK_TOKEN_LEN);
@@ -308,6 +315,12 @@ ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_OK;
     }
 
+    if (ctx->preferred
+        && ngx_http_zk_lock_add_preference(r, ctx) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     cln = ngx_http_cleanup_add(r, 0);
     if (cln == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -328,9 +341,46 @@ ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     r->read_event_handler = ngx_http_test_reading;
-    r->write_event_handler = ngx_http_request_empty_handler;
+    r->write_event_handler = ngx_http_zk_lock_api_writer;
+
+    if (ngx_http_zk_lock_api_stopped(c)) {
+        ngx_post_event(c->write, &ngx_posted_events);
+    }
 
     return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_api_writer(ngx_http_request_t *r)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (ngx_http_zk_lock_api_stopped(c)) {
+        c->error = 1;
+
+        ngx_log_error(NGX_LOG_INFO, c->log, 0,
+                      "client stopped reading the response");
+
+        ngx_http_finalize_request(r, NGX_HTTP_CLIENT_CLOSED_REQUEST);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_api_stopped(ngx_connection_t *c)
+{
+#if (NGX_HTTP_V3)
+
+    return c->quic != NULL && c->write->error;
+
+#else
+
+    return 0;
+
+#endif
 }
 
 
@@ -431,6 +481,7 @@ ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     question.path = &ctx->path;
     question.token = ctx->has_token ? &ctx->token : NULL;
     question.ttl = ttl;
+    question.timeout = ctx->patience ? ctx->patience : zlcf->timeout;
     question.grace = zlcf->grace;
     question.node = ngx_http_zk_lock_api_node(r);
     question.handler = handler;
@@ -502,6 +553,14 @@ ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
         if (c->error) {
             return 1;
         }
+    }
+
+#endif
+
+#if (NGX_HTTP_V3)
+
+    if (c->quic) {
+        return c->read->error || c->write->error;
     }
 
 #endif

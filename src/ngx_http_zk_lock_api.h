@@ -53,6 +53,7 @@ typedef struct {
     ngx_http_complex_value_t          *root;
     ngx_msec_t                         wait;
     ngx_msec_t                         max_wait;
+    ngx_msec_t                         timeout;     /* for ZooKeeper */
     ngx_msec_t                         ttl;
     ngx_msec_t                         max_ttl;
     ngx_msec_t                         grace;
@@ -84,6 +85,9 @@ typedef struct {
     void                              *other;
     void                             (*leave)(void *other);
 
+    ngx_msec_t                         wait;        /* as it was said, or cut */
+    ngx_msec_t                         patience;    /* of its next asks, if it
+                                                       is not the location's */
     ngx_msec_t                         waited;
     ngx_str_t                          outcome;     /* for logs */
     int64_t                            fencing;     /* 0: none */
@@ -94,7 +98,12 @@ typedef struct {
     unsigned                           has_token:1; /* token was read */
     unsigned                           granted:1;   /* token was granted by
                                                        this request */
-    unsigned                           waits:1;     /* waited is set */
+    unsigned                           waits:1;     /* waited is set: it
+                                                       acquires */
+    unsigned                           labelled:1;  /* with an owner, or data */
+    unsigned                           preferred:1; /* wait is, by Prefer */
+    unsigned                           wait_cut:1;  /* to zk_lock_max_wait */
+    unsigned                           ttl_cut:1;   /* to zk_lock_max_ttl */
     unsigned                           plain:1;     /* all success is 200 */
     unsigned                           told:1;
     unsigned                           held:1;      /* the request is, with a
@@ -134,6 +143,12 @@ void ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc);
 /* Whether all of a grant's answer is with the kernel. */
 ngx_uint_t ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx);
 
+/*
+ * Whether the client of an HTTP/3 request reads no more of its response, though
+ * its connection is there: nginx tells that by the write event alone.
+ */
+ngx_uint_t ngx_http_zk_lock_api_stopped(ngx_connection_t *c);
+
 /* Whether the client has left: looks at the socket itself. */
 ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);
 
@@ -167,8 +182,8 @@ ngx_int_t ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
 
 
 /*
- * The target: reads name and token out of the path; NGX_ERROR and why it cannot
- * be one.
+ * The target: reads name and token out of the path.  NGX_ERROR and why it
+ * cannot be one; NGX_DECLINED and why the path is not below the location's.
  */
 ngx_int_t ngx_http_zk_lock_target(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const char **why);
@@ -207,8 +222,8 @@ void ngx_http_zk_lock_acquire_handler(void *data,
 ngx_int_t ngx_http_zk_lock_repeat(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_acquire_t *acquire);
 
-/* NGX_OK and the request's key, or NULL; NGX_ERROR: that is none. */
-ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t **key);
+/* NGX_OK and the request's key (data is NULL: none); NGX_ERROR: that is none */
+ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key);
 
 /* What a key becomes in a claim's id (NGX_HTTP_ZK_LOCK_KEY bytes). */
 void ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx,
@@ -226,6 +241,14 @@ uint32_t ngx_http_zk_lock_repeat_params(zk_lock_args_t *args,
  */
 ngx_int_t ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
     unsigned allowed, ngx_uint_t *status);
+
+/* The wait that was said, else the one given here; both are cut. */
+ngx_msec_t ngx_http_zk_lock_args_wait(ngx_http_request_t *r,
+    zk_lock_args_t *args, ngx_msec_t wait);
+
+/* The lease that was said, which is cut; 0: none was. */
+ngx_msec_t ngx_http_zk_lock_args_ttl(ngx_http_request_t *r,
+    zk_lock_args_t *args);
 
 /* Bytes of the body, which has been read. */
 off_t ngx_http_zk_lock_body_size(ngx_http_request_t *r);

@@ -3,7 +3,9 @@
  * Arguments: what a request says beside its method and path, from its
  * headers, its query and its body, which has been read already.
  *
- * Everything here runs on the event loop and only reads the request.
+ * Everything here runs on the event loop and only reads the request.  In the
+ * context is noted what the answer has to say of them: what was cut, and how
+ * long a wait is that was preferred.
  */
 
 
@@ -12,6 +14,8 @@
 #include "zk_lock_query.h"
 
 
+static ngx_int_t ngx_http_zk_lock_args_read(ngx_http_request_t *r,
+    zk_lock_args_t *args, unsigned allowed, ngx_uint_t *status);
 static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
     zk_lock_args_t *args);
 static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
@@ -32,6 +36,9 @@ ngx_int_t
 ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
     unsigned allowed, ngx_uint_t *status)
 {
+    unsigned                 preferred;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
     *status = NGX_HTTP_BAD_REQUEST;
 
     ngx_memzero(args, sizeof(zk_lock_args_t));
@@ -42,6 +49,30 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
         return NGX_ERROR;
     }
 
+    preferred = args->given;
+    args->given = 0;
+
+    if (ngx_http_zk_lock_args_read(r, args, allowed, status) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (preferred && !(args->given & ZK_LOCK_ARG_WAIT)) {
+        args->given |= ZK_LOCK_ARG_WAIT;
+
+        ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+        ctx->preferred = 1;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The query, then the body. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_read(ngx_http_request_t *r, zk_lock_args_t *args,
+    unsigned allowed, ngx_uint_t *status)
+{
     if (zk_lock_query_read(args, (char *) r->args.data, r->args.len, allowed)
         != 0)
     {
@@ -63,6 +94,46 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zk_lock_args_t *args,
     }
 
     return ngx_http_zk_lock_args_body(r, args, allowed, status);
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_args_wait(ngx_http_request_t *r, zk_lock_args_t *args,
+    ngx_msec_t wait)
+{
+    ngx_http_zk_lock_ctx_t       *ctx;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!(args->given & ZK_LOCK_ARG_WAIT)) {
+        return ngx_min(wait, zlcf->max_wait);
+    }
+
+    ctx->wait_cut = (args->wait > (int64_t) zlcf->max_wait);
+    ctx->wait = ctx->wait_cut ? zlcf->max_wait : (ngx_msec_t) args->wait;
+
+    return ctx->wait;
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_args_ttl(ngx_http_request_t *r, zk_lock_args_t *args)
+{
+    ngx_http_zk_lock_ctx_t       *ctx;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!(args->given & ZK_LOCK_ARG_TTL)) {
+        return 0;
+    }
+
+    ctx->ttl_cut = (args->ttl > (int64_t) zlcf->max_ttl);
+
+    return ctx->ttl_cut ? zlcf->max_ttl : (ngx_msec_t) args->ttl;
 }
 
 

@@ -4,8 +4,14 @@
  *
  * A claim may be this worker's, a sibling's, or another gateway's.  Its token
  * leads to the record of the first two; for all others ZooKeeper is asked.
- * What is told as held was seen in ZooKeeper behind a sync, so that nobody
- * else can have been granted before the question came.
+ * What is told as held was seen in ZooKeeper behind a write that was sent after
+ * the call had come, so that no other claim can have been granted before.
+ *
+ * An ask waits for ZooKeeper until its time is over: while ZooKeeper does not
+ * answer the ask is not begun, and one whose operation had no answer begins
+ * again.  At the end of that time the caller is told that ZooKeeper is out of
+ * reach; sooner only if the answer to a write was lost that must not be
+ * repeated.  A release is begun at once, since it is owed.
  *
  * Everything here runs on the event loop.  An ask is freed when it was told
  * and nothing is under way for it; its handler is NULL when who asked has left.
@@ -15,9 +21,9 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* how soon a claim is read again, and for how long, milliseconds */
+/* how soon a claim is read again, and how late at most, milliseconds */
 #define NGX_HTTP_ZK_LOCK_ASK_AGAIN    15
-#define NGX_HTTP_ZK_LOCK_ASK_TIME     3000
+#define NGX_HTTP_ZK_LOCK_ASK_SELDOM   500
 
 /*
  * How many asks of a worker list a lock at a time: one that describes a long
@@ -29,9 +35,12 @@
 #define NGX_HTTP_ZK_LOCK_DEBTS_MAX    4096
 
 
+static ngx_msec_t ngx_http_zk_lock_ask_time(
+    ngx_http_zk_lock_question_t *question);
 static void ngx_http_zk_lock_ask_deaf(ngx_http_zk_lock_ask_t *ask);
 static void ngx_http_zk_lock_ask_bell_handler(ngx_http_zk_lock_bell_t *bell);
 static void ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_ask_over_handler(ngx_event_t *ev);
 
 
 ngx_http_zk_lock_ask_t *
@@ -83,24 +92,17 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
 
     ngx_http_zk_lock_worker_timer(worker, &ask->timer,
                                   ngx_http_zk_lock_ask_timer_handler);
+    ngx_http_zk_lock_worker_timer(worker, &ask->over,
+                                  ngx_http_zk_lock_ask_over_handler);
+
+    /* not cancelable: a worker that leaves tells first */
+
+    ngx_add_timer(&ask->over, ngx_http_zk_lock_ask_time(question));
 
     ngx_queue_insert_tail(&worker->asks, &ask->queue);
     worker->nasks++;
     worker->nawaited++;
     ngx_http_zk_lock_worker_busy(worker);
-
-    /*
-     * A release is owed from now on, even if it cannot be confirmed; but out of
-     * reach, when nobody may be left to hear of it, only so many are.
-     */
-
-    if ((ask->type != NGX_HTTP_ZK_LOCK_RELEASE || ask->find
-         || worker->nasks - worker->nawaited >= NGX_HTTP_ZK_LOCK_DEBTS_MAX)
-        && !ngx_http_zk_lock_session_reachable(worker->session))
-    {
-        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
-        return ask;
-    }
 
     ngx_http_zk_lock_ask_start(ask);
 
@@ -108,14 +110,43 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
 }
 
 
-/* Without a connection, a new or a broken one, all but a release waits. */
+/* The holder is a courtesy beside another answer, which is not held up. */
+
+static ngx_msec_t
+ngx_http_zk_lock_ask_time(ngx_http_zk_lock_question_t *question)
+{
+    if (question->type == NGX_HTTP_ZK_LOCK_HOLDER) {
+        return ngx_min(question->timeout, NGX_HTTP_ZK_LOCK_PATIENCE);
+    }
+
+    return question->timeout;
+}
+
+
+/*
+ * While ZooKeeper does not answer, all asks but releases wait.  A release is
+ * owed from the moment when the call came; but of those whose callers have left
+ * only so many are kept.
+ */
 
 void
 ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask)
 {
-    if ((ask->type != NGX_HTTP_ZK_LOCK_RELEASE || ask->find || ask->counted)
-        && !ngx_http_zk_lock_session_connected(ask->worker->session))
+    ngx_http_zk_lock_worker_t  *worker;
+
+    worker = ask->worker;
+
+    if ((ask->type != NGX_HTTP_ZK_LOCK_RELEASE || ask->find || ask->counted
+         || worker->nasks - worker->nawaited >= NGX_HTTP_ZK_LOCK_DEBTS_MAX)
+        && !ngx_http_zk_lock_session_ready(worker->session))
     {
+        if (ask->type == NGX_HTTP_ZK_LOCK_RENEW && !ask->find) {
+
+            /* the lease must not end while the call waits */
+
+            (void) ngx_http_zk_lock_ask_prolong(ask);
+        }
+
         ask->later = 1;
         return;
     }
@@ -129,12 +160,12 @@ ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask)
 
     case NGX_HTTP_ZK_LOCK_RELEASE:
 
-        if (!ask->counted) {
+        if (!ask->counted && !ask->wished) {
             ngx_http_zk_lock_ask_release(ask);
             break;
         }
 
-        /* it is held once less already, and only to be written down */
+        /* it is held once less already, or that is wished */
 
         ngx_http_zk_lock_ask_inspect(ask);
         break;
@@ -187,6 +218,10 @@ ngx_http_zk_lock_ask_deaf(ngx_http_zk_lock_ask_t *ask)
         ask->handler = NULL;
         ask->worker->nawaited--;
     }
+
+    if (ask->over.timer_set) {
+        ngx_del_timer(&ask->over);
+    }
 }
 
 
@@ -202,8 +237,9 @@ ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ask->later || (ask->unwritten && ask->pins == 0)) {
+    if ((ask->later || ask->unwritten) && ask->pins == 0) {
         ask->later = 0;
+        ask->asked = ngx_current_msec;
         ngx_http_zk_lock_ask_start(ask);
 
     } else if (ask->waits) {
@@ -216,18 +252,25 @@ void
 ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+
+    if (ask->bell.set) {
+
+        /* the release is owed, though the claim's worker stands still */
+
+        ngx_del_timer(&ask->timer);
+        ngx_http_zk_lock_ask_forsaken(ask);
+    }
+
     ngx_http_zk_lock_ask_free(ask);
 }
 
 
-/* One that a sibling was asked for waits for that: its timer ends it. */
-
-void
-ngx_http_zk_lock_ask_out_of_reach(ngx_http_zk_lock_ask_t *ask)
+static void
+ngx_http_zk_lock_ask_over_handler(ngx_event_t *ev)
 {
-    if (!ask->bell.set) {
-        ngx_http_zk_lock_ask_unreachable(ask);
-    }
+    ngx_http_zk_lock_ask_unreachable(ngx_queue_data(ev,
+                                                    ngx_http_zk_lock_ask_t,
+                                                    over));
 }
 
 
@@ -282,7 +325,7 @@ ngx_http_zk_lock_ask_timer_handler(ngx_event_t *ev)
 }
 
 
-/* Later and later, so that even 3 s are not twenty times. */
+/* Later and later, so that some seconds are not many times. */
 
 void
 ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask)
@@ -295,15 +338,12 @@ ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask)
 
     elapsed = ngx_current_msec - ask->asked;
 
-    if (elapsed > NGX_HTTP_ZK_LOCK_ASK_TIME) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
-        return;
-    }
-
     ask->polls = 1;
 
     if (!ask->timer.timer_set) {
-        ngx_add_timer(&ask->timer, NGX_HTTP_ZK_LOCK_ASK_AGAIN + elapsed / 4);
+        ngx_add_timer(&ask->timer,
+                      ngx_min(NGX_HTTP_ZK_LOCK_ASK_AGAIN + elapsed / 4,
+                              NGX_HTTP_ZK_LOCK_ASK_SELDOM));
     }
 }
 
@@ -403,25 +443,6 @@ ngx_http_zk_lock_ask_rename(ngx_http_zk_lock_ask_t *ask)
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask)
-{
-    ngx_http_zk_lock_op_t  *op;
-
-    op = ngx_http_zk_lock_op_new(ask->worker->session,
-                                 NGX_HTTP_ZK_LOCK_OP_SYNC, &ask->path, NULL,
-                                 NULL);
-    if (op == NULL) {
-        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_FAILED);
-        return NGX_ERROR;
-    }
-
-    ngx_http_zk_lock_session_send(op);
-
-    return NGX_OK;
-}
-
-
 void
 ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
     u_char *buf)
@@ -478,31 +499,36 @@ ngx_http_zk_lock_ask_send(ngx_http_zk_lock_ask_t *ask,
 
 
 void
+ngx_http_zk_lock_ask_send_fresh(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op)
+{
+    if (op != NULL) {
+        op->fresh = 1;
+    }
+
+    ngx_http_zk_lock_ask_send(ask, op);
+}
+
+
+void
 ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_rc_e rc)
 {
-    ngx_http_zk_lock_answer_e  answer;
+    if (rc == NGX_HTTP_ZK_LOCK_UNSENT || rc == NGX_HTTP_ZK_LOCK_UNKNOWN) {
 
-    ask->unwritten = ask->counted && (rc == NGX_HTTP_ZK_LOCK_UNSENT
-                                      || rc == NGX_HTTP_ZK_LOCK_UNKNOWN);
+        /* what is counted is written, also when the caller has left */
 
-    switch (rc) {
+        ask->unwritten = ask->counted;
+        ask->later = (ask->handler != NULL);
 
-    case NGX_HTTP_ZK_LOCK_NO_AUTH:
-        answer = NGX_HTTP_ZK_LOCK_ASK_DENIED;
-        break;
-
-    case NGX_HTTP_ZK_LOCK_UNSENT:
-    case NGX_HTTP_ZK_LOCK_UNKNOWN:
-        answer = NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
-        break;
-
-    default:
-        answer = NGX_HTTP_ZK_LOCK_ASK_FAILED;
-        break;
+        return;
     }
 
-    ngx_http_zk_lock_ask_tell(ask, answer);
+    ask->unwritten = 0;
+
+    ngx_http_zk_lock_ask_tell(ask, rc == NGX_HTTP_ZK_LOCK_NO_AUTH
+                                   ? NGX_HTTP_ZK_LOCK_ASK_DENIED
+                                   : NGX_HTTP_ZK_LOCK_ASK_FAILED);
 }
 
 

@@ -99,6 +99,7 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         reads;   /* of these, of claims */
     ngx_queue_t                        turn;    /* worker->looks, if waits */
     ngx_event_t                        timer;
+    ngx_event_t                        over;    /* its time is */
     ngx_http_zk_lock_bell_t            bell;
     ngx_http_zk_lock_mourner_t         mourner;
 
@@ -128,13 +129,14 @@ struct ngx_http_zk_lock_ask_s {
     ngx_uint_t                         holds;       /* what is to be written */
     ngx_atomic_uint_t                  gen;         /* of the record that tells
                                                        how it ended */
-    ngx_msec_t                         asked;       /* when it was begun */
+    ngx_msec_t                         asked;       /* when it was begun, or
+                                                       begun again */
     ngx_msec_t                         missed;      /* when its znode was, if
                                                        missing */
 
     unsigned                           mourning:1;
-    unsigned                           later:1;     /* waits for the connection
-                                                       to begin */
+    unsigned                           later:1;     /* waits for ZooKeeper, to
+                                                       begin, or begin again */
     unsigned                           owed:1;      /* its delete may not have
                                                        happened */
     unsigned                           find:1;      /* seq is not known */
@@ -176,6 +178,7 @@ typedef struct {
                                                    instead of a token; or
                                                    NULL */
     ngx_msec_t                         ttl;     /* RENEW, HOLD; 0: as it was */
+    ngx_msec_t                         timeout; /* for the answer */
     ngx_msec_t                         grace;   /* INSPECT: of one that waits
                                                    alone */
     ngx_uint_t                         node;    /* without a token: the lock is
@@ -202,7 +205,6 @@ void ngx_http_zk_lock_ask_leave(ngx_http_zk_lock_ask_t *ask);
 
 void ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_unreachable(ngx_http_zk_lock_ask_t *ask);
-void ngx_http_zk_lock_ask_out_of_reach(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
 
 
@@ -218,12 +220,14 @@ void ngx_http_zk_lock_ask_discard(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_start(ngx_http_zk_lock_ask_t *ask);
 /* A token without a seq: the oldest claim with that key. */
 void ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask);
-/*
- * The claim is read again in a moment, up to three seconds after the question;
- * then what was asked for is not sure.
- */
+/* The claim is read again in a moment, until the ask's time is over. */
 void ngx_http_zk_lock_ask_poll(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask);
+/*
+ * The lease in the record of a claim of this gateway counts from now on.
+ * Returns NGX_OK, also if it is none or not held, or NGX_DONE: it has ended.
+ */
+ngx_int_t ngx_http_zk_lock_ask_prolong(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask);
 void ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask);
 /*
@@ -288,19 +292,24 @@ void ngx_http_zk_lock_ask_name(ngx_http_zk_lock_ask_t *ask, ngx_str_t *name,
  */
 ngx_int_t ngx_http_zk_lock_ask_rename(ngx_http_zk_lock_ask_t *ask);
 
-/* What is read behind it is not older than the question; or it has failed. */
-ngx_int_t ngx_http_zk_lock_ask_sync(ngx_http_zk_lock_ask_t *ask);
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_ask_op(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_e type, ngx_str_t *name,
     ngx_http_zk_lock_op_pt handler, void *data);
 /* Sends it, pinned; op may be NULL for want of memory. */
 void ngx_http_zk_lock_ask_send(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_op_t *op);
+/* The same for a GET or a LIST; what it reads is no older than this call. */
+void ngx_http_zk_lock_ask_send_fresh(ngx_http_zk_lock_ask_t *ask,
+    ngx_http_zk_lock_op_t *op);
 void ngx_http_zk_lock_ask_unpin(ngx_http_zk_lock_ask_t *ask);
 
-/* Tells; post in the next turn. */
+/*
+ * Tells, or, if there was no connection, begins again when there is one: what
+ * leads here does no harm if it is done twice.
+ */
 void ngx_http_zk_lock_ask_failed(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_rc_e rc);
+/* Tells; post in the next turn. */
 void ngx_http_zk_lock_ask_post(ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer);
 void ngx_http_zk_lock_ask_tell(ngx_http_zk_lock_ask_t *ask,

@@ -57,21 +57,16 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_problem(r, status, args.error);
     }
 
-    wait = (args.given & ZK_LOCK_ARG_WAIT) ? (ngx_msec_t) args.wait : 0;
-
-    if (args.given & ZK_LOCK_ARG_UNTIL) {
-
-        if (ngx_strcmp(args.until, "free") != 0) {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                            "\"until\" takes \"free\"");
-        }
-
-        if (!(args.given & ZK_LOCK_ARG_WAIT)) {
-            wait = zlcf->wait;
-        }
+    if ((args.given & ZK_LOCK_ARG_UNTIL)
+        && ngx_strcmp(args.until, "free") != 0)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"until\" takes \"free\"");
     }
 
-    wait = ngx_min(wait, zlcf->max_wait);
+    wait = ngx_http_zk_lock_args_wait(r, &args,
+                                      (args.given & ZK_LOCK_ARG_UNTIL)
+                                      ? zlcf->wait : 0);
 
     if (ctx->has_token) {
         return ngx_http_zk_lock_call_claim(r, ctx, wait);
@@ -80,6 +75,8 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     if (!(args.given & ZK_LOCK_ARG_UNTIL)
         && ngx_http_zk_lock_accepts(r) != NGX_HTTP_ZK_LOCK_PLAIN)
     {
+        ctx->preferred = 0;
+
         return ngx_http_zk_lock_stream_lock(r, ctx);
     }
 
@@ -253,13 +250,9 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
 ngx_int_t
 ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_msec_t                    ttl;
-    ngx_uint_t                    status;
-    const char                   *why;
-    zk_lock_args_t                args;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_uint_t       status;
+    const char      *why;
+    zk_lock_args_t   args;
 
     if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE
                                         |ZK_LOCK_ARG_REVOKE, &status)
@@ -285,12 +278,10 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "behind the name");
     }
 
-    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
-
     return ngx_http_zk_lock_api_ask(r, ctx, (args.given & ZK_LOCK_ARG_MODE)
                                     ? NGX_HTTP_ZK_LOCK_SHARE
                                     : NGX_HTTP_ZK_LOCK_RENEW,
-                                    ngx_min(ttl, zlcf->max_ttl),
+                                    ngx_http_zk_lock_args_ttl(r, &args),
                                     ngx_http_zk_lock_call_handler);
 }
 
@@ -366,12 +357,8 @@ ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_msec_t                    ttl;
-    ngx_uint_t                    status;
-    zk_lock_args_t                args;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_uint_t      status;
+    zk_lock_args_t  args;
 
     if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_TTL, &status) != NGX_OK) {
         return ngx_http_zk_lock_problem(r, status, args.error);
@@ -383,10 +370,8 @@ ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "zero");
     }
 
-    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
-
     return ngx_http_zk_lock_api_ask(r, ctx, NGX_HTTP_ZK_LOCK_HOLD,
-                                    ngx_min(ttl, zlcf->max_ttl),
+                                    ngx_http_zk_lock_args_ttl(r, &args),
                                     ngx_http_zk_lock_call_handler);
 }
 
@@ -432,6 +417,15 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
             ngx_str_set(&ctx->outcome, "listed");
             return ngx_http_zk_lock_answer_lock(r, ctx, ask);
 
+        case NGX_HTTP_ZK_LOCK_RENEW:
+
+            /* what waits has no lease: a status of its own says so */
+
+            return ngx_http_zk_lock_answer_claim(r, ctx, ask,
+                                                 ask->infos[0].held
+                                                 ? NGX_HTTP_OK
+                                                 : NGX_HTTP_ACCEPTED);
+
         default:
             return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
         }
@@ -439,10 +433,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
     case NGX_HTTP_ZK_LOCK_ASK_GONE:
         ngx_str_set(&ctx->outcome, "lost");
 
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
-                                        "the claim of this token is gone: "
-                                        "released, its lease over, or its "
-                                        "session lost");
+        return ngx_http_zk_lock_answer_gone(r, ctx);
 
     case NGX_HTTP_ZK_LOCK_ASK_FREE:
         ngx_str_set(&ctx->outcome, "free");

@@ -54,8 +54,8 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     *outcome = NGX_HTTP_ZK_LOCK_FAILED;
 
-    if (!ngx_http_zk_lock_session_reachable(worker->session)) {
-        *outcome = NGX_HTTP_ZK_LOCK_UNREACHABLE;
+    if (ngx_http_zk_lock_worker_over(worker)) {
+        *outcome = NGX_HTTP_ZK_LOCK_SHUT;
         return NULL;
     }
 
@@ -129,6 +129,11 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     claim->max_queue = acquire->max_queue;
     claim->started = ngx_current_msec;
     claim->deadline = ngx_current_msec + acquire->wait;
+    claim->once = acquire->once;
+    claim->patience = ngx_current_msec
+                      + (acquire->once ? ngx_max(acquire->wait,
+                                                 acquire->timeout)
+                                       : acquire->wait + acquire->timeout);
     claim->state = NGX_HTTP_ZK_LOCK_DONE;
     claim->settled = 1;
 
@@ -161,14 +166,14 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_worker_timer(worker, &claim->timer,
                                   ngx_http_zk_lock_claim_timer_handler);
 
-    if (acquire->forever) {
-        /* a worker that leaves knows it by the answer that is owed */
-
-    } else if (acquire->wait != 0) {
+    if (!acquire->forever && acquire->wait != 0) {
         ngx_add_timer(&claim->timer, acquire->wait);
 
     } else {
-        claim->expired = 1;
+        claim->expired = !acquire->forever;
+        ngx_add_timer(&claim->timer, acquire->once || acquire->forever
+                                     ? acquire->timeout
+                                     : NGX_HTTP_ZK_LOCK_PATIENCE);
     }
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
@@ -314,10 +319,12 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t                  settled, pressing;
     ngx_http_zk_lock_worker_t  *worker;
 
+#if (NGX_DEBUG)
     static char  *names[] = {
         "start", "create", "recover", "wait", "held", "lapse", "delete",
         "owed", "done"
     };
+#endif
 
     worker = claim->lock->worker;
 

@@ -131,6 +131,9 @@ struct ngx_http_zk_lock_claim_s {
     ngx_msec_t                         started;
     ngx_msec_t                         deadline;    /* of the wait, if it is
                                                        limited */
+    ngx_msec_t                         patience;    /* until when an answer of
+                                                       ZooKeeper is waited for
+                                                       at most */
     ngx_msec_t                         grace;       /* how long it stays while
                                                        nobody waits for it; 0:
                                                        not at all */
@@ -164,6 +167,8 @@ struct ngx_http_zk_lock_claim_s {
                                                        its znode */
 
     unsigned                           limited:1;   /* its wait is */
+    unsigned                           once:1;      /* it tries once, and waits
+                                                       for ZooKeeper only */
     unsigned                           keen:1;      /* the sweep looks at it
                                                        while it waits */
     unsigned                           keyed:1;     /* it may have a twin */
@@ -204,12 +209,18 @@ struct ngx_http_zk_lock_claim_s {
 typedef struct {
     ngx_str_t                          path;        /* of the lock */
     zk_lock_kind_t                     kind;
-    ngx_msec_t                         wait;
+    ngx_msec_t                         wait;        /* for the lock, and for
+                                                       ZooKeeper as long */
+    ngx_msec_t                         timeout;     /* for ZooKeeper, if it
+                                                       does not wait; and for
+                                                       an answer that is late
+                                                       at the end of the wait */
     ngx_msec_t                         ttl;
     ngx_uint_t                         max_queue;
     const zk_lock_label_t             *label;
 
     /*
+     * once:    it does not wait for the lock, though wait may not be 0
      * key:     what the random part of the claim's id begins with
      *          (NGX_HTTP_ZK_LOCK_KEY bytes), of which the lock has only one
      *          claim; NULL: none
@@ -225,6 +236,7 @@ typedef struct {
      */
     const uint8_t                     *key;
     ngx_msec_t                         grace;
+    unsigned                           once:1;
     unsigned                           async:1;
     unsigned                           forever:1;
     unsigned                           bound:1;
@@ -332,12 +344,13 @@ void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_suspended(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim);
-void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim);
 /* Somebody changed the claim's record. */
 void ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim);
 /* The worker leaves: returns 1 if somebody waited, who is refused. */
 ngx_uint_t ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim);
+/* The worker leaves for good: refused, unless it is held. */
+void ngx_http_zk_lock_claim_over(ngx_http_zk_lock_claim_t *claim);
 /* The process leaves: frees it. */
 void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 
@@ -360,6 +373,8 @@ void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
 void ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim);
 /* The answer to its create was lost: a list tells whether it happened. */
 void ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim);
+/* ZooKeeper has not answered in the time of the request, which ends. */
+void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
 /*
  * The wait for a claim whose token others may have is over, and there is no
  * connection: another gateway may tell that it is held, so its end is not

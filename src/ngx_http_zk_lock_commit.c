@@ -40,6 +40,8 @@
 static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_flush_patient(
+    ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_flush_pending(
     ngx_http_zk_lock_session_t *s);
 static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
@@ -61,20 +63,77 @@ ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op)
         return;
     }
 
-    if (!op->gather) {
+    if (op->fresh) {
+        s->barrier = 1;
+        op->flight.number = s->written;
 
-        if (!ngx_queue_empty(&s->pending) && !s->hurry) {
+        ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
+        ngx_http_zk_lock_session_arm(s);
 
-            /* who asks sees what was decided before */
-
-            ngx_http_zk_lock_session_flush_pending(s);
-        }
-
-        ngx_http_zk_lock_session_submit(s, op);
+        ngx_post_event(&s->read, &ngx_posted_next_events);
         return;
     }
 
-    ngx_http_zk_lock_session_pend(s, op);
+    if (op->gather) {
+        ngx_http_zk_lock_session_pend(s, op);
+        return;
+    }
+
+    ngx_http_zk_lock_session_flush_patient(s);
+    ngx_http_zk_lock_session_submit(s, op);
+}
+
+
+/* What is read shows what was decided before. */
+
+static void
+ngx_http_zk_lock_session_flush_patient(ngx_http_zk_lock_session_t *s)
+{
+    if (!ngx_queue_empty(&s->pending) && !s->hurry) {
+        ngx_http_zk_lock_session_flush_pending(s);
+    }
+}
+
+
+/*
+ * ZooKeeper answers a read behind the writes that the session has sent before
+ * it, with what is there by then.  So those that were asked for in one turn of
+ * the event loop go together, behind any write that was sent since.  If none of
+ * these is committed, what was read does not count.
+ */
+
+void
+ngx_http_zk_lock_session_read_handler(ngx_event_t *ev)
+{
+    ngx_queue_t                 *q;
+    ngx_http_zk_lock_op_t       *op;
+    ngx_http_zk_lock_session_t  *s;
+
+    s = ev->data;
+
+    if (ngx_queue_empty(&s->fresh)) {
+        return;
+    }
+
+    ngx_http_zk_lock_session_flush_patient(s);
+
+    if (s->barrier) {
+        ngx_http_zk_lock_session_barrier(s);
+    }
+
+    while (!ngx_queue_empty(&s->fresh)) {
+        q = ngx_queue_head(&s->fresh);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+
+        if (s->barrier) {
+            ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+
+        } else {
+            ngx_http_zk_lock_session_submit(s, op);
+        }
+    }
 }
 
 
@@ -195,6 +254,14 @@ ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s)
 
     s->npending = 0;
     s->hurry = 0;
+
+    while (!ngx_queue_empty(&s->fresh)) {
+        q = ngx_queue_head(&s->fresh);
+        ngx_queue_remove(q);
+
+        op = ngx_queue_data(q, ngx_http_zk_lock_op_t, flight.queue);
+        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_UNSENT);
+    }
 }
 
 

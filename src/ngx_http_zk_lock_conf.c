@@ -21,15 +21,30 @@
 /* bytes of a file of credentials, its newline counted */
 #define NGX_HTTP_ZK_LOCK_AUTH_MAX     1024
 
+/* what a worker opens beside the zone's, before there is any connection */
+#define NGX_HTTP_ZK_LOCK_DESCRIPTORS  32
+
 
 static char *ngx_http_zk_lock_certificates(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf);
+static ngx_int_t ngx_http_zk_lock_check_location(ngx_conf_t *cf,
+    ngx_http_zk_lock_loc_conf_t *conf);
+static void ngx_http_zk_lock_merge_longest(ngx_conf_t *cf,
+    const char *directive, ngx_msec_t *value, ngx_msec_t def, ngx_msec_t max);
+static ngx_uint_t ngx_http_zk_lock_serves_api(
+    ngx_http_core_loc_conf_t *clcf);
 static char *ngx_http_zk_lock_resolve(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf, ngx_str_t *list);
 static char *ngx_http_zk_lock_resolve_one(ngx_conf_t *cf, ngx_str_t *host,
     ngx_array_t *servers);
 static ngx_int_t ngx_http_zk_lock_auth_file(ngx_conf_t *cf, ngx_str_t *path,
     ngx_str_t *auth);
+static ngx_uint_t ngx_http_zk_lock_auth_pair(ngx_str_t *auth);
+static char *ngx_http_zk_lock_state_check(ngx_conf_t *cf, ngx_str_t *path);
+static char *ngx_http_zk_lock_answers(ngx_conf_t *cf,
+    ngx_http_zk_lock_loc_conf_t *zlcf, ngx_http_handler_pt handler);
+static ngx_int_t ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone,
+    void *data);
 
 
 static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock:");
@@ -82,18 +97,6 @@ ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf)
     ngx_conf_init_size_value(zmcf->zone_size, 4 * 1024 * 1024);
     ngx_conf_init_value(zmcf->cache, 10000);
 
-    if (zmcf->session.timeout < 1000) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"zk_lock_session_timeout\" takes at least 1s");
-        return NGX_CONF_ERROR;
-    }
-
-    if (zmcf->zone_size < 256 * 1024) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"zk_lock_zone\" takes at least 256k");
-        return NGX_CONF_ERROR;
-    }
-
     return ngx_http_zk_lock_certificates(cf, zmcf);
 }
 
@@ -116,10 +119,10 @@ ngx_http_zk_lock_certificates(ngx_conf_t *cf,
     }
 
     if (ca->len == 0 || own->len == 0 || key->len == 0) {
-        ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                      "\"zk_lock_ssl_trusted_certificate\", "
-                      "\"zk_lock_ssl_certificate\" and "
-                      "\"zk_lock_ssl_certificate_key\" need each other");
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"zk_lock_ssl_trusted_certificate\", "
+                           "\"zk_lock_ssl_certificate\" and "
+                           "\"zk_lock_ssl_certificate_key\" need each other");
         return NGX_CONF_ERROR;
     }
 
@@ -149,6 +152,7 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->root = NGX_CONF_UNSET_PTR;
     zlcf->wait = NGX_CONF_UNSET_MSEC;
     zlcf->max_wait = NGX_CONF_UNSET_MSEC;
+    zlcf->timeout = NGX_CONF_UNSET_MSEC;
     zlcf->ttl = NGX_CONF_UNSET_MSEC;
     zlcf->max_ttl = NGX_CONF_UNSET_MSEC;
     zlcf->grace = NGX_CONF_UNSET_MSEC;
@@ -177,15 +181,7 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         clcf->handler = prev->handler;
     }
 
-    if (conf->handler == ngx_http_zk_lock_api_handler
-        && clcf->post_action.data != NULL)
-    {
-
-        /* what hangs on a connection would hang on what nginx does after it */
-
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"post_action\" does not go with "
-                           "\"zk_lock_api\"");
+    if (ngx_http_zk_lock_check_location(cf, conf) != NGX_OK) {
         return NGX_CONF_ERROR;
     }
 
@@ -200,24 +196,142 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
         conf->root->value = ngx_http_zk_lock_default_root;
     }
 
-    ngx_conf_merge_msec_value(conf->wait, prev->wait, 30000);
+    ngx_conf_merge_msec_value(conf->wait, prev->wait, NGX_CONF_UNSET_MSEC);
     ngx_conf_merge_msec_value(conf->max_wait, prev->max_wait, 300000);
-    ngx_conf_merge_msec_value(conf->ttl, prev->ttl, 60000);
+    ngx_conf_merge_msec_value(conf->timeout, prev->timeout, 5000);
+    ngx_conf_merge_msec_value(conf->ttl, prev->ttl, NGX_CONF_UNSET_MSEC);
     ngx_conf_merge_msec_value(conf->max_ttl, prev->max_ttl, 86400000);
     ngx_conf_merge_msec_value(conf->grace, prev->grace, 10000);
     ngx_conf_merge_uint_value(conf->max_queue, prev->max_queue, 10000);
+
+    if (conf->handler == ngx_http_zk_lock_api_handler) {
+        ngx_http_zk_lock_merge_longest(cf, "wait", &conf->wait, 30000,
+                                       conf->max_wait);
+        ngx_http_zk_lock_merge_longest(cf, "ttl", &conf->ttl, 60000,
+                                       conf->max_ttl);
+    }
+
     ngx_conf_merge_value(conf->admin, prev->admin, 0);
     ngx_conf_merge_uint_value(conf->layout, prev->layout,
                               NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE);
 
-    if (conf->ttl == 0 || conf->max_ttl == 0 || conf->grace == 0) {
+    return NGX_CONF_OK;
+}
+
+
+/* What a location has itself, before anything is merged into it. */
+
+static ngx_int_t
+ngx_http_zk_lock_check_location(ngx_conf_t *cf,
+    ngx_http_zk_lock_loc_conf_t *conf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (conf->handler != NULL && clcf->handler != conf->handler) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "\"zk_lock_ttl\", \"zk_lock_max_ttl\" and "
-                           "\"zk_lock_grace\" take a time above zero");
-        return NGX_CONF_ERROR;
+                           "location \"%V\": \"%s\" does not go with another "
+                           "directive that answers requests, such as "
+                           "\"proxy_pass\"", &clcf->name,
+                           conf->handler == ngx_http_zk_lock_api_handler
+                           ? "zk_lock_api" : "zk_lock_metrics");
+        return NGX_ERROR;
     }
 
-    return NGX_CONF_OK;
+    if (conf->handler == ngx_http_zk_lock_api_handler
+        && clcf->post_action.data != NULL)
+    {
+
+        /* what hangs on a connection would hang on what nginx does after it */
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"post_action\" does not go with "
+                           "\"zk_lock_api\"");
+        return NGX_ERROR;
+    }
+
+    /* what all of a server or of http has may be meant for other locations */
+
+    if (conf->admin == 1 && clcf->name.len != 0
+        && !ngx_http_zk_lock_serves_api(clcf))
+    {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "location \"%V\": \"zk_lock_admin\" has no effect "
+                           "without \"zk_lock_api\"", &clcf->name);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * A default, which goes down with the longest time that there may be, is set
+ * where locks are served, and not before: it is not to be told as one that was
+ * asked for.
+ */
+
+static void
+ngx_http_zk_lock_merge_longest(ngx_conf_t *cf, const char *directive,
+    ngx_msec_t *value, ngx_msec_t def, ngx_msec_t max)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    if (*value == NGX_CONF_UNSET_MSEC) {
+        *value = ngx_min(def, max);
+        return;
+    }
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (*value > max && !clcf->lmt_excpt) {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "location \"%V\": \"zk_lock_%s\" is above "
+                           "\"zk_lock_max_%s\", and is cut to it",
+                           &clcf->name, directive, directive);
+    }
+}
+
+
+/* Whether a location, or one within it, serves the API. */
+
+static ngx_uint_t
+ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
+{
+    ngx_queue_t                *q;
+    ngx_http_location_queue_t  *lq;
+
+    if (clcf->handler == ngx_http_zk_lock_api_handler) {
+        return 1;
+    }
+
+    if (clcf->locations == NULL) {
+        return 0;
+    }
+
+    for (q = ngx_queue_head(clcf->locations);
+         q != ngx_queue_sentinel(clcf->locations);
+         q = ngx_queue_next(q))
+    {
+        lq = ngx_queue_data(q, ngx_http_location_queue_t, queue);
+
+        if (ngx_http_zk_lock_serves_api(lq->exact ? lq->exact : lq->inclusive))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+char *
+ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data)
+{
+    ngx_uint_t                *value = data;
+    ngx_http_zk_lock_least_t  *least = post;
+
+    return (*value < least->least) ? least->takes : NGX_CONF_OK;
 }
 
 
@@ -234,8 +348,20 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "is duplicate";
     }
 
+    if (cf->args->nelts > 2) {
+        return "takes one word: there is no blank between the servers, nor "
+               "behind a comma";
+    }
+
     value = cf->args->elts;
     list = value[1];
+
+    if (ngx_strstr(list.data, "://") != NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"zk_lock_servers\" takes \"host:port\" for each "
+                           "server, not a URL such as \"%V\"", &list);
+        return NGX_CONF_ERROR;
+    }
 
     zmcf->servers = list;
 
@@ -400,7 +526,30 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
+    /* ZooKeeper takes "digest" without a password, which is no secret then */
+
+    if (ngx_strcmp(value[1].data, "digest") == 0
+        && !ngx_http_zk_lock_auth_pair(&zmcf->session.auth))
+    {
+        return "takes USER:PASSWORD with the scheme \"digest\"";
+    }
+
     return NGX_CONF_OK;
+}
+
+
+/* Whether there is something on both sides of the first colon. */
+
+static ngx_uint_t
+ngx_http_zk_lock_auth_pair(ngx_str_t *auth)
+{
+    u_char  *colon;
+
+    colon = ngx_strlchr(auth->data, auth->data + auth->len, ':');
+
+    return colon != NULL
+           && colon != auth->data
+           && colon != auth->data + auth->len - 1;
 }
 
 
@@ -525,6 +674,47 @@ ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return NGX_CONF_ERROR;
     }
 
+    return ngx_http_zk_lock_state_check(cf, &zmcf->state_path);
+}
+
+
+/*
+ * The file is made when the zone is, which "nginx -t" and "nginx -s reload" do
+ * not see: so they are told here what would keep it from being made.
+ */
+
+static char *
+ngx_http_zk_lock_state_check(ngx_conf_t *cf, ngx_str_t *path)
+{
+    size_t            len;
+    u_char           *folder;
+    ngx_file_info_t   fi;
+
+    if (ngx_file_info(path->data, &fi) != NGX_FILE_ERROR && ngx_is_dir(&fi)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, NGX_EISDIR,
+                           "\"zk_lock_state_path\" \"%V\" is no path of a file",
+                           path);
+        return NGX_CONF_ERROR;
+    }
+
+    for (len = path->len; len > 0 && path->data[len - 1] != '/'; len--) {
+        /* void */
+    }
+
+    folder = ngx_pnalloc(cf->pool, len + 2);
+    if (folder == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    *ngx_cpymem(ngx_cpymem(folder, path->data, len), ".", 1) = '\0';
+
+    if (access((char *) folder, W_OK|X_OK) == -1) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
+                           "no file can be made in \"%*s\", for "
+                           "\"zk_lock_state_path\"", len, path->data);
+        return NGX_CONF_ERROR;
+    }
+
     return NGX_CONF_OK;
 }
 
@@ -532,16 +722,37 @@ ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_metrics_handler);
+}
 
+
+/*
+ * Of two directives that answer a location's requests nginx takes the one that
+ * it reads last; one that is read behind this is found when all is merged.
+ */
+
+static char *
+ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *zlcf,
+    ngx_http_handler_pt handler)
+{
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
+    if (zlcf->handler == handler) {
+        return "is duplicate";
+    }
+
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->handler != NULL) {
+        return "does not go with another directive that answers requests, "
+               "such as \"proxy_pass\"";
+    }
+
     zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
 
-    clcf->handler = ngx_http_zk_lock_metrics_handler;
-    zlcf->handler = clcf->handler;
+    clcf->handler = handler;
+    zlcf->handler = handler;
 
     zmcf->api = 1;
 
@@ -552,13 +763,9 @@ ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
-
-    ngx_http_core_loc_conf_t      *clcf;
-    ngx_http_zk_lock_main_conf_t  *zmcf;
+    ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
-    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
 
 #if (NGX_PCRE)
 
@@ -572,12 +779,17 @@ ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "takes a location that is a prefix";
     }
 
-    clcf->handler = ngx_http_zk_lock_api_handler;
-    zlcf->handler = clcf->handler;
+    if (clcf->name.len != 0 && clcf->name.data[clcf->name.len - 1] == '/') {
+        clcf->auto_redirect = 1;
 
-    zmcf->api = 1;
+    } else {
+        ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                           "location \"%V\" with \"zk_lock_api\" has no slash "
+                           "at its end: \"%V/\" is what it serves",
+                           &clcf->name, &clcf->name);
+    }
 
-    return NGX_CONF_OK;
+    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_api_handler);
 }
 
 
@@ -628,9 +840,9 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     if (zmcf->servers.len == 0) {
 
         if (zmcf->api) {
-            ngx_log_error(NGX_LOG_EMERG, cf->log, 0,
-                          "\"zk_lock_api\" and \"zk_lock_metrics\" need "
-                          "\"zk_lock_servers\"");
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "\"zk_lock_api\" and \"zk_lock_metrics\" need "
+                               "\"zk_lock_servers\"");
             return NGX_ERROR;
         }
 
@@ -676,8 +888,42 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     zmcf->map.path = zmcf->state_path;
     zmcf->map.cycle = cf->cycle;
 
-    zmcf->shm_zone->init = ngx_http_zk_lock_zone_init;
+    zmcf->shm_zone->init = ngx_http_zk_lock_conf_zone_init;
     zmcf->shm_zone->data = &zmcf->map;
 
     return NGX_OK;
+}
+
+
+/*
+ * A worker inherits the zone's descriptors, so with a lower limit it can open
+ * nothing at all.  The limit is known when the whole configuration is read.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_int_t                      least;
+    ngx_core_conf_t               *ccf;
+    ngx_http_zk_lock_map_conf_t   *conf;
+
+    conf = shm_zone->data;
+    ccf = (ngx_core_conf_t *) ngx_get_conf(conf->cycle->conf_ctx,
+                                           ngx_core_module);
+
+    least = (ngx_int_t) ngx_http_zk_lock_map_nslots()
+            + NGX_HTTP_ZK_LOCK_DESCRIPTORS;
+
+    if (ccf->master && ccf->rlimit_nofile != NGX_CONF_UNSET
+        && ccf->rlimit_nofile < least)
+    {
+        ngx_log_error(NGX_LOG_EMERG, shm_zone->shm.log, 0,
+                      "\"worker_rlimit_nofile %i\" leaves a worker no "
+                      "descriptors for connections: with \"zk_lock_servers\" "
+                      "it takes at least %i, and one for each connection",
+                      ccf->rlimit_nofile, least);
+        return NGX_ERROR;
+    }
+
+    return ngx_http_zk_lock_zone_init(shm_zone, data);
 }

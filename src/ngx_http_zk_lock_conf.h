@@ -11,10 +11,19 @@
 #include "ngx_http_zk_lock_api.h"
 
 
+/* what the value of a directive has to be: a "post" of its command */
+
+typedef struct {
+    ngx_conf_post_handler_pt           post_handler;
+    ngx_uint_t                         least;
+    char                              *takes;   /* the error */
+} ngx_http_zk_lock_least_t;
+
+
 /* Hooks of the module. */
 
 void *ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf);
-/* Sets defaults and checks them; makes one text of the certificates. */
+/* Sets defaults; makes one text of the certificates. */
 char *ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent,
@@ -24,6 +33,9 @@ ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
 
 
 /* Handlers of directives, each of the one of its name. */
+
+/* The handler of all ngx_http_zk_lock_least_t, for times and sizes. */
+char *ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data);
 
 /* Resolves the names, and cuts off a chroot. */
 char *ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd,

@@ -68,6 +68,11 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         ask->mourner.handler = ngx_http_zk_lock_ask_released;
         ask->mourner.data = ask;
 
+        ngx_http_zk_lock_record_ending(worker->zone, token->id.record,
+                                       ask->type == NGX_HTTP_ZK_LOCK_BREAK
+                                       ? NGX_HTTP_ZK_LOCK_ENDING_BROKEN
+                                       : NGX_HTTP_ZK_LOCK_ENDING_RELEASED);
+
         ngx_http_zk_lock_claim_release(claim, &ask->mourner);
         return;
     }
@@ -78,7 +83,8 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
     if (rc == NGX_OK && record.seq == token->seq && record.near
         && ngx_http_zk_lock_ask_current(&record))
     {
-        rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path);
+        rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path,
+                                         ask->type == NGX_HTTP_ZK_LOCK_BREAK);
 
         if (rc == NGX_OK) {
             ask->gen = record.gen;
@@ -145,7 +151,7 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
 
     ask->counted = 1;
 
-    if (!ngx_http_zk_lock_session_connected(ask->worker->session)) {
+    if (!ngx_http_zk_lock_session_ready(ask->worker->session)) {
         ask->later = 1;
         ask->unwritten = 1;
         return NGX_OK;
@@ -179,18 +185,14 @@ ngx_http_zk_lock_ask_delete(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    /* a server that lags behind may not have the claim yet */
-
-    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
-        return;
-    }
-
     ngx_http_zk_lock_ask_name(ask, &name, buf);
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
                                  ngx_http_zk_lock_ask_label_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    /* a server that lags behind may not have the claim yet */
+
+    ngx_http_zk_lock_ask_send_fresh(ask, op);
 }
 
 

@@ -112,7 +112,9 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
         claim->op = NULL;
     }
 
-    if (claim->timer.timer_set) {
+    /* a request that waits is answered when the claim is gone, or in time */
+
+    if (claim->timer.timer_set && claim->handler == NULL) {
         ngx_del_timer(&claim->timer);
     }
 

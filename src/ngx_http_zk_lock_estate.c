@@ -330,6 +330,11 @@ ngx_http_zk_lock_estate_lost(void *data)
         q = ngx_queue_head(&estate->wards);
         ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
 
+        if (ward->state != NGX_HTTP_ZK_LOCK_WARD_DELETE) {
+            ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
+                                           NGX_HTTP_ZK_LOCK_ENDING_LOST);
+        }
+
         ward->lost = 1;
         ngx_http_zk_lock_ward_done(ward);
     }

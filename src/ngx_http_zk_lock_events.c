@@ -228,6 +228,16 @@ ngx_http_zk_lock_stream_patience(ngx_connection_t *c, ngx_msec_t timeout)
         return;
     }
 
+#if (NGX_HTTP_V3)
+
+    /* its socket is that of all clients, and QUIC has a timeout of its own */
+
+    if (c->quic) {
+        return;
+    }
+
+#endif
+
     len = sizeof(int);
 
     if (getsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, &len) == 0 && on
@@ -469,7 +479,7 @@ ngx_http_zk_lock_stream_writer(ngx_http_request_t *r)
         return;
     }
 
-    if (c->error) {
+    if (c->error || ngx_http_zk_lock_api_stopped(c)) {
         ngx_http_finalize_request(r, NGX_ERROR);
         return;
     }

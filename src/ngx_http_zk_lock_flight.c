@@ -21,7 +21,11 @@
 
 static void ngx_http_zk_lock_session_took_off(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_flight_t *flight);
+static void ngx_http_zk_lock_session_wrote(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight);
 static void ngx_http_zk_lock_session_landed(ngx_http_zk_lock_flight_t *flight);
+static void ngx_http_zk_lock_session_written(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight, ngx_http_zk_lock_rc_e rc);
 static void ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_flight_t *flight);
 static void ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message,
@@ -71,6 +75,7 @@ ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
     }
 
     op->flight.message.deliver = ngx_http_zk_lock_session_op_landed;
+    op->flight.write = (op->type <= NGX_HTTP_ZK_LOCK_OP_BARRIER);
 
     ngx_http_zk_lock_session_took_off(s, &op->flight);
 
@@ -81,6 +86,7 @@ ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,
     code = ngx_http_zk_lock_library_submit(s->handle, op);
 
     if (code == 0) {
+        ngx_http_zk_lock_session_wrote(s, &op->flight);
         return;
     }
 
@@ -111,6 +117,7 @@ ngx_http_zk_lock_session_submit_batch(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_t  *op;
 
     batch->flight.message.deliver = ngx_http_zk_lock_session_batch_landed;
+    batch->flight.write = 1;
     batch->flight.counted = 1;
     s->writes++;
 
@@ -119,6 +126,7 @@ ngx_http_zk_lock_session_submit_batch(ngx_http_zk_lock_session_t *s,
     code = ngx_http_zk_lock_library_submit_batch(s->handle, batch);
 
     if (code == 0) {
+        ngx_http_zk_lock_session_wrote(s, &batch->flight);
         return;
     }
 
@@ -153,6 +161,50 @@ ngx_http_zk_lock_session_took_off(ngx_http_zk_lock_session_t *s,
 }
 
 
+/* Notes that what is sent from now on is behind a write. */
+
+static void
+ngx_http_zk_lock_session_wrote(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight)
+{
+    if (flight->write) {
+        flight->number = ++s->written;
+        s->wrote = flight->sent;
+        s->barrier = 0;
+    }
+}
+
+
+/* Notes what has become of a write. */
+
+static void
+ngx_http_zk_lock_session_written(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_flight_t *flight, ngx_http_zk_lock_rc_e rc)
+{
+    switch (rc) {
+
+    case NGX_HTTP_ZK_LOCK_OK:
+    case NGX_HTTP_ZK_LOCK_NO_NODE:
+    case NGX_HTTP_ZK_LOCK_EXISTS:
+    case NGX_HTTP_ZK_LOCK_CHANGED:
+    case NGX_HTTP_ZK_LOCK_CHILDLESS:
+        s->committed = flight->number;
+        ngx_http_zk_lock_session_committed(s, flight->sent);
+        break;
+
+    default:
+
+        /* a server may have refused it by itself: another one is due */
+
+        if (s->wrote == flight->sent) {
+            s->wrote = s->proves - 1;
+        }
+
+        break;
+    }
+}
+
+
 static void
 ngx_http_zk_lock_session_landed(ngx_http_zk_lock_flight_t *flight)
 {
@@ -179,12 +231,11 @@ static void
 ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_flight_t *flight)
 {
-    ngx_atomic_uint_t  until;
+    ngx_http_zk_lock_rc_e  rc;
 
-    if (s->handle == NULL
-        || ngx_http_zk_lock_library_rc(flight->code)
-           == NGX_HTTP_ZK_LOCK_UNKNOWN)
-    {
+    rc = ngx_http_zk_lock_library_rc(flight->code);
+
+    if (s->handle == NULL || rc == NGX_HTTP_ZK_LOCK_UNKNOWN) {
         return;
     }
 
@@ -194,10 +245,14 @@ ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
     s->doubts = 0;
     s->backoff = 0;
 
-    until = flight->sent + s->timeout - s->timeout / 3;
+    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED
+        && (ngx_msec_int_t) (flight->sent - s->apart) > 0)
+    {
+        s->apart = flight->sent;
+    }
 
-    if ((ngx_msec_int_t) (until - *s->alive) > 0) {
-        *s->alive = until;
+    if (flight->write) {
+        ngx_http_zk_lock_session_written(s, flight, rc);
     }
 }
 
@@ -234,7 +289,17 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
         ngx_http_zk_lock_session_watched(s, op);
     }
 
-    if (op->rc == NGX_HTTP_ZK_LOCK_REFUSED) {
+    if (op->fresh && s->committed <= op->flight.number) {
+
+        /* the write in front of it was not committed: it may be of any age */
+
+        op->rc = NGX_HTTP_ZK_LOCK_UNSENT;
+    }
+
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_BARRIER) {
+        /* it serves its purpose, whatever the answer */
+
+    } else if (op->rc == NGX_HTTP_ZK_LOCK_REFUSED) {
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
                       "zookeeper refused an operation on \"%*s\": %s",
                       ngx_http_zk_lock_session_shown(&op->path),

@@ -44,11 +44,23 @@ struct ngx_http_zk_lock_session_s {
     ngx_uint_t                                npending;
     ngx_uint_t                                gathered; /* a turn ago */
     ngx_uint_t                                turns;
+    ngx_queue_t                               fresh;    /* reads, to be sent
+                                                           behind a write */
     ngx_queue_t                               failed;   /* to be told */
     ngx_uint_t                                writes;   /* under way */
 
     ngx_msec_t                                asked;    /* last request */
+    ngx_msec_t                                wrote;    /* last write */
     ngx_msec_t                                replied;  /* last answer */
+    ngx_msec_t                                apart;    /* a moment before a
+                                                           server is asked for
+                                                           the session */
+    ngx_msec_t                                touched;  /* see known alive */
+    ngx_msec_t                                proves;   /* a write that is sent
+                                                           from then on */
+    uint64_t                                  written;  /* writes so far */
+    uint64_t                                  committed;    /* the last one
+                                                           that was */
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
     ngx_msec_t                                doubted;  /* the last of them */
@@ -66,6 +78,7 @@ struct ngx_http_zk_lock_session_s {
 
     ngx_event_t                               flush;    /* posted */
     ngx_event_t                               gather;   /* a timer */
+    ngx_event_t                               read;     /* posted */
     ngx_event_t                               over;     /* posted */
     ngx_event_t                               tick;
 
@@ -81,6 +94,9 @@ struct ngx_http_zk_lock_session_s {
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending is patient */
+    unsigned                                  barrier:1; /* fresh has reads
+                                                           that no write was
+                                                           sent behind */
 };
 
 
@@ -93,11 +109,28 @@ size_t ngx_http_zk_lock_session_shown(ngx_str_t *path);
  */
 void ngx_http_zk_lock_session_arm(ngx_http_zk_lock_session_t *s);
 
+/* Known alive.  The session is connected; its leader may be deposed. */
+void ngx_http_zk_lock_session_touched(ngx_http_zk_lock_session_t *s);
+
+/* The same: a quorum has committed a write that was sent then. */
+void ngx_http_zk_lock_session_committed(ngx_http_zk_lock_session_t *s,
+    ngx_msec_t sent);
+
+/* The session lives no longer than what it has from `since` on. */
+void ngx_http_zk_lock_session_bound(ngx_http_zk_lock_session_t *s,
+    ngx_msec_t since);
+
+/*
+ * A write that changes nothing: to be heard, and in front of reads.  Without
+ * memory none is sent.
+ */
+void ngx_http_zk_lock_session_barrier(ngx_http_zk_lock_session_t *s);
+
 /* At a tick of a session that is connected; now: of the monotonic clock. */
 void ngx_http_zk_lock_session_watchdog(ngx_http_zk_lock_session_t *s,
     ngx_msec_t now);
 
-/* Tells those who wait for ZooKeeper that it is out of reach. */
+/* ZooKeeper is out of reach: that is logged, and streams are told. */
 void ngx_http_zk_lock_session_out_of_reach(ngx_http_zk_lock_session_t *s);
 
 /* The connection is lost: what is pending fails. */
@@ -111,7 +144,7 @@ void ngx_http_zk_lock_session_suspended_handler(
 void ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type);
 
-/* What is pending fails: there is no connection to send it to. */
+/* What is not sent yet fails: there is no connection to send it to. */
 void ngx_http_zk_lock_session_unpend(ngx_http_zk_lock_session_t *s);
 
 /* What is pending goes as soon as the event loop brings no more of it. */
@@ -120,6 +153,9 @@ void ngx_http_zk_lock_session_hurry(ngx_http_zk_lock_session_t *s);
 /* Of a session's events: what was gathered is sent, the patient no longer. */
 void ngx_http_zk_lock_session_flush_handler(ngx_event_t *ev);
 void ngx_http_zk_lock_session_gather_handler(ngx_event_t *ev);
+
+/* Of the session's event read: sends the fresh reads behind a write. */
+void ngx_http_zk_lock_session_read_handler(ngx_event_t *ev);
 
 /* Send, now, to a handle that is there; one that is refused has failed. */
 void ngx_http_zk_lock_session_submit(ngx_http_zk_lock_session_t *s,

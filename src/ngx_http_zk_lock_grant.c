@@ -24,8 +24,9 @@ ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->state != NGX_HTTP_ZK_LOCK_START
         || claim->lock->making != 0
-        || !ngx_http_zk_lock_session_connected(claim->lock->worker->session))
+        || !ngx_http_zk_lock_session_ready(claim->lock->worker->session))
     {
+        /* a client that leaves meanwhile leaves nothing in ZooKeeper */
         return;
     }
 
@@ -381,7 +382,8 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state != NGX_HTTP_ZK_LOCK_WAIT
         || (claim->keyed && !claim->single)
-        || !ngx_http_zk_lock_session_alive(worker->session))
+        || !ngx_http_zk_lock_session_alive(worker->session)
+        || ngx_http_zk_lock_worker_over(worker))
     {
         return NGX_AGAIN;
     }
@@ -440,10 +442,18 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 }
 
 
+/*
+ * The wait is over; or the time for which ZooKeeper is waited for.  What is
+ * known by then is told; and while ZooKeeper answers, what it was asked for is
+ * waited for a little longer.
+ */
+
 void
 ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
 {
-    ngx_http_zk_lock_claim_t  *claim;
+    ngx_msec_int_t               left;
+    ngx_http_zk_lock_claim_t    *claim;
+    ngx_http_zk_lock_session_t  *session;
 
     claim = ngx_queue_data(ev, ngx_http_zk_lock_claim_t, timer);
 
@@ -456,11 +466,29 @@ ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
     }
 
     if (claim->alone && claim->state == NGX_HTTP_ZK_LOCK_WAIT
-        && !(claim->limited
+        && !((claim->limited || claim->handler != NULL)
              && (ngx_msec_int_t) (claim->deadline - ngx_current_msec) <= 0))
     {
         ngx_http_zk_lock_claim_lease(claim);
         return;
+    }
+
+    if (claim->handler != NULL) {
+        session = claim->lock->worker->session;
+        left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
+
+        if (left <= 0 || !claim->limited
+            || (!claim->once
+                && (!ngx_http_zk_lock_session_ready(session)
+                    || ngx_http_zk_lock_session_starved(session))))
+        {
+            ngx_http_zk_lock_claim_unreachable(claim);
+            return;
+        }
+
+        ngx_add_timer(ev, claim->once ? (ngx_msec_t) left
+                                      : ngx_min((ngx_msec_t) left,
+                                                NGX_HTTP_ZK_LOCK_PATIENCE));
     }
 
     claim->expired = 1;
@@ -496,25 +524,6 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
     if (!claim->expired && !claim->counting
         && ((!claim->async && claim->event == NULL) || claim->told))
     {
-        return;
-    }
-
-    if (claim->expired
-        && !ngx_http_zk_lock_session_connected(lock->worker->session))
-    {
-        if (!ngx_http_zk_lock_session_reachable(lock->worker->session)) {
-
-            /* nothing would keep a worker that leaves until that is told */
-
-            ngx_http_zk_lock_claim_unreachable(claim);
-
-        } else if (ngx_http_zk_lock_claim_known(claim)) {
-            ngx_http_zk_lock_claim_put_off(claim, NGX_HTTP_ZK_LOCK_TAKEN);
-
-        } else {
-            ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_TAKEN);
-        }
-
         return;
     }
 

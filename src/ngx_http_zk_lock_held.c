@@ -18,6 +18,9 @@
 
 static void ngx_http_zk_lock_record_extend(ngx_http_zk_lock_cell_t *cell,
     ngx_msec_t ttl, ngx_msec_t seen);
+static ngx_int_t ngx_http_zk_lock_record_count(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
+    ngx_atomic_uint_t *mark, ngx_uint_t *holds);
 static ngx_int_t ngx_http_zk_lock_record_saw(ngx_atomic_t *word,
     ngx_atomic_uint_t n);
 
@@ -238,7 +241,7 @@ ngx_http_zk_lock_record_label(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     label->index = cell->index;
     label->czxid = cell->czxid;
     label->renewals = (uint32_t) cell->renewals;
-    label->holds = (uint32_t) cell->holds;
+    label->holds = (uint32_t) (cell->holds & NGX_HTTP_ZK_LOCK_HOLDS);
 
     if (label->ttl == 0 && !cell->bound) {
         label->ttl = (int64_t) cell->ttl;
@@ -253,7 +256,8 @@ ngx_http_zk_lock_record_label(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 ngx_uint_t
 ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {
-    return ngx_http_zk_lock_map_cell(zone->map, record)->holds;
+    return ngx_http_zk_lock_map_cell(zone->map, record)->holds
+           & NGX_HTTP_ZK_LOCK_HOLDS;
 }
 
 
@@ -263,26 +267,32 @@ ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t *holds)
 {
     uint32_t                  wish;
-    ngx_int_t                 rc;
+    ngx_atomic_uint_t         mark;
     ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
 
     wish = ngx_crc32_short((u_char *) label->want, label->want_len);
+    mark = (ngx_atomic_uint_t) wish << NGX_HTTP_ZK_LOCK_HOLDS_BITS;
 
-    if (cell->wish == wish) {
-        *holds = cell->holds;
+    if (cell->wish == wish
+        && (cell->holds & ~NGX_HTTP_ZK_LOCK_HOLDS) == mark)
+    {
+        *holds = cell->holds & NGX_HTTP_ZK_LOCK_HOLDS;
         return NGX_OK;
     }
 
-    rc = ngx_http_zk_lock_record_hold(zone, id, path,
-                                      ngx_strncmp(label->want, "drop", 4) == 0,
-                                      holds);
-    if (rc == NGX_OK) {
-        cell->wish = wish;
-    }
+    /*
+     * The word that counts it marks it as counted: a worker that dies cannot
+     * do the one without the other.
+     */
 
-    return rc;
+    cell->wish = wish;
+    ngx_memory_barrier();
+
+    return ngx_http_zk_lock_record_count(zone, id, path,
+                                      ngx_strncmp(label->want, "drop", 4) == 0,
+                                      &mark, holds);
 }
 
 
@@ -293,7 +303,8 @@ ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    return cell->asked != 0 && cell->asked == cell->gen;
+    return cell->asked != 0
+           && (cell->asked & ~(ngx_atomic_uint_t) 1) == cell->gen;
 }
 
 
@@ -420,8 +431,19 @@ ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
     ngx_uint_t *holds)
 {
+    return ngx_http_zk_lock_record_count(zone, id, path, less, NULL, holds);
+}
+
+
+/* mark: the wish that is counted; NULL: it stays. */
+
+static ngx_int_t
+ngx_http_zk_lock_record_count(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
+    ngx_atomic_uint_t *mark, ngx_uint_t *holds)
+{
     ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen, n;
+    ngx_atomic_uint_t           gen, was, n;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_record_t   copy;
 
@@ -432,18 +454,30 @@ ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
     }
 
     for ( ;; ) {
+        was = cell->holds;
+        n = was & NGX_HTTP_ZK_LOCK_HOLDS;
+
         rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
 
-        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.holds == 0) {
+        if (copy.state != NGX_HTTP_ZK_LOCK_RECORD_HELD || copy.holds == 0
+            || (!less && copy.holds == NGX_HTTP_ZK_LOCK_HOLDS))
+        {
             return NGX_DECLINED;
         }
 
-        n = less ? copy.holds - 1 : copy.holds + 1;
+        if (n != copy.holds) {
+            continue;
+        }
 
-        if (ngx_atomic_cmp_set(&cell->holds, copy.holds, n)) {
+        n = less ? n - 1 : n + 1;
+
+        if (ngx_atomic_cmp_set(&cell->holds, was,
+                               n | (mark ? *mark
+                                         : was & ~NGX_HTTP_ZK_LOCK_HOLDS)))
+        {
             *holds = n;
             return rc;
         }
@@ -453,7 +487,7 @@ ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
 
 ngx_int_t
 ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path)
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t broken)
 {
     ngx_int_t                   rc;
     ngx_atomic_uint_t           gen;
@@ -472,7 +506,7 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
      * is looked at afterwards, since its end is not told before this is set.
      */
 
-    cell->asked = copy.gen;
+    cell->asked = broken ? copy.gen | 1 : copy.gen;
 
     ngx_memory_barrier();
 

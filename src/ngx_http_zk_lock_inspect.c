@@ -33,14 +33,10 @@ ngx_http_zk_lock_ask_find(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
 
-    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
-        return;
-    }
-
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
                                  ngx_http_zk_lock_ask_find_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    ngx_http_zk_lock_ask_send_fresh(ask, op);
 }
 
 
@@ -110,14 +106,10 @@ ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask)
 
     ngx_http_zk_lock_ask_name(ask, &name, buf);
 
-    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
-        return;
-    }
-
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, &name,
                                  ngx_http_zk_lock_ask_inspect_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    ngx_http_zk_lock_ask_send_fresh(ask, op);
 }
 
 
@@ -209,15 +201,26 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
 
     info = &ask->infos[0];
 
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
     if (ask->pending && info->held) {
+
+        if (label.index >= 0 && !label.async) {
+
+            /*
+             * Its token is told with its grant only, so another gateway has
+             * told that it is held; in a moment its own worker knows it too.
+             */
+
+            ngx_http_zk_lock_ask_poll(ask);
+            return;
+        }
 
         /* nobody is ahead of it, but only its worker grants */
 
         info->held = 0;
         info->pending = 1;
     }
-
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
 
     if (!info->held) {
         ngx_http_zk_lock_ask_waits(ask, &label);

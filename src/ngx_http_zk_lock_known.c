@@ -50,35 +50,41 @@ ngx_http_zk_lock_ask_own(ngx_http_zk_lock_ask_t *ask,
 void
 ngx_http_zk_lock_ask_renew(ngx_http_zk_lock_ask_t *ask)
 {
+    if (ngx_http_zk_lock_ask_prolong(ask) == NGX_DONE) {
+        ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+
+    } else {
+        ngx_http_zk_lock_ask_inspect(ask);
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_ask_prolong(ngx_http_zk_lock_ask_t *ask)
+{
     ngx_int_t                  rc;
     ngx_msec_t                 ttl;
     ngx_http_zk_lock_record_t  record;
 
-    if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK
-        && record.state != NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+    if (ngx_http_zk_lock_ask_own(ask, &record) != NGX_OK
+        || record.state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
+        || ngx_http_zk_lock_ask_endless(&record))
     {
-        ttl = ask->ttl ? ask->ttl : record.ttl;
-
-        rc = NGX_OK;
-
-        if (!ngx_http_zk_lock_ask_endless(&record)) {
-            rc = ngx_http_zk_lock_record_renew(ask->worker->zone,
-                                         &ask->token.id, &ask->path, 0, ttl,
-                                         0, 0, 0);
-            ask->renewed = (rc == NGX_OK);
-        }
-
-        if (rc != NGX_OK && rc != NGX_AGAIN
-            && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
-        {
-            ngx_http_zk_lock_ask_post(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
-            return;
-        }
-
-        /* a lease that is over may have been renewed at another gateway */
+        return NGX_OK;
     }
 
-    ngx_http_zk_lock_ask_inspect(ask);
+    ttl = ask->ttl ? ask->ttl : record.ttl;
+
+    rc = ngx_http_zk_lock_record_renew(ask->worker->zone, &ask->token.id,
+                                       &ask->path, 0, ttl, 0, 0, 0);
+
+    ask->renewed = (rc == NGX_OK);
+
+    /* a lease that is over may have been renewed at another gateway */
+
+    return (rc != NGX_OK && rc != NGX_AGAIN
+            && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
+           ? NGX_DONE : NGX_OK;
 }
 
 
@@ -163,6 +169,14 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
             ngx_http_zk_lock_ask_share(ask);
             return;
         }
+    }
+
+    if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
+
+        /* its session is not known to live, but may be in a moment */
+
+        ngx_http_zk_lock_ask_poll(ask);
+        return;
     }
 
     ngx_http_zk_lock_ask_tell(ask, answer);
@@ -334,7 +348,7 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     {
         /* its worker looks just now whether its lease is over */
 
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        ngx_http_zk_lock_ask_poll(ask);
         return;
     }
 

@@ -100,12 +100,6 @@ ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/*
- * The wait for a claim whose token others may have is over, and there is no
- * connection: another gateway may tell that it is held, so its end is not
- * decided before it can be looked at.
- */
-
 void
 ngx_http_zk_lock_claim_put_off(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome)
@@ -165,6 +159,11 @@ ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims, ngx_uint_t n)
 
         ngx_http_zk_lock_record_keep(zone, claim->id.record, claim->ttl,
                                      now + claim->ttl);
+
+        /* one that queued again has had no leader since then */
+
+        ngx_http_zk_lock_record_bind(zone, claim->id.record,
+                                     claims[0]->id.record);
     }
 
     /* this one word decides for all, if the worker should die here */
@@ -184,6 +183,7 @@ void
 ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_msec_t                  now, lease;
+    ngx_msec_int_t              left;
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = claim->lock->worker;
@@ -194,6 +194,8 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
     {
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
                                     "session");
+        ngx_http_zk_lock_record_ending(worker->zone, claim->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_LOST);
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
     }
@@ -226,6 +228,17 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
+    if (claim->handler != NULL) {
+
+        /* one that another gateway has told of: its waiter has a time left */
+
+        left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+
+        ngx_add_timer(&claim->timer,
+                      left > NGX_HTTP_ZK_LOCK_PATIENCE
+                      ? (ngx_msec_t) left : NGX_HTTP_ZK_LOCK_PATIENCE);
+    }
+
     claim->lapsed = 1;
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_LAPSE);
@@ -251,7 +264,7 @@ ngx_http_zk_lock_claim_arm(ngx_http_zk_lock_claim_t *claim, ngx_msec_t now)
             return;
         }
 
-    } else if (claim->limited) {
+    } else if (claim->limited || claim->handler != NULL) {
         left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
         left = ngx_max(left, 0);
         wait = ngx_min(wait, (ngx_msec_t) left);
@@ -352,6 +365,13 @@ ngx_http_zk_lock_claim_lapse_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
     case NGX_HTTP_ZK_LOCK_NO_NODE:
+
+        if (claim->lapsed || claim->outcome == NGX_HTTP_ZK_LOCK_TAKEN) {
+            ngx_http_zk_lock_record_ending(claim->lock->worker->zone,
+                                           claim->id.record,
+                                           NGX_HTTP_ZK_LOCK_ENDING_EXPIRED);
+        }
+
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
                                     "lease");
         ngx_http_zk_lock_claim_done(claim);

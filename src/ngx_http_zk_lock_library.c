@@ -48,6 +48,9 @@
 
 #define NGX_HTTP_ZK_LOCK_LINE_LEN     480
 
+/* while ZooKeeper is away, how often what was left out is told, in ms */
+#define NGX_HTTP_ZK_LOCK_LINES_AGAIN  10000
+
 
 struct ngx_http_zk_lock_handle_s {
     zhandle_t                       *zh;
@@ -66,7 +69,8 @@ struct ngx_http_zk_lock_handle_s {
 
 typedef struct {
     zk_lock_message_t                message;   /* must be first */
-    ngx_uint_t                       level;
+    ngx_uint_t                       level;     /* 0: no line, but that there
+                                                   is a connection */
     size_t                           len;
     u_char                           text[NGX_HTTP_ZK_LOCK_LINE_LEN];
 } ngx_http_zk_lock_line_t;
@@ -81,9 +85,11 @@ typedef struct {
 
 static void ngx_http_zk_lock_library_level(ngx_log_t *log);
 static zhandle_t *ngx_http_zk_lock_library_init(
-    ngx_http_zk_lock_session_conf_t *conf, const clientid_t *id,
-    ngx_http_zk_lock_handle_t *h);
+    ngx_http_zk_lock_session_conf_t *conf, ngx_msec_t timeout,
+    const clientid_t *id, ngx_http_zk_lock_handle_t *h);
 static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
+static int ngx_http_zk_lock_library_submit_barrier(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static int ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
@@ -99,8 +105,6 @@ static void ngx_http_zk_lock_library_news_foreign(
     const char *path);
 static void ngx_http_zk_lock_library_created_foreign(int code,
     const char *path, const struct Stat *stat, const void *data);
-static void ngx_http_zk_lock_library_made_foreign(int code, const char *path,
-    const void *data);
 static void ngx_http_zk_lock_library_done_foreign(int code, const void *data);
 static void ngx_http_zk_lock_library_set_foreign(int code,
     const struct Stat *stat, const void *data);
@@ -111,8 +115,14 @@ static void ngx_http_zk_lock_library_got_foreign(int code, const char *value,
 static void ngx_http_zk_lock_library_listed_foreign(int code,
     const struct String_vector *strings, const void *data);
 static void ngx_http_zk_lock_library_log_foreign(const char *text);
+static ngx_http_zk_lock_line_t *ngx_http_zk_lock_library_line_foreign(void);
+static void ngx_http_zk_lock_library_post_line_foreign(
+    ngx_http_zk_lock_line_t *line);
+static void ngx_http_zk_lock_library_connected_foreign(void);
 static void ngx_http_zk_lock_library_log(zk_lock_message_t *message,
     void *data);
+static void ngx_http_zk_lock_library_line(ngx_http_zk_lock_line_t *line);
+static void ngx_http_zk_lock_library_left_out(void);
 
 
 /*
@@ -126,6 +136,17 @@ static ngx_atomic_t        ngx_http_zk_lock_library_dropped;
 static ngx_log_t          *ngx_http_zk_lock_library_cycle_log;
 
 
+/*
+ * Without a connection the library says the same some times a second, for as
+ * long as that lasts: the first line is logged, and the further ones are only
+ * counted.  These are the event loop's.
+ */
+
+static ngx_uint_t          ngx_http_zk_lock_library_away;
+static ngx_uint_t          ngx_http_zk_lock_library_more;
+static ngx_msec_t          ngx_http_zk_lock_library_told;
+
+
 ngx_http_zk_lock_handle_t *
 ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     const ngx_http_zk_lock_key_t *key, ngx_http_zk_lock_session_t *session,
@@ -135,6 +156,7 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     int                         rc;
     sigset_t                    all, old;
     clientid_t                  id;
+    ngx_msec_t                  timeout;
     ngx_http_zk_lock_handle_t  *h;
 
     h = ngx_calloc(sizeof(ngx_http_zk_lock_handle_t), log);
@@ -167,7 +189,14 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
 
     ngx_http_zk_lock_library_level(log);
 
+    timeout = conf->timeout;
+
     if (key != NULL) {
+
+        if (key->timeout != 0) {
+            timeout = key->timeout;
+        }
+
         id.client_id = key->id;
         ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
     }
@@ -175,7 +204,7 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = ngx_http_zk_lock_library_init(conf, key ? &id : NULL, h);
+    h->zh = ngx_http_zk_lock_library_init(conf, timeout, key ? &id : NULL, h);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
 
@@ -219,7 +248,7 @@ ngx_http_zk_lock_library_level(ngx_log_t *log)
 
 static zhandle_t *
 ngx_http_zk_lock_library_init(ngx_http_zk_lock_session_conf_t *conf,
-    const clientid_t *id, ngx_http_zk_lock_handle_t *h)
+    ngx_msec_t timeout, const clientid_t *id, ngx_http_zk_lock_handle_t *h)
 {
 #if (NGX_HTTP_ZK_LOCK_SSL)
 
@@ -231,7 +260,7 @@ ngx_http_zk_lock_library_init(ngx_http_zk_lock_session_conf_t *conf,
         zh = zookeeper_init_ssl((char *) conf->servers.data,
                                 (char *) conf->certificates.data,
                                 ngx_http_zk_lock_library_watch_foreign,
-                                (int) conf->timeout, id, h,
+                                (int) timeout, id, h,
                                 ZOO_NO_LOG_CLIENTENV);
         if (zh != NULL) {
             zoo_set_log_callback(zh, ngx_http_zk_lock_library_log_foreign);
@@ -246,7 +275,7 @@ ngx_http_zk_lock_library_init(ngx_http_zk_lock_session_conf_t *conf,
 
     return zookeeper_init2((char *) conf->servers.data,
                            ngx_http_zk_lock_library_watch_foreign,
-                           (int) conf->timeout, id, h, ZOO_NO_LOG_CLIENTENV,
+                           (int) timeout, id, h, ZOO_NO_LOG_CLIENTENV,
                            ngx_http_zk_lock_library_log_foreign);
 }
 
@@ -334,6 +363,17 @@ ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h)
 }
 
 
+ngx_uint_t
+ngx_http_zk_lock_library_asked(ngx_http_zk_lock_handle_t *h)
+{
+    int  state;
+
+    state = zoo_state(h->zh);
+
+    return state != 0 && state != ZOO_NOTCONNECTED_STATE;
+}
+
+
 void
 ngx_http_zk_lock_library_key(ngx_http_zk_lock_handle_t *h,
     ngx_http_zk_lock_key_t *key)
@@ -399,9 +439,36 @@ ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
                                   op->watch ? h : NULL,
                                   ngx_http_zk_lock_library_listed_foreign, op);
 
-    default: /* NGX_HTTP_ZK_LOCK_OP_SYNC */
-        return zoo_async(zh, path, ngx_http_zk_lock_library_made_foreign, op);
+    default: /* NGX_HTTP_ZK_LOCK_OP_BARRIER */
+        return ngx_http_zk_lock_library_submit_barrier(zh, h, op);
     }
+}
+
+
+/*
+ * A transaction that only checks: the leader proposes it, as all that it
+ * refuses as well, and nothing is changed.  A sync is no such thing: a server
+ * of a minority answers it.
+ */
+
+static int
+ngx_http_zk_lock_library_submit_barrier(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
+{
+    zoo_op_t          zop;
+    zoo_op_result_t  *result;
+
+    result = ngx_calloc(sizeof(zoo_op_result_t), h->log);
+    if (result == NULL) {
+        return ZSYSTEMERROR;
+    }
+
+    op->results = result;
+
+    zoo_check_op_init(&zop, (char *) op->path.data, -1);
+
+    return zoo_amulti(zh, 1, &zop, result,
+                      ngx_http_zk_lock_library_done_foreign, op);
 }
 
 
@@ -684,6 +751,7 @@ ngx_http_zk_lock_library_watch_foreign(zhandle_t *zh, int type, int state,
 
     } else if (state == ZOO_CONNECTED_STATE) {
         news = NGX_HTTP_ZK_LOCK_NEWS_CONNECTED;
+        ngx_http_zk_lock_library_connected_foreign();
 
     } else if (state == ZOO_EXPIRED_SESSION_STATE) {
         news = NGX_HTTP_ZK_LOCK_NEWS_EXPIRED;
@@ -759,18 +827,6 @@ ngx_http_zk_lock_library_created_foreign(int code, const char *path,
 
         op->czxid = stat->czxid;
     }
-
-    ngx_http_zk_lock_library_post_foreign(&op->flight, code);
-}
-
-
-static void
-ngx_http_zk_lock_library_made_foreign(int code, const char *path,
-    const void *data)
-{
-    ngx_http_zk_lock_op_t  *op = (ngx_http_zk_lock_op_t *) data;
-
-    (void) path;
 
     ngx_http_zk_lock_library_post_foreign(&op->flight, code);
 }
@@ -898,16 +954,8 @@ ngx_http_zk_lock_library_log_foreign(const char *text)
     const char               *p;
     ngx_http_zk_lock_line_t  *line;
 
-    line = NULL;
-
-    if (ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, 1)
-        < NGX_HTTP_ZK_LOCK_LINES_MAX)
-    {
-        line = malloc(sizeof(ngx_http_zk_lock_line_t));
-    }
-
+    line = ngx_http_zk_lock_library_line_foreign();
     if (line == NULL) {
-        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, -1);
         (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_dropped, 1);
         return;
     }
@@ -949,6 +997,37 @@ ngx_http_zk_lock_library_log_foreign(const char *text)
     }
 
     line->len = len;
+
+    ngx_http_zk_lock_library_post_line_foreign(line);
+}
+
+
+/* NULL: there is no memory, or there are too many. */
+
+static ngx_http_zk_lock_line_t *
+ngx_http_zk_lock_library_line_foreign(void)
+{
+    ngx_http_zk_lock_line_t  *line;
+
+    line = NULL;
+
+    if (ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, 1)
+        < NGX_HTTP_ZK_LOCK_LINES_MAX)
+    {
+        line = malloc(sizeof(ngx_http_zk_lock_line_t));
+    }
+
+    if (line == NULL) {
+        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, -1);
+    }
+
+    return line;
+}
+
+
+static void
+ngx_http_zk_lock_library_post_line_foreign(ngx_http_zk_lock_line_t *line)
+{
     line->message.deliver = ngx_http_zk_lock_library_log;
 
     zk_lock_mailbox_post_foreign(ngx_http_zk_lock_library_mailbox,
@@ -957,28 +1036,80 @@ ngx_http_zk_lock_library_log_foreign(const char *text)
 
 
 static void
+ngx_http_zk_lock_library_connected_foreign(void)
+{
+    ngx_http_zk_lock_line_t  *line;
+
+    line = ngx_http_zk_lock_library_line_foreign();
+
+    if (line != NULL) {
+        line->level = 0;
+        line->len = 0;
+
+        ngx_http_zk_lock_library_post_line_foreign(line);
+    }
+}
+
+
+static void
 ngx_http_zk_lock_library_log(zk_lock_message_t *message, void *data)
 {
-    ngx_log_t                *log;
     ngx_atomic_uint_t         dropped;
     ngx_http_zk_lock_line_t  *line = (ngx_http_zk_lock_line_t *) message;
 
-    log = ngx_http_zk_lock_library_cycle_log;
+    dropped = ngx_http_zk_lock_library_dropped;
 
-    ngx_log_error(line->level, log, 0, "libzookeeper: %*s",
-                  line->len, line->text);
+    (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_dropped,
+                                - (ngx_atomic_int_t) dropped);
+
+    ngx_http_zk_lock_library_more += dropped;
+
+    if (line->level != 0) {
+        ngx_http_zk_lock_library_line(line);
+
+    } else {
+        ngx_http_zk_lock_library_away = 0;
+        ngx_http_zk_lock_library_left_out();
+    }
 
     free(line);
 
     (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_lines, -1);
+}
 
-    dropped = ngx_http_zk_lock_library_dropped;
 
-    if (dropped != 0) {
-        (void) ngx_atomic_fetch_add(&ngx_http_zk_lock_library_dropped,
-                                    - (ngx_atomic_int_t) dropped);
+static void
+ngx_http_zk_lock_library_line(ngx_http_zk_lock_line_t *line)
+{
+    ngx_msec_t  now;
 
-        ngx_log_error(NGX_LOG_WARN, log, 0,
-                      "libzookeeper: %uA log lines dropped", dropped);
+    now = ngx_http_zk_lock_now();
+
+    if (!ngx_http_zk_lock_library_away
+        || now - ngx_http_zk_lock_library_told >= NGX_HTTP_ZK_LOCK_LINES_AGAIN)
+    {
+        ngx_http_zk_lock_library_left_out();
+
+        ngx_log_error(line->level, ngx_http_zk_lock_library_cycle_log, 0,
+                      "libzookeeper: %*s", line->len, line->text);
+
+        ngx_http_zk_lock_library_away = (line->level <= NGX_LOG_WARN);
+        ngx_http_zk_lock_library_told = now;
+        return;
+    }
+
+    ngx_http_zk_lock_library_more++;
+}
+
+
+static void
+ngx_http_zk_lock_library_left_out(void)
+{
+    if (ngx_http_zk_lock_library_more != 0) {
+        ngx_log_error(NGX_LOG_WARN, ngx_http_zk_lock_library_cycle_log, 0,
+                      "libzookeeper: %ui more lines left out",
+                      ngx_http_zk_lock_library_more);
+
+        ngx_http_zk_lock_library_more = 0;
     }
 }

@@ -92,6 +92,12 @@ ngx_int_t ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
 /* The negotiated timeout, milliseconds. */
 ngx_msec_t ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h);
 
+/*
+ * Whether a server may have been asked for the session: if not, what comes of
+ * that is later than now.
+ */
+ngx_uint_t ngx_http_zk_lock_library_asked(ngx_http_zk_lock_handle_t *h);
+
 /* The id and password of the handle's session. */
 void ngx_http_zk_lock_library_key(ngx_http_zk_lock_handle_t *h,
     ngx_http_zk_lock_key_t *key);

@@ -350,6 +350,13 @@ ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock)
 }
 
 
+void
+ngx_http_zk_lock_lock_over(ngx_http_zk_lock_lock_t *lock)
+{
+    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_over);
+}
+
+
 ngx_uint_t
 ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
 {
@@ -398,15 +405,6 @@ ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock)
     }
 
     return 0;
-}
-
-
-void
-ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock)
-{
-    if (lock->settle) {
-        ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_unreachable);
-    }
 }
 
 

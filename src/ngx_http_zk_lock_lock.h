@@ -188,12 +188,11 @@ void ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock);
 
 /* Those who wait are refused; returns how many. */
 ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);
+/* The worker leaves for good: nothing is granted any more. */
+void ngx_http_zk_lock_lock_over(ngx_http_zk_lock_lock_t *lock);
 
 /* Whether a claim of it is held. */
 ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock);
-
-/* No answer from ZooKeeper: claims whose wait is over do not wait for one. */
-void ngx_http_zk_lock_lock_unreachable(ngx_http_zk_lock_lock_t *lock);
 
 /*
  * The znode's name of a claim in the view: a part of the entry, or written to

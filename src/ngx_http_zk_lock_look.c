@@ -142,16 +142,14 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (ngx_http_zk_lock_ask_turn(ask) != NGX_OK
-        || ngx_http_zk_lock_ask_sync(ask) != NGX_OK)
-    {
+    if (ngx_http_zk_lock_ask_turn(ask) != NGX_OK) {
         return;
     }
 
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_LIST, NULL,
                                  ngx_http_zk_lock_ask_list_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    ngx_http_zk_lock_ask_send_fresh(ask, op);
 }
 
 
@@ -466,14 +464,14 @@ ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op)
 
     ask->reads--;
 
-    if (ask->handler == NULL) {
+    if (ask->handler == NULL || ask->later) {
         goto done;
     }
 
     if (op->rc == NGX_HTTP_ZK_LOCK_UNKNOWN
         || op->rc == NGX_HTTP_ZK_LOCK_UNSENT)
     {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        ngx_http_zk_lock_ask_failed(ask, op->rc);
         goto done;
     }
 

@@ -23,7 +23,6 @@
 #define NGX_HTTP_ZK_LOCK_BOOT_ID      "/proc/sys/kernel/random/boot_id"
 
 
-static ngx_uint_t ngx_http_zk_lock_map_nslots(void);
 static ngx_int_t ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
     ngx_http_zk_lock_map_conf_t *conf, size_t size,
     ngx_http_zk_lock_head_t *head, ngx_log_t *log);
@@ -228,7 +227,7 @@ ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
  * are kept in their slots while locks are held through them.
  */
 
-static ngx_uint_t
+ngx_uint_t
 ngx_http_zk_lock_map_nslots(void)
 {
     ngx_uint_t  n;
@@ -412,17 +411,9 @@ ngx_http_zk_lock_map_process(ngx_pid_t pid)
 
     process = (ngx_atomic_uint_t) pid;
 
-#if (NGX_PTR_SIZE == 8)
-
-    if (ngx_http_zk_lock_map_stat(pid, &start)) {
+    if (NGX_PTR_SIZE == 8 && ngx_http_zk_lock_map_stat(pid, &start)) {
         process |= (ngx_atomic_uint_t) start << 22;
     }
-
-#else
-
-    (void) start;
-
-#endif
 
     return process;
 }

@@ -36,6 +36,12 @@
 #define NGX_HTTP_ZK_LOCK_ORPHAN       ((ngx_atomic_uint_t) -1)
 
 
+/* of a cell's holds: how often */
+#define NGX_HTTP_ZK_LOCK_HOLDS_BITS   (4 * sizeof(ngx_atomic_t))
+#define NGX_HTTP_ZK_LOCK_HOLDS                                                \
+    (((ngx_atomic_uint_t) 1 << NGX_HTTP_ZK_LOCK_HOLDS_BITS) - 1)
+
+
 /* a claim's record; a long path takes the next cells, too */
 
 typedef struct {
@@ -43,12 +49,15 @@ typedef struct {
     ngx_atomic_t                state;
     ngx_atomic_t                lease;      /* anybody's; 0: none, or over */
     ngx_atomic_t                ttl;        /* anybody's */
-    ngx_atomic_t                asked;      /* anybody's: the gen to release */
+    ngx_atomic_t                asked;      /* anybody's: the gen to release;
+                                               odd: by an operator */
     ngx_atomic_t                version;    /* anybody's: of the znode's data,
                                                as far as it was seen */
     ngx_atomic_t                renewals;   /* anybody's: those in the data */
     ngx_atomic_t                holds;      /* anybody's: how often it is held;
-                                               0: it is not, any more */
+                                               0: it is not, any more.  In the
+                                               upper half: the wish that was
+                                               counted last */
     ngx_atomic_t                told;       /* anybody's: who was told that it
                                                is held */
     ngx_atomic_t                bound;      /* it goes with its worker */
@@ -64,10 +73,14 @@ typedef struct {
     uint32_t                    kind;
     uint32_t                    was;        /* the kind before, in its name if
                                                it was not renamed yet */
-    uint32_t                    wish;       /* the last one that was counted */
+    uint32_t                    wish;       /* the last one, which holds may
+                                               have no room for; of a free
+                                               record: a hash of the id that
+                                               was here */
     uint32_t                    leader;     /* whose bound counts; the record
                                                + 1, 0: its own */
     uint8_t                     index;
+    uint8_t                     ending;     /* how the claim ended */
     uint16_t                    slot;
     uint16_t                    path_len;
     u_char                      path[1];
@@ -139,6 +152,8 @@ typedef struct {
 
     ngx_atomic_uint_t           nginx;      /* which one this is */
     ngx_atomic_t                reloads;    /* of this nginx so far */
+    ngx_atomic_t                over;       /* the reload whose workers leave,
+                                               and none is started any more */
     ngx_atomic_t                superseded; /* by a reload, with another map */
     ngx_http_zk_lock_map_own_t *own;
 } ngx_http_zk_lock_map_t;
@@ -153,6 +168,9 @@ typedef struct {
     ngx_cycle_t                *cycle;      /* that it is made for */
 } ngx_http_zk_lock_map_conf_t;
 
+
+/* How many slots a map has; a worker inherits a descriptor for each. */
+ngx_uint_t ngx_http_zk_lock_map_nslots(void);
 
 /*
  * Makes a map in the slab pool of a new zone.  A file that cannot be used is

@@ -35,10 +35,20 @@ static ngx_conf_enum_t  ngx_http_zk_lock_layouts[] = {
 };
 
 
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_least_timeout =
+    { ngx_http_zk_lock_check_least, 1000, "takes at least 1s" };
+
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_least_zone =
+    { ngx_http_zk_lock_check_least, 256 * 1024, "takes at least 256k" };
+
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_above_zero =
+    { ngx_http_zk_lock_check_least, 1, "takes a time above zero" };
+
+
 static ngx_command_t  ngx_http_zk_lock_commands[] = {
 
     { ngx_string("zk_lock_servers"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
       ngx_http_zk_lock_servers,
       NGX_HTTP_MAIN_CONF_OFFSET,
       0,
@@ -49,7 +59,7 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       ngx_conf_set_msec_slot,
       NGX_HTTP_MAIN_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_main_conf_t, session.timeout),
-      NULL },
+      &ngx_http_zk_lock_least_timeout },
 
     { ngx_string("zk_lock_auth"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE2,
@@ -84,7 +94,7 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       ngx_conf_set_size_slot,
       NGX_HTTP_MAIN_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_main_conf_t, zone_size),
-      NULL },
+      &ngx_http_zk_lock_least_zone },
 
     { ngx_string("zk_lock_cache"),
       NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
@@ -135,19 +145,26 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       offsetof(ngx_http_zk_lock_loc_conf_t, max_wait),
       NULL },
 
+    { ngx_string("zk_lock_timeout"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, timeout),
+      &ngx_http_zk_lock_above_zero },
+
     { ngx_string("zk_lock_ttl"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_msec_slot,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_loc_conf_t, ttl),
-      NULL },
+      &ngx_http_zk_lock_above_zero },
 
     { ngx_string("zk_lock_max_ttl"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_msec_slot,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_loc_conf_t, max_ttl),
-      NULL },
+      &ngx_http_zk_lock_above_zero },
 
     { ngx_string("zk_lock_max_queue"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
@@ -161,7 +178,7 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       ngx_conf_set_msec_slot,
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_loc_conf_t, grace),
-      NULL },
+      &ngx_http_zk_lock_above_zero },
 
     { ngx_string("zk_lock_admin"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,

@@ -10,9 +10,9 @@
  *
  * Everything here runs on the event loop.  `op` and those of `lists` are NULL
  * unless they are under way; they are cancelled when the names are freed, which
- * is when the result was told, or who asked has left.  The worker does not know
- * of this: that it is out of reach, or has a connection at last, is looked at
- * by the timer.
+ * is when the result was told, or who asked has left, and when all begins again
+ * since there was no answer.  The worker does not know of this: that ZooKeeper
+ * answers, or that the time is over, is looked at by the timer.
  */
 
 
@@ -46,6 +46,7 @@ static int ngx_libc_cdecl ngx_http_zk_lock_names_compare(const void *one,
     const void *two);
 static void ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
     ngx_http_zk_lock_rc_e rc);
+static void ngx_http_zk_lock_names_forget(ngx_http_zk_lock_names_t *names);
 static void ngx_http_zk_lock_names_tell(ngx_http_zk_lock_names_t *names,
     ngx_http_zk_lock_answer_e answer);
 static void ngx_http_zk_lock_names_free(ngx_http_zk_lock_names_t *names);
@@ -81,6 +82,7 @@ ngx_http_zk_lock_names(ngx_http_zk_lock_worker_t *worker,
 
     names->worker = worker;
     names->limit = question->limit;
+    names->until = ngx_current_msec + question->timeout;
     names->handler = question->handler;
     names->data = question->data;
 
@@ -111,14 +113,14 @@ ngx_http_zk_lock_names_timer_handler(ngx_event_t *ev)
     names = ngx_queue_data(ev, ngx_http_zk_lock_names_t, timer);
     session = names->worker->session;
 
-    if (!ngx_http_zk_lock_session_reachable(session)) {
+    if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
         ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
         return;
     }
 
     ngx_add_timer(ev, NGX_HTTP_ZK_LOCK_NAMES_TICK);
 
-    if (!names->begun && ngx_http_zk_lock_session_connected(session)) {
+    if (!names->begun && ngx_http_zk_lock_session_ready(session)) {
         names->begun = 1;
         ngx_http_zk_lock_names_begin(names);
     }
@@ -128,18 +130,10 @@ ngx_http_zk_lock_names_timer_handler(ngx_event_t *ev)
 static void
 ngx_http_zk_lock_names_begin(ngx_http_zk_lock_names_t *names)
 {
-    ngx_http_zk_lock_op_t       *sync, *op;
+    ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *session;
 
     session = names->worker->session;
-
-    /* what is listed behind it is not older than the question */
-
-    sync = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_SYNC,
-                                   &names->root, NULL, NULL);
-    if (sync != NULL) {
-        ngx_http_zk_lock_session_send(sync);
-    }
 
     op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_LIST,
                                  &names->root, NULL, NULL);
@@ -150,6 +144,7 @@ ngx_http_zk_lock_names_begin(ngx_http_zk_lock_names_t *names)
 
     op->handler = ngx_http_zk_lock_names_root_handler;
     op->data = names;
+    op->fresh = 1;
 
     names->op = op;
 
@@ -547,7 +542,7 @@ ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
 
     case NGX_HTTP_ZK_LOCK_UNSENT:
     case NGX_HTTP_ZK_LOCK_UNKNOWN:
-        ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        ngx_http_zk_lock_names_forget(names);
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_AUTH:
@@ -558,6 +553,39 @@ ngx_http_zk_lock_names_failed(ngx_http_zk_lock_names_t *names,
         ngx_http_zk_lock_names_tell(names, NGX_HTTP_ZK_LOCK_ASK_FAILED);
         break;
     }
+}
+
+
+/* Nothing is known, and all that is under way is cancelled. */
+
+static void
+ngx_http_zk_lock_names_forget(ngx_http_zk_lock_names_t *names)
+{
+    ngx_uint_t  i;
+
+    if (names->op != NULL) {
+        names->op->handler = NULL;
+        names->op = NULL;
+    }
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_NAMES_LISTS; i++) {
+        if (names->lists[i].op != NULL) {
+            names->lists[i].op->handler = NULL;
+            names->lists[i].op = NULL;
+        }
+    }
+
+    if (names->named != NULL) {
+        ngx_free(names->named);
+        names->named = NULL;
+    }
+
+    names->nlists = 0;
+    names->nnamed = 0;
+    names->nlooked = 0;
+    names->nfound = 0;
+    names->begun = 0;
+    names->more = 0;
 }
 
 
@@ -574,17 +602,7 @@ ngx_http_zk_lock_names_tell(ngx_http_zk_lock_names_t *names,
 static void
 ngx_http_zk_lock_names_free(ngx_http_zk_lock_names_t *names)
 {
-    ngx_uint_t  i;
-
-    if (names->op != NULL) {
-        names->op->handler = NULL;
-    }
-
-    for (i = 0; i < NGX_HTTP_ZK_LOCK_NAMES_LISTS; i++) {
-        if (names->lists[i].op != NULL) {
-            names->lists[i].op->handler = NULL;
-        }
-    }
+    ngx_http_zk_lock_names_forget(names);
 
     if (names->timer.timer_set) {
         ngx_del_timer(&names->timer);
@@ -592,10 +610,6 @@ ngx_http_zk_lock_names_free(ngx_http_zk_lock_names_t *names)
 
     if (names->timer.posted) {
         ngx_delete_posted_event(&names->timer);
-    }
-
-    if (names->named != NULL) {
-        ngx_free(names->named);
     }
 
     ngx_free(names);

@@ -62,6 +62,7 @@ struct ngx_http_zk_lock_names_s {
     ngx_http_zk_lock_names_list_t      lists[NGX_HTTP_ZK_LOCK_NAMES_LISTS];
     ngx_uint_t                         nlists;  /* under way */
     ngx_event_t                        timer;
+    ngx_msec_t                         until;   /* the caller has time */
 
     /* in the order of their bytes; of these the first ones were looked at */
     ngx_http_zk_lock_named_t          *named;
@@ -83,6 +84,7 @@ typedef struct {
     ngx_str_t                         *after;   /* the name before the first
                                                    one, or "" */
     ngx_uint_t                         limit;   /* locks with claims */
+    ngx_msec_t                         timeout; /* for the answer */
     ngx_http_zk_lock_names_pt          handler;
     void                              *data;
 } ngx_http_zk_lock_names_question_t;

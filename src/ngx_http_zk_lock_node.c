@@ -133,6 +133,10 @@ ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock)
         return;
     }
 
+    if (!ngx_http_zk_lock_session_ready(worker->session)) {
+        return;
+    }
+
     if (lock->bell.set || lock->making != 0 || lock->guard != NULL) {
         return;
     }
@@ -470,7 +474,7 @@ ngx_http_zk_lock_node_settle(ngx_http_zk_lock_lock_t *lock)
 static void
 ngx_http_zk_lock_node_later_handler(ngx_event_t *ev)
 {
-    ngx_uint_t                  taken, reachable;
+    ngx_uint_t                  taken, ready;
     ngx_queue_t                *q;
     ngx_http_zk_lock_lock_t    *lock;
     ngx_http_zk_lock_claim_t   *claim;
@@ -484,7 +488,7 @@ ngx_http_zk_lock_node_later_handler(ngx_event_t *ev)
 again:
 
     taken = ngx_http_zk_lock_node_taken(lock);
-    reachable = ngx_http_zk_lock_session_reachable(worker->session);
+    ready = ngx_http_zk_lock_session_ready(worker->session);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -496,10 +500,8 @@ again:
             continue;
         }
 
-        if (claim->expired && (taken || !reachable)) {
-            ngx_http_zk_lock_claim_refuse(claim, taken
-                                              ? NGX_HTTP_ZK_LOCK_TAKEN
-                                              : NGX_HTTP_ZK_LOCK_UNREACHABLE);
+        if (claim->expired && taken && ready) {
+            ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_TAKEN);
 
             /* who was told may have taken others along */
 
@@ -549,14 +551,10 @@ ngx_http_zk_lock_node_look(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_http_zk_lock_op_t  *op;
 
-    if (ngx_http_zk_lock_ask_sync(ask) != NGX_OK) {
-        return;
-    }
-
     op = ngx_http_zk_lock_ask_op(ask, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                  ngx_http_zk_lock_node_look_handler, ask);
 
-    ngx_http_zk_lock_ask_send(ask, op);
+    ngx_http_zk_lock_ask_send_fresh(ask, op);
 }
 
 

@@ -225,9 +225,14 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
 
     if (rc == NGX_ABORT || rc == NGX_AGAIN
         || (rc == NGX_OK && (!record.near
-                             || !ngx_http_zk_lock_ahead(record.alive))))
+                             || !ngx_http_zk_lock_ahead(record.alive)
+                             || (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+                                 && record.lease == 0))))
     {
-        /* its worker is dead, stopped or another nginx's: ZooKeeper knows */
+        /*
+         * Its worker is dead, stopped or another nginx's, or has sent a delete
+         * since its lease is over: ZooKeeper knows.
+         */
 
         other->entry.origin = ZK_LOCK_FOREIGN;
 

@@ -75,7 +75,10 @@ ngx_http_zk_lock_page_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 {
     ngx_int_t                           rc;
     ngx_str_t                           prefix;
+    ngx_http_zk_lock_loc_conf_t        *zlcf;
     ngx_http_zk_lock_names_question_t   question;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
     rc = ngx_http_zk_lock_api_hold(r, ctx);
     if (rc != NGX_OK) {
@@ -90,6 +93,7 @@ ngx_http_zk_lock_page_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     question.after = after;
     question.limit = (args->given & ZK_LOCK_ARG_LIMIT)
                      ? args->limit : NGX_HTTP_ZK_LOCK_PAGE_LIMIT;
+    question.timeout = zlcf->timeout;
     question.handler = ngx_http_zk_lock_page_handler;
     question.data = ctx;
 

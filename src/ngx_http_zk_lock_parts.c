@@ -50,14 +50,10 @@ ngx_int_t
 ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_ask_e type)
 {
-    ngx_int_t                     rc;
-    ngx_uint_t                    status;
-    ngx_msec_t                    ttl;
-    zk_lock_args_t                args;
-    ngx_http_zk_lock_several_t   *several;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    ngx_int_t                    rc;
+    ngx_uint_t                   status;
+    zk_lock_args_t               args;
+    ngx_http_zk_lock_several_t  *several;
 
     if (ngx_http_zk_lock_args(r, &args, type == NGX_HTTP_ZK_LOCK_RENEW
                                         ? ZK_LOCK_ARG_TTL : 0, &status)
@@ -91,10 +87,9 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
                                         "locks here");
     }
 
-    ttl = (args.given & ZK_LOCK_ARG_TTL) ? (ngx_msec_t) args.ttl : 0;
-
     return ngx_http_zk_lock_parts_ask_all(several, type,
-                                          ngx_min(ttl, zlcf->max_ttl));
+                                          ngx_http_zk_lock_args_ttl(r,
+                                                                    &args));
 }
 
 
@@ -174,8 +169,12 @@ ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
     ngx_http_zk_lock_part_t *part, ngx_http_zk_lock_ask_e type,
     ngx_msec_t ttl, ngx_http_zk_lock_ask_pt handler)
 {
-    zk_lock_token_t              token;
-    ngx_http_zk_lock_question_t  question;
+    zk_lock_token_t               token;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_http_zk_lock_question_t   question;
+
+    zlcf = ngx_http_get_module_loc_conf(several->request,
+                                        ngx_http_zk_lock_module);
 
     ngx_memzero(&token, sizeof(zk_lock_token_t));
     ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
@@ -187,6 +186,7 @@ ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
     question.path = &part->path;
     question.token = (type != NGX_HTTP_ZK_LOCK_HOLDER) ? &token : NULL;
     question.ttl = ttl;
+    question.timeout = zlcf->timeout;
     question.handler = handler;
     question.data = several;
 
@@ -420,23 +420,21 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
 
     zk_lock_json_object(json, NULL);
 
-    if (status != NGX_HTTP_CREATED) {
-        ngx_http_zk_lock_write_text(json, "state", "held");
-    }
-
+    ngx_http_zk_lock_write_text(json, "state", "held");
     zk_lock_json_string(json, "token", (char *) text->data, text->len);
     ngx_http_zk_lock_parts_write_locks(json, several);
     ngx_http_zk_lock_write_mode(json, several->parts[0].kind);
     ngx_http_zk_lock_parts_write_lease(json, several);
 
+    ngx_http_zk_lock_parts_write_label(json, several);
+
     if (status == NGX_HTTP_CREATED) {
         zk_lock_json_integer(json, "waited_ms",
                              (int64_t) several->ctx->waited);
-
-    } else {
-        ngx_http_zk_lock_parts_write_label(json, several);
     }
 
+    ngx_http_zk_lock_write_note(json, several->ctx,
+                                NGX_HTTP_ZK_LOCK_NOTE_TTL);
     zk_lock_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, status, "application/json", json);

@@ -16,12 +16,15 @@
  */
 
 
-#include <sys/random.h>
-
 #include "ngx_http_zk_lock_record.h"
+
+#include <sys/random.h>
 
 
 #define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
+
+/* that the zone is full is logged no more often, milliseconds */
+#define NGX_HTTP_ZK_LOCK_FULL_AGAIN   10000
 
 
 static void ngx_http_zk_lock_record_inherit_chunk(
@@ -33,6 +36,7 @@ static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t chunk, ngx_uint_t n);
+static void ngx_http_zk_lock_record_full(ngx_http_zk_lock_zone_t *zone);
 static ngx_int_t ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone,
     u_char *buf, size_t len);
 static void ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
@@ -63,6 +67,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     record = ngx_http_zk_lock_cells_take(zone,
                                     ngx_http_zk_lock_map_cells_of(path->len));
     if (record == NGX_HTTP_ZK_LOCK_NO_RECORD) {
+        ngx_http_zk_lock_record_full(zone);
         return NGX_BUSY;
     }
 
@@ -94,6 +99,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->bound = 0;
     cell->leader = 0;
     cell->index = 0;
+    cell->ending = NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
     cell->kind = kind;
     cell->was = kind;
     cell->slot = (uint16_t) zone->slot;
@@ -181,7 +187,15 @@ ngx_http_zk_lock_record_bind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 void
 ngx_http_zk_lock_record_unbind(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 {
-    ngx_http_zk_lock_map_cell(zone->map, record)->bound = 0;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    /* those that have it for their leader go by this word */
+
+    ngx_memory_barrier();
+    cell->bound = 0;
+    ngx_memory_barrier();
 }
 
 
@@ -258,6 +272,9 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     n = ngx_http_zk_lock_map_cells_of(cell->path_len);
     ended = (cell->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED);
 
+    /* of the secret a hash is left, by which a token is known that was its */
+
+    cell->wish = ngx_crc32_short(cell->random, ZK_LOCK_RANDOM_LEN);
     ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);
     cell->lease = 0;
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_FREE;
@@ -283,6 +300,79 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     if (zone->used[chunk] == 0 && chunk != zone->chunk) {
         zone->map->owners[chunk] = 0;
     }
+}
+
+
+void
+ngx_http_zk_lock_record_ending(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_http_zk_lock_ending_e ending)
+{
+    ngx_http_zk_lock_map_cell(zone->map, record)->ending = (uint8_t) ending;
+}
+
+
+ngx_http_zk_lock_ending_e
+ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_token_t *token, ngx_str_t *path)
+{
+    ngx_uint_t                  same;
+    ngx_atomic_uint_t           gen;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_ending_e   ending;
+    ngx_http_zk_lock_record_t   copy;
+
+    if (ngx_http_zk_lock_record_copy(zone, token->id.record, path, &copy,
+                                     &gen)
+        != NGX_OK)
+    {
+        return NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, token->id.record);
+
+    if (copy.state == NGX_HTTP_ZK_LOCK_RECORD_FREE) {
+        same = (cell->wish == ngx_crc32_short((u_char *) token->id.random,
+                                              ZK_LOCK_RANDOM_LEN));
+    } else {
+        same = zk_lock_secret_equal(copy.id.random, token->id.random,
+                                    ZK_LOCK_RANDOM_LEN);
+    }
+
+    ending = cell->ending;
+
+    if (ending == NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN
+        && (cell->asked & ~(ngx_atomic_uint_t) 1) == gen)
+    {
+        ending = (cell->asked & 1) ? NGX_HTTP_ZK_LOCK_ENDING_BROKEN
+                                   : NGX_HTTP_ZK_LOCK_ENDING_RELEASED;
+    }
+
+    if (cell->lost == gen
+        && (ending == NGX_HTTP_ZK_LOCK_ENDING_RELEASED
+            || ending == NGX_HTTP_ZK_LOCK_ENDING_BROKEN))
+    {
+        /* it was gone before that */
+
+        ending = NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
+    }
+
+    /* its time is over, and its delete was not confirmed yet */
+
+    if (ending == NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN
+        && (copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
+            || copy.state == NGX_HTTP_ZK_LOCK_RECORD_WAITING)
+        && copy.ttl != 0 && copy.lease == 0)
+    {
+        ending = NGX_HTTP_ZK_LOCK_ENDING_EXPIRED;
+    }
+
+    ngx_memory_barrier();
+
+    /* a file may have held anything */
+
+    return (same && copy.seq == token->seq && cell->gen == gen
+            && ending <= NGX_HTTP_ZK_LOCK_ENDING_LOST)
+           ? ending : NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
 }
 
 
@@ -541,6 +631,28 @@ ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
 }
 
 
+/* Each request that is refused for this would be a line of its own. */
+
+static void
+ngx_http_zk_lock_record_full(ngx_http_zk_lock_zone_t *zone)
+{
+    ngx_msec_t  now;
+
+    now = ngx_http_zk_lock_now();
+
+    if (zone->full != 0 && now - zone->full < NGX_HTTP_ZK_LOCK_FULL_AGAIN) {
+        return;
+    }
+
+    zone->full = now;
+
+    ngx_log_error(NGX_LOG_ERR, zone->log, 0,
+                  "no room for one more claim in \"zk_lock_zone\": its size "
+                  "is to be larger, or there are to be fewer claims; such "
+                  "lines come once in ten seconds at most");
+}
+
+
 static ngx_int_t
 ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone, u_char *buf,
     size_t len)
@@ -636,7 +748,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->was = cell->was;
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
-    copy->holds = cell->holds;
+    copy->holds = cell->holds & NGX_HTTP_ZK_LOCK_HOLDS;
     copy->told = cell->told;
     copy->index = cell->index;
     copy->lease = cell->lease;

@@ -49,6 +49,17 @@ typedef enum {
 } ngx_http_zk_lock_told_e;
 
 
+/* how a claim ended, as far as its gateway knows */
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN = 0,
+    NGX_HTTP_ZK_LOCK_ENDING_RELEASED,   /* with its token, or a wait was */
+    NGX_HTTP_ZK_LOCK_ENDING_EXPIRED,    /* its lease, its wait, or its grace */
+    NGX_HTTP_ZK_LOCK_ENDING_BROKEN,     /* by an operator */
+    NGX_HTTP_ZK_LOCK_ENDING_LOST        /* with its session */
+} ngx_http_zk_lock_ending_e;
+
+
 /* what a claim's data said when they were read last */
 
 typedef struct {
@@ -118,6 +129,10 @@ void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 ngx_int_t ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_atomic_uint_t gen);
+
+/* An own record's claim ends, or is about to: how. */
+void ngx_http_zk_lock_record_ending(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_http_zk_lock_ending_e ending);
 
 /*
  * An own record goes with its worker from now on, or no more.  With a leader,
@@ -239,7 +254,7 @@ void ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
  *         lease is not over
  * hold:   it is held once more, or, with less, once less; *holds is how often
  *         it is held then; 0: it is to be released
- * ask:    asks its worker to release it
+ * ask:    asks its worker to release it; broken: for an operator
  */
 ngx_int_t ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path,
@@ -256,7 +271,15 @@ ngx_int_t ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t less,
     ngx_uint_t *holds);
 ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path);
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t broken);
+
+/*
+ * How the claim of a token ended that is gone.  That is known for as long as
+ * its cell is not taken for another claim.
+ */
+ngx_http_zk_lock_ending_e ngx_http_zk_lock_record_ended(
+    ngx_http_zk_lock_zone_t *zone, const zk_lock_token_t *token,
+    ngx_str_t *path);
 
 
 /*

@@ -24,6 +24,7 @@ static void ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_removed(ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim);
+static void ngx_http_zk_lock_claim_limit(ngx_http_zk_lock_claim_t *claim);
 
 
 /* The lock's znode is not there, or not any more. */
@@ -291,6 +292,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
         /* another gateway has told that it was held */
 
         ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
+        ngx_http_zk_lock_claim_limit(claim);
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -309,6 +311,29 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     claim->told = 0;
 
     ngx_http_zk_lock_claim_start(claim);
+}
+
+
+/*
+ * A claim that was told as held stayed whatever its wait.  The one in its place
+ * is known to its waiter alone: the wait counts again.
+ */
+
+static void
+ngx_http_zk_lock_claim_limit(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_msec_int_t  left;
+
+    claim->alone = 0;
+    claim->limited = 1;
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+
+    ngx_add_timer(&claim->timer, (ngx_msec_t) ngx_max(left, 0));
 }
 
 
@@ -343,21 +368,11 @@ void
 ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->state == NGX_HTTP_ZK_LOCK_START) {
-
-        if (claim->lock->node && !claim->expired) {
-            /* it is in the line, in this gateway */
-            return;
-        }
-
         ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
         return;
     }
 
     if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
-
-        if (!claim->expired && (!claim->async || claim->handler == NULL)) {
-            return;
-        }
 
         if (ngx_http_zk_lock_claim_known(claim)) {
             ngx_http_zk_lock_claim_put_off(claim,
@@ -368,7 +383,7 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
     }
 
-    if (ngx_http_zk_lock_claim_known(claim) && claim->handler != NULL
+    if (ngx_http_zk_lock_claim_known(claim)
         && (claim->state == NGX_HTTP_ZK_LOCK_CREATE
             || claim->state == NGX_HTTP_ZK_LOCK_RECOVER))
     {
@@ -393,10 +408,18 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
     case NGX_HTTP_ZK_LOCK_CREATE:
     case NGX_HTTP_ZK_LOCK_RECOVER:
     case NGX_HTTP_ZK_LOCK_WAIT:
+        ngx_http_zk_lock_record_ending(claim->lock->worker->zone,
+                                       claim->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_LOST);
         ngx_http_zk_lock_claim_requeue(claim);
         break;
 
     case NGX_HTTP_ZK_LOCK_HELD:
+        ngx_http_zk_lock_record_ending(claim->lock->worker->zone,
+                                       claim->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_LOST);
+        /* fall through */
+
     default:
 
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
@@ -408,6 +431,33 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
 
         ngx_http_zk_lock_claim_done(claim);
         break;
+    }
+}
+
+
+void
+ngx_http_zk_lock_claim_over(ngx_http_zk_lock_claim_t *claim)
+{
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+
+        /* until the session is closed */
+        return;
+    }
+
+    if (claim->handler != NULL) {
+        (void) ngx_http_zk_lock_claim_shut(claim);
+
+    } else if (claim->state == NGX_HTTP_ZK_LOCK_WAIT && claim->seen) {
+
+        /* another gateway has told that it is held: it keeps no worker */
+
+        claim->timer.cancelable = 1;
+
+    } else if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
+        ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_SHUT);
+
+    } else if (claim->state == NGX_HTTP_ZK_LOCK_START) {
+        ngx_http_zk_lock_claim_done(claim);
     }
 }
 

@@ -48,23 +48,37 @@ static ngx_str_t  ngx_http_zk_lock_key_header = ngx_string("idempotency-key");
 
 
 ngx_int_t
-ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t **key)
+ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 {
-    size_t      i;
-    ngx_uint_t  n;
+    size_t       i;
+    ngx_str_t   *header;
+    ngx_uint_t   n;
 
-    *key = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_key_header, &n);
+    ngx_str_null(key);
 
-    if (*key == NULL) {
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_key_header, &n);
+
+    if (header == NULL) {
         return NGX_OK;
     }
 
-    if (n != 1 || (*key)->len == 0 || (*key)->len > NGX_HTTP_ZK_LOCK_KEY_MAX) {
+    *key = *header;
+
+    /* as a string of RFC 8941: the quotes are not a part of it */
+
+    if (key->len > 1 && key->data[0] == '"'
+        && key->data[key->len - 1] == '"')
+    {
+        key->data++;
+        key->len -= 2;
+    }
+
+    if (n != 1 || key->len == 0 || key->len > NGX_HTTP_ZK_LOCK_KEY_MAX) {
         return NGX_ERROR;
     }
 
-    for (i = 0; i < (*key)->len; i++) {
-        if ((*key)->data[i] < 0x21 || (*key)->data[i] > 0x7e) {
+    for (i = 0; i < key->len; i++) {
+        if (key->data[i] < 0x21 || key->data[i] > 0x7e) {
             return NGX_ERROR;
         }
     }
@@ -91,15 +105,26 @@ ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx,
 }
 
 
+/*
+ * Gateways of any word size, byte order and configuration make the same of the
+ * same request: so it is of what the client said, as text.
+ */
+
 uint32_t
 ngx_http_zk_lock_repeat_params(zk_lock_args_t *args,
     ngx_http_zk_lock_acquire_t *acquire)
 {
-    uint32_t  crc;
+    u_char    *p;
+    int64_t    ttl;
+    uint32_t   crc;
+    u_char     said[NGX_INT32_LEN + NGX_INT64_LEN + sizeof("  ")];
+
+    ttl = (args->given & ZK_LOCK_ARG_TTL) ? args->ttl : -1;
+
+    p = ngx_sprintf(said, "%uD %L ", acquire->kind, ttl);
 
     ngx_crc32_init(crc);
-    ngx_crc32_update(&crc, (u_char *) &acquire->kind, sizeof(zk_lock_kind_t));
-    ngx_crc32_update(&crc, (u_char *) &acquire->ttl, sizeof(ngx_msec_t));
+    ngx_crc32_update(&crc, said, p - said);
     ngx_crc32_update(&crc, (u_char *) args->owner, args->owner_len + 1);
     ngx_crc32_update(&crc, (u_char *) args->data, args->data_len);
     ngx_crc32_final(crc);
@@ -286,7 +311,9 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
     /* who tries once is told what becomes of a claim that is being granted */
 
     if (info->pending
-        && ctx->waited < keyed->acquire.wait + NGX_HTTP_ZK_LOCK_PATIENCE)
+        && ctx->waited < ngx_max(keyed->acquire.wait
+                                 + NGX_HTTP_ZK_LOCK_PATIENCE,
+                                 keyed->acquire.timeout))
     {
         *again = NGX_HTTP_ZK_LOCK_SOON;
         return NGX_OK;

@@ -163,6 +163,18 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
         rc = NGX_OK;
     }
 
+    if (rc == NGX_OK) {
+        claim->lapsed = 0;
+
+        if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE && !claim->entry.waiting
+            && ngx_queue_empty(&claim->mourners))
+        {
+            /* what renewed it may be a wish, which is for a held claim */
+
+            ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
+        }
+    }
+
     if (ngx_http_zk_lock_claim_wishes(claim, &label)) {
         ngx_http_zk_lock_claim_relabel(claim, &label, op->version);
     }
@@ -228,8 +240,6 @@ ngx_http_zk_lock_claim_shown(ngx_http_zk_lock_claim_t *claim,
 static void
 ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
 {
-    claim->lapsed = 0;
-
     if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE) {
         ngx_http_zk_lock_claim_state(claim, claim->entry.waiting
                                             ? NGX_HTTP_ZK_LOCK_WAIT
@@ -320,6 +330,9 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
     }
 
     if (claim->holds == 0) {
+        ngx_http_zk_lock_record_ending(claim->lock->worker->zone,
+                                       claim->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_RELEASED);
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return 0;
     }

@@ -15,13 +15,7 @@
  *   SUSPENDED   -> CONNECTED, BACKOFF             the session may come back
  *   BACKOFF     a timer -> CONNECTING             the session is over
  *
- * Known alive: ZooKeeper ends a session no sooner than its timeout after it
- * heard from it, and tells the client only when it is back.  So the session
- * surely lives for the timeout, counted from the moment when a request was
- * *sent* that was answered since.  A third is taken off as a margin: a
- * follower passes on to the leader whom it heard with a delay of up to a tick,
- * and if it fails just then, the leader counts from the request before, which
- * is never more than a third of the timeout older (the heartbeat).
+ * Until when the session surely lives is reckoned in the pulse's file.
  */
 
 
@@ -48,7 +42,6 @@ static void ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev);
 
 
 static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
-static ngx_str_t  ngx_http_zk_lock_top = ngx_string("/");
 
 
 ngx_http_zk_lock_session_t *
@@ -78,13 +71,13 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     s->data = data;
     s->alive = alive;
     s->log = log;
-    s->timeout = conf->timeout;
 
     ngx_rbtree_init(&s->watches, &s->watches_sentinel,
                     ngx_str_rbtree_insert_value);
 
     ngx_queue_init(&s->flights);
     ngx_queue_init(&s->pending);
+    ngx_queue_init(&s->fresh);
     ngx_queue_init(&s->failed);
 
     s->flush.handler = ngx_http_zk_lock_session_flush_handler;
@@ -94,6 +87,10 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     s->gather.handler = ngx_http_zk_lock_session_gather_handler;
     s->gather.data = s;
     s->gather.log = log;
+
+    s->read.handler = ngx_http_zk_lock_session_read_handler;
+    s->read.data = s;
+    s->read.log = log;
 
     s->over.handler = ngx_http_zk_lock_session_over_handler;
     s->over.data = s;
@@ -160,7 +157,7 @@ ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
 
     (void) zk_lock_mailbox_take(mailbox, &heard);
 
-    return (rc == NGX_AGAIN) ? NGX_DECLINED : NGX_OK;
+    return (rc == NGX_AGAIN) ? NGX_DECLINED : rc;
 }
 
 
@@ -230,6 +227,10 @@ ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s)
         ngx_delete_posted_event(&s->flush);
     }
 
+    if (s->read.posted) {
+        ngx_delete_posted_event(&s->read);
+    }
+
     if (s->over.posted) {
         ngx_delete_posted_event(&s->over);
     }
@@ -248,30 +249,30 @@ ngx_http_zk_lock_session_free(ngx_http_zk_lock_session_t *s)
 
 
 /*
- * A session that is taken over has its timeout negotiated anew, when the server
- * has the request: what was known of its life before counts no longer than
- * that.
+ * A server counts a session that is taken over from when it has the request:
+ * what was known of its life before counts no longer than that.
  */
 
 static void
 ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
 {
-    ngx_msec_t                     until;
     const ngx_http_zk_lock_key_t  *key;
 
     s->serial++;
     s->gated = 0;
+    s->apart = ngx_http_zk_lock_now();
+    s->timeout = s->conf->timeout;
 
     key = NULL;
 
     if (s->key.id != 0) {
         key = &s->key;
 
-        until = ngx_http_zk_lock_now() + s->timeout - s->timeout / 3;
-
-        if ((ngx_msec_int_t) (*s->alive - until) > 0) {
-            *s->alive = until;
+        if (key->timeout != 0) {
+            s->timeout = key->timeout;
         }
+
+        ngx_http_zk_lock_session_bound(s, s->apart);
     }
 
     s->handle = ngx_http_zk_lock_library_open(s->conf, key, s, s->serial,
@@ -288,10 +289,13 @@ static void
 ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_session_state_e state)
 {
-    ngx_msec_t    now;
+    ngx_msec_t  now;
+
+#if (NGX_DEBUG)
     static char  *names[] = {
         "closed", "connecting", "connected", "suspended", "backoff"
     };
+#endif
 
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, s->log, 0,
                    "zk lock session: %s -> %s", names[s->state], names[state]);
@@ -428,10 +432,8 @@ ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
 static void
 ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 {
-    int64_t                 id;
     ngx_uint_t              fresh;
-    ngx_msec_t              until;
-    ngx_http_zk_lock_op_t  *op;
+    ngx_http_zk_lock_key_t  key;
 
     s->late = 0;
 
@@ -439,31 +441,31 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
         return;
     }
 
+    s->timeout = ngx_http_zk_lock_library_timeout(s->handle);
+
+    ngx_http_zk_lock_session_touched(s);
+
     /* what is read next is not to be older than what was known before */
 
-    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_SYNC,
-                                 &ngx_http_zk_lock_top, NULL, NULL);
-    if (op == NULL) {
-        /* the tick tries again */
+    s->barrier = 1;
+    ngx_http_zk_lock_session_barrier(s);
+
+    if (s->barrier) {
+        /* no memory; the tick tries again */
         s->late = 1;
         return;
     }
 
-    id = s->key.id;
+    key = s->key;
+    ngx_http_zk_lock_library_key(s->handle, &key);
 
-    ngx_http_zk_lock_library_key(s->handle, &s->key);
+    fresh = (key.id != s->key.id);
 
-    fresh = (s->key.id != id);
-
-    s->timeout = ngx_http_zk_lock_library_timeout(s->handle);
-
-    /* the timeout may be another one from when the server was asked again */
-
-    until = s->since + s->timeout - s->timeout / 3;
-
-    if (!fresh && (ngx_msec_int_t) (*s->alive - until) > 0) {
-        *s->alive = until;
+    if (fresh) {
+        key.timeout = s->timeout;
     }
+
+    s->key = key;
 
     s->unreachable = 0;
     s->nudged = 0;
@@ -476,13 +478,6 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
     ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
                   "zookeeper session is %s, timeout %M ms",
                   fresh ? "open" : "back", s->timeout);
-
-    if (fresh) {
-        /* nothing was sent yet that was answered, but the session is young */
-        *s->alive = s->asked + s->timeout - s->timeout / 3;
-    }
-
-    ngx_http_zk_lock_session_send(op);
 
     if (!s->gated && !s->last) {
         ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
@@ -627,6 +622,11 @@ ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev)
 
         if (s->late) {
             ngx_http_zk_lock_session_connected_handler(s);
+
+        } else if (s->handle != NULL
+                   && !ngx_http_zk_lock_library_asked(s->handle))
+        {
+            s->apart = now;
         }
 
         if (s->state != NGX_HTTP_ZK_LOCK_CONNECTED

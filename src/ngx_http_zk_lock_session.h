@@ -23,7 +23,7 @@
 #include "zk_lock_mailbox.h"
 
 
-/* how long a caller is held while ZooKeeper does not answer, milliseconds */
+/* ZooKeeper is out of reach when it has not answered for so long, in ms */
 #define NGX_HTTP_ZK_LOCK_PATIENCE     900
 
 
@@ -33,12 +33,15 @@ typedef struct ngx_http_zk_lock_op_s       ngx_http_zk_lock_op_t;
 
 /*
  * A session's id and password.  Who knows them has the session, and all that
- * was made through it: they are never logged.
+ * was made through it: they are never logged.  ZooKeeper keeps the timeout that
+ * the session was made with, and a new leader goes by that: so it is asked for
+ * again when the session is taken over.
  */
 
 typedef struct {
     int64_t                        id;
     u_char                         password[16];
+    uint64_t                       timeout;     /* milliseconds; 0: unknown */
 } ngx_http_zk_lock_key_t;
 
 
@@ -67,10 +70,11 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
     NGX_HTTP_ZK_LOCK_OP_SET,        /* the data of version */
     NGX_HTTP_ZK_LOCK_OP_RENAME,     /* an ephemeral, and its parent is set */
+    NGX_HTTP_ZK_LOCK_OP_BARRIER,    /* changes nothing; the last of those that
+                                       a quorum commits */
     NGX_HTTP_ZK_LOCK_OP_GET,
     NGX_HTTP_ZK_LOCK_OP_EXISTS,     /* OK or NO_NODE */
-    NGX_HTTP_ZK_LOCK_OP_LIST,
-    NGX_HTTP_ZK_LOCK_OP_SYNC
+    NGX_HTTP_ZK_LOCK_OP_LIST
 } ngx_http_zk_lock_op_e;
 
 
@@ -84,7 +88,10 @@ typedef struct {
     ngx_queue_t                    queue;
     ngx_http_zk_lock_session_t    *session;
     ngx_msec_t                     sent;
+    uint64_t                       number;      /* of a write; of a fresh read:
+                                                   of the last write before */
     int                            code;        /* the library's */
+    unsigned                       write:1;     /* a quorum commits it */
     unsigned                       counted:1;   /* one of session->writes */
 } ngx_http_zk_lock_flight_t;
 
@@ -139,6 +146,8 @@ struct ngx_http_zk_lock_op_s {
                                                    waits for it */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
+    unsigned                       fresh:1;     /* GET, LIST: what is read is
+                                                   no older than this call */
 };
 
 
@@ -205,7 +214,7 @@ void ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s);
 /*
  * Ends the session that key is of, of a process that is dead.  Blocks for
  * some milliseconds, or a second if ZooKeeper does not answer; then
- * NGX_DECLINED is returned.
+ * NGX_DECLINED is returned, and NGX_DONE if the session was over before.
  */
 ngx_int_t ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
     const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
@@ -238,8 +247,11 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_rename(
 /* Sends op, or gathers it for the next transaction; never fails at once. */
 void ngx_http_zk_lock_session_send(ngx_http_zk_lock_op_t *op);
 
-/* Whether an operation that is sent now may be answered soon. */
+/* Whether ZooKeeper is not known to be out of reach. */
 ngx_uint_t ngx_http_zk_lock_session_reachable(ngx_http_zk_lock_session_t *s);
+
+/* The same, and it is connected: what is sent now may be answered soon. */
+ngx_uint_t ngx_http_zk_lock_session_ready(ngx_http_zk_lock_session_t *s);
 
 /*
  * Whether there has been no memory for any operation for a while: nothing can

@@ -44,6 +44,8 @@ static void ngx_http_zk_lock_several_release(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_begin(
     ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_draw(
+    ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_next(
     ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_several_claim_handler(void *data,
@@ -52,6 +54,10 @@ static void ngx_http_zk_lock_several_event_handler(void *data,
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_event_e event,
     const char *reason);
 static void ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev);
+static ngx_int_t ngx_http_zk_lock_several_again(
+    ngx_http_zk_lock_several_t *several);
+static ngx_msec_t ngx_http_zk_lock_several_left(
+    ngx_http_zk_lock_several_t *several, ngx_msec_t time);
 static void ngx_http_zk_lock_several_abandon(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_granted(
@@ -183,7 +189,8 @@ ngx_http_zk_lock_several_check(ngx_http_request_t *r,
     }
 
     if (!(args->given & ZK_LOCK_ARG_NAMES)) {
-        return "the locks to acquire are in the body, as \"names\"";
+        return "there is no lock's name in the path (\".\" and \"..\" are "
+               "none), and no \"names\" of several locks in the body";
     }
 
     if ((args->given & ZK_LOCK_ARG_HOLD)
@@ -377,10 +384,7 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
 
     c = several->request->connection;
 
-    if (getrandom(several->key, NGX_HTTP_ZK_LOCK_KEY, 0)
-        != NGX_HTTP_ZK_LOCK_KEY)
-    {
-        ngx_log_error(NGX_LOG_ALERT, c->log, ngx_errno, "getrandom() failed");
+    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -397,6 +401,7 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
     acquire = &several->acquire;
 
     several->wait = acquire->wait;
+    several->timeout = acquire->timeout;
 
     acquire->key = several->key;
     acquire->bound = 1;
@@ -409,22 +414,40 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
 }
 
 
+/* The key by which all of the claims are found. */
+
+static ngx_int_t
+ngx_http_zk_lock_several_draw(ngx_http_zk_lock_several_t *several)
+{
+    if (getrandom(several->key, NGX_HTTP_ZK_LOCK_KEY, 0)
+        != NGX_HTTP_ZK_LOCK_KEY)
+    {
+        ngx_log_error(NGX_LOG_ALERT, several->request->connection->log,
+                      ngx_errno, "getrandom() failed");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
 /* Those before it are granted; it has what is left of the time. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_next(ngx_http_zk_lock_several_t *several)
 {
-    ngx_msec_t                   past;
+    ngx_msec_t                   left;
     ngx_http_zk_lock_part_t     *part;
     ngx_http_zk_lock_acquire_t  *acquire;
 
     part = &several->parts[several->at];
     acquire = &several->acquire;
 
-    past = ngx_current_msec - several->started;
+    left = ngx_http_zk_lock_several_left(several, several->timeout);
 
     acquire->path = part->path;
-    acquire->wait = (past < several->wait) ? several->wait - past : 0;
+    acquire->wait = ngx_http_zk_lock_several_left(several, several->wait);
+    acquire->timeout = ngx_max(left, NGX_HTTP_ZK_LOCK_PATIENCE);
     acquire->leader = several->parts[0].claim;
 
     part->claim = ngx_http_zk_lock_claim_acquire(several->ctx->worker,
@@ -530,9 +553,55 @@ ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev)
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    rc = ngx_http_zk_lock_several_refused(several);
+    rc = (several->outcome == NGX_HTTP_ZK_LOCK_UNREACHABLE)
+         ? ngx_http_zk_lock_several_again(several)
+         : ngx_http_zk_lock_several_refused(several);
 
     ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+/*
+ * The session of what was granted may be over.  Nothing was told so far: all of
+ * them are acquired again, in what is left of the time.  Claims of before may
+ * be there for a while yet, so the key is another one.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_several_again(ngx_http_zk_lock_several_t *several)
+{
+    ngx_msec_t  time;
+
+    time = several->acquire.once ? several->timeout : several->wait;
+
+    if (ngx_http_zk_lock_several_left(several, time) == 0) {
+        return ngx_http_zk_lock_several_refused(several);
+    }
+
+    ngx_http_zk_lock_several_abandon(several);
+    ngx_str_null(&several->ctx->outcome);
+
+    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    several->at = 0;
+
+    return ngx_http_zk_lock_several_next(several);
+}
+
+
+/* What is left of a time for the whole. */
+
+static ngx_msec_t
+ngx_http_zk_lock_several_left(ngx_http_zk_lock_several_t *several,
+    ngx_msec_t time)
+{
+    ngx_msec_t  past;
+
+    past = ngx_current_msec - several->started;
+
+    return (past < time) ? time - past : 0;
 }
 
 
@@ -669,8 +738,10 @@ ngx_http_zk_lock_several_holder_handler(ngx_http_zk_lock_ask_t *ask,
 
     rc = ngx_http_zk_lock_several_problem(several,
                                     NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
-                                    "somebody else holds one of the locks, "
-                                    "and the wait is over",
+                                    "one of the locks is held, and the wait "
+                                    "is over: a longer \"wait\" holds the "
+                                    "request until all are free, which is "
+                                    "better than to ask again",
                                     answer == NGX_HTTP_ZK_LOCK_ASK_OK
                                     ? &ask->infos[0] : NULL);
 
@@ -698,6 +769,11 @@ ngx_http_zk_lock_several_problem(ngx_http_zk_lock_several_t *several,
         zk_lock_json_object(json, "holder");
         ngx_http_zk_lock_write_info(json, holder);
         zk_lock_json_end_object(json);
+    }
+
+    if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
+        ngx_http_zk_lock_write_note(json, several->ctx,
+                                    NGX_HTTP_ZK_LOCK_NOTE_WAIT);
     }
 
     return ngx_http_zk_lock_send_problem(several->request, status, json);

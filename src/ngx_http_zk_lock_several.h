@@ -50,6 +50,7 @@ typedef struct {
     ngx_uint_t                         at;      /* the part that waits */
     ngx_msec_t                         started;
     ngx_msec_t                         wait;    /* of all */
+    ngx_msec_t                         timeout; /* for ZooKeeper, likewise */
     ngx_event_t                        lost;    /* posted: one is */
     ngx_http_zk_lock_part_t           *part;    /* the one that was refused */
     ngx_http_zk_lock_outcome_e         outcome; /* of it */

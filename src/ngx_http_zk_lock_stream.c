@@ -494,6 +494,8 @@ ngx_http_zk_lock_stream_taken(ngx_http_zk_lock_stream_t *stream,
         zk_lock_json_end_object(json);
     }
 
+    ngx_http_zk_lock_write_note(json, stream->ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+
     return ngx_http_zk_lock_stream_send(stream, "taken", json, 1);
 }
 

@@ -43,9 +43,18 @@ ngx_http_zk_lock_target(ngx_http_request_t *r,
     /* what nginx has put right already was not a name that can be taken */
 
     if (ngx_http_zk_lock_target_rewritten(&r->unparsed_uri)) {
-        *why = "a lock's name is one path segment, without \"/\", \".\", "
-               "\"..\" or an empty segment around it";
+        *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
+               "without a slash in it, \"%2F\" included, and without an empty "
+               "segment or one of dots around it";
         return NGX_ERROR;
+    }
+
+    /* "location /locks" has "/locksmith" as well, which names no lock */
+
+    if (p > r->uri.data && p[-1] != '/') {
+        *why = "this is no path of a lock: what goes before a lock's name "
+               "ends in a slash";
+        return NGX_DECLINED;
     }
 
     slash = ngx_strlchr(p, last, '/');
@@ -157,6 +166,17 @@ ngx_http_zk_lock_target_method(ngx_http_request_t *r,
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
         return rc;
+    }
+
+    if (ctx->text.data != NULL && ctx->text.len != ZK_LOCK_TOKEN_LEN
+        && (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)))
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a lock's name is one path segment, "
+                                        "and behind it stands a token: a name "
+                                        "has no slash in it, \"%2F\" "
+                                        "included; write \"team:job\", say, "
+                                        "for \"team/job\"");
     }
 
     return ngx_http_zk_lock_answer_method(r, allow);

@@ -14,6 +14,8 @@
 #include "ngx_http_zk_lock_answer.h"
 
 
+static void ngx_http_zk_lock_write_own_label(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim);
 static void ngx_http_zk_lock_write_label(zk_lock_json_t *json,
     ngx_http_zk_lock_info_t *info);
 static void ngx_http_zk_lock_write_time(zk_lock_json_t *json, const char *key,
@@ -33,9 +35,11 @@ ngx_http_zk_lock_answer_taken(ngx_http_request_t *r,
     ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
 
     return ngx_http_zk_lock_answer_holder(r, NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
-                                          "somebody else holds the lock, and "
-                                          "the wait is over", info,
-                                          ctx->plain);
+                                          "the lock is held, and the wait is "
+                                          "over: a longer \"wait\" holds the "
+                                          "request until the lock is free, "
+                                          "which is better than to ask again",
+                                          info, ctx->plain);
 }
 
 
@@ -43,13 +47,17 @@ ngx_int_t
 ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
     const char *detail, ngx_http_zk_lock_info_t *info, ngx_uint_t terraform)
 {
-    zk_lock_json_t       *json;
-    zk_lock_label_t       label;
-    zk_lock_terraform_t   t;
+    zk_lock_json_t          *json;
+    zk_lock_label_t          label;
+    zk_lock_terraform_t      t;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
 
     json = zk_lock_json_open();
 
     ngx_http_zk_lock_open_problem(json, status, detail);
+    ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
 
     if (info == NULL) {
         return ngx_http_zk_lock_send_problem(r, status, json);
@@ -71,6 +79,49 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
     zk_lock_json_end_object(json);
 
     return ngx_http_zk_lock_send_problem(r, status, json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    zk_lock_json_t             *json;
+    ngx_http_zk_lock_ending_e   ending;
+
+    /* in the order of the endings */
+
+    static struct {
+        const char  *reason;
+        const char  *detail;
+    } endings[] = {
+        { NULL, "the claim of this token is gone: released, its lease over, "
+                "or its session lost" },
+        { "released", "the claim of this token is gone: it was released" },
+        { "expired", "the claim of this token is gone: its lease was over, "
+                     "or its wait, or it was not asked for in time" },
+        { "broken", "the claim of this token is gone: an operator has broken "
+                    "it" },
+        { "lost", "the claim of this token is gone: its session with "
+                  "ZooKeeper is over" }
+    };
+
+    ending = ctx->has_token ? ngx_http_zk_lock_record_ended(ctx->worker->zone,
+                                                            &ctx->token,
+                                                            &ctx->path)
+                            : NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
+
+    json = zk_lock_json_open();
+
+    ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                  endings[ending].detail);
+
+    if (endings[ending].reason != NULL) {
+        ngx_http_zk_lock_write_text(json, "reason", endings[ending].reason);
+    }
+
+    return ngx_http_zk_lock_send_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                         json);
 }
 
 
@@ -100,13 +151,23 @@ void
 ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim)
 {
-    ngx_msec_int_t  left;
+    ngx_msec_int_t             left;
+    ngx_http_zk_lock_record_t  record;
 
     ngx_http_zk_lock_write_name(json, ctx);
+    ngx_http_zk_lock_write_text(json, "state", "held");
     zk_lock_json_string(json, "token", (char *) ctx->secret,
                         ZK_LOCK_TOKEN_LEN);
-    zk_lock_json_integer(json, "fencing_token", ctx->fencing);
     ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    ngx_http_zk_lock_write_own_label(json, ctx, claim);
+    zk_lock_json_integer(json, "fencing_token", ctx->fencing);
+
+    if (ngx_http_zk_lock_record_read(ctx->worker->zone, &claim->id, &ctx->path,
+                                     &record)
+        == NGX_OK)
+    {
+        ngx_http_zk_lock_write_time(json, "since", record.since);
+    }
 
     if (!claim->bound || claim->leased) {
         left = (ngx_msec_int_t) claim->ttl;
@@ -122,11 +183,44 @@ ngx_http_zk_lock_write_grant(zk_lock_json_t *json,
 
     zk_lock_json_integer(json, "waited_ms", (int64_t) ctx->waited);
 
-    if (claim->requeued) {
-        ngx_http_zk_lock_write_text(json, "note",
-                                    "the place in the queue was lost with "
-                                    "the gateway's ZooKeeper session, and "
-                                    "the claim queued again");
+    ngx_http_zk_lock_write_note(json, ctx, claim->requeued
+                                ? NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                  |NGX_HTTP_ZK_LOCK_NOTE_AGAIN
+                                : NGX_HTTP_ZK_LOCK_NOTE_TTL);
+}
+
+
+void
+ngx_http_zk_lock_write_note(zk_lock_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_uint_t notes)
+{
+    u_char                       *p, *last;
+    u_char                        buf[256];
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(ctx->request, ngx_http_zk_lock_module);
+
+    p = buf;
+    last = buf + sizeof(buf);
+
+    if (notes & NGX_HTTP_ZK_LOCK_NOTE_AGAIN) {
+        p = ngx_slprintf(p, last, "; the place in the queue was lost with the "
+                         "gateway's ZooKeeper session, and the claim queued "
+                         "again");
+    }
+
+    if ((notes & NGX_HTTP_ZK_LOCK_NOTE_TTL) && ctx->ttl_cut) {
+        p = ngx_slprintf(p, last, "; \"ttl\" was cut to zk_lock_max_ttl, "
+                         "%M ms", zlcf->max_ttl);
+    }
+
+    if ((notes & NGX_HTTP_ZK_LOCK_NOTE_WAIT) && ctx->wait_cut) {
+        p = ngx_slprintf(p, last, "; \"wait\" was cut to zk_lock_max_wait, "
+                         "%M ms", zlcf->max_wait);
+    }
+
+    if (p != buf) {
+        zk_lock_json_string(json, "note", (char *) buf + 2, p - buf - 2);
     }
 }
 
@@ -156,6 +250,8 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     zk_lock_json_integer(json, "position", (int64_t) claim->position);
     zk_lock_json_integer(json, "grace_ms", (int64_t) claim->grace);
     zk_lock_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
+    ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                           |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
     zk_lock_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, "application/json",
@@ -182,13 +278,14 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "queued");
     }
 
-    if (ngx_http_zk_lock_secrets(r, ctx, status == NGX_HTTP_ACCEPTED)
-        != NGX_OK)
+    /* an acquire is told where the claim is, also one that has joined it */
+
+    if (ngx_http_zk_lock_secrets(r, ctx, ctx->waits) != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    if (status == NGX_HTTP_ACCEPTED
+    if (status == NGX_HTTP_ACCEPTED && ctx->waits
         && ngx_http_zk_lock_add_header(r, "Preference-Applied",
                                        (u_char *) "respond-async", 13)
            != NGX_OK)
@@ -216,6 +313,10 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     }
 
     ngx_http_zk_lock_write_info(json, info);
+    ngx_http_zk_lock_write_note(json, ctx, info->held
+                                ? NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                : NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                  |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
     zk_lock_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, status, "application/json", json);
@@ -305,6 +406,33 @@ ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
     zk_lock_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+/* Of a claim that was asked for by this request: what it said. */
+
+static void
+ngx_http_zk_lock_write_own_label(zk_lock_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_str_t                *addr;
+    ngx_http_zk_lock_info_t   info;
+
+    if (ctx->labelled) {
+        info.label.data = claim->label;
+        info.label.len = claim->label_len;
+
+        ngx_http_zk_lock_write_label(json, &info);
+        return;
+    }
+
+    /* nothing but where it came from, which needs no reading */
+
+    addr = &ctx->request->connection->addr_text;
+
+    if (addr->len <= ZK_LOCK_FROM_MAX) {
+        zk_lock_json_string(json, "from", (char *) addr->data, addr->len);
+    }
 }
 
 

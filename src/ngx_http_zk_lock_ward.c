@@ -530,6 +530,11 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
         ngx_http_zk_lock_record_lose(estate->zone, ward->id.record);
     }
 
+    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
+        ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_EXPIRED);
+    }
+
     ngx_http_zk_lock_record_end(estate->zone, ward->id.record);
     ngx_http_zk_lock_record_free(estate->zone, ward->id.record);
 

@@ -34,10 +34,14 @@ ngx_int_t
 ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_watch_t *watch, ngx_msec_t wait)
 {
-    ngx_int_t  rc;
+    ngx_int_t                     rc;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
     watch->request = r;
     watch->ctx = ctx;
+    watch->rest = (wait != 0) ? NGX_HTTP_ZK_LOCK_PATIENCE : zlcf->timeout;
 
     rc = ngx_http_zk_lock_api_hold(r, ctx);
     if (rc != NGX_OK) {
@@ -77,10 +81,29 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 static ngx_int_t
 ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch)
 {
+    ngx_int_t                rc;
+    ngx_msec_int_t           left;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = watch->ctx;
     watch->news = 0;
 
-    return ngx_http_zk_lock_api_ask(watch->request, watch->ctx, watch->type, 0,
-                                    ngx_http_zk_lock_watch_handler);
+    /* what waits for the lock waits for ZooKeeper as long */
+
+    left = 0;
+
+    if (watch->timer.timer_set) {
+        left = (ngx_msec_int_t) (watch->timer.timer.key - ngx_current_msec);
+    }
+
+    ctx->patience = ngx_max(left, 0) + watch->rest;
+
+    rc = ngx_http_zk_lock_api_ask(watch->request, ctx, watch->type, 0,
+                                  ngx_http_zk_lock_watch_handler);
+
+    ctx->patience = 0;
+
+    return rc;
 }
 
 

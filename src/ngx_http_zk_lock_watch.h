@@ -47,6 +47,9 @@ struct ngx_http_zk_lock_watch_s {
     ngx_http_zk_lock_watch_pt          handler;
     void                              *data;
 
+    ngx_msec_t                         rest;    /* how long its asks may take
+                                                   beyond the wait */
+
     unsigned                           over:1;
     unsigned                           news:1;  /* since it was asked */
 };

@@ -29,7 +29,7 @@ static void ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh);
 static void ngx_http_zk_lock_worker_suspended(void *data);
 static void ngx_http_zk_lock_worker_lost(void *data);
 static void ngx_http_zk_lock_worker_unreachable(void *data);
-static void ngx_http_zk_lock_worker_refuse(
+static void ngx_http_zk_lock_worker_heard(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
@@ -40,6 +40,8 @@ static void ngx_http_zk_lock_worker_tell_locks(
 static void ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
     void (*tell)(ngx_http_zk_lock_claim_t *claim));
+static void ngx_http_zk_lock_worker_refuse_waiters(
+    ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_sweep_estates(
@@ -58,6 +60,21 @@ const ngx_http_zk_lock_session_events_t ngx_http_zk_lock_worker_events =
     ngx_http_zk_lock_worker_changed,
     ngx_http_zk_lock_worker_listed
 };
+
+
+/*
+ * A worker that leaves for good refuses its waiters: what it granted would be
+ * lost with its session.  It may find out only when the last of its siblings
+ * begins to leave.
+ */
+
+static void
+ngx_http_zk_lock_worker_refuse_waiters(ngx_http_zk_lock_worker_t *worker)
+{
+    if (ngx_http_zk_lock_worker_over(worker)) {
+        ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_over);
+    }
+}
 
 
 /* There is no more time: who waits is told so before nginx cuts him off. */
@@ -163,6 +180,8 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
 
         ngx_http_zk_lock_worker_drain(worker);
 
+        ngx_http_zk_lock_worker_refuse_waiters(worker);
+
         if (c->error) {
             ngx_http_zk_lock_worker_shut(worker);
         }
@@ -174,12 +193,18 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
 
     (void) zk_lock_mailbox_take(&worker->mailbox, NULL);
 
+    if (worker->away && ngx_http_zk_lock_session_ready(worker->session)) {
+        ngx_http_zk_lock_worker_heard(worker);
+    }
+
     ngx_http_zk_lock_ring_answer(worker->zone->map, worker->zone->slot,
                                  ngx_http_zk_lock_worker_ring, worker);
 
     if (ngx_http_zk_lock_zone_orphans(worker->zone)) {
         ngx_http_zk_lock_worker_adopt(worker);
     }
+
+    ngx_http_zk_lock_worker_refuse_waiters(worker);
 }
 
 
@@ -289,13 +314,11 @@ ngx_http_zk_lock_bell_take_down(ngx_http_zk_lock_worker_t *worker,
 
 
 /*
- * Nobody who waits for an answer is left by a worker that leaves: who waits for
- * a lock is told when its time is over, at the latest, or once ZooKeeper has
- * not answered for a while; the others are answered by ZooKeeper, or by its
- * silence, which the sweep outlives.  Claims that ZooKeeper refuses to delete
- * would keep it for ever: who waited for these is told, and they are left to
- * the end of its session.  Out of reach, deletes are owed that nobody waits for
- * any more, and keep no worker.
+ * A worker that leaves answers all requests first: each of them when its time
+ * is over, at the latest.  Claims that ZooKeeper refuses to delete would keep
+ * it for ever: who waited for these is told, and they are left to the end of
+ * its session.  Out of reach, deletes are owed that nobody waits for any more,
+ * and keep no worker.
  */
 
 void
@@ -338,7 +361,7 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
 
     /*
      * The same session, perhaps on another server, which may lag behind: the
-     * session sent a sync ahead of these lists.
+     * session sent a barrier ahead of these lists.
      */
 
     if (!fresh) {
@@ -351,11 +374,9 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
         }
     }
 
-    ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
-    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_connected);
+    ngx_http_zk_lock_worker_heard(worker);
     ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_sure);
     ngx_http_zk_lock_follow_connected(worker);
-    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -408,23 +429,24 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
-    ngx_http_zk_lock_worker_refuse(worker);
+    worker->away = 1;
+
     ngx_http_zk_lock_worker_tell_locks(worker,
                                        ngx_http_zk_lock_lock_suspended);
     ngx_http_zk_lock_worker_busy(worker);
 }
 
 
-/* Tells those who wait for an answer of ZooKeeper. */
+/* ZooKeeper answers again: what came meanwhile is begun. */
 
 static void
-ngx_http_zk_lock_worker_refuse(ngx_http_zk_lock_worker_t *worker)
+ngx_http_zk_lock_worker_heard(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_unreachable);
-    ngx_http_zk_lock_worker_tell_locks(worker,
-                                       ngx_http_zk_lock_lock_unreachable);
-    ngx_http_zk_lock_worker_tell_asks(worker,
-                                      ngx_http_zk_lock_ask_out_of_reach);
+    worker->away = 0;
+
+    ngx_http_zk_lock_worker_tell(worker, ngx_http_zk_lock_claim_connected);
+    ngx_http_zk_lock_worker_tell_asks(worker, ngx_http_zk_lock_ask_connected);
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
@@ -595,10 +617,6 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
                                      ngx_http_zk_lock_claim_connected);
         ngx_http_zk_lock_worker_tell_asks(worker,
                                           ngx_http_zk_lock_ask_connected);
-
-        if (ngx_http_zk_lock_session_starved(worker->session)) {
-            ngx_http_zk_lock_worker_refuse(worker);
-        }
     }
 
     ngx_http_zk_lock_worker_sweep_estates(worker);
@@ -607,6 +625,8 @@ ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
 
     ngx_http_zk_lock_ring_answer(worker->zone->map, worker->zone->slot,
                                  ngx_http_zk_lock_worker_ring, worker);
+
+    ngx_http_zk_lock_worker_refuse_waiters(worker);
 
     ngx_http_zk_lock_worker_busy(worker);
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_SWEEP);

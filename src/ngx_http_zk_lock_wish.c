@@ -117,6 +117,18 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
         break;
 
+    case NGX_HTTP_ZK_LOCK_UNKNOWN:
+
+        if (ask->type != NGX_HTTP_ZK_LOCK_SHARE) {
+
+            /* it may be fulfilled by now, and then it would be so twice */
+
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+            break;
+        }
+
+        /* fall through */
+
     default:
         ngx_http_zk_lock_ask_failed(ask, op->rc);
         break;

@@ -168,6 +168,10 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     worker->session = NULL;
     worker->zone = NULL;
 
+    /* what is under way is freed with the session: no claim may know of it */
+
+    ngx_http_zk_lock_worker_discard(worker);
+
     if (stays) {
         ngx_http_zk_lock_session_leave(session);
         ngx_http_zk_lock_worker_bequeath(worker, zone);
@@ -177,7 +181,6 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
         ngx_http_zk_lock_zone_leave(zone);
     }
 
-    ngx_http_zk_lock_worker_discard(worker);
     ngx_http_zk_lock_worker_free(worker);
 }
 
@@ -209,6 +212,17 @@ ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
             ngx_http_zk_lock_estate_leave(estate);
         }
     }
+
+    if (ngx_http_zk_lock_worker_over(worker)) {
+        ngx_http_zk_lock_zone_wake(worker->zone);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker)
+{
+    return worker->leaving && !ngx_http_zk_lock_zone_outlives(worker->zone);
 }
 
 
@@ -249,13 +263,17 @@ static ngx_int_t
 ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone)
 {
+    ngx_int_t               rc;
     ngx_http_zk_lock_key_t  key;
 
-    if (ngx_http_zk_lock_zone_key(zone, &key) == NGX_OK
-        && ngx_http_zk_lock_session_end(worker->conf, &key, &worker->mailbox,
-                                        worker->log)
-           != NGX_OK)
-    {
+    rc = NGX_OK;
+
+    if (ngx_http_zk_lock_zone_key(zone, &key) == NGX_OK) {
+        rc = ngx_http_zk_lock_session_end(worker->conf, &key,
+                                          &worker->mailbox, worker->log);
+    }
+
+    if (rc == NGX_DECLINED) {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
                       "zookeeper sessions could not be ended, "
                       "their timeout will do it");
@@ -263,6 +281,10 @@ ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
         ngx_http_zk_lock_zone_abandon(zone);
 
         return NGX_DECLINED;
+    }
+
+    if (rc == NGX_DONE) {
+        ngx_http_zk_lock_zone_expired(zone);
     }
 
     ngx_http_zk_lock_zone_leave(zone);

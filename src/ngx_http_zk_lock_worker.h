@@ -85,6 +85,8 @@ struct ngx_http_zk_lock_worker_s {
 
     ngx_event_t                        sweep;
 
+    unsigned                           away:1;  /* ZooKeeper was not heard
+                                                   again since */
     unsigned                           leaving:1;
     unsigned                           persistent:1;    /* the server has no
                                                            containers */
@@ -120,6 +122,12 @@ void ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
  */
 void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
     ngx_event_t *ev, ngx_event_handler_pt handler);
+
+/*
+ * Whether the worker leaves for good: its session will be closed, and what is
+ * held through it is lost then.  So nothing is granted any more.
+ */
+ngx_uint_t ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker);
 
 /* What is unsettled, or asked, has changed. */
 void ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker);

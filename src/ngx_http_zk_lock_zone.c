@@ -107,6 +107,7 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
     if (ngx_http_zk_lock_zone_take_orphan(zone) == NGX_OK
         || ngx_http_zk_lock_zone_take_free(zone) == NGX_OK)
     {
+        map->over = 0;
         return zone;
     }
 
@@ -270,7 +271,18 @@ ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone)
 void
 ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone)
 {
-    zone->map->slots[zone->slot].leaving = 1;
+    ngx_http_zk_lock_map_t  *map;
+
+    map = zone->map;
+
+    map->slots[zone->slot].leaving = 1;
+
+    if (map->reloads == zone->reloads) {
+
+        /* no reload has replaced it: its generation has to quit */
+
+        map->over = map->reloads;
+    }
 
     ngx_memory_barrier();
 }
@@ -286,9 +298,37 @@ ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone)
 ngx_uint_t
 ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 {
-    return (zone->map->reloads != zone->reloads && !zone->map->superseded)
-           || ngx_http_zk_lock_map_lasts(zone->map)
+    ngx_http_zk_lock_map_t  *map;
+
+    map = zone->map;
+
+    return (map->reloads != zone->reloads && map->reloads != map->over
+            && !map->superseded)
+           || ngx_http_zk_lock_map_lasts(map)
            || ngx_http_zk_lock_zone_heir(zone);
+}
+
+
+void
+ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_zone_t *zone)
+{
+    ngx_uint_t                i;
+    ngx_atomic_uint_t         self;
+    ngx_http_zk_lock_map_t   *map;
+    ngx_http_zk_lock_slot_t  *slot;
+
+    map = zone->map;
+    self = ngx_http_zk_lock_map_self();
+
+    for (i = 0; i < map->nslots; i++) {
+        slot = &map->slots[i];
+
+        if (slot->keeper != NGX_HTTP_ZK_LOCK_FREE && slot->keeper != self
+            && slot->leaving && slot->home == i)
+        {
+            ngx_http_zk_lock_ring_wake(map, i);
+        }
+    }
 }
 
 
@@ -366,6 +406,13 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 
     slot = &zone->map->slots[zone->slot];
 
+    if (!slot->keyed) {
+
+        /* its keeper died as it learned that its session was over */
+
+        ngx_http_zk_lock_zone_expired(zone);
+    }
+
     ngx_http_zk_lock_zone_wipe(zone);
     ngx_http_zk_lock_zone_set_key(zone, NULL);
 
@@ -376,6 +423,36 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
     slot->keeper = NGX_HTTP_ZK_LOCK_FREE;
 
     ngx_http_zk_lock_zone_free(zone);
+}
+
+
+void
+ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone)
+{
+    uint32_t                  record;
+    ngx_uint_t                i, k;
+    ngx_http_zk_lock_map_t   *map;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    map = zone->map;
+
+    for (i = 0; i < map->nchunks; i++) {
+
+        if (map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        for (k = 0; k < NGX_HTTP_ZK_LOCK_CHUNK; k++) {
+            record = (uint32_t) (i * NGX_HTTP_ZK_LOCK_CHUNK + k);
+            cell = ngx_http_zk_lock_map_cell(map, record);
+
+            /* a gen to come: the next claim here sets it right */
+
+            cell->lost = cell->gen + 2;
+        }
+    }
+
+    ngx_memory_barrier();
 }
 
 
@@ -455,6 +532,11 @@ ngx_http_zk_lock_zone_key(ngx_http_zk_lock_zone_t *zone,
     }
 
     *key = slot->key;
+
+    if (key->timeout > NGX_MAX_INT32_VALUE) {
+        /* a file can have anything */
+        key->timeout = 0;
+    }
 
     return NGX_OK;
 }

@@ -49,6 +49,8 @@ typedef struct {
 
     u_char                      random[256];
     size_t                      nrandom;    /* bytes of it that are left */
+
+    ngx_msec_t                  full;       /* when that was logged last */
 } ngx_http_zk_lock_zone_t;
 
 
@@ -92,7 +94,7 @@ ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_adopt(
 /* Whether a worker has left orphans; a hint, for the time between sweeps. */
 ngx_uint_t ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone);
 
-/* This worker leaves: it inherits no slot any more. */
+/* This worker leaves: it inherits no slot any more, and is no heir. */
 void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
 
 /* Whether there is another worker that stays. */
@@ -104,6 +106,9 @@ ngx_uint_t ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone);
  */
 ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 
+/* Wakes the other workers that leave: they have lost an heir in this one. */
+void ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_zone_t *zone);
+
 /*
  * Leaves a slot, whose session lives on without a connection, to an heir.
  * Returns NGX_OK, and zone is freed; or NGX_DECLINED if there is no heir (any
@@ -113,6 +118,13 @@ ngx_int_t ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone);
 
 /* Leaves a slot, whose session cannot be ended now, to whoever comes. */
 void ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone);
+
+/*
+ * The session of a slot that is about to be given back was over before it could
+ * be ended.  Whether a claim that was asked to end was still there is not
+ * known: record_lost() says so.
+ */
+void ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone);
 
 /*
  * Gives a slot back, whose session is over: its records are freed, and those

@@ -290,6 +290,8 @@ zk_lock_child_read(zk_lock_child_t *child, const char *name, size_t len)
         return -1;
     }
 
+    memset(&id, 0, sizeof(zk_lock_id_t));
+
     has_id = n >= ZK_LOCK_UUID_PREFIX
              && memcmp(name, "_c_", 3) == 0
              && name[ZK_LOCK_UUID_PREFIX - 1] == '-'

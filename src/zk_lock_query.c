@@ -117,7 +117,7 @@ zk_lock_query_decode(char *buf, size_t size, const char *text, size_t len,
         }
 
         if (text[i] != '%') {
-            buf[n++] = text[i];
+            buf[n++] = (text[i] == '+') ? ' ' : text[i];
             continue;
         }
 

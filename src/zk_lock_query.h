@@ -12,8 +12,8 @@
 
 
 /*
- * Reads a query string ("wait=10s&owner=me", percent-encoded, "+" stays a
- * plus) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
+ * Reads a query string ("wait=10s&owner=me", encoded as HTML forms are: "+" is
+ * a blank) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
  * that the call takes.  Returns 0, or -1 with args->error: an unknown, refused
  * or repeated argument, a broken escape, a bad value.
  */
