@@ -55,6 +55,7 @@ build() # NAME TREE OUT
                   "$2"/src/ngx_http_zk_lock_{held,board}.c)
         more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
                "-I$nginx/event/modules" "-I$nginx/os/unix"
+               "-I$nginx/event/quic"
                "${wrapped[@]/#/-Wl,--wrap=}")
         ;;
     *)

@@ -348,7 +348,7 @@ change(ngx_http_zk_lock_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 8:
-        rule(ngx_http_zk_lock_record_ask(other, &k->id, path) == NGX_OK,
+        rule(ngx_http_zk_lock_record_ask(other, &k->id, path, 0) == NGX_OK,
              "ask");
         rule(ngx_http_zk_lock_record_asked(own, k->id.record), "not asked");
         break;
@@ -604,7 +604,7 @@ meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in)
             break;
 
         case 4:
-            rc = ngx_http_zk_lock_record_ask(zone, &id, path);
+            rc = ngx_http_zk_lock_record_ask(zone, &id, path, 0);
             break;
 
         case 5:

@@ -3,12 +3,15 @@
  * Simulates gateways, with the real floors 0 to 3 of src/, on a simulated
  * ZooKeeper; many short histories, each from its own seed.
  *
- * usage: gateway_sim [--seeds N] [--from N] [--seconds N] [--quiet]
- *        gateway_sim --seed N [--trace | --log]
+ * usage: gateway_sim [--seeds N] [--from N] [--seconds N] [--quiet] [TRAIT]...
+ *        gateway_sim --seed N [--trace | --log] [TRAIT]...
  *
  * A history that goes wrong is told of, with its seed, and the program ends
  * with 1.  --seed with --trace tells all that happens in it; --log adds what
  * nginx's debug log says.
+ *
+ * A trait is forced on all histories: --rich, see gsim_rich; --sessions, see
+ * gsim_about_sessions; --late, see gsim_lates.
  */
 
 
@@ -25,6 +28,11 @@
 
 gsim_counters_t  gsim_count;
 int              gsim_rich;
+int              gsim_about_sessions;
+int              gsim_lates;
+int              gsim_long_names;
+
+static int       gsim_all_rich;
 
 
 static void history(uint64_t seed);
@@ -59,6 +67,15 @@ main(int argc, char **argv)
 
         } else if (strcmp(argv[i], "--quiet") == 0) {
             quiet = 1;
+
+        } else if (strcmp(argv[i], "--late") == 0) {
+            gsim_lates = 1;
+
+        } else if (strcmp(argv[i], "--rich") == 0) {
+            gsim_all_rich = 1;
+
+        } else if (strcmp(argv[i], "--sessions") == 0) {
+            gsim_about_sessions = 1;
 
         } else if (i + 1 == argc) {
             usage();
@@ -136,9 +153,11 @@ history_run(uint64_t seed)
 
     gsim_say("history %llu", (unsigned long long) seed);
 
-    gsim_rich = seed % 2;
+    gsim_rich = gsim_all_rich || seed % 2;
+    gsim_long_names = (seed % 5 == 3);
 
     gsim_tree_reset();
+    gsim_ensemble_reset();
     gsim_server_reset();
     gsim_client_reset();
     gsim_oracle_reset();
@@ -232,7 +251,9 @@ static void
 usage(void)
 {
     fprintf(stderr, "usage: gateway_sim [--seeds N] [--from N] [--seconds N] "
-            "[--quiet]\n       gateway_sim --seed N [--trace | --log]\n");
+            "[--quiet] [TRAIT]...\n       gateway_sim --seed N "
+            "[--trace | --log] [TRAIT]...\n"
+            "traits: --rich --sessions --late\n");
     exit(2);
 }
 
@@ -287,13 +308,16 @@ report(double took)
            "several %llu\n", N(again), N(once_less), N(shared),
            N(conflicts), N(revoked), N(bound), N(lost), N(hung_up),
            N(several));
+    printf("  deleted by hand %llu\n", N(by_hand));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
-           "crashes %llu (in a turn %llu), stops %llu\n", N(cuts),
-           N(partitions), N(slow), N(expired), N(crashes), N(midway),
-           N(stops));
-    printf("  reloads %llu, gateways lost %llu, clock jumps %llu, containers "
-           "reaped %llu, pids taken %llu\n", N(reloads), N(gateways),
-           N(jumps), N(reaped), N(strangers));
+           "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
+           "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),
+           N(crashes), N(midway), N(stores), N(stops), N(naps));
+    printf("  servers that stood still %llu, elections %llu, cut off %llu\n",
+           N(pauses), N(elections), N(minorities));
+    printf("  reloads %llu, gateways lost %llu, quits %llu, clock jumps %llu, "
+           "containers reaped %llu, pids taken %llu\n", N(reloads), N(gateways),
+           N(quits), N(jumps), N(reaped), N(strangers));
     printf("passed: %llu histories in %.1f s, %.0f a second, %llu events\n",
            N(histories), took, (double) c->histories / (took + 1e-9),
            N(events));

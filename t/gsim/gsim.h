@@ -5,7 +5,9 @@
  *   gsim_loop.c     virtual time, chance, the memory of one history, the trace
  *   gsim_nginx.c    what the floors below need of nginx's core
  *   gsim_process.c  processes, and what they ask of the system
+ *   gsim_store.c    stores into a zone, at which a process can die
  *   gsim_tree.c     ZooKeeper: the log, and the tree at any place of it
+ *   gsim_ensemble.c which server leads, which is cut off, fails, stands still
  *   gsim_server.c   sessions, and servers that lag behind the leader
  *   gsim_client.c   libzookeeper, as src/ calls it
  *   gsim_library.c  src/'s own file on it, with a way to its statics
@@ -48,6 +50,9 @@
 #define GSIM_GATEWAYS       2
 #define GSIM_WORKERS        2           /* of a gateway, at one time */
 #define GSIM_LOCKS          3
+
+/* bytes of a claim's path */
+#define GSIM_PATH           512
 #define GSIM_USERS          24
 #define GSIM_PERMITS        2
 
@@ -56,6 +61,7 @@ typedef struct gsim_process_s  gsim_process_t;
 typedef struct gsim_gateway_s  gsim_gateway_t;
 typedef struct gsim_session_s  gsim_session_t;
 typedef struct gsim_conn_s     gsim_conn_t;
+typedef struct gsim_member_s   gsim_member_t;
 typedef struct gsim_user_s     gsim_user_t;
 typedef struct gsim_hold_s     gsim_hold_t;
 
@@ -152,12 +158,15 @@ struct gsim_process_s {
     int64_t                      stopped;       /* until then */
     int64_t                      down[2];       /* no packets until then: to
                                                    ZooKeeper, and from it */
-    unsigned                     fate_in;       /* calls until: */
+    unsigned                     fate_in;       /* calls, or stores, until: */
     int64_t                      fate;          /* 0: it dies; else it stands
                                                    still for so long */
+    unsigned                     stores:1;      /* into a zone: fate_in counts
+                                                   them */
     unsigned                     listens:1;
     unsigned                     in_turn:1;
     unsigned                     told:1;        /* to leave */
+    unsigned                     quits:1;       /* its gateway does */
     unsigned                     stood:1;       /* still, in this turn */
     unsigned                     doomed:1;
     unsigned                     stranger:1;    /* has its pid */
@@ -186,8 +195,9 @@ int gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data);
 void gsim_wake(gsim_process_t *p, int64_t at);
 /* Its descriptor is readable. */
 int gsim_wake_ready(gsim_process_t *p);
-/* A place where a process can die or stand still. */
+/* A place where a process can die or stand still; before a store to p, too. */
 void gsim_point(void);
+void gsim_store(void *p);
 /* The process sleeps; others go on. */
 void gsim_sleep(int64_t us);
 
@@ -259,6 +269,7 @@ gsim_data_t *gsim_tree_data(gsim_node_t *node, int64_t zxid);
 /* These return a code of the library; *node is the new one. */
 int gsim_tree_create(const char *path, const char *data, size_t len,
     int flags, int64_t owner, gsim_node_t **node);
+int gsim_tree_check(const char *path, int32_t version);
 int gsim_tree_delete(const char *path, int32_t version);
 int gsim_tree_set(const char *path, const char *data, size_t len,
     int32_t version);
@@ -278,6 +289,7 @@ typedef enum {
     GSIM_CREATE = 0,
     GSIM_DELETE,
     GSIM_SET,
+    GSIM_CHECK,
     GSIM_MULTI,
     GSIM_SYNC,
     GSIM_CLOSE,
@@ -300,6 +312,7 @@ struct gsim_request_s {
     int                          flags;
     unsigned                     watch:1;
     unsigned                     committed:1;
+    unsigned                     orphan:1;      /* of a connection before */
     gsim_request_t              *parts; /* of a multi */
 
     int64_t                      zxid;
@@ -333,8 +346,11 @@ struct gsim_session_s {
     char                         password[16];
     int64_t                      timeout;       /* us */
     int64_t                      deadline;
-    int64_t                      heard;
+    int64_t                      made;
+    int64_t                      ended;
     gsim_conn_t                 *conn;
+    gsim_conn_t                 *before;        /* the last that the quorum
+                                                   took */
     gsim_process_t              *last;          /* who had it last */
     unsigned                     serial;        /* of its connections */
     unsigned                     over:1;
@@ -357,6 +373,7 @@ struct gsim_conn_s {
     void                        *handle;        /* the library's */
     gsim_process_t              *process;
     gsim_session_t              *session;
+    gsim_member_t               *member;        /* its server */
 
     gsim_request_t              *up, **up_end;  /* on their way */
     gsim_request_t              *queue, **queue_end;
@@ -369,20 +386,23 @@ struct gsim_conn_s {
     int64_t                      lag;           /* us */
     int64_t                      latency;       /* us */
     gsim_watch_t                *watches;
+    gsim_request_t              *late;          /* in a thread's hands */
     unsigned                     serial;
     unsigned                     up_pumped:1;
     unsigned                     down_pumped:1;
     unsigned                     applying:1;
     unsigned                     cut:1;         /* neither hears the other */
     unsigned                     moved:1;       /* the session is elsewhere */
+    unsigned                     gone:1;        /* its server has closed it */
 };
 
 
 void gsim_server_reset(void);
 gsim_session_t *gsim_server_session(int64_t id);
 gsim_session_t *gsim_server_new_session(int64_t deadline);
-/* A connect that got through; NULL: the session is over, or not his. */
-gsim_conn_t *gsim_server_connect(void *handle, gsim_process_t *p,
+/* A connect to m that got through; NULL: the session is over, or not his. */
+gsim_conn_t *gsim_server_connect(gsim_member_t *m, void *handle,
+    gsim_process_t *p,
     int64_t id, const char *password, int64_t timeout, int64_t seen);
 void gsim_server_send(gsim_conn_t *conn, gsim_request_t *request);
 /* The client sets its watches again. */
@@ -390,11 +410,60 @@ void gsim_server_rewatch(gsim_conn_t *conn, gsim_watch_t *watches,
     int64_t seen);
 /* lost: what is on its way to the server is, too. */
 void gsim_server_cut(gsim_conn_t *conn, int lost);
-void gsim_server_fail(gsim_conn_t *conn);       /* with its server */
+/* It will be cut; what it sent last may be done later. */
+void gsim_server_linger(gsim_conn_t *conn);
+/* The leader has heard of it. */
+void gsim_server_touch(gsim_session_t *session);
+/* Another leader: each session has its timeout anew. */
+void gsim_server_elected(void);
+/* That server closes its connections. */
+void gsim_server_down(gsim_member_t *m);
 void gsim_server_expire(gsim_session_t *session, const char *why);
 gsim_conn_t *gsim_server_conns(void);
 /* The leader has something new. */
 void gsim_server_spread(void);
+
+
+/* --- gsim_ensemble.c ------------------------------------------------------ */
+
+#define GSIM_MEMBERS        3
+
+typedef enum {
+    GSIM_QUORUM = 0,
+    GSIM_ALONE,
+    GSIM_DOWN
+} gsim_member_e;
+
+/* what a server does with a connect */
+
+typedef enum {
+    GSIM_TAKES = 0,
+    GSIM_REFUSES,
+    GSIM_HANGS
+} gsim_takes_e;
+
+void gsim_ensemble_reset(void);
+void gsim_ensemble_start(int64_t least);
+int64_t gsim_ensemble_deadline(int64_t timeout);
+int64_t gsim_ensemble_paused(void);     /* the leader, until then */
+gsim_member_t *gsim_ensemble_leader(void);
+gsim_member_t *gsim_ensemble_pick(void);
+gsim_takes_e gsim_member_takes(gsim_member_t *m, int64_t id, int64_t seen);
+gsim_member_e gsim_member_is(gsim_member_t *m);
+int64_t gsim_member_since(gsim_member_t *m);
+int64_t gsim_member_frozen(gsim_member_t *m);   /* when it was cut off */
+int64_t gsim_member_paused(gsim_member_t *m);
+/* It has heard of a session. */
+void gsim_member_heard(gsim_member_t *m, gsim_session_t *session);
+/* One that is alone answers a sync by itself, until a write came to it. */
+int gsim_member_syncs(gsim_member_t *m);
+void gsim_member_propose(gsim_member_t *m);
+int gsim_ensemble_well(void);           /* all are in the quorum */
+void gsim_member_fail(gsim_member_t *m);
+void gsim_member_pause(gsim_member_t *m, int64_t us);
+/* Returns for how long; 0: it cannot be now. */
+int64_t gsim_member_cut_off(gsim_member_t *m);
+void gsim_ensemble_heal(void);
 
 
 /* --- gsim_client.c -------------------------------------------------------- */
@@ -403,6 +472,9 @@ void gsim_client_reset(void);
 void gsim_client_receive(gsim_conn_t *conn, gsim_message_t *message);
 /* The process is dead: its handles are no more. */
 void gsim_client_dead(gsim_process_t *p);
+/* The server that the process is connected to fails. */
+void gsim_client_fail_server(gsim_process_t *p);
+void gsim_client_break_process(gsim_process_t *p);
 /* The connection of a handle breaks. */
 void gsim_client_break(gsim_conn_t *conn, int code);
 
@@ -439,8 +511,12 @@ void gsim_gateway_start(gsim_gateway_t *g);
 void gsim_gateway_reload(gsim_gateway_t *g);
 void gsim_gateway_kill(gsim_gateway_t *g);      /* and starts anew */
 void gsim_gateway_stop(gsim_gateway_t *g);      /* with grace */
+void gsim_gateway_quit(gsim_gateway_t *g);      /* and starts anew */
+void gsim_gateway_grants(gsim_process_t *p);    /* it must not when it quits */
 int gsim_gateway_stopped(gsim_gateway_t *g);
 int gsim_gateway_settled(void);
+/* Whether p leads into its zone. */
+int gsim_gateway_shares(gsim_gateway_t *g, void *p);
 void gsim_gateway_check(gsim_gateway_t *g);     /* nothing is left */
 /* A worker that is dead is replaced. */
 void gsim_gateway_died(gsim_process_t *p);
@@ -481,6 +557,7 @@ struct gsim_hold_s {
     int64_t                      fence; /* 0: a foreign one */
     int64_t                      told;
     int64_t                      until; /* the lease */
+    int64_t                      ends;  /* as it was told of a renewal; or 0 */
     int                          times; /* that he surely holds it */
     unsigned                     doubt:1;       /* he may hold it more often */
     unsigned                     shares:1;      /* readers may come in */
@@ -489,7 +566,7 @@ struct gsim_hold_s {
 };
 
 
-extern char    gsim_paths[GSIM_LOCKS][32];
+extern char    gsim_paths[GSIM_LOCKS][GSIM_PATH];
 extern int64_t gsim_quiet;              /* nothing went wrong since then */
 
 void gsim_oracle_reset(void);
@@ -497,6 +574,8 @@ void gsim_oracle_reset(void);
 gsim_hold_t *gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path,
     int64_t fence, int64_t until, const char *who);
 int gsim_oracle_valid(gsim_hold_t *hold);
+/* The fencing token of a hold is told once more. */
+void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
 /* Claims of others that the leader has ahead of that one, that block it. */
 int gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq);
@@ -510,6 +589,10 @@ int gsim_oracle_empty(void);
 
 void gsim_fault_reset(int64_t until);
 void gsim_fault_heal(void);
+/* What the process is answered in the next so many microseconds is lost. */
+void gsim_fault_answer(gsim_process_t *p, int64_t us);
+/* It dies at one of its next stores into the zone, of so many. */
+void gsim_fault_store(gsim_process_t *p, unsigned stores);
 
 
 /* --- gateway_sim.c -------------------------------------------------------- */
@@ -546,10 +629,17 @@ typedef struct {
     uint64_t    expired;
     uint64_t    crashes;
     uint64_t    midway;                 /* of them in the middle of a turn */
+    uint64_t    stores;                 /* of these before a store */
+    uint64_t    by_hand;                /* claims that were deleted */
     uint64_t    adopted;
     uint64_t    stops;
+    uint64_t    naps;
+    uint64_t    pauses;                 /* of servers */
+    uint64_t    elections;
+    uint64_t    minorities;
     uint64_t    reloads;
     uint64_t    gateways;
+    uint64_t    quits;
     uint64_t    jumps;
     uint64_t    reaped;
     uint64_t    strangers;
@@ -562,6 +652,12 @@ extern gsim_counters_t  gsim_count;
  * ways: in every second history.
  */
 extern int              gsim_rich;
+/* Long names, whose records take more than one cell: in every fifth. */
+extern int              gsim_long_names;
+/* All that goes wrong is about how long sessions live: in every fifth. */
+extern int              gsim_about_sessions;
+/* Requests of a living worker may be read late, too: src/ does not bear it. */
+extern int              gsim_lates;
 extern ngx_uint_t       gsim_log_level;
 
 

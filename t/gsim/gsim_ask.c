@@ -25,6 +25,8 @@ static void gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer);
 static void gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
 static void gsim_user_told_waits(gsim_user_t *u);
+static void gsim_user_fenced(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
+static void gsim_user_placed(gsim_user_t *u, ngx_http_zk_lock_answer_e answer);
 static int gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
 static void gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
 static void gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
@@ -48,9 +50,22 @@ gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
     u->process = gsim_gateway_pick(gateway);
 
     u->asked = gsim_now;
-    u->must = gsim_now + GSIM_SLACK;
+    u->must = gsim_user_must(0);
 
     gsim_user_counts_on(u);
+
+    if (u->hold != NULL) {
+        u->hold->ends = 0;
+    }
+
+    if (gateway != u->home && u->state == GSIM_HOLDS
+        && u->type != NGX_HTTP_ZK_LOCK_INSPECT && gsim_chance(4)
+        && u->hold->session->conn != NULL)
+    {
+        /* the claim's own worker hears of it, and loses its connection */
+
+        gsim_fault_answer(u->hold->session->conn->process, 20 * GSIM_MS);
+    }
 
     if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
 
@@ -150,6 +165,7 @@ gsim_user_name(gsim_user_t *u)
 
     if (until < u->hold->until) {
         u->hold->until = until;
+        u->cuts = 1;
     }
 }
 
@@ -191,6 +207,7 @@ gsim_user_ask_act(void *data)
     }
 
     question.ttl = renews ? (ngx_msec_t) u->named : 0;
+    question.timeout = gsim_timeout;
     question.grace = gsim_grace;
     question.handler = gsim_user_told;
     question.data = u;
@@ -201,7 +218,7 @@ gsim_user_ask_act(void *data)
     u->ask = ngx_http_zk_lock_ask(u->process->worker, &question);
     u->asks = 0;
 
-    u->must = gsim_now + GSIM_SLACK;
+    u->must = gsim_user_must(0);
 
     if (u->ask == NULL) {
         gsim_violation("an ask is refused");
@@ -221,11 +238,19 @@ gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
 
     gsim_say("%s is told: %d", u->name, answer);
 
-    if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
-        gsim_count.unreachable++;
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
+        u->untold = 0;
+
+    } else if (u->type > NGX_HTTP_ZK_LOCK_SHARE || u->hold == NULL
+               || u->hold->session == NULL || u->hold->session->conn != NULL)
+    {
+        gsim_user_unreachable(u);
 
     } else {
-        u->untold = 0;
+
+        /* a wish, and the gateway that could fulfil it is gone */
+
+        gsim_count.unreachable++;
     }
 
     switch (u->state) {
@@ -253,12 +278,14 @@ static void
 gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
     ngx_http_zk_lock_answer_e answer)
 {
-    char                      path[128];
+    char                      path[GSIM_PATH];
     int64_t                   until;
     zk_lock_label_t           label;
     ngx_http_zk_lock_info_t  *info;
 
     gsim_count.polls++;
+
+    gsim_user_placed(u, answer);
 
     if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
         || (answer == NGX_HTTP_ZK_LOCK_ASK_OK
@@ -352,13 +379,22 @@ gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
                        u->hold->path, answer);
     }
 
-    gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
+    if (u->hold->ends > gsim_now && gsim_chance(4)) {
+
+        /* he waits for the end that he was told, and a little longer */
+
+        gsim_user_next(u, u->hold->ends - gsim_now + 3 * GSIM_S);
+        return;
+    }
+
+    gsim_user_next_held(u, gsim_between(1, 1500) * GSIM_MS);
 }
 
 
 static void
 gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
 {
+    int64_t                   until;
     zk_lock_child_t           child;
     ngx_http_zk_lock_info_t  *info;
 
@@ -371,10 +407,13 @@ gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
     }
 
     if (!info->held) {
-        if (!info->pending) {
-            gsim_user_told_waits(u);
+        if (info->pending) {
+            gsim_violation("%s is told that %s waits for its worker, but he "
+                           "was told that he holds it", u->name,
+                           u->hold->path);
         }
 
+        gsim_user_told_waits(u);
         return;
     }
 
@@ -416,6 +455,7 @@ gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
     }
 
     gsim_user_counted(u, info);
+    gsim_user_fenced(u, info);
 
     /* a renewal that came too late may be told when the lease is over */
 
@@ -424,6 +464,17 @@ gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
             || u->type == NGX_HTTP_ZK_LOCK_HOLD))
     {
         gsim_user_renewed(u, info);
+        return;
+    }
+
+    /* the time that one gateway tells lasts, unless the user has cut it */
+
+    until = u->asked + ((int64_t) info->expires - 2) * GSIM_MS;
+
+    if (info->timed && !u->shares && !u->cuts && gsim_oracle_valid(u->hold)
+        && until > u->hold->until)
+    {
+        u->hold->until = until;
     }
 }
 
@@ -441,6 +492,62 @@ gsim_user_told_waits(gsim_user_t *u)
     {
         gsim_violation("%s is told that he waits, but he holds %s", u->name,
                        u->hold->path);
+    }
+}
+
+
+/* Every gateway tells the fencing token that was told first. */
+
+static void
+gsim_user_fenced(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+{
+    zk_lock_label_t  label;
+
+    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+
+    gsim_oracle_same(u->hold,
+                     ngx_http_zk_lock_fencing_token(
+                         label.czxid ? label.czxid : info->czxid,
+                         (ngx_uint_t) ngx_max(label.index, 0)),
+                     u->name);
+}
+
+
+/*
+ * Who has left, and has come back with his key, keeps his place in line for as
+ * long as he asks for it more often than the grace; if nothing goes wrong, and
+ * neither the line was too long for it nor the lock used in another way.  A
+ * wait that was said with an async one runs out, however often he asks.
+ */
+
+static void
+gsim_user_placed(gsim_user_t *u, ngx_http_zk_lock_answer_e answer)
+{
+    gsim_node_t  *node;
+
+    if (!u->came || u->shares || u->type != NGX_HTTP_ZK_LOCK_INSPECT) {
+        return;
+    }
+
+    if (answer != NGX_HTTP_ZK_LOCK_ASK_GONE) {
+        u->placed |= (answer == NGX_HTTP_ZK_LOCK_ASK_WAITS
+                      || answer == NGX_HTTP_ZK_LOCK_ASK_OK);
+        return;
+    }
+
+    node = gsim_user_node(u);
+
+    if (u->async && gsim_now >= u->acquired + u->wait * GSIM_MS) {
+        return;
+    }
+
+    if (u->placed && !gsim_mixes
+        && gsim_now > gsim_quiet + 4 * GSIM_S && node != NULL
+        && gsim_user_ahead(u, node) <= gsim_max_queue
+        && gsim_server_session(node->owner)->last->state == GSIM_RUNS)
+    {
+        gsim_violation("%s asked for %s all the time, and has lost his place",
+                       u->name, node->path);
     }
 }
 
@@ -499,6 +606,15 @@ gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
         gsim_violation("%s renewed %s for %d ms, and is told %d", u->name,
                        u->hold->path, (int) u->named, (int) ttl);
     }
+
+    /*
+     * Another gateway may learn of a shorter one when the first is over; a
+     * grant that another gateway has told first counts once more from there.
+     */
+
+    u->hold->ends = (!u->shares && !u->async && !u->keyed && info->timed
+                     && u->process->gateway->index == u->home)
+                    ? gsim_now + ttl * GSIM_MS : 0;
 
     ttl = u->named ? u->named : ttl;
 

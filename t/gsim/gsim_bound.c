@@ -151,7 +151,7 @@ gsim_user_check_bound(gsim_user_t *u)
         u->ended = gsim_now;
     }
 
-    if (gsim_now - u->ended > GSIM_SLACK) {
+    if (gsim_now - u->ended > GSIM_TOLD) {
         gsim_violation("%s does not hear that %s is lost", u->name,
                        u->hold->path);
     }

@@ -15,6 +15,7 @@
  *   - watches are set again with each new connection of the same handle;
  *   - a ping goes out after a third of the timeout in which nothing else did,
  *     and two thirds without a word break the connection;
+ *   - it connects, asks for its session, and has it when the server answers;
  *   - closing may lose completions, and blocks for a round trip.
  */
 
@@ -67,7 +68,8 @@ struct _zhandle {
     int64_t                      seen;
     int64_t                      heard;
     int64_t                      asked;
-    unsigned                     was:1;         /* connected once */
+    gsim_member_t               *member;        /* that is asked for it */
+    uint64_t                     attempt;
     unsigned                     astray:1;      /* has no servers */
     unsigned                     closing:1;
     unsigned                     closed:1;
@@ -78,7 +80,9 @@ struct _zhandle {
 const int ZOO_EXPIRED_SESSION_STATE = -112;
 const int ZOO_AUTH_FAILED_STATE = -113;
 const int ZOO_CONNECTING_STATE = 1;
+const int ZOO_ASSOCIATING_STATE = 2;
 const int ZOO_CONNECTED_STATE = 3;
+const int ZOO_NOTCONNECTED_STATE = 999;
 const int ZOO_CREATED_EVENT = 1;
 const int ZOO_DELETED_EVENT = 2;
 const int ZOO_CHANGED_EVENT = 3;
@@ -97,8 +101,13 @@ static zhandle_t  *gsim_handles;
 
 
 static void gsim_connect_event(void *data, uint64_t tag);
+static void gsim_connect_arrived(void *data, uint64_t tag);
+static void gsim_connect_late(void *data, uint64_t tag);
+static void gsim_connect_failed(zhandle_t *zh, int code, int64_t us);
+static void gsim_connect_answered(void *data, uint64_t tag);
 static void gsim_connect_soon(zhandle_t *zh, int64_t us);
 static void gsim_pulse_event(void *data, uint64_t tag);
+static void gsim_client_cut(gsim_conn_t *conn, unsigned late);
 static void gsim_state(zhandle_t *zh, int state);
 static void gsim_fail_ops(zhandle_t *zh, int code);
 static gsim_op_t *gsim_op(zhandle_t *zh, gsim_request_e type,
@@ -162,24 +171,22 @@ zookeeper_init2(const char *host, watcher_fn fn, int recv_timeout,
 static void
 gsim_connect_soon(zhandle_t *zh, int64_t us)
 {
-    gsim_at(gsim_now + us, gsim_connect_event, zh, 0);
+    gsim_at(gsim_now + us, gsim_connect_event, zh, ++zh->attempt);
 }
 
+
+/* A server is asked for the session, as soon as the connection is there. */
 
 static void
 gsim_connect_event(void *data, uint64_t tag)
 {
     zhandle_t *zh = data;
 
-    int64_t          timeout;
-    gsim_op_t       *op;
-    gsim_process_t  *p, *before;
-
-    (void) tag;
+    gsim_process_t  *p;
 
     p = zh->process;
 
-    if (zh->closed || zh->conn != NULL || zh->astray || zh->state < 0) {
+    if (tag != zh->attempt || zh->closed || zh->astray || zh->state < 0) {
         return;
     }
 
@@ -188,22 +195,111 @@ gsim_connect_event(void *data, uint64_t tag)
         return;
     }
 
-    if (p->down[0] > gsim_now || p->down[1] > gsim_now) {
+    zh->member = gsim_ensemble_pick();
 
-        /* nobody answers: what was asked meanwhile fails with the attempt */
-
-        before = gsim_enter_thread(p);
-        gsim_fail_ops(zh, ZOPERATIONTIMEOUT);
-        gsim_leave_thread(before);
-
-        gsim_connect_soon(zh, zh->timeout * GSIM_MS / 3);
+    if (gsim_member_takes(zh->member, zh->id.client_id, zh->seen)
+        == GSIM_REFUSES)
+    {
+        gsim_connect_failed(zh, ZCONNECTIONLOSS, gsim_between(1, 100)
+                                                 * GSIM_MS);
         return;
     }
 
-    timeout = (int64_t) zh->timeout * GSIM_MS;
+    zh->state = ZOO_ASSOCIATING_STATE;
 
-    zh->conn = gsim_server_connect(zh, p, zh->id.client_id, zh->id.passwd,
-                                   timeout, zh->seen);
+    gsim_at(gsim_now + gsim_between(50, gsim_chance(8) ? 300 * GSIM_MS : 800),
+            gsim_connect_arrived, zh, zh->attempt);
+}
+
+
+/* The server has read the request. */
+
+static void
+gsim_connect_arrived(void *data, uint64_t tag)
+{
+    zhandle_t *zh = data;
+
+    int64_t          us;
+    gsim_process_t  *p;
+
+    p = zh->process;
+
+    if (tag != zh->attempt || zh->closed || zh->astray || zh->state < 0) {
+        return;
+    }
+
+    if (p->down[0] > gsim_now
+        || gsim_member_takes(zh->member, zh->id.client_id, zh->seen)
+           != GSIM_TAKES)
+    {
+        /* no answer comes */
+
+        gsim_at(gsim_now + zh->timeout * GSIM_MS / 3, gsim_connect_late, zh,
+                tag);
+        return;
+    }
+
+    zh->conn = gsim_server_connect(zh->member, zh, p, zh->id.client_id,
+                                   zh->id.passwd,
+                                   (int64_t) zh->timeout * GSIM_MS, zh->seen);
+    zh->heard = gsim_now;
+
+    us = (zh->conn != NULL) ? zh->conn->latency : 500;
+
+    gsim_at(gsim_now + us + gsim_below(us), gsim_connect_answered, zh, tag);
+}
+
+
+/* What was asked meanwhile fails with the attempt. */
+
+static void
+gsim_connect_late(void *data, uint64_t tag)
+{
+    zhandle_t *zh = data;
+
+    if (tag == zh->attempt && !zh->closed && !zh->astray && zh->state > 0) {
+        gsim_connect_failed(zh, ZOPERATIONTIMEOUT, 1);
+    }
+}
+
+
+static void
+gsim_connect_failed(zhandle_t *zh, int code, int64_t us)
+{
+    gsim_process_t  *before;
+
+    zh->state = ZOO_NOTCONNECTED_STATE;
+
+    before = gsim_enter_thread(zh->process);
+    gsim_fail_ops(zh, code);
+    gsim_leave_thread(before);
+
+    gsim_connect_soon(zh, us);
+}
+
+
+static void
+gsim_connect_answered(void *data, uint64_t tag)
+{
+    zhandle_t *zh = data;
+
+    int64_t          until;
+    gsim_op_t       *op;
+    gsim_process_t  *p, *before;
+
+    p = zh->process;
+
+    if (tag != zh->attempt || zh->closed || zh->astray || zh->state < 0) {
+        return;
+    }
+
+    until = ngx_max(p->stopped, p->down[1]);
+
+    if (until > gsim_now) {
+        gsim_at(until + gsim_below(200), gsim_connect_answered, zh, tag);
+        return;
+    }
+
     zh->heard = gsim_now;
     zh->asked = gsim_now;
 
@@ -226,7 +322,6 @@ gsim_connect_event(void *data, uint64_t tag)
         gsim_server_send(zh->conn, op->request);
     }
 
-    zh->was = 1;
     gsim_state(zh, ZOO_CONNECTED_STATE);
 
     gsim_leave_thread(before);
@@ -263,7 +358,9 @@ gsim_pulse_event(void *data, uint64_t tag)
         if (gsim_now - zh->heard > 2 * t / 3) {
             gsim_client_break(zh->conn, ZOPERATIONTIMEOUT);
 
-        } else if (zh->ops == NULL && gsim_now - zh->asked >= t / 3) {
+        } else if (zh->state == ZOO_CONNECTED_STATE && zh->ops == NULL
+                   && gsim_now - zh->asked >= t / 3)
+        {
             zh->asked = gsim_now;
             gsim_server_send(zh->conn, gsim_request(GSIM_PING, "/", NULL, 0));
         }
@@ -299,7 +396,12 @@ gsim_client_break(gsim_conn_t *conn, int code)
         return;
     }
 
-    gsim_server_cut(conn, gsim_chance(2));
+    if (gsim_lates) {
+        gsim_client_cut(conn, 4);
+
+    } else {
+        gsim_server_cut(conn, gsim_chance(2));
+    }
 
     zh->conn = NULL;
 
@@ -310,7 +412,7 @@ gsim_client_break(gsim_conn_t *conn, int code)
     before = gsim_enter_thread(zh->process);
 
     was = zh->state;
-    zh->state = ZOO_CONNECTING_STATE;
+    zh->state = ZOO_NOTCONNECTED_STATE;
 
     if (was == ZOO_CONNECTED_STATE) {
         gsim_state(zh, ZOO_CONNECTING_STATE);
@@ -355,8 +457,52 @@ gsim_client_dead(gsim_process_t *p)
         zh->closed = 1;
 
         if (zh->conn != NULL) {
-            gsim_server_cut(zh->conn, gsim_chance(2));
+            gsim_client_cut(zh->conn, 3);
             zh->conn = NULL;
+        }
+    }
+}
+
+
+static void
+gsim_client_cut(gsim_conn_t *conn, unsigned late)
+{
+    int  lost;
+
+    lost = gsim_chance(2);
+
+    if (gsim_chance(late)) {
+        lost = 1;
+        gsim_server_linger(conn);
+    }
+
+    gsim_server_cut(conn, lost);
+}
+
+
+void
+gsim_client_fail_server(gsim_process_t *p)
+{
+    zhandle_t  *zh;
+
+    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
+        if (zh->process == p && !zh->closed && zh->conn != NULL) {
+            gsim_member_fail(zh->conn->member);
+            return;
+        }
+    }
+}
+
+
+void
+gsim_client_break_process(gsim_process_t *p)
+{
+    zhandle_t  *zh;
+
+    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
+        if (zh->process == p && !zh->closed && zh->conn != NULL) {
+            gsim_client_break(zh->conn, ZCONNECTIONLOSS);
+            return;
         }
     }
 }
@@ -546,7 +692,7 @@ gsim_submit(zhandle_t *zh, gsim_op_t *op)
 
     zh->asked = gsim_now;
 
-    if (zh->conn != NULL) {
+    if (zh->state == ZOO_CONNECTED_STATE) {
         op->sent = 1;
         gsim_server_send(zh->conn, op->request);
     }
@@ -727,6 +873,15 @@ zoo_set_op_init(zoo_op_t *op, const char *path, const char *buffer,
 }
 
 
+void
+zoo_check_op_init(zoo_op_t *op, const char *path, int version)
+{
+    op->type = GSIM_CHECK;
+    op->check_op.path = path;
+    op->check_op.version = version;
+}
+
+
 int
 zoo_amulti(zhandle_t *zh, int count, const zoo_op_t *ops,
     zoo_op_result_t *results, void_completion_t completion, const void *data)
@@ -762,6 +917,11 @@ zoo_amulti(zhandle_t *zh, int count, const zoo_op_t *ops,
         case GSIM_DELETE:
             part = gsim_request(GSIM_DELETE, ops[i].delete_op.path, NULL, 0);
             part->version = ops[i].delete_op.version;
+            break;
+
+        case GSIM_CHECK:
+            part = gsim_request(GSIM_CHECK, ops[i].check_op.path, NULL, 0);
+            part->version = ops[i].check_op.version;
             break;
 
         default: /* GSIM_SET */

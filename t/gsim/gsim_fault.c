@@ -24,16 +24,20 @@ typedef void (*gsim_fault_pt)(void);
 
 static void gsim_fault_event(void *data, uint64_t tag);
 static void gsim_fault_felt(int64_t us);
+static void gsim_fault_answer_event(void *data, uint64_t tag);
 static gsim_conn_t *gsim_fault_conn(void);
 static gsim_process_t *gsim_fault_process(void);
 static void gsim_fault_cut(void);
 static void gsim_fault_server(void);
 static void gsim_fault_partition(void);
 static void gsim_fault_slow(void);
+static void gsim_fault_pause(void);
+static void gsim_fault_minority(void);
 static void gsim_fault_crash(void);
 static void gsim_fault_midway(void);
 static void gsim_fault_stop(void);
 static void gsim_fault_stand(void);
+static void gsim_fault_nap(void);
 static void gsim_fault_reload(void);
 static void gsim_fault_gateway(void);
 static void gsim_fault_clock(void);
@@ -41,8 +45,11 @@ static void gsim_fault_reap(void);
 
 
 static const gsim_fault_pt  gsim_faults[] = {
-    gsim_fault_cut,
+    gsim_fault_nap,                     /* those of sessions are first */
+    gsim_fault_minority,
     gsim_fault_server,
+    gsim_fault_pause,
+    gsim_fault_cut,
     gsim_fault_partition,
     gsim_fault_slow,
     gsim_fault_crash,
@@ -55,6 +62,7 @@ static const gsim_fault_pt  gsim_faults[] = {
     gsim_fault_reap
 };
 
+#define GSIM_OF_SESSIONS    5
 #define GSIM_FAULTS         (int) (sizeof(gsim_faults) / sizeof(gsim_faults[0]))
 
 
@@ -67,7 +75,7 @@ static int      gsim_ndrawn;
 void
 gsim_fault_reset(int64_t until)
 {
-    int       i;
+    int       i, n;
     unsigned  one_in;
 
     gsim_faults_until = until;
@@ -75,8 +83,18 @@ gsim_fault_reset(int64_t until)
     gsim_ndrawn = 0;
 
     one_in = gsim_chance(2) ? 2 : 5;
+    n = GSIM_FAULTS;
 
-    for (i = 0; i < GSIM_FAULTS; i++) {
+    if (gsim_chance(5) || gsim_about_sessions) {
+
+        /* all about how long sessions live */
+
+        one_in = 2;
+        n = GSIM_OF_SESSIONS;
+        gsim_faults_every = gsim_between(200, 1500) * GSIM_MS;
+    }
+
+    for (i = 0; i < n; i++) {
         if (gsim_chance(one_in)) {
             gsim_drawn[gsim_ndrawn++] = i;
         }
@@ -130,12 +148,43 @@ gsim_fault_heal(void)
         p->fate_in = 0;
     }
 
+    gsim_ensemble_heal();
+
     for (conn = gsim_server_conns(); conn != NULL; conn = conn->next) {
         conn->lag = gsim_between(20, 2000);
         conn->latency = gsim_between(50, 800);
     }
 
     gsim_fault_felt(8 * GSIM_S);
+}
+
+
+void
+gsim_fault_answer(gsim_process_t *p, int64_t us)
+{
+    if (gsim_now < gsim_faults_until && gsim_ndrawn != 0) {
+        gsim_fault_felt(2 * GSIM_S);
+        gsim_at(gsim_now + gsim_between(100, us), gsim_fault_answer_event,
+                p, 0);
+    }
+}
+
+
+static void
+gsim_fault_answer_event(void *data, uint64_t tag)
+{
+    gsim_process_t *p = data;
+
+    (void) tag;
+
+    if (p->state == GSIM_DEAD || p->stopped > gsim_now) {
+        return;
+    }
+
+    gsim_say("fault: answers of process %d are lost", (int) p->pid);
+    gsim_count.cuts++;
+
+    gsim_client_break_process(p);
 }
 
 
@@ -220,10 +269,9 @@ gsim_fault_server(void)
     gsim_say("fault: the server of process %d fails",
              (int) conn->process->pid);
     gsim_count.cuts++;
-    gsim_fault_felt(2 * GSIM_S);
+    gsim_fault_felt(6 * GSIM_S);
 
-    gsim_server_fail(conn);
-    gsim_client_break(conn, ZCONNECTIONLOSS);
+    gsim_member_fail(conn->member);
 }
 
 
@@ -318,6 +366,24 @@ gsim_fault_midway(void)
 
     p->fate_in = (unsigned) gsim_between(1, 40);
     p->fate = 0;
+    p->stores = gsim_chance(2);
+}
+
+
+void
+gsim_fault_store(gsim_process_t *p, unsigned stores)
+{
+    if (gsim_now >= gsim_faults_until || p->fate_in != 0) {
+        return;
+    }
+
+    gsim_say("fault: process %d will die before a store", (int) p->pid);
+    gsim_count.crashes++;
+    gsim_fault_felt(4 * GSIM_S);
+
+    p->fate_in = (unsigned) gsim_between(1, stores);
+    p->fate = 0;
+    p->stores = 1;
 }
 
 
@@ -355,8 +421,104 @@ gsim_fault_stand(void)
 
     p->fate = gsim_between(1, gsim_chance(2) ? 300 : 9000) * GSIM_MS;
     p->fate_in = (unsigned) gsim_between(1, 40);
+    p->stores = gsim_chance(4);
 
     gsim_fault_felt(p->fate + 4 * GSIM_S);
+}
+
+
+/*
+ * A worker sleeps until just before its session may be over, or a moment
+ * longer; and perhaps the server that has heard it last fails meanwhile.
+ */
+
+static void
+gsim_fault_nap(void)
+{
+    int64_t          us;
+    ngx_msec_int_t   left;
+    gsim_process_t  *p;
+
+    p = gsim_fault_process();
+
+    if (p == NULL || p->in_turn || p->worker == NULL || p->stopped > gsim_now) {
+        return;
+    }
+
+    left = (ngx_msec_int_t)
+           (*ngx_http_zk_lock_zone_alive(p->worker->zone)
+            - (ngx_msec_t) (gsim_now / GSIM_MS));
+
+    us = left * GSIM_MS - gsim_between(0, gsim_chance(2) ? 20 : 300) * GSIM_MS;
+
+    if (us <= 0) {
+        return;
+    }
+
+    gsim_say("fault: process %d naps for %d ms", (int) p->pid,
+             (int) (us / GSIM_MS));
+    gsim_count.naps++;
+    gsim_fault_felt(us + 6 * GSIM_S);
+
+    p->stopped = gsim_now + us;
+
+    if (gsim_chance(4)) {
+        return;
+    }
+
+    /* what it has heard since it last told the leader is lost */
+
+    gsim_client_fail_server(p);
+}
+
+
+/* A server stands still, and goes on. */
+
+static void
+gsim_fault_pause(void)
+{
+    int64_t         us;
+    gsim_member_t  *m;
+
+    m = gsim_chance(2) ? gsim_ensemble_leader() : gsim_ensemble_pick();
+
+    if (m == NULL) {
+        return;
+    }
+
+    us = gsim_between(50, gsim_chance(2) ? 1000 : 7000) * GSIM_MS;
+
+    gsim_say("fault: a server stands still for %d ms", (int) (us / GSIM_MS));
+    gsim_count.pauses++;
+    gsim_fault_felt(us + 6 * GSIM_S);
+
+    gsim_member_pause(m, us);
+}
+
+
+/* A server, with its clients, is cut off from the others. */
+
+static void
+gsim_fault_minority(void)
+{
+    int64_t         us;
+    gsim_member_t  *m;
+
+    m = gsim_chance(2) ? gsim_ensemble_leader() : gsim_ensemble_pick();
+
+    if (m == NULL) {
+        return;
+    }
+
+    us = gsim_member_cut_off(m);
+
+    if (us == 0) {
+        return;
+    }
+
+    gsim_say("fault: a server is cut off for %d ms", (int) (us / GSIM_MS));
+    gsim_count.minorities++;
+    gsim_fault_felt(us + 8 * GSIM_S);
 }
 
 
@@ -367,7 +529,7 @@ gsim_fault_reload(void)
 
     g = &gsim_gateways[gsim_below(GSIM_GATEWAYS)];
 
-    if (g->up) {
+    if (g->up && !g->stops) {
         gsim_fault_felt(3 * GSIM_S);
         gsim_gateway_reload(g);
     }
@@ -381,9 +543,17 @@ gsim_fault_gateway(void)
 
     g = &gsim_gateways[gsim_below(GSIM_GATEWAYS)];
 
-    if (g->up && gsim_chance(2)) {
-        gsim_fault_felt(4 * GSIM_S);
+    if (!g->up) {
+        return;
+    }
+
+    gsim_fault_felt(4 * GSIM_S);
+
+    if (gsim_chance(2)) {
         gsim_gateway_kill(g);
+
+    } else {
+        gsim_gateway_quit(g);
     }
 }
 

@@ -110,7 +110,7 @@ gsim_foreign_event(void *data, uint64_t tag)
 static void
 gsim_foreign_claim(gsim_foreign_t *f)
 {
-    char         prefix[128];
+    char         prefix[GSIM_PATH];
     const char  *path;
 
     f->lock = (int) gsim_below(GSIM_LOCKS);

@@ -6,7 +6,9 @@
  * A worker that cannot start tries again, as ngx_http_zk_lock_module.c does.
  * One that leaves is told by its idle connection, goes on until no timer holds
  * it, and stops then; or is told to hurry first, when its time to leave is
- * over.  One that died is replaced.  A gateway that dies loses its zone.
+ * over.  One that died is replaced.  A gateway that dies loses its zone, and so
+ * does one that quits: when all of its workers know of that, or are dead, none
+ * of them grants anything, since all that they hold is about to be lost.
  */
 
 
@@ -38,13 +40,17 @@ static void gsim_worker_left(void *data, uint64_t tag);
 static void gsim_worker_stop(void *data);
 static void gsim_worker_again(void *data, uint64_t tag);
 static void gsim_gateway_again(void *data, uint64_t tag);
+static void gsim_gateway_quitting(void *data, uint64_t tag);
 
 
 void
 gsim_gateway_reset(void)
 {
     int              i;
+    int64_t          least;
     gsim_gateway_t  *g;
+
+    least = GSIM_NEVER;
 
     for (i = 0; i < GSIM_GATEWAYS; i++) {
 
@@ -66,7 +72,11 @@ gsim_gateway_reset(void)
         ngx_str_set(&g->conf.servers, "simulated");
         ngx_str_set(&g->map_conf.servers, "simulated");
         g->conf.timeout = (ngx_msec_t) gsim_between(20, 60) * 100;
+
+        least = ngx_min(least, (int64_t) g->conf.timeout * GSIM_MS);
     }
+
+    gsim_ensemble_start(least);
 }
 
 
@@ -168,6 +178,13 @@ gsim_worker_start(void *data)
     p->worker = ngx_http_zk_lock_worker_start(&p->gateway->conf, cache,
                                               &p->gateway->shm_zone,
                                               &p->gateway->log);
+
+    if (gsim_long_names && p->worker != NULL) {
+
+        /* as if it had had claims before: the end of its chunk is near */
+
+        p->worker->zone->next = NGX_HTTP_ZK_LOCK_CHUNK - gsim_below(16);
+    }
 }
 
 
@@ -442,15 +459,78 @@ gsim_gateway_again(void *data, uint64_t tag)
 void
 gsim_gateway_stop(gsim_gateway_t *g)
 {
-    int  i;
+    int              i;
+    gsim_process_t  *p;
 
     gsim_say("gateway %d stops", g->index);
 
     g->stops = 1;
 
+    for (p = gsim_processes; p != NULL; p = p->next) {
+        if (p->gateway == g) {
+            p->quits = 1;
+        }
+    }
+
     for (i = 0; i < GSIM_WORKERS; i++) {
         gsim_worker_leave(g->workers[i]);
     }
+}
+
+
+/* Ends with grace, and starts anew when its workers are gone. */
+
+void
+gsim_gateway_quit(gsim_gateway_t *g)
+{
+    if (g->stops) {
+        return;
+    }
+
+    gsim_count.quits++;
+
+    gsim_gateway_stop(g);
+    gsim_gateway_quitting(g, g->life);
+}
+
+
+static void
+gsim_gateway_quitting(void *data, uint64_t tag)
+{
+    gsim_gateway_t *g = data;
+
+    if (!g->up || g->life != tag) {
+        return;
+    }
+
+    if (gsim_gateway_stopped(g)) {
+        gsim_gateway_kill(g);
+    }
+
+    gsim_at(gsim_now + GSIM_LOOK_AGAIN, gsim_gateway_quitting, g, tag);
+}
+
+
+void
+gsim_gateway_grants(gsim_process_t *p)
+{
+    gsim_process_t  *other;
+
+    if (!p->gateway->stops || p->stood) {
+        return;
+    }
+
+    for (other = gsim_processes; other != NULL; other = other->next) {
+
+        if (other->gateway == p->gateway && other->state != GSIM_DEAD
+            && other->state != GSIM_MASTER && !other->told)
+        {
+            return;
+        }
+    }
+
+    gsim_violation("process %d grants a lock, but its gateway ends and closes "
+                   "the session", (int) p->pid);
 }
 
 
@@ -471,12 +551,19 @@ gsim_gateway_stopped(gsim_gateway_t *g)
 }
 
 
-/* Who was told to leave has left, and nobody stands still. */
+/* Who was told to leave has left, and nobody stands still or is to start. */
 
 int
 gsim_gateway_settled(void)
 {
+    int              i;
     gsim_process_t  *p;
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        if (!gsim_gateways[i].up || gsim_gateways[i].stops) {
+            return 0;
+        }
+    }
 
     for (p = gsim_processes; p != NULL; p = p->next) {
         if (p->state == GSIM_LEAVES || p->in_turn || p->stopped > gsim_now) {
@@ -485,6 +572,14 @@ gsim_gateway_settled(void)
     }
 
     return 1;
+}
+
+
+int
+gsim_gateway_shares(gsim_gateway_t *g, void *p)
+{
+    return (u_char *) p >= gsim_memory[g->index]
+           && (u_char *) p < gsim_memory[g->index] + GSIM_PAGES * 4096;
 }
 
 

@@ -205,8 +205,7 @@ gsim_alloc(size_t size)
         }
 
         if (gsim_chunk == GSIM_CHUNKS || size > GSIM_CHUNK) {
-            fprintf(stderr, "gateway_sim: the history is too long\n");
-            exit(2);
+            gsim_violation("the history is too long");
         }
 
         if (gsim_chunks[gsim_chunk] == NULL) {

@@ -11,7 +11,7 @@
  *     asked, or when a process that stood still in the middle of a turn began
  *     that turn;
  *   - the znode of a valid hold is not deleted, and its session not closed;
- *   - fencing tokens grow.
+ *   - fencing tokens grow, are those of the creates, and always the same.
  *
  * Who blocks whom is said once more here, by the names of the znodes alone.
  */
@@ -23,7 +23,7 @@
 #include "gsim.h"
 
 
-char     gsim_paths[GSIM_LOCKS][32];
+char     gsim_paths[GSIM_LOCKS][GSIM_PATH];
 int64_t  gsim_quiet;
 
 static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
@@ -33,6 +33,7 @@ static int gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
 static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
+static int64_t gsim_oracle_token(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_node(const char *path);
 static void gsim_oracle_reap(void *data, uint64_t tag);
 static int gsim_oracle_left(int claims);
@@ -41,11 +42,21 @@ static int gsim_oracle_left(int claims);
 void
 gsim_oracle_reset(void)
 {
-    int  i;
+    int     i;
+    size_t  len;
+
+    /* records of one cell, or of two and three */
+
+    static const size_t  tails[GSIM_LOCKS] = { 80, 160, 300 };
 
     for (i = 0; i < GSIM_LOCKS; i++) {
         gsim_holds[i] = NULL;
-        snprintf(gsim_paths[i], sizeof(gsim_paths[i]), "/locks/%c", 'a' + i);
+        len = sprintf(gsim_paths[i], "/locks/%c", 'a' + i);
+
+        if (gsim_long_names) {
+            memset(gsim_paths[i] + len, 'x', tails[i]);
+            gsim_paths[i][len + tails[i]] = '\0';
+        }
     }
 
     gsim_quiet = gsim_now + 2 * GSIM_S;
@@ -135,6 +146,8 @@ gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
 
             /* told again */
 
+            gsim_oracle_same(hold, fence, who);
+
             if (until > hold->until) {
                 hold->until = until;
             }
@@ -157,6 +170,12 @@ gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
     hold->lost = (node->deleted != GSIM_NEVER);
 
     gsim_say("%s holds %s, token %lld", who, path, (long long) fence);
+
+    if (fence != 0 && fence != gsim_oracle_token(node)) {
+        gsim_violation("%s holds %s with the token %lld, but it is %lld", who,
+                       path, (long long) fence,
+                       (long long) gsim_oracle_token(node));
+    }
 
     if (!hold->lost) {
         gsim_oracle_conflict(hold, who);
@@ -218,6 +237,49 @@ gsim_oracle_fence(gsim_hold_t *hold, const char *who)
 
 
 void
+gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who)
+{
+    if (hold->fence != 0 && fence != 0 && fence != hold->fence) {
+        gsim_violation("%s is told the token %lld for %s, which was %lld", who,
+                       (long long) fence, hold->path,
+                       (long long) hold->fence);
+    }
+}
+
+
+/* The zxid of its create, and its place among those of the transaction. */
+
+static int64_t
+gsim_oracle_token(gsim_node_t *node)
+{
+    size_t       i;
+    int64_t      index;
+    gsim_txn_t  *txn;
+
+    index = 0;
+
+    for (i = gsim_tree_ntxns(); i > 0; i--) {
+        txn = gsim_tree_txn(i - 1);
+
+        if (txn->zxid < node->created) {
+            break;
+        }
+
+        if (txn->node == node && txn->change == GSIM_CREATED) {
+            index = 0;
+
+        } else if (txn->zxid == node->created
+                   && txn->change == GSIM_CREATED)
+        {
+            index++;
+        }
+    }
+
+    return node->created * 256 + index;
+}
+
+
+void
 gsim_oracle_deleted(gsim_node_t *node, int closed)
 {
     int              lock;
@@ -252,7 +314,7 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
             p = h->session->last;
 
-            if (closed && p != NULL && !p->gateway->stops) {
+            if (closed && p != NULL && !p->quits) {
                 gsim_violation("the session of %s is closed, but it is held "
                                "for another %d ms", node->path,
                                (int) ((h->until - gsim_now) / GSIM_MS));

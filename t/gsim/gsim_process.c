@@ -6,9 +6,10 @@
  * that is the current one; a list of all memory that it has; and its event
  * loop.  When it is killed, its memory is dropped as it is.
  *
- * The linker leads the system calls of src/ here (--wrap).  At most of them a
- * process can die, or stand still while the others go on: so a death or a
- * pause can come in the middle of a turn.  Death is a jump out of the turn.
+ * The linker leads the system calls of src/ here (--wrap).  At most of them,
+ * and at each store into a zone, a process can die, or stand still while the
+ * others go on: so a death or a pause can come in the middle of a turn.  Death
+ * is a jump out of the turn.
  *
  * The simulation itself runs without a current process.
  */
@@ -75,6 +76,7 @@ static void gsim_queue_move(ngx_queue_t *to, ngx_queue_t *from);
 static void gsim_process_bury(gsim_process_t *p);
 static void gsim_next_turn(gsim_process_t *p);
 static void gsim_turn_event(void *data, uint64_t tag);
+static void gsim_fated(gsim_process_t *p, unsigned stores);
 static void gsim_stand_still(gsim_process_t *p, int64_t us);
 static gsim_process_t *gsim_process_find(ngx_pid_t pid);
 
@@ -404,13 +406,30 @@ gsim_turn_event(void *data, uint64_t tag)
 void
 gsim_point(void)
 {
-    int64_t          us;
-    gsim_process_t  *p;
+    if (gsim_current != NULL) {
+        gsim_fated(gsim_current, 0);
+    }
+}
 
-    p = gsim_current;
 
-    if (p == NULL || p->fate_in == 0 || !p->in_turn || gsim_in_thread
-        || --p->fate_in != 0)
+void
+gsim_store(void *p)
+{
+    if (gsim_current != NULL && gsim_current->fate_in != 0
+        && gsim_gateway_shares(gsim_current->gateway, p))
+    {
+        gsim_fated(gsim_current, 1);
+    }
+}
+
+
+static void
+gsim_fated(gsim_process_t *p, unsigned stores)
+{
+    int64_t  us;
+
+    if (p->fate_in == 0 || p->stores != stores || !p->in_turn
+        || gsim_in_thread || --p->fate_in != 0)
     {
         return;
     }
@@ -422,8 +441,10 @@ gsim_point(void)
         return;
     }
 
-    gsim_say("process dies in the middle of a turn");
+    gsim_say("process dies in the middle of a turn%s",
+             stores ? ", before a store" : "");
     gsim_count.midway++;
+    gsim_count.stores += stores;
 
     p->doomed = 1;
     longjmp(p->die, 1);

@@ -2,8 +2,9 @@
 /*
  * Sessions, and servers that lag behind the leader.
  *
- * Each connection has a server of its own, which has applied the log up to
- * some place, and moves on a moment after the leader has something new.
+ * Each connection has its own place in the log up to which its server has
+ * applied it, and moves on a moment after the leader has something new; that of
+ * a server that is cut off stays where it is.
  *
  *   - requests are answered in their order; a read from where the server is;
  *   - a write goes to the leader, and is answered when the server has come to
@@ -12,9 +13,13 @@
  *     that shows it.
  *
  * When a connection breaks, what has reached the server still gets to the
- * leader, unless the session has moved to another one by then.  The leader ends
- * a session no sooner than its timeout after a server heard of it, and up to a
- * tick later.  A server that fails may have kept the last of it to itself.
+ * leader, unless the session has moved to another server by then.  If it comes
+ * back to the same one, that is done first: one queue leads from a server to
+ * the leader, and the reads of a session wait for all of its writes.  (See
+ * ZooKeeperServer.processConnectRequest(), PrepRequestProcessor, which asks for
+ * the session's owner, a server, and CommitProcessor.)  But one request can be
+ * in the hands of a thread that reads the old connection and does not get on:
+ * what comes over the next connection to that server may pass it.
  */
 
 
@@ -28,9 +33,6 @@
 #include "gsim.h"
 
 
-#define GSIM_TICK           (500 * GSIM_MS)
-
-
 static gsim_session_t  *gsim_sessions;
 static gsim_conn_t     *gsim_conns;
 static int64_t          gsim_next_session;
@@ -38,11 +40,14 @@ static int64_t          gsim_next_session;
 
 static void gsim_session_expiry(void *data, uint64_t tag);
 static void gsim_session_end(gsim_session_t *session, int closed);
+static void gsim_adopt(gsim_conn_t *conn, gsim_conn_t *old);
+static void gsim_late(void *data, uint64_t tag);
 static void gsim_heard(gsim_conn_t *conn);
 static void gsim_up_pump(void *data, uint64_t tag);
 static void gsim_down_pump(void *data, uint64_t tag);
 static void gsim_arrived(gsim_conn_t *conn, gsim_request_t *r);
 static void gsim_commit(void *data, uint64_t tag);
+static int gsim_commit_alone(gsim_conn_t *conn);
 static void gsim_commit_one(gsim_conn_t *conn, gsim_request_t *r);
 static int gsim_commit_multi(gsim_conn_t *conn, gsim_request_t *r);
 static int gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r);
@@ -100,6 +105,7 @@ gsim_server_new_session(int64_t deadline)
 
     session->id = ++gsim_next_session;
     session->deadline = deadline;
+    session->made = gsim_now;
 
     for (i = 0; i < 16; i++) {
         session->password[i] = (char) gsim_random();
@@ -113,21 +119,25 @@ gsim_server_new_session(int64_t deadline)
 
 
 gsim_conn_t *
-gsim_server_connect(void *handle, gsim_process_t *p, int64_t id,
-    const char *password, int64_t timeout, int64_t seen)
+gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
+    int64_t id, const char *password, int64_t timeout, int64_t seen)
 {
+    int              alone;
     gsim_conn_t     *conn, *old;
     gsim_session_t  *session;
 
+    alone = (gsim_member_is(m) == GSIM_ALONE);
+    old = NULL;
+
     if (id == 0) {
-        session = gsim_server_new_session(gsim_now + timeout);
+        session = gsim_server_new_session(gsim_ensemble_deadline(timeout));
 
         gsim_at(session->deadline, gsim_session_expiry, session, 0);
 
     } else {
         session = gsim_server_session(id);
 
-        if (session == NULL || session->over
+        if (session == NULL || (session->over && !alone)
             || memcmp(session->password, password, 16) != 0)
         {
             return NULL;
@@ -135,26 +145,39 @@ gsim_server_connect(void *handle, gsim_process_t *p, int64_t id,
 
         old = session->conn;
 
-        if (old != NULL) {
+        if (old != NULL && !alone) {
             old->moved = 1;
             gsim_disconnect(old);
         }
+
+        old = session->before;
     }
-
-    /* a new session, and one that moves, is a transaction */
-
-    (void) gsim_tree_begin();
 
     conn = gsim_alloc(sizeof(gsim_conn_t));
 
     conn->handle = handle;
     conn->process = p;
     conn->session = session;
+    conn->member = m;
     conn->up_end = &conn->up;
     conn->queue_end = &conn->queue;
     conn->down_end = &conn->downs;
     conn->latency = gsim_between(50, 800);
     conn->lag = gsim_between(20, 1500);
+
+    if (alone) {
+        conn->applied = gsim_member_frozen(m);
+        conn->log_at = gsim_tree_ntxns();
+        conn->next = gsim_conns;
+        gsim_conns = conn;
+
+        return conn;
+    }
+
+    /* a new session, and one that moves, is a transaction */
+
+    (void) gsim_tree_begin();
+
     conn->applied = gsim_zxid - 1;
 
     /* a server that the client has not heard of may be far behind */
@@ -181,16 +204,108 @@ gsim_server_connect(void *handle, gsim_process_t *p, int64_t id,
     conn->serial = ++session->serial;
 
     session->conn = conn;
+    session->before = conn;
     session->last = p;
     session->timeout = timeout;
 
     conn->next = gsim_conns;
     gsim_conns = conn;
 
+    if (old != NULL && old->member == m) {
+        gsim_adopt(conn, old);
+    }
+
+    gsim_server_touch(session);
     gsim_heard(conn);
     gsim_server_spread();
 
     return conn;
+}
+
+
+/*
+ * The session was at the same server before: what that has read of it is on
+ * its way, ahead of all that comes now; what it has not read, it throws away.
+ */
+
+static void
+gsim_adopt(gsim_conn_t *conn, gsim_conn_t *old)
+{
+    gsim_request_t  *r, *next;
+
+    old->moved = 1;
+
+    for (r = old->queue; r != NULL; r = next) {
+        next = r->next;
+
+        if (r->type >= GSIM_GET) {
+            continue;
+        }
+
+        r->orphan = 1;
+        r->next = NULL;
+        *conn->queue_end = r;
+        conn->queue_end = &r->next;
+
+        if (!r->committed) {
+            gsim_at(gsim_now + gsim_below(600), gsim_commit, conn, 0);
+        }
+    }
+
+    old->queue = NULL;
+    old->queue_end = &old->queue;
+}
+
+
+/* The last request of a connection that ends; those before come to nothing. */
+
+void
+gsim_server_linger(gsim_conn_t *conn)
+{
+    gsim_request_t  *r;
+
+    if (conn->cut || conn->moved || conn->up == NULL) {
+        return;
+    }
+
+    for (r = conn->up; r->next != NULL; r = r->next) {
+        /* void */
+    }
+
+    if (r->type >= GSIM_SYNC) {
+        return;
+    }
+
+    conn->late = r;
+    gsim_at(gsim_now + gsim_between(1, 2000) * GSIM_MS, gsim_late, conn,
+            (uint64_t) gsim_now);
+}
+
+
+static void
+gsim_late(void *data, uint64_t tag)
+{
+    gsim_conn_t *conn = data;
+
+    gsim_conn_t  *now;
+
+    now = conn->session->before;
+
+    if (conn->session->over || now == NULL || now->member != conn->member
+        || gsim_member_is(conn->member) != GSIM_QUORUM
+        || gsim_member_since(conn->member) > (int64_t) tag)
+    {
+        return;
+    }
+
+    gsim_say("zk: a request of a connection before is read");
+
+    conn->late->orphan = 1;
+    conn->late->next = NULL;
+    *now->queue_end = conn->late;
+    now->queue_end = &conn->late->next;
+
+    gsim_at(gsim_now + gsim_below(600), gsim_commit, now, 0);
 }
 
 
@@ -205,9 +320,61 @@ gsim_heard(gsim_conn_t *conn)
         return;
     }
 
-    session->heard = gsim_now;
-    session->deadline = gsim_now + session->timeout
-                        + gsim_below(GSIM_TICK);
+    gsim_member_heard(conn->member, session);
+}
+
+
+void
+gsim_server_touch(gsim_session_t *session)
+{
+    if (!session->over) {
+        session->deadline = gsim_ensemble_deadline(session->timeout);
+    }
+}
+
+
+void
+gsim_server_elected(void)
+{
+    gsim_session_t  *session;
+
+    for (session = gsim_sessions; session; session = session->next) {
+        if (session->timeout != 0) {
+            gsim_server_touch(session);
+        }
+    }
+}
+
+
+void
+gsim_server_down(gsim_member_t *m)
+{
+    gsim_conn_t  *conn;
+
+    for (conn = gsim_conns; conn != NULL; conn = conn->next) {
+
+        if (conn->member != m || conn->gone) {
+            continue;
+        }
+
+        /* what it was sent and has not passed on is lost with it */
+
+        conn->moved = gsim_chance(2);
+
+        if (conn->session->before == conn) {
+            conn->session->before = NULL;
+        }
+
+        if (gsim_chance(8)) {
+
+            /* without a word */
+
+            conn->gone = 1;
+            continue;
+        }
+
+        gsim_disconnect(conn);
+    }
 }
 
 
@@ -224,6 +391,15 @@ gsim_session_expiry(void *data, uint64_t tag)
 
     if (session->deadline > gsim_now) {
         gsim_at(session->deadline, gsim_session_expiry, session, 0);
+        return;
+    }
+
+    if (gsim_ensemble_paused() > gsim_now) {
+
+        /* it may look at its clock before it looks at what it was sent */
+
+        gsim_at(gsim_ensemble_paused() + gsim_below(2) * GSIM_MS,
+                gsim_session_expiry, session, 0);
         return;
     }
 
@@ -247,6 +423,7 @@ gsim_session_end(gsim_session_t *session, int closed)
     size_t  i, n;
 
     session->over = 1;
+    session->ended = gsim_now;
     n = gsim_tree_ntxns();
 
     gsim_tree_end_session(session->id);
@@ -255,7 +432,9 @@ gsim_session_end(gsim_session_t *session, int closed)
         gsim_oracle_deleted(gsim_tree_txn(i)->node, closed);
     }
 
-    if (session->conn != NULL && !closed) {
+    if (session->conn != NULL && !closed
+        && gsim_member_is(session->conn->member) == GSIM_QUORUM)
+    {
         gsim_disconnect(session->conn);
     }
 
@@ -322,6 +501,13 @@ gsim_up_pump(void *data, uint64_t tag)
             return;
         }
 
+        if (gsim_member_paused(conn->member) > gsim_now) {
+            conn->up_pumped = 1;
+            gsim_at(gsim_member_paused(conn->member) + gsim_below(2000),
+                    gsim_up_pump, conn, 0);
+            return;
+        }
+
         conn->up = r->next;
 
         if (conn->up == NULL) {
@@ -336,13 +522,20 @@ gsim_up_pump(void *data, uint64_t tag)
 static void
 gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
 {
-    int64_t  at;
+    int64_t        at;
+    gsim_member_e  state;
 
-    if (conn->session->over) {
+    state = gsim_member_is(conn->member);
+
+    if (conn->gone || state == GSIM_DOWN
+        || (conn->session->over && state == GSIM_QUORUM))
+    {
         return;
     }
 
-    gsim_heard(conn);
+    if (state == GSIM_QUORUM) {
+        gsim_heard(conn);
+    }
 
     r->next = NULL;
     *conn->queue_end = r;
@@ -374,13 +567,28 @@ gsim_commit(void *data, uint64_t tag)
 {
     gsim_conn_t *conn = data;
 
+    int64_t          paused;
     gsim_request_t  *r;
 
     (void) tag;
 
-    if (conn->moved || conn->serial != conn->session->serial
-        || conn->session->over)
+    if (conn->moved) {
+        return;
+    }
+
+    if (gsim_member_is(conn->member) == GSIM_ALONE && !gsim_commit_alone(conn))
     {
+        return;
+    }
+
+    if (conn->serial != conn->session->serial || conn->session->over) {
+        return;
+    }
+
+    paused = gsim_ensemble_paused();
+
+    if (paused > gsim_now) {
+        gsim_at(paused + gsim_between(20, 600), gsim_commit, conn, 0);
         return;
     }
 
@@ -412,6 +620,43 @@ gsim_commit(void *data, uint64_t tag)
     gsim_commit_one(conn, r);
     gsim_server_spread();
     gsim_foreign_look();
+}
+
+
+/*
+ * Of a server that is alone.  Whether what was on its way in that moment has
+ * come to the others, it does not hear.
+ */
+
+static int
+gsim_commit_alone(gsim_conn_t *conn)
+{
+    gsim_request_t  *r;
+
+    if (gsim_now - gsim_member_since(conn->member) < GSIM_MS
+        && gsim_chance(2))
+    {
+        return 1;
+    }
+
+    for (r = conn->queue; r != NULL && r->committed; r = r->next) {
+        /* void */
+    }
+
+    if (r == NULL || r->type >= GSIM_GET) {
+        return 0;
+    }
+
+    if (r->type != GSIM_SYNC) {
+        gsim_member_propose(conn->member);
+
+    } else if (gsim_member_syncs(conn->member)) {
+        r->committed = 1;
+        r->zxid = conn->applied;
+        gsim_serve(conn);
+    }
+
+    return 0;
 }
 
 
@@ -479,6 +724,9 @@ gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r)
     case GSIM_DELETE:
         return gsim_tree_delete(r->path, r->version);
 
+    case GSIM_CHECK:
+        return gsim_tree_check(r->path, r->version);
+
     default: /* GSIM_SET */
         code = gsim_tree_set(r->path, r->data, r->len, r->version);
 
@@ -510,7 +758,9 @@ gsim_server_spread(void)
             continue;
         }
 
-        if (!conn->applying && conn->applied < gsim_zxid) {
+        if (!conn->applying && conn->applied < gsim_zxid
+            && gsim_member_is(conn->member) != GSIM_ALONE)
+        {
             conn->applying = 1;
             gsim_at(gsim_now + conn->lag / 2 + gsim_below(conn->lag),
                     gsim_apply, conn, 0);
@@ -532,7 +782,16 @@ gsim_apply(void *data, uint64_t tag)
 
     conn->applying = 0;
 
-    if (conn->cut || conn->moved) {
+    if (conn->cut || conn->moved
+        || gsim_member_is(conn->member) == GSIM_ALONE)
+    {
+        return;
+    }
+
+    if (gsim_member_paused(conn->member) > gsim_now) {
+        conn->applying = 1;
+        gsim_at(gsim_member_paused(conn->member) + gsim_below(2000),
+                gsim_apply, conn, 0);
         return;
     }
 
@@ -746,6 +1005,10 @@ gsim_serve(gsim_conn_t *conn)
             gsim_read(conn, r);
         }
 
+        if (r->orphan) {
+            continue;
+        }
+
         m = gsim_alloc(sizeof(gsim_message_t));
         m->reply = r;
 
@@ -796,7 +1059,7 @@ gsim_tell(gsim_conn_t *conn, gsim_message_t *m)
 {
     int64_t  at;
 
-    if (conn->cut) {
+    if (conn->cut || conn->gone) {
         return;
     }
 
@@ -880,6 +1143,7 @@ gsim_disconnect(gsim_conn_t *conn)
     gsim_tell(conn, m);
 
     conn->watches = NULL;
+    conn->gone = 1;
 
     if (conn->session->conn == conn) {
         conn->session->conn = NULL;
@@ -902,28 +1166,5 @@ gsim_server_cut(gsim_conn_t *conn, int lost)
 
     if (conn->session->conn == conn) {
         conn->session->conn = NULL;
-    }
-}
-
-
-void
-gsim_server_fail(gsim_conn_t *conn)
-{
-    gsim_session_t  *session;
-
-    session = conn->session;
-
-    /* the heartbeat before may be the last that the leader has heard of */
-
-    if (!session->over) {
-        session->deadline = session->heard + session->timeout
-                            - gsim_below(session->timeout / 3);
-        gsim_at(session->deadline, gsim_session_expiry, session, 0);
-    }
-
-    /* what it was sent and has not passed on is lost with it */
-
-    if (gsim_chance(2)) {
-        conn->moved = 1;
     }
 }

@@ -7,13 +7,29 @@
  * While he waits, u->claim is the one he waits for.  When he has all of them,
  * the first is his, and each other one goes to a user who does nothing else,
  * or to nobody, and then it lasts as long as its lease.
+ *
+ * The process may die while it lets the leases begin: then either all of the
+ * locks stay held, or none.  A claim that waits may be deleted by hand, if
+ * those ahead of it are not its own gateway's, so that it queues again.
  */
 
 
 #include "gsim_user.h"
 
 
+struct gsim_began_s {
+    int                          n;
+    gsim_node_t                 *nodes[GSIM_LOCKS];
+    int64_t                      until;         /* the leases last */
+};
+
+
 static void gsim_several_next(gsim_user_t *u);
+static void gsim_several_by_hand(void *data, uint64_t tag);
+static int gsim_several_by_hand_now(gsim_user_t *u);
+static int gsim_several_near(gsim_user_t *u, gsim_node_t *node);
+static void gsim_several_begins(gsim_user_t *u);
+static void gsim_several_began_event(void *data, uint64_t tag);
 static void gsim_several_answered(void *data, ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 static void gsim_several_go_on(gsim_user_t *u,
@@ -66,6 +82,7 @@ gsim_several_acquire(void *data)
 
     u->at = 0;
     u->dropped = 0;
+    u->by_hand = 0;
     memset(u->parts, 0, sizeof(u->parts));
 
     gsim_several_next(u);
@@ -96,8 +113,6 @@ gsim_several_next(gsim_user_t *u)
     acquire.handler = gsim_several_answered;
     acquire.event = gsim_several_event;
 
-    u->must = gsim_now + (int64_t) acquire.wait * GSIM_MS + GSIM_SLACK;
-
     u->claim = ngx_http_zk_lock_claim_acquire(u->process->worker, &acquire,
                                               &outcome);
     u->parts[u->at] = u->claim;
@@ -106,7 +121,107 @@ gsim_several_next(gsim_user_t *u)
         gsim_say("%s is refused: %d", u->name, outcome);
         gsim_several_abandon(u);
         gsim_user_idle(u);
+        return;
     }
+
+    /* the process may have stood still meanwhile */
+
+    u->must = gsim_user_must((int64_t) acquire.wait);
+
+    if (gsim_chance(2)) {
+        gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_several_by_hand, u,
+                (uint64_t) u->claim->id.record);
+    }
+}
+
+
+/* The znode of a claim that waits is deleted, as soon as that can be. */
+
+static void
+gsim_several_by_hand(void *data, uint64_t tag)
+{
+    gsim_user_t *u = data;
+
+    if (u->nparts == 0 || u->claim == NULL || u->at == 0
+        || u->process->state != GSIM_RUNS
+        || u->claim->id.record != tag)
+    {
+        return;
+    }
+
+    if (!gsim_several_by_hand_now(u)) {
+        gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_several_by_hand, u,
+                tag);
+    }
+}
+
+
+static int
+gsim_several_by_hand_now(gsim_user_t *u)
+{
+    int           n;
+    char          path[GSIM_PATH];
+    gsim_node_t  *node, *other;
+
+    if (u->claim->state != NGX_HTTP_ZK_LOCK_WAIT) {
+        return 0;
+    }
+
+    u->token.id = u->claim->id;
+    u->token.seq = u->claim->entry.seq;
+    u->token.kind = u->claim->entry.kind;
+
+    gsim_user_path(u, path);
+
+    node = gsim_tree_find(path, gsim_zxid);
+
+    if (node == NULL) {
+        return 0;
+    }
+
+    for (n = 0, other = node->parent->children; other; other = other->sibling) {
+
+        if (other == node || other->deleted != GSIM_NEVER) {
+            continue;
+        }
+
+        if (gsim_several_near(u, other)) {
+            return 0;
+        }
+
+        n += (other->created < node->created);
+    }
+
+    if (n == 0) {
+        return 0;
+    }
+
+    gsim_say("%s is deleted by hand", path);
+    gsim_count.by_hand++;
+
+    (void) gsim_tree_begin();
+    (void) gsim_tree_delete(path, -1);
+
+    gsim_oracle_deleted(node, 0);
+    gsim_server_spread();
+
+    u->by_hand = 1;
+
+    return 1;
+}
+
+
+/* Whether it is a claim of the gateway that serves him. */
+
+static int
+gsim_several_near(gsim_user_t *u, gsim_node_t *node)
+{
+    gsim_session_t  *session;
+
+    session = gsim_server_session(node->owner);
+
+    return session != NULL && session->last != NULL
+           && session->last->gateway == u->process->gateway;
 }
 
 
@@ -144,6 +259,8 @@ gsim_several_go_on(gsim_user_t *u, ngx_http_zk_lock_outcome_e outcome)
         gsim_user_idle(u);
         return;
     }
+
+    gsim_gateway_grants(u->process);
 
     if (u->dropped) {
 
@@ -250,7 +367,11 @@ gsim_several_granted(gsim_user_t *u)
         fences[i] = ngx_http_zk_lock_fencing_token(claim->czxid, claim->index);
     }
 
+    gsim_several_begins(u);
+
     ngx_http_zk_lock_claim_begin(claims, (ngx_uint_t) u->nparts);
+
+    u->began = NULL;
 
     memset(u->parts, 0, sizeof(u->parts));
 
@@ -264,10 +385,90 @@ gsim_several_granted(gsim_user_t *u)
 }
 
 
+/* From here on, until u->began is NULL, the process may die in the midst. */
+
+static void
+gsim_several_begins(gsim_user_t *u)
+{
+    int            i;
+    char           path[GSIM_PATH];
+    gsim_began_t  *began;
+
+    began = gsim_alloc(sizeof(gsim_began_t));
+
+    began->n = u->nparts;
+    began->until = gsim_now + (u->ttl - 100) * GSIM_MS;
+
+    for (i = 0; i < u->nparts; i++) {
+        u->lock = u->locks[i];
+        u->token = u->tokens[i];
+
+        gsim_user_path(u, path);
+
+        began->nodes[i] = gsim_tree_find(path, gsim_zxid);
+
+        if (began->nodes[i] == NULL) {
+
+            /* its session is over, or it will be found to be gone */
+
+            return;
+        }
+    }
+
+    u->began = began;
+
+    if (u->by_hand || gsim_chance(4)) {
+        gsim_fault_store(u->process, 5 * (unsigned) u->nparts);
+    }
+}
+
+
+void
+gsim_several_died(gsim_user_t *u)
+{
+    gsim_at(gsim_now + 4 * GSIM_S, gsim_several_began_event, u->began, 0);
+
+    u->began = NULL;
+}
+
+
+/* tag: how many of them were there the last time, and one more */
+
+static void
+gsim_several_began_event(void *data, uint64_t tag)
+{
+    int            i, n;
+    gsim_began_t  *began = data;
+
+    if (gsim_now >= began->until) {
+        return;
+    }
+
+    for (n = 0, i = 0; i < began->n; i++) {
+
+        if (gsim_server_session(began->nodes[i]->owner)->over) {
+            return;
+        }
+
+        n += (began->nodes[i]->deleted == GSIM_NEVER);
+    }
+
+    if (n != 0 && n != began->n && tag == (uint64_t) n + 1
+        && gsim_quiet < gsim_now)
+    {
+        gsim_violation("of %d locks that were wanted at once %d are held, %s "
+                       "first", began->n, n, began->nodes[0]->path);
+    }
+
+    gsim_at(gsim_now + 2 * GSIM_S, gsim_several_began_event, began,
+            (uint64_t) n + 1);
+}
+
+
 static void
 gsim_several_part(gsim_user_t *u, int i, int64_t fence, int64_t since)
 {
-    char          path[128];
+    char          path[GSIM_PATH];
     int64_t       until;
     gsim_hold_t  *hold;
     gsim_user_t  *v;

@@ -182,7 +182,7 @@ gsim_tree_create(const char *path, const char *data, size_t len, int flags,
     int64_t owner, gsim_node_t **node)
 {
     int           n;
-    char          full[256], dir[256];
+    char          full[GSIM_PATH], dir[GSIM_PATH];
     char         *p;
     gsim_node_t  *parent;
 
@@ -243,6 +243,15 @@ gsim_tree_at(const char *path, int32_t version, gsim_node_t **node)
     }
 
     return ZOK;
+}
+
+
+int
+gsim_tree_check(const char *path, int32_t version)
+{
+    gsim_node_t  *node;
+
+    return gsim_tree_at(path, version, &node);
 }
 
 

@@ -25,9 +25,10 @@ static gsim_user_t   gsim_users[GSIM_USERS];
 static int           gsim_nusers;
 static int64_t       gsim_users_until;
 static zk_lock_kind_t  gsim_uses[GSIM_LOCKS];
-static int           gsim_mixes;        /* one lock is used in several ways */
-static ngx_uint_t    gsim_max_queue;
+ngx_uint_t           gsim_max_queue;
 ngx_msec_t           gsim_grace;
+ngx_msec_t           gsim_timeout;
+int                  gsim_mixes;
 
 
 static void gsim_user_event(void *data, uint64_t tag);
@@ -35,6 +36,9 @@ static void gsim_user_enrich(gsim_user_t *u);
 static ngx_http_zk_lock_ask_e gsim_user_wants(gsim_user_t *u);
 static zk_lock_kind_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
+static void gsim_user_crowd(gsim_user_t *u);
+static void gsim_user_disperse(gsim_user_t *u);
+static void gsim_user_acquire_all(void *data);
 static void gsim_user_acquire(void *data);
 static void gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
@@ -43,7 +47,13 @@ static void gsim_user_granted(gsim_user_t *u,
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
+static void gsim_user_check_lease(gsim_user_t *u);
 static void gsim_user_check_one(gsim_user_t *u);
+static void gsim_user_check_wait(gsim_user_t *u);
+static void gsim_user_check_key(gsim_user_t *u);
+static int gsim_user_before(gsim_node_t *node, int64_t seq);
+static void gsim_user_refused(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
 
 
 void
@@ -58,6 +68,7 @@ gsim_user_reset(int64_t until)
     gsim_nusers = (int) gsim_between(3, GSIM_USERS);
     gsim_users_until = until;
     gsim_grace = (ngx_msec_t) gsim_between(500, 3000);
+    gsim_timeout = (ngx_msec_t) gsim_between(500, 8000);
     gsim_max_queue = gsim_chance(5) ? 4 : 1000;
 
     for (i = 0; i < GSIM_LOCKS; i++) {
@@ -183,6 +194,7 @@ gsim_user_event(void *data, uint64_t tag)
     }
 
     u->works = 0;
+    u->leader = NULL;
 
     switch (u->state) {
 
@@ -219,6 +231,8 @@ gsim_user_event(void *data, uint64_t tag)
         u->shares = u->keyed && gsim_chance(2);
         u->binds = 0;
         u->nparts = 0;
+        u->came = 0;
+        u->placed = 0;
 
         if (gsim_rich && !u->keyed) {
             gsim_user_enrich(u);
@@ -255,12 +269,21 @@ gsim_user_event(void *data, uint64_t tag)
         u->home = (int) gsim_below(GSIM_GATEWAYS);
         u->process = gsim_gateway_pick(u->home);
         u->state = GSIM_ACQUIRES;
-        u->must = gsim_now + u->wait * GSIM_MS + GSIM_SLACK;
+        u->must = gsim_user_must(u->wait);
 
-        if (u->process == NULL
-            || !gsim_user_serve(u, u->nparts ? gsim_several_acquire
-                                             : gsim_user_acquire))
+        if (u->process == NULL) {
+            gsim_user_idle(u);
+            return;
+        }
+
+        if (!u->keyed && u->nparts == 0 && gsim_chance(6)) {
+            gsim_user_crowd(u);
+        }
+
+        if (!gsim_user_serve(u, u->nparts ? gsim_several_acquire
+                                          : gsim_user_acquire_all))
         {
+            gsim_user_disperse(u);
             gsim_user_idle(u);
         }
 
@@ -317,7 +340,8 @@ gsim_user_event(void *data, uint64_t tag)
             (void) gsim_user_unbind(u);
 
         } else if (u->forgets) {
-            gsim_user_next(u, u->hold->until - gsim_now + 1);
+            gsim_user_next(u, u->hold->until - gsim_now
+                              + gsim_between(1, 4 * GSIM_S));
 
         } else {
             u->tries = (u->hold->times == 1) ? 6 : 0;
@@ -418,12 +442,115 @@ gsim_user_share(gsim_user_t *u)
         other->keyed = 1;
         other->binds = 0;
         other->nparts = 0;
+        other->came = 0;
+        other->placed = 0;
         other->shares = 1;
         memcpy(other->key, u->key, sizeof(u->key));
 
         other->state = GSIM_ACQUIRES;
-        gsim_user_next(other, gsim_below(gsim_chance(2) ? 3000
-                                                        : 100 * GSIM_MS));
+        gsim_user_next(other, gsim_below(gsim_chance(3) ? 10 * GSIM_S
+                                         : gsim_chance(2) ? 3000
+                                         : 100 * GSIM_MS));
+    }
+}
+
+
+/*
+ * More requests come in the same turn: their claims are made in one
+ * transaction, whose answer may be lost.
+ */
+
+static void
+gsim_user_crowd(gsim_user_t *u)
+{
+    int           i;
+    gsim_user_t  *other;
+
+    for (i = (int) gsim_between(1, 5); i > 0; i--) {
+        other = &gsim_users[gsim_below(gsim_nusers)];
+
+        if (other == u || other->state != GSIM_IDLE || other->works) {
+            continue;
+        }
+
+        other->lock = gsim_chance(4) ? (int) gsim_below(GSIM_LOCKS) : u->lock;
+        other->kind = gsim_uses[other->lock];
+        other->wait = gsim_between(100, 20000);
+        other->ttl = gsim_between(300, 20000);
+        other->least = other->ttl;
+        other->deadline = gsim_now + other->wait * GSIM_MS;
+        other->keyed = 0;
+        other->async = 0;
+        other->forgets = 0;
+        other->shares = 0;
+        other->binds = 0;
+        other->nparts = 0;
+        other->tries = 0;
+        other->home = u->home;
+        other->process = u->process;
+        other->state = GSIM_ACQUIRES;
+        other->works = 1;
+        other->leader = u;
+        other->must = gsim_now + other->wait * GSIM_MS + GSIM_SLACK;
+
+        /* should the process die before that */
+
+        gsim_user_next(other, 300 * GSIM_MS);
+    }
+
+    if (gsim_chance(6)) {
+        gsim_fault_answer(u->process, 3000);
+    }
+}
+
+
+/* There was no such turn. */
+
+static void
+gsim_user_disperse(gsim_user_t *u)
+{
+    int           i;
+    gsim_user_t  *other;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        other = &gsim_users[i];
+
+        if (other->works && other->leader == u) {
+            other->works = 0;
+            other->leader = NULL;
+            gsim_user_idle(other);
+        }
+    }
+}
+
+
+static void
+gsim_user_acquire_all(void *data)
+{
+    gsim_user_t *u = data;
+
+    int           i;
+    uint64_t      tag;
+    gsim_user_t  *other;
+
+    gsim_user_acquire(u);
+
+    for (i = 0; i < gsim_nusers; i++) {
+        other = &gsim_users[i];
+
+        if (!other->works || other->leader != u
+            || other->process != u->process)
+        {
+            continue;
+        }
+
+        tag = other->tag;
+        other->leader = NULL;
+
+        gsim_user_acquire(other);
+
+        other->works = 0;
+        other->tag += (other->tag == tag);
     }
 }
 
@@ -455,6 +582,26 @@ gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
 }
 
 
+int64_t
+gsim_user_must(int64_t wait)
+{
+    return gsim_now + (wait + (int64_t) gsim_timeout) * GSIM_MS + GSIM_SLACK;
+}
+
+
+/* That may only be told while something goes wrong, or a moment later. */
+
+void
+gsim_user_unreachable(gsim_user_t *u)
+{
+    gsim_count.unreachable++;
+
+    if (gsim_now > gsim_quiet + 2 * GSIM_S) {
+        gsim_violation("%s is told that ZooKeeper is out of reach", u->name);
+    }
+}
+
+
 void
 gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
 {
@@ -480,6 +627,8 @@ gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
     acquire->path.len = strlen(gsim_paths[u->lock]);
     acquire->kind = u->kind;
     acquire->wait = (ngx_msec_t) u->wait;
+    acquire->once = (u->wait == 0);
+    acquire->timeout = gsim_timeout;
     acquire->ttl = (ngx_msec_t) u->ttl;
     acquire->max_queue = gsim_max_queue;
     acquire->label = label;
@@ -541,6 +690,10 @@ gsim_user_acquire(void *data)
     gsim_count.acquires++;
     u->first = 0;
 
+    /* a worker that stood still in this turn counts from its begin */
+
+    u->acquired = (int64_t) ngx_current_msec * GSIM_MS;
+
     claim = ngx_http_zk_lock_claim_acquire(u->process->worker, &acquire,
                                            &outcome);
 
@@ -551,9 +704,9 @@ gsim_user_acquire(void *data)
     }
 
     u->claim = claim;
-    u->must = gsim_now + u->wait * GSIM_MS + GSIM_SLACK;
+    u->must = gsim_user_must(acquire.forever ? 0 : u->wait);
 
-    if (gsim_chance(8)) {
+    if (gsim_chance(u->keyed && !u->shares ? 3 : 8)) {
         gsim_user_next(u, gsim_between(0, u->wait + 1) * GSIM_MS
                           + gsim_below(2000));
     }
@@ -582,6 +735,7 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
     switch (outcome) {
 
     case NGX_HTTP_ZK_LOCK_GRANTED:
+        gsim_gateway_grants(u->process);
         gsim_user_granted(u, claim);
         return;
 
@@ -600,11 +754,12 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
 
     case NGX_HTTP_ZK_LOCK_TAKEN:
         gsim_count.taken++;
+        gsim_user_refused(u, claim, outcome);
         gsim_user_idle(u);
         return;
 
     case NGX_HTTP_ZK_LOCK_UNREACHABLE:
-        gsim_count.unreachable++;
+        gsim_user_unreachable(u);
         gsim_user_idle(u);
         return;
 
@@ -620,6 +775,10 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
         return;
 
     case NGX_HTTP_ZK_LOCK_FULL:
+        gsim_user_refused(u, claim, outcome);
+        gsim_user_idle(u);
+        return;
+
     case NGX_HTTP_ZK_LOCK_SHUT:
     case NGX_HTTP_ZK_LOCK_NO_ROOM:
         gsim_user_idle(u);
@@ -638,11 +797,110 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
 }
 
 
+gsim_node_t *
+gsim_user_node(gsim_user_t *u)
+{
+    char          path[GSIM_PATH];
+    gsim_node_t  *node, *parent;
+
+    gsim_user_path(u, path);
+
+    parent = gsim_tree_find(gsim_paths[u->lock], gsim_zxid);
+
+    if (parent == NULL) {
+        return NULL;
+    }
+
+    for (node = parent->children; node != NULL; node = node->sibling) {
+        if (strcmp(node->path, path) == 0) {
+            return node;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * No claim comes in ahead of another one.  So a claim that is refused since the
+ * line is full had more ahead than the limit when it was made; and one whose
+ * lock was taken had another one ahead, while nothing goes wrong.
+ */
+
+static void
+gsim_user_refused(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    unsigned      ahead;
+    gsim_node_t  *own;
+
+    if (outcome == NGX_HTTP_ZK_LOCK_TAKEN
+        && gsim_now < u->acquired + (u->wait - 2) * GSIM_MS)
+    {
+        gsim_violation("%s is told that it is taken after %d ms of %d",
+                       u->name, (int) ((gsim_now - u->acquired) / GSIM_MS),
+                       (int) u->wait);
+    }
+
+    u->token.id = claim->id;
+    u->token.seq = claim->entry.seq;
+    u->token.kind = claim->entry.kind;
+
+    own = gsim_user_node(u);
+
+    if (own == NULL || claim->requeued) {
+        return;
+    }
+
+    ahead = gsim_user_ahead(u, own);
+
+    if (outcome == NGX_HTTP_ZK_LOCK_FULL && ahead <= gsim_max_queue) {
+        gsim_violation("%s is told that the line is full, with %u ahead of %s",
+                       u->name, ahead, own->path);
+    }
+
+    if (outcome == NGX_HTTP_ZK_LOCK_TAKEN && ahead == 0
+        && gsim_now > gsim_quiet + 4 * GSIM_S)
+    {
+        gsim_violation("%s is told that it is taken, but none was ahead of "
+                       "%s", u->name, own->path);
+    }
+}
+
+
+unsigned
+gsim_user_ahead(gsim_user_t *u, gsim_node_t *own)
+{
+    unsigned      ahead;
+    gsim_node_t  *node;
+
+    for (ahead = 0, node = own->parent->children; node; node = node->sibling) {
+        if (node->created <= own->created && node->deleted > own->created
+            && gsim_user_before(node, u->token.seq))
+        {
+            ahead++;
+        }
+    }
+
+    return ahead;
+}
+
+
+static int
+gsim_user_before(gsim_node_t *node, int64_t seq)
+{
+    zk_lock_child_t  child;
+
+    return zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+           && child.seq < seq;
+}
+
+
 static void
 gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 {
     int64_t  since;
-    char     path[128];
+    char     path[GSIM_PATH];
 
     u->token.id = claim->id;
     u->token.seq = claim->entry.seq;
@@ -716,8 +974,27 @@ gsim_user_think(gsim_user_t *u)
     u->state = GSIM_HOLDS;
     u->tries = (int) gsim_below(3);
 
-    gsim_user_next(u, gsim_between(0, gsim_chance(2) ? 50 : 2000) * GSIM_MS
-                      + gsim_below(1000));
+    u->cuts = 0;
+
+    gsim_user_next_held(u, gsim_between(0, gsim_chance(2) ? 50 : 2000)
+                           * GSIM_MS + gsim_below(1000));
+}
+
+
+void
+gsim_user_next_held(gsim_user_t *u, int64_t us)
+{
+    int64_t  left;
+
+    left = u->hold->until - gsim_now;
+
+    /* some renewals come at the last moment */
+
+    if (gsim_chance(4) && left > 0 && left < 20 * GSIM_S) {
+        us = ngx_max(left - gsim_between(200, 20 * GSIM_MS), 0);
+    }
+
+    gsim_user_next(u, us);
 }
 
 
@@ -727,7 +1004,7 @@ static void
 gsim_user_fifo(gsim_user_t *u, int64_t seq)
 {
     int           i;
-    char          path[128];
+    char          path[GSIM_PATH];
     gsim_node_t  *node, *own;
     gsim_user_t  *other;
 
@@ -791,6 +1068,7 @@ gsim_user_leave(void *data)
 
         /* he repeats, wherever */
 
+        u->came = 1;
         gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
 
     } else {
@@ -863,6 +1141,10 @@ gsim_user_process_gone(gsim_process_t *p)
             gsim_user_cut_off(u);
         }
 
+        if (u->process == p && u->began != NULL) {
+            gsim_several_died(u);
+        }
+
         if (u->process != p || (u->claim == NULL && u->ask == NULL)) {
             continue;
         }
@@ -901,9 +1183,38 @@ gsim_user_check_event(void *data, uint64_t tag)
         if (gsim_users[i].bound != NULL) {
             gsim_user_check_bound(&gsim_users[i]);
         }
+
+        if (gsim_users[i].state == GSIM_HOLDS) {
+            gsim_user_check_lease(&gsim_users[i]);
+        }
     }
 
     gsim_at(gsim_now + GSIM_CHECK, gsim_user_check_event, NULL, 0);
+}
+
+
+/*
+ * While nothing goes wrong, a lock is free soon after the end of the lease that
+ * a renewal has told, the shorter one, too.
+ */
+
+static void
+gsim_user_check_lease(gsim_user_t *u)
+{
+    gsim_hold_t  *hold;
+
+    hold = u->hold;
+
+    if (hold->ends == 0 || gsim_now < hold->ends + 2 * GSIM_S
+        || gsim_now < gsim_quiet + 4 * GSIM_S || hold->session->over)
+    {
+        return;
+    }
+
+    if (hold->node->deleted == GSIM_NEVER) {
+        gsim_violation("%s is there, but its lease has been over for %d ms",
+                       hold->path, (int) ((gsim_now - hold->ends) / GSIM_MS));
+    }
 }
 
 
@@ -918,9 +1229,14 @@ gsim_user_check_one(gsim_user_t *u)
         u->must += GSIM_CHECK;
     }
 
-    if (gsim_now > u->must && !(u->claim != NULL && !u->claim->limited)) {
+    if (gsim_now > u->must) {
         gsim_violation("%s is not answered, in state %d", u->name,
                        u->claim ? (int) u->claim->state : -1);
+    }
+
+    if (u->claim != NULL && p->stopped <= gsim_now && !p->in_turn) {
+        gsim_user_check_wait(u);
+        gsim_user_check_key(u);
     }
 
     if (u->claim == NULL || u->claim->state != NGX_HTTP_ZK_LOCK_WAIT
@@ -941,5 +1257,98 @@ gsim_user_check_one(gsim_user_t *u)
         gsim_violation("%s is first in line for %s, and waits for %d ms",
                        u->name, gsim_paths[u->lock],
                        (int) ((gsim_now - u->first) / GSIM_MS));
+    }
+}
+
+
+/*
+ * While nothing goes wrong, a waiter is answered at the end of its time, and
+ * has no more claims ahead than the line may have.
+ */
+
+static void
+gsim_user_check_wait(gsim_user_t *u)
+{
+    unsigned      ahead;
+    gsim_node_t  *own, *node;
+
+    if (gsim_now < gsim_quiet + 4 * GSIM_S || u->nparts != 0
+        || gsim_now < u->acquired + 2 * GSIM_S
+        || u->claim->handler == NULL)
+    {
+        return;
+    }
+
+    if (u->claim->limited
+        && gsim_now > u->acquired + u->wait * GSIM_MS + 2 * GSIM_S)
+    {
+        gsim_violation("%s waits for longer than %d ms", u->name,
+                       (int) u->wait);
+    }
+
+    /* a claim that another gateway has told of is not refused any more */
+
+    if (u->claim->state != NGX_HTTP_ZK_LOCK_WAIT || u->keyed || u->async) {
+        return;
+    }
+
+    u->token.id = u->claim->id;
+    u->token.seq = u->claim->entry.seq;
+    u->token.kind = u->claim->entry.kind;
+
+    own = gsim_user_node(u);
+
+    if (own == NULL) {
+        return;
+    }
+
+    for (ahead = 0, node = own->parent->children; node; node = node->sibling) {
+        ahead += (node->deleted == GSIM_NEVER
+                  && gsim_user_before(node, u->token.seq));
+    }
+
+    if (ahead > gsim_max_queue) {
+        gsim_violation("%s waits with %s, behind %u", u->name, own->path,
+                       ahead);
+    }
+}
+
+
+/* Of the claims of one key only the first goes on to wait. */
+
+static void
+gsim_user_check_key(gsim_user_t *u)
+{
+    gsim_node_t      *own, *node;
+    zk_lock_child_t   child;
+
+    if (!u->keyed || !u->claim->single
+        || u->claim->state != NGX_HTTP_ZK_LOCK_WAIT)
+    {
+        return;
+    }
+
+    u->token.id = u->claim->id;
+    u->token.seq = u->claim->entry.seq;
+    u->token.kind = u->claim->entry.kind;
+
+    own = gsim_user_node(u);
+
+    if (own == NULL || own->deleted != GSIM_NEVER) {
+        return;
+    }
+
+    for (node = own->parent->children; node != NULL; node = node->sibling) {
+
+        if (node->deleted == GSIM_NEVER
+            && gsim_user_before(node, u->token.seq)
+            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+            && child.has_id
+            && memcmp(child.id.random, u->token.id.random,
+                      NGX_HTTP_ZK_LOCK_KEY) == 0)
+        {
+            gsim_violation("%s waits with %s, but %s has the same key",
+                           u->name, own->path, node->path);
+        }
     }
 }

@@ -17,7 +17,10 @@
 
 
 /* what somebody may have to wait for beyond his time */
-#define GSIM_SLACK          (20 * GSIM_S)
+#define GSIM_SLACK          GSIM_S
+
+/* within that time the end of a bound claim is told */
+#define GSIM_TOLD           (20 * GSIM_S)
 
 /* what was gone so long before the question is not told as released by it */
 #define GSIM_LATE           (50 * GSIM_MS)
@@ -30,6 +33,9 @@ typedef enum {
     GSIM_HOLDS,
     GSIM_RELEASES
 } gsim_user_e;
+
+
+typedef struct gsim_began_s  gsim_began_t;
 
 
 struct gsim_user_s {
@@ -52,6 +58,7 @@ struct gsim_user_s {
     int64_t                      least;         /* ttl of all */
     int64_t                      wait;
     int64_t                      deadline;      /* of the whole */
+    int64_t                      acquired;      /* when that began */
     int64_t                      asked;
     int64_t                      since;         /* when, to who serves him */
     int64_t                      must;          /* be answered by then */
@@ -62,13 +69,17 @@ struct gsim_user_s {
     gsim_process_t              *binder;        /* that has it */
     int64_t                      ended;         /* when it was not valid */
 
+    gsim_user_t                 *leader;        /* whose turn is waited for */
+
     int                          locks[GSIM_LOCKS];     /* several at once */
     int                          nparts;        /* of them; 0: one lock */
     int                          at;            /* which he waits for */
     ngx_http_zk_lock_claim_t    *parts[GSIM_LOCKS];
     zk_lock_token_t              tokens[GSIM_LOCKS];
+    gsim_began_t                *began;         /* their leases begin now */
 
     unsigned                     dropped:1;     /* one of them is lost */
+    unsigned                     by_hand:1;     /* one of them was deleted */
     unsigned                     works:1;       /* they go on in a turn */
     unsigned                     keyed:1;
     unsigned                     async:1;
@@ -77,10 +88,15 @@ struct gsim_user_s {
     unsigned                     asks:1;        /* just now */
     unsigned                     binds:1;
     unsigned                     leased:1;      /* what he binds */
+    unsigned                     came:1;        /* he left, and repeats */
+    unsigned                     placed:1;      /* since then he was told that
+                                                   his claim waits */
     unsigned                     late:1;        /* he releases what he does not
                                                    hold any more */
     unsigned                     sure:1;        /* nobody but him releases it,
                                                    for the first time */
+    unsigned                     cuts:1;        /* its lease, by a shorter
+                                                   renewal */
     unsigned                     untold:1;      /* whether what he asked, to
                                                    hold it once more or less,
                                                    was done */
@@ -88,6 +104,9 @@ struct gsim_user_s {
 
 
 extern ngx_msec_t  gsim_grace;
+extern ngx_msec_t  gsim_timeout;        /* for ZooKeeper */
+extern ngx_uint_t  gsim_max_queue;
+extern int         gsim_mixes;          /* one lock is used in several ways */
 
 
 /* He acts again in so many microseconds. */
@@ -95,16 +114,26 @@ void gsim_user_next(gsim_user_t *u, int64_t us);
 void gsim_user_idle(gsim_user_t *u);
 /* He has been told that he holds it: what then. */
 void gsim_user_think(gsim_user_t *u);
+/* The user acts again after so long, or just before the lease ends. */
+void gsim_user_next_held(gsim_user_t *u, int64_t us);
 /* Does that in a turn of u->process; 0: it cannot be now. */
 int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
+/* An acquire or an ask got no answer of ZooKeeper in its time. */
+void gsim_user_unreachable(gsim_user_t *u);
+/* The moment of the latest answer to an acquire with that wait. */
+int64_t gsim_user_must(int64_t wait);
 void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
 /* An acquire of u->lock; what it points to has to stay. */
 void gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
     const zk_lock_label_t *label);
 /* Somebody else who does nothing; or NULL. */
 gsim_user_t *gsim_user_another(gsim_user_t *u);
-/* The path of the claim that his token is of; path has room for 128 bytes. */
+/* How many were ahead of his claim, whose znode that is, when it was made. */
+unsigned gsim_user_ahead(gsim_user_t *u, gsim_node_t *own);
+/* The path of the claim that his token is of; path has room for GSIM_PATH. */
 void gsim_user_path(gsim_user_t *u, char *path);
+/* The znode of that claim, if it was ever made. */
+gsim_node_t *gsim_user_node(gsim_user_t *u);
 
 void gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type);
 
@@ -124,6 +153,8 @@ int gsim_several_choose(gsim_user_t *u);
 /* In a turn of u->process. */
 void gsim_several_acquire(void *data);
 void gsim_several_leave(void *data);
+/* It died in the midst of that. */
+void gsim_several_died(gsim_user_t *u);
 
 
 #endif /* _GSIM_USER_H_INCLUDED_ */

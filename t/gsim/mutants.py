@@ -6,7 +6,8 @@ usage: mutants.py BUILD [NAME]...
 BUILD has the objects of gateway_sim.  Each mutant is one file of src/ with
 one text replaced, compiled and linked with the others; MUTANT_CC and
 MUTANT_LINK say how.  A text that is not there exactly once, a mutant that does
-not compile, and one that is not found within its seeds, are failures.
+not compile, and one that is not found within its histories, are failures.  It
+is found in a history that the program without it passes.
 """
 
 import concurrent.futures
@@ -16,8 +17,10 @@ import shlex
 import subprocess
 import sys
 
-# name, file, what is there, what is put in its place, and how many seeds; or
-# the first one and how many, for what harms too seldom
+# name, file, what is there, what is put in its place, and in how many histories
+# it is found; or a trait of these and how many, for what harms too seldom
+
+LIBRARY = 'ngx_http_zk_lock_library.c'
 
 MUTANTS = [
     ('a gap is trusted', 'zk_lock_view.c',
@@ -28,7 +31,7 @@ MUTANTS = [
 
     ('contiguity is kept over a reaped parent', 'ngx_http_zk_lock_guard.c',
      'op->rc == NGX_HTTP_ZK_LOCK_OK && op->czxid < lock->guarded)',
-     'op->rc == NGX_HTTP_ZK_LOCK_OK)', 40000),
+     'op->rc == NGX_HTTP_ZK_LOCK_OK)', 12000),
 
     ('a reader passes a writer', 'zk_lock_view.c',
      'return ahead != ZK_LOCK_READ || behind != ZK_LOCK_READ;',
@@ -43,17 +46,26 @@ MUTANTS = [
     ('the watch moves past a live claim', 'ngx_http_zk_lock_guard.c',
      '/* its data were set, and it is watched anew */\n',
      'ngx_http_zk_lock_lock_vanished((ngx_http_zk_lock_other_t *) entry);\n'
-     '    return;\n', 20000),
+     '    return;\n', 12000),
 
     ('nothing is synced behind a new connection',
      'ngx_http_zk_lock_session.c',
-     'ngx_http_zk_lock_session_send(op);\n\n    if (!s->gated',
-     'ngx_http_zk_lock_session_free_op(op);\n\n    if (!s->gated', 20000),
+     '    s->barrier = 1;\n'
+     '    ngx_http_zk_lock_session_barrier(s);\n'
+     '\n'
+     '    if (s->barrier) {\n'
+     '        /* no memory; the tick tries again */\n'
+     '        s->late = 1;\n'
+     '        return;\n'
+     '    }\n'
+     '\n',
+     '',
+     2000),
 
     ('granted without a look at the session', 'ngx_http_zk_lock_pulse.c',
      'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED\n'
      '           && ngx_http_zk_lock_ahead(*s->alive);',
-     'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;', 20000),
+     'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;', ('--sessions', 12000)),
 
     ('who has left is handed the lock', 'ngx_http_zk_lock_claim.c',
      'case NGX_HTTP_ZK_LOCK_WAIT:\n    case NGX_HTTP_ZK_LOCK_HELD:\n'
@@ -86,7 +98,7 @@ MUTANTS = [
      'case NGX_HTTP_ZK_LOCK_UNKNOWN:\n', 5000),
 
     ('the doorbell is lost', 'ngx_http_zk_lock_ring.c',
-     'if (map->slots[home].nginx != map->nginx) {', 'if (1) {', 2000),
+     'if (map->slots[home].nginx != map->nginx) {', 'if (1) {', 3000),
 
     ('what is held goes with its worker', 'ngx_http_zk_lock_ward.c',
      'ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;\n\n'
@@ -104,6 +116,21 @@ MUTANTS = [
      '                && ngx_http_zk_lock_zone_outlives(zone));',
      '|| (0);', 5000),
 
+    ('granted by a gateway that ends', 'ngx_http_zk_lock_worker.c',
+     'return worker->leaving && '
+     '!ngx_http_zk_lock_zone_outlives(worker->zone);',
+     'return 0;', 5000),
+
+    ('old workers do not know that their heirs leave',
+     'ngx_http_zk_lock_zone.c',
+     'map->over = map->reloads;', '', 5000),
+
+    ('one of several that queued again has no leader',
+     'ngx_http_zk_lock_lease.c',
+     'ngx_http_zk_lock_record_bind(zone, claim->id.record,\n'
+     '                                     claims[0]->id.record);', '',
+     ('--rich', 12000)),
+
     ('children of a list are leaked', 'ngx_http_zk_lock_op.c',
      'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
      '', 2000),
@@ -114,13 +141,13 @@ MUTANTS = [
      'the message that the session is over.\n     */\n\n'
      '    ngx_post_event(&s->flush, &ngx_posted_next_events);',
      'the message that the session is over.\n     */\n\n'
-     '    ngx_post_event(&s->flush, &ngx_posted_events);', (1, 60000)),
+     '    ngx_post_event(&s->flush, &ngx_posted_events);', 8000),
 
     ('a grant is told though its lease is over',
      'ngx_http_zk_lock_grant.c',
      'ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);\n'
      '    }\n\n    return NGX_OK;',
-     '    }\n\n    return NGX_OK;', 20000),
+     '    }\n\n    return NGX_OK;', 4000),
 
     ('an heir deletes what was told as held elsewhere',
      'ngx_http_zk_lock_ward.c',
@@ -131,12 +158,12 @@ MUTANTS = [
      'ngx_http_zk_lock_reread.c',
      'return claim->grace != 0 && !claim->bound && label->index >= 0\n'
      '           && !label->async;',
-     'return 0;', 20000),
+     'return 0;', 12000),
 
     ('a repeat joins whom it sees first', 'ngx_http_zk_lock_grant.c',
      'claim->twin = child;\n            seq = child.seq;\n',
      'if (seq == claim->entry.seq) {\n                claim->twin = child;\n'
-     '            }\n            seq = child.seq;\n', 20000),
+     '            }\n            seq = child.seq;\n', 12000),
 
     ('a renewal is known before it counts', 'ngx_http_zk_lock_held.c',
      'ngx_http_zk_lock_record_extend(cell, ttl, seen);\n\n'
@@ -145,19 +172,19 @@ MUTANTS = [
      '    ngx_http_zk_lock_record_extend(cell, ttl, seen);\n', 60000),
 
     ('a worker leaves whom it owes an answer', 'ngx_http_zk_lock_wiring.c',
-     '} else if (worker->nowed != 0) {', '} else if (0) {', 60000),
+     '} else if (worker->nowed != 0) {', '} else if (0) {', 12000),
 
     ('who only looks makes a lease shorter', 'ngx_http_zk_lock_held.c',
-     '&& ttl != said->ttl\n', '\n', 30000),
+     '&& ttl != said->ttl\n', '\n', 12000),
 
     ('a ward goes by any name', 'ngx_http_zk_lock_estate.c',
-     '|| child.kind != ward->kind\n', '\n', (14000, 30000)),
+     '|| child.kind != ward->kind\n', '\n', ('--rich', 17000)),
 
     ('who shares while a list is merged is forgotten', 'zk_lock_merge.c',
      '(twin->kind != sightings[i].kind\n'
      '                 && (twin->origin != ZK_LOCK_SIBLING\n'
      '                     || !zk_lock_view_same(twin, &sightings[i])))',
-     'twin->kind != sightings[i].kind', (130000, 10000)),
+     'twin->kind != sightings[i].kind', ('--rich', 12000)),
 
 
     ('held twice, released once', 'ngx_http_zk_lock_drop.c',
@@ -170,25 +197,376 @@ MUTANTS = [
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
     ('an heir that was faster was somebody else', 'ngx_http_zk_lock_drop.c',
-     'ask->dropped = 1;\n', ';\n', 4000),
+     'ask->dropped = 1;\n', ';\n', 6000),
 
     ('a worker is believed whose session is over', 'ngx_http_zk_lock_drop.c',
      'return ngx_http_zk_lock_ahead(record->alive)\n'
      '           && (record->state',
-     'return 1 || (record->state', 20000),
+     'return 1 || (record->state', 12000),
 
     ('a lapse in vain counts', 'ngx_http_zk_lock_reread.c',
-     'claim->lapsed = 0;\n', '', 4000),
+     '        claim->lapsed = 0;\n', '', 4000),
 
     ('a record remembers all that was lost', 'ngx_http_zk_lock_record.c',
      'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
-     'return NGX_DECLINED;', (420013000, 3000)),
+     'return NGX_DECLINED;', 12000),
 
     ('what was told as held elsewhere is in conflict',
      'ngx_http_zk_lock_grant.c',
      'claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen\n',
-     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', (510704000, 3000)),
+     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', 12000),
+
+    ('an ask that got no answer is not begun again', 'ngx_http_zk_lock_ask.c',
+     'ask->later = (ask->handler != NULL);', 'ask->later = 0;', 12000),
+
+    ('an ask waits without an end', 'ngx_http_zk_lock_ask.c',
+     'ngx_add_timer(&ask->over, ngx_http_zk_lock_ask_time(question));', '',
+     4000),
+
+    ('an acquire waits without an end', 'ngx_http_zk_lock_grant.c',
+     'ngx_http_zk_lock_claim_unreachable(claim);\n            return;',
+     'return;', 4000),
+
+    ('a claim that is to be deleted is waited for without an end',
+     'ngx_http_zk_lock_end.c',
+     'if (claim->timer.timer_set && claim->handler == NULL) {',
+     'if (claim->timer.timer_set) {', 12000),
+
+    # until when a session lives
+
+    ('the newest write proves that a session lives',
+     'ngx_http_zk_lock_pulse.c',
+     '    s->proves = ngx_http_zk_lock_now() + s->timeout / 4 + '
+     's->timeout / 20;',
+     '    s->proves = ngx_http_zk_lock_now();',
+     ('--sessions', 12000)),
+
+    ('a session lives from its last write on',
+     'ngx_http_zk_lock_pulse.c',
+     '    until = ngx_http_zk_lock_session_until(s, s->touched);',
+     '    until = ngx_http_zk_lock_session_until(s, sent);',
+     ('--sessions', 12000)),
+
+    ('any answer proves that a session lives',
+     'ngx_http_zk_lock_flight.c',
+     '    if (flight->write) {\n'
+     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '    }\n',
+     '    if (flight->write) {\n'
+     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '    }\n'
+     '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
+     's->timeout / 3 - *s->alive) > 0) {\n'
+     '        *s->alive = flight->sent + s->timeout - s->timeout / 3;\n'
+     '    }\n',
+     ('--sessions', 12000)),
+
+    ('any answer does, with an eighth as the margin',
+     'ngx_http_zk_lock_flight.c',
+     '    if (flight->write) {\n'
+     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '    }\n',
+     '    if (flight->write) {\n'
+     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '    }\n'
+     '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
+     's->timeout / 8 - *s->alive) > 0) {\n'
+     '        *s->alive = flight->sent + s->timeout - s->timeout / 8;\n'
+     '    }\n',
+     ('--sessions', 12000)),
+
+    ('a barrier is a sync',
+     LIBRARY,
+     '    zoo_check_op_init(&zop, (char *) op->path.data, -1);\n'
+     '\n'
+     '    return zoo_amulti(zh, 1, &zop, result,\n'
+     '                      ngx_http_zk_lock_library_done_foreign, op);',
+     '    (void) zop;\n'
+     '\n'
+     '    void done(int rc, const char *value, const void *data)\n'
+     '    {\n'
+     '        ngx_http_zk_lock_library_done_foreign(rc, data);\n'
+     '    }\n'
+     '\n'
+     '    return zoo_async(zh, (char *) op->path.data, done, op);',
+     ('--sessions', 12000)),
+
+    # tokens, leases, late requests, keys
+
+    ('a claim that is found has the token of another one',
+     'ngx_http_zk_lock_recover.c',
+     '(label.index > 0) ? label.index : 0;',
+     '0;',
+     1000),
+
+    ('an heir ends a lease that another gateway renewed',
+     'ngx_http_zk_lock_ward.c',
+     '        op->version = '
+     'ngx_http_zk_lock_record_version(ward->estate->zone,\n'
+     '                                                      '
+     'ward->id.record);',
+     '        op->version = -1;',
+     3000),
+
+    ('a late create is looked for once',
+     'ngx_http_zk_lock_ward.c',
+     'if (now - ward->missed >= NGX_HTTP_ZK_LOCK_LATE) {',
+     'if (1) {',
+     60000),
+
+    ('a claim that queues again has no duplicates',
+     'ngx_http_zk_lock_recover.c',
+     '    claim->single = 0;\n',
+     '',
+     6000),
+
+    # what a release tells
+
+    ('a release is told as gone if its answer was lost',
+     'ngx_http_zk_lock_drop.c',
+     '        ngx_http_zk_lock_ask_tell(ask, ask->tries\n'
+     '                                       ? NGX_HTTP_ZK_LOCK_ASK_OK\n'
+     '                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);',
+     '        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);',
+     1000),
+
+    ('what is missing was released',
+     'ngx_http_zk_lock_drop.c',
+     '        ngx_http_zk_lock_ask_tell(ask, ask->tries\n'
+     '                                       ? NGX_HTTP_ZK_LOCK_ASK_OK\n'
+     '                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);',
+     '        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);',
+     500),
+
+    ('a doubtful delete was that of another gateway',
+     'ngx_http_zk_lock_end.c',
+     'NGX_HTTP_ZK_LOCK_NO_NODE && !claim->doubtful)',
+     'NGX_HTTP_ZK_LOCK_NO_NODE)',
+     4000),
+
+    ('a dead worker has not released',
+     'ngx_http_zk_lock_drop.c',
+     'ask->tries += !ask->ended;',
+     ';',
+     2000),
+
+    # doorbells
+
+    ('no bell hangs at a sibling ahead',
+     'ngx_http_zk_lock_others.c',
+     '        ngx_http_zk_lock_bell_hang(lock->worker, &other->bell,\n'
+     '                                   other->id.record);\n'
+     '\n'
+     '        return NGX_OK;\n'
+     '    }\n'
+     '\n'
+     '    zk_lock',
+     '        return NGX_OK;\n'
+     '    }\n'
+     '\n'
+     '    zk_lock',
+     1000),
+
+    # roll-backs
+
+    ('the culprit goes with the others again',
+     'ngx_http_zk_lock_flight.c',
+     '        op->gather = 0;\n'
+     '\n'
+     '        ngx_http_zk_lock_session_submit(s, op);',
+     '        ngx_queue_insert_head(&s->pending, q);\n'
+     '        s->npending++;',
+     500),
+
+    ('a culprit is told that it was done',
+     'ngx_http_zk_lock_flight.c',
+     '        op->gather = 0;\n'
+     '\n'
+     '        ngx_http_zk_lock_session_submit(s, op);',
+     '        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_OK);',
+     500),
+
+    ('a culprit has found nothing',
+     'ngx_http_zk_lock_flight.c',
+     '        op->gather = 0;\n'
+     '\n'
+     '        ngx_http_zk_lock_session_submit(s, op);',
+     '        ngx_http_zk_lock_session_fail(s, op, '
+     'NGX_HTTP_ZK_LOCK_NO_NODE);',
+     500),
+
+    # heirs and records
+
+    ('an heir does not hear of a shorter lease', 'ngx_http_zk_lock_estate.c',
+     '    } else if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {\n',
+     '    } else if (0) {\n', 4000),
+
+    ('a record begins in the last cell of a chunk',
+     'ngx_http_zk_lock_record.c',
+     'if (k + n <= NGX_HTTP_ZK_LOCK_CHUNK\n',
+     'if (k + n - 1 <= NGX_HTTP_ZK_LOCK_CHUNK\n', 2000),
+
+    # grants told elsewhere
+
+    ('a grant told elsewhere counts as no renewal',
+     'ngx_http_zk_lock_inspect.c',
+     '        label.renewals++;\n',
+     '',
+     500),
+
+    ('who was told elsewhere is told that he waits',
+     'ngx_http_zk_lock_inspect.c',
+     'if (label.index >= 0 && !label.async) {\n',
+     'if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT && !label.async) {\n',
+     4000),
+
+    ('a grant told elsewhere is not written down',
+     'ngx_http_zk_lock_inspect.c',
+     'label.async = label.async && !info->held;',
+     '',
+     1000),
+
+    ('a grant told elsewhere lasts for its grace',
+     'ngx_http_zk_lock_grant.c',
+     '    if (claim->seen) {\n'
+     '        told = NGX_HTTP_ZK_LOCK_TOLD_OTHERS;\n'
+     '\n'
+     '    } else if',
+     '    if',
+     4000),
+
+    # limits and ends
+
+    ('a line has no limit',
+     'ngx_http_zk_lock_grant.c',
+     'if (ahead > claim->max_queue) {',
+     'if (0) {',
+     1000),
+
+    ('a line has room for one more',
+     'ngx_http_zk_lock_grant.c',
+     'if (ahead > claim->max_queue) {',
+     'if (ahead > claim->max_queue + 1) {',
+     1000),
+
+    ('a line has room for one less',
+     'ngx_http_zk_lock_grant.c',
+     'if (ahead > claim->max_queue) {',
+     'if (ahead >= claim->max_queue) {',
+     500),
+
+    ('a line is not counted',
+     'ngx_http_zk_lock_grant.c',
+     'if (ahead > (int64_t) claim->max_queue) {',
+     'if (0) {',
+     1000),
+
+    ('the end of a wait is not noted',
+     'ngx_http_zk_lock_grant.c',
+     '    claim->expired = 1;\n'
+     '\n'
+     '    ngx_http_zk_lock_claim_settle(claim);',
+     '    ngx_http_zk_lock_claim_settle(claim);',
+     500),
+
+    ('a wait is twice as long',
+     'ngx_http_zk_lock_claim.c',
+     'ngx_add_timer(&claim->timer, acquire->wait);',
+     'ngx_add_timer(&claim->timer, 2 * acquire->wait);',
+     500),
+
+    # planted without a look at this simulation
+
+    ('a write proves by itself that a session lives',
+     'ngx_http_zk_lock_pulse.c',
+     '    until = ngx_http_zk_lock_session_until(s, s->touched);\n\n'
+     '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
+     '    s->touched = sent;\n'
+     '    until = ngx_http_zk_lock_session_until(s, s->touched);\n\n'
+     '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
+     ('--sessions', 12000)),
+
+    ('a lease that is made shorter ends when it would have',
+     'ngx_http_zk_lock_held.c',
+     'if ((ngx_msec_int_t) (lease - copy.lease) < 0) {',
+     'if ((ngx_msec_int_t) (lease - copy.lease) > 0) {',
+     10000),
+
+    ('a wish that was counted is counted again',
+     'ngx_http_zk_lock_held.c',
+     '(cell->holds & ~NGX_HTTP_ZK_LOCK_HOLDS) == mark)',
+     '(cell->holds & NGX_HTTP_ZK_LOCK_HOLDS) == mark)',
+     ('--rich', 10000)),
+
+    ('who shares gets another token',
+     'ngx_http_zk_lock_share.c',
+     '        if (label.czxid == 0) {\n'
+     '            label.czxid = op->czxid;\n'
+     '        }\n\n',
+     '',
+     ('--rich', 4000)),
+
+    ('who left with a key loses the place when the wait is over',
+     'ngx_http_zk_lock_claim.c',
+     "        /* how long he would have waited does not count any more */\n\n"
+     '        claim->limited = 0;\n\n',
+     '',
+     10000),
+
+    ('those who wait are in no order',
+     'zk_lock_view.c',
+     '    while (before != &view->waiting && before->seq > entry->seq) {\n'
+     '        before = before->waiting_prev;\n'
+     '    }\n',
+     '',
+     10000),
 ]
+
+
+# Bugs that do harm in too few histories to be found in the time of each run:
+# they are tried by name.  The first is found by t/test_known_alive.py, too.
+RARE = [
+    'granted without a look at the session',
+    'one of several that queued again has no leader',
+    'a worker leaves whom it owes an answer',
+    'who shares while a list is merged is forgotten',
+    'a record remembers all that was lost',
+    'what was told as held elsewhere is in conflict',
+    'any answer proves that a session lives',
+    'contiguity is kept over a reaped parent',
+]
+
+
+def taken_in(library):
+    """Returns gsim_library.c with that text in the place of its include."""
+
+    with open('t/gsim/gsim_library.c') as source:
+        text = source.read()
+
+    header = os.path.abspath('t/gsim/gsim.h')
+
+    return text.replace(f'#include "../../src/{LIBRARY}"', library).replace(
+        '"gsim.h"', f'"{header}"')
+
+
+def look(program, traits, first, seeds):
+    """Returns what is wrong, or None; the first seed that fails; why."""
+
+    done = subprocess.run([program, '--from', str(first),
+                           '--seeds', str(max(seeds, 0)), *traits],
+                          capture_output=True, text=True, errors='replace',
+                          timeout=600)
+
+    if done.returncode == 0:
+        return f'not found in {seeds} histories', None, None
+
+    seed = re.search(r'failed: seed (\d+)', done.stdout)
+    says = re.search(r'VIOLATION: (.*)', done.stdout)
+
+    if seed is None or says is None:
+        return f'status {done.returncode}: {done.stderr[-500:]}', None, None
+
+    return None, int(seed.group(1)), says.group(1)
 
 
 def run(build, number, mutant):
@@ -208,12 +586,19 @@ def run(build, number, mutant):
     mutated = f'{folder}/{number}-{file}'
     program = f'{folder}/{number}'
     o = f'{folder}/{number}.o'
+    unit = file
+
+    text = text.replace(there, instead)
+
+    if file == LIBRARY:
+        unit = 'gsim_library.c'
+        text = taken_in(text)
 
     with open(mutated, 'w') as out:
-        out.write(text.replace(there, instead))
+        out.write(text)
 
     objects = [f'{build}/{f}' for f in sorted(os.listdir(build))
-               if f.endswith('.o') and f != file.replace('.c', '.o')]
+               if f.endswith('.o') and f != unit.replace('.c', '.o')]
 
     subprocess.run(shlex.split(os.environ['MUTANT_CC'])
                    + ['-w', '-c', '-o', o, mutated], check=True)
@@ -221,24 +606,29 @@ def run(build, number, mutant):
                    + ['-o', program, o, *objects, '-lyajl', '-lpthread'],
                    check=True)
 
-    first, seeds = seeds if isinstance(seeds, tuple) else (1, seeds)
+    trait, seeds = seeds if isinstance(seeds, tuple) else ('', seeds)
+    traits = trait.split()
+    first = 1
 
-    done = subprocess.run([program, '--from', str(first),
-                           '--seeds', str(seeds)],
-                          capture_output=True, text=True, errors='replace',
-                          timeout=600)
+    while True:
+        left = seeds + 1 - first
+        wrong, seed, says = look(program, traits, first, left)
 
-    if done.returncode == 0:
-        return f'not found in {seeds} histories'
+        if wrong is not None:
+            return wrong if left > 0 else f'not found in {seeds} histories'
 
-    seed = re.search(r'failed: seed (\d+)', done.stdout)
-    says = re.search(r'VIOLATION: (.*)', done.stdout)
+        # a history that goes wrong by itself says nothing of the mutant
 
-    if seed is None or says is None:
-        return f'status {done.returncode}: {done.stderr[-500:]}'
+        alone = look(f'{build}/gateway_sim', traits, seed, 1)
 
-    says = re.sub(r'_c_[0-9a-f]{8}-[0-9a-f-]{27}-', '_c_...-', says.group(1))
-    print(f'ok: {name}: seed {seed.group(1)}: {says[:100]}', flush=True)
+        if alone[1] is None:
+            break
+
+        print(f'seed {seed} {trait} fails without "{name}"', flush=True)
+        first = seed + 1
+
+    says = re.sub(r'_c_[0-9a-f]{8}-[0-9a-f-]{27}-', '_c_...-', says)
+    print(f'ok: {name}: seed {seed} {trait}: {says[:100]}', flush=True)
 
     os.remove(program)
 
@@ -248,7 +638,8 @@ def run(build, number, mutant):
 def main():
     build, *names = sys.argv[1:]
     failed = 0
-    mutants = [m for m in MUTANTS if not names or m[0] in names]
+    mutants = [m for m in MUTANTS
+               if (m[0] in names if names else m[0] not in RARE)]
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         results = pool.map(lambda n: run(build, n, mutants[n]),

@@ -438,7 +438,7 @@ test_query(void **state)
 
     assert_int_equal(read_query(&args,
                                 text_of("wait=10s&ttl=1500ms&mode=shared"
-                                        "&owner=J%C3%BCrgen+%26%20Co"
+                                        "&owner=J%C3%BCrgen+%26%20C%2bo"
                                         "&hold=connection"
                                         "&data=%7B%22a%22%20:%20[1]}"),
                                 ALL), 0);
@@ -450,7 +450,7 @@ test_query(void **state)
     assert_int_equal(args.mode_len, 6);
     assert_string_equal(args.hold, "connection");
     assert_int_equal(args.hold_len, 10);
-    assert_string_equal(args.owner, "J\xc3\xbcrgen+& Co");
+    assert_string_equal(args.owner, "J\xc3\xbcrgen & C+o");
     assert_int_equal(args.owner_len, strlen(args.owner));
     assert_string_equal(args.data, "{\"a\":[1]}");
     assert_int_equal(args.data_len, strlen(args.data));
@@ -526,6 +526,9 @@ test_query_of_little(void **state)
 
     assert_int_equal(read_query(&args, text_of("owner=a=b"), ALL), 0);
     assert_string_equal(args.owner, "a=b");
+
+    assert_int_equal(read_query(&args, text_of("owner=+a++b+"), ALL), 0);
+    assert_string_equal(args.owner, " a  b ");
 
     assert_int_equal(read_query(&args, text_of("w%61it=3"), ALL), 0);
     assert_int_equal(args.wait, 3000);

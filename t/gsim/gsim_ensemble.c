@@ -1,0 +1,555 @@
+
+/*
+ * The servers: which of them leads, what each has heard of sessions, and what
+ * becomes of a server that is cut off, fails, or stands still.
+ *
+ * A server is in one of three states:
+ *
+ *   QUORUM  the leader, or a follower that the leader hears
+ *   ALONE   cut off from the others; it does not know so far, and goes on
+ *   DOWN    it takes no connections
+ *
+ * A follower tells the leader which sessions it has heard of when it answers
+ * the leader's ping, each half of a tick; what it has not told is lost when it
+ * fails or is cut off.  The leader counts a session's timeout from that report,
+ * rounded up to a tick.  The writes that a follower passes on count for
+ * nothing; a new session, and one that comes back, do.  A leader that was
+ * elected gives each session its timeout anew.
+ *
+ * A server that is alone answers pings and reads, from the state that it had
+ * when it was cut off; one that was the leader answers a sync, too, until a
+ * write has come to it, and takes back sessions that it knows.  It commits no
+ * write.  After some ticks it sees that it is alone, and closes its
+ * connections.
+ *
+ * See Leader.lead(), LearnerHandler.run(), Learner.ping(), ExpiryQueue and
+ * LeaderZooKeeperServer in ZooKeeper's sources.
+ */
+
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "gsim.h"
+
+
+typedef struct gsim_touch_s  gsim_touch_t;
+
+/* a session that a follower has heard of since it last told the leader */
+
+struct gsim_touch_s {
+    gsim_touch_t                *next;
+    gsim_session_t              *session;
+};
+
+
+struct gsim_member_s {
+    int                          index;
+    gsim_member_e                state;
+    int64_t                      since;         /* of the state */
+    int64_t                      paused;        /* until then */
+    int64_t                      frozen;        /* ALONE: what it has */
+    gsim_touch_t                *touches;
+    uint64_t                     tag;           /* of what comes next */
+    unsigned                     led:1;         /* ALONE: it was the leader */
+    unsigned                     proposed:1;    /* ALONE: a write came */
+};
+
+
+static gsim_member_t   gsim_members[GSIM_MEMBERS];
+static int             gsim_nmembers;
+static gsim_member_t  *gsim_leader;     /* NULL: there is none */
+static int64_t         gsim_tick;
+static uint64_t        gsim_reign;      /* of the leader */
+static int64_t         gsim_phase;      /* of the leader's ticks */
+
+
+static void gsim_ensemble_loop(void *data, uint64_t tag);
+static void gsim_ensemble_pinged(void *data, uint64_t tag);
+static void gsim_ensemble_report(gsim_member_t *m);
+static void gsim_member_state(gsim_member_t *m, gsim_member_e state);
+static void gsim_member_down(gsim_member_t *m, int64_t us);
+static void gsim_member_down_event(void *data, uint64_t tag);
+static void gsim_member_up_event(void *data, uint64_t tag);
+static void gsim_ensemble_elect(void);
+static void gsim_ensemble_elect_event(void *data, uint64_t tag);
+static void gsim_ensemble_leaderless(gsim_member_t *old, int slowly);
+
+
+void
+gsim_ensemble_reset(void)
+{
+    int  i;
+
+    memset(gsim_members, 0, sizeof(gsim_members));
+
+    gsim_nmembers = gsim_chance(8) ? 1 : GSIM_MEMBERS;
+
+    for (i = 0; i < GSIM_MEMBERS; i++) {
+        gsim_members[i].index = i;
+    }
+
+    gsim_leader = &gsim_members[gsim_below(gsim_nmembers)];
+    gsim_phase = gsim_below(10 * GSIM_S);
+}
+
+
+/* least: the shortest timeout of a session; a tick is half of it at the most */
+
+void
+gsim_ensemble_start(int64_t least)
+{
+    gsim_tick = gsim_chance(3) ? least / 2
+                               : gsim_between(least / 8, least / 2);
+
+    gsim_reign = 0;
+
+    gsim_at(gsim_now + gsim_tick / 2, gsim_ensemble_loop, NULL, gsim_reign);
+}
+
+
+/*
+ * The leader's loop: a ping for each follower.  One that stands still reads
+ * it when it goes on, ahead of all that the leader sends after it.
+ */
+
+static void
+gsim_ensemble_loop(void *data, uint64_t tag)
+{
+    int  i;
+
+    (void) data;
+
+    if (tag != gsim_reign) {
+
+        /* another one leads, and has a loop of its own */
+
+        return;
+    }
+
+    if (gsim_leader != NULL && gsim_leader->paused > gsim_now) {
+        gsim_at(gsim_leader->paused + gsim_below(2000), gsim_ensemble_loop,
+                NULL, tag);
+        return;
+    }
+
+    for (i = 0; i < gsim_nmembers && gsim_leader != NULL; i++) {
+        gsim_ensemble_pinged(&gsim_members[i], gsim_members[i].tag);
+    }
+
+    /* it sleeps for half of a tick, and a moment */
+
+    gsim_at(gsim_now + gsim_tick / 2 + gsim_between(50, 1500),
+            gsim_ensemble_loop, NULL, tag);
+}
+
+
+static void
+gsim_ensemble_pinged(void *data, uint64_t tag)
+{
+    gsim_member_t *m = data;
+
+    if (tag != m->tag) {
+        return;
+    }
+
+    if (m->paused > gsim_now) {
+        gsim_at(m->paused, gsim_ensemble_pinged, m, tag);
+        return;
+    }
+
+    gsim_ensemble_report(m);
+}
+
+
+static void
+gsim_ensemble_report(gsim_member_t *m)
+{
+    gsim_touch_t  *touch;
+
+    if (m->state != GSIM_QUORUM) {
+        return;
+    }
+
+    for (touch = m->touches; touch != NULL; touch = touch->next) {
+        gsim_server_touch(touch->session);
+    }
+
+    m->touches = NULL;
+}
+
+
+void
+gsim_member_heard(gsim_member_t *m, gsim_session_t *session)
+{
+    gsim_touch_t  *touch;
+
+    if (m == gsim_leader) {
+        gsim_server_touch(session);
+        return;
+    }
+
+    for (touch = m->touches; touch != NULL; touch = touch->next) {
+        if (touch->session == session) {
+            return;
+        }
+    }
+
+    touch = gsim_alloc(sizeof(gsim_touch_t));
+
+    touch->session = session;
+    touch->next = m->touches;
+    m->touches = touch;
+}
+
+
+int64_t
+gsim_ensemble_deadline(int64_t timeout)
+{
+    int64_t  at;
+
+    at = gsim_now + timeout + gsim_phase;
+
+    return (at / gsim_tick + 1) * gsim_tick - gsim_phase;
+}
+
+
+gsim_member_t *
+gsim_ensemble_pick(void)
+{
+    return &gsim_members[gsim_below(gsim_nmembers)];
+}
+
+
+gsim_takes_e
+gsim_member_takes(gsim_member_t *m, int64_t id, int64_t seen)
+{
+    gsim_session_t  *session;
+
+    if (m->state == GSIM_DOWN) {
+        return GSIM_REFUSES;
+    }
+
+    if (m->paused > gsim_now) {
+        return GSIM_HANGS;
+    }
+
+    if (m->state == GSIM_QUORUM) {
+        return (gsim_leader != NULL && gsim_leader->paused <= gsim_now)
+               ? GSIM_TAKES : GSIM_HANGS;
+    }
+
+    /* the former leader knows the sessions of that time by itself */
+
+    session = gsim_server_session(id);
+
+    return (m->led && session != NULL && session->made < m->since
+            && (!session->over || session->ended > m->since)
+            && seen <= m->frozen)
+           ? GSIM_TAKES : GSIM_HANGS;
+}
+
+
+gsim_member_e
+gsim_member_is(gsim_member_t *m)
+{
+    return m->state;
+}
+
+
+int64_t
+gsim_member_frozen(gsim_member_t *m)
+{
+    return m->frozen;
+}
+
+
+int64_t
+gsim_member_since(gsim_member_t *m)
+{
+    return m->since;
+}
+
+
+int64_t
+gsim_member_paused(gsim_member_t *m)
+{
+    return m->paused;
+}
+
+
+int64_t
+gsim_ensemble_paused(void)
+{
+    if (gsim_leader == NULL) {
+        return gsim_now + 20 * GSIM_MS;
+    }
+
+    return gsim_leader->paused;
+}
+
+
+int
+gsim_member_syncs(gsim_member_t *m)
+{
+    return m->led && !m->proposed;
+}
+
+
+void
+gsim_member_propose(gsim_member_t *m)
+{
+    m->proposed = 1;
+}
+
+
+/* states */
+
+static void
+gsim_member_state(gsim_member_t *m, gsim_member_e state)
+{
+    static char  *names[] = { "in the quorum", "alone", "down" };
+
+    gsim_say("zk: server %d is %s", m->index, names[state]);
+
+    m->state = state;
+    m->since = gsim_now;
+    m->tag++;
+
+    if (state != GSIM_QUORUM) {
+        m->touches = NULL;
+    }
+
+    if (state != GSIM_ALONE) {
+        m->led = 0;
+        m->proposed = 0;
+    }
+}
+
+
+/* It closes its connections, and is back after a while. */
+
+static void
+gsim_member_down(gsim_member_t *m, int64_t us)
+{
+    gsim_member_state(m, GSIM_DOWN);
+    gsim_server_down(m);
+
+    gsim_at(gsim_now + us, gsim_member_up_event, m, m->tag);
+}
+
+
+static void
+gsim_member_down_event(void *data, uint64_t tag)
+{
+    gsim_member_t *m = data;
+
+    if (tag != m->tag) {
+        return;
+    }
+
+    if (m->paused > gsim_now) {
+        gsim_at(m->paused + gsim_below(300 * GSIM_MS), gsim_member_down_event,
+                m, tag);
+        return;
+    }
+
+    gsim_member_down(m, gsim_between(50, 2000) * GSIM_MS);
+}
+
+
+static void
+gsim_member_up_event(void *data, uint64_t tag)
+{
+    gsim_member_t *m = data;
+
+    if (tag != m->tag) {
+        return;
+    }
+
+    if (gsim_leader == NULL) {
+        gsim_at(gsim_now + 20 * GSIM_MS, gsim_member_up_event, m, tag);
+        return;
+    }
+
+    gsim_member_state(m, GSIM_QUORUM);
+}
+
+
+static void
+gsim_ensemble_elect_event(void *data, uint64_t tag)
+{
+    (void) data;
+    (void) tag;
+
+    if (gsim_leader == NULL) {
+        gsim_ensemble_elect();
+    }
+}
+
+
+/* Of those that are down, which can be elected. */
+
+static void
+gsim_ensemble_elect(void)
+{
+    int             i, n;
+    gsim_member_t  *m;
+
+    for (n = 0, i = 0; i < gsim_nmembers; i++) {
+        m = &gsim_members[i];
+
+        if (m->state == GSIM_DOWN && gsim_below(++n) == 0) {
+            gsim_leader = m;
+        }
+    }
+
+    if (n == 0 || n <= gsim_nmembers / 2) {
+        gsim_leader = NULL;
+        gsim_at(gsim_now + 20 * GSIM_MS, gsim_ensemble_elect_event, NULL, 0);
+        return;
+    }
+
+    gsim_say("zk: server %d is elected", gsim_leader->index);
+    gsim_count.elections++;
+
+    gsim_phase = gsim_below(10 * GSIM_S);
+    gsim_leader->paused = 0;
+    gsim_member_state(gsim_leader, GSIM_QUORUM);
+
+    gsim_server_elected();
+
+    gsim_at(gsim_now + gsim_tick / 2 + gsim_between(50, 1500),
+            gsim_ensemble_loop, NULL, ++gsim_reign);
+}
+
+
+/* The others are without their leader, and elect another one. */
+
+static void
+gsim_ensemble_leaderless(gsim_member_t *old, int slowly)
+{
+    int             i;
+    int64_t         us;
+    gsim_member_t  *m;
+
+    gsim_leader = NULL;
+
+    for (i = 0; i < gsim_nmembers; i++) {
+        m = &gsim_members[i];
+
+        if (m == old || m->state == GSIM_DOWN) {
+            continue;
+        }
+
+        if (!slowly) {
+            gsim_member_down(m, 20 * GSIM_MS);
+            continue;
+        }
+
+        gsim_member_state(m, GSIM_ALONE);
+        us = gsim_below(2 * gsim_tick);
+        gsim_at(gsim_now + us, gsim_member_down_event, m, m->tag);
+    }
+
+    gsim_at(gsim_now + gsim_between(50, 1500) * GSIM_MS,
+            gsim_ensemble_elect_event, NULL, 0);
+}
+
+
+/* what goes wrong */
+
+int
+gsim_ensemble_well(void)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nmembers; i++) {
+        if (gsim_members[i].state != GSIM_QUORUM) {
+            return 0;
+        }
+    }
+
+    return gsim_leader != NULL;
+}
+
+
+void
+gsim_member_fail(gsim_member_t *m)
+{
+    if (m->state != GSIM_QUORUM || !gsim_ensemble_well()) {
+        return;
+    }
+
+    gsim_member_down(m, gsim_between(20, 3000) * GSIM_MS);
+    m->paused = 0;
+
+    if (m == gsim_leader) {
+        gsim_ensemble_leaderless(m, 0);
+    }
+}
+
+
+void
+gsim_member_pause(gsim_member_t *m, int64_t us)
+{
+    m->paused = ngx_max(m->paused, gsim_now + us);
+}
+
+
+/* It is cut off from the others, but not from its clients. */
+
+int64_t
+gsim_member_cut_off(gsim_member_t *m)
+{
+    int64_t  us;
+
+    if (gsim_nmembers == 1 || !gsim_ensemble_well()) {
+        return 0;
+    }
+
+    us = gsim_between(gsim_tick, 10 * gsim_tick);
+
+    gsim_member_state(m, GSIM_ALONE);
+    gsim_at(gsim_now + us, gsim_member_down_event, m, m->tag);
+
+    if (gsim_chance(4)) {
+        gsim_member_pause(m, gsim_below(us));
+    }
+
+    if (m == gsim_leader) {
+        m->led = 1;
+        m->frozen = gsim_zxid;
+        gsim_ensemble_leaderless(m, gsim_chance(2));
+    }
+
+    return us;
+}
+
+
+gsim_member_t *
+gsim_ensemble_leader(void)
+{
+    return gsim_leader;
+}
+
+
+void
+gsim_ensemble_heal(void)
+{
+    int             i;
+    gsim_member_t  *m;
+
+    for (i = 0; i < gsim_nmembers; i++) {
+        m = &gsim_members[i];
+        m->paused = 0;
+
+        if (m->state == GSIM_ALONE) {
+            gsim_member_down(m, 20 * GSIM_MS);
+        }
+    }
+
+    /* a leader that stood still pings at once, not when it was to go on */
+
+    gsim_at(gsim_now, gsim_ensemble_loop, NULL, ++gsim_reign);
+}

@@ -1,0 +1,148 @@
+
+/*
+ * Stores into a zone: before each of them a process can die, or stand still.
+ *
+ * The files of src/ that write to zones are compiled with -fsanitize=thread, so
+ * that the compiler calls these functions at each access to memory; they are
+ * linked without its library.  What counts is a store into the zone of the
+ * process's own gateway.  A copy of several words is one store.
+ */
+
+
+#include "gsim.h"
+
+
+#if defined(__GNUC__) && !defined(__clang__)
+
+/* under AddressSanitizer gcc has types of its own for these */
+
+#pragma GCC diagnostic ignored "-Wbuiltin-declaration-mismatch"
+
+#endif
+
+void __tsan_init(void);
+void __tsan_func_entry(void *pc);
+void __tsan_func_exit(void);
+void __tsan_atomic_thread_fence(int order);
+void __tsan_read_range(void *p, unsigned long size);
+void __tsan_write_range(void *p, unsigned long size);
+int __tsan_atomic64_compare_exchange_strong(uint64_t *p, uint64_t *expected,
+    uint64_t value, int order, int failed);
+uint64_t __tsan_atomic64_compare_exchange_val(uint64_t *p, uint64_t expected,
+    uint64_t value, int order, int failed);
+uint64_t __tsan_atomic64_fetch_add(uint64_t *p, uint64_t n, int order);
+int __tsan_atomic32_compare_exchange_strong(uint32_t *p, uint32_t *expected,
+    uint32_t value, int order, int failed);
+uint32_t __tsan_atomic32_compare_exchange_val(uint32_t *p, uint32_t expected,
+    uint32_t value, int order, int failed);
+uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t n, int order);
+
+
+#define GSIM_ACCESS(n)                                                        \
+    void __tsan_read##n(void *p);                                             \
+    void __tsan_unaligned_read##n(void *p);                                   \
+    void __tsan_write##n(void *p);                                            \
+    void __tsan_unaligned_write##n(void *p);                                  \
+                                                                              \
+    void __tsan_read##n(void *p) { (void) p; }                                \
+    void __tsan_unaligned_read##n(void *p) { (void) p; }                      \
+    void __tsan_write##n(void *p) { gsim_store(p); }                          \
+    void __tsan_unaligned_write##n(void *p) { gsim_store(p); }
+
+GSIM_ACCESS(1)
+GSIM_ACCESS(2)
+GSIM_ACCESS(4)
+GSIM_ACCESS(8)
+GSIM_ACCESS(16)
+
+
+#define GSIM_ATOMIC(bits, type)                                               \
+    int                                                                       \
+    __tsan_atomic##bits##_compare_exchange_strong(type *p, type *expected,    \
+        type value, int order, int failed)                                    \
+    {                                                                         \
+        type  was;                                                            \
+                                                                              \
+        (void) order;                                                         \
+        (void) failed;                                                        \
+        gsim_store(p);                                                        \
+                                                                              \
+        was = *p;                                                             \
+                                                                              \
+        if (was != *expected) {                                               \
+            *expected = was;                                                  \
+            return 0;                                                         \
+        }                                                                     \
+                                                                              \
+        *p = value;                                                           \
+        return 1;                                                             \
+    }                                                                         \
+                                                                              \
+    type                                                                      \
+    __tsan_atomic##bits##_compare_exchange_val(type *p, type expected,        \
+        type value, int order, int failed)                                    \
+    {                                                                         \
+        (void) __tsan_atomic##bits##_compare_exchange_strong(p, &expected,    \
+                                                    value, order, failed);    \
+        return expected;                                                      \
+    }                                                                         \
+                                                                              \
+    type                                                                      \
+    __tsan_atomic##bits##_fetch_add(type *p, type n, int order)               \
+    {                                                                         \
+        type  was;                                                            \
+                                                                              \
+        (void) order;                                                         \
+        gsim_store(p);                                                        \
+                                                                              \
+        was = *p;                                                             \
+        *p = was + n;                                                         \
+                                                                              \
+        return was;                                                           \
+    }
+
+GSIM_ATOMIC(64, uint64_t)
+GSIM_ATOMIC(32, uint32_t)
+
+
+void
+__tsan_init(void)
+{
+}
+
+
+void
+__tsan_func_entry(void *pc)
+{
+    (void) pc;
+}
+
+
+void
+__tsan_func_exit(void)
+{
+}
+
+
+void
+__tsan_atomic_thread_fence(int order)
+{
+    (void) order;
+}
+
+
+void
+__tsan_read_range(void *p, unsigned long size)
+{
+    (void) p;
+    (void) size;
+}
+
+
+void
+__tsan_write_range(void *p, unsigned long size)
+{
+    (void) size;
+
+    gsim_store(p);
+}
