@@ -150,6 +150,28 @@ def part_servers(lane):
         lane.arena.wait_quorum()
 
 
+def depose_leader(lane):
+    """The leader is cut off, and the others are started anew: they elect one of
+    them, while the former goes on and does not know.
+    """
+    alone = lane.arena.leader()
+    others = [s for s in lane.arena.servers if s is not alone]
+    with lane.fault("leader deposed", alone.name):
+        try:
+            for other in others:
+                alone.node.cut(other.node)
+                other.node.cut(alone.node)
+                other.kill()
+            for other in others:
+                other.start(wait=False)
+            lane.sleep(4, 9)
+        finally:
+            for other in others:
+                alone.node.mend(other.node)
+                other.node.mend(alone.node)
+        lane.arena.wait_quorum()
+
+
 def one_way_servers(lane):
     one, other = lane.rng.sample(lane.arena.servers, 2)
     with lane.fault("one way between servers",
@@ -310,7 +332,7 @@ def lost_frames(lane):
 
 
 SERVERS = [kill_server, kill_leader, freeze_server, freeze_leader, lose_quorum]
-PARTED_SERVERS = [part_servers, one_way_servers]
+PARTED_SERVERS = [part_servers, depose_leader, one_way_servers]
 GATEWAYS = [kill_worker, freeze_worker, kill_gateway, kill_master, reload]
 PARTED_GATEWAYS = [cut_all, cut_one, cut_away, cut_back, unplug]
 LINES = [late_frames, lost_frames]
