@@ -583,6 +583,15 @@ def test_files_that_do_not_do(start, tmp_path, text, words):
     gateway.allow(r"\[emerg\]")
 
 
+def test_file_without_a_password(start, tmp_path):
+    path = written(tmp_path, b"only-a-password\nuser:password\n")
+    gateway = start(http="zk_lock_auth digest file=%s;" % path, start=False)
+    code, says = gateway.test_conf()
+    assert code != 0 and "USER:PASSWORD" in says
+    assert "only-a-password" not in says
+    gateway.allow(r"\[emerg\]")
+
+
 def test_file_is_a_directory(start, tmp_path):
     gateway = start(http="zk_lock_auth digest file=%s;" % tmp_path,
                     start=False)

@@ -584,9 +584,10 @@ def test_several_locks_are_asked_for(here_and_there, name):
 
 # the log
 
-def lines(gateway, *words):
+def lines(gateway, *words, level="error"):
+    """What a break leaves is in a log of the default level, error."""
     return [line for line in gateway.log_text().splitlines()
-            if "[notice]" in line and all(word in line for word in words)]
+            if "[%s]" % level in line and all(word in line for word in words)]
 
 
 def basic(user):
@@ -609,7 +610,7 @@ def test_revoked_is_logged(here_and_there, name):
     here, there = here_and_there
     holder = here.hold(name, owner="owner of " + name)
     revoke(there, name)
-    line, = lines(there, '"owner of %s"' % name)
+    line, = lines(there, '"owner of %s"' % name, level="notice")
     for word in ('lock "%s"' % name, "fencing token %d " % holder.fencing,
                  "revoked", '"-"', "from 127.0.0.1"):
         assert word in line, line
@@ -621,7 +622,8 @@ def test_nothing_is_logged_of_what_was_not_done(here_and_there, name):
     holder = here.hold(name, owner="owner of " + name)
     problem(break_(there, name, "1"), 412)
     problem(revoke(there, name, "1"), 412)
-    assert lines(there, "owner of %s" % name) == []
+    for level in ("error", "notice"):
+        assert lines(there, "owner of %s" % name, level=level) == []
     here.release(name, holder.token)
 
 

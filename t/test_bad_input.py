@@ -65,6 +65,49 @@ def test_paths_that_are_no_name(gateway, tree, path):
     assert tree.children(gateway.root) == before
 
 
+@pytest.mark.parametrize("method", ["POST", "GET", "PUT", "DELETE"])
+@pytest.mark.parametrize("path", [
+    "/locks/.", "/locks/%2e", "/locks/%2E", "/locks/./", "/locks/./x",
+    "/locks/x/..", "/locks/x/%2e%2e", "/locks/x/.%2E/", "/locks/x/../y",
+    "/locks/../locks/x", "/locks/%2e%2e/locks/x"])
+def test_dots_are_no_name(gateway, method, path):
+    """Where nginx has resolved them, and the path is still the location's."""
+    problem(gateway.call(method, path), 400, '"."', '".."', "one path segment")
+
+
+@pytest.mark.parametrize("path", ["/locks/..", "/locks/%2e%2e", "/locks/.%2E/"])
+def test_dots_that_lead_out_of_the_location(gateway, path):
+    """They are the path "/", which is nginx's own to answer."""
+    assert gateway.call("GET", path).status == gateway.call("GET", "/").status
+    assert "json" not in gateway.call("POST", path).headers["Content-Type"]
+
+
+def test_dots_that_the_client_has_resolved(gateway):
+    problem(gateway.call("POST", "/locks/"), 400, '"."', '"names"')
+
+
+@pytest.mark.parametrize("method", ["POST", "LOCK", "UNLOCK"])
+@pytest.mark.parametrize("path", [
+    "team/job", "team/", "team/job/nightly", "team/" + "t" * 31,
+    "team/" + "t" * 33])
+def test_names_of_several_segments(gateway, method, path):
+    content = problem(gateway.call(method, "/locks/" + path), 400,
+                      "one path segment", "%2F", "token")
+    assert "Allow" not in content["detail"]
+
+
+@pytest.mark.parametrize("path", ["team%2fjob", "team%2Fjob"])
+def test_names_with_an_escaped_slash(gateway, path):
+    problem(gateway.call("POST", "/locks/" + path), 400, "one path segment",
+            "%2F")
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_claims_of_several_segments(gateway, method):
+    problem(gateway.call(method, "/locks/team/job"), 404, "one path segment",
+            "token")
+
+
 # tokens
 
 def flips(token):

@@ -9,6 +9,7 @@ import itertools
 import json
 import subprocess
 import time
+from urllib.parse import urlencode
 
 import pytest
 from kazoo.exceptions import NoAuthError
@@ -16,6 +17,7 @@ from kazoo.exceptions import NoAuthError
 from lib.checks import TOKEN, gone, grant, problem, retry_after
 from lib.client import lock_path
 from lib.process import wait_until
+from lib.streams import hold
 
 DEFAULT_TTL = 60000
 NUMBERS = itertools.count(1)
@@ -106,6 +108,36 @@ def test_claim_as_its_holder_sees_it(gateway, name):
     gateway.release(name, response.token)
 
 
+@pytest.mark.parametrize("said", [
+    {}, {"owner": "me"}, {"data": "[1]"}, {"owner": "\u00e4", "data": "{}"}],
+    ids=str)
+def test_grant_and_claim_have_one_shape(gateway, name, said):
+    """A 201 tells what a look at the claim tells, and how long it took."""
+    response = gateway.hold(name, **said)
+    content = dict(response.json)
+    assert content.pop("waited_ms") >= 0
+    for worker in gateway.worker_pids():
+        seen = gateway.inspect(name, response.token, worker=worker).json
+        assert abs(content["expires_in_ms"]
+                   - seen.pop("expires_in_ms")) < 30000
+        assert dict(seen, expires_in_ms=content["expires_in_ms"]) == content
+    assert content.get("owner") == said.get("owner")
+    assert ("data" in content) == ("data" in said)
+    gateway.release(name, response.token)
+
+
+def test_grant_and_claims_have_one_shape(gateway, name):
+    response = gateway.call("POST", "/locks/", None, None, {
+        "names": [name + "a", name + "b"], "owner": "me", "data": {"job": 1}})
+    assert response.status == 201, response
+    seen = gateway.call("GET", "/locks/", None,
+                        {"Lock-Token": response.token}).json
+    assert set(response.json) - set(seen) == {"waited_ms"}
+    for member in ("state", "locks", "owner", "data", "mode", "ttl_ms"):
+        assert response.json[member] == seen[member], member
+    gateway.call("DELETE", "/locks/", None, {"Lock-Token": response.token})
+
+
 def test_lock_as_others_see_it(gateway, name):
     response = gateway.hold(name, {"owner": "night shift", "ttl": "20s",
                                    "data": {"job": [1, 2]}})
@@ -159,7 +191,7 @@ def test_taken_lock_refuses_a_try(gateway, tree, name):
     holder = gateway.hold(name, {"owner": "me", "data": {"a": "b"}})
     for worker in gateway.worker_pids():
         response = gateway.acquire(name, wait="0", worker=worker)
-        content = problem(response, 423)
+        content = problem(response, 423, '"wait"')
         assert content["holder"]["owner"] == "me"
         assert holder.token.encode() not in response.body
         assert content.get("retry_after_ms", 0) >= 0
@@ -251,6 +283,18 @@ def test_owner_of_any_alphabet(gateway, name):
         holder, = gateway.inspect(name).json["holders"]
         assert holder["owner"] == owner
         gateway.release(name, response.token)
+
+
+def test_blanks_in_a_query(gateway, name):
+    """They come as every library of HTTP writes those of a form."""
+    query = urlencode({"owner": "backup job, a+b", "data": '{"a": "b c"}'})
+    assert "backup+job" in query
+    response = gateway.call("POST", lock_path(name), query)
+    assert response.status == 201, response
+    holder, = gateway.inspect(name).json["holders"]
+    assert holder["owner"] == "backup job, a+b"
+    assert holder["data"] == {"a": "b c"}
+    gateway.release(name, response.token)
 
 
 def test_prefer_wait(gateway, name):
@@ -505,6 +549,120 @@ def test_limits_of_a_location(start_gateway):
     assert renewed.json["ttl_ms"] == 8000
     gateway.release("x", holder.token)
     assert gateway.hold("x", ttl="9s").json["ttl_ms"] == 8000
+
+
+@pytest.fixture
+def strict(start_gateway):
+    return start_gateway(
+        location="zk_lock_max_ttl 8s; zk_lock_max_wait 300ms;")
+
+
+LONG = [{"ttl": "400d"}, {"ttl": "9s"}, {"ttl": "8001ms"}]
+
+
+@pytest.mark.parametrize("asked", LONG, ids=str)
+def test_note_of_a_lease_that_was_cut(strict, name, asked):
+    """Each kind of answer says so."""
+    holder = strict.hold(name, **asked)
+    answers = [holder, strict.renew(name, holder.token, **asked),
+               strict.acquire(name, headers={"Lock-Token": holder.token},
+                              **asked),
+               strict.call("POST", "/locks/", None, None,
+                           dict(asked, names=[name + "-s"]))]
+    answers += [strict.call("PUT", "/locks/", asked,
+                            {"Lock-Token": answers[-1].token}),
+                strict.acquire(name, headers={"Prefer": "respond-async"},
+                               **asked)]
+    for answer in answers:
+        assert answer.status in (200, 201, 202), answer
+        assert answer.json["ttl_ms"] == 8000
+        for word in ('"ttl"', "zk_lock_max_ttl", "8000 ms"):
+            assert word in answer.json["note"], answer
+    for token in (holder.token, holder.token, answers[-1].token):
+        assert strict.release(name, token).status in (200, 204)
+    strict.call("DELETE", "/locks/", None, {"Lock-Token": answers[3].token})
+
+
+def test_note_of_a_wait_that_was_cut(strict, name):
+    """Where the wait is over, or goes on."""
+    holder = strict.hold(name)
+    refused = strict.acquire(name, wait="400d", timeout=10)
+    problem(refused, 423)
+    until = strict.call("GET", lock_path(name), {"until": "free",
+                                                 "wait": "400d"})
+    problem(until, 423)
+    several = strict.call("POST", "/locks/", None, None,
+                          {"names": [name], "wait": "400d"})
+    problem(several, 423)
+    stream = hold(strict, name, wait="400d")
+    stream.event("queued")
+    preferred = strict.acquire(name, headers={"Prefer": "wait=301"})
+    problem(preferred, 423)
+    polled = strict.acquire(name, headers={"Prefer": "respond-async"},
+                            wait="301ms")
+    assert polled.status == 202, polled
+    for content in (refused.json, until.json, several.json, polled.json,
+                    preferred.json, stream.event("taken")):
+        for word in ('"wait"', "zk_lock_max_wait", "300 ms"):
+            assert word in content["note"], content
+    strict.release(name, holder.token)
+
+
+def test_no_note_of_what_was_not_cut(strict, name):
+    holder = strict.hold(name, ttl="8s", wait="300ms")
+    answers = [holder, strict.hold(name + "-w", wait="400d"),
+               strict.acquire(name, wait="300ms"),
+               strict.acquire(name), strict.renew(name, holder.token),
+               strict.renew(name, holder.token, ttl="8s")]
+    assert not [answer for answer in answers if "note" in answer.json]
+    strict.release(name, holder.token)
+    strict.release(name + "-w", answers[1].token)
+
+
+@pytest.mark.parametrize("preference, applied", [
+    ("wait=0", "wait=0"), ("wait=0.25", "wait=0.250"),
+    ("wait=100", "wait=0.300"), ("x, Wait=0 ; a=b", "wait=0")])
+def test_preference_is_applied(strict, name, preference, applied):
+    """RFC 7240: the answer says so, and what came of it."""
+    holder = strict.acquire(name, headers={"Prefer": preference})
+    assert holder.status == 201, holder
+    tag = strict.inspect(name).headers["ETag"]
+    headers = {"Prefer": preference}
+    answers = [
+        holder, strict.acquire(name, headers=headers, timeout=10),
+        strict.call("GET", lock_path(name), None,
+                    dict(headers, **{"If-None-Match": tag})),
+        strict.call("GET", lock_path(name), {"until": "free"}, headers),
+        strict.call("GET", lock_path(name, holder.token), None, headers),
+        strict.call("POST", "/locks/", None, headers, {"names": [name]})]
+    assert [answer.status for answer in answers] == [201, 423, 304, 423, 200,
+                                                     423]
+    for answer in answers:
+        assert answer.headers["Preference-Applied"] == applied
+    strict.release(name, holder.token)
+
+
+def test_preferences_are_applied(strict, name):
+    holder = strict.hold(name)
+    polled = strict.acquire(name, headers={"Prefer": "respond-async, wait=1"})
+    assert polled.status == 202, polled
+    assert (sorted(polled.headers.all("Preference-Applied"))
+            == ["respond-async", "wait=0.300"])
+    strict.release(name, holder.token)
+
+
+def test_preference_that_is_not_applied(strict, name):
+    """The query and the body go before it, and some calls do not wait."""
+    headers = {"Prefer": "wait=1"}
+    holder = strict.acquire(name, {"wait": "1s"}, headers)
+    for answer in (holder, strict.acquire(name, headers=headers, wait="0"),
+                   strict.acquire(name, headers=headers, x="0"),
+                   strict.call("PUT", lock_path(name, holder.token), None,
+                               headers),
+                   strict.acquire(name, headers={"Prefer": "return=minimal"}),
+                   strict.call("DELETE", lock_path(name, holder.token), None,
+                               headers)):
+        assert "Preference-Applied" not in answer.headers, answer
 
 
 # the client of the README

@@ -20,8 +20,9 @@ import pytest
 
 from lib import examples
 from lib.checks import problem, retry_after
-from lib.client import lock_path
+from lib.client import Connection, lock_path
 from lib.examples import Example, Script
+from lib.gateway import TREE
 from lib.process import alive, free_port, wait_until
 
 NUMBERS = itertools.count(1)
@@ -110,6 +111,31 @@ def test_ten_lines(make_example):
                 exist_ok=True)
     example.start()
     release(example, "x", example.hold("/locks/x"))
+
+
+def streams_of(*pages):
+    """The curls of these pages that hold by a connection, or watch."""
+    lines = []
+    for page in pages:
+        with open(os.path.join(TREE, page), encoding="utf-8") as file:
+            lines += re.findall(r"(?m)^    (curl .*\$url/.*)$", file.read())
+    return [line for line in lines
+            if re.search("hold=connection|Accept: ", line)]
+
+
+@pytest.mark.parametrize("line", streams_of("README.md", "docs/calls.md"))
+def test_streams_through_a_pipe(start_script, start_gateway, line):
+    """Their events are seen when they come, and not when they fill a buffer.
+    """
+    gateway = start_gateway()
+    script = start_script(
+        "sh", "-c", line.split("   #")[0] + " | cat", environment={
+            "url": "http://127.0.0.1:%d/locks" % gateway.port})
+    wait_until(lambda: re.search("granted|change", script.said()), 10.0,
+               "an event")
+    script.kill()
+    for name in "web", "nightly", "x":
+        wait_until(lambda name=name: is_free(gateway, name))
 
 
 # whose locks they are
@@ -675,23 +701,28 @@ def test_live_servers_lose_their_gateway(live_servers):
 
 
 class Words(http.server.BaseHTTPRequestHandler):
-    """Tells its server's words to who joins, and stays."""
+    """Tells its server's words to who joins or looks; a stream stays."""
 
     def do_POST(self):
         self.server.joined += 1
-        self.send_response(200)
+        self.send_response(self.server.status)
         self.end_headers()
         self.wfile.write(self.server.words)
-        self.server.over.wait()
+        if self.server.words.startswith(b'{"event":'):
+            self.server.over.wait()
+
+    do_GET = do_POST
 
     def log_message(self, *_):
         pass
 
 
 @contextlib.contextmanager
-def gateway_that_says(*words):
+def gateway_that_says(*words, status=200):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
     server.joined = 0
+    server.status = status
+    server.url = "http://127.0.0.1:%d/locks" % server.server_address[1]
     server.words = b"".join(word + b"\n" for word in words)
     server.over = threading.Event()
     thread = threading.Thread(target=server.serve_forever)
@@ -714,14 +745,105 @@ def test_live_servers_may_be_queued(start_script, tmp_path):
         script = start_script(
             examples.path("live-servers.sh"), "join", "web", "10.0.0.1:80",
             "sh", "-c", 'echo >> "$0"', str(checks),
-            environment={"LOCKS": "http://127.0.0.1:%d/locks"
-                                  % gateway.server_address[1]})
+            environment={"LOCKS": gateway.url})
         wait_until(lambda: checks.exists() and checks.stat().st_size == 2,
                    what="it is asked again at the sign of life")
         assert script.said() == ""
         assert gateway.joined == 1
         script.signal(signal.SIGTERM)
         script.wait_gone()
+
+
+PROBLEM = (b'{"type":"urn:zk-lock:not-found","title":"Not found",'
+           b'"status":404,"detail":"no such claim"}')
+
+NO_LISTS = {
+    "unreachable": (503, b'{"status":503,"detail":"ZooKeeper is away"}'),
+    "wrong path": (404, b"<html>\r\n<head><title>404</title></head></html>"),
+    "wrong path within the API": (404, PROBLEM),
+    "too many": (429, b'{"status":429,"detail":"too many calls"}'),
+    "proxy": (502, b"<html>\r\n<head><title>502</title></head></html>"),
+    "redirect": (302, b""),
+    "nothing": (200, b""),
+    "another page": (200, b"<html></html>"),
+    "no stream": (200, b'{"name":"web","holders":[]}'),
+    "torn": (200, b'{"event":"change","name":"web","holders":[{"owner":"a'),
+}
+
+
+@pytest.mark.parametrize("what", sorted(NO_LISTS))
+def test_live_servers_without_a_list(start_script, what):
+    """Who feeds a balancer must not take this for an empty list."""
+    status, words = NO_LISTS[what]
+    with gateway_that_says(words, status=status) as gateway:
+        script = start_script(examples.path("live-servers.sh"), "list", "web",
+                              environment={"LOCKS": gateway.url})
+        assert script.wait() == 1
+    assert "live-servers.sh: " in script.said()
+    assert gateway.url + "/web" in script.said()
+    assert status == 200 or str(status) in script.said()
+
+
+def test_live_servers_at_a_wrong_path(live_servers, start_script):
+    _, example = live_servers
+    port = example.ports[8080]
+    for path in "", "locks/a", "lock":
+        script = start_script(
+            examples.path("live-servers.sh"), "list", "web", environment={
+                "LOCKS": "http://127.0.0.1:%d/%s" % (port, path)})
+        assert script.wait() == 1
+        assert "live-servers.sh: " in script.said()
+
+
+def test_live_servers_without_a_gateway(start_script):
+    script = start_script(
+        examples.path("live-servers.sh"), "list", "web",
+        environment={"LOCKS": "http://127.0.0.1:%d/locks" % free_port()})
+    assert script.wait() == 1
+    assert "live-servers.sh: " in script.said()
+
+
+CHANGE = json.dumps({
+    "event": "change", "name": "web", "mode": "member", "held": 3,
+    "holders": [
+        {"owner": "10.0.0.1:80", "data": {"owner": "10.0.0.8:80"}},
+        {"data": "\\", "from": "10.0.0.7"},
+        {"owner": 'quoted "\u00e4"', "data": ['"owner":"10.0.0.9:80"']}],
+    "queued": 1, "queue": [{"owner": "10.0.0.6:80"}]},
+    separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("reader", ["jq", "python3", None])
+def test_live_servers_reads_json(start_script, tmp_path, reader):
+    """Owners of holders, and nothing else; with either program."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for program in ("cat", "curl", "mkfifo", "mktemp", "paste", "rm", "sed",
+                    "sh", "sleep", "tail"):
+        (programs / program).symlink_to(shutil.which(program))
+    if reader:
+        path = "/usr/bin/" + reader
+        if not os.path.exists(path):
+            pytest.skip("no " + path)
+        (programs / reader).symlink_to(path)
+    with gateway_that_says(CHANGE) as gateway:
+        environment = {"LOCKS": gateway.url, "PATH": str(programs)}
+        script = start_script(examples.path("live-servers.sh"), "list", "web",
+                              environment=environment)
+        code = script.wait()
+        if reader is None:
+            assert code == 1
+            assert "jq" in script.said() and "python3" in script.said()
+            assert gateway.joined == 0
+            return
+        assert (code, script.said()) == (
+            0, '10.0.0.1:80\nquoted "\u00e4"\n')
+        watcher = start_script(examples.path("live-servers.sh"), "watch",
+                               "web", environment=environment)
+        wait_until(lambda: watcher.said()
+                   == '10.0.0.1:80 quoted "\u00e4"\n')
+        watcher.signal(signal.SIGTERM)
+        watcher.wait_gone()
 
 
 def test_live_servers_are_joined_from_within(live_servers):
@@ -801,6 +923,72 @@ def test_locked(start_script, shared_gateway, tmp_path, name, job, shell):
     assert script.said() == ""
 
 
+@pytest.fixture
+def start_locked(start_script, tmp_path, job):
+    """A function that runs README's script at a URL, with the job."""
+    path = tmp_path / "locked"
+    path.write_text(examples.readme("A command under a lock"))
+
+    def start(url, name, *command):
+        return start_script("sh", str(path), name, *(command or job.command),
+                            environment={"LOCKS": url})
+
+    return start
+
+
+@pytest.mark.parametrize("status, code", [
+    (423, TAKEN), (429, OUT_OF_REACH), (500, OUT_OF_REACH),
+    (502, OUT_OF_REACH), (503, OUT_OF_REACH), (301, USAGE), (400, USAGE),
+    (403, USAGE), (404, USAGE), (409, USAGE)])
+def test_locked_is_not_granted(start_locked, job, name, status, code):
+    """75 is for a lock that is taken, and for nothing else."""
+    with gateway_that_says(b'{"detail":"this is why"}',
+                           status=status) as gateway:
+        script = start_locked(gateway.url, name)
+        assert script.wait() == code
+        assert gateway.joined == 1
+    assert job.lines() == []
+    assert script.said().startswith("locked: ")
+    assert "is taken" in script.said() if status == 423 else (
+        str(status) in script.said() and "this is why" in script.said())
+
+
+def test_locked_by_its_name(start_locked, shared_gateway, job, name):
+    url = "http://127.0.0.1:%d" % shared_gateway.port
+    for path, wrong in (("/locks", ".."), ("/locks", "zookeeper"),
+                        ("/locks", "a b"), ("/locks", ""), ("/lock", name)):
+        script = start_locked(url + path, wrong)
+        assert script.wait() == USAGE, wrong
+        assert script.said().startswith("locked: ") or "curl: " in (
+            script.said())
+    assert job.lines() == []
+
+
+def test_locked_without_a_command(start_script, tmp_path, name):
+    """It says how it is used, and asks for no lock."""
+    path = tmp_path / "locked"
+    path.write_text(examples.readme("A command under a lock"))
+    with gateway_that_says(b"") as gateway:
+        for arguments in (), (name,):
+            script = start_script("sh", str(path), *arguments,
+                                  environment={"LOCKS": gateway.url})
+            assert script.wait() == USAGE
+            assert "COMMAND" in script.said()
+        assert gateway.joined == 0
+
+
+def test_locked_without_a_gateway(start_locked, start_gateway, job, name):
+    port = free_port()
+    assert start_locked("http://127.0.0.1:%d/locks" % port, name
+                        ).wait() == OUT_OF_REACH
+    gateway = start_gateway(servers="127.0.0.1:%d" % port,
+                            wait_sessions=False, location="zk_lock_wait 2s;")
+    script = start_locked("http://127.0.0.1:%d/locks" % gateway.port, name)
+    assert script.wait(60.0) == OUT_OF_REACH
+    assert "503" in script.said()
+    assert job.lines() == []
+
+
 @pytest.mark.parametrize("shell", [None, "dash", "bash"])
 def test_run_once(run_once, shared_gateway, tree, name, job, shell):
     script = run_once("-o", "nobody&co=1", name, *job.command, shell=shell)
@@ -843,6 +1031,20 @@ def test_run_once_without_a_command(run_once, shared_gateway, name):
         assert run_once(*arguments).wait() == USAGE
     assert run_once(name, "/nonexistent/command").wait() == 127
     assert is_free(shared_gateway, name)
+
+
+@pytest.mark.parametrize("arguments, word", [
+    (("-w", "5s"), "-w"), (("-t", "1m"), "-t"), (("-g", ""), "-g"),
+    (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),
+    ((), "COMMAND"), (("-t", "5"), "-t"), (("-g", "9"), "-g")])
+def test_run_once_says_which_argument(run_once, name, arguments, word):
+    """In a line, and one on how it is used."""
+    more = (name, "true") if len(arguments) != 1 and arguments else ()
+    script = run_once(*arguments, *more)
+    assert script.wait() == USAGE
+    lines = script.said().splitlines()
+    assert len(lines) <= 2
+    assert lines[0].startswith("run-once.sh: ") and word in lines[0]
 
 
 def test_run_once_is_a_filter(run_once, name):
@@ -1116,3 +1318,35 @@ def test_run_once_wants_its_lease(run_once, start_gateway, name, job):
         OUT_OF_REACH)
     assert is_free(gateway, name)
     assert job.lines() == []
+
+
+# quickstart
+
+@pytest.mark.plain("it builds the module for Debian's nginx")
+def test_quickstart(start_script, private_zookeeper):
+    """Its JSON can be read, and what it says for a lost token helps."""
+    private_zookeeper.start()
+    port = free_port()
+    script = start_script(os.path.join(TREE, "quickstart"), "--port",
+                          str(port), "--zookeeper", private_zookeeper.address)
+    wait_until(lambda: "Ctrl-C ends it all" in script.said()
+               or script.process.poll() is not None, 300.0, "it is your turn")
+    text = script.said()
+    answers = [json.loads(answer) for answer
+               in re.findall(r"(?m)^\{\n(?: .*\n)+\}$", text)]
+    assert [answer.get("name", answer.get("status")) for answer in answers] == [
+        "demo", 423, "demo", "demo"]
+
+    with Connection(port) as connection:
+        def acquire():
+            return connection.request("POST", "/locks/mine", {"wait": "0"})
+
+        assert acquire().status == 201
+        assert acquire().status == 423
+        line, = re.findall(r"(?m)^  (curl .*force=1.*)$", text)
+        forced = start_script("sh", "-c", line)
+        assert forced.wait() == 0
+        assert "204 No Content" in forced.said()
+        assert acquire().status == 201
+    script.signal(signal.SIGINT)
+    assert script.wait() == 0

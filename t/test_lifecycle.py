@@ -5,12 +5,16 @@ end closes them, so that locks are free at once.  A configuration that cannot
 work is refused by nginx -t with a sentence.
 """
 
+import os
+import re
+import signal
 import time
 
 import pytest
 
 from lib.checks import grant, problem
 from lib.client import lock_path
+from lib.gateway import TREE
 from lib.process import threads, wait_until
 
 CACHE = "proxy_cache_path cache levels=1:2 keys_zone=cache:1m;"
@@ -248,7 +252,100 @@ BAD_CONF = {
     "unknown variable": ("zk_lock_servers 127.0.0.1:1; "
                          "zk_lock_root /locks/$no_such_variable;",
                          "no_such_variable"),
+    "blank between servers": ("zk_lock_servers 127.0.0.1:1, 127.0.0.1:2;",
+                              "blank"),
+    "servers as a URL": ("zk_lock_servers http://127.0.0.1:1;", "http://"),
+    "digest without a password": ("zk_lock_servers 127.0.0.1:1; "
+                                  "zk_lock_auth digest gateway;",
+                                  "USER:PASSWORD"),
+    "digest without a user": ("zk_lock_servers 127.0.0.1:1; "
+                              "zk_lock_auth digest :secret;",
+                              "USER:PASSWORD"),
+    "digest with an empty password": ("zk_lock_servers 127.0.0.1:1; "
+                                      "zk_lock_auth digest gateway:;",
+                                      "USER:PASSWORD"),
 }
+
+# paths of a state file, and what is wrong with them
+BAD_STATE = {
+    "no folder": ("none/state", "No such file or directory"),
+    "a file on the way": ("nginx.conf/state", "Not a directory"),
+    "a folder": ("folder", "Is a directory"),
+    "a slash at the end": ("folder/", "Is a directory"),
+}
+
+# two directives that both answer a location's requests
+TWO_ANSWERS = {
+    "api twice": ("zk_lock_api; zk_lock_api;", "is duplicate"),
+    "metrics twice": ("zk_lock_metrics; zk_lock_metrics;", "is duplicate"),
+    "metrics behind": ("zk_lock_api; zk_lock_metrics;", "does not go with"),
+    "api behind": ("zk_lock_metrics; zk_lock_api;", "does not go with"),
+    "proxy_pass before": ("proxy_pass http://127.0.0.1:1; zk_lock_api;",
+                          "does not go with"),
+    "proxy_pass behind": ("zk_lock_api; proxy_pass http://127.0.0.1:1;",
+                          "does not go with"),
+    "empty_gif behind": ("zk_lock_metrics; empty_gif;", "does not go with"),
+}
+
+# values that are too small: the directive, and what it takes
+TOO_SMALL = {
+    "zk_lock_session_timeout": ("100ms", "at least 1s"),
+    "zk_lock_zone": ("4k", "at least 256k"),
+    "zk_lock_ttl": ("0", "above zero"),
+    "zk_lock_max_ttl": ("0", "above zero"),
+    "zk_lock_grace": ("0", "above zero"),
+}
+
+# what is taken, and is not what is meant: what goes into the server block
+SUSPICIOUS = {
+    "location without a slash": ("location /bare { zk_lock_api; }",
+                                 '"/bare/"'),
+    "ttl above the longest": (
+        "location /x/ { zk_lock_api; zk_lock_ttl 2d; }", "zk_lock_max_ttl"),
+    "ttl above it, elsewhere": (
+        "zk_lock_ttl 2m; zk_lock_max_ttl 1m; location /x/ { zk_lock_api; }",
+        "zk_lock_max_ttl"),
+    "wait above the longest": (
+        "location /x/ { zk_lock_api; zk_lock_max_wait 20s; zk_lock_wait 25s; }",
+        "zk_lock_max_wait"),
+    "admin without the API": ("location /x/ { zk_lock_admin on; }",
+                              "zk_lock_admin"),
+    "admin below the API": (
+        "location /x/ { zk_lock_api; location /x/y/ { zk_lock_admin on; } }",
+        "zk_lock_admin"),
+}
+
+# what could be taken for one of these
+SOUND = {
+    "slash": "location / { zk_lock_api; }",
+    "longest ttl below the default": (
+        "zk_lock_max_ttl 5s; location /x/ { zk_lock_api; }"),
+    "longest wait below the default": (
+        "location /x/ { zk_lock_api; zk_lock_max_wait 5s;"
+        " if ($arg_x) { set $x 1; } limit_except GET { deny all; } }"),
+    "admin above the API": (
+        "location /x/ { zk_lock_admin on;"
+        " location /x/y/ { location /x/y/z/ { zk_lock_api; } } }"),
+    "admin of all, and other locations": (
+        "zk_lock_admin on; location /x/ { return 204; }"
+        " location /y/ { zk_lock_admin off; return 204; }"),
+    "proxy_pass in places of its own": (
+        "location /x/ { zk_lock_api;"
+        " if ($arg_x) { proxy_pass http://127.0.0.1:1; }"
+        " limit_except GET { proxy_pass http://127.0.0.1:1; }"
+        " location /x/y/ { proxy_pass http://127.0.0.1:1; } }"),
+}
+
+
+def lines_of(gateway, level):
+    """nginx -t: its code, and its lines of that level.
+
+    The path of the file has the name of the test in it, and is cut.
+    """
+    code, output = gateway.test_conf()
+    return code, [line for line in output.replace(gateway.conf, "nginx.conf"
+                                                  ).splitlines()
+                  if "[%s]" % level in line]
 
 
 @pytest.mark.parametrize("what", sorted(BAD_CONF))
@@ -256,20 +353,164 @@ def test_bad_configuration(start_gateway, what):
     directives, word = BAD_CONF[what]
     gateway = start_gateway(zookeeper=None, start=False, http=directives)
     gateway.allow(r"\[emerg\]")
-    code, output = gateway.test_conf()
-    assert code != 0, output
-    text = output + gateway.log_text()
-    assert "[emerg]" in text
-    assert word in text
+    code, (line,) = lines_of(gateway, "emerg")
+    assert code != 0
+    assert word in line
+    # where a variable is that is none, nginx itself does not tell
+    assert (re.search(r" in nginx\.conf:\d+$", line)
+            or what == "unknown variable")
+
+
+@pytest.mark.parametrize("what", sorted(BAD_STATE))
+def test_bad_state_path(start_gateway, what):
+    """nginx -t tells, and so do a start and nginx -s reload."""
+    path, word = BAD_STATE[what]
+    gateway = start_gateway()
+    os.mkdir(os.path.join(gateway.prefix, "folder"))
+    gateway.change_conf("zk_lock_servers ", "zk_lock_state_path %s/%s;\n"
+                        "    zk_lock_servers " % (gateway.prefix, path))
+    gateway.allow(r"\[emerg\]")
+    for more in ["-t"], ["-s", "reload"], ["-q"]:
+        code, output = gateway.test_conf(*more)
+        line, = [line for line in output.splitlines() if "[emerg]" in line]
+        assert code == 1
+        assert "zk_lock_state_path" in line and word in line
+        assert re.search(r"/nginx\.conf:\d+$", line)
+    assert not os.listdir(os.path.join(gateway.prefix, "folder"))
+
+
+def test_state_path_that_may_not_be_written(start_gateway, tmp_path):
+    """Root may write anywhere, unless that right is taken from it."""
+    (tmp_path / "kept").mkdir(mode=0o555)
+    enter = (["setpriv", "--bounding-set", "-dac_override"]
+             if os.geteuid() == 0 else [])
+    gateway = start_gateway(start=False, enter=enter,
+                            http="zk_lock_state_path %s;"
+                            % (tmp_path / "kept" / "state"))
+    gateway.allow(r"\[emerg\]")
+    code, (line,) = lines_of(gateway, "emerg")
+    assert code == 1
+    assert "zk_lock_state_path" in line and "Permission denied" in line
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root, as a master is")
+def test_state_path_of_the_readme(start_gateway):
+    """Its folder is there wherever nginx's own pid file is, as on Debian."""
+    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
+        line, = re.findall(r"(?m)^    (zk_lock_state_path /.*;)$",
+                           file.read())
+    gateway = start_gateway(start=False, http=line)
+    assert lines_of(gateway, "emerg") == (0, [])
+
+
+@pytest.mark.parametrize("what", sorted(TWO_ANSWERS))
+def test_two_answers(start_gateway, what):
+    directives, word = TWO_ANSWERS[what]
+    gateway = start_gateway(servers="127.0.0.1:1", start=False,
+                            server="location /x/ { %s }" % directives)
+    gateway.allow(r"\[emerg\]")
+    code, lines = lines_of(gateway, "emerg")
+    assert code != 0 and len(lines) == 1
+    assert word in lines[0]
+    assert re.search(r" in nginx\.conf:\d+$", lines[0])
+
+
+@pytest.mark.parametrize("name", sorted(TOO_SMALL))
+def test_too_small(start_gateway, name):
+    """The error tells the directive, no other one, and where it is."""
+    value, takes = TOO_SMALL[name]
+    gateway = start_gateway(zookeeper=None, start=False, http=(
+        "zk_lock_servers 127.0.0.1:1;\n\n%s %s;\n" % (name, value)))
+    gateway.allow(r"\[emerg\]")
+    code, lines = lines_of(gateway, "emerg")
+    assert code != 0 and len(lines) == 1
+    assert re.findall(r"zk_lock_\w+", lines[0]) == [name]
+    assert takes in lines[0]
+    with open(gateway.conf, encoding="utf-8") as file:
+        number, = [number for number, line in enumerate(file, 1)
+                   if line.strip().startswith(name)]
+    assert lines[0].endswith(" in nginx.conf:%d" % number)
+
+
+@pytest.mark.parametrize("what", sorted(SUSPICIOUS))
+def test_suspicious_configuration(start_gateway, what):
+    """It works, and a line tells what it comes to; one is enough."""
+    server, word = SUSPICIOUS[what]
+    gateway = start_gateway(servers="127.0.0.1:1", start=False, server=server)
+    gateway.change_conf("location /locks/ {", "location /other/ {")
+    code, lines = lines_of(gateway, "warn")
+    assert code == 0
+    if server.startswith("zk_lock_ttl"):
+        # of each location that has it
+        assert sorted(re.search('"(/.*?)"', line).group(1) for line in lines
+                      ) == ["/other/", "/x/"]
+    else:
+        assert len(lines) == 1
+    assert all(word in line for line in lines)
+
+
+@pytest.mark.parametrize("what", sorted(SOUND))
+def test_sound_configuration(start_gateway, what):
+    gateway = start_gateway(servers="127.0.0.1:1", start=False,
+                            server=SOUND[what])
+    assert lines_of(gateway, "warn") == (0, [])
 
 
 def test_api_without_servers(start_gateway):
     gateway = start_gateway(zookeeper=None, start=False,
                             server="location /locks/ { zk_lock_api; }")
     gateway.allow(r"\[emerg\]")
-    code, output = gateway.test_conf()
+    code, (line,) = lines_of(gateway, "emerg")
     assert code != 0
-    assert "zk_lock_servers" in output + gateway.log_text()
+    assert "zk_lock_servers" in line
+    assert re.search(r" in nginx\.conf:\d+$", line)
+
+
+def test_path_without_its_slash(start_gateway):
+    """The redirect that nginx makes for proxy_pass, with the arguments."""
+    gateway = start_gateway()
+    for query in "", "?prefix=a&limit=3":
+        response = gateway.call("GET", "/locks" + query)
+        assert response.status == 301
+        assert response.headers["Location"].endswith(
+            ":%d/locks/%s" % (gateway.port, query))
+
+
+def test_location_without_a_slash(start_gateway, tree):
+    """What only begins with it is no path of a lock."""
+    gateway = start_gateway(server="location /bare { zk_lock_api; }")
+    for method, path in (("POST", "/baresmith"), ("GET", "/baresmith"),
+                         ("GET", "/bare"), ("PUT", "/bare.x/y")):
+        problem(gateway.call(method, path), 404, "slash")
+    assert gateway.inspect("smith").status == 404
+    assert gateway.call("GET", "/bare/").json["locks"] == []
+    response = gateway.call("POST", "/bare/smith")
+    grant(response, "smith", prefix="/bare/")
+    gateway.release("smith", response.token)
+
+
+def test_too_few_descriptors(start_gateway):
+    """A worker that could take no connection at all is not started."""
+    gateway = start_gateway()
+    token = gateway.hold("x").token
+    gateway.allow(r"worker_rlimit_nofile 64")
+    gateway.change_conf("worker_rlimit_nofile 16384;",
+                        "worker_rlimit_nofile 64;")
+    code, text = gateway.test_conf()
+    assert code != 0
+    said = re.search(r'"worker_rlimit_nofile 64" leaves a worker no '
+                     r'descriptors for connections: .* at least (\d+),', text)
+    assert said, text
+    gateway.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "worker_rlimit_nofile 64" in gateway.log_text(), 10.0)
+    assert gateway.inspect("x", token).status == 200
+
+    gateway.change_conf("worker_rlimit_nofile 64;",
+                        "worker_rlimit_nofile %s;" % said.group(1))
+    gateway.change_conf("worker_connections 8192;", "worker_connections 32;")
+    gateway.reload()
+    gateway.wait_served()
+    gateway.release("x", token)
 
 
 def test_zone_says_how_much_it_holds(start_gateway):
@@ -289,8 +530,14 @@ def test_full_zone(start_gateway, tree):
             if response.status != 201:
                 break
             held.append(response.token)
-        problem(response, 503)
+        content = problem(response, 503, "zk_lock_zone")
+        assert content["type"] == "urn:zk-lock:no-room"
         assert held
+        for _ in range(3):
+            problem(connection.request("POST", lock_path("y")), 503)
+        line, = [line for line in gateway.log_text().splitlines()
+                 if "no room" in line]
+        assert "[error]" in line and '"zk_lock_zone"' in line
         response = connection.request("DELETE", lock_path("x0", held[0]))
         # 503: a stall of ZooKeeper; the gateway carries the release out
         assert response.status in (204, 503)

@@ -26,6 +26,7 @@ FREE = 'W/"free"'
 TAG = re.compile(r'^W/"[^"\s\\]+"$')
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
 FOLLOWERS = 40
+LINE = 100              # more than are read at a time
 
 
 @pytest.fixture(scope="module")
@@ -639,8 +640,36 @@ def test_session_ends(start_gateway, start_proxy, zookeeper):
         assert poll.response(20).status == 204
 
 
+def test_session_ends_while_many_locks_are_polled(start_gateway, start_proxy,
+                                                  zookeeper):
+    """Each of them is watched by the next one."""
+    proxy = start_proxy(zookeeper)
+    there = start_gateway()
+    before = zookeeper.living_sessions()
+    here = start_gateway(servers=proxy.address, session_timeout="2s",
+                         wait_sessions=False)
+    place = here, here.worker_pids()[0]
+    first_look([place], "x0")
+    tokens, polls = {}, {}
+    for name in ["x%d" % i for i in range(16)]:
+        tokens[name] = there.hold(name, ttl="1h").token
+        polls[name] = begin(place, name, until="free", wait="1m")
+    wait(*polls.values())
+    ends = zookeeper.living_sessions() - before
+    proxy.refuse()
+    proxy.kill()
+    wait_until(lambda: not ends & zookeeper.living_sessions(), 20)
+    proxy.listen()
+    first_look([place], "x0")
+    wait(*polls.values())
+    for name, token in tokens.items():
+        assert there.release(name, token).status == 204
+    told = {name: poll.response(20).status for name, poll in polls.items()}
+    assert told == dict.fromkeys(polls, 204)
+
+
 def test_zookeeper_is_out_of_reach(proxied):
-    """A new poll is told so; one that waits waits on."""
+    """A new poll is told so in its time; one that waits waits on."""
     proxy, here, _ = proxied
     holder = here.hold("x", ttl="1h")
     place = here, here.worker_pids()[0]
@@ -651,13 +680,36 @@ def test_zookeeper_is_out_of_reach(proxied):
     proxy.refuse()
     proxy.kill()
     for query in ({"tag": tag}, {"until": "free"}):
-        problem(look(place, "x", wait="1m", **query), 503)
+        problem(look(place, "x", wait="1s", **query), 503)
     wait(*polls)
     proxy.listen()
     wait_until(lambda: here.release("x", holder.token).status in (204, 410),
                20)
     assert changed(polls[0].response(20), tag) == FREE
     assert polls[1].response(20).status == 204
+
+
+def test_change_while_it_is_looked_at(proxied, foreign):
+    """A long line is read in several steps: who comes after its list was
+    taken, and before the last of it is read, is told of all the same.
+    """
+    proxy, here, _ = proxied
+    place = here, here.worker_pids()[0]
+    line = [foreign.make_claim(here.znode("x")) for _ in range(LINE)]
+    tag = tag_of(first_look([place], "x"))
+    for _ in range(2):
+        proxy.delay = 0.2
+        before = lists(proxy)
+        poll = begin(place, "x", tag, wait="1m")
+        # its watch is set, and its own list is taken
+        wait_until(lambda: lists(proxy) >= before + 2)
+        line.append(foreign.make_claim(here.znode("x")))
+        new = changed(poll.response(20), tag)
+        proxy.pass_on()
+        assert tag_of(look(place, "x")) == new
+        tag = new
+    for claim in line:
+        foreign.delete(claim)
 
 
 # a chain of polls misses nothing

@@ -9,10 +9,12 @@ The session's timeout is long here: nothing that is gone in the end, claim or
 session, is gone because ZooKeeper gave up on it.
 """
 
+import re
 import time
 
 import pytest
 
+from conftest import top
 from lib.checks import gone, grant, problem, retry_after
 from lib.client import lock_path
 from lib.holders import Held, Keeper, Load, Sessions, wait_dead
@@ -51,6 +53,31 @@ def test_held_locks(gateway, held, sessions):
     held.check()
     wait_dead(old)
     held.check()
+    held.release()
+    settled(gateway, sessions)
+
+
+def timeouts(zookeeper):
+    """{session: its timeout in milliseconds} of those that are connected."""
+    return {int(sid, 16): int(timeout) for sid, timeout in
+            re.findall(r"\bsid=0x([0-9a-f]+),.*?\bto=(\d+)",
+                       zookeeper.command("cons"))}
+
+
+def test_another_session_timeout(gateway, held, sessions, zookeeper, tree):
+    """ZooKeeper keeps the timeout that a session was made with, and a new
+    leader goes by that: so do those who take the session over.
+    """
+    held.spread(2)
+    owners = {tree.stat(path).ephemeralOwner for path
+              in tree.ephemerals(top(gateway.root))}
+    gateway.change_conf("zk_lock_session_timeout " + TIMEOUT,
+                        "zk_lock_session_timeout 100s")
+    wait_dead(gateway.reload())
+    wait_until(lambda: owners <= set(timeouts(zookeeper)), SOON,
+               "the sessions are taken over")
+    held.check()
+    assert {timeouts(zookeeper)[owner] for owner in owners} == {60000}
     held.release()
     settled(gateway, sessions)
 

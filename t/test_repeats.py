@@ -21,6 +21,7 @@ import re
 import signal
 import time
 import uuid
+import zlib
 
 import pytest
 
@@ -167,14 +168,16 @@ def granted(response, name, status=201, mode="exclusive"):
     assert response.headers["Lock-Fencing-Token"] == str(
         content["fencing_token"])
     assert content["waited_ms"] >= 0
-    assert content.get("state", "held") == "held"
+    assert content["state"] == "held"
+    assert response.headers["Location"].endswith(
+        lock_path(name, content["token"]))
     return content["token"]
 
 
 def queued(response, name, position):
     """A 202, and the token of it."""
     assert response.status == 202, response
-    assert response.headers["Preference-Applied"] == "respond-async"
+    assert "respond-async" in response.headers.all("Preference-Applied")
     content = response.json
     assert content["name"] == name
     assert content["state"] == "queued"
@@ -435,6 +438,39 @@ def test_other_parameters(pair, tree, name, state, other):
     free(here, tree, name)
 
 
+def test_parameters_as_they_were_said(long_pair, tree, name):
+    """What is compared is known to any gateway, whatever machine it is on."""
+    gateway = long_pair[0]
+    for query, said in [({}, b"0 -1 \0"), ({"ttl": "70s"}, b"0 70000 \0"),
+                        ({"mode": "semaphore", "permits": "5", "owner": "me"},
+                         b"1284 -1 me\0")]:
+        token = acquire(gateway, name, new_key(), **query).token
+        label = tree.data("%s/%s" % (gateway.znode(name), claim_of(token)))
+        assert b'"params":"%08x"' % zlib.crc32(said) in label
+        released(gateway, name, token)
+
+
+def test_default_that_a_reload_changes(start_gateway, tree, name):
+    """The repeat says what it said before, so it is the same request."""
+    gateway = start_gateway(http="zk_lock_ttl 1h;")
+    key = new_key()
+    token = granted(acquire(gateway, name, key), name)
+    capped = new_key()
+    other = granted(acquire(gateway, name + "2", capped, ttl="2h"),
+                    name + "2")
+    gateway.change_conf("zk_lock_ttl 1h;",
+                        "zk_lock_ttl 30m; zk_lock_max_ttl 90m;")
+    gateway.reload()
+    gateway.wait_served()
+    for worker in gateway.worker_pids():
+        assert granted(acquire(gateway, name, key, worker), name,
+                       200) == token
+        assert granted(acquire(gateway, name + "2", capped, worker,
+                               ttl="2h"), name + "2", 200) == other
+    released(gateway, name, token)
+    released(gateway, name + "2", other)
+
+
 def test_number_of_permits(pair, tree, name):
     here, there = pair
     key = new_key()
@@ -452,7 +488,8 @@ def test_bad_keys(pair, tree, name):
     here, there = pair
     request = encode("POST", lock_path(name), keyed("KEY"))
     for key in (b"", b" ", b"x" * 256, b"a b", b"a\tb", b"a\x7fb",
-                b"\xc3\xa4", b"a\x01"):
+                b"\xc3\xa4", b"a\x01", b'""', b'"a b"',
+                b'"' + b"x" * 256 + b'"'):
         for gateway in pair:
             connection = gateway.connect()
             connection.send_bytes(request.replace(b"KEY", key))
@@ -463,17 +500,51 @@ def test_bad_keys(pair, tree, name):
 
 def test_good_keys(pair, tree, name):
     here, there = pair
-    for key in ("x", "x" * 255, '"quoted"', "!~\\/;,=:"):
+    for key in ("x", "x" * 255, '"%s"' % ("x" * 255), '"', '"""',
+                "!~\\/;,=:"):
         token = granted(acquire(here, name, key), name)
         assert granted(acquire(there, name, key), name, 200) == token
         released(there, name, token)
 
 
-def test_quotes_are_a_part_of_the_key(pair, tree, name):
+def test_quotes_are_not_a_part_of_the_key(pair, tree, name):
+    """It may come as the string of a structured field (RFC 8941)."""
+    here, there = pair
+    key = new_key()
+    for first, second in ((key, '"%s"' % key), ('"%s"' % key, key)):
+        token = granted(acquire(here, name, first), name)
+        assert granted(acquire(there, name, second, wait="0"), name,
+                       200) == token
+        released(there, name, token)
+
+
+def test_grant_and_repeat_have_one_shape(pair, tree, name):
+    here, there = pair
+    key = new_key()
+    said = {"ttl": "1h", "owner": "me", "data": '{"job":[1]}'}
+    first = acquire(here, name, key, **said)
+    token = granted(first, name)
+    for gateway, worker in everywhere(here, there):
+        again = acquire(gateway, name, key, worker, **said)
+        assert granted(again, name, 200) == token
+        timed = {"waited_ms", "expires_in_ms", "since"}
+        for content in (first.json, again.json):
+            # when it ends, only the gateway that granted it knows
+            assert timed - set(content) <= ({"expires_in_ms"}
+                                            if gateway is there else set())
+        assert ({k: v for k, v in first.json.items() if k not in timed}
+                == {k: v for k, v in again.json.items() if k not in timed})
+        assert again.headers["Location"] == first.headers["Location"]
+    released(there, name, token)
+
+
+def test_other_keys(pair, tree, name):
+    """Of quotes one pair goes, and nothing else of a key is left out."""
     here, there = pair
     key = new_key()
     token = granted(acquire(here, name, key), name)
-    for other in ('"%s"' % key, key.upper(), key[:-1], key + "0"):
+    for other in ('""%s""' % key, '"' + key, key + '"', "'%s'" % key,
+                  key.upper(), key[:-1], key + "0"):
         problem(acquire(there, name, other, wait="0"), 423)
     released(there, name, token)
 
@@ -592,6 +663,31 @@ def test_wait_of_the_last_is_over(brief, tree, name, place):
     problem(acquire(there, name, key, other, wait="100ms"), 423)
     tree.wait_claims(here.znode(name), 1, SOON)
     released(there, name, blocker)
+
+
+@places
+def test_rest_of_the_wait(pair, tree, name, place):
+    """The claim that a repeat waits with is cancelled: the repeat waits on,
+    with one of its own, for what is left of its wait.
+    """
+    (here, one), (there, other) = elsewhere(pair, place)
+    blocker = here.hold(name).token
+    key = new_key()
+    first = begin(here, name, key, one, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    mine = tokens(here, tree, name)[1]
+    again = begin(there, name, key, other, wait="3s")
+    assert settled([again])
+    later = there.begin(name, worker=other, wait="4s")
+    assert there.acquire(name, worker=other, wait="2s").status == 423
+    assert again.silent_for(0)
+    released(here, name, mine)
+    problem(first.response(SOON), 410)
+    problem(later.response(SOON), 423)
+    assert not again.silent_for(0), "its wait has begun anew"
+    problem(again.response(SOON), 423)
+    tree.wait_claims(here.znode(name), 1)
+    released(here, name, blocker)
 
 
 def test_wait_is_over_without_a_repeat(pair, tree, name):
@@ -1093,6 +1189,28 @@ def test_granted_at_once(pair, tree, name, mode):
         free(here, tree, name)
 
 
+def test_renewal_of_a_claim_that_waits(pair, tree, name):
+    """It renews nothing, and the status alone says so."""
+    here, there = pair
+    holder = here.hold(name).token
+    token = queued(queue(here, name, ttl="1m"), name, 0)
+    for gateway, worker in everywhere(here, there):
+        for arguments in ({}, {"ttl": "2m"}):
+            answer = gateway.renew(name, token, worker=worker, **arguments)
+            assert answer.status == 202, answer
+            content = answer.json
+            seen = poll(gateway, name, token, worker)
+            assert waits(seen, token)
+            assert content == seen.json
+            for header in ("Preference-Applied", "Location"):
+                assert header not in answer.headers
+    released(there, name, holder)
+    wait_until(lambda: poll(here, name, token).json["state"] == "held", SOON)
+    for gateway, worker in everywhere(here, there):
+        assert gateway.renew(name, token, worker=worker).status == 200
+    released(there, name, token)
+
+
 def test_polls_everywhere(pair, tree, name):
     """The places in the line, and the grant, at every worker."""
     here, there = pair
@@ -1328,6 +1446,25 @@ def test_cancelled(pair, tree, name):
     released(here, name, holder)
 
 
+@places
+def test_cancelled_while_its_request_waits(pair, tree, name, place):
+    """The request hears of it, and does not queue again."""
+    here, there = pair
+    worker, sibling = here.worker_pids()
+    holder = here.hold(name).token
+    key = new_key()
+    waiter = begin(here, name, key, worker, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    gateway, at = {"same": (here, worker), "sibling": (here, sibling),
+                   "other": (there, None)}[place]
+    token = queued(queue(gateway, name, key, at), name, 0)
+    assert gateway.release(name, token, at).status == 204
+    problem(waiter.response(SOON), 410)
+    tree.wait_claims(here.znode(name), 1)
+    released(here, name, holder)
+    free(here, tree, name)
+
+
 def test_wait_that_was_said_runs_out(pair, tree, name):
     """However often one asks; without one there is no such end."""
     here, there = pair
@@ -1397,6 +1534,25 @@ def test_grant_as_the_wait_ends(pair, tree, name, dice):
         else:
             problem(answer, 410)
         free(here, tree, name)
+
+
+def test_told_elsewhere_before_its_worker_knows(pair, tree, name):
+    """What a poll said to be held, no later one says to be queued: a sibling
+    of the claim's worker waits until that has granted it.
+    """
+    here, there = pair
+    one, sibling = here.worker_pids()
+    holder = there.hold(name).token
+    token = queued(queue(here, name, worker=one), name, 0)
+    asked = here.connect(sibling)
+    with here.frozen_worker(one):
+        released(there, name, holder)
+        assert holds(poll(there, name, token), token)
+        asked.send("GET", lock_path(name, token))
+        settled([asked])
+    assert holds(asked.response(SOON), token)
+    released(here, name, token)
+    free(here, tree, name)
 
 
 # with a key, too

@@ -663,3 +663,11 @@ def test_file_in_use_is_not_replaced(gateway, held, path):
     wait_dead(gateway.reload())
     held.check()
     held.release()
+
+
+def test_file_that_is_removed(gateway, tree, path):
+    """Nothing can come after nginx then, so its end frees the locks."""
+    gateway.hold("x", ttl="1h")
+    os.unlink(path)
+    gateway.terminate()
+    tree.wait_claims(gateway.znode("x"), 0, SOON)

@@ -25,6 +25,7 @@ from lib.checks import problem
 from lib.client import AsyncConnection, Gone, ask
 from lib.process import wait_until
 from lib.room import Room
+from lib.streams import hold
 from lib.tokens import claim_of, token_of
 from lib.zookeeper import sequence
 from test_modes import GRANTS, SOON, chance, kill, patience, play, wait
@@ -514,6 +515,29 @@ def test_one_is_lost_meanwhile(pair, tree, broken):
     there.release("c", holder.token)
 
 
+def test_lost_as_the_last_one_is_granted(pair, tree):
+    """Their worker hears of both in one turn."""
+    here, _ = pair
+    for worker, sibling in itertools.permutations(here.worker_pids()):
+        holder = here.hold("b", worker=sibling)
+        waiter = begin(here, ["a", "b"], worker, wait="1m")
+        tree.wait_claims(here.znode("b"), 2)
+        claim, = tree.claims(here.znode("a"))
+        token = token_of(here.znode("a"), claim)
+        breaker, releaser = here.connect(sibling), here.connect(sibling)
+        with here.frozen_worker(worker):
+            breaker.send("DELETE", "/locks/a", None, {"Lock-Token": token})
+            assert releaser.request("DELETE", "/locks/b", None, {
+                "Lock-Token": holder.token}).status == 204
+        answer = waiter.response(SOON)
+        assert breaker.response(SOON).status == 204
+        if answer.status == 201:
+            assert release(here, answer.token).status in (204, 410)
+        else:
+            assert problem(answer, 410)["name"] == "a"
+        wait_free(tree, here, ["a", "b"])
+
+
 def test_lost_and_refused_at_once(pair, tree):
     """Whichever is known first, there is one answer, and nothing is left."""
     here, there = pair
@@ -553,19 +577,31 @@ def test_queued_one_is_cancelled(pair, tree):
 
 def test_zookeeper_is_gone_meanwhile(private_zookeeper, start_gateway,
                                      connect_tree):
-    """Nothing is promised then, and nothing is held later."""
+    """For longer than what is granted already surely lasts.  Nothing was told
+    so far: while there is time all are acquired anew.
+    """
     private_zookeeper.start()
-    gateway = start_gateway(zookeeper=private_zookeeper,
+    gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout="2s")
     tree = connect_tree(private_zookeeper.address, timeout=60.0)
     holder = gateway.hold("c", ttl="1h")
+    stream = hold(gateway, "s")
+    stream.event("granted")
     waiter = begin(gateway, NAMES, wait="1m")
-    tree.wait_claims(gateway.znode("c"), 2)
+    hasty = begin(gateway, ["c", "d"], wait="2s")
+    tree.wait_claims(gateway.znode("c"), 3)
     private_zookeeper.freeze()
-    problem(waiter.response(20), 503)
+    problem(hasty.response(20), 503)
+    assert stream.event("ending")["reason"] == "zookeeper"
+    assert stream.event("lost")["reason"] == "session"
     private_zookeeper.thaw()
-    wait_free(tree, gateway, ["a", "b"])
-    gateway.release("c", holder.token)
+    wait_until(lambda: gateway.release("c", holder.token).status != 503, 20)
+    response = waiter.response(20)
+    granted(response, NAMES)
+    for name in NAMES:
+        tree.wait_claims(gateway.znode(name), 1)
+    assert release(gateway, response.token).status == 204
+    wait_free(tree, gateway, NAMES)
 
 
 def test_zookeeper_does_not_answer(private_zookeeper, start_gateway,

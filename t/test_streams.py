@@ -29,6 +29,7 @@ from lib.checks import TOKEN, gone, grant, problem
 from lib.client import (TIMEOUT, Connection, Http2Connection, encode,
                         lock_path, target)
 from lib.process import alive, free_port, wait_until
+from lib.proxy import LAST
 from lib.streams import FORMATS, LINES, SSE, Http2Stream, Stream, hold, watch
 from lib.tokens import claim_of, token_of
 
@@ -378,12 +379,13 @@ def there(start, zookeeper, start_proxy):
     return gateway, proxy
 
 
-def test_session_is_lost(there, start, zookeeper, tree):
+@pytest.mark.parametrize("lease", [{}, {"ttl": "1h"}], ids=["none", "1h"])
+def test_session_is_lost(there, start, zookeeper, tree, lease):
     """Who holds the lock hears of it before anybody else is granted."""
     gateway, proxy = there
     here = start()
-    stream = hold(gateway, "x")
-    granted(stream, "x")
+    stream = hold(gateway, "x", **lease)
+    stream.event("granted")
     claim, = tree.claims(gateway.znode("x"))
     session = tree.stat(gateway.znode("x") + "/" + claim).ephemeralOwner
     waiter, = line(here, tree, "x", here.worker_pids()[:1], wait="5m")
@@ -404,6 +406,39 @@ def test_session_is_lost(there, start, zookeeper, tree):
     assert told < zookeeper.expirations()[session]
     proxy.pass_on()
     proxy.kill()
+    waiter.close()
+
+
+def test_follower_stops_before_it_reports(ensemble, start, start_proxy,
+                                          connect_tree):
+    """The leader counts from when the follower was asked for the session: what
+    that one hears later the leader may never know.
+    """
+    ensemble.start()
+    follower, leader = ensemble.follower(), ensemble.leader()
+    proxy = start_proxy(follower)
+    tree = connect_tree(leader.address)
+    gateway = start(servers=proxy.address, wait_sessions=False, workers=1,
+                    session_timeout="6s")
+    here = start(servers=leader.address, wait_sessions=False, workers=1)
+    for each in (gateway, here):
+        wait_until(lambda: each.inspect("none").status == 404, 20,
+                   "the gateway has its session")
+    stream = hold(gateway, "x")
+    granted(stream, "x")
+    claim, = tree.claims(gateway.znode("x"))
+    session = tree.stat(gateway.znode("x") + "/" + claim).ephemeralOwner
+    waiter, = line(here, tree, "x", here.worker_pids(), wait="5m")
+
+    proxy.greet_late(3.0)
+    fault = proxy.fault("barrier", LAST)
+    proxy.kill()
+    fault.wait()
+    follower.freeze()
+    stream.until(lambda event: event.name == "lost")
+    told = time.time()
+    granted(waiter, "x", 20)
+    assert told < leader.expirations()[session]
     waiter.close()
 
 
@@ -459,14 +494,15 @@ def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
 def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
     """Refused like any acquire; who waits when it happens waits on."""
     private_zookeeper.start()
-    gateway = start(zookeeper=private_zookeeper, session_timeout="10s")
+    gateway = start(zookeeper=private_zookeeper, session_timeout="10s",
+                    location="zk_lock_timeout 1s;")
     holder = hold(gateway, "x")
     granted(holder, "x")
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
     waiter, = line(gateway, tree, "x", gateway.worker_pids()[:1],
                    wait="5m")
     private_zookeeper.freeze()
-    problem(hold(gateway, "y").head(), 503)
+    problem(hold(gateway, "y", wait="1s").head(), 503)
     problem(watch(gateway, "y").head(), 503)
     assert waiter.silent_for(0)
     private_zookeeper.thaw()

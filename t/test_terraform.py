@@ -818,7 +818,7 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
     """503 with a Retry-After, which the client obeys."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
-                         wait_sessions=False)
+                         wait_sessions=False, location="zk_lock_wait 2s;")
     place = here, here.worker_pids()[0]
     client = Client(way)
     client.locked(asked(client, way[0], place, "x"), "x")

@@ -8,6 +8,7 @@ from lib.client import lock_path
 TERRAFORM = {"id", "info", "who", "path", "version", "created", "operation"}
 
 TOKEN = re.compile(r"^[A-Za-z0-9_-]{22,200}$")
+TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 
 
 def problem(response, status, *words):
@@ -39,7 +40,9 @@ def grant(response, name, status=201, prefix="/locks/"):
     assert response.headers["Content-Type"].split(";")[0] == "application/json"
     content = response.json
     assert content["name"] == name
+    assert content["state"] == "held"
     assert content["mode"] == "exclusive"
+    assert TIME.match(content["since"]), content
     assert TOKEN.match(content["token"]), content
     assert isinstance(content["fencing_token"], int), content
     assert 0 < content["fencing_token"] < 1 << 63

@@ -79,7 +79,8 @@ http {{
 
     server {{
         listen {host}:{port} {reuseport} backlog=4096;
-        listen {host}:{port2} http2 {reuseport} backlog=4096;
+        listen {host}:{port2}{http2_listen} {reuseport} backlog=4096;
+        {http2_on}
         add_header X-Worker $pid always;
 
         location = /ready {{
@@ -117,6 +118,16 @@ def leaks_can_be_found():
                          stderr=subprocess.STDOUT, timeout=30,
                          env=dict(os.environ, ASAN_OPTIONS="detect_leaks=1"))
     return b"LeakSanitizer has encountered a fatal error" not in run.stdout
+
+
+@functools.lru_cache()
+def http2_is_of_listen():
+    """From 1.25.1 on HTTP/2 is the server's, and nginx warns of the other."""
+    version = subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, timeout=30).stdout
+    number = re.search(rb"nginx/(\d+)\.(\d+)\.(\d+)", version)
+    return (number is not None
+            and tuple(int(part) for part in number.groups()) < (1, 25, 1))
 
 
 def indent(text, width):
@@ -163,6 +174,8 @@ class Gateway:
             http=indent(http, 4), server=indent(server, 8),
             metrics=METRICS if metrics else "",
             host=host, port=self.port, port2=self.http2_port,
+            http2_listen=" http2" if http2_is_of_listen() else "",
+            http2_on="" if http2_is_of_listen() else "http2 on;",
             reuseport="reuseport" if master else "",
             locations=(LOCATION.format(location=indent(location, 12))
                        if servers is not None else "")))
@@ -243,12 +256,12 @@ class Gateway:
             return None
         return pid if pid != former and alive(pid) else None
 
-    def test_conf(self):
-        """nginx -t: (exit code, what it says)."""
+    def test_conf(self, *options):
+        """nginx -t, or with these options: (exit code, what it says)."""
         # of a configuration that it refuses nginx frees nothing
         environment = dict(self._environment(), LSAN_OPTIONS="detect_leaks=0")
-        run = subprocess.run(self._command() + ["-t"], cwd=self.prefix,
-                             env=environment, timeout=30,
+        run = subprocess.run(self._command() + list(options or ["-t"]),
+                             cwd=self.prefix, env=environment, timeout=30,
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT)
         return run.returncode, run.stdout.decode("utf-8", "replace")

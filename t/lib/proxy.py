@@ -12,12 +12,14 @@ body, and every request but the first of a connection begins with its number
     kill()          reset all connections
     refuse()        take no new connections; listen() takes them again
     retarget(port)  lead new connections to another server
+    greet_late(s)   the answer to the next connection's first message is late
     fault(op, how)  break at the next request of one kind, in a chosen way
     cut_off(id)     a hole for one session alone, and for all its connections
 
     pass_on()       ends every mode and every cut
 
-and it counts connections and requests by operation.
+and it counts connections and requests by operation.  A transaction that only
+checks, which gateways send in front of reads, is a "barrier" and no "multi".
 """
 
 import asyncio
@@ -42,6 +44,7 @@ CUT = "cut"                 # passed on; cut at once: it may arrive or not
 UNANSWERED = "unanswered"   # passed on; cut when its answer comes
 TORN = "torn"               # passed on; half of its answer, and then cut
 SWALLOWED = "swallowed"     # passed on; its answer, and only that, is lost
+LAST = "last"               # passed on; its answer is the last: a hole
 
 ON_REQUEST = (LOSE, HALF, CUT)
 
@@ -72,6 +75,7 @@ class Proxy:
         self.accepted = 0
         self.requests = collections.Counter()
         self.faults = []
+        self.greeting = 0.0
         self._cut_off = set()
         self._links = set()
         self._tasks = set()
@@ -104,6 +108,9 @@ class Proxy:
 
     def retarget(self, port):
         self.target = port
+
+    def greet_late(self, seconds):
+        self.greeting = seconds
 
     def fault(self, operation, how):
         fault = Fault(operation, how)
@@ -142,8 +149,8 @@ class Proxy:
 
     async def _refuse(self):
         if self._server is not None:
+            # not wait_closed(): since Python 3.12 it waits for the links, too
             self._server.close()
-            await self._server.wait_closed()
             self._server = None
 
     async def _kill(self, session=None):
@@ -274,6 +281,8 @@ class _Link:
         """Counts a request; returns the fault that it sets off, if any."""
         xid, code = struct.unpack_from(">ii", frame, 4)
         operation = OPERATIONS.get(code, str(code))
+        if operation == "multi" and first_of_multi(frame) == "check":
+            operation = "barrier"
         self.proxy.requests[operation] += 1
         for fault in self.proxy.faults:
             if operation in fault.operations:
@@ -288,12 +297,18 @@ class _Link:
         if self.first_reply:
             self.first_reply = False
             self._attach(frame_session(frame, 12))
+            late, self.proxy.greeting = self.proxy.greeting, 0.0
+            await asyncio.sleep(late)
         elif len(frame) >= 8:
             fault = self.awaited.pop(struct.unpack_from(">i", frame, 4)[0],
                                      None)
         if fault is not None and fault.how == SWALLOWED:
             fault.happened.set()
             return True
+        if fault is not None and fault.how == LAST:
+            self.proxy.hole()
+            fault.happened.set()
+            fault = None
         if fault is not None and fault.how == TORN:
             self.client.write(frame[:len(frame) // 2])
             await self.client.drain()
@@ -308,6 +323,12 @@ class _Link:
         fault.happened.set()
         self.cut()
         return False
+
+
+def first_of_multi(frame):
+    """A transaction's first operation: after length, xid and type."""
+    code, = struct.unpack_from(">i", frame, 12)
+    return OPERATIONS.get(code)
 
 
 def frame_session(frame, offset):

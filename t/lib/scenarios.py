@@ -93,6 +93,8 @@ class Play:
 
     def acquire(self, name=None, gateway=None, headers=None, body=None,
                 ok=(201,), **query):
+        if body is None:
+            query.setdefault("wait", "4s")      # of PATIENCE
         return self.ask("POST", lock_path(name or self.name), query, headers,
                         body, gateway, ok)
 

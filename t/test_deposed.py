@@ -1,0 +1,194 @@
+"""A leader that was deposed and does not know: it is believed in nothing.
+
+A ZooKeeper leader that is cut off from the two other servers goes on for
+syncLimit ticks: it answers pings, reads and even syncs, by itself.  Meanwhile
+the others have elected another leader, which ends the sessions that it does not
+hear of, and lets others have their locks.  A gateway that is connected to the
+old leader must know by itself when its session is no longer sure to live.
+
+The servers are in network namespaces, since only a network that loses frames
+without a word leaves a leader in the dark.  Skipped where the machine gives no
+rights for that.  ZK_LOCK_ROUNDS says how often each schedule is tried.
+"""
+
+import os
+import time
+
+import pytest
+
+from chaos.network import Network, NoRights
+from lib.checks import grant
+from lib.process import wait_until
+from lib.zookeeper import Ensemble, Server
+from test_known_alive import all_say, in_line, in_reach, watched
+
+TICK = 2000         # ZooKeeper's own default, and its syncLimit
+SESSION = "4s"      # the shortest that this tick allows
+ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "1"))
+BACK = 40.0
+
+# a server that is out of reach must not keep the others from their election
+ELECTION = ["-Dzookeeper.cnxTimeout=300",
+            "-Dzookeeper.fastleader.maxNotificationInterval=500"]
+
+
+class Spread(Ensemble):
+    """An ensemble of which each server has a network of its own."""
+
+    def __init__(self, directory, network, size=3):
+        self.nodes = [network.node("d%d" % i) for i in range(1, size + 1)]
+        config = ["syncLimit=5"]
+        config += ["server.%d=%s:2888:3888" % (i, node.address)
+                   for i, node in enumerate(self.nodes, 1)]
+        self.servers = [self._member(directory, i, config,
+                                     {"port": 2181, "tick": TICK,
+                                      "host": node.address,
+                                      "enter": node.enter,
+                                      "properties": ELECTION})
+                        for i, node in enumerate(self.nodes, 1)]
+
+    def start(self):
+        begin(self.servers)
+        return self
+
+    def others(self, server):
+        return [other for other in self.servers if other is not server]
+
+    def _pairs(self, server):
+        one = self.nodes[self.servers.index(server)]
+        return [pair for node in self.nodes if node is not one
+                for pair in ((one, node), (node, one))]
+
+    def cut_off(self, server):
+        for a, b in self._pairs(server):
+            a.cut(b)
+
+    def mend(self, server):
+        for a, b in self._pairs(server):
+            a.mend(b)
+
+
+@pytest.fixture
+def spread(tmp_path):
+    try:
+        network = Network()
+    except NoRights as e:
+        pytest.skip("no network namespaces: %s" % e)
+    servers = Spread(tmp_path / "ensemble", network)
+    yield servers
+    servers.stop()
+    network.close()
+
+
+@pytest.fixture
+def cut_off(spread, start_gateway):
+    """A gateway at the leader, or at a follower, and one at the others."""
+    def make(role):
+        spread.start()
+        lonely = spread.leader() if role == "leader" else spread.follower()
+        there = ",".join(server.address for server in spread.others(lonely))
+        gateways = [start_gateway(servers=servers, wait_sessions=False,
+                                  session_timeout=SESSION)
+                    for servers in (lonely.address, there)]
+        for gateway in gateways:
+            in_reach(gateway)
+        return [lonely] + gateways
+    return make
+
+
+def begin(servers):
+    """ZooKeeper 3.8.0 may not find into an election that goes on already:
+    a server that does not is started again.
+    """
+    for server in servers:
+        server.kill()
+        server.start(wait=False)
+    for _ in range(5):
+        end = time.monotonic() + 6.0
+        while time.monotonic() < end:
+            if all([server.serving() for server in servers]):
+                return
+            time.sleep(0.05)
+        for server in servers:
+            if not server.serving():
+                server.kill()
+                server.start(wait=False)
+    raise AssertionError("ZooKeeper does not serve")
+
+
+def never_held_after(men, moment):
+    for man in men:
+        late = [received - moment for _, received in man.held()
+                if received > moment]
+        assert not late, "%s: held, so long after another grant: %s" % (
+            man.title, late)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("turn", range(ROUNDS))
+def test_one_holder(cut_off, spread, connect_tree, role, turn):
+    """The waiter elsewhere is granted the lock when the session has ended;
+    from then on the former holder is not told that it holds, and the waiter
+    behind it gets nothing from it.
+    """
+    lonely, old, new = cut_off(role)
+    tree = connect_tree(",".join(s.address for s in spread.others(lonely)))
+    worker = old.worker_pids()[0]
+    holder = old.hold("x", ttl="1h", worker=worker)
+    behind, = in_line(old, tree, "x", [worker], ttl="1h", wait="5m")
+    other, = in_line(new, tree, "x", new.worker_pids()[:1], ttl="1h",
+                     wait="5m")
+
+    with watched("x", holder.token, old) as men:
+        spread.cut_off(lonely)
+        if role == "leader":
+            begin(spread.others(lonely))
+        response = other.response(BACK)
+        granted = time.time()
+        grant(response, "x")
+
+        released = old.release("x", holder.token, worker=worker)
+        assert released.status in (410, 503), released
+        assert behind.silent_for(0.3)
+
+        spread.mend(lonely)
+        all_say(men, 410, BACK)
+    never_held_after(men, granted)
+
+    assert new.inspect("x", response.token).status == 200
+    assert behind.silent_for(0)
+    assert new.release("x", response.token).status == 204
+    response = behind.response(BACK)
+    grant(response, "x")
+    assert wait_until(lambda: old.release("x", response.token).status == 204,
+                      BACK)
+
+
+def test_reads_are_not_believed(cut_off, spread, connect_tree):
+    """A lock that was released elsewhere is not told as held, nor one that
+    was granted elsewhere as free, by what the old leader still has.
+    """
+    lonely, old, new = cut_off("leader")
+    tree = connect_tree(",".join(s.address for s in spread.others(lonely)))
+    holder = new.hold("x", ttl="1h")
+    assert old.inspect("x", holder.token).status == 200
+    assert old.inspect("y").status == 404
+
+    spread.cut_off(lonely)
+    begin(spread.others(lonely))
+    tree.wait_back()
+    wait_until(lambda: new.release("x", holder.token).status == 204, BACK)
+    other = wait_until(
+        lambda: [r for r in [new.acquire("y", ttl="1h", timeout=BACK)]
+                 if r.status == 201], BACK)[0]
+
+    for worker in old.worker_pids():
+        assert old.inspect("x", holder.token, worker).status == 503
+        assert old.inspect("y", worker=worker).status == 503
+
+    spread.mend(lonely)
+    for worker in old.worker_pids():
+        wait_until(lambda: old.inspect("x", holder.token, worker).status
+                   == 410, BACK)
+        assert old.inspect("y", worker=worker).status == 200
+    assert new.release("y", other.token).status == 204

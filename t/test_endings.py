@@ -1,0 +1,248 @@
+"""How a claim ended, as the 410 of each call with its token tells.
+
+The gateway that made the claim knows, at each of its workers, for as long as
+the claim's place in the zone is not taken by another one.  Another gateway
+does not.
+"""
+
+import itertools
+
+import pytest
+
+from conftest import gateways, new_root
+from lib.checks import problem
+from lib.client import lock_path
+from lib.process import wait_until
+from lib.tokens import claim_of, token_of
+from test_expiry import behind_proxy, expire  # noqa: F401
+
+SOON = 15.0
+OPTIONS = "zk_lock_admin on; zk_lock_grace 500ms;"
+NUMBERS = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def pair(request, tmp_path_factory, zookeeper, tree):
+    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
+                  tree, new_root()) as make:
+        yield make(location=OPTIONS), make(location=OPTIONS)
+
+
+@pytest.fixture
+def name():
+    return "x%d" % next(NUMBERS)
+
+
+def calls(gateway, name, token):
+    """All that a token is good for, at each worker."""
+    for worker in gateway.worker_pids():
+        yield gateway.inspect(name, token, worker=worker)
+        yield gateway.renew(name, token, worker=worker)
+        yield gateway.renew(name, token, worker=worker, mode="shared")
+        yield gateway.acquire(name, headers={"Lock-Token": token},
+                              worker=worker)
+        yield gateway.release(name, token, worker=worker)
+
+
+def is_gone(gateway, name, token):
+    return gateway.inspect(name, token).status == 410
+
+
+def ended(gateway, name, token, reason, *words):
+    """Whatever is asked for, wherever: it is told why, or nothing of it."""
+    for answer in calls(gateway, name, token):
+        content = problem(answer, 410, *words)
+        assert content.get("reason") == reason, content
+
+
+def queue(gateway, name, **query):
+    answer = gateway.acquire(name, headers={"Prefer": "respond-async"},
+                             **query)
+    assert answer.status == 202, answer
+    return answer.token
+
+
+def break_(gateway, name, worker=None):
+    answer = gateway.call("DELETE", lock_path(name), {"force": "1"},
+                          {"If-Match": "*"}, worker=worker)
+    assert answer.status == 204, answer
+
+
+def workers_of(gateway):
+    """(the one that grants, each that ends it)"""
+    first = gateway.worker_pids()[0]
+    return first, gateway.worker_pids()
+
+
+def test_released(pair, name):
+    here, there = pair
+    first, workers = workers_of(here)
+    for worker in workers:
+        token = here.hold(name, worker=first).token
+        assert here.release(name, token, worker=worker).status == 204
+        ended(here, name, token, "released", "released")
+        ended(there, name, token, None, "released", "lease", "session")
+
+
+def test_released_at_the_last_of_its_holds(pair, name):
+    here, there = pair
+    for gateway in (here, there):
+        token = here.hold(name).token
+        assert here.acquire(name, headers={"Lock-Token": token}).status == 200
+        assert here.release(name, token).status == 200
+        assert gateway.release(name, token).status == 204
+        wait_until(lambda: is_gone(here, name, token), SOON, "its end")
+        # what another gateway has deleted this one has not
+        ended(here, name, token, "released" if gateway is here else None)
+
+
+def test_cancelled(pair, name):
+    here, there = pair
+    first, workers = workers_of(here)
+    holder = here.hold(name).token
+    for worker in workers:
+        token = queue(here, name, worker=first)
+        assert here.release(name, token, worker=worker).status == 204
+        ended(here, name, token, "released", "released")
+    here.release(name, holder)
+
+
+def test_expired(pair, name):
+    here, there = pair
+    token = here.hold(name, ttl="100ms").token
+    wait_until(lambda: is_gone(here, name, token), SOON, "the end")
+    ended(here, name, token, "expired", "lease was over")
+    wait_until(lambda: is_gone(there, name, token), SOON, "the end")
+    ended(there, name, token, None)
+
+
+@pytest.mark.parametrize("query", [{}, {"wait": "300ms"}], ids=str)
+def test_not_asked_for(pair, tree, name, query):
+    """In time, or for longer than it was to wait."""
+    here, there = pair
+    holder = here.hold(name).token
+    token = queue(here, name, **query)
+    tree.wait_claims(here.znode(name), 1, SOON)
+    ended(here, name, token, "expired", "not asked for in time")
+    here.release(name, holder)
+
+
+def test_broken(pair, name):
+    here, there = pair
+    first, workers = workers_of(here)
+    for worker in workers:
+        token = here.hold(name, worker=first).token
+        break_(here, name, worker)
+        ended(here, name, token, "broken", "operator")
+        ended(there, name, token, None)
+
+
+def test_deleted_elsewhere(pair, tree, name):
+    """Another gateway released or broke it, or a person: that is not known."""
+    here, there = pair
+    for end in ("release", "break", "person"):
+        token = here.hold(name).token
+        if end == "release":
+            assert there.release(name, token).status == 204
+        elif end == "break":
+            break_(there, name)
+        else:
+            znode = here.znode(name)
+            tree.delete(znode + "/" + tree.claims(znode)[0])
+        wait_until(lambda: is_gone(here, name, token), SOON, "its end")
+        ended(here, name, token, None, "released", "lease", "session")
+
+
+def test_released_too_late(pair, tree, name):
+    """A person had deleted it: it was not this release that ended it."""
+    here, there = pair
+    first, workers = workers_of(here)
+    for worker in workers:
+        token = here.hold(name, worker=first).token
+        tree.delete(here.znode(name) + "/" + claim_of(token))
+        content = problem(here.release(name, token, worker=worker), 410)
+        assert "reason" not in content, content
+        ended(here, name, token, None)
+
+
+def test_session_of_a_dead_worker_is_lost(behind_proxy,  # noqa: F811
+                                          tree):
+    gateway, proxy = behind_proxy
+    dead = gateway.worker_pids()[0]
+    token = gateway.hold("x", ttl="1h", worker=dead).token
+    gateway.kill_worker(dead)
+    wait_until(lambda: dead not in gateway.worker_pids()
+               and len(gateway.worker_pids()) == 2, SOON, "a new worker")
+    gateway.wait_served()
+    wait_until(lambda: gateway.renew("x", token).status == 200, SOON,
+               "its session is taken over")
+    expire(gateway, proxy, tree, "x")
+    for worker in gateway.worker_pids():
+        wait_until(lambda: gateway.renew("x", token, worker=worker).status
+                   not in (200, 503), 20, "ZooKeeper is in reach")
+    wait_until(lambda: is_gone(gateway, "x", token), SOON, "its end")
+    wait_until(lambda: gateway.inspect("x", token).json.get("reason"), SOON,
+               "the end of its session")
+    ended(gateway, "x", token, "lost", "session")
+
+
+def test_session_is_lost(behind_proxy, tree):  # noqa: F811
+    gateway, proxy = behind_proxy
+    token = gateway.hold("x", ttl="1h").token
+    gateway.hold("y", ttl="1h")
+    waiting = queue(gateway, "y")
+    expire(gateway, proxy, tree, "x", "y")
+    for name, each in ("x", token), ("y", waiting):
+        for worker in gateway.worker_pids():
+            wait_until(lambda: gateway.renew(name, each, worker=worker).status
+                       != 503, 20, "ZooKeeper is in reach")
+        ended(gateway, name, each, "lost", "session")
+
+
+@pytest.mark.parametrize("end", ["released", "broken", "expired"])
+def test_worker_is_dead(start_gateway, end):
+    """Another one has taken its session over."""
+    gateway = start_gateway(location=OPTIONS)
+    dead, other = gateway.worker_pids()
+    token = gateway.hold("x", worker=dead,
+                         ttl="2s" if end == "expired" else "1h").token
+    gateway.kill_worker(dead)
+    wait_until(lambda: dead not in gateway.worker_pids()
+               and len(gateway.worker_pids()) == 2, SOON, "a new worker")
+    gateway.wait_served()
+    if end == "released":
+        wait_until(lambda: gateway.release("x", token, worker=other).status
+                   in (204, 410), SOON, "its end")
+    elif end == "broken":
+        break_(gateway, "x", other)
+    wait_until(lambda: is_gone(gateway, "x", token), SOON, "its end")
+    ended(gateway, "x", token, end)
+
+
+def test_another_claim_in_its_place(start_gateway):
+    """Of the last claim of a cell is told, and not of one before it."""
+    gateway = start_gateway(workers=1)
+    tokens = []
+    with gateway.connect() as connection:
+        def call(method, token=None):
+            return connection.request(method, lock_path("x", token))
+        for _ in range(200):
+            tokens.append(call("POST").token)
+            assert call("DELETE", tokens[-1]).status == 204
+        told = [problem(call("GET", token), 410).get("reason")
+                for token in tokens]
+    assert told[-1] == "released"
+    assert told[0] is None
+    assert told == sorted(told, key=lambda reason: reason is not None)
+
+
+def test_token_that_is_like_it(pair, name):
+    """A reason is told of the claim of that token, and of no other there."""
+    here, there = pair
+    token = here.hold(name).token
+    assert here.release(name, token).status == 204
+    claim = claim_of(token)
+    assert token_of(here.znode(name), claim) == token
+    other = claim[:3] + ("1" if claim[3] == "0" else "0") + claim[4:]
+    for claimed, reason in (claim, "released"), (other, None):
+        ended(here, name, token_of(here.znode(name), claimed), reason)

@@ -1,0 +1,292 @@
+"""A gateway that ends for good: what it holds is free, and it grants no more.
+
+Without a zk_lock_state_path the sessions are closed with their workers, and
+with them go the locks.  So a worker that leaves and that no other worker comes
+after grants nothing: what it granted would be lost a moment later, while its
+client believes in it for the whole lease.  Its waiters are told to come again,
+and their claims are gone before that of another gateway's waiter is granted.
+
+ZK_LOCK_QUITS is the number of rounds of the test that repeats all this.
+"""
+
+import os
+import signal
+
+import pytest
+
+from lib.checks import TERRAFORM, grant, problem, retry_after
+from lib.client import lock_path
+from lib.process import wait_until
+from lib.streams import SSE, hold
+
+ROUNDS = int(os.environ.get("ZK_LOCK_QUITS") or 5)
+SOON = 5.0
+INFO = {"ID": "4711", "Operation": "OperationTypeApply", "Info": "",
+        "Who": "me", "Version": "1.9.8", "Path": "",
+        "Created": "2026-11-21T13:28:37.123456789Z"}
+
+
+@pytest.fixture
+def start(start_gateway):
+    """A gateway whose sessions end only if they are closed."""
+    def make(**options):
+        options.setdefault("session_timeout", "60s")
+        gateway = start_gateway(**options)
+        gateway.allow(r"sendmsg\(\) failed \(32")
+        return gateway
+    return make
+
+
+def refused(response):
+    """Nothing was granted, and a repeat is welcome."""
+    problem(response, 503, "leaves")
+    retry_after(response)
+
+
+def quit_with(gateway, tree, name, claims):
+    """The claims are there; then nginx quits."""
+    tree.wait_claims(gateway.znode(name), claims)
+    gateway.process.send_signal(signal.SIGQUIT)
+
+
+def ended(gateway):
+    gateway.process.wait(SOON)
+    gateway.process = None
+    wait_until(lambda: not gateway.left(), SOON, "all processes are gone")
+
+
+def granted_elsewhere(there, tree, waiter, name="x"):
+    """A waiter at another gateway, and no other."""
+    response = waiter.response(SOON)
+    grant(response, name)
+    tree.wait_claims(there.znode(name), 1, SOON)
+    assert there.release(name, response.token).status == 204
+
+
+def lead(gateway, tree):
+    """A waiter at each worker, ahead of all others; the first worker holds."""
+    one, other = gateway.worker_pids()
+    gateway.hold("x", ttl="10m", worker=one)
+    waiters = []
+    for worker in (other, one, other):
+        waiters.append(gateway.begin("x", wait="1m", worker=worker))
+        tree.wait_claims(gateway.znode("x"), 1 + len(waiters))
+    return waiters
+
+
+def test_waiters(start, tree):
+    """They are ahead of another gateway's, and it is granted all the same."""
+    here, there = start(), start()
+    waiters = lead(here, tree)
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 5)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+def test_rounds(start, tree):
+    here, there = start(workers=3), start()
+    for i in range(ROUNDS):
+        name = "x%d" % i
+        workers = here.worker_pids()
+        here.hold(name, ttl="10m", worker=workers[i % 3])
+        waiters = [here.begin(name, wait="1m", worker=worker)
+                   for worker in workers for _ in range(3)]
+        tree.wait_claims(here.znode(name), 10)
+        last = there.begin(name, wait="1m")
+        quit_with(here, tree, name, 11)
+        for waiter in waiters:
+            refused(waiter.response(SOON))
+        ended(here)
+        granted_elsewhere(there, tree, last, name)
+        here.start()
+
+
+def test_polled(start, tree):
+    """A claim without a waiter is not granted either."""
+    here, there = start(), start()
+    one, other = here.worker_pids()
+    here.hold("x", ttl="10m", worker=one)
+    polled = here.acquire("x", headers={"Prefer": "respond-async"},
+                          worker=other)
+    assert polled.status == 202
+    poll = here.connect(other)
+    poll.send("GET", lock_path("x", polled.token), {"wait": "1m"})
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 3)
+    problem(poll.response(SOON), 410)
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+def test_keyed(start, tree):
+    """With a repeat that waits at another worker for the same claim."""
+    here, there = start(), start()
+    one, other = here.worker_pids()
+    here.hold("x", ttl="10m", worker=one)
+    headers = {"Idempotency-Key": "k"}
+    waiters = [here.begin("x", None, headers, other, wait="1m")]
+    tree.wait_claims(here.znode("x"), 2)
+    waiters.append(here.begin("x", None, headers, one, wait="1m"))
+    assert waiters[1].silent_for(0.3)   # its own claim came, and is gone
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 3)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+def test_stream(start, tree):
+    """One that holds a lock keeps it, and its worker; one that waits ends."""
+    here, there = start(), start()
+    one, other = here.worker_pids()
+    here.hold("x", ttl="10m", worker=one)
+    waiting = hold(here, "x", SSE, other)
+    assert waiting.event("queued")["position"] == 0
+    holding = hold(here, "y", SSE, other)
+    holding.event("granted")
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 3)
+    assert waiting.event("lost")["reason"] == "shutdown"
+    granted_elsewhere(there, tree, last)
+    problem(there.acquire("y", wait="0"), 423)
+    holding.close()
+    ended(here)
+    tree.wait_claims(here.znode("y"), 0, SOON)
+
+
+def test_several(start, tree):
+    """What they have of their locks so far is given up."""
+    here, there = start(), start()
+    one, other = here.worker_pids()
+    here.hold("b", ttl="10m", worker=one)
+    waiter = here.connect(other)
+    waiter.send("POST", "/locks/", {"wait": "1m"}, None,
+                {"names": ["a", "b", "c"]})
+    tree.wait_claims(here.znode("b"), 2)
+    tree.wait_claims(here.znode("a"), 1)
+    last = there.connect()
+    last.send("POST", "/locks/", {"wait": "1m"}, None, {"names": ["a", "b"]})
+    quit_with(here, tree, "a", 2)
+    refused(waiter.response(SOON))
+    ended(here)
+    response = last.response(SOON)
+    assert response.status == 201, response
+    assert there.call("DELETE", "/locks/", None,
+                      {"Lock-Token": response.token}).status == 204
+
+
+def test_terraform(start, tree):
+    here, there = start(), start()
+    one, other = here.worker_pids()
+    here.hold("x", ttl="10m", worker=one)
+    waiter = here.connect(other)
+    waiter.send("LOCK", lock_path("x"), {"wait": "1m"}, None, INFO)
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 3)
+    response = waiter.response(SOON)
+    assert response.status == 503, response
+    assert not TERRAFORM & {key.lower() for key in response.json}
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+def test_one_znode(start, tree):
+    here, there = [start(location="zk_lock_layout node;") for _ in range(2)]
+    one, other = here.worker_pids()
+    here.hold("x", ttl="10m", worker=one)
+    waiters = [here.begin("x", wait="1m", worker=worker)
+               for worker in (other, one)]
+    last = there.begin("x", wait="1m")
+    here.catch_up("x")
+    there.catch_up("x")
+    here.process.send_signal(signal.SIGQUIT)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    ended(here)
+    response = last.response(SOON)
+    grant(response, "x")
+    assert there.release("x", response.token).status == 204
+
+
+def test_after_a_reload(start, tree):
+    """Old workers counted on the new ones; these leave as well."""
+    here, there = start(), start()
+    waiters = lead(here, tree)
+    here.reload()
+    here.wait_served()
+    waiters.append(here.begin("x", wait="1m"))
+    last = there.begin("x", wait="1m")
+    quit_with(here, tree, "x", 6)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+def test_another_zone(start, tree):
+    """The new workers go on with nothing of the old ones."""
+    here = start(http="zk_lock_zone 2m;")
+    waiters = lead(here, tree)
+    here.change_conf("zk_lock_zone 2m;", "zk_lock_zone 3m;")
+    here.reload()
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    tree.wait_claims(here.znode("x"), 0, SOON)
+    here.wait_served()
+    here.release("x", here.hold("x").token)
+
+
+def test_worker_quits_alone(start, tree):
+    """The lock and its waiter: another worker stays, and is the heir."""
+    here = start()
+    one, other = here.worker_pids()
+    holder = here.hold("x", ttl="10m", worker=one)
+    waiter = here.begin("x", wait="1m", ttl="10m", worker=one)
+    tree.wait_claims(here.znode("x"), 2)
+    side = here.connect(other)      # new ones may lead to the one that leaves
+    os.kill(one, signal.SIGQUIT)
+    assert waiter.silent_for(0.3)
+    assert side.request("DELETE", lock_path("x", holder.token)).status == 204
+    response = waiter.response(SOON)
+    grant(response, "x")
+    assert response.worker == one
+    wait_until(lambda: one not in here.left(), SOON, "it is gone")
+    path = lock_path("x", response.token)
+    assert wait_until(lambda: [r.status for r in [side.request("PUT", path)]
+                               if r.status != 503])[0] == 200
+    assert side.request("DELETE", path).status == 204
+
+
+def test_sibling_is_told_late(start, tree):
+    """Until then it is the heir of the one that waits, and then is none."""
+    here, there = start(), start()
+    waiters = lead(here, tree)
+    last = there.begin("x", wait="1m")
+    with here.frozen_worker(here.worker_pids()[1]):
+        quit_with(here, tree, "x", 5)
+        assert waiters[1].silent_for(0.5)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    ended(here)
+    granted_elsewhere(there, tree, last)
+
+
+@pytest.mark.plain("a new binary is without their options")
+def test_upgrade(start, tree):
+    """Without a file a new binary is another gateway."""
+    here = start(daemon=True)
+    waiters = lead(here, tree)
+    old, _ = here.upgrade()
+    last = here.begin("x", wait="1m", worker=here.worker_pids()[0])
+    tree.wait_claims(here.znode("x"), 5)
+    old.send_signal(signal.SIGQUIT)
+    for waiter in waiters:
+        refused(waiter.response(SOON))
+    old.wait(SOON)
+    response = last.response(SOON)
+    grant(response, "x")
+    assert here.release("x", response.token).status == 204
