@@ -25,9 +25,9 @@ endif
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 
 .PHONY: all build unit sim gsim soak integration integration-asan test check \
-        asan test-asan tsan tsan-unit tsan-build integration-tsan valgrind \
-        plain chaos fuzz fuzz-build fuzz-mutants bench lint format-check \
-        install-deps quickstart clean help FORCE
+        nginxes integration-nginx asan test-asan tsan tsan-unit tsan-build \
+        integration-tsan valgrind plain chaos fuzz fuzz-build fuzz-mutants \
+        bench lint format-check install-deps quickstart clean help FORCE
 
 all: build
 
@@ -114,6 +114,7 @@ $(SIM): $(wildcard t/sim/*.c t/sim/*.h) $(TEST_BUILD)/libzk_lock.a
 
 unit: $(UNIT)
 	sh t/test_floors.sh
+	sh t/test_config.sh
 	@test -n "$(UNIT)" || { echo "no t/unit/test_*.c" >&2; exit 1; }
 	@failed=; for program in $(UNIT); do \
 	    echo "== $$program"; ./$$program || failed="$$failed $$program"; \
@@ -148,18 +149,25 @@ GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
                pthread_sigmask
 GSIM_WRAP   := $(GSIM_CALLS:%=-Wl,--wrap=%)
-GSIM_CFLAGS := -std=gnu11 -g -O2 -Wall -Wextra -Werror \
+GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
     -Wno-unused-parameter -Wno-sign-compare \
     $(if $(SANITIZE),-fsanitize=address$(comma)undefined \
                      -fno-sanitize-recover=all \
                      -fno-sanitize=alignment$(comma)nonnull-attribute \
                      -fno-omit-frame-pointer)
+
+# those that write to zones are told of each store: see gsim_store.c
+GSIM_STORES := $(if $(SANITIZE),,-fsanitize=thread)
+GSIM_ZONE   := zone record held board ring pulse session
+
+$(GSIM_ZONE:%=$(GSIM_BUILD)/ngx_http_zk_lock_%.o): GSIM_TOLD := $(GSIM_STORES)
+
 GSIM_OBJS   := $(GSIM_SRC:src/%.c=$(GSIM_BUILD)/%.o) \
                $(addprefix $(GSIM_BUILD)/,$(notdir $(GSIM_OWN:.c=.o)))
 
 $(GSIM_BUILD)/%.o: src/%.c | build/nginx/Makefile
 	@mkdir -p $(@D)
-	$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES) -MMD -MP -c -o $@ $<
+	$(CC) $(GSIM_CFLAGS) $(GSIM_TOLD) $(LINT_INCLUDES) -MMD -MP -c -o $@ $<
 
 $(GSIM_BUILD)/%.o: t/gsim/%.c | build/nginx/Makefile
 	@mkdir -p $(@D)
@@ -177,7 +185,9 @@ $(GSIM): $(GSIM_OBJS)
 # some thousands of histories, and src/ broken in one place after the other
 gsim: $(GSIM)
 	$(GSIM) --seeds $(GSIM_SEEDS) --quiet
-	$(if $(SANITIZE),,MUTANT_CC='$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES)' \
+	$(GSIM) --sessions --seeds $(GSIM_SEEDS) --quiet
+	$(GSIM) --rich --seeds $(GSIM_SEEDS) --quiet
+	$(if $(SANITIZE),,MUTANT_CC='$(CC) $(GSIM_CFLAGS) $(GSIM_STORES) $(LINT_INCLUDES)' \
 	    MUTANT_LINK='$(CC) $(GSIM_CFLAGS) $(GSIM_WRAP)' \
 	    $(PYTHON) t/gsim/mutants.py $(GSIM_BUILD) $(GSIM_MUTANTS))
 
@@ -206,13 +216,28 @@ JOBS     ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
 
 integration: build $(SHORTAGE)
+	scripts/build-aioquic
 	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
 
 # With Debian's nginx: those that cannot run under the sanitizers, and the files
 # that T names, as t/test_x
 plain: build $(SHORTAGE)
+	scripts/build-aioquic
 	$(PYTEST) t -m plain $(PARALLEL) $(PYTEST_ARGS)
 	$(if $(T),$(PYTEST) $(T:%=%.py) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS))
+
+# The module for every nginx that is found, and the tests with one of them, all
+# or those that T names, as t/test_x
+nginxes:
+	scripts/build-nginxes
+
+integration-nginx: NGINX_BIN := $(ROOT)/build/nginxes/$(WITH)/nginx
+integration-nginx: ZK_LOCK_MODULE := $(dir $(NGINX_BIN))$(notdir $(MODULE))
+integration-nginx: $(SHORTAGE)
+	@test -n "$(WITH)" || { echo "which nginx? WITH=trixie" >&2; exit 1; }
+	scripts/build-nginxes binary $(WITH)
+	scripts/build-aioquic
+	$(PYTEST) $(or $(T:%=%.py),t) $(PARALLEL) $(PYTEST_ARGS)
 
 test: unit sim integration
 
@@ -306,9 +331,11 @@ SCRIPTS = $(sort $(shell grep -rlsE '^\#!.*[/ ](ba)?sh' quickstart runtests \
                          .ci scripts t bench conf-examples \
                          --include='*' --exclude='*.py'))
 
-# nginx's headers, as the build has them
+# nginx's headers, as the build has them; the last two are there from 1.25 on
 LINT_INCLUDES = -Isrc -Ibuild/nginx $(addprefix -I$(NGINX_SRC)/src/, \
-    core event event/modules os/unix http http/modules http/v2)
+    core event event/modules os/unix http http/modules http/v2) \
+    $(addprefix -I,$(wildcard $(NGINX_SRC)/src/event/quic \
+                              $(NGINX_SRC)/src/http/v3))
 
 # Without the checks that want memcpy_s() and its like in the place of memcpy().
 # What the analyzer says is to be read, but fails nothing: of an intrusive queue
@@ -358,6 +385,8 @@ help:
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
 	@echo "test              these three"
 	@echo "check T=...       one: t/test_x.py::name or t/unit/test_x.c"
+	@echo "nginxes           the module for several nginx (NGINX_SOURCES=)"
+	@echo "integration-nginx the tests with one of them (WITH=trixie)"
 	@echo "asan, test-asan   nginx and module under sanitizers; their tests"
 	@echo "tsan              the mailbox and nginx under ThreadSanitizer"
 	@echo "fuzz              the fuzzers (FUZZ_SECONDS=60, FUZZ_RUNS=, FUZZ=)"
