@@ -1,6 +1,6 @@
 #!/bin/sh
-# Which servers are alive.  Needs a POSIX shell, curl, and a gateway as in
-# live-servers.conf.
+# Which servers are alive.  Needs a POSIX shell, curl, jq or python3 to list and
+# to watch, and a gateway as in live-servers.conf.
 #
 # usage: live-servers.sh join NAME ADDRESS [COMMAND [ARGUMENT]...]
 #        live-servers.sh list NAME
@@ -8,7 +8,8 @@
 #
 #   join    lists ADDRESS under NAME, as long as this script runs and COMMAND
 #           succeeds, which is run before and then every 15 s
-#   list    prints the addresses, one a line
+#   list    prints the addresses, one a line; exits with 1, and tells why on
+#           stderr, if they cannot be known: none and unknown are not the same
 #   watch   prints them in one line, and again whenever they change
 #
 # LOCKS says where the locks are (http://127.0.0.1:8080/locks).  At most 1000
@@ -44,7 +45,9 @@ watch()
         listen -H "Accept: application/x-ndjson"
         while read -r event || [ -n "$event" ]; do
             case $event in
-            '{"event":"change",'*) owners | paste -s -d ' ' - ;;
+            '{"event":"change",'*) addresses=$(owners) || break
+                                   printf '%s\n' "$addresses" |
+                                       paste -s -d ' ' - ;;
             '{"event":"alive"'*)   ;;
             *)                     say "$event"; break ;;
             esac
@@ -54,15 +57,37 @@ watch()
     done
 }
 
+# The first event of a stream is the list, also if nobody is on it.
 list()
 {
-    event=$(curl -q -sS -m 10 "$lock") || exit 1
-    owners
+    listen -m 10 -w '\nstatus %{http_code}\n' \
+        -H "Accept: application/x-ndjson"
+    {
+        read -r event
+        case $event in
+        '{"event":"change",'*) ;;
+        *) say "no list at $lock: $event" "$(tail -n 1)"
+           exit 1 ;;
+        esac
+    } < "$dir/events"
+    hang_up
+
+    addresses=$(owners) || { say "no list at $lock: $event"; exit 1; }
+    [ -z "$addresses" ] || printf '%s\n' "$addresses"
 }
 
+# Those who hold the lock, and not those who wait.
 owners() # of $event
 {
-    printf %s "$event" | grep -o '"owner":"[^"]*"' | cut -d '"' -f 4
+    printf '%s\n' "$event" |
+        case $reader in
+        jq) jq -r '.holders[].owner // empty' ;;
+        *)  python3 -c '
+import json, sys
+for holder in json.load(sys.stdin)["holders"]:
+    if "owner" in holder:
+        print(holder["owner"])' ;;
+        esac
 }
 
 # There is a word every 15 s; a connection without one for 40 s is dead.  What
@@ -78,19 +103,19 @@ listen() # CURL-ARGUMENT...
 hang_up()
 {
     kill "$curl" 2> /dev/null
-    wait "$curl"
+    wait "$curl" 2> /dev/null
     curl=
 }
 
 leave()
 {
-    [ -z "$curl" ] || kill "$curl"
+    [ -z "$curl" ] || kill "$curl" 2> /dev/null
     rm -rf "$dir"
 }
 
 say()
 {
-    echo "live-servers.sh: $*" >&2
+    printf 'live-servers.sh: %s\n' "$*" >&2
 }
 
 usage()
@@ -102,11 +127,19 @@ usage()
 what=${1-} lock=${LOCKS:-http://127.0.0.1:8080/locks}/${2-} curl=
 
 case $what,$# in
-list,2)         list; exit ;;
-join,1|join,2)  usage ;;
-join,*|watch,2) shift 2 ;;
-*)              usage ;;
+join,1|join,2)         usage ;;
+join,*|list,2|watch,2) shift 2 ;;
+*)                     usage ;;
 esac
+
+if command -v jq > /dev/null; then
+    reader=jq
+elif command -v python3 > /dev/null; then
+    reader=python3
+elif [ "$what" != join ]; then
+    say "needs jq or python3, to read JSON"
+    exit 1
+fi
 
 dir=$(mktemp -d) || exit 1
 trap leave EXIT

@@ -62,7 +62,7 @@ url=${LOCKS:-http://127.0.0.1:8080/locks}
 
 main()
 {
-    while getopts w:t:g:m:o:u:K: option; do
+    while getopts :w:t:g:m:o:u:K: option; do
         case $option in
         w) wait=$OPTARG ;;
         t) lease=$OPTARG ;;
@@ -71,15 +71,21 @@ main()
         o) owner=$OPTARG ;;
         u) url=$OPTARG ;;
         K) config=$OPTARG ;;
-        *) usage ;;
+        :) usage "-$OPTARG needs a value" ;;
+        *) usage "-$OPTARG is no option" ;;
         esac
     done
     shift $((OPTIND - 1))
 
-    [ $# -ge 2 ] || usage
-    case ,$wait,$lease,$grace,$hold, in *[!0-9,]*|*,,*) usage ;; esac
-    [ "$lease" -ge 8 ] && [ $((lease * 2 / 3)) -ge $((grace + 3)) ] ||
-        die 64 "too short a lease"
+    [ $# -ge 2 ] || usage "NAME or COMMAND is missing"
+    must_be_seconds -w "$wait"
+    must_be_seconds -t "$lease"
+    must_be_seconds -g "$grace"
+    must_be_seconds -m "$hold"
+    [ "$lease" -ge 8 ] || usage "-t $lease: a lease takes 8 seconds or more"
+    [ $((lease * 2 / 3)) -ge $((grace + 3)) ] ||
+        usage "-g $grace takes a longer lease than -t $lease: two thirds of" \
+              "it have to be three seconds more"
 
     lock=${url%/}/$1
     shift
@@ -93,6 +99,13 @@ main()
     acquire
     run "$@"
     leave "$status"
+}
+
+must_be_seconds() # OPTION VALUE
+{
+    case $2 in
+    ''|*[!0-9]*) usage "$1 takes a whole number of seconds, and not \"$2\"" ;;
+    esac
 }
 
 acquire()
@@ -338,7 +351,7 @@ kill_all() # SIGNAL
 
 say()
 {
-    echo "run-once.sh: $*" >&2
+    printf 'run-once.sh: %s\n' "$*" >&2
 }
 
 die() # CODE WORD...
@@ -349,9 +362,11 @@ die() # CODE WORD...
     leave "$code"
 }
 
-usage()
+usage() # WORD...
 {
-    sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
+    say "$*"
+    echo "usage: run-once.sh [OPTION]... NAME COMMAND [ARGUMENT]...; the" \
+         "options are told in its first lines" >&2
     exit 64
 }
 
