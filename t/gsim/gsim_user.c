@@ -308,9 +308,14 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (u->bound != NULL && !gsim_oracle_valid(u->hold)) {
 
-            /* he does not know it so far, and may never know */
+            /*
+             * He does not know it so far, and may never know; or he wanted to
+             * hang up while the process stood still, and does so now.
+             */
 
-            if (!gsim_chance(20) || !gsim_user_unbind(u)) {
+            if (!(u->hold->released || gsim_chance(8))
+                || !gsim_user_unbind(u))
+            {
                 gsim_user_next(u, gsim_between(5, 1000) * GSIM_MS);
             }
 
