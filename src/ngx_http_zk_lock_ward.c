@@ -115,6 +115,11 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
 
+        /* the dead worker deletes what is held for nothing else */
+
+        ward->seen = !ngx_http_zk_lock_record_asked(estate->zone,
+                                                    record->id.record);
+
         /* from here on it is, whatever becomes of its leader */
 
         ngx_http_zk_lock_record_unbind(estate->zone, record->id.record);
@@ -547,9 +552,9 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 
 
 /*
- * Whether it was over, or gone, before anybody released it.  If it was asked
- * for before its znode was seen, the dead worker may have deleted it for that;
- * after that nobody has but somebody else.
+ * Whether it was over, or gone, before anybody released it.  If its release was
+ * asked for before it became a ward, the dead worker may have deleted it for
+ * that; after that nobody has but somebody else.
  */
 
 static ngx_uint_t
