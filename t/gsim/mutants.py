@@ -102,9 +102,9 @@ MUTANTS = [
 
     ('what is held goes with its worker', 'ngx_http_zk_lock_ward.c',
      'ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;\n\n'
-     '        /* from here on',
+     '        /* the dead worker',
      'ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;\n\n'
-     '        /* from here on', 5000),
+     '        /* the dead worker', 5000),
 
     ('the tokens of a transaction fall',
      'ngx_http_zk_lock_claim.c',
