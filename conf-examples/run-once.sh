@@ -104,7 +104,8 @@ main()
 must_be_seconds() # OPTION VALUE
 {
     case $2 in
-    ''|*[!0-9]*) usage "$1 takes a whole number of seconds, and not \"$2\"" ;;
+    ''|*[!0-9]*|0?*)
+        usage "$1 takes a whole number of seconds, and not \"$2\"" ;;
     esac
 }
 

@@ -240,7 +240,13 @@ ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
     }
 
     s->replied = ngx_http_zk_lock_now();
-    s->unreachable = 0;
+
+    if (s->unreachable) {
+        s->unreachable = 0;
+
+        ngx_log_error(NGX_LOG_NOTICE, s->log, 0, "zookeeper answers again");
+    }
+
     s->nudged = 0;
     s->doubts = 0;
     s->backoff = 0;

@@ -1034,8 +1034,8 @@ def test_run_once_without_a_command(run_once, shared_gateway, name):
 
 
 @pytest.mark.parametrize("arguments, word", [
-    (("-w", "5s"), "-w"), (("-t", "1m"), "-t"), (("-g", ""), "-g"),
-    (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),
+    (("-w", "5s"), "-w"), (("-w", "08"), "-w"), (("-t", "1m"), "-t"),
+    (("-g", ""), "-g"), (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),
     ((), "COMMAND"), (("-t", "5"), "-t"), (("-g", "9"), "-g")])
 def test_run_once_says_which_argument(run_once, name, arguments, word):
     """In a line, and one on how it is used."""

@@ -247,6 +247,7 @@ def test_renewal_counts_from_when_it_came(private_zookeeper, start_gateway):
     private_zookeeper.thaw()
     assert renewal.response(BACK).status == 200
     assert other.response(BACK).status == 404
+    assert "zookeeper answers again" in gateway.log_text()
     assert gateway.release("x", holder.token).status == 204
 
 
