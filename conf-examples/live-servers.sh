@@ -95,7 +95,7 @@ for holder in json.load(sys.stdin)["holders"]:
 # to write to, and ends.
 listen() # CURL-ARGUMENT...
 {
-    curl -q -sSN --connect-timeout 5 --speed-limit 1 --speed-time 40 "$@" \
+    curl -qg -sSN --connect-timeout 5 --speed-limit 1 --speed-time 40 "$@" \
         "$lock" > "$dir/events" &
     curl=$!
 }
@@ -123,6 +123,10 @@ usage()
     sed -n '2,/^$/s/^# \{0,1\}//p' "$0" >&2
     exit 64
 }
+
+case ${2-} in
+*[?#]*) say "NAME is written as in a URL: \"$2\" has a ? or # in it"; exit 64 ;;
+esac
 
 what=${1-} lock=${LOCKS:-http://127.0.0.1:8080/locks}/${2-} curl=
 

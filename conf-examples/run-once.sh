@@ -87,6 +87,9 @@ main()
         usage "-g $grace takes a longer lease than -t $lease: two thirds of" \
               "it have to be three seconds more"
 
+    case $1 in
+    *[?#]*) usage "NAME is written as in a URL: \"$1\" has a ? or # in it" ;;
+    esac
     lock=${url%/}/$1
     shift
 
@@ -115,7 +118,7 @@ acquire()
     sent=$now
 
     # in the background, so that a signal ends it, and with it the wait
-    curl -q ${config:+-K "$config"} -sS -m $((wait + 10)) -X POST -G \
+    curl -qg ${config:+-K "$config"} -sS -m $((wait + 10)) -X POST -G \
         --data-urlencode "wait=$wait" --data-urlencode "ttl=$lease" \
         --data-urlencode "owner=$owner" -w '\n%{http_code}' "$lock" \
         > "$dir/answer" 8<&- 9>&- &
@@ -278,7 +281,7 @@ release()
 call() # SECONDS METHOD [QUERY]
 {
     answer=$(printf 'header = "Lock-Token: %s"\n' "$token" |
-             curl -q ${config:+-K "$config"} -K - -s -m "$1" -X "$2" \
+             curl -qg ${config:+-K "$config"} -K - -s -m "$1" -X "$2" \
                   -w '\n%{http_code}' "$lock$3")
     code=${answer##*"$newline"}
 }

@@ -431,6 +431,7 @@ ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
     ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
 
     question.type = admin->type;
+    question.forced = 1;
     question.path = &admin->ctx->path;
     question.timeout = zlcf->timeout;
     question.node = ngx_http_zk_lock_api_node(admin->request);

@@ -63,6 +63,7 @@ ngx_http_zk_lock_ask(ngx_http_zk_lock_worker_t *worker,
     ask->type = question->type;
     ask->ttl = question->ttl;
     ask->grace = question->grace;
+    ask->forced = (question->forced != 0);
     ask->handler = question->handler;
     ask->data = question->data;
     ask->asked = ngx_current_msec;

@@ -162,6 +162,7 @@ struct ngx_http_zk_lock_ask_s {
     unsigned                           waits:1;     /* for its turn to list */
     unsigned                           looks:1;     /* it has its turn */
     unsigned                           node:1;      /* the lock is one znode */
+    unsigned                           forced:1;    /* by an operator */
     unsigned                           answer:4;    /* of a posted one */
 };
 
@@ -183,6 +184,7 @@ typedef struct {
                                                    alone */
     ngx_uint_t                         node;    /* without a token: the lock is
                                                    one znode */
+    ngx_uint_t                         forced;  /* BREAK: by an operator */
     ngx_http_zk_lock_ask_pt            handler;
     void                              *data;
 } ngx_http_zk_lock_question_t;

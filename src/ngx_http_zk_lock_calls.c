@@ -98,6 +98,7 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         if (watch->data == NULL) {
             /* any state will do */
             wait = 0;
+            ctx->preferred = 0;
         }
     }
 
@@ -471,6 +472,18 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
 
     case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
         ngx_str_set(&ctx->outcome, "unreachable");
+
+        if (ask->type == NGX_HTTP_ZK_LOCK_HOLD
+            || (ask->type == NGX_HTTP_ZK_LOCK_RELEASE && ask->ninfos != 0))
+        {
+            /* one that is held more than once: the gateway counts */
+
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "ZooKeeper is out of reach: this may "
+                                        "have been counted or not, and GET "
+                                        "tells \"holds\"; a repeat counts "
+                                        "again");
+        }
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
                                         ask->type == NGX_HTTP_ZK_LOCK_RELEASE

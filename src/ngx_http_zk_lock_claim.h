@@ -375,13 +375,6 @@ void ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim);
 /* ZooKeeper has not answered in the time of the request, which ends. */
 void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
-/*
- * The wait for a claim whose token others may have is over, and there is no
- * connection: another gateway may tell that it is held, so its end is not
- * decided before it can be looked at.
- */
-void ngx_http_zk_lock_claim_put_off(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
 /* Deletes its znode; gather: that is surely there, and may go with others. */
 void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t gather);

@@ -69,7 +69,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         ask->mourner.data = ask;
 
         ngx_http_zk_lock_record_ending(worker->zone, token->id.record,
-                                       ask->type == NGX_HTTP_ZK_LOCK_BREAK
+                                       ask->forced
                                        ? NGX_HTTP_ZK_LOCK_ENDING_BROKEN
                                        : NGX_HTTP_ZK_LOCK_ENDING_RELEASED);
 
@@ -84,7 +84,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         && ngx_http_zk_lock_ask_current(&record))
     {
         rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path,
-                                         ask->type == NGX_HTTP_ZK_LOCK_BREAK);
+                                         ask->forced);
 
         if (rc == NGX_OK) {
             ask->gen = record.gen;
@@ -135,6 +135,15 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
         return NGX_DECLINED;
     }
 
+    if (record.holds > 1
+        && !ngx_http_zk_lock_session_ready(ask->worker->session))
+    {
+        /* a call that is told 503 is repeated: nothing is counted so far */
+
+        ask->later = 1;
+        return NGX_OK;
+    }
+
     rc = ngx_http_zk_lock_record_hold(ask->worker->zone, &ask->token.id,
                                       &ask->path, 1, &ask->holds);
 
@@ -150,12 +159,6 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     }
 
     ask->counted = 1;
-
-    if (!ngx_http_zk_lock_session_ready(ask->worker->session)) {
-        ask->later = 1;
-        ask->unwritten = 1;
-        return NGX_OK;
-    }
 
     ngx_http_zk_lock_ask_inspect(ask);
 

@@ -277,6 +277,17 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
     op->rc = (data == s) ? NGX_HTTP_ZK_LOCK_UNKNOWN
                          : ngx_http_zk_lock_library_rc(op->flight.code);
 
+    if (op->type == NGX_HTTP_ZK_LOCK_OP_BARRIER
+        && op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH)
+    {
+        /*
+         * The leader checks the right of a transaction's part, and what it
+         * refuses is committed as refused: no right to read is needed.
+         */
+
+        op->flight.code = 0;
+    }
+
     if (data != s) {
         ngx_http_zk_lock_session_heard(s, &op->flight);
     }

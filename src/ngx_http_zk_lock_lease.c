@@ -101,19 +101,6 @@ ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,
 
 
 void
-ngx_http_zk_lock_claim_put_off(ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome)
-{
-    if (claim->handler == NULL) {
-        claim->lock->settle = 1;
-        return;
-    }
-
-    ngx_http_zk_lock_claim_leave(claim, outcome);
-}
-
-
-void
 ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_msec_t  granted, lease;

@@ -18,7 +18,7 @@
 #include "ngx_http_zk_lock_map.h"
 
 
-#define NGX_HTTP_ZK_LOCK_MAGIC        "zk_lock zone 2\n"
+#define NGX_HTTP_ZK_LOCK_MAGIC        "zk_lock zone 3\n"
 
 #define NGX_HTTP_ZK_LOCK_BOOT_ID      "/proc/sys/kernel/random/boot_id"
 

@@ -375,8 +375,7 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
     if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
 
         if (ngx_http_zk_lock_claim_known(claim)) {
-            ngx_http_zk_lock_claim_put_off(claim,
-                                           NGX_HTTP_ZK_LOCK_UNREACHABLE);
+            ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
             return;
         }
 
@@ -387,7 +386,7 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
         && (claim->state == NGX_HTTP_ZK_LOCK_CREATE
             || claim->state == NGX_HTTP_ZK_LOCK_RECOVER))
     {
-        ngx_http_zk_lock_claim_put_off(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+        ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
         return;
     }
 

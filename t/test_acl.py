@@ -117,6 +117,26 @@ def test_what_is_made_is_ours(start, same, stranger, queued):
     assert gateway.release("x", holder.token).status == 204
 
 
+def test_top_that_is_closed(start, same):
+    """A gateway needs no right on "/", but to make its own znodes."""
+    gateway = start(http=AUTH)
+    gateway.release("x", gateway.hold("x").token)
+    opened = same.client.get_acls("/")[0]
+    same.client.set_acls("/", [THEIRS])
+    try:
+        gateway = start(http=AUTH)
+        there = start(http=AUTH)
+        token = gateway.hold("x").token
+        for asked in (gateway, there):
+            assert asked.inspect("x", token).json["state"] == "held"
+            assert asked.renew("x", token).status == 200
+        assert gateway.inspect("y").status == 404
+        assert there.release("x", token).status == 204
+    finally:
+        same.client.add_auth("digest", "stranger:s")
+        same.client.set_acls("/", opened)
+
+
 def test_what_is_renamed_is_ours(start, same, stranger):
     gateway = start(http=AUTH)
     holder = gateway.hold("x")

@@ -1033,6 +1033,17 @@ def test_run_once_without_a_command(run_once, shared_gateway, name):
     assert is_free(shared_gateway, name)
 
 
+def test_run_once_and_names_that_curl_would_read(run_once, shared_gateway,
+                                                 name):
+    """Braces and brackets are parts of a name, and no list of URLs."""
+    for more in ("{1,2}", "[1-2]"):
+        assert run_once(name + more, "true").wait() == 0
+    for more in ("?owner=me", "#1"):
+        assert run_once(name + more, "true").wait() == USAGE
+    for more in ("", "1", "2"):
+        assert is_free(shared_gateway, name + more)
+
+
 @pytest.mark.parametrize("arguments, word", [
     (("-w", "5s"), "-w"), (("-w", "08"), "-w"), (("-t", "1m"), "-t"),
     (("-g", ""), "-g"), (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),

@@ -284,6 +284,26 @@ def test_asks_whose_connection_breaks(zookeeper, start_gateway, start_proxy,
             for _ in range(2)] == [200, 204]
 
 
+def test_release_of_two_holds_that_is_told_503(private_zookeeper,
+                                               start_gateway):
+    """It may be repeated: what was told as not confirmed is not counted."""
+    private_zookeeper.start()
+    gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
+                            session_timeout=TIMEOUT,
+                            location="zk_lock_timeout 1s;")
+    token = gateway.hold("x", ttl="1h").token
+    twice = gateway.acquire("x", headers={"Lock-Token": token})
+    assert (twice.status, twice.json["holds"]) == (200, 2)
+    private_zookeeper.freeze()
+    wait_until(lambda: gateway.inspect("x", token).status == 503, BACK)
+    problem(gateway.release("x", token), 503)
+    private_zookeeper.thaw()
+    wait_until(lambda: gateway.inspect("x", token).status == 200, BACK)
+    assert gateway.inspect("x", token).json["holds"] == 2
+    assert [gateway.release("x", token).status for _ in range(3)] == [
+        200, 204, 410]
+
+
 def test_timeout(private_zookeeper, start_gateway):
     gateway, holder, _ = frozen(private_zookeeper, start_gateway, 0,
                                 "zk_lock_timeout 1s;")

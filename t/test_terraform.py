@@ -167,10 +167,13 @@ def test_lock_and_unlock(places, tree, way, name):
     for place in places:
         for other in places:
             client = Client(way)
-            client.locked(client.lock(place, name), name)
+            token = client.locked(client.lock(place, name), name)
             client.holds(other, name)
             unlocked(client.unlock(other, name), name)
             assert tree.claims(place[0].znode(name)) == []
+            ended = place[0].inspect(name, token)
+            problem(ended, 410)
+            assert ended.json.get("reason") in ("released", None)
 
 
 def test_the_same_id_again(places, tree, way, name):
