@@ -376,6 +376,24 @@ def test_frozen_and_killed(gateway, held, tree):
     grant(waiter.response(SOON), "x")
 
 
+def test_grant_that_was_told_to_nobody(start, tree):
+    """Its worker dies: it ends with its grace, and not with its lease."""
+    gateway = start(location="zk_lock_grace 2s;", metrics=True)
+    one, other = gateway.worker_pids()
+    holder = gateway.hold("x", worker=other)
+    queued = gateway.acquire("x", headers={"Prefer": "respond-async"},
+                             ttl="1h", worker=one)
+    assert queued.status == 202
+    tree.wait_claims(gateway.znode("x"), 2, SOON)
+    gateway.release("x", holder.token, worker=other)
+    tree.wait_claims(gateway.znode("x"), 1, SOON)
+    wait_until(lambda: gateway.metrics(other).get(("claims", "held")) == 1,
+               SOON, "it is granted, and nobody is told")
+    kill(gateway, one)
+    token = grant(gateway.acquire("x", wait="20s", worker=other), "x")["token"]
+    assert gateway.release("x", token).status == 204
+
+
 def test_crash_and_reload(gateway, held, sessions):
     """The heir drains, and has to pass on what it inherited."""
     held.spread(6)

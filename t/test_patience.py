@@ -304,6 +304,29 @@ def test_release_of_two_holds_that_is_told_503(private_zookeeper,
         200, 204, 410]
 
 
+def test_list_whose_connection_breaks(zookeeper, start_gateway, start_proxy):
+    """At any moment of it: the locks are listed, and then each lock's claims.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, workers=1,
+                            session_timeout=TIMEOUT)
+    names = sorted("x%d" % i for i in range(12))
+    tokens = {name: gateway.hold(name).token for name in names}
+    for halves in (1, 3, 5, 7, 9):
+        proxy.delay = 0.1
+        call = gateway.connect()
+        call.send("GET", "/locks/")
+        time.sleep(halves * 0.1)
+        proxy.kill()
+        proxy.delay = 0.0
+        response = call.response(BACK)
+        assert response.status == 200, response
+        assert [lock["name"] for lock in response.json["locks"]] == names
+    for name, token in tokens.items():
+        wait_until(lambda: gateway.release(name, token).status in (204, 410),
+                   BACK)
+
+
 def test_timeout(private_zookeeper, start_gateway):
     gateway, holder, _ = frozen(private_zookeeper, start_gateway, 0,
                                 "zk_lock_timeout 1s;")

@@ -1641,6 +1641,36 @@ def test_cancelled_before_its_gateway_looks(start_gateway, start_proxy,
     free(here, tree, name)
 
 
+def test_cancelled_elsewhere_before_a_release(start_gateway, start_proxy,
+                                              zookeeper, tree, name):
+    """Its worker has heard that something changed, and not what: until then
+    nothing is handed over.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s",
+                         workers=1, wait_sessions=False)
+    there = start_gateway()
+    wait_until(lambda: here.inspect(name).status == 404)
+    holder = here.hold(name)
+    waiting = here.connect()
+    waiting.send("POST", lock_path(name), {"wait": "1m"}, keyed(new_key()))
+    mine = tree.wait_claims(here.znode(name), 2)[-1]
+    here.catch_up(name)
+    lists = proxy.requests["getChildren"]
+    proxy.delay = 0.5
+    assert there.release(name, token_of(here.znode(name),
+                                        mine)).status == 204
+    # the list is on its way to ZooKeeper, and its answer comes half a second
+    # later
+    wait_until(lambda: proxy.requests["getChildren"] > lists)
+    release = here.connect()
+    release.send("DELETE", lock_path(name, holder.token))
+    problem(waiting.response(SOON), 410)
+    proxy.pass_on()
+    assert release.response(SOON).status == 204
+    free(here, tree, name)
+
+
 @pytest.mark.parametrize("wait", [{}, {"wait": "1m"}])
 def test_repeat_as_it_is_cancelled(pair, tree, name, dice, wait):
     """It has the place that is given up, or a new one."""

@@ -270,6 +270,22 @@ def test_lease_ends(gateway, tree, name, accept):
     waiter.close()
 
 
+def test_what_is_left_after_a_silence(private_zookeeper, start, name):
+    """The grant that is told again has what is left of the lease."""
+    private_zookeeper.start()
+    gateway = start(zookeeper=private_zookeeper, workers=1,
+                    session_timeout="20s")
+    stream = hold(gateway, name, ttl="1m")
+    first = granted(stream, name, leased=True)
+    private_zookeeper.freeze()
+    assert stream.event("ending")["reason"] == "zookeeper"
+    private_zookeeper.thaw()
+    again = stream.event("granted")
+    assert again["ttl_ms"] == first["ttl_ms"] == 60000
+    assert 0 < again["expires_in_ms"] <= 60000 - 900
+    stream.close()
+
+
 def test_lease_is_renewed(gateway, tree, name):
     """It is told each time that it comes to its end."""
     one, other = gateway.worker_pids()
