@@ -212,6 +212,21 @@ def test_calls_wait(private_zookeeper, start_gateway, begun):
     assert told == EXPECTED
 
 
+def test_looks_that_wait(private_zookeeper, start_gateway):
+    """They wait for ZooKeeper as long as for the lock."""
+    gateway, holder, _ = frozen(private_zookeeper, start_gateway, 1.5,
+                                "zk_lock_timeout 1s;")
+    sent = []
+    for path, headers in [("x?wait=1m", {"Lock-Token": holder.token}),
+                          ("y?wait=1m&until=free", None)]:
+        sent.append(gateway.connect())
+        sent[-1].send("GET", "/locks/" + path, None, headers)
+    assert sent[0].silent_for(2.5)
+    assert sent[1].silent_for(0)
+    private_zookeeper.thaw()
+    assert [way.response(BACK).status for way in sent] == [200, 204]
+
+
 def test_release_waits(private_zookeeper, start_gateway):
     """Told when it is done, of whatever worker's claim."""
     private_zookeeper.start()

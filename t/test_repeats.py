@@ -438,6 +438,20 @@ def test_other_parameters(pair, tree, name, state, other):
     free(here, tree, name)
 
 
+def test_parameters_that_read_alike(pair, tree, name):
+    """Owner and data are two things, though they make one text together."""
+    here, there = pair
+    key = new_key()
+    token = granted(acquire(here, name, key, None, {"owner": "a1", "data": 2}),
+                    name)
+    for gateway, worker in everywhere(here, there):
+        answer = acquire(gateway, name, key, worker, {"owner": "a",
+                                                      "data": 12})
+        problem(answer, 422, "Idempotency-Key")
+    released(here, name, token)
+    free(here, tree, name)
+
+
 def test_parameters_as_they_were_said(long_pair, tree, name):
     """What is compared is known to any gateway, whatever machine it is on."""
     gateway = long_pair[0]
@@ -1234,6 +1248,27 @@ def test_polls_everywhere(pair, tree, name):
                                     ).json["state"] == "held", SOON)
             assert holds(poll(gateway, name, holder, worker), holder)
     released(here, name, holder)
+
+
+def test_place_behind_readers_that_wait(pair, tree, name):
+    """Of the readers only the holder is not in the line."""
+    here, there = pair
+    holder = here.hold(name, mode="shared").token
+    waiters = []
+    for mode in ("write", "shared"):
+        waiters.append(here.begin(name, mode=mode, wait="1m"))
+        tree.wait_claims(here.znode(name), 1 + len(waiters))
+    answer = queue(here, name)
+    token = answer.headers["Lock-Token"]
+    assert answer.json["position"] == 2
+    for gateway, worker in everywhere(here, there):
+        assert waits(poll(gateway, name, token, worker), token, 2)
+    released(there, name, holder)
+    for waiter, mode in zip(waiters, ("write", "shared")):
+        released(there, name, granted(waiter.response(SOON), name, 201, mode))
+    wait_until(lambda: poll(there, name, token).json["state"] == "held", SOON)
+    released(here, name, token)
+    free(here, tree, name)
 
 
 @pytest.mark.parametrize("how", ["query", "header"])

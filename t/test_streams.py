@@ -316,6 +316,8 @@ def test_nothing_to_renew_at_another_gateway(start, zookeeper, tree, name, ttl):
     here, there = start(), start()
     stream = hold(here, name)
     token = granted(stream, name)["token"]
+    for gateway in (here, there):
+        assert "ttl_ms" not in gateway.inspect(name, token).json
     there.renew(name, token, **ttl)
     for worker in here.worker_pids():
         response = here.renew(name, token, worker=worker, **ttl)
