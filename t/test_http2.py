@@ -162,6 +162,25 @@ def test_condition_on_a_stream_without_room(start_gateway, asks):
     assert gateway.worker_pids() == workers
 
 
+@pytest.mark.parametrize("leave", ["cancel", "close"])
+def test_grant_that_was_begun(gateway, tree, leave):
+    """Its client leaves before it has all of it: it holds nothing."""
+    with gateway.connect_http2() as connection:
+        connection.h2.update_settings(
+            {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+        connection._flush()
+        stream = connection.send("POST", lock_path("x"), {"ttl": "1h"})
+        wait_until(lambda: begun(connection, stream), 20.0,
+                   "the answer begins")
+        assert connection.answers[stream][0] == 201
+        tree.wait_claims(gateway.znode("x"), 1)
+        if leave == "cancel":
+            connection.cancel(stream)
+        else:
+            connection.close()
+        tree.wait_claims(gateway.znode("x"), 0)
+
+
 def begun(connection, stream):
     try:
         connection._take(0.05)
