@@ -124,6 +124,30 @@ def test_cancelled_and_released_at_once(gateway, tree, connection):
     tree.wait_claims(gateway.znode("x"), 0)
 
 
+def test_order_when_a_release_fails(start_gateway, tree):
+    """What ZooKeeper refuses together with it is done again, as it came."""
+    gateway = start_gateway(workers=1)
+    worker, = gateway.worker_pids()
+    with gateway.connect_http2() as connection:
+        for _ in range(10):
+            for name in ("x", "y"):
+                gateway.release(name, gateway.hold(name).token)
+            holder = gateway.hold("x")
+            with gateway.frozen_worker(worker):
+                claim, = tree.claims(gateway.znode("x"))
+                tree.delete(gateway.znode("x") + "/" + claim)
+                failing = connection.send("DELETE",
+                                          lock_path("x", holder.token))
+                waiters = [connection.send("POST", lock_path("y"), WAIT)
+                           for _ in range(3)]
+            assert connection.response(failing, 5).status in (204, 410)
+            for stream in waiters:
+                response = connection.response(stream, 5)
+                grant(response, "y")
+                assert release(connection, "y", response.token).status == 204
+            tree.wait_claims(gateway.znode("y"), 0)
+
+
 def test_cancelled_before_the_body_is_there(gateway, tree, connection):
     for _ in range(10):
         stream = connection.send("POST", lock_path("x"), end=False,
