@@ -1008,6 +1008,24 @@ def test_watch_over_the_making_of_a_lock(start, tree):
     seen.close()
 
 
+def test_watch_as_a_lock_is_made(gateway, tree, name):
+    """At any moment of it: the last state is told."""
+    one, other = gateway.worker_pids()
+    for i in range(60):
+        lock = "%s-%d" % (name, i)
+        acquire = gateway.connect(other)
+        acquire.request("GET", "/ready")
+        acquire.send("POST", lock_path(lock))
+        time.sleep(i % 20 / 5000.0)
+        seen = watch(gateway, lock, worker=one)
+        token = acquire.response().token
+        seen.until(lambda event: len(event.data["holders"]) == 1)
+        gateway.release(lock, token)
+        seen.until(lambda event: event.data["holders"] == [])
+        seen.close()
+        acquire.close()
+
+
 def test_watch_tells_the_last_state(gateway, tree, name):
     """Of a lock that changes all the time states are left out, but not it."""
     seen = watch(gateway, name)
