@@ -888,6 +888,7 @@ def test_reload(start, tree):
         assert gateway.inspect("x", token, worker).json["state"] == "held"
     young, = line(gateway, tree, "x", gateway.worker_pids()[:1])
     assert seen.event("change")["queued"] == 2
+    assert holder.silent_for(1)
     assert alive(one) and alive(other)
 
     holder.close()
@@ -898,6 +899,7 @@ def test_reload(start, tree):
     waiter.close()
     granted(young, "x")
     assert seen.event("change")["queued"] == 0
+    assert seen.silent_for(1)
     assert alive(other)
     seen.close()
     wait_until(lambda: not alive(other), SOON, "the other is gone, too")
