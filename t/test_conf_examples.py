@@ -1338,7 +1338,8 @@ def test_quickstart(start_script, private_zookeeper):
     """Its JSON can be read, and what it says for a lost token helps."""
     private_zookeeper.start()
     port = free_port()
-    script = start_script(os.path.join(TREE, "quickstart"), "--port",
+    script = start_script("env", "-u", "NGINX_BIN", "-u", "ZK_LOCK_MODULE",
+                          os.path.join(TREE, "quickstart"), "--port",
                           str(port), "--zookeeper", private_zookeeper.address)
     wait_until(lambda: "Ctrl-C ends it all" in script.said()
                or script.process.poll() is not None, 300.0, "it is your turn")
