@@ -138,7 +138,7 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     if (record.holds > 1
         && !ngx_http_zk_lock_session_ready(ask->worker->session))
     {
-        /* a call that is told 503 is repeated: nothing is counted so far */
+        /* the client repeats a call after a 503: nothing is counted yet */
 
         ask->later = 1;
         return NGX_OK;

@@ -281,8 +281,8 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
         && op->rc == NGX_HTTP_ZK_LOCK_NO_AUTH)
     {
         /*
-         * The leader checks the right of a transaction's part, and what it
-         * refuses is committed as refused: no right to read is needed.
+         * The leader checks the rights of each part of a transaction, and
+         * commits a refusal as well: the barrier needs no right to read.
          */
 
         op->flight.code = 0;

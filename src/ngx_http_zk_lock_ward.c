@@ -115,7 +115,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
 
-        /* the dead worker deletes what is held for nothing else */
+        /* the dead worker may have deleted a claim that was released */
 
         ward->seen = !ngx_http_zk_lock_record_asked(estate->zone,
                                                     record->id.record);
@@ -552,9 +552,9 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 
 
 /*
- * Whether it was over, or gone, before anybody released it.  If its release was
- * asked for before it became a ward, the dead worker may have deleted it for
- * that; after that nobody has but somebody else.
+ * Whether the lease was over, or the claim gone, before a client released it.
+ * If the release came before the claim became a ward, the dead worker may have
+ * deleted the znode for it; later only a foreign client can have done so.
  */
 
 static ngx_uint_t

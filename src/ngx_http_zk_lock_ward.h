@@ -61,11 +61,11 @@ typedef struct {
                                                        not its name */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
-    unsigned                           seen:1;      /* its record or its znode,
-                                                       when nobody had asked
-                                                       for its end; nor may
-                                                       this worker have deleted
-                                                       it since */
+    unsigned                           seen:1;      /* the record or the znode
+                                                       was read while no
+                                                       release was asked for,
+                                                       and this worker has sent
+                                                       no delete since */
     unsigned                           lapses:1;    /* by op */
     unsigned                           lost:1;      /* before it was released */
 } ngx_http_zk_lock_ward_t;

@@ -438,20 +438,6 @@ def test_other_parameters(pair, tree, name, state, other):
     free(here, tree, name)
 
 
-def test_parameters_that_read_alike(pair, tree, name):
-    """Owner and data are two things, though they make one text together."""
-    here, there = pair
-    key = new_key()
-    token = granted(acquire(here, name, key, None, {"owner": "a1", "data": 2}),
-                    name)
-    for gateway, worker in everywhere(here, there):
-        answer = acquire(gateway, name, key, worker, {"owner": "a",
-                                                      "data": 12})
-        problem(answer, 422, "Idempotency-Key")
-    released(here, name, token)
-    free(here, tree, name)
-
-
 def test_parameters_as_they_were_said(long_pair, tree, name):
     """What is compared is known to any gateway, whatever machine it is on."""
     gateway = long_pair[0]
