@@ -613,7 +613,7 @@ def test_zookeeper_does_not_answer(private_zookeeper, start_gateway,
     private_zookeeper.freeze()
     for method in ("GET", "PUT", "DELETE"):
         problem(call(method, gateway, response.token), 503)
-    problem(acquire(gateway, ["d", "e"]), 503)
+    problem(acquire(gateway, ["d", "e"], wait="1s"), 503)
     private_zookeeper.thaw()
     wait_until(lambda: release(gateway, response.token).status in (204, 410))
     wait_free(tree, gateway, NAMES)
