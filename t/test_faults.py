@@ -455,6 +455,37 @@ async def at_once(port, names, holders):
     return dict(zip(names, await asyncio.gather(*map(one, names))))
 
 
+def test_releases_that_were_never_sent(single, tree, proxy):
+    """They are not taken for done when the connection breaks.
+
+    A few transactions are under way, and what is gathered behind them stays
+    at the gateway.  These locks are deleted by hand meanwhile: so nobody has
+    released them.
+    """
+    names = ["x%d" % i for i in range(12)]
+    holders = {name: single.hold(name, ttl="1h") for name in names}
+    proxy.hole()
+    connections = []
+    for name in names:
+        connection = single.connect()
+        connection.send("DELETE", lock_path(name, holders[name].token))
+        connections.append(connection)
+
+        # each in a turn of the event loop of its own
+        single.call("GET", "/ready")
+
+    for name in names[4:]:
+        claim, = tree.claims(single.znode(name))
+        tree.delete(single.znode(name) + "/" + claim)
+    proxy.kill()
+    proxy.pass_on()
+    for connection in connections[:4]:
+        assert connection.response(BACK).status == 204
+    for connection in connections[4:]:
+        problem(connection.response(BACK), 410)
+    counted(single, 0)
+
+
 # another server
 
 def test_server_that_lags(single, zookeeper, tree, proxy):

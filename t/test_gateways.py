@@ -424,6 +424,26 @@ def test_queued_claim_is_released(pair, tree, place):
     pass_through("x", holder, waiters, [there, here])
 
 
+def test_queued_claims_are_released_at_once(pair, tree):
+    """Releases that meet at the lock are all heard of by the waiters' gateway.
+    """
+    here, there = pair
+    holder = here.hold("x")
+    waiters = queue_up(tree, [here] * 12, "x")
+    tokens = tokens_in_line(tree, here, "x")[1:]
+    connections = [there.connect(worker) for _, worker in zip(
+        tokens, itertools.cycle(there.worker_pids()))]
+    for connection, token in zip(connections, tokens):
+        connection.send("DELETE", lock_path("x"),
+                        headers={"Lock-Token": token})
+    for connection in connections:
+        assert connection.response().status == 204
+    for waiter in waiters:
+        problem(waiter.response(SOON), 410)
+    assert tree.claims(here.znode("x")) == [claim_of(holder.token)]
+    assert here.release("x", holder.token).status == 204
+
+
 def test_lease_ends_for_all_gateways(here_and_there, tree):
     here, there = here_and_there
     holder = here.hold("x", ttl="400ms")
