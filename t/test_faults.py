@@ -486,6 +486,25 @@ def test_releases_that_were_never_sent(single, tree, proxy):
     counted(single, 0)
 
 
+@pytest.mark.parametrize("how", WAYS)
+def test_look_without_an_answer(start_gateway, single, proxy, leads, how):
+    """All of it is read again: nobody is left out, and the lock is not free."""
+    there = start_gateway()
+    owners = {new_owner() for _ in range(6)}
+    holders = [there.hold("x", owner=owner, ttl="1h", mode="shared")
+               for owner in owners]
+    assert shown(single, "x", None) is not None
+    leads()
+    for _ in range(3):
+        fault = proxy.fault("getData", how)
+        seen = single.inspect("x")
+        fault.wait()
+        assert seen.status == 200, seen
+        assert {holder["owner"] for holder in seen.json["holders"]} == owners
+    for holder in holders:
+        released(there, "x", holder)
+
+
 # another server
 
 def test_server_that_lags(single, zookeeper, tree, proxy):

@@ -86,3 +86,29 @@ def test_refusals_leave_nothing_behind(start_gateway):
         assert response.status == 201, response
         filler.tokens.append((path, response.token))
     filler.leave(len(filler.tokens))
+
+
+def test_cells_of_long_names(start_gateway):
+    """The metric counts what records take, and so tells that there is no room.
+    """
+    gateway = start_gateway(workers=1, http=ZONE, metrics=True)
+    held = []
+    with gateway.connect() as connection:
+        while True:
+            path = lock_path("%0200d" % len(held))
+            response = connection.request("POST", path, {"ttl": "1h"})
+            if response.status != 201:
+                break
+            held.append((path, response.token))
+        assert response.status == 503 and held, response
+        metrics = gateway.metrics()
+        assert metrics["claims", "held"] == len(held)
+        assert metrics["cells", "used"] == 2 * len(held)
+
+        # records do not reach from one 64 cells into the next
+        assert metrics["cells", "total"] - metrics["cells", "used"] < 64
+        for path, token in held:
+            response = connection.request("DELETE", path, None,
+                                          {"Lock-Token": token})
+            assert response.status == 204, response
+    assert gateway.metrics()["cells", "used"] == 0

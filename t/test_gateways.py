@@ -627,6 +627,24 @@ def test_held_claim_deleted_by_hand(pair, tree):
 
 # gateways that go
 
+def test_claim_that_has_waited_is_deleted_by_hand(start_gateway, zookeeper,
+                                                  tree):
+    """A holder that has waited is watched as one that has not."""
+    gateway = start_gateway(workers=1)
+    holder = gateway.hold("x")
+    second, third = queue_up(tree, [gateway] * 2, "x", ttl="1h")
+    assert gateway.release("x", holder.token).status == 204
+    response = second.response(SOON)
+    grant(response, "x")
+    znode = gateway.znode("x") + "/" + claim_of(response.token)
+    wait_until(lambda: znode in zookeeper.watched_paths(), SOON)
+    tree.delete(znode)
+    last = third.response(SOON)
+    grant(last, "x")
+    gone(gateway, "x", response.token)
+    assert gateway.release("x", last.token).status == 204
+
+
 def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
     """Its locks are held until ZooKeeper gives them up, and not longer, at
     whatever other gateway they are renewed.

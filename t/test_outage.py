@@ -70,6 +70,21 @@ def test_down_at_the_start(private_zookeeper, start_gateway):
         gateway.release("x", response.token)
 
 
+def test_workers_that_start_at_once(private_zookeeper, start_gateway,
+                                    connect_tree):
+    """Each has a gate, also where they are the first that ever came."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    gateway = start_gateway(zookeeper=private_zookeeper, workers=8)
+    for _ in range(4):
+        wait_until(lambda: len(tree.children("/zk_lock_gates")) == 8)
+        gateway.stop()
+        wait_until(lambda: tree.children("/zk_lock_gates") == [])
+        tree.delete("/zk_lock_gates")
+        gateway.start()
+    wait_until(lambda: len(tree.children("/zk_lock_gates")) == 8)
+
+
 def test_silent_at_the_start(private_zookeeper, start_gateway):
     """The port is open, and nobody answers behind it."""
     private_zookeeper.start()

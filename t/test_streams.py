@@ -1169,11 +1169,14 @@ def test_slow_reader(start, tree):
     gateway.release("x", holder.token)
 
 
-def test_slow_reader_catches_up(start, tree):
-    """It misses states, but not the last one."""
+@pytest.mark.parametrize("keepalive", ["", "so_keepalive=8s:4s:3"])
+def test_slow_reader_catches_up(start, tree, keepalive):
+    """It misses states, but not the last one.  A reader that is away for less
+    time than keepalive gives to a client is not taken for one that is gone.
+    """
     port = free_port()
-    gateway = start(workers=1,
-                    server="listen 127.0.0.1:%d sndbuf=8k;" % port)
+    gateway = start(workers=1, server="listen 127.0.0.1:%d sndbuf=8k %s;"
+                                      % (port, keepalive))
     holder = gateway.hold("x", ttl="1h")
     waiting = crowd(gateway, tree, "x", 90)
     slow = watch(gateway, "x", connection=narrow(port))
