@@ -263,7 +263,7 @@ def several(play):
 
 def stream(play):
     yield
-    events = streams.hold(play.world.tried, play.name)
+    events = streams.hold(play.world.tried, play.name, wait="5s")
     play.connections.append(events.connection)
     try:
         if events.head().status == 200:
