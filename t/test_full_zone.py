@@ -22,13 +22,14 @@ REFUSALS = 5000     # of a long name: more than a session may have in ZooKeeper
 class Filler:
     """Locks that are held so that nothing else is."""
 
-    def __init__(self, gateway):
+    def __init__(self, gateway, names="filler%d"):
         self.connection = gateway.connect()
+        self.names = names
         self.tokens = []        # (path, token)
 
     def fill(self):
         while len(self.tokens) < MANY:
-            path = lock_path("filler%d" % len(self.tokens))
+            path = lock_path(self.names % len(self.tokens))
             response = self.connection.request("POST", path, {"ttl": "1h"})
             if response.status != 201:
                 assert response.status == 503, response
@@ -92,23 +93,14 @@ def test_cells_of_long_names(start_gateway):
     """The metric counts what records take, and so tells that there is no room.
     """
     gateway = start_gateway(workers=1, http=ZONE, metrics=True)
-    held = []
-    with gateway.connect() as connection:
-        while True:
-            path = lock_path("%0200d" % len(held))
-            response = connection.request("POST", path, {"ttl": "1h"})
-            if response.status != 201:
-                break
-            held.append((path, response.token))
-        assert response.status == 503 and held, response
-        metrics = gateway.metrics()
-        assert metrics["claims", "held"] == len(held)
-        assert metrics["cells", "used"] == 2 * len(held)
+    filler = Filler(gateway, "%0200d")
+    filler.fill()
+    held = len(filler.tokens)
+    metrics = gateway.metrics()
+    assert metrics["claims", "held"] == held > 0
+    assert metrics["cells", "used"] == 2 * held
 
-        # records do not reach from one 64 cells into the next
-        assert metrics["cells", "total"] - metrics["cells", "used"] < 64
-        for path, token in held:
-            response = connection.request("DELETE", path, None,
-                                          {"Lock-Token": token})
-            assert response.status == 204, response
+    # records do not reach from one 64 cells into the next
+    assert metrics["cells", "total"] - metrics["cells", "used"] < 64
+    filler.leave(held)
     assert gateway.metrics()["cells", "used"] == 0
