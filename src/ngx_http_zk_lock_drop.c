@@ -1,10 +1,10 @@
 
 /*
- * Drops: releases, at whatever worker and gateway.
+ * Drops: releases, at any worker and gateway.
  *
- * A claim of this gateway is released by its own worker, which knows who is
- * next; any other by a delete.  A claim that is held more than once is held
- * once less: its own gateway counts.
+ * A claim of this gateway is released by its own worker, which knows the next
+ * claim in line; another gateway's claim is deleted.  Of a claim that is held
+ * more than once the claim's gateway counts one hold less.
  *
  * Everything here runs on the event loop, for an ask.
  */
@@ -167,12 +167,13 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
 
 
 /*
- * A release that could not be confirmed is repeated until it is, also when
- * who asked for it was told so and has left.
+ * A release that could not be confirmed is repeated until it is, also when the
+ * client was told 503 and has left.
  *
- * The gateway whose claim is deleted may have more of them in the same queue,
- * and no reason to look.  It watches the lock's znode: in the transaction that
- * deletes the claim that is set to what it is, and so all look who take part.
+ * The gateway whose claim is deleted may have more claims in the same queue,
+ * and no reason to list it.  But every gateway that takes part watches the
+ * lock's znode: the transaction that deletes the claim sets that znode to the
+ * data that it has, so that all these gateways list the lock.
  */
 
 void
@@ -244,7 +245,7 @@ ngx_http_zk_lock_ask_label_handler(ngx_http_zk_lock_op_t *op)
             goto done;
         }
 
-        /* whoever may not read it may be allowed to delete it */
+        /* without the right to read it the gateway may delete it */
 
         op->version = -1;
         break;
@@ -365,7 +366,7 @@ ngx_http_zk_lock_ask_touch(ngx_http_zk_lock_ask_t *ask)
     ngx_http_zk_lock_op_t  *get;
 
     if (ask->node) {
-        /* nobody else takes part in it */
+        /* a claim that is the lock's znode has no other claims beside it */
         return;
     }
 
@@ -474,10 +475,10 @@ ngx_http_zk_lock_ask_delete_handler(ngx_http_zk_lock_op_t *op)
 
 
 /*
- * Its znode is not there.  If an earlier try may have deleted it, it was
- * released.  So it was if whoever comes after a worker that has gone did that,
- * as he reads in the record that nobody holds it any more: the record is free
- * when he knows, and tells.
+ * The claim's znode is not there.  If an earlier try may have deleted it, the
+ * claim was released.  So it was if the heir of a dead worker deleted it,
+ * because the record says that the claim has no holds any more: the heir frees
+ * the record when it knows, and the record tells.
  */
 
 void
@@ -510,7 +511,7 @@ ngx_http_zk_lock_ask_missing(ngx_http_zk_lock_ask_t *ask)
 
     if (ngx_current_msec - ask->missed >= NGX_HTTP_ZK_LOCK_SIBLING_WAIT) {
 
-        /* nobody has deleted it for this */
+        /* it was not deleted for this release */
 
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
         return;
@@ -588,8 +589,8 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 
 
 /*
- * It may be dead; who comes after it may have done what it was asked for.  What
- * had begun to end before that may have done so for another reason.
+ * The sibling may be dead, and its heir may have carried out the release.  A
+ * claim that had begun to end before may have ended for another reason.
  */
 
 void

@@ -331,7 +331,7 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
 }
 
 
-/* Whoever asks for a lock that is not ours brings this about, at any rate. */
+/* A request for a lock whose ACL is another client's brings this about. */
 
 static void
 ngx_http_zk_lock_session_denied(ngx_http_zk_lock_session_t *s,
@@ -465,8 +465,9 @@ ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
     ngx_queue_insert_tail(&s->failed, &op->flight.queue);
 
     /*
-     * Told in the next turn: who tries again, while the library refuses what is
-     * sent, must not keep the loop from the message that the session is over.
+     * Told in the next turn: a handler that sends again, while the library
+     * refuses operations, must not keep the loop from the message that the
+     * session is over.
      */
 
     ngx_post_event(&s->flush, &ngx_posted_next_events);
