@@ -465,9 +465,9 @@ ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
     ngx_queue_insert_tail(&s->failed, &op->flight.queue);
 
     /*
-     * Told in the next turn: a handler that sends again, while the library
-     * refuses operations, must not keep the loop from the message that the
-     * session is over.
+     * Told in the next turn: the library may refuse all that a handler sends
+     * again, and that must not keep the loop from the message that the session
+     * is over.
      */
 
     ngx_post_event(&s->flush, &ngx_posted_next_events);

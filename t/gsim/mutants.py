@@ -138,10 +138,10 @@ MUTANTS = [
     # what this simulation has found once
 
     ('refused again in the same turn', 'ngx_http_zk_lock_flight.c',
-     'the message that the session is over.\n     */\n\n'
-     '    ngx_post_event(&s->flush, &ngx_posted_next_events);',
-     'the message that the session is over.\n     */\n\n'
-     '    ngx_post_event(&s->flush, &ngx_posted_events);', 8000),
+     '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n',
+     '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n'
+     '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
+     '    return;\n\n', 8000),
 
     ('a grant is told though its lease is over',
      'ngx_http_zk_lock_grant.c',
