@@ -35,6 +35,7 @@ typedef enum {
     ZK_LOCK_LABEL_RENEWALS,
     ZK_LOCK_LABEL_MENDED,
     ZK_LOCK_LABEL_CZXID,
+    ZK_LOCK_LABEL_GATE,
     ZK_LOCK_LABEL_PARAMS,
     ZK_LOCK_LABEL_ASYNC,
     ZK_LOCK_LABEL_REVOKED,
@@ -72,6 +73,7 @@ static int zk_lock_label_id_read(zk_lock_id_t *id, const char *text,
     size_t len);
 static int zk_lock_label_want_check(const char *text, size_t len);
 static int zk_lock_label_from_check(const char *text, size_t len);
+static int zk_lock_label_gate_check(const char *text, size_t len);
 
 
 static const char  *const zk_lock_label_names[] = {
@@ -82,6 +84,7 @@ static const char  *const zk_lock_label_names[] = {
     "renewals",
     "mended",
     "czxid",
+    "gate",
     "params",
     "async",
     "revoke",
@@ -133,6 +136,10 @@ zk_lock_label_write(char *buf, const zk_lock_label_t *label, size_t *index_at)
 
     if (label->czxid > 0 && label->czxid <= ZK_LOCK_CZXID_MAX) {
         p += sprintf(p, ",\"czxid\":%" PRId64, label->czxid);
+    }
+
+    if (zk_lock_label_gate_check(label->gate, label->gate_len)) {
+        p = zk_lock_label_text(p, "gate", label->gate, label->gate_len);
     }
 
     if (label->has_params) {
@@ -381,6 +388,15 @@ zk_lock_label_string(zk_lock_label_t *label, zk_lock_label_field_e field,
         label->want_len = len;
         return 0;
 
+    case ZK_LOCK_LABEL_GATE:
+        if (!zk_lock_label_gate_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->gate, text, len);
+        label->gate_len = len;
+        return 0;
+
     case ZK_LOCK_LABEL_FROM:
         if (!zk_lock_label_from_check(text, len)) {
             return -1;
@@ -562,4 +578,25 @@ zk_lock_label_from_check(const char *text, size_t len)
 {
     return len != 0 && len <= ZK_LOCK_FROM_MAX
            && zk_lock_shown_check(text, len);
+}
+
+
+static int
+zk_lock_label_gate_check(const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len != ZK_LOCK_GATE_LEN) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        if ((text[i] < '0' || text[i] > '9')
+            && (text[i] < 'a' || text[i] > 'f'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
 }

@@ -19,7 +19,7 @@
 
 
 /* bytes of a label as it is written to ZooKeeper */
-#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 406)
+#define ZK_LOCK_LABEL_MAX       (ZK_LOCK_OWNER_MAX + ZK_LOCK_DATA_MAX + 432)
 
 /* what times 256 is a fencing token */
 #define ZK_LOCK_CZXID_MAX       ((int64_t) 1 << 55)
@@ -29,6 +29,9 @@
 
 /* bytes of where a claim came from */
 #define ZK_LOCK_FROM_MAX        64
+
+/* hexadecimal digits of the gate of a session that counts a lease */
+#define ZK_LOCK_GATE_LEN        16
 
 /* digits of a claim's id, and where they begin behind the index's digits */
 #define ZK_LOCK_LABEL_ID        32
@@ -47,8 +50,12 @@
  * else a label may say stands between ttl and data, in this order, and only
  * where there is something to say:
  *
- *     "holds":2,"renewals":7,"mended":5,"czxid":42,"params":"00c0ffee",
- *     "async":true,"revoke":true,"want":"shared","from":"192.0.2.1"
+ *     "holds":2,"renewals":7,"mended":5,"czxid":42,"gate":"0123456789abcdef",
+ *     "params":"00c0ffee","async":true,"revoke":true,"want":"shared",
+ *     "from":"192.0.2.1"
+ *
+ * gate is said of a claim that is durable: it names the session that counts the
+ * claim's lease.
  *
  * The label of a znode whose name does not say whose it is has the claim's id
  * behind the index, as 32 hexadecimal digits: "id":"00112233...".
@@ -64,6 +71,7 @@ typedef struct {
     size_t          data_len;       /* 0: none */
     size_t          want_len;       /* 0: none */
     size_t          from_len;       /* 0: none */
+    size_t          gate_len;       /* 0: none; or ZK_LOCK_GATE_LEN */
 
     int64_t         ttl;            /* milliseconds, 0: unknown */
     int             index;          /* -1: not a gateway's claim */
@@ -84,6 +92,7 @@ typedef struct {
 
     char            want[ZK_LOCK_WANT_MAX + 1];     /* of "a-z0-9-" */
     char            from[ZK_LOCK_FROM_MAX + 1];     /* UTF-8, no controls */
+    char            gate[ZK_LOCK_GATE_LEN + 1];     /* of "0-9a-f" */
     char            owner[ZK_LOCK_OWNER_MAX + 1];
     char            data[ZK_LOCK_DATA_MAX + 1];
 } zk_lock_label_t;

@@ -96,7 +96,7 @@ check_any(fuzz_input_t *in)
         rule(label->data_len == 0 && label->want_len == 0
              && label->from_len == 0 && label->ttl == 0 && label->holds == 0
              && label->renewals == 0 && label->mended == 0
-             && label->czxid == 0
+             && label->czxid == 0 && label->gate_len == 0
              && !label->has_id && !label->has_params && !label->async,
              "of nobody's label more than the owner is taken");
         rule(!label->revoke || (len == 10
@@ -135,6 +135,12 @@ check_ours(fuzz_input_t *in)
                    ? (int64_t) (fuzz_64(in) % (ZK_LOCK_CZXID_MAX + 1)) : 0;
     label->async = (flags >> 3) & 1;
     label->revoke = (flags >> 4) & 1;
+
+    if (flags & 4) {
+        (void) snprintf(label->gate, sizeof(label->gate), "%016llx",
+                        (unsigned long long) label->czxid);
+        label->gate_len = ZK_LOCK_GATE_LEN;
+    }
 
     if (flags & 32) {
         label->has_params = 1;
@@ -199,6 +205,11 @@ check_bounds(const zk_lock_label_t *label)
          && label->want[label->want_len] == '\0'
          && strspn(label->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
             == label->want_len, "want");
+    rule(label->gate_len == 0
+         || (label->gate_len == ZK_LOCK_GATE_LEN
+             && label->gate[ZK_LOCK_GATE_LEN] == '\0'
+             && strspn(label->gate, "0123456789abcdefABCDEF")
+                == ZK_LOCK_GATE_LEN), "gate");
     rule(label->data_len <= ZK_LOCK_DATA_MAX
          && label->data[label->data_len] == '\0', "data");
 }
@@ -214,6 +225,8 @@ longest(zk_lock_label_t *label)
     label->renewals = UINT32_MAX;
     label->mended = UINT32_MAX;
     label->czxid = ZK_LOCK_CZXID_MAX;
+    label->gate_len = ZK_LOCK_GATE_LEN;
+    memset(label->gate, 'f', label->gate_len);
     label->revoke = 1;
     label->async = 1;
 
@@ -325,6 +338,8 @@ same(const zk_lock_label_t *one, const zk_lock_label_t *two)
            && memcmp(one->want, two->want, one->want_len) == 0
            && one->from_len == two->from_len
            && memcmp(one->from, two->from, one->from_len) == 0
+           && one->gate_len == two->gate_len
+           && memcmp(one->gate, two->gate, one->gate_len) == 0
            && one->index == two->index
            && one->ttl == two->ttl
            && (one->holds > 1 ? one->holds : 0) == two->holds

@@ -85,6 +85,18 @@ static const foreign_t  foreign_labels[] = {
     { text_of(NEW_LABEL "\"renewals\":true}"),         "me" },
     { text_of(NEW_LABEL "\"renewals\":4294967296}"),   "me" },
     { text_of(NEW_LABEL "\"renewals\":1e1}"),          "me" },
+    { text_of(NEW_LABEL "\"czxid\":\"42\"}"),          "me" },
+    { text_of(NEW_LABEL "\"czxid\":-1}"),              "me" },
+    { text_of(NEW_LABEL "\"czxid\":36028797018963969}"), "me" },
+    { text_of(NEW_LABEL "\"gate\":7}"),                "me" },
+    { text_of(NEW_LABEL "\"gate\":null}"),             "me" },
+    { text_of(NEW_LABEL "\"gate\":\"\"}"),             "me" },
+    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaa\"}"), "me" },
+    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaaaa\"}"), "me" },
+    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaag\"}"), "me" },
+    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaa-\"}"), "me" },
+    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaaa\","
+              "\"gate\":\"" A10 "aaaaaa\"}"),          "me" },
     { text_of(NEW_LABEL "\"params\":12345678}"),       "me" },
     { text_of(NEW_LABEL "\"params\":\"1234567\"}"),    "me" },
     { text_of(NEW_LABEL "\"params\":\"123456789\"}"),  "me" },
@@ -172,7 +184,7 @@ test_label_says_more(void **state)
 
     static const char  expected[] =
         "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
-        "\"mended\":3,"
+        "\"mended\":3,\"czxid\":42,\"gate\":\"0123456789abcdef\","
         "\"params\":\"000c0fee\",\"async\":true,\"revoke\":true,"
         "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\",\"data\":7}";
 
@@ -187,6 +199,9 @@ test_label_says_more(void **state)
     in.holds = 2;
     in.renewals = 1;
     in.mended = 3;
+    in.czxid = 42;
+    strcpy(in.gate, "0123456789abcdef");
+    in.gate_len = ZK_LOCK_GATE_LEN;
     in.params = 0x000c0fee;
     in.has_params = 1;
     in.async = 1;
@@ -212,6 +227,9 @@ test_label_says_more(void **state)
     assert_int_equal(out.holds, 2);
     assert_int_equal(out.renewals, 1);
     assert_int_equal(out.mended, 3);
+    assert_int_equal(out.czxid, 42);
+    assert_int_equal(out.gate_len, ZK_LOCK_GATE_LEN);
+    assert_memory_equal(out.gate, in.gate, ZK_LOCK_GATE_LEN);
     assert_int_equal(out.params, 0x000c0fee);
     assert_int_equal(out.has_params, 1);
     assert_int_equal(out.async, 1);
@@ -300,7 +318,7 @@ test_label_says_no_more(void **state)
 
     (void) state;
 
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 8; i++) {
         memset(&in, 0, sizeof(zk_lock_label_t));
 
         in.holds = 1;
@@ -328,6 +346,23 @@ test_label_says_no_more(void **state)
             in.from[0] = '\xff';
             break;
 
+        case 4:
+            in.gate_len = ZK_LOCK_GATE_LEN;
+            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
+            in.gate[ZK_LOCK_GATE_LEN - 1] = 'g';
+            break;
+
+        case 5:
+            in.gate_len = ZK_LOCK_GATE_LEN - 1;
+            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
+            break;
+
+        case 6:
+            in.gate_len = ZK_LOCK_GATE_LEN;
+            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
+            in.gate[0] = '"';
+            break;
+
         default:
             in.want_len = ZK_LOCK_WANT_MAX + 1;
             in.from_len = ZK_LOCK_FROM_MAX + 1;
@@ -353,6 +388,7 @@ test_label_says_no_more(void **state)
     assert_int_equal(out.has_params, 0);
     assert_int_equal(out.want_len, 0);
     assert_int_equal(out.from_len, 0);
+    assert_int_equal(out.gate_len, 0);
 
     /* the digits of params are read in both cases, the numbers to the last */
 
@@ -412,6 +448,8 @@ test_label_is_read_back(void **state)
     in.renewals = UINT32_MAX;
     in.mended = UINT32_MAX;
     in.czxid = ZK_LOCK_CZXID_MAX;
+    memset(in.gate, 'f', ZK_LOCK_GATE_LEN);
+    in.gate_len = ZK_LOCK_GATE_LEN;
     in.has_id = 1;
     in.has_params = 1;
     in.async = 1;
@@ -447,6 +485,9 @@ test_label_is_read_back(void **state)
         assert_int_equal(out.holds, in.holds);
         assert_int_equal(out.renewals, in.renewals);
         assert_int_equal(out.mended, in.mended);
+        assert_int_equal(out.czxid, in.czxid);
+        assert_int_equal(out.gate_len, in.gate_len);
+        assert_memory_equal(out.gate, in.gate, ZK_LOCK_GATE_LEN);
         assert_int_equal(out.params, in.params);
         assert_int_equal(out.want_len, in.want_len);
         assert_string_equal(out.want, in.want);
@@ -506,7 +547,8 @@ test_foreign_labels(void **state)
             || label.renewals != 0 || label.params != 0 || label.has_params
             || label.async || label.revoke || label.want_len != 0
             || label.want[0] != '\0' || label.from_len != 0
-            || label.from[0] != '\0'
+            || label.from[0] != '\0' || label.gate_len != 0
+            || label.czxid != 0
             || label.owner_len != strlen(r->owner)
             || strcmp(label.owner, r->owner) != 0)
         {
