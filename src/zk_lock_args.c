@@ -70,6 +70,7 @@ static const zk_lock_field_t  zk_lock_fields[] = {
     { "after",   ZK_LOCK_ARG_AFTER,   "the \"next\" of another answer" },
     { "force",   ZK_LOCK_ARG_FORCE,   zk_lock_takes_one },
     { "revoke",  ZK_LOCK_ARG_REVOKE,  zk_lock_takes_one },
+    { "durable", ZK_LOCK_ARG_DURABLE, zk_lock_takes_one },
     { NULL,      0,                   NULL }
 };
 
@@ -168,7 +169,7 @@ zk_lock_args_set(zk_lock_args_t *args, unsigned field, const char *text,
                                 &args->owner_len, text, len);
         break;
 
-    default: /* ZK_LOCK_ARG_FORCE, ZK_LOCK_ARG_REVOKE */
+    default: /* ZK_LOCK_ARG_FORCE, ZK_LOCK_ARG_REVOKE, ZK_LOCK_ARG_DURABLE */
         rc = zk_lock_args_one(args, field, text, len);
         break;
     }

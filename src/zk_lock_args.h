@@ -52,6 +52,7 @@
 #define ZK_LOCK_ARG_AFTER       0x0800
 #define ZK_LOCK_ARG_FORCE       0x1000      /* given is all there is */
 #define ZK_LOCK_ARG_REVOKE      0x2000      /* given is all there is */
+#define ZK_LOCK_ARG_DURABLE     0x4000      /* given is all there is */
 
 
 typedef struct {

@@ -22,15 +22,17 @@
 #include "zk_lock_query.h"
 
 
-#define ALL     ((ZK_LOCK_ARG_REVOKE << 1) - 1)
+#define ALL     ((ZK_LOCK_ARG_DURABLE << 1) - 1)
 
 
 static naive_json_t  naive;
 
 static const char  *const field_names[] = {
     "wait", "ttl", "mode", "owner", "data", "hold", "permits", "names",
-    "until", "prefix", "limit", "after", "force", "revoke"
+    "until", "prefix", "limit", "after", "force", "revoke", "durable"
 };
+
+#define FIELDS  (sizeof(field_names) / sizeof(field_names[0]))
 
 
 static int read_query(zk_lock_args_t *args, const char *text, size_t len,
@@ -397,7 +399,7 @@ as_query(char *buf, const zk_lock_args_t *args)
 
     p = buf;
 
-    for (k = 0; k < 14; k++) {
+    for (k = 0; k < FIELDS; k++) {
 
         if (!(args->given & (1u << k))) {
             continue;
@@ -428,7 +430,7 @@ as_body(char *buf, const zk_lock_args_t *args)
     p = buf;
     *p++ = '{';
 
-    for (k = 0; k < 14; k++) {
+    for (k = 0; k < FIELDS; k++) {
         field = 1u << k;
 
         if (!(args->given & field)) {
@@ -520,7 +522,7 @@ same(const zk_lock_args_t *one, const zk_lock_args_t *two)
         return 0;
     }
 
-    for (k = 0; k < 14; k++) {
+    for (k = 0; k < FIELDS; k++) {
 
         if (!(one->given & (1u << k))) {
             continue;

@@ -64,8 +64,8 @@ MUTANTS = [
     ("label", LABEL, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
     ("label", LABEL, "if (label->holds > 1) {", "if (label->holds > 2) {"),
-    ("label", "zk_lock_label.h", "ZK_LOCK_DATA_MAX + 406)",
-     "ZK_LOCK_DATA_MAX + 390)"),
+    ("label", "zk_lock_label.h", "ZK_LOCK_DATA_MAX + 432)",
+     "ZK_LOCK_DATA_MAX + 416)"),
     ("label", LABEL, "    if (len != digits) {", "    if (len < digits) {"),
 
     ("view", VIEW, "if (++n == seats) {", "if (++n > seats) {"),

@@ -24,7 +24,8 @@
 
 #define NEW         (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_UNTIL                    \
                      |ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_LIMIT|ZK_LOCK_ARG_AFTER  \
-                     |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE)
+                     |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE                    \
+                     |ZK_LOCK_ARG_DURABLE)
 
 #define ALL         (OLD|NEW|ZK_LOCK_ARG_NAMES)
 
@@ -132,6 +133,13 @@ static const refusal_t  query_refusals[] = {
     { text_of("force=true"),        "\"force\" takes 1" },
     { text_of("revoke=2"),          "\"revoke\" takes 1 and nothing else" },
     { text_of("revoke=1&revoke=1"), "\"revoke\" is there twice" },
+    { text_of("durable="),          "\"durable\" takes 1 and nothing else" },
+    { text_of("durable"),           "\"durable\" takes 1" },
+    { text_of("durable=0"),         "\"durable\" takes 1" },
+    { text_of("durable=01"),        "\"durable\" takes 1" },
+    { text_of("durable=on"),        "\"durable\" takes 1" },
+    { text_of("durable=1%00"),      "\"durable\" takes 1" },
+    { text_of("durable=1&durable=1"), "\"durable\" is there twice" },
     { text_of("data="),             "\"data\" is not valid JSON" },
     { text_of("data=x"),            "\"data\" is not valid JSON" },
     { text_of("data=1%202"),        "\"data\" is not valid JSON" },
@@ -242,6 +250,14 @@ static const refusal_t  body_refusals[] = {
     { text_of("{\"force\":true}"),          "\"force\" takes 1" },
     { text_of("{\"force\":10}"),            "\"force\" takes 1" },
     { text_of("{\"revoke\":null}"),         "\"revoke\" takes 1" },
+    { text_of("{\"durable\":true}"),        "\"durable\" takes 1" },
+    { text_of("{\"durable\":0}"),           "\"durable\" takes 1" },
+    { text_of("{\"durable\":1.0}"),         "\"durable\" takes 1" },
+    { text_of("{\"durable\":\"\"}"),        "\"durable\" takes 1" },
+    { text_of("{\"durable\":[1]}"),         "\"durable\" takes 1" },
+    { text_of("{\"durable\":{}}"),          "\"durable\" takes 1" },
+    { text_of("{\"durable\":1,\"durable\":1}"),
+                                            "\"durable\" is there twice" },
 
     /* names */
 
@@ -468,7 +484,8 @@ test_query_of_operators(void **state)
     assert_int_equal(read_query(&args,
                                 text_of("permits=1000&until=free"
                                         "&prefix=a/b%20%C3%BC&limit=1"
-                                        "&after=Az09-_&force=1&revoke=%31"),
+                                        "&after=Az09-_&force=1&revoke=%31"
+                                        "&durable=1"),
                                 ALL), 0);
 
     assert_int_equal(args.given, NEW);
@@ -568,6 +585,18 @@ test_not_allowed(void **state)
                                ALL & ~(unsigned) ZK_LOCK_ARG_DATA), -1);
     check_error(&args, "data", "the field \"data\" has no place");
 
+    assert_int_equal(read_query(&args, text_of("durable=1"),
+                                ALL & ~(unsigned) ZK_LOCK_ARG_DURABLE), -1);
+    check_error(&args, "durable", "the argument \"durable\" has no place");
+
+    assert_int_equal(read_body(&args, text_of("{\"durable\":1}"), 100,
+                               ALL & ~(unsigned) ZK_LOCK_ARG_DURABLE), -1);
+    check_error(&args, "durable", "the field \"durable\" has no place");
+
+    assert_int_equal(read_body(&args, text_of("{\"durable\":\"1\"}"), 100,
+                               ZK_LOCK_ARG_DURABLE), 0);
+    assert_int_equal(args.given, ZK_LOCK_ARG_DURABLE);
+
     assert_int_equal(read_query(&args, text_of("wait=1"), 0), -1);
     assert_int_equal(read_body(&args, text_of("{}"), 100, 0), 0);
 }
@@ -617,6 +646,7 @@ test_body_of_new_fields(void **state)
     static const char  text[] =
         "{\"permits\":305,\"until\":\"free\",\"prefix\":\"a/\\u00fc\","
         "\"limit\":\"7\",\"after\":\"Az09-_\",\"force\":1,\"revoke\":\"1\","
+        "\"durable\":1,"
         "\"names\":[\"b\", \"a b\" ,\"\\u00fc\",\"aa\",\"a\",\"B\"],"
         "\"mode\":\"semaphore\"}";
 
