@@ -500,8 +500,6 @@ void
 zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry)
 {
     if (entry->origin == ZK_LOCK_FOREIGN
-        && (entry->kind == ZK_LOCK_WRITE || entry->kind == ZK_LOCK_MUTEX
-            || entry->renamed)
         && entry->seq <= view->complete_through)
     {
         view->complete_through = entry->seq - 1;

@@ -20,13 +20,14 @@
  *   made anew with seq 0.  It holds while the parent is pinned: by a claim of
  *   ours that is alive in it, or by a watch on it (`watched`).
  *
- * - Nothing is ever inserted ahead of a claim, with one exception: who holds a
- *   lock alone may go on to share it, and then a reader with its own seq takes
- *   its place (Curator 5.5 and later, for writers; a gateway, for exclusive
- *   claims too, which it says by a change of the parent's data).  So when a
- *   foreign writer vanishes, the view is not complete any more from its seq
- *   on; nor when an exclusive claim does, unless the parent is watched, and it
- *   was a watch that told.
+ * - Nothing is ever inserted ahead of a claim, with two exceptions.  The
+ *   holder of a lock may go on to share it, and then a reader with its own seq
+ *   takes its place (Curator 5.5 and later, for writers; a gateway, for
+ *   exclusive claims too).  A gateway's lease becomes durable, and then a claim
+ *   with its name takes its place.  A gateway says both by a change of the
+ *   parent's data.  So when a foreign writer vanishes, the view is not complete
+ *   any more from its seq on; nor when another foreign claim does, unless the
+ *   parent is watched, and it was a watch that told.
  *
  * - A claim ahead may vanish without ever having held.  So a claim is granted
  *   only when every claim ahead of it is known (seq <= complete_through) and
@@ -286,8 +287,8 @@ void zk_lock_view_link(zk_lock_view_t *view, zk_lock_entry_t *entry);
 void zk_lock_view_pass(zk_lock_view_t *view);
 
 /*
- * A foreign claim that is gone may have left a reader in its place, and a
- * reader that is not there may not be there yet.
+ * A foreign claim that is gone may have left another one in its place: a
+ * reader, or the same one, which is durable.
  */
 void zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry);
 

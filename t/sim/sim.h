@@ -59,6 +59,7 @@ typedef enum {
     SIM_NO_LIST_MARK,
     SIM_SIBLING_ABSENT_IS_GONE,
     SIM_DOWNGRADE_UNLISTED,
+    SIM_DURABLE_IGNORED,
     SIM_MISSING_TRUSTED,
     SIM_ONE_WATCH,
     SIM_SEAT_TOO_MANY,
@@ -89,6 +90,7 @@ typedef struct {
     uint64_t            reaped;
     uint64_t            downgrades;
     uint64_t            exclusive;      /* of them not of writers */
+    uint64_t            durables;       /* claims that became durable */
     uint64_t            seats;          /* grants of semaphores */
     uint64_t            members;        /* grants of members */
     uint64_t            refused;
@@ -188,7 +190,7 @@ int zk_reap(int lock);
 /* the leader's tree: for foreign claimers, and for the naive model */
 void zk_claim(int lock, name_t *name, int plain);
 void zk_unclaim(int lock, name_t *name);
-void zk_downgrade(int lock, name_t *name, name_t *reader);
+void zk_replace(int lock, const name_t *name, name_t *by);
 void zk_noise(int lock);
 znode_t *zk_nodes(int lock, size_t *n);
 znode_t *zk_find(int lock, const name_t *name);

@@ -1023,6 +1023,14 @@ lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry)
         l->view.complete_through = through;
     }
 
+    /* only exclusive claims leave another one */
+
+    if (broken(SIM_DURABLE_IGNORED) && entry->kind != ZK_LOCK_WRITE
+        && entry->kind != ZK_LOCK_MUTEX)
+    {
+        l->view.complete_through = through;
+    }
+
     if (broken(SIM_GRANT_ON_PREDECESSOR_GONE)
         && verdict == ZK_LOCK_WATCH && blocker == entry)
     {

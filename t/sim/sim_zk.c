@@ -431,12 +431,13 @@ zk_unclaim(int lock, name_t *name)
 
 
 /*
- * A gateway's way to go on to share: in one transaction the parent's data is
- * set, the reader is made with the same seq, and the claim is deleted.
+ * A gateway's way to go on to share, and to become durable: in one transaction
+ * the parent's data is set, the claim is deleted, and the reader is made with
+ * the same seq, or the durable claim with the same name.
  */
 
 void
-zk_downgrade(int lock, name_t *name, name_t *reader)
+zk_replace(int lock, const name_t *name, name_t *by)
 {
     znode_t   *node;
     parent_t  *parent;
@@ -451,7 +452,7 @@ zk_downgrade(int lock, name_t *name, name_t *reader)
     node = zk_find(lock, name);
     node->deleted = zk.last;
 
-    add(lock, reader, 0, parent);
+    add(lock, by, 0, parent);
 
     hurry();
 }

@@ -92,6 +92,7 @@ typedef struct {
     int                 nlocks;
     int                 nworkers;
     int                 downgrades;
+    int                 durables;
     size_t              nforeign;
     size_t              nclaims;        /* of a worker, of one lock */
     unsigned            pace;
@@ -169,6 +170,7 @@ static int is_free(int lock);
 static int foreign_act(int lock);
 static void foreign_join(int lock, zk_lock_kind_t kind, int64_t seq);
 static void foreign_downgrade(int lock, name_t *name);
+static void foreign_persist(int lock, name_t *name);
 static void foreign_leave(int lock, size_t i);
 static int foreign_is_refused(int lock, name_t *name);
 static int foreign_holds(int lock, name_t *name);
@@ -219,6 +221,7 @@ static const break_name_t  breaks[] = {
     { SIM_NO_LIST_MARK,                  "no-list-mark", 1 },
     { SIM_SIBLING_ABSENT_IS_GONE,        "sibling-absent-is-gone", 1 },
     { SIM_DOWNGRADE_UNLISTED,            "downgrade-unlisted", 0 },
+    { SIM_DURABLE_IGNORED,               "durable-ignored", 0 },
     { SIM_MISSING_TRUSTED,               "missing-trusted", 0 },
     { SIM_ONE_WATCH,                     "one-watch", 0 },
     { SIM_SEAT_TOO_MANY,                 "seat-too-many", 0 },
@@ -278,6 +281,7 @@ count(void)
         { counters.reaped,      "parents reaped" },
         { counters.downgrades,  "downgrades" },
         { counters.exclusive,   "of them of exclusive claims" },
+        { counters.durables,    "claims that became durable" },
         { counters.seats,       "grants of semaphores" },
         { counters.members,     "grants of members" },
         { counters.refused,     "claims refused for their use" },
@@ -531,6 +535,7 @@ make_world(void)
     w->faith = chance(2) ? 0 : 2 + rnd(30);
     w->fancy = chance(2);
     w->downgrades = !chance(3);
+    w->durables = chance(2);
     w->nforeign = rnd(FOREIGN + 1);
     w->nclaims = 1 + rnd(4);
     w->pace = 1 + rnd(12);
@@ -953,6 +958,10 @@ foreign_act(int lock)
         foreign_downgrade(lock, name);
         return 1;
 
+    } else if (!run.calm && run.world.durables && chance(3)) {
+        foreign_persist(lock, name);
+        return 1;
+
     } else if (!run.calm
                && run.world.downgrades
                && name->kind == ZK_LOCK_WRITE
@@ -1016,7 +1025,21 @@ foreign_downgrade(int lock, name_t *name)
     trace("foreign: lock %d shares, id %d is %d, %d", lock, (int) old.id,
           (int) name->id, (int) name->seq);
 
-    zk_downgrade(lock, &old, name);
+    zk_replace(lock, &old, name);
+}
+
+
+/* of another gateway: it becomes durable, under the same name, or again so */
+
+static void
+foreign_persist(int lock, name_t *name)
+{
+    counters.durables++;
+
+    trace("foreign: lock %d becomes durable, id %d, %d", lock, (int) name->id,
+          (int) name->seq);
+
+    zk_replace(lock, name, name);
 }
 
 

@@ -1462,8 +1462,9 @@ test_downgrade(void **state)
     assert_int_equal(world->view.complete_through, 5);
     expect_next(world, ZK_LOCK_WATCH, 5, 4);
 
-    /* a reader leaves nothing */
+    /* a reader leaves nothing that the lock's data do not tell of */
 
+    world->view.watched = 1;
     drop(world, 4);
     grant(world, 5);
 }
@@ -1604,8 +1605,124 @@ test_downgrade_mutex(void **state)
     assert_int_equal(world->view.complete_through, 5);
     expect_next(world, ZK_LOCK_WATCH, 5, 4);
 
+    world->view.watched = 1;
     drop(world, 4);
     grant(world, 5);
+}
+
+
+/* nor is one gone that became durable: another with its name is there */
+
+static void
+test_durable(void **state)
+{
+    size_t          i;
+    world_t        *world;
+    zk_lock_kind_t  kinds[] = {
+        ZK_LOCK_MUTEX, ZK_LOCK_READ, ZK_LOCK_WRITE, zk_lock_semaphore(1)
+    };
+
+    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        tear_down(state);
+        assert_int_equal(set_up(state), 0);
+        world = *state;
+
+        create_kind(world, 5, (kinds[i] == ZK_LOCK_READ) ? ZK_LOCK_WRITE
+                                                         : kinds[i]);
+        see(world, 4, kinds[i]);
+        see_own(world, find(world, 5));
+        merge(world);
+
+        drop(world, 4);
+
+        assert_int_equal(world->view.complete_through, 3);
+        expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+        see(world, 4, kinds[i]);
+        see_own(world, find(world, 5));
+        merge(world);
+
+        expect(world, "4f 5L");
+        expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    }
+}
+
+
+/* who is durable now has the seat that it had, and none is free */
+
+static void
+test_durable_seat(void **state)
+{
+    world_t         *world = *state;
+    zk_lock_kind_t   kind;
+
+    kind = zk_lock_semaphore(2);
+
+    create_kind(world, 5, kind);
+    see(world, 3, kind);
+    see(world, 4, kind);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    watch(world, 5, 4);
+    watch(world, 5, 3);
+    expect_nothing_for(world, 5);
+
+    /* the nearer one is as it was, and known */
+
+    drop(world, 3);
+
+    assert_int_equal(world->view.complete_through, 2);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    see(world, 3, kind);
+    see(world, 4, kind);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "");
+    expect(world, "3f 4f 5L");
+    assert_int_equal(find(world, 4)->watched, 1);
+    assert_int_equal(world->view.complete_through, 5);
+
+    watch(world, 5, 3);
+    expect_nothing_for(world, 5);
+
+    /* a list that does not show it any more makes room */
+
+    see(world, 4, kind);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "3");
+    grant(world, 5);
+}
+
+
+/* a member, too: one of another use is refused for it, not granted */
+
+static void
+test_durable_member(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 5);
+    see(world, 4, ZK_LOCK_MEMBER);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    drop(world, 4);
+
+    assert_int_equal(world->view.complete_through, 3);
+    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+    see(world, 4, ZK_LOCK_MEMBER);
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect(world, "4f 5L");
+    watch(world, 5, 4);
+    expect_next(world, ZK_LOCK_CONFLICT, 5, -1);
 }
 
 
@@ -1660,6 +1777,81 @@ test_downgrade_mutex_missing(void **state)
 
     assert_int_equal(world->view.complete_through, 3);
     expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+}
+
+
+/*
+ * The same for each kind, which may have become durable; but if a watch told,
+ * the parent's would have told first.
+ */
+
+static void
+test_durable_missing(void **state)
+{
+    size_t          i, told;
+    world_t        *world;
+    zk_lock_kind_t  kinds[] = {
+        ZK_LOCK_MUTEX, ZK_LOCK_READ, zk_lock_semaphore(1), ZK_LOCK_MEMBER
+    };
+
+    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        for (told = 0; told < 2; told++) {
+            tear_down(state);
+            assert_int_equal(set_up(state), 0);
+            world = *state;
+
+            create_kind(world, 5, ZK_LOCK_WRITE);
+            see(world, 4, kinds[i]);
+            see_own(world, find(world, 5));
+            merge(world);
+            world->view.watched = 1;
+
+            find(world, 4)->watched = told;
+            zk_lock_view_remove(&world->view, find(world, 4));
+
+            if (told) {
+                assert_int_equal(world->view.complete_through, 5);
+                grant(world, 5);
+                continue;
+            }
+
+            assert_int_equal(world->view.complete_through, 3);
+            expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+
+            see(world, 4, kinds[i]);
+            see_own(world, find(world, 5));
+            merge(world);
+
+            expect(world, "4f 5L");
+            expect_next(world, ZK_LOCK_WATCH, 5, 4);
+        }
+    }
+}
+
+
+/* a list that is ahead of the watch shows who took the watched one's place */
+
+static void
+test_downgrade_watched_listed(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 5);
+    see_foreign(world, 4);
+    see_own(world, find(world, 5));
+    merge(world);
+    world->view.watched = 1;
+    watch(world, 5, 4);
+
+    see(world, 4, ZK_LOCK_READ)->who = 9;
+    see_own(world, find(world, 5));
+    merge(world);
+
+    expect_gone(world, "4");
+    expect(world, "4f 5L");
+    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 4)->watched, 0);
+    expect_next(world, ZK_LOCK_WATCH, 5, 4);
 }
 
 
@@ -1738,7 +1930,7 @@ test_equal_seq_replaced(void **state)
     assert_int_equal(world->made, 3);
     expect_next(world, ZK_LOCK_WATCH, 5, 4);
 
-    /* no other one can follow */
+    /* no other one has followed */
 
     see(world, 4, ZK_LOCK_READ);
     see_own(world, find(world, 5));
@@ -1747,6 +1939,7 @@ test_equal_seq_replaced(void **state)
     expect_gone(world, "");
     assert_int_equal(world->made, 3);
 
+    world->view.watched = 1;
     drop(world, 4);
     grant(world, 5);
 }
@@ -1945,6 +2138,7 @@ test_semaphore_watches(void **state)
     see_own(world, find(world, 5));
     merge(world);
     expect(world, "0f 1f 2f 3s 4f 5L");
+    world->view.watched = 1;
 
     watch(world, 5, 4);
     watch(world, 5, 3);
@@ -1960,7 +2154,7 @@ test_semaphore_watches(void **state)
     watch(world, 5, 1);
     expect_nothing_for(world, 5);
 
-    /* nor has it left a reader */
+    /* nor has it left another one */
 
     assert_int_equal(world->view.complete_through, 5);
 
@@ -1989,6 +2183,7 @@ test_semaphore_woken(void **state)
         see(world, 2, zk_lock_semaphore(3));
         see_own(world, find(world, 3));
         merge(world);
+        world->view.watched = 1;
 
         watch(world, 3, 2);
         watch(world, 3, 1);
@@ -2179,6 +2374,7 @@ test_conflict_first(void **state)
     see(world, 2, zk_lock_semaphore(2));
     see_own(world, find(world, 3));
     merge(world);
+    world->view.watched = 1;
 
     assert_false(zk_lock_view_conflict(&world->view, find(world, 3)));
     watch(world, 3, 2);
@@ -2276,6 +2472,7 @@ test_other_use_looks_at_first(void **state)
     see(world, 1, ZK_LOCK_WRITE);
     see_own(world, find(world, 2));
     merge(world);
+    world->view.watched = 1;
 
     watch(world, 2, 1);
     watch(world, 2, 0);
@@ -2496,8 +2693,13 @@ main(void)
         test(test_downgrade_listed),
         test(test_no_downgrade),
         test(test_downgrade_mutex),
+        test(test_durable),
+        test(test_durable_seat),
+        test(test_durable_member),
         test(test_downgrade_mutex_listed),
         test(test_downgrade_mutex_missing),
+        test(test_durable_missing),
+        test(test_downgrade_watched_listed),
         test(test_equal_seq),
         test(test_equal_seq_replaced),
         test(test_equal_seq_replaced_listed),
