@@ -41,7 +41,8 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     if (ngx_http_zk_lock_args(r, &args, ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL
                                   |ZK_LOCK_ARG_MODE|ZK_LOCK_ARG_PERMITS
                                   |ZK_LOCK_ARG_OWNER|ZK_LOCK_ARG_DATA
-                                  |ZK_LOCK_ARG_HOLD, &status)
+                                  |ZK_LOCK_ARG_HOLD|ZK_LOCK_ARG_DURABLE,
+                              &status)
         != NGX_OK)
     {
         return ngx_http_zk_lock_problem(r, status, args.error);
@@ -70,6 +71,15 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     stream = (args.given & ZK_LOCK_ARG_HOLD)
              && ngx_strcmp(args.hold, "connection") == 0;
 
+    if ((args.given & ZK_LOCK_ARG_DURABLE)
+        && (stream || ngx_http_zk_lock_api_node(r)))
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"durable\" is for leases: not for "
+                                        "what is held by a connection, nor "
+                                        "with zk_lock_layout node");
+    }
+
     if (stream) {
 
         if (key.data != NULL) {
@@ -88,7 +98,14 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     if (ngx_http_zk_lock_prefers(r, "respond-async")
         && !ngx_http_zk_lock_api_node(r))
     {
+        if (args.given & ZK_LOCK_ARG_DURABLE) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"durable\" does not go with "
+                                            "\"Prefer: respond-async\"");
+        }
+
         acquire.async = 1;
+        acquire.durable = 0;
         acquire.grace = zlcf->grace;
         acquire.forever = !(args.given & ZK_LOCK_ARG_WAIT);
         label.async = 1;
@@ -156,6 +173,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->leased = (args->given & ZK_LOCK_ARG_TTL) ? 1 : 0;
     acquire->ttl = acquire->leased ? ngx_http_zk_lock_args_ttl(r, args)
                                    : ngx_min(zlcf->ttl, zlcf->max_ttl);
+    acquire->durable = (args->given & ZK_LOCK_ARG_DURABLE) || zlcf->durable;
     acquire->max_queue = zlcf->max_queue;
     acquire->label = label;
 

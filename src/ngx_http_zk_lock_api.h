@@ -58,6 +58,7 @@ typedef struct {
     ngx_msec_t                         max_ttl;
     ngx_msec_t                         grace;
     ngx_uint_t                         max_queue;
+    ngx_flag_t                         durable;
     ngx_flag_t                         admin;
     ngx_http_handler_pt                handler;     /* of the location */
     ngx_uint_t                         layout;

@@ -75,7 +75,8 @@ ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
                              ngx_http_zk_lock_board_index(zone, path, seq));
 
     if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
-        || copy->seq != seq)
+        || copy->seq != seq || copy->forsaken
+        || copy->state == NGX_HTTP_ZK_LOCK_RECORD_OPEN)
     {
         return NGX_DECLINED;
     }

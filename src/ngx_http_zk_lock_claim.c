@@ -15,12 +15,18 @@
  *   HELD     -            DONE        -         -       DELETE   (list) DONE
  *                                                       or LAPSE
  *   LAPSE    DONE         DONE        (list)    -       (later)  (list) DONE
+ *   TAKE     HELD         DONE        TAKE      -       (later)  TAKE   TAKE
  *   DELETE   DONE         DONE        OWED      -       -        -      DONE
  *   OWED     -            -           -         -       -        DELETE DONE
  *
  * "(later)": a create that is under way cannot be called back, so the claim is
  * deleted when it is known to be there.  "(list)": the list of the lock's
  * children tells whether the claim is there.
+ *
+ * A durable claim outlives its session.  If it was in HELD or LAPSE, it goes to
+ * TAKE, until the next session counts the lease; a durable claim of a gateway
+ * that is gone begins in TAKE.  In DELETE or OWED it is OWED with the next
+ * session.
  *
  * A lease that is over ends a claim only if no other gateway has renewed it.
  * One that waits, and may be asked for elsewhere, ends only if no other gateway
@@ -39,6 +45,9 @@
 #include "ngx_http_zk_lock_node.h"
 
 
+static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_renumbered(
+    ngx_http_zk_lock_worker_t *worker, const zk_lock_id_t *id,
+    ngx_str_t *path);
 static void ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim);
 
 
@@ -113,6 +122,9 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     }
 
     claim->lock = lock;
+    claim->named = claim->id.record;
+    claim->urgent = (acquire->durable && !acquire->bound
+                     && acquire->kind != ZK_LOCK_NODE);
     claim->entry.kind = acquire->kind;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
@@ -256,17 +268,13 @@ ngx_http_zk_lock_claim_find(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t                 *own;
     ngx_http_zk_lock_claim_t  *claim;
 
-    if (id->record >= worker->nclaims) {
-        return NULL;
-    }
+    claim = (id->record < worker->nclaims) ? worker->claims[id->record] : NULL;
 
-    claim = worker->claims[id->record];
-
-    if (claim == NULL
+    if (claim == NULL || claim->named != id->record
         || !zk_lock_secret_equal(claim->id.random, id->random,
                                  ZK_LOCK_RANDOM_LEN))
     {
-        return NULL;
+        return ngx_http_zk_lock_claim_renumbered(worker, id, path);
     }
 
     own = &claim->lock->sn.str;
@@ -278,6 +286,56 @@ ngx_http_zk_lock_claim_find(ngx_http_zk_lock_worker_t *worker,
     }
 
     return claim;
+}
+
+
+/*
+ * One that was taken over from another gateway has another record than its
+ * name says, if that one was in use here.  It is held: those come first.
+ */
+
+static ngx_http_zk_lock_claim_t *
+ngx_http_zk_lock_claim_renumbered(ngx_http_zk_lock_worker_t *worker,
+    const zk_lock_id_t *id, ngx_str_t *path)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_lock_t   *lock;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    lock = ngx_http_zk_lock_lock_find(worker, path);
+
+    if (lock == NULL || lock->nrenumbered == 0) {
+        return NULL;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->named != claim->id.record
+            && claim->named == id->record
+            && zk_lock_secret_equal(claim->id.random, id->random,
+                                    ZK_LOCK_RANDOM_LEN))
+        {
+            return claim;
+        }
+    }
+
+    return NULL;
+}
+
+
+zk_lock_id_t
+ngx_http_zk_lock_claim_id(ngx_http_zk_lock_claim_t *claim)
+{
+    zk_lock_id_t  id;
+
+    id = claim->id;
+    id.record = claim->named;
+
+    return id;
 }
 
 
@@ -316,13 +374,13 @@ void
 ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state)
 {
-    ngx_uint_t                  settled, pressing;
+    ngx_uint_t                  settled, pressing, fleeting;
     ngx_http_zk_lock_worker_t  *worker;
 
 #if (NGX_DEBUG)
     static char  *names[] = {
-        "start", "create", "recover", "wait", "held", "lapse", "delete",
-        "owed", "done"
+        "start", "create", "recover", "wait", "held", "lapse", "take",
+        "delete", "owed", "done"
     };
 #endif
 
@@ -352,11 +410,17 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
 
     claim->settled = settled;
 
-    pressing = !settled && !claim->refused;
+    pressing = !settled && !claim->refused && state != NGX_HTTP_ZK_LOCK_TAKE;
 
     worker->npressing += pressing;
     worker->npressing -= claim->pressing;
     claim->pressing = pressing;
+
+    fleeting = ngx_http_zk_lock_claim_ephemeral(claim);
+
+    worker->nfleeting += fleeting;
+    worker->nfleeting -= claim->fleeting;
+    claim->fleeting = fleeting;
 
     ngx_http_zk_lock_worker_busy(worker);
 }
@@ -435,14 +499,16 @@ ngx_http_zk_lock_claim_op(ngx_http_zk_lock_claim_t *claim,
 {
     u_char                    buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t                 name;
+    zk_lock_id_t              id;
     ngx_http_zk_lock_op_t    *op;
     ngx_http_zk_lock_lock_t  *lock;
 
     lock = claim->lock;
+    id = ngx_http_zk_lock_claim_id(claim);
 
     name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &claim->id,
-                                   claim->entry.kind, claim->entry.seq);
+    name.len = zk_lock_claim_write((char *) buf, &id, claim->entry.kind,
+                                   claim->entry.seq);
 
     op = ngx_http_zk_lock_op_new(lock->worker->session, type, &lock->sn.str,
                                  type == NGX_HTTP_ZK_LOCK_OP_LIST ? NULL

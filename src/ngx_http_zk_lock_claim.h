@@ -34,6 +34,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease is over, or nobody has
                                        asked for it, and it is deleted unless
                                        another gateway has renewed it */
+    NGX_HTTP_ZK_LOCK_TAKE,          /* maybe; durable, and another session may
+                                       count its lease: that is to be ours */
     NGX_HTTP_ZK_LOCK_DELETE,        /* maybe; the delete is under way */
     NGX_HTTP_ZK_LOCK_OWED,          /* maybe; a delete is owed, when it can be
                                        sent */
@@ -142,7 +144,13 @@ struct ngx_http_zk_lock_claim_s {
     ngx_msec_t                         ttl;
     ngx_http_zk_lock_said_t            said;        /* by its znode's data */
 
-    zk_lock_id_t                       id;
+    zk_lock_id_t                       id;          /* its record */
+    uint32_t                           named;       /* the record in its
+                                                       znode's name */
+    u_char                             gate[NGX_HTTP_ZK_LOCK_GATE_LEN];
+                                                    /* of the session that
+                                                       counts its lease, once
+                                                       it is durable */
     int64_t                            czxid;       /* 0: not known yet */
     ngx_uint_t                         index;
     ngx_uint_t                         max_queue;
@@ -194,6 +202,17 @@ struct ngx_http_zk_lock_claim_s {
     unsigned                           contends:1;  /* and that it contends */
     unsigned                           looked:1;    /* its znode is known to be
                                                        its own */
+    unsigned                           durable:1;
+    unsigned                           urgent:1;    /* who waits is told when it
+                                                       is durable */
+    unsigned                           fleeting:1;  /* in nfleeting */
+    unsigned                           unshared:1;  /* its znode is perhaps not
+                                                       that of a reader */
+    unsigned                           unfit:1; /* to become durable */
+    unsigned                           elsewhere:1; /* another session counts
+                                                       its lease */
+    unsigned                           anew:1;      /* its lease counts from
+                                                       when it is taken */
 
     zk_lock_child_t                    twin;        /* of the outcome TWIN */
     ngx_uint_t                         place;       /* how many ahead wait, as
@@ -231,6 +250,7 @@ typedef struct {
      *          to be waited
      * forever: the wait has no end
      * bound:   the claim ends with its worker and, unless leased, has no lease
+     * durable: who waits is told of the grant when it outlives this gateway
      * leader:  another bound claim, which when it is begun frees this one, too
      * event:   tells of a bound claim; data is the handler's
      */
@@ -241,6 +261,7 @@ typedef struct {
     unsigned                           forever:1;
     unsigned                           bound:1;
     unsigned                           leased:1;
+    unsigned                           durable:1;
     ngx_http_zk_lock_claim_t          *leader;
 
     ngx_http_zk_lock_claim_pt          handler;
@@ -289,8 +310,33 @@ ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_find(
     ngx_http_zk_lock_worker_t *worker, const zk_lock_id_t *id,
     ngx_str_t *path);
 
+/* The id in its znode's name. */
+zk_lock_id_t ngx_http_zk_lock_claim_id(ngx_http_zk_lock_claim_t *claim);
+
 /* czxid * 256 + index: grows with every grant of a lock. */
 int64_t ngx_http_zk_lock_fencing_token(int64_t czxid, ngx_uint_t index);
+
+
+/*
+ * Takes the durable claim child of the lock at path over, whose data a GET has
+ * read: they name a session that is over.  Returns NGX_OK, also if the claim is
+ * this worker's already; NGX_BUSY if the zone is full; NGX_ERROR if there is no
+ * memory, or the lock is used here in the other layout.
+ */
+ngx_int_t ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path, zk_lock_child_t *child, ngx_http_zk_lock_op_t *get);
+
+/*
+ * Deletes the claim child of the lock at path, if it is durable, whatever its
+ * gateway: it was released, and its session ended before it was deleted.
+ * Errors as of claim_inherit().
+ */
+ngx_int_t ngx_http_zk_lock_claim_owe(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path, zk_lock_child_t *child);
+
+/* Whether a claim is still to be taken over that names that gate. */
+ngx_uint_t ngx_http_zk_lock_claim_untaken(ngx_http_zk_lock_worker_t *worker,
+    const u_char *gate);
 
 
 /* Of a lock: all that are not in its line so far are refused. */
@@ -320,6 +366,9 @@ void ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
 void ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim);
 /* What is seen to once a second. */
 void ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim);
+
+/* One that is held is made durable: after a while, on request, at an end. */
+ngx_uint_t ngx_http_zk_lock_claim_lasts(ngx_http_zk_lock_claim_t *claim);
 /* Its watch fired: another gateway has renewed it, or somebody deleted it. */
 void ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t deleted);
@@ -345,6 +394,8 @@ void ngx_http_zk_lock_claim_suspended(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim);
+/* Its lock's root is marked: claims can be durable. */
+void ngx_http_zk_lock_claim_marked(ngx_http_zk_lock_claim_t *claim);
 /* Somebody changed the claim's record. */
 void ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim);
 /* The worker leaves: returns 1 if somebody waited, who is refused. */
@@ -358,8 +409,28 @@ void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 /*
  * Among the files of a claim: claim has its states and who is told, grant its
  * way to the grant, recover what was lost on that, lease how long it lasts,
- * reread what others wrote, end its end.
+ * durable how it outlives its session, reread what others wrote, end its end.
  */
+
+/*
+ * Makes a held claim durable, unless that is under way, or cannot be done now:
+ * then the sweep tries again.
+ */
+void ngx_http_zk_lock_claim_durable(ngx_http_zk_lock_claim_t *claim);
+/* Whether it is held, under a lease, and its znode is ephemeral. */
+ngx_uint_t ngx_http_zk_lock_claim_ephemeral(ngx_http_zk_lock_claim_t *claim);
+/*
+ * Its session is over.  NGX_OK: it is durable, or may be, and lives on;
+ * NGX_DECLINED: it was lost.
+ */
+ngx_int_t ngx_http_zk_lock_claim_outlives(ngx_http_zk_lock_claim_t *claim);
+/* In TAKE: reads the claim, and writes that this session counts its lease. */
+void ngx_http_zk_lock_claim_take(ngx_http_zk_lock_claim_t *claim);
+/* Whether its data, as they were read, say that another session counts. */
+ngx_uint_t ngx_http_zk_lock_claim_taken(ngx_http_zk_lock_claim_t *claim,
+    zk_lock_label_t *label);
+/* Another session counts its lease: this one does not, until that is over. */
+void ngx_http_zk_lock_claim_yield(ngx_http_zk_lock_claim_t *claim);
 
 /* Whether anybody waits for it, or may come and ask. */
 ngx_uint_t ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim);
@@ -395,6 +466,12 @@ void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
  * no other gateway has told that it is held: by the version of its data.
  */
 void ngx_http_zk_lock_claim_withdraw(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome);
+/*
+ * Who waits for a claim that is held, and could not be told of it so far, is
+ * told that; it ends, or stays for its grace if others may ask for it.
+ */
+void ngx_http_zk_lock_claim_disown(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 /* Who waits for such a claim is told that; the claim stays for its grace. */
 void ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,

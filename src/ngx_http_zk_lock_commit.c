@@ -36,8 +36,13 @@
 /* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
 #define NGX_HTTP_ZK_LOCK_BATCH_BYTES  (256 * 1024)
 
+/* how soon a gate that was refused is asked for again, milliseconds */
+#define NGX_HTTP_ZK_LOCK_GATE_AGAIN   10000
+
 
 static void ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_session_gate_failed(
+    ngx_http_zk_lock_session_t *s, ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_session_pend(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_session_flush_patient(
@@ -48,7 +53,7 @@ static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
     ngx_http_zk_lock_session_t *s);
 
 
-static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
+static ngx_str_t  ngx_http_zk_lock_gates = ngx_string(NGX_HTTP_ZK_LOCK_GATES);
 
 
 void
@@ -141,15 +146,12 @@ void
 ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type)
 {
-    u_char                  name[16];
     u_char                  value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
     ngx_str_t               leaf, label;
     ngx_http_zk_lock_op_t  *op;
 
-    leaf.data = name;
-    leaf.len = ngx_sprintf(name, "%08xD%08xD", (uint32_t) ngx_random(),
-                           (uint32_t) ngx_random())
-               - name;
+    leaf.data = s->gate_name;
+    leaf.len = NGX_HTTP_ZK_LOCK_GATE_LEN;
 
     label.data = value;
     label.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
@@ -167,7 +169,30 @@ ngx_http_zk_lock_session_gate(ngx_http_zk_lock_session_t *s,
     op->handler = ngx_http_zk_lock_session_gate_handler;
     op->data = s;
 
+    s->gating = 1;
+
     ngx_http_zk_lock_session_send(op);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_session_gated(ngx_http_zk_lock_session_t *s, ngx_str_t *name)
+{
+    if (s->gated) {
+        name->data = s->gate_name;
+        name->len = NGX_HTTP_ZK_LOCK_GATE_LEN;
+
+        return NGX_OK;
+    }
+
+    if (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && !s->gating && !s->last
+        && (s->refused == 0
+            || ngx_current_msec - s->refused >= NGX_HTTP_ZK_LOCK_GATE_AGAIN))
+    {
+        ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+    }
+
+    return s->refused ? NGX_DECLINED : NGX_AGAIN;
 }
 
 
@@ -178,6 +203,7 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
     ngx_http_zk_lock_session_t  *s;
 
     s = op->data;
+    s->gating = 0;
 
     if (op->type != NGX_HTTP_ZK_LOCK_OP_GATE) {
 
@@ -185,6 +211,9 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
             || op->rc == NGX_HTTP_ZK_LOCK_EXISTS)
         {
             ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+
+        } else {
+            ngx_http_zk_lock_session_gate_failed(s, op);
         }
 
         return;
@@ -193,11 +222,16 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
     switch (op->rc) {
 
     case NGX_HTTP_ZK_LOCK_OK:
+    case NGX_HTTP_ZK_LOCK_EXISTS:
+
+        /* or the answer was lost when it was made */
+
         p = ngx_cpymem(s->gate.data, op->path.data, op->path.len);
         *p = '\0';
 
         s->gate.len = op->path.len;
         s->gated = 1;
+        s->refused = 0;
         break;
 
     case NGX_HTTP_ZK_LOCK_NO_NODE:
@@ -205,8 +239,21 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     default:
-        /* tried again when the connection is back */
+        ngx_http_zk_lock_session_gate_failed(s, op);
         break;
+    }
+}
+
+
+/* It is asked for again when the connection is back, or after a while. */
+
+static void
+ngx_http_zk_lock_session_gate_failed(ngx_http_zk_lock_session_t *s,
+    ngx_http_zk_lock_op_t *op)
+{
+    if (op->rc != NGX_HTTP_ZK_LOCK_UNSENT && op->rc != NGX_HTTP_ZK_LOCK_UNKNOWN)
+    {
+        s->refused = ngx_current_msec ? ngx_current_msec : 1;
     }
 }
 

@@ -157,6 +157,7 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->max_ttl = NGX_CONF_UNSET_MSEC;
     zlcf->grace = NGX_CONF_UNSET_MSEC;
     zlcf->max_queue = NGX_CONF_UNSET_UINT;
+    zlcf->durable = NGX_CONF_UNSET;
     zlcf->admin = NGX_CONF_UNSET;
     zlcf->layout = NGX_CONF_UNSET_UINT;
 
@@ -211,6 +212,7 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                                        conf->max_ttl);
     }
 
+    ngx_conf_merge_value(conf->durable, prev->durable, 0);
     ngx_conf_merge_value(conf->admin, prev->admin, 0);
     ngx_conf_merge_uint_value(conf->layout, prev->layout,
                               NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE);

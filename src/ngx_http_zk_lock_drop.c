@@ -63,7 +63,10 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
 
     claim = ngx_http_zk_lock_claim_find(worker, &token->id, &ask->path);
 
-    if (claim != NULL && claim->entry.seq == token->seq) {
+    if (claim != NULL && claim->entry.seq == token->seq
+        && claim->named == claim->id.record
+        && claim->state != NGX_HTTP_ZK_LOCK_TAKE)
+    {
         ask->mourning = 1;
         ask->mourner.handler = ngx_http_zk_lock_ask_released;
         ask->mourner.data = ask;
@@ -81,6 +84,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
                                       &record);
 
     if (rc == NGX_OK && record.seq == token->seq && record.near
+        && record.state != NGX_HTTP_ZK_LOCK_RECORD_OPEN
         && ngx_http_zk_lock_ask_current(&record))
     {
         rc = ngx_http_zk_lock_record_ask(worker->zone, &token->id, &ask->path,
@@ -124,6 +128,7 @@ static ngx_int_t
 ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_int_t                  rc;
+    ngx_http_zk_lock_claim_t  *claim;
     ngx_http_zk_lock_record_t  record;
 
     rc = ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
@@ -132,6 +137,25 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     if ((rc != NGX_OK && rc != NGX_AGAIN) || record.seq != ask->token.seq
         || record.state != NGX_HTTP_ZK_LOCK_RECORD_HELD)
     {
+        return NGX_DECLINED;
+    }
+
+    claim = ngx_http_zk_lock_claim_find(ask->worker, &ask->token.id,
+                                        &ask->path);
+
+    if (!ngx_http_zk_lock_ahead(record.alive)
+        && (claim == NULL || claim->named != claim->id.record))
+    {
+        /*
+         * If it is durable another session may count it by now, and by another
+         * record: what this one says of holds may be out of date.
+         */
+
+        if (record.holds > 1) {
+            ask->later = 1;
+            return NGX_OK;
+        }
+
         return NGX_DECLINED;
     }
 
@@ -572,6 +596,7 @@ ngx_http_zk_lock_ask_released(void *data, ngx_http_zk_lock_rc_e rc)
 void
 ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
 {
+    ngx_int_t                  rc;
     ngx_http_zk_lock_record_t  record;
 
     if (ngx_http_zk_lock_record_read(ask->worker->zone, &ask->token.id,
@@ -580,6 +605,24 @@ ngx_http_zk_lock_ask_rung(ngx_http_zk_lock_ask_t *ask)
     {
         ngx_http_zk_lock_bell_hang(ask->worker, &ask->bell,
                                    ask->token.id.record);
+        return;
+    }
+
+    rc = ngx_http_zk_lock_record_forsaken(ask->worker->zone, &ask->token.id,
+                                          &ask->path);
+
+    if (rc != NGX_DECLINED) {
+
+        /* its worker may be gone, and the claim live */
+
+        ask->tries += (rc == NGX_AGAIN
+                       && ngx_http_zk_lock_record_lost(ask->worker->zone,
+                                                      ask->token.id.record,
+                                                      ask->gen)
+                          == NGX_DECLINED);
+
+        ngx_del_timer(&ask->timer);
+        ngx_http_zk_lock_ask_delete(ask);
         return;
     }
 

@@ -97,6 +97,21 @@ ngx_http_zk_lock_claim_withdraw(ngx_http_zk_lock_claim_t *claim,
 }
 
 
+void
+ngx_http_zk_lock_claim_disown(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_outcome_e outcome)
+{
+    ngx_http_zk_lock_claim_answer(claim, outcome);
+
+    if (ngx_http_zk_lock_claim_known(claim)) {
+        ngx_http_zk_lock_claim_alone(claim);
+
+    } else {
+        ngx_http_zk_lock_claim_end(claim, outcome);
+    }
+}
+
+
 /* gather: it is surely there, and may share a transaction */
 
 void
@@ -323,8 +338,10 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
     ngx_http_zk_lock_record_end(worker->zone, claim->id.record);
     ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
 
-    ngx_http_zk_lock_session_unreserve(worker->session,
+    if (!claim->durable) {
+        ngx_http_zk_lock_session_unreserve(worker->session,
                                 lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX);
+    }
 
     ngx_http_zk_lock_claim_answer(claim, claim->outcome);
     ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST, "deleted");

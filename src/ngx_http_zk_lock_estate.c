@@ -330,12 +330,20 @@ ngx_http_zk_lock_estate_lost(void *data)
         q = ngx_queue_head(&estate->wards);
         ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
 
-        if (ward->state != NGX_HTTP_ZK_LOCK_WARD_DELETE) {
-            ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
-                                           NGX_HTTP_ZK_LOCK_ENDING_LOST);
+        if (ngx_http_zk_lock_ward_outlives(ward)) {
+            ngx_http_zk_lock_ward_forsake(ward);
+            continue;
         }
 
         ward->lost = 1;
+
+        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_DELETE) {
+            ngx_http_zk_lock_ward_owe(ward);
+            continue;
+        }
+
+        ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_LOST);
         ngx_http_zk_lock_ward_done(ward);
     }
 

@@ -61,6 +61,8 @@ struct ngx_http_zk_lock_session_s {
     uint64_t                                  written;  /* writes so far */
     uint64_t                                  committed;    /* the last one
                                                            that was */
+    ngx_msec_t                                refused;  /* the gate was, when;
+                                                           0: it was not */
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
     ngx_msec_t                                doubted;  /* the last of them */
@@ -68,6 +70,8 @@ struct ngx_http_zk_lock_session_s {
     ngx_msec_t                                denied;   /* last logged */
     ngx_atomic_t                             *alive;
 
+    u_char                                    gate_name[
+                                                   NGX_HTTP_ZK_LOCK_GATE_LEN];
     ngx_str_t                                 gate;     /* with the chroot */
     size_t                                    path_bytes;
 
@@ -84,6 +88,7 @@ struct ngx_http_zk_lock_session_s {
 
     unsigned                                  last:1;   /* no other follows */
     unsigned                                  gated:1;  /* gate is there */
+    unsigned                                  gating:1; /* it is asked for */
     unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
     unsigned                                  late:1;   /* it is connected; no

@@ -426,6 +426,16 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_sweep(claim);
     }
 
+    if (claim->urgent && claim->handler != NULL
+        && claim->state == NGX_HTTP_ZK_LOCK_HELD)
+    {
+        /* who waits is told when it is durable */
+
+        claim->outcome = NGX_HTTP_ZK_LOCK_CANCELLED;
+        ngx_http_zk_lock_claim_durable(claim);
+        return NGX_OK;
+    }
+
     /* who waits may release it at once */
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
@@ -461,6 +471,16 @@ ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
                    "zk lock claim timer, state %d", claim->state);
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+
+        if (claim->handler != NULL
+            && (ngx_msec_int_t) (claim->patience - ngx_current_msec) <= 0)
+        {
+            /* it could not be made durable in time */
+
+            ngx_http_zk_lock_claim_unreachable(claim);
+            return;
+        }
+
         ngx_http_zk_lock_claim_lease(claim);
         return;
     }

@@ -284,12 +284,15 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
         }
     }
 
-    if (deleted) {
+    if (deleted && entry->origin == ZK_LOCK_FOREIGN) {
         ngx_http_zk_lock_lock_vanished((ngx_http_zk_lock_other_t *) entry);
         return;
     }
 
-    /* its data were set, and it is watched anew */
+    /*
+     * Its data were set, and it is watched anew; or it is a sibling's, which
+     * may be durable by now, and its record tells.
+     */
 
     ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);
     ngx_http_zk_lock_lock_advance(lock);

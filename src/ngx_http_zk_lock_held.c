@@ -125,6 +125,14 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 }
 
 
+ngx_uint_t
+ngx_http_zk_lock_record_knows(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    uint32_t renewals)
+{
+    return renewals <= ngx_http_zk_lock_map_cell(zone->map, record)->renewals;
+}
+
+
 static void
 ngx_http_zk_lock_record_extend(ngx_http_zk_lock_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t seen)

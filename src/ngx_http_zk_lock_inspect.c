@@ -161,12 +161,21 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     ask->infos[0].child.kind = ask->token.kind;
     ask->infos[0].child.seq = ask->token.seq;
 
-    if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK) {
+    if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK
+        && (op->owner != 0 || ask->counted
+            || ngx_http_zk_lock_ahead(record.alive)))
+    {
         ngx_http_zk_lock_ask_known(ask, &record);
+
+    } else if (ask->counted) {
+
+        /* its session was over before that was written */
+
+        ngx_http_zk_lock_ask_set(ask);
 
     } else {
 
-        /* another gateway's: the others tell */
+        /* another gateway's, or another session's by now: the others tell */
 
         ngx_http_zk_lock_ask_list(ask);
     }
@@ -360,6 +369,13 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
                                        ? NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE
                                        : NGX_HTTP_ZK_LOCK_ASK_FOREIGN);
         return;
+    }
+
+    if (label.gate_len != 0 && info->held) {
+
+        /* the longest time that was told: who takes it over knows no other */
+
+        label.ttl = ngx_max(label.ttl, (int64_t) info->ttl);
     }
 
     if (ask->counted || ask->recounts) {

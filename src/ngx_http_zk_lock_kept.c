@@ -41,6 +41,8 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
         return;
     }
 
+    ward->durable = (op->owner == 0);
+
     /* another gateway may have renewed it, some time ago */
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
@@ -165,9 +167,9 @@ ngx_http_zk_lock_ward_share(ngx_http_zk_lock_ward_t *ward)
 
     ward->share = ngx_http_zk_lock_share(estate->worker,
                                    ngx_http_zk_lock_estate_session(estate),
-                                   estate->zone, &ward->path, &ward->id,
-                                   ward->kind, ward->seq,
-                                   ngx_http_zk_lock_ward_shared, ward);
+                                   estate->zone, &ward->path, &ward->named,
+                                   ward->id.record, ward->kind, ward->seq,
+                                   NULL, ngx_http_zk_lock_ward_shared, ward);
 }
 
 

@@ -38,6 +38,7 @@ ngx_http_zk_lock_ask_own(ngx_http_zk_lock_ask_t *ask,
                                       &ask->path, record);
 
     return ((rc == NGX_OK || rc == NGX_AGAIN)
+            && record->state != NGX_HTTP_ZK_LOCK_RECORD_OPEN
             && record->seq == ask->token.seq) ? NGX_OK : NGX_DECLINED;
 }
 
@@ -115,6 +116,21 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         return;
     }
 
+    if (ask->type == NGX_HTTP_ZK_LOCK_RELEASE && !ask->wished
+        && record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
+    {
+        /* when it was asked for, no record told how often it is held */
+
+        if (ngx_http_zk_lock_ahead(record->alive)) {
+            ngx_http_zk_lock_ask_release(ask);
+
+        } else {
+            ngx_http_zk_lock_ask_poll(ask);
+        }
+
+        return;
+    }
+
     zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
 
     if (record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD && label.index >= 0
@@ -167,6 +183,15 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
 
         if (ask->type == NGX_HTTP_ZK_LOCK_SHARE) {
             ngx_http_zk_lock_ask_share(ask);
+            return;
+        }
+
+        if (ask->type == NGX_HTTP_ZK_LOCK_RENEW && !info->endless
+            && label.gate_len != 0 && (int64_t) info->ttl > label.ttl)
+        {
+            /* a session that takes it over has to know of that */
+
+            ngx_http_zk_lock_ask_set(ask);
             return;
         }
     }

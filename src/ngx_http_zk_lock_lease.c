@@ -21,8 +21,8 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* a claim that is held for so long is watched, milliseconds */
-#define NGX_HTTP_ZK_LOCK_LONG_HOLD    1000
+/* how long a lease is held before it is made durable, and watched, in ms */
+#define NGX_HTTP_ZK_LOCK_LONG_HOLD    2000
 
 /* how soon a lease is looked at again that cannot be judged now */
 #define NGX_HTTP_ZK_LOCK_LEASE_AGAIN  100
@@ -161,6 +161,7 @@ ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims, ngx_uint_t n)
     }
 
     for (i = 0; i < n; i++) {
+        ngx_http_zk_lock_claim_state(claims[i], claims[i]->state);
         ngx_http_zk_lock_claim_lease(claims[i]);
     }
 }
@@ -249,6 +250,15 @@ ngx_http_zk_lock_claim_arm(ngx_http_zk_lock_claim_t *claim, ngx_msec_t now)
         if (claim->bound) {
             ngx_http_zk_lock_claim_arm_bound(claim, now, wait);
             return;
+        }
+
+        if (claim->handler != NULL) {
+
+            /* until it is durable */
+
+            left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
+            left = ngx_max(left, 0);
+            wait = ngx_min(wait, (ngx_msec_t) left);
         }
 
     } else if (claim->limited || claim->handler != NULL) {
@@ -405,9 +415,9 @@ ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * A lock that is held for long may be renewed or released at another gateway,
- * or deleted by a person; a watch tells at once.  Those that are held for a
- * moment cost no read.
+ * A lock that is held for long is made durable; it may be renewed or released
+ * at another gateway, or deleted by a person, and a watch tells at once.  Those
+ * that are held for a moment cost neither a write nor a read.
  */
 
 static void
@@ -447,14 +457,32 @@ ngx_http_zk_lock_claim_sweep_held(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
+    if (ngx_http_zk_lock_claim_lasts(claim)) {
+        ngx_http_zk_lock_claim_durable(claim);
+
+        if (claim->state != NGX_HTTP_ZK_LOCK_HELD || claim->share != NULL) {
+            return;
+        }
+    }
+
     if (!claim->watched
         && (lock->node
-            || ngx_current_msec - claim->granted >= NGX_HTTP_ZK_LOCK_LONG_HOLD)
+            || (ngx_http_zk_lock_claim_lasts(claim)
+                && lock->converting == NULL))
         && ngx_http_zk_lock_session_may_watch(lock->worker->session,
                                     lock->sn.str.len + 1 + ZK_LOCK_CLAIM_MAX))
     {
         ngx_http_zk_lock_claim_reread(claim, 1);
     }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_claim_lasts(ngx_http_zk_lock_claim_t *claim)
+{
+    return claim->handler != NULL || claim->lock->worker->leaving
+           || (ngx_msec_int_t) (ngx_current_msec - claim->granted)
+              >= NGX_HTTP_ZK_LOCK_LONG_HOLD;
 }
 
 

@@ -51,6 +51,9 @@
 /* while ZooKeeper is away, how often what was left out is told, in ms */
 #define NGX_HTTP_ZK_LOCK_LINES_AGAIN  10000
 
+/* versions of a claim's data that a durable one in its place never has */
+#define NGX_HTTP_ZK_LOCK_VERSIONS     16
+
 
 struct ngx_http_zk_lock_handle_s {
     zhandle_t                       *zh;
@@ -92,6 +95,8 @@ static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
 static int ngx_http_zk_lock_library_submit_barrier(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static int ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
+static int ngx_http_zk_lock_library_submit_durable(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static ngx_uint_t ngx_http_zk_lock_library_fill_batch(
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_batch_t *batch,
@@ -424,6 +429,9 @@ ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
     case NGX_HTTP_ZK_LOCK_OP_RENAME:
         return ngx_http_zk_lock_library_submit_rename(zh, h, op);
 
+    case NGX_HTTP_ZK_LOCK_OP_DURABLE:
+        return ngx_http_zk_lock_library_submit_durable(zh, h, op);
+
     case NGX_HTTP_ZK_LOCK_OP_EXISTS:
         return zoo_awexists(zh, path,
                             op->watch ? ngx_http_zk_lock_library_watch_foreign
@@ -531,10 +539,57 @@ ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
 
     zoo_create_op_init(&zops[1], (char *) op->target.data,
                        (char *) op->value.data, (int) op->value.len, h->acl,
-                       ZOO_EPHEMERAL, NULL, 0);
+                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL,
+                       NULL, 0);
     zoo_delete_op_init(&zops[2], (char *) op->path.data, op->from_version);
 
     return zoo_amulti(zh, 3, zops, results->elts,
+                      ngx_http_zk_lock_library_done_foreign, op);
+}
+
+
+/*
+ * The same, under the same name.  The versions of the new znode's data begin
+ * with 0 again: so they are set once more often than the claim's were, and a
+ * write that was meant for the claim is refused.  Who has written more often
+ * than is worth that cannot write as often again while such a write is under
+ * way.
+ */
+
+static int
+ngx_http_zk_lock_library_submit_durable(zhandle_t *zh,
+    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
+{
+    int                          n, version;
+    zoo_op_t                     zops[NGX_HTTP_ZK_LOCK_VERSIONS + 4];
+    ngx_http_zk_lock_results_t  *results;
+
+    results = ngx_calloc(sizeof(ngx_http_zk_lock_results_t), h->log);
+    if (results == NULL) {
+        return ZSYSTEMERROR;
+    }
+
+    op->results = results;
+
+    zoo_set_op_init(&zops[0], (char *) op->parent.data,
+                    (char *) op->content.data, (int) op->content.len,
+                    op->version, &results->set);
+    zoo_delete_op_init(&zops[1], (char *) op->path.data, op->from_version);
+    zoo_create_op_init(&zops[2], (char *) op->path.data,
+                       (char *) op->value.data, (int) op->value.len, h->acl,
+                       ZOO_PERSISTENT, NULL, 0);
+
+    n = 3;
+
+    if (op->from_version < NGX_HTTP_ZK_LOCK_VERSIONS) {
+        for (version = 0; version <= op->from_version; version++) {
+            zoo_set_op_init(&zops[n++], (char *) op->path.data,
+                            (char *) op->value.data, (int) op->value.len,
+                            version, &results->set);
+        }
+    }
+
+    return zoo_amulti(zh, n, zops, results->elts,
                       ngx_http_zk_lock_library_done_foreign, op);
 }
 

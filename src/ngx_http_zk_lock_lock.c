@@ -77,6 +77,7 @@ ngx_http_zk_lock_lock_join(ngx_http_zk_lock_lock_t *lock,
     ngx_queue_insert_tail(&lock->claims, &claim->queue);
     lock->nclaims++;
     lock->nkeen += claim->keen;
+    lock->nrenumbered += (claim->named != claim->id.record);
 
     if (lock->nclaims == 1) {
         ngx_queue_remove(&lock->queue);
@@ -97,6 +98,11 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock,
     ngx_queue_remove(&claim->queue);
     lock->nclaims--;
     lock->nkeen -= claim->keen;
+    lock->nrenumbered -= (claim->named != claim->id.record);
+
+    if (lock->converting == claim) {
+        lock->converting = NULL;
+    }
 
     if (lock->nclaims == 0) {
         ngx_queue_remove(&lock->queue);
@@ -287,24 +293,25 @@ void
 ngx_http_zk_lock_lock_name(zk_lock_entry_t *entry, ngx_str_t *name,
     u_char *buf)
 {
-    zk_lock_id_t              *id;
+    zk_lock_id_t               id;
     ngx_http_zk_lock_other_t  *other;
 
     other = (ngx_http_zk_lock_other_t *) entry;
 
     if (entry->origin == ZK_LOCK_LOCAL) {
-        id = &ngx_http_zk_lock_claim_of(entry)->id;
+        id = ngx_http_zk_lock_claim_id(ngx_http_zk_lock_claim_of(entry));
 
     } else if (other->name.len != 0) {
         *name = other->name;
         return;
 
     } else {
-        id = &other->id;
+        id = other->id;
     }
 
     name->data = buf;
-    name->len = zk_lock_claim_write((char *) buf, id, entry->kind, entry->seq);
+    name->len = zk_lock_claim_write((char *) buf, &id, entry->kind,
+                                    entry->seq);
 }
 
 

@@ -26,10 +26,14 @@ struct ngx_http_zk_lock_lock_s {
                                                    that wait */
     ngx_uint_t                         nclaims;
     ngx_uint_t                         nkeen;   /* of them */
+    ngx_uint_t                         nrenumbered; /* of them: their record is
+                                                   not that in their name */
     ngx_uint_t                         pins;    /* operations and calls */
 
     ngx_uint_t                         watching;    /* watches under way */
     ngx_http_zk_lock_op_t             *list;    /* under way; else NULL */
+    ngx_http_zk_lock_claim_t          *converting;  /* becomes durable; or
+                                                       NULL */
     ngx_http_zk_lock_op_t             *guard;   /* under way; else NULL */
     ngx_http_zk_lock_op_t             *verify;  /* under way; else NULL */
     uint64_t                           mark;    /* of list */

@@ -42,6 +42,9 @@
     (((ngx_atomic_uint_t) 1 << NGX_HTTP_ZK_LOCK_HOLDS_BITS) - 1)
 
 
+/* of a cell's ending: its claim may live, and only ZooKeeper tells */
+#define NGX_HTTP_ZK_LOCK_FORSAKEN     5
+
 /* a claim's record; a long path takes the next cells, too */
 
 typedef struct {
@@ -77,6 +80,7 @@ typedef struct {
                                                have no room for; of a free
                                                record: a hash of the id that
                                                was here */
+    uint32_t                    named;      /* the record in its znode's name */
     uint32_t                    leader;     /* whose bound counts; the record
                                                + 1, 0: its own */
     uint8_t                     index;

@@ -11,6 +11,9 @@
 #include "ngx_http_zk_lock_flight.h"
 
 
+static ngx_uint_t ngx_http_zk_lock_op_same(ngx_str_t *one, ngx_str_t *two);
+
+
 ngx_http_zk_lock_op_t *
 ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_e type, ngx_str_t *dir, ngx_str_t *name,
@@ -101,6 +104,14 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 }
 
 
+static ngx_uint_t
+ngx_http_zk_lock_op_same(ngx_str_t *one, ngx_str_t *two)
+{
+    return one->len == two->len
+           && ngx_memcmp(one->data, two->data, one->len) == 0;
+}
+
+
 ngx_http_zk_lock_op_t *
 ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
     ngx_str_t *name, ngx_str_t *to, ngx_str_t *value, int32_t version,
@@ -110,8 +121,10 @@ ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
     size_t                  len;
     ngx_http_zk_lock_op_t  *op;
 
-    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_RENAME, dir, name,
-                                 value);
+    op = ngx_http_zk_lock_op_new(s, ngx_http_zk_lock_op_same(name, to)
+                                    ? NGX_HTTP_ZK_LOCK_OP_DURABLE
+                                    : NGX_HTTP_ZK_LOCK_OP_RENAME,
+                                 dir, name, value);
     if (op == NULL) {
         return NULL;
     }

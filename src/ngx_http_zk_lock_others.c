@@ -224,14 +224,20 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
                                        &lock->sn.str, &record);
 
     if (rc == NGX_ABORT || rc == NGX_AGAIN
+        || (rc == NGX_DECLINED
+            && ngx_http_zk_lock_record_forsaken(lock->worker->zone, &other->id,
+                                                &lock->sn.str)
+               != NGX_DECLINED)
         || (rc == NGX_OK && (!record.near
+                             || record.state == NGX_HTTP_ZK_LOCK_RECORD_OPEN
                              || !ngx_http_zk_lock_ahead(record.alive)
                              || (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
                                  && record.lease == 0))))
     {
         /*
          * Its worker is dead, stopped or another nginx's, or has sent a delete
-         * since its lease is over: ZooKeeper knows.
+         * since its lease is over; or its session is over, and the claim is
+         * durable: ZooKeeper knows.
          */
 
         other->entry.origin = ZK_LOCK_FOREIGN;
@@ -240,7 +246,8 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
 
             /* under which name, if it was about to be shared */
 
-            other->entry.kind = (rc == NGX_ABORT) ? ZK_LOCK_MUTEX : record.was;
+            other->entry.kind = (rc == NGX_ABORT || rc == NGX_DECLINED)
+                                ? ZK_LOCK_MUTEX : record.was;
 
             /* nor has this worker's server to have heard of that */
 
@@ -388,7 +395,10 @@ ngx_http_zk_lock_lock_prune(ngx_http_zk_lock_lock_t *lock)
         rc = ngx_http_zk_lock_record_read(lock->worker->zone, &other->id,
                                           &lock->sn.str, &record);
 
-        if (rc == NGX_DECLINED
+        if ((rc == NGX_DECLINED
+             && ngx_http_zk_lock_record_forsaken(lock->worker->zone,
+                                                 &other->id, &lock->sn.str)
+                == NGX_DECLINED)
             || (rc == NGX_OK
                 && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED))
         {

@@ -32,6 +32,13 @@ static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_inherit_pt handler, void *data);
 static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
+static void ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_str_t *path, zk_lock_kind_t kind,
+    const uint8_t *random);
+static void ngx_http_zk_lock_record_start(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+static uint32_t ngx_http_zk_lock_cells_take_at(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t n);
 static uint32_t ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone,
@@ -48,9 +55,8 @@ ngx_int_t
 ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     zk_lock_kind_t kind, const uint8_t *key, zk_lock_id_t *id)
 {
-    uint32_t                  record;
-    u_char                    random[ZK_LOCK_RANDOM_LEN];
-    ngx_http_zk_lock_cell_t  *cell;
+    uint32_t  record;
+    u_char    random[ZK_LOCK_RANDOM_LEN];
 
     if (ngx_http_zk_lock_record_random(zone, random, ZK_LOCK_RANDOM_LEN)
         != NGX_OK)
@@ -72,6 +78,21 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     }
 
     id->record = record;
+
+    ngx_http_zk_lock_record_begin(zone, record, path, kind, random);
+    ngx_http_zk_lock_record_start(zone, record);
+
+    return NGX_OK;
+}
+
+
+/* Fills the cell of a record that was taken: its claim is new. */
+
+static void
+ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_str_t *path, zk_lock_kind_t kind, const uint8_t *random)
+{
+    ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
@@ -98,6 +119,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->told = NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN;
     cell->bound = 0;
     cell->leader = 0;
+    cell->named = record;
     cell->index = 0;
     cell->ending = NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
     cell->kind = kind;
@@ -106,17 +128,184 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->path_len = (uint16_t) path->len;
 
     ngx_memcpy(cell->path, path->data, path->len);
-    ngx_memcpy(cell->random, id->random, ZK_LOCK_RANDOM_LEN);
+    ngx_memcpy(cell->random, random, ZK_LOCK_RANDOM_LEN);
 
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
 
     ngx_memory_barrier();
     cell->gen++;
+}
+
+
+/* It is whole: who adopts the slot finds it from now on. */
+
+static void
+ngx_http_zk_lock_record_start(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_memory_barrier();
 
     zone->map->starts[record / NGX_HTTP_ZK_LOCK_CHUNK] |=
                        (uint64_t) 1 << (record % NGX_HTTP_ZK_LOCK_CHUNK);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
+    zk_lock_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record)
+{
+    ngx_uint_t                n;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    n = ngx_http_zk_lock_map_cells_of(path->len);
+
+    *record = ngx_http_zk_lock_cells_take_at(zone, child->id.record, n);
+
+    if (*record == NGX_HTTP_ZK_LOCK_NO_RECORD) {
+        *record = ngx_http_zk_lock_cells_take(zone, n);
+    }
+
+    if (*record == NGX_HTTP_ZK_LOCK_NO_RECORD) {
+        ngx_http_zk_lock_record_full(zone);
+        return NGX_BUSY;
+    }
+
+    ngx_http_zk_lock_record_begin(zone, *record, path, child->kind,
+                                  child->id.random);
+
+    /* an heir finds it as a claim that lives, or not at all */
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, *record);
+
+    cell->named = child->id.record;
+    cell->seq = child->seq;
+    cell->czxid = czxid;
+    cell->index = (uint8_t) index;
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;
+
+    ngx_http_zk_lock_record_start(zone, *record);
 
     return NGX_OK;
+}
+
+
+/* Takes n cells from that one on, if they are free. */
+
+static uint32_t
+ngx_http_zk_lock_cells_take_at(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    ngx_uint_t n)
+{
+    uint64_t    mask;
+    ngx_uint_t  chunk, k;
+
+    chunk = record / NGX_HTTP_ZK_LOCK_CHUNK;
+    k = record % NGX_HTTP_ZK_LOCK_CHUNK;
+
+    if (chunk >= zone->map->nchunks || k + n > NGX_HTTP_ZK_LOCK_CHUNK) {
+        return NGX_HTTP_ZK_LOCK_NO_RECORD;
+    }
+
+    if (zone->map->owners[chunk] == 0
+        && ngx_atomic_cmp_set(&zone->map->owners[chunk], 0, zone->slot + 1))
+    {
+        zone->used[chunk] = 0;
+        zone->map->starts[chunk] = 0;
+    }
+
+    mask = (((uint64_t) 1 << n) - 1) << k;
+
+    if (zone->map->owners[chunk] != zone->slot + 1
+        || (zone->used[chunk] & mask) != 0)
+    {
+        return NGX_HTTP_ZK_LOCK_NO_RECORD;
+    }
+
+    zone->used[chunk] |= mask;
+
+    return record;
+}
+
+
+void
+ngx_http_zk_lock_record_open(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_map_cell(zone->map, record)->state =
+                                             NGX_HTTP_ZK_LOCK_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_ring_watchers(zone->map, record, 0);
+}
+
+
+void
+ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    zk_lock_label_t *label, ngx_uint_t anew)
+{
+    ngx_msec_t                ttl, lease;
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    if (anew) {
+
+        /* the whole time that was told counts from now */
+
+        ttl = (label->ttl > 0) ? (ngx_msec_t) label->ttl : 1;
+        lease = ngx_http_zk_lock_now() + ttl;
+
+        cell->since = ngx_time();
+        cell->ttl = ttl;
+        cell->lease = lease ? lease : 1;
+        cell->holds = ngx_max(label->holds, 1);
+        cell->renewals = label->renewals;
+        cell->told = NGX_HTTP_ZK_LOCK_TOLD_OTHERS;
+    }
+
+    ngx_memory_barrier();
+
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_record_ttl(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    zk_lock_kind_t *was)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    if (was != NULL) {
+        *was = cell->was;
+    }
+
+    return cell->ttl;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_record_forsaken(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path)
+{
+    ngx_atomic_uint_t           gen;
+    ngx_http_zk_lock_cell_t    *cell;
+    ngx_http_zk_lock_record_t   copy;
+
+    if (ngx_http_zk_lock_record_copy(zone, id->record, path, &copy, &gen)
+        != NGX_OK
+        || copy.state != NGX_HTTP_ZK_LOCK_RECORD_FREE)
+    {
+        return NGX_AGAIN;
+    }
+
+    if (copy.forsaken) {
+        return NGX_OK;
+    }
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
+
+    return (cell->wish == ngx_crc32_short((u_char *) id->random,
+                                          ZK_LOCK_RANDOM_LEN))
+           ? NGX_DECLINED : NGX_AGAIN;
 }
 
 
@@ -494,7 +683,7 @@ ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     n = ngx_http_zk_lock_map_cells_of(cell->path_len);
 
     return cell->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
-           && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_ENDED
+           && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_OPEN
            && cell->slot == zone->slot
            && zk_lock_kind_check(cell->kind)
            && zk_lock_kind_check(cell->was)
@@ -746,6 +935,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
     copy->was = cell->was;
+    copy->named = cell->named;
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & NGX_HTTP_ZK_LOCK_HOLDS;
@@ -757,6 +947,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZK_LOCK_RANDOM_LEN);
 
+    copy->forsaken = (cell->ending == NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
     copy->bound = (cell->bound != 0);
 
     /*

@@ -31,7 +31,9 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_RECORD_NEW,        /* its znode may not exist yet */
     NGX_HTTP_ZK_LOCK_RECORD_WAITING,
     NGX_HTTP_ZK_LOCK_RECORD_HELD,
-    NGX_HTTP_ZK_LOCK_RECORD_ENDED       /* its delete cannot be called back */
+    NGX_HTTP_ZK_LOCK_RECORD_ENDED,      /* its delete cannot be called back */
+    NGX_HTTP_ZK_LOCK_RECORD_OPEN        /* durable, and its session is over:
+                                           only ZooKeeper tells of it */
 } ngx_http_zk_lock_record_state_e;
 
 
@@ -56,7 +58,8 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_ENDING_RELEASED,   /* with its token, or a wait was */
     NGX_HTTP_ZK_LOCK_ENDING_EXPIRED,    /* its lease, its wait, or its grace */
     NGX_HTTP_ZK_LOCK_ENDING_BROKEN,     /* by an operator */
-    NGX_HTTP_ZK_LOCK_ENDING_LOST        /* with its session */
+    NGX_HTTP_ZK_LOCK_ENDING_LOST,       /* with its session */
+    NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN = NGX_HTTP_ZK_LOCK_FORSAKEN
 } ngx_http_zk_lock_ending_e;
 
 
@@ -73,6 +76,7 @@ typedef struct {
 typedef struct {
     ngx_http_zk_lock_record_state_e  state;
     zk_lock_id_t                     id;
+    uint32_t                         named;     /* in its znode's name */
     zk_lock_kind_t                   kind;
     zk_lock_kind_t                   was;       /* kind, but for who is about
                                                    to share his lock */
@@ -93,6 +97,8 @@ typedef struct {
                                                    surely lives */
     unsigned                         near:1;    /* its worker can be rung */
     unsigned                         bound:1;   /* it goes with its worker */
+    unsigned                         forsaken:1;    /* of a free one: its claim
+                                                       may live */
 } ngx_http_zk_lock_record_t;
 
 
@@ -118,6 +124,36 @@ void ngx_http_zk_lock_record_end(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
+
+/*
+ * A record of its own for the durable claim that has that id in its name, and
+ * whose lease another session counts, or counted: open, in the cell of the id
+ * if that is free.  Returns NGX_OK, or NGX_BUSY if the zone is full.
+ */
+ngx_int_t ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone,
+    ngx_str_t *path, zk_lock_child_t *child, int64_t czxid, ngx_uint_t index,
+    uint32_t *record);
+
+/*
+ * An own record is open from now on, or held again: with the deadline that it
+ * had or, anew, for the time that the label says, from now on.
+ */
+void ngx_http_zk_lock_record_open(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
+void ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_label_t *label, ngx_uint_t anew);
+
+/* The ttl of an own record, and the kind in its znode's name, or NULL. */
+ngx_msec_t ngx_http_zk_lock_record_ttl(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_kind_t *was);
+
+/*
+ * There is no record with that id any more.  NGX_DECLINED: its claim has ended;
+ * NGX_OK: it may live; NGX_AGAIN: that is not known, as the record's cell tells
+ * of another claim by now.
+ */
+ngx_int_t ngx_http_zk_lock_record_forsaken(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path);
 
 /*
  * An own record, that is about to be ended and freed, was lost: its claim was
@@ -183,6 +219,10 @@ ngx_int_t ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone,
 ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
     ngx_msec_t seen);
+
+/* Whether so many renewals in its data have been seen. */
+ngx_uint_t ngx_http_zk_lock_record_knows(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, uint32_t renewals);
 
 /* The version up to which an own record's lease is right, or UNREAD. */
 int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,

@@ -299,6 +299,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     ngx_http_zk_lock_record_free(worker->zone, claim->id.record);
 
     claim->id = id;
+    claim->named = id.record;
     worker->claims[id.record] = claim;
 
     claim->czxid = 0;
@@ -354,6 +355,10 @@ ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_lapse(claim);
         break;
 
+    case NGX_HTTP_ZK_LOCK_TAKE:
+        ngx_http_zk_lock_claim_take(claim);
+        break;
+
     case NGX_HTTP_ZK_LOCK_OWED:
         ngx_http_zk_lock_claim_delete(claim, 0);
         break;
@@ -382,6 +387,14 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
     }
 
+    if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+
+        /* it was not made durable in time */
+
+        ngx_http_zk_lock_claim_disown(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
+        return;
+    }
+
     if (ngx_http_zk_lock_claim_known(claim)
         && (claim->state == NGX_HTTP_ZK_LOCK_CREATE
             || claim->state == NGX_HTTP_ZK_LOCK_RECOVER))
@@ -399,6 +412,10 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
 void
 ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
 {
+    if (ngx_http_zk_lock_claim_outlives(claim) == NGX_OK) {
+        return;
+    }
+
     switch (claim->state) {
 
     case NGX_HTTP_ZK_LOCK_START:
@@ -427,6 +444,7 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
         /* who releases it now is told that it was lost before */
 
         claim->lapsed = 1;
+        claim->outcome = NGX_HTTP_ZK_LOCK_UNREACHABLE;
 
         ngx_http_zk_lock_claim_done(claim);
         break;
@@ -492,6 +510,10 @@ ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
         ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_SHUT);
+
+    } else if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
+        ngx_http_zk_lock_claim_disown(claim, NGX_HTTP_ZK_LOCK_SHUT);
+        return 1;
     }
 
     ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_SHUT);

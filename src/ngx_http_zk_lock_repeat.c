@@ -300,7 +300,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
                                         "this lock with other parameters");
     }
 
-    if (info->held) {
+    if (info->held && (!keyed->acquire.durable || label.gate_len != 0)) {
         return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
     }
 
@@ -308,15 +308,23 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
         return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_ACCEPTED);
     }
 
-    /* who tries once is told what becomes of a claim that is being granted */
+    /*
+     * A request that tries once is told what becomes of a claim that is being
+     * granted, or made durable.
+     */
 
-    if (info->pending
+    if ((info->pending || info->held)
         && ctx->waited < ngx_max(keyed->acquire.wait
                                  + NGX_HTTP_ZK_LOCK_PATIENCE,
                                  keyed->acquire.timeout))
     {
         *again = NGX_HTTP_ZK_LOCK_SOON;
         return NGX_OK;
+    }
+
+    if (info->held) {
+        return ngx_http_zk_lock_api_refused(r, ctx,
+                                            NGX_HTTP_ZK_LOCK_UNREACHABLE);
     }
 
     if (!keyed->watch.over) {

@@ -36,6 +36,11 @@ ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
 {
     claim->watched = 0;
 
+    if (claim->state == NGX_HTTP_ZK_LOCK_TAKE) {
+        ngx_http_zk_lock_claim_take(claim);
+        return;
+    }
+
     if (claim->share != NULL
         || (claim->state != NGX_HTTP_ZK_LOCK_HELD
             && claim->state != NGX_HTTP_ZK_LOCK_LAPSE))
@@ -121,6 +126,14 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     claim->looked = (claim->state == NGX_HTTP_ZK_LOCK_LAPSE);
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (ngx_http_zk_lock_claim_taken(claim, &label)) {
+
+        /* this worker stood still for longer than its gate did */
+
+        ngx_http_zk_lock_claim_yield(claim);
+        return;
+    }
 
     ttl = (ngx_msec_t) label.ttl;
     seen = ngx_http_zk_lock_claim_shorter(claim, &label);
@@ -301,6 +314,12 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
 
         ngx_http_zk_lock_record_label(claim->lock->worker->zone,
                                       claim->id.record, label);
+
+        if (claim->durable) {
+            label->gate_len = NGX_HTTP_ZK_LOCK_GATE_LEN;
+            ngx_memcpy(label->gate, claim->gate, NGX_HTTP_ZK_LOCK_GATE_LEN);
+        }
+
         write = 1;
     }
 
@@ -394,6 +413,7 @@ ngx_http_zk_lock_claim_relabel_handler(ngx_http_zk_lock_op_t *op)
 void
 ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim)
 {
+    zk_lock_id_t              id;
     ngx_http_zk_lock_lock_t  *lock;
 
     lock = claim->lock;
@@ -405,11 +425,13 @@ ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
+    id = ngx_http_zk_lock_claim_id(claim);
+
     claim->share = ngx_http_zk_lock_share(lock->worker, lock->worker->session,
                                           lock->worker->zone, &lock->sn.str,
-                                          &claim->id, claim->entry.kind,
-                                          claim->entry.seq,
-                                          ngx_http_zk_lock_claim_shared,
+                                          &id, claim->id.record,
+                                          claim->entry.kind, claim->entry.seq,
+                                          NULL, ngx_http_zk_lock_claim_shared,
                                           claim);
     if (claim->share == NULL) {
         return;
@@ -431,7 +453,7 @@ ngx_http_zk_lock_claim_shared(void *data, ngx_int_t rc)
     claim->share = NULL;
     claim->watched = 0;
 
-    if (rc != NGX_OK) {
+    if (rc == NGX_DECLINED) {
         ngx_http_zk_lock_claim_changed(claim, 1);
         return;
     }

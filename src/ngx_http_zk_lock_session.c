@@ -41,9 +41,6 @@ static void ngx_http_zk_lock_session_end_handle(ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_tick_handler(ngx_event_t *ev);
 
 
-static ngx_str_t  ngx_http_zk_lock_gates = ngx_string("/zk_lock_gates");
-
-
 ngx_http_zk_lock_session_t *
 ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
     zk_lock_mailbox_t *mailbox,
@@ -57,8 +54,9 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
         return NULL;
     }
 
-    s->gate.data = ngx_alloc(conf->chroot.len + ngx_http_zk_lock_gates.len
-                             + 1 + 16 + 1, log);
+    s->gate.data = ngx_alloc(conf->chroot.len
+                             + sizeof(NGX_HTTP_ZK_LOCK_GATES "/")
+                             + NGX_HTTP_ZK_LOCK_GATE_LEN, log);
     if (s->gate.data == NULL) {
         ngx_free(s);
         return NULL;
@@ -260,6 +258,8 @@ ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
 
     s->serial++;
     s->gated = 0;
+    s->gating = 0;
+    s->refused = 0;
     s->apart = ngx_http_zk_lock_now();
     s->timeout = s->conf->timeout;
 
@@ -463,6 +463,11 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 
     if (fresh) {
         key.timeout = s->timeout;
+    }
+
+    if (fresh || s->gate_name[0] == '\0') {
+        (void) ngx_sprintf(s->gate_name, "%08xD%08xD",
+                           (uint32_t) ngx_random(), (uint32_t) ngx_random());
     }
 
     s->key = key;

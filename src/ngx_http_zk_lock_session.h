@@ -26,6 +26,10 @@
 /* ZooKeeper is out of reach when it has not answered for so long, in ms */
 #define NGX_HTTP_ZK_LOCK_PATIENCE     900
 
+/* where the gates of all sessions are, and the digits of a gate's name */
+#define NGX_HTTP_ZK_LOCK_GATES        "/zk_lock_gates"
+#define NGX_HTTP_ZK_LOCK_GATE_LEN     16
+
 
 typedef struct ngx_http_zk_lock_session_s  ngx_http_zk_lock_session_t;
 typedef struct ngx_http_zk_lock_op_s       ngx_http_zk_lock_op_t;
@@ -69,7 +73,9 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
     NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
     NGX_HTTP_ZK_LOCK_OP_SET,        /* the data of version */
-    NGX_HTTP_ZK_LOCK_OP_RENAME,     /* an ephemeral, and its parent is set */
+    NGX_HTTP_ZK_LOCK_OP_RENAME,     /* a claim, and its parent is set */
+    NGX_HTTP_ZK_LOCK_OP_DURABLE,    /* an ephemeral becomes persistent, and its
+                                       parent is set */
     NGX_HTTP_ZK_LOCK_OP_BARRIER,    /* changes nothing; the last of those that
                                        a quorum commits */
     NGX_HTTP_ZK_LOCK_OP_GET,
@@ -121,7 +127,8 @@ struct ngx_http_zk_lock_op_s {
     int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
-    int32_t                        from_version;    /* RENAME: of the claim */
+    int32_t                        from_version;    /* RENAME, DURABLE: of the
+                                                       claim */
     int32_t                        version;     /* GET, SET: the data's;
                                                    DELETE, SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
@@ -130,12 +137,16 @@ struct ngx_http_zk_lock_op_s {
     ngx_uint_t                     nchildren;
 
     ngx_str_t                      target;      /* RENAME: the new path, NUL */
-    ngx_str_t                      parent;      /* RENAME: its path, NUL */
-    ngx_str_t                      content;     /* RENAME: the parent's data */
+    ngx_str_t                      parent;      /* RENAME, DURABLE: the path of
+                                                   the parent, NUL */
+    ngx_str_t                      content;     /* the same: its data */
     void                          *more;        /* what these are in; GET: a
                                                    reply that is longer */
-    void                          *results;     /* RENAME: the library's */
+    void                          *results;     /* RENAME, DURABLE, BARRIER:
+                                                   the library's */
 
+    unsigned                       persistent:1;    /* RENAME: so is the new
+                                                       znode */
     unsigned                       whole:1;     /* GET: not only what may be a
                                                    label */
     unsigned                       cut:1;       /* GET: the reply is longer, or
@@ -220,6 +231,14 @@ ngx_int_t ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
     const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
     ngx_log_t *log);
 
+/*
+ * The name of the session's gate, 16 hexadecimal digits: an ephemeral znode of
+ * the session below /zk_lock_gates.  NGX_AGAIN: it is not there yet, and is
+ * asked for.  NGX_DECLINED: ZooKeeper refused; it is asked for again later.
+ */
+ngx_int_t ngx_http_zk_lock_session_gated(ngx_http_zk_lock_session_t *s,
+    ngx_str_t *name);
+
 /* Gets the key of a session that was connected; else NGX_DECLINED. */
 ngx_int_t ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_key_t *key);
@@ -233,11 +252,17 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
     ngx_str_t *value);
 
 /*
- * A new operation that gives dir/name another name: in one transaction dir is
- * set to what get, a GET of it, has read, unless that is not all, and an
- * ephemeral of this session is made with value and the name to, in the place of
- * name.  CHANGED: dir is not as it was read.  Returns NULL if there is no
- * memory.
+ * A new operation that puts a znode with value into the place of the claim
+ * dir/name, whose data have that version: in one transaction dir is set to what
+ * get, a GET of it, has read, the claim is deleted, and the new znode is made.
+ *
+ * With another name `to` that is a RENAME, of an ephemeral of this session
+ * unless op->persistent is set.  With the same name it is a DURABLE: the znode
+ * is persistent, and its data are set as often as is necessary for a version
+ * that the claim never had, so that a write by such a version is refused.
+ *
+ * CHANGED: dir or the claim are not as they were read.  Returns NULL if there
+ * is no memory.
  */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_rename(
     ngx_http_zk_lock_session_t *s, ngx_str_t *dir, ngx_str_t *name,

@@ -1,17 +1,19 @@
 
 /*
- * Sharing.
+ * Sharing, and making durable.
  *
- * The znode is renamed in one transaction: the reader is made, the other one
- * deleted, and the lock's znode set to what it is, so that all gateways that
- * queue for the lock list it before they grant anything.  The record says
- * first that the claim is a reader: the workers of this gateway go by that,
- * whatever the znode's name is just now.
+ * One transaction puts another znode into the claim's place.  It sets the
+ * lock's znode to the data that the znode has, so that all gateways with claims
+ * of the lock list the lock before they grant anything; it deletes the old
+ * znode of the claim, and makes the new one.  A durable znode has the name of
+ * the ephemeral one: a client that watches that name hears of the delete,
+ * looks, and finds the claim there.  A reader has another name.  Its record is
+ * changed first: the workers of this gateway go by the record.
  *
- * If the answer is lost, the same is tried again: then either the reader is
+ * If the answer is lost, the same is tried again: then either the new znode is
  * there already, or nothing has happened, or the claim is gone.
  *
- * Everything here runs on the event loop.  `op` is NULL unless something is
+ * Everything here runs on the event loop.  `op` is NULL unless an operation is
  * under way; the share lives until it is done or its claim ends.
  */
 
@@ -27,10 +29,15 @@ struct ngx_http_zk_lock_share_s {
     ngx_http_zk_lock_share_pt      handler;
     void                          *data;
 
-    zk_lock_id_t                   id;
+    zk_lock_id_t                   id;      /* in its name */
+    uint32_t                       record;
     zk_lock_kind_t                 kind;    /* before */
+    zk_lock_kind_t                 to;      /* and afterwards */
     int64_t                        seq;
     ngx_str_t                      path;
+    ngx_str_t                      gate;    /* "": it is to be shared */
+    u_char                         gate_name[NGX_HTTP_ZK_LOCK_GATE_LEN];
+    ngx_uint_t                     persistent;
 
     int32_t                        version; /* of the label */
     u_char                         label[ZK_LOCK_LABEL_MAX];
@@ -39,11 +46,15 @@ struct ngx_http_zk_lock_share_s {
 
 
 static void ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_label(ngx_http_zk_lock_share_t *share,
+    zk_lock_label_t *label);
 static void ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share);
 static void ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_share_look(ngx_http_zk_lock_share_t *share);
 static void ngx_http_zk_lock_share_look_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_failed(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_share_send(ngx_http_zk_lock_share_t *share,
     ngx_http_zk_lock_op_t *op, ngx_http_zk_lock_op_pt handler);
 static void ngx_http_zk_lock_share_done(ngx_http_zk_lock_share_t *share,
@@ -55,7 +66,8 @@ static ngx_str_t ngx_http_zk_lock_share_name(ngx_http_zk_lock_share_t *share,
 ngx_http_zk_lock_share_t *
 ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_session_t *session, ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, const zk_lock_id_t *id, zk_lock_kind_t kind, int64_t seq,
+    ngx_str_t *path, const zk_lock_id_t *id, uint32_t record,
+    zk_lock_kind_t kind, int64_t seq, ngx_str_t *gate,
     ngx_http_zk_lock_share_pt handler, void *data)
 {
     ngx_http_zk_lock_share_t  *share;
@@ -71,14 +83,24 @@ ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
     share->handler = handler;
     share->data = data;
     share->id = *id;
+    share->record = record;
     share->kind = kind;
+    share->to = gate ? kind : ZK_LOCK_READ;
     share->seq = seq;
+    share->gate.data = share->gate_name;
+
+    if (gate != NULL) {
+        share->gate.len = NGX_HTTP_ZK_LOCK_GATE_LEN;
+        ngx_memcpy(share->gate_name, gate->data, NGX_HTTP_ZK_LOCK_GATE_LEN);
+    }
 
     share->path.len = path->len;
     share->path.data = (u_char *) share + sizeof(ngx_http_zk_lock_share_t);
     ngx_memcpy(share->path.data, path->data, path->len);
 
-    ngx_http_zk_lock_record_kind(zone, id->record, ZK_LOCK_READ);
+    if (gate == NULL) {
+        ngx_http_zk_lock_record_kind(zone, record, ZK_LOCK_READ);
+    }
 
     ngx_http_zk_lock_share_again(share);
 
@@ -120,8 +142,8 @@ ngx_http_zk_lock_share_free(ngx_http_zk_lock_share_t *share)
 
 
 /*
- * The label goes along to the new name, without what was wanted of it, but with
- * what the claim's fencing token comes from.
+ * The label goes along to the new znode: without the wish to share, and with
+ * the czxid, which the claim's fencing token comes from.
  */
 
 static void
@@ -140,15 +162,34 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
     }
 
     if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
+        ngx_http_zk_lock_share_failed(share, op);
+        return;
+    }
+
+    share->persistent = (share->gate.len != 0 || op->owner == 0);
+
+    if (share->gate.len != 0 && op->owner == 0) {
+
+        /* the answer was lost */
+
+        ngx_http_zk_lock_share_done(share, NGX_OK);
         return;
     }
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
+    if (label.index >= 0 && share->gate.len != 0
+        && !ngx_http_zk_lock_record_knows(share->zone, share->record,
+                                          label.renewals))
+    {
+        /* another gateway has renewed it: that counts first */
+
+        ngx_http_zk_lock_share_done(share, NGX_AGAIN);
+        return;
+    }
+
     if (label.index >= 0) {
-        if (ngx_strcmp(label.want, "shared") == 0) {
-            label.want_len = 0;
-        }
+        ngx_http_zk_lock_share_label(share, &label);
 
         if (label.czxid == 0) {
             label.czxid = op->czxid;
@@ -156,6 +197,13 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
 
         share->label_len = zk_lock_label_write((char *) share->label, &label,
                                                &index_at);
+
+    } else if (share->gate.len != 0) {
+
+        /* a Curator client's mark: the sweep begins anew when it is mended */
+
+        ngx_http_zk_lock_share_done(share, NGX_AGAIN);
+        return;
 
     } else {
         share->label_len = op->reply.len;
@@ -165,6 +213,34 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
     share->version = op->version;
 
     ngx_http_zk_lock_share_read(share);
+}
+
+
+/*
+ * A durable claim's label has the longest time that a holder was told, since
+ * the next session to count the lease knows nothing else.
+ */
+
+static void
+ngx_http_zk_lock_share_label(ngx_http_zk_lock_share_t *share,
+    zk_lock_label_t *label)
+{
+    ngx_msec_t  ttl;
+
+    if (share->gate.len == 0) {
+
+        if (ngx_strcmp(label->want, "shared") == 0) {
+            label->want_len = 0;
+        }
+
+        return;
+    }
+
+    ttl = ngx_http_zk_lock_record_ttl(share->zone, share->record, NULL);
+
+    label->ttl = ngx_max(label->ttl, (int64_t) ttl);
+    label->gate_len = NGX_HTTP_ZK_LOCK_GATE_LEN;
+    ngx_memcpy(label->gate, share->gate_name, NGX_HTTP_ZK_LOCK_GATE_LEN);
 }
 
 
@@ -189,6 +265,7 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
 {
     u_char                     old[ZK_LOCK_CLAIM_MAX], new[ZK_LOCK_CLAIM_MAX];
     ngx_str_t                  from, to, label;
+    ngx_http_zk_lock_op_t     *rename;
     ngx_http_zk_lock_share_t  *share;
 
     share = op->data;
@@ -200,21 +277,24 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
     }
 
     if (op->rc != NGX_HTTP_ZK_LOCK_OK || op->cut) {
-        /* the sweep, or the next connection, tries again */
+        ngx_http_zk_lock_share_failed(share, op);
         return;
     }
 
     from = ngx_http_zk_lock_share_name(share, share->kind, old);
-    to = ngx_http_zk_lock_share_name(share, ZK_LOCK_READ, new);
+    to = ngx_http_zk_lock_share_name(share, share->to, new);
 
     label.data = share->label;
     label.len = share->label_len;
 
-    ngx_http_zk_lock_share_send(share,
-                  ngx_http_zk_lock_op_rename(share->session, &share->path,
-                                             &from, &to, &label,
-                                             share->version, op),
-                  ngx_http_zk_lock_share_rename_handler);
+    rename = ngx_http_zk_lock_op_rename(share->session, &share->path, &from,
+                                        &to, &label, share->version, op);
+    if (rename != NULL) {
+        rename->persistent = (share->persistent != 0);
+    }
+
+    ngx_http_zk_lock_share_send(share, rename,
+                                ngx_http_zk_lock_share_rename_handler);
 }
 
 
@@ -245,8 +325,27 @@ ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op)
         break;
 
     default:
-        /* the sweep, or the next connection, tries again */
+        ngx_http_zk_lock_share_failed(share, op);
         break;
+    }
+}
+
+
+/*
+ * The sweep, or the next connection, tries again.  But a claim that ZooKeeper
+ * refuses to make durable stays ephemeral, and so does a claim of a lock whose
+ * znode has more data than a gateway reads.
+ */
+
+static void
+ngx_http_zk_lock_share_failed(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *op)
+{
+    if (share->gate.len != 0
+        && op->rc != NGX_HTTP_ZK_LOCK_UNSENT
+        && op->rc != NGX_HTTP_ZK_LOCK_UNKNOWN)
+    {
+        ngx_http_zk_lock_share_done(share, NGX_ERROR);
     }
 }
 
@@ -259,7 +358,12 @@ ngx_http_zk_lock_share_look(ngx_http_zk_lock_share_t *share)
     u_char      buf[ZK_LOCK_CLAIM_MAX];
     ngx_str_t   name;
 
-    name = ngx_http_zk_lock_share_name(share, ZK_LOCK_READ, buf);
+    if (share->to == share->kind) {
+        ngx_http_zk_lock_share_done(share, NGX_DECLINED);
+        return;
+    }
+
+    name = ngx_http_zk_lock_share_name(share, share->to, buf);
 
     ngx_http_zk_lock_share_send(share,
                   ngx_http_zk_lock_op_new(share->session,
@@ -311,8 +415,7 @@ ngx_http_zk_lock_share_done(ngx_http_zk_lock_share_t *share, ngx_int_t rc)
     ngx_http_zk_lock_share_pt   handler;
 
     if (rc == NGX_OK) {
-        ngx_http_zk_lock_record_named(share->zone, share->id.record,
-                                      ZK_LOCK_READ);
+        ngx_http_zk_lock_record_named(share->zone, share->record, share->to);
     }
 
     handler = share->handler;

@@ -82,6 +82,16 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
         record->seq = -1;
     }
 
+    if (record->state == NGX_HTTP_ZK_LOCK_RECORD_OPEN) {
+
+        /* its session was over before its worker died */
+
+        ngx_http_zk_lock_record_ending(estate->zone, record->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
+        ngx_http_zk_lock_record_free(estate->zone, record->id.record);
+        return NGX_OK;
+    }
+
     ward = ngx_calloc(sizeof(ngx_http_zk_lock_ward_t) + path->len,
                       worker->log);
     if (ward == NULL) {
@@ -91,6 +101,8 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ward->estate = estate;
     ward->node.key = record->id.record;
     ward->id = record->id;
+    ward->named = record->id;
+    ward->named.record = record->named;
     ward->kind = record->kind;
     ward->other = record->was;
     ward->seq = record->seq;
@@ -204,7 +216,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     }
 
     name.data = buf;
-    name.len = zk_lock_claim_write((char *) buf, &ward->id, ward->kind,
+    name.len = zk_lock_claim_write((char *) buf, &ward->named, ward->kind,
                                    ward->seq);
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_WRITE) {
@@ -551,6 +563,50 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 }
 
 
+ngx_uint_t
+ngx_http_zk_lock_ward_outlives(ngx_http_zk_lock_ward_t *ward)
+{
+    if (ward->kind == ZK_LOCK_NODE) {
+        return 0;
+    }
+
+    switch (ward->state) {
+
+    case NGX_HTTP_ZK_LOCK_WARD_READ:
+
+        /* perhaps it was not read so far */
+
+        return 1;
+
+    case NGX_HTTP_ZK_LOCK_WARD_WRITE:
+    case NGX_HTTP_ZK_LOCK_WARD_HELD:
+    case NGX_HTTP_ZK_LOCK_WARD_LAPSE:
+        return ward->durable;
+
+    default:
+        return 0;
+    }
+}
+
+
+void
+ngx_http_zk_lock_ward_forsake(ngx_http_zk_lock_ward_t *ward)
+{
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = ward->estate->zone;
+
+    /* if it is gone all the same, it was before its release */
+
+    ngx_http_zk_lock_record_lose(zone, ward->id.record);
+    ngx_http_zk_lock_record_ending(zone, ward->id.record,
+                                   NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
+    ngx_http_zk_lock_record_free(zone, ward->id.record);
+
+    ngx_http_zk_lock_ward_free(ward);
+}
+
+
 /*
  * Whether the lease was over, or the claim gone, before a client released it.
  * If the release came before the claim became a ward, the dead worker may have
@@ -617,4 +673,39 @@ ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward)
     ngx_queue_remove(&ward->queue);
 
     ngx_free(ward);
+}
+
+
+void
+ngx_http_zk_lock_ward_owe(ngx_http_zk_lock_ward_t *ward)
+{
+    ngx_str_t                   path;
+    zk_lock_child_t             child;
+    ngx_http_zk_lock_worker_t  *worker;
+    u_char                      buf[ZK_LOCK_PATH_MAX];
+
+    worker = ward->estate->worker;
+
+    ngx_memzero(&child, sizeof(zk_lock_child_t));
+
+    child.id = ward->named;
+    child.has_id = 1;
+    child.kind = ward->kind;
+    child.seq = ward->seq;
+
+    path.data = buf;
+    path.len = ward->path.len;
+    ngx_memcpy(buf, ward->path.data, path.len);
+
+    /* its record may be that of the claim */
+
+    ngx_http_zk_lock_ward_done(ward);
+
+    if (child.kind != ZK_LOCK_NODE
+        && ngx_http_zk_lock_claim_owe(worker, &path, &child) != NGX_OK)
+    {
+        ngx_log_error(NGX_LOG_ERR, worker->log, 0,
+                      "a claim of \"%V\" that was released may be left in "
+                      "ZooKeeper", &path);
+    }
 }

@@ -39,7 +39,8 @@ typedef struct {
 
     ngx_http_zk_lock_ward_state_e      state;
     zk_lock_id_t                       id;
-    zk_lock_kind_t                     kind;    /* in its znode's name */
+    zk_lock_id_t                       named;   /* in its znode's name */
+    zk_lock_kind_t                     kind;    /* the same */
     zk_lock_kind_t                     other;   /* or this one; kind, if there
                                                    is no doubt */
     int64_t                            seq;     /* -1: not known */
@@ -68,6 +69,7 @@ typedef struct {
                                                        no delete since */
     unsigned                           lapses:1;    /* by op */
     unsigned                           lost:1;      /* before it was released */
+    unsigned                           durable:1;
 } ngx_http_zk_lock_ward_t;
 
 
@@ -95,6 +97,21 @@ void ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward);
 
 /* There is no znode (any more): it is freed, and its record. */
 void ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward);
+
+/*
+ * Whether its znode is durable, as far as is known, and lives on when its
+ * session is over.  Then it is forsaken: freed, and its record, of which
+ * nothing follows any more.
+ */
+ngx_uint_t ngx_http_zk_lock_ward_outlives(ngx_http_zk_lock_ward_t *ward);
+void ngx_http_zk_lock_ward_forsake(ngx_http_zk_lock_ward_t *ward);
+
+/*
+ * Frees one that is about to be deleted when its session is over.  If it was
+ * durable, which is not known, its znode is there: a claim of the worker
+ * deletes it.
+ */
+void ngx_http_zk_lock_ward_owe(ngx_http_zk_lock_ward_t *ward);
 
 /* Frees the ward only. */
 void ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward);

@@ -12,12 +12,17 @@
 
 
 #include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_durable.h"
 #include "ngx_http_zk_lock_estate.h"
 #include "ngx_http_zk_lock_follow.h"
+#include "ngx_http_zk_lock_scan.h"
 
 
 /* the slow net below the doorbell, milliseconds */
 #define NGX_HTTP_ZK_LOCK_SWEEP  1000
+
+/* how long a worker that leaves stays for leases that are not durable yet */
+#define NGX_HTTP_ZK_LOCK_LAST   3000
 
 
 static void ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev);
@@ -25,6 +30,8 @@ static void ngx_http_zk_lock_worker_write_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_worker_ring(void *data, uint32_t record);
 static ngx_http_zk_lock_bell_t *ngx_http_zk_lock_bell_find(
     ngx_http_zk_lock_worker_t *worker, uint32_t record);
+static ngx_uint_t ngx_http_zk_lock_worker_secures(
+    ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh);
 static void ngx_http_zk_lock_worker_suspended(void *data);
 static void ngx_http_zk_lock_worker_lost(void *data);
@@ -332,11 +339,22 @@ ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker)
 
     } else if (ngx_http_zk_lock_session_reachable(worker->session)) {
         worker->sweep.cancelable = worker->npressing == 0
-                                   && ngx_queue_empty(&worker->asks);
+                                   && ngx_queue_empty(&worker->asks)
+                                   && !ngx_http_zk_lock_worker_secures(worker);
 
     } else {
         worker->sweep.cancelable = (worker->nawaited == 0);
     }
+}
+
+
+/* A worker that leaves makes its leases durable first. */
+
+static ngx_uint_t
+ngx_http_zk_lock_worker_secures(ngx_http_zk_lock_worker_t *worker)
+{
+    return worker->leaving && worker->nfleeting != 0
+           && ngx_current_msec - worker->left < NGX_HTTP_ZK_LOCK_LAST;
 }
 
 
@@ -377,6 +395,7 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
     ngx_http_zk_lock_worker_heard(worker);
     ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_sure);
     ngx_http_zk_lock_follow_connected(worker);
+    ngx_http_zk_lock_scan_look(worker->scan);
 }
 
 
@@ -417,6 +436,7 @@ ngx_http_zk_lock_worker_lost(void *data)
     ngx_http_zk_lock_worker_t *worker = data;
 
     ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
+    ngx_http_zk_lock_durable_lost(worker);
     ngx_http_zk_lock_estate_lost(worker->home);
 
     ngx_http_zk_lock_worker_forget(worker);
@@ -529,7 +549,10 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
 static void
 ngx_http_zk_lock_worker_listed(void *data, ngx_str_t *path)
 {
-    ngx_http_zk_lock_follow_listed(data, path);
+    ngx_http_zk_lock_worker_t *worker = data;
+
+    ngx_http_zk_lock_scan_listed(worker->scan, path);
+    ngx_http_zk_lock_follow_listed(worker, path);
 }
 
 

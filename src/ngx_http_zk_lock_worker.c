@@ -10,7 +10,9 @@
 
 
 #include "ngx_http_zk_lock_ask.h"
+#include "ngx_http_zk_lock_durable.h"
 #include "ngx_http_zk_lock_estate.h"
+#include "ngx_http_zk_lock_scan.h"
 
 
 /* milliseconds from the start */
@@ -60,6 +62,7 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     ngx_queue_init(&worker->unsettled);
     ngx_queue_init(&worker->asks);
     ngx_queue_init(&worker->looks);
+    ngx_queue_init(&worker->marks);
 
     ngx_http_zk_lock_worker_timer(worker, &worker->sweep,
                                   ngx_http_zk_lock_worker_sweep_handler);
@@ -87,6 +90,11 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     }
 
     if (ngx_http_zk_lock_worker_listen(worker) != NGX_OK) {
+        goto failed;
+    }
+
+    worker->scan = ngx_http_zk_lock_scan_new(worker);
+    if (worker->scan == NULL) {
         goto failed;
     }
 
@@ -171,6 +179,7 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     /* what is under way is freed with the session: no claim may know of it */
 
     ngx_http_zk_lock_worker_discard(worker);
+    ngx_http_zk_lock_durable_lost(worker);
 
     if (stays) {
         ngx_http_zk_lock_session_leave(session);
@@ -196,8 +205,14 @@ ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
     ngx_queue_t                *q, *next;
     ngx_http_zk_lock_estate_t  *estate;
 
-    worker->leaving = 1;
+    if (!worker->leaving) {
+        worker->leaving = 1;
+        worker->left = ngx_current_msec;
+    }
+
     ngx_http_zk_lock_zone_leaving(worker->zone);
+    ngx_http_zk_lock_durable_leave(worker);
+    ngx_http_zk_lock_worker_busy(worker);
 
     for (q = ngx_queue_head(&worker->estates);
          q != ngx_queue_sentinel(&worker->estates);
@@ -392,6 +407,10 @@ ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
         } else {
             ngx_http_zk_lock_zone_leave(worker->zone);
         }
+    }
+
+    if (worker->scan != NULL) {
+        ngx_http_zk_lock_scan_free(worker->scan);
     }
 
     if (worker->claims != NULL) {

@@ -23,6 +23,8 @@ typedef struct ngx_http_zk_lock_bell_s    ngx_http_zk_lock_bell_t;
 typedef struct ngx_http_zk_lock_estate_s  ngx_http_zk_lock_estate_t;
 typedef struct ngx_http_zk_lock_share_s   ngx_http_zk_lock_share_t;
 typedef struct ngx_http_zk_lock_scene_s   ngx_http_zk_lock_scene_t;
+typedef struct ngx_http_zk_lock_mark_s    ngx_http_zk_lock_mark_t;
+typedef struct ngx_http_zk_lock_scan_s    ngx_http_zk_lock_scan_t;
 
 
 typedef void (*ngx_http_zk_lock_bell_pt)(ngx_http_zk_lock_bell_t *bell);
@@ -76,6 +78,13 @@ struct ngx_http_zk_lock_worker_s {
     ngx_queue_t                        estates; /* what it has beside it */
     ngx_rbtree_t                       wards;   /* of all, by record */
     ngx_rbtree_node_t                  wards_sentinel;
+
+    ngx_queue_t                        marks;   /* roots of durable claims */
+    ngx_http_zk_lock_scan_t           *scan;    /* of those of gateways that
+                                                   are gone */
+    ngx_uint_t                         nfleeting;   /* leases whose znode is
+                                                   ephemeral */
+    ngx_msec_t                         left;    /* when it began to leave */
 
     ngx_rbtree_t                       scenes;  /* followed locks, by path */
     ngx_rbtree_node_t                  scenes_sentinel;

@@ -481,6 +481,14 @@ ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone)
             /* the further cells of a long path hold any bytes */
 
             ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);
+
+            if (cell->state != 0 && cell->ending == 0) {
+
+                /* one that is durable does not end with its session */
+
+                cell->ending = NGX_HTTP_ZK_LOCK_FORSAKEN;
+            }
+
             cell->state = 0;
             cell->gen += cell->gen & 1;
 
@@ -632,7 +640,7 @@ ngx_http_zk_lock_zone_count_cells(ngx_http_zk_lock_map_t *map,
 
             n = cell->state;
 
-            counts->states[n % 5]++;
+            counts->states[n % 6]++;
             counts->cells += ngx_http_zk_lock_map_cells_of(cell->path_len);
         }
     }

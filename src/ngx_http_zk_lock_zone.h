@@ -55,7 +55,7 @@ typedef struct {
 
 
 typedef struct {
-    ngx_uint_t                  states[5];  /* claims, by the record's */
+    ngx_uint_t                  states[6];  /* claims, by the record's */
     ngx_uint_t                  slots;      /* in use */
     ngx_uint_t                  own;        /* sessions of living workers */
     ngx_uint_t                  adopted;    /* sessions beside these */

@@ -132,7 +132,8 @@ zk_lock_body_set(void *data, zk_lock_type_e type, const char *text, size_t len)
     timed = body->field & (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL);
     number = timed
              || (body->field & (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_LIMIT
-                                |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE));
+                                |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE
+                                |ZK_LOCK_ARG_DURABLE));
 
     if (type != ZK_LOCK_STRING && !(number && type == ZK_LOCK_NUMBER)) {
         return zk_lock_args_refuse(body->args, body->field);

@@ -216,6 +216,7 @@ typedef struct gsim_data_s  gsim_data_t;
 struct gsim_data_s {
     gsim_data_t                 *before;
     int64_t                      zxid;
+    int64_t                      written;       /* over, by others: when */
     int32_t                      version;
     size_t                       len;
     char                         bytes[1];
@@ -238,6 +239,8 @@ struct gsim_node_s {
     int64_t                      pzxid;
     int64_t                      ctime;
     int64_t                      owner; /* a session, 0: none */
+    gsim_node_t                 *origin;        /* a claim in whose place it
+                                                   is, or NULL */
     int64_t                      counter;
     int                          nchildren;
     gsim_data_t                 *data;
@@ -351,6 +354,7 @@ struct gsim_session_s {
     gsim_conn_t                 *conn;
     gsim_conn_t                 *before;        /* the last that the quorum
                                                    took */
+    gsim_process_t              *first;         /* that made it */
     gsim_process_t              *last;          /* who had it last */
     unsigned                     serial;        /* of its connections */
     unsigned                     over:1;
@@ -573,6 +577,8 @@ void gsim_oracle_reset(void);
 /* Somebody is told that he holds a lock. */
 gsim_hold_t *gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path,
     int64_t fence, int64_t until, const char *who);
+/* Until when it may last, since another session counts its lease; or 0. */
+int64_t gsim_oracle_taken(gsim_hold_t *hold);
 int gsim_oracle_valid(gsim_hold_t *hold);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);

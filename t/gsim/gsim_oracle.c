@@ -28,8 +28,13 @@ int64_t  gsim_quiet;
 
 static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
 
+/* of what is durable: it is never over */
+static gsim_session_t  gsim_forever;
+
 
 static int gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two);
+static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
+static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
 static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
@@ -118,11 +123,49 @@ gsim_oracle_node(const char *path)
 }
 
 
+static gsim_session_t *
+gsim_oracle_session(gsim_node_t *node)
+{
+    return node->owner ? gsim_server_session(node->owner) : &gsim_forever;
+}
+
+
 int
 gsim_oracle_valid(gsim_hold_t *hold)
 {
     return !hold->released && !hold->lost && hold->until > gsim_now
            && !hold->session->over;
+}
+
+
+int64_t
+gsim_oracle_taken(gsim_hold_t *hold)
+{
+    int64_t           taken;
+    gsim_data_t      *data;
+    zk_lock_label_t   label, before;
+
+    taken = 0;
+
+    if (hold->node->owner != 0 || hold->node->data == NULL) {
+        return 0;
+    }
+
+    data = hold->node->data;
+    zk_lock_label_read(&label, data->bytes, data->len);
+
+    for (data = data->before; data != NULL; data = data->before) {
+        zk_lock_label_read(&before, data->bytes, data->len);
+
+        if (before.gate_len != 0
+            && memcmp(before.gate, label.gate, ZK_LOCK_GATE_LEN) != 0)
+        {
+            taken = data->written;
+            break;
+        }
+    }
+
+    return taken ? taken + label.ttl * GSIM_MS : 0;
 }
 
 
@@ -162,7 +205,7 @@ gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
     hold->kind = kind;
     hold->path = gsim_text(path, strlen(path));
     hold->node = node;
-    hold->session = gsim_server_session(node->owner);
+    hold->session = gsim_oracle_session(node);
     hold->fence = fence;
     hold->told = gsim_now;
     hold->until = until;
@@ -258,6 +301,10 @@ gsim_oracle_token(gsim_node_t *node)
 
     index = 0;
 
+    while (node->origin != NULL) {
+        node = node->origin;
+    }
+
     for (i = gsim_tree_ntxns(); i > 0; i--) {
         txn = gsim_tree_txn(i - 1);
 
@@ -284,6 +331,7 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 {
     int              lock;
     gsim_hold_t     *h;
+    gsim_node_t     *next;
     gsim_process_t  *p;
 
     if (node->parent->nchildren == 0 && node->parent->container
@@ -296,6 +344,12 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
     if (lock < 0) {
         return;
+    }
+
+    next = gsim_oracle_successor(node);
+
+    if (next != NULL) {
+        next->origin = node;
     }
 
     for (h = gsim_holds[lock]; h != NULL; h = h->next) {
@@ -326,36 +380,54 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 }
 
 
-/* One that was to be shared has a reader's name from now on. */
+/* What the transaction that deleted a claim has put into its place, or NULL. */
+
+static gsim_node_t *
+gsim_oracle_successor(gsim_node_t *node)
+{
+    gsim_node_t      *next;
+    zk_lock_child_t   child, was;
+
+    if (zk_lock_child_read(&was, node->name, strlen(node->name)) != 0) {
+        return NULL;
+    }
+
+    for (next = node->parent->children; next; next = next->sibling) {
+
+        if (next != node && next->deleted == GSIM_NEVER
+            && next->created == node->deleted
+            && zk_lock_child_read(&child, next->name, strlen(next->name)) == 0
+            && child.seq == was.seq
+            && (child.kind == was.kind || child.kind == ZK_LOCK_READ))
+        {
+            return next;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* It is durable from now on, or one that was to be shared is a reader. */
 
 static int
 gsim_oracle_renamed(gsim_hold_t *hold)
 {
-    gsim_node_t      *node;
-    zk_lock_child_t   child, was;
+    gsim_node_t  *node;
 
-    if (!hold->shares
-        || zk_lock_child_read(&was, hold->node->name, strlen(hold->node->name))
-           != 0)
+    node = gsim_oracle_successor(hold->node);
+
+    if (node == NULL
+        || (strcmp(node->name, hold->node->name) != 0 && !hold->shares))
     {
         return 0;
     }
 
-    for (node = hold->node->parent->children; node; node = node->sibling) {
+    hold->node = node;
+    hold->path = node->path;
+    hold->session = gsim_oracle_session(node);
 
-        if (node->deleted == GSIM_NEVER
-            && node->created == hold->node->deleted
-            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
-            && child.kind == ZK_LOCK_READ
-            && child.seq == was.seq)
-        {
-            hold->node = node;
-            hold->path = node->path;
-            return 1;
-        }
-    }
-
-    return 0;
+    return 1;
 }
 
 
@@ -415,8 +487,9 @@ gsim_oracle_left(int claims)
     for (i = gsim_tree_ntxns(); i > 0; i--) {
         node = gsim_tree_txn(i - 1)->node;
 
-        if (node->deleted == GSIM_NEVER && node->owner != 0
-            && (!claims || gsim_oracle_lock(node->path) >= 0))
+        if (node->deleted == GSIM_NEVER
+            && ((node->owner != 0 && !claims)
+                || gsim_oracle_lock(node->path) >= 0))
         {
             gsim_say("%s is left", node->path);
             return 1;

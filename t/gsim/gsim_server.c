@@ -206,6 +206,10 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
     session->conn = conn;
     session->before = conn;
     session->last = p;
+
+    if (session->first == NULL) {
+        session->first = p;
+    }
     session->timeout = timeout;
 
     conn->next = gsim_conns;

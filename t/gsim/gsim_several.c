@@ -218,6 +218,13 @@ gsim_several_near(gsim_user_t *u, gsim_node_t *node)
 {
     gsim_session_t  *session;
 
+    if (node->owner == 0) {
+
+        /* a durable one may be anybody's */
+
+        return 1;
+    }
+
     session = gsim_server_session(node->owner);
 
     return session != NULL && session->last != NULL

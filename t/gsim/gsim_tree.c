@@ -155,6 +155,11 @@ gsim_node_write(gsim_node_t *node, const char *data, size_t len,
     d = gsim_alloc(sizeof(gsim_data_t) + len);
 
     d->before = node->data;
+
+    if (node->data != NULL) {
+        node->data->written = gsim_now;
+    }
+
     d->zxid = gsim_zxid;
     d->version = version;
     d->len = len;

@@ -20,6 +20,15 @@
 
 #define GSIM_CHECK          (50 * GSIM_MS)
 
+/*
+ * So long after its lease a claim is there at most: what another gateway has
+ * renewed in the first two seconds is read with the sweep that makes it durable
+ */
+#define GSIM_AFTER          (4 * GSIM_S)
+
+/* what is held for so long is durable */
+#define GSIM_LASTING        (6 * GSIM_S)
+
 
 static gsim_user_t   gsim_users[GSIM_USERS];
 static int           gsim_nusers;
@@ -48,6 +57,7 @@ static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
 static void gsim_user_check_lease(gsim_user_t *u);
+static void gsim_user_check_durable(gsim_user_t *u);
 static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
@@ -222,6 +232,7 @@ gsim_user_event(void *data, uint64_t tag)
         u->keyed = gsim_chance(5);
         u->async = gsim_chance(8);
         u->forgets = gsim_chance(8);
+        u->durable = gsim_chance(5);
         u->deadline = gsim_now + u->wait * GSIM_MS;
         u->tries = 0;
 
@@ -687,8 +698,12 @@ gsim_user_acquire(void *data)
         gsim_user_bind(u, &acquire, &label);
     }
 
-    gsim_say("%s acquires %s, wait %d, ttl %d%s%s%s", u->name,
+    u->durable = u->durable && !u->async && !u->binds;
+    acquire.durable = u->durable;
+
+    gsim_say("%s acquires %s, wait %d, ttl %d%s%s%s%s", u->name,
              gsim_paths[u->lock], (int) u->wait, (int) u->ttl,
+             u->durable ? ", durable" : "",
              u->keyed ? ", with a key" : "", u->async ? ", async" : "",
              !u->binds ? "" : u->leased ? ", bound and leased" : ", bound");
 
@@ -740,7 +755,13 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
     switch (outcome) {
 
     case NGX_HTTP_ZK_LOCK_GRANTED:
-        gsim_gateway_grants(u->process);
+
+        /* what is durable outlives a gateway that ends */
+
+        if (!u->durable) {
+            gsim_gateway_grants(u->process);
+        }
+
         gsim_user_granted(u, claim);
         return;
 
@@ -938,6 +959,10 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
     }
 
     gsim_user_path(u, path);
+
+    if (u->durable && gsim_user_node(u)->owner != 0) {
+        gsim_violation("%s is granted what is not durable", u->name);
+    }
 
     since = u->process->stood ? u->process->turned : gsim_now;
 
@@ -1191,6 +1216,7 @@ gsim_user_check_event(void *data, uint64_t tag)
 
         if (gsim_users[i].state == GSIM_HOLDS) {
             gsim_user_check_lease(&gsim_users[i]);
+            gsim_user_check_durable(&gsim_users[i]);
         }
     }
 
@@ -1200,7 +1226,8 @@ gsim_user_check_event(void *data, uint64_t tag)
 
 /*
  * While nothing goes wrong, a lock is free soon after the end of the lease that
- * a renewal has told, the shorter one, too.
+ * a renewal has told, the shorter one, too; or, if its gateway died, when that
+ * time has passed once more since another session counts it.
  */
 
 static void
@@ -1210,7 +1237,8 @@ gsim_user_check_lease(gsim_user_t *u)
 
     hold = u->hold;
 
-    if (hold->ends == 0 || gsim_now < hold->ends + 2 * GSIM_S
+    if (hold->ends == 0 || gsim_now < hold->ends + GSIM_AFTER
+        || gsim_now < gsim_oracle_taken(hold) + GSIM_AFTER
         || gsim_now < gsim_quiet + 4 * GSIM_S || hold->session->over)
     {
         return;
@@ -1219,6 +1247,27 @@ gsim_user_check_lease(gsim_user_t *u)
     if (hold->node->deleted == GSIM_NEVER) {
         gsim_violation("%s is there, but its lease has been over for %d ms",
                        hold->path, (int) ((gsim_now - hold->ends) / GSIM_MS));
+    }
+}
+
+
+/* While nothing goes wrong, a lease that is held for long is durable. */
+
+static void
+gsim_user_check_durable(gsim_user_t *u)
+{
+    gsim_hold_t  *hold;
+
+    hold = u->hold;
+
+    if (u->bound == NULL && u->nparts == 0 && gsim_oracle_valid(hold)
+        && hold->node->deleted == GSIM_NEVER && hold->node->owner != 0
+        && hold->session->last == hold->session->first
+        && hold->session->last->state == GSIM_RUNS
+        && gsim_now > hold->told + GSIM_LASTING
+        && gsim_now > gsim_quiet + GSIM_LASTING)
+    {
+        gsim_violation("%s is held, and not durable", hold->path);
     }
 }
 

@@ -84,6 +84,7 @@ struct gsim_user_s {
     unsigned                     keyed:1;
     unsigned                     async:1;
     unsigned                     forgets:1;     /* to release */
+    unsigned                     durable:1;     /* told of what is, only */
     unsigned                     shares:1;      /* his key with others */
     unsigned                     asks:1;        /* just now */
     unsigned                     binds:1;
