@@ -7,7 +7,8 @@
     tree            a look into `zookeeper`, and a hand for claims
     root            a path for the test's locks; none of its parents exists
     start_gateway   makes and starts gateways; at the end each is stopped and
-                    judged, and nothing of it may be left in ZooKeeper
+                    judged, and no ephemeral of it may be left in ZooKeeper;
+                    durable leases are forgotten
     gateway         one with two workers and all defaults
     shared_gateway  the same, for all tests of a file
     start_proxy     proxies in front of a server
@@ -162,6 +163,7 @@ def gateways(node, directory, zookeeper, tree, root):
             if owner not in Tree.sessions}
     if left:
         complaints.append("left in ZooKeeper after a clean end: %s" % left)
+    tree.forget(top(root))
     assert not complaints, "\n".join(complaints)
 
 

@@ -333,8 +333,9 @@ def test_waiting_and_idling_costs_nothing(single, zookeeper, tree):
     waiters = [single.begin("x", wait="1m") for _ in range(20)]
     tree.wait_claims(single.znode("x"), 21)
 
-    # what is held for long is read once, and then watched
+    # what is held for long is made durable, and then read once and watched
     claim = "%s/%s" % (single.znode("x"), claim_of(holder.token))
+    wait_until(lambda: tree.durables(single.znode("x")) == [claim])
     wait_until(lambda: claim in zookeeper.watched_paths())
     cost = Cost(zookeeper, single.root)
     assert waiters[0].silent_for(1.0)

@@ -489,8 +489,9 @@ class Shared:
         self.created = self._created()
 
     def _created(self):
+        """The claims, and when they were made first."""
         claims = self.line.tree.claims(self.znode)[:len(self.readers)]
-        return [(claim, self.line.tree.stat(self.znode + "/" + claim).czxid)
+        return [(claim, self.line.tree.made(self.znode + "/" + claim))
                 for claim in claims]
 
     def check(self, gateway):

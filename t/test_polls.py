@@ -814,6 +814,7 @@ def test_handed_over_again_and_again_is_not_free(start_gateway, tree):
 
 def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     """Neither reads nor writes, and one watch for each worker."""
+    tree = connect_tree(counted.address)
     gateway = start_gateway(zookeeper=counted, session_timeout="30s")
     top = "/" + gateway.root.split("/")[1]
     holder = gateway.hold("x")
@@ -822,9 +823,12 @@ def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     polls = [begin(place, "x", tag, wait="1m")
              for place in places for _ in range(FOLLOWERS // 2)]
     wait(*polls)
-    # a claim that is held for long is read and watched
-    wait_until(lambda: any(path.startswith(gateway.znode("x/")) for path
-                           in counted.watched_paths()), SOON)
+    # a claim that is held for long is made durable, which the polls look at,
+    # and then is read and watched
+    claim, = wait_until(lambda: tree.durables(gateway.znode("x")), SOON)
+    wait_until(lambda: claim in counted.watched_paths(), SOON)
+    for place in places:
+        look(place, "x")        # comes behind what they asked for
     before = counted.transactions(), counted.reads(top)
     assert polls[0].silent_for(1.0)
     assert (counted.transactions(), counted.reads(top)) == before

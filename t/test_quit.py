@@ -1,10 +1,10 @@
-"""A gateway that ends for good: what it holds is free, and it grants no more.
+"""A gateway that ends for good: its leases go on, and it grants no more.
 
-Without a zk_lock_state_path the sessions are closed with their workers, and
-with them go the locks.  So a worker that leaves and that no other worker comes
-after grants nothing: what it granted would be lost a moment later, while its
-client believes in it for the whole lease.  Its waiters are told to come again,
-and their claims are gone before that of another gateway's waiter is granted.
+Without a zk_lock_state_path the sessions are closed with their workers.  What
+the workers hold is made durable before that, and is another gateway's then.
+But a worker that leaves and that no other worker comes after grants nothing
+any more.  Its waiters are told to come again, and their claims are gone before
+that of another gateway's waiter is granted.
 
 ZK_LOCK_QUITS is the number of rounds of the test that repeats all this.
 """
@@ -55,8 +55,14 @@ def ended(gateway):
     wait_until(lambda: not gateway.left(), SOON, "all processes are gone")
 
 
-def granted_elsewhere(there, tree, waiter, name="x"):
-    """A waiter at another gateway, and no other."""
+def granted_elsewhere(there, tree, waiter, holder, name="x"):
+    """A waiter at another gateway, and no other, when the holder is done.
+
+    The lock is held until then, though the holder's gateway has ended.
+    """
+    tree.wait_claims(there.znode(name), 2, SOON)
+    assert waiter.silent_for(0.2)
+    assert there.release(name, holder.token).status == 204
     response = waiter.response(SOON)
     grant(response, name)
     tree.wait_claims(there.znode(name), 1, SOON)
@@ -64,26 +70,29 @@ def granted_elsewhere(there, tree, waiter, name="x"):
 
 
 def lead(gateway, tree):
-    """A waiter at each worker, ahead of all others; the first worker holds."""
+    """(holder, waiters): a waiter at each worker, ahead of all others.
+
+    The holder's lease is the first worker's.
+    """
     one, other = gateway.worker_pids()
-    gateway.hold("x", ttl="10m", worker=one)
+    holder = gateway.hold("x", ttl="10m", worker=one)
     waiters = []
     for worker in (other, one, other):
         waiters.append(gateway.begin("x", wait="1m", worker=worker))
         tree.wait_claims(gateway.znode("x"), 1 + len(waiters))
-    return waiters
+    return holder, waiters
 
 
 def test_waiters(start, tree):
     """They are ahead of another gateway's, and it is granted all the same."""
     here, there = start(), start()
-    waiters = lead(here, tree)
+    holder, waiters = lead(here, tree)
     last = there.begin("x", wait="1m")
     quit_with(here, tree, "x", 5)
     for waiter in waiters:
         refused(waiter.response(SOON))
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 def test_rounds(start, tree):
@@ -91,7 +100,7 @@ def test_rounds(start, tree):
     for i in range(ROUNDS):
         name = "x%d" % i
         workers = here.worker_pids()
-        here.hold(name, ttl="10m", worker=workers[i % 3])
+        holder = here.hold(name, ttl="10m", worker=workers[i % 3])
         waiters = [here.begin(name, wait="1m", worker=worker)
                    for worker in workers for _ in range(3)]
         tree.wait_claims(here.znode(name), 10)
@@ -100,7 +109,7 @@ def test_rounds(start, tree):
         for waiter in waiters:
             refused(waiter.response(SOON))
         ended(here)
-        granted_elsewhere(there, tree, last, name)
+        granted_elsewhere(there, tree, last, holder, name)
         here.start()
 
 
@@ -108,7 +117,7 @@ def test_polled(start, tree):
     """A claim without a waiter is not granted either."""
     here, there = start(), start()
     one, other = here.worker_pids()
-    here.hold("x", ttl="10m", worker=one)
+    holder = here.hold("x", ttl="10m", worker=one)
     polled = here.acquire("x", headers={"Prefer": "respond-async"},
                           worker=other)
     assert polled.status == 202
@@ -118,14 +127,14 @@ def test_polled(start, tree):
     quit_with(here, tree, "x", 3)
     problem(poll.response(SOON), 410)
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 def test_keyed(start, tree):
     """With a repeat that waits at another worker for the same claim."""
     here, there = start(), start()
     one, other = here.worker_pids()
-    here.hold("x", ttl="10m", worker=one)
+    holder = here.hold("x", ttl="10m", worker=one)
     headers = {"Idempotency-Key": "k"}
     waiters = [here.begin("x", None, headers, other, wait="1m")]
     tree.wait_claims(here.znode("x"), 2)
@@ -136,14 +145,14 @@ def test_keyed(start, tree):
     for waiter in waiters:
         refused(waiter.response(SOON))
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 def test_stream(start, tree):
     """One that holds a lock keeps it, and its worker; one that waits ends."""
     here, there = start(), start()
     one, other = here.worker_pids()
-    here.hold("x", ttl="10m", worker=one)
+    holder = here.hold("x", ttl="10m", worker=one)
     waiting = hold(here, "x", SSE, other)
     assert waiting.event("queued")["position"] == 0
     holding = hold(here, "y", SSE, other)
@@ -151,7 +160,7 @@ def test_stream(start, tree):
     last = there.begin("x", wait="1m")
     quit_with(here, tree, "x", 3)
     assert waiting.event("lost")["reason"] == "shutdown"
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
     problem(there.acquire("y", wait="0"), 423)
     holding.close()
     ended(here)
@@ -162,7 +171,7 @@ def test_several(start, tree):
     """What they have of their locks so far is given up."""
     here, there = start(), start()
     one, other = here.worker_pids()
-    here.hold("b", ttl="10m", worker=one)
+    holder = here.hold("b", ttl="10m", worker=one)
     waiter = here.connect(other)
     waiter.send("POST", "/locks/", {"wait": "1m"}, None,
                 {"names": ["a", "b", "c"]})
@@ -173,6 +182,9 @@ def test_several(start, tree):
     quit_with(here, tree, "a", 2)
     refused(waiter.response(SOON))
     ended(here)
+    tree.wait_claims(there.znode("a"), 1, SOON)
+    assert last.silent_for(0.2)
+    assert there.release("b", holder.token).status == 204
     response = last.response(SOON)
     assert response.status == 201, response
     assert there.call("DELETE", "/locks/", None,
@@ -182,7 +194,7 @@ def test_several(start, tree):
 def test_terraform(start, tree):
     here, there = start(), start()
     one, other = here.worker_pids()
-    here.hold("x", ttl="10m", worker=one)
+    holder = here.hold("x", ttl="10m", worker=one)
     waiter = here.connect(other)
     waiter.send("LOCK", lock_path("x"), {"wait": "1m"}, None, INFO)
     last = there.begin("x", wait="1m")
@@ -191,10 +203,11 @@ def test_terraform(start, tree):
     assert response.status == 503, response
     assert not TERRAFORM & {key.lower() for key in response.json}
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 def test_one_znode(start, tree):
+    """Leases of this layout end with their session, as they always did."""
     here, there = [start(location="zk_lock_layout node;") for _ in range(2)]
     one, other = here.worker_pids()
     here.hold("x", ttl="10m", worker=one)
@@ -215,7 +228,7 @@ def test_one_znode(start, tree):
 def test_after_a_reload(start, tree):
     """Old workers counted on the new ones; these leave as well."""
     here, there = start(), start()
-    waiters = lead(here, tree)
+    holder, waiters = lead(here, tree)
     here.reload()
     here.wait_served()
     waiters.append(here.begin("x", wait="1m"))
@@ -224,20 +237,20 @@ def test_after_a_reload(start, tree):
     for waiter in waiters:
         refused(waiter.response(SOON))
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 def test_another_zone(start, tree):
-    """The new workers go on with nothing of the old ones."""
+    """The new workers are another gateway: they only take the leases over."""
     here = start(http="zk_lock_zone 2m;")
-    waiters = lead(here, tree)
+    holder, waiters = lead(here, tree)
     here.change_conf("zk_lock_zone 2m;", "zk_lock_zone 3m;")
     here.reload()
     for waiter in waiters:
         refused(waiter.response(SOON))
-    tree.wait_claims(here.znode("x"), 0, SOON)
     here.wait_served()
-    here.release("x", here.hold("x").token)
+    last = here.begin("x", wait="1m")
+    granted_elsewhere(here, tree, last, holder)
 
 
 def test_worker_quits_alone(start, tree):
@@ -264,7 +277,7 @@ def test_worker_quits_alone(start, tree):
 def test_sibling_is_told_late(start, tree):
     """Until then it is the heir of the one that waits, and then is none."""
     here, there = start(), start()
-    waiters = lead(here, tree)
+    holder, waiters = lead(here, tree)
     last = there.begin("x", wait="1m")
     with here.frozen_worker(here.worker_pids()[1]):
         quit_with(here, tree, "x", 5)
@@ -272,14 +285,14 @@ def test_sibling_is_told_late(start, tree):
     for waiter in waiters:
         refused(waiter.response(SOON))
     ended(here)
-    granted_elsewhere(there, tree, last)
+    granted_elsewhere(there, tree, last, holder)
 
 
 @pytest.mark.plain("a new binary is without their options")
 def test_upgrade(start, tree):
-    """Without a file a new binary is another gateway."""
+    """Without a file a new binary is another gateway, which takes over."""
     here = start(daemon=True)
-    waiters = lead(here, tree)
+    holder, waiters = lead(here, tree)
     old, _ = here.upgrade()
     last = here.begin("x", wait="1m", worker=here.worker_pids()[0])
     tree.wait_claims(here.znode("x"), 5)
@@ -287,6 +300,4 @@ def test_upgrade(start, tree):
     for waiter in waiters:
         refused(waiter.response(SOON))
     old.wait(SOON)
-    response = last.response(SOON)
-    grant(response, "x")
-    assert here.release("x", response.token).status == 204
+    granted_elsewhere(here, tree, last, holder)

@@ -379,7 +379,7 @@ def test_shutdown_timeout_and_those_behind(hasty, tree):
 
 
 def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
-    """What the old workers hold is free when they leave, and not before."""
+    """The new workers know nothing of the old ones' leases; they find them."""
     gateway = start_gateway(session_timeout=TIMEOUT,
                             http="zk_lock_zone 2m;")
     holder = gateway.hold("x", ttl="1h")
@@ -387,9 +387,14 @@ def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
     old = gateway.reload()
     wait_dead(old)
     gateway.wait_served()
+    tree.wait_claims(gateway.znode("x"), 1)
+    for worker in gateway.worker_pids():
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+        assert wait_until(lambda: [
+            r.status for r in [gateway.renew("x", holder.token, worker=worker)]
+            if r.status != 503], SOON, "an answer")[0] == 200
+    assert gateway.release("x", holder.token).status == 204
     tree.wait_claims(gateway.znode("x"), 0)
-    problem(gateway.renew("x", holder.token), 410)
-    gateway.release("x", gateway.hold("x").token)
     settled(gateway, sessions)
 
 

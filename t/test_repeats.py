@@ -35,7 +35,7 @@ from lib.tokens import claim_of, token_of
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS") or 15)
 SOON = 15.0
 GRACE = 2.0
-NOTICED = 2.0           # s; a gateway has heard what others did by then
+NOTICED = 3.0           # s; a gateway has heard what others did by then
 LONG = "location", "zk_lock_grace 1m;"
 BRIEF = "location", "zk_lock_grace 2s;"
 ASYNC = {"Prefer": "respond-async"}

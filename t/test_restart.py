@@ -1,12 +1,12 @@
 """nginx ends and is started again: with zk_lock_state_path nothing is lost.
 
 The file keeps the sessions, with all that is held in them, and ZooKeeper keeps
-these for as long as their timeout.  Who is back earlier finds its locks as
-they were, with the same tokens and znodes, whether it was stopped, was killed
-or changed its binary.  Who waited is gone, and so are the claims.
+these for as long as their timeout.  A gateway that is back earlier finds its
+locks as they were, with the same tokens and znodes, whether it was stopped, was
+killed or changed its binary.  The waiters are gone, and so are their claims.
 
-Without the directive a clean end frees all locks at once.  A file that cannot
-be what it has to be is refused in words, and harms nothing.
+Without the directive a clean end frees at once what is not durable.  A file
+that cannot be what it has to be is refused in words, and harms nothing.
 """
 
 import os
@@ -255,18 +255,41 @@ def test_released_after_its_session(start, tree):
 
 # without the directive
 
-@pytest.mark.parametrize("how", ["stop", "terminate"])
-def test_clean_end_without_a_file(start_gateway, tree, sessions, how):
-    """Free at once, for everybody and for the next nginx."""
+def test_clean_end_without_a_file(start_gateway, tree, sessions):
+    """A young lease is free at once, for everybody and for the next nginx."""
     gateway = start_gateway(session_timeout="60s")
     holder = gateway.hold("x", ttl="1h")
-    end(gateway, how)
+    end(gateway, "terminate")
     tree.wait_claims(gateway.znode("x"), 0, SOON)
     assert not sessions.now()
     gateway.start()
     again = gateway.hold("x", wait="0")
     assert gateway.renew("x", holder.token).status in (404, 410)
     assert gateway.release("x", again.token).status == 204
+
+
+@pytest.mark.parametrize("how, query", [("stop", {}),
+                                        ("stop", {"durable": "1"}),
+                                        ("terminate", {"durable": "1"})])
+def test_durable_lease_without_a_file(start_gateway, tree, sessions, how,
+                                      query):
+    """It is held by nobody's session; the next nginx goes on with it.
+
+    A worker that is told to quit makes durable what is not so yet.
+    """
+    gateway = start_gateway(session_timeout="60s")
+    holder = gateway.hold("x", ttl="1h", **query)
+    claim, = tree.claims(gateway.znode("x"))
+    end(gateway, how)
+    assert tree.claims(gateway.znode("x")) == [claim]
+    assert not tree.ephemerals(gateway.root)
+    assert not sessions.now()
+    gateway.start()
+    for worker in gateway.worker_pids():
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+    assert status_in_time(gateway, "x", holder.token) == 200
+    assert gateway.release("x", holder.token).status == 204
+    tree.wait_claims(gateway.znode("x"), 0, SOON)
 
 
 def test_clean_end_while_much_is_under_way(start_gateway, sessions):

@@ -1,7 +1,8 @@
 """Holders of locks who notice whatever becomes of these.
 
 Held      locks that are held for long.  Their znodes are watched from the
-          grant on: that one was gone for a moment is never overlooked.
+          grant on: that one was gone for a moment is never overlooked.  A
+          claim that is made durable is deleted and created at once.
 Keeper    renews all of them the whole time, whatever happens to the gateway.
           Connections may be cut and an answer may be a 503, but never a word
           that a lock is lost, and in the end each renewal is a 200.
@@ -32,13 +33,13 @@ CUT = (OSError, Gone)
 class Lock:
     """A lock that is held, and what must not change while it is."""
 
-    def __init__(self, name, response, claim, stat):
+    def __init__(self, name, response, claim, czxid, session):
         self.name = name
         self.token = response.token
         self.fencing = response.fencing
         self.claim = claim
-        self.czxid = stat.czxid
-        self.session = stat.ephemeralOwner
+        self.czxid = czxid
+        self.session = session
         self.over = False       # its release has begun
 
 
@@ -49,7 +50,7 @@ class Held:
         self.gateway = gateway
         self.tree = tree
         self.locks = []
-        self.lost = []          # claims that were deleted while held
+        self.lost = []          # claims that were gone while held
 
     def add(self, name, worker=None, **query):
         query.setdefault("ttl", "1h")
@@ -67,19 +68,22 @@ class Held:
         """Takes care of a lock that somebody was granted."""
         znode = self.gateway.znode(name)
         claim = znode + "/" + self.tree.claims(znode)[0]
-        lock = Lock(name, response, claim, self.tree.stat(claim))
+        lock = Lock(name, response, claim, self.tree.made(claim),
+                    self.tree.stat(claim).ephemeralOwner)
         self.locks.append(lock)
         self._watch(lock)
         return lock
 
     def _watch(self, lock):
+        """No claim has the name of one that is gone: so it is looked for."""
         def changed(event):
-            if lock.over:
-                return
-            if event.type == EventType.DELETED:
+            if not lock.over and event.type != EventType.NONE:
+                self.tree.client.exists_async(
+                    lock.claim, watch=changed).rawlink(found)
+
+        def found(result):
+            if result.successful() and not result.value and not lock.over:
                 self.lost.append(lock.claim)
-            else:
-                self.tree.client.exists_async(lock.claim, watch=changed)
 
         if not self.tree.client.exists(lock.claim, watch=changed):
             self.lost.append(lock.claim)
@@ -132,8 +136,8 @@ class Held:
         for lock in self.locks:
             stat = self.tree.stat(lock.claim)
             assert stat, "%s is gone" % lock.claim
-            assert stat.czxid == lock.czxid, lock.claim
-            assert stat.ephemeralOwner == lock.session, lock.claim
+            assert self.tree.made(lock.claim) == lock.czxid, lock.claim
+            assert stat.ephemeralOwner in (lock.session, 0), lock.claim
 
     def release(self, *names):
         """These or all, in turn at all workers; each is free afterwards."""

@@ -26,6 +26,7 @@ look at the tree outside of that.
 """
 
 import datetime
+import json
 import logging
 import os
 import re
@@ -37,9 +38,11 @@ import time
 import uuid
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import NoNodeError, NotEmptyError
+from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
 
 from lib.process import die_with_parent, free_port, state, wait_until
+
+GATES = "/zk_lock_gates"
 
 JARS = os.environ.get("ZK_JARS", "/usr/share/java")
 JAVA = os.environ.get("JAVA", "java")
@@ -366,6 +369,15 @@ class Tree:
     def data(self, path):
         return self.client.get(path)[0]
 
+    def label(self, path):
+        """What gateways tell each other about a claim of theirs."""
+        return _label(self.data(path))
+
+    def made(self, path):
+        """The transaction that made a claim, whatever its znode is now."""
+        data, stat = self.client.get(path)
+        return _label(data).get("czxid", stat.czxid)
+
     def stat(self, path):
         return self.client.exists(path)
 
@@ -380,6 +392,33 @@ class Tree:
             found[top] = stat.ephemeralOwner
         for child in self.children(top):
             found.update(self.ephemerals(top.rstrip("/") + "/" + child))
+        return found
+
+    def durables(self, top):
+        """The paths of all persistent claims below top."""
+        found = []
+        try:
+            children = self.children(top)
+        except NoAuthError:
+            return found
+        for child in children:
+            path = top.rstrip("/") + "/" + child
+            if child.startswith("_c_"):
+                stat = self.stat(path)
+                if stat and not stat.ephemeralOwner:
+                    found.append(path)
+            else:
+                found += self.durables(path)
+        return found
+
+    def marks(self, top):
+        """mark -> its root, of the marks for roots at or below top."""
+        found = {}
+        for mark in self.children(GATES):
+            gate, dot, root = mark.partition(".")
+            root = root.replace("%2F", "/").replace("%25", "%")
+            if dot and (root + "/").startswith(top.rstrip("/") + "/"):
+                found[GATES + "/" + mark] = root
         return found
 
     # conditions, by watch
@@ -450,11 +489,34 @@ class Tree:
         except NoNodeError:
             pass
 
+    def forget(self, top):
+        """Removes what durable leases below top have left.
+
+        Gateways would take it over.  Without a mark nobody looks for a claim,
+        so one that this client may not delete harms nobody.
+        """
+        for path in self.durables(top):
+            try:
+                self.delete(path)
+            except NoAuthError:
+                pass
+        for mark in self.marks(top):
+            self.delete(mark)
+
     def delete_tree(self, path):
         try:
             self.client.delete(path, recursive=True)
         except (NoNodeError, NotEmptyError):
             pass
+
+
+def _label(data):
+    """Behind the first line, if there is one; {} if it is no gateway's."""
+    try:
+        label = json.loads(data[data.find(b"\n{") + 1:])
+    except ValueError:
+        label = None
+    return label if isinstance(label, dict) else {}
 
 
 def _moment(clock):

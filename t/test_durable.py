@@ -1,0 +1,788 @@
+"""Leases outlive what granted them: a worker, a gateway, a session.
+
+A lease that has been held for two seconds, or that was asked for with
+durable=1, is a persistent znode under the name of its claim.  The gateway that
+granted it counts it; when that one is gone, another one does.  Nobody who
+waits is granted the lock before the lease is released or over.
+
+Who asks at a gateway that takes a lease over may be told 503 for a moment.
+"""
+
+import itertools
+import threading
+import time
+
+import pytest
+
+from conftest import top
+from lib.checks import gone, grant, problem
+from lib.client import lock_path
+from lib.curator import Curator, compile_contender
+from lib.process import wait_until
+from lib.streams import SSE, hold
+from lib.tokens import claim_of
+
+SOON = 10.0
+SHORT = "4s"            # a session's time that a test waits for
+MODES = {
+    "exclusive": {},
+    "read": {"mode": "read"},
+    "write": {"mode": "write"},
+    "semaphore": {"mode": "semaphore", "permits": "2"},
+    "member": {"mode": "member"},
+}
+ALL_MODES = pytest.mark.parametrize("mode", MODES)
+
+
+@pytest.fixture
+def pair(start_gateway):
+    return [start_gateway(), start_gateway()]
+
+
+@pytest.fixture
+def mortal(start_gateway):
+    """(here, there): here is to be killed, and its sessions end soon."""
+    return start_gateway(session_timeout=SHORT), start_gateway()
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory):
+    return compile_contender(tmp_path_factory.mktemp("contender"))
+
+
+@pytest.fixture
+def curator(class_path, zookeeper, tmp_path):
+    curator = Curator(class_path, zookeeper.address, tmp_path / "curator.log")
+    yield curator.wait_ready()
+    curator.close()
+
+
+def everywhere(*gateways):
+    return [(gateway, worker) for gateway in gateways
+            for worker in gateway.worker_pids()]
+
+
+def ask(gateway, method, name, token, worker=None, **query):
+    """The first answer that is no 503."""
+    return wait_until(lambda: [
+        response for response in [gateway.call(
+            method, lock_path(name), query, {"Lock-Token": token},
+            worker=worker)]
+        if response.status != 503], SOON, "an answer")[0]
+
+
+def made_durable(tree, gateway, name="x", number=1):
+    """The paths of the lock's persistent claims, when there are so many."""
+    znode = gateway.znode(name)
+    wait_until(lambda: len(tree.durables(znode)) == number, SOON,
+               "%d durable claims" % number)
+    return tree.durables(znode)
+
+
+def taken_over(tree, *paths):
+    """Runs what is done with the claims until each has another gate."""
+    gates = [tree.label(path)["gate"] for path in paths]
+
+    def wait():
+        wait_until(lambda: all(
+            tree.label(path)["gate"] != gate
+            for path, gate in zip(paths, gates)), 20.0,
+            "another gateway counts the leases")
+    return wait
+
+
+def is_held(name, holder, places):
+    """By that token, with that fencing token, whoever is asked."""
+    for gateway, worker in places:
+        for method in ("GET", "PUT"):
+            response = ask(gateway, method, name, holder.token, worker)
+            assert response.status == 200, response
+            assert response.json["state"] == "held"
+            assert response.json["token"] == holder.token
+            assert response.fencing == holder.fencing
+
+
+def is_taken(name, places, **query):
+    for gateway, worker in places:
+        problem(gateway.acquire(name, worker=worker, wait="0", **query), 423)
+
+
+def is_over(tree, name, holder, places):
+    """Nobody holds it, and there is nothing of it."""
+    tree.wait_claims(places[0][0].znode(name), 0)
+    for gateway, worker in places:
+        ask(gateway, "GET", name, holder.token, worker)     # it has a session
+        gone(gateway, name, holder.token, worker)
+
+
+# it becomes durable
+
+@pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
+def test_held_for_long(pair, tree, where):
+    """It is the same claim for everybody, and is released anywhere."""
+    here, there = pair
+    one, sibling = here.worker_pids()
+    holder = here.hold("x", ttl="1h", worker=one)
+    claim = here.znode("x") + "/" + claim_of(holder.token)
+    before = tree.stat(claim)
+    assert before.ephemeralOwner
+    assert made_durable(tree, here) == [claim]
+    assert tree.label(claim)["czxid"] == before.czxid
+    is_held("x", holder, everywhere(*pair))
+    is_taken("x", everywhere(*pair))
+    gateway, worker = {"worker": (here, one), "sibling": (here, sibling),
+                       "gateway": (there, None)}[where]
+    assert gateway.release("x", holder.token, worker).status == 204
+    is_over(tree, "x", holder, everywhere(*pair))
+
+
+@pytest.mark.parametrize("marked", [True, False],
+                         ids=["not the first", "the first"])
+def test_shortened_elsewhere(pair, tree, marked):
+    """What a holder was told last, at another gateway, is what counts."""
+    here, there = pair
+    worker = here.worker_pids()[0]
+    if marked:
+        other = here.hold("y", durable="1", worker=worker)
+        here.release("y", other.token)
+    holder = here.hold("x", ttl="30m", worker=worker)
+    longer = here.hold("z", ttl="4s", worker=worker)
+    assert there.renew("x", holder.token, ttl="2500ms").status == 200
+    assert there.renew("z", longer.token, ttl="30m").status == 200
+    claim, = made_durable(tree, here)
+    assert tree.label(claim)["ttl"] == 2500
+    claim, = made_durable(tree, here, "z")
+    assert tree.label(claim)["ttl"] == 1800000
+    is_over(tree, "x", holder, everywhere(*pair))
+    is_held("z", longer, everywhere(*pair))
+    assert there.release("z", longer.token).status == 204
+
+
+def test_held_for_a_moment(gateway, tree):
+    """It costs no persistent znode, nor does one that only waits."""
+    for _ in range(3):
+        holder = gateway.hold("x")
+        claim = gateway.znode("x") + "/" + claim_of(holder.token)
+        assert tree.stat(claim).ephemeralOwner
+        gateway.release("x", holder.token)
+    holder = gateway.hold("x")
+    waiter = gateway.begin("x", wait="1m")
+    durable = made_durable(tree, gateway)
+    assert durable == [gateway.znode("x") + "/" + claim_of(holder.token)]
+    claims = tree.claims(gateway.znode("x"))
+    assert len(claims) == 2
+    assert tree.stat(gateway.znode("x") + "/" + claims[1]).ephemeralOwner
+    gateway.release("x", holder.token)
+    gateway.release("x", waiter.response(SOON).token)
+
+
+def test_stream_stays_ephemeral(gateway, tree):
+    """A claim that a connection holds ends with it: it outlives nothing."""
+    stream = hold(gateway, "x", SSE, ttl="1h")
+    stream.event("granted")
+    lease = gateway.hold("y", ttl="1h")
+    made_durable(tree, gateway, "y")
+    claim, = tree.claims(gateway.znode("x"))
+    assert tree.stat(gateway.znode("x") + "/" + claim).ephemeralOwner
+    stream.close()
+    tree.wait_claims(gateway.znode("x"), 0)
+    gateway.release("y", lease.token)
+
+
+@pytest.mark.parametrize("first", ["here", "there"])
+@pytest.mark.parametrize("mode", ["exclusive", "read", "write", "semaphore"])
+def test_waiters_notice_nothing(pair, tree, mode, first):
+    """Of any mode: whoever waits, at any worker, waits on.
+
+    The znode that the first of them watches is deleted, and another one is
+    there at once.
+    """
+    here, there = pair
+    holders = [here.hold("x", ttl="1h", **MODES[mode])
+               for _ in range(2 if mode == "semaphore" else 1)]
+    query = MODES[mode] if mode == "semaphore" else {"mode": "write"}
+    places = (everywhere(here, there) if first == "here"
+              else everywhere(there, here))
+    waiters = []
+    for gateway, worker in places:
+        waiters.append(gateway.begin("x", wait="1m", worker=worker, **query))
+        tree.wait_claims(here.znode("x"), len(holders) + len(waiters))
+    made_durable(tree, here, number=len(holders))
+    for gateway, worker in places:
+        # comes behind what the worker was told of the change
+        assert gateway.inspect("x", worker=worker).status == 200
+    assert waiters[0].silent_for(0.5)
+    assert all(waiter.silent_for(0) for waiter in waiters)
+    for holder in holders:
+        is_held("x", holder, places)
+
+    assert there.release("x", holders.pop().token).status == 204
+    for waiter in waiters:
+        response = waiter.response(SOON)
+        assert response.status == 201, response
+        assert there.release("x", response.token).status == 204
+    for holder in holders:
+        assert there.release("x", holder.token).status == 204
+    tree.wait_claims(here.znode("x"), 0)
+
+
+# asked for
+
+@pytest.mark.parametrize("how", ["query", "body", "directive"])
+def test_durable_at_once(start_gateway, tree, how):
+    """It is persistent already when the answer is there."""
+    gateway = start_gateway(
+        location="zk_lock_durable on;" if how == "directive" else "")
+    for worker in gateway.worker_pids() * 2:
+        query = {"ttl": "1h", "durable": "1"} if how == "query" else {}
+        body = {"ttl": 3600, "durable": 1} if how == "body" else None
+        if how == "directive":
+            query = {"ttl": "1h"}
+        holder = gateway.hold("x", body, worker=worker, **query)
+        claim = gateway.znode("x") + "/" + claim_of(holder.token)
+        assert tree.durables(gateway.znode("x")) == [claim]
+        content = grant(holder, "x")
+        assert content["ttl_ms"] == 3600000
+        assert tree.label(claim)["czxid"] * 256 <= holder.fencing
+        is_held("x", holder, everywhere(gateway))
+        is_taken("x", everywhere(gateway))
+        assert gateway.release("x", holder.token).status == 204
+        is_over(tree, "x", holder, everywhere(gateway))
+
+
+def test_durable_of_all_modes(gateway, tree):
+    for mode, query in MODES.items():
+        holder = gateway.hold(mode, durable="1", **query)
+        claim = gateway.znode(mode) + "/" + claim_of(holder.token)
+        assert tree.durables(gateway.znode(mode)) == [claim]
+        assert gateway.release(mode, holder.token).status == 204
+        tree.wait_claims(gateway.znode(mode), 0)
+
+
+def test_durable_after_a_wait(pair, tree):
+    """Its lease begins when it is durable, not when it was asked for."""
+    here, there = pair
+    holder = there.hold("x")
+    waiter = here.begin("x", wait="1m", durable="1", ttl="20s")
+    tree.wait_claims(here.znode("x"), 2)
+    assert waiter.silent_for(1.0)
+    assert there.release("x", holder.token).status == 204
+    response = waiter.response(SOON)
+    content = grant(response, "x")
+    assert content["expires_in_ms"] > 19500
+    claim = here.znode("x") + "/" + claim_of(response.token)
+    assert tree.durables(here.znode("x")) == [claim]
+    assert there.release("x", response.token).status == 204
+
+
+def test_what_cannot_be_durable(start_gateway, tree):
+    """Is refused, and leaves no claim; the directive does not apply to it."""
+    nodes = "location /nodes/ { zk_lock_api; zk_lock_layout node;%s }"
+    gateway = start_gateway(server=nodes % "")
+    problem(gateway.acquire("x", durable="1", hold="connection"), 400,
+            "durable")
+    problem(gateway.acquire("x", headers={"Prefer": "respond-async"},
+                            durable="1"), 400, "durable")
+    problem(gateway.call("POST", "/nodes/x", {"durable": "1"}), 400,
+            "durable")
+    for wrong in ("0", "2", "yes", ""):
+        problem(gateway.acquire("x", durable=wrong), 400, "durable")
+    problem(gateway.acquire("x", {"durable": "yes"}), 400)
+    assert tree.claims(gateway.znode("x")) == []
+
+    gateway = start_gateway(http="zk_lock_durable on;", server=nodes % "")
+    stream = hold(gateway, "x", SSE)
+    stream.event("granted")
+    stream.close()
+    tree.wait_claims(gateway.znode("x"), 0)
+    response = gateway.acquire("x", headers={"Prefer": "respond-async"})
+    assert response.status in (201, 202), response
+    assert gateway.release("x", response.token).status == 204
+    response = gateway.call("POST", "/nodes/y")
+    assert response.status == 201, response
+    assert gateway.call("DELETE", "/nodes/y",
+                        headers={"Lock-Token": response.token}).status == 204
+    tree.wait_claims(gateway.znode("x"), 0)
+
+
+def test_directive_by_location(start_gateway, tree):
+    gateway = start_gateway(
+        http="zk_lock_durable on;",
+        server="location /off/ { zk_lock_api; zk_lock_durable off; }")
+    holder = gateway.hold("x")
+    assert len(tree.durables(gateway.znode("x"))) == 1
+    other = gateway.call("POST", "/off/y")
+    assert other.status == 201 and not tree.durables(gateway.znode("y"))
+    gateway.release("x", holder.token)
+    gateway.release("y", other.token)
+
+
+# its gateway is gone
+
+def kazoo_waiter(client, path):
+    """(lock, event, thread) of a lock of kazoo's that is waited for."""
+    lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
+    got = threading.Event()
+    thread = threading.Thread(target=lambda: (lock.acquire(timeout=60),
+                                              got.set()))
+    thread.start()
+    return lock, got, thread
+
+
+@pytest.mark.parametrize("early", [True, False],
+                         ids=["they wait already", "they wait later"])
+def test_killed_gateway_and_kazoo(mortal, tree, foreign, early):
+    """An HTTP client and one of kazoo's wait until it is released."""
+    here, there = mortal
+    path = here.znode("x")
+    holder = here.hold("x", ttl="1h")
+    if not early:
+        made_durable(tree, here)
+    waiter = there.begin("x", wait="2m")
+    tree.wait_claims(path, 2)
+    lock, got, thread = kazoo_waiter(foreign.client, path)
+    tree.wait_claims(path, 3)
+
+    release_after_death(here, there, tree, holder, waiter, got.is_set)
+    assert got.wait(SOON)
+    thread.join()
+    lock.release()
+    tree.wait_claims(path, 0)
+
+
+@pytest.mark.parametrize("early", [True, False],
+                         ids=["they wait already", "they wait later"])
+def test_killed_gateway_and_curator(mortal, tree, curator, early):
+    """The same of one of Curator's."""
+    here, there = mortal
+    path = here.znode("x")
+    holder = here.hold("x", ttl="1h")
+    if not early:
+        made_durable(tree, here)
+    waiter = there.begin("x", wait="2m")
+    tree.wait_claims(path, 2)
+    client = curator.client()
+    theirs = client.begin("mutex", path)
+    tree.wait_claims(path, 3)
+
+    release_after_death(here, there, tree, holder, waiter,
+                        theirs.future.done)
+    assert theirs.claim(SOON)
+    client.release()
+    tree.wait_claims(path, 0)
+
+
+def release_after_death(here, there, tree, holder, waiter, granted):
+    """The holder's gateway dies; the lock goes on to the waiter elsewhere,
+    and from there to the last in line, but to nobody before its time.
+    """
+    path = here.znode("x")
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    assert waiter.silent_for(0.3) and not granted()
+    assert len(tree.claims(path)) == 3
+    is_held("x", holder, everywhere(there))
+
+    assert there.release("x", holder.token).status == 204
+    response = waiter.response(SOON)
+    grant(response, "x")
+    assert response.fencing > holder.fencing
+    time.sleep(0.2)
+    assert not granted()
+    assert there.release("x", response.token).status == 204
+
+
+@ALL_MODES
+def test_every_mode_outlives_a_gateway(mortal, tree, mode):
+    """Who holds goes on holding, and releases elsewhere."""
+    here, there = mortal
+    holder = here.hold("x", ttl="1h", durable="1", **MODES[mode])
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    is_held("x", holder, everywhere(there))
+    if mode in ("exclusive", "read", "write"):
+        is_taken("x", everywhere(there))
+    assert there.release("x", holder.token).status == 204
+    is_over(tree, "x", holder, everywhere(there))
+
+
+def test_seats_outlive_a_gateway(mortal, tree):
+    """A semaphore's second holder may come, and no third one."""
+    here, there = mortal
+    use = MODES["semaphore"]
+    holder = here.hold("x", ttl="1h", durable="1", **use)
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    second = there.hold("x", wait="0", **use)
+    is_taken("x", everywhere(there), **use)
+    is_held("x", holder, everywhere(there))
+    assert there.release("x", holder.token).status == 204
+    third = there.hold("x", wait="0", **use)
+    for response in (second, third):
+        assert there.release("x", response.token).status == 204
+    tree.wait_claims(there.znode("x"), 0)
+
+
+def test_holds_outlive_a_gateway(mortal, tree):
+    """Who held it twice releases it twice."""
+    here, there = mortal
+    holder = here.hold("x", ttl="1h", durable="1")
+    again = ask(here, "POST", "x", holder.token)
+    assert again.status == 200 and again.json["holds"] == 2, again
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    response = ask(there, "GET", "x", holder.token)
+    assert response.json["holds"] == 2, response
+    response = ask(there, "DELETE", "x", holder.token)
+    assert response.status == 200, response
+    assert response.json.get("holds", 1) == 1
+    is_taken("x", everywhere(there))
+    assert ask(there, "DELETE", "x", holder.token).status == 204
+    is_over(tree, "x", holder, everywhere(there))
+
+
+def test_label_outlives_a_gateway(mortal, tree):
+    """Owner, data and the time that was told are those of the claim."""
+    here, there = mortal
+    holder = here.hold("x", {"owner": "me", "data": {"a": [1, None]},
+                             "ttl": 3600, "durable": 1})
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    for gateway, worker in everywhere(there):
+        content = ask(gateway, "GET", "x", holder.token, worker).json
+        assert content["ttl_ms"] == 3600000
+        shown, = gateway.inspect("x", worker=worker).json["holders"]
+        assert shown["owner"] == "me" and shown["data"] == {"a": [1, None]}
+    assert there.release("x", holder.token).status == 204
+
+
+def test_many_leases_of_many_gateways(start_gateway, tree):
+    """All are taken over, each by one; nobody's is lost."""
+    gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
+    there = start_gateway()
+    holders = {}
+    for i, (gateway, worker) in zip(range(30),
+                                    itertools.cycle(everywhere(*gateways))):
+        holders["x%d" % i] = gateway.hold("x%d" % i, ttl="1h", durable="1",
+                                          worker=worker)
+    wait = taken_over(tree, *[path for name in holders
+                              for path in tree.durables(there.znode(name))])
+    for gateway in gateways:
+        gateway.kill()
+    wait()
+    for name, holder in holders.items():
+        is_held(name, holder, everywhere(there))
+        assert there.release(name, holder.token).status == 204
+        tree.wait_claims(there.znode(name), 0)
+
+
+def test_heir_of_an_heir(start_gateway, tree):
+    """Two gateways that count it die one after the other; the third has it."""
+    gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
+    holder = gateways[0].hold("x", ttl="1h", durable="1")
+    path, = made_durable(tree, gateways[0])
+    victim = gateways[0]
+    while len(gateways) > 1:
+        wait = taken_over(tree, path)
+        victim.kill()
+        gateways.remove(victim)
+        wait()
+        is_held("x", holder, everywhere(*gateways))
+        victim, = wait_until(lambda: [
+            gateway for gateway in gateways
+            if "is counted by this worker" in gateway.log_text()], SOON,
+            "one says that it counts the lease")
+    assert gateways[0].release("x", holder.token).status == 204
+    is_over(tree, "x", holder, everywhere(*gateways))
+
+
+def test_killed_while_it_makes_them_durable(mortal, tree):
+    """Each is durable or was free with its session, and never both."""
+    here, there = mortal
+    holders = {"x%d" % i: here.hold("x%d" % i, ttl="1h", worker=worker)
+               for i, worker in zip(range(30), itertools.cycle(
+                   here.worker_pids()))}
+    wait_until(lambda: tree.durables(here.root), SOON, "one is durable")
+    here.kill()
+    sessions = set(tree.ephemerals(here.root).values())
+    wait_until(lambda: not sessions & set(tree.ephemerals(
+        here.root).values()), 20.0, "the sessions are over")
+    held = [name for name in holders if tree.durables(here.znode(name))]
+    assert held
+    for name, holder in holders.items():
+        if name in held:
+            is_held(name, holder, everywhere(there))
+            is_taken(name, everywhere(there))
+            assert there.release(name, holder.token).status == 204
+        is_over(tree, name, holder, everywhere(there))
+        again = there.hold(name, wait="0")
+        assert again.fencing > holder.fencing
+        there.release(name, again.token)
+
+
+def test_gateway_stands_still(start_gateway, tree):
+    """It is taken for dead, and finds its lease to be another one's."""
+    here = start_gateway(session_timeout=SHORT, workers=1)
+    there = start_gateway()
+    holder = here.hold("x", ttl="1h", durable="1")
+    wait = taken_over(tree, *made_durable(tree, here))
+    with here.frozen_worker(*here.worker_pids()):
+        wait()
+        is_held("x", holder, everywhere(there))
+    places = everywhere(here, there)
+    is_held("x", holder, places)
+    is_taken("x", places)
+    assert ask(here, "DELETE", "x", holder.token).status == 204
+    is_over(tree, "x", holder, places)
+
+
+def test_gateway_stands_still_for_longer_than_the_lease(start_gateway, tree):
+    """Somebody else has the lock when it goes on, and keeps it."""
+    here = start_gateway(session_timeout=SHORT, workers=1)
+    there = start_gateway()
+    holder = here.hold("x", ttl="1s", durable="1")
+    waiter = there.begin("x", wait="1m", ttl="1h")
+    tree.wait_claims(here.znode("x"), 2)
+    with here.frozen_worker(*here.worker_pids()):
+        response = waiter.response(20)
+        grant(response, "x")
+    for gateway, worker in everywhere(here, there):
+        assert ask(gateway, "GET", "x", holder.token, worker).status == 410
+        gone(gateway, "x", holder.token, worker)
+    is_held("x", response, everywhere(here, there))
+    assert ask(here, "DELETE", "x", response.token).status == 204
+    is_over(tree, "x", response, everywhere(here, there))
+
+
+# nobody does anything
+
+def test_lease_of_a_dead_gateway_ends(mortal, tree):
+    """Its whole time counts from when another one has it; then it is over."""
+    here, there = mortal
+    holder = here.hold("x", ttl="3s", durable="1")
+    waiter = there.begin("x", wait="1m")
+    tree.wait_claims(there.znode("x"), 2)
+    assert here.renew("x", holder.token).status == 200
+    wait = taken_over(tree, *made_durable(tree, here))
+    killed = time.monotonic()
+    here.kill()
+    wait()
+    response = waiter.response(20)
+    assert time.monotonic() - killed >= 3.0
+    grant(response, "x")
+    assert response.fencing > holder.fencing
+    for gateway, worker in everywhere(there):
+        gone(gateway, "x", holder.token, worker)
+    assert there.release("x", response.token).status == 204
+    tree.wait_claims(there.znode("x"), 0)
+
+
+def test_lease_ends_as_ever(pair, tree):
+    """Durable or not, a lease that nobody renews is over in time."""
+    here, there = pair
+    began = time.monotonic()
+    holder = here.hold("x", ttl="4s")
+    waiter = there.begin("x", wait="1m")
+    tree.wait_claims(here.znode("x"), 2)
+    made_durable(tree, here)
+    response = waiter.response(SOON)
+    assert time.monotonic() - began >= 3.99
+    grant(response, "x")
+    tree.wait_claims(here.znode("x"), 1)
+    for gateway, worker in everywhere(*pair):
+        gone(gateway, "x", holder.token, worker)
+    assert there.release("x", response.token).status == 204
+
+
+# nginx ends and comes back
+
+@pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
+def test_restart_without_a_file(start_gateway, tree, how):
+    """The next workers find what the last ones held."""
+    gateway = start_gateway(session_timeout=SHORT)
+    holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
+                                       worker=worker)
+               for i, worker in enumerate(gateway.worker_pids() * 2)}
+    wait = taken_over(tree, *[path for name in holders for path
+                              in tree.durables(gateway.znode(name))])
+    getattr(gateway, how)()
+    gateway.start()
+    for name in holders:
+        is_taken_or_out_of_reach(gateway, name)
+    wait()
+    for name, holder in holders.items():
+        is_held(name, holder, everywhere(gateway))
+        is_taken(name, everywhere(gateway))
+        assert gateway.release(name, holder.token).status == 204
+        is_over(tree, name, holder, everywhere(gateway))
+
+
+def is_taken_or_out_of_reach(gateway, name):
+    for worker in gateway.worker_pids():
+        response = gateway.acquire(name, worker=worker, wait="0")
+        assert response.status in (423, 503), response
+
+
+# ZooKeeper is gone for longer than the session lives
+
+def test_server_is_down_for_long(private_zookeeper, start_gateway,
+                                 connect_tree):
+    """The lease goes on, with one holder; the session need not."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address, timeout=60.0)
+    gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="2s")
+    holder = gateway.hold("x", ttl="1h", durable="1")
+    brief = gateway.hold("y", ttl="1s", durable="1")
+    claim, = tree.durables(gateway.znode("x"))
+    private_zookeeper.stop()
+    assert ask_nothing_for(gateway, "x", holder, 4.0)
+    private_zookeeper.start()
+    tree.wait_back()
+    is_held("x", holder, everywhere(gateway))
+    is_taken("x", everywhere(gateway))
+    assert tree.durables(gateway.znode("x")) == [claim]
+    assert tree.claims(gateway.znode("x")) == [claim_of(holder.token)]
+    is_over(tree, "y", brief, everywhere(gateway))
+    assert gateway.release("x", holder.token).status == 204
+    is_over(tree, "x", holder, everywhere(gateway))
+
+
+def ask_nothing_for(gateway, name, holder, seconds):
+    """Nobody is told that the lease is lost, or granted, all that time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        response = gateway.renew(name, holder.token)
+        assert response.status in (200, 503), response
+        time.sleep(0.1)
+    return True
+
+
+def expired(zookeeper, sessions):
+    wait_until(lambda: not sessions & zookeeper.living_sessions(), 20.0,
+               "the sessions are over")
+
+
+@pytest.mark.parametrize("alone", [True, False],
+                         ids=["alone", "beside another gateway"])
+def test_session_expires(start_gateway, start_proxy, zookeeper, tree, alone):
+    """A gateway that comes back finds its lease, or another one's it is."""
+    there = None if alone else start_gateway()
+    proxy = start_proxy(zookeeper)
+    before = zookeeper.living_sessions()
+    here = start_gateway(servers=proxy.address, wait_sessions=False,
+                         session_timeout="2s")
+    here.wait_served()
+    sessions = zookeeper.living_sessions() - before
+    holder = here.hold("x", ttl="1h", durable="1")
+    wait = taken_over(tree, *made_durable(tree, here))
+    proxy.refuse()
+    proxy.kill()
+    expired(zookeeper, sessions)
+    if not alone:
+        wait()
+        is_held("x", holder, everywhere(there))
+    proxy.listen()
+    wait()
+    places = everywhere(here) + ([] if alone else everywhere(there))
+    is_held("x", holder, places)
+    is_taken("x", places)
+    assert tree.claims(here.znode("x")) == [claim_of(holder.token)]
+    assert ask(here, "DELETE", "x", holder.token).status == 204
+    is_over(tree, "x", holder, places)
+
+
+def test_session_and_lease_are_over(start_gateway, start_proxy, zookeeper,
+                                    tree):
+    """The holder is told so, and the lock is free."""
+    proxy = start_proxy(zookeeper)
+    before = zookeeper.living_sessions()
+    # a sibling that is back earlier would count the lease anew
+    here = start_gateway(servers=proxy.address, wait_sessions=False,
+                         session_timeout="2s", workers=1)
+    here.wait_served()
+    sessions = zookeeper.living_sessions() - before
+    holder = here.hold("x", ttl="1s", durable="1")
+    proxy.refuse()
+    proxy.kill()
+    expired(zookeeper, sessions)
+    assert len(tree.durables(here.znode("x"))) == 1
+    # who renews it before it is looked at gets it back: nobody had it since
+    proxy.listen()
+    is_over(tree, "x", holder, everywhere(here))
+    response = here.hold("x", wait="0")
+    assert response.fencing > holder.fencing
+    here.release("x", response.token)
+
+
+# a durable lease is shared
+
+@pytest.mark.parametrize("where", ["here", "there"])
+@pytest.mark.parametrize("mode", ["exclusive", "write"])
+def test_durable_lease_is_shared(pair, tree, mode, where):
+    """Readers get in, wherever it is asked for; it stays durable."""
+    here, there = pair
+    holder = here.hold("x", ttl="1h", durable="1", mode=mode)
+    readers = [gateway.begin("x", wait="1m", mode="read", worker=worker)
+               for gateway, worker in everywhere(*pair)]
+    tree.wait_claims(here.znode("x"), 1 + len(readers))
+    shared = ask(here if where == "here" else there, "PUT", "x", holder.token,
+                 mode="read")
+    assert shared.status == 200 and shared.json["mode"] == "shared", shared
+    responses = [reader.response(SOON) for reader in readers]
+    assert all(response.status == 201 for response in responses), responses
+    is_held("x", holder, everywhere(*pair))
+    is_taken("x", everywhere(*pair))
+    path = tree.durables(here.znode("x"))
+    assert any("-__READ__" in claim for claim in path), path
+    for response in responses + [holder]:
+        assert ask(there, "DELETE", "x", response.token).status == 204
+    is_over(tree, "x", holder, everywhere(*pair))
+
+
+def test_shared_lease_outlives_a_gateway(mortal, tree):
+    """It is known by its token, though its znode has another name."""
+    here, there = mortal
+    holder = here.hold("x", ttl="1h", durable="1")
+    assert ask(here, "PUT", "x", holder.token, mode="read").status == 200
+    wait = taken_over(tree, *made_durable(tree, here))
+    here.kill()
+    wait()
+    is_held("x", holder, everywhere(there))
+    is_taken("x", everywhere(there))
+    reader = there.hold("x", wait="0", mode="read")
+    for response in (holder, reader):
+        assert there.release("x", response.token).status == 204
+    is_over(tree, "x", holder, everywhere(there))
+
+
+# nothing is left
+
+def test_nothing_is_left(start_gateway, tree, root):
+    """Neither claims nor marks, when all were released and looked for."""
+    here, there = start_gateway(session_timeout=SHORT), start_gateway()
+    places = everywhere(here, there)
+    holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
+                                       worker=worker)
+               for i, (gateway, worker) in enumerate(places)}
+    assert len(tree.marks(root)) == len(places)
+    wait = taken_over(tree, *[path for name in holders
+                              for path in tree.durables(there.znode(name))
+                              if name in ("x0", "x1")])
+    here.kill()
+    wait()
+    for name, holder in holders.items():
+        assert ask(there, "DELETE", name, holder.token).status == 204
+    there.stop()
+    assert not tree.durables(top(root))
+
+    last = start_gateway()
+    wait_until(lambda: not tree.marks(top(root)), 20.0, "no mark is left")
+    last.stop()
+    assert not tree.ephemerals(top(root))
+    assert not tree.durables(top(root))
+    assert not tree.marks(top(root))
