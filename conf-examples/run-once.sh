@@ -49,9 +49,9 @@
 #   * the guard is killed as well, or the process that renews: the command runs
 #     on without a lock;
 #   * the machine stands still: the command runs on until this script does;
-#   * the gateway's machine dies: the lock is lost zk_lock_session_timeout
-#     (10s) later, however long the lease.  With a longer lease the command
-#     bears longer breaks, but may not be alone after such a one.
+#   * the gateway's machine dies in the first three seconds of the lease, which
+#     is not durable yet: the lock is lost zk_lock_session_timeout (10s) later,
+#     however long the lease.  With "zk_lock_durable on" it is not.
 
 newline='
 '
