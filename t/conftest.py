@@ -25,6 +25,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from lib.curator import Curator, compile_contender     # noqa: E402
 from lib.gateway import MODULE, Gateway     # noqa: E402
 from lib.proxy import Proxy                 # noqa: E402
 from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
@@ -200,3 +201,15 @@ def start_proxy():
     yield start
     for proxy in proxies:
         proxy.close()
+
+
+@pytest.fixture(scope="session")
+def class_path(tmp_path_factory):
+    return compile_contender(tmp_path_factory.mktemp("contender"))
+
+
+@pytest.fixture
+def curator(class_path, zookeeper, tmp_path):
+    curator = Curator(class_path, zookeeper.address, tmp_path / "curator.log")
+    yield curator.wait_ready()
+    curator.close()

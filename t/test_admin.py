@@ -18,7 +18,6 @@ from conftest import gateways, new_root
 from lib import streams
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
-from lib.curator import Curator, compile_contender
 from lib.process import wait_until
 from lib.tokens import claim_of, token_of
 from test_modes import SOON, wait
@@ -414,18 +413,6 @@ def test_kazoo(here_and_there, foreign, name):
     response = here.hold(name, wait="0")
     here.release(name, response.token)
     lock.release()
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory):
-    return compile_contender(tmp_path_factory.mktemp("contender"))
-
-
-@pytest.fixture
-def curator(class_path, zookeeper, tmp_path):
-    curator = Curator(class_path, zookeeper.address, tmp_path / "curator.log")
-    yield curator.wait_ready()
-    curator.close()
 
 
 def test_curator(here_and_there, tree, curator, name):

@@ -17,7 +17,6 @@ import pytest
 from conftest import top
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
-from lib.curator import Curator, compile_contender
 from lib.process import wait_until
 from lib.streams import SSE, hold
 from lib.tokens import claim_of
@@ -43,18 +42,6 @@ def pair(start_gateway):
 def mortal(start_gateway):
     """(here, there): here is to be killed, and its sessions end soon."""
     return start_gateway(session_timeout=SHORT), start_gateway()
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory):
-    return compile_contender(tmp_path_factory.mktemp("contender"))
-
-
-@pytest.fixture
-def curator(class_path, zookeeper, tmp_path):
-    curator = Curator(class_path, zookeeper.address, tmp_path / "curator.log")
-    yield curator.wait_ready()
-    curator.close()
 
 
 def everywhere(*gateways):

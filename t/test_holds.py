@@ -19,7 +19,7 @@ import pytest
 from conftest import gateways, new_root
 from lib.checks import gone, problem
 from lib.client import Gone, ask, lock_path
-from lib.curator import Curator, compile_contender
+from lib.curator import Curator
 from lib.holders import wait_dead
 from lib.process import wait_until
 from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
@@ -893,11 +893,6 @@ def test_kazoo_writes(at, tree, foreign, where):
     assert claim.drop(at[where]) == 0
     assert writer.got.wait(SOON)
     writer.release()
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory):
-    return compile_contender(tmp_path_factory.mktemp("contender"))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ import pytest
 from conftest import gateways, new_root
 from lib.checks import TOKEN, gone, problem
 from lib.client import AsyncConnection, ask, lock_path
-from lib.curator import Curator, compile_contender
+from lib.curator import Curator
 from lib.holders import wait_dead
 from lib.process import wait_until
 from lib.room import Room
@@ -901,11 +901,6 @@ def test_kazoo_without_patterns(gateway, foreign):
 # Curator's locks
 
 KINDS = {"mutex": "exclusive", "read": "shared", "write": "write"}
-
-
-@pytest.fixture(scope="module")
-def class_path(tmp_path_factory):
-    return compile_contender(tmp_path_factory.mktemp("contender"))
 
 
 @pytest.fixture(scope="module")
