@@ -1,6 +1,6 @@
 
 /*
- * Estates: the sessions of others, from their adoption to their end.
+ * Estates: sessions of workers that are gone, from adoption to their end.
  *
  * Everything here runs on the event loop.  The events of a session that was
  * adopted come here; those of the worker's own session, which may be an heir's

@@ -551,9 +551,8 @@ ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
 /*
  * The same, under the same name.  The versions of the new znode's data begin
  * with 0 again: so they are set once more often than the claim's were, and a
- * write that was meant for the claim is refused.  Who has written more often
- * than is worth that cannot write as often again while such a write is under
- * way.
+ * write that was meant for the claim is refused.  From version 16 on the data
+ * are not set: no write stays under way until the new znode has as many.
  */
 
 static int

@@ -21,9 +21,10 @@
  *   LOCKS   their claims are listed and read
  *   TAKE    the claims that were found are in TAKE; then the mark is removed
  *
- * A scan that fails begins again with the next look.  Everything here runs on
- * the event loop.  `pending` counts the reads of the run that is under way; the
- * run ends when `pending` is 0.  `names` is NULL but in LOCKS.
+ * A mark whose scan fails is scanned again after the other marks, less and less
+ * often.  Everything here runs on the event loop.  `pending` counts the reads
+ * of the run that is under way; the run ends when `pending` is 0.  `names` is
+ * NULL but in LOCKS.
  */
 
 
