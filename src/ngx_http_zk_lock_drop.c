@@ -128,6 +128,7 @@ static ngx_int_t
 ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
 {
     ngx_int_t                  rc;
+    ngx_uint_t                 alive;
     ngx_http_zk_lock_claim_t  *claim;
     ngx_http_zk_lock_record_t  record;
 
@@ -143,29 +144,23 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     claim = ngx_http_zk_lock_claim_find(ask->worker, &ask->token.id,
                                         &ask->path);
 
-    if (!ngx_http_zk_lock_ahead(record.alive)
-        && (claim == NULL || claim->named != claim->id.record))
-    {
-        /*
-         * If it is durable another session may count it by now, and by another
-         * record: what this one says of holds may be out of date.
-         */
-
-        if (record.holds > 1) {
-            ask->later = 1;
-            return NGX_OK;
-        }
-
-        return NGX_DECLINED;
-    }
+    alive = ngx_http_zk_lock_ahead(record.alive);
 
     if (record.holds > 1
-        && !ngx_http_zk_lock_session_ready(ask->worker->session))
+        && (!alive || !ngx_http_zk_lock_session_ready(ask->worker->session)))
     {
-        /* the client repeats a call after a 503: nothing is counted yet */
+        /*
+         * Another session may count a durable claim by now, in another record.
+         * Nothing is counted in this one before its session is known to live;
+         * a client that is told 503 meanwhile may repeat the call.
+         */
 
-        ask->later = 1;
+        ngx_http_zk_lock_ask_poll(ask);
         return NGX_OK;
+    }
+
+    if (!alive && (claim == NULL || claim->named != claim->id.record)) {
+        return NGX_DECLINED;
     }
 
     rc = ngx_http_zk_lock_record_hold(ask->worker->zone, &ask->token.id,
