@@ -140,7 +140,7 @@ GSIM        := $(GSIM_BUILD)/gateway_sim
 GSIM_FLOORS := session pulse commit flight op bounds ring zone map file \
                record held board worker wiring lock advance guard others \
                complete make claim grant recover lease reread end share node \
-               estate ward kept durable scan ask inspect known look drop wish follow
+               estate ward durable scan ask inspect known look drop wish follow
 GSIM_PLAIN  := name text view merge label mailbox memory json
 GSIM_SRC    := $(GSIM_FLOORS:%=src/ngx_http_zk_lock_%.c) \
                $(GSIM_PLAIN:%=src/zk_lock_%.c)

@@ -71,13 +71,10 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     stream = (args.given & ZK_LOCK_ARG_HOLD)
              && ngx_strcmp(args.hold, "connection") == 0;
 
-    if ((args.given & ZK_LOCK_ARG_DURABLE)
-        && (stream || ngx_http_zk_lock_api_node(r)))
-    {
+    if ((args.given & ZK_LOCK_ARG_DURABLE) && stream) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "\"durable\" is for leases: not for "
-                                        "what is held by a connection, nor "
-                                        "with zk_lock_layout node");
+                                        "what is held by a connection");
     }
 
     if (stream) {

@@ -123,8 +123,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     claim->lock = lock;
     claim->named = claim->id.record;
-    claim->urgent = (acquire->durable && !acquire->bound
-                     && acquire->kind != ZK_LOCK_NODE);
+    claim->urgent = (acquire->durable && !acquire->bound);
     claim->entry.kind = acquire->kind;
     claim->handler = acquire->handler;
     claim->event = acquire->event;

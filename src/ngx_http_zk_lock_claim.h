@@ -327,12 +327,15 @@ ngx_int_t ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, zk_lock_child_t *child, ngx_http_zk_lock_op_t *get);
 
 /*
- * Deletes the claim child of the lock at path, if it is durable, whatever its
- * gateway: it was released, and its session ended before it was deleted.
- * Errors as of claim_inherit().
+ * The same of a claim whose record is in a slot that was adopted: its lease
+ * goes on with the deadline that it has there, and the record moves to this
+ * worker.  record->was is the kind in its znode's name, if get has read that;
+ * get may be NULL.  ending: its znode is deleted, if it is durable, whatever
+ * session counts its lease.
  */
-ngx_int_t ngx_http_zk_lock_claim_owe(ngx_http_zk_lock_worker_t *worker,
-    ngx_str_t *path, zk_lock_child_t *child);
+ngx_int_t ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path, ngx_http_zk_lock_record_t *record,
+    ngx_http_zk_lock_op_t *get, ngx_uint_t ending);
 
 /* Whether a claim is still to be taken over that names that gate. */
 ngx_uint_t ngx_http_zk_lock_claim_untaken(ngx_http_zk_lock_worker_t *worker,

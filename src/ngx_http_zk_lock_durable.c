@@ -23,6 +23,7 @@
 
 
 #include "ngx_http_zk_lock_durable.h"
+#include "ngx_http_zk_lock_node.h"
 #include "ngx_http_zk_lock_share.h"
 
 
@@ -68,10 +69,14 @@ static void ngx_http_zk_lock_claim_took(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label, int32_t version);
 static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_enter(
     ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
-    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get, ngx_int_t *rc);
+    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get,
+    ngx_http_zk_lock_record_t *from, ngx_int_t *rc);
 static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_copy(
     ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
-    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get, ngx_int_t *rc);
+    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get,
+    ngx_http_zk_lock_record_t *from, ngx_int_t *rc);
+static void ngx_http_zk_lock_claim_labelled(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_op_t *get);
 
 
 static ngx_str_t  ngx_http_zk_lock_gates =
@@ -347,8 +352,7 @@ ngx_uint_t
 ngx_http_zk_lock_claim_ephemeral(ngx_http_zk_lock_claim_t *claim)
 {
     return claim->state == NGX_HTTP_ZK_LOCK_HELD
-           && !claim->durable && !claim->unfit && !claim->bound
-           && !claim->lock->node;
+           && !claim->durable && !claim->unfit && !claim->bound;
 }
 
 
@@ -731,7 +735,10 @@ ngx_http_zk_lock_claim_take_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
+        || (op->rc == NGX_HTTP_ZK_LOCK_OK && claim->lock->node
+            && !ngx_http_zk_lock_node_of(claim, op)))
+    {
         ngx_http_zk_lock_claim_take_missed(claim);
 
     } else if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
@@ -882,6 +889,12 @@ ngx_http_zk_lock_claim_take_write(ngx_http_zk_lock_claim_t *claim,
 
     label->gate_len = NGX_HTTP_ZK_LOCK_GATE_LEN;
     ngx_memcpy(label->gate, gate->data, NGX_HTTP_ZK_LOCK_GATE_LEN);
+
+    if (!claim->anew) {
+        label->holds = (uint32_t) ngx_http_zk_lock_record_holds(
+                                                  claim->lock->worker->zone,
+                                                  claim->id.record);
+    }
 
     value.len = zk_lock_label_write(text, label, &index_at);
     value.data = (u_char *) text;
@@ -1035,7 +1048,7 @@ ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
         return NGX_OK;
     }
 
-    claim = ngx_http_zk_lock_claim_enter(worker, path, child, get, &rc);
+    claim = ngx_http_zk_lock_claim_enter(worker, path, child, get, NULL, &rc);
 
     if (claim != NULL) {
         claim->anew = 1;
@@ -1047,17 +1060,31 @@ ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
 
 
 ngx_int_t
-ngx_http_zk_lock_claim_owe(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
-    zk_lock_child_t *child)
+ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *path, ngx_http_zk_lock_record_t *record,
+    ngx_http_zk_lock_op_t *get, ngx_uint_t ending)
 {
     ngx_int_t                  rc;
+    zk_lock_child_t            child;
     ngx_http_zk_lock_claim_t  *claim;
 
-    claim = ngx_http_zk_lock_claim_enter(worker, path, child, NULL, &rc);
+    ngx_memzero(&child, sizeof(zk_lock_child_t));
+
+    child.id = record->id;
+    child.id.record = record->named;
+    child.has_id = 1;
+    child.seq = record->seq;
+    child.kind = record->kind;
+
+    claim = ngx_http_zk_lock_claim_enter(worker, path, &child, get, record,
+                                         &rc);
 
     if (claim != NULL) {
-        claim->ending = 1;
-        claim->doubtful = 1;
+        claim->unshared = (record->was != record->kind);
+        claim->ttl = record->ttl;
+        claim->said.ttl = record->ttl;
+        claim->ending = (ending != 0);
+        claim->doubtful = (ending != 0);
         ngx_http_zk_lock_claim_take(claim);
     }
 
@@ -1067,14 +1094,14 @@ ngx_http_zk_lock_claim_owe(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
 
 /*
  * A claim in TAKE, of a znode that another worker has made; get has read it, or
- * is NULL.  Returns NULL if there is no room, or if the lock has another
- * layout here.
+ * is NULL.  Its record is `from`, which moves to this worker, or a new one.
+ * Returns NULL if there is no room, or if the lock has another layout here.
  */
 
 static ngx_http_zk_lock_claim_t *
 ngx_http_zk_lock_claim_enter(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, zk_lock_child_t *child, ngx_http_zk_lock_op_t *get,
-    ngx_int_t *rc)
+    ngx_http_zk_lock_record_t *from, ngx_int_t *rc)
 {
     ngx_http_zk_lock_lock_t   *lock;
     ngx_http_zk_lock_claim_t  *claim;
@@ -1088,10 +1115,11 @@ ngx_http_zk_lock_claim_enter(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_lock_pin(lock);
 
     claim = NULL;
-    *rc = ngx_http_zk_lock_lock_layout(lock, 0);
+    *rc = ngx_http_zk_lock_lock_layout(lock, child->kind == ZK_LOCK_NODE);
 
     if (*rc == NGX_OK) {
-        claim = ngx_http_zk_lock_claim_copy(worker, path, child, get, rc);
+        claim = ngx_http_zk_lock_claim_copy(worker, path, child, get, from,
+                                            rc);
     }
 
     if (claim != NULL) {
@@ -1120,10 +1148,10 @@ ngx_http_zk_lock_claim_enter(ngx_http_zk_lock_worker_t *worker,
 
 static ngx_http_zk_lock_claim_t *
 ngx_http_zk_lock_claim_copy(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
-    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get, ngx_int_t *rc)
+    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get,
+    ngx_http_zk_lock_record_t *from, ngx_int_t *rc)
 {
     size_t                     len;
-    zk_lock_label_t            label;
     ngx_http_zk_lock_claim_t  *claim;
 
     len = get ? get->reply.len : 0;
@@ -1134,24 +1162,23 @@ ngx_http_zk_lock_claim_copy(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
         return NULL;
     }
 
-    if (get != NULL) {
-        zk_lock_label_read(&label, (char *) get->reply.data, len);
+    ngx_http_zk_lock_claim_labelled(claim, get);
 
-        claim->label_len = (uint16_t) len;
-        ngx_memcpy(claim->label, get->reply.data, len);
-        ngx_memcpy(claim->gate, label.gate, NGX_HTTP_ZK_LOCK_GATE_LEN);
+    if (from != NULL) {
+        claim->czxid = from->czxid;
+        claim->index = from->index;
+        claim->id.record = from->id.record;
 
-        claim->czxid = label.czxid ? label.czxid : get->czxid;
-        claim->index = (label.index > 0) ? label.index : 0;
-        claim->ttl = (ngx_msec_t) label.ttl;
-    }
+        ngx_http_zk_lock_record_move(worker->zone, from->id.record, from->was);
 
-    *rc = ngx_http_zk_lock_record_adopt(worker->zone, path, child,
-                                        claim->czxid, claim->index,
-                                        &claim->id.record);
-    if (*rc != NGX_OK) {
-        ngx_free(claim);
-        return NULL;
+    } else {
+        *rc = ngx_http_zk_lock_record_adopt(worker->zone, path, child,
+                                            claim->czxid, claim->index,
+                                            &claim->id.record);
+        if (*rc != NGX_OK) {
+            ngx_free(claim);
+            return NULL;
+        }
     }
 
     claim->named = child->id.record;
@@ -1169,6 +1196,30 @@ ngx_http_zk_lock_claim_copy(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
     claim->timer.cancelable = 1;
 
     return claim;
+}
+
+
+/* What the data of its znode say; get may be NULL. */
+
+static void
+ngx_http_zk_lock_claim_labelled(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_op_t *get)
+{
+    zk_lock_label_t  label;
+
+    if (get == NULL) {
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) get->reply.data, get->reply.len);
+
+    claim->label_len = (uint16_t) get->reply.len;
+    ngx_memcpy(claim->label, get->reply.data, get->reply.len);
+    ngx_memcpy(claim->gate, label.gate, NGX_HTTP_ZK_LOCK_GATE_LEN);
+
+    claim->czxid = label.czxid ? label.czxid : get->czxid;
+    claim->index = (label.index > 0) ? label.index : 0;
+    claim->ttl = (ngx_msec_t) label.ttl;
 }
 
 

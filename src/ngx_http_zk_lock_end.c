@@ -178,7 +178,7 @@ ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op)
     claim = op->data;
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK
-        && ngx_http_zk_lock_node_is(&claim->id, op))
+        && ngx_http_zk_lock_node_of(claim, op))
     {
         delete = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_DELETE,
                                        NULL,

@@ -1,10 +1,9 @@
 
 /*
- * Estates: sessions of workers that are gone, from adoption to their end.
+ * Estates: the sessions of workers that are gone, from their adoption to their
+ * end, which comes when nothing of what they left needs them any more.
  *
- * Everything here runs on the event loop.  The events of a session that was
- * adopted come here; those of the worker's own session, which may be an heir's
- * too, are passed on by the worker.
+ * Everything here runs on the event loop.
  */
 
 
@@ -18,10 +17,10 @@ static void ngx_http_zk_lock_estate_inherit(void *data,
 static void ngx_http_zk_lock_estate_suspended(void *data);
 static void ngx_http_zk_lock_estate_unreachable(void *data);
 static void ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path);
-static ngx_http_zk_lock_ward_t *ngx_http_zk_lock_estate_node(
-    ngx_http_zk_lock_estate_t *estate, ngx_str_t *path);
-static void ngx_http_zk_lock_estate_told(ngx_http_zk_lock_ward_t *ward,
+static void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
+static void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
+static void ngx_http_zk_lock_estate_lost(void *data);
 static void ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev);
 
 
@@ -77,43 +76,6 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
 }
 
 
-ngx_http_zk_lock_estate_t *
-ngx_http_zk_lock_estate_home(ngx_http_zk_lock_worker_t *worker)
-{
-    ngx_http_zk_lock_estate_t  *estate;
-
-    estate = ngx_http_zk_lock_estate_new(worker, worker->zone);
-
-    if (estate != NULL) {
-        estate->home = 1;
-    }
-
-    return estate;
-}
-
-
-/* What was made through the home's session counts with what will be. */
-
-void
-ngx_http_zk_lock_estate_charge(ngx_http_zk_lock_estate_t *estate)
-{
-    ngx_queue_t              *q;
-    ngx_http_zk_lock_ward_t  *ward;
-
-    for (q = ngx_queue_head(&estate->wards);
-         q != ngx_queue_sentinel(&estate->wards);
-         q = ngx_queue_next(q))
-    {
-        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
-
-        ward->charged = 1;
-
-        ngx_http_zk_lock_session_charge(estate->worker->session,
-                                     ward->path.len + 1 + ZK_LOCK_CLAIM_MAX);
-    }
-}
-
-
 static ngx_http_zk_lock_estate_t *
 ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone)
@@ -161,7 +123,7 @@ ngx_http_zk_lock_estate_inherit(void *data, ngx_http_zk_lock_record_t *record,
 }
 
 
-void
+static void
 ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh)
 {
     ngx_http_zk_lock_estate_t *estate = data;
@@ -175,31 +137,26 @@ ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh)
 void
 ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate)
 {
-    ngx_queue_t              *q;
+    ngx_queue_t              *q, *next;
     ngx_http_zk_lock_ward_t  *ward;
 
     for (q = ngx_queue_head(&estate->wards);
          q != ngx_queue_sentinel(&estate->wards);
-         q = ngx_queue_next(q))
+         q = next)
     {
         ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
 
+        next = ngx_queue_next(q);
+
         if (ward->share != NULL) {
             ngx_http_zk_lock_share_again(ward->share);
-            continue;
-        }
 
-        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {
-            (void) ngx_http_zk_lock_record_lease(estate->zone,
-                                                 ward->id.record,
-                                                 &ward->lease);
-            continue;
+        } else {
+            ngx_http_zk_lock_ward_go(ward);
         }
-
-        ngx_http_zk_lock_ward_go(ward);
     }
 
-    if (ngx_queue_empty(&estate->wards) && !estate->home) {
+    if (ngx_queue_empty(&estate->wards)) {
         ngx_post_event(&estate->over, &ngx_posted_events);
     }
 }
@@ -226,99 +183,18 @@ ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path)
 }
 
 
-/* The watch on the znode of a ward: another gateway has set or deleted it. */
+/* No watch is set through it. */
 
-void
+static void
 ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted)
 {
-    ngx_http_zk_lock_estate_t *estate = data;
-
-    size_t                    len;
-    zk_lock_child_t           child;
-    ngx_http_zk_lock_ward_t  *ward;
-
-    ward = ngx_http_zk_lock_estate_node(estate, path);
-
-    if (ward != NULL) {
-        ngx_http_zk_lock_estate_told(ward, deleted);
-        return;
-    }
-
-    for (len = path->len; len > 0 && path->data[len - 1] != '/'; len--) {
-        /* void */
-    }
-
-    if (zk_lock_child_read(&child, (char *) path->data + len, path->len - len)
-        != 0
-        || !child.has_id)
-    {
-        return;
-    }
-
-    ward = ngx_http_zk_lock_ward_find(estate->worker, child.id.record);
-
-    /*
-     * One that is about to be shared changes its name.  What became of the old
-     * one another session may tell long after.
-     */
-
-    if (ward == NULL || ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
-        || ward->share != NULL
-        || child.kind != ward->kind
-        || !zk_lock_secret_equal(child.id.random, ward->id.random,
-                                 ZK_LOCK_RANDOM_LEN))
-    {
-        return;
-    }
-
-    ngx_http_zk_lock_estate_told(ward, deleted);
 }
 
 
-/* The held ward of a lock that is one znode, at path. */
-
-static ngx_http_zk_lock_ward_t *
-ngx_http_zk_lock_estate_node(ngx_http_zk_lock_estate_t *estate,
-    ngx_str_t *path)
-{
-    ngx_queue_t              *q;
-    ngx_http_zk_lock_ward_t  *ward;
-
-    for (q = ngx_queue_head(&estate->wards);
-         q != ngx_queue_sentinel(&estate->wards);
-         q = ngx_queue_next(q))
-    {
-        ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
-
-        if (ward->kind == ZK_LOCK_NODE
-            && ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD
-            && ward->path.len == path->len
-            && ngx_memcmp(ward->path.data, path->data, path->len) == 0)
-        {
-            return ward;
-        }
-    }
-
-    return NULL;
-}
-
+/* A claim that may be durable may have outlived it. */
 
 static void
-ngx_http_zk_lock_estate_told(ngx_http_zk_lock_ward_t *ward,
-    ngx_uint_t deleted)
-{
-    if (deleted) {
-        ngx_http_zk_lock_ward_done(ward);
-        return;
-    }
-
-    ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
-    ngx_http_zk_lock_ward_go(ward);
-}
-
-
-void
 ngx_http_zk_lock_estate_lost(void *data)
 {
     ngx_http_zk_lock_estate_t *estate = data;
@@ -330,27 +206,21 @@ ngx_http_zk_lock_estate_lost(void *data)
         q = ngx_queue_head(&estate->wards);
         ward = ngx_queue_data(q, ngx_http_zk_lock_ward_t, queue);
 
-        if (ngx_http_zk_lock_ward_outlives(ward)) {
-            ngx_http_zk_lock_ward_forsake(ward);
+        if (ngx_http_zk_lock_ward_outlives(ward)
+            && ngx_http_zk_lock_ward_move(ward, NULL) == NGX_OK)
+        {
             continue;
         }
 
         ward->lost = 1;
-
-        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_DELETE) {
-            ngx_http_zk_lock_ward_owe(ward);
-            continue;
-        }
 
         ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
                                        NGX_HTTP_ZK_LOCK_ENDING_LOST);
         ngx_http_zk_lock_ward_done(ward);
     }
 
-    if (!estate->home) {
-        estate->ended = 1;
-        ngx_post_event(&estate->over, &ngx_posted_events);
-    }
+    estate->ended = 1;
+    ngx_post_event(&estate->over, &ngx_posted_events);
 }
 
 
@@ -375,6 +245,7 @@ ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
     zone = estate->zone;
     session = estate->session;
 
+    ngx_http_zk_lock_record_hand_over(zone, estate->worker->zone);
     ngx_http_zk_lock_estate_free(estate);
 
     ngx_http_zk_lock_session_close(session);
@@ -429,7 +300,7 @@ ngx_http_zk_lock_estate_free(ngx_http_zk_lock_estate_t *estate)
         ngx_delete_posted_event(&estate->over);
     }
 
-    if (!estate->home && estate->session != NULL) {
+    if (estate->session != NULL) {
         ngx_queue_remove(&estate->queue);
     }
 
@@ -445,29 +316,9 @@ ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
 
     ward = ngx_http_zk_lock_ward_find(worker, record);
 
-    if (ward == NULL) {
-        return;
-    }
-
-    if (ward->state != NGX_HTTP_ZK_LOCK_WARD_HELD
-        && ward->state != NGX_HTTP_ZK_LOCK_WARD_READ
-        && ward->state != NGX_HTTP_ZK_LOCK_WARD_WRITE
-        && ward->state != NGX_HTTP_ZK_LOCK_WARD_LAPSE)
+    if (ward != NULL && ward->state == NGX_HTTP_ZK_LOCK_WARD_READ
+        && ngx_http_zk_lock_record_asked(ward->estate->zone, record))
     {
-        return;
-    }
-
-    if (ngx_http_zk_lock_record_asked(ward->estate->zone, record)) {
         ngx_http_zk_lock_ward_delete(ward);
-
-    } else if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {
-        ngx_http_zk_lock_ward_lease(ward);
     }
-}
-
-
-ngx_http_zk_lock_session_t *
-ngx_http_zk_lock_estate_session(ngx_http_zk_lock_estate_t *estate)
-{
-    return estate->home ? estate->worker->session : estate->session;
 }

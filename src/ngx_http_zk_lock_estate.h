@@ -3,10 +3,10 @@
  * An estate: a session that a worker has from one that is dead or has left,
  * and the claims that were made through it.
  *
- * Those that were waiting are deleted: who waited is gone with the worker.
- * Those that are held go on, as wards: by their records, anybody renews and
- * releases them as before.  When the last one has ended, so does the session;
- * unless it is the one that this worker itself goes on with (its home).
+ * Those that were waiting are deleted: their clients are gone with the worker.
+ * Those that are held are made durable, and become claims of this worker, whose
+ * session counts their leases from then on, with the deadlines that they had.
+ * When that is done the adopted session is closed.
  */
 
 
@@ -27,8 +27,6 @@ struct ngx_http_zk_lock_estate_s {
 
     unsigned                           ended:1; /* its session has */
     unsigned                           failed:1;    /* no memory for a ward */
-    unsigned                           home:1;  /* zone and session are the
-                                                   worker's own */
 };
 
 
@@ -38,25 +36,6 @@ struct ngx_http_zk_lock_estate_s {
  */
 ngx_int_t ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone);
-
-/*
- * The same for the worker's home, whose zone and session are the worker's;
- * its events are passed on by the worker.  Returns NULL if there is no memory.
- */
-ngx_http_zk_lock_estate_t *ngx_http_zk_lock_estate_home(
-    ngx_http_zk_lock_worker_t *worker);
-
-/* The home's session is open: its wards take room in it. */
-void ngx_http_zk_lock_estate_charge(ngx_http_zk_lock_estate_t *estate);
-
-void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
-    ngx_uint_t deleted);
-void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
-void ngx_http_zk_lock_estate_lost(void *data);
-
-/* The session of its claims. */
-ngx_http_zk_lock_session_t *ngx_http_zk_lock_estate_session(
-    ngx_http_zk_lock_estate_t *estate);
 
 /* Leaves it to another worker, or ends its session if there is none. */
 void ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate);

@@ -63,6 +63,10 @@ struct ngx_http_zk_lock_handle_s {
     zk_lock_mailbox_t               *mailbox;
     ngx_log_t                       *log;
     struct ACL_vector               *acl;
+    struct ACL                       entry;     /* the only one of acl, without
+                                                   the right to make children */
+    struct ACL_vector                childless; /* of a lock's znode that is a
+                                                   claim, and persistent */
     size_t                           chroot_len;
 
     ngx_http_zk_lock_news_t         *missed;
@@ -95,8 +99,6 @@ static int ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
 static int ngx_http_zk_lock_library_submit_barrier(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static int ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
-    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
-static int ngx_http_zk_lock_library_submit_durable(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op);
 static ngx_uint_t ngx_http_zk_lock_library_fill_batch(
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_batch_t *batch,
@@ -182,6 +184,10 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
     h->log = log;
     h->acl = conf->auth_scheme.len ? &ZOO_CREATOR_ALL_ACL
                                    : &ZOO_OPEN_ACL_UNSAFE;
+    h->entry = h->acl->data[0];
+    h->entry.perms &= ~ZOO_PERM_CREATE;
+    h->childless.count = 1;
+    h->childless.data = &h->entry;
     h->chroot_len = conf->chroot.len;
 
     /* threads of handles that are open already may read it */
@@ -429,9 +435,6 @@ ngx_http_zk_lock_library_submit(ngx_http_zk_lock_handle_t *h,
     case NGX_HTTP_ZK_LOCK_OP_RENAME:
         return ngx_http_zk_lock_library_submit_rename(zh, h, op);
 
-    case NGX_HTTP_ZK_LOCK_OP_DURABLE:
-        return ngx_http_zk_lock_library_submit_durable(zh, h, op);
-
     case NGX_HTTP_ZK_LOCK_OP_EXISTS:
         return zoo_awexists(zh, path,
                             op->watch ? ngx_http_zk_lock_library_watch_foreign
@@ -515,48 +518,17 @@ ngx_http_zk_lock_library_submit_create(zhandle_t *zh,
 
 
 /*
- * The parent first: who watches it knows that something comes, when the event
- * of what was deleted comes.
- */
-
-static int
-ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
-    ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
-{
-    zoo_op_t                     zops[3];
-    ngx_http_zk_lock_results_t  *results;
-
-    results = ngx_calloc(sizeof(ngx_http_zk_lock_results_t), h->log);
-    if (results == NULL) {
-        return ZSYSTEMERROR;
-    }
-
-    op->results = results;
-
-    zoo_set_op_init(&zops[0], (char *) op->parent.data,
-                    (char *) op->content.data, (int) op->content.len,
-                    op->version, &results->set);
-
-    zoo_create_op_init(&zops[1], (char *) op->target.data,
-                       (char *) op->value.data, (int) op->value.len, h->acl,
-                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL,
-                       NULL, 0);
-    zoo_delete_op_init(&zops[2], (char *) op->path.data, op->from_version);
-
-    return zoo_amulti(zh, 3, zops, results->elts,
-                      ngx_http_zk_lock_library_done_foreign, op);
-}
-
-
-/*
- * The same, under the same name.  The versions of the new znode's data begin
- * with 0 again: so they are set once more often than the claim's were, and a
+ * The parent first: a client that watches it knows that something comes when
+ * the event of the deleted znode comes.
+ *
+ * The versions of the new znode's data begin with 0 again.  If it has the name
+ * of the claim, its data are set once more often than the claim's were, and a
  * write that was meant for the claim is refused.  From version 16 on the data
  * are not set: no write stays under way until the new znode has as many.
  */
 
 static int
-ngx_http_zk_lock_library_submit_durable(zhandle_t *zh,
+ngx_http_zk_lock_library_submit_rename(zhandle_t *zh,
     ngx_http_zk_lock_handle_t *h, ngx_http_zk_lock_op_t *op)
 {
     int                          n, version;
@@ -570,19 +542,26 @@ ngx_http_zk_lock_library_submit_durable(zhandle_t *zh,
 
     op->results = results;
 
-    zoo_set_op_init(&zops[0], (char *) op->parent.data,
-                    (char *) op->content.data, (int) op->content.len,
-                    op->version, &results->set);
-    zoo_delete_op_init(&zops[1], (char *) op->path.data, op->from_version);
-    zoo_create_op_init(&zops[2], (char *) op->path.data,
-                       (char *) op->value.data, (int) op->value.len, h->acl,
-                       ZOO_PERSISTENT, NULL, 0);
+    n = 0;
 
-    n = 3;
+    if (op->parent.len != 0) {
+        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
+                        (char *) op->content.data, (int) op->content.len,
+                        op->version, &results->set);
+    }
 
-    if (op->from_version < NGX_HTTP_ZK_LOCK_VERSIONS) {
+    zoo_delete_op_init(&zops[n++], (char *) op->path.data, op->from_version);
+    zoo_create_op_init(&zops[n++], (char *) op->target.data,
+                       (char *) op->value.data, (int) op->value.len,
+                       op->parent.len ? h->acl : &h->childless,
+                       op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL,
+                       NULL, 0);
+
+    if (op->from_version < NGX_HTTP_ZK_LOCK_VERSIONS
+        && ngx_strcmp(op->target.data, op->path.data) == 0)
+    {
         for (version = 0; version <= op->from_version; version++) {
-            zoo_set_op_init(&zops[n++], (char *) op->path.data,
+            zoo_set_op_init(&zops[n++], (char *) op->target.data,
                             (char *) op->value.data, (int) op->value.len,
                             version, &results->set);
         }

@@ -31,6 +31,7 @@
 #define NGX_HTTP_ZK_LOCK_NODE_NAME  16
 
 
+static ngx_uint_t ngx_http_zk_lock_node_fits(ngx_http_zk_lock_op_t *op);
 static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_node_first(
     ngx_http_zk_lock_lock_t *lock, ngx_uint_t *busy);
 static void ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim,
@@ -55,10 +56,39 @@ ngx_http_zk_lock_node_is(const zk_lock_id_t *id, ngx_http_zk_lock_op_t *op)
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
-    return label.has_id && op->owner != 0
+    return label.has_id && ngx_http_zk_lock_node_fits(op)
            && label.id.record == id->record
            && zk_lock_secret_equal(label.id.random, id->random,
                                    ZK_LOCK_RANDOM_LEN);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_node_of(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_id_t  id;
+
+    id = ngx_http_zk_lock_claim_id(claim);
+
+    return ngx_http_zk_lock_node_is(&id, op);
+}
+
+
+/*
+ * Whether that is a claim, and not the znode of a lock with a queue: it is
+ * ephemeral, or durable by its label.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_node_fits(ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_label_t  label;
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    return op->owner != 0
+           || (label.has_id && label.gate_len == NGX_HTTP_ZK_LOCK_GATE_LEN);
 }
 
 
@@ -311,7 +341,7 @@ ngx_http_zk_lock_node_watch_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
 
-        if (op->owner == 0) {
+        if (!ngx_http_zk_lock_node_fits(op)) {
 
             /* a znode that stays when its maker is gone */
 
@@ -361,7 +391,9 @@ ngx_http_zk_lock_node_changed(ngx_http_zk_lock_lock_t *lock,
     {
         claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
 
-        if (claim->entry.linked) {
+        if (claim->entry.linked
+            || claim->state == NGX_HTTP_ZK_LOCK_TAKE)
+        {
             ngx_http_zk_lock_claim_changed(claim, deleted);
             break;
         }
@@ -454,7 +486,8 @@ ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock)
 
         if (claim->state == NGX_HTTP_ZK_LOCK_WAIT
             || claim->state == NGX_HTTP_ZK_LOCK_HELD
-            || claim->state == NGX_HTTP_ZK_LOCK_LAPSE)
+            || claim->state == NGX_HTTP_ZK_LOCK_LAPSE
+            || (claim->state == NGX_HTTP_ZK_LOCK_TAKE && claim->elsewhere))
         {
             return 1;
         }
@@ -573,7 +606,7 @@ ngx_http_zk_lock_node_look_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
 
-        if (op->owner == 0) {
+        if (!ngx_http_zk_lock_node_fits(op)) {
             ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_LAYOUT);
             break;
         }

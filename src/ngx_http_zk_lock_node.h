@@ -20,6 +20,10 @@
 ngx_uint_t ngx_http_zk_lock_node_is(const zk_lock_id_t *id,
     ngx_http_zk_lock_op_t *op);
 
+/* The same of a claim of this worker, by the id that its znode has. */
+ngx_uint_t ngx_http_zk_lock_node_of(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_op_t *op);
+
 
 /* for the lock */
 

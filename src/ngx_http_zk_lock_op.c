@@ -118,20 +118,23 @@ ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
     ngx_http_zk_lock_op_t *get)
 {
     u_char                 *p;
-    size_t                  len;
     ngx_http_zk_lock_op_t  *op;
 
-    op = ngx_http_zk_lock_op_new(s, ngx_http_zk_lock_op_same(name, to)
-                                    ? NGX_HTTP_ZK_LOCK_OP_DURABLE
-                                    : NGX_HTTP_ZK_LOCK_OP_RENAME,
-                                 dir, name, value);
+    op = ngx_http_zk_lock_op_new(s, NGX_HTTP_ZK_LOCK_OP_RENAME, dir, name,
+                                 value);
     if (op == NULL) {
         return NULL;
     }
 
-    len = get->path.len;
+    op->from_version = version;
+    op->target = op->path;
 
-    p = ngx_alloc(2 * (len + 1) + to->len + 1 + get->reply.len, s->log);
+    if (get == NULL) {
+        return op;
+    }
+
+    p = ngx_alloc(2 * (get->path.len + 1) + to->len + 1 + get->reply.len,
+                  s->log);
     if (p == NULL) {
         ngx_free(op);
         return NULL;
@@ -139,23 +142,26 @@ ngx_http_zk_lock_op_rename(ngx_http_zk_lock_session_t *s, ngx_str_t *dir,
 
     op->more = p;
     op->version = get->version;
-    op->from_version = version;
 
     op->parent.data = p;
-    op->parent.len = len;
-    p = ngx_cpymem(p, get->path.data, len);
-    *p++ = '\0';
-
-    op->target.data = p;
-    op->target.len = len + 1 + to->len;
-    p = ngx_cpymem(p, get->path.data, len);
-    *p++ = '/';
-    p = ngx_cpymem(p, to->data, to->len);
+    op->parent.len = get->path.len;
+    p = ngx_cpymem(p, get->path.data, get->path.len);
     *p++ = '\0';
 
     op->content.data = p;
     op->content.len = get->reply.len;
-    ngx_memcpy(p, get->reply.data, get->reply.len);
+    p = ngx_cpymem(p, get->reply.data, get->reply.len);
+
+    if (ngx_http_zk_lock_op_same(name, to)) {
+        return op;
+    }
+
+    op->target.data = p;
+    op->target.len = get->path.len + 1 + to->len;
+    p = ngx_cpymem(p, get->path.data, get->path.len);
+    *p++ = '/';
+    p = ngx_cpymem(p, to->data, to->len);
+    *p = '\0';
 
     return op;
 }

@@ -188,6 +188,41 @@ ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 }
 
 
+void
+ngx_http_zk_lock_record_move(ngx_http_zk_lock_zone_t *zone, uint32_t record,
+    zk_lock_kind_t was)
+{
+    ngx_http_zk_lock_cell_t  *cell;
+
+    cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
+    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    cell->was = was;
+    cell->version = NGX_HTTP_ZK_LOCK_UNREAD;
+    cell->slot = (uint16_t) zone->slot;
+    ngx_memory_barrier();
+
+    ngx_http_zk_lock_ring_watchers(zone->map, record, 0);
+}
+
+
+void
+ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
+    ngx_http_zk_lock_zone_t *to)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < from->map->nchunks; i++) {
+
+        if (from->map->owners[i] == from->slot + 1 && from->used[i] != 0) {
+            from->map->owners[i] = to->slot + 1;
+        }
+    }
+}
+
+
 /* Takes n cells from that one on, if they are free. */
 
 static uint32_t

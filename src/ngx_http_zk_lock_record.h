@@ -135,6 +135,21 @@ ngx_int_t ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone,
     uint32_t *record);
 
 /*
+ * A record of a slot that was adopted becomes one of zone's slot, in its place:
+ * open, with its deadline and all that it has.  was is the kind in the znode's
+ * name.
+ */
+void ngx_http_zk_lock_record_move(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record, zk_lock_kind_t was);
+
+/*
+ * The chunks of a slot that was adopted, as far as there are records in them,
+ * are another slot's of this worker from now on: all of these have moved there.
+ */
+void ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
+    ngx_http_zk_lock_zone_t *to);
+
+/*
  * An own record is open from now on, or held again: with the deadline that it
  * had or, anew, for the time that the label says, from now on.
  */

@@ -196,7 +196,7 @@ ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_OK:
 
-        if (claim->lock->node && !ngx_http_zk_lock_node_is(&claim->id, op)) {
+        if (claim->lock->node && !ngx_http_zk_lock_node_of(claim, op)) {
             ngx_http_zk_lock_lock_list(claim->lock);
             break;
         }

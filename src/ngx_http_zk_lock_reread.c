@@ -53,6 +53,11 @@ ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
         return;
     }
 
+    if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE && claim->op != NULL) {
+        /* its delete is under way: the answer tells whose that was */
+        return;
+    }
+
     ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
                   "a held claim of \"%V\" was deleted by somebody else",
                   &claim->lock->sn.str);
@@ -112,7 +117,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
         || (op->rc == NGX_HTTP_ZK_LOCK_OK && claim->lock->node
-            && !ngx_http_zk_lock_node_is(&claim->id, op)))
+            && !ngx_http_zk_lock_node_of(claim, op)))
     {
         ngx_http_zk_lock_claim_changed(claim, 1);
         return;

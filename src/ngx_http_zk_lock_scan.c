@@ -109,6 +109,9 @@ static void ngx_http_zk_lock_scan_lock_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_scan_claims(ngx_http_zk_lock_scan_t *scan,
     ngx_str_t *path, ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_scan_claim_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_scan_node_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_scan_claim(ngx_http_zk_lock_scan_t *scan,
+    ngx_str_t *path, zk_lock_child_t *child, ngx_http_zk_lock_op_t *get);
 static void ngx_http_zk_lock_scan_done(ngx_http_zk_lock_scan_t *scan);
 static void ngx_http_zk_lock_scan_removed_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_scan_failed(ngx_http_zk_lock_scan_t *scan);
@@ -543,7 +546,8 @@ ngx_http_zk_lock_scan_lock_handler(ngx_http_zk_lock_op_t *op)
 
 /*
  * Reads all claims of a lock, and not only the holders: a claim that is about
- * to be deleted may be ahead of a holder.
+ * to be deleted may be ahead of a holder.  A znode without children may be the
+ * claim itself.
  */
 
 static void
@@ -552,6 +556,13 @@ ngx_http_zk_lock_scan_claims(ngx_http_zk_lock_scan_t *scan, ngx_str_t *path,
 {
     ngx_uint_t       i;
     zk_lock_child_t  child;
+
+    if (op->nchildren == 0) {
+        (void) ngx_http_zk_lock_scan_op(scan, NGX_HTTP_ZK_LOCK_OP_GET, path,
+                                        NULL,
+                                        ngx_http_zk_lock_scan_node_handler);
+        return;
+    }
 
     for (i = 0; i < op->nchildren; i++) {
 
@@ -574,25 +585,9 @@ ngx_http_zk_lock_scan_claim_handler(ngx_http_zk_lock_op_t *op)
     u_char                   *p;
     ngx_str_t                 path;
     zk_lock_child_t           child;
-    zk_lock_label_t           label;
     ngx_http_zk_lock_scan_t  *scan;
 
     scan = op->data;
-    scan->pending--;
-
-    if (op->rc != NGX_HTTP_ZK_LOCK_OK) {
-        scan->failed |= (op->rc != NGX_HTTP_ZK_LOCK_NO_NODE);
-        goto done;
-    }
-
-    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
-
-    if (op->owner != 0 || label.gate_len != NGX_HTTP_ZK_LOCK_GATE_LEN
-        || ngx_memcmp(label.gate, scan->mark.data, NGX_HTTP_ZK_LOCK_GATE_LEN)
-           != 0)
-    {
-        goto done;
-    }
 
     path = ngx_http_zk_lock_scan_path(scan, op);
 
@@ -600,22 +595,73 @@ ngx_http_zk_lock_scan_claim_handler(ngx_http_zk_lock_op_t *op)
         /* void */
     }
 
-    if (zk_lock_child_read(&child, (char *) p, path.data + path.len - p) != 0)
+    if (zk_lock_child_read(&child, (char *) p, path.data + path.len - p) == 0)
     {
-        goto done;
+        path.len = p - 1 - path.data;
+        ngx_http_zk_lock_scan_claim(scan, &path, &child, op);
     }
 
-    path.len = p - 1 - path.data;
+    scan->pending--;
+    ngx_http_zk_lock_scan_go(scan);
+}
 
-    if (ngx_http_zk_lock_claim_inherit(scan->worker, &path, &child, op)
+
+static void
+ngx_http_zk_lock_scan_node_handler(ngx_http_zk_lock_op_t *op)
+{
+    ngx_str_t                 path;
+    zk_lock_child_t           child;
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_scan_t  *scan;
+
+    scan = op->data;
+
+    path = ngx_http_zk_lock_scan_path(scan, op);
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (op->rc != NGX_HTTP_ZK_LOCK_OK || label.has_id) {
+        ngx_memzero(&child, sizeof(zk_lock_child_t));
+
+        child.id = label.id;
+        child.has_id = 1;
+        child.kind = ZK_LOCK_NODE;
+
+        ngx_http_zk_lock_scan_claim(scan, &path, &child, op);
+    }
+
+    scan->pending--;
+    ngx_http_zk_lock_scan_go(scan);
+}
+
+
+/* Takes over the claim that get has read, if its label names the gate. */
+
+static void
+ngx_http_zk_lock_scan_claim(ngx_http_zk_lock_scan_t *scan, ngx_str_t *path,
+    zk_lock_child_t *child, ngx_http_zk_lock_op_t *get)
+{
+    zk_lock_label_t  label;
+
+    if (get->rc != NGX_HTTP_ZK_LOCK_OK) {
+        scan->failed |= (get->rc != NGX_HTTP_ZK_LOCK_NO_NODE);
+        return;
+    }
+
+    zk_lock_label_read(&label, (char *) get->reply.data, get->reply.len);
+
+    if (get->owner != 0 || label.gate_len != NGX_HTTP_ZK_LOCK_GATE_LEN
+        || ngx_memcmp(label.gate, scan->mark.data, NGX_HTTP_ZK_LOCK_GATE_LEN)
+           != 0)
+    {
+        return;
+    }
+
+    if (ngx_http_zk_lock_claim_inherit(scan->worker, path, child, get)
         != NGX_OK)
     {
         scan->failed = 1;
     }
-
-done:
-
-    ngx_http_zk_lock_scan_go(scan);
 }
 
 

@@ -73,9 +73,7 @@ typedef enum {
     NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
     NGX_HTTP_ZK_LOCK_OP_DELETE,     /* of version */
     NGX_HTTP_ZK_LOCK_OP_SET,        /* the data of version */
-    NGX_HTTP_ZK_LOCK_OP_RENAME,     /* a claim, and its parent is set */
-    NGX_HTTP_ZK_LOCK_OP_DURABLE,    /* an ephemeral becomes persistent, and its
-                                       parent is set */
+    NGX_HTTP_ZK_LOCK_OP_RENAME,     /* another znode in a claim's place */
     NGX_HTTP_ZK_LOCK_OP_BARRIER,    /* changes nothing; the last of those that
                                        a quorum commits */
     NGX_HTTP_ZK_LOCK_OP_GET,
@@ -127,8 +125,7 @@ struct ngx_http_zk_lock_op_s {
     int64_t                        mzxid;       /* GET */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
-    int32_t                        from_version;    /* RENAME, DURABLE: of the
-                                                       claim */
+    int32_t                        from_version;    /* RENAME: of the claim */
     int32_t                        version;     /* GET, SET: the data's;
                                                    DELETE, SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
@@ -137,13 +134,14 @@ struct ngx_http_zk_lock_op_s {
     ngx_uint_t                     nchildren;
 
     ngx_str_t                      target;      /* RENAME: the new path, NUL */
-    ngx_str_t                      parent;      /* RENAME, DURABLE: the path of
-                                                   the parent, NUL */
-    ngx_str_t                      content;     /* the same: its data */
+    ngx_str_t                      parent;      /* RENAME: of the claim, NUL;
+                                                   "": the claim has no parent
+                                                   that is to be set */
+    ngx_str_t                      content;     /* the parent's data */
     void                          *more;        /* what these are in; GET: a
                                                    reply that is longer */
-    void                          *results;     /* RENAME, DURABLE, BARRIER:
-                                                   the library's */
+    void                          *results;     /* RENAME, BARRIER: the
+                                                   library's */
 
     unsigned                       persistent:1;    /* RENAME: so is the new
                                                        znode */
@@ -253,13 +251,14 @@ ngx_http_zk_lock_op_t *ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 
 /*
  * A new operation that puts a znode with value into the place of the claim
- * dir/name, whose data have that version: in one transaction dir is set to what
- * get, a GET of it, has read, the claim is deleted, and the new znode is made.
+ * dir/name, whose data have that version, in one transaction.  get is a GET of
+ * dir: dir is set to what it has read.  If name is "", the claim is dir itself,
+ * and get is NULL: then the new znode can have no children, as before.
  *
- * With another name `to` that is a RENAME, of an ephemeral of this session
- * unless op->persistent is set.  With the same name it is a DURABLE: the znode
- * is persistent, and its data are set as often as is necessary for a version
- * that the claim never had, so that a write by such a version is refused.
+ * The new znode is an ephemeral of this session unless op->persistent is set.
+ * If it has the name of the claim, its data are set as often as is necessary
+ * for a version that the claim never had, so that a write by such a version is
+ * refused.
  *
  * CHANGED: dir or the claim are not as they were read.  Returns NULL if there
  * is no memory.

@@ -18,6 +18,7 @@
  */
 
 
+#include "ngx_http_zk_lock_node.h"
 #include "ngx_http_zk_lock_share.h"
 
 
@@ -50,6 +51,8 @@ static void ngx_http_zk_lock_share_label(ngx_http_zk_lock_share_t *share,
     zk_lock_label_t *label);
 static void ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share);
 static void ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_share_rename(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *parent);
 static void ngx_http_zk_lock_share_rename_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_share_look(ngx_http_zk_lock_share_t *share);
 static void ngx_http_zk_lock_share_look_handler(ngx_http_zk_lock_op_t *op);
@@ -156,7 +159,10 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
     share = op->data;
     share->op = NULL;
 
-    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
+        || (op->rc == NGX_HTTP_ZK_LOCK_OK && share->kind == ZK_LOCK_NODE
+            && !ngx_http_zk_lock_node_is(&share->id, op)))
+    {
         ngx_http_zk_lock_share_look(share);
         return;
     }
@@ -212,13 +218,19 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
 
     share->version = op->version;
 
+    if (share->kind == ZK_LOCK_NODE) {
+        ngx_http_zk_lock_share_rename(share, NULL);
+        return;
+    }
+
     ngx_http_zk_lock_share_read(share);
 }
 
 
 /*
- * A durable claim's label has the longest time that a holder was told, since
- * the next session to count the lease knows nothing else.
+ * A durable claim's label has the longest time that a holder was told, and how
+ * often the claim is held, since the next session to count the lease knows
+ * nothing else.
  */
 
 static void
@@ -239,6 +251,8 @@ ngx_http_zk_lock_share_label(ngx_http_zk_lock_share_t *share,
     ttl = ngx_http_zk_lock_record_ttl(share->zone, share->record, NULL);
 
     label->ttl = ngx_max(label->ttl, (int64_t) ttl);
+    label->holds = (uint32_t) ngx_http_zk_lock_record_holds(share->zone,
+                                                            share->record);
     label->gate_len = NGX_HTTP_ZK_LOCK_GATE_LEN;
     ngx_memcpy(label->gate, share->gate_name, NGX_HTTP_ZK_LOCK_GATE_LEN);
 }
@@ -263,9 +277,6 @@ ngx_http_zk_lock_share_read(ngx_http_zk_lock_share_t *share)
 static void
 ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
 {
-    u_char                     old[ZK_LOCK_CLAIM_MAX], new[ZK_LOCK_CLAIM_MAX];
-    ngx_str_t                  from, to, label;
-    ngx_http_zk_lock_op_t     *rename;
     ngx_http_zk_lock_share_t  *share;
 
     share = op->data;
@@ -281,6 +292,20 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    ngx_http_zk_lock_share_rename(share, op);
+}
+
+
+/* parent is a GET of the lock's znode; NULL: the claim is that znode. */
+
+static void
+ngx_http_zk_lock_share_rename(ngx_http_zk_lock_share_t *share,
+    ngx_http_zk_lock_op_t *parent)
+{
+    u_char                  old[ZK_LOCK_CLAIM_MAX], new[ZK_LOCK_CLAIM_MAX];
+    ngx_str_t               from, to, label;
+    ngx_http_zk_lock_op_t  *rename;
+
     from = ngx_http_zk_lock_share_name(share, share->kind, old);
     to = ngx_http_zk_lock_share_name(share, share->to, new);
 
@@ -288,7 +313,7 @@ ngx_http_zk_lock_share_parent_handler(ngx_http_zk_lock_op_t *op)
     label.len = share->label_len;
 
     rename = ngx_http_zk_lock_op_rename(share->session, &share->path, &from,
-                                        &to, &label, share->version, op);
+                                        &to, &label, share->version, parent);
     if (rename != NULL) {
         rename->persistent = (share->persistent != 0);
     }

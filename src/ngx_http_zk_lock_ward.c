@@ -1,25 +1,20 @@
 
 /*
- * Wards: claims of a worker that is dead or has left, one by one.
+ * Wards: what a worker that is dead or has left has of claims, one by one,
+ * until it is deleted or has become a claim of this worker.
  *
- *            connected         the answer          its turn to end
- *   ------   ---------------   -----------------   ---------------------------
- *   FIND     list              DELETE, LOOK, or    -
- *                              freed (after some
- *                              time)
- *   LOOK     get               DELETE (version),   released: DELETE
- *                              HELD, or freed
- *   READ     get               HELD, or freed      -
- *   WRITE    set               READ                -
- *   HELD     -                 -                   released: DELETE
- *                                                  lease over: LAPSE
- *   LAPSE    delete (version)  freed, or READ      released: DELETE
- *   DELETE   delete            freed               -
+ *            connected         the answer
+ *   ------   ---------------   -----------------------------------------------
+ *   FIND     list              DELETE, LOOK, or freed (after some time)
+ *   LOOK     get               DELETE (version), READ, or freed
+ *   READ     get               made durable, and READ again; or it is durable:
+ *                              a claim of this worker; or freed
+ *   DELETE   delete            freed
  *
- * Everything here runs on the event loop.  A ward is in no view: those who
- * wait behind it, in this worker too, know it by its record, as a sibling's.
- * A lock that is one znode may have another claim by now: a ward of it is found
- * by a read, and deleted by the version that was read, or that is watched.
+ * Everything here runs on the event loop.  A ward is in no view: those that
+ * wait behind it, in this worker too, know it by its record, as a sibling's, or
+ * by its znode.  A lock that is one znode may have another claim by now: a ward
+ * of it is found by a read, and deleted by the version that was read.
  *
  * A claim that waited alone may be held all the same: its token leads to any
  * gateway, and another one that sees nobody ahead of it says so, after it wrote
@@ -27,12 +22,14 @@
  * that does not say it.
  *
  * All that a ward has to do begins when the session is connected, and begins
- * again when it is connected again; `op` is NULL in between, `share` unless the
- * claim is about to be shared, and `label.data` until something was written.
+ * again when it is connected again; `op` is NULL in between, and `share` unless
+ * the claim is about to be durable.
  */
 
 
+#include "ngx_http_zk_lock_durable.h"
 #include "ngx_http_zk_lock_node.h"
+#include "ngx_http_zk_lock_share.h"
 #include "ngx_http_zk_lock_ward.h"
 
 
@@ -50,6 +47,10 @@ static void ngx_http_zk_lock_ward_look(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *op);
+static void ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward);
+static void ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc);
 static ngx_uint_t ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward);
 
 
@@ -115,10 +116,6 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     ward->path.data = (u_char *) ward + sizeof(ngx_http_zk_lock_ward_t);
     ngx_memcpy(ward->path.data, path->data, path->len);
 
-    ngx_http_zk_lock_worker_timer(worker, &ward->timer,
-                                  ngx_http_zk_lock_ward_timer_handler);
-    ward->timer.cancelable = 1;
-
     if (record->seq == -1) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;
 
@@ -172,10 +169,9 @@ ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward)
     ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *session;
 
-    session = ngx_http_zk_lock_estate_session(ward->estate);
+    session = ward->estate->session;
 
-    if (ward->op != NULL
-        || ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD
+    if (ward->op != NULL || ward->share != NULL
         || !ngx_http_zk_lock_session_connected(session))
     {
         return;
@@ -204,9 +200,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     ngx_http_zk_lock_op_t       *op;
     ngx_http_zk_lock_session_t  *session;
 
-    session = ngx_http_zk_lock_estate_session(ward->estate);
-
-    ward->lapses = (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE);
+    session = ward->estate->session;
 
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_FIND) {
         return ngx_http_zk_lock_op_new(session, ward->kind == ZK_LOCK_NODE
@@ -219,29 +213,11 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     name.len = zk_lock_claim_write((char *) buf, &ward->named, ward->kind,
                                    ward->seq);
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_WRITE) {
-        op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_SET,
-                                     &ward->path, &name, &ward->label);
-
-        if (op != NULL) {
-            op->version = ward->version;
-        }
-
-        return op;
-    }
-
     if (ward->state == NGX_HTTP_ZK_LOCK_WARD_READ
         || ward->state == NGX_HTTP_ZK_LOCK_WARD_LOOK)
     {
-        op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
-                                     &ward->path, &name, NULL);
-
-        if (op != NULL) {
-            op->watch = ngx_http_zk_lock_session_may_watch(session,
-                                             ward->path.len + 1 + name.len);
-        }
-
-        return op;
+        return ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
+                                       &ward->path, &name, NULL);
     }
 
     op = ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_DELETE,
@@ -251,11 +227,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
         return NULL;
     }
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
-        op->version = ngx_http_zk_lock_record_version(ward->estate->zone,
-                                                      ward->id.record);
-
-    } else if (ward->kind == ZK_LOCK_NODE || ward->alone) {
+    if (ward->kind == ZK_LOCK_NODE || ward->alone) {
         op->version = ward->version;
     }
 
@@ -275,10 +247,9 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && ward->kind != ward->other) {
 
-        /* its worker died while it was renamed: readers may have been let in */
+        /* its worker died while it was renamed: it has the former name */
 
         ward->kind = ward->other;
-        ward->shared = 1;
 
         ngx_http_zk_lock_ward_go(ward);
         return;
@@ -286,7 +257,7 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK && ward->kind == ZK_LOCK_NODE
         && op->type == NGX_HTTP_ZK_LOCK_OP_GET
-        && !ngx_http_zk_lock_node_is(&ward->id, op))
+        && !ngx_http_zk_lock_node_is(&ward->named, op))
     {
         op->rc = NGX_HTTP_ZK_LOCK_NO_NODE;
     }
@@ -336,17 +307,6 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
         }
 
         ngx_http_zk_lock_ward_read(ward, op);
-        break;
-
-    case NGX_HTTP_ZK_LOCK_OP_SET:
-
-        /* it is read again in any case, with a watch */
-
-        if (ward->state == NGX_HTTP_ZK_LOCK_WARD_WRITE) {
-            ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
-        }
-
-        ngx_http_zk_lock_ward_go(ward);
         break;
 
     default: /* NGX_HTTP_ZK_LOCK_OP_DELETE */
@@ -418,10 +378,6 @@ ngx_http_zk_lock_ward_missing(ngx_http_zk_lock_ward_t *ward)
         return;
     }
 
-    if (ward->estate->home) {
-        return;
-    }
-
     for (q = ngx_queue_head(&ward->estate->wards);
          q != ngx_queue_sentinel(&ward->estate->wards);
          q = ngx_queue_next(q))
@@ -480,24 +436,152 @@ ngx_http_zk_lock_ward_look(ngx_http_zk_lock_ward_t *ward,
 }
 
 
+/* The znode of a held claim is there. */
+
+static void
+ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *op)
+{
+    zk_lock_label_t           label;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = ward->estate->zone;
+
+    if (ward->state != NGX_HTTP_ZK_LOCK_WARD_READ) {
+
+        /* it was released meanwhile */
+
+        ngx_http_zk_lock_ward_go(ward);
+        return;
+    }
+
+    if (ngx_http_zk_lock_record_asked(zone, ward->id.record)) {
+        ngx_http_zk_lock_ward_delete(ward);
+        return;
+    }
+
+    ward->seen = 1;
+
+    /* its worker may not have heard of a renewal at another gateway */
+
+    zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    (void) ngx_http_zk_lock_record_renewed(zone, ward->id.record, op->version,
+                                           label.renewals,
+                                           (ngx_msec_t) label.ttl, 0);
+
+    if (op->owner != 0) {
+        ngx_http_zk_lock_ward_secure(ward);
+        return;
+    }
+
+    (void) ngx_http_zk_lock_ward_move(ward, op);
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_ward_outlives(ngx_http_zk_lock_ward_t *ward)
+{
+    return ward->state == NGX_HTTP_ZK_LOCK_WARD_READ
+           || ward->state == NGX_HTTP_ZK_LOCK_WARD_DELETE
+           || ward->kind == ZK_LOCK_NODE;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_ward_move(ngx_http_zk_lock_ward_t *ward,
+    ngx_http_zk_lock_op_t *get)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_estate_t  *estate;
+    ngx_http_zk_lock_record_t   record;
+
+    estate = ward->estate;
+
+    if (ngx_http_zk_lock_record_read(estate->zone, &ward->id, &ward->path,
+                                     &record)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (get != NULL) {
+        record.was = ward->kind;
+    }
+
+    rc = ngx_http_zk_lock_claim_move(estate->worker, &ward->path, &record, get,
+                                 ward->state != NGX_HTTP_ZK_LOCK_WARD_READ);
+    if (rc != NGX_OK) {
+        /* the sweep tries again */
+        return rc;
+    }
+
+    ngx_http_zk_lock_ward_free(ward);
+
+    if (ngx_queue_empty(&estate->wards)) {
+        ngx_post_event(&estate->over, &ngx_posted_events);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward)
+{
+    ngx_str_t                   gate;
+    ngx_http_zk_lock_estate_t  *estate;
+    ngx_http_zk_lock_worker_t  *worker;
+
+    estate = ward->estate;
+    worker = estate->worker;
+
+    if (ngx_http_zk_lock_durable_ready(worker, &ward->path, &gate) != NGX_OK) {
+        /* the sweep tries again */
+        return;
+    }
+
+    ward->share = ngx_http_zk_lock_share(worker, worker->session, estate->zone,
+                                         &ward->path, &ward->named,
+                                         ward->id.record, ward->kind,
+                                         ward->seq, &gate,
+                                         ngx_http_zk_lock_ward_secured, ward);
+}
+
+
+static void
+ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc)
+{
+    ngx_http_zk_lock_ward_t *ward = data;
+
+    ward->share = NULL;
+
+    if (ward->ending) {
+        ward->ending = 0;
+        ngx_http_zk_lock_ward_delete(ward);
+        return;
+    }
+
+    if (rc == NGX_DECLINED) {
+        ngx_http_zk_lock_ward_done(ward);
+        return;
+    }
+
+    ngx_http_zk_lock_ward_go(ward);
+}
+
+
 static void
 ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op)
 {
     if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
 
-        /* it may have been released meanwhile */
-
-        ward->lost = ward->lapses;
-
         ngx_http_zk_lock_ward_done(ward);
         return;
     }
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
-        ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;
-
-    } else if (ward->kind == ZK_LOCK_NODE) {
+    if (ward->kind == ZK_LOCK_NODE) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;
 
     } else if (ward->alone) {
@@ -527,10 +611,6 @@ ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward)
         ward->missed = ngx_http_zk_lock_now() - NGX_HTTP_ZK_LOCK_LATE;
     }
 
-    if (ward->timer.timer_set) {
-        ngx_del_timer(&ward->timer);
-    }
-
     ngx_http_zk_lock_record_end(ward->estate->zone, ward->id.record);
     ngx_http_zk_lock_ward_go(ward);
 }
@@ -547,63 +627,14 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
         ngx_http_zk_lock_record_lose(estate->zone, ward->id.record);
     }
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_LAPSE) {
-        ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
-                                       NGX_HTTP_ZK_LOCK_ENDING_EXPIRED);
-    }
-
     ngx_http_zk_lock_record_end(estate->zone, ward->id.record);
     ngx_http_zk_lock_record_free(estate->zone, ward->id.record);
 
     ngx_http_zk_lock_ward_free(ward);
 
-    if (ngx_queue_empty(&estate->wards) && !estate->home) {
+    if (ngx_queue_empty(&estate->wards)) {
         ngx_post_event(&estate->over, &ngx_posted_events);
     }
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_ward_outlives(ngx_http_zk_lock_ward_t *ward)
-{
-    if (ward->kind == ZK_LOCK_NODE) {
-        return 0;
-    }
-
-    switch (ward->state) {
-
-    case NGX_HTTP_ZK_LOCK_WARD_READ:
-
-        /* perhaps it was not read so far */
-
-        return 1;
-
-    case NGX_HTTP_ZK_LOCK_WARD_WRITE:
-    case NGX_HTTP_ZK_LOCK_WARD_HELD:
-    case NGX_HTTP_ZK_LOCK_WARD_LAPSE:
-        return ward->durable;
-
-    default:
-        return 0;
-    }
-}
-
-
-void
-ngx_http_zk_lock_ward_forsake(ngx_http_zk_lock_ward_t *ward)
-{
-    ngx_http_zk_lock_zone_t  *zone;
-
-    zone = ward->estate->zone;
-
-    /* if it is gone all the same, it was before its release */
-
-    ngx_http_zk_lock_record_lose(zone, ward->id.record);
-    ngx_http_zk_lock_record_ending(zone, ward->id.record,
-                                   NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
-    ngx_http_zk_lock_record_free(zone, ward->id.record);
-
-    ngx_http_zk_lock_ward_free(ward);
 }
 
 
@@ -622,12 +653,7 @@ ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward)
 
     switch (ward->state) {
 
-    case NGX_HTTP_ZK_LOCK_WARD_LAPSE:
-        return 1;
-
     case NGX_HTTP_ZK_LOCK_WARD_READ:
-    case NGX_HTTP_ZK_LOCK_WARD_WRITE:
-    case NGX_HTTP_ZK_LOCK_WARD_HELD:
         return ward->seen
                || !ngx_http_zk_lock_record_asked(ward->estate->zone,
                                                  ward->id.record);
@@ -656,56 +682,8 @@ ngx_http_zk_lock_ward_free(ngx_http_zk_lock_ward_t *ward)
         ngx_http_zk_lock_share_free(ward->share);
     }
 
-    if (ward->label.data != NULL) {
-        ngx_free(ward->label.data);
-    }
-
-    if (ward->timer.timer_set) {
-        ngx_del_timer(&ward->timer);
-    }
-
-    if (ward->charged && worker->session != NULL) {
-        ngx_http_zk_lock_session_unreserve(worker->session, ward->path.len
-                                                     + 1 + ZK_LOCK_CLAIM_MAX);
-    }
-
     ngx_rbtree_delete(&worker->wards, &ward->node);
     ngx_queue_remove(&ward->queue);
 
     ngx_free(ward);
-}
-
-
-void
-ngx_http_zk_lock_ward_owe(ngx_http_zk_lock_ward_t *ward)
-{
-    ngx_str_t                   path;
-    zk_lock_child_t             child;
-    ngx_http_zk_lock_worker_t  *worker;
-    u_char                      buf[ZK_LOCK_PATH_MAX];
-
-    worker = ward->estate->worker;
-
-    ngx_memzero(&child, sizeof(zk_lock_child_t));
-
-    child.id = ward->named;
-    child.has_id = 1;
-    child.kind = ward->kind;
-    child.seq = ward->seq;
-
-    path.data = buf;
-    path.len = ward->path.len;
-    ngx_memcpy(buf, ward->path.data, path.len);
-
-    /* its record may be that of the claim */
-
-    ngx_http_zk_lock_ward_done(ward);
-
-    if (child.kind != ZK_LOCK_NODE
-        && ngx_http_zk_lock_claim_owe(worker, &path, &child) != NGX_OK)
-    {
-        ngx_log_error(NGX_LOG_ERR, worker->log, 0,
-                      "a claim of \"%V\" that was released may be left in "
-                      "ZooKeeper", &path);
-    }
 }

@@ -375,7 +375,9 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
         ngx_http_zk_lock_zone_set_key(worker->zone, &key);
     }
 
-    ngx_http_zk_lock_estate_connected(worker->home, fresh);
+    /* what a worker left is made durable through this session */
+
+    ngx_http_zk_lock_worker_adopt(worker);
 
     /*
      * The same session, perhaps on another server, which may lag behind: the
@@ -437,7 +439,6 @@ ngx_http_zk_lock_worker_lost(void *data)
 
     ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
     ngx_http_zk_lock_durable_lost(worker);
-    ngx_http_zk_lock_estate_lost(worker->home);
 
     ngx_http_zk_lock_worker_forget(worker);
     ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_lost);
@@ -514,11 +515,6 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     }
 
     if (lock != NULL) {
-
-        if (lock->node) {
-            ngx_http_zk_lock_estate_changed(worker->home, path, deleted);
-        }
-
         ngx_http_zk_lock_lock_changed(lock, deleted);
         return;
     }
@@ -530,8 +526,6 @@ ngx_http_zk_lock_worker_changed(void *data, ngx_str_t *path,
     if (p <= path->data + 1) {
         return;
     }
-
-    ngx_http_zk_lock_estate_changed(worker->home, path, deleted);
 
     dir.data = path->data;
     dir.len = p - 1 - path->data;
@@ -664,8 +658,6 @@ ngx_http_zk_lock_worker_sweep_estates(ngx_http_zk_lock_worker_t *worker)
     ngx_queue_t  *q;
 
     ngx_http_zk_lock_worker_adopt(worker);
-
-    ngx_http_zk_lock_estate_sweep(worker->home);
 
     for (q = ngx_queue_head(&worker->estates);
          q != ngx_queue_sentinel(&worker->estates);

@@ -33,7 +33,6 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     ngx_uint_t cache, ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                         err;
-    ngx_int_t                   rc;
     ngx_http_zk_lock_key_t      key;
     ngx_http_zk_lock_worker_t  *worker;
 
@@ -73,6 +72,15 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
         goto failed;
     }
 
+    if (ngx_http_zk_lock_zone_key(worker->zone, &key) == NGX_OK) {
+
+        /* no slot was free: another worker has to adopt some first */
+
+        ngx_http_zk_lock_zone_abandon(worker->zone);
+        worker->zone = NULL;
+        goto failed;
+    }
+
     worker->nclaims = ngx_http_zk_lock_zone_cells(worker->zone);
 
     worker->claims = ngx_calloc(worker->nclaims
@@ -98,34 +106,16 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
         goto failed;
     }
 
-    worker->home = ngx_http_zk_lock_estate_home(worker);
-    if (worker->home == NULL) {
-        goto failed;
-    }
-
-    rc = ngx_http_zk_lock_zone_key(worker->zone, &key);
-
     worker->session = ngx_http_zk_lock_session_open(conf, &worker->mailbox,
                                    &ngx_http_zk_lock_worker_events, worker,
-                                   rc == NGX_OK ? &key : NULL,
+                                   NULL,
                                    ngx_http_zk_lock_zone_alive(worker->zone),
                                    log);
     if (worker->session == NULL) {
         goto failed;
     }
 
-    if (rc == NGX_OK) {
-        ngx_log_error(NGX_LOG_NOTICE, log, 0,
-                      "the session of a worker that has gone is gone on with");
-
-    } else {
-        /* what was there never had a session */
-        ngx_http_zk_lock_estate_lost(worker->home);
-    }
-
-    ngx_http_zk_lock_estate_charge(worker->home);
-
-    /* what else was left is for the workers that start beside this one */
+    /* what was left is for the workers that start beside this one, too */
 
     ngx_add_timer(&worker->sweep, NGX_HTTP_ZK_LOCK_FIRST_SWEEP);
 
@@ -168,11 +158,6 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
             || (ngx_http_zk_lock_worker_holds(worker)
                 && ngx_http_zk_lock_zone_outlives(zone));
 
-    /* its wards first: operations of theirs end with the session */
-
-    ngx_http_zk_lock_estate_free(worker->home);
-
-    worker->home = NULL;
     worker->session = NULL;
     worker->zone = NULL;
 
@@ -194,15 +179,12 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 }
 
 
-/*
- * The worker begins to leave: it serves its waiters to the end, and leaves at
- * once what it has adopted, for which nobody waits here.
- */
+/* The worker begins to leave: it serves its waiters to the end. */
 
 void
 ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_queue_t                *q, *next;
+    ngx_queue_t                *q;
     ngx_http_zk_lock_estate_t  *estate;
 
     if (!worker->leaving) {
@@ -216,16 +198,11 @@ ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
 
     for (q = ngx_queue_head(&worker->estates);
          q != ngx_queue_sentinel(&worker->estates);
-         q = next)
+         q = ngx_queue_next(q))
     {
-        next = ngx_queue_next(q);
         estate = ngx_queue_data(q, ngx_http_zk_lock_estate_t, queue);
 
         ngx_http_zk_lock_zone_leaving(estate->zone);
-
-        if (ngx_http_zk_lock_zone_heir(estate->zone)) {
-            ngx_http_zk_lock_estate_leave(estate);
-        }
     }
 
     if (ngx_http_zk_lock_worker_over(worker)) {
@@ -314,10 +291,6 @@ ngx_http_zk_lock_worker_holds(ngx_http_zk_lock_worker_t *worker)
     ngx_queue_t              *q;
     ngx_http_zk_lock_lock_t  *lock;
 
-    if (!ngx_queue_empty(&worker->home->wards)) {
-        return 1;
-    }
-
     for (q = ngx_queue_head(&worker->active);
          q != ngx_queue_sentinel(&worker->active);
          q = ngx_queue_next(q))
@@ -391,10 +364,6 @@ ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
     if (worker->mailbox.last != NULL) {
         worker->mailbox.fd = -1;
         zk_lock_mailbox_done(&worker->mailbox);
-    }
-
-    if (worker->home != NULL) {
-        ngx_http_zk_lock_estate_free(worker->home);
     }
 
     if (worker->zone != NULL) {

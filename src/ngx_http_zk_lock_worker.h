@@ -74,8 +74,7 @@ struct ngx_http_zk_lock_worker_s {
                                                    lock is to come */
     ngx_uint_t                         nlooks;  /* of those that have it */
 
-    ngx_http_zk_lock_estate_t         *home;    /* what it found there */
-    ngx_queue_t                        estates; /* what it has beside it */
+    ngx_queue_t                        estates; /* of workers that are gone */
     ngx_rbtree_t                       wards;   /* of all, by record */
     ngx_rbtree_node_t                  wards_sentinel;
 

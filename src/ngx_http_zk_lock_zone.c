@@ -20,8 +20,7 @@
 
 
 static ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_new(
-    ngx_http_zk_lock_map_t *map, ngx_log_t *log);
-static void ngx_http_zk_lock_zone_free(ngx_http_zk_lock_zone_t *zone);
+    ngx_http_zk_lock_map_t *map, uint64_t *used, ngx_log_t *log);
 static ngx_int_t ngx_http_zk_lock_zone_take(ngx_http_zk_lock_zone_t *zone,
     ngx_uint_t slot, ngx_atomic_uint_t keeper, ngx_uint_t home);
 static ngx_int_t ngx_http_zk_lock_zone_take_orphan(
@@ -99,13 +98,13 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 
     map = shm_zone->data;
 
-    zone = ngx_http_zk_lock_zone_new(map, log);
+    zone = ngx_http_zk_lock_zone_new(map, NULL, log);
     if (zone == NULL) {
         return NULL;
     }
 
-    if (ngx_http_zk_lock_zone_take_orphan(zone) == NGX_OK
-        || ngx_http_zk_lock_zone_take_free(zone) == NGX_OK)
+    if (ngx_http_zk_lock_zone_take_free(zone) == NGX_OK
+        || ngx_http_zk_lock_zone_take_orphan(zone) == NGX_OK)
     {
         map->over = 0;
         return zone;
@@ -115,7 +114,7 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
                   "zk_lock_zone has no place left for this worker's session, "
                   "all %ui are in use", map->nslots);
 
-    ngx_http_zk_lock_zone_free(zone);
+    ngx_free(zone);
 
     return NULL;
 }
@@ -130,7 +129,7 @@ ngx_http_zk_lock_zone_adopt(ngx_http_zk_lock_zone_t *home)
     home->map->head->orphans = 0;
 
     for ( ;; ) {
-        zone = ngx_http_zk_lock_zone_new(home->map, home->log);
+        zone = ngx_http_zk_lock_zone_new(home->map, home->used, home->log);
         if (zone == NULL) {
             return NULL;
         }
@@ -139,7 +138,7 @@ ngx_http_zk_lock_zone_adopt(ngx_http_zk_lock_zone_t *home)
         zone->reloads = home->reloads;
 
         if (ngx_http_zk_lock_zone_take_orphan(zone) != NGX_OK) {
-            ngx_http_zk_lock_zone_free(zone);
+            ngx_free(zone);
             return NULL;
         }
 
@@ -152,12 +151,16 @@ ngx_http_zk_lock_zone_adopt(ngx_http_zk_lock_zone_t *home)
 }
 
 
+/* All slots of a worker have one map of used cells: the home's. */
+
 static ngx_http_zk_lock_zone_t *
-ngx_http_zk_lock_zone_new(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
+ngx_http_zk_lock_zone_new(ngx_http_zk_lock_map_t *map, uint64_t *used,
+    ngx_log_t *log)
 {
     ngx_http_zk_lock_zone_t  *zone;
 
-    zone = ngx_calloc(sizeof(ngx_http_zk_lock_zone_t), log);
+    zone = ngx_calloc(sizeof(ngx_http_zk_lock_zone_t)
+                      + (used ? 0 : map->nchunks * sizeof(uint64_t)), log);
     if (zone == NULL) {
         return NULL;
     }
@@ -167,22 +170,9 @@ ngx_http_zk_lock_zone_new(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
     zone->home = map->nslots;
     zone->reloads = map->reloads;
     zone->chunk = NGX_HTTP_ZK_LOCK_NO_CHUNK;
-
-    zone->used = ngx_calloc(map->nchunks * sizeof(uint64_t), log);
-    if (zone->used == NULL) {
-        ngx_free(zone);
-        return NULL;
-    }
+    zone->used = used ? used : (uint64_t *) (zone + 1);
 
     return zone;
-}
-
-
-static void
-ngx_http_zk_lock_zone_free(ngx_http_zk_lock_zone_t *zone)
-{
-    ngx_free(zone->used);
-    ngx_free(zone);
 }
 
 
@@ -383,7 +373,7 @@ ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone)
         return NGX_DECLINED;
     }
 
-    ngx_http_zk_lock_zone_free(zone);
+    ngx_free(zone);
 
     return NGX_OK;
 }
@@ -395,7 +385,7 @@ ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone)
     zone->map->slots[zone->slot].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
     zone->map->head->orphans = 1;
 
-    ngx_http_zk_lock_zone_free(zone);
+    ngx_free(zone);
 }
 
 
@@ -422,7 +412,7 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 
     slot->keeper = NGX_HTTP_ZK_LOCK_FREE;
 
-    ngx_http_zk_lock_zone_free(zone);
+    ngx_free(zone);
 }
 
 

@@ -43,7 +43,8 @@ typedef struct {
     ngx_uint_t                  reloads;    /* when the keeper was started */
     ngx_log_t                  *log;
 
-    uint64_t                   *used;       /* cells of own chunks */
+    uint64_t                   *used;       /* cells of own chunks; of all
+                                               slots of this worker */
     ngx_uint_t                  chunk;      /* where the last one was taken */
     ngx_uint_t                  next;       /* cell in it, to be tried first */
 

@@ -446,7 +446,8 @@ def test_many_deaths(start, tree, sessions):
 
 def agrees(gateway, tree, sessions, claims):
     """The counters are those of ZooKeeper, as soon as all is quiet."""
-    assert len(tree.ephemerals(gateway.root)) == claims
+    assert (len(tree.ephemerals(gateway.root))
+            + len(tree.durables(gateway.root))) == claims
     wait_until(lambda: quiet(gateway.metrics(), claims)
                and gateway.metrics()["slots", "used"]
                == len(sessions.owning()), SOON,

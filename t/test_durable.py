@@ -264,20 +264,17 @@ def test_durable_after_a_wait(pair, tree):
 
 def test_what_cannot_be_durable(start_gateway, tree):
     """Is refused, and leaves no claim; the directive does not apply to it."""
-    nodes = "location /nodes/ { zk_lock_api; zk_lock_layout node;%s }"
-    gateway = start_gateway(server=nodes % "")
+    gateway = start_gateway()
     problem(gateway.acquire("x", durable="1", hold="connection"), 400,
             "durable")
     problem(gateway.acquire("x", headers={"Prefer": "respond-async"},
                             durable="1"), 400, "durable")
-    problem(gateway.call("POST", "/nodes/x", {"durable": "1"}), 400,
-            "durable")
     for wrong in ("0", "2", "yes", ""):
         problem(gateway.acquire("x", durable=wrong), 400, "durable")
     problem(gateway.acquire("x", {"durable": "yes"}), 400)
     assert tree.claims(gateway.znode("x")) == []
 
-    gateway = start_gateway(http="zk_lock_durable on;", server=nodes % "")
+    gateway = start_gateway(http="zk_lock_durable on;")
     stream = hold(gateway, "x", SSE)
     stream.event("granted")
     stream.close()
@@ -285,10 +282,6 @@ def test_what_cannot_be_durable(start_gateway, tree):
     response = gateway.acquire("x", headers={"Prefer": "respond-async"})
     assert response.status in (201, 202), response
     assert gateway.release("x", response.token).status == 204
-    response = gateway.call("POST", "/nodes/y")
-    assert response.status == 201, response
-    assert gateway.call("DELETE", "/nodes/y",
-                        headers={"Lock-Token": response.token}).status == 204
     tree.wait_claims(gateway.znode("x"), 0)
 
 

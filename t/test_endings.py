@@ -165,27 +165,6 @@ def test_released_too_late(pair, tree, name):
         ended(here, name, token, None)
 
 
-def test_session_of_a_dead_worker_is_lost(behind_proxy,  # noqa: F811
-                                          tree):
-    gateway, proxy = behind_proxy
-    dead = gateway.worker_pids()[0]
-    token = gateway.hold("x", ttl="1h", worker=dead).token
-    gateway.kill_worker(dead)
-    wait_until(lambda: dead not in gateway.worker_pids()
-               and len(gateway.worker_pids()) == 2, SOON, "a new worker")
-    gateway.wait_served()
-    wait_until(lambda: gateway.renew("x", token).status == 200, SOON,
-               "its session is taken over")
-    expire(gateway, proxy, tree, "x")
-    for worker in gateway.worker_pids():
-        wait_until(lambda: gateway.renew("x", token, worker=worker).status
-                   not in (200, 503), 20, "ZooKeeper is in reach")
-    wait_until(lambda: is_gone(gateway, "x", token), SOON, "its end")
-    wait_until(lambda: gateway.inspect("x", token).json.get("reason"), SOON,
-               "the end of its session")
-    ended(gateway, "x", token, "lost", "session")
-
-
 def test_session_is_lost(behind_proxy, tree):  # noqa: F811
     gateway, proxy = behind_proxy
     token = gateway.hold("x", ttl="1h").token

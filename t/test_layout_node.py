@@ -238,6 +238,13 @@ def test_one_contender_per_gateway(pair, zookeeper, plain):
         assert pair[0].release("c", token).status == 204
 
 
+def spent(proxy):
+    """The requests for locks: the list of the gates changes by other gateways'
+    sessions, too."""
+    return sum(n for what, n in proxy.requests.items()
+               if what not in ("ping", "getChildren"))
+
+
 def test_requests_of_a_handoff(start, zookeeper, start_proxy, plain):
     """Fifty who wait cost no more than one, for a release elsewhere."""
     proxy = start_proxy(zookeeper)
@@ -247,12 +254,12 @@ def test_requests_of_a_handoff(start, zookeeper, start_proxy, plain):
     line = [gateway.begin("h", wait="60s") for _ in range(50)]
     wait_until(lambda: waits_at(zookeeper, path) == 1, SOON, "the watch")
     time.sleep(0.3)
-    before = sum(n for what, n in proxy.requests.items() if what != "ping")
+    before = spent(proxy)
     plain.drop(path)
     ready = wait_until(lambda: [c for c in line if not c.silent_for(0.001)],
                        SOON, "the grant")
     time.sleep(0.3)
-    after = sum(n for what, n in proxy.requests.items() if what != "ping")
+    after = spent(proxy)
     assert len(ready) == 1
     assert after - before <= 4, proxy.requests
     line.remove(ready[0])
@@ -618,7 +625,7 @@ def test_what_is_held_outlives_its_worker(start, tree):
     answer = gateway.hold("v", worker=dying, ttl="30s")
     short = gateway.hold("short", worker=dying, ttl="1500ms")
     waiting = gateway.begin("v", worker=staying, wait="30s")
-    stat = tree.stat(gateway.znode("v"))
+    made = tree.made(gateway.znode("v"))
     kill(gateway, dying)
     for _ in range(3):
         for worker in gateway.worker_pids():
@@ -626,7 +633,7 @@ def test_what_is_held_outlives_its_worker(start, tree):
             assert gateway.renew("v", answer.token,
                                  worker=worker).status == 200
         time.sleep(0.5)
-    assert tree.stat(gateway.znode("v")).czxid == stat.czxid
+    assert tree.made(gateway.znode("v")) == made
     wait_until(lambda: gateway.inspect("short").status == 404, SOON,
                "the end of the lease")
     gone(gateway, "short", short.token)
@@ -785,18 +792,125 @@ def test_a_reload(start, plain, tree):
     gateway = start()
     answer = gateway.hold("re", ttl="60s")
     waiting = gateway.begin("re", wait="30s")
-    czxid = tree.stat(gateway.znode("re")).czxid
+    made = tree.made(gateway.znode("re"))
     gateway.reload(wait=False)
     new = gateway.begin("re", wait="30s")
     time.sleep(0.5)
     assert gateway.inspect("re", answer.token).status == 200
-    assert tree.stat(gateway.znode("re")).czxid == czxid
+    assert tree.made(gateway.znode("re")) == made
     assert gateway.release("re", answer.token).status == 204
     token = grant(waiting.response(SOON), "re")["token"]
     assert gateway.release("re", token).status == 204
     token = grant(new.response(SOON), "re")["token"]
     assert gateway.release("re", token).status == 204
     waiting.close()
+
+
+# a durable lease
+
+def durable(tree, gateway, name):
+    wait_until(lambda: tree.is_durable(gateway.znode(name)), SOON,
+               "a durable claim")
+
+
+def test_it_becomes_durable(pair, tree, plain):
+    """Nobody who waits is granted, here, elsewhere, or by the old recipe."""
+    here, there = pair
+    holder = here.hold("d", ttl="60s")
+    made = tree.stat(here.znode("d")).czxid
+    line = [here.begin("d", wait="30s"), there.begin("d", wait="30s")]
+    foreigner = threading.Thread(target=plain.wait, args=[here.znode("d")])
+    foreigner.start()
+    durable(tree, here, "d")
+    assert tree.made(here.znode("d")) == made == holder.fencing / 256
+    for gateway in pair:
+        assert gateway.inspect("d", holder.token).json["state"] == "held"
+        assert gateway.renew("d", holder.token).status == 200
+        problem(gateway.acquire("d", wait="0"), 423)
+    assert all(connection.silent_for(0.2) for connection in line)
+    assert here.release("d", holder.token).status == 204
+    taken = 0
+    while line or foreigner.is_alive():
+        ready = [c for c in line if not c.silent_for(0.01)]
+        assert len(ready) <= 1
+        for connection in ready:
+            line.remove(connection)
+            token = grant(connection.response(), "d")["token"]
+            assert there.release("d", token).status == 204
+            taken += 1
+        if (stat := tree.stat(here.znode("d"))) is not None:
+            if stat.ephemeralOwner == plain.tree.session:
+                foreigner.join(SOON)
+                plain.drop(here.znode("d"))
+    assert taken == 2
+
+
+def test_durable_from_the_start(start, tree):
+    gateway = start()
+    holder = gateway.hold("d", durable="1", ttl="60s")
+    assert tree.is_durable(gateway.znode("d"))
+    assert holder.fencing == tree.made(gateway.znode("d")) * 256
+    waiting = gateway.begin("d", wait="30s", durable="1")
+    assert gateway.release("d", holder.token).status == 204
+    token = grant(waiting.response(SOON), "d")["token"]
+    assert tree.is_durable(gateway.znode("d"))
+    assert gateway.release("d", token).status == 204
+    short = gateway.hold("d", durable="1", ttl="1500ms")
+    wait_until(lambda: tree.stat(gateway.znode("d")) is None, SOON,
+               "the end of the lease")
+    gone(gateway, "d", short.token)
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_it_outlives_its_gateway(start, tree, plain, how):
+    """Another gateway counts it, renews it, releases it."""
+    here, there = start(session_timeout="4s"), start()
+    holder = here.hold("d", ttl="60s")
+    short = here.hold("short", ttl="6s")
+    waiting = there.begin("d", wait="60s")
+    next_one = there.begin("short", wait="60s")
+    durable(tree, here, "d")
+    durable(tree, here, "short")
+    gate = tree.label(here.znode("d"))["gate"]
+    here.kill() if how == "killed" else here.stop()
+    wait_until(lambda: tree.label(here.znode("d"))["gate"] != gate, 20.0,
+               "another gateway counts the lease")
+    assert waiting.silent_for(0.1)
+    assert there.inspect("d", holder.token).json["state"] == "held"
+    renewed = there.renew("d", holder.token)
+    assert (renewed.status, renewed.fencing) == (200, holder.fencing)
+    token = grant(next_one.response(20.0), "short")["token"]
+    gone(there, "short", short.token)
+    assert there.release("short", token).status == 204
+    assert there.release("d", holder.token).status == 204
+    token = grant(waiting.response(SOON), "d")["token"]
+    assert there.release("d", token).status == 204
+
+
+def test_it_outlives_nginx(start, tree):
+    """A gateway that is started again goes on with it."""
+    gateway = start()
+    holder = gateway.hold("d", ttl="60s")
+    gateway.stop()
+    assert tree.is_durable(gateway.znode("d"))
+    gateway.start()
+    wait_until(lambda: gateway.inspect("d", holder.token).status == 200, 20.0,
+               "it is held again")
+    problem(gateway.acquire("d", wait="0"), 423)
+    assert gateway.release("d", holder.token).status == 204
+    assert tree.stat(gateway.znode("d")) is None
+
+
+def test_no_queue_in_a_durable_claim(start, start_gateway, tree):
+    """A gateway of the other layout makes no claim below it."""
+    gateway, other = start(), start_gateway()
+    holder = gateway.hold("d", durable="1", ttl="60s")
+    path = gateway.znode("d")
+    response = other.call("POST", lock_path("d"), {"wait": "0"})
+    assert response.status == 500, response
+    assert gateway.inspect("d", holder.token).status == 200
+    assert tree.children(path) == []
+    assert gateway.release("d", holder.token).status == 204
 
 
 # what ZooKeeper does not answer
@@ -828,7 +942,7 @@ def test_the_create_is_cut(behind, proxy, how, tree):
         answer = line[0].response(SOON)
         line.clear()
     content = grant(answer, "k")
-    assert content["fencing_token"] == tree.stat(behind.znode("k")).czxid * 256
+    assert content["fencing_token"] == tree.made(behind.znode("k")) * 256
     assert behind.release("k", content["token"]).status == 204
     for connection in line:
         token = grant(connection.response(SOON), "k")["token"]

@@ -207,10 +207,10 @@ def test_terraform(start, tree):
 
 
 def test_one_znode(start, tree):
-    """Leases of this layout end with their session, as they always did."""
+    """Leases of this layout are durable, too."""
     here, there = [start(location="zk_lock_layout node;") for _ in range(2)]
     one, other = here.worker_pids()
-    here.hold("x", ttl="10m", worker=one)
+    holder = here.hold("x", ttl="10m", worker=one)
     waiters = [here.begin("x", wait="1m", worker=worker)
                for worker in (other, one)]
     last = there.begin("x", wait="1m")
@@ -220,6 +220,8 @@ def test_one_znode(start, tree):
     for waiter in waiters:
         refused(waiter.response(SOON))
     ended(here)
+    assert last.silent_for(0.2)
+    assert there.release("x", holder.token).status == 204
     response = last.response(SOON)
     grant(response, "x")
     assert there.release("x", response.token).status == 204

@@ -94,8 +94,12 @@ const int ZOO_SEQUENCE = 2;
 const int ZOO_EPHEMERAL_SEQUENTIAL = 3;
 const int ZOO_CONTAINER = 4;
 
-struct ACL_vector  ZOO_OPEN_ACL_UNSAFE;
-struct ACL_vector  ZOO_CREATOR_ALL_ACL;
+const int ZOO_PERM_CREATE = 4;
+
+static struct ACL  gsim_acl = { 31, { "world", "anyone" } };
+
+struct ACL_vector  ZOO_OPEN_ACL_UNSAFE = { 1, &gsim_acl };
+struct ACL_vector  ZOO_CREATOR_ALL_ACL = { 1, &gsim_acl };
 
 static zhandle_t  *gsim_handles;
 

@@ -53,17 +53,18 @@ MUTANTS = [
      'if (0)', 12000),
 
     ('the lock is not touched when a claim is made durable', LIBRARY,
-     """    zoo_set_op_init(&zops[0], (char *) op->parent.data,
-                    (char *) op->content.data, (int) op->content.len,
-                    op->version, &results->set);
-    zoo_delete_op_init(&zops[1]""",
-     """    zoo_check_op_init(&zops[0], (char *) op->parent.data, op->version);
-    zoo_delete_op_init(&zops[1]""", 12000),
+     """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
+                        (char *) op->content.data, (int) op->content.len,
+                        op->version, &results->set);
+""",
+     """        zoo_check_op_init(&zops[n++], (char *) op->parent.data,
+                          op->version);
+""", 12000),
 
     ('a claim is made durable by whatever version', LIBRARY,
-     'zoo_delete_op_init(&zops[1], (char *) op->path.data, '
+     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, '
      'op->from_version);',
-     'zoo_delete_op_init(&zops[1], (char *) op->path.data, -1);', 60000),
+     'zoo_delete_op_init(&zops[n++], (char *) op->path.data, -1);', 60000),
 
     ('the lease of a claim that is taken over counts from before',
      'ngx_http_zk_lock_record.c',
@@ -121,10 +122,19 @@ MUTANTS = [
 
     ('a record that is taken over is found half made',
      'ngx_http_zk_lock_record.c',
+     '    cell->index = (uint8_t) index;\n'
      '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n\n'
      '    ngx_http_zk_lock_record_start(zone, *record);\n',
+     '    cell->index = (uint8_t) index;\n'
      '    ngx_http_zk_lock_record_start(zone, *record);\n'
      '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n', 60000),
+
+    ('a renewal that a dead worker had not heard of is lost',
+     'ngx_http_zk_lock_ward.c',
+     '    (void) ngx_http_zk_lock_record_renewed(zone, ward->id.record, '
+     'op->version,',
+     '    if (0) (void) ngx_http_zk_lock_record_renewed(zone, '
+     'ward->id.record, op->version,', 4000),
 
     ('a gap is trusted', 'zk_lock_view.c',
      'if (entry->seq == 0 || (view->complete_through != -1\n'
@@ -279,9 +289,6 @@ MUTANTS = [
     ('who only looks makes a lease shorter', 'ngx_http_zk_lock_held.c',
      '&& ttl != said->ttl\n', '\n', 12000),
 
-    ('a ward goes by any name', 'ngx_http_zk_lock_estate.c',
-     '|| child.kind != ward->kind\n', '\n', ('--rich', 17000)),
-
     ('who shares while a list is merged is forgotten', 'zk_lock_merge.c',
      '(twin->kind != sightings[i].kind\n'
      '                 && (twin->origin != ZK_LOCK_SIBLING\n'
@@ -403,15 +410,6 @@ MUTANTS = [
      '0;',
      1000),
 
-    ('an heir ends a lease that another gateway renewed',
-     'ngx_http_zk_lock_ward.c',
-     '        op->version = '
-     'ngx_http_zk_lock_record_version(ward->estate->zone,\n'
-     '                                                      '
-     'ward->id.record);',
-     '        op->version = -1;',
-     3000),
-
     ('a late create is looked for once',
      'ngx_http_zk_lock_ward.c',
      'if (now - ward->missed >= NGX_HTTP_ZK_LOCK_LATE) {',
@@ -500,10 +498,6 @@ MUTANTS = [
      500),
 
     # heirs and records
-
-    ('an heir does not hear of a shorter lease', 'ngx_http_zk_lock_estate.c',
-     '    } else if (ward->state == NGX_HTTP_ZK_LOCK_WARD_HELD) {\n',
-     '    } else if (0) {\n', 4000),
 
     ('a record begins in the last cell of a chunk',
      'ngx_http_zk_lock_record.c',

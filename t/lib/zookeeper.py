@@ -407,9 +407,20 @@ class Tree:
                 stat = self.stat(path)
                 if stat and not stat.ephemeralOwner:
                     found.append(path)
+            elif self.is_durable(path):
+                found.append(path)
             else:
                 found += self.durables(path)
         return found
+
+    def is_durable(self, path):
+        """Whether the znode is a lock that is one znode, and durable."""
+        try:
+            data, stat = self.client.get(path)
+        except (NoNodeError, NoAuthError):
+            return False
+        return (not stat.ephemeralOwner and not stat.numChildren
+                and "gate" in _label(data))
 
     def marks(self, top):
         """mark -> its root, of the marks for roots at or below top."""
