@@ -691,6 +691,19 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
         record = (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
         cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
+        if (cell->slot != zone->slot) {
+
+            /*
+             * It had moved to another slot, and the worker died or left before
+             * it handed the chunk over: the claim is durable, and the session
+             * that counts it next makes another record.
+             */
+
+            cell->ending = NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN;
+            ngx_http_zk_lock_record_free(zone, record);
+            continue;
+        }
+
         path.data = cell->path;
         path.len = cell->path_len;
 
@@ -719,7 +732,6 @@ ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     return cell->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
            && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_OPEN
-           && cell->slot == zone->slot
            && zk_lock_kind_check(cell->kind)
            && zk_lock_kind_check(cell->was)
            && (cell->kind == ZK_LOCK_NODE) == (cell->was == ZK_LOCK_NODE)

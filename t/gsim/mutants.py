@@ -82,7 +82,7 @@ MUTANTS = [
      'NGX_HTTP_ZK_LOCK_GATE_LEN)', 12000),
 
     ('nothing is taken over', 'ngx_http_zk_lock_scan.c',
-     'if (ngx_http_zk_lock_claim_inherit(scan->worker, &path, &child, op)\n'
+     'if (ngx_http_zk_lock_claim_inherit(scan->worker, path, child, get)\n'
      '        != NGX_OK)',
      'if (0)', 12000),
 
