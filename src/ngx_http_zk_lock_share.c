@@ -39,6 +39,7 @@ struct ngx_http_zk_lock_share_s {
     ngx_str_t                      gate;    /* "": it is to be shared */
     u_char                         gate_name[NGX_HTTP_ZK_LOCK_GATE_LEN];
     ngx_uint_t                     persistent;
+    ngx_uint_t                     mends;
 
     int32_t                        version; /* of the label */
     u_char                         label[ZK_LOCK_LABEL_MAX];
@@ -134,6 +135,13 @@ ngx_http_zk_lock_share_again(ngx_http_zk_lock_share_t *share)
 
 
 void
+ngx_http_zk_lock_share_mend(ngx_http_zk_lock_share_t *share)
+{
+    share->mends = 1;
+}
+
+
+void
 ngx_http_zk_lock_share_free(ngx_http_zk_lock_share_t *share)
 {
     if (share->op != NULL) {
@@ -183,6 +191,12 @@ ngx_http_zk_lock_share_label_handler(ngx_http_zk_lock_op_t *op)
     }
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.index < 0 && label.revoke && share->mends) {
+        label.mended = (uint32_t) ngx_random() | 1;
+
+        ngx_http_zk_lock_record_label(share->zone, share->record, &label);
+    }
 
     if (label.index >= 0 && share->gate.len != 0
         && !ngx_http_zk_lock_record_knows(share->zone, share->record,

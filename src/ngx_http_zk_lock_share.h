@@ -33,6 +33,12 @@ ngx_http_zk_lock_share_t *ngx_http_zk_lock_share(
 /* Tries again, unless something is under way; after a lost connection. */
 void ngx_http_zk_lock_share_again(ngx_http_zk_lock_share_t *share);
 
+/*
+ * A mark that a Curator client wrote over the label is mended from the record;
+ * owner and data are lost.
+ */
+void ngx_http_zk_lock_share_mend(ngx_http_zk_lock_share_t *share);
+
 /* Frees it; handler is not called. */
 void ngx_http_zk_lock_share_free(ngx_http_zk_lock_share_t *share);
 

@@ -9,6 +9,7 @@
  *   LOOK     get               DELETE (version), READ, or freed
  *   READ     get               made durable, and READ again; or it is durable:
  *                              a claim of this worker; or freed
+ *            delete            the lease was over: freed, or READ again
  *   DELETE   delete            freed
  *
  * Everything here runs on the event loop.  A ward is in no view: those that
@@ -50,6 +51,7 @@ static void ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 static void ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward);
+static void ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward);
 static void ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc);
 static ngx_uint_t ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward);
 
@@ -213,7 +215,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
     name.len = zk_lock_claim_write((char *) buf, &ward->named, ward->kind,
                                    ward->seq);
 
-    if (ward->state == NGX_HTTP_ZK_LOCK_WARD_READ
+    if ((ward->state == NGX_HTTP_ZK_LOCK_WARD_READ && !ward->over)
         || ward->state == NGX_HTTP_ZK_LOCK_WARD_LOOK)
     {
         return ngx_http_zk_lock_op_new(session, NGX_HTTP_ZK_LOCK_OP_GET,
@@ -227,7 +229,7 @@ ngx_http_zk_lock_ward_op(ngx_http_zk_lock_ward_t *ward)
         return NULL;
     }
 
-    if (ward->kind == ZK_LOCK_NODE || ward->alone) {
+    if (ward->kind == ZK_LOCK_NODE || ward->alone || ward->over) {
         op->version = ward->version;
     }
 
@@ -461,6 +463,7 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     }
 
     ward->seen = 1;
+    ward->version = op->version;
 
     /* its worker may not have heard of a renewal at another gateway */
 
@@ -536,8 +539,13 @@ ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward)
     estate = ward->estate;
     worker = estate->worker;
 
-    if (ngx_http_zk_lock_durable_ready(worker, &ward->path, &gate) != NGX_OK) {
+    if (ward->unfit
+        || ngx_http_zk_lock_durable_ready(worker, &ward->path, &gate)
+           != NGX_OK)
+    {
         /* the sweep tries again */
+
+        ngx_http_zk_lock_ward_lease(ward);
         return;
     }
 
@@ -546,6 +554,35 @@ ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward)
                                          ward->id.record, ward->kind,
                                          ward->seq, &gate,
                                          ngx_http_zk_lock_ward_secured, ward);
+    if (ward->share != NULL) {
+        ngx_http_zk_lock_share_mend(ward->share);
+    }
+}
+
+
+/*
+ * A lease that cannot become durable lasts as long as the adopted session, and
+ * ends in its time.
+ */
+
+static void
+ngx_http_zk_lock_ward_lease(ngx_http_zk_lock_ward_t *ward)
+{
+    ngx_msec_t  lease;
+
+    if (ngx_http_zk_lock_record_lease_over(ward->estate->zone, ward->id.record,
+                                           ngx_http_zk_lock_now(), &lease)
+        != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, ward->estate->worker->log, 0,
+                  "a lease of \"%V\" is over", &ward->path);
+
+    ward->over = 1;
+
+    ngx_http_zk_lock_ward_go(ward);
 }
 
 
@@ -567,6 +604,15 @@ ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc)
         return;
     }
 
+    if (rc == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_WARN, ward->estate->worker->log, 0,
+                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
+                      "it ends with the session of its worker", &ward->path);
+
+        ward->unfit = 1;
+        return;
+    }
+
     ngx_http_zk_lock_ward_go(ward);
 }
 
@@ -577,7 +623,21 @@ ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 {
     if (op->rc == NGX_HTTP_ZK_LOCK_OK) {
 
+        if (ward->over) {
+            ngx_http_zk_lock_record_ending(ward->estate->zone, ward->id.record,
+                                           NGX_HTTP_ZK_LOCK_ENDING_EXPIRED);
+        }
+
         ngx_http_zk_lock_ward_done(ward);
+        return;
+    }
+
+    if (ward->over) {
+
+        /* it may have been renewed at another gateway */
+
+        ward->over = 0;
+        ngx_http_zk_lock_ward_go(ward);
         return;
     }
 
@@ -605,6 +665,7 @@ ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward)
 
     ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;
     ward->alone = 0;
+    ward->over = 0;
 
     if (ward->kind == ZK_LOCK_NODE) {
         ward->state = NGX_HTTP_ZK_LOCK_WARD_FIND;

@@ -42,11 +42,16 @@ typedef struct {
                                                    first; 0: not yet */
 
     ngx_str_t                          path;    /* of the lock */
-    int32_t                            version; /* of its data, if alone */
+    int32_t                            version; /* of its data, if alone, or
+                                                   held */
 
     unsigned                           alone:1;     /* it waited alone; version
                                                        is what was read */
     unsigned                           ending:1;    /* when it is durable */
+    unsigned                           unfit:1;     /* ZooKeeper refuses to make
+                                                       it durable */
+    unsigned                           over:1;      /* its lease is: deleted by
+                                                       version */
     unsigned                           seen:1;      /* the record or the znode
                                                        was read while no
                                                        release was asked for,
