@@ -1009,7 +1009,10 @@ ngx_http_zk_lock_claim_took(ngx_http_zk_lock_claim_t *claim,
         ngx_http_zk_lock_claim_share(claim);
     }
 
-    if (!claim->watched) {
+    if (!claim->watched || label->want_len != 0) {
+
+        /* what another gateway wants of the claim is read and done, too */
+
         ngx_http_zk_lock_claim_watch(claim);
     }
 

@@ -137,9 +137,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         go_on(&heir);
     }
 
-    ngx_free(zones[0]->used);
     ngx_free(zones[0]);
-    ngx_free(zones[1]->used);
     ngx_free(zones[1]);
 
     return 0;
