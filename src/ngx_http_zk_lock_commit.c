@@ -245,13 +245,17 @@ ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
-/* It is asked for again when the connection is back, or after a while. */
+/*
+ * It is asked for again when the connection is back, or after a while; sooner
+ * if there is no chroot yet, which the first lock makes.
+ */
 
 static void
 ngx_http_zk_lock_session_gate_failed(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_op_t *op)
 {
-    if (op->rc != NGX_HTTP_ZK_LOCK_UNSENT && op->rc != NGX_HTTP_ZK_LOCK_UNKNOWN)
+    if (op->rc != NGX_HTTP_ZK_LOCK_UNSENT && op->rc != NGX_HTTP_ZK_LOCK_UNKNOWN
+        && op->rc != NGX_HTTP_ZK_LOCK_NO_NODE)
     {
         s->refused = ngx_current_msec ? ngx_current_msec : 1;
     }

@@ -766,3 +766,15 @@ def test_nothing_is_left(start_gateway, tree, root):
     assert not tree.ephemerals(top(root))
     assert not tree.durables(top(root))
     assert not tree.marks(top(root))
+
+
+def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
+    """The first acquire makes it; its claim is durable before the 201."""
+    gateway = start_gateway(servers=zookeeper.address + "/made")
+    try:
+        holder = gateway.hold("x", durable="1")
+        assert len(tree.durables("/made")) == 1
+        assert gateway.release("x", holder.token).status == 204
+    finally:
+        gateway.stop()
+        tree.client.delete("/made", recursive=True)
