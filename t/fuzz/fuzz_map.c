@@ -218,7 +218,6 @@ sample(void)
 
     ngx_memcpy(image, map->own->addr, SIZE);
 
-    ngx_free(zone->used);
     ngx_free(zone);
     close_map(map);
 }

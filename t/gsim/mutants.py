@@ -630,7 +630,6 @@ RARE = [
     'the holds of a claim that was taken over are counted in its old record',
     'an heir that was faster was somebody else',
     'a record that is taken over is found half made',
-    'an heir does not hear of a shorter lease',
     'granted without a look at the session',
     'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
