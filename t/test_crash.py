@@ -450,14 +450,14 @@ def agrees(gateway, tree, sessions, claims):
             + len(tree.durables(gateway.root))) == claims
     wait_until(lambda: quiet(gateway.metrics(), claims)
                and gateway.metrics()["slots", "used"]
-               == len(sessions.owning()), SOON,
+               == len(sessions.owning()), 20.0,
                "ZooKeeper and the gateway agree")
     metrics = gateway.metrics()
     assert metrics["sessions", "own"] == 3, metrics
     assert (metrics["slots", "used"]
             == 3 + metrics["sessions", "adopted"]), metrics
     if not claims:
-        wait_until(lambda: gateway.metrics()["slots", "used"] == 3, SOON,
+        wait_until(lambda: gateway.metrics()["slots", "used"] == 3, 20.0,
                    "only the sessions of living workers are left")
 
 
