@@ -234,6 +234,7 @@ ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
 {
     ngx_http_zk_lock_zone_t     *zone;
     ngx_http_zk_lock_estate_t   *estate;
+    ngx_http_zk_lock_worker_t   *worker;
     ngx_http_zk_lock_session_t  *session;
 
     estate = ev->data;
@@ -245,10 +246,12 @@ ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
     zone = estate->zone;
     session = estate->session;
 
-    ngx_http_zk_lock_record_hand_over(zone, estate->worker->zone);
+    worker = estate->worker;
+
     ngx_http_zk_lock_estate_free(estate);
 
     ngx_http_zk_lock_session_close(session);
+    ngx_http_zk_lock_record_hand_over(zone, worker->zone);
     ngx_http_zk_lock_zone_leave(zone);
 }
 

@@ -212,13 +212,32 @@ void
 ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
     ngx_http_zk_lock_zone_t *to)
 {
-    ngx_uint_t  i;
+    uint32_t    record;
+    uint64_t    starts;
+    ngx_uint_t  i, k;
 
     for (i = 0; i < from->map->nchunks; i++) {
 
-        if (from->map->owners[i] == from->slot + 1 && from->used[i] != 0) {
-            from->map->owners[i] = to->slot + 1;
+        if (from->map->owners[i] != from->slot + 1) {
+            continue;
         }
+
+        starts = from->map->starts[i];
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+            record = (uint32_t) (i * NGX_HTTP_ZK_LOCK_CHUNK + k);
+
+            if ((starts & 1)
+                && ngx_http_zk_lock_map_cell(from->map, record)->slot
+                   == from->slot)
+            {
+                ngx_http_zk_lock_record_end(from, record);
+                ngx_http_zk_lock_record_free(from, record);
+            }
+        }
+
+        (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
+                                  to->slot + 1);
     }
 }
 

@@ -143,8 +143,9 @@ void ngx_http_zk_lock_record_move(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t was);
 
 /*
- * The chunks of a slot that was adopted, as far as there are records in them,
- * are another slot's of this worker from now on: all of these have moved there.
+ * The chunks of a slot that was adopted are another slot's of this worker from
+ * now on, with the records that have moved there.  The others are freed: their
+ * session is over.
  */
 void ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
     ngx_http_zk_lock_zone_t *to);
