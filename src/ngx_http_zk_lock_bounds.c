@@ -35,13 +35,6 @@ ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s, size_t len)
 
 
 void
-ngx_http_zk_lock_session_charge(ngx_http_zk_lock_session_t *s, size_t len)
-{
-    s->path_bytes += len + s->conf->chroot.len + 4;
-}
-
-
-void
 ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s, size_t len)
 {
     s->path_bytes -= len + s->conf->chroot.len + 4;

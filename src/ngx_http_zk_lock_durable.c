@@ -399,8 +399,7 @@ ngx_http_zk_lock_claim_durable(ngx_http_zk_lock_claim_t *claim)
 
     id = ngx_http_zk_lock_claim_id(claim);
 
-    claim->share = ngx_http_zk_lock_share(worker, worker->session,
-                                          worker->zone, &lock->sn.str, &id,
+    claim->share = ngx_http_zk_lock_share(worker, &lock->sn.str, &id,
                                           claim->id.record, claim->entry.kind,
                                           claim->entry.seq, &gate,
                                           ngx_http_zk_lock_claim_made_durable,

@@ -1,7 +1,7 @@
 
 /*
  * Estates: the sessions of workers that are gone, from their adoption to their
- * end, which comes when nothing of what they left needs them any more.
+ * end, which comes when no claim depends on them any more.
  *
  * Everything here runs on the event loop.
  */

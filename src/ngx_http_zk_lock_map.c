@@ -222,10 +222,7 @@ ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 }
 
 
-/*
- * A reload keeps the old workers for a while, and the sessions that they leave
- * are kept in their slots while locks are held through them.
- */
+/* A reload keeps the old workers for a while, and there may be some reloads. */
 
 ngx_uint_t
 ngx_http_zk_lock_map_nslots(void)

@@ -432,8 +432,7 @@ ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim)
 
     id = ngx_http_zk_lock_claim_id(claim);
 
-    claim->share = ngx_http_zk_lock_share(lock->worker, lock->worker->session,
-                                          lock->worker->zone, &lock->sn.str,
+    claim->share = ngx_http_zk_lock_share(lock->worker, &lock->sn.str,
                                           &id, claim->id.record,
                                           claim->entry.kind, claim->entry.seq,
                                           NULL, ngx_http_zk_lock_claim_shared,

@@ -302,9 +302,6 @@ ngx_uint_t ngx_http_zk_lock_session_alive(ngx_http_zk_lock_session_t *s);
  */
 ngx_int_t ngx_http_zk_lock_session_reserve(ngx_http_zk_lock_session_t *s,
     size_t len);
-/* The same for what is there already, whether there is room or not. */
-void ngx_http_zk_lock_session_charge(ngx_http_zk_lock_session_t *s,
-    size_t len);
 void ngx_http_zk_lock_session_unreserve(ngx_http_zk_lock_session_t *s,
     size_t len);
 

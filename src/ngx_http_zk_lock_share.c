@@ -68,11 +68,9 @@ static ngx_str_t ngx_http_zk_lock_share_name(ngx_http_zk_lock_share_t *share,
 
 
 ngx_http_zk_lock_share_t *
-ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
-    ngx_http_zk_lock_session_t *session, ngx_http_zk_lock_zone_t *zone,
-    ngx_str_t *path, const zk_lock_id_t *id, uint32_t record,
-    zk_lock_kind_t kind, int64_t seq, ngx_str_t *gate,
-    ngx_http_zk_lock_share_pt handler, void *data)
+ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
+    const zk_lock_id_t *id, uint32_t record, zk_lock_kind_t kind, int64_t seq,
+    ngx_str_t *gate, ngx_http_zk_lock_share_pt handler, void *data)
 {
     ngx_http_zk_lock_share_t  *share;
 
@@ -82,8 +80,8 @@ ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
         return NULL;
     }
 
-    share->session = session;
-    share->zone = zone;
+    share->session = worker->session;
+    share->zone = worker->zone;
     share->handler = handler;
     share->data = data;
     share->id = *id;
@@ -103,7 +101,7 @@ ngx_http_zk_lock_share(ngx_http_zk_lock_worker_t *worker,
     ngx_memcpy(share->path.data, path->data, path->len);
 
     if (gate == NULL) {
-        ngx_http_zk_lock_record_kind(zone, record, ZK_LOCK_READ);
+        ngx_http_zk_lock_record_kind(share->zone, record, ZK_LOCK_READ);
     }
 
     ngx_http_zk_lock_share_again(share);

@@ -12,23 +12,26 @@
 #include "ngx_http_zk_lock_claim.h"
 
 
-/* NGX_OK: it is there; NGX_DECLINED: it is gone.  The share is freed. */
+/*
+ * NGX_OK: it is there; NGX_DECLINED: it is gone; NGX_AGAIN: another gateway has
+ * written to it, which counts first; NGX_ERROR: ZooKeeper refuses.  The share
+ * is freed.
+ */
 typedef void (*ngx_http_zk_lock_share_pt)(void *data, ngx_int_t rc);
 
 
 /*
- * Makes the claim with that id and seq in its name, of a record of zone, a
- * reader; its record is one at once.  Or, if gate is not NULL, makes it durable
- * under the name that it has: gate is that of the session that counts its
- * lease, and is copied.  A reader stays ephemeral, of session, or durable, as
- * it was.  handler is called later, never from inside.  Returns NULL if there
- * is no memory.
+ * Makes the claim with that id and seq in its name a reader, through the
+ * worker's session; its record is one at once.  Or, if gate is not NULL, makes
+ * the claim durable under the name that it has: gate is that of the session
+ * that counts its lease, and is copied.  A reader stays ephemeral or durable,
+ * as it was.  handler is called later, never from inside.  Returns NULL if
+ * there is no memory.
  */
 ngx_http_zk_lock_share_t *ngx_http_zk_lock_share(
-    ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_session_t *session,
-    ngx_http_zk_lock_zone_t *zone, ngx_str_t *path, const zk_lock_id_t *id,
-    uint32_t record, zk_lock_kind_t kind, int64_t seq, ngx_str_t *gate,
-    ngx_http_zk_lock_share_pt handler, void *data);
+    ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
+    const zk_lock_id_t *id, uint32_t record, zk_lock_kind_t kind, int64_t seq,
+    ngx_str_t *gate, ngx_http_zk_lock_share_pt handler, void *data);
 
 /* Tries again, unless something is under way; after a lost connection. */
 void ngx_http_zk_lock_share_again(ngx_http_zk_lock_share_t *share);

@@ -549,8 +549,7 @@ ngx_http_zk_lock_ward_secure(ngx_http_zk_lock_ward_t *ward)
         return;
     }
 
-    ward->share = ngx_http_zk_lock_share(worker, worker->session, estate->zone,
-                                         &ward->path, &ward->named,
+    ward->share = ngx_http_zk_lock_share(worker, &ward->path, &ward->named,
                                          ward->id.record, ward->kind,
                                          ward->seq, &gate,
                                          ngx_http_zk_lock_ward_secured, ward);

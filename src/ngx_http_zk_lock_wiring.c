@@ -70,9 +70,9 @@ const ngx_http_zk_lock_session_events_t ngx_http_zk_lock_worker_events =
 
 
 /*
- * A worker that leaves for good refuses its waiters: what it granted would be
- * lost with its session.  It may find out only when the last of its siblings
- * begins to leave.
+ * A worker that leaves for good refuses its waiters: its session is about to be
+ * closed.  The worker may find out only when the last of its siblings begins to
+ * leave.
  */
 
 static void

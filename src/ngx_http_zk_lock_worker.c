@@ -3,9 +3,9 @@
  * The worker's life: how it starts, how it leaves, and what becomes of its
  * sessions and slots then.
  *
- * Everything here runs on the event loop.  zone, home and session are NULL only
- * when the worker is freed, as far as its start did not come to them, or its
- * stop has given them away.
+ * Everything here runs on the event loop.  zone and session are NULL only when
+ * the worker is freed, as far as its start did not come to them, or its stop
+ * has given them away.
  */
 
 

@@ -132,8 +132,8 @@ void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
     ngx_event_t *ev, ngx_event_handler_pt handler);
 
 /*
- * Whether the worker leaves for good: its session will be closed, and what is
- * held through it is lost then.  So nothing is granted any more.
+ * Whether the worker leaves for good: no other worker stays, and its session is
+ * about to be closed.  So nothing is granted any more.
  */
 ngx_uint_t ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker);
 

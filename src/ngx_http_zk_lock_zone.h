@@ -14,9 +14,8 @@
  *
  * A slot outlives its keeper.  Each worker has a home, the slot of its own
  * session.  When a worker dies or leaves, its slots are orphans, and a living
- * worker adopts them: the sessions go on, and so do the locks that are held
- * through them.  A worker that starts makes an orphan its home, if there is
- * one.
+ * worker adopts them: it makes durable what is held through their sessions, and
+ * closes these.
  *
  * Only the dead are adopted, by pid and start: two living processes would take
  * a session from each other without end.
@@ -79,7 +78,7 @@ void ngx_http_zk_lock_zone_reloaded(ngx_shm_zone_t *shm_zone,
     ngx_shm_zone_t *old);
 
 /*
- * Takes a home for this worker: an orphan, or else a free slot.  Returns NULL
+ * Takes a home for this worker: a free slot, or else an orphan.  Returns NULL
  * if there is none (yet), or no memory.
  */
 ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone,

@@ -299,6 +299,16 @@ def test_directive_by_location(start_gateway, tree):
 
 # its gateway is gone
 
+def held_and_waited_for(here, there, tree, early):
+    """(holder, waiter), the waiter from before or after it is durable."""
+    holder = here.hold("x", ttl="1h")
+    if not early:
+        made_durable(tree, here)
+    waiter = there.begin("x", wait="2m")
+    tree.wait_claims(here.znode("x"), 2)
+    return holder, waiter
+
+
 def kazoo_waiter(client, path):
     """(lock, event, thread) of a lock of kazoo's that is waited for."""
     lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
@@ -315,11 +325,7 @@ def test_killed_gateway_and_kazoo(mortal, tree, foreign, early):
     """An HTTP client and one of kazoo's wait until it is released."""
     here, there = mortal
     path = here.znode("x")
-    holder = here.hold("x", ttl="1h")
-    if not early:
-        made_durable(tree, here)
-    waiter = there.begin("x", wait="2m")
-    tree.wait_claims(path, 2)
+    holder, waiter = held_and_waited_for(here, there, tree, early)
     lock, got, thread = kazoo_waiter(foreign.client, path)
     tree.wait_claims(path, 3)
 
@@ -336,11 +342,7 @@ def test_killed_gateway_and_curator(mortal, tree, curator, early):
     """The same of one of Curator's."""
     here, there = mortal
     path = here.znode("x")
-    holder = here.hold("x", ttl="1h")
-    if not early:
-        made_durable(tree, here)
-    waiter = there.begin("x", wait="2m")
-    tree.wait_claims(path, 2)
+    holder, waiter = held_and_waited_for(here, there, tree, early)
     client = curator.client()
     theirs = client.begin("mutex", path)
     tree.wait_claims(path, 3)
