@@ -1,7 +1,7 @@
 
 /*
- * Estates: the sessions of workers that are gone, from their adoption to their
- * end, which comes when no claim depends on them any more.
+ * Estates: the sessions of workers that are gone, from the adoption to the
+ * close, which comes when no claim depends on the session any more.
  *
  * Everything here runs on the event loop.
  */
@@ -101,7 +101,7 @@ ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
 
     if (estate->failed) {
 
-        /* a session that is kept for some of its claims ends the others */
+        /* a session that stays for some claims would have to end the others */
 
         ngx_http_zk_lock_estate_free(estate);
         return NULL;
@@ -162,7 +162,7 @@ ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate)
 }
 
 
-/* What is under way is answered, with an error, and begins again. */
+/* The operations under way get an error, and the wards send them again. */
 
 static void
 ngx_http_zk_lock_estate_suspended(void *data)
@@ -183,7 +183,7 @@ ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path)
 }
 
 
-/* No watch is set through it. */
+/* No watch is set through an adopted session. */
 
 static void
 ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
@@ -192,7 +192,7 @@ ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
 }
 
 
-/* A claim that may be durable may have outlived it. */
+/* A claim that may be durable may have outlived the session. */
 
 static void
 ngx_http_zk_lock_estate_lost(void *data)
@@ -225,8 +225,9 @@ ngx_http_zk_lock_estate_lost(void *data)
 
 
 /*
- * Nothing is left of it: not from inside a message of its session.  A session
- * that is not connected cannot be ended; the sweep comes back to it.
+ * The last ward is gone.  The session is not freed from inside one of its own
+ * messages.  A session that is not connected cannot be closed; the sweep posts
+ * the event again.
  */
 
 static void
@@ -273,7 +274,7 @@ ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
     stays = !estate->ended && (heir || !connected);
     session = estate->session;
 
-    /* its wards first: operations of theirs end with the session */
+    /* the wards first: the operations of wards are freed with the session */
 
     ngx_http_zk_lock_estate_free(estate);
 

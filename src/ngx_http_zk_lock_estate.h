@@ -1,12 +1,12 @@
 
 /*
- * An estate: a session that a worker has from one that is dead or has left,
- * and the claims that were made through it.
+ * An estate: the session of a worker that is dead or has left, adopted by this
+ * worker, and the claims that were made through the session.
  *
- * Those that were waiting are deleted: their clients are gone with the worker.
- * Those that are held are made durable, and become claims of this worker, whose
- * session counts their leases from then on, with the deadlines that they had.
- * When that is done the adopted session is closed.
+ * Claims that were waiting are deleted: their clients are gone with the worker.
+ * Claims that are held are made durable, and become claims of this worker: its
+ * session counts the leases from then on, with the same deadlines.  Then the
+ * adopted session is closed.
  */
 
 
@@ -37,16 +37,16 @@ struct ngx_http_zk_lock_estate_s {
 ngx_int_t ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone);
 
-/* Leaves it to another worker, or ends its session if there is none. */
+/* Leaves the slot to another worker; without one the session is closed. */
 void ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate);
 
-/* Frees it and its wards, not its zone and session. */
+/* Frees the estate and its wards, not the zone and the session. */
 void ngx_http_zk_lock_estate_free(ngx_http_zk_lock_estate_t *estate);
 
-/* Tries again what could not be sent. */
+/* Sends operations that could not be sent before. */
 void ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate);
 
-/* Somebody changed a record, perhaps one of a ward. */
+/* A record was changed, perhaps that of a ward. */
 void ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
     uint32_t record);
 

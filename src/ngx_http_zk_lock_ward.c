@@ -1,7 +1,7 @@
 
 /*
- * Wards: what a worker that is dead or has left has of claims, one by one,
- * until it is deleted or has become a claim of this worker.
+ * Wards: the claims of a worker that is dead or has left, one by one, until the
+ * claim is deleted or has become a claim of this worker.
  *
  *            connected         the answer
  *   ------   ---------------   -----------------------------------------------
@@ -12,19 +12,19 @@
  *            delete            the lease was over: freed, or READ again
  *   DELETE   delete            freed
  *
- * Everything here runs on the event loop.  A ward is in no view: those that
- * wait behind it, in this worker too, know it by its record, as a sibling's, or
- * by its znode.  A lock that is one znode may have another claim by now: a ward
- * of it is found by a read, and deleted by the version that was read.
+ * Everything here runs on the event loop.  A ward is in no view: the waiters
+ * behind it, in this worker too, know the claim by its record, as a sibling's,
+ * or by its znode.  A lock that is one znode may have another claim by now: its
+ * ward is found by a read, and deleted by the version that was read.
  *
  * A claim that waited alone may be held all the same: its token leads to any
- * gateway, and another one that sees nobody ahead of it says so, after it wrote
- * that into its label.  So such a claim is deleted by the version of a label
- * that does not say it.
+ * gateway, and a gateway that sees no claim ahead tells that the claim is held,
+ * after it wrote this into the label.  So a claim that waited alone is deleted
+ * by the version of a label that does not say "held".
  *
- * All that a ward has to do begins when the session is connected, and begins
- * again when it is connected again; `op` is NULL in between, and `share` unless
- * the claim is about to be durable.
+ * The work on a ward begins when the session is connected, and begins again
+ * with each connection; `op` is NULL in between, and `share` is NULL unless the
+ * claim is about to be durable.
  */
 
 
@@ -68,7 +68,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
     if (record->kind == ZK_LOCK_NODE
         && (record->state != NGX_HTTP_ZK_LOCK_RECORD_HELD || record->bound))
     {
-        /* nobody is to wait for it */
+        /* no sibling waits for the end of this claim */
 
         ngx_http_zk_lock_record_publish(estate->zone, record->id.record,
                                         record->seq, 0, 0);
@@ -76,7 +76,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
 
         if (record->seq == -1) {
 
-            /* there never was a znode of it */
+            /* the claim never had a znode */
 
             ngx_http_zk_lock_record_free(estate->zone, record->id.record);
             return NGX_OK;
@@ -87,7 +87,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
 
     if (record->state == NGX_HTTP_ZK_LOCK_RECORD_OPEN) {
 
-        /* its session was over before its worker died */
+        /* the session was over before the worker died */
 
         ngx_http_zk_lock_record_ending(estate->zone, record->id.record,
                                        NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
@@ -131,7 +131,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
         ward->seen = !ngx_http_zk_lock_record_asked(estate->zone,
                                                     record->id.record);
 
-        /* from here on it is, whatever becomes of its leader */
+        /* from here on the claim is held, whatever becomes of its leader */
 
         ngx_http_zk_lock_record_unbind(estate->zone, record->id.record);
 
@@ -249,7 +249,7 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && ward->kind != ward->other) {
 
-        /* its worker died while it was renamed: it has the former name */
+        /* the worker died while it renamed the claim: try the old name */
 
         ward->kind = ward->other;
 
@@ -318,7 +318,7 @@ ngx_http_zk_lock_ward_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
-/* A claim whose create may never have happened is known by its id. */
+/* The create may never have happened: the id tells the claim's znode. */
 
 static void
 ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
@@ -358,8 +358,8 @@ ngx_http_zk_lock_ward_found(ngx_http_zk_lock_ward_t *ward,
 
 /*
  * The server may still have a create in its hands that came over the dead
- * worker's connection: it is looked for again.  A session that can be closed
- * makes sure.
+ * worker's connection: the ward lists again.  If all wards of the estate wait
+ * for such a create, the session is closed, which makes sure.
  */
 
 static void
@@ -465,7 +465,7 @@ ngx_http_zk_lock_ward_read(ngx_http_zk_lock_ward_t *ward,
     ward->seen = 1;
     ward->version = op->version;
 
-    /* its worker may not have heard of a renewal at another gateway */
+    /* the dead worker may not have heard of a renewal at another gateway */
 
     zk_lock_label_read(&label, (char *) op->reply.data, op->reply.len);
 
@@ -633,7 +633,7 @@ ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
 
     if (ward->over) {
 
-        /* it may have been renewed at another gateway */
+        /* another gateway may have renewed the lease */
 
         ward->over = 0;
         ngx_http_zk_lock_ward_go(ward);
@@ -656,7 +656,7 @@ ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward)
 {
     if (ward->share != NULL) {
 
-        /* it is deleted when it is known which name it has */
+        /* the claim is deleted when the name of its znode is known */
 
         ward->ending = 1;
         return;

@@ -1,11 +1,10 @@
 
 /*
- * The worker's life: how it starts, how it leaves, and what becomes of its
- * sessions and slots then.
+ * The worker's life: how a worker starts, how it leaves, and what becomes of
+ * its sessions and slots then.
  *
- * Everything here runs on the event loop.  zone and session are NULL only when
- * the worker is freed, as far as its start did not come to them, or its stop
- * has given them away.
+ * Everything here runs on the event loop.  zone and session are NULL only while
+ * the worker is freed: the start failed, or the stop has given both away.
  */
 
 
@@ -218,7 +217,7 @@ ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker)
 }
 
 
-/* Nobody comes after this worker: what others left is ended. */
+/* No worker comes after this one: the sessions of orphans are ended. */
 
 static void
 ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker)
@@ -316,7 +315,7 @@ ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
 }
 
 
-/* Frees what is left when the process leaves; nobody is told. */
+/* Frees locks and asks when the process leaves; no caller is told. */
 
 static void
 ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker)
@@ -368,7 +367,7 @@ ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
 
     if (worker->zone != NULL) {
 
-        /* the worker never served; what it found is for another one */
+        /* the worker never served; another worker adopts the session */
 
         if (ngx_http_zk_lock_zone_key(worker->zone, &key) == NGX_OK) {
             ngx_http_zk_lock_zone_abandon(worker->zone);

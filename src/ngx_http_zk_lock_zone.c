@@ -1,15 +1,16 @@
 
 /*
- * The zone: slots, and who keeps them.
+ * The zone: slots, and their keepers.
  *
- * Everything here runs on the event loop of one of several processes at the
- * same time.  A slot changes hands by one atomic step on its keeper; whoever
- * has it then writes the rest.
+ * Everything here runs on the event loop of several processes at the same time.
+ * A slot changes hands by one atomic step on its keeper; the new keeper then
+ * writes the rest of the slot.
  *
- * Who leaves first says so (leaving), and looks for an heir then; who leaves
- * something first makes it an orphan, and looks then whether the heir still
- * stays; and who leaves last looks for orphans after he said so.  Of any two
- * that leave at the same time, one sees the other.
+ * A worker that leaves says so first (leaving), and then looks for an heir.  A
+ * worker that leaves a slot makes the slot an orphan first, and then looks
+ * whether the heir still stays.  The last worker that leaves looks for orphans
+ * after its own note.  Of any two that leave at the same time, one sees the
+ * other.
  */
 
 
@@ -398,7 +399,7 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 
     if (!slot->keyed) {
 
-        /* its keeper died as it learned that its session was over */
+        /* the keeper died while it learned that the session was over */
 
         ngx_http_zk_lock_zone_expired(zone);
     }
@@ -474,7 +475,7 @@ ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone)
 
             if (cell->state != 0 && cell->ending == 0) {
 
-                /* one that is durable does not end with its session */
+                /* a durable claim does not end with its session */
 
                 cell->ending = NGX_HTTP_ZK_LOCK_FORSAKEN;
             }
