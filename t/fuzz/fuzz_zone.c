@@ -702,7 +702,7 @@ inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
          "no path");
 
     rule(record->state >= NGX_HTTP_ZK_LOCK_RECORD_NEW
-         && record->state <= NGX_HTTP_ZK_LOCK_RECORD_ENDED, "state %d",
+         && record->state <= NGX_HTTP_ZK_LOCK_RECORD_OPEN, "state %d",
          (int) record->state);
     rule(zk_lock_kind_check(record->kind) && zk_lock_kind_check(record->was),
          "kind %x, %x", record->kind, record->was);
