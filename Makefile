@@ -137,7 +137,7 @@ $(SHORTAGE): t/lib/shortage.c
 # answered by t/gsim, the library's file is taken in by gsim_library.c.
 GSIM_BUILD  := $(TEST_BUILD)/gsim
 GSIM        := $(GSIM_BUILD)/gateway_sim
-GSIM_FLOORS := session pulse commit flight op bounds ring zone map file \
+GSIM_FLOORS := session pulse commit flight op bounds ring zone map \
                record held board worker wiring lock advance guard others \
                complete make claim grant recover lease reread end share node \
                estate ward durable scan ask inspect known look drop wish follow

@@ -28,11 +28,9 @@ typedef struct {
     ngx_shm_zone_t                    *shm_zone;
     size_t                             zone_size;
     ngx_int_t                          cache;       /* idle locks a worker */
-    ngx_str_t                          state_path;
     ngx_str_t                          ssl_trusted_certificate;
     ngx_str_t                          ssl_certificate;
     ngx_str_t                          ssl_certificate_key;
-    ngx_http_zk_lock_map_conf_t        map;         /* of a new zone */
 
     /* NULL but in a process that serves; set when it starts */
     ngx_http_zk_lock_worker_t         *worker;

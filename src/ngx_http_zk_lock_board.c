@@ -149,7 +149,7 @@ ngx_http_zk_lock_board_record(ngx_http_zk_lock_zone_t *zone, uint32_t i)
 }
 
 
-/* Whether another worker of this nginx lives. */
+/* Whether another worker lives. */
 
 static ngx_uint_t
 ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone)
@@ -163,7 +163,6 @@ ngx_http_zk_lock_board_others(ngx_http_zk_lock_zone_t *zone)
         if (i != zone->slot && slot->home == i
             && slot->keeper != NGX_HTTP_ZK_LOCK_FREE
             && slot->keeper != NGX_HTTP_ZK_LOCK_ORPHAN
-            && slot->nginx == zone->map->nginx
             && ngx_http_zk_lock_ahead(slot->alive))
         {
             return 1;
@@ -204,7 +203,7 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
         if (record == copy->id.record
             || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
                != NGX_OK
-            || next.kind != ZK_LOCK_NODE || next.czxid == 0 || !next.near
+            || next.kind != ZK_LOCK_NODE || next.czxid == 0
             || next.state < NGX_HTTP_ZK_LOCK_RECORD_WAITING
             || !ngx_http_zk_lock_ahead(next.alive)
             || ngx_http_zk_lock_record_known(zone, &next.id, path, &next,

@@ -40,7 +40,6 @@ static char *ngx_http_zk_lock_resolve_one(ngx_conf_t *cf, ngx_str_t *host,
 static ngx_int_t ngx_http_zk_lock_auth_file(ngx_conf_t *cf, ngx_str_t *path,
     ngx_str_t *auth);
 static ngx_uint_t ngx_http_zk_lock_auth_pair(ngx_str_t *auth);
-static char *ngx_http_zk_lock_state_check(ngx_conf_t *cf, ngx_str_t *path);
 static char *ngx_http_zk_lock_answers(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *zlcf, ngx_http_handler_pt handler);
 static ngx_int_t ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone,
@@ -72,7 +71,6 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->ssl_certificate = { 0, NULL };
      *     zmcf->ssl_certificate_key = { 0, NULL };
      *     zmcf->servers = { 0, NULL };
-     *     zmcf->state_path = { 0, NULL };
      *     zmcf->shm_zone = NULL;
      *     zmcf->worker = NULL;
      *     zmcf->start = { 0 };
@@ -650,78 +648,6 @@ ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
-ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
-{
-    ngx_http_zk_lock_main_conf_t *zmcf = conf;
-
-    ngx_str_t  *value;
-
-    if (zmcf->state_path.len != 0) {
-        return "is duplicate";
-    }
-
-    value = cf->args->elts;
-
-    if (ngx_strcmp(value[1].data, "off") == 0) {
-        return NGX_CONF_OK;
-    }
-
-    if (value[1].len == 0) {
-        return "takes a path, or \"off\"";
-    }
-
-    zmcf->state_path = value[1];
-
-    if (ngx_conf_full_name(cf->cycle, &zmcf->state_path, 0) != NGX_OK) {
-        return NGX_CONF_ERROR;
-    }
-
-    return ngx_http_zk_lock_state_check(cf, &zmcf->state_path);
-}
-
-
-/*
- * The file is made when the zone is, which "nginx -t" and "nginx -s reload" do
- * not see: so they are told here what would keep it from being made.
- */
-
-static char *
-ngx_http_zk_lock_state_check(ngx_conf_t *cf, ngx_str_t *path)
-{
-    size_t            len;
-    u_char           *folder;
-    ngx_file_info_t   fi;
-
-    if (ngx_file_info(path->data, &fi) != NGX_FILE_ERROR && ngx_is_dir(&fi)) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, NGX_EISDIR,
-                           "\"zk_lock_state_path\" \"%V\" is no path of a file",
-                           path);
-        return NGX_CONF_ERROR;
-    }
-
-    for (len = path->len; len > 0 && path->data[len - 1] != '/'; len--) {
-        /* void */
-    }
-
-    folder = ngx_pnalloc(cf->pool, len + 2);
-    if (folder == NULL) {
-        return NGX_CONF_ERROR;
-    }
-
-    *ngx_cpymem(ngx_cpymem(folder, path->data, len), ".", 1) = '\0';
-
-    if (access((char *) folder, W_OK|X_OK) == -1) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, ngx_errno,
-                           "no file can be made in \"%*s\", for "
-                           "\"zk_lock_state_path\"", len, path->data);
-        return NGX_CONF_ERROR;
-    }
-
-    return NGX_CONF_OK;
-}
-
-
-char *
 ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_metrics_handler);
@@ -853,8 +779,7 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
     /*
      * Records are known by their path: other servers, other zone.  Who we are
-     * to the servers says what we may do there.  And a zone cannot move to
-     * another file.
+     * to the servers says what we may do there.
      */
 
     ngx_md5_init(&md5);
@@ -866,8 +791,7 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
                    zmcf->session.certificates.len);
     ngx_md5_final(hash, &md5);
 
-    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len + 1 + 8 + 1
-               + zmcf->state_path.len;
+    name.len = ngx_http_zk_lock_zone_name.len + zmcf->servers.len + 1 + 8;
 
     name.data = ngx_pnalloc(cf->pool, name.len);
     if (name.data == NULL) {
@@ -876,8 +800,7 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
     p = ngx_sprintf(name.data, "%V%V ", &ngx_http_zk_lock_zone_name,
                     &zmcf->servers);
-    p = ngx_hex_dump(p, hash, 4);
-    (void) ngx_sprintf(p, " %V", &zmcf->state_path);
+    (void) ngx_hex_dump(p, hash, 4);
 
     zmcf->shm_zone = ngx_shared_memory_add(cf, &name, zmcf->zone_size,
                                            &ngx_http_zk_lock_module);
@@ -885,13 +808,8 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
         return NGX_ERROR;
     }
 
-    zmcf->map.servers.data = name.data;
-    zmcf->map.servers.len = name.len - zmcf->state_path.len;
-    zmcf->map.path = zmcf->state_path;
-    zmcf->map.cycle = cf->cycle;
-
     zmcf->shm_zone->init = ngx_http_zk_lock_conf_zone_init;
-    zmcf->shm_zone->data = &zmcf->map;
+    zmcf->shm_zone->data = cf->cycle;
 
     return NGX_OK;
 }
@@ -905,13 +823,12 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 static ngx_int_t
 ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_int_t                      least;
-    ngx_core_conf_t               *ccf;
-    ngx_http_zk_lock_map_conf_t   *conf;
+    ngx_int_t         least;
+    ngx_cycle_t      *cycle;
+    ngx_core_conf_t  *ccf;
 
-    conf = shm_zone->data;
-    ccf = (ngx_core_conf_t *) ngx_get_conf(conf->cycle->conf_ctx,
-                                           ngx_core_module);
+    cycle = shm_zone->data;
+    ccf = (ngx_core_conf_t *) ngx_get_conf(cycle->conf_ctx, ngx_core_module);
 
     least = (ngx_int_t) ngx_http_zk_lock_map_nslots()
             + NGX_HTTP_ZK_LOCK_DESCRIPTORS;

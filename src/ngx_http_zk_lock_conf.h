@@ -43,8 +43,6 @@ char *ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd,
 char *ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* Of the three directives; the library is built with TLS, or not. */
 char *ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-char *ngx_http_zk_lock_state_path(ngx_conf_t *cf, ngx_command_t *cmd,
-    void *conf);
 char *ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 char *ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);

@@ -83,7 +83,7 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
     rc = ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
                                       &record);
 
-    if (rc == NGX_OK && record.seq == token->seq && record.near
+    if (rc == NGX_OK && record.seq == token->seq
         && record.state != NGX_HTTP_ZK_LOCK_RECORD_OPEN
         && ngx_http_zk_lock_ask_current(&record))
     {

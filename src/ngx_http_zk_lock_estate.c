@@ -262,10 +262,8 @@ ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
 {
     ngx_uint_t                   heir, connected, stays;
     ngx_http_zk_lock_zone_t     *zone;
-    ngx_http_zk_lock_worker_t   *worker;
     ngx_http_zk_lock_session_t  *session;
 
-    worker = estate->worker;
     zone = estate->zone;
 
     heir = ngx_http_zk_lock_zone_outlives(zone);
@@ -280,7 +278,7 @@ ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
 
     if (stays) {
         ngx_http_zk_lock_session_leave(session);
-        ngx_http_zk_lock_worker_bequeath(worker, zone);
+        ngx_http_zk_lock_zone_abandon(zone);
         return;
     }
 

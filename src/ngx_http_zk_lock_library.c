@@ -331,38 +331,6 @@ ngx_http_zk_lock_library_cut(ngx_http_zk_lock_handle_t *h)
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
-    ngx_msec_t timeout)
-{
-    int         state;
-    ngx_msec_t  until;
-
-    until = ngx_http_zk_lock_now() + timeout;
-
-    do {
-        state = zoo_state(h->zh);
-
-        if (state == ZOO_CONNECTED_STATE) {
-            return NGX_OK;
-        }
-
-        if (state == ZOO_EXPIRED_SESSION_STATE) {
-            return NGX_DONE;
-        }
-
-        if (state == ZOO_AUTH_FAILED_STATE) {
-            break;
-        }
-
-        ngx_msleep(1);
-
-    } while (ngx_http_zk_lock_ahead(until));
-
-    return NGX_AGAIN;
-}
-
-
 ngx_msec_t
 ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h)
 {

@@ -82,13 +82,6 @@ void ngx_http_zk_lock_library_close(ngx_http_zk_lock_handle_t *h);
  */
 void ngx_http_zk_lock_library_cut(ngx_http_zk_lock_handle_t *h);
 
-/*
- * Waits, at most for that many milliseconds, until the handle is connected.
- * Returns NGX_OK; NGX_DONE if its session is over; or NGX_AGAIN.
- */
-ngx_int_t ngx_http_zk_lock_library_wait(ngx_http_zk_lock_handle_t *h,
-    ngx_msec_t timeout);
-
 /* The negotiated timeout, milliseconds. */
 ngx_msec_t ngx_http_zk_lock_library_timeout(ngx_http_zk_lock_handle_t *h);
 

@@ -1,31 +1,23 @@
 
 /*
  * The map: how it is made and laid out, its cells, and the processes that its
- * slots belong to.  The file that it may lie in is in file.
+ * slots belong to.
  *
- * It is made in the master, and everything else here runs in any process.  Each
- * has a copy of map->own: what that names goes with the master's, and with the
- * last cycle that has the map.  Without a file its addr is NULL, and its file
- * is -1; the map's own pointers are good once it is made.
+ * The master makes it; everything else here runs in any process.  Each process
+ * has a copy of map->own: the descriptors that it names are closed with the
+ * last cycle that has the map.
  */
 
 
-#include <ngx_md5.h>
+#include <ngx_config.h>
 
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 
 #include "ngx_http_zk_lock_map.h"
 
 
-#define NGX_HTTP_ZK_LOCK_MAGIC        "zk_lock zone 3\n"
-
-#define NGX_HTTP_ZK_LOCK_BOOT_ID      "/proc/sys/kernel/random/boot_id"
-
-
-static ngx_int_t ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
-    ngx_http_zk_lock_map_conf_t *conf, size_t size,
-    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
+static ngx_int_t ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map,
+    u_char *p, size_t size);
 static ngx_int_t ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map,
     ngx_log_t *log);
 static void ngx_http_zk_lock_map_cleanup(void *data);
@@ -35,13 +27,11 @@ static ngx_uint_t ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start);
 
 
 ngx_http_zk_lock_map_t *
-ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
-    ngx_http_zk_lock_map_conf_t *conf, ngx_log_t *log)
+ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool, ngx_log_t *log)
 {
-    size_t                    size;
-    u_char                   *p;
-    ngx_http_zk_lock_map_t   *map;
-    ngx_http_zk_lock_head_t   head;
+    size_t                   size;
+    u_char                  *p;
+    ngx_http_zk_lock_map_t  *map;
 
     map = ngx_slab_calloc(shpool, sizeof(ngx_http_zk_lock_map_t));
     if (map == NULL) {
@@ -59,37 +49,16 @@ ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
         return NULL;
     }
 
-    if (ngx_http_zk_lock_map_head(map, conf, size, &head, log) != NGX_OK
-        || ngx_http_zk_lock_map_wakeups(map, log) != NGX_OK)
-    {
+    p = ngx_slab_calloc(shpool, size);
+    if (p == NULL) {
         return NULL;
-    }
-
-    /* a test of the configuration touches no file */
-
-    if (conf->path.len != 0 && !ngx_test_config) {
-
-        if (ngx_http_zk_lock_map_file(map, conf, size, &head, log) != NGX_OK) {
-            ngx_http_zk_lock_map_give_back(map->own);
-            return NULL;
-        }
-
-        p = map->own->addr;
-
-    } else {
-        p = ngx_slab_calloc(shpool, size);
-
-        if (p == NULL) {
-            ngx_http_zk_lock_map_give_back(map->own);
-            return NULL;
-        }
-
-        ngx_memcpy(p, &head, sizeof(ngx_http_zk_lock_head_t));
     }
 
     (void) ngx_http_zk_lock_map_lay_out(map, p, size);
 
-    map->nginx = ngx_atomic_fetch_add(&map->head->nginx, 1) + 1;
+    if (ngx_http_zk_lock_map_wakeups(map, log) != NGX_OK) {
+        return NULL;
+    }
 
     return map;
 }
@@ -140,14 +109,6 @@ ngx_http_zk_lock_map_give_back(ngx_http_zk_lock_map_own_t *own)
 
     for (i = 0; i < own->nwakeups; i++) {
         (void) close(own->wakeups[i]);
-    }
-
-    if (own->addr != NULL) {
-        (void) munmap(own->addr, own->size);
-    }
-
-    if (own->file != -1) {
-        (void) close(own->file);
     }
 
     ngx_free(own);
@@ -235,7 +196,12 @@ ngx_http_zk_lock_map_nslots(void)
 }
 
 
-ngx_int_t
+/*
+ * Lays out size bytes at p for map->nslots; they are not touched.  NULL: says
+ * only how many cells there are.  NGX_ERROR: too few bytes.
+ */
+
+static ngx_int_t
 ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
     size_t size)
 {
@@ -252,7 +218,7 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
             + NGX_HTTP_ZK_LOCK_CHUNK * sizeof(ngx_atomic_t)
             + map->nslots * (NGX_HTTP_ZK_LOCK_CHUNK / 8 + 1);
 
-    fixed = sizeof(ngx_http_zk_lock_head_t) + 64
+    fixed = 64
             + map->nslots * (sizeof(ngx_http_zk_lock_slot_t)
                              + 4 * sizeof(ngx_atomic_t))
             + 4096;
@@ -271,9 +237,7 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
     map->nbits = map->ncells / NGX_HTTP_ZK_LOCK_WORD_BITS;
     map->nsummary = map->nbits / NGX_HTTP_ZK_LOCK_WORD_BITS + 1;
 
-    map->head = (ngx_http_zk_lock_head_t *) at;
-    at += ngx_align(sizeof(ngx_http_zk_lock_head_t), 64);
-
+    at = ngx_align(at, 64);
     map->slots = (ngx_http_zk_lock_slot_t *) at;
     at += map->nslots * sizeof(ngx_http_zk_lock_slot_t);
 
@@ -301,60 +265,6 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
 }
 
 
-/* What the head of a map of this configuration is. */
-
-static ngx_int_t
-ngx_http_zk_lock_map_head(ngx_http_zk_lock_map_t *map,
-    ngx_http_zk_lock_map_conf_t *conf, size_t size,
-    ngx_http_zk_lock_head_t *head, ngx_log_t *log)
-{
-    int          fd;
-    ssize_t      n;
-    ngx_md5_t    md5;
-    struct stat  st;
-
-    ngx_memzero(head, sizeof(ngx_http_zk_lock_head_t));
-
-    ngx_memcpy(head->magic, NGX_HTTP_ZK_LOCK_MAGIC,
-               sizeof(NGX_HTTP_ZK_LOCK_MAGIC) - 1);
-
-    head->size = size;
-    head->nslots = (uint32_t) map->nslots;
-    head->ncells = (uint32_t) map->ncells;
-    head->word = sizeof(ngx_atomic_t);
-
-    ngx_md5_init(&md5);
-    ngx_md5_update(&md5, conf->servers.data, conf->servers.len);
-    ngx_md5_final(head->servers, &md5);
-
-    if (conf->path.len != 0) {
-        fd = open(NGX_HTTP_ZK_LOCK_BOOT_ID, O_RDONLY|O_CLOEXEC);
-
-        n = (fd != -1) ? read(fd, head->boot, sizeof(head->boot) - 1) : -1;
-
-        if (fd != -1) {
-            (void) close(fd);
-        }
-
-        if (n <= 0) {
-            ngx_log_error(NGX_LOG_EMERG, log, ngx_errno,
-                          "\"zk_lock_state_path\" needs to read \"%s\"",
-                          NGX_HTTP_ZK_LOCK_BOOT_ID);
-            return NGX_ERROR;
-        }
-    }
-
-    if (stat("/proc/self/ns/pid", &st) == 0) {
-        head->pids = (uint64_t) st.st_ino;
-    }
-
-    head->crc = ngx_crc32_long((u_char *) head,
-                               offsetof(ngx_http_zk_lock_head_t, crc));
-
-    return NGX_OK;
-}
-
-
 /*
  * The wake-ups are made in the master, so that every worker inherits them,
  * those that come later too.
@@ -371,8 +281,6 @@ ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
     if (own == NULL) {
         return NGX_ERROR;
     }
-
-    own->file = -1;
 
     for ( ;; ) {
 

@@ -1,13 +1,9 @@
 
 /*
- * The map: the memory that the zone lies in, how it is laid out, and where it
- * comes from: nginx's shared memory, or a file that outlives nginx.
+ * The map: the shared memory that the zone lies in, and how it is laid out.
  *
- * The map itself is made in the master, before workers are forked, and is the
- * same in all of them: its pointers are good in every process of one nginx.
- * What lies in the file has no pointers and no descriptors in it, since another
- * nginx may go on with it: the next one after a restart, or at the same time
- * the new binary of an upgrade.
+ * The master makes it before it forks workers, and the map is the same in all
+ * of them: its pointers are good in every process of one nginx.
  */
 
 
@@ -97,7 +93,6 @@ typedef struct {
     ngx_atomic_t                keeper;     /* a process; FREE, ORPHAN */
     ngx_atomic_t                home;       /* the keeper's own slot */
     ngx_atomic_t                leaving;    /* the keeper does; no heir */
-    ngx_atomic_t                nginx;      /* the keeper's: map->nginx */
     ngx_atomic_t                alive;      /* until when the session surely
                                                lives */
     ngx_atomic_t                keyed;      /* key is whole */
@@ -105,31 +100,10 @@ typedef struct {
 } ngx_http_zk_lock_slot_t;
 
 
-/* the file's first bytes; of the zone in nginx's memory, too */
-
-typedef struct {
-    u_char                      magic[16];
-    u_char                      boot[40];   /* the clock's and the pids' */
-    u_char                      servers[16];    /* a hash */
-    uint64_t                    size;
-    uint32_t                    nslots;
-    uint32_t                    ncells;
-    uint32_t                    word;       /* bytes of an atomic word */
-    uint32_t                    crc;        /* of all above */
-
-    uint64_t                    pids;       /* the namespace of the pids */
-    ngx_atomic_t                nginx;      /* how many opened it so far */
-    ngx_atomic_t                orphans;    /* a hint that there are some */
-} ngx_http_zk_lock_head_t;
-
-
 /* what the master has to give back, when no cycle has the map any more */
 
 typedef struct {
     ngx_uint_t                  cycles;
-    int                         file;       /* -1: none; locked */
-    u_char                     *addr;       /* of the file; NULL: none */
-    size_t                      size;
     ngx_uint_t                  nwakeups;
     int                         wakeups[1]; /* of the slots: inherited by all
                                                workers of this nginx */
@@ -137,7 +111,6 @@ typedef struct {
 
 
 typedef struct {
-    ngx_http_zk_lock_head_t    *head;
     ngx_http_zk_lock_slot_t    *slots;
     ngx_atomic_t               *owners;     /* of chunks: slot + 1 */
     uint64_t                   *starts;     /* of chunks: cells where a record
@@ -154,7 +127,7 @@ typedef struct {
     ngx_uint_t                  nbits;      /* words of one doorbell */
     ngx_uint_t                  nsummary;
 
-    ngx_atomic_uint_t           nginx;      /* which one this is */
+    ngx_atomic_t                orphans;    /* a hint that there are some */
     ngx_atomic_t                reloads;    /* of this nginx so far */
     ngx_atomic_t                over;       /* the reload whose workers leave,
                                                and none is started any more */
@@ -163,33 +136,19 @@ typedef struct {
 } ngx_http_zk_lock_map_t;
 
 
-/* what a map is made for */
-
-typedef struct {
-    ngx_str_t                   servers;    /* as configured, and who we are
-                                               to them */
-    ngx_str_t                   path;       /* of the file; "": none; NUL */
-    ngx_cycle_t                *cycle;      /* that it is made for */
-} ngx_http_zk_lock_map_conf_t;
-
-
 /* How many slots a map has; a worker inherits a descriptor for each. */
 ngx_uint_t ngx_http_zk_lock_map_nslots(void);
 
 /*
- * Makes a map in the slab pool of a new zone.  A file that cannot be used is
- * refused with a warning, and replaced.  Returns NULL if the zone is too
+ * Makes a map in the slab pool of a new zone.  Returns NULL if the zone is too
  * small, or nothing can be made; that was logged.
  */
 ngx_http_zk_lock_map_t *ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool,
-    ngx_http_zk_lock_map_conf_t *conf, ngx_log_t *log);
+    ngx_log_t *log);
 
 /* A cycle has the map: what is the master's goes with the last one. */
 ngx_int_t ngx_http_zk_lock_map_keep(ngx_http_zk_lock_map_t *map,
     ngx_cycle_t *cycle);
-
-/* Whether who comes after the last worker will find the map. */
-ngx_uint_t ngx_http_zk_lock_map_lasts(ngx_http_zk_lock_map_t *map);
 
 /* The cell of a record, or NULL if there is no such cell. */
 ngx_http_zk_lock_cell_t *ngx_http_zk_lock_map_cell(
@@ -207,28 +166,6 @@ ngx_atomic_uint_t ngx_http_zk_lock_map_self(void);
  */
 ngx_uint_t ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper,
     ngx_uint_t quick);
-
-
-/*
- * Between the halves: ngx_http_zk_lock_map.c knows how a map is laid out,
- * ngx_http_zk_lock_file.c whether a file can be used for it.
- */
-
-/*
- * Lays out size bytes at p for map->nslots; they are not touched.  NULL: says
- * only how many cells there are.  NGX_ERROR: too few bytes.
- */
-ngx_int_t ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
-    size_t size);
-
-/*
- * Opens the file of conf, or makes it, locks and maps it.  head is what it has
- * to begin with.  What it has of it is in map->own, after NGX_ERROR too; that
- * was logged.
- */
-ngx_int_t ngx_http_zk_lock_map_file(ngx_http_zk_lock_map_t *map,
-    ngx_http_zk_lock_map_conf_t *conf, size_t size,
-    ngx_http_zk_lock_head_t *head, ngx_log_t *log);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_MAP_H_INCLUDED_ */

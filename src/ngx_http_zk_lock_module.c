@@ -103,13 +103,6 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       offsetof(ngx_http_zk_lock_main_conf_t, cache),
       NULL },
 
-    { ngx_string("zk_lock_state_path"),
-      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
-      ngx_http_zk_lock_state_path,
-      NGX_HTTP_MAIN_CONF_OFFSET,
-      0,
-      NULL },
-
     { ngx_string("zk_lock_metrics"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_zk_lock_metrics,

@@ -228,16 +228,15 @@ ngx_http_zk_lock_lock_watch_sibling(ngx_http_zk_lock_lock_t *lock,
             && ngx_http_zk_lock_record_forsaken(lock->worker->zone, &other->id,
                                                 &lock->sn.str)
                != NGX_DECLINED)
-        || (rc == NGX_OK && (!record.near
-                             || record.state == NGX_HTTP_ZK_LOCK_RECORD_OPEN
+        || (rc == NGX_OK && (record.state == NGX_HTTP_ZK_LOCK_RECORD_OPEN
                              || !ngx_http_zk_lock_ahead(record.alive)
                              || (record.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
                                  && record.lease == 0))))
     {
         /*
-         * Its worker is dead, stopped or another nginx's, or has sent a delete
-         * since its lease is over; or its session is over, and the claim is
-         * durable: ZooKeeper knows.
+         * Its worker is dead or stopped, or has sent a delete since its lease
+         * is over; or its session is over, and the claim is durable: ZooKeeper
+         * knows.
          */
 
         other->entry.origin = ZK_LOCK_FOREIGN;

@@ -30,8 +30,6 @@
 static void ngx_http_zk_lock_record_inherit_chunk(
     ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
     ngx_http_zk_lock_inherit_pt handler, void *data);
-static ngx_uint_t ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record);
 static void ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_str_t *path, zk_lock_kind_t kind,
     const uint8_t *random);
@@ -611,10 +609,8 @@ ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
 
     ngx_memory_barrier();
 
-    /* a file may have held anything */
-
     return (same && copy.seq == token->seq && cell->gen == gen
-            && ending <= NGX_HTTP_ZK_LOCK_ENDING_LOST)
+            && ending != NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN)
            ? ending : NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
 }
 
@@ -663,13 +659,13 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
     for (k = 0; k < NGX_HTTP_ZK_LOCK_CHUNK; k++) {
         record = (uint32_t) (chunk * NGX_HTTP_ZK_LOCK_CHUNK + k);
 
+        cell = ngx_http_zk_lock_map_cell(zone->map, record);
+
         if (!(zone->map->starts[chunk] & ((uint64_t) 1 << k))
-            || !ngx_http_zk_lock_record_sound(zone, record))
+            || cell->state == NGX_HTTP_ZK_LOCK_RECORD_FREE)
         {
             continue;
         }
-
-        cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
         n = ngx_http_zk_lock_map_cells_of(cell->path_len);
         mask = (((uint64_t) 1 << n) - 1) << k;
@@ -730,34 +726,6 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
 
         handler(data, &copy, &path);
     }
-}
-
-
-/*
- * A file may hold anything: nothing is done with what was never a record.  A
- * claim that has a name never becomes one that is the lock's own znode: that
- * would be deleted, whosever it is.
- */
-
-static ngx_uint_t
-ngx_http_zk_lock_record_sound(ngx_http_zk_lock_zone_t *zone, uint32_t record)
-{
-    ngx_uint_t                n;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    cell = ngx_http_zk_lock_map_cell(zone->map, record);
-
-    n = ngx_http_zk_lock_map_cells_of(cell->path_len);
-
-    return cell->state != NGX_HTTP_ZK_LOCK_RECORD_FREE
-           && cell->state <= NGX_HTTP_ZK_LOCK_RECORD_OPEN
-           && zk_lock_kind_check(cell->kind)
-           && zk_lock_kind_check(cell->was)
-           && (cell->kind == ZK_LOCK_NODE) == (cell->was == ZK_LOCK_NODE)
-           && cell->seq >= -1 && cell->seq <= ZK_LOCK_SEQ_MAX
-           && cell->path_len <= ZK_LOCK_PATH_MAX
-           && record % NGX_HTTP_ZK_LOCK_CHUNK + n <= NGX_HTTP_ZK_LOCK_CHUNK
-           && zk_lock_path_check((char *) cell->path, cell->path_len) == NULL;
 }
 
 
@@ -1034,13 +1002,11 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     }
 
     copy->alive = 0;
-    copy->near = 0;
 
     if (cell->slot < zone->map->nslots) {
         slot = &zone->map->slots[cell->slot];
 
         copy->alive = slot->alive;
-        copy->near = (slot->nginx == zone->map->nginx);
     }
 }
 

@@ -95,7 +95,6 @@ typedef struct {
     time_t                           since;     /* granted; 0: not yet */
     ngx_msec_t                       alive;     /* until when its session
                                                    surely lives */
-    unsigned                         near:1;    /* its worker can be rung */
     unsigned                         bound:1;   /* it goes with its worker */
     unsigned                         forsaken:1;    /* of a free one: its claim
                                                        may live */

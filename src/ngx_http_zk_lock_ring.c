@@ -58,10 +58,6 @@ ngx_http_zk_lock_ring_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home)
     ssize_t   n;
     uint64_t  one;
 
-    if (map->slots[home].nginx != map->nginx) {
-        return;
-    }
-
     one = 1;
 
     do {

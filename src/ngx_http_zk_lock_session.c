@@ -32,8 +32,6 @@ static void ngx_http_zk_lock_session_state(ngx_http_zk_lock_session_t *s,
     ngx_http_zk_lock_session_state_e state);
 static void ngx_http_zk_lock_session_news(zk_lock_message_t *message,
     void *data);
-static void ngx_http_zk_lock_session_no_news(zk_lock_message_t *message,
-    void *data);
 static void ngx_http_zk_lock_session_connected_handler(
     ngx_http_zk_lock_session_t *s);
 static void ngx_http_zk_lock_session_over_handler(ngx_event_t *ev);
@@ -123,39 +121,6 @@ ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s)
     }
 
     ngx_http_zk_lock_session_free(s);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
-    const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
-    ngx_log_t *log)
-{
-    ngx_int_t                   rc;
-    ngx_uint_t                  i, heard;
-    ngx_http_zk_lock_handle_t  *handle;
-
-    handle = ngx_http_zk_lock_library_open(conf, key, NULL, 0,
-                                           ngx_http_zk_lock_session_no_news,
-                                           mailbox, log);
-    if (handle == NULL) {
-        return NGX_DECLINED;
-    }
-
-    rc = ngx_http_zk_lock_library_wait(handle, NGX_HTTP_ZK_LOCK_PATIENCE);
-
-    /* the library loses, and leaks, what it has not said when it is closed */
-
-    for (i = 0, heard = 0; rc != NGX_AGAIN && !heard && i < 100; i++) {
-        (void) zk_lock_mailbox_take(mailbox, &heard);
-        ngx_msleep(1);
-    }
-
-    ngx_http_zk_lock_library_close(handle);
-
-    (void) zk_lock_mailbox_take(mailbox, &heard);
-
-    return (rc == NGX_AGAIN) ? NGX_DECLINED : rc;
 }
 
 
@@ -411,21 +376,6 @@ ngx_http_zk_lock_session_news(zk_lock_message_t *message, void *data)
 done:
 
     free(n);
-}
-
-
-/* The news of a handle that is only opened to be closed. */
-
-static void
-ngx_http_zk_lock_session_no_news(zk_lock_message_t *message, void *data)
-{
-    ngx_uint_t *heard = data;
-
-    if (heard != NULL) {
-        *heard = 1;
-    }
-
-    free(message);
 }
 
 

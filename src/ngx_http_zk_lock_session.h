@@ -221,15 +221,6 @@ void ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s);
 void ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s);
 
 /*
- * Ends the session that key is of, of a process that is dead.  Blocks for
- * some milliseconds, or a second if ZooKeeper does not answer; then
- * NGX_DECLINED is returned, and NGX_DONE if the session was over before.
- */
-ngx_int_t ngx_http_zk_lock_session_end(ngx_http_zk_lock_session_conf_t *conf,
-    const ngx_http_zk_lock_key_t *key, zk_lock_mailbox_t *mailbox,
-    ngx_log_t *log);
-
-/*
  * The name of the session's gate, 16 hexadecimal digits: an ephemeral znode of
  * the session below /zk_lock_gates.  NGX_AGAIN: it is not there yet, and is
  * asked for.  NGX_DECLINED: ZooKeeper refused; it is asked for again later.

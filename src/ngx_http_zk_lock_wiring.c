@@ -50,7 +50,6 @@ static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
 static void ngx_http_zk_lock_worker_refuse_waiters(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker);
-static void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_sweep_estates(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_tell_asks(
@@ -115,12 +114,12 @@ ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker)
 }
 
 
-static void
+void
 ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker)
 {
     ngx_http_zk_lock_zone_t  *zone;
 
-    while (!worker->leaving) {
+    while (!worker->leaving || ngx_http_zk_lock_worker_over(worker)) {
 
         zone = ngx_http_zk_lock_zone_adopt(worker->zone);
         if (zone == NULL) {
@@ -353,7 +352,8 @@ ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker)
 static ngx_uint_t
 ngx_http_zk_lock_worker_secures(ngx_http_zk_lock_worker_t *worker)
 {
-    return worker->leaving && worker->nfleeting != 0
+    return worker->leaving
+           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->estates))
            && ngx_current_msec - worker->left < NGX_HTTP_ZK_LOCK_LAST;
 }
 

@@ -18,9 +18,6 @@
 #define NGX_HTTP_ZK_LOCK_FIRST_SWEEP  200
 
 
-static void ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker);
-static ngx_int_t ngx_http_zk_lock_worker_end(
-    ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_zone_t *zone);
 static ngx_uint_t ngx_http_zk_lock_worker_holds(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker);
@@ -32,7 +29,6 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
     ngx_uint_t cache, ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 {
     int                         err;
-    ngx_http_zk_lock_key_t      key;
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = ngx_calloc(sizeof(ngx_http_zk_lock_worker_t), log);
@@ -68,15 +64,6 @@ ngx_http_zk_lock_worker_start(ngx_http_zk_lock_session_conf_t *conf,
 
     worker->zone = ngx_http_zk_lock_zone_join(shm_zone, log);
     if (worker->zone == NULL) {
-        goto failed;
-    }
-
-    if (ngx_http_zk_lock_zone_key(worker->zone, &key) == NGX_OK) {
-
-        /* no slot was free: another worker has to adopt some first */
-
-        ngx_http_zk_lock_zone_abandon(worker->zone);
-        worker->zone = NULL;
         goto failed;
     }
 
@@ -147,10 +134,6 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     zone = worker->zone;
     session = worker->session;
 
-    if (!ngx_http_zk_lock_zone_outlives(zone)) {
-        ngx_http_zk_lock_worker_bury(worker);
-    }
-
     /* a session that is closed takes its claims along, one cut off does not */
 
     stays = !ngx_http_zk_lock_session_connected(session)
@@ -167,7 +150,7 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 
     if (stays) {
         ngx_http_zk_lock_session_leave(session);
-        ngx_http_zk_lock_worker_bequeath(worker, zone);
+        ngx_http_zk_lock_zone_abandon(zone);
 
     } else {
         ngx_http_zk_lock_session_close(session);
@@ -193,6 +176,7 @@ ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
 
     ngx_http_zk_lock_zone_leaving(worker->zone);
     ngx_http_zk_lock_durable_leave(worker);
+    ngx_http_zk_lock_worker_adopt(worker);
     ngx_http_zk_lock_worker_busy(worker);
 
     for (q = ngx_queue_head(&worker->estates);
@@ -214,73 +198,6 @@ ngx_uint_t
 ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker)
 {
     return worker->leaving && !ngx_http_zk_lock_zone_outlives(worker->zone);
-}
-
-
-/* No worker comes after this one: the sessions of orphans are ended. */
-
-static void
-ngx_http_zk_lock_worker_bury(ngx_http_zk_lock_worker_t *worker)
-{
-    ngx_http_zk_lock_zone_t  *zone;
-
-    for ( ;; ) {
-        zone = ngx_http_zk_lock_zone_adopt(worker->zone);
-        if (zone == NULL) {
-            break;
-        }
-
-        if (ngx_http_zk_lock_worker_end(worker, zone) != NGX_OK) {
-
-            /* nor would the others be */
-
-            break;
-        }
-    }
-}
-
-
-void
-ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
-    ngx_http_zk_lock_zone_t *zone)
-{
-    if (ngx_http_zk_lock_zone_bequeath(zone) != NGX_OK) {
-        (void) ngx_http_zk_lock_worker_end(worker, zone);
-    }
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_worker_end(ngx_http_zk_lock_worker_t *worker,
-    ngx_http_zk_lock_zone_t *zone)
-{
-    ngx_int_t               rc;
-    ngx_http_zk_lock_key_t  key;
-
-    rc = NGX_OK;
-
-    if (ngx_http_zk_lock_zone_key(zone, &key) == NGX_OK) {
-        rc = ngx_http_zk_lock_session_end(worker->conf, &key,
-                                          &worker->mailbox, worker->log);
-    }
-
-    if (rc == NGX_DECLINED) {
-        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
-                      "zookeeper sessions could not be ended, "
-                      "their timeout will do it");
-
-        ngx_http_zk_lock_zone_abandon(zone);
-
-        return NGX_DECLINED;
-    }
-
-    if (rc == NGX_DONE) {
-        ngx_http_zk_lock_zone_expired(zone);
-    }
-
-    ngx_http_zk_lock_zone_leave(zone);
-
-    return NGX_OK;
 }
 
 
@@ -347,8 +264,6 @@ ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker)
 static void
 ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_http_zk_lock_key_t  key;
-
     if (worker->sweep.timer_set) {
         ngx_del_timer(&worker->sweep);
     }
@@ -366,15 +281,7 @@ ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker)
     }
 
     if (worker->zone != NULL) {
-
-        /* the worker never served; another worker adopts the session */
-
-        if (ngx_http_zk_lock_zone_key(worker->zone, &key) == NGX_OK) {
-            ngx_http_zk_lock_zone_abandon(worker->zone);
-
-        } else {
-            ngx_http_zk_lock_zone_leave(worker->zone);
-        }
+        ngx_http_zk_lock_zone_leave(worker->zone);
     }
 
     if (worker->scan != NULL) {

@@ -111,18 +111,11 @@ ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
     ngx_shm_zone_t *shm_zone, ngx_log_t *log);
 
 /*
- * Leaves its sessions, with the locks that are held through them, to another
- * worker; or ends them, if there is none, and gives the slots back.  Nobody is
- * answered any more.
+ * Leaves its slots to another worker, with the sessions and what is held; or
+ * closes the sessions, if there is no other worker, and gives the slots back.
+ * No caller is answered any more.
  */
 void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
-
-/*
- * Leaves a slot, whose session has no connection any more, to another worker,
- * or ends the session.
- */
-void ngx_http_zk_lock_worker_bequeath(ngx_http_zk_lock_worker_t *worker,
-    ngx_http_zk_lock_zone_t *zone);
 
 /*
  * A timer whose data is the worker's fake connection, as the event core's
@@ -162,6 +155,12 @@ extern const ngx_http_zk_lock_session_events_t  ngx_http_zk_lock_worker_events;
  * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
  */
 ngx_int_t ngx_http_zk_lock_worker_listen(ngx_http_zk_lock_worker_t *worker);
+
+/*
+ * Adopts the slots of workers that are dead or have left, unless the worker
+ * leaves and another worker stays.
+ */
+void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
 
 /* worker->sweep: what no doorbell and no event has told. */
 void ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev);

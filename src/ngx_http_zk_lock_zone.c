@@ -6,11 +6,10 @@
  * A slot changes hands by one atomic step on its keeper; the new keeper then
  * writes the rest of the slot.
  *
- * A worker that leaves says so first (leaving), and then looks for an heir.  A
- * worker that leaves a slot makes the slot an orphan first, and then looks
- * whether the heir still stays.  The last worker that leaves looks for orphans
- * after its own note.  Of any two that leave at the same time, one sees the
- * other.
+ * A worker that leaves says so first (leaving), and then looks whether another
+ * worker stays.  A worker that leaves a slot makes it an orphan first, and then
+ * wakes a worker that stays.  The last worker that leaves adopts orphans after
+ * it said so.  Of any two that leave at the same time, one sees the other.
  */
 
 
@@ -28,6 +27,7 @@ static ngx_int_t ngx_http_zk_lock_zone_take_orphan(
     ngx_http_zk_lock_zone_t *zone);
 static ngx_int_t ngx_http_zk_lock_zone_take_free(
     ngx_http_zk_lock_zone_t *zone);
+static void ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone);
 static void ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone);
 static ngx_http_zk_lock_slot_t *ngx_http_zk_lock_zone_staying(
     ngx_http_zk_lock_zone_t *zone);
@@ -38,15 +38,15 @@ static void ngx_http_zk_lock_zone_count_cells(ngx_http_zk_lock_map_t *map,
 ngx_int_t
 ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
 {
-    ngx_slab_pool_t              *shpool;
-    ngx_http_zk_lock_map_t       *map;
-    ngx_http_zk_lock_map_conf_t  *conf;
+    ngx_cycle_t             *cycle;
+    ngx_slab_pool_t         *shpool;
+    ngx_http_zk_lock_map_t  *map;
 
-    conf = shm_zone->data;
+    cycle = shm_zone->data;
 
     if (data) {
         shm_zone->data = data;
-        return ngx_http_zk_lock_map_keep(data, conf->cycle);
+        return ngx_http_zk_lock_map_keep(data, cycle);
     }
 
     shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
@@ -56,9 +56,9 @@ ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data)
         return NGX_OK;
     }
 
-    map = ngx_http_zk_lock_map_make(shpool, conf, shm_zone->shm.log);
+    map = ngx_http_zk_lock_map_make(shpool, shm_zone->shm.log);
 
-    if (map == NULL || ngx_http_zk_lock_map_keep(map, conf->cycle) != NGX_OK) {
+    if (map == NULL || ngx_http_zk_lock_map_keep(map, cycle) != NGX_OK) {
         return NGX_ERROR;
     }
 
@@ -104,9 +104,7 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
         return NULL;
     }
 
-    if (ngx_http_zk_lock_zone_take_free(zone) == NGX_OK
-        || ngx_http_zk_lock_zone_take_orphan(zone) == NGX_OK)
-    {
+    if (ngx_http_zk_lock_zone_take_free(zone) == NGX_OK) {
         map->over = 0;
         return zone;
     }
@@ -127,7 +125,7 @@ ngx_http_zk_lock_zone_adopt(ngx_http_zk_lock_zone_t *home)
     ngx_http_zk_lock_key_t    key;
     ngx_http_zk_lock_zone_t  *zone;
 
-    home->map->head->orphans = 0;
+    home->map->orphans = 0;
 
     for ( ;; ) {
         zone = ngx_http_zk_lock_zone_new(home->map, home->used, home->log);
@@ -194,7 +192,6 @@ ngx_http_zk_lock_zone_take(ngx_http_zk_lock_zone_t *zone, ngx_uint_t i,
     }
 
     slot->home = (home < zone->map->nslots) ? home : i;
-    slot->nginx = zone->map->nginx;
     slot->leaving = 0;
 
     zone->slot = i;
@@ -255,7 +252,7 @@ ngx_http_zk_lock_zone_take_free(ngx_http_zk_lock_zone_t *zone)
 ngx_uint_t
 ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone)
 {
-    return zone->map->head->orphans != 0;
+    return zone->map->orphans != 0;
 }
 
 
@@ -280,13 +277,6 @@ ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone)
 
 
 ngx_uint_t
-ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone)
-{
-    return ngx_http_zk_lock_zone_staying(zone) != NULL;
-}
-
-
-ngx_uint_t
 ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 {
     ngx_http_zk_lock_map_t  *map;
@@ -295,8 +285,7 @@ ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 
     return (map->reloads != zone->reloads && map->reloads != map->over
             && !map->superseded)
-           || ngx_http_zk_lock_map_lasts(map)
-           || ngx_http_zk_lock_zone_heir(zone);
+           || ngx_http_zk_lock_zone_staying(zone) != NULL;
 }
 
 
@@ -348,17 +337,16 @@ ngx_http_zk_lock_zone_staying(ngx_http_zk_lock_zone_t *zone)
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone)
+void
+ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone)
 {
     ngx_http_zk_lock_map_t   *map;
-    ngx_http_zk_lock_slot_t  *slot, *heir;
+    ngx_http_zk_lock_slot_t  *heir;
 
     map = zone->map;
-    slot = &map->slots[zone->slot];
 
-    slot->keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
-    map->head->orphans = 1;
+    map->slots[zone->slot].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
+    map->orphans = 1;
 
     ngx_memory_barrier();
 
@@ -366,25 +354,7 @@ ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone)
 
     if (heir != NULL) {
         ngx_http_zk_lock_ring_wake(map, heir - map->slots);
-
-    } else if (!ngx_http_zk_lock_zone_outlives(zone)
-               && ngx_atomic_cmp_set(&slot->keeper, NGX_HTTP_ZK_LOCK_ORPHAN,
-                                     ngx_http_zk_lock_map_self()))
-    {
-        return NGX_DECLINED;
     }
-
-    ngx_free(zone);
-
-    return NGX_OK;
-}
-
-
-void
-ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone)
-{
-    zone->map->slots[zone->slot].keeper = NGX_HTTP_ZK_LOCK_ORPHAN;
-    zone->map->head->orphans = 1;
 
     ngx_free(zone);
 }
@@ -417,7 +387,13 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 }
 
 
-void
+/*
+ * The session of a slot that is about to be given back was over before it could
+ * be closed.  Whether a claim that was asked to end was still there is not
+ * known: record_lost() says so.
+ */
+
+static void
 ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone)
 {
     uint32_t                  record;
@@ -531,11 +507,6 @@ ngx_http_zk_lock_zone_key(ngx_http_zk_lock_zone_t *zone,
     }
 
     *key = slot->key;
-
-    if (key->timeout > NGX_MAX_INT32_VALUE) {
-        /* a file can have anything */
-        key->timeout = 0;
-    }
 
     return NGX_OK;
 }

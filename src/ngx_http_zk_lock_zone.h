@@ -65,8 +65,8 @@ typedef struct {
 
 
 /*
- * The zone's init function, for ngx_shm_zone_t, whose data is the map's
- * configuration at first and the map afterwards.
+ * The zone's init function, for ngx_shm_zone_t, whose data is the cycle at
+ * first and the map afterwards.
  */
 ngx_int_t ngx_http_zk_lock_zone_init(ngx_shm_zone_t *shm_zone, void *data);
 
@@ -78,8 +78,8 @@ void ngx_http_zk_lock_zone_reloaded(ngx_shm_zone_t *shm_zone,
     ngx_shm_zone_t *old);
 
 /*
- * Takes a home for this worker: a free slot, or else an orphan.  Returns NULL
- * if there is none (yet), or no memory.
+ * Takes a free slot as the home of this worker.  Returns NULL if there is none
+ * (yet), or no memory.
  */
 ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone,
     ngx_log_t *log);
@@ -97,12 +97,9 @@ ngx_uint_t ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone);
 /* This worker leaves: it inherits no slot any more, and is no heir. */
 void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
 
-/* Whether there is another worker that stays. */
-ngx_uint_t ngx_http_zk_lock_zone_heir(ngx_http_zk_lock_zone_t *zone);
-
 /*
- * Whether there is one, or will be: the workers of a reload may not be there
- * yet, or find no free slot; and a file is for who comes after the last one.
+ * Whether there is another worker that stays, or will be: the workers of a
+ * reload may not be there yet, or find no free slot.
  */
 ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 
@@ -110,21 +107,11 @@ ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 void ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_zone_t *zone);
 
 /*
- * Leaves a slot, whose session lives on without a connection, to an heir.
- * Returns NGX_OK, and zone is freed; or NGX_DECLINED if there is no heir (any
- * more): then the session is to be ended.
+ * Leaves a slot, whose session lives on without a connection, to another
+ * worker, and wakes one that stays.  If there is none, the session ends with
+ * its timeout.  Frees zone.
  */
-ngx_int_t ngx_http_zk_lock_zone_bequeath(ngx_http_zk_lock_zone_t *zone);
-
-/* Leaves a slot, whose session cannot be ended now, to whoever comes. */
 void ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone);
-
-/*
- * The session of a slot that is about to be given back was over before it could
- * be ended.  Whether a claim that was asked to end was still there is not
- * known: record_lost() says so.
- */
-void ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone);
 
 /*
  * Gives a slot back, whose session is over: its records are freed, and those

@@ -423,8 +423,9 @@ def run_info(number, who):
 
 
 @pytest.fixture
-def terraform_backend(make_example):
+def terraform_backend(make_example, tree):
     example = make_example("terraform.conf")
+    tree.make(example.chroot)       # else the first durable lease gets 500
     prefix = example.gateway.prefix
     os.makedirs(os.path.join(prefix, "terraform", "state"))
     example.shell("password() { openssl passwd -apr1 $1; }\n"

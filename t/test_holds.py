@@ -30,6 +30,7 @@ from test_modes import (ALONE, GRANTS, MARKERS, MODES, SOON, Kazoo, Line,
                         Visitors, chance, granted, kill, patience, play, wait)
 
 BREAKS = (LOSE, HALF, CUT, UNANSWERED, TORN)
+SHORT = "4s"        # the sessions of a gateway that is killed
 USES = {mode: {"mode": mode} for mode in MODES + ("member",)}
 USES["semaphore"] = {"mode": "semaphore", "permits": 2}
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
@@ -541,17 +542,20 @@ def test_reload(sturdy, tree):
 
 
 @pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
-def test_restart(start_gateway, tree, tmp_path, how):
-    """With zk_lock_state_path; the count and what it is held by stay."""
-    here = start_gateway(session_timeout="60s",
-                         http="zk_lock_state_path %s;" % (tmp_path / "state"))
+def test_restart(start_gateway, tree, how):
+    """The count and what it is held by stay, at another gateway, too."""
+    here = start_gateway(session_timeout=SHORT)
     there = start_gateway()
-    claim = Claim((here, here.worker_pids()[0]), tree)
+    claim = Claim((here, here.worker_pids()[0]), tree, durable="1")
     places = everywhere((here, there))
     for number, place in enumerate(places, 2):
         assert claim.hold(place) == number
+    path, = tree.durables(claim.znode)
+    gate = tree.label(path)["gate"]
     getattr(here, how)()
-    claim.is_held(5, everywhere((there,)))
+    wait_until(lambda: tree.label(path)["gate"] != gate, 20,
+               "another gateway counts the lease")
+    agree(claim, everywhere((there,)), 5)
     here.start()
     places = everywhere((here, there))
     for place in places:
@@ -1118,14 +1122,12 @@ def test_session_ends(start_gateway, start_proxy, zookeeper, tree):
 
 
 @pytest.mark.parametrize("how", ["reload", "stop", "kill"])
-def test_shared_claim_outlives_its_workers(start_gateway, tree, tmp_path,
-                                           how):
-    here = start_gateway(session_timeout="60s",
-                         http="zk_lock_state_path %s;" % (tmp_path / "state"))
+def test_shared_claim_outlives_its_workers(start_gateway, tree, how):
+    here = start_gateway(session_timeout=SHORT)
     there = start_gateway()
     claims = []
     for place in everywhere([here, there]):
-        claims.append(Claim(everywhere([here])[0], tree))
+        claims.append(Claim(everywhere([here])[0], tree, durable="1"))
         claims[-1].share(place)
     if how == "reload":
         wait_dead(here.reload())

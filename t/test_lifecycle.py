@@ -5,7 +5,6 @@ end closes them, so that locks are free at once.  A configuration that cannot
 work is refused by nginx -t with a sentence.
 """
 
-import os
 import re
 import signal
 import time
@@ -14,7 +13,6 @@ import pytest
 
 from lib.checks import grant, problem
 from lib.client import lock_path
-from lib.gateway import TREE
 from lib.process import threads, wait_until
 
 CACHE = "proxy_cache_path cache levels=1:2 keys_zone=cache:1m;"
@@ -277,14 +275,6 @@ BAD_CONF = {
                                       "USER:PASSWORD"),
 }
 
-# paths of a state file, and what is wrong with them
-BAD_STATE = {
-    "no folder": ("none/state", "No such file or directory"),
-    "a file on the way": ("nginx.conf/state", "Not a directory"),
-    "a folder": ("folder", "Is a directory"),
-    "a slash at the end": ("folder/", "Is a directory"),
-}
-
 # two directives that both answer a location's requests
 TWO_ANSWERS = {
     "api twice": ("zk_lock_api; zk_lock_api;", "is duplicate"),
@@ -370,48 +360,6 @@ def test_bad_configuration(start_gateway, what):
     # where a variable is that is none, nginx itself does not tell
     assert (re.search(r" in nginx\.conf:\d+$", line)
             or what == "unknown variable")
-
-
-@pytest.mark.parametrize("what", sorted(BAD_STATE))
-def test_bad_state_path(start_gateway, what):
-    """nginx -t tells, and so do a start and nginx -s reload."""
-    path, word = BAD_STATE[what]
-    gateway = start_gateway()
-    os.mkdir(os.path.join(gateway.prefix, "folder"))
-    gateway.change_conf("zk_lock_servers ", "zk_lock_state_path %s/%s;\n"
-                        "    zk_lock_servers " % (gateway.prefix, path))
-    gateway.allow(r"\[emerg\]")
-    for more in ["-t"], ["-s", "reload"], ["-q"]:
-        code, output = gateway.test_conf(*more)
-        line, = [line for line in output.splitlines() if "[emerg]" in line]
-        assert code == 1
-        assert "zk_lock_state_path" in line and word in line
-        assert re.search(r"/nginx\.conf:\d+$", line)
-    assert not os.listdir(os.path.join(gateway.prefix, "folder"))
-
-
-def test_state_path_that_may_not_be_written(start_gateway, tmp_path):
-    """Root may write anywhere, unless that right is taken from it."""
-    (tmp_path / "kept").mkdir(mode=0o555)
-    enter = (["setpriv", "--bounding-set", "-dac_override"]
-             if os.geteuid() == 0 else [])
-    gateway = start_gateway(start=False, enter=enter,
-                            http="zk_lock_state_path %s;"
-                            % (tmp_path / "kept" / "state"))
-    gateway.allow(r"\[emerg\]")
-    code, (line,) = lines_of(gateway, "emerg")
-    assert code == 1
-    assert "zk_lock_state_path" in line and "Permission denied" in line
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="not root, as a master is")
-def test_state_path_of_the_readme(start_gateway):
-    """Its folder is there wherever nginx's own pid file is, as on Debian."""
-    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
-        line, = re.findall(r"(?m)^    (zk_lock_state_path /.*;)$",
-                           file.read())
-    gateway = start_gateway(start=False, http=line)
-    assert lines_of(gateway, "emerg") == (0, [])
 
 
 @pytest.mark.parametrize("what", sorted(TWO_ANSWERS))

@@ -1,7 +1,7 @@
 """A gateway that ends for good: its leases go on, and it grants no more.
 
-Without a zk_lock_state_path the sessions are closed with their workers.  What
-the workers hold is made durable before that, and is another gateway's then.
+The sessions are closed with their workers.  What these hold is made durable
+before that, and is another gateway's then.
 But a worker that leaves and that no other worker comes after grants nothing
 any more.  Its waiters are told to come again, and their claims are gone before
 that of another gateway's waiter is granted.
@@ -292,7 +292,7 @@ def test_sibling_is_told_late(start, tree):
 
 @pytest.mark.plain("a new binary is without their options")
 def test_upgrade(start, tree):
-    """Without a file a new binary is another gateway, which takes over."""
+    """A new binary is another gateway, which takes over."""
     here = start(daemon=True)
     holder, waiters = lead(here, tree)
     old, _ = here.upgrade()

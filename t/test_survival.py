@@ -26,6 +26,7 @@ WAITING = int(os.environ.get("ZK_LOCK_WAITING") or 20)
 RELOADS = int(os.environ.get("ZK_LOCK_RELOADS") or 4)
 
 TIMEOUT = "60s"
+SHORT = "4s"        # when a gateway is killed: its leases are taken over then
 IN_LINE = 5         # waiters of one lock, at most
 A_GRANT = 20.0
 
@@ -107,10 +108,8 @@ def sessions(zookeeper, tree):
 
 
 @pytest.fixture
-def gateway(sessions, start_gateway, tmp_path):
-    gateway = start_gateway(
-        session_timeout=TIMEOUT, metrics=True,
-        http="zk_lock_state_path %s;" % (tmp_path / "state"))
+def gateway(sessions, start_gateway):
+    gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
     # a crash that the master has not noticed
     gateway.allow(r"sendmsg\(\) failed \(32")
     return gateway
@@ -125,6 +124,7 @@ def test_survival(gateway, tree, sessions):
             crashes(gateway, held, queues, keeper)
             turns(gateway, held, queues, keeper)
         load.gone(tree)
+        all_durable(gateway, tree, held, queues.held)
         restarts(gateway, held, keeper)
 
     held.check()
@@ -179,7 +179,15 @@ def turns(gateway, held, queues, keeper):
     queues.held.check()
 
 
+def all_durable(gateway, tree, *groups):
+    number = sum(len(held.locks) for held in groups)
+    wait_until(lambda: len(tree.durables(gateway.root)) == number, A_GRANT,
+               "all leases are durable")
+
+
 def restarts(gateway, held, keeper):
+    gateway.change_conf("session_timeout %s;" % TIMEOUT,
+                        "session_timeout %s;" % SHORT)
     for end in gateway.terminate, gateway.kill:
         end()
         held.check_znodes()

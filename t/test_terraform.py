@@ -733,9 +733,10 @@ def judge(client, places, name):
 
 
 @pytest.fixture
-def sturdy(start_gateway, tmp_path):
-    pair = [start_gateway(session_timeout="60s", http="zk_lock_state_path %s;"
-                          % (tmp_path / ("state%d" % i))) for i in range(2)]
+def sturdy(start_gateway):
+    """Two, as conf-examples/terraform.conf has them."""
+    pair = [start_gateway(session_timeout="4s", http="zk_lock_durable on;")
+            for _ in range(2)]
     for gateway in pair:
         gateway.allow(r"sendmsg\(\) failed \(32")
     return pair

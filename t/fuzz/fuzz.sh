@@ -14,14 +14,14 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-names=(name token json args label view map zone)
+names=(name token json args label view zone)
 out=build/fuzz
 nginx=/usr/share/nginx/src/src
 
 # the longest input: as long as it pays
 declare -A longest=(
     [name]=500 [token]=300 [json]=1400 [args]=2600 [label]=2000 [view]=120
-    [map]=300 [zone]=400
+    [zone]=400
 )
 
 flags=(
@@ -30,7 +30,7 @@ flags=(
     -fno-sanitize-recover=all -fno-omit-frame-pointer
 )
 
-wrapped=(kill open read write close eventfd mmap munmap)
+wrapped=(kill open read write close eventfd)
 
 main()
 {
@@ -48,10 +48,10 @@ build() # NAME TREE OUT
     local sources=("t/fuzz/fuzz_$1.c" t/fuzz/fuzz.c) more=(-I"$2/src" -It/fuzz)
 
     case $1 in
-    map|zone)
+    zone)
         sources+=(t/fuzz/ngx_stub.c t/lib/nginx_core.c
                   "$2"/src/zk_lock_{name,text}.c
-                  "$2"/src/ngx_http_zk_lock_{map,file,ring,zone,record}.c
+                  "$2"/src/ngx_http_zk_lock_{map,ring,zone,record}.c
                   "$2"/src/ngx_http_zk_lock_{held,board}.c)
         more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
                "-I$nginx/event/modules" "-I$nginx/os/unix"
@@ -80,22 +80,16 @@ run() # [NAME]...
 # One line of how it went; more of what it found.
 one() # NAME
 {
-    local log=$out/$1.log grown=$out/grown/$1 status=0 limit temp words=()
+    local log=$out/$1.log grown=$out/grown/$1 status=0 limit words=()
 
     limit=-max_total_time=${FUZZ_SECONDS:-60}
     [ -z "${FUZZ_RUNS:-}" ] || limit=-runs=$FUZZ_RUNS
-
-    # the file that fuzz_map makes, ten thousand times a second
-    temp=$(mktemp -d "$([ -w /dev/shm ] && echo /dev/shm || echo /tmp)/$(
-                      )zk_lock_fuzz.XXXXXX")
-    # shellcheck disable=SC2064
-    trap "rm -rf '$temp'" EXIT
 
     [ ! -f "t/fuzz/dict/$1.dict" ] || words=(-dict="t/fuzz/dict/$1.dict")
 
     mkdir -p "$grown" $out/found "t/fuzz/corpus/$1"
 
-    TMPDIR=$temp $out/fuzz_"$1" "$limit" -max_len="${longest[$1]}" \
+    $out/fuzz_"$1" "$limit" -max_len="${longest[$1]}" \
         -timeout=20 -rss_limit_mb=2048 -print_final_stats=1 \
         -artifact_prefix="$out/found/$1-" "${words[@]}" \
         "$grown" "t/fuzz/corpus/$1" > "$log" 2>&1 || status=$?

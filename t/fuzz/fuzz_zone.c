@@ -4,14 +4,14 @@
  *
  * First two workers make records, grant and free them, at the word of the
  * input; a plain list says which there are, and every worker has to read them
- * so.  Then the first one dies, maybe in the middle of a write, and the input
- * may put bytes over the zone.  A third one joins, adopts, and goes on.
+ * so.  Then the first one dies, maybe in the middle of a write.  A third one
+ * joins, adopts, and goes on.
  *
- * - Without such bytes, of what the dead one had each record is inherited once,
- *   as it was, and nobody else's is touched.
- * - With any bytes nothing is read or written outside of the zone, no handler
- *   sees what can be no record, no two have a cell in common, and new records
- *   lie in none of them.
+ * - Of what the dead one had each record is inherited once, as it was, and
+ *   nobody else's is touched.
+ * - Whatever is asked by ids and paths that may be nobody's, nothing is read or
+ *   written outside of the zone; no two records have a cell in common, and new
+ *   ones lie in none of them.
  * - Who leaves has no cells and no slot any more.
  */
 
@@ -52,7 +52,6 @@ typedef struct {
     uint8_t                   used[CELLS];      /* cells of what was seen */
     zk_lock_id_t              ids[CELLS];       /* of what is kept */
     ngx_uint_t                nids;
-    ngx_uint_t                dirty;            /* bytes were put over it */
     ngx_pid_t                 self;
     fuzz_input_t             *in;
 } heir_t;
@@ -76,8 +75,6 @@ static void change(ngx_http_zk_lock_zone_t **zones, known_t *k,
     fuzz_input_t *in);
 static void compare(ngx_http_zk_lock_zone_t **zones);
 static void tear(fuzz_input_t *in);
-static ngx_uint_t spoil(fuzz_input_t *in);
-static void copy_record(fuzz_input_t *in);
 static void meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in);
 static void inherit(heir_t *heir);
 static void inherited(void *data, ngx_http_zk_lock_record_t *record,
@@ -113,7 +110,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
     ngx_memzero(&heir, sizeof(heir_t));
     heir.in = &in;
-    heir.dirty = spoil(&in);
 
     meet(zones[1], &in);
 
@@ -122,20 +118,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
     inherit(&heir);
 
-    if (!heir.dirty) {
-        compare(zones);
+    compare(zones);
 
-        for (i = 0; i < nknown; i++) {
-            rule(!known[i].dying || known[i].state == 0 || known[i].seen == 1,
-                 "record %u was inherited %u times", known[i].id.record,
-                 (unsigned) known[i].seen);
-        }
+    for (i = 0; i < nknown; i++) {
+        rule(!known[i].dying || known[i].state == 0 || known[i].seen == 1,
+             "record %u was inherited %u times", known[i].id.record,
+             (unsigned) known[i].seen);
     }
 
-    if (heir.nzones != 0) {
-        meet(heir.zones[0], &in);
-        go_on(&heir);
-    }
+    meet(heir.zones[0], &in);
+    go_on(&heir);
 
     ngx_free(zones[0]);
     ngx_free(zones[1]);
@@ -147,19 +139,17 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 static void
 set_up(void)
 {
-    ngx_uint_t                   i, k;
-    static ngx_slab_pool_t       pool;
-    ngx_http_zk_lock_map_conf_t  conf;
+    ngx_uint_t              i, k;
+    static ngx_slab_pool_t  pool;
 
     /* the third one just fits into a cell */
 
     static const size_t  lens[] = { 2, 6, 78, 79, 300, ZK_LOCK_PATH_MAX };
 
     if (map == NULL) {
-        ngx_memzero(&conf, sizeof(conf));
         pool.pfree = PAGES;
 
-        map = ngx_http_zk_lock_map_make(&pool, &conf, &stub_log);
+        map = ngx_http_zk_lock_map_make(&pool, &stub_log);
         rule(map != NULL && map->ncells <= CELLS, "no map");
 
         base = stub_slab;
@@ -445,114 +435,6 @@ tear(fuzz_input_t *in)
 }
 
 
-/* bytes over the zone: anywhere, or where they matter */
-
-static ngx_uint_t
-spoil(fuzz_input_t *in)
-{
-    u_char         *p;
-    size_t          i, n, room;
-    ngx_uint_t      times, left;
-    const uint8_t  *data;
-
-    times = fuzz_below(in, 12);
-
-    for (left = times; left != 0 && in->left != 0; left--) {
-
-        switch (fuzz_below(in, 10)) {
-
-        case 8:
-        case 9:
-            copy_record(in);
-            continue;
-
-        case 0:
-            p = base + fuzz_32(in) % size;
-            break;
-
-        case 6:
-        case 7:
-
-            /* a field of a record, most often a small number */
-
-            if (nknown == 0) {
-                continue;
-            }
-
-            i = fuzz_below(in, (unsigned) nknown);
-            p = map->cells + known[i].id.record * 256
-                + fuzz_below(in, 96) * 2;
-            *p = (u_char) fuzz_byte(in);
-            continue;
-
-        case 1:
-            p = (u_char *) &map->slots[fuzz_below(in, 4)] + fuzz_below(in, 72);
-            break;
-
-        case 2:
-            p = (u_char *) &map->owners[fuzz_below(in,
-                                                  (unsigned) map->nchunks)];
-            break;
-
-        case 3:
-            p = (u_char *) &map->starts[fuzz_below(in,
-                                                  (unsigned) map->nchunks)];
-            break;
-
-        case 4:
-            p = (u_char *) &map->board[fuzz_below(in,
-                                                  (unsigned) map->nboard)];
-            break;
-
-        default:
-            p = map->cells + fuzz_below(in, (unsigned) map->ncells) * 256
-                + fuzz_below(in, 256);
-            break;
-        }
-
-        room = size - (size_t) (p - base);
-        n = 1 + fuzz_below(in, 24);
-        n = fuzz_bytes(in, &data, (n < room) ? n : room);
-
-        for (i = 0; i < n; i++) {
-            p[i] = data[i];
-        }
-    }
-
-    return times;
-}
-
-
-/* a whole record where it does not belong: over others, over a chunk's end */
-
-static void
-copy_record(fuzz_input_t *in)
-{
-    known_t     *k;
-    uint32_t     to;
-    ngx_uint_t   n;
-
-    if (nknown == 0) {
-        return;
-    }
-
-    k = &known[fuzz_below(in, (unsigned) nknown)];
-    to = fuzz_below(in, (unsigned) map->ncells);
-
-    n = ngx_http_zk_lock_map_cells_of(paths[k->path].len);
-    n = ngx_min(n, map->ncells - to);
-
-    ngx_memmove(map->cells + to * 256, map->cells + k->id.record * 256,
-                n * 256);
-
-    map->starts[to / 64] |= (uint64_t) 1 << (to % 64);
-
-    if (fuzz_byte(in) & 1) {
-        map->owners[to / 64] = map->owners[k->id.record / 64];
-    }
-}
-
-
 /* what a worker does with others' records, by ids and paths from clients */
 
 static void
@@ -673,7 +555,7 @@ inherit(heir_t *heir)
                ? ngx_http_zk_lock_zone_adopt(heir->zones[0]) : NULL;
     }
 
-    rule(heir->dirty || heir->nzones != 0, "nothing was inherited");
+    rule(heir->nzones != 0, "there is no slot");
 }
 
 
@@ -722,14 +604,7 @@ inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
         rule(!heir->used[i], "cell %u has two records", (unsigned) i);
     }
 
-    if (!heir->dirty) {
-        expected(record, path);
-    }
-
-    if (heir->dirty && (fuzz_byte(heir->in) & 1)) {
-        ngx_http_zk_lock_record_free(zone, at);
-        return;
-    }
+    expected(record, path);
 
     for (i = at; i < at + n; i++) {
         heir->used[i] = 1;
@@ -817,7 +692,7 @@ go_on(heir_t *heir)
         ngx_http_zk_lock_board_put(zone, path, 3, id.record);
     }
 
-    for (i = 0; i < heir->nids && !heir->dirty; i++) {
+    for (i = 0; i < heir->nids; i++) {
         ngx_http_zk_lock_record_end(zone, heir->ids[i].record);
     }
 

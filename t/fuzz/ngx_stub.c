@@ -6,7 +6,6 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/mman.h>
 
 #include "fuzz.h"
 
@@ -30,7 +29,6 @@ ngx_uint_t              stub_wakes;
 ngx_pool_cleanup_t      stub_cleanup;
 
 static stub_process_t   processes[STUB_PROCESSES];
-static void            *stub_mapped;
 
 static ngx_time_t       stub_time = { 1000000000, 0, 0 };
 volatile ngx_time_t    *ngx_cached_time = &stub_time;
@@ -47,12 +45,6 @@ int __wrap_close(int fd);
 ssize_t __wrap_read(int fd, void *buf, size_t n);
 ssize_t __wrap_write(int fd, const void *buf, size_t n);
 int __wrap_eventfd(unsigned int value, int flags);
-void *__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd,
-    off_t offset);
-int __wrap_munmap(void *addr, size_t len);
-void *__real_mmap(void *addr, size_t len, int prot, int flags, int fd,
-    off_t offset);
-int __real_munmap(void *addr, size_t len);
 
 ngx_msec_t ngx_http_zk_lock_now(void);
 
@@ -86,7 +78,7 @@ stub_process(ngx_pid_t pid, uint64_t start)
 }
 
 
-/* another pid in between: what a file remembers of this process is renewed */
+/* another pid in between: what map.c remembers of this process is renewed */
 
 void
 stub_become(ngx_pid_t pid)
@@ -212,40 +204,6 @@ __wrap_eventfd(unsigned int value, int flags)
 }
 
 
-/* a file's memory is a copy of it, with AddressSanitizer's zones around it */
-
-void *
-__wrap_mmap(void *addr, size_t len, int prot, int flags, int fd, off_t offset)
-{
-    void  *p;
-
-    if (fd == -1 || !(flags & MAP_SHARED)) {
-        return __real_mmap(addr, len, prot, flags, fd, offset);
-    }
-
-    rule(stub_mapped == NULL && posix_memalign(&p, 64, len) == 0
-         && pread(fd, p, len, offset) == (ssize_t) len, "mmap()");
-
-    stub_mapped = p;
-
-    return p;
-}
-
-
-int
-__wrap_munmap(void *addr, size_t len)
-{
-    if (addr == NULL || addr != stub_mapped) {
-        return __real_munmap(addr, len);
-    }
-
-    free(addr);
-    stub_mapped = NULL;
-
-    return 0;
-}
-
-
 ngx_msec_t
 ngx_http_zk_lock_now(void)
 {
@@ -284,13 +242,12 @@ ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
 }
 
 
-/* the three formats that are asked for */
+/* the formats that are asked for */
 
 u_char * ngx_cdecl
 ngx_sprintf(u_char *buf, const char *fmt, ...)
 {
-    va_list     ap;
-    ngx_str_t  *v;
+    va_list  ap;
 
     va_start(ap, fmt);
 
@@ -305,12 +262,6 @@ ngx_sprintf(u_char *buf, const char *fmt, ...)
 
         case 'P':
             buf += sprintf((char *) buf, "%d", (int) va_arg(ap, ngx_pid_t));
-            break;
-
-        case 'V':
-            v = va_arg(ap, ngx_str_t *);
-            ngx_memcpy(buf, v->data, v->len);
-            buf += v->len;
             break;
 
         case 'Z':

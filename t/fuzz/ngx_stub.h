@@ -1,14 +1,13 @@
 
 /*
- * The world of src/ngx_http_zk_lock_map.c, _file.c, _zone.c, _record.c, _held.c
+ * The world of src/ngx_http_zk_lock_map.c, _ring.c, _zone.c, _record.c, _held.c
  * and _board.c, without nginx and without other processes: what they call of
  * nginx, the clock, and the part of the kernel that knows of processes.
  *
  * What any test without nginx needs of its core is in t/lib/nginx_core.c, what
- * only these files call is here.  kill(), open(), read(), write(), close(),
- * eventfd(), mmap() and munmap() go through here (ld's --wrap): of
- * /proc/PID/stat and of wake-ups they know what stub_process() says, what is
- * mapped is a copy, and all else is the kernel's.
+ * only these files call is here.  kill(), open(), read(), write(), close() and
+ * eventfd() go through here (ld's --wrap): of /proc/PID/stat and of wake-ups
+ * they know what stub_process() says, and all else is the kernel's.
  */
 
 

@@ -496,7 +496,6 @@ struct gsim_gateway_s {
     gsim_process_t                   *master;
     gsim_process_t                   *workers[GSIM_WORKERS];
     ngx_http_zk_lock_session_conf_t   conf;
-    ngx_http_zk_lock_map_conf_t       map_conf;
     ngx_cycle_t                       cycle;
     ngx_pool_t                        pool;
     ngx_pool_cleanup_t                cleanup;

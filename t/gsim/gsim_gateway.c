@@ -70,7 +70,6 @@ gsim_gateway_reset(void)
         g->log.log_level = gsim_log_level;
 
         ngx_str_set(&g->conf.servers, "simulated");
-        ngx_str_set(&g->map_conf.servers, "simulated");
         g->conf.timeout = (ngx_msec_t) gsim_between(20, 60) * 100;
 
         least = ngx_min(least, (int64_t) g->conf.timeout * GSIM_MS);
@@ -111,10 +110,9 @@ gsim_gateway_master(gsim_gateway_t *g)
     g->pool.cleanup = &g->cleanup;
     g->cycle.pool = &g->pool;
     g->cycle.log = &g->log;
-    g->map_conf.cycle = &g->cycle;
     g->shm_zone.shm.addr = (u_char *) g->slab;
     g->shm_zone.shm.log = &g->log;
-    g->shm_zone.data = &g->map_conf;
+    g->shm_zone.data = &g->cycle;
 
     g->master = gsim_process_new(g, GSIM_MASTER);
     g->life++;
