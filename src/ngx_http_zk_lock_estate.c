@@ -260,30 +260,36 @@ ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
 void
 ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
 {
-    ngx_uint_t                   heir, connected, stays;
+    ngx_uint_t                   heir, closes;
     ngx_http_zk_lock_zone_t     *zone;
     ngx_http_zk_lock_session_t  *session;
 
     zone = estate->zone;
 
-    heir = ngx_http_zk_lock_zone_outlives(zone);
-    connected = ngx_http_zk_lock_session_connected(estate->session);
-
-    stays = !estate->ended && (heir || !connected);
     session = estate->session;
+
+    heir = !estate->ended && ngx_http_zk_lock_zone_outlives(zone);
+
+    closes = estate->ended || (ngx_http_zk_lock_session_connected(session)
+                               && (ngx_terminate || !heir));
 
     /* the wards first: the operations of wards are freed with the session */
 
     ngx_http_zk_lock_estate_free(estate);
 
-    if (stays) {
+    if (closes) {
+        ngx_http_zk_lock_session_close(session);
+
+    } else {
         ngx_http_zk_lock_session_leave(session);
-        ngx_http_zk_lock_zone_abandon(zone);
-        return;
     }
 
-    ngx_http_zk_lock_session_close(session);
-    ngx_http_zk_lock_zone_leave(zone);
+    if (heir || !closes) {
+        ngx_http_zk_lock_zone_abandon(zone);
+
+    } else {
+        ngx_http_zk_lock_zone_leave(zone);
+    }
 }
 
 

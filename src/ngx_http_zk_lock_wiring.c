@@ -185,7 +185,7 @@ ngx_http_zk_lock_worker_wakeup_handler(ngx_event_t *ev)
                        "zk lock worker: leaving, shut: %d", c->error);
 
         ngx_http_zk_lock_worker_drain(worker);
-
+        ngx_http_zk_lock_worker_adopt(worker);
         ngx_http_zk_lock_worker_refuse_waiters(worker);
 
         if (c->error) {

@@ -118,7 +118,7 @@ failed:
 void
 ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_uint_t                   stays;
+    ngx_uint_t                   heir, closes;
     ngx_queue_t                 *q;
     ngx_http_zk_lock_zone_t     *zone;
     ngx_http_zk_lock_session_t  *session;
@@ -134,11 +134,17 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     zone = worker->zone;
     session = worker->session;
 
-    /* a session that is closed takes its claims along, one cut off does not */
+    /*
+     * At a reload the heir moves what is held, and closes the session.  At a
+     * stop the siblings end at the same time: the session is closed here, and
+     * takes along what is not durable.
+     */
 
-    stays = !ngx_http_zk_lock_session_connected(session)
-            || (ngx_http_zk_lock_worker_holds(worker)
-                && ngx_http_zk_lock_zone_outlives(zone));
+    heir = ngx_http_zk_lock_worker_holds(worker)
+           && ngx_http_zk_lock_zone_outlives(zone);
+
+    closes = ngx_http_zk_lock_session_connected(session)
+             && (ngx_terminate || !heir);
 
     worker->session = NULL;
     worker->zone = NULL;
@@ -148,12 +154,17 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     ngx_http_zk_lock_worker_discard(worker);
     ngx_http_zk_lock_durable_lost(worker);
 
-    if (stays) {
+    if (closes) {
+        ngx_http_zk_lock_session_close(session);
+
+    } else {
         ngx_http_zk_lock_session_leave(session);
+    }
+
+    if (heir || !closes) {
         ngx_http_zk_lock_zone_abandon(zone);
 
     } else {
-        ngx_http_zk_lock_session_close(session);
         ngx_http_zk_lock_zone_leave(zone);
     }
 
@@ -176,7 +187,6 @@ ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
 
     ngx_http_zk_lock_zone_leaving(worker->zone);
     ngx_http_zk_lock_durable_leave(worker);
-    ngx_http_zk_lock_worker_adopt(worker);
     ngx_http_zk_lock_worker_busy(worker);
 
     for (q = ngx_queue_head(&worker->estates);

@@ -315,9 +315,10 @@ report(double took)
            N(crashes), N(midway), N(stores), N(stops), N(naps));
     printf("  servers that stood still %llu, elections %llu, cut off %llu\n",
            N(pauses), N(elections), N(minorities));
-    printf("  reloads %llu, gateways lost %llu, quits %llu, clock jumps %llu, "
+    printf("  reloads %llu, gateways lost %llu, quits %llu, "
+           "terminations %llu, clock jumps %llu, "
            "containers reaped %llu, pids taken %llu\n", N(reloads), N(gateways),
-           N(quits), N(jumps), N(reaped), N(strangers));
+           N(quits), N(terms), N(jumps), N(reaped), N(strangers));
     printf("passed: %llu histories in %.1f s, %.0f a second, %llu events\n",
            N(histories), took, (double) c->histories / (took + 1e-9),
            N(events));

@@ -163,10 +163,12 @@ struct gsim_process_s {
                                                    still for so long */
     unsigned                     stores:1;      /* into a zone: fate_in counts
                                                    them */
+    unsigned                     begun:1;       /* nginx has initialized it */
     unsigned                     listens:1;
     unsigned                     in_turn:1;
     unsigned                     told:1;        /* to leave */
     unsigned                     quits:1;       /* its gateway does */
+    unsigned                     terminates:1;  /* its gateway does */
     unsigned                     stood:1;       /* still, in this turn */
     unsigned                     doomed:1;
     unsigned                     stranger:1;    /* has its pid */
@@ -514,6 +516,7 @@ void gsim_gateway_start(gsim_gateway_t *g);
 void gsim_gateway_reload(gsim_gateway_t *g);
 void gsim_gateway_kill(gsim_gateway_t *g);      /* and starts anew */
 void gsim_gateway_stop(gsim_gateway_t *g);      /* with grace */
+void gsim_gateway_terminate(gsim_gateway_t *g);
 void gsim_gateway_quit(gsim_gateway_t *g);      /* and starts anew */
 void gsim_gateway_grants(gsim_process_t *p);    /* it must not when it quits */
 int gsim_gateway_stopped(gsim_gateway_t *g);
@@ -645,6 +648,7 @@ typedef struct {
     uint64_t    reloads;
     uint64_t    gateways;
     uint64_t    quits;
+    uint64_t    terms;
     uint64_t    jumps;
     uint64_t    reaped;
     uint64_t    strangers;

@@ -549,11 +549,19 @@ gsim_fault_gateway(void)
 
     gsim_fault_felt(4 * GSIM_S);
 
-    if (gsim_chance(2)) {
-        gsim_gateway_kill(g);
+    switch (gsim_below(3)) {
 
-    } else {
+    case 0:
+        gsim_gateway_kill(g);
+        break;
+
+    case 1:
+        gsim_gateway_terminate(g);
+        break;
+
+    default:
         gsim_gateway_quit(g);
+        break;
     }
 }
 

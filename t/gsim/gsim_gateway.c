@@ -38,6 +38,7 @@ static void gsim_worker_hurry(void *data);
 static int gsim_worker_idles(gsim_process_t *p);
 static void gsim_worker_left(void *data, uint64_t tag);
 static void gsim_worker_stop(void *data);
+static void gsim_worker_terminated(void *data, uint64_t tag);
 static void gsim_worker_again(void *data, uint64_t tag);
 static void gsim_gateway_again(void *data, uint64_t tag);
 static void gsim_gateway_quitting(void *data, uint64_t tag);
@@ -154,11 +155,17 @@ gsim_worker_started(void *data, uint64_t tag)
 
     (void) tag;
 
-    if (p->state != GSIM_RUNS || p->worker != NULL) {
+    if (p->state == GSIM_DEAD || p->worker != NULL
+        || (p->state == GSIM_LEAVES && p->begun))
+    {
         return;
     }
 
-    if (!gsim_turn(p, gsim_worker_start, p) || p->worker == NULL) {
+    if (gsim_turn(p, gsim_worker_start, p)) {
+        p->begun = 1;
+    }
+
+    if (p->worker == NULL) {
         gsim_at(gsim_now + 500 * GSIM_MS, gsim_worker_started, p, 0);
     }
 }
@@ -312,7 +319,7 @@ gsim_worker_left(void *data, uint64_t tag)
 
     if (tag) {
 
-        if (gsim_turn(p, gsim_worker_idle, p)) {
+        if (p->begun && gsim_turn(p, gsim_worker_idle, p)) {
             p->told = 1;
             gsim_worker_turned(p);
 
@@ -348,7 +355,9 @@ gsim_worker_stop(void *data)
 
     worker = p->worker;
 
-    gsim_user_process_left(p);
+    if (!p->terminates) {
+        gsim_user_process_left(p);
+    }
 
     if (worker != NULL) {
         p->ending = 1;
@@ -366,6 +375,11 @@ gsim_worker_stop(void *data)
     p->listens = 0;
 
     gsim_client_dead(p);
+
+    if (p->terminates) {
+        gsim_user_process_gone(p);
+    }
+
     gsim_gateway_died(p);
 }
 
@@ -492,6 +506,51 @@ gsim_gateway_quit(gsim_gateway_t *g)
 }
 
 
+/* Ends at once, old workers too, and starts anew. */
+
+void
+gsim_gateway_terminate(gsim_gateway_t *g)
+{
+    gsim_process_t  *p;
+
+    gsim_say("gateway %d is terminated", g->index);
+    gsim_count.terms++;
+
+    g->stops = 1;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+
+        if (p->gateway == g && p->state != GSIM_DEAD
+            && p->state != GSIM_MASTER)
+        {
+            gsim_at(gsim_now + gsim_between(10, 5000), gsim_worker_terminated,
+                    p, 0);
+        }
+    }
+
+    gsim_gateway_quitting(g, g->life);
+}
+
+
+static void
+gsim_worker_terminated(void *data, uint64_t tag)
+{
+    gsim_process_t *p = data;
+
+    (void) tag;
+
+    if (p->state == GSIM_DEAD) {
+        return;
+    }
+
+    p->terminates = 1;
+
+    if (!p->begun || !gsim_turn(p, gsim_worker_stop, p)) {
+        gsim_at(gsim_now + GSIM_LOOK_AGAIN, gsim_worker_terminated, p, 0);
+    }
+}
+
+
 static void
 gsim_gateway_quitting(void *data, uint64_t tag)
 {
@@ -549,7 +608,7 @@ gsim_gateway_stopped(gsim_gateway_t *g)
 }
 
 
-/* Who was told to leave has left, and nobody stands still or is to start. */
+/* No worker leaves, stands still or is to start. */
 
 int
 gsim_gateway_settled(void)

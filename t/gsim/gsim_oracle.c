@@ -368,7 +368,8 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
             p = h->session->last;
 
-            if (closed && p != NULL && !p->quits) {
+            if (closed && p != NULL && !p->quits && !p->terminates)
+            {
                 gsim_violation("the session of %s is closed, but it is held "
                                "for another %d ms", node->path,
                                (int) ((h->until - gsim_now) / GSIM_MS));

@@ -254,6 +254,7 @@ gsim_globals_load(gsim_process_t *p)
     ngx_event_timer_rbtree = globals->timers;
     ngx_current_msec = globals->msec;
     ngx_pid = p ? p->pid : 0;
+    ngx_terminate = (p != NULL && p->terminates);
 
     gsim_queue_move(&ngx_posted_events, &globals->posted);
     gsim_queue_move(&ngx_posted_next_events, &globals->posted_next);

@@ -21,6 +21,7 @@ ngx_int_t         ngx_ncpu = 1;
 ngx_uint_t        ngx_pagesize = 4096;
 ngx_uint_t        ngx_process;
 ngx_uint_t        ngx_test_config;
+sig_atomic_t      ngx_terminate;
 ngx_module_t      ngx_core_module;
 
 static uint32_t   short_table[16];
