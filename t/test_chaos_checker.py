@@ -137,6 +137,12 @@ def test_a_session_that_was_over_ends_a_promise(story):
     assert checker.excused(checker.History(story.lines)) == 1
 
 
+def test_no_session_ends_a_durable_promise(story):
+    story.grant(1, 1.1, "A", 1, expires=5, durable=True).over(3.9)
+    story.grant(2, 4, "B", 2, waited=2, who="b", gateway="g3")
+    assert story.found() == ["two holders"]
+
+
 @pytest.mark.parametrize("t, gateway", [(3.9, "g2"), (4.9, "g1"),
                                         (0.5, "g1")])
 def test_another_session_does_not(story, t, gateway):
@@ -209,6 +215,12 @@ def test_lost_without_a_reason(story):
 def test_lost_with_its_session(story):
     story.grant(1, 1.1, "A", 1, expires=9).look(3, "A", 410).over(2)
     assert story.found() == []
+
+
+def test_a_durable_lease_is_not_lost_with_its_session(story):
+    story.grant(1, 1.1, "A", 1, expires=9, durable=True)
+    story.look(3, "A", 410).over(2)
+    assert story.found() == ["lost"]
 
 
 def test_lost_with_its_lease(story):

@@ -6,10 +6,12 @@ What a holder may be sure of, and so what is held against the gateways:
                 *sent* that said "held" (200).  A claim that is held then was
                 held all the time.  No fault excuses another holder in it.
     promised    beyond that, to the end of the lease as it was told last: its
-                time, from when the call was sent.  This is lost with a session
-                of the gateway that granted, and with nothing else: another
-                holder in it is excused if ZooKeeper found a session of that
-                gateway to be over, between the acquire and that moment.
+                time, from when the call was sent.  If the acquire asked for a
+                durable lease, no fault excuses another holder in it, either.
+                Else it is lost with a session of the gateway that granted, and
+                with nothing else: another holder in it is excused if ZooKeeper
+                found a session of that gateway to be over, between the acquire
+                and that moment.
 
 Both end when the release is sent.  What has happened is known from the clients
 alone, but for the sessions that were over, which the servers' logs tell.  A
@@ -26,7 +28,8 @@ These are the violations, by their names:
 
     two holders     of a lock that admits one
     too many        holders of a semaphore
-    lost            a claim is gone before its lease is, and no session was over
+    lost            a claim is gone before its lease is, and it was durable, or
+                    no session was over
     order           a later grant with a smaller fencing token, or the same one
     refused         the resource refused a holder that was certain
     unanswered      a call without any end
@@ -88,6 +91,7 @@ class Claim:
         self.asked = call.asked
         self.made = call.asked          # not granted before that
         self.foreign = "gateway" not in call.ask
+        self.durable = False
         self.gateways = set()
         self.confirmed = 0.0
         self.lease = 0.0
@@ -101,6 +105,7 @@ class Claim:
             self.made = call.asked + waited
         else:
             waited = 0.0
+        self.durable = self.durable or call.ask.get("durable", False)
         if not self.foreign:
             self.gateways.add(call.ask["gateway"])
             self.lease = max(self.lease,
@@ -134,10 +139,10 @@ class Claim:
         return end if self.released is None else min(end, self.released)
 
     def __repr__(self):
-        return ("%s (%s, fencing token %d, told %.3f, certain to %.3f, "
-                "promised to %.3f)" % (self.name, self.who, self.fencing,
-                                       self.granted, self.certain,
-                                       self.promised))
+        return ("%s (%s, %sfencing token %d, told %.3f, certain to %.3f, "
+                "promised to %.3f)"
+                % (self.name, self.who, "durable, " if self.durable else "",
+                   self.fencing, self.granted, self.certain, self.promised))
 
 
 class History:
@@ -201,10 +206,13 @@ class History:
         return locks
 
     def session_over(self, claim, until):
-        """Whether a session that it may hang on was over by then."""
-        return any(claim.asked <= t <= until + SLACK
-                   for gateway in claim.gateways
-                   for t in self.expired.get(gateway, ()))
+        """Whether a session that it may hang on was over by then; a durable
+        claim hangs on none.
+        """
+        return not claim.durable and any(
+            claim.asked <= t <= until + SLACK
+            for gateway in claim.gateways
+            for t in self.expired.get(gateway, ()))
 
 
 def exclude(a, b):
@@ -429,6 +437,8 @@ def figures(lines):
     return {
         "faults": dict(faults),
         "grants": sum(not c.foreign for c in history.claims.values()),
+        "of these durable from the start": sum(
+            c.durable for c in history.claims.values()),
         "grants of kazoo and Curator":
             sum(c.foreign for c in history.claims.values()),
         "acquires": len(acquires),

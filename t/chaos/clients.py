@@ -8,12 +8,14 @@ in a turn is drawn at random:
     plain       waits for a lock, holds it, renews at a third of its lease at
                 any gateway, operates the guarded resource after each answer
                 that says held, and releases until that is confirmed
+    long        the same, but it holds the lock until the lease is durable
     key         the same with an Idempotency-Key: whatever is cut off, and now
                 and then on purpose, is asked again
     dies        takes the lock and is not heard of again: its lease has to end
     leaves      hangs up while it waits
 
-Each calls all gateways, or, if it `stays`, one.
+Each calls all gateways, or, if it `stays`, one.  Some leases are to be durable
+from the start.
 
 It is a careful holder: it stops on 410, and when its lease is over by its own
 clock, counted from when it asked.  One that is planted to outlive goes on.
@@ -92,13 +94,19 @@ class Client:
     async def plain(self):
         await self._hold(await self._acquire())
 
+    async def long(self):
+        grant = await self._acquire()
+        await self._hold(grant, self.rng.uniform(*self.job.long))
+
     async def key(self):
         key = str(uuid.UUID(int=self.rng.getrandbits(128)))
         ttl = self._ttl()
+        durable = self._durable()
         deadline = time.monotonic() + self.job.wait + PATIENCE
         while True:
             cut = self.rng.random() < 0.3 and self.rng.uniform(0, 1)
-            grant = await self._acquire(key=key, ttl=ttl, leave=cut)
+            grant = await self._acquire(key=key, ttl=ttl, leave=cut,
+                                        durable=durable)
             if grant is not None:
                 return await self._hold(grant)
             if (self.status == 423 or self.stop.is_set()
@@ -126,7 +134,10 @@ class Client:
     def _ttl(self):
         return round(self.rng.uniform(*self.job.ttl), 3)
 
-    async def _acquire(self, key=None, ttl=None, leave=None):
+    def _durable(self):
+        return self.rng.random() < self.job.durable
+
+    async def _acquire(self, key=None, ttl=None, leave=None, durable=None):
         """(claim, fencing token, when the lease is over), or None."""
         ttl = self._ttl() if ttl is None else ttl
         wait = round(self.rng.uniform(0, self.job.wait), 3)
@@ -134,10 +145,13 @@ class Client:
                  "owner": self.name, "mode": self.mode}
         if self.mode == "semaphore":
             query["permits"] = str(self.job.permits)
+        durable = self._durable() if durable is None else durable
+        if durable:
+            query["durable"] = "1"
         headers = {"Idempotency-Key": key} if key else None
         asked, answer = await self._call(
             "acquire", "POST", lock_path(self.lock), query, headers, leave,
-            wait=wait, ttl=ttl, key=key)
+            wait=wait, ttl=ttl, key=key, durable=durable or None)
         if self.status not in (200, 201):
             await self._back_off(answer)
             return None
@@ -150,11 +164,13 @@ class Client:
         if answer is None or self.status == 503:
             await asyncio.sleep(self.rng.uniform(0, 2 * PAUSE))
 
-    async def _hold(self, grant):
+    async def _hold(self, grant, seconds=None):
         if grant is None:
             return
         claim, fencing, until = grant
-        end = time.monotonic() + self.rng.uniform(*self.job.hold)
+        if seconds is None:
+            seconds = self.rng.uniform(*self.job.hold)
+        end = time.monotonic() + seconds
         self._operate(claim, fencing, until)
         while time.monotonic() < min(end, until):
             left = min(end, until) - time.monotonic()

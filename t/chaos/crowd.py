@@ -23,7 +23,7 @@ HTTP = ["own1", "own2", "own3", "rw1", "sem1"]
 KAZOO = ["kazoo1", "kazoo2"]
 CURATOR = ["curator1", "curator2"]
 
-TURNS = {"plain": 5, "key": 4, "dies": 1, "leaves": 1}
+TURNS = {"plain": 5, "long": 1, "key": 4, "dies": 1, "leaves": 1}
 
 
 class Crowd:
@@ -33,7 +33,8 @@ class Crowd:
         self.job = {"record": directory, "guard": guard.port, "seed": seed,
                     "root": ROOT, "servers": servers, "gateways": gateways,
                     "session_timeout": SESSION_TIMEOUT, "pause": 0.3,
-                    "ttl": [2, 8], "wait": 8, "hold": [0, 1.5], "permits": 2,
+                    "ttl": [2, 8], "wait": 8, "hold": [0, 1.5], "long": [2, 7],
+                    "durable": 0.4, "permits": 2,
                     "turns": TURNS, "outlive": False, "stays": False}
 
     def http(self, name, clients, locks=tuple(HTTP + KAZOO + CURATOR),

@@ -251,6 +251,21 @@ def kill_gateway(lane):
         lane.target.start(wait_sessions=False)
 
 
+def lose_machine(lane):
+    """Its cable is out, so that no server sees how its connections end, then
+    the processes die; often for longer than its sessions live.
+    """
+    gateway = lane.target
+    with lane.fault("gateway's machine lost", gateway.name):
+        gateway.node.down()
+        try:
+            gateway.kill()
+            lane.sleep(1, 10)
+        finally:
+            gateway.node.up()
+        gateway.start(wait_sessions=False)
+
+
 def kill_master(lane):
     """The master dies; its workers serve on, then they die, too."""
     with lane.fault("master killed", lane.target.name):
@@ -334,7 +349,8 @@ def lost_frames(lane):
 SERVERS = [kill_server, kill_leader, freeze_server, freeze_leader, lose_quorum]
 PARTED_SERVERS = [part_servers, depose_leader, one_way_servers]
 GATEWAYS = [kill_worker, freeze_worker, kill_gateway, kill_master, reload]
-PARTED_GATEWAYS = [cut_all, cut_one, cut_away, cut_back, unplug]
+PARTED_GATEWAYS = [cut_all, cut_one, cut_away, cut_back, unplug,
+                   lose_machine]
 LINES = [late_frames, lost_frames]
 
 

@@ -5,9 +5,9 @@ the run shares, whatever its network namespace, Java's System.nanoTime() as
 well.  These are the lines, by their `what`:
 
     ask     somebody is about to ask: id, who, kind (acquire, look, renew,
-            release), lock, mode; gateway, wait, ttl, key of an acquire; claim
-            of the others.  A claim is named by its token, or, of kazoo's and
-            Curator's, by its znode
+            release), lock, mode; gateway, wait, ttl, key, durable of an
+            acquire; claim of the others.  A claim is named by its token, or, of
+            kazoo's and Curator's, by its znode
     told    the answer to the ask with that id: status, and of a grant claim,
             fencing, expires and waited (seconds).  Instead of a status: cut,
             unreached (no connection), left (its own will), timeout

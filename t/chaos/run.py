@@ -178,7 +178,7 @@ def left_claims(arena, record):
     paths = []
 
     def gone():
-        paths[:] = [path for path in tree.ephemerals(ROOT)]
+        paths[:] = [*tree.ephemerals(ROOT), *tree.durables(ROOT)]
         return not paths
 
     try:
