@@ -1,12 +1,12 @@
 
 /*
- * Claims of others in a lock's view: siblings', of which the zone tells, and
- * foreign ones, of which only ZooKeeper does.
+ * The claims of other workers in a lock's view: siblings' claims, of which the
+ * zone tells, and foreign ones, of which only ZooKeeper does.
  *
- * Of each that is in the way somebody is asked for word of its end: the zone,
- * by a bell that hangs at its record, or ZooKeeper, by a watch.  What the zone
- * cannot tell, since the worker is dead, stopped or another nginx's, ZooKeeper
- * is asked: a sibling becomes foreign then, and not a sibling again.
+ * The end of each claim that is in the way is told by the zone, by a bell that
+ * hangs at the claim's record, or by ZooKeeper, by a watch.  If the zone cannot
+ * tell it, since the worker is dead or stopped, ZooKeeper is asked: the sibling
+ * becomes foreign then, and not a sibling again.
  *
  * Everything here runs on the event loop.  `other->watch` is NULL unless the
  * operation is under way, and `lock->watching` counts those; a cancelled one

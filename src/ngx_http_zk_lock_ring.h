@@ -21,10 +21,7 @@ typedef void (*ngx_http_zk_lock_ring_pt)(void *data, uint32_t record);
 void ngx_http_zk_lock_ring_keeper(ngx_http_zk_lock_map_t *map, ngx_uint_t slot,
     uint32_t record);
 
-/*
- * Wakes the worker whose home that slot is, without a bit.  Another nginx has
- * other descriptors: its worker looks at its next sweep.
- */
+/* Wakes the worker whose home that slot is, without a bit. */
 void ngx_http_zk_lock_ring_wake(ngx_http_zk_lock_map_t *map, ngx_uint_t home);
 
 /* Calls handler for each record that the doorbell of home was rung for. */

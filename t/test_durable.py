@@ -584,7 +584,7 @@ def test_lease_ends_as_ever(pair, tree):
 # nginx ends and comes back
 
 @pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
-def test_restart_without_a_file(start_gateway, tree, how):
+def test_next_workers_find_it(start_gateway, tree, how):
     """The next workers find what the last ones held."""
     gateway = start_gateway(session_timeout=SHORT)
     holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",

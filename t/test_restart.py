@@ -229,7 +229,7 @@ def test_released_after_its_session(gateway, tree):
 
 # what becomes of the sessions
 
-def test_clean_end_without_a_file(start_gateway, tree, sessions):
+def test_a_clean_end_and_a_start(start_gateway, tree, sessions):
     """A young lease is free at once, for everybody and for the next nginx."""
     gateway = start_gateway(session_timeout="60s")
     holder = gateway.hold("x", ttl="1h")
@@ -245,7 +245,7 @@ def test_clean_end_without_a_file(start_gateway, tree, sessions):
 @pytest.mark.parametrize("how, query", [("stop", {}),
                                         ("stop", {"durable": "1"}),
                                         ("terminate", {"durable": "1"})])
-def test_durable_lease_without_a_file(start_gateway, tree, sessions, how,
+def test_durable_lease_over_a_restart(start_gateway, tree, sessions, how,
                                       query):
     """It is held by nobody's session; the next nginx goes on with it.
 
@@ -277,7 +277,7 @@ def test_clean_end_while_much_is_under_way(start_gateway, sessions):
         gateway.start()
 
 
-def test_killed_without_a_file(start_gateway, tree):
+def test_all_killed_and_started(start_gateway, tree):
     """The locks are free when their sessions are over, and no earlier."""
     gateway = start_gateway(session_timeout="6s")
     holder = gateway.hold("x", ttl="1h")
