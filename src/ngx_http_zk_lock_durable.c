@@ -326,28 +326,6 @@ ngx_http_zk_lock_durable_lost(ngx_http_zk_lock_worker_t *worker)
 }
 
 
-void
-ngx_http_zk_lock_durable_leave(ngx_http_zk_lock_worker_t *worker)
-{
-    ngx_queue_t  *q, *next;
-
-    if (!ngx_http_zk_lock_session_connected(worker->session)) {
-        return;
-    }
-
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = next)
-    {
-        next = ngx_queue_next(q);
-
-        ngx_http_zk_lock_lock_tell(ngx_queue_data(q, ngx_http_zk_lock_lock_t,
-                                                  queue),
-                                   ngx_http_zk_lock_claim_durable);
-    }
-}
-
-
 ngx_uint_t
 ngx_http_zk_lock_claim_ephemeral(ngx_http_zk_lock_claim_t *claim)
 {

@@ -33,8 +33,5 @@ void ngx_http_zk_lock_durable_lost(ngx_http_zk_lock_worker_t *worker);
 /* Writes the root that a mark's name ends with to buf; its length. */
 size_t ngx_http_zk_lock_durable_root(u_char *buf, ngx_str_t *mark);
 
-/* The worker begins to leave: what it holds becomes durable at once. */
-void ngx_http_zk_lock_durable_leave(ngx_http_zk_lock_worker_t *worker);
-
 
 #endif /* _NGX_HTTP_ZK_LOCK_DURABLE_H_INCLUDED_ */

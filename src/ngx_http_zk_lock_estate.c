@@ -12,14 +12,9 @@
 
 static ngx_http_zk_lock_estate_t *ngx_http_zk_lock_estate_new(
     ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_zone_t *zone);
-static void ngx_http_zk_lock_estate_inherit(void *data,
-    ngx_http_zk_lock_record_t *record, ngx_str_t *path);
-static void ngx_http_zk_lock_estate_suspended(void *data);
-static void ngx_http_zk_lock_estate_unreachable(void *data);
-static void ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path);
-static void ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh);
-static void ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
-    ngx_uint_t deleted);
+static void ngx_http_zk_lock_estate_away(void *data);
+static void ngx_http_zk_lock_estate_connected(void *data,
+    const ngx_http_zk_lock_key_t *fresh);
 static void ngx_http_zk_lock_estate_lost(void *data);
 static void ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev);
 
@@ -28,11 +23,14 @@ static const ngx_http_zk_lock_session_events_t
     ngx_http_zk_lock_estate_events =
 {
     ngx_http_zk_lock_estate_connected,
-    ngx_http_zk_lock_estate_suspended,
+    ngx_http_zk_lock_estate_away,
     ngx_http_zk_lock_estate_lost,
-    ngx_http_zk_lock_estate_unreachable,
-    ngx_http_zk_lock_estate_changed,
-    ngx_http_zk_lock_estate_listed
+    ngx_http_zk_lock_estate_away,
+
+    /* no watch is set through an adopted session */
+
+    NULL,
+    NULL
 };
 
 
@@ -65,8 +63,6 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
         return NGX_ERROR;
     }
 
-    ngx_http_zk_lock_session_last(estate->session);
-
     ngx_queue_insert_tail(&worker->estates, &estate->queue);
 
     ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
@@ -96,8 +92,7 @@ ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
     estate->over.data = estate;
     estate->over.log = worker->log;
 
-    ngx_http_zk_lock_record_inherit(zone, ngx_http_zk_lock_estate_inherit,
-                                    estate);
+    ngx_http_zk_lock_record_inherit(zone, ngx_http_zk_lock_ward_take, estate);
 
     if (estate->failed) {
 
@@ -112,23 +107,10 @@ ngx_http_zk_lock_estate_new(ngx_http_zk_lock_worker_t *worker,
 
 
 static void
-ngx_http_zk_lock_estate_inherit(void *data, ngx_http_zk_lock_record_t *record,
-    ngx_str_t *path)
+ngx_http_zk_lock_estate_connected(void *data,
+    const ngx_http_zk_lock_key_t *fresh)
 {
     ngx_http_zk_lock_estate_t *estate = data;
-
-    if (ngx_http_zk_lock_ward_take(estate, record, path) != NGX_OK) {
-        estate->failed = 1;
-    }
-}
-
-
-static void
-ngx_http_zk_lock_estate_connected(void *data, ngx_uint_t fresh)
-{
-    ngx_http_zk_lock_estate_t *estate = data;
-
-    (void) fresh;
 
     ngx_http_zk_lock_estate_sweep(estate);
 }
@@ -165,29 +147,7 @@ ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate)
 /* The operations under way get an error, and the wards send them again. */
 
 static void
-ngx_http_zk_lock_estate_suspended(void *data)
-{
-}
-
-
-static void
-ngx_http_zk_lock_estate_unreachable(void *data)
-{
-}
-
-
-static void
-ngx_http_zk_lock_estate_listed(void *data, ngx_str_t *path)
-{
-    /* nothing is followed here */
-}
-
-
-/* No watch is set through an adopted session. */
-
-static void
-ngx_http_zk_lock_estate_changed(void *data, ngx_str_t *path,
-    ngx_uint_t deleted)
+ngx_http_zk_lock_estate_away(void *data)
 {
 }
 
@@ -212,8 +172,7 @@ ngx_http_zk_lock_estate_lost(void *data)
             continue;
         }
 
-        ward->lost = 1;
-
+        ngx_http_zk_lock_record_lose(estate->zone, ward->id.record);
         ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
                                        NGX_HTTP_ZK_LOCK_ENDING_LOST);
         ngx_http_zk_lock_ward_done(ward);

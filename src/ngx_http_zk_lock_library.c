@@ -156,14 +156,13 @@ static ngx_msec_t          ngx_http_zk_lock_library_told;
 
 ngx_http_zk_lock_handle_t *
 ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
-    const ngx_http_zk_lock_key_t *key, ngx_http_zk_lock_session_t *session,
-    ngx_uint_t serial, zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox,
-    ngx_log_t *log)
+    const ngx_http_zk_lock_key_t *key, ngx_msec_t timeout,
+    ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
+    zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox, ngx_log_t *log)
 {
     int                         rc;
     sigset_t                    all, old;
     clientid_t                  id;
-    ngx_msec_t                  timeout;
     ngx_http_zk_lock_handle_t  *h;
 
     h = ngx_calloc(sizeof(ngx_http_zk_lock_handle_t), log);
@@ -200,14 +199,7 @@ ngx_http_zk_lock_library_open(ngx_http_zk_lock_session_conf_t *conf,
 
     ngx_http_zk_lock_library_level(log);
 
-    timeout = conf->timeout;
-
     if (key != NULL) {
-
-        if (key->timeout != 0) {
-            timeout = key->timeout;
-        }
-
         id.client_id = key->id;
         ngx_memcpy(id.passwd, key->password, sizeof(id.passwd));
     }

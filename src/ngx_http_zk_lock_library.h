@@ -67,7 +67,7 @@ typedef struct {
  */
 ngx_http_zk_lock_handle_t *ngx_http_zk_lock_library_open(
     ngx_http_zk_lock_session_conf_t *conf, const ngx_http_zk_lock_key_t *key,
-    ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
+    ngx_msec_t timeout, ngx_http_zk_lock_session_t *session, ngx_uint_t serial,
     zk_lock_message_pt deliver, zk_lock_mailbox_t *mailbox, ngx_log_t *log);
 
 /*

@@ -336,34 +336,6 @@ ngx_http_zk_lock_lock_forget(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-void
-ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock)
-{
-    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_lost);
-}
-
-
-void
-ngx_http_zk_lock_lock_suspended(ngx_http_zk_lock_lock_t *lock)
-{
-    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_suspended);
-}
-
-
-void
-ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock)
-{
-    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_sure);
-}
-
-
-void
-ngx_http_zk_lock_lock_over(ngx_http_zk_lock_lock_t *lock)
-{
-    ngx_http_zk_lock_lock_tell(lock, ngx_http_zk_lock_claim_over);
-}
-
-
 ngx_uint_t
 ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
 {

@@ -183,17 +183,8 @@ void ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
 void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     ngx_str_t *name, ngx_uint_t deleted);
 
-/* The session is over: its claims are told. */
-void ngx_http_zk_lock_lock_lost(ngx_http_zk_lock_lock_t *lock);
-
-/* ZooKeeper does not answer, or does again: who listens is told. */
-void ngx_http_zk_lock_lock_suspended(ngx_http_zk_lock_lock_t *lock);
-void ngx_http_zk_lock_lock_sure(ngx_http_zk_lock_lock_t *lock);
-
 /* Those who wait are refused; returns how many. */
 ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);
-/* The worker leaves for good: nothing is granted any more. */
-void ngx_http_zk_lock_lock_over(ngx_http_zk_lock_lock_t *lock);
 
 /* Whether a claim of it is held. */
 ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock);

@@ -98,18 +98,12 @@ ngx_http_zk_lock_session_open(ngx_http_zk_lock_session_conf_t *conf,
 
     if (key != NULL) {
         s->key = *key;
+        s->last = 1;
     }
 
     ngx_http_zk_lock_session_start(s);
 
     return s;
-}
-
-
-void
-ngx_http_zk_lock_session_last(ngx_http_zk_lock_session_t *s)
-{
-    s->last = 1;
 }
 
 
@@ -121,20 +115,6 @@ ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s)
     }
 
     ngx_http_zk_lock_session_free(s);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
-    ngx_http_zk_lock_key_t *key)
-{
-    if (s->key.id == 0) {
-        return NGX_DECLINED;
-    }
-
-    *key = s->key;
-
-    return NGX_OK;
 }
 
 
@@ -232,15 +212,12 @@ ngx_http_zk_lock_session_start(ngx_http_zk_lock_session_t *s)
 
     if (s->key.id != 0) {
         key = &s->key;
-
-        if (key->timeout != 0) {
-            s->timeout = key->timeout;
-        }
-
+        s->timeout = key->timeout;
         ngx_http_zk_lock_session_bound(s, s->apart);
     }
 
-    s->handle = ngx_http_zk_lock_library_open(s->conf, key, s, s->serial,
+    s->handle = ngx_http_zk_lock_library_open(s->conf, key, s->timeout, s,
+                                              s->serial,
                                               ngx_http_zk_lock_session_news,
                                               s->mailbox, s->log);
 
@@ -413,9 +390,7 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
 
     if (fresh) {
         key.timeout = s->timeout;
-    }
 
-    if (fresh || s->gate_name[0] == '\0') {
         (void) ngx_sprintf(s->gate_name, "%08xD%08xD",
                            (uint32_t) ngx_random(), (uint32_t) ngx_random());
     }
@@ -438,7 +413,7 @@ ngx_http_zk_lock_session_connected_handler(ngx_http_zk_lock_session_t *s)
         ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
     }
 
-    s->events->connected(s->data, fresh);
+    s->events->connected(s->data, fresh ? &s->key : NULL);
 }
 
 

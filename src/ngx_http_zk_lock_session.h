@@ -45,7 +45,7 @@ typedef struct ngx_http_zk_lock_op_s       ngx_http_zk_lock_op_t;
 typedef struct {
     int64_t                        id;
     u_char                         password[16];
-    uint64_t                       timeout;     /* milliseconds; 0: unknown */
+    uint64_t                       timeout;     /* milliseconds */
 } ngx_http_zk_lock_key_t;
 
 
@@ -163,8 +163,9 @@ struct ngx_http_zk_lock_op_s {
 /* up-calls; data is the first argument of each */
 
 typedef struct {
-    /* fresh: a new session, nothing of an older one is left */
-    void   (*connected)(void *data, ngx_uint_t fresh);
+    /* fresh: the key of a new session, nothing of an older one is left; NULL:
+       the session is back */
+    void   (*connected)(void *data, const ngx_http_zk_lock_key_t *fresh);
     /* the connection broke; the session may come back */
     void   (*suspended)(void *data);
     /* the session is over, and with it all that was made through it */
@@ -194,19 +195,14 @@ typedef struct {
  * Opens a session; conf, events and mailbox outlive it.  *alive is kept at the
  * time until when the session surely lives.  With a key the session of a
  * process that is dead is taken over: all that was made through it is still
- * there, but its watches are not.  Returns NULL if there is no memory; that
- * ZooKeeper is not there is no error.
+ * there, but its watches are not; nothing is created through it, and when it is
+ * over no new one is opened.  Returns NULL if there is no memory; that ZooKeeper
+ * is not there is no error.
  */
 ngx_http_zk_lock_session_t *ngx_http_zk_lock_session_open(
     ngx_http_zk_lock_session_conf_t *conf, zk_lock_mailbox_t *mailbox,
     const ngx_http_zk_lock_session_events_t *events, void *data,
     const ngx_http_zk_lock_key_t *key, ngx_atomic_t *alive, ngx_log_t *log);
-
-/*
- * The session is to be kept, but nothing is created through it, and when it is
- * over no new one is opened.
- */
-void ngx_http_zk_lock_session_last(ngx_http_zk_lock_session_t *s);
 
 /*
  * Ends the session, and frees all that is under way; no handler is called.
@@ -227,10 +223,6 @@ void ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s);
  */
 ngx_int_t ngx_http_zk_lock_session_gated(ngx_http_zk_lock_session_t *s,
     ngx_str_t *name);
-
-/* Gets the key of a session that was connected; else NGX_DECLINED. */
-ngx_int_t ngx_http_zk_lock_session_key(ngx_http_zk_lock_session_t *s,
-    ngx_http_zk_lock_key_t *key);
 
 /*
  * A new operation on dir, or on dir/name if name is not NULL or empty; value

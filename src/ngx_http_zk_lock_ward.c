@@ -56,10 +56,12 @@ static void ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc);
 static ngx_uint_t ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward);
 
 
-ngx_int_t
-ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
-    ngx_http_zk_lock_record_t *record, ngx_str_t *path)
+void
+ngx_http_zk_lock_ward_take(void *data, ngx_http_zk_lock_record_t *record,
+    ngx_str_t *path)
 {
+    ngx_http_zk_lock_estate_t *estate = data;
+
     ngx_http_zk_lock_ward_t    *ward;
     ngx_http_zk_lock_worker_t  *worker;
 
@@ -79,7 +81,7 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
             /* the claim never had a znode */
 
             ngx_http_zk_lock_record_free(estate->zone, record->id.record);
-            return NGX_OK;
+            return;
         }
 
         record->seq = -1;
@@ -92,13 +94,14 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
         ngx_http_zk_lock_record_ending(estate->zone, record->id.record,
                                        NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
         ngx_http_zk_lock_record_free(estate->zone, record->id.record);
-        return NGX_OK;
+        return;
     }
 
     ward = ngx_calloc(sizeof(ngx_http_zk_lock_ward_t) + path->len,
                       worker->log);
     if (ward == NULL) {
-        return NGX_ERROR;
+        estate->failed = 1;
+        return;
     }
 
     ward->estate = estate;
@@ -144,8 +147,6 @@ ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
 
     ngx_rbtree_insert(&worker->wards, &ward->node);
     ngx_queue_insert_tail(&estate->wards, &ward->queue);
-
-    return NGX_OK;
 }
 
 
@@ -707,10 +708,6 @@ ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward)
 static ngx_uint_t
 ngx_http_zk_lock_ward_lost(ngx_http_zk_lock_ward_t *ward)
 {
-    if (ward->lost) {
-        return 1;
-    }
-
     switch (ward->state) {
 
     case NGX_HTTP_ZK_LOCK_WARD_READ:

@@ -57,13 +57,15 @@ typedef struct {
                                                        release was asked for,
                                                        and this worker has sent
                                                        no delete since */
-    unsigned                           lost:1;      /* before it was released */
 } ngx_http_zk_lock_ward_t;
 
 
-/* Makes a ward of a record; NGX_ERROR: no memory. */
-ngx_int_t ngx_http_zk_lock_ward_take(ngx_http_zk_lock_estate_t *estate,
-    ngx_http_zk_lock_record_t *record, ngx_str_t *path);
+/*
+ * Makes a ward of a record; data is the estate, whose `failed` is set if there
+ * is no memory.
+ */
+void ngx_http_zk_lock_ward_take(void *data, ngx_http_zk_lock_record_t *record,
+    ngx_str_t *path);
 
 /* The ward of that record, or NULL. */
 ngx_http_zk_lock_ward_t *ngx_http_zk_lock_ward_find(

@@ -32,7 +32,8 @@ static ngx_http_zk_lock_bell_t *ngx_http_zk_lock_bell_find(
     ngx_http_zk_lock_worker_t *worker, uint32_t record);
 static ngx_uint_t ngx_http_zk_lock_worker_secures(
     ngx_http_zk_lock_worker_t *worker);
-static void ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh);
+static void ngx_http_zk_lock_worker_connected(void *data,
+    const ngx_http_zk_lock_key_t *fresh);
 static void ngx_http_zk_lock_worker_suspended(void *data);
 static void ngx_http_zk_lock_worker_lost(void *data);
 static void ngx_http_zk_lock_worker_unreachable(void *data);
@@ -78,7 +79,8 @@ static void
 ngx_http_zk_lock_worker_refuse_waiters(ngx_http_zk_lock_worker_t *worker)
 {
     if (ngx_http_zk_lock_worker_over(worker)) {
-        ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_over);
+        ngx_http_zk_lock_worker_tell_claims(worker,
+                                            ngx_http_zk_lock_claim_over);
     }
 }
 
@@ -359,20 +361,15 @@ ngx_http_zk_lock_worker_secures(ngx_http_zk_lock_worker_t *worker)
 
 
 static void
-ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
+ngx_http_zk_lock_worker_connected(void *data,
+    const ngx_http_zk_lock_key_t *fresh)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
-    ngx_queue_t              *q;
-    ngx_http_zk_lock_key_t    key;
-    ngx_http_zk_lock_lock_t  *lock;
+    /* from here on another worker can adopt the session */
 
-    /* from here on, whoever comes after this worker can have its session */
-
-    if (fresh
-        && ngx_http_zk_lock_session_key(worker->session, &key) == NGX_OK)
-    {
-        ngx_http_zk_lock_zone_set_key(worker->zone, &key);
+    if (fresh != NULL) {
+        ngx_http_zk_lock_zone_set_key(worker->zone, fresh);
     }
 
     /* what a worker left is made durable through this session */
@@ -384,18 +381,12 @@ ngx_http_zk_lock_worker_connected(void *data, ngx_uint_t fresh)
      * session sent a barrier ahead of these lists.
      */
 
-    if (!fresh) {
-        for (q = ngx_queue_head(&worker->active);
-             q != ngx_queue_sentinel(&worker->active);
-             q = ngx_queue_next(q))
-        {
-            lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
-            ngx_http_zk_lock_lock_list(lock);
-        }
+    if (fresh == NULL) {
+        ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_list);
     }
 
     ngx_http_zk_lock_worker_heard(worker);
-    ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_sure);
+    ngx_http_zk_lock_worker_tell_claims(worker, ngx_http_zk_lock_claim_sure);
     ngx_http_zk_lock_follow_connected(worker);
     ngx_http_zk_lock_scan_look(worker->scan);
 }
@@ -407,8 +398,8 @@ ngx_http_zk_lock_worker_suspended(void *data)
     ngx_http_zk_lock_worker_t *worker = data;
 
     ngx_http_zk_lock_worker_forget(worker);
-    ngx_http_zk_lock_worker_tell_locks(worker,
-                                       ngx_http_zk_lock_lock_suspended);
+    ngx_http_zk_lock_worker_tell_claims(worker,
+                                        ngx_http_zk_lock_claim_suspended);
 }
 
 
@@ -432,6 +423,23 @@ ngx_http_zk_lock_worker_tell_locks(ngx_http_zk_lock_worker_t *worker,
 }
 
 
+void
+ngx_http_zk_lock_worker_tell_claims(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        ngx_http_zk_lock_lock_tell(ngx_queue_data(q, ngx_http_zk_lock_lock_t,
+                                                  queue), tell);
+    }
+}
+
+
 static void
 ngx_http_zk_lock_worker_lost(void *data)
 {
@@ -441,7 +449,7 @@ ngx_http_zk_lock_worker_lost(void *data)
     ngx_http_zk_lock_durable_lost(worker);
 
     ngx_http_zk_lock_worker_forget(worker);
-    ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_lost);
+    ngx_http_zk_lock_worker_tell_claims(worker, ngx_http_zk_lock_claim_lost);
 }
 
 
@@ -452,8 +460,8 @@ ngx_http_zk_lock_worker_unreachable(void *data)
 
     worker->away = 1;
 
-    ngx_http_zk_lock_worker_tell_locks(worker,
-                                       ngx_http_zk_lock_lock_suspended);
+    ngx_http_zk_lock_worker_tell_claims(worker,
+                                        ngx_http_zk_lock_claim_suspended);
     ngx_http_zk_lock_worker_busy(worker);
 }
 
@@ -555,14 +563,7 @@ ngx_http_zk_lock_worker_forget(ngx_http_zk_lock_worker_t *worker)
 {
     ngx_queue_t  *q, *next;
 
-    for (q = ngx_queue_head(&worker->active);
-         q != ngx_queue_sentinel(&worker->active);
-         q = ngx_queue_next(q))
-    {
-        ngx_http_zk_lock_lock_forget(ngx_queue_data(q,
-                                                    ngx_http_zk_lock_lock_t,
-                                                    queue));
-    }
+    ngx_http_zk_lock_worker_tell_locks(worker, ngx_http_zk_lock_lock_forget);
 
     for (q = ngx_queue_head(&worker->idle);
          q != ngx_queue_sentinel(&worker->idle);
@@ -610,23 +611,14 @@ ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
 void
 ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev)
 {
-    ngx_queue_t                *q, *next;
-    ngx_http_zk_lock_lock_t    *lock;
     ngx_http_zk_lock_worker_t  *worker;
 
     worker = ngx_queue_data(ev, ngx_http_zk_lock_worker_t, sweep);
 
     if (ngx_http_zk_lock_session_connected(worker->session)) {
 
-        for (q = ngx_queue_head(&worker->active);
-             q != ngx_queue_sentinel(&worker->active);
-             q = next)
-        {
-            next = ngx_queue_next(q);
-            lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
-
-            ngx_http_zk_lock_lock_sweep(lock);
-        }
+        ngx_http_zk_lock_worker_tell_locks(worker,
+                                           ngx_http_zk_lock_lock_sweep);
 
         /* claims that there was no memory for, or that were refused */
 

@@ -177,26 +177,21 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 void
 ngx_http_zk_lock_worker_drain(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_queue_t                *q;
-    ngx_http_zk_lock_estate_t  *estate;
-
     if (!worker->leaving) {
         worker->leaving = 1;
         worker->left = ngx_current_msec;
     }
 
     ngx_http_zk_lock_zone_leaving(worker->zone);
-    ngx_http_zk_lock_durable_leave(worker);
-    ngx_http_zk_lock_worker_busy(worker);
 
-    for (q = ngx_queue_head(&worker->estates);
-         q != ngx_queue_sentinel(&worker->estates);
-         q = ngx_queue_next(q))
-    {
-        estate = ngx_queue_data(q, ngx_http_zk_lock_estate_t, queue);
+    /* what is held becomes durable at once */
 
-        ngx_http_zk_lock_zone_leaving(estate->zone);
+    if (ngx_http_zk_lock_session_connected(worker->session)) {
+        ngx_http_zk_lock_worker_tell_claims(worker,
+                                            ngx_http_zk_lock_claim_durable);
     }
+
+    ngx_http_zk_lock_worker_busy(worker);
 
     if (ngx_http_zk_lock_worker_over(worker)) {
         ngx_http_zk_lock_zone_wake(worker->zone);

@@ -130,6 +130,10 @@ void ngx_http_zk_lock_worker_timer(ngx_http_zk_lock_worker_t *worker,
  */
 ngx_uint_t ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker);
 
+/* Calls tell for each claim; it may free that claim. */
+void ngx_http_zk_lock_worker_tell_claims(ngx_http_zk_lock_worker_t *worker,
+    void (*tell)(ngx_http_zk_lock_claim_t *claim));
+
 /* What is unsettled, or asked, has changed. */
 void ngx_http_zk_lock_worker_busy(ngx_http_zk_lock_worker_t *worker);
 
