@@ -68,13 +68,12 @@ ngx_int_t
 ngx_http_zk_lock_board_find(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     int64_t seq, ngx_http_zk_lock_record_t *copy)
 {
-    uint32_t           record;
-    ngx_atomic_uint_t  gen;
+    uint32_t  record;
 
     record = ngx_http_zk_lock_board_record(zone,
                              ngx_http_zk_lock_board_index(zone, path, seq));
 
-    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen) != NGX_OK
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy) != NGX_OK
         || copy->seq != seq || copy->forsaken
         || copy->state == NGX_HTTP_ZK_LOCK_RECORD_OPEN)
     {
@@ -179,7 +178,6 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 {
     uint32_t                   hash;
     ngx_uint_t                 i, own;
-    ngx_atomic_uint_t          gen;
     ngx_http_zk_lock_record_t  next;
 
     own = 1;
@@ -188,7 +186,7 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     ngx_http_zk_lock_board_put(zone, path, (int64_t) zone->slot, record);
     ngx_memory_barrier();
 
-    if (ngx_http_zk_lock_record_copy(zone, record, path, copy, &gen)
+    if (ngx_http_zk_lock_record_copy(zone, record, path, copy)
         != NGX_OK)
     {
         return NGX_OK;
@@ -201,13 +199,12 @@ ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
                                           & (uint32_t) (zone->map->nboard - 1));
 
         if (record == copy->id.record
-            || ngx_http_zk_lock_record_copy(zone, record, path, &next, &gen)
+            || ngx_http_zk_lock_record_copy(zone, record, path, &next)
                != NGX_OK
             || next.kind != ZK_LOCK_NODE || next.czxid == 0
             || next.state < NGX_HTTP_ZK_LOCK_RECORD_WAITING
             || !ngx_http_zk_lock_ahead(next.alive)
-            || ngx_http_zk_lock_record_known(zone, &next.id, path, &next,
-                                             &gen)
+            || ngx_http_zk_lock_record_read(zone, &next.id, path, &next)
                != NGX_OK)
         {
             continue;

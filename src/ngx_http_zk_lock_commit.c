@@ -53,7 +53,7 @@ static ngx_http_zk_lock_batch_t *ngx_http_zk_lock_session_gather(
     ngx_http_zk_lock_session_t *s);
 
 
-static ngx_str_t  ngx_http_zk_lock_gates = ngx_string(NGX_HTTP_ZK_LOCK_GATES);
+ngx_str_t  ngx_http_zk_lock_gates = ngx_string(NGX_HTTP_ZK_LOCK_GATES);
 
 
 void

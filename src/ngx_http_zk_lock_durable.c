@@ -79,10 +79,6 @@ static void ngx_http_zk_lock_claim_labelled(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_op_t *get);
 
 
-static ngx_str_t  ngx_http_zk_lock_gates =
-    ngx_string(NGX_HTTP_ZK_LOCK_GATES);
-
-
 ngx_int_t
 ngx_http_zk_lock_durable_ready(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, ngx_str_t *gate)

@@ -41,10 +41,7 @@ ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_key_t      key;
     ngx_http_zk_lock_estate_t  *estate;
 
-    if (ngx_http_zk_lock_zone_key(zone, &key) != NGX_OK) {
-        ngx_http_zk_lock_zone_leave(zone);
-        return NGX_OK;
-    }
+    (void) ngx_http_zk_lock_zone_key(zone, &key);
 
     estate = ngx_http_zk_lock_estate_new(worker, zone);
     if (estate == NULL) {
@@ -213,42 +210,33 @@ ngx_http_zk_lock_estate_over_handler(ngx_event_t *ev)
     ngx_http_zk_lock_session_close(session);
     ngx_http_zk_lock_record_hand_over(zone, worker->zone);
     ngx_http_zk_lock_zone_leave(zone);
+
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 
 void
 ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate)
 {
-    ngx_uint_t                   heir, closes;
+    ngx_uint_t                   heir;
     ngx_http_zk_lock_zone_t     *zone;
     ngx_http_zk_lock_session_t  *session;
 
+    if (estate->ended) {
+        ngx_http_zk_lock_estate_over_handler(&estate->over);
+        return;
+    }
+
     zone = estate->zone;
-
     session = estate->session;
-
-    heir = !estate->ended && ngx_http_zk_lock_zone_outlives(zone);
-
-    closes = estate->ended || (ngx_http_zk_lock_session_connected(session)
-                               && (ngx_terminate || !heir));
 
     /* the wards first: the operations of wards are freed with the session */
 
     ngx_http_zk_lock_estate_free(estate);
 
-    if (closes) {
-        ngx_http_zk_lock_session_close(session);
+    heir = ngx_http_zk_lock_zone_outlives(zone);
 
-    } else {
-        ngx_http_zk_lock_session_leave(session);
-    }
-
-    if (heir || !closes) {
-        ngx_http_zk_lock_zone_abandon(zone);
-
-    } else {
-        ngx_http_zk_lock_zone_leave(zone);
-    }
+    ngx_http_zk_lock_worker_part(session, zone, heir, heir);
 }
 
 

@@ -323,7 +323,6 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
 {
     ngx_int_t                   rc;
     ngx_msec_t                  lease;
-    ngx_atomic_uint_t           gen;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_record_t   copy;
 
@@ -334,7 +333,7 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     }
 
     for ( ;; ) {
-        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+        rc = ngx_http_zk_lock_record_read(zone, id, path, &copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -386,7 +385,6 @@ ngx_http_zk_lock_record_told(ngx_http_zk_lock_zone_t *zone,
 {
     ngx_int_t                 rc;
     ngx_msec_t                lease;
-    ngx_atomic_uint_t         gen;
     ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
@@ -396,7 +394,7 @@ ngx_http_zk_lock_record_told(ngx_http_zk_lock_zone_t *zone,
     }
 
     for ( ;; ) {
-        rc = ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+        rc = ngx_http_zk_lock_record_read(zone, id, path, copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -451,7 +449,7 @@ ngx_http_zk_lock_record_count(ngx_http_zk_lock_zone_t *zone,
     ngx_atomic_uint_t *mark, ngx_uint_t *holds)
 {
     ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen, was, n;
+    ngx_atomic_uint_t           was, n;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_record_t   copy;
 
@@ -465,7 +463,7 @@ ngx_http_zk_lock_record_count(ngx_http_zk_lock_zone_t *zone,
         was = cell->holds;
         n = was & NGX_HTTP_ZK_LOCK_HOLDS;
 
-        rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+        rc = ngx_http_zk_lock_record_read(zone, id, path, &copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -498,7 +496,6 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t broken)
 {
     ngx_int_t                   rc;
-    ngx_atomic_uint_t           gen;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_record_t   copy;
 
@@ -518,7 +515,7 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
 
     ngx_memory_barrier();
 
-    rc = ngx_http_zk_lock_record_known(zone, id, path, &copy, &gen);
+    rc = ngx_http_zk_lock_record_read(zone, id, path, &copy);
     if (rc != NGX_OK && rc != NGX_AGAIN) {
         return rc;
     }

@@ -116,6 +116,7 @@ ngx_http_zk_lock_ask_inspect(ngx_http_zk_lock_ask_t *ask)
 static void
 ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 {
+    ngx_uint_t                  own;
     ngx_http_zk_lock_ask_t     *ask;
     ngx_http_zk_lock_lock_t    *lock;
     ngx_http_zk_lock_record_t   record;
@@ -161,17 +162,24 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     ask->infos[0].child.kind = ask->token.kind;
     ask->infos[0].child.seq = ask->token.seq;
 
-    if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK
-        && (op->owner != 0 || ask->counted
-            || ngx_http_zk_lock_ahead(record.alive)))
-    {
+    own = (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK);
+
+    if (own && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive))) {
         ngx_http_zk_lock_ask_known(ask, &record);
+
+    } else if (own && ask->counted) {
+
+        /* its session may be over, and another gateway may count by now */
+
+        ask->unwritten = 1;
+        ngx_http_zk_lock_ask_poll(ask);
 
     } else if (ask->counted) {
 
-        /* its session was over before that was written */
+        /* another gateway has taken it over, perhaps without that hold */
 
-        ngx_http_zk_lock_ask_set(ask);
+        ask->unwritten = 0;
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
 
     } else {
 

@@ -362,7 +362,7 @@ ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock)
 
 
 ngx_uint_t
-ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock)
+ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock, ngx_uint_t durable)
 {
     ngx_queue_t               *q;
     ngx_http_zk_lock_claim_t  *claim;
@@ -375,7 +375,8 @@ ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock)
 
         /* one that waits may have been told as held elsewhere: an heir looks */
 
-        if (claim->state == NGX_HTTP_ZK_LOCK_HELD
+        if ((claim->state == NGX_HTTP_ZK_LOCK_HELD
+             && (durable || !claim->durable))
             || claim->state == NGX_HTTP_ZK_LOCK_LAPSE
             || (claim->state == NGX_HTTP_ZK_LOCK_WAIT && claim->grace != 0))
         {

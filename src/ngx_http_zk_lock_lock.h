@@ -186,8 +186,9 @@ void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 /* Those who wait are refused; returns how many. */
 ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);
 
-/* Whether a claim of it is held. */
-ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock);
+/* Whether a claim of it is held, or, without durable, ends with its session. */
+ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock,
+    ngx_uint_t durable);
 
 /*
  * The znode's name of a claim in the view: a part of the entry, or written to

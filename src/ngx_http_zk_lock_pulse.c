@@ -155,7 +155,10 @@ ngx_http_zk_lock_session_committed(ngx_http_zk_lock_session_t *s,
 {
     ngx_msec_t  until;
 
-    if ((ngx_msec_int_t) (sent - s->proves) < 0) {
+    if (s->events == NULL || (ngx_msec_int_t) (sent - s->proves) < 0) {
+
+        /* the session is about to be closed, or enough is known */
+
         return;
     }
 

@@ -21,7 +21,6 @@
 #include <sys/random.h>
 
 
-#define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
 
 /* that the zone is full is logged no more often, milliseconds */
 #define NGX_HTTP_ZK_LOCK_FULL_AGAIN   10000
@@ -338,11 +337,10 @@ ngx_int_t
 ngx_http_zk_lock_record_forsaken(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path)
 {
-    ngx_atomic_uint_t           gen;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_record_t   copy;
 
-    if (ngx_http_zk_lock_record_copy(zone, id->record, path, &copy, &gen)
+    if (ngx_http_zk_lock_record_copy(zone, id->record, path, &copy)
         != NGX_OK
         || copy.state != NGX_HTTP_ZK_LOCK_RECORD_FREE)
     {
@@ -557,13 +555,11 @@ ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_token_t *token, ngx_str_t *path)
 {
     ngx_uint_t                  same;
-    ngx_atomic_uint_t           gen;
     ngx_http_zk_lock_cell_t    *cell;
     ngx_http_zk_lock_ending_e   ending;
     ngx_http_zk_lock_record_t   copy;
 
-    if (ngx_http_zk_lock_record_copy(zone, token->id.record, path, &copy,
-                                     &gen)
+    if (ngx_http_zk_lock_record_copy(zone, token->id.record, path, &copy)
         != NGX_OK)
     {
         return NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
@@ -582,13 +578,13 @@ ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
     ending = cell->ending;
 
     if (ending == NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN
-        && (cell->asked & ~(ngx_atomic_uint_t) 1) == gen)
+        && (cell->asked & ~(ngx_atomic_uint_t) 1) == copy.gen)
     {
         ending = (cell->asked & 1) ? NGX_HTTP_ZK_LOCK_ENDING_BROKEN
                                    : NGX_HTTP_ZK_LOCK_ENDING_RELEASED;
     }
 
-    if (cell->lost == gen
+    if (cell->lost == copy.gen
         && (ending == NGX_HTTP_ZK_LOCK_ENDING_RELEASED
             || ending == NGX_HTTP_ZK_LOCK_ENDING_BROKEN))
     {
@@ -609,7 +605,7 @@ ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
 
     ngx_memory_barrier();
 
-    return (same && copy.seq == token->seq && cell->gen == gen
+    return (same && copy.seq == token->seq && cell->gen == copy.gen
             && ending != NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN)
            ? ending : NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
 }
@@ -730,23 +726,12 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
 
 
 ngx_int_t
-ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
-{
-    ngx_atomic_uint_t  gen;
-
-    return ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
-}
-
-
-ngx_int_t
 ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
 {
-    ngx_int_t          rc;
-    ngx_atomic_uint_t  gen;
+    ngx_int_t  rc;
 
-    rc = ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+    rc = ngx_http_zk_lock_record_read(zone, id, path, copy);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -755,7 +740,7 @@ ngx_http_zk_lock_record_watch(ngx_http_zk_lock_zone_t *zone,
 
     ngx_memory_barrier();
 
-    return ngx_http_zk_lock_record_known(zone, id, path, copy, &gen);
+    return ngx_http_zk_lock_record_read(zone, id, path, copy);
 }
 
 
@@ -913,9 +898,10 @@ ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone, u_char *buf,
 
 ngx_int_t
 ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
-    ngx_str_t *path, ngx_http_zk_lock_record_t *copy, ngx_atomic_uint_t *gen)
+    ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
 {
     ngx_uint_t                tries, same;
+    ngx_atomic_uint_t         gen;
     ngx_http_zk_lock_cell_t  *cell;
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
@@ -926,10 +912,10 @@ ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     for (tries = 0; tries < 100; tries++) {
 
-        *gen = cell->gen;
+        gen = cell->gen;
         ngx_memory_barrier();
 
-        if (*gen & 1) {
+        if (gen & 1) {
             ngx_cpu_pause();
             continue;
         }
@@ -943,8 +929,8 @@ ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
         ngx_memory_barrier();
 
-        if (cell->gen == *gen) {
-            copy->gen = *gen;
+        if (cell->gen == gen) {
+            copy->gen = gen;
 
             return same ? NGX_OK : NGX_DECLINED;
         }
@@ -1012,15 +998,14 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
 
 
 ngx_int_t
-ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
-    ngx_atomic_uint_t *gen)
+ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
+    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy)
 {
     ngx_int_t                 rc;
     ngx_uint_t                slot;
     ngx_http_zk_lock_cell_t  *cell;
 
-    rc = ngx_http_zk_lock_record_copy(zone, id->record, path, copy, gen);
+    rc = ngx_http_zk_lock_record_copy(zone, id->record, path, copy);
     if (rc != NGX_OK) {
         return rc;
     }

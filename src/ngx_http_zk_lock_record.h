@@ -365,16 +365,9 @@ ngx_int_t ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, uint32_t record, ngx_http_zk_lock_record_t *copy);
 
 
-/*
- * For the board.  copy: a record, whole, if it is of path; known: the same, of
- * a claim with that id.  *gen is what the record's was.
- */
+/* For the board: a copy of a record, whole, if it is of path. */
 ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
-    uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
-    ngx_atomic_uint_t *gen);
-ngx_int_t ngx_http_zk_lock_record_known(ngx_http_zk_lock_zone_t *zone,
-    const zk_lock_id_t *id, ngx_str_t *path, ngx_http_zk_lock_record_t *copy,
-    ngx_atomic_uint_t *gen);
+    uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy);
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_RECORD_H_INCLUDED_ */

@@ -118,10 +118,6 @@ static void ngx_http_zk_lock_scan_failed(ngx_http_zk_lock_scan_t *scan);
 static void ngx_http_zk_lock_scan_end(ngx_http_zk_lock_scan_t *scan);
 
 
-static ngx_str_t  ngx_http_zk_lock_gates =
-    ngx_string(NGX_HTTP_ZK_LOCK_GATES);
-
-
 ngx_http_zk_lock_scan_t *
 ngx_http_zk_lock_scan_new(ngx_http_zk_lock_worker_t *worker)
 {

@@ -141,6 +141,11 @@ ngx_http_zk_lock_session_close(ngx_http_zk_lock_session_t *s)
         }
     }
 
+    /* from here on no worker may tell that a claim of this session is held */
+
+    *s->alive = ngx_http_zk_lock_now() - 1;
+    ngx_memory_barrier();
+
     ngx_http_zk_lock_session_free(s);
 }
 

@@ -191,13 +191,17 @@ typedef struct {
 } ngx_http_zk_lock_session_conf_t;
 
 
+/* NGX_HTTP_ZK_LOCK_GATES */
+extern ngx_str_t  ngx_http_zk_lock_gates;
+
+
 /*
  * Opens a session; conf, events and mailbox outlive it.  *alive is kept at the
  * time until when the session surely lives.  With a key the session of a
  * process that is dead is taken over: all that was made through it is still
  * there, but its watches are not; nothing is created through it, and when it is
- * over no new one is opened.  Returns NULL if there is no memory; that ZooKeeper
- * is not there is no error.
+ * over no new one is opened.  Returns NULL if there is no memory; that
+ * ZooKeeper is not there is no error.
  */
 ngx_http_zk_lock_session_t *ngx_http_zk_lock_session_open(
     ngx_http_zk_lock_session_conf_t *conf, zk_lock_mailbox_t *mailbox,

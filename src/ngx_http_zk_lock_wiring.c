@@ -131,7 +131,11 @@ ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker)
         if (ngx_http_zk_lock_estate_open(worker, zone) != NGX_OK) {
             break;
         }
+
+        worker->left = ngx_current_msec;
     }
+
+    ngx_http_zk_lock_worker_busy(worker);
 }
 
 

@@ -19,7 +19,7 @@
 
 
 static ngx_uint_t ngx_http_zk_lock_worker_holds(
-    ngx_http_zk_lock_worker_t *worker);
+    ngx_http_zk_lock_worker_t *worker, ngx_uint_t durable);
 static void ngx_http_zk_lock_worker_discard(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_free(ngx_http_zk_lock_worker_t *worker);
 
@@ -118,7 +118,7 @@ failed:
 void
 ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 {
-    ngx_uint_t                   heir, closes;
+    ngx_uint_t                   heir, needed;
     ngx_queue_t                 *q;
     ngx_http_zk_lock_zone_t     *zone;
     ngx_http_zk_lock_session_t  *session;
@@ -134,17 +134,10 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     zone = worker->zone;
     session = worker->session;
 
-    /*
-     * At a reload the heir moves what is held, and closes the session.  At a
-     * stop the siblings end at the same time: the session is closed here, and
-     * takes along what is not durable.
-     */
-
-    heir = ngx_http_zk_lock_worker_holds(worker)
+    heir = ngx_http_zk_lock_worker_holds(worker, 1)
            && ngx_http_zk_lock_zone_outlives(zone);
 
-    closes = ngx_http_zk_lock_session_connected(session)
-             && (ngx_terminate || !heir);
+    needed = heir && ngx_http_zk_lock_worker_holds(worker, 0);
 
     worker->session = NULL;
     worker->zone = NULL;
@@ -153,6 +146,27 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 
     ngx_http_zk_lock_worker_discard(worker);
     ngx_http_zk_lock_durable_lost(worker);
+
+    ngx_http_zk_lock_worker_part(session, zone, heir, needed);
+
+    ngx_http_zk_lock_worker_free(worker);
+}
+
+
+/*
+ * The heir makes durable what is not, moves the records, and closes the session
+ * if it is open.  At a stop the siblings end at the same time: the session is
+ * closed here in any case, and takes along what is not durable.
+ */
+
+void
+ngx_http_zk_lock_worker_part(ngx_http_zk_lock_session_t *session,
+    ngx_http_zk_lock_zone_t *zone, ngx_uint_t heir, ngx_uint_t needed)
+{
+    ngx_uint_t  closes;
+
+    closes = ngx_http_zk_lock_session_connected(session)
+             && (ngx_terminate || !needed);
 
     if (closes) {
         ngx_http_zk_lock_session_close(session);
@@ -167,8 +181,6 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     } else {
         ngx_http_zk_lock_zone_leave(zone);
     }
-
-    ngx_http_zk_lock_worker_free(worker);
 }
 
 
@@ -207,7 +219,8 @@ ngx_http_zk_lock_worker_over(ngx_http_zk_lock_worker_t *worker)
 
 
 static ngx_uint_t
-ngx_http_zk_lock_worker_holds(ngx_http_zk_lock_worker_t *worker)
+ngx_http_zk_lock_worker_holds(ngx_http_zk_lock_worker_t *worker,
+    ngx_uint_t durable)
 {
     ngx_queue_t              *q;
     ngx_http_zk_lock_lock_t  *lock;
@@ -218,7 +231,7 @@ ngx_http_zk_lock_worker_holds(ngx_http_zk_lock_worker_t *worker)
     {
         lock = ngx_queue_data(q, ngx_http_zk_lock_lock_t, queue);
 
-        if (ngx_http_zk_lock_lock_holds(lock)) {
+        if (ngx_http_zk_lock_lock_holds(lock, durable)) {
             return 1;
         }
     }

@@ -83,7 +83,8 @@ struct ngx_http_zk_lock_worker_s {
                                                    are gone */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
-    ngx_msec_t                         left;    /* when it began to leave */
+    ngx_msec_t                         left;    /* when it began to leave, or
+                                                   adopted something since */
 
     ngx_rbtree_t                       scenes;  /* followed locks, by path */
     ngx_rbtree_node_t                  scenes_sentinel;
@@ -111,11 +112,20 @@ ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
     ngx_shm_zone_t *shm_zone, ngx_log_t *log);
 
 /*
- * Leaves its slots to another worker, with the sessions and what is held; or
- * closes the sessions, if there is no other worker, and gives the slots back.
- * No caller is answered any more.
+ * Leaves its slots to another worker, with what is held.  A session is left
+ * open for that worker if something needs it; else, and when nginx is stopped,
+ * it is closed.  If no other worker stays, the slots are given back.  A session
+ * that is not connected cannot be closed, and lives until its timeout.  No
+ * caller is answered any more.
  */
 void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
+
+/*
+ * The same for one slot and its session.  heir: another worker stays, to which
+ * the slot is left; needed: that worker needs the session.
+ */
+void ngx_http_zk_lock_worker_part(ngx_http_zk_lock_session_t *session,
+    ngx_http_zk_lock_zone_t *zone, ngx_uint_t heir, ngx_uint_t needed);
 
 /*
  * A timer whose data is the worker's fake connection, as the event core's

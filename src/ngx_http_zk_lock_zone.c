@@ -16,9 +16,6 @@
 #include "ngx_http_zk_lock_zone.h"
 
 
-#define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
-
-
 static ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_new(
     ngx_http_zk_lock_map_t *map, uint64_t *used, ngx_log_t *log);
 static ngx_int_t ngx_http_zk_lock_zone_take(ngx_http_zk_lock_zone_t *zone,
@@ -27,7 +24,6 @@ static ngx_int_t ngx_http_zk_lock_zone_take_orphan(
     ngx_http_zk_lock_zone_t *zone);
 static ngx_int_t ngx_http_zk_lock_zone_take_free(
     ngx_http_zk_lock_zone_t *zone);
-static void ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone);
 static void ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone);
 static ngx_http_zk_lock_slot_t *ngx_http_zk_lock_zone_staying(
     ngx_http_zk_lock_zone_t *zone);
@@ -99,14 +95,24 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 
     map = shm_zone->data;
 
-    zone = ngx_http_zk_lock_zone_new(map, NULL, log);
-    if (zone == NULL) {
-        return NULL;
-    }
+    for ( ;; ) {
+        zone = ngx_http_zk_lock_zone_new(map, NULL, log);
+        if (zone == NULL) {
+            return NULL;
+        }
 
-    if (ngx_http_zk_lock_zone_take_free(zone) == NGX_OK) {
-        map->over = 0;
-        return zone;
+        if (ngx_http_zk_lock_zone_take_free(zone) == NGX_OK) {
+            map->over = 0;
+            return zone;
+        }
+
+        if (ngx_http_zk_lock_zone_take_orphan(zone) != NGX_OK) {
+            break;
+        }
+
+        /* perhaps no worker is there that could adopt the orphan */
+
+        ngx_http_zk_lock_zone_leave(zone);
     }
 
     ngx_log_error(NGX_LOG_INFO, log, 0,
@@ -367,13 +373,6 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 
     slot = &zone->map->slots[zone->slot];
 
-    if (!slot->keyed) {
-
-        /* the keeper died while it learned that the session was over */
-
-        ngx_http_zk_lock_zone_expired(zone);
-    }
-
     ngx_http_zk_lock_zone_wipe(zone);
     ngx_http_zk_lock_zone_set_key(zone, NULL);
 
@@ -388,52 +387,21 @@ ngx_http_zk_lock_zone_leave(ngx_http_zk_lock_zone_t *zone)
 
 
 /*
- * The session of a slot that is about to be given back was over before it could
- * be closed.  Whether a claim that was asked to end was still there is not
- * known: record_lost() says so.
+ * Frees all records of a slot whose session is over.  If the keeper died while
+ * it learned of that, it is not known whether a claim that was asked to end was
+ * still there: record_lost() says so.
  */
-
-static void
-ngx_http_zk_lock_zone_expired(ngx_http_zk_lock_zone_t *zone)
-{
-    uint32_t                  record;
-    ngx_uint_t                i, k;
-    ngx_http_zk_lock_map_t   *map;
-    ngx_http_zk_lock_cell_t  *cell;
-
-    map = zone->map;
-
-    for (i = 0; i < map->nchunks; i++) {
-
-        if (map->owners[i] != zone->slot + 1) {
-            continue;
-        }
-
-        for (k = 0; k < NGX_HTTP_ZK_LOCK_CHUNK; k++) {
-            record = (uint32_t) (i * NGX_HTTP_ZK_LOCK_CHUNK + k);
-            cell = ngx_http_zk_lock_map_cell(map, record);
-
-            /* a gen to come: the next claim here sets it right */
-
-            cell->lost = cell->gen + 2;
-        }
-    }
-
-    ngx_memory_barrier();
-}
-
-
-/* Frees all records of a slot whose session is over. */
 
 static void
 ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone)
 {
     uint32_t                  record;
-    ngx_uint_t                i, k;
+    ngx_uint_t                i, k, keyed;
     ngx_http_zk_lock_map_t   *map;
     ngx_http_zk_lock_cell_t  *cell;
 
     map = zone->map;
+    keyed = map->slots[zone->slot].keyed;
 
     for (i = 0; i < map->nchunks; i++) {
 
@@ -444,6 +412,14 @@ ngx_http_zk_lock_zone_wipe(ngx_http_zk_lock_zone_t *zone)
         for (k = 0; k < NGX_HTTP_ZK_LOCK_CHUNK; k++) {
             record = (uint32_t) (i * NGX_HTTP_ZK_LOCK_CHUNK + k);
             cell = ngx_http_zk_lock_map_cell(map, record);
+
+            if (!keyed) {
+
+                /* a gen to come: the next claim here sets it right */
+
+                cell->lost = cell->gen + 2;
+                ngx_memory_barrier();
+            }
 
             /* the further cells of a long path hold any bytes */
 

@@ -33,6 +33,9 @@
 #include "ngx_http_zk_lock_ring.h"
 
 
+#define NGX_HTTP_ZK_LOCK_NO_CHUNK     ((ngx_uint_t) -1)
+
+
 /* one slot, as its keeper has it */
 
 typedef struct {
