@@ -167,19 +167,15 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     if (own && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive))) {
         ngx_http_zk_lock_ask_known(ask, &record);
 
-    } else if (own && ask->counted) {
-
-        /* its session may be over, and another gateway may count by now */
-
-        ask->unwritten = 1;
-        ngx_http_zk_lock_ask_poll(ask);
-
     } else if (ask->counted) {
 
-        /* another gateway has taken it over, perhaps without that hold */
+        /*
+         * Another gateway may have taken it over, without that hold: nothing is
+         * told before the session is known to live, or the claim is gone.
+         */
 
-        ask->unwritten = 0;
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+        ask->unwritten = own && ask->handler == NULL;
+        ngx_http_zk_lock_ask_poll(ask);
 
     } else {
 

@@ -137,7 +137,8 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
     heir = ngx_http_zk_lock_worker_holds(worker, 1)
            && ngx_http_zk_lock_zone_outlives(zone);
 
-    needed = heir && ngx_http_zk_lock_worker_holds(worker, 0);
+    needed = heir && (ngx_http_zk_lock_zone_replaced(zone)
+                      || ngx_http_zk_lock_worker_holds(worker, 0));
 
     worker->session = NULL;
     worker->zone = NULL;
@@ -155,8 +156,9 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 
 /*
  * The heir makes durable what is not, moves the records, and closes the session
- * if it is open.  At a stop the siblings end at the same time: the session is
- * closed here in any case, and takes along what is not durable.
+ * if it is open.  At a quit and at a stop the siblings end at the same time, and
+ * may be no heirs a moment later: at a quit the session is closed here if all
+ * that is held is durable, and at a stop in any case.
  */
 
 void

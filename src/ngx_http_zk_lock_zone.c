@@ -8,8 +8,10 @@
  *
  * A worker that leaves says so first (leaving), and then looks whether another
  * worker stays.  A worker that leaves a slot makes it an orphan first, and then
- * wakes a worker that stays.  The last worker that leaves adopts orphans after
- * it said so.  Of any two that leave at the same time, one sees the other.
+ * wakes a worker that stays, or else all that leave.  The last worker that
+ * leaves adopts orphans after it said so.  All the same a slot may be an orphan
+ * when all workers have left, so a worker that quits closes its session itself
+ * if no claim needs it.
  */
 
 
@@ -271,14 +273,21 @@ ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone)
 
     map->slots[zone->slot].leaving = 1;
 
-    if (map->reloads == zone->reloads) {
+    if (!ngx_http_zk_lock_zone_replaced(zone)) {
 
-        /* no reload has replaced it: its generation has to quit */
+        /* its generation has to quit */
 
         map->over = map->reloads;
     }
 
     ngx_memory_barrier();
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_zone_replaced(ngx_http_zk_lock_zone_t *zone)
+{
+    return zone->map->reloads != zone->reloads;
 }
 
 
@@ -289,7 +298,7 @@ ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone)
 
     map = zone->map;
 
-    return (map->reloads != zone->reloads && map->reloads != map->over
+    return (ngx_http_zk_lock_zone_replaced(zone) && map->reloads != map->over
             && !map->superseded)
            || ngx_http_zk_lock_zone_staying(zone) != NULL;
 }
@@ -360,6 +369,12 @@ ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone)
 
     if (heir != NULL) {
         ngx_http_zk_lock_ring_wake(map, heir - map->slots);
+
+    } else {
+
+        /* one that began to leave after this worker had looked for an heir */
+
+        ngx_http_zk_lock_zone_wake(zone);
     }
 
     ngx_free(zone);

@@ -97,8 +97,11 @@ ngx_http_zk_lock_zone_t *ngx_http_zk_lock_zone_adopt(
 /* Whether a worker has left orphans; a hint, for the time between sweeps. */
 ngx_uint_t ngx_http_zk_lock_zone_orphans(ngx_http_zk_lock_zone_t *zone);
 
-/* This worker leaves: it inherits no slot any more, and is no heir. */
+/* This worker leaves, and is no heir any more. */
 void ngx_http_zk_lock_zone_leaving(ngx_http_zk_lock_zone_t *zone);
+
+/* Whether this worker was replaced by a reload. */
+ngx_uint_t ngx_http_zk_lock_zone_replaced(ngx_http_zk_lock_zone_t *zone);
 
 /*
  * Whether there is another worker that stays, or will be: the workers of a
@@ -110,9 +113,9 @@ ngx_uint_t ngx_http_zk_lock_zone_outlives(ngx_http_zk_lock_zone_t *zone);
 void ngx_http_zk_lock_zone_wake(ngx_http_zk_lock_zone_t *zone);
 
 /*
- * Leaves a slot, whose session lives on without a connection, to another
- * worker, and wakes one that stays.  If there is none, the session ends with
- * its timeout.  Frees zone.
+ * Leaves a slot to another worker, and wakes one that stays, or else all that
+ * leave.  If none adopts it, its session, if it is open, ends with its timeout.
+ * Frees zone.
  */
 void ngx_http_zk_lock_zone_abandon(ngx_http_zk_lock_zone_t *zone);
 
