@@ -156,7 +156,7 @@ ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker)
 
 /*
  * The heir makes durable what is not, moves the records, and closes the session
- * if it is open.  At a quit and at a stop the siblings end at the same time, and
+ * if it is open.  At a quit and a stop the siblings end at the same time, and
  * may be no heirs a moment later: at a quit the session is closed here if all
  * that is held is durable, and at a stop in any case.
  */
