@@ -617,6 +617,13 @@ MUTANTS = [
      '    }\n',
      '',
      20000),
+
+    ('a hold is counted in a lease that another gateway has taken over',
+     'ngx_http_zk_lock_inspect.c',
+     'if (own && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive))) {',
+     'if (own && (op->owner != 0 || ask->counted\n'
+     '                || ngx_http_zk_lock_ahead(record.alive))) {',
+     ('--rich', 60000)),
 ]
 
 
@@ -636,6 +643,7 @@ RARE = [
     'what was told as held elsewhere is in conflict',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
+    'a hold is counted in a lease that another gateway has taken over',
 ]
 
 
