@@ -165,7 +165,8 @@ void
 ngx_http_zk_lock_worker_part(ngx_http_zk_lock_session_t *session,
     ngx_http_zk_lock_zone_t *zone, ngx_uint_t heir, ngx_uint_t needed)
 {
-    ngx_uint_t  closes;
+    ngx_uint_t              closes;
+    ngx_http_zk_lock_key_t  key;
 
     closes = ngx_http_zk_lock_session_connected(session)
              && (ngx_terminate || !needed);
@@ -177,7 +178,9 @@ ngx_http_zk_lock_worker_part(ngx_http_zk_lock_session_t *session,
         ngx_http_zk_lock_session_leave(session);
     }
 
-    if (heir || !closes) {
+    if ((heir || !closes)
+        && ngx_http_zk_lock_zone_key(zone, &key) == NGX_OK)
+    {
         ngx_http_zk_lock_zone_abandon(zone);
 
     } else {
