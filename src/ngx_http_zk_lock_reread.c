@@ -287,6 +287,12 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
 
         ngx_http_zk_lock_claim_single(claim);
         ngx_http_zk_lock_lock_advance(claim->lock);
+
+    } else if (claim->handler != NULL || claim->lock->worker->leaving) {
+
+        /* it could not become durable before the renewal was known */
+
+        ngx_http_zk_lock_claim_durable(claim);
     }
 }
 
