@@ -786,9 +786,14 @@ ngx_http_zk_lock_claim_take_read(ngx_http_zk_lock_claim_t *claim,
     }
 
     if (label.gate_len == NGX_HTTP_ZK_LOCK_GATE_LEN
-        && ngx_memcmp(label.gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN) == 0)
+        && ngx_memcmp(label.gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN) == 0
+        && claim->gate[0] != '\0')
     {
-        /* the answer was lost when that was written */
+        /*
+         * The answer was lost when that was written.  A claim of an estate that
+         * knows no gate has not written it: a scan of this worker has found the
+         * znode before, and that claim counts the lease.
+         */
 
         claim->watched = op->watch;
         ngx_memcpy(claim->gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN);
