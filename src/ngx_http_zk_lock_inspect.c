@@ -170,11 +170,12 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     } else if (ask->counted) {
 
         /*
-         * Another gateway may have taken it over, without that hold: nothing is
-         * told before the session is known to live, or the claim is gone.
+         * Another gateway may have taken it over, with that hold or without:
+         * nothing is told before the session is known to live, or the claim is
+         * gone.  A worker that leaves does not wait for that.
          */
 
-        ask->unwritten = own && ask->handler == NULL;
+        ask->unwritten = own && !ask->worker->leaving;
         ngx_http_zk_lock_ask_poll(ask);
 
     } else {

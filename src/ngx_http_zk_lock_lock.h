@@ -186,7 +186,11 @@ void ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
 /* Those who wait are refused; returns how many. */
 ngx_uint_t ngx_http_zk_lock_lock_shut(ngx_http_zk_lock_lock_t *lock);
 
-/* Whether a claim of it is held, or, without durable, ends with its session. */
+/*
+ * Whether a claim of it is held, or may be: its lease may have been renewed, or
+ * another gateway may have told that it is held.  Without durable: whether such
+ * a claim needs its session.
+ */
 ngx_uint_t ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock,
     ngx_uint_t durable);
 

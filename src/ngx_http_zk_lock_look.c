@@ -589,6 +589,14 @@ ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
     info->czxid = op->czxid;
     info->since = (time_t) (op->ctime / 1000);
 
+    if (info->label.data != NULL) {
+
+        /* the claim is read again */
+
+        ngx_free(info->label.data);
+        ngx_str_null(&info->label);
+    }
+
     if (op->reply.len == 0) {
         return NGX_OK;
     }

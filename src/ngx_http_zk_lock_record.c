@@ -21,7 +21,6 @@
 #include <sys/random.h>
 
 
-
 /* that the zone is full is logged no more often, milliseconds */
 #define NGX_HTTP_ZK_LOCK_FULL_AGAIN   10000
 

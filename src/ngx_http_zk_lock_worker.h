@@ -114,9 +114,9 @@ ngx_http_zk_lock_worker_t *ngx_http_zk_lock_worker_start(
 /*
  * Leaves its slots to another worker, with what is held.  A session is left
  * open for that worker if something needs it; else, and when nginx is stopped,
- * it is closed.  If no other worker stays, the slots are given back.  A session
- * that is not connected cannot be closed, and lives until its timeout.  No
- * caller is answered any more.
+ * it is closed.  A slot that no worker needs is given back.  A session that is
+ * not connected cannot be closed, and lives until its timeout.  No caller is
+ * answered any more.
  */
 void ngx_http_zk_lock_worker_stop(ngx_http_zk_lock_worker_t *worker);
 

@@ -10,8 +10,8 @@
  * worker stays.  A worker that leaves a slot makes it an orphan first, and then
  * wakes a worker that stays, or else all that leave.  The last worker that
  * leaves adopts orphans after it said so.  All the same a slot may be an orphan
- * when all workers have left, so a worker that quits closes its session itself
- * if no claim needs it.
+ * when all workers have left, so a worker that quits closes its own session if
+ * no claim needs it.
  */
 
 
@@ -108,11 +108,16 @@ ngx_http_zk_lock_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
             return zone;
         }
 
-        if (ngx_http_zk_lock_zone_take_orphan(zone) != NGX_OK) {
+        if (ngx_http_zk_lock_zone_staying(zone) != NULL
+            || ngx_http_zk_lock_zone_take_orphan(zone) != NGX_OK)
+        {
             break;
         }
 
-        /* perhaps no worker is there that could adopt the orphan */
+        /*
+         * No worker is there that could adopt the orphan.  Its session ends
+         * with its timeout, and what is durable is found by a scan.
+         */
 
         ngx_http_zk_lock_zone_leave(zone);
     }
