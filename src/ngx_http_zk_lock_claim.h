@@ -331,7 +331,7 @@ ngx_int_t ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
  * goes on with the deadline that it has there, and the record moves to this
  * worker.  record->was is the kind in its znode's name, if get has read that;
  * get may be NULL.  ending: its znode is deleted, if it is durable, whatever
- * session counts its lease.
+ * session counts its lease.  NGX_BUSY: a claim of this worker is that znode.
  */
 ngx_int_t ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, ngx_http_zk_lock_record_t *record,

@@ -67,6 +67,8 @@ static void ngx_http_zk_lock_claim_take_write(ngx_http_zk_lock_claim_t *claim,
 static void ngx_http_zk_lock_claim_took_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_claim_took(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label, int32_t version);
+static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_same(
+    ngx_http_zk_lock_worker_t *worker, ngx_str_t *path, zk_lock_child_t *child);
 static ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_enter(
     ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
     zk_lock_child_t *child, ngx_http_zk_lock_op_t *get,
@@ -786,14 +788,9 @@ ngx_http_zk_lock_claim_take_read(ngx_http_zk_lock_claim_t *claim,
     }
 
     if (label.gate_len == NGX_HTTP_ZK_LOCK_GATE_LEN
-        && ngx_memcmp(label.gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN) == 0
-        && claim->gate[0] != '\0')
+        && ngx_memcmp(label.gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN) == 0)
     {
-        /*
-         * The answer was lost when that was written.  A claim of an estate that
-         * knows no gate has not written it: a scan of this worker has found the
-         * znode before, and that claim counts the lease.
-         */
+        /* the answer was lost when that was written */
 
         claim->watched = op->watch;
         ngx_memcpy(claim->gate, gate.data, NGX_HTTP_ZK_LOCK_GATE_LEN);
@@ -1008,7 +1005,7 @@ ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
 
     zk_lock_label_read(&label, (char *) get->reply.data, get->reply.len);
 
-    claim = ngx_http_zk_lock_claim_find(worker, &child->id, path);
+    claim = ngx_http_zk_lock_claim_same(worker, path, child);
 
     if (claim != NULL) {
 
@@ -1057,6 +1054,13 @@ ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
     child.seq = record->seq;
     child.kind = record->kind;
 
+    if (ngx_http_zk_lock_claim_same(worker, path, &child) != NULL) {
+
+        /* a scan has found the znode, and taken it over */
+
+        return NGX_BUSY;
+    }
+
     claim = ngx_http_zk_lock_claim_enter(worker, path, &child, get, record,
                                          &rc);
 
@@ -1070,6 +1074,40 @@ ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
     }
 
     return rc;
+}
+
+
+/* The claim of this worker that is that znode, under any record, or NULL. */
+
+static ngx_http_zk_lock_claim_t *
+ngx_http_zk_lock_claim_same(ngx_http_zk_lock_worker_t *worker, ngx_str_t *path,
+    zk_lock_child_t *child)
+{
+    ngx_queue_t               *q;
+    ngx_http_zk_lock_lock_t   *lock;
+    ngx_http_zk_lock_claim_t  *claim;
+
+    lock = ngx_http_zk_lock_lock_find(worker, path);
+
+    if (lock == NULL) {
+        return NULL;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
+
+        if (claim->entry.seq == child->seq
+            && zk_lock_secret_equal(claim->id.random, child->id.random,
+                                    ZK_LOCK_RANDOM_LEN))
+        {
+            return claim;
+        }
+    }
+
+    return NULL;
 }
 
 

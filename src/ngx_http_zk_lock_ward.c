@@ -515,8 +515,18 @@ ngx_http_zk_lock_ward_move(ngx_http_zk_lock_ward_t *ward,
 
     rc = ngx_http_zk_lock_claim_move(estate->worker, &ward->path, &record, get,
                                  ward->state != NGX_HTTP_ZK_LOCK_WARD_READ);
-    if (rc != NGX_OK) {
+    if (rc == NGX_BUSY) {
+
+        /* that claim counts the lease, under another record */
+
+        ngx_http_zk_lock_record_ending(estate->zone, ward->id.record,
+                                       NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
+        ngx_http_zk_lock_record_free(estate->zone, ward->id.record);
+
+    } else if (rc != NGX_OK) {
+
         /* the sweep tries again */
+
         return rc;
     }
 

@@ -158,17 +158,22 @@ def test_end_while_much_is_under_way(gateway, tree, sessions, how):
 
 # leases
 
+def counted(gateway, name, token):
+    """What is told of a lease, as soon as that tells when it ends."""
+    return wait_until(lambda: [
+        r.json for r in [gateway.inspect(name, token)]
+        if r.status == 200 and "expires_in_ms" in r.json], SOON,
+        "the lease is counted")[0]
+
+
 def test_lease_goes_on(gateway, held):
     """For as long as was told last, from when it is taken over."""
     lock = held.add("x", ttl="10m", durable="1")
     assert gateway.renew("x", lock.token, ttl="30m").status == 200
-    before = gateway.inspect("x", lock.token).json
+    before = counted(gateway, "x", lock.token)
     ends = time.monotonic() + before["expires_in_ms"] / 1000
     restart(gateway, "terminate")
-    after = wait_until(lambda: [
-        r.json for r in [gateway.inspect("x", lock.token)]
-        if r.status == 200 and "expires_in_ms" in r.json], SOON,
-        "the lease is counted")[0]
+    after = counted(gateway, "x", lock.token)
     assert after["ttl_ms"] == before["ttl_ms"] == 1800000
     assert after["expires_in_ms"] <= 1800000
     assert time.monotonic() + after["expires_in_ms"] / 1000 > ends
