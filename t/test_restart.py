@@ -15,7 +15,7 @@ import pytest
 
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
-from lib.holders import Held, Keeper, Sessions
+from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, wait_until
 
 SOON = 10.0
@@ -376,3 +376,38 @@ def test_upgrade_is_taken_back(start_gateway, tree, sessions):
     assert sorted(gateway.worker_pids()) == sorted(workers)
     held.release()
     sessions.wait_owning(2)
+
+
+def test_no_session_is_left(start_gateway, private_zookeeper, connect_tree):
+    """Both workers quit at the same moment, and hold durable leases only."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    sessions = Sessions(private_zookeeper, tree)
+    gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="60s")
+    holders = [gateway.hold("x%d" % i, ttl="1h", durable="1", worker=worker)
+               for i, worker in enumerate(gateway.worker_pids())]
+    for _ in range(8):
+        end(gateway, "stop")
+        assert not sessions.now()
+        gateway.start()
+        for i, holder in enumerate(holders):
+            assert status_in_time(gateway, "x%d" % i, holder.token) == 200
+
+
+def test_a_worker_dies_before_a_quit(start_gateway, private_zookeeper,
+                                     connect_tree):
+    """What it held becomes durable all the same, and its session is closed."""
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    sessions = Sessions(private_zookeeper, tree)
+    gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="60s")
+    for i in range(4):
+        worker = gateway.worker_pids()[i % 2]
+        holder = gateway.hold("x%d" % i, ttl="1h", worker=worker)
+        gateway.kill_worker(worker)
+        wait_dead([worker])
+        end(gateway, "stop")
+        assert len(tree.durables(gateway.znode("x%d" % i))) == 1
+        assert not sessions.owning()
+        gateway.start()
+        assert status_in_time(gateway, "x%d" % i, holder.token) == 200
