@@ -141,6 +141,21 @@ ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate)
 }
 
 
+void
+ngx_http_zk_lock_estate_unshare(ngx_http_zk_lock_estate_t *estate)
+{
+    ngx_queue_t  *q;
+
+    for (q = ngx_queue_head(&estate->wards);
+         q != ngx_queue_sentinel(&estate->wards);
+         q = ngx_queue_next(q))
+    {
+        ngx_http_zk_lock_ward_unshare(ngx_queue_data(q,
+                                             ngx_http_zk_lock_ward_t, queue));
+    }
+}
+
+
 /* The operations under way get an error, and the wards send them again. */
 
 static void

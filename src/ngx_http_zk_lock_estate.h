@@ -46,6 +46,9 @@ void ngx_http_zk_lock_estate_free(ngx_http_zk_lock_estate_t *estate);
 /* Sends operations that could not be sent before. */
 void ngx_http_zk_lock_estate_sweep(ngx_http_zk_lock_estate_t *estate);
 
+/* The session of this worker is over, and with it its gate. */
+void ngx_http_zk_lock_estate_unshare(ngx_http_zk_lock_estate_t *estate);
+
 /* A record was changed, perhaps that of a ward. */
 void ngx_http_zk_lock_estate_rung(ngx_http_zk_lock_worker_t *worker,
     uint32_t record);

@@ -8,9 +8,11 @@
  * So each worker waits first: a worker that lost its session takes its own
  * claims back in that time.  The worker waits longer the more gates there are
  * before its own gate, so that mostly one worker scans.  That worker lists all
- * locks of the root, reads their claims, takes the claims over that name a gate
- * that is gone, and removes the mark.  If two workers scan at once, each claim
- * goes to one of them, by the version of the claim's data.
+ * locks of the root, reads their claims, and takes the claims over that name a
+ * gate that is gone.  The mark is removed when a scan finds no such claim any
+ * more: a claim that nobody has taken over would stay for ever without it.  If
+ * two workers scan at once, each claim goes to one of them, by the version of
+ * the claim's data.
  *
  * A mark and its gate are listed together, and the gate is made before the
  * mark: so a gate that is missing there never comes back.
@@ -19,7 +21,8 @@
  *   WAIT    a mark has no gate; a timer looks again
  *   ROOT    the locks of the root are listed
  *   LOCKS   their claims are listed and read
- *   TAKE    the claims that were found are in TAKE; then the mark is removed
+ *   TAKE    the claims that were found are in TAKE; then the root is scanned
+ *           again, and the mark removed if none was found
  *
  * A mark whose scan fails is scanned again after the other marks, less and less
  * often.  Everything here runs on the event loop.  `pending` counts the reads
@@ -46,6 +49,9 @@
 #define NGX_HTTP_ZK_LOCK_SCAN_RETRY   5000
 #define NGX_HTTP_ZK_LOCK_SCAN_RARELY  300000
 
+/* so often in a row claims are found before the scan pauses */
+#define NGX_HTTP_ZK_LOCK_SCAN_RUNS    4
+
 /* with so many reads under way the next lock is not listed yet */
 #define NGX_HTTP_ZK_LOCK_SCAN_READS   32
 
@@ -71,6 +77,7 @@ struct ngx_http_zk_lock_scan_s {
     ngx_msec_t                      wait;       /* so long it is waited */
     ngx_msec_t                      taking;     /* since then */
     ngx_uint_t                      failures;   /* in a row */
+    ngx_uint_t                      runs;       /* for that mark, in a row */
 
     ngx_str_t                       mark;       /* the one that is looked for */
     ngx_str_t                       root;       /* its root */
@@ -83,6 +90,7 @@ struct ngx_http_zk_lock_scan_s {
 
     unsigned                        again:1;    /* the list changed since */
     unsigned                        failed:1;   /* not all could be read */
+    unsigned                        found:1;    /* a claim of that gate */
 };
 
 
@@ -653,6 +661,8 @@ ngx_http_zk_lock_scan_claim(ngx_http_zk_lock_scan_t *scan, ngx_str_t *path,
         return;
     }
 
+    scan->found = 1;
+
     if (ngx_http_zk_lock_claim_inherit(scan->worker, path, child, get)
         != NGX_OK)
     {
@@ -662,8 +672,8 @@ ngx_http_zk_lock_scan_claim(ngx_http_zk_lock_scan_t *scan, ngx_str_t *path,
 
 
 /*
- * All claims were read.  The mark is removed when they are taken over, by this
- * worker or another one, and not before, since this worker may die meanwhile.
+ * All claims were read.  The root is scanned again when they are taken over, by
+ * this worker or another one, and the mark is removed if that finds nothing.
  */
 
 static void
@@ -679,6 +689,19 @@ ngx_http_zk_lock_scan_done(ngx_http_zk_lock_scan_t *scan)
 
     if (ngx_http_zk_lock_claim_untaken(scan->worker, scan->mark.data)) {
         ngx_http_zk_lock_scan_after(scan, NGX_HTTP_ZK_LOCK_SCAN_AGAIN);
+        return;
+    }
+
+    if (scan->found) {
+
+        if (++scan->runs >= NGX_HTTP_ZK_LOCK_SCAN_RUNS) {
+            scan->runs = 0;
+            ngx_http_zk_lock_scan_failed(scan);
+            return;
+        }
+
+        scan->state = NGX_HTTP_ZK_LOCK_SCAN_WAIT;
+        ngx_http_zk_lock_scan_look(scan);
         return;
     }
 
@@ -708,6 +731,7 @@ ngx_http_zk_lock_scan_removed_handler(ngx_http_zk_lock_op_t *op)
     /* the next mark may be of the same gate: then the wait is over */
 
     scan->failures = 0;
+    scan->runs = 0;
     scan->state = NGX_HTTP_ZK_LOCK_SCAN_WAIT;
     ngx_http_zk_lock_scan_end(scan);
     ngx_http_zk_lock_scan_look(scan);
@@ -758,6 +782,7 @@ ngx_http_zk_lock_scan_end(ngx_http_zk_lock_scan_t *scan)
     scan->nnames = 0;
     scan->next = 0;
     scan->failed = 0;
+    scan->found = 0;
 
     ngx_str_null(&scan->mark);
     ngx_str_null(&scan->root);

@@ -627,6 +627,23 @@ ngx_http_zk_lock_ward_secured(void *data, ngx_int_t rc)
 }
 
 
+void
+ngx_http_zk_lock_ward_unshare(ngx_http_zk_lock_ward_t *ward)
+{
+    if (ward->share == NULL) {
+        return;
+    }
+
+    ngx_http_zk_lock_share_free(ward->share);
+    ward->share = NULL;
+
+    if (ward->ending) {
+        ward->ending = 0;
+        ngx_http_zk_lock_ward_delete(ward);
+    }
+}
+
+
 static void
 ngx_http_zk_lock_ward_deleted(ngx_http_zk_lock_ward_t *ward,
     ngx_http_zk_lock_op_t *op)

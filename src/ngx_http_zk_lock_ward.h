@@ -77,6 +77,12 @@ void ngx_http_zk_lock_ward_go(ngx_http_zk_lock_ward_t *ward);
 /* From here on it cannot be called back: who is next may be granted. */
 void ngx_http_zk_lock_ward_delete(ngx_http_zk_lock_ward_t *ward);
 
+/*
+ * The session of this worker is over: the claim is not made durable with its
+ * gate any more.  It is read again when the adopted session is connected.
+ */
+void ngx_http_zk_lock_ward_unshare(ngx_http_zk_lock_ward_t *ward);
+
 /* There is no znode (any more): it is freed, and its record. */
 void ngx_http_zk_lock_ward_done(ngx_http_zk_lock_ward_t *ward);
 

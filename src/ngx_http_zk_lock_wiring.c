@@ -449,8 +449,18 @@ ngx_http_zk_lock_worker_lost(void *data)
 {
     ngx_http_zk_lock_worker_t *worker = data;
 
+    ngx_queue_t  *q;
+
     ngx_http_zk_lock_zone_set_key(worker->zone, NULL);
     ngx_http_zk_lock_durable_lost(worker);
+
+    for (q = ngx_queue_head(&worker->estates);
+         q != ngx_queue_sentinel(&worker->estates);
+         q = ngx_queue_next(q))
+    {
+        ngx_http_zk_lock_estate_unshare(ngx_queue_data(q,
+                                           ngx_http_zk_lock_estate_t, queue));
+    }
 
     ngx_http_zk_lock_worker_forget(worker);
     ngx_http_zk_lock_worker_tell_claims(worker, ngx_http_zk_lock_claim_lost);

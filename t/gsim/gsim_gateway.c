@@ -41,6 +41,7 @@ static void gsim_worker_stop(void *data);
 static void gsim_worker_terminated(void *data, uint64_t tag);
 static void gsim_worker_again(void *data, uint64_t tag);
 static void gsim_gateway_again(void *data, uint64_t tag);
+static int gsim_slot_left(ngx_http_zk_lock_map_t *map, ngx_uint_t i);
 static void gsim_gateway_quitting(void *data, uint64_t tag);
 
 
@@ -640,6 +641,16 @@ gsim_gateway_shares(gsim_gateway_t *g, void *p)
 }
 
 
+/* Its last worker had no connection to close the session with. */
+
+static int
+gsim_slot_left(ngx_http_zk_lock_map_t *map, ngx_uint_t i)
+{
+    return map->slots[i].keeper == NGX_HTTP_ZK_LOCK_ORPHAN
+           && map->slots[i].keyed;
+}
+
+
 void
 gsim_gateway_check(gsim_gateway_t *g)
 {
@@ -650,13 +661,19 @@ gsim_gateway_check(gsim_gateway_t *g)
     map = g->shm_zone.data;
 
     for (i = 0; i < map->nslots; i++) {
-        if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE) {
+        if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE
+            && !gsim_slot_left(map, i))
+        {
             gsim_violation("gateway %d: slot %d is not given back", g->index,
                            (int) i);
         }
     }
 
     for (i = 0; i < map->nchunks; i++) {
+        if (map->owners[i] != 0 && gsim_slot_left(map, map->owners[i] - 1)) {
+            continue;
+        }
+
         if (map->owners[i] != 0 || map->starts[i] != 0) {
             gsim_violation("gateway %d: records of chunk %d are left",
                            g->index, (int) i);

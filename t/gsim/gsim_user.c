@@ -925,8 +925,9 @@ gsim_user_before(gsim_node_t *node, int64_t seq)
 static void
 gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 {
-    int64_t  since;
-    char     path[GSIM_PATH];
+    int64_t       since;
+    char          path[GSIM_PATH];
+    gsim_node_t  *node;
 
     u->token.id = claim->id;
     u->token.seq = claim->entry.seq;
@@ -960,7 +961,9 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 
     gsim_user_path(u, path);
 
-    if (u->durable && gsim_user_node(u)->owner != 0) {
+    node = gsim_user_node(u);
+
+    if (u->durable && node != NULL && node->owner != 0) {
         gsim_violation("%s is granted what is not durable", u->name);
     }
 
