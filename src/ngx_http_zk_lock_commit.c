@@ -196,6 +196,18 @@ ngx_http_zk_lock_session_gated(ngx_http_zk_lock_session_t *s, ngx_str_t *name)
 }
 
 
+void
+ngx_http_zk_lock_session_ungated(ngx_http_zk_lock_session_t *s)
+{
+    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                  "the gate of this zookeeper session was removed");
+
+    s->gated = 0;
+
+    ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
+}
+
+
 static void
 ngx_http_zk_lock_session_gate_handler(ngx_http_zk_lock_op_t *op)
 {

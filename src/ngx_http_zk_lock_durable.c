@@ -33,6 +33,10 @@
 /* how soon a mark that was refused is asked for again, milliseconds */
 #define NGX_HTTP_ZK_LOCK_MARK_AGAIN   10000
 
+/* bytes of a mark's name at most: each byte of the root may be escaped */
+#define NGX_HTTP_ZK_LOCK_MARK_LEN     (NGX_HTTP_ZK_LOCK_GATE_LEN + 1          \
+                                       + 3 * ZK_LOCK_PATH_MAX)
+
 
 struct ngx_http_zk_lock_mark_s {
     ngx_queue_t                        queue;   /* worker->marks */
@@ -46,6 +50,10 @@ struct ngx_http_zk_lock_mark_s {
 
 static ngx_http_zk_lock_mark_t *ngx_http_zk_lock_mark_get(
     ngx_http_zk_lock_worker_t *worker, ngx_str_t *root);
+static ngx_uint_t ngx_http_zk_lock_durable_lists(ngx_str_t *names,
+    ngx_uint_t n, ngx_str_t *name);
+static ngx_str_t ngx_http_zk_lock_mark_name(ngx_http_zk_lock_mark_t *mark,
+    ngx_str_t *gate, u_char *buf);
 static void ngx_http_zk_lock_mark_send(ngx_http_zk_lock_mark_t *mark,
     ngx_str_t *gate);
 static void ngx_http_zk_lock_mark_handler(ngx_http_zk_lock_op_t *op);
@@ -164,15 +172,15 @@ ngx_http_zk_lock_mark_get(ngx_http_zk_lock_worker_t *worker, ngx_str_t *root)
 }
 
 
-static void
-ngx_http_zk_lock_mark_send(ngx_http_zk_lock_mark_t *mark, ngx_str_t *gate)
+/* The mark's name; buf has room for the longest one. */
+
+static ngx_str_t
+ngx_http_zk_lock_mark_name(ngx_http_zk_lock_mark_t *mark, ngx_str_t *gate,
+    u_char *buf)
 {
-    u_char                  *p;
-    size_t                   i;
-    ngx_str_t                name;
-    ngx_http_zk_lock_op_t   *op;
-    u_char                   buf[NGX_HTTP_ZK_LOCK_GATE_LEN + 1
-                                 + 3 * ZK_LOCK_PATH_MAX];
+    u_char     *p;
+    size_t      i;
+    ngx_str_t   name;
 
     p = ngx_cpymem(buf, gate->data, gate->len);
     *p++ = '.';
@@ -193,6 +201,19 @@ ngx_http_zk_lock_mark_send(ngx_http_zk_lock_mark_t *mark, ngx_str_t *gate)
     name.data = buf;
     name.len = p - buf;
 
+    return name;
+}
+
+
+static void
+ngx_http_zk_lock_mark_send(ngx_http_zk_lock_mark_t *mark, ngx_str_t *gate)
+{
+    ngx_str_t               name;
+    ngx_http_zk_lock_op_t  *op;
+    u_char                  buf[NGX_HTTP_ZK_LOCK_MARK_LEN];
+
+    name = ngx_http_zk_lock_mark_name(mark, gate, buf);
+
     op = ngx_http_zk_lock_op_new(mark->worker->session,
                                  NGX_HTTP_ZK_LOCK_OP_PERSISTENT,
                                  &ngx_http_zk_lock_gates, &name, NULL);
@@ -206,6 +227,71 @@ ngx_http_zk_lock_mark_send(ngx_http_zk_lock_mark_t *mark, ngx_str_t *gate)
     mark->op = op;
 
     ngx_http_zk_lock_session_send(op);
+}
+
+
+/*
+ * The gate or a mark that is not in the list was removed, by an operator or by
+ * another gateway, or a server has lost it: it is made again.  The list was
+ * read behind the create of what is known to be there.
+ */
+
+void
+ngx_http_zk_lock_durable_listed(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *names, ngx_uint_t n)
+{
+    ngx_str_t                 gate, name;
+    ngx_queue_t              *q;
+    ngx_http_zk_lock_mark_t  *mark;
+    u_char                    buf[NGX_HTTP_ZK_LOCK_MARK_LEN];
+
+    if (ngx_http_zk_lock_session_gated(worker->session, &gate) != NGX_OK) {
+        return;
+    }
+
+    if (!ngx_http_zk_lock_durable_lists(names, n, &gate)) {
+        ngx_http_zk_lock_session_ungated(worker->session);
+        return;
+    }
+
+    for (q = ngx_queue_head(&worker->marks);
+         q != ngx_queue_sentinel(&worker->marks);
+         q = ngx_queue_next(q))
+    {
+        mark = ngx_queue_data(q, ngx_http_zk_lock_mark_t, queue);
+
+        if (!mark->there) {
+            continue;
+        }
+
+        name = ngx_http_zk_lock_mark_name(mark, &gate, buf);
+
+        if (!ngx_http_zk_lock_durable_lists(names, n, &name)) {
+            ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
+                          "the mark of the durable leases below \"%V\" was "
+                          "removed", &mark->root);
+
+            mark->there = 0;
+            ngx_http_zk_lock_mark_send(mark, &gate);
+        }
+    }
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_durable_lists(ngx_str_t *names, ngx_uint_t n, ngx_str_t *name)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < n; i++) {
+        if (names[i].len == name->len
+            && ngx_memcmp(names[i].data, name->data, name->len) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

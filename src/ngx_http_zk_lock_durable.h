@@ -27,6 +27,10 @@
 ngx_int_t ngx_http_zk_lock_durable_ready(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, ngx_str_t *gate);
 
+/* The gates were listed, with the marks: makes again what is missing. */
+void ngx_http_zk_lock_durable_listed(ngx_http_zk_lock_worker_t *worker,
+    ngx_str_t *names, ngx_uint_t n);
+
 /* The session is over: the next one has another gate, and marks nothing yet. */
 void ngx_http_zk_lock_durable_lost(ngx_http_zk_lock_worker_t *worker);
 

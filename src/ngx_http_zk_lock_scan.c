@@ -251,6 +251,9 @@ ngx_http_zk_lock_scan_gates_handler(ngx_http_zk_lock_op_t *op)
         return;
     }
 
+    ngx_http_zk_lock_durable_listed(scan->worker, op->children,
+                                    op->nchildren);
+
     if (op->nchildren != 0) {
         ngx_qsort(op->children, op->nchildren, sizeof(ngx_str_t),
                   ngx_http_zk_lock_scan_compare);

@@ -228,6 +228,9 @@ void ngx_http_zk_lock_session_leave(ngx_http_zk_lock_session_t *s);
 ngx_int_t ngx_http_zk_lock_session_gated(ngx_http_zk_lock_session_t *s,
     ngx_str_t *name);
 
+/* The gate is not there any more: it is made again, under the same name. */
+void ngx_http_zk_lock_session_ungated(ngx_http_zk_lock_session_t *s);
+
 /*
  * A new operation on dir, or on dir/name if name is not NULL or empty; value
  * may be NULL.  All three are copied.  Returns NULL if there is no memory.

@@ -20,6 +20,7 @@ from lib.client import lock_path
 from lib.process import wait_until
 from lib.streams import SSE, hold
 from lib.tokens import claim_of
+from lib.zookeeper import GATES
 
 SOON = 10.0
 SHORT = "4s"            # a session's time that a test waits for
@@ -780,3 +781,18 @@ def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
     finally:
         gateway.stop()
         tree.client.delete("/made", recursive=True)
+
+
+def test_its_gate_and_mark_are_removed(pair, tree):
+    """Its gateway makes them again: else no other would find the lease."""
+    here, there = pair
+    holders = [here.hold("x%d" % i, ttl="1h", durable="1", worker=worker)
+               for i, worker in enumerate(here.worker_pids())]
+    names = set(tree.children(GATES))
+    assert sum("." in name for name in names) == len(holders)
+    for name in names:
+        tree.delete(GATES + "/" + name)
+    wait_until(lambda: set(tree.children(GATES)) == names, SOON,
+               "gates and marks are there again")
+    for i, holder in enumerate(holders):
+        is_held("x%d" % i, holder, everywhere(*pair))
