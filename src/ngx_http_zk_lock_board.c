@@ -1,15 +1,15 @@
 
 /*
- * The board: which claim has which number in its lock's line, as far as the
- * workers of this gateway made it, so that none of them has to list.
+ * The board: which claim of this gateway has which number in a lock's line, so
+ * that a worker need not list the lock's claims.
  *
  * An entry is the record of the claim that was put there last, or says which
- * slots wait for one: whoever puts a claim there rings them.  It may be lost to
- * another lock's at any moment, and then nothing follows from that it is not
- * there.
+ * slots wait for a claim: the worker that puts a claim there rings these slots.
+ * A claim of another lock may overwrite the entry at any moment, so a missing
+ * entry proves nothing.
  *
- * Everything here runs on the event loop of one of several processes at the
- * same time; an entry is one word, and changed by compare and set.
+ * Several processes run this code at the same time, each on its event loop; an
+ * entry is one word, and changed by compare and set.
  */
 
 
@@ -17,8 +17,8 @@
 
 
 /*
- * An entry of the board is a record, or the slots that wait for one, a bit for
- * each, and this one.
+ * An entry of the board is a record + 1, or this bit and a bit for each slot
+ * that waits (slots may share a bit).
  */
 #define NGX_HTTP_ZK_LOCK_AWAITED                                              \
     ((ngx_atomic_uint_t) 1 << (NGX_HTTP_ZK_LOCK_WORD_BITS - 1))

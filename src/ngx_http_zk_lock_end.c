@@ -1,12 +1,13 @@
 
 /*
- * How a claim ends: its znode is deleted, until that is known to be done, and
- * only then is it freed.
+ * How a claim ends: the worker sends the delete of the znode until the znode is
+ * known to be gone, and only then frees the claim.
  *
- * Whoever ends it may wait for that, as a mourner; who waits for the claim
- * itself is told its outcome then.  To end it decides: those behind it may be
- * granted at once.  To withdraw it asks: by the version of its data, since
- * another gateway may have told that it is held.
+ * A call that ends the claim may wait for the delete, as a mourner; the waiter
+ * of the claim is told the outcome then.  claim_end() decides: the claims
+ * behind may be granted at once.  claim_withdraw() asks: the delete names the
+ * version of the data, since another gateway may have told that the claim is
+ * held.
  *
  * Everything here runs on the event loop.  `op` is the delete, or the read in
  * front of it, and NULL in OWED.
@@ -39,8 +40,8 @@ ngx_http_zk_lock_claim_release(ngx_http_zk_lock_claim_t *claim,
 
 
 /*
- * From here on the claim is on its way out, and cannot be called back: those
- * behind it may be granted at once.  outcome is for who still waits, when the
+ * The claim ends, which cannot be taken back: the claims behind may be granted
+ * at once.  The waiter, if there still is a waiter, is told outcome when the
  * claim is gone.
  */
 
@@ -58,7 +59,7 @@ ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
 
     if (claim->share != NULL) {
 
-        /* it ends when it is known which name it has */
+        /* the claim ends when the name of its znode is known */
 
         claim->ending = 1;
         return;
@@ -66,7 +67,7 @@ ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
 
     ngx_http_zk_lock_lock_pin(lock);
 
-    /* before anybody else is granted */
+    /* the holder is told before the next claim is granted */
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
@@ -112,7 +113,7 @@ ngx_http_zk_lock_claim_disown(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* gather: it is surely there, and may share a transaction */
+/* gather: the znode surely exists; the delete may share a transaction */
 
 void
 ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
@@ -127,7 +128,7 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
         claim->op = NULL;
     }
 
-    /* a request that waits is answered when the claim is gone, or in time */
+    /* a waiter's timer stays: the claim may not be gone in time */
 
     if (claim->timer.timer_set && claim->handler == NULL) {
         ngx_del_timer(&claim->timer);
@@ -135,7 +136,7 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
 
     if (claim->lock->node && !claim->watched) {
 
-        /* what is there may be somebody else's */
+        /* the znode may be that of another claim by now */
 
         op = ngx_http_zk_lock_claim_op(claim, NGX_HTTP_ZK_LOCK_OP_GET, NULL,
                                        ngx_http_zk_lock_claim_look_handler);
@@ -167,7 +168,7 @@ ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* The znode that has the claim's name was read, to be deleted. */
+/* The znode was read: the delete follows if the znode is the claim's. */
 
 static void
 ngx_http_zk_lock_claim_look_handler(ngx_http_zk_lock_op_t *op)
@@ -210,7 +211,7 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK || op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
 
-        /* somebody else was first */
+        /* another client was first to delete the znode */
 
         if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE && !claim->doubtful) {
             claim->lapsed = 1;
@@ -225,13 +226,13 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
 
     if (op->rc == NGX_HTTP_ZK_LOCK_CHANGED) {
 
-        /* it is read, and deleted as it is by now */
+        /* the znode is read again, and its new version deleted */
 
         ngx_http_zk_lock_claim_delete(claim, 0);
         return;
     }
 
-    /* the sweep, or the next connection, sends it again */
+    /* the sweep, or the next connection, sends the delete again */
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
 
@@ -247,7 +248,7 @@ void
 ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_rc_e rc)
 {
-    /* it is not waited for any more: what is in the count of those is */
+    /* a refused claim is not pressing: a leaving worker does not wait */
 
     claim->refused = 1;
     ngx_http_zk_lock_claim_state(claim, claim->state);
@@ -263,7 +264,7 @@ ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* Tells those who end the claim what became of it. */
+/* Tells the mourners what became of the claim. */
 
 static void
 ngx_http_zk_lock_claim_mourn(ngx_http_zk_lock_claim_t *claim,
@@ -295,7 +296,7 @@ ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* There is no znode (any more): tells who waits, and frees. */
+/* The claim has no znode (any more): tells the waiter, frees the claim. */
 
 void
 ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
@@ -329,7 +330,7 @@ ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_node_next(claim);
     }
 
-    /* first, since whoever is told of the end may find this worker dead */
+    /* first, since a sibling that is told the end may find this worker dead */
 
     if (claim->lapsed) {
         ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);

@@ -1,15 +1,15 @@
 
 /*
- * What goes on in a record while its claim is held, or waits for somebody to
- * ask for it: its lease and who renews it, how often it is held, and who wants
- * it released.
+ * What goes on in a record while the claim is held, or waits for a client to
+ * ask for it: the lease and its renewals, the holds, and requests for the
+ * release.
  *
- * Everything here runs on the event loop of one of several processes at the
- * same time.  The keeper of the slot is not alone to write these: each is one
- * atomic word, changed by compare and set where it counts what was there, and
- * the record's gen stays.  A lease of 0 is none, or over, and nobody renews it
- * any more.  What takes an id may be given one that a client made up, whose
- * cell is NULL.
+ * Several processes run this code at the same time, each on its event loop.
+ * Any worker, not only the slot's keeper, may write these fields: each is one
+ * atomic word, changed by compare and set where the old value matters, and the
+ * record's gen stays.  A lease of 0 is none, or over, and no worker renews such
+ * a lease any more.  A function that takes an id may get an id that a client
+ * made up, whose cell is NULL.
  */
 
 
@@ -46,7 +46,7 @@ ngx_http_zk_lock_record_cut(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    /* who is told from here on makes the lease another one first */
+    /* a worker that tells a client from here on changes the lease first */
 
     if (ngx_atomic_cmp_set(&cell->told, NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN,
                            NGX_HTTP_ZK_LOCK_TOLD_NOBODY)
@@ -104,7 +104,7 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    /* as it was read: a znode that was renamed counts from 0 again */
+    /* may go down: the versions of a renamed znode begin at 0 again */
 
     cell->version = (ngx_atomic_uint_t) version;
 
@@ -113,8 +113,8 @@ ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
     }
 
     /*
-     * The lease first: an heir takes renewals that are known for renewals that
-     * count already.
+     * The lease is extended first, since an heir takes renewals that are known
+     * for renewals that count already.
      */
 
     ngx_http_zk_lock_record_extend(cell, ttl, seen);
@@ -158,7 +158,7 @@ ngx_http_zk_lock_record_extend(ngx_http_zk_lock_cell_t *cell, ngx_msec_t ttl,
 }
 
 
-/* NGX_DECLINED: that many, or more, were seen already. */
+/* Raises word to n.  NGX_DECLINED: n or more were seen already. */
 
 static ngx_int_t
 ngx_http_zk_lock_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
@@ -291,8 +291,8 @@ ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
     }
 
     /*
-     * The word that counts it marks it as counted: a worker that dies cannot
-     * do the one without the other.
+     * One word counts the wish and marks the wish as counted, so that a worker
+     * that dies cannot have done only half of that.
      */
 
     cell->wish = wish;
@@ -346,8 +346,9 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
         }
 
         /*
-         * From now on, if this process stood still before: somebody may have
-         * been told of a later one.  Who would cut it sees another one.
+         * The ttl counts from this moment, even if this process stood still
+         * before, since a client may have been told of a later deadline.  The
+         * new deadline differs from the old one, so that record_cut() fails.
          */
 
         lease = until ? until : ngx_http_zk_lock_now() + ttl;
@@ -441,7 +442,7 @@ ngx_http_zk_lock_record_hold(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-/* mark: the wish that is counted; NULL: it stays. */
+/* mark: the wish that is counted; NULL: the mark stays. */
 
 static ngx_int_t
 ngx_http_zk_lock_record_count(ngx_http_zk_lock_zone_t *zone,
@@ -507,8 +508,9 @@ ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     cell = ngx_http_zk_lock_map_cell(zone->map, id->record);
 
     /*
-     * The gen makes it this claim's, whoever has the cell by now; and the claim
-     * is looked at afterwards, since its end is not told before this is set.
+     * The gen ties the request to this claim, if another claim has the cell by
+     * now.  The claim is read again afterwards, since free() rings an asker
+     * only if asked is set by then.
      */
 
     cell->asked = broken ? copy.gen | 1 : copy.gen;

@@ -1,11 +1,11 @@
 
 /*
- * What is read and written of one claim, for those who ask.
+ * How an ask reads and writes a single claim.
  *
- * The claim's znode is read (inspect), and then either it is known by its
- * record (known), or the lock's claims are listed to know its place (placed);
- * what is to be written into its data then is written by the version that was
- * read (set).
+ * The ask reads the claim's znode (inspect).  Then a record of this gateway
+ * tells about the claim (known), or a list of the lock's claims tells the
+ * claim's place (placed).  A write to the claim's data then names the version
+ * that was read (set).
  *
  * Everything here runs on the event loop.  The ask's infos[0] is there from the
  * first answer on.
@@ -15,7 +15,7 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* how often a znode's data are set against others */
+/* how often a set is tried while other writers change the znode's data */
 #define NGX_HTTP_ZK_LOCK_SET_TRIES        5
 
 
@@ -140,7 +140,7 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
             goto done;
         }
 
-        /* if it was this worker's, somebody else deleted it */
+        /* another client may have deleted a claim of this worker */
 
         lock = ngx_http_zk_lock_lock_find(ask->worker, &ask->path);
 
@@ -170,9 +170,9 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
     } else if (ask->counted) {
 
         /*
-         * Another gateway may have taken it over, with that hold or without:
-         * nothing is told before the session is known to live, or the claim is
-         * gone.  A worker that leaves does not wait for that.
+         * Another gateway may have taken the claim over, with that hold or
+         * without: the ask is answered when the session is known to live, or
+         * the claim is gone.  A worker that leaves does not wait for either.
          */
 
         ask->unwritten = own && !ask->worker->leaving;
@@ -180,7 +180,7 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 
     } else {
 
-        /* another gateway's, or another session's by now: the others tell */
+        /* the claim is another gateway's or session's by now: a list tells */
 
         ngx_http_zk_lock_ask_list(ask);
     }
@@ -191,7 +191,7 @@ done:
 }
 
 
-/* Who has dropped it is told that it was dropped, though by the last one. */
+/* A call that dropped a hold is told OK, though the last hold is gone, too. */
 
 void
 ngx_http_zk_lock_ask_gone(ngx_http_zk_lock_ask_t *ask)
@@ -222,15 +222,15 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
         if (label.index >= 0 && !label.async) {
 
             /*
-             * Its token is told with its grant only, so another gateway has
-             * told that it is held; in a moment its own worker knows it too.
+             * The token is told with the grant only, so another gateway has
+             * told that the claim is held; the claim's worker knows that soon.
              */
 
             ngx_http_zk_lock_ask_poll(ask);
             return;
         }
 
-        /* nobody is ahead of it, but only its worker grants */
+        /* no claim is ahead, but only the claim's worker grants */
 
         info->held = 0;
         info->pending = 1;
@@ -275,7 +275,7 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
 
         if (label.async) {
 
-            /* nobody was told so far; its gateway hears of it by this */
+            /* no client was told so far; the write tells the claim's gateway */
 
             ngx_http_zk_lock_ask_set(ask);
             return;
@@ -289,11 +289,11 @@ ngx_http_zk_lock_ask_placed(ngx_http_zk_lock_ask_t *ask)
 
 
 /*
- * Somebody is ahead of it, and yet it may be held: its gateway hands a lock
- * over before the delete of the claim ahead is done.  So it was if the claim
- * is another gateway's and not async, since then its token was told with its
- * grant, or if it is held more than once; an async one that is asked for as if
- * it were held is given a while.
+ * Another claim is ahead, and yet the claim may be held: a gateway hands a lock
+ * over before the delete of the claim ahead is done.  That is so if the claim
+ * is another gateway's and not async, since the token was told with the grant,
+ * or if the claim is held more than once; the ask waits a while for an async
+ * claim that the caller takes for held.
  */
 
 static void
@@ -304,7 +304,7 @@ ngx_http_zk_lock_ask_waits(ngx_http_zk_lock_ask_t *ask,
 
     looks = (ask->type == NGX_HTTP_ZK_LOCK_INSPECT);
 
-    /* a mark of Curator's is mended by its gateway, and hides the label */
+    /* a mark of Curator's hides the label until the claim's gateway mends it */
 
     granted = !ask->pending && (label->index >= 0
                                 ? !label->async || label->holds > 1
@@ -324,7 +324,7 @@ ngx_http_zk_lock_ask_waits(ngx_http_zk_lock_ask_t *ask,
             return;
         }
 
-        /* else somebody has looked since this was asked, which will do */
+        /* else another ask has inspected the claim since, which will do */
 
         if (!looks
             && ngx_current_msec - ask->asked <= NGX_HTTP_ZK_LOCK_PATIENCE)
@@ -342,9 +342,9 @@ ngx_http_zk_lock_ask_waits(ngx_http_zk_lock_ask_t *ask,
 
 
 /*
- * Sets the data of the claim's znode.  Its gateway has a watch on it, if it is
- * held for some time; else it sees that there are more renewals in them when
- * the lease is over as it knows it.
+ * Sets the data of the claim's znode.  The claim's gateway watches a claim that
+ * is held for some time; else that gateway sees the new count of renewals in
+ * the data when the lease that the gateway knows is over.
  */
 
 void
@@ -366,8 +366,8 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
     if (label.index < 0) {
 
         /*
-         * No gateway's, and not to be written to; or a Curator client has
-         * written its mark over it, which its gateway will mend.
+         * The claim is no gateway's, and must not be written to; or a Curator
+         * client has written a mark over the label, which the gateway mends.
          */
 
         ngx_http_zk_lock_ask_tell(ask, label.revoke
@@ -378,14 +378,14 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
     if (label.gate_len != 0 && info->held) {
 
-        /* the longest time that was told: who takes it over knows no other */
+        /* the longest ttl told: a gateway that takes over knows no other */
 
         label.ttl = ngx_max(label.ttl, (int64_t) info->ttl);
     }
 
     if (ask->counted || ask->recounts) {
 
-        /* others may have counted meanwhile */
+        /* other workers may have counted meanwhile */
 
         if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK) {
             label.holds = (uint32_t) record.holds;
@@ -396,8 +396,8 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
     } else {
         /*
-         * That a grant was seen counts as a renewal: who is told here is told
-         * the whole ttl, and the claim's worker may have told somebody before.
+         * A grant that was seen counts as a renewal: this client is told the
+         * whole ttl, and the claim's worker may have told an earlier client.
          */
 
         if (ask->tries == 0) {
@@ -453,7 +453,7 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
 
         if (recounted) {
 
-            /* now what was asked */
+            /* the recount is written: now the call itself */
 
             ngx_http_zk_lock_ask_inspect(ask);
             break;
@@ -485,7 +485,7 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
 
     case NGX_HTTP_ZK_LOCK_CHANGED:
 
-        /* what is counted has to be written, and others did so meanwhile */
+        /* a count has to be written, and another writer was faster */
 
         if (ask->counted || recounted
             || (ask->handler != NULL
@@ -495,7 +495,7 @@ ngx_http_zk_lock_ask_set_handler(ngx_http_zk_lock_op_t *op)
             break;
         }
 
-        /* many ask at once: each time only one of them comes through */
+        /* many asks write at once: only the first write succeeds each time */
 
         ngx_http_zk_lock_ask_poll(ask);
         break;

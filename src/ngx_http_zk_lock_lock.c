@@ -1,10 +1,10 @@
 
 /*
- * The worker's locks: how they are found, kept and freed, the claims that join
- * and leave them, and what all of these are told.
+ * The worker's locks: how a lock is found, kept and freed, how claims join and
+ * leave a lock, and how all claims of a lock are told.
  *
  * Everything here runs on the event loop.  Each operation under way pins the
- * lock, but for a watch, which ends with the entry of the view that it is for.
+ * lock, except a watch, which ends with the watched entry of the view.
  * `list`, `guard` and `verify` are NULL unless the operation is under way and
  * its answer still counts.
  */
@@ -109,7 +109,7 @@ ngx_http_zk_lock_lock_leave(ngx_http_zk_lock_lock_t *lock,
         ngx_queue_insert_tail(&worker->idle, &lock->queue);
         worker->nidle++;
 
-        /* nobody will hear of the others any more */
+        /* no claim of this worker keeps the view true any more */
 
         if (lock->view.nalive != 0
             && !ngx_http_zk_lock_lock_rest(lock))
@@ -129,7 +129,7 @@ ngx_http_zk_lock_lock_order(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_claim_t *claim)
 {
     if (lock->node) {
-        /* their order is that of their arrival */
+        /* the claims of a one-node lock stay in the order of arrival */
         return;
     }
 
@@ -145,8 +145,8 @@ ngx_http_zk_lock_lock_order(ngx_http_zk_lock_lock_t *lock,
 
 
 /*
- * Forgets what was used longest ago, if there are more idle locks than are to
- * be kept.  Their watches stay, and their late events find nobody.
+ * Frees the idle locks that were used longest ago, if there are more idle locks
+ * than the cache keeps.  The watches stay, and late events find no lock.
  */
 
 static void
@@ -159,7 +159,7 @@ ngx_http_zk_lock_lock_trim(ngx_http_zk_lock_worker_t *worker)
                               ngx_http_zk_lock_lock_t, queue);
 
         if (lock->pins != 0) {
-            /* it goes when it is left, or the next time */
+            /* the last unpin frees the lock, or the next trim */
             break;
         }
 
@@ -180,7 +180,7 @@ ngx_http_zk_lock_lock_layout(ngx_http_zk_lock_lock_t *lock, ngx_uint_t node)
         return NGX_DECLINED;
     }
 
-    /* what is known of it was meant in another way */
+    /* the view describes the other layout */
 
     ngx_http_zk_lock_node_leave(lock);
     ngx_http_zk_lock_lock_forget(lock);
@@ -211,7 +211,7 @@ ngx_http_zk_lock_lock_unpin(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-/* Frees a lock that nobody needs and whose view nothing keeps true. */
+/* Frees a lock that is not in use and whose view no watch keeps true. */
 
 static void
 ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
@@ -234,7 +234,7 @@ ngx_http_zk_lock_lock_free(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-/* The view does not know it any more. */
+/* An entry has left the view. */
 
 void
 ngx_http_zk_lock_lock_forgotten(void *data, zk_lock_entry_t *entry)
@@ -373,7 +373,7 @@ ngx_http_zk_lock_lock_holds(ngx_http_zk_lock_lock_t *lock, ngx_uint_t durable)
     {
         claim = ngx_queue_data(q, ngx_http_zk_lock_claim_t, queue);
 
-        /* one that waits may have been told as held elsewhere: an heir looks */
+        /* a waiting claim may be told as held elsewhere: an heir looks */
 
         if ((claim->state == NGX_HTTP_ZK_LOCK_HELD
              && (durable || !claim->durable))
@@ -418,9 +418,9 @@ ngx_http_zk_lock_lock_discard(ngx_http_zk_lock_lock_t *lock)
 
 
 /*
- * What may wait for a second.  Many wait in one lock, but the sweep has to do
- * with those who hold it and with those ahead of the first who waits; with the
- * others only if somebody of them is keen.
+ * Work that may wait for a second.  Many claims may wait for a lock, but the
+ * sweep looks at the held claims and the claims ahead of the first waiting
+ * claim only; at the other waiting claims only if a claim is keen.
  */
 
 void
@@ -432,8 +432,8 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
         || lock->touched)
     {
         /*
-         * Of those ahead only the nearest are watched: a list shows the rest.
-         * Or a list was to come, and failed.
+         * Only the nearest claims ahead are watched: a list shows the rest.
+         * Or a list was due, and failed.
          */
 
         ngx_http_zk_lock_lock_list(lock);
@@ -455,8 +455,8 @@ ngx_http_zk_lock_lock_sweep(ngx_http_zk_lock_lock_t *lock)
 
 
 /*
- * The siblings ahead may have died meanwhile: advance looks again.  Returns how
- * many listen who have others ahead of them.
+ * Siblings ahead may have died meanwhile: advance() looks again.  Returns the
+ * number of listening claims behind a claim of another worker or gateway.
  */
 
 static ngx_uint_t
@@ -485,7 +485,7 @@ ngx_http_zk_lock_lock_sweep_view(ngx_http_zk_lock_lock_t *lock)
         } else if (entry->waiting) {
 
             if (lock->nkeen == 0) {
-                /* nobody behind it watches */
+                /* only the first waiting claim watches claims ahead */
                 break;
             }
 

@@ -1,11 +1,11 @@
 
 /*
- * The map: how it is made and laid out, its cells, and the processes that its
+ * The map: how the map is made and laid out, the cells, and the processes that
  * slots belong to.
  *
- * The master makes it; everything else here runs in any process.  Each process
- * has a copy of map->own: the descriptors that it names are closed with the
- * last cycle that has the map.
+ * The master makes the map; all other functions run in any process.  Each
+ * process has a copy of map->own: the master closes the descriptors in that
+ * copy with the last cycle that has the map.
  */
 
 
@@ -42,7 +42,7 @@ ngx_http_zk_lock_map_make(ngx_slab_pool_t *shpool, ngx_log_t *log)
 
     size = shpool->pfree * ngx_pagesize;
 
-    /* how many cells there are; nothing is written there yet */
+    /* finds the number of cells; nothing is written to the pool yet */
 
     if (ngx_http_zk_lock_map_lay_out(map, NULL, size) != NGX_OK) {
         ngx_log_error(NGX_LOG_EMERG, log, 0, "zk_lock_zone is too small");
@@ -83,7 +83,7 @@ ngx_http_zk_lock_map_keep(ngx_http_zk_lock_map_t *map, ngx_cycle_t *cycle)
 }
 
 
-/* A worker has but a copy: what it inherited ends with it. */
+/* A worker frees its copy only: its descriptors are closed by its exit. */
 
 static void
 ngx_http_zk_lock_map_cleanup(void *data)
@@ -173,7 +173,7 @@ ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 
     now = ngx_http_zk_lock_map_process(pid);
 
-    /* a start that is not known tells nothing */
+    /* a start time that is not known proves nothing */
 
     if (now == (ngx_atomic_uint_t) pid || keeper == (ngx_atomic_uint_t) pid) {
         return 0;
@@ -183,7 +183,10 @@ ngx_http_zk_lock_map_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 }
 
 
-/* A reload keeps the old workers for a while, and there may be some reloads. */
+/*
+ * Old workers keep slots for a while after a reload, and several reloads may
+ * follow each other.
+ */
 
 ngx_uint_t
 ngx_http_zk_lock_map_nslots(void)
@@ -197,8 +200,8 @@ ngx_http_zk_lock_map_nslots(void)
 
 
 /*
- * Lays out size bytes at p for map->nslots; they are not touched.  NULL: says
- * only how many cells there are.  NGX_ERROR: too few bytes.
+ * Lays out size bytes at p for map->nslots, and does not touch these bytes.  If
+ * p is NULL, only the numbers in the map are good.  NGX_ERROR: too few bytes.
  */
 
 static ngx_int_t
@@ -211,7 +214,7 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
     at = (uintptr_t) p;
     end = at + size;
 
-    /* a chunk's cells, owner and starts, its board's share, its doorbells */
+    /* a chunk's cells, owner and starts, shares of the board and doorbells */
 
     chunk = NGX_HTTP_ZK_LOCK_CHUNK * NGX_HTTP_ZK_LOCK_CELL
             + sizeof(ngx_atomic_t) + sizeof(uint64_t)
@@ -266,8 +269,8 @@ ngx_http_zk_lock_map_lay_out(ngx_http_zk_lock_map_t *map, u_char *p,
 
 
 /*
- * The wake-ups are made in the master, so that every worker inherits them,
- * those that come later too.
+ * The master makes the wake-ups, so that every worker inherits all of them,
+ * also a worker that is started later.
  */
 
 static ngx_int_t
@@ -304,8 +307,8 @@ ngx_http_zk_lock_map_wakeups(ngx_http_zk_lock_map_t *map, ngx_log_t *log)
 
 
 /*
- * A process as one word: its pid, and above it when it was started, as far as
- * there is room.  Only the pid if the start cannot be known.
+ * A process as one word: the pid, and in the bits above the start time, as far
+ * as there is room.  Only the pid if the start time cannot be known.
  */
 
 static ngx_atomic_uint_t
@@ -324,7 +327,10 @@ ngx_http_zk_lock_map_process(ngx_pid_t pid)
 }
 
 
-/* Field 22 of /proc/PID/stat; a zombie has ended. */
+/*
+ * Reads the start time, field 22 of /proc/PID/stat.  A zombie gets a start time
+ * that no process has, since a zombie has ended.
+ */
 
 static ngx_uint_t
 ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start)
@@ -353,7 +359,7 @@ ngx_http_zk_lock_map_stat(ngx_pid_t pid, uint64_t *start)
 
     buf[n] = '\0';
 
-    /* the name of the program, in parentheses, may hold anything */
+    /* the name of the program, in parentheses, may have any bytes */
 
     p = strrchr(buf, ')');
 

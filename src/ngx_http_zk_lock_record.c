@@ -1,18 +1,19 @@
 
 /*
- * Records: how they are taken, written, read and freed, and what an heir makes
- * of those he finds.  Their words that anybody may change are in held.
+ * Records: how a worker takes, writes, reads and frees records, and what an
+ * heir makes of the records that it finds.  The words of a record that any
+ * worker may change are in ngx_http_zk_lock_held.c.
  *
- * Everything here runs on the event loop of one of several processes at the
- * same time.  Two rules keep that simple.  Who writes a record's body makes
- * its gen odd first and even again afterwards, so that a reader knows a torn
- * copy.  And who wants to be told sets a bit first and looks at the state
- * then, while who changes the state looks at the bits afterwards: one of the
- * two sees the other.
+ * Several processes run this code at the same time, each on its event loop.
+ * Two rules keep that simple.  A writer that fills or publishes a record makes
+ * gen odd first and even again afterwards, so that a reader knows a torn copy.
+ * And a watcher sets its bit first and looks at the state then, while a writer
+ * changes the state first and looks at the bits then: one of the two sees the
+ * other.
  *
- * A record's start is noted when it is whole, and forgotten when it is free:
- * who adopts a slot finds no record whose claim can have been sent to
- * ZooKeeper missing.
+ * A record's start is noted when the record is whole, and forgotten when the
+ * record is free: an heir that adopts a slot finds all records whose claims can
+ * have been sent to ZooKeeper.
  */
 
 
@@ -21,7 +22,7 @@
 #include <sys/random.h>
 
 
-/* that the zone is full is logged no more often, milliseconds */
+/* the time between two log lines about a full zone, milliseconds */
 #define NGX_HTTP_ZK_LOCK_FULL_AGAIN   10000
 
 
@@ -82,7 +83,7 @@ ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
 }
 
 
-/* Fills the cell of a record that was taken: its claim is new. */
+/* Fills the cell of a record that was taken for a new claim. */
 
 static void
 ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone, uint32_t record,
@@ -97,7 +98,10 @@ ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     if ((ngx_atomic_int_t) (cell->lost - cell->gen) > 0) {
 
-        /* a long path lay here: no claim to come is taken for a lost one */
+        /*
+         * A long path lay here, or zone_wipe() noted a gen to come: no later
+         * claim must be taken for a lost one.
+         */
 
         cell->lost = cell->gen;
     }
@@ -133,7 +137,7 @@ ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 }
 
 
-/* It is whole: who adopts the slot finds it from now on. */
+/* Notes that a record is whole: an heir finds the record from now on. */
 
 static void
 ngx_http_zk_lock_record_start(ngx_http_zk_lock_zone_t *zone, uint32_t record)
@@ -168,7 +172,7 @@ ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     ngx_http_zk_lock_record_begin(zone, *record, path, child->kind,
                                   child->id.random);
 
-    /* an heir finds it as a claim that lives, or not at all */
+    /* an heir finds the record of a living claim, or no record */
 
     cell = ngx_http_zk_lock_map_cell(zone->map, *record);
 
@@ -238,7 +242,7 @@ ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
 }
 
 
-/* Takes n cells from that one on, if they are free. */
+/* Takes n cells from record on, if all are free. */
 
 static uint32_t
 ngx_http_zk_lock_cells_take_at(ngx_http_zk_lock_zone_t *zone, uint32_t record,
@@ -297,7 +301,7 @@ ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     if (anew) {
 
-        /* the whole time that was told counts from now */
+        /* the whole ttl that the client was told counts from now */
 
         ttl = (label->ttl > 0) ? (ngx_msec_t) label->ttl : 1;
         lease = ngx_http_zk_lock_now() + ttl;
@@ -374,8 +378,8 @@ ngx_http_zk_lock_record_publish(ngx_http_zk_lock_zone_t *zone,
     cell->index = (uint8_t) index;
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
 
-    /* whom a list had shown this claim already, knows it by its id: the gen
-       goes on, the id stays */
+    /* a worker that has listed this claim already knows it by the id, which
+       stays while gen goes on */
 
     ngx_memory_barrier();
     cell->gen++;
@@ -429,7 +433,7 @@ ngx_http_zk_lock_record_unbind(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     cell = ngx_http_zk_lock_map_cell(zone->map, record);
 
-    /* those that have it for their leader go by this word */
+    /* records that have this record for a leader go by this word */
 
     ngx_memory_barrier();
     cell->bound = 0;
@@ -447,7 +451,7 @@ ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 
     if (cell->kind == kind) {
 
-        /* as somebody has begun who is dead; its name is the former still */
+        /* a dead worker has begun this; the znode has the former name */
 
         return;
     }
@@ -474,8 +478,8 @@ ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     cell->was = kind;
 
     /*
-     * Renewals went along to the new name, perhaps unread: it is not to be
-     * deleted by a version before it was.
+     * The data went along to the new name, perhaps with renewals that were not
+     * read: no delete may use a version before the data are read.
      */
 
     cell->version = NGX_HTTP_ZK_LOCK_UNREAD;
@@ -510,7 +514,7 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
     n = ngx_http_zk_lock_map_cells_of(cell->path_len);
     ended = (cell->state == NGX_HTTP_ZK_LOCK_RECORD_ENDED);
 
-    /* of the secret a hash is left, by which a token is known that was its */
+    /* a hash of the secret stays, by which the claim's token is known */
 
     cell->wish = ngx_crc32_short(cell->random, ZK_LOCK_RANDOM_LEN);
     ngx_memzero(cell->random, ZK_LOCK_RANDOM_LEN);
@@ -519,7 +523,7 @@ ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    /* locks were told of the end; who has asked for it waits for this */
+    /* end() has told locks; an ask for the release waits for this ring */
 
     if (!ended || cell->asked != 0 || cell->kind == ZK_LOCK_NODE) {
         ngx_http_zk_lock_ring_watchers(zone->map, record, 1);
@@ -587,12 +591,12 @@ ngx_http_zk_lock_record_ended(ngx_http_zk_lock_zone_t *zone,
         && (ending == NGX_HTTP_ZK_LOCK_ENDING_RELEASED
             || ending == NGX_HTTP_ZK_LOCK_ENDING_BROKEN))
     {
-        /* it was gone before that */
+        /* the claim was gone before the release */
 
         ending = NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
     }
 
-    /* its time is over, and its delete was not confirmed yet */
+    /* the lease is over, and the delete is not confirmed yet */
 
     if (ending == NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN
         && (copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD
@@ -626,7 +630,7 @@ ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
 
         if (zone->used[i] == 0) {
 
-            /* or it was given back already, and is another's by now */
+            /* free() may have given it up: another slot may own it */
 
             (void) ngx_atomic_cmp_set(&zone->map->owners[i], zone->slot + 1,
                                       0);
@@ -635,7 +639,7 @@ ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
 }
 
 
-/* First which cells are in use, then what is in them: handler may free. */
+/* Finds all cells in use first, since handler may free records. */
 
 static void
 ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
@@ -674,14 +678,14 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
 
         if (cell->gen & 1) {
 
-            /* its worker died while it published the claim */
+            /* the worker died while it published the claim */
 
             cell->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
             cell->seq = -1;
 
             if (cell->kind == ZK_LOCK_NODE) {
 
-                /* there may be a znode of it: its seq says that */
+                /* the znode may exist: seq 0 says so */
 
                 cell->seq = 0;
             }
@@ -704,9 +708,9 @@ ngx_http_zk_lock_record_inherit_chunk(ngx_http_zk_lock_zone_t *zone,
         if (cell->slot != zone->slot) {
 
             /*
-             * It had moved to another slot, and the worker died or left before
-             * it handed the chunk over: the claim is durable, and the session
-             * that counts it next makes another record.
+             * The record had moved to another slot, and the worker died or left
+             * before it handed the chunk over.  The claim is durable, and the
+             * session that counts its lease next makes another record.
              */
 
             cell->ending = NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN;
@@ -769,7 +773,7 @@ ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone, uint32_t record,
 }
 
 
-/* Takes n cells in a row; a chunk is taken from the zone when it is needed. */
+/* Takes n cells in a row, and a chunk from the zone when one is needed. */
 
 static uint32_t
 ngx_http_zk_lock_cells_take(ngx_http_zk_lock_zone_t *zone, ngx_uint_t n)
@@ -819,7 +823,7 @@ ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
 
     mask = ((uint64_t) 1 << n) - 1;
 
-    /* from the last one on: the board knows a claim as long as its cell does */
+    /* in a circle: the board knows an ended claim until its cell is reused */
 
     for (i = 0; i < NGX_HTTP_ZK_LOCK_CHUNK; i++) {
         k = (zone->next + i) % NGX_HTTP_ZK_LOCK_CHUNK;
@@ -838,7 +842,7 @@ ngx_http_zk_lock_cells_find(ngx_http_zk_lock_zone_t *zone, ngx_uint_t chunk,
 }
 
 
-/* Each request that is refused for this would be a line of its own. */
+/* Logs once in a while, not for each request that is refused. */
 
 static void
 ngx_http_zk_lock_record_full(ngx_http_zk_lock_zone_t *zone)
@@ -891,8 +895,8 @@ ngx_http_zk_lock_record_random(ngx_http_zk_lock_zone_t *zone, u_char *buf,
 
 
 /*
- * A copy that is not torn; NGX_DECLINED if the record is not of that path,
- * NGX_ABORT if there is no such copy.
+ * Makes a copy that is not torn.  NGX_DECLINED: the record is not of that path;
+ * NGX_ABORT: no whole copy can be made.
  */
 
 ngx_int_t
@@ -935,7 +939,7 @@ ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone, uint32_t record,
         }
     }
 
-    /* who writes it is dead or stopped in the middle of it */
+    /* the writer is dead, or stopped in the middle of the write */
 
     return NGX_ABORT;
 }
@@ -970,8 +974,9 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
     copy->bound = (cell->bound != 0);
 
     /*
-     * A leader that is gone has nothing to say any more, nor has what is in its
-     * place: those who were bound together have the key of their ids in common.
+     * A leader that is free counts no more, nor does another record in its
+     * cell: records that were bound together have the key of their ids in
+     * common.
      */
 
     leader = cell->leader

@@ -2,11 +2,12 @@
 /*
  * Records: what the workers of one gateway know of each other's claims.
  *
- * A record has one writer, the keeper of its slot; what others may change is
- * an atomic word.  A record is known by the random part of its claim's id:
- * when that is another one, the claim that was there has ended.  Which cells
- * of a chunk are in use is in the keeper's own memory; at which of them a
- * record starts is in the zone, for who comes after him.
+ * A record has one writer, the keeper of its slot; each field that any worker
+ * may change is an atomic word.  The random part of a claim's id identifies
+ * the claim's record: if the part in the cell differs, the claim has no record
+ * any more.  The keeper has in its own memory which cells of a chunk are in
+ * use; the zone says at which cells records start, so that an heir finds the
+ * records.
  */
 
 
@@ -20,34 +21,37 @@
 #define NGX_HTTP_ZK_LOCK_NO_RECORD    ((uint32_t) -1)
 
 /*
- * Bytes of a key in the random part of an id; what is left of it makes ids of
- * one key differ, also those of gateways that do not know of each other.
+ * Bytes of a key in the random part of an id; the remaining bytes make the ids
+ * of one key differ, also between gateways that do not know of each other.
  */
 #define NGX_HTTP_ZK_LOCK_KEY          8
 
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_RECORD_FREE = 0,
-    NGX_HTTP_ZK_LOCK_RECORD_NEW,        /* its znode may not exist yet */
+    NGX_HTTP_ZK_LOCK_RECORD_NEW,        /* the znode may not exist yet */
     NGX_HTTP_ZK_LOCK_RECORD_WAITING,
     NGX_HTTP_ZK_LOCK_RECORD_HELD,
-    NGX_HTTP_ZK_LOCK_RECORD_ENDED,      /* its delete cannot be called back */
-    NGX_HTTP_ZK_LOCK_RECORD_OPEN        /* durable, and its session is over:
-                                           only ZooKeeper tells of it */
+    NGX_HTTP_ZK_LOCK_RECORD_ENDED,      /* the delete cannot be called back */
+    NGX_HTTP_ZK_LOCK_RECORD_OPEN        /* the claim is durable, the session
+                                           over: only ZooKeeper knows the
+                                           claim's state */
 } ngx_http_zk_lock_record_state_e;
 
 
-/* the version of data that were not read so far: no znode has it */
+/* the version of data that no worker has read: no znode has this version */
 #define NGX_HTTP_ZK_LOCK_UNREAD  NGX_MAX_INT32_VALUE
 
 
-/* who was told that a claim is held */
+/* which client was told that a claim is held */
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN = 0,  /* who made it, or is being told; his
-                                           worker may find him gone */
-    NGX_HTTP_ZK_LOCK_TOLD_NOBODY,       /* its lease is the grace */
-    NGX_HTTP_ZK_LOCK_TOLD_OTHERS        /* whatever became of its own */
+    NGX_HTTP_ZK_LOCK_TOLD_ITS_OWN = 0,  /* the client that made the claim, or
+                                           is being told; the worker may find
+                                           that this client has left */
+    NGX_HTTP_ZK_LOCK_TOLD_NOBODY,       /* none: the lease is the grace */
+    NGX_HTTP_ZK_LOCK_TOLD_OTHERS        /* a client that asked or renewed, even
+                                           if the first client has left */
 } ngx_http_zk_lock_told_e;
 
 
@@ -55,18 +59,18 @@ typedef enum {
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN = 0,
-    NGX_HTTP_ZK_LOCK_ENDING_RELEASED,   /* with its token, or a wait was */
-    NGX_HTTP_ZK_LOCK_ENDING_EXPIRED,    /* its lease, its wait, or its grace */
+    NGX_HTTP_ZK_LOCK_ENDING_RELEASED,   /* with the token, held or waiting */
+    NGX_HTTP_ZK_LOCK_ENDING_EXPIRED,    /* the lease, the wait, or the grace */
     NGX_HTTP_ZK_LOCK_ENDING_BROKEN,     /* by an operator */
-    NGX_HTTP_ZK_LOCK_ENDING_LOST,       /* with its session */
+    NGX_HTTP_ZK_LOCK_ENDING_LOST,       /* with the session */
     NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN = NGX_HTTP_ZK_LOCK_FORSAKEN
 } ngx_http_zk_lock_ending_e;
 
 
-/* what a claim's data said when they were read last */
+/* what a claim's data said at the last read */
 
 typedef struct {
-    ngx_msec_t                       ttl;       /* 0: none, or none was read */
+    ngx_msec_t                       ttl;       /* 0: none, or not read yet */
     uint32_t                         renewals;
 } ngx_http_zk_lock_said_t;
 
@@ -76,32 +80,37 @@ typedef struct {
 typedef struct {
     ngx_http_zk_lock_record_state_e  state;
     zk_lock_id_t                     id;
-    uint32_t                         named;     /* in its znode's name */
+    uint32_t                         named;     /* the record number in the
+                                                   znode's name */
     zk_lock_kind_t                   kind;
-    zk_lock_kind_t                   was;       /* kind, but for who is about
-                                                   to share his lock */
+    zk_lock_kind_t                   was;       /* the kind before, while the
+                                                   claim is about to share the
+                                                   lock; else kind */
     int64_t                          seq;       /* -1: not published */
     int64_t                          czxid;
     int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
-    ngx_uint_t                       told;      /* who was, of HELD */
+    ngx_uint_t                       told;      /* of HELD */
     ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
-    ngx_msec_t                       lease;     /* the deadline, 0: none; of
-                                                   WAITING: until when somebody
-                                                   has to ask for it */
+    ngx_msec_t                       lease;     /* the deadline; 0: none, or
+                                                   over; of WAITING: a client
+                                                   has to ask for the claim
+                                                   until then */
     ngx_msec_t                       ttl;
-    time_t                           since;     /* granted; 0: not yet */
-    ngx_msec_t                       alive;     /* until when its session
-                                                   surely lives */
-    unsigned                         bound:1;   /* it goes with its worker */
-    unsigned                         forsaken:1;    /* of a free one: its claim
-                                                       may live */
+    time_t                           since;     /* the grant; 0: none yet */
+    ngx_msec_t                       alive;     /* the session surely lives
+                                                   until then; a time in the
+                                                   past proves nothing */
+    unsigned                         bound:1;   /* the claim ends with the
+                                                   worker */
+    unsigned                         forsaken:1;    /* of FREE: the claim that
+                                                       was here may live */
 } ngx_http_zk_lock_record_t;
 
 
-/* path is in the zone: copy it */
+/* path points into the zone: the handler has to copy path */
 typedef void (*ngx_http_zk_lock_inherit_pt)(void *data,
     ngx_http_zk_lock_record_t *record, ngx_str_t *path);
 
@@ -109,8 +118,9 @@ typedef void (*ngx_http_zk_lock_inherit_pt)(void *data,
 /*
  * The slot's own records.  take() makes a new id, whose random part begins
  * with key if that is given (NGX_HTTP_ZK_LOCK_KEY bytes), and returns NGX_OK,
- * NGX_BUSY if the zone is full, or NGX_ERROR.  grant(), end() and free() ring
- * those who watch.
+ * NGX_BUSY if the zone is full, or NGX_ERROR.  end() rings the watchers; so
+ * does free() if a watcher may wait for that, and grant() if the lock is one
+ * znode.
  */
 ngx_int_t ngx_http_zk_lock_record_take(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, zk_lock_kind_t kind, const uint8_t *key,
@@ -125,69 +135,73 @@ void ngx_http_zk_lock_record_free(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * A record of its own for the durable claim that has that id in its name, and
- * whose lease another session counts, or counted: open, in the cell of the id
- * if that is free.  Returns NGX_OK, or NGX_BUSY if the zone is full.
+ * Makes an open record for child, a durable claim whose lease another session
+ * counts or counted; in the cell that the id in the claim's name says, if that
+ * cell is free.  Returns NGX_OK, or NGX_BUSY if the zone is full.
  */
 ngx_int_t ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, zk_lock_child_t *child, int64_t czxid, ngx_uint_t index,
     uint32_t *record);
 
 /*
- * A record of a slot that was adopted becomes one of zone's slot, in its place:
- * open, with its deadline and all that it has.  was is the kind in the znode's
- * name.
+ * Moves a record of an adopted slot to zone's slot.  The record stays in its
+ * cell, becomes open, and keeps the deadline and all else but the version of
+ * the data.  was is the kind in the znode's name.
  */
 void ngx_http_zk_lock_record_move(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t was);
 
 /*
- * The chunks of a slot that was adopted are another slot's of this worker from
- * now on, with the records that have moved there.  The others are freed: their
- * session is over.
+ * Gives the chunks of an adopted slot to another slot of this worker, with the
+ * records that have moved there.  The records that have not moved are freed,
+ * since the session is over.
  */
 void ngx_http_zk_lock_record_hand_over(ngx_http_zk_lock_zone_t *from,
     ngx_http_zk_lock_zone_t *to);
 
 /*
- * An own record is open from now on, or held again: with the deadline that it
- * had or, anew, for the time that the label says, from now on.
+ * open() marks an own record as open.  regain() marks it as held again, with
+ * the deadline that it had or, with anew, with the label's ttl from now on.
  */
 void ngx_http_zk_lock_record_open(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_label_t *label, ngx_uint_t anew);
 
-/* The ttl of an own record, and the kind in its znode's name, or NULL. */
+/*
+ * Returns the ttl of an own record; *was, if was is not NULL, is the kind in
+ * the znode's name.
+ */
 ngx_msec_t ngx_http_zk_lock_record_ttl(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t *was);
 
 /*
- * There is no record with that id any more.  NGX_DECLINED: its claim has ended;
- * NGX_OK: it may live; NGX_AGAIN: that is not known, as the record's cell tells
- * of another claim by now.
+ * Tells of an id that has no record any more.  NGX_DECLINED: the claim has
+ * ended; NGX_OK: the claim may live; NGX_AGAIN: not known, as the record's cell
+ * tells of another claim by now.
  */
 ngx_int_t ngx_http_zk_lock_record_forsaken(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path);
 
 /*
- * An own record, that is about to be ended and freed, was lost: its claim was
- * gone before anybody released it.  lost() tells of any record's claim that had
- * that gen: NGX_OK if it was, NGX_DECLINED if not, NGX_AGAIN if that is not
- * known any more, since a claim there was lost after that gen.
+ * lose() notes, before an own record is ended and freed, that the claim was
+ * gone before any client released the claim.  lost() says whether the claim
+ * that had that gen in any record was lost: NGX_OK if so, NGX_DECLINED if not,
+ * NGX_AGAIN if not known any more, since a later claim in that cell was lost.
  */
 void ngx_http_zk_lock_record_lose(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 ngx_int_t ngx_http_zk_lock_record_lost(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_atomic_uint_t gen);
 
-/* An own record's claim ends, or is about to: how. */
+/* Notes how an own record's claim ends, or is about to end. */
 void ngx_http_zk_lock_record_ending(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_http_zk_lock_ending_e ending);
 
 /*
- * An own record goes with its worker from now on, or no more.  With a leader,
- * another own record, that one's word counts: so several can be freed at once.
+ * bind() makes an own record's claim end with the worker; unbind() undoes that.
+ * If leader, another own record, is unbound, the record counts as unbound, too:
+ * so one atomic step unbinds several records.
  */
 void ngx_http_zk_lock_record_bind(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, uint32_t leader);
@@ -195,47 +209,48 @@ void ngx_http_zk_lock_record_unbind(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * An own record's claim is of another kind from now on; its znode's name may
- * still be that of the kind before, until named() is called.
+ * kind() changes the kind of an own record's claim.  The znode's name may still
+ * be that of the kind before, until named() is called.
  */
 void ngx_http_zk_lock_record_kind(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t kind);
 void ngx_http_zk_lock_record_named(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_kind_t kind);
 
-/* An own record has that deadline, whatever it had. */
+/* Sets the ttl and the deadline of an own record, whatever they were. */
 void ngx_http_zk_lock_record_keep(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t ttl, ngx_msec_t lease);
 
 /*
- * The client of an own record was not told that it is held: it has that
- * deadline, unless others were told, or its lease is not `from` any more.
+ * Sets the deadline of an own held record whose client was not told of the
+ * grant, unless another client was told or the lease is not `from` any more.
  */
 void ngx_http_zk_lock_record_cut(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t from, ngx_msec_t lease);
 
 /*
- * Whether the lease of an own held record is over at now.  If so it is closed
- * for renewal, and NGX_OK is returned; else NGX_AGAIN, with its deadline.
+ * Whether the lease of an own held record is over at now.  NGX_OK: over, and
+ * the lease is closed for renewal; NGX_AGAIN: not over, *lease is the deadline.
  */
 ngx_int_t ngx_http_zk_lock_record_lease_over(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t now, ngx_msec_t *lease);
 
-/* The deadline of an own record.  NGX_DECLINED: it is over. */
+/* The deadline of an own record.  NGX_DECLINED: the lease is over. */
 ngx_int_t ngx_http_zk_lock_record_lease(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t *lease);
 
 /*
- * The data of an own claim were seen with that version and that number of
- * renewals.  NGX_DECLINED: these are known.  NGX_OK: somebody has renewed the
- * claim in ZooKeeper, and the lease counts from now; ttl 0: as it was.  Only a
- * lease that is over, or the one that was seen last, is made shorter.
+ * Notes that the data of an own claim were read with that version and number of
+ * renewals.  NGX_DECLINED: these renewals are known.  NGX_OK: the claim was
+ * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.
+ * A running lease is made shorter only if its deadline is seen, which was read
+ * last.
  */
 ngx_int_t ngx_http_zk_lock_record_renewed(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, int32_t version, uint32_t renewals, ngx_msec_t ttl,
     ngx_msec_t seen);
 
-/* Whether so many renewals in its data have been seen. */
+/* Whether an own record has seen that many renewals in the data. */
 ngx_uint_t ngx_http_zk_lock_record_knows(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, uint32_t renewals);
 
@@ -244,72 +259,77 @@ int32_t ngx_http_zk_lock_record_version(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * The data of an own claim say this now.  Whether they may make its lease
- * shorter: that may who has named another time, but not who has only looked at
- * the claim.  He counts up the renewals, too, and does not know for how long it
- * was renewed here, perhaps by somebody who has read the data meanwhile.
+ * Notes in said what the data of an own claim say now.  Returns whether the
+ * data may make the lease shorter: a gateway may that has written another ttl,
+ * but not a gateway that has only looked at the claim.  The latter counts up
+ * the renewals, too, and does not know for how long the claim was renewed here,
+ * perhaps by a worker that has read the data meanwhile.
  */
 ngx_uint_t ngx_http_zk_lock_record_said(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_http_zk_lock_said_t *said, zk_lock_label_t *label);
 
-/* Puts into a label that is written anew what an own record knows. */
+/* Puts what an own record knows into a label that is written anew. */
 void ngx_http_zk_lock_record_label(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_label_t *label);
 
 /*
- * The data of an own claim say that its grant was seen.  NGX_OK: nobody had
- * been told, and its lease counts from now; NGX_DECLINED: somebody had.
+ * Notes that a client was told of an own claim's grant, as the data say.
+ * NGX_OK: no client had been told before, and the lease counts from now;
+ * NGX_DECLINED: a client had been told, or the claim is not held.
  */
 ngx_int_t ngx_http_zk_lock_record_seen(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_msec_t ttl);
 
-/* How often an own record is held at this moment. */
+/* How many holds an own record has at this moment. */
 ngx_uint_t ngx_http_zk_lock_record_holds(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * What another gateway wants of an own record is counted, unless it was
- * already; *holds is how often it is held now.
+ * Counts the wish of another gateway in the holds of an own record, unless the
+ * wish was counted before; *holds is the number of holds afterwards.
  */
 ngx_int_t ngx_http_zk_lock_record_wish(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, zk_lock_label_t *label,
     ngx_uint_t *holds);
 
-/* Whether anybody asked for the release of an own record. */
+/* Whether a worker has asked for the release of an own record. */
 ngx_uint_t ngx_http_zk_lock_record_asked(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 
 /*
- * Calls handler for each record of a slot that was adopted.  It may free the
- * record.  Before it, nothing else may be done with the slot's records.
+ * Calls handler for each record of an adopted slot; handler may free the
+ * record.  The caller does nothing with the slot's records before this call.
  */
 void ngx_http_zk_lock_record_inherit(ngx_http_zk_lock_zone_t *zone,
     ngx_http_zk_lock_inherit_pt handler, void *data);
 
 
 /*
- * Any record.  All return NGX_DECLINED if there is no claim with that id on
- * that path (any more); NGX_AGAIN, with a copy, if nobody keeps its session at
- * this moment; and NGX_ABORT if its worker died or was stopped while it wrote:
- * then nothing follows from what the record says.
+ * Any record.  All return NGX_DECLINED if the zone has no claim with that id on
+ * that path (any more), and NGX_ABORT if the keeper died or was stopped while
+ * writing the record, whose content then proves nothing.  NGX_AGAIN: no process
+ * keeps the claim's session at this moment.  Then the copy is good, holds and
+ * the request for a release count, but no watch is set; renew and told return
+ * NGX_OK.
  *
- * read:   a copy
- * watch:  the same, and rings this worker's doorbell when the claim ends, and
- *         again when it is gone
- * renew:  sets the lease, to until, or if that is 0 to ttl from now on, and
- *         rings its worker's doorbell; declined unless the claim is held, or
- *         waits for somebody to ask for it, and its lease is not over; nor,
- *         unless from is 0, if its lease is another one than that: somebody
- *         has granted or renewed it.  version and renewals are those of the
- *         znode's data, if what they say is older than this renewal, or 0.
- *         Who renews it has seen it
- * told:   a copy, for somebody who is told that it is held: from now on its
- *         lease is not cut.  If nobody was told before, it counts from now,
- *         but is not made shorter.  Declined unless it is held, and its
- *         lease is not over
- * hold:   it is held once more, or, with less, once less; *holds is how often
- *         it is held then; 0: it is to be released
- * ask:    asks its worker to release it; broken: for an operator
+ * read:   makes a copy
+ * watch:  the same, and has this worker's doorbell rung when the claim ends or
+ *         changes, and when the record is freed if its release was asked for
+ * renew:  sets the deadline to until or, if until is 0, to ttl from now on, and
+ *         rings the keeper if the new deadline is the earlier one.  Declined
+ *         unless the claim is held, or waits for a client to ask for it, and
+ *         the lease is not over; declined, too, if from is neither 0 nor the
+ *         deadline: a worker has granted or renewed the claim.  version and
+ *         renewals are those of the znode's data, if the data are older than
+ *         this renewal, or 0.  The client that renews a held claim counts as
+ *         told
+ * told:   makes a copy for a client that is told of the grant: from now on the
+ *         lease is not cut.  If no client was told before, the lease counts
+ *         from now, but is not made shorter.  Declined unless the claim is
+ *         held, and the lease is not over
+ * hold:   adds a hold or, with less, takes one away; *holds is the number of
+ *         holds afterwards; 0: the caller has to release the claim
+ * ask:    asks the keeper to release the claim; broken: for an operator
  */
 ngx_int_t ngx_http_zk_lock_record_read(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path,
@@ -329,8 +349,8 @@ ngx_int_t ngx_http_zk_lock_record_ask(ngx_http_zk_lock_zone_t *zone,
     const zk_lock_id_t *id, ngx_str_t *path, ngx_uint_t broken);
 
 /*
- * How the claim of a token ended that is gone.  That is known for as long as
- * its cell is not taken for another claim.
+ * How the claim of a token ended.  The claim's cell tells until it is taken for
+ * another claim.
  */
 ngx_http_zk_lock_ending_e ngx_http_zk_lock_record_ended(
     ngx_http_zk_lock_zone_t *zone, const zk_lock_token_t *token,
@@ -338,12 +358,13 @@ ngx_http_zk_lock_ending_e ngx_http_zk_lock_record_ended(
 
 
 /*
- * The board.  find() tells of the claim of path with that seq: NGX_OK and a
- * copy if it may exist, NGX_DONE and a copy if there was such a claim and it
- * ended (compare czxid: the path may have been made anew meanwhile), or
- * NGX_DECLINED if nothing is known.  await() says NGX_OK if something is known
- * by now, NGX_DECLINED if there is no other worker that could put it there, or
- * NGX_AGAIN: then who puts it there rings record, as may others.
+ * The board.  find() looks for the claim of path with that seq: NGX_OK and a
+ * copy if the claim may exist, NGX_DONE and a copy if the claim has ended
+ * (compare czxid: the path may have been made anew meanwhile), or NGX_DECLINED
+ * if the board has no such claim.  await() returns NGX_OK if the board has the
+ * claim by now, NGX_DECLINED if no other worker lives that could put the claim
+ * there, or NGX_AGAIN: then the worker that puts the claim there rings *record,
+ * for which rings of other origin may come, too.
  */
 void ngx_http_zk_lock_board_put(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, int64_t seq, uint32_t record);
@@ -353,19 +374,19 @@ ngx_int_t ngx_http_zk_lock_board_await(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, int64_t seq, uint32_t *record);
 
 /*
- * The same board, for a lock that is one znode: each worker puts up the record
- * of its claim that is next.  turn() puts up an own one that waits, and tells
- * whether it is its turn: NGX_OK, or NGX_BUSY and a copy of the one that is to
- * end, or to be granted, before: who holds the lock, else who contends for it
- * already, else who has waited for longest.  Since when it waits is in czxid
- * while a record waits, and whether it contends in index; one without a time is
- * nobody's any more.
+ * The same board, for a lock that is one znode: each worker puts the record of
+ * its next claim there.  turn() puts an own waiting record there and says
+ * whether it is that claim's turn: NGX_OK, or NGX_BUSY and a copy of the record
+ * whose claim has to end, or to be granted, before: the claim that holds the
+ * lock, else a claim that contends already, else the claim that has waited for
+ * longest.  While a record waits, czxid says since when, and index whether the
+ * claim contends; czxid is 0 if the claim's worker is gone.
  */
 ngx_int_t ngx_http_zk_lock_board_turn(ngx_http_zk_lock_zone_t *zone,
     ngx_str_t *path, uint32_t record, ngx_http_zk_lock_record_t *copy);
 
 
-/* For the board: a copy of a record, whole, if it is of path. */
+/* For the board: a whole copy of a record, if the record is of path. */
 ngx_int_t ngx_http_zk_lock_record_copy(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, ngx_str_t *path, ngx_http_zk_lock_record_t *copy);
 

@@ -1,15 +1,16 @@
 
 /*
- * What a claim does when something was lost: the answer to its create, its
- * znode, the session with all that was made through it; or when ZooKeeper, or
- * its worker, is not there for it any more.
+ * What a claim does when the answer to a create, a znode, or a session with
+ * all its znodes was lost; or when ZooKeeper cannot be reached, or the worker
+ * leaves.
  *
- * A create whose answer was lost may have happened: the claim is looked for in
- * a list, by the id in its name, and made anew only if none has shown it.  One
- * that waits, and whose znode is gone, queues again under a new id, as long as
- * somebody waits for it.  What is held is lost.
+ * A create whose answer was lost may have happened: the worker looks for the
+ * claim in a list, by the id in the znode's name, and creates the claim anew
+ * only if no list has shown the znode.  A waiting claim whose znode is gone
+ * queues again under a new id, as long as a client waits for the claim.  A held
+ * claim whose znode is gone is lost.
  *
- * Everything here runs on the event loop.  Most of it may free the claim.
+ * Everything here runs on the event loop.  Most functions may free the claim.
  */
 
 
@@ -63,7 +64,7 @@ ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim)
 {
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_RECOVER);
 
-    /* if the list shows it, it waits */
+    /* a claim that the list shows waits */
 
     claim->entry.waiting = 1;
 
@@ -86,7 +87,7 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
         }
 
         if (claim->vanished) {
-            /* a list before has shown it */
+            /* an earlier list has shown the znode */
             ngx_http_zk_lock_claim_removed(claim);
             break;
         }
@@ -160,7 +161,7 @@ ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* The create happened, but its answer was lost: its czxid is to be read. */
+/* The create happened, but its answer was lost: reads the claim's czxid. */
 
 static void
 ngx_http_zk_lock_claim_found(ngx_http_zk_lock_claim_t *claim)
@@ -222,7 +223,10 @@ ngx_http_zk_lock_claim_found_handler(ngx_http_zk_lock_op_t *op)
 }
 
 
-/* By another gateway, which had its token; or by anybody. */
+/*
+ * A claim was deleted: by another gateway that had the claim's token, if the
+ * lock was touched, else by any client.
+ */
 
 static void
 ngx_http_zk_lock_claim_removed(ngx_http_zk_lock_claim_t *claim)
@@ -237,8 +241,8 @@ ngx_http_zk_lock_claim_removed(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * A waiting claim is gone without having been ended: its place is lost, and
- * it queues again under a new id, while who waits has time.
+ * A waiting claim is gone without having been ended: the claim has lost its
+ * place, and queues again under a new id, while the waiter has time.
  */
 
 static void
@@ -259,7 +263,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
 
     ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_START);
 
-    /* who was told a token knows it by that only */
+    /* a client that was told the token would not find the claim's new id */
 
     if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
         claim->lapsed |= claim->seen;
@@ -289,7 +293,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->seen) {
 
-        /* another gateway has told that it was held */
+        /* another gateway has told that the claim was held */
 
         ngx_http_zk_lock_record_lose(worker->zone, claim->id.record);
         ngx_http_zk_lock_claim_limit(claim);
@@ -316,8 +320,8 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * A claim that was told as held stayed whatever its wait.  The one in its place
- * is known to its waiter alone: the wait counts again.
+ * A claim that was told as held stayed whatever the wait was.  Only the waiter
+ * knows the claim that takes the same place now: the wait counts again.
  */
 
 static void
@@ -389,7 +393,7 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
 
-        /* it was not made durable in time */
+        /* the claim did not become durable in time */
 
         ngx_http_zk_lock_claim_disown(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
         return;
@@ -403,7 +407,7 @@ ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    /* the claim is removed when that can be done; nobody waits for it */
+    /* the waiter is answered now, and the claim deleted when possible */
 
     ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);
 }
@@ -441,7 +445,7 @@ ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim)
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_LOST,
                                     "session");
 
-        /* who releases it now is told that it was lost before */
+        /* a later release is told that the claim was lost before */
 
         claim->lapsed = 1;
         claim->outcome = NGX_HTTP_ZK_LOCK_UNREACHABLE;
@@ -457,7 +461,7 @@ ngx_http_zk_lock_claim_over(ngx_http_zk_lock_claim_t *claim)
 {
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
 
-        /* until the session is closed */
+        /* the claim is held until the session is closed */
         return;
     }
 
@@ -466,7 +470,7 @@ ngx_http_zk_lock_claim_over(ngx_http_zk_lock_claim_t *claim)
 
     } else if (claim->state == NGX_HTTP_ZK_LOCK_WAIT && claim->seen) {
 
-        /* another gateway has told that it is held: it keeps no worker */
+        /* another gateway has told the grant: the worker may exit */
 
         claim->timer.cancelable = 1;
 
@@ -500,7 +504,7 @@ ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state == NGX_HTTP_ZK_LOCK_WAIT && claim->seen) {
 
-        /* another gateway has told that it is held: the heir goes on with it */
+        /* another gateway has told the grant: the heir keeps the claim */
 
         ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_SHUT);
         claim->timer.cancelable = 1;

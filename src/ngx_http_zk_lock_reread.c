@@ -1,15 +1,15 @@
 
 /*
- * What others have written about a claim, or want of it.
+ * What other gateways have written about a claim, or want of the claim.
  *
- * Another gateway renews a claim by its znode's data, and writes what it wants
- * there, too: that it be held once more or once less, be shared, be let go.  It
- * says so by a change of the lock's znode, or a watch on the claim tells; then
- * the data are read.  Whoever shares a lock does it for one of these, or for a
- * call at this gateway.
+ * Another gateway renews a claim by writing to the znode's data, and writes
+ * wishes there, too: to hold the claim once more or once less, to share the
+ * claim, to let go.  That gateway also changes the lock's znode, or a watch on
+ * the claim tells; then this worker reads the data.  A worker shares a claim
+ * for such a wish, or for a call at this gateway.
  *
  * Everything here runs on the event loop.  `share` is NULL unless the claim is
- * about to be shared: until then nobody knows which name it has.
+ * about to be shared: until that is done the znode's name is not known.
  */
 
 
@@ -54,7 +54,7 @@ ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     }
 
     if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE && claim->op != NULL) {
-        /* its delete is under way: the answer tells whose that was */
+        /* our delete is under way: its answer tells which delete was first */
         return;
     }
 
@@ -134,7 +134,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
 
     if (ngx_http_zk_lock_claim_taken(claim, &label)) {
 
-        /* this worker stood still for longer than its gate did */
+        /* this worker stood still for longer than its gate existed */
 
         ngx_http_zk_lock_claim_yield(claim);
         return;
@@ -157,9 +157,9 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     }
 
     /*
-     * When it was renewed cannot be known, since the clocks are others': the
-     * lease counts from now, so that it does not end before the time that was
-     * told.
+     * The time of a renewal cannot be known, since the other gateway has a
+     * clock of its own: the lease counts from now, and so does not end before
+     * the time that was told.
      */
 
     rc = ngx_http_zk_lock_record_renewed(claim->lock->worker->zone,
@@ -187,7 +187,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
         if (claim->state == NGX_HTTP_ZK_LOCK_LAPSE && !claim->entry.waiting
             && ngx_queue_empty(&claim->mourners))
         {
-            /* what renewed it may be a wish, which is for a held claim */
+            /* the renewal may be a wish, which only a held claim fulfils */
 
             ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_HELD);
         }
@@ -200,7 +200,7 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
     if (claim->state == NGX_HTTP_ZK_LOCK_DELETE
         || claim->state == NGX_HTTP_ZK_LOCK_OWED)
     {
-        /* it was wished away */
+        /* a wish released the claim */
         return;
     }
 
@@ -217,9 +217,9 @@ ngx_http_zk_lock_claim_reread_handler(ngx_http_zk_lock_op_t *op)
 
 
 /*
- * The lease that may be made shorter by what the data say: one that nobody has
- * renewed here since the last sweep; 0: none.  While it waits that is its
- * grace, which is the same for all.
+ * The lease that the data may make shorter: a lease that no call at this
+ * gateway has renewed since the last sweep; 0: none.  The lease of a waiting
+ * claim is the grace, which is the same for all gateways.
  */
 
 static ngx_msec_t
@@ -241,9 +241,9 @@ ngx_http_zk_lock_claim_shorter(ngx_http_zk_lock_claim_t *claim,
 
 
 /*
- * Whether another gateway has told that a claim is held which waits here: there
- * nobody was seen ahead of it.  This worker has to grant it yet; until then
- * its lease counts as told.
+ * Whether another gateway has told that a claim is held which waits here: that
+ * gateway saw no claim ahead.  This worker has yet to grant the claim; until
+ * then the lease counts as told.
  */
 
 static ngx_uint_t
@@ -267,7 +267,7 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
     if (!ngx_queue_empty(&claim->mourners)
         || (claim->bound && claim->handler == NULL && claim->event == NULL))
     {
-        /* it was released meanwhile, or who held it by his connection left */
+        /* the claim was released, or the holder's connection is gone */
 
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
@@ -281,7 +281,7 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->state == NGX_HTTP_ZK_LOCK_WAIT) {
 
-        /* who waits for it still may have to be told that */
+        /* the waiter may have to be told that the claim still waits */
 
         claim->lock->settle |= (claim->handler != NULL);
 
@@ -290,7 +290,7 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
 
     } else if (claim->handler != NULL || claim->lock->worker->leaving) {
 
-        /* it could not become durable before the renewal was known */
+        /* the claim could not become durable before the renewal was known */
 
         ngx_http_zk_lock_claim_durable(claim);
     }
@@ -298,8 +298,8 @@ ngx_http_zk_lock_claim_renewed(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * What others want of the claim.  Returns 1 if its label is to be written
- * anew, as it is in label then.
+ * Fulfils what other gateways want of the claim.  Returns 1 if the worker has
+ * to write the claim's label anew, from label.
  */
 
 static ngx_uint_t
@@ -316,7 +316,7 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
 
     if (label->index < 0 && label->revoke) {
 
-        /* a Curator client has written its mark over the label */
+        /* a Curator client has written a mark over the label */
 
         zk_lock_label_read(label, (char *) claim->label, claim->label_len);
         label->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label->ttl;
@@ -349,7 +349,7 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
         return write;
     }
 
-    /* it is counted once, however often it takes to write that down */
+    /* a wish is counted once, however often the label has to be written */
 
     if (ngx_http_zk_lock_record_wish(claim->lock->worker->zone, &claim->id,
                                      &claim->lock->sn.str, label,
@@ -410,7 +410,7 @@ ngx_http_zk_lock_claim_relabel_handler(ngx_http_zk_lock_op_t *op)
     if (op->rc != NGX_HTTP_ZK_LOCK_OK
         && op->rc != NGX_HTTP_ZK_LOCK_CHANGED)
     {
-        /* the sweep reads what has become of it */
+        /* the sweep reads the label again */
         claim->changed = 1;
         return;
     }
@@ -447,7 +447,7 @@ ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    /* readers behind it may be granted: it cannot be called back */
+    /* readers behind the claim may be granted: sharing cannot be undone */
 
     claim->entry.kind = ZK_LOCK_READ;
 
@@ -474,7 +474,7 @@ ngx_http_zk_lock_claim_shared(void *data, ngx_int_t rc)
         return;
     }
 
-    /* others may have wanted something else of it meanwhile */
+    /* another gateway may have written another wish meanwhile */
 
     ngx_http_zk_lock_claim_reread(claim, 0);
 

@@ -1,15 +1,18 @@
 
 /*
- * Doorbells: how one process makes another one's event loop look at a record.
+ * Doorbells: how one process makes another process's event loop look at a
+ * record.
  *
- * A doorbell is a row of bits in the zone, one for each cell, with a summary
- * above it, and an eventfd that wakes whoever sleeps.  Who rings sets the bit,
- * then its bit in the summary, then wakes; who answers clears the summary
- * first.  So a ring is seen, perhaps twice, but for one whose ringer died
- * between two of these steps: the sweep looks for those.
+ * A doorbell is a row of bits in the zone, a bit for each cell, with a summary
+ * above the row, and an eventfd that wakes the worker.  A process that rings
+ * sets the cell's bit, then the bit in the summary, then writes the eventfd;
+ * the worker that answers clears the summary first.  So the worker sees each
+ * ring, perhaps twice, unless the ringing process died in between.  Then the
+ * worker's sweep finds a ring that is in the summary; a ring that is not waits
+ * for the next ring in the same word.
  *
- * Everything here runs on the event loop of one of several processes at the
- * same time.  Nothing may be NULL.
+ * Several processes run this code at the same time, each on its event loop.
+ * No argument may be NULL.
  */
 
 

@@ -1,13 +1,14 @@
 
 /*
- * Wishes: what is wanted of a claim and only its own gateway can do.
+ * Wishes: what a call wants of a claim and only the claim's gateway can do.
  *
- * That a claim is held once more or once less, or shared from now on, its
- * gateway has to know before it does anything else with it.  So the wish is
- * written into the claim's data, and the lock's znode is set to what it is,
- * which that gateway watches.  It fulfils the wish and takes it out of the
- * data; the claim is read again and again until that is seen.  A wish that is
- * not fulfilled in time may be later: who asked is told that nothing is sure.
+ * A claim's gateway has to know that the claim is held once more or once less,
+ * or shared from now on, before the gateway does anything else with the claim.
+ * So the ask writes the wish into the claim's data, and sets the lock's znode,
+ * which that gateway watches, to the present value.  The gateway fulfils the
+ * wish and takes the wish out of the data; the ask reads the claim again and
+ * again until the wish is gone.  A wish that is not fulfilled in time may be
+ * fulfilled later: the caller is told that the outcome is not known.
  *
  * Everything here runs on the event loop, for an ask.
  */
@@ -16,7 +17,7 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* what Curator's Revoker writes (its Revoker.REVOKE_MESSAGE) */
+/* what Curator's Revoker writes (Revoker.REVOKE_MESSAGE) */
 #define NGX_HTTP_ZK_LOCK_REVOKE_MARK  "__REVOKE__"
 
 
@@ -27,7 +28,7 @@ static void ngx_http_zk_lock_ask_write(ngx_http_zk_lock_ask_t *ask,
     ngx_str_t *value, int32_t version, ngx_http_zk_lock_op_pt handler);
 
 
-/* The claim's data were read; what they say is in infos[0]. */
+/* The claim's data were read; the label is in infos[0]. */
 
 void
 ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
@@ -47,7 +48,7 @@ ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
         return;
     }
 
-    /* one wish at a time, whosever it is; and a mark is mended first */
+    /* a label has room for one wish, of any ask; a mark is mended first */
 
     if (ask->wished || label.index < 0 || label.want_len != 0) {
         ngx_http_zk_lock_ask_poll(ask);
@@ -58,12 +59,12 @@ ngx_http_zk_lock_ask_wish(ngx_http_zk_lock_ask_t *ask, const char *want)
         label.ttl = (int64_t) ask->ttl;
     }
 
-    /* who is told here that it is held may be the first */
+    /* this ask's client may be the first to be told that the claim is held */
 
     label.renewals += (ask->type == NGX_HTTP_ZK_LOCK_HOLD || label.async);
     label.async = 0;
 
-    /* its gateway tells one wish from the next that is the same */
+    /* a number lets the claim's gateway tell two equal wishes apart */
 
     if (ask->type == NGX_HTTP_ZK_LOCK_SHARE) {
         label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
@@ -121,7 +122,7 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
         if (ask->type != NGX_HTTP_ZK_LOCK_SHARE) {
 
-            /* it may be fulfilled by now, and then it would be so twice */
+            /* the wish may be fulfilled by now, and a repeat would be, too */
 
             ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
             break;
@@ -139,8 +140,9 @@ ngx_http_zk_lock_ask_wish_handler(ngx_http_zk_lock_op_t *op)
 
 
 /*
- * Who fulfils it writes the label without it.  So does who mends a mark that a
- * Curator client has written over it, perhaps unread.
+ * The gateway that fulfils a wish writes the label without the wish.  So does
+ * the gateway that mends a mark, which a Curator client may have written over a
+ * wish that the gateway had not read.
  */
 
 ngx_int_t
@@ -161,7 +163,7 @@ ngx_http_zk_lock_ask_wished(ngx_http_zk_lock_ask_t *ask)
 }
 
 
-/* A held claim that was read: until it has a reader's name. */
+/* Shares a held claim that was read, until the znode has a reader's name. */
 
 void
 ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask)
@@ -192,8 +194,8 @@ ngx_http_zk_lock_ask_share(ngx_http_zk_lock_ask_t *ask)
 
 
 /*
- * The holder is asked to let go: by its label, if it is a gateway's claim, else
- * by Curator's mark.
+ * Asks the holder to let go: by the label of a gateway's claim, else by
+ * Curator's mark.
  */
 
 void
@@ -250,7 +252,7 @@ ngx_http_zk_lock_ask_mark_handler(ngx_http_zk_lock_op_t *op)
 
     if (label.index < 0 && ask->node) {
 
-        /* that mark is known to those who queue only */
+        /* only recipes with a queue know Curator's mark */
 
         ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_FOREIGN);
         goto done;
