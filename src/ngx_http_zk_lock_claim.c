@@ -1,6 +1,6 @@
 
 /*
- * A claim's life: who asks for it, its states, and who is told.
+ * A claim's life: the acquire, the states, and how the waiter is told.
  *
  *            reply OK     reply       reply     its     ended:   con-   session
  *            (or found)   no node     unknown   turn    release, nec-   lost
@@ -20,25 +20,25 @@
  *   OWED     -            -           -         -       -        DELETE DONE
  *
  * "(later)": a create that is under way cannot be called back, so the claim is
- * deleted when it is known to be there.  "(list)": the list of the lock's
- * children tells whether the claim is there.
+ * deleted when the znode is known to exist.  "(list)": the list of the lock's
+ * children tells whether the claim's znode exists.
  *
- * A durable claim outlives its session.  If it was in HELD or LAPSE, it goes to
+ * A durable claim outlives its session.  From HELD or LAPSE the claim goes to
  * TAKE, until the next session counts the lease; a durable claim of a gateway
- * that is gone begins in TAKE.  In DELETE or OWED it is OWED with the next
- * session.
+ * that is gone begins in TAKE.  From DELETE or OWED the claim goes to OWED with
+ * the next session.
  *
- * A lease that is over ends a claim only if no other gateway has renewed it.
- * One that waits, and may be asked for elsewhere, ends only if no other gateway
- * has told that it is held.  Both show in the version of its data: so in LAPSE
- * the claim still blocks those behind it, and it is HELD again, or in WAIT, if
- * its data have changed.
+ * A held claim whose lease is over ends only if no other gateway has renewed
+ * the lease.  A waiting claim that a client may ask for at another gateway ends
+ * only if no other gateway has told a client that the claim is held.  The
+ * version of the znode's data shows both: so a claim in LAPSE still blocks the
+ * claims behind, and goes back to HELD or WAIT if the data have changed.
  *
- * Everything here runs on the event loop.  `handler` is who waits; it is NULL
- * when he was told or has left.  The claim outlives him: it is freed when its
- * znode is known to be gone.  Only ngx_http_zk_lock_claim_state() changes the
- * state, and only ngx_http_zk_lock_claim_done() frees, but for a process that
- * ends.
+ * Everything here runs on the event loop.  `handler` tells the waiter, and is
+ * NULL when the waiter was told or has left.  The claim outlives the waiter:
+ * the claim is freed when the znode is known to be gone.  Only
+ * ngx_http_zk_lock_claim_state() changes the state, and only
+ * ngx_http_zk_lock_claim_done() frees a claim, except in a process that ends.
  */
 
 
@@ -84,7 +84,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
         goto done;
     }
 
-    /* those of this worker are enough to know: nothing is asked */
+    /* the claims of this worker exceed the limit: ZooKeeper is not asked */
 
     if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
         *outcome = NGX_HTTP_ZK_LOCK_FULL;
@@ -157,7 +157,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
 
     if (claim->keyed) {
 
-        /* others that wait with it move this */
+        /* further requests with this key move this deadline */
 
         claim->lease = ngx_http_zk_lock_now() + acquire->wait + claim->grace;
 
@@ -172,7 +172,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
                                      : NGX_HTTP_ZK_LOCK_NO_RECORD);
     }
 
-    /* not cancelable: a worker that leaves serves its waiters to the end */
+    /* not cancelable: a worker that leaves serves all waiters to the end */
 
     ngx_http_zk_lock_worker_timer(worker, &claim->timer,
                                   ngx_http_zk_lock_claim_timer_handler);
@@ -214,7 +214,7 @@ ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
     if (ngx_http_zk_lock_claim_known(claim)
         && claim->state != NGX_HTTP_ZK_LOCK_START)
     {
-        /* how long he would have waited does not count any more */
+        /* the wait of the client does not count any more */
 
         claim->limited = 0;
 
@@ -236,13 +236,13 @@ ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim)
         break;
 
     default:
-        /* CREATE, RECOVER: it ends when it is known to be there */
+        /* CREATE, RECOVER: the claim ends when the znode is known to exist */
         break;
     }
 }
 
 
-/* Somebody waits for the claim, or may come and ask for it. */
+/* Whether a client waits for the claim, or may still ask for the claim. */
 
 ngx_uint_t
 ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim)
@@ -251,7 +251,7 @@ ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* It may be asked for: by its key, or by a token that was told. */
+/* Whether a client may ask for the claim, knowing the key or the token. */
 
 ngx_uint_t
 ngx_http_zk_lock_claim_known(ngx_http_zk_lock_claim_t *claim)
@@ -289,8 +289,9 @@ ngx_http_zk_lock_claim_find(ngx_http_zk_lock_worker_t *worker,
 
 
 /*
- * One that was taken over from another gateway has another record than its
- * name says, if that one was in use here.  It is held: those come first.
+ * A claim that was taken over from another gateway has another record than the
+ * znode's name says, if that record was in use here.  The claim is held, and
+ * held claims come first in lock->claims, so the search is short.
  */
 
 static ngx_http_zk_lock_claim_t *
@@ -425,7 +426,7 @@ ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* Nobody waits to be told any more. */
+/* Notes that no waiter is to be told any more. */
 
 static void
 ngx_http_zk_lock_claim_quit(ngx_http_zk_lock_claim_t *claim)
@@ -478,7 +479,7 @@ ngx_http_zk_lock_claim_tell(ngx_http_zk_lock_claim_t *claim,
     if (handler == NULL
         || (event == NGX_HTTP_ZK_LOCK_EVENT_LOST && claim->handler != NULL))
     {
-        /* or it is told by its outcome */
+        /* a waiter that was not answered yet gets the outcome instead */
         return;
     }
 

@@ -11,82 +11,84 @@
 #include "ngx_http_zk_lock_lock.h"
 
 
-/* the place of a claim in the line of those who wait */
+/* the place of a claim among the claims that wait */
 #define ngx_http_zk_lock_place(ahead, holders)                                \
     ((ahead) > (holders) ? (ngx_uint_t) ((ahead) - (holders)) : 0)
 
-/* the lease of a claim that has none */
+/* the lease of a claim that does not expire */
 #define NGX_HTTP_ZK_LOCK_NO_LEASE     ((ngx_msec_t) ZK_LOCK_DURATION_MAX)
 
 
 /*
- * Beside each state: whether the znode exists, and whether a delete is owed.
+ * Each state says whether the znode exists, and whether a delete is owed.
  */
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_START = 0,     /* no; waits for its lock's znode, for the
-                                       connection or, if the lock is one znode,
-                                       for its turn to make it */
+    NGX_HTTP_ZK_LOCK_START = 0,     /* no; the claim waits for the lock's znode,
+                                       for the connection or, in the one-node
+                                       layout, for a turn to make the znode */
     NGX_HTTP_ZK_LOCK_CREATE,        /* maybe; the create is under way */
     NGX_HTTP_ZK_LOCK_RECOVER,       /* maybe; the answer was lost */
-    NGX_HTTP_ZK_LOCK_WAIT,          /* yes; in the view, others are ahead */
+    NGX_HTTP_ZK_LOCK_WAIT,          /* yes; in the view, behind other claims */
     NGX_HTTP_ZK_LOCK_HELD,          /* yes; granted, under a lease */
-    NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease is over, or nobody has
-                                       asked for it, and it is deleted unless
-                                       another gateway has renewed it */
+    NGX_HTTP_ZK_LOCK_LAPSE,         /* maybe; the lease, or the grace, is over:
+                                       the claim is deleted unless another
+                                       gateway has renewed the lease */
     NGX_HTTP_ZK_LOCK_TAKE,          /* maybe; durable, and another session may
-                                       count its lease: that is to be ours */
+                                       count the lease: this session takes the
+                                       claim over */
     NGX_HTTP_ZK_LOCK_DELETE,        /* maybe; the delete is under way */
-    NGX_HTTP_ZK_LOCK_OWED,          /* maybe; a delete is owed, when it can be
-                                       sent */
+    NGX_HTTP_ZK_LOCK_OWED,          /* maybe; a delete is owed, and is sent when
+                                       ZooKeeper can be reached */
     NGX_HTTP_ZK_LOCK_DONE           /* no */
 } ngx_http_zk_lock_claim_state_e;
 
 
-/* how an acquire ended, for who waits; all but GRANTED hold nothing */
+/* how an acquire ended; the waiter holds the lock after GRANTED only */
 
 typedef enum {
     NGX_HTTP_ZK_LOCK_GRANTED = 0,
-    NGX_HTTP_ZK_LOCK_QUEUED,        /* of an async one: it waits by itself */
-    NGX_HTTP_ZK_LOCK_TWIN,          /* its key has a claim: claim->twin */
+    NGX_HTTP_ZK_LOCK_QUEUED,        /* async: the claim waits on */
+    NGX_HTTP_ZK_LOCK_TWIN,          /* the key has a claim: claim->twin */
     NGX_HTTP_ZK_LOCK_TAKEN,         /* the wait is over */
     NGX_HTTP_ZK_LOCK_CONFLICT,      /* the lock is used in another way */
-    NGX_HTTP_ZK_LOCK_LAYOUT,        /* its znode is of the other layout */
+    NGX_HTTP_ZK_LOCK_LAYOUT,        /* the znode is of the other layout */
     NGX_HTTP_ZK_LOCK_FULL,          /* the queue is too long */
     NGX_HTTP_ZK_LOCK_UNREACHABLE,   /* ZooKeeper does not answer */
     NGX_HTTP_ZK_LOCK_NO_ROOM,       /* the zone or the session is full */
     NGX_HTTP_ZK_LOCK_WORN_OUT,      /* the lock's counter sticks */
     NGX_HTTP_ZK_LOCK_DENIED,        /* by ZooKeeper's ACL */
-    NGX_HTTP_ZK_LOCK_CANCELLED,     /* by somebody with its token */
+    NGX_HTTP_ZK_LOCK_CANCELLED,     /* by a client that has the token */
     NGX_HTTP_ZK_LOCK_SHUT,          /* the worker leaves */
     NGX_HTTP_ZK_LOCK_FAILED         /* no memory, or refused; was logged */
 } ngx_http_zk_lock_outcome_e;
 
 
 /*
- * Tells who waits, once.  With any outcome but GRANTED and QUEUED the claim
- * must not be used any more; with these it is there until it is released or
- * ends by itself, so keep the token, not the pointer; unless there is an event
- * handler, which tells when the claim is gone.
+ * Tells the waiter the outcome, once.  After any outcome but GRANTED and QUEUED
+ * the claim must not be used any more.  After these two the claim exists until
+ * a client releases the claim, or the lease or grace ends: keep the token, not
+ * the pointer, unless an event handler tells when the claim is gone.
  */
 typedef void (*ngx_http_zk_lock_claim_pt)(void *data,
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_outcome_e outcome);
 
-/* what happens to a claim whose end somebody wants to hear of */
+/* what an event handler is told of a claim */
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_EVENT_WAITS = 0,   /* it is in the line; before it is
-                                           held, and again when it moves */
+    NGX_HTTP_ZK_LOCK_EVENT_WAITS = 0,   /* the claim is in the queue; told
+                                           before the grant, and again when the
+                                           place changes */
     NGX_HTTP_ZK_LOCK_EVENT_REVOKE,      /* the holder is asked to let go */
-    NGX_HTTP_ZK_LOCK_EVENT_ENDING,      /* it will be lost, unless it is
-                                           renewed or ZooKeeper answers */
-    NGX_HTTP_ZK_LOCK_EVENT_SURE,        /* ZooKeeper does */
-    NGX_HTTP_ZK_LOCK_EVENT_LOST         /* the last one: it is not held */
+    NGX_HTTP_ZK_LOCK_EVENT_ENDING,      /* the claim will be lost, unless a
+                                           client renews or ZooKeeper answers */
+    NGX_HTTP_ZK_LOCK_EVENT_SURE,        /* ZooKeeper answers again */
+    NGX_HTTP_ZK_LOCK_EVENT_LOST         /* the last: the lock is not held */
 } ngx_http_zk_lock_event_e;
 
 /*
- * Tells of a claim that is bound: WAITS before its handler was called, the
- * others after it was told GRANTED.  reason is of ENDING ("lease",
+ * Tells of a claim that is bound: WAITS before the claim's handler was called,
+ * the other events after GRANTED was told.  reason is of ENDING ("lease",
  * "zookeeper") and LOST ("lease", "released", "deleted", "session",
  * "shutdown"); else NULL.  After LOST the claim must not be used.
  */
@@ -95,17 +97,18 @@ typedef void (*ngx_http_zk_lock_event_pt)(void *data,
     const char *reason);
 
 /*
- * Tells a call that ends a claim: OK if it is gone, NO_NODE if it was before;
- * any other if ZooKeeper refuses to delete it, which is tried again.
+ * Tells a call that ends a claim: OK if the claim is gone, NO_NODE if the claim
+ * was gone before; any other code if ZooKeeper refuses to delete the znode: the
+ * worker tries again.
  */
 typedef void (*ngx_http_zk_lock_gone_pt)(void *data, ngx_http_zk_lock_rc_e rc);
 
 
-/* who waits for a claim to be gone */
+/* a call that waits until a claim is gone */
 
 typedef struct {
     ngx_queue_t                        queue;
-    ngx_http_zk_lock_gone_pt           handler;     /* NULL: left */
+    ngx_http_zk_lock_gone_pt           handler;     /* NULL: the caller left */
     void                              *data;
 } ngx_http_zk_lock_mourner_t;
 
@@ -121,36 +124,35 @@ struct ngx_http_zk_lock_claim_s {
     ngx_http_zk_lock_outcome_e         outcome;     /* of DELETE and OWED */
 
     ngx_http_zk_lock_op_t             *op;          /* under way, or NULL */
-    ngx_http_zk_lock_claim_pt          handler;     /* NULL: nobody waits */
-    ngx_http_zk_lock_event_pt          event;       /* of a bound one, or NULL:
-                                                       nobody listens */
+    ngx_http_zk_lock_claim_pt          handler;     /* NULL: no client waits */
+    ngx_http_zk_lock_event_pt          event;       /* of a bound claim; NULL:
+                                                       no client listens */
     void                              *data;
 
-    ngx_http_zk_lock_share_t          *share;       /* it is about to be shared;
-                                                       else NULL */
+    ngx_http_zk_lock_share_t          *share;       /* while the claim is being
+                                                       shared; else NULL */
 
     ngx_event_t                        timer;       /* wait, then lease */
     ngx_msec_t                         started;
-    ngx_msec_t                         deadline;    /* of the wait, if it is
-                                                       limited */
-    ngx_msec_t                         patience;    /* until when an answer of
-                                                       ZooKeeper is waited for
-                                                       at most */
-    ngx_msec_t                         grace;       /* how long it stays while
-                                                       nobody waits for it; 0:
-                                                       not at all */
+    ngx_msec_t                         deadline;    /* of a limited wait */
+    ngx_msec_t                         patience;    /* until when the claim
+                                                       waits for ZooKeeper's
+                                                       answer, at most */
+    ngx_msec_t                         grace;       /* how long the claim stays
+                                                       while no client waits for
+                                                       the grant; 0: no time */
     ngx_msec_t                         granted;     /* when; of HELD */
-    ngx_msec_t                         lease;       /* as it was seen last */
+    ngx_msec_t                         lease;       /* as read last */
     ngx_msec_t                         ttl;
-    ngx_http_zk_lock_said_t            said;        /* by its znode's data */
+    ngx_http_zk_lock_said_t            said;        /* by the znode's data */
 
-    zk_lock_id_t                       id;          /* its record */
-    uint32_t                           named;       /* the record in its
+    zk_lock_id_t                       id;          /* with the record */
+    uint32_t                           named;       /* the record in the
                                                        znode's name */
     u_char                             gate[NGX_HTTP_ZK_LOCK_GATE_LEN];
                                                     /* of the session that
-                                                       counts its lease, once
-                                                       it is durable */
+                                                       counts the lease of a
+                                                       durable claim */
     int64_t                            czxid;       /* 0: not known yet */
     ngx_uint_t                         index;
     ngx_uint_t                         max_queue;
@@ -161,65 +163,76 @@ struct ngx_http_zk_lock_claim_s {
 
     unsigned                           settled:1;   /* not in unsettled */
     unsigned                           pressing:1;  /* in npressing */
-    unsigned                           refused:1;   /* ZooKeeper does not let
-                                                       it be deleted */
+    unsigned                           refused:1;   /* ZooKeeper refuses to
+                                                       delete the znode */
     unsigned                           expired:1;   /* the wait is over */
-    unsigned                           counting:1;  /* the queue may be full */
-    unsigned                           requeued:1;  /* lost its place */
-    unsigned                           watched:1;   /* its znode is */
+    unsigned                           counting:1;  /* a list tells whether the
+                                                       queue is full */
+    unsigned                           requeued:1;  /* the place was lost */
+    unsigned                           watched:1;   /* the znode has a watch */
     unsigned                           doubtful:1;  /* a delete may have
                                                        happened */
-    unsigned                           lapsed:1;    /* it was over, or gone,
-                                                       before its release */
-    unsigned                           vanished:1;  /* somebody else deleted
-                                                       its znode */
+    unsigned                           lapsed:1;    /* the lease was over, or
+                                                       the znode gone, before
+                                                       the release */
+    unsigned                           vanished:1;  /* another client deleted
+                                                       the znode */
 
-    unsigned                           limited:1;   /* its wait is */
-    unsigned                           once:1;      /* it tries once, and waits
-                                                       for ZooKeeper only */
-    unsigned                           keen:1;      /* the sweep looks at it
-                                                       while it waits */
-    unsigned                           keyed:1;     /* it may have a twin */
-    unsigned                           single:1;    /* it has none */
+    unsigned                           limited:1;   /* the wait has an end */
+    unsigned                           once:1;      /* the acquire waits for
+                                                       ZooKeeper, not for the
+                                                       lock */
+    unsigned                           keen:1;      /* the sweep visits the
+                                                       claim while the claim
+                                                       waits */
+    unsigned                           keyed:1;     /* a twin may exist */
+    unsigned                           single:1;    /* no twin exists */
     unsigned                           async:1;     /* QUEUED is an answer */
-    unsigned                           alone:1;     /* nobody waits, but may
-                                                       come and ask */
-    unsigned                           seen:1;      /* before it was granted
-                                                       here, another gateway
-                                                       told that it is held */
-    unsigned                           bound:1;     /* goes with its worker */
-    unsigned                           leased:1;    /* a bound one is, too */
-    unsigned                           told:1;      /* that it waits */
-    unsigned                           warned:1;    /* that it will be lost */
+    unsigned                           alone:1;     /* no client waits, but a
+                                                       client may ask later */
+    unsigned                           seen:1;      /* before this worker's
+                                                       grant another gateway
+                                                       told that the claim is
+                                                       held */
+    unsigned                           bound:1;     /* ends with the worker */
+    unsigned                           leased:1;    /* bound, with a lease */
+    unsigned                           told:1;      /* the client was told that
+                                                       the claim waits, */
+    unsigned                           warned:1;    /* that the claim will be
+                                                       lost, */
     unsigned                           unsure:1;    /* that ZooKeeper does not
-                                                       answer */
-    unsigned                           reminded:1;  /* of its grant */
-    unsigned                           revoked:1;   /* the holder was asked */
-    unsigned                           changed:1;   /* its znode may be */
-    unsigned                           ending:1;    /* when it is shared */
-    unsigned                           offered:1;   /* its record says that it
-                                                       waits, in START */
-    unsigned                           contends:1;  /* and that it contends */
-    unsigned                           looked:1;    /* its znode is known to be
-                                                       its own */
+                                                       answer, */
+    unsigned                           reminded:1;  /* of the grant again */
+    unsigned                           revoked:1;   /* the holder was asked to
+                                                       release */
+    unsigned                           changed:1;   /* the data may have changed
+                                                       since the last read */
+    unsigned                           ending:1;    /* the claim is deleted when
+                                                       shared or taken over */
+    unsigned                           offered:1;   /* the record says that the
+                                                       claim waits, in START, */
+    unsigned                           contends:1;  /* and contends */
+    unsigned                           looked:1;    /* a read has shown that the
+                                                       znode is the claim's */
     unsigned                           durable:1;
-    unsigned                           urgent:1;    /* who waits is told when it
-                                                       is durable */
+    unsigned                           urgent:1;    /* the client is told of the
+                                                       grant once the claim is
+                                                       durable */
     unsigned                           fleeting:1;  /* in nfleeting */
-    unsigned                           unshared:1;  /* its znode is perhaps not
-                                                       that of a reader */
+    unsigned                           unshared:1;  /* the znode's name may not
+                                                       be a reader's yet */
     unsigned                           unfit:1; /* to become durable */
     unsigned                           elsewhere:1; /* another session counts
-                                                       its lease */
-    unsigned                           anew:1;      /* its lease counts from
-                                                       when it is taken */
+                                                       the lease */
+    unsigned                           anew:1;      /* the lease starts when the
+                                                       claim is taken over */
 
     zk_lock_child_t                    twin;        /* of the outcome TWIN */
-    ngx_uint_t                         place;       /* how many ahead wait, as
-                                                       they were counted last;
-                                                       0: it is next */
-    ngx_uint_t                         position;    /* as it was told last */
-    ngx_uint_t                         holds;       /* as it was counted last */
+    ngx_uint_t                         place;       /* how many claims wait
+                                                       ahead, as counted last;
+                                                       0: the claim is next */
+    ngx_uint_t                         position;    /* as told last */
+    ngx_uint_t                         holds;       /* as counted last */
 
     u_char                             label[1];
 };
@@ -230,28 +243,29 @@ typedef struct {
     zk_lock_kind_t                     kind;
     ngx_msec_t                         wait;        /* for the lock, and for
                                                        ZooKeeper as long */
-    ngx_msec_t                         timeout;     /* for ZooKeeper, if it
-                                                       does not wait; and for
-                                                       an answer that is late
-                                                       at the end of the wait */
+    ngx_msec_t                         timeout;     /* for ZooKeeper, if the
+                                                       claim does not wait; and
+                                                       for a late answer at the
+                                                       end of the wait */
     ngx_msec_t                         ttl;
     ngx_uint_t                         max_queue;
     const zk_lock_label_t             *label;
 
     /*
-     * once:    it does not wait for the lock, though wait may not be 0
+     * once:    the claim does not wait for the lock, though wait may not be 0
      * key:     what the random part of the claim's id begins with
-     *          (NGX_HTTP_ZK_LOCK_KEY bytes), of which the lock has only one
-     *          claim; NULL: none
-     * grace:   how long the claim stays while nobody waits or asks for it,
-     *          waiting, or granted and not told; for those with a key, and
-     *          async ones; 0: it ends when who waits leaves
-     * async:   who waits is told QUEUED as soon as it is known that there is
-     *          to be waited
+     *          (NGX_HTTP_ZK_LOCK_KEY bytes); a lock has only one claim with a
+     *          key; NULL: none
+     * grace:   how long the claim stays while no client waits or asks, be the
+     *          claim waiting, or granted with the client not told; for claims
+     *          with a key and async claims; 0: the claim ends when the client
+     *          that waits leaves
+     * async:   the client is told QUEUED as soon as the worker knows that the
+     *          claim has to wait
      * forever: the wait has no end
-     * bound:   the claim ends with its worker and, unless leased, has no lease
-     * durable: who waits is told of the grant when it outlives this gateway
-     * leader:  another bound claim, which when it is begun frees this one, too
+     * bound:   the claim ends with the worker and, unless leased, has no lease
+     * durable: the client is told of the grant when the claim is durable
+     * leader:  another bound claim, whose begin frees this claim, too
      * event:   tells of a bound claim; data is the handler's
      */
     const uint8_t                     *key;
@@ -271,38 +285,42 @@ typedef struct {
 
 
 /*
- * Acquires.  The handler is called later, never from inside.  Returns NULL
- * with *outcome if it is refused at once; then the handler is not called.
+ * Makes a claim.  The handler is called later, never from inside.  Returns NULL
+ * with *outcome if the acquire is refused at once; the handler is not called
+ * then.
  */
 ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_acquire(
     ngx_http_zk_lock_worker_t *worker, ngx_http_zk_lock_acquire_t *acquire,
     ngx_http_zk_lock_outcome_e *outcome);
 
 /*
- * Who waited has left, or who listened: the claim is removed, and nobody is
- * told; or it stays for its grace, if it has one.
+ * The client that waited or listened has left: the claim is removed, and no
+ * handler is called; or the claim stays for the grace, if the claim has one.
  */
 void ngx_http_zk_lock_claim_abandon(ngx_http_zk_lock_claim_t *claim);
 
 /*
- * Ends a claim that waits or is held; mourner, if not NULL, is told when it
- * is gone, or cannot be removed, or never if its handler was set to NULL.
+ * Ends a claim that waits or is held; mourner, if not NULL, is told when the
+ * claim is gone or cannot be removed, unless mourner->handler is NULL by then.
  */
 void ngx_http_zk_lock_claim_release(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_mourner_t *mourner);
 
-/* Its grant was not told after all: released, or kept for its grace. */
+/*
+ * The client was not told of the grant after all: the claim is released, or
+ * kept for the grace.
+ */
 void ngx_http_zk_lock_claim_unseen(ngx_http_zk_lock_claim_t *claim);
 
 /*
- * Bound claims that are held begin their leases, all at once, and go with
- * their worker no more; the first is the leader of the others.  Nobody is told
- * of them any more.
+ * Starts the leases of bound claims that are held, all at once; from then on
+ * the claims outlive the worker.  The first claim is the leader of the rest.
+ * The claims' handlers are not called any more.
  */
 void ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims,
     ngx_uint_t n);
 
-/* A held claim that has the lock alone shares it from now on. */
+/* Turns a held claim that has the lock alone into a reader's. */
 void ngx_http_zk_lock_claim_share(ngx_http_zk_lock_claim_t *claim);
 
 /* This worker's claim with that id on that path, or NULL. */
@@ -310,7 +328,7 @@ ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_find(
     ngx_http_zk_lock_worker_t *worker, const zk_lock_id_t *id,
     ngx_str_t *path);
 
-/* The id in its znode's name. */
+/* The id in the claim's znode's name. */
 zk_lock_id_t ngx_http_zk_lock_claim_id(ngx_http_zk_lock_claim_t *claim);
 
 /* czxid * 256 + index: grows with every grant of a lock. */
@@ -318,31 +336,31 @@ int64_t ngx_http_zk_lock_fencing_token(int64_t czxid, ngx_uint_t index);
 
 
 /*
- * Takes the durable claim child of the lock at path over, whose data a GET has
- * read: they name a session that is over.  Returns NGX_OK, also if the claim is
+ * Takes over the durable claim child of the lock at path, whose data, as a GET
+ * has read, name a session that is over.  Returns NGX_OK, also if the claim is
  * this worker's already; NGX_BUSY if the zone is full; NGX_ERROR if there is no
- * memory, or the lock is used here in the other layout.
+ * memory, or this worker uses the lock in the other layout.
  */
 ngx_int_t ngx_http_zk_lock_claim_inherit(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, zk_lock_child_t *child, ngx_http_zk_lock_op_t *get);
 
 /*
- * The same of a claim whose record is in a slot that was adopted: its lease
- * goes on with the deadline that it has there, and the record moves to this
- * worker.  record->was is the kind in its znode's name, if get has read that;
- * get may be NULL.  ending: its znode is deleted, if it is durable, whatever
- * session counts its lease.  NGX_BUSY: a claim of this worker is that znode.
+ * Takes over a claim whose record is in a slot that was adopted: the lease
+ * keeps the record's deadline, and the record moves to this worker.
+ * record->was is the kind in the znode's name, if get has read the name; get
+ * may be NULL.  ending: a durable znode is deleted, whichever session counts
+ * the lease.  NGX_BUSY: a claim of this worker has that znode.
  */
 ngx_int_t ngx_http_zk_lock_claim_move(ngx_http_zk_lock_worker_t *worker,
     ngx_str_t *path, ngx_http_zk_lock_record_t *record,
     ngx_http_zk_lock_op_t *get, ngx_uint_t ending);
 
-/* Whether a claim is still to be taken over that names that gate. */
+/* Whether a claim that names the gate is still to be taken over or deleted. */
 ngx_uint_t ngx_http_zk_lock_claim_untaken(ngx_http_zk_lock_worker_t *worker,
     const u_char *gate);
 
 
-/* Of a lock: all that are not in its line so far are refused. */
+/* Refuses all claims of the lock that are not in the queue so far. */
 void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_outcome_e outcome);
 
@@ -350,43 +368,47 @@ void ngx_http_zk_lock_lock_refuse(ngx_http_zk_lock_lock_t *lock,
 /* for the lock */
 
 ngx_http_zk_lock_claim_t *ngx_http_zk_lock_claim_of(zk_lock_entry_t *entry);
-/* A list shows it: says what the view is to make of that. */
+/* A list shows the claim: tells the view what the claim's state is. */
 void ngx_http_zk_lock_claim_sighted(ngx_http_zk_lock_claim_t *claim,
     zk_lock_sighting_t *sighting);
-/* The view says that it is its turn; NGX_AGAIN: not yet, advance later. */
+/* The view says that the claim is next; NGX_AGAIN: not yet, advance later. */
 ngx_int_t ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim);
 /*
- * The view says that the lock is used in another way.  NGX_OK: it is withdrawn;
- * NGX_AGAIN: that does not count for it, or not yet.
+ * The view says that the lock is used in another way.  NGX_OK: the claim is
+ * withdrawn; NGX_AGAIN: the claim stays, as the conflict does not matter for
+ * the claim, or not yet.
  */
 ngx_int_t ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim);
-/* The lock's znode is there: creates can be sent. */
+/* The lock's znode exists: the claim can be created. */
 void ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim);
-/* It cannot be had: outcome. */
+/* The lock cannot be had, for the reason in outcome. */
 void ngx_http_zk_lock_claim_refuse(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
-/* A list was merged: what it means for this claim.  May free it. */
+/* A list was merged into the view: updates the claim, and may free it. */
 void ngx_http_zk_lock_claim_listed(ngx_http_zk_lock_claim_t *claim);
-/* What is seen to once a second. */
+/* Called once a second. */
 void ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim);
 
-/* One that is held is made durable: after a while, on request, at an end. */
+/*
+ * Whether a held claim is to be made durable: the client waits for that, the
+ * worker leaves, or the claim has been held for long.
+ */
 ngx_uint_t ngx_http_zk_lock_claim_lasts(ngx_http_zk_lock_claim_t *claim);
-/* Its watch fired: another gateway has renewed it, or somebody deleted it. */
+/* The znode's watch fired: the data were written, or the znode deleted. */
 void ngx_http_zk_lock_claim_changed(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t deleted);
-/* Another gateway has something to say of the lock's claims. */
+/* Another gateway may have written to a claim of the lock. */
 void ngx_http_zk_lock_claim_touched(ngx_http_zk_lock_claim_t *claim);
 
 /*
- * The claims of its lock may not be listed: it will never be known when it is
- * its turn, and who waits for it is told so, unless he was told already that
- * it waits, or, at another gateway, that it is held.
+ * The ACL does not let the lock's claims be listed, so the worker cannot know
+ * when the claim is next: the client is told, unless the client was told that
+ * the claim waits, or another gateway has told that the claim is held.
  */
 void ngx_http_zk_lock_claim_unlisted(ngx_http_zk_lock_claim_t *claim);
 /*
- * If its wait is over, the queue too long, or the lock used in another way, and
- * all is known, it ends.
+ * Ends the claim if the wait is over, the queue too long, or the lock used in
+ * another way, as soon as the worker knows the queue for sure.
  */
 void ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim);
 
@@ -397,59 +419,69 @@ void ngx_http_zk_lock_claim_suspended(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_sure(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_connected(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lost(ngx_http_zk_lock_claim_t *claim);
-/* Its lock's root is marked: claims can be durable. */
+/* The root of the lock is marked: claims can become durable. */
 void ngx_http_zk_lock_claim_marked(ngx_http_zk_lock_claim_t *claim);
-/* Somebody changed the claim's record. */
+/* A sibling changed the claim's record. */
 void ngx_http_zk_lock_claim_rung(ngx_http_zk_lock_claim_t *claim);
-/* The worker leaves: returns 1 if somebody waited, who is refused. */
+/* The worker leaves: tells the client that waits or listens; 0: none does. */
 ngx_uint_t ngx_http_zk_lock_claim_shut(ngx_http_zk_lock_claim_t *claim);
-/* The worker leaves for good: refused, unless it is held. */
+/* The worker leaves for good: ends the claim, unless a gateway granted it. */
 void ngx_http_zk_lock_claim_over(ngx_http_zk_lock_claim_t *claim);
-/* The process leaves: frees it. */
+/* The process leaves: frees the claim. */
 void ngx_http_zk_lock_claim_discard(ngx_http_zk_lock_claim_t *claim);
 
 
 /*
- * Among the files of a claim: claim has its states and who is told, grant its
- * way to the grant, recover what was lost on that, lease how long it lasts,
- * durable how it outlives its session, reread what others wrote, end its end.
+ * Among the files of a claim: claim has the states and the answers to clients,
+ * grant the way to the grant, recover the repair of that way, lease the leases,
+ * durable how a claim outlives the session, reread what other gateways wrote,
+ * end the end.
  */
 
 /*
- * Makes a held claim durable, unless that is under way, or cannot be done now:
+ * Makes a held claim durable, unless this is under way, or not possible now:
  * then the sweep tries again.
  */
 void ngx_http_zk_lock_claim_durable(ngx_http_zk_lock_claim_t *claim);
-/* Whether it is held, under a lease, and its znode is ephemeral. */
+/* Whether the claim is held, under a lease, with an ephemeral znode. */
 ngx_uint_t ngx_http_zk_lock_claim_ephemeral(ngx_http_zk_lock_claim_t *claim);
 /*
- * Its session is over.  NGX_OK: it is durable, or may be, and lives on;
- * NGX_DECLINED: it was lost.
+ * The claim's session is over.  NGX_OK: the claim lives on, as the znode is, or
+ * may be, durable; NGX_DECLINED: the claim was lost.
  */
 ngx_int_t ngx_http_zk_lock_claim_outlives(ngx_http_zk_lock_claim_t *claim);
 /* In TAKE: reads the claim, and writes that this session counts its lease. */
 void ngx_http_zk_lock_claim_take(ngx_http_zk_lock_claim_t *claim);
-/* Whether its data, as they were read, say that another session counts. */
+/* Whether the data that were read say that another session counts the lease. */
 ngx_uint_t ngx_http_zk_lock_claim_taken(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label);
-/* Another session counts its lease: this one does not, until that is over. */
+/*
+ * Another session counts the lease: this session does not, until the other
+ * session is over.
+ */
 void ngx_http_zk_lock_claim_yield(ngx_http_zk_lock_claim_t *claim);
 
-/* Whether anybody waits for it, or may come and ask. */
+/* Whether a client waits for the claim, or may ask for the claim later. */
 ngx_uint_t ngx_http_zk_lock_claim_wanted(ngx_http_zk_lock_claim_t *claim);
-/* Whether others may ask for it, here or at another gateway. */
+/* Whether other clients may ask for the claim, by the key or the token. */
 ngx_uint_t ngx_http_zk_lock_claim_known(ngx_http_zk_lock_claim_t *claim);
-/* It is in the line: what is to be known of it is asked for, or it ends. */
+/*
+ * The claim is in the queue: asks ZooKeeper for what the grant depends on, or
+ * ends the claim.
+ */
 void ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim);
 /* claim->timer: the wait is over, or a lease, or a grace. */
 void ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev);
-/* The lock's znode is not there, or not any more. */
+/* The lock's znode does not exist, or does not exist any more. */
 void ngx_http_zk_lock_claim_missing(ngx_http_zk_lock_claim_t *claim);
-/* The answer to its create was lost: a list tells whether it happened. */
+/* The create's answer was lost: a list tells whether the znode was made. */
 void ngx_http_zk_lock_claim_recover(ngx_http_zk_lock_claim_t *claim);
-/* ZooKeeper has not answered in the time of the request, which ends. */
+/* ZooKeeper has not answered in time: the client's request ends. */
 void ngx_http_zk_lock_claim_unreachable(ngx_http_zk_lock_claim_t *claim);
-/* Deletes its znode; gather: that is surely there, and may go with others. */
+/*
+ * Deletes the znode; gather: the znode surely exists, and the delete may share
+ * a transaction.
+ */
 void ngx_http_zk_lock_claim_delete(ngx_http_zk_lock_claim_t *claim,
     ngx_uint_t gather);
 /* Another gateway may have written to the claim. */
@@ -458,47 +490,52 @@ void ngx_http_zk_lock_claim_reread(ngx_http_zk_lock_claim_t *claim,
 void ngx_http_zk_lock_claim_state(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_claim_state_e state);
 void ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim);
-/* An operation on its znode; the claim's only one.  NULL: no memory. */
+/* An operation on the znode; a claim has one at a time.  NULL: no memory. */
 ngx_http_zk_lock_op_t *ngx_http_zk_lock_claim_op(
     ngx_http_zk_lock_claim_t *claim, ngx_http_zk_lock_op_e type,
     ngx_str_t *value, ngx_http_zk_lock_op_pt handler);
 void ngx_http_zk_lock_claim_end(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 /*
- * Ends a claim that waits; but one whose token or key others may have, only if
- * no other gateway has told that it is held: by the version of its data.
+ * Ends a claim that waits.  If other clients may have the token or the key, the
+ * delete names the version of the data, and so fails if another gateway has
+ * told that the claim is held.
  */
 void ngx_http_zk_lock_claim_withdraw(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 /*
- * Who waits for a claim that is held, and could not be told of it so far, is
- * told that; it ends, or stays for its grace if others may ask for it.
+ * Tells the outcome to a client that was not told of the grant of a held claim
+ * so far; the claim ends, or stays for the grace if other clients may ask.
  */
 void ngx_http_zk_lock_claim_disown(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
-/* Who waits for such a claim is told that; the claim stays for its grace. */
+/* Tells the client the outcome; the claim stays for the grace. */
 void ngx_http_zk_lock_claim_leave(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 void ngx_http_zk_lock_claim_done(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_tell(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_event_e event, const char *reason);
-/* The lease, or the grace, is over, unless somebody has renewed it. */
+/* The lease, or the grace, is over, unless a client has renewed. */
 void ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim);
 void ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim);
-/* Looks whether a claim with a key has a twin, unless that is known. */
+/* Looks whether a claim with a key has a twin, unless this is known. */
 void ngx_http_zk_lock_claim_single(ngx_http_zk_lock_claim_t *claim);
 
 /*
- * ZooKeeper does not let its znode be deleted, for as long as nobody changes an
- * ACL, say: who waits is told, and a worker that leaves does not wait for it.
+ * ZooKeeper refuses to delete the znode, because of an ACL, say: the waiting
+ * client and calls are told, and a worker that leaves does not wait for this
+ * claim.
  */
 void ngx_http_zk_lock_claim_denied(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_rc_e rc);
-/* Nobody waits for it any more: its grace begins. */
+/* No client waits for the claim any more: the grace begins. */
 void ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim);
-/* Who made a claim with a key has no time left; others may wait with it. */
+/*
+ * The wait of the client that made a claim with a key is over; other clients
+ * may wait with the claim.
+ */
 void ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim);
-/* Tells who waits. */
+/* Tells the waiting client the outcome. */
 void ngx_http_zk_lock_claim_answer(ngx_http_zk_lock_claim_t *claim,
     ngx_http_zk_lock_outcome_e outcome);
 

@@ -1,21 +1,21 @@
 
 /*
- * What is under way: operations and batches of them, from when they are sent
- * to when ZooKeeper has answered them, or never will.
+ * Operations, and batches of operations, that are under way: from the send to
+ * ZooKeeper's answer, or to the moment when no answer can come any more.
  *
- * One operation that fails rolls all of its batch back: then the culprit goes
- * again alone, and the others together.
+ * One operation that fails rolls the whole batch back: then the culprit is sent
+ * again alone, and the remaining operations together.
  *
- * Everything here runs on the event loop; the library's threads have posted
- * what lands here.  An operation is in one place: pending, in a batch, alone
- * in flights, or failed; its handler is NULL if it was cancelled.
+ * Everything here runs on the event loop; the library's threads post the
+ * answers.  An operation is in one place: pending, in a batch, alone in
+ * flights, or failed; the handler of a cancelled operation is NULL.
  */
 
 
 #include "ngx_http_zk_lock_flight.h"
 
 
-/* what ACLs forbid is logged no more often, milliseconds */
+/* the least time between two log lines about ACLs, milliseconds */
 #define NGX_HTTP_ZK_LOCK_DENIED_AGAIN 1000
 
 
@@ -161,7 +161,7 @@ ngx_http_zk_lock_session_took_off(ngx_http_zk_lock_session_t *s,
 }
 
 
-/* Notes that what is sent from now on is behind a write. */
+/* Notes that each operation that is sent from now on is behind a write. */
 
 static void
 ngx_http_zk_lock_session_wrote(ngx_http_zk_lock_session_t *s,
@@ -175,7 +175,7 @@ ngx_http_zk_lock_session_wrote(ngx_http_zk_lock_session_t *s,
 }
 
 
-/* Notes what has become of a write. */
+/* Notes whether a quorum has committed a write. */
 
 static void
 ngx_http_zk_lock_session_written(ngx_http_zk_lock_session_t *s,
@@ -194,7 +194,7 @@ ngx_http_zk_lock_session_written(ngx_http_zk_lock_session_t *s,
 
     default:
 
-        /* a server may have refused it by itself: another one is due */
+        /* a server may have refused the write by itself: a new write is due */
 
         if (s->wrote == flight->sent) {
             s->wrote = s->proves - 1;
@@ -225,7 +225,7 @@ ngx_http_zk_lock_session_landed(ngx_http_zk_lock_flight_t *flight)
 }
 
 
-/* Notes that ZooKeeper has answered what was sent then. */
+/* Notes that ZooKeeper has answered an operation or a batch. */
 
 static void
 ngx_http_zk_lock_session_heard(ngx_http_zk_lock_session_t *s,
@@ -308,13 +308,13 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
 
     if (op->fresh && s->committed <= op->flight.number) {
 
-        /* the write in front of it was not committed: it may be of any age */
+        /* the write in front of it was not committed: the data may be old */
 
         op->rc = NGX_HTTP_ZK_LOCK_UNSENT;
     }
 
     if (op->type == NGX_HTTP_ZK_LOCK_OP_BARRIER) {
-        /* it serves its purpose, whatever the answer */
+        /* a barrier serves its purpose, whatever the answer */
 
     } else if (op->rc == NGX_HTTP_ZK_LOCK_REFUSED) {
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
@@ -331,7 +331,7 @@ ngx_http_zk_lock_session_op_landed(zk_lock_message_t *message, void *data)
 }
 
 
-/* A request for a lock whose ACL is another client's brings this about. */
+/* Logs seldom: any client can ask for a lock that the ACL forbids. */
 
 static void
 ngx_http_zk_lock_session_denied(ngx_http_zk_lock_session_t *s,
@@ -396,9 +396,9 @@ ngx_http_zk_lock_session_batch_landed(zk_lock_message_t *message, void *data)
 
 
 /*
- * Nothing of the batch happened.  The culprit, the one whose code is its own,
- * goes again alone and gets its answer so; the others go again together,
- * ahead of what came later.
+ * No operation of the batch took effect.  The culprit, the operation with a
+ * code of its own, is sent again alone and so gets an answer; the innocent
+ * operations are sent again together, ahead of later operations.
  */
 
 static void
@@ -411,7 +411,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
 
     culprits = 0;
 
-    /* a handle that was closed answers, too */
+    /* the answers of a closed handle land here, too */
 
     connected = (s->state == NGX_HTTP_ZK_LOCK_CONNECTED && s->handle != NULL);
 
@@ -444,7 +444,7 @@ ngx_http_zk_lock_session_rolled_back(ngx_http_zk_lock_session_t *s,
 
     if (culprits == 0 && connected) {
 
-        /* somebody deleted the gate */
+        /* only the write to the gate failed: the gate was deleted */
 
         s->gated = 0;
         ngx_http_zk_lock_session_gate(s, NGX_HTTP_ZK_LOCK_OP_GATE);
@@ -465,9 +465,9 @@ ngx_http_zk_lock_session_fail(ngx_http_zk_lock_session_t *s,
     ngx_queue_insert_tail(&s->failed, &op->flight.queue);
 
     /*
-     * Told in the next turn: the library may refuse all that a handler sends
-     * again, and that must not keep the loop from the message that the session
-     * is over.
+     * The handler is told in the next turn of the loop: the library may refuse
+     * each operation that a handler sends again, and such refusals must not
+     * keep the loop from the message that the session is over.
      */
 
     ngx_post_event(&s->flush, &ngx_posted_next_events);

@@ -1,11 +1,11 @@
 
 /*
- * A claim's way to the grant: its znode is made, it takes its place in the
- * line, is found to be the only one of its key, and is granted when the view
- * says that it is its turn; or its time is over before.
+ * A claim's way to the grant: the worker creates the znode, puts the claim into
+ * the view, makes sure that no older claim has the same key, and grants the
+ * claim when the view says so; or the wait ends before.
  *
- * Everything here runs on the event loop.  claim->op is NULL unless something
- * is under way for it; handler and event are NULL as claim.c says.
+ * Everything here runs on the event loop.  claim->op is NULL unless an
+ * operation of the claim is under way; claim.c says when handler is NULL.
  */
 
 
@@ -26,7 +26,7 @@ ngx_http_zk_lock_claim_start(ngx_http_zk_lock_claim_t *claim)
         || claim->lock->making != 0
         || !ngx_http_zk_lock_session_ready(claim->lock->worker->session))
     {
-        /* a client that leaves meanwhile leaves nothing in ZooKeeper */
+        /* a client that leaves meanwhile leaves no znode in ZooKeeper */
         return;
     }
 
@@ -66,7 +66,7 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
                                  : NGX_HTTP_ZK_LOCK_OP_CREATE,
                                  &claim->lock->sn.str, &name, &label);
     if (op == NULL) {
-        /* the sweep starts it again */
+        /* the sweep starts the claim again */
         return;
     }
 
@@ -75,7 +75,7 @@ ngx_http_zk_lock_claim_create(ngx_http_zk_lock_claim_t *claim)
     op->data = claim;
     op->gather = claim->lock->known && !claim->lock->node;
 
-    /* its turn is far off, and whoever waits with it has time */
+    /* the claim's turn is far off, and no client needs an early answer */
 
     op->patient = ngx_http_zk_lock_lock_crowded(claim->lock, claim->entry.kind,
                                                 NULL)
@@ -182,7 +182,7 @@ ngx_http_zk_lock_claim_created(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* The claim is in the view, and its czxid is known. */
+/* Called when the claim is in the view and the czxid is known. */
 
 void
 ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
@@ -205,7 +205,7 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->entry.seq == ZK_LOCK_SEQ_MAX) {
 
-        /* from here on all claims get the same number: no order any more */
+        /* from here on all claims get the same number, and have no order */
 
         ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_WORN_OUT);
         return;
@@ -213,7 +213,7 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 
     if (!ngx_http_zk_lock_claim_wanted(claim)) {
 
-        /* a repeat may have found it at another gateway */
+        /* a repeated request may have found the claim at another gateway */
 
         ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_CANCELLED);
         return;
@@ -232,8 +232,8 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
     }
 
     /*
-     * No more can be ahead than are known, and numbers were given that nobody
-     * here knows of.
+     * At most so many claims are ahead: the known claims, and one claim for
+     * each number that ZooKeeper gave and the view does not know of.
      */
 
     ahead = claim->entry.seq - lock->view.complete_through;
@@ -255,9 +255,9 @@ ngx_http_zk_lock_claim_queued(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * Some requests with one key may each have made a claim.  A list behind the
- * create shows those that are older: the oldest counts, since all between will
- * find it, too, and go.
+ * Several requests with one key may each have made a claim.  A list that is
+ * sent behind the create shows the older claims: only the oldest counts, since
+ * each claim between finds the oldest, too, and is withdrawn.
  */
 
 void
@@ -330,7 +330,7 @@ ngx_http_zk_lock_claim_single_handler(ngx_http_zk_lock_op_t *op)
 
     if (seq != claim->entry.seq) {
 
-        /* if that one has ended meanwhile, somebody may have joined this one */
+        /* if the twin has ended by now, a client may have joined this claim */
 
         claim->alone = 0;
         ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_TWIN);
@@ -354,9 +354,9 @@ ngx_int_t
 ngx_http_zk_lock_claim_conflict(ngx_http_zk_lock_claim_t *claim)
 {
     /*
-     * The key's own claim may be the one that it is in conflict with.  And
-     * where another gateway has told that it is held, who was ahead is gone,
-     * though that is not known here yet.
+     * A keyed claim that may have a twin may be in conflict with that twin.
+     * And if another gateway has told that the claim is held, the claims ahead
+     * are gone, though the view does not show that yet.
      */
 
     if (claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen
@@ -421,7 +421,7 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->lock->node) {
 
-        /* watched from now on: its name may be another claim's later */
+        /* watched from now on: a later claim's znode has the same name */
 
         ngx_http_zk_lock_claim_sweep(claim);
     }
@@ -429,14 +429,14 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
     if (claim->urgent && claim->handler != NULL
         && claim->state == NGX_HTTP_ZK_LOCK_HELD)
     {
-        /* who waits is told when it is durable */
+        /* the waiter is told when the claim is durable */
 
         claim->outcome = NGX_HTTP_ZK_LOCK_CANCELLED;
         ngx_http_zk_lock_claim_durable(claim);
         return NGX_OK;
     }
 
-    /* who waits may release it at once */
+    /* the waiter may release the claim at once */
 
     if (claim->state == NGX_HTTP_ZK_LOCK_HELD) {
         ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_GRANTED);
@@ -453,9 +453,9 @@ ngx_http_zk_lock_claim_grant(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * The wait is over; or the time for which ZooKeeper is waited for.  What is
- * known by then is told; and while ZooKeeper answers, what it was asked for is
- * waited for a little longer.
+ * The wait is over, or the time for ZooKeeper's answer, or perhaps the lease.
+ * The waiter is told what is known by now; while ZooKeeper answers, the worker
+ * waits a little longer for the answers that are under way.
  */
 
 void
@@ -475,7 +475,7 @@ ngx_http_zk_lock_claim_timer_handler(ngx_event_t *ev)
         if (claim->handler != NULL
             && (ngx_msec_int_t) (claim->patience - ngx_current_msec) <= 0)
         {
-            /* it could not be made durable in time */
+            /* the claim could not be made durable in time */
 
             ngx_http_zk_lock_claim_unreachable(claim);
             return;
@@ -577,7 +577,7 @@ ngx_http_zk_lock_claim_settle(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* There is to be waited, and who wants to hear of that is told. */
+/* Tells an async or a streaming client that the claim has to wait. */
 
 static void
 ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
@@ -592,7 +592,7 @@ ngx_http_zk_lock_claim_wait(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->entry.seq > lock->view.complete_through) {
 
-        /* not all who are ahead are known */
+        /* the view does not know all claims ahead yet */
 
         lock->settle = 1;
         ngx_http_zk_lock_lock_list(lock);

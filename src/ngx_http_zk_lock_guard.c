@@ -1,15 +1,16 @@
 
 /*
- * The guard: the watch on a lock's znode, and what it, or a watch on a claim
- * below it, says when it fires.
+ * The guard: the watch on a lock's znode; and what follows when the guard, or a
+ * watch on a claim's znode, fires.
  *
- * It tells that the znode is gone, and was perhaps made anew, or that another
- * gateway has changed a claim; what is known of a lock counts only under it.
+ * The guard tells that the znode is gone, and was perhaps made anew, or that
+ * another gateway has changed a claim; what is known of a lock counts only
+ * under the guard.
  *
  * Everything here runs on the event loop.  lock->guard is NULL unless the watch
- * is being set and the answer still counts, and its operation pins the lock;
- * once it is set, only view.watched says so.  A lock that is one znode has no
- * guard (node).
+ * is being set and the answer still counts, and that operation pins the lock;
+ * once the watch is set, only view.watched says so.  A lock that is one znode
+ * has no guard (node).
  */
 
 
@@ -23,9 +24,9 @@ static void ngx_http_zk_lock_lock_touched(ngx_http_zk_lock_lock_t *lock);
 
 
 /*
- * Sets a watch on the lock's znode, unless there is one.  It is sent behind
- * the create of a claim that is still there, so it finds the same znode, if
- * that one is older than the claim.
+ * Sets the guard, unless there is a guard.  The read is sent behind the create
+ * of a claim that still exists, so a znode that is older than the claim is the
+ * znode that the claim was made in.
  */
 
 void
@@ -59,9 +60,9 @@ ngx_http_zk_lock_lock_guard(ngx_http_zk_lock_lock_t *lock, int64_t czxid)
 
 
 /*
- * Claims of ours pin the znode only as long as they are there, and that another
- * gateway removed one only the guard would have told.  So without it nothing
- * counts that was known, and a list has to follow.
+ * An own claim pins the znode only as long as the claim exists, and only the
+ * guard would have told that another gateway removed that claim.  So without a
+ * guard the view is forgotten, and a list has to follow.
  */
 
 void
@@ -69,7 +70,7 @@ ngx_http_zk_lock_lock_doubt(ngx_http_zk_lock_lock_t *lock)
 {
     if (!lock->node && !lock->view.watched && lock->guard == NULL) {
 
-        /* a list finds the claims of ours again */
+        /* a list finds the own claims again */
 
         lock->partial |= (lock->view.nlocal != 0);
 
@@ -80,9 +81,10 @@ ngx_http_zk_lock_lock_doubt(ngx_http_zk_lock_lock_t *lock)
 
 
 /*
- * What is older than a claim of ours that is there was there with it.  Of those
- * in the view the oldest is to be there, since the view counts on all; if it
- * has none, any will do, and the youngest most likely.
+ * A znode that is older than an existing own claim has been there as long as
+ * that claim.  Of the own claims in the view the oldest has to exist, since the
+ * view counts on all; if the view has no own claim, any own claim will do, and
+ * the youngest most likely exists.
  */
 
 void
@@ -143,9 +145,9 @@ ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op)
         } else {
 
             /*
-             * That claim is gone, and the znode was made anew, if at all: so
-             * nothing counts that was known.  A list that is under way does: it
-             * was sent behind this.
+             * That claim is gone, and the znode was made anew, if at all; or
+             * the read failed.  So the view does not count any more.  A list
+             * that is under way does: the list was sent behind this read.
              */
 
             ngx_http_zk_lock_lock_doubt(lock);
@@ -165,8 +167,9 @@ ngx_http_zk_lock_lock_guard_handler(ngx_http_zk_lock_op_t *op)
 
 
 /*
- * The znode was changed, by somebody who came before the watch.  What he has
- * removed is not missed again in a later connection: then it was others.
+ * Another gateway changed the znode before the watch was set.  A claim that is
+ * missing in a later connection was not removed by a change that was handled
+ * before: so such a change does not set touched again.
  */
 
 static void
@@ -205,7 +208,7 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
 
     if (deleted) {
 
-        /* a znode with children cannot be deleted: they are gone, too */
+        /* a znode with children cannot be deleted: all claims are gone, too */
 
         zk_lock_view_forget(&lock->view, ngx_http_zk_lock_lock_gone, lock);
 
@@ -226,14 +229,14 @@ ngx_http_zk_lock_lock_changed(ngx_http_zk_lock_lock_t *lock,
 }
 
 
-/* Another gateway says that it has changed a claim. */
+/* Another gateway says, by the lock's znode, that a claim was changed. */
 
 static void
 ngx_http_zk_lock_lock_touched(ngx_http_zk_lock_lock_t *lock)
 {
     lock->touched = 1;
 
-    /* a list behind the watch that is set now: one under way is too old */
+    /* a list has to follow the new watch: a list under way is too old */
 
     lock->list = NULL;
 
@@ -290,8 +293,8 @@ ngx_http_zk_lock_lock_claim_changed(ngx_http_zk_lock_lock_t *lock,
     }
 
     /*
-     * Its data were set, and it is watched anew; or it is a sibling's, which
-     * may be durable by now, and its record tells.
+     * The claim's data were set, and the claim is watched anew; or the claim
+     * is a sibling's, which may be durable by now, and the record tells.
      */
 
     ngx_http_zk_lock_lock_unwatch((ngx_http_zk_lock_other_t *) entry);

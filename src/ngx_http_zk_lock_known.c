@@ -1,14 +1,14 @@
 
 /*
- * A claim of this gateway, for those who ask: what its record tells, and what
- * is changed there.
+ * A claim of this gateway, for an ask: what the claim's record tells, and what
+ * the ask changes in the record.
  *
- * Its worker may be another one, stand still or be dead: the record is in the
- * zone, and a renewal in it counts, and so does a hold.  What another gateway
- * has written into the znode's data may not be in the record yet; the data were
- * read just before, and are in infos[0].
+ * The claim's worker may be a sibling, stand still or be dead: the record is in
+ * the zone, so a renewal or a hold in the record counts.  What another gateway
+ * has written into the znode's data may not be in the record yet; the ask has
+ * read the data just before, into infos[0].
  *
- * Everything here runs on the event loop of the worker that is asked.
+ * All code here runs on the event loop of the worker that is asked.
  */
 
 
@@ -44,8 +44,9 @@ ngx_http_zk_lock_ask_own(ngx_http_zk_lock_ask_t *ask,
 
 
 /*
- * A claim of this gateway is renewed in its record, also while its worker is
- * dead and nobody has adopted its session yet; another one in its znode.
+ * Renews a claim of this gateway in the record, also while the claim's worker
+ * is dead and no heir has adopted the session yet; renews another gateway's
+ * claim in the znode.
  */
 
 void
@@ -81,7 +82,7 @@ ngx_http_zk_lock_ask_prolong(ngx_http_zk_lock_ask_t *ask)
 
     ask->renewed = (rc == NGX_OK);
 
-    /* a lease that is over may have been renewed at another gateway */
+    /* another gateway may have renewed a lease that is over here */
 
     return (rc != NGX_OK && rc != NGX_AGAIN
             && record.state == NGX_HTTP_ZK_LOCK_RECORD_ENDED)
@@ -119,7 +120,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
     if (ask->type == NGX_HTTP_ZK_LOCK_RELEASE && !ask->wished
         && record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
     {
-        /* when it was asked for, no record told how often it is held */
+        /* at the start of the ask no record told how often the claim is held */
 
         if (ngx_http_zk_lock_ahead(record->alive)) {
             ngx_http_zk_lock_ask_release(ask);
@@ -137,8 +138,8 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         && record->holds > ngx_max(label.holds, 1))
     {
         /*
-         * Other gateways go by the label, and who counted may have died before
-         * he wrote it there.
+         * Other gateways trust the label, and the worker that counted may have
+         * died before it wrote the label.
          */
 
         ask->recounts = 1;
@@ -148,7 +149,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
 
     if (ask->wished && ask->type != NGX_HTTP_ZK_LOCK_SHARE) {
 
-        /* it was nobody's before, and whoever has taken it counts the wish */
+        /* no worker had the claim before; the new worker counts the wish */
 
         rc = ngx_http_zk_lock_ask_wished(ask);
 
@@ -189,7 +190,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         if (ask->type == NGX_HTTP_ZK_LOCK_RENEW && !info->endless
             && label.gate_len != 0 && (int64_t) info->ttl > label.ttl)
         {
-            /* a session that takes it over has to know of that */
+            /* a session that takes the claim over has to know the longer ttl */
 
             ngx_http_zk_lock_ask_set(ask);
             return;
@@ -198,7 +199,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
 
     if (answer == NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
 
-        /* its session is not known to live, but may be in a moment */
+        /* the worker may learn in a moment that the claim's session lives */
 
         ngx_http_zk_lock_ask_poll(ask);
         return;
@@ -209,9 +210,9 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
 
 
 /*
- * Who asks for a claim that waits alone keeps it.  Its time is never cut, since
- * another gateway may have told that it is held, but it is always changed: by
- * that its worker knows that somebody asks.
+ * A client that asks for a claim that waits alone extends the grace.  The time
+ * is never cut, since another gateway may have told that the claim is held, but
+ * always changed: the change tells the claim's worker that a client asks.
  */
 
 static void
@@ -238,7 +239,7 @@ ngx_http_zk_lock_ask_keep(ngx_http_zk_lock_ask_t *ask,
 }
 
 
-/* What is told of a claim of this gateway that is held, or was. */
+/* The answer for a claim of this gateway that is held, or was held. */
 
 static ngx_http_zk_lock_answer_e
 ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
@@ -266,8 +267,9 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
             && (!ask->renewed || record->ttl < ttl))
         {
             /*
-             * Since that was tried it was granted, or its worker has heard of
-             * a renewal at another gateway, which was before this one.
+             * Since the first try the claim was granted, or the claim's worker
+             * has read of another gateway's renewal, which came before this
+             * renewal.
              */
 
             (void) ngx_http_zk_lock_ask_extend(ask, record);
@@ -278,7 +280,7 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
         if (rc != NGX_OK && rc != NGX_AGAIN) {
 
-            /* it was over just now */
+            /* the claim ended, or the lease was over, just now */
 
             return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
         }
@@ -287,7 +289,7 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
     } else if (ask->type != NGX_HTTP_ZK_LOCK_RENEW) {
 
-        /* another gateway has renewed it; here that is not known yet */
+        /* the record does not have another gateway's renewal yet */
 
         ngx_http_zk_lock_ask_note_ttl(info);
         info->timed = 0;
@@ -298,7 +300,7 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
     } else if (!info->endless
                && ngx_http_zk_lock_ask_extend(ask, record) != NGX_OK)
     {
-        /* the same, but now it was to be renewed here */
+        /* the record ended, or the lease was over, before the renewal */
 
         return NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE;
     }
@@ -311,9 +313,10 @@ ngx_http_zk_lock_ask_held(ngx_http_zk_lock_ask_t *ask,
 
 
 /*
- * Renews it in its record, for the time that was asked for, or that the latest
- * renewal was for: that of the data, if the record does not know them.  From
- * then on it does: this renewal is younger.
+ * Renews the claim in the record, for the ttl that the client asked for, or the
+ * ttl of the latest renewal: from the data, if the record does not have the
+ * data's renewals yet.  The record then gets the data's version and renewals,
+ * so that an older renewal in the data does not replace this renewal.
  */
 
 static ngx_int_t
@@ -358,7 +361,7 @@ ngx_http_zk_lock_ask_extend(ngx_http_zk_lock_ask_t *ask,
 }
 
 
-/* It is held once more: its record says so, and then its label. */
+/* Counts one more hold of the claim: first in the record, then in the label. */
 
 static void
 ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
@@ -371,7 +374,7 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
         && ngx_http_zk_lock_ask_own(ask, record) == NGX_OK
         && record->state == NGX_HTTP_ZK_LOCK_RECORD_HELD)
     {
-        /* its worker looks just now whether its lease is over */
+        /* the claim's worker looks just now whether the lease is over */
 
         ngx_http_zk_lock_ask_poll(ask);
         return;

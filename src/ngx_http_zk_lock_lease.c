@@ -1,18 +1,18 @@
 
 /*
- * Leases: how long a claim lasts while it is held, or waits alone.
+ * Leases: how long a claim lasts that is held, or waits alone.
  *
- * A claim has a deadline in its record: of its lease while it is held; of its
- * grace while nobody waits for it, until somebody comes and asks.  Any worker
- * moves that deadline in the record; another gateway counts up the renewals in
- * the znode's data.  So when the deadline has passed, the claim is deleted by
- * the version of its data: if that fails, it is read, and lives on if there is
- * a renewal that was not known.
+ * A claim's record has a deadline: of the lease while the claim is held; of the
+ * grace while the claim is alone, until a client asks for the claim.  Any
+ * worker moves that deadline in the record; another gateway counts up the
+ * renewals in the znode's data.  So when the deadline has passed, the worker
+ * deletes the znode only if the data have the known version: else the worker
+ * reads the data, and the claim lives on if a renewal there was not known.
  *
- * A claim that is bound to a connection has no lease, unless it was asked for.
- * Instead it is lost as soon as its session is not known to be alive, and who
- * holds it is told so at that moment: nobody else can have been granted by
- * then.
+ * A claim that is bound to a connection has no lease, unless the client asked
+ * for a lease.  Every bound claim is lost as soon as the session is not known
+ * to be alive, and the holder is told so at that moment: no other claim can
+ * have been granted by then.
  *
  * Everything here runs on the event loop.
  */
@@ -21,13 +21,13 @@
 #include "ngx_http_zk_lock_node.h"
 
 
-/* how long a lease is held before it is made durable, and watched, in ms */
+/* how long a claim is held before it is made durable, and watched, in ms */
 #define NGX_HTTP_ZK_LOCK_LONG_HOLD    2000
 
-/* how soon a lease is looked at again that cannot be judged now */
+/* how soon a lease that cannot be judged now is looked at again, in ms */
 #define NGX_HTTP_ZK_LOCK_LEASE_AGAIN  100
 
-/* the longest timer */
+/* the longest timer, in ms */
 #define NGX_HTTP_ZK_LOCK_TIMER_MAX    86400000
 
 
@@ -55,7 +55,7 @@ ngx_http_zk_lock_claim_alone(ngx_http_zk_lock_claim_t *claim)
     claim->alone = 1;
     claim->lease = now + (claim->seen ? claim->ttl : claim->grace);
 
-    /* not cancelable: who polls is served to the end, too */
+    /* not cancelable: a worker that leaves serves polling clients to the end */
 
     claim->timer.cancelable = 0;
 
@@ -76,13 +76,13 @@ ngx_http_zk_lock_claim_part(ngx_http_zk_lock_claim_t *claim)
                                            &lease)
         == NGX_AGAIN)
     {
-        /* somebody has asked for it at this gateway */
+        /* a client has asked for the claim at this gateway */
 
         ngx_http_zk_lock_claim_leave(claim, NGX_HTTP_ZK_LOCK_TAKEN);
         return;
     }
 
-    /* or at another one: then the version of its data is not the one known */
+    /* if a client asked at another gateway, the data's version has changed */
 
     ngx_http_zk_lock_claim_withdraw(claim, NGX_HTTP_ZK_LOCK_TAKEN);
 }
@@ -147,13 +147,13 @@ ngx_http_zk_lock_claim_begin(ngx_http_zk_lock_claim_t **claims, ngx_uint_t n)
         ngx_http_zk_lock_record_keep(zone, claim->id.record, claim->ttl,
                                      now + claim->ttl);
 
-        /* one that queued again has had no leader since then */
+        /* a claim that queued again has had no leader since then */
 
         ngx_http_zk_lock_record_bind(zone, claim->id.record,
                                      claims[0]->id.record);
     }
 
-    /* this one word decides for all, if the worker should die here */
+    /* the leader, unbound first, decides for all if the worker dies here */
 
     for (i = 0; i < n; i++) {
         zone = claims[i]->lock->worker->zone;
@@ -218,7 +218,7 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
 
     if (claim->handler != NULL) {
 
-        /* one that another gateway has told of: its waiter has a time left */
+        /* another gateway told of the claim: the waiter still has time left */
 
         left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
 
@@ -234,7 +234,7 @@ ngx_http_zk_lock_claim_lease(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* When the claim is to be looked at next. */
+/* Sets the timer to when the claim is to be looked at next. */
 
 static void
 ngx_http_zk_lock_claim_arm(ngx_http_zk_lock_claim_t *claim, ngx_msec_t now)
@@ -254,7 +254,7 @@ ngx_http_zk_lock_claim_arm(ngx_http_zk_lock_claim_t *claim, ngx_msec_t now)
 
         if (claim->handler != NULL) {
 
-            /* until it is durable */
+            /* the waiter waits until the claim is durable */
 
             left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
             left = ngx_max(left, 0);
@@ -315,7 +315,7 @@ ngx_http_zk_lock_claim_arm_bound(ngx_http_zk_lock_claim_t *claim,
 }
 
 
-/* Deletes the claim as it is known here; the sweep tries again. */
+/* Deletes the znode if the data have the known version; the sweep retries. */
 
 void
 ngx_http_zk_lock_claim_lapse(ngx_http_zk_lock_claim_t *claim)
@@ -415,9 +415,10 @@ ngx_http_zk_lock_claim_sweep(ngx_http_zk_lock_claim_t *claim)
 
 
 /*
- * A lock that is held for long is made durable; it may be renewed or released
- * at another gateway, or deleted by a person, and a watch tells at once.  Those
- * that are held for a moment cost neither a write nor a read.
+ * A claim that is held for long is made durable, and watched: another gateway
+ * may renew or release the claim, or an operator may delete the znode, and the
+ * watch tells at once.  A claim that is held for a moment costs neither a write
+ * nor a read.
  */
 
 static void
@@ -486,7 +487,7 @@ ngx_http_zk_lock_claim_lasts(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* Who listens hears of each place that it gains, once a second. */
+/* Tells a client that listens, once a second, that the claim has moved. */
 
 static void
 ngx_http_zk_lock_claim_moved(ngx_http_zk_lock_claim_t *claim)

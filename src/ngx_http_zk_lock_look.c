@@ -1,13 +1,14 @@
 
 /*
- * Looks: who holds a lock and who waits for it, from a list of its claims and
- * their labels.
+ * Looks: which claims hold a lock and which claims wait, from a list of the
+ * lock's claims and the claims' labels.
  *
- * What is this gateway's own its records tell, too: when it was granted, and
- * how long its lease lasts.  Of another gateway's claim only that one knows.
+ * For a claim of this gateway the record tells, too, when the claim was granted
+ * and how long the lease lasts; for another gateway's claim only that gateway
+ * knows.
  *
- * Everything here runs on the event loop, for an ask; `infos` are the ask's,
- * with the names and labels of the claims in them.
+ * All code here runs on the event loop, for an ask; `infos` belong to the ask,
+ * and have the names and labels of the claims.
  */
 
 
@@ -17,7 +18,7 @@
 /* how many claims an ask reads at a time */
 #define NGX_HTTP_ZK_LOCK_READS_MAX    64
 
-/* how often claims are listed that are all gone when they are read */
+/* how often an ask lists the claims, if all are gone before the reads */
 #define NGX_HTTP_ZK_LOCK_LOOK_TRIES   10
 
 
@@ -38,7 +39,7 @@ static void ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op);
 static void ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask);
 
 
-/* The one who is first in the view, without a read if it is this worker's. */
+/* Describes the first claim of this worker's view: a list is not needed. */
 
 void
 ngx_http_zk_lock_ask_holder(ngx_http_zk_lock_ask_t *ask)
@@ -128,7 +129,7 @@ ngx_http_zk_lock_ask_list(ngx_http_zk_lock_ask_t *ask)
 
     if (ask->node && ask->ninfos != 0) {
 
-        /* it was read, and is the only one */
+        /* the claim was read, and is the lock's only claim */
 
         ask->position = 0;
         ask->place = 0;
@@ -176,7 +177,7 @@ ngx_http_zk_lock_ask_list_handler(ngx_http_zk_lock_op_t *op)
 
     if (ask->type < NGX_HTTP_ZK_LOCK_LIST) {
 
-        /* the claim was read; what was missing is its place */
+        /* the claim was read; only the place was missing */
 
         ngx_http_zk_lock_ask_turn_over(ask);
 
@@ -208,7 +209,7 @@ done:
 }
 
 
-/* Counts the claims ahead; NGX_DECLINED if it is gone itself. */
+/* Counts the claims ahead; NGX_DECLINED if the claim asked for is gone. */
 
 static ngx_int_t
 ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
@@ -259,7 +260,7 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
     readers = ngx_http_zk_lock_ask_readers(op, writer);
     seats = zk_lock_view_seats(ask->token.kind);
 
-    /* one of another use blocks alone */
+    /* a single claim of another use ahead blocks the claim */
 
     ask->infos[0].held = (mixes && ask->position < seats);
     ask->place = ngx_http_zk_lock_place(ahead, ngx_max(readers, seats));
@@ -268,7 +269,7 @@ ngx_http_zk_lock_ask_count(ngx_http_zk_lock_ask_t *ask,
 }
 
 
-/* Those ahead of the first that is no reader hold the lock together. */
+/* The readers ahead of the first claim that is no reader share the lock. */
 
 static ngx_uint_t
 ngx_http_zk_lock_ask_readers(ngx_http_zk_lock_op_t *op, int64_t writer)
@@ -330,7 +331,7 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
 
     } else {
 
-        /* who holds it is described, if there are not very many */
+        /* all holders are described, if there are not very many */
 
         max = ngx_max(max, ngx_min(ask->holders,
                                    NGX_HTTP_ZK_LOCK_MEMBERS_MAX));
@@ -368,7 +369,7 @@ ngx_http_zk_lock_ask_sort(ngx_http_zk_lock_ask_t *ask,
 }
 
 
-/* Who of them hold the lock; and a mark that changes when they do. */
+/* Sets which claims hold the lock, and a mark that changes with the claims. */
 
 static void
 ngx_http_zk_lock_ask_state(ngx_http_zk_lock_ask_t *ask,
@@ -421,7 +422,7 @@ ngx_http_zk_lock_ask_compare(const void *one, const void *two)
 }
 
 
-/* Reads those that are next, a few at a time; tells when all were. */
+/* Reads the next claims, a few at a time; tells when all were read. */
 
 static void
 ngx_http_zk_lock_ask_read(ngx_http_zk_lock_ask_t *ask)
@@ -475,7 +476,7 @@ ngx_http_zk_lock_ask_read_handler(ngx_http_zk_lock_op_t *op)
         goto done;
     }
 
-    /* NO_NODE: it is gone meanwhile; NO_AUTH: its label is not for us */
+    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim's label */
 
     if (op->rc == NGX_HTTP_ZK_LOCK_OK
         && ngx_http_zk_lock_ask_note(info, op) == NGX_OK
@@ -499,7 +500,7 @@ done:
 }
 
 
-/* All were read: those that are gone meanwhile are left out. */
+/* All claims were read: the claims that are gone meanwhile are left out. */
 
 static void
 ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
@@ -517,7 +518,7 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
 
         if (i != n) {
 
-            /* what is left at the end is freed with the others */
+            /* ngx_http_zk_lock_ask_infos() frees the claims at the end */
 
             gone = ask->infos[n];
             ask->infos[n] = ask->infos[i];
@@ -527,7 +528,7 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
         n++;
     }
 
-    /* whoever is first by now holds it */
+    /* the claim that is first by now holds the lock */
 
     if (n != 0 && ask->holders == 0) {
         ask->infos[0].held = 1;
@@ -548,14 +549,14 @@ ngx_http_zk_lock_ask_found(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    /* that does not say that it is free: others may have come meanwhile */
+    /* the lock need not be free: other claims may have come meanwhile */
 
     if (++ask->tries < NGX_HTTP_ZK_LOCK_LOOK_TRIES) {
         ngx_http_zk_lock_ask_list(ask);
         return;
     }
 
-    /* it changes hands all the time */
+    /* the lock changes hands all the time */
 
     ngx_http_zk_lock_ask_tell(ask, ask->type == NGX_HTTP_ZK_LOCK_FIRST
                                    ? NGX_HTTP_ZK_LOCK_ASK_OK
@@ -613,7 +614,7 @@ ngx_http_zk_lock_ask_note(ngx_http_zk_lock_info_t *info,
 }
 
 
-/* Of another gateway's claim: when its lease ends, only that one knows. */
+/* For another gateway's claim: only that gateway knows when the lease ends. */
 
 void
 ngx_http_zk_lock_ask_note_ttl(ngx_http_zk_lock_info_t *info)
@@ -651,7 +652,7 @@ ngx_http_zk_lock_ask_note_record(ngx_http_zk_lock_info_t *info,
 
     info->ttl = record->ttl;
 
-    /* nobody is told of a grace that is longer */
+    /* a client is told the ttl at most, even if the grace is longer */
 
     info->expires = (left > 0) ? ngx_min((ngx_msec_t) left, info->ttl) : 0;
     info->timed = 1;

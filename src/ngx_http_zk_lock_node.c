@@ -2,23 +2,24 @@
 /*
  * The one-node layout.
  *
- * Who manages to make the lock's znode, an ephemeral, has the lock, and all
- * others wait for it to be deleted: so a release wakes all of them, and nobody
- * knows who is next.  Here only one claim of a gateway contends at a time.
- * The others wait in START, in the order in which they came; those of one
- * worker in its list, and of each worker the first one's record is on the
- * board, with the time since when it waits.  The one that has waited for
- * longest contends, unless another one does already, or one of the gateway's
- * has the lock: then nobody does.  Who does not contend hangs a bell on the
- * record that is before his.  If two should contend all the same, one finds the
- * znode there, and waits.
+ * The client that makes the lock's znode, an ephemeral, has the lock; all other
+ * clients wait until the znode is deleted.  A release therefore wakes all
+ * waiters, and no order among gateways exists.  Within a gateway only one claim
+ * contends at a time; the other claims wait in START, in order of arrival.  A
+ * worker keeps its claims in a list; the board has the record of each worker's
+ * first claim, with the time since when that claim waits.  The claim that has
+ * waited longest contends, unless a claim of the gateway contends already or
+ * has the lock: then no claim does.  The worker of a claim that does not
+ * contend hangs a bell on the record before the claim's.  Should two claims
+ * contend all the same, the second create finds the znode, and its claim waits.
  *
- * A claim that contends makes the znode.  If it is there already it is read,
- * with a watch, and made again when the watch fires.  Once it is made, the
- * claim is the only one of its view, and goes on as any other; but its znode's
- * name says nothing of whose it is.  So the claim's id is in its data, and
- * before it is written or deleted, by the version that was read, the id is
- * compared; or it has been watched since it was made.
+ * A claim that contends creates the znode.  If the znode exists already, the
+ * worker reads the znode with a watch, and tries to create the znode again when
+ * the watch fires.  Once created, the claim is the only claim of the lock's
+ * view, and goes on as in the other layout; but the znode's name does not say
+ * whose claim the znode is.  So the claim's id is in the data, and before the
+ * worker writes or deletes the znode, by the version that was read, the worker
+ * compares the id, unless the znode has been watched since the create.
  *
  * Everything here runs on the event loop.
  */
@@ -76,8 +77,8 @@ ngx_http_zk_lock_node_of(ngx_http_zk_lock_claim_t *claim,
 
 
 /*
- * Whether that is a claim, and not the znode of a lock with a queue: it is
- * ephemeral, or durable by its label.
+ * Whether the znode is a claim, and not the parent znode of a queue: a claim is
+ * ephemeral, or its label names a gate, which makes the claim durable.
  */
 
 static ngx_uint_t
@@ -113,7 +114,7 @@ ngx_http_zk_lock_node_leave(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-/* The first that waits; busy: another one has, or may have, the znode. */
+/* The first claim in START; busy: another claim has, or may have, the znode. */
 
 static ngx_http_zk_lock_claim_t *
 ngx_http_zk_lock_node_first(ngx_http_zk_lock_lock_t *lock, ngx_uint_t *busy)
@@ -195,7 +196,7 @@ ngx_http_zk_lock_node_turn(ngx_http_zk_lock_lock_t *lock)
 }
 
 
-/* Its record says since when it waits, and whether it contends. */
+/* Writes to the record since when the claim waits, and whether it contends. */
 
 static void
 ngx_http_zk_lock_node_offer(ngx_http_zk_lock_claim_t *claim,
@@ -236,7 +237,7 @@ ngx_http_zk_lock_node_next(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* NGX_DECLINED: that record has ended meanwhile. */
+/* NGX_DECLINED: the record has ended meanwhile. */
 
 static ngx_int_t
 ngx_http_zk_lock_node_waits(ngx_http_zk_lock_lock_t *lock,
@@ -293,7 +294,10 @@ ngx_http_zk_lock_node_exists(ngx_http_zk_lock_claim_t *claim)
 }
 
 
-/* Who has the znode is not asked for, but whether it can end by itself. */
+/*
+ * Watches the znode, and looks whether the znode is a claim, which ends; the
+ * holder does not matter.
+ */
 
 static void
 ngx_http_zk_lock_node_watch(ngx_http_zk_lock_lock_t *lock)
@@ -343,7 +347,7 @@ ngx_http_zk_lock_node_watch_handler(ngx_http_zk_lock_op_t *op)
 
         if (!ngx_http_zk_lock_node_fits(op)) {
 
-            /* a znode that stays when its maker is gone */
+            /* the znode stays when the session that made the znode is over */
 
             ngx_http_zk_lock_lock_refuse(lock, NGX_HTTP_ZK_LOCK_LAYOUT);
             break;
@@ -399,7 +403,7 @@ ngx_http_zk_lock_node_changed(ngx_http_zk_lock_lock_t *lock,
         }
     }
 
-    /* its data were set: it is still there */
+    /* the data were set: the znode still exists */
 
     if (!deleted && ngx_http_zk_lock_node_first(lock, &busy) != NULL && !busy) {
         ngx_http_zk_lock_node_watch(lock);
@@ -437,7 +441,7 @@ ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
     ngx_http_zk_lock_claim_t  *claim;
 
     if (op->czxid == 0) {
-        /* there is none */
+        /* there is no znode */
         return 0;
     }
 
@@ -466,7 +470,7 @@ ngx_http_zk_lock_node_sight(ngx_http_zk_lock_lock_t *lock,
 }
 
 
-/* Whether somebody surely has the lock, or is next. */
+/* Whether another claim surely has the lock, or is next. */
 
 static ngx_uint_t
 ngx_http_zk_lock_node_taken(ngx_http_zk_lock_lock_t *lock)
@@ -536,7 +540,7 @@ again:
         if (claim->expired && taken && ready) {
             ngx_http_zk_lock_claim_refuse(claim, NGX_HTTP_ZK_LOCK_TAKEN);
 
-            /* who was told may have taken others along */
+            /* the handler that was called may have removed other claims */
 
             goto again;
         }
@@ -555,7 +559,7 @@ again:
 }
 
 
-/* How many of this worker's wait ahead of each. */
+/* How many of this worker's claims wait ahead of each claim. */
 
 static void
 ngx_http_zk_lock_node_places(ngx_http_zk_lock_lock_t *lock)
@@ -668,7 +672,7 @@ ngx_http_zk_lock_node_note(ngx_http_zk_lock_ask_t *ask,
         return NGX_ERROR;
     }
 
-    /* the znode's own name is that of all that were before it */
+    /* the path is the same for all claims of the lock: the czxid is the name */
 
     (void) ngx_sprintf(buf, "%016xL", op->czxid);
 

@@ -1,10 +1,10 @@
 
 /*
- * An operation: how it is made, and how it ends.
+ * Operations: how an operation is made, and how an operation ends.
  *
- * It is one block of memory with all that it carries; only what the library
- * gave, a list's children and a rename's results, is allocated beside it.
- * Everything here runs on the event loop.
+ * An operation is one block of memory with path, value and reply; only a list's
+ * children, which the library gave, and a rename's further paths and results
+ * are separate blocks.  Everything here runs on the event loop.
  */
 
 
@@ -71,7 +71,7 @@ ngx_http_zk_lock_op_new(ngx_http_zk_lock_session_t *s,
 
     p = ngx_cpymem(p, s->conf->chroot.data, s->conf->chroot.len);
 
-    /* the top of a chroot is the chroot itself */
+    /* the path "/" below a chroot is the chroot itself */
 
     if (dir->len > 1 || s->conf->chroot.len == 0) {
         p = ngx_cpymem(p, dir->data, dir->len);
@@ -183,7 +183,7 @@ ngx_http_zk_lock_session_finish(ngx_http_zk_lock_op_t *op)
     if (op->type == NGX_HTTP_ZK_LOCK_OP_CREATE
         && op->rc == NGX_HTTP_ZK_LOCK_OK)
     {
-        /* names are told without the path that leads to them */
+        /* the handler gets the new znode's name without the parent's path */
 
         for (i = op->reply.len; i > 0 && op->reply.data[i - 1] != '/'; i--) {
             /* void */

@@ -1,11 +1,11 @@
 
 /*
- * The view.  The rules stand in zk_lock_view.h; this file is their execution:
+ * The view.  zk_lock_view.h has the rules; this file implements the rules with
  * two rings, one number, and one predicate.
  *
- * Owns nothing: entries are the caller's, and are left out of the rings before
- * he is told that they are gone.  Runs on any thread, for one view by one at a
- * time.
+ * The view owns no memory: the caller owns the entries, and an entry leaves the
+ * rings before the caller is told that the entry is gone.  Any thread may call
+ * these functions, but only one thread at a time for one view.
  */
 
 
@@ -132,7 +132,7 @@ zk_lock_view_next(zk_lock_view_t *view, zk_lock_entry_t **waiter,
             return ZK_LOCK_COMPLETE;
         }
 
-        /* it may have been gone for long, and nobody was told */
+        /* the first claim may be gone for long: no watch would have told */
 
         if (first->origin != ZK_LOCK_LOCAL && !first->watched) {
             *blocker = first;
@@ -357,7 +357,7 @@ zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
 {
     zk_lock_entry_t  *entry;
 
-    /* they are ahead of the first that waits, and near it */
+    /* watched claims are ahead of, and near, the first own claim that waits */
 
     if (prior != NULL) {
         entry = prior->prev;
@@ -382,14 +382,14 @@ zk_lock_view_watched(zk_lock_view_t *view, int64_t seq,
 }
 
 
-/* The last claim that is known up to seq, or the ring's head. */
+/* Returns the last known claim up to seq, or the ring's head. */
 
 static zk_lock_entry_t *
 zk_lock_view_upto(zk_lock_view_t *view, int64_t seq)
 {
     zk_lock_entry_t  *entry, *first;
 
-    /* nearly always at the end, or just ahead of who waits first */
+    /* nearly always at the end, or just ahead of the first waiting claim */
 
     entry = view->alive.prev;
     first = view->waiting.waiting_next;
@@ -509,7 +509,7 @@ zk_lock_view_doubt(zk_lock_view_t *view, zk_lock_entry_t *entry)
 
 /*
  * Returns the nearest claim ahead that blocks waiter, or NULL.  *watch is the
- * nearest that is to be watched for that, or NULL if there is nothing to do.
+ * nearest claim that still needs a watch for that, or NULL if none does.
  */
 
 static zk_lock_entry_t *
@@ -529,7 +529,7 @@ zk_lock_view_blocker(zk_lock_view_t *view, zk_lock_entry_t *waiter,
     nearest = NULL;
     *watch = NULL;
 
-    /* one step, but for a reader, which passes the readers ahead of it */
+    /* one step for a mutex or a writer; the remaining kinds may pass claims */
 
     for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
 
@@ -550,8 +550,9 @@ zk_lock_view_blocker(zk_lock_view_t *view, zk_lock_entry_t *waiter,
         if (!zk_lock_view_mixes(ahead->kind, waiter->kind)) {
 
             /*
-             * It may be granted yet, so it blocks alone; and it is first, which
-             * is a conflict, when those ahead of it are gone.
+             * A claim whose kind does not mix with the waiter's may be granted
+             * yet, so this claim alone blocks.  When the claims ahead of this
+             * claim are gone, this claim is first, which is a conflict.
              */
 
             first = view->alive.next;

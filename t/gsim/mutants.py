@@ -605,7 +605,7 @@ MUTANTS = [
 
     ('who left with a key loses the place when the wait is over',
      'ngx_http_zk_lock_claim.c',
-     "        /* how long he would have waited does not count any more */\n\n"
+     "        /* the wait of the client does not count any more */\n\n"
      '        claim->limited = 0;\n\n',
      '',
      10000),
