@@ -942,19 +942,28 @@ static void
 ngx_http_zk_lock_claim_take_write(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label, int32_t version, ngx_str_t *gate)
 {
-    char                    text[ZK_LOCK_LABEL_MAX];
-    size_t                  index_at;
-    ngx_str_t               value;
-    zk_lock_kind_t          kind;
-    ngx_http_zk_lock_op_t  *op;
+    char                      text[ZK_LOCK_LABEL_MAX];
+    size_t                    index_at;
+    ngx_str_t                 value;
+    ngx_msec_t                ttl;
+    zk_lock_kind_t            kind;
+    ngx_http_zk_lock_op_t    *op;
+    ngx_http_zk_lock_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
 
     label->gate_len = NGX_HTTP_ZK_LOCK_GATE_LEN;
     ngx_memcpy(label->gate, gate->data, NGX_HTTP_ZK_LOCK_GATE_LEN);
 
     if (!claim->anew) {
-        label->holds = (uint32_t) ngx_http_zk_lock_record_holds(
-                                                  claim->lock->worker->zone,
-                                                  claim->id.record);
+
+        /* the record knows of renewals that the label does not have */
+
+        ttl = ngx_http_zk_lock_record_ttl(zone, claim->id.record, NULL);
+
+        label->ttl = ngx_max(label->ttl, (int64_t) ttl);
+        label->holds = (uint32_t) ngx_http_zk_lock_record_holds(zone,
+                                                            claim->id.record);
     }
 
     value.len = zk_lock_label_write(text, label, &index_at);
@@ -963,8 +972,7 @@ ngx_http_zk_lock_claim_take_write(ngx_http_zk_lock_claim_t *claim,
     kind = claim->entry.kind;
 
     if (claim->unshared) {
-        (void) ngx_http_zk_lock_record_ttl(claim->lock->worker->zone,
-                                           claim->id.record,
+        (void) ngx_http_zk_lock_record_ttl(zone, claim->id.record,
                                            &claim->entry.kind);
     }
 

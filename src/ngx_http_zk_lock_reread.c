@@ -306,6 +306,7 @@ static ngx_uint_t
 ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label)
 {
+    ngx_msec_t  ttl;
     ngx_uint_t  write;
 
     write = 0;
@@ -338,6 +339,17 @@ ngx_http_zk_lock_claim_wishes(ngx_http_zk_lock_claim_t *claim,
         claim->revoked = 1;
         ngx_http_zk_lock_claim_tell(claim, NGX_HTTP_ZK_LOCK_EVENT_REVOKE,
                                     NULL);
+    }
+
+    ttl = ngx_http_zk_lock_record_ttl(claim->lock->worker->zone,
+                                      claim->id.record, NULL);
+
+    if (claim->durable && label->ttl > 0 && (int64_t) ttl > label->ttl) {
+
+        /* a holder was told the longer ttl while the claim became durable */
+
+        label->ttl = (int64_t) ttl;
+        write = 1;
     }
 
     if (label->want_len == 0) {
