@@ -86,10 +86,15 @@ MUTANTS = [
      '        != NGX_OK)',
      'if (0)', 12000),
 
-    ('a mark is removed before all is taken over',
-     'ngx_http_zk_lock_scan.c',
-     'if (ngx_http_zk_lock_claim_untaken(scan->worker, scan->mark.data)) {',
-     'if (0) {', 60000),
+    ('a mark is removed before all is taken over', 'ngx_http_zk_lock_scan.c',
+     '    if (ngx_http_zk_lock_claim_untaken(scan->worker, '
+     'scan->mark.data)) {\n'
+     '        ngx_http_zk_lock_scan_after(scan, '
+     'NGX_HTTP_ZK_LOCK_SCAN_AGAIN);\n'
+     '        return;\n'
+     '    }\n\n'
+     '    if (scan->found) {\n',
+     '    if (0) {\n', 60000),
 
     ('the holds of a claim that was taken over are counted in its old record',
      'ngx_http_zk_lock_drop.c',
@@ -501,7 +506,7 @@ MUTANTS = [
     ('a record begins in the last cell of a chunk',
      'ngx_http_zk_lock_record.c',
      'if (k + n <= NGX_HTTP_ZK_LOCK_CHUNK\n',
-     'if (k + n - 1 <= NGX_HTTP_ZK_LOCK_CHUNK\n', 2000),
+     'if (k + n - 1 <= NGX_HTTP_ZK_LOCK_CHUNK\n', 12000),
 
     # grants told elsewhere
 
@@ -644,6 +649,7 @@ RARE = [
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
     'a hold is counted in a lease that another gateway has taken over',
+    'a watch on a claim that is counted elsewhere outlives its session',
 ]
 
 
