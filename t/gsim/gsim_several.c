@@ -143,7 +143,7 @@ gsim_several_by_hand(void *data, uint64_t tag)
     gsim_user_t *u = data;
 
     if (u->nparts == 0 || u->claim == NULL || u->at == 0
-        || u->process->state != GSIM_RUNS
+        || u->process->state != GSIM_RUNS || u->process->ending
         || u->claim->id.record != tag)
     {
         return;

@@ -1282,6 +1282,11 @@ gsim_user_check_one(gsim_user_t *u)
 
     p = u->process;
 
+    if (p->ending) {
+        /* the worker frees its claims */
+        return;
+    }
+
     if (p->stopped > gsim_now || p->in_turn) {
         u->must += GSIM_CHECK;
     }
