@@ -1048,8 +1048,8 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
         other = &gsim_users[i];
 
         if (other == u || other->claim == NULL || other->lock != u->lock
-            || other->claim->handler == NULL || other->claim->expired
             || other->process->in_turn
+            || other->claim->handler == NULL || other->claim->expired
             || other->claim->state != NGX_HTTP_ZK_LOCK_WAIT
             || other->claim->entry.seq >= seq
             || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
