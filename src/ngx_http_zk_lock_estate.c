@@ -3,7 +3,8 @@
  * Estates: the sessions of workers that are gone, from the adoption to the
  * close, which comes when no claim depends on the session any more.
  *
- * Everything here runs on the event loop.
+ * Everything here runs on the event loop.  estate->session is NULL until the
+ * adopted session is opened.
  */
 
 

@@ -37,7 +37,7 @@ struct ngx_http_zk_lock_estate_s {
 ngx_int_t ngx_http_zk_lock_estate_open(ngx_http_zk_lock_worker_t *worker,
     ngx_http_zk_lock_zone_t *zone);
 
-/* Leaves the slot to another worker; without one the session is closed. */
+/* The worker leaves: parts from the slot and its session (worker_part()). */
 void ngx_http_zk_lock_estate_leave(ngx_http_zk_lock_estate_t *estate);
 
 /* Frees the estate and its wards, not the zone and the session. */

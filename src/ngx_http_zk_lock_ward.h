@@ -13,13 +13,13 @@
 
 
 typedef enum {
-    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* if it has a znode, a list tells, or a
-                                       read of the lock's; it is to be
-                                       deleted */
-    NGX_HTTP_ZK_LOCK_WARD_LOOK,     /* it waited alone: deleted, unless another
-                                       gateway told that it is held */
-    NGX_HTTP_ZK_LOCK_WARD_READ,     /* held, if its znode is there; that is
-                                       read */
+    NGX_HTTP_ZK_LOCK_WARD_FIND = 0, /* a list, or a read of the lock's znode,
+                                       tells whether the claim has a znode;
+                                       the znode is to be deleted */
+    NGX_HTTP_ZK_LOCK_WARD_LOOK,     /* the claim waited alone: deleted, unless
+                                       another gateway told the claim as held */
+    NGX_HTTP_ZK_LOCK_WARD_READ,     /* the claim is held, if its znode is
+                                       there; the znode is read */
     NGX_HTTP_ZK_LOCK_WARD_DELETE
 } ngx_http_zk_lock_ward_state_e;
 
@@ -33,24 +33,25 @@ typedef struct {
 
     ngx_http_zk_lock_ward_state_e      state;
     zk_lock_id_t                       id;
-    zk_lock_id_t                       named;   /* in its znode's name */
-    zk_lock_kind_t                     kind;    /* the same */
-    zk_lock_kind_t                     other;   /* or this one; kind, if there
-                                                   is no doubt */
+    zk_lock_id_t                       named;   /* in the znode's name */
+    zk_lock_kind_t                     kind;    /* in the znode's name, or */
+    zk_lock_kind_t                     other;   /* the other possible kind */
     int64_t                            seq;     /* -1: not known */
-    ngx_msec_t                         missed;  /* when a list did not show it
+    ngx_msec_t                         missed;  /* when a list lacked the claim
                                                    first; 0: not yet */
 
     ngx_str_t                          path;    /* of the lock */
-    int32_t                            version; /* of its data, if alone, or
+    int32_t                            version; /* of the data read, of a claim
+                                                   that waited alone or is
                                                    held */
 
-    unsigned                           alone:1;     /* it waited alone; version
-                                                       is what was read */
-    unsigned                           ending:1;    /* when it is durable */
+    unsigned                           alone:1;     /* the claim waited alone */
+    unsigned                           ending:1;    /* the claim is deleted when
+                                                       share is done */
     unsigned                           unfit:1;     /* ZooKeeper refuses to make
-                                                       it durable */
-    unsigned                           over:1;      /* its lease is: deleted by
+                                                       the claim durable */
+    unsigned                           over:1;      /* the lease is over: the
+                                                       claim is deleted by
                                                        version */
     unsigned                           seen:1;      /* the record or the znode
                                                        was read while no

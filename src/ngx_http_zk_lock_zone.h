@@ -5,8 +5,9 @@
  * Shared memory, laid out once, with no tree, list, lock or allocation in it
  * after that, because a worker can die at any instruction:
  *
- *   slots    a session's place: who keeps it, its id and password, until when
- *            it surely lives; and the keeper's doorbell, one bit a cell
+ *   slots    a session's place: the keeper, the session's id and password, and
+ *            until when the session surely lives; and the keeper's doorbell,
+ *            one bit a cell
  *   chunks   which slot owns which 64 cells; taken and given back by the slot
  *   cells    a claim's record takes one, or a few in a row if its lock's path
  *            is long (see ngx_http_zk_lock_record.h)
@@ -14,8 +15,8 @@
  *
  * A slot outlives its keeper.  Each worker has a home, the slot of its own
  * session.  When a worker dies or leaves, its slots are orphans, and a living
- * worker adopts them: it makes durable what is held through their sessions, and
- * closes these.
+ * worker adopts them: that worker makes durable what is held through their
+ * sessions, and closes the sessions.
  *
  * Only the dead are adopted, by pid and start: two living processes would take
  * a session from each other without end.
@@ -62,7 +63,7 @@ typedef struct {
     ngx_uint_t                  slots;      /* in use */
     ngx_uint_t                  own;        /* sessions of living workers */
     ngx_uint_t                  adopted;    /* sessions beside these */
-    ngx_uint_t                  orphans;    /* sessions that nobody keeps */
+    ngx_uint_t                  orphans;    /* sessions without a keeper */
     ngx_uint_t                  cells;      /* in use */
 } ngx_http_zk_lock_counts_t;
 
