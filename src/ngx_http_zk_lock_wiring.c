@@ -51,6 +51,7 @@ static void ngx_http_zk_lock_worker_tell(ngx_http_zk_lock_worker_t *worker,
 static void ngx_http_zk_lock_worker_refuse_waiters(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker);
+static void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_sweep_estates(
     ngx_http_zk_lock_worker_t *worker);
 static void ngx_http_zk_lock_worker_tell_asks(
@@ -116,7 +117,12 @@ ngx_http_zk_lock_worker_shut(ngx_http_zk_lock_worker_t *worker)
 }
 
 
-void
+/*
+ * Adopts the slots of workers that are dead or have left, unless this worker
+ * leaves and another worker stays.
+ */
+
+static void
 ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker)
 {
     ngx_http_zk_lock_zone_t  *zone;

@@ -174,12 +174,6 @@ extern const ngx_http_zk_lock_session_events_t  ngx_http_zk_lock_worker_events;
  */
 ngx_int_t ngx_http_zk_lock_worker_listen(ngx_http_zk_lock_worker_t *worker);
 
-/*
- * Adopts the slots of workers that are dead or have left, unless this worker
- * leaves and another worker stays.
- */
-void ngx_http_zk_lock_worker_adopt(ngx_http_zk_lock_worker_t *worker);
-
 /* Of worker->sweep: looks for changes that no doorbell or event has told. */
 void ngx_http_zk_lock_worker_sweep_handler(ngx_event_t *ev);
 
