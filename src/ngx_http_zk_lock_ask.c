@@ -231,7 +231,15 @@ ngx_http_zk_lock_ask_connected(ngx_http_zk_lock_ask_t *ask)
 {
     if (ask->owed) {
 
-        if (ask->pins == 0) {
+        if (ask->pins == 0 && ask->tries == 0) {
+
+            /* nothing was sent: the claim's worker can end the claim again */
+
+            ask->owed = 0;
+            ngx_http_zk_lock_ask_release(ask);
+            ngx_http_zk_lock_ask_free(ask);
+
+        } else if (ask->pins == 0) {
             ngx_http_zk_lock_ask_delete(ask);
         }
 

@@ -127,8 +127,9 @@ struct ngx_http_zk_lock_ask_s {
     uint32_t                           renewals;    /* before the first try */
     ngx_uint_t                         touches;     /* of the lock's znode */
     ngx_uint_t                         holds;       /* what is to be written */
-    ngx_atomic_uint_t                  gen;         /* of the record that tells
-                                                       how it ended */
+    ngx_atomic_uint_t                  gen;         /* of the record that was
+                                                       counted in, or that
+                                                       tells how it ended */
     ngx_msec_t                         asked;       /* when it was begun, or
                                                        begun again */
     ngx_msec_t                         missed;      /* when its znode was, if

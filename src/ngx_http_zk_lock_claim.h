@@ -452,6 +452,11 @@ ngx_uint_t ngx_http_zk_lock_claim_ephemeral(ngx_http_zk_lock_claim_t *claim);
 ngx_int_t ngx_http_zk_lock_claim_outlives(ngx_http_zk_lock_claim_t *claim);
 /* In TAKE: reads the claim, and writes that this session counts its lease. */
 void ngx_http_zk_lock_claim_take(ngx_http_zk_lock_claim_t *claim);
+/*
+ * The znode of a durable claim is not there: NGX_OK if another gateway may have
+ * shared the claim; the claim has a reader's name from now on.
+ */
+ngx_int_t ngx_http_zk_lock_claim_renamed(ngx_http_zk_lock_claim_t *claim);
 /* Whether the data that were read say that another session counts the lease. */
 ngx_uint_t ngx_http_zk_lock_claim_taken(ngx_http_zk_lock_claim_t *claim,
     zk_lock_label_t *label);

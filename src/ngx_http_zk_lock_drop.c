@@ -23,6 +23,8 @@
 #define NGX_HTTP_ZK_LOCK_TOUCHES_MAX      50
 
 
+static ngx_uint_t ngx_http_zk_lock_ask_ours(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_record_t *record);
 static ngx_uint_t ngx_http_zk_lock_ask_current(
     ngx_http_zk_lock_record_t *record);
 static ngx_int_t ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask);
@@ -61,10 +63,14 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
+    rc = ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
+                                      &record);
+
     claim = ngx_http_zk_lock_claim_find(worker, &token->id, &ask->path);
 
     if (claim != NULL && claim->entry.seq == token->seq
-        && claim->named == claim->id.record
+        && (rc == NGX_OK || rc == NGX_AGAIN)
+        && ngx_http_zk_lock_ask_ours(claim, &record)
         && claim->state != NGX_HTTP_ZK_LOCK_TAKE)
     {
         ask->mourning = 1;
@@ -79,9 +85,6 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
         ngx_http_zk_lock_claim_release(claim, &ask->mourner);
         return;
     }
-
-    rc = ngx_http_zk_lock_record_read(worker->zone, &token->id, &ask->path,
-                                      &record);
 
     if (rc == NGX_OK && record.seq == token->seq
         && record.state != NGX_HTTP_ZK_LOCK_RECORD_OPEN
@@ -101,6 +104,21 @@ ngx_http_zk_lock_ask_release(ngx_http_zk_lock_ask_t *ask)
     }
 
     ngx_http_zk_lock_ask_delete(ask);
+}
+
+
+/*
+ * Whether this worker may end the claim without a look at ZooKeeper: another
+ * session may count a durable claim, and more holds of the claim, once this
+ * worker's session is over.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_ask_ours(ngx_http_zk_lock_claim_t *claim,
+    ngx_http_zk_lock_record_t *record)
+{
+    return claim->named == claim->id.record
+           && (!claim->durable || ngx_http_zk_lock_ahead(record->alive));
 }
 
 
@@ -159,7 +177,8 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
         return NGX_OK;
     }
 
-    if (!alive && (claim == NULL || claim->named != claim->id.record)) {
+    if (!alive && (claim == NULL || !ngx_http_zk_lock_ask_ours(claim, &record)))
+    {
         return NGX_DECLINED;
     }
 
@@ -178,6 +197,7 @@ ngx_http_zk_lock_ask_less(ngx_http_zk_lock_ask_t *ask)
     }
 
     ask->counted = 1;
+    ask->gen = record.gen;
 
     ngx_http_zk_lock_ask_inspect(ask);
 

@@ -654,9 +654,9 @@ ngx_http_zk_lock_claim_outlives(ngx_http_zk_lock_claim_t *claim)
             return NGX_DECLINED;
         }
 
-        /* whether the znode was deleted is not known */
+        /* an operation under way may have deleted the znode */
 
-        claim->doubtful = 1;
+        claim->doubtful |= (claim->state == NGX_HTTP_ZK_LOCK_DELETE);
         ngx_http_zk_lock_claim_state(claim, NGX_HTTP_ZK_LOCK_OWED);
         return NGX_OK;
 
@@ -918,23 +918,35 @@ ngx_http_zk_lock_claim_take_missed(ngx_http_zk_lock_claim_t *claim)
         return;
     }
 
-    if (claim->entry.kind == ZK_LOCK_MUTEX
-        || claim->entry.kind == ZK_LOCK_WRITE)
-    {
-        /* another gateway may share the claim by now */
-
-        claim->entry.kind = ZK_LOCK_READ;
-
-        ngx_http_zk_lock_record_kind(worker->zone, claim->id.record,
-                                     ZK_LOCK_READ);
-        ngx_http_zk_lock_record_named(worker->zone, claim->id.record,
-                                      ZK_LOCK_READ);
+    if (ngx_http_zk_lock_claim_renamed(claim) == NGX_OK) {
         ngx_http_zk_lock_claim_take(claim);
         return;
     }
 
     claim->lapsed = !claim->doubtful;
     ngx_http_zk_lock_claim_done(claim);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_claim_renamed(ngx_http_zk_lock_claim_t *claim)
+{
+    ngx_http_zk_lock_zone_t  *zone;
+
+    if (!claim->durable || (claim->entry.kind != ZK_LOCK_MUTEX
+                            && claim->entry.kind != ZK_LOCK_WRITE))
+    {
+        return NGX_DECLINED;
+    }
+
+    zone = claim->lock->worker->zone;
+
+    claim->entry.kind = ZK_LOCK_READ;
+
+    ngx_http_zk_lock_record_kind(zone, claim->id.record, ZK_LOCK_READ);
+    ngx_http_zk_lock_record_named(zone, claim->id.record, ZK_LOCK_READ);
+
+    return NGX_OK;
 }
 
 

@@ -209,6 +209,13 @@ ngx_http_zk_lock_claim_delete_handler(ngx_http_zk_lock_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
+    if (op->rc == NGX_HTTP_ZK_LOCK_NO_NODE
+        && ngx_http_zk_lock_claim_renamed(claim) == NGX_OK)
+    {
+        ngx_http_zk_lock_claim_delete(claim, 0);
+        return;
+    }
+
     if (op->rc == NGX_HTTP_ZK_LOCK_OK || op->rc == NGX_HTTP_ZK_LOCK_NO_NODE) {
 
         /* another client was first to delete the znode */

@@ -164,7 +164,16 @@ ngx_http_zk_lock_ask_inspect_handler(ngx_http_zk_lock_op_t *op)
 
     own = (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK);
 
-    if (own && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive))) {
+    if (own && ask->counted && record.gen != ask->gen) {
+
+        /* the record was lost with its session, and perhaps the count, too */
+
+        ask->unwritten = 0;
+        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE);
+
+    } else if (own
+               && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive)))
+    {
         ngx_http_zk_lock_ask_known(ask, &record);
 
     } else if (ask->counted) {

@@ -389,6 +389,7 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
     }
 
     ask->counted = 1;
+    ask->gen = record->gen;
 
     ngx_http_zk_lock_ask_set(ask);
 }

@@ -625,9 +625,9 @@ MUTANTS = [
 
     ('a hold is counted in a lease that another gateway has taken over',
      'ngx_http_zk_lock_inspect.c',
-     'if (own && (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive))) {',
-     'if (own && (op->owner != 0 || ask->counted\n'
-     '                || ngx_http_zk_lock_ahead(record.alive))) {',
+     '&& (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive)))',
+     '&& (op->owner != 0 || ask->counted\n'
+     '                   || ngx_http_zk_lock_ahead(record.alive)))',
      ('--rich', 60000)),
 ]
 
