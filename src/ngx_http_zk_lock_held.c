@@ -370,6 +370,10 @@ ngx_http_zk_lock_record_renew(ngx_http_zk_lock_zone_t *zone,
     if (copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD) {
         cell->told = NGX_HTTP_ZK_LOCK_TOLD_OTHERS;
         cell->ttl = ttl;
+
+        /* the caller looks afterwards whether the znode may be durable */
+
+        ngx_memory_barrier();
     }
 
     if ((ngx_msec_int_t) (lease - copy.lease) < 0) {

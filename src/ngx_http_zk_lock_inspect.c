@@ -385,7 +385,7 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (label.gate_len != 0 && info->held) {
+    if (info->held) {
 
         /* the longest ttl told: a gateway that takes over knows no other */
 

@@ -188,7 +188,7 @@ ngx_http_zk_lock_ask_known(ngx_http_zk_lock_ask_t *ask,
         }
 
         if (ask->type == NGX_HTTP_ZK_LOCK_RENEW && !info->endless
-            && label.gate_len != 0 && (int64_t) info->ttl > label.ttl)
+            && record->durable && (int64_t) info->ttl > label.ttl)
         {
             /* a session that takes the claim over has to know the longer ttl */
 

@@ -91,6 +91,7 @@ typedef struct {
                                                record, too; 0: none */
     uint8_t                     index;
     uint8_t                     ending;     /* how the claim ended */
+    uint8_t                     durable;    /* the znode may be durable */
     uint16_t                    slot;
     uint16_t                    path_len;
     u_char                      path[1];

@@ -122,6 +122,7 @@ ngx_http_zk_lock_record_begin(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     cell->named = record;
     cell->index = 0;
     cell->ending = NGX_HTTP_ZK_LOCK_ENDING_UNKNOWN;
+    cell->durable = 0;
     cell->kind = kind;
     cell->was = kind;
     cell->slot = (uint16_t) zone->slot;
@@ -180,6 +181,7 @@ ngx_http_zk_lock_record_adopt(ngx_http_zk_lock_zone_t *zone, ngx_str_t *path,
     cell->seq = child->seq;
     cell->czxid = czxid;
     cell->index = (uint8_t) index;
+    cell->durable = 1;
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;
 
     ngx_http_zk_lock_record_start(zone, *record);
@@ -317,6 +319,17 @@ ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone, uint32_t record,
     ngx_memory_barrier();
 
     cell->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
+}
+
+
+void
+ngx_http_zk_lock_record_durable(ngx_http_zk_lock_zone_t *zone, uint32_t record)
+{
+    ngx_http_zk_lock_map_cell(zone->map, record)->durable = 1;
+
+    /* first this, then the ttl is read: record_renew() does the reverse */
+
+    ngx_memory_barrier();
 }
 
 
@@ -972,6 +985,7 @@ ngx_http_zk_lock_record_fill(ngx_http_zk_lock_zone_t *zone,
 
     copy->forsaken = (cell->ending == NGX_HTTP_ZK_LOCK_ENDING_FORSAKEN);
     copy->bound = (cell->bound != 0);
+    copy->durable = (cell->durable != 0);
 
     /*
      * A leader that is free counts no more, nor does another record in its

@@ -105,6 +105,9 @@ typedef struct {
                                                    past proves nothing */
     unsigned                         bound:1;   /* the claim ends with the
                                                    worker */
+    unsigned                         durable:1; /* the znode may be durable: the
+                                                   label gets a longer ttl
+                                                   before the client is told */
     unsigned                         forsaken:1;    /* of FREE: the claim that
                                                        was here may live */
 } ngx_http_zk_lock_record_t;
@@ -167,6 +170,13 @@ void ngx_http_zk_lock_record_open(ngx_http_zk_lock_zone_t *zone,
     uint32_t record);
 void ngx_http_zk_lock_record_regain(ngx_http_zk_lock_zone_t *zone,
     uint32_t record, zk_lock_label_t *label, ngx_uint_t anew);
+
+/*
+ * The znode of an own record may be durable from now on.  The label that makes
+ * the znode durable gets the ttl that record_ttl() returns afterwards.
+ */
+void ngx_http_zk_lock_record_durable(ngx_http_zk_lock_zone_t *zone,
+    uint32_t record);
 
 /*
  * Returns the ttl of an own record; *was, if was is not NULL, is the kind in

@@ -260,6 +260,8 @@ ngx_http_zk_lock_share_label(ngx_http_zk_lock_share_t *share,
         return;
     }
 
+    ngx_http_zk_lock_record_durable(share->zone, share->record);
+
     ttl = ngx_http_zk_lock_record_ttl(share->zone, share->record, NULL);
 
     label->ttl = ngx_max(label->ttl, (int64_t) ttl);
