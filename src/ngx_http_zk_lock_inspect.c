@@ -363,6 +363,7 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
     u_char                     buf[ZK_LOCK_CLAIM_MAX];
     size_t                     index_at;
     ngx_str_t                  name, value;
+    ngx_uint_t                 own;
     zk_lock_label_t            label;
     ngx_http_zk_lock_op_t     *op;
     ngx_http_zk_lock_info_t   *info;
@@ -385,7 +386,9 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
         return;
     }
 
-    if (info->held) {
+    own = (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK);
+
+    if (info->held && (label.gate_len != 0 || (own && record.durable))) {
 
         /* the longest ttl told: a gateway that takes over knows no other */
 
@@ -396,7 +399,7 @@ ngx_http_zk_lock_ask_set(ngx_http_zk_lock_ask_t *ask)
 
         /* other workers may have counted meanwhile */
 
-        if (ngx_http_zk_lock_ask_own(ask, &record) == NGX_OK) {
+        if (own) {
             label.holds = (uint32_t) record.holds;
 
         } else if (ask->counted) {
