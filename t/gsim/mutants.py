@@ -119,7 +119,7 @@ MUTANTS = [
 
     ('the label of a durable claim forgets a longer time',
      'ngx_http_zk_lock_known.c',
-     '&& label.gate_len != 0 && (int64_t) info->ttl > label.ttl)',
+     '&& record->durable && (int64_t) info->ttl > label.ttl)',
      '&& 0)', 12000),
 
     ('a deleted event of a sibling is believed', 'ngx_http_zk_lock_guard.c',
@@ -128,10 +128,10 @@ MUTANTS = [
 
     ('a record that is taken over is found half made',
      'ngx_http_zk_lock_record.c',
-     '    cell->index = (uint8_t) index;\n'
+     '    cell->durable = 1;\n'
      '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n\n'
      '    ngx_http_zk_lock_record_start(zone, *record);\n',
-     '    cell->index = (uint8_t) index;\n'
+     '    cell->durable = 1;\n'
      '    ngx_http_zk_lock_record_start(zone, *record);\n'
      '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n', 60000),
 
@@ -623,6 +623,26 @@ MUTANTS = [
      '',
      20000),
 
+    ('a longer time is told while the claim becomes durable',
+     'ngx_http_zk_lock_share.c',
+     '    ngx_http_zk_lock_record_durable(share->zone, share->record);\n\n',
+     '', 60000),
+
+    ('a hold that went with its record is told',
+     'ngx_http_zk_lock_inspect.c',
+     'if (own && ask->counted && record.gen != ask->gen) {',
+     'if (0) {', ('--rich', 60000)),
+
+    ('a delete that was never sent may have happened',
+     'ngx_http_zk_lock_durable.c',
+     'claim->doubtful |= (claim->state == NGX_HTTP_ZK_LOCK_DELETE);',
+     'claim->doubtful = 1;', 60000),
+
+    ('a claim that is shared meanwhile is taken for gone',
+     'ngx_http_zk_lock_end.c',
+     '&& ngx_http_zk_lock_claim_renamed(claim) == NGX_OK)',
+     '&& 0)', ('--rich', 60000)),
+
     ('a hold is counted in a lease that another gateway has taken over',
      'ngx_http_zk_lock_inspect.c',
      '&& (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive)))',
@@ -635,6 +655,10 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # they are tried by name.  The first is found by t/test_known_alive.py, too.
 RARE = [
+    'a longer time is told while the claim becomes durable',
+    'a hold that went with its record is told',
+    'a delete that was never sent may have happened',
+    'a claim that is shared meanwhile is taken for gone',
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
     'the holds of a claim that was taken over are counted in its old record',
