@@ -125,6 +125,7 @@ ngx_http_zk_lock_claim_acquire(ngx_http_zk_lock_worker_t *worker,
     claim->named = claim->id.record;
     claim->urgent = (acquire->durable && !acquire->bound);
     claim->entry.kind = acquire->kind;
+    claim->entry.seq = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
     claim->data = acquire->data;

@@ -306,6 +306,7 @@ ngx_http_zk_lock_claim_requeue(ngx_http_zk_lock_claim_t *claim)
     claim->named = id.record;
     worker->claims[id.record] = claim;
 
+    claim->entry.seq = -1;
     claim->czxid = 0;
     claim->requeued = 1;
     claim->seen = 0;
