@@ -384,7 +384,16 @@ ngx_http_zk_lock_ask_more(ngx_http_zk_lock_ask_t *ask,
                                       &ask->path, 0, &ask->holds);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
-        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+
+        if (ngx_http_zk_lock_ask_own(ask, record) == NGX_OK) {
+            ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);
+
+        } else {
+            /* the session is over: another one may count the durable claim */
+
+            ngx_http_zk_lock_ask_poll(ask);
+        }
+
         return;
     }
 
