@@ -34,7 +34,7 @@ all: build
 
 # --- the module -------------------------------------------------------------
 
-SOURCES := $(sort $(wildcard src/*.c src/*.h))
+SOURCES := $(sort $(wildcard src/*.[ch] src/*/*.[ch]))
 
 build: $(MODULE)
 
@@ -42,8 +42,9 @@ build: $(MODULE)
 # only to know when to ask.  A linked module may still lack a symbol, or not
 # fit the nginx that is installed, so it is loaded once.  It takes its place
 # by a rename: a running nginx may have the old one mapped.
-$(MODULE): build/floors.ok build/nginx/Makefile $(SOURCES)
+$(MODULE): build/folders.ok build/nginx/Makefile $(SOURCES)
 	$(MAKE) -f $(ROOT)/build/nginx/Makefile -C $(NGINX_SRC) modules
+	scripts/check-folders --objects build/nginx/addon
 	cp build/nginx/$(notdir $@) $@.new
 	echo 'load_module $(ROOT)/$@.new; events {}' > build/load.conf
 	$(NGINX_BIN) -t -q -c $(ROOT)/build/load.conf \
@@ -76,8 +77,8 @@ build/inputs: FORCE
 	@mkdir -p build
 	@test "$$(cat $@ 2>/dev/null)" = "$(INPUTS)" || echo "$(INPUTS)" > $@
 
-build/floors.ok: scripts/check-floors $(SOURCES)
-	scripts/check-floors
+build/folders.ok: scripts/check-folders $(SOURCES)
+	scripts/check-folders
 	@mkdir -p build && touch $@
 
 
@@ -90,7 +91,7 @@ TEST_CFLAGS := -std=gnu11 -g -O1 -Wall -Wextra -Werror -Isrc \
                      -fno-sanitize-recover=all \
                      -fno-omit-frame-pointer)
 
-PLAIN := $(patsubst src/%.c,$(TEST_BUILD)/%.o,$(wildcard src/zk_lock_*.c))
+PLAIN := $(patsubst src/%.c,$(TEST_BUILD)/%.o,$(wildcard src/base/*.c))
 UNIT  := $(patsubst t/unit/%.c,$(TEST_BUILD)/%,$(wildcard t/unit/test_*.c))
 SIM   := $(TEST_BUILD)/view_sim
 
@@ -99,7 +100,7 @@ SIM   := $(TEST_BUILD)/view_sim
 $(TEST_BUILD)/libzk_lock.a: $(PLAIN)
 	rm -f $@ && ar rcs $@ $^
 
-$(TEST_BUILD)/zk_lock_%.o: src/zk_lock_%.c
+$(TEST_BUILD)/base/%.o: src/base/%.c
 	@mkdir -p $(@D)
 	$(CC) $(TEST_CFLAGS) -MMD -MP -c -o $@ $<
 
@@ -110,10 +111,10 @@ $(TEST_BUILD)/test_%: t/unit/test_%.c $(TEST_BUILD)/libzk_lock.a
 $(SIM): $(wildcard t/sim/*.c t/sim/*.h) $(TEST_BUILD)/libzk_lock.a
 	$(CC) $(TEST_CFLAGS) -O2 -o $@ $(filter %.c %.a,$^)
 
--include $(wildcard $(TEST_BUILD)/*.d)
+-include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/base/*.d)
 
 unit: $(UNIT)
-	sh t/test_floors.sh
+	sh t/test_folders.sh
 	sh t/test_config.sh
 	@test -n "$(UNIT)" || { echo "no t/unit/test_*.c" >&2; exit 1; }
 	@failed=; for program in $(UNIT); do \
@@ -133,17 +134,12 @@ $(SHORTAGE): t/lib/shortage.c
 
 # --- the gateways, simulated ------------------------------------------------
 
-# Floors 0 to 3 as they are, for one program; what they ask of the system is
-# answered by t/gsim, the library's file is taken in by gsim_library.c.
+# All folders below http/ as they are, for one program; t/gsim answers what they
+# ask of the system, and gsim_library.c takes in the ZooKeeper client's file.
 GSIM_BUILD  := $(TEST_BUILD)/gsim
 GSIM        := $(GSIM_BUILD)/gateway_sim
-GSIM_FLOORS := session pulse commit flight op bounds ring zone map \
-               record held board worker wiring lock advance guard others \
-               complete make claim grant recover lease reread end share node \
-               estate ward durable scan ask inspect known look drop wish follow
-GSIM_PLAIN  := name text view merge label mailbox memory json
-GSIM_SRC    := $(GSIM_FLOORS:%=src/ngx_http_zk_lock_%.c) \
-               $(GSIM_PLAIN:%=src/zk_lock_%.c)
+GSIM_SRC    := $(filter-out src/zk/client.c, \
+                 $(wildcard src/base/*.c src/zk/*.c src/shm/*.c src/core/*.c))
 GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
@@ -158,9 +154,9 @@ GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
 
 # those that write to zones are told of each store: see gsim_store.c
 GSIM_STORES := $(if $(SANITIZE),,-fsanitize=thread)
-GSIM_ZONE   := zone record held board ring pulse session
+GSIM_ZONE   := $(wildcard src/shm/*.c) src/zk/session.c
 
-$(GSIM_ZONE:%=$(GSIM_BUILD)/ngx_http_zk_lock_%.o): GSIM_TOLD := $(GSIM_STORES)
+$(GSIM_ZONE:src/%.c=$(GSIM_BUILD)/%.o): GSIM_TOLD := $(GSIM_STORES)
 
 GSIM_OBJS   := $(GSIM_SRC:src/%.c=$(GSIM_BUILD)/%.o) \
                $(addprefix $(GSIM_BUILD)/,$(notdir $(GSIM_OWN:.c=.o)))
@@ -180,7 +176,7 @@ $(GSIM_BUILD)/%.o: t/lib/%.c | build/nginx/Makefile
 $(GSIM): $(GSIM_OBJS)
 	$(CC) $(GSIM_CFLAGS) $(GSIM_WRAP) -o $@ $^ -lyajl -lpthread
 
--include $(wildcard $(GSIM_BUILD)/*.d)
+-include $(wildcard $(GSIM_BUILD)/*.d $(GSIM_BUILD)/*/*.d)
 
 # some thousands of histories, and src/ broken in one place after the other
 gsim: $(GSIM)
@@ -267,10 +263,10 @@ TSAN       := build/tsan
 TSAN_TESTS := t/test_wait.py t/test_expiry.py t/test_outage.py
 
 $(TSAN)/test_mailbox $(TSAN)/test_mailbox_planted: t/unit/test_mailbox.c \
-        src/zk_lock_mailbox.c src/zk_lock_mailbox.h
+        src/base/mailbox.c src/base/mailbox.h
 	@mkdir -p $(@D)
 	sed '$(if $(findstring planted,$@),/pthread_mutex_\(un\)\?lock/d)' \
-	    src/zk_lock_mailbox.c > $@.mailbox.c
+	    src/base/mailbox.c > $@.mailbox.c
 	$(CC) -std=gnu11 -g -O1 -fsanitize=thread -Isrc -o $@ \
 	    t/unit/test_mailbox.c $@.mailbox.c -lpthread -lcmocka
 
@@ -344,7 +340,7 @@ TIDY_CHECKS := -* clang-analyzer-* bugprone-infinite-loop bugprone-sizeof-* \
     bugprone-suspicious-* -clang-analyzer-security.insecureAPI.*
 
 lint: format-check build/nginx/Makefile
-	scripts/check-floors
+	scripts/check-folders
 	@for script in $(SCRIPTS); do \
 	    case $$(head -1 $$script) in *bash*) sh=bash;; *) sh=sh;; esac; \
 	    $$sh -n $$script || exit 1; \
@@ -359,7 +355,7 @@ lint: format-check build/nginx/Makefile
 	@if command -v clang-tidy > /dev/null; then \
 	    set -x; clang-tidy --quiet --warnings-as-errors='bugprone-*' \
 	        --checks='$(subst $(space),$(comma),$(TIDY_CHECKS))' \
-	        $(wildcard src/*.c) -- -std=gnu11 $(LINT_INCLUDES); \
+	        $(filter %.c,$(SOURCES)) -- -std=gnu11 $(LINT_INCLUDES); \
 	else echo "clang-tidy is not installed: left out"; fi
 
 format-check:
@@ -379,7 +375,7 @@ clean:
 
 help:
 	@echo "build (default)   the module: $(MODULE)"
-	@echo "unit              cmocka tests of the plain C files, check-floors"
+	@echo "unit              cmocka tests of src/base, check-folders"
 	@echo "sim               the view against a naive model"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
@@ -394,7 +390,7 @@ help:
 	@echo "valgrind          one worker and one call of every kind, for leaks"
 	@echo "bench             measure (BENCH_ARGS=)"
 	@echo "chaos             an ensemble and gateways under faults (CHAOS_SECONDS=)"
-	@echo "lint              floors, shellcheck, cppcheck, clang-tidy, style"
+	@echo "lint              folders, shellcheck, cppcheck, clang-tidy, style"
 	@echo "format-check      80 columns, tabs, blanks, comments"
 	@echo "install-deps      Debian packages for the build (root or sudo)"
 	@echo "quickstart        a ZooKeeper, an nginx and a lock, to try"

@@ -5,12 +5,12 @@ $zk_lock_outcome, events and labels, each compared both ways.  And the tests,
 the examples and the pages that they name are there.
 """
 
+import glob
 import os
 import re
 
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NGINX = "/usr/share/nginx/src/src/http/ngx_http_request.h"
-MODULE = "ngx_http_zk_lock_"
 
 FLAGS = [("NGX_HTTP_MAIN_CONF", "http"), ("NGX_HTTP_SRV_CONF", "server"),
          ("NGX_HTTP_LOC_CONF", "location")]
@@ -21,8 +21,8 @@ NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
              "NGX_HTTP_REQUEST_TIME_OUT"}
 
 # the files that answer
-ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "events",
-           "page", "parts", "several", "stream", "tell", "terraform", "watch"]
+ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "page",
+           "several", "stream", "terraform", "watch"]
 PAGES = ["README.md", "SECURITY.md", "docs/calls.md", "docs/design.md",
          "docs/guarantees.md", "docs/interop.md", "docs/terraform.md"]
 
@@ -33,16 +33,16 @@ def read(*names):
 
 
 def source(name):
-    return read("src", MODULE + name)
+    return read("src", *name.split("/"))
 
 
 def sources():
-    return "".join(read("src", name)
-                   for name in sorted(os.listdir(os.path.join(TOP, "src"))))
+    return "".join(read(name) for name in sorted(
+        glob.glob(os.path.join(TOP, "src", "**", "*.[ch]"), recursive=True)))
 
 
 def answers():
-    return "".join(source(name + ".c") for name in ANSWERS)
+    return "".join(source("http/%s.c" % name) for name in ANSWERS)
 
 
 def constant(file, what):
@@ -80,7 +80,7 @@ def test_directives():
 
 def test_variables():
     table = re.findall(r'\{ ngx_string\("(zk_lock\w*)"\)',
-                       source("variables.c"))
+                       source("http/variables.c"))
     assert table
     headings = re.findall(r"(?m)^### \$(zk_lock\w*)$", read("README.md"))
     assert headings == table
@@ -89,7 +89,7 @@ def test_variables():
 def test_changes():
     """The first release names all of them."""
     text = read("CHANGES")
-    for file in "module.c", "variables.c":
+    for file in "module.c", "http/variables.c":
         for name in re.findall(r'\{ ngx_string\("(zk_lock\w*)"\)',
                                source(file)):
             assert re.search(r"\b%s\b" % name, text), name
@@ -97,7 +97,7 @@ def test_changes():
 
 def test_statuses():
     with open(NGINX, encoding="utf-8") as file:
-        text = file.read() + source("answer.h")
+        text = file.read() + source("http/answer.h")
     values = {name: int(value) for name, value in re.findall(
         r"(?m)^#define (NGX_HTTP_\w+)\s+([1-5]\d\d)$", text)
         if name not in NO_STATUS}
@@ -121,7 +121,7 @@ def test_outcomes():
 
 def test_metrics():
     used = re.findall(r'zk_lock_\w+\{state=\\"\w+\\"\}',
-                      source("metrics.c"))
+                      source("http/metrics.c"))
     assert used
     told = re.findall(r"(?m)^\| `(zk_lock_\w+\{.*?\})` \|",
                       section("### zk_lock_metrics"))
@@ -150,83 +150,84 @@ def test_tests():
 def test_limits():
     """Numbers of the README that are constants of the source."""
     text = read("README.md")
-    name = read("src", "zk_lock_name.h")
-    json = read("src", "zk_lock_json.h")
+    name = read("src", "base", "name.h")
+    json = read("src", "base", "json.h")
 
-    assert "1 to %d bytes" % constant(name, "ZK_LOCK_NAME_MAX") in text
-    assert "at most %d bytes" % constant(name, "ZK_LOCK_PATH_MAX") in text
-    assert "up to %d bytes" % constant(json, "ZK_LOCK_OWNER_MAX") in text
-    assert "up to %d levels" % constant(json, "ZK_LOCK_DATA_DEPTH") in text
-    assert constant(json, "ZK_LOCK_DATA_MAX") == 1024 and "1 KiB" in text
-    assert constant(source("api.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
+    assert "1 to %d bytes" % constant(name, "ZKL_NAME_MAX") in text
+    assert "at most %d bytes" % constant(name, "ZKL_PATH_MAX") in text
+    assert "up to %d bytes" % constant(json, "ZKL_OWNER_MAX") in text
+    assert "up to %d levels" % constant(json, "ZKL_DATA_DEPTH") in text
+    assert constant(json, "ZKL_DATA_MAX") == 1024 and "1 KiB" in text
+    assert constant(source("http/api.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
     assert "%s bytes of paths" % format(constant(
-        source("bounds.c"), "NGX_HTTP_ZK_LOCK_PATH_BYTES"), ",") in text
+        source("zk/session.c"), "ZKL_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
-        source("ask.h"), "NGX_HTTP_ZK_LOCK_LIST_MAX") in text
+        source("core/call.h"), "ZKL_LIST_MAX") in text
     assert "a cell of %d bytes, or more in a row if the path of its lock " \
         "has more than %d bytes." % cell() in " ".join(text.split())
-    each = (constant(name, "ZK_LOCK_PREFIX_MAX") + 10 + 1 + 4)
+    each = (constant(name, "ZKL_PREFIX_MAX") + 10 + 1 + 4)
     assert "its lock's path and %d bytes" % each in text
     assert "many may hold the lock, 1 to %d" % constant(
-        name, "ZK_LOCK_PERMITS_MAX") in text
+        name, "ZKL_PERMITS_MAX") in text
     assert "all who hold the lock, up to %d" % constant(
-        source("ask.h"), "NGX_HTTP_ZK_LOCK_MEMBERS_MAX") in text
+        source("core/call.h"), "ZKL_MEMBERS_MAX") in text
 
     fixed, each = re.search(r"n = (\d+) \+ (\d+) \* \(ngx_ncpu",
-                            source("map.c")).groups()
+                            source("shm/layout.c")).groups()
     assert "is %s and %s for each processor, at most %d." % (
-        fixed, each, constant(source("map.h"),
-                              "NGX_HTTP_ZK_LOCK_SLOTS_MAX")) in text
+        fixed, each, constant(source("shm/layout.h"),
+                              "ZKL_SLOTS_MAX")) in text
 
 
 def cell():
     """The bytes of a cell, and those of them that a path can take."""
-    text = source("map.h")
+    text = source("shm/layout.h")
     bits = 64
     sizes = {"ngx_atomic_t": 8, "int64_t": 8, "uint32_t": 4, "uint16_t": 2,
              "uint8_t": 1, "u_char": 1}
-    counts = {"ZK_LOCK_RANDOM_LEN": constant(read("src", "zk_lock_name.h"),
-                                             "ZK_LOCK_RANDOM_LEN"),
-              "NGX_HTTP_ZK_LOCK_SLOT_WORDS": constant(
-                  text, "NGX_HTTP_ZK_LOCK_SLOTS_MAX") // bits}
+    counts = {"ZKL_RANDOM_LEN": constant(read("src", "base", "name.h"),
+                                             "ZKL_RANDOM_LEN"),
+              "ZKL_SLOT_WORDS": constant(
+                  text, "ZKL_SLOTS_MAX") // bits}
     fields = text.split("typedef struct {")[1].split("u_char")[0]
     at = 0
     for kind, array in re.findall(r"(?m)^    (\w+) +\w+(?:\[(\w+)\])?;",
                                   fields):
         size = sizes[kind]
         at = -(-at // size) * size + size * (counts[array] if array else 1)
-    size = constant(text, "NGX_HTTP_ZK_LOCK_CELL")
+    size = constant(text, "ZKL_CELL")
     return size, size - at
 
 
 def test_limits_of_calls():
     text = " ".join(read("docs", "calls.md").split())
-    args = read("src", "zk_lock_args.h")
-    assert "1 to %d of them" % constant(args, "ZK_LOCK_NAMES_MAX") in text
+    args = read("src", "base", "args.h")
+    assert "1 to %d of them" % constant(args, "ZKL_ARGS_NAMES_MAX") in text
     assert "%d bytes at most in all" % constant(
-        args, "ZK_LOCK_NAMES_BYTES") in text
+        args, "ZKL_NAMES_BYTES") in text
     assert "| %d | how many there are on a page, 1 to %d |" % (
-        constant(source("page.c"), "NGX_HTTP_ZK_LOCK_PAGE_LIMIT"),
-        constant(args, "ZK_LOCK_LIMIT_MAX")) in text
+        constant(source("http/page.c"), "NGX_HTTP_ZK_LOCK_PAGE_LIMIT"),
+        constant(args, "ZKL_LIMIT_MAX")) in text
     assert "at most %d names are looked at" % constant(
-        source("names.h"), "NGX_HTTP_ZK_LOCK_NAMES_MAX") in text
+        source("core/names.h"), "ZKL_NAMES_MAX") in text
     assert "1 to %d printable" % constant(
-        source("repeat.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
+        source("http/repeat.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
     assert "sign of life every %d s" % (constant(
-        source("events.c"), "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
+        source("http/stream.c"),
+        "NGX_HTTP_ZK_LOCK_STREAM_ALIVE") / 1000) in text
     assert "one event in %d ms" % constant(
-        source("stream.c"), "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
+        source("http/stream.c"), "NGX_HTTP_ZK_LOCK_STREAM_REST") in text
     assert "At most %d claims are described, or all who hold the lock, up to " \
-        "%d;" % tuple(constant(source("ask.h"),
-                               "NGX_HTTP_ZK_LOCK_%s_MAX" % what)
+        "%d;" % tuple(constant(source("core/call.h"),
+                               "ZKL_%s_MAX" % what)
                       for what in ("LIST", "MEMBERS")) in text
-    assert constant(source("record.h"), "NGX_HTTP_ZK_LOCK_KEY") * 8 == 64
+    assert constant(source("shm/record.h"), "ZKL_KEY") * 8 == 64
     assert "64 bits of a hash" in " ".join(read("docs", "interop.md").split())
 
 
 def test_events():
     """The events of streams, and the reasons of their end."""
-    stream = source("stream.c")
+    stream = source("http/stream.c")
     text = section("## As long as a connection", "docs/calls.md")
     events, reasons = text.split("| reason of `lost` | why |")
 
@@ -234,14 +235,14 @@ def test_events():
     assert used and set(words(events)) == used
 
     used = (set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream))
-            | set(re.findall(r'\{ NGX_HTTP_ZK_LOCK_\w+, "(\w+)",', stream))
+            | set(re.findall(r'\{ ZKL_\w+, "(\w+)",', stream))
             | set(re.findall(r'EVENT_LOST,\s*"(\w+)"', sources())))
     assert used and set(words(reasons)) == used
 
 
 def test_labels():
-    table = re.search(r"zk_lock_label_names\[\] = \{(.*?)\};",
-                      read("src", "zk_lock_label.c"), re.S).group(1)
+    table = re.search(r"zkl_claim_data_names\[\] = \{(.*?)\};",
+                      read("src", "base", "claim_data.c"), re.S).group(1)
     text = section("## The data of a claim", "docs/interop.md")
     assert words(text) == re.findall(r'"(\w+)"', table)
 

@@ -26,7 +26,7 @@ typedef struct {
 
 
 /* ends the program, which libFuzzer takes for a finding, unless ok holds */
-#define rule(ok, ...)                                                         \
+#define rule(ok, ...)                                                          \
     do {                                                                      \
         if (!(ok)) {                                                          \
             fuzz_broken(__FILE__, __LINE__, #ok, __VA_ARGS__);                \

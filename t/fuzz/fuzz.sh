@@ -50,18 +50,14 @@ build() # NAME TREE OUT
     case $1 in
     zone)
         sources+=(t/fuzz/ngx_stub.c t/lib/nginx_core.c
-                  "$2"/src/zk_lock_{name,text}.c
-                  "$2"/src/ngx_http_zk_lock_{map,ring,zone,record}.c
-                  "$2"/src/ngx_http_zk_lock_{held,board}.c)
+                  "$2"/src/base/{name,text}.c "$2"/src/shm/*.c)
         more+=(-Ibuild/nginx "-I$nginx/core" "-I$nginx/event"
                "-I$nginx/event/modules" "-I$nginx/os/unix"
                "-I$nginx/event/quic"
                "${wrapped[@]/#/-Wl,--wrap=}")
         ;;
     *)
-        sources+=(t/fuzz/naive_json.c "$2"/src/zk_lock_{name,text,json,args}.c
-                  "$2"/src/zk_lock_{query,body,label,memory}.c
-                  "$2"/src/zk_lock_{terraform,view,merge}.c)
+        sources+=(t/fuzz/naive_json.c "$2"/src/base/*.c)
         more+=(-lyajl)
         ;;
     esac

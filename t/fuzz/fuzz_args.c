@@ -2,7 +2,7 @@
 /*
  * Arguments, from a query and from a body of JSON.
  *
- * - What is accepted is within the bounds that zk_lock_args.h gives, of the
+ * - What is accepted is within the bounds that base/args.h gives, of the
  *   arguments that are allowed, and what was not given was not touched.
  * - Written again, as a query with every byte escaped, as a body, and as a body
  *   that is cut in pieces, it is read as the same: so a query and a body with
@@ -18,11 +18,10 @@
 
 #include "fuzz.h"
 #include "naive_json.h"
-#include "zk_lock_body.h"
-#include "zk_lock_query.h"
+#include "base/args.h"
 
 
-#define ALL     ((ZK_LOCK_ARG_DURABLE << 1) - 1)
+#define ALL     ((ZKL_ARG_DURABLE << 1) - 1)
 
 
 static naive_json_t  naive;
@@ -35,24 +34,24 @@ static const char  *const field_names[] = {
 #define FIELDS  (sizeof(field_names) / sizeof(field_names[0]))
 
 
-static int read_query(zk_lock_args_t *args, const char *text, size_t len,
+static int read_query(zkl_args_t *args, const char *text, size_t len,
     unsigned allowed);
-static int read_body(zk_lock_args_t *args, const char *text, size_t len,
+static int read_body(zkl_args_t *args, const char *text, size_t len,
     unsigned allowed, fuzz_input_t *cuts);
 static int blank(const char *text, size_t len);
-static void check_error(const zk_lock_args_t *args);
-static void check_args(const zk_lock_args_t *args, unsigned allowed);
-static void check_text(const zk_lock_args_t *args, unsigned field,
+static void check_error(const zkl_args_t *args);
+static void check_args(const zkl_args_t *args, unsigned allowed);
+static void check_text(const zkl_args_t *args, unsigned field,
     const char *text, size_t len, size_t max, size_t least);
 static void check_letters(const char *text, size_t len, const char *letters);
-static void check_names(const zk_lock_args_t *args);
+static void check_names(const zkl_args_t *args);
 static void check_twins(const char *text, size_t len, unsigned allowed);
-static void check_again(const zk_lock_args_t *args, unsigned allowed,
+static void check_again(const zkl_args_t *args, unsigned allowed,
     fuzz_input_t *cuts);
-static size_t as_query(char *buf, const zk_lock_args_t *args);
-static size_t as_body(char *buf, const zk_lock_args_t *args);
-static size_t value_of(char *buf, const zk_lock_args_t *args, unsigned field);
-static int same(const zk_lock_args_t *one, const zk_lock_args_t *two);
+static size_t as_query(char *buf, const zkl_args_t *args);
+static size_t as_body(char *buf, const zkl_args_t *args);
+static size_t value_of(char *buf, const zkl_args_t *args, unsigned field);
+static int same(const zkl_args_t *one, const zkl_args_t *two);
 
 
 /* what is allowed, body or query, the cuts of a body, then the text */
@@ -60,11 +59,11 @@ static int same(const zk_lock_args_t *one, const zk_lock_args_t *two);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    int              rc;
-    char            *text;
-    unsigned         allowed, body;
-    fuzz_input_t     in, cuts;
-    zk_lock_args_t  *args;
+    int           rc;
+    char         *text;
+    unsigned      allowed, body;
+    fuzz_input_t  in, cuts;
+    zkl_args_t   *args;
 
     in.data = data;
     in.left = size;
@@ -79,7 +78,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
 
     text = fuzz_block(in.data, in.left);
-    args = fuzz_block(NULL, sizeof(zk_lock_args_t));
+    args = fuzz_block(NULL, sizeof(zkl_args_t));
 
     rc = body ? read_body(args, text, in.left, allowed, &cuts)
               : read_query(args, text, in.left, allowed);
@@ -110,27 +109,26 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 
 static int
-read_query(zk_lock_args_t *args, const char *text, size_t len,
-    unsigned allowed)
+read_query(zkl_args_t *args, const char *text, size_t len, unsigned allowed)
 {
-    memset(args, 0, sizeof(zk_lock_args_t));
+    memset(args, 0, sizeof(zkl_args_t));
 
-    return zk_lock_query_read(args, text, len, allowed);
+    return zkl_args_query_read(args, text, len, allowed);
 }
 
 
 static int
-read_body(zk_lock_args_t *args, const char *text, size_t len,
-    unsigned allowed, fuzz_input_t *cuts)
+read_body(zkl_args_t *args, const char *text, size_t len, unsigned allowed,
+    fuzz_input_t *cuts)
 {
-    int              fed, rc;
-    char            *piece;
-    size_t           n;
-    zk_lock_body_t  *body;
+    int               fed, rc;
+    char             *piece;
+    size_t            n;
+    zkl_args_body_t  *body;
 
-    memset(args, 0, sizeof(zk_lock_args_t));
+    memset(args, 0, sizeof(zkl_args_t));
 
-    body = zk_lock_body_open(args, allowed);
+    body = zkl_args_body_open(args, allowed);
     rule(body != NULL, "no memory");
 
     fed = 0;
@@ -140,14 +138,14 @@ read_body(zk_lock_args_t *args, const char *text, size_t len,
         n = (n < len) ? n : len;
 
         piece = fuzz_block(text, n);
-        fed = zk_lock_body_feed(body, piece, n);
+        fed = zkl_args_body_feed(body, piece, n);
         fuzz_block_free(piece);
 
         text += n;
         len -= n;
     }
 
-    rc = zk_lock_body_close(body);
+    rc = zkl_args_body_close(body);
 
     rule(rc == 0 || rc == -1, "close says %d", rc);
     rule(fed == 0 || rc == -1, "close forgets that feed failed");
@@ -172,19 +170,19 @@ blank(const char *text, size_t len)
 
 
 static void
-check_error(const zk_lock_args_t *args)
+check_error(const zkl_args_t *args)
 {
     size_t  n;
 
-    n = strnlen(args->error, ZK_LOCK_ERROR_MAX);
+    n = strnlen(args->error, ZKL_ERROR_MAX);
 
-    rule(n != 0 && n < ZK_LOCK_ERROR_MAX - 1, "%zu bytes of error", n);
+    rule(n != 0 && n < ZKL_ERROR_MAX - 1, "%zu bytes of error", n);
     rule(naive_shown(args->error, n), "an error that cannot be shown");
 }
 
 
 static void
-check_args(const zk_lock_args_t *args, unsigned allowed)
+check_args(const zkl_args_t *args, unsigned allowed)
 {
     static const char  lower[] = "abcdefghijklmnopqrstuvwxyz-";
     static const char  base64[] =
@@ -193,34 +191,34 @@ check_args(const zk_lock_args_t *args, unsigned allowed)
     rule((args->given & ~allowed) == 0, "%x of %x", args->given, allowed);
     rule(args->error[0] == '\0', "an error of what is accepted");
 
-    rule(args->wait >= 0 && args->wait <= ZK_LOCK_DURATION_MAX, "wait");
-    rule(args->ttl >= 0 && args->ttl <= ZK_LOCK_DURATION_MAX, "ttl");
-    rule((args->given & ZK_LOCK_ARG_WAIT) || args->wait == 0, "no wait");
-    rule((args->given & ZK_LOCK_ARG_TTL) || args->ttl == 0, "no ttl");
+    rule(args->wait >= 0 && args->wait <= ZKL_DURATION_MAX, "wait");
+    rule(args->ttl >= 0 && args->ttl <= ZKL_DURATION_MAX, "ttl");
+    rule((args->given & ZKL_ARG_WAIT) || args->wait == 0, "no wait");
+    rule((args->given & ZKL_ARG_TTL) || args->ttl == 0, "no ttl");
 
-    rule((args->given & ZK_LOCK_ARG_PERMITS)
-         ? args->permits >= 1 && args->permits <= ZK_LOCK_PERMITS_MAX
+    rule((args->given & ZKL_ARG_PERMITS)
+         ? args->permits >= 1 && args->permits <= ZKL_PERMITS_MAX
          : args->permits == 0, "permits");
-    rule((args->given & ZK_LOCK_ARG_LIMIT)
-         ? args->limit >= 1 && args->limit <= ZK_LOCK_LIMIT_MAX
+    rule((args->given & ZKL_ARG_LIMIT)
+         ? args->limit >= 1 && args->limit <= ZKL_LIMIT_MAX
          : args->limit == 0, "limit");
 
-    check_text(args, ZK_LOCK_ARG_MODE, args->mode, args->mode_len,
-               ZK_LOCK_WORD_MAX, 1);
-    check_text(args, ZK_LOCK_ARG_HOLD, args->hold, args->hold_len,
-               ZK_LOCK_WORD_MAX, 1);
-    check_text(args, ZK_LOCK_ARG_UNTIL, args->until, args->until_len,
-               ZK_LOCK_WORD_MAX, 1);
-    check_text(args, ZK_LOCK_ARG_OWNER, args->owner, args->owner_len,
-               ZK_LOCK_OWNER_MAX, 0);
-    check_text(args, ZK_LOCK_ARG_PREFIX, args->prefix, args->prefix_len,
-               ZK_LOCK_NAME_MAX, 0);
-    check_text(args, ZK_LOCK_ARG_AFTER, args->after, args->after_len,
-               ZK_LOCK_AFTER_MAX, 0);
-    check_text(args, ZK_LOCK_ARG_DATA, args->data, args->data_len,
-               ZK_LOCK_DATA_MAX, 1);
-    check_text(args, ZK_LOCK_ARG_NAMES, args->names, args->names_len,
-               ZK_LOCK_NAMES_LEN, 1);
+    check_text(args, ZKL_ARG_MODE, args->mode, args->mode_len, ZKL_WORD_MAX,
+               1);
+    check_text(args, ZKL_ARG_HOLD, args->hold, args->hold_len, ZKL_WORD_MAX,
+               1);
+    check_text(args, ZKL_ARG_UNTIL, args->until, args->until_len, ZKL_WORD_MAX,
+               1);
+    check_text(args, ZKL_ARG_OWNER, args->owner, args->owner_len,
+               ZKL_OWNER_MAX, 0);
+    check_text(args, ZKL_ARG_PREFIX, args->prefix, args->prefix_len,
+               ZKL_NAME_MAX, 0);
+    check_text(args, ZKL_ARG_AFTER, args->after, args->after_len,
+               ZKL_AFTER_MAX, 0);
+    check_text(args, ZKL_ARG_DATA, args->data, args->data_len, ZKL_DATA_MAX,
+               1);
+    check_text(args, ZKL_ARG_NAMES, args->names, args->names_len,
+               ZKL_NAMES_LEN, 1);
 
     check_letters(args->mode, args->mode_len, lower);
     check_letters(args->hold, args->hold_len, lower);
@@ -230,10 +228,10 @@ check_args(const zk_lock_args_t *args, unsigned allowed)
     rule(naive_shown(args->owner, args->owner_len), "an owner");
     rule(naive_shown(args->prefix, args->prefix_len), "a prefix");
 
-    if (args->given & ZK_LOCK_ARG_DATA) {
+    if (args->given & ZKL_ARG_DATA) {
         naive_json(&naive, args->data, args->data_len);
 
-        rule(naive.valid && naive.depth <= ZK_LOCK_DATA_DEPTH
+        rule(naive.valid && naive.depth <= ZKL_DATA_DEPTH
              && naive.len == args->data_len
              && memcmp(naive.compact, args->data, naive.len) == 0,
              "data is no compact JSON: %s", args->data);
@@ -246,7 +244,7 @@ check_args(const zk_lock_args_t *args, unsigned allowed)
 /* of what was not given there is not a byte */
 
 static void
-check_text(const zk_lock_args_t *args, unsigned field, const char *text,
+check_text(const zkl_args_t *args, unsigned field, const char *text,
     size_t len, size_t max, size_t least)
 {
     size_t  i;
@@ -273,13 +271,13 @@ check_letters(const char *text, size_t len, const char *letters)
 
 
 static void
-check_names(const zk_lock_args_t *args)
+check_names(const zkl_args_t *args)
 {
     int          rc;
     size_t       n, bytes, count, last;
     const char  *p, *end, *before;
 
-    if (!(args->given & ZK_LOCK_ARG_NAMES)) {
+    if (!(args->given & ZKL_ARG_NAMES)) {
         rule(args->nnames == 0, "%u names", args->nnames);
         return;
     }
@@ -295,7 +293,7 @@ check_names(const zk_lock_args_t *args)
         n = (size_t) (end - p);
         n = memchr(p, '/', n) ? (size_t) ((char *) memchr(p, '/', n) - p) : n;
 
-        rule(zk_lock_name_check(p, n) == NULL, "%.*s", (int) n, p);
+        rule(zkl_name_check(p, n) == NULL, "%.*s", (int) n, p);
 
         if (before != NULL) {
             rc = memcmp(before, p, last < n ? last : n);
@@ -315,9 +313,9 @@ check_names(const zk_lock_args_t *args)
         p += n + 1;
     }
 
-    rule(count == args->nnames && count <= ZK_LOCK_NAMES_MAX, "%zu names",
+    rule(count == args->nnames && count <= ZKL_ARGS_NAMES_MAX, "%zu names",
          count);
-    rule(bytes <= ZK_LOCK_NAMES_BYTES, "%zu bytes of names", bytes);
+    rule(bytes <= ZKL_NAMES_BYTES, "%zu bytes of names", bytes);
 }
 
 
@@ -326,12 +324,12 @@ check_names(const zk_lock_args_t *args)
 static void
 check_twins(const char *text, size_t len, unsigned allowed)
 {
-    int              rc;
-    char            *longer;
-    zk_lock_args_t  *one, *two;
+    int          rc;
+    char        *longer;
+    zkl_args_t  *one, *two;
 
-    one = fuzz_block(NULL, sizeof(zk_lock_args_t));
-    two = fuzz_block(NULL, sizeof(zk_lock_args_t));
+    one = fuzz_block(NULL, sizeof(zkl_args_t));
+    two = fuzz_block(NULL, sizeof(zkl_args_t));
 
     longer = fuzz_block(NULL, len + 3);
     longer[0] = '&';
@@ -352,16 +350,16 @@ check_twins(const char *text, size_t len, unsigned allowed)
 
 
 static void
-check_again(const zk_lock_args_t *args, unsigned allowed, fuzz_input_t *cuts)
+check_again(const zkl_args_t *args, unsigned allowed, fuzz_input_t *cuts)
 {
-    char            *buf, *text;
-    size_t           n;
-    zk_lock_args_t  *again;
+    char        *buf, *text;
+    size_t       n;
+    zkl_args_t  *again;
 
-    again = fuzz_block(NULL, sizeof(zk_lock_args_t));
+    again = fuzz_block(NULL, sizeof(zkl_args_t));
     buf = fuzz_block(NULL, 65536);
 
-    if (!(args->given & ZK_LOCK_ARG_NAMES)) {
+    if (!(args->given & ZKL_ARG_NAMES)) {
         n = as_query(buf, args);
         text = fuzz_block(buf, n);
 
@@ -390,7 +388,7 @@ check_again(const zk_lock_args_t *args, unsigned allowed, fuzz_input_t *cuts)
 
 
 static size_t
-as_query(char *buf, const zk_lock_args_t *args)
+as_query(char *buf, const zkl_args_t *args)
 {
     char      value[4096];
     char     *p;
@@ -420,7 +418,7 @@ as_query(char *buf, const zk_lock_args_t *args)
 
 
 static size_t
-as_body(char *buf, const zk_lock_args_t *args)
+as_body(char *buf, const zkl_args_t *args)
 {
     char      value[4096];
     char     *p;
@@ -437,22 +435,21 @@ as_body(char *buf, const zk_lock_args_t *args)
             continue;
         }
 
-        p += sprintf(p, "%s\"%s\":", p[-1] == '{' ? "" : ",",
-                     field_names[k]);
+        p += sprintf(p, "%s\"%s\":", p[-1] == '{' ? "" : ",", field_names[k]);
 
         n = value_of(value, args, field);
 
-        if (field == ZK_LOCK_ARG_DATA) {
+        if (field == ZKL_ARG_DATA) {
             memcpy(p, value, n);
             p += n;
             continue;
         }
 
-        p += sprintf(p, field == ZK_LOCK_ARG_NAMES ? "[\"" : "\"");
+        p += sprintf(p, field == ZKL_ARG_NAMES ? "[\"" : "\"");
 
         for (i = 0; i < n; i++) {
 
-            if (field == ZK_LOCK_ARG_NAMES && value[i] == '/') {
+            if (field == ZKL_ARG_NAMES && value[i] == '/') {
                 p += sprintf(p, "\",\"");
                 continue;
             }
@@ -464,7 +461,7 @@ as_body(char *buf, const zk_lock_args_t *args)
             *p++ = value[i];
         }
 
-        p += sprintf(p, field == ZK_LOCK_ARG_NAMES ? "\"]" : "\"");
+        p += sprintf(p, field == ZKL_ARG_NAMES ? "\"]" : "\"");
     }
 
     *p++ = '}';
@@ -474,34 +471,34 @@ as_body(char *buf, const zk_lock_args_t *args)
 
 
 static size_t
-value_of(char *buf, const zk_lock_args_t *args, unsigned field)
+value_of(char *buf, const zkl_args_t *args, unsigned field)
 {
     size_t       len;
     const char  *text;
 
     switch (field) {
 
-    case ZK_LOCK_ARG_WAIT:
+    case ZKL_ARG_WAIT:
         return (size_t) sprintf(buf, "%lldms", (long long) args->wait);
 
-    case ZK_LOCK_ARG_TTL:
+    case ZKL_ARG_TTL:
         return (size_t) sprintf(buf, "%lldms", (long long) args->ttl);
 
-    case ZK_LOCK_ARG_PERMITS:
+    case ZKL_ARG_PERMITS:
         return (size_t) sprintf(buf, "%u", args->permits);
 
-    case ZK_LOCK_ARG_LIMIT:
+    case ZKL_ARG_LIMIT:
         return (size_t) sprintf(buf, "%u", args->limit);
 
-    case ZK_LOCK_ARG_MODE:   text = args->mode; len = args->mode_len; break;
-    case ZK_LOCK_ARG_OWNER:  text = args->owner; len = args->owner_len; break;
-    case ZK_LOCK_ARG_DATA:   text = args->data; len = args->data_len; break;
-    case ZK_LOCK_ARG_HOLD:   text = args->hold; len = args->hold_len; break;
-    case ZK_LOCK_ARG_NAMES:  text = args->names; len = args->names_len; break;
-    case ZK_LOCK_ARG_UNTIL:  text = args->until; len = args->until_len; break;
-    case ZK_LOCK_ARG_PREFIX: text = args->prefix; len = args->prefix_len;
+    case ZKL_ARG_MODE:   text = args->mode; len = args->mode_len; break;
+    case ZKL_ARG_OWNER:  text = args->owner; len = args->owner_len; break;
+    case ZKL_ARG_DATA:   text = args->data; len = args->data_len; break;
+    case ZKL_ARG_HOLD:   text = args->hold; len = args->hold_len; break;
+    case ZKL_ARG_NAMES:  text = args->names; len = args->names_len; break;
+    case ZKL_ARG_UNTIL:  text = args->until; len = args->until_len; break;
+    case ZKL_ARG_PREFIX: text = args->prefix; len = args->prefix_len;
                              break;
-    case ZK_LOCK_ARG_AFTER:  text = args->after; len = args->after_len; break;
+    case ZKL_ARG_AFTER:  text = args->after; len = args->after_len; break;
     default:                 text = "1"; len = 1; break;
     }
 
@@ -512,7 +509,7 @@ value_of(char *buf, const zk_lock_args_t *args, unsigned field)
 
 
 static int
-same(const zk_lock_args_t *one, const zk_lock_args_t *two)
+same(const zkl_args_t *one, const zkl_args_t *two)
 {
     char      a[4096], b[4096];
     size_t    n;

@@ -15,9 +15,9 @@
 
 #include "fuzz.h"
 #include "naive_json.h"
-#include "zk_lock_json.h"
-#include "zk_lock_name.h"
-#include "zk_lock_terraform.h"
+#include "base/json.h"
+#include "base/name.h"
+#include "base/terraform.h"
 
 
 static naive_json_t  naive, again;
@@ -76,15 +76,15 @@ check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
     size_t         n;
     fuzz_input_t   none;
 
-    data = fuzz_block(NULL, ZK_LOCK_DATA_MAX + 1);
+    data = fuzz_block(NULL, ZKL_DATA_MAX + 1);
 
-    ok = naive.valid && naive.depth <= ZK_LOCK_DATA_DEPTH
-         && naive.len <= ZK_LOCK_DATA_MAX;
+    ok = naive.valid && naive.depth <= ZKL_DATA_DEPTH
+         && naive.len <= ZKL_DATA_MAX;
 
     rc = copy_value(data, &n, text, len, cuts, memory);
 
     rule((rc == 0) == ok, "%.*s: read says %d", (int) len, text, rc);
-    rule(n <= ZK_LOCK_DATA_MAX, "%zu bytes", n);
+    rule(n <= ZKL_DATA_MAX, "%zu bytes", n);
 
     if (rc == 0) {
         rule(n == naive.len && memcmp(data, naive.compact, n) == 0,
@@ -93,7 +93,7 @@ check_value(const char *text, size_t len, fuzz_input_t *cuts, size_t memory)
 
         none.left = 0;
         rc = copy_value(data, &n, naive.compact, naive.len, &none,
-                        ZK_LOCK_READER_MEMORY);
+                        ZKL_JSON_READER_MEMORY);
 
         rule(rc == 0 && n == naive.len
              && memcmp(data, naive.compact, n) == 0, "is not stable");
@@ -110,12 +110,12 @@ copy_value(char *data, size_t *data_len, const char *text, size_t len,
     int                rc, fed;
     char              *area, *error, *piece;
     size_t             n;
-    zk_lock_reader_t   r;
+    zkl_json_reader_t  r;
 
     memset(&r, 0, sizeof(r));
 
     area = fuzz_block(NULL, memory);
-    error = fuzz_block(NULL, ZK_LOCK_ERROR_MAX);
+    error = fuzz_block(NULL, ZKL_ERROR_MAX);
     error[0] = '\0';
 
     *data_len = 0;
@@ -125,7 +125,7 @@ copy_value(char *data, size_t *data_len, const char *text, size_t len,
     r.data_len = data_len;
     r.error = error;
 
-    rule(zk_lock_reader_open(&r, area, memory) == 0, "no memory");
+    rule(zkl_json_reader_open(&r, area, memory) == 0, "no memory");
 
     fed = 0;
 
@@ -134,20 +134,20 @@ copy_value(char *data, size_t *data_len, const char *text, size_t len,
         n = (n < len) ? n : len;
 
         piece = fuzz_block(text, n);
-        fed = zk_lock_reader_feed(&r, piece, n);
+        fed = zkl_json_reader_feed(&r, piece, n);
         fuzz_block_free(piece);
 
         text += n;
         len -= n;
     }
 
-    rc = zk_lock_reader_close(&r);
+    rc = zkl_json_reader_close(&r);
 
     rule(fed == 0 || rc != 0, "close forgets that feed failed");
 
     if (rc != 0) {
-        n = strnlen(error, ZK_LOCK_ERROR_MAX);
-        rule(n != 0 && n < ZK_LOCK_ERROR_MAX - 1, "%zu bytes of error", n);
+        n = strnlen(error, ZKL_ERROR_MAX);
+        rule(n != 0 && n < ZKL_ERROR_MAX - 1, "%zu bytes of error", n);
         rule(naive_shown(error, n), "an error that cannot be shown");
     }
 
@@ -161,10 +161,10 @@ copy_value(char *data, size_t *data_len, const char *text, size_t len,
 static void
 check_terraform(const char *text, size_t len)
 {
-    int                    rc, expected, ids, too_long;
-    size_t                 i;
-    naive_member_t        *m, *id, *who;
-    zk_lock_terraform_t   *t;
+    int               rc, expected, ids, too_long;
+    size_t            i;
+    naive_member_t   *m, *id, *who;
+    zkl_terraform_t  *t;
 
     id = NULL;
     who = NULL;
@@ -190,21 +190,20 @@ check_terraform(const char *text, size_t len)
         too_long = id != NULL && (id->len > 255
                                   || !naive_shown(id->text, id->len));
 
-        if (naive.depth > ZK_LOCK_DATA_DEPTH + 1 || ids > 1 || too_long) {
+        if (naive.depth > ZKL_DATA_DEPTH + 1 || ids > 1 || too_long) {
             expected = -1;
 
         } else if (id == NULL) {
             expected = 1;
 
-        } else if (naive.depth > ZK_LOCK_DATA_DEPTH
-                   || naive.len > ZK_LOCK_DATA_MAX)
+        } else if (naive.depth > ZKL_DATA_DEPTH || naive.len > ZKL_DATA_MAX)
         {
             expected = -1;
         }
     }
 
-    t = fuzz_block(NULL, sizeof(zk_lock_terraform_t));
-    rc = zk_lock_terraform_read(t, text, len);
+    t = fuzz_block(NULL, sizeof(zkl_terraform_t));
+    rc = zkl_terraform_read(t, text, len);
 
     rule(rc == expected, "%.*s: terraform says %d", (int) len, text, rc);
 
@@ -216,22 +215,21 @@ check_terraform(const char *text, size_t len)
              && memcmp(t->data, naive.compact, naive.len) == 0
              && t->data[t->data_len] == '\0', "other data");
 
-        if (who == NULL || who->len > ZK_LOCK_OWNER_MAX
+        if (who == NULL || who->len > ZKL_OWNER_MAX
             || !naive_shown(who->text, who->len))
         {
             rule(t->who_len == 0, "somebody");
 
         } else {
             rule(t->who_len == who->len
-                 && memcmp(t->who, who->text, who->len) == 0,
-                 "somebody else");
+                 && memcmp(t->who, who->text, who->len) == 0, "somebody else");
         }
 
     } else if (rc == -1) {
-        i = strnlen(t->error, ZK_LOCK_ERROR_MAX);
-        rule(i != 0 && i < ZK_LOCK_ERROR_MAX - 1
+        i = strnlen(t->error, ZKL_ERROR_MAX);
+        rule(i != 0 && i < ZKL_ERROR_MAX - 1
              && naive_shown(t->error, i), "an error of %zu bytes", i);
-        rule(!t->too_large || (naive.len > ZK_LOCK_DATA_MAX), "too large?");
+        rule(!t->too_large || (naive.len > ZKL_DATA_MAX), "too large?");
     }
 
     fuzz_block_free(t);
@@ -247,18 +245,18 @@ check_writer(void)
     size_t           i, n;
     const char      *text;
     naive_member_t  *m;
-    zk_lock_json_t  *json;
+    zkl_json_t      *json;
 
-    json = zk_lock_json_open();
+    json = zkl_json_open();
     rule(json != NULL, "no memory");
 
-    zk_lock_json_object(json, NULL);
+    zkl_json_object(json, NULL);
 
     for (i = 0; i < naive.nmembers; i++) {
         m = &naive.members[i];
 
         if (memchr(m->name, '\0', m->name_len) != NULL) {
-            zk_lock_json_close(json);
+            zkl_json_close(json);
             return;
         }
 
@@ -267,18 +265,18 @@ check_writer(void)
         key[m->name_len] = '\0';
 
         if (m->type == '"') {
-            zk_lock_json_string(json, key, m->text, m->len);
+            zkl_json_string(json, key, m->text, m->len);
 
         } else {
-            zk_lock_json_raw(json, key, m->text, m->len);
+            zkl_json_raw(json, key, m->text, m->len);
         }
 
         fuzz_block_free(key);
     }
 
-    zk_lock_json_end_object(json);
+    zkl_json_end_object(json);
 
-    text = zk_lock_json_text(json, &n);
+    text = zkl_json_text(json, &n);
     rule(text != NULL, "nothing was written");
 
     rule(n == naive.len && memcmp(text, naive.compact, n) == 0,
@@ -287,5 +285,5 @@ check_writer(void)
     naive_json(&again, text, n < NAIVE_TEXT ? n : 0);
     rule(again.valid || n >= NAIVE_TEXT, "no JSON was written");
 
-    zk_lock_json_close(json);
+    zkl_json_close(json);
 }

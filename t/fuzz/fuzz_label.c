@@ -17,7 +17,7 @@
 
 #include "fuzz.h"
 #include "naive_json.h"
-#include "zk_lock_label.h"
+#include "base/claim_data.h"
 
 
 static naive_json_t  naive;
@@ -25,12 +25,12 @@ static naive_json_t  naive;
 
 static void check_any(fuzz_input_t *in);
 static void check_ours(fuzz_input_t *in);
-static void check_bounds(const zk_lock_label_t *label);
-static void check_again(const zk_lock_label_t *label);
+static void check_bounds(const zkl_claim_data_t *label);
+static void check_again(const zkl_claim_data_t *label);
 static int has_index(void);
-static void longest(zk_lock_label_t *label);
+static void longest(zkl_claim_data_t *label);
 static size_t shown(char *buf, fuzz_input_t *in, size_t max);
-static int same(const zk_lock_label_t *one, const zk_lock_label_t *two);
+static int same(const zkl_claim_data_t *one, const zkl_claim_data_t *two);
 
 
 int
@@ -59,16 +59,16 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static void
 check_any(fuzz_input_t *in)
 {
-    char             *text;
-    size_t            len, n;
-    const char       *end;
-    zk_lock_label_t  *label;
+    char              *text;
+    size_t             len, n;
+    const char        *end;
+    zkl_claim_data_t  *label;
 
     len = in->left;
     text = fuzz_block(in->data, len);
-    label = fuzz_block(NULL, sizeof(zk_lock_label_t));
+    label = fuzz_block(NULL, sizeof(zkl_claim_data_t));
 
-    zk_lock_label_read(label, text, len);
+    zkl_claim_data_read(label, text, len);
 
     check_bounds(label);
 
@@ -79,12 +79,12 @@ check_any(fuzz_input_t *in)
         rule(label->owner_len == n && memcmp(label->owner, text, n) == 0,
              "the owner is not the first line");
 
-    } else if (n <= ZK_LOCK_OWNER_MAX && naive_shown(text, n)) {
+    } else if (n <= ZKL_OWNER_MAX && naive_shown(text, n)) {
         rule(n == 0 || label->revoke, "an owner is left out");
     }
 
     if (label->index != -1) {
-        rule(end != NULL && len <= ZK_LOCK_LABEL_MAX, "index of nothing");
+        rule(end != NULL && len <= ZKL_CLAIM_DATA_MAX, "index of nothing");
 
         naive_json(&naive, end + 1, len - n - 1);
         rule(naive.valid && naive.type == '{' && has_index(),
@@ -114,32 +114,32 @@ check_any(fuzz_input_t *in)
 static void
 check_ours(fuzz_input_t *in)
 {
-    size_t            i;
-    unsigned          flags;
-    const uint8_t    *data;
-    zk_lock_label_t  *label;
+    size_t             i;
+    unsigned           flags;
+    const uint8_t     *data;
+    zkl_claim_data_t  *label;
 
     static const char  word[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 
-    label = fuzz_block(NULL, sizeof(zk_lock_label_t));
-    memset(label, 0, sizeof(zk_lock_label_t));
+    label = fuzz_block(NULL, sizeof(zkl_claim_data_t));
+    memset(label, 0, sizeof(zkl_claim_data_t));
 
     flags = fuzz_byte(in);
 
     label->index = (int) fuzz_byte(in);
-    label->ttl = (int64_t) (fuzz_64(in) % (ZK_LOCK_DURATION_MAX + 1));
+    label->ttl = (int64_t) (fuzz_64(in) % (ZKL_DURATION_MAX + 1));
     label->holds = (flags & 1) ? fuzz_32(in) : 0;
     label->renewals = (flags & 2) ? fuzz_32(in) : 0;
     label->mended = (flags & 2) ? fuzz_32(in) : 0;
     label->czxid = (flags & 4)
-                   ? (int64_t) (fuzz_64(in) % (ZK_LOCK_CZXID_MAX + 1)) : 0;
+                   ? (int64_t) (fuzz_64(in) % (ZKL_CZXID_MAX + 1)) : 0;
     label->async = (flags >> 3) & 1;
     label->revoke = (flags >> 4) & 1;
 
     if (flags & 4) {
         (void) snprintf(label->gate, sizeof(label->gate), "%016llx",
                         (unsigned long long) label->czxid);
-        label->gate_len = ZK_LOCK_GATE_LEN;
+        label->gate_len = ZKL_GATE_LEN;
     }
 
     if (flags & 32) {
@@ -150,28 +150,28 @@ check_ours(fuzz_input_t *in)
     if (flags & 64) {
         label->has_id = 1;
         label->id.record = fuzz_32(in);
-        for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+        for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
             label->id.random[i] = (uint8_t) fuzz_byte(in);
         }
     }
 
     if (flags & 128) {
-        label->want_len = fuzz_below(in, ZK_LOCK_WANT_MAX + 1);
+        label->want_len = fuzz_below(in, ZKL_WANT_MAX + 1);
         for (i = 0; i < label->want_len; i++) {
             label->want[i] = word[fuzz_below(in, sizeof(word) - 1)];
         }
     }
 
-    label->from_len = shown(label->from, in, ZK_LOCK_FROM_MAX);
-    label->owner_len = shown(label->owner, in, ZK_LOCK_OWNER_MAX);
+    label->from_len = shown(label->from, in, ZKL_FROM_MAX);
+    label->owner_len = shown(label->owner, in, ZKL_OWNER_MAX);
 
     /* data is what the reader of arguments would have copied */
 
     i = fuzz_bytes(in, &data, NAIVE_TEXT);
     naive_json(&naive, (const char *) data, i);
 
-    if (naive.valid && naive.len <= ZK_LOCK_DATA_MAX
-        && naive.depth <= ZK_LOCK_DATA_DEPTH)
+    if (naive.valid && naive.len <= ZKL_DATA_MAX
+        && naive.depth <= ZKL_DATA_DEPTH)
     {
         memcpy(label->data, naive.compact, naive.len);
         label->data_len = naive.len;
@@ -189,28 +189,28 @@ check_ours(fuzz_input_t *in)
 
 
 static void
-check_bounds(const zk_lock_label_t *label)
+check_bounds(const zkl_claim_data_t *label)
 {
     rule(label->index >= -1 && label->index <= 255, "%d", label->index);
-    rule(label->ttl >= 0 && label->ttl <= ZK_LOCK_DURATION_MAX, "ttl");
-    rule(label->czxid >= 0 && label->czxid <= ZK_LOCK_CZXID_MAX, "czxid");
+    rule(label->ttl >= 0 && label->ttl <= ZKL_DURATION_MAX, "ttl");
+    rule(label->czxid >= 0 && label->czxid <= ZKL_CZXID_MAX, "czxid");
 
-    rule(label->owner_len <= ZK_LOCK_OWNER_MAX
+    rule(label->owner_len <= ZKL_OWNER_MAX
          && label->owner[label->owner_len] == '\0'
          && naive_shown(label->owner, label->owner_len), "owner");
-    rule(label->from_len <= ZK_LOCK_FROM_MAX
+    rule(label->from_len <= ZKL_FROM_MAX
          && label->from[label->from_len] == '\0'
          && naive_shown(label->from, label->from_len), "from");
-    rule(label->want_len <= ZK_LOCK_WANT_MAX
+    rule(label->want_len <= ZKL_WANT_MAX
          && label->want[label->want_len] == '\0'
          && strspn(label->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
             == label->want_len, "want");
     rule(label->gate_len == 0
-         || (label->gate_len == ZK_LOCK_GATE_LEN
-             && label->gate[ZK_LOCK_GATE_LEN] == '\0'
+         || (label->gate_len == ZKL_GATE_LEN
+             && label->gate[ZKL_GATE_LEN] == '\0'
              && strspn(label->gate, "0123456789abcdefABCDEF")
-                == ZK_LOCK_GATE_LEN), "gate");
-    rule(label->data_len <= ZK_LOCK_DATA_MAX
+                == ZKL_GATE_LEN), "gate");
+    rule(label->data_len <= ZKL_DATA_MAX
          && label->data[label->data_len] == '\0', "data");
 }
 
@@ -218,66 +218,66 @@ check_bounds(const zk_lock_label_t *label)
 /* the longest there is, which no other input would come near to */
 
 static void
-longest(zk_lock_label_t *label)
+longest(zkl_claim_data_t *label)
 {
-    label->ttl = ZK_LOCK_DURATION_MAX;
+    label->ttl = ZKL_DURATION_MAX;
     label->holds = UINT32_MAX;
     label->renewals = UINT32_MAX;
     label->mended = UINT32_MAX;
-    label->czxid = ZK_LOCK_CZXID_MAX;
-    label->gate_len = ZK_LOCK_GATE_LEN;
+    label->czxid = ZKL_CZXID_MAX;
+    label->gate_len = ZKL_GATE_LEN;
     memset(label->gate, 'f', label->gate_len);
     label->revoke = 1;
     label->async = 1;
 
-    label->want_len = ZK_LOCK_WANT_MAX;
+    label->want_len = ZKL_WANT_MAX;
     memset(label->want, 'w', label->want_len);
 
     /* each is two bytes when it is written */
 
-    label->from_len = ZK_LOCK_FROM_MAX;
+    label->from_len = ZKL_FROM_MAX;
     memset(label->from, '"', label->from_len);
 
-    label->owner_len = ZK_LOCK_OWNER_MAX;
+    label->owner_len = ZKL_OWNER_MAX;
     memset(label->owner, 'o', label->owner_len);
 
-    label->data_len = ZK_LOCK_DATA_MAX;
+    label->data_len = ZKL_DATA_MAX;
     memset(label->data, 'd', label->data_len);
     label->data[0] = '"';
-    label->data[ZK_LOCK_DATA_MAX - 1] = '"';
+    label->data[ZKL_DATA_MAX - 1] = '"';
 }
 
 
 static void
-check_again(const zk_lock_label_t *label)
+check_again(const zkl_claim_data_t *label)
 {
-    char             *buf, *text, id[ZK_LOCK_LABEL_ID];
-    char              index[3];
-    size_t            len, at, n;
-    zk_lock_label_t  *again;
+    char              *buf, *text, id[ZKL_CLAIM_DATA_ID];
+    char               index[3];
+    size_t             len, at, n;
+    zkl_claim_data_t  *again;
 
-    buf = fuzz_block(NULL, ZK_LOCK_LABEL_MAX);
-    again = fuzz_block(NULL, sizeof(zk_lock_label_t));
+    buf = fuzz_block(NULL, ZKL_CLAIM_DATA_MAX);
+    again = fuzz_block(NULL, sizeof(zkl_claim_data_t));
 
-    len = zk_lock_label_write(buf, label, &at);
+    len = zkl_claim_data_write(buf, label, &at);
 
-    rule(len <= ZK_LOCK_LABEL_MAX, "%zu bytes", len);
+    rule(len <= ZKL_CLAIM_DATA_MAX, "%zu bytes", len);
 
     (void) snprintf(index, sizeof(index), "%02x", (unsigned) label->index);
     rule(at + 2 < len && memcmp(buf + at, index, 2) == 0, "the index's place");
 
     if (label->has_id) {
-        zk_lock_label_id(id, &label->id);
-        rule(memcmp(buf + at + ZK_LOCK_LABEL_ID_AT, id, ZK_LOCK_LABEL_ID)
+        zkl_claim_data_id(id, &label->id);
+        rule(memcmp(buf + at + ZKL_CLAIM_DATA_ID_AT, id, ZKL_CLAIM_DATA_ID)
              == 0, "the id's place");
     }
 
     text = fuzz_block(buf, len);
-    zk_lock_label_read(again, text, len);
+    zkl_claim_data_read(again, text, len);
 
     rule(same(label, again), "something else is read: %.*s", (int) len, text);
 
-    n = zk_lock_label_write(buf, again, &at);
+    n = zkl_claim_data_write(buf, again, &at);
 
     rule(n == len && memcmp(buf, text, n) == 0, "it is written otherwise");
 
@@ -328,7 +328,7 @@ shown(char *buf, fuzz_input_t *in, size_t max)
 /* that a claim is held once needs no word */
 
 static int
-same(const zk_lock_label_t *one, const zk_lock_label_t *two)
+same(const zkl_claim_data_t *one, const zkl_claim_data_t *two)
 {
     return one->owner_len == two->owner_len
            && memcmp(one->owner, two->owner, one->owner_len) == 0
@@ -350,7 +350,7 @@ same(const zk_lock_label_t *one, const zk_lock_label_t *two)
            && one->params == two->params
            && one->has_id == two->has_id
            && one->id.record == two->id.record
-           && memcmp(one->id.random, two->id.random, ZK_LOCK_RANDOM_LEN) == 0
+           && memcmp(one->id.random, two->id.random, ZKL_RANDOM_LEN) == 0
            && one->async == two->async
            && one->revoke == two->revoke;
 }

@@ -3,9 +3,9 @@
  * Lock names, paths, durations and base64url: every function on one text, and
  * its answer against one that was found in another way.
  *
- * - A name is accepted exactly if it is what zk_lock_name.h says; ZooKeeper
+ * - A name is accepted exactly if it is what base/name.h says; ZooKeeper
  *   accepts all of them (PathUtils.validatePath(), on UTF-16, is here), and so
- *   does zk_lock_path_check() behind any root, whose last segment it is then.
+ *   does zkl_name_path_check() behind any root, whose last segment it is then.
  *   So two names never are one znode.
  * - What is shown is UTF-8 without control characters, and its characters add
  *   up to it.
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "zk_lock_name.h"
+#include "base/name.h"
 
 
 #define NO_CODE     0xffffffff
@@ -71,7 +71,7 @@ check_name(const char *text, size_t len)
     ok = len != 0 && len <= 200 && segment_ok(text, len)
          && memchr(text, '/', len) == NULL && !is(text, len, "zookeeper");
 
-    error = zk_lock_name_check(text, len);
+    error = zkl_name_check(text, len);
 
     rule((error == NULL) == ok, "name: %s", error ? error : "accepted");
 
@@ -84,7 +84,7 @@ check_name(const char *text, size_t len)
     memcpy(path, "/zk/a/", 6);
     memcpy(path + 6, text, len);
 
-    rule(zk_lock_path_check(path, 6 + len) == NULL, "a name that is no path");
+    rule(zkl_name_path_check(path, 6 + len) == NULL, "a name that is no path");
     rule(zookeeper_takes(path, 6 + len), "ZooKeeper refuses it");
     rule(memrchr(path, '/', 6 + len) == path + 5, "the name is not the last");
 
@@ -97,7 +97,7 @@ check_path(const char *text, size_t len)
 {
     const char  *error;
 
-    error = zk_lock_path_check(text, len);
+    error = zkl_name_path_check(text, len);
 
     rule((error == NULL) == path_ok(text, len), "path: %s",
          error ? error : "accepted");
@@ -120,13 +120,13 @@ check_shown(const char *text, size_t len)
         shown = code[i] >= 0x20 && (code[i] < 0x7f || code[i] > 0x9f);
     }
 
-    rule(zk_lock_utf8_check(text, len) == utf8, "UTF-8 is %d", utf8);
-    rule(zk_lock_shown_check(text, len) == shown, "shown is %d", shown);
+    rule(zkl_text_utf8_check(text, len) == utf8, "UTF-8 is %d", utf8);
+    rule(zkl_text_shown_check(text, len) == shown, "shown is %d", shown);
 
     /* character by character, as far as it goes */
 
     for (at = 0, i = 0; at < len; at += n, i++) {
-        n = zk_lock_shown_len(text + at, len - at);
+        n = zkl_text_shown_len(text + at, len - at);
 
         rule(n <= len - at && n <= 4, "%zu bytes of a character", n);
         rule(n != 0 || !shown, "a character is not shown, the text is");
@@ -189,14 +189,14 @@ check_duration(const char *text, size_t len)
         expected = -1;
     }
 
-    value = zk_lock_duration_read(text, len);
+    value = zkl_text_duration_read(text, len);
 
     rule(value == expected, "%lld instead of %lld", (long long) value,
          (long long) expected);
 
     if (value != -1) {
         (void) snprintf(again, sizeof(again), "%lldms", (long long) value);
-        rule(zk_lock_duration_read(again, strlen(again)) == value,
+        rule(zkl_text_duration_read(again, strlen(again)) == value,
              "%s is read as something else", again);
     }
 }
@@ -212,12 +212,12 @@ check_base64(const char *text, size_t len)
 
     /* as bytes, there and back */
 
-    again = fuzz_block(NULL, ZK_LOCK_BASE64_LEN(len));
+    again = fuzz_block(NULL, ZKL_BASE64_LEN(len));
     bytes = fuzz_block(NULL, len);
 
-    n = zk_lock_base64_write(again, text, len);
-    rule(n == ZK_LOCK_BASE64_LEN(len), "%zu characters", n);
-    rule(zk_lock_base64_read(bytes, &m, again, n) == 0, "is not read");
+    n = zkl_text_base64_write(again, text, len);
+    rule(n == ZKL_BASE64_LEN(len), "%zu characters", n);
+    rule(zkl_text_base64_read(bytes, &m, again, n) == 0, "is not read");
     rule(m == len && (len == 0 || memcmp(bytes, text, len) == 0),
          "other bytes came back");
 
@@ -226,15 +226,15 @@ check_base64(const char *text, size_t len)
 
     /* as characters; there is one spelling */
 
-    bytes = fuzz_block(NULL, ZK_LOCK_BASE64_BYTES(len));
+    bytes = fuzz_block(NULL, ZKL_BASE64_BYTES(len));
 
-    rc = zk_lock_base64_read(bytes, &n, text, len);
+    rc = zkl_text_base64_read(bytes, &n, text, len);
 
     if (rc == 0) {
-        rule(n == ZK_LOCK_BASE64_BYTES(len), "%zu bytes", n);
+        rule(n == ZKL_BASE64_BYTES(len), "%zu bytes", n);
 
-        again = fuzz_block(NULL, ZK_LOCK_BASE64_LEN(n));
-        m = zk_lock_base64_write(again, bytes, n);
+        again = fuzz_block(NULL, ZKL_BASE64_LEN(n));
+        m = zkl_text_base64_write(again, bytes, n);
 
         rule(m == len && (len == 0 || memcmp(again, text, len) == 0),
              "two spellings");
@@ -315,7 +315,7 @@ codes(uint32_t *code, size_t *n, const char *text, size_t len)
 }
 
 
-/* what zk_lock_name_check() says of the characters, in other words */
+/* what zkl_name_check() says of the characters, in other words */
 
 static int
 segment_ok(const char *text, size_t len)

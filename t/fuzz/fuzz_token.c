@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "zk_lock_name.h"
+#include "base/name.h"
 
 
 #define BYTES       24
@@ -30,11 +30,11 @@ static void check_any_token(fuzz_input_t *in);
 static void check_claim(fuzz_input_t *in);
 static void check_any_child(fuzz_input_t *in);
 static unsigned check_of(const uint8_t *bytes, const char *path, size_t len);
-static zk_lock_kind_t some_kind(fuzz_input_t *in);
-static void some_id(fuzz_input_t *in, zk_lock_id_t *id);
-static int same_id(const zk_lock_id_t *one, const zk_lock_id_t *two);
-static int naive_child(zk_lock_child_t *child, const char *name, size_t len);
-static int naive_id(zk_lock_id_t *id, const char *name, size_t len);
+static zkl_kind_t some_kind(fuzz_input_t *in);
+static void some_id(fuzz_input_t *in, zkl_id_t *id);
+static int same_id(const zkl_id_t *one, const zkl_id_t *two);
+static int naive_child(zkl_child_t *child, const char *name, size_t len);
+static int naive_id(zkl_id_t *id, const char *name, size_t len);
 static int ends(const char *text, size_t len, const char *end);
 
 
@@ -62,13 +62,13 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 static void
 check_token(fuzz_input_t *in)
 {
-    int              rc, same;
-    char            *buf, *path, *other;
-    size_t           len, at;
-    uint8_t          bytes[BYTES];
-    unsigned         byte;
-    const uint8_t   *data;
-    zk_lock_token_t  token, again;
+    int             rc, same;
+    char           *buf, *path, *other;
+    size_t          len, at;
+    uint8_t         bytes[BYTES];
+    unsigned        byte;
+    const uint8_t  *data;
+    zkl_token_t     token, again;
 
     memset(&token, 0, sizeof(token));
 
@@ -79,20 +79,20 @@ check_token(fuzz_input_t *in)
     at = fuzz_byte(in);
     byte = fuzz_byte(in);
 
-    len = fuzz_bytes(in, &data, ZK_LOCK_PATH_MAX);
+    len = fuzz_bytes(in, &data, ZKL_PATH_MAX);
     path = fuzz_block(data, len);
-    buf = fuzz_block(NULL, ZK_LOCK_TOKEN_LEN);
+    buf = fuzz_block(NULL, ZKL_TOKEN_LEN);
 
-    zk_lock_token_write(buf, &token, path, len);
+    zkl_name_token_write(buf, &token, path, len);
 
-    rule(zk_lock_token_read(&again, buf, ZK_LOCK_TOKEN_LEN, path, len) == 0,
+    rule(zkl_name_token_read(&again, buf, ZKL_TOKEN_LEN, path, len) == 0,
          "is not read");
     rule(same_id(&again.id, &token.id) && again.kind == token.kind
          && again.seq == token.seq, "something else is read");
-    rule(zk_lock_token_read(&again, buf, ZK_LOCK_TOKEN_LEN - 1, path, len)
+    rule(zkl_name_token_read(&again, buf, ZKL_TOKEN_LEN - 1, path, len)
          == -1, "a part of a token");
 
-    for (rc = 0; rc < ZK_LOCK_TOKEN_LEN; rc++) {
+    for  (rc = 0; rc < ZKL_TOKEN_LEN; rc++) {
         rule(strchr(letters, buf[rc]) != NULL, "a byte that URLs escape");
     }
 
@@ -100,11 +100,11 @@ check_token(fuzz_input_t *in)
         other = fuzz_block(path, len);
         other[at % len] ^= (char) (byte ? byte : 1);
 
-        rule(zk_lock_base64_read(bytes, &at, buf, ZK_LOCK_TOKEN_LEN) == 0
+        rule(zkl_text_base64_read(bytes, &at, buf, ZKL_TOKEN_LEN) == 0
              && at == BYTES, "no base64url");
 
         same = check_of(bytes, path, len) == check_of(bytes, other, len);
-        rc = zk_lock_token_read(&again, buf, ZK_LOCK_TOKEN_LEN, other, len);
+        rc = zkl_name_token_read(&again, buf, ZKL_TOKEN_LEN, other, len);
 
         rule((rc == 0) == same, "another lock's token is read: %d", rc);
 
@@ -121,14 +121,14 @@ check_token(fuzz_input_t *in)
 static void
 check_any_token(fuzz_input_t *in)
 {
-    int              ok;
-    char            *text, again[ZK_LOCK_TOKEN_LEN];
-    size_t           i, len, path_len;
-    uint8_t          bytes[BYTES];
-    unsigned         sum, base, permits, made;
-    const uint8_t   *data;
-    zk_lock_token_t  token;
-    const char      *path;
+    int             ok;
+    char           *text, again[ZKL_TOKEN_LEN];
+    size_t          i, len, path_len;
+    uint8_t         bytes[BYTES];
+    unsigned        sum, base, permits, made;
+    const uint8_t  *data;
+    zkl_token_t     token;
+    const char     *path;
 
     made = fuzz_byte(in) & 1;
 
@@ -136,14 +136,14 @@ check_any_token(fuzz_input_t *in)
         memset(bytes, 0, BYTES);
         len = fuzz_bytes(in, &data, BYTES - 2);
         memcpy(bytes, data, len);
-        path_len = fuzz_bytes(in, (const uint8_t **) &path, ZK_LOCK_PATH_MAX);
+        path_len = fuzz_bytes(in, (const uint8_t **) &path, ZKL_PATH_MAX);
 
         sum = check_of(bytes, path, path_len);
         bytes[22] = (uint8_t) (sum >> 8);
         bytes[23] = (uint8_t) sum;
 
-        text = fuzz_block(NULL, ZK_LOCK_TOKEN_LEN);
-        len = ZK_LOCK_TOKEN_LEN;
+        text = fuzz_block(NULL, ZKL_TOKEN_LEN);
+        len = ZKL_TOKEN_LEN;
 
         for (i = 0; i < BYTES / 3; i++) {
             sum = bytes[3 * i] << 16 | bytes[3 * i + 1] << 8
@@ -157,27 +157,27 @@ check_any_token(fuzz_input_t *in)
         base = bytes[0] >> 5;
         permits = (bytes[0] & 31) << 8 | bytes[1];
         ok = !(bytes[18] & 0x80)
-             && (base == ZK_LOCK_SEMAPHORE ? permits >= 1 && permits <= 1000
-                                           : base <= 5 && permits == 0);
+             && (base == ZKL_SEMAPHORE ? permits >= 1 && permits <= 1000
+                                       : base <= 5 && permits == 0);
 
     } else {
-        len = fuzz_bytes(in, &data, ZK_LOCK_TOKEN_LEN + 2);
+        len = fuzz_bytes(in, &data, ZKL_TOKEN_LEN + 2);
         text = fuzz_block(data, len);
-        path_len = fuzz_bytes(in, (const uint8_t **) &path, ZK_LOCK_PATH_MAX);
+        path_len = fuzz_bytes(in, (const uint8_t **) &path, ZKL_PATH_MAX);
         ok = -1;
     }
 
-    i = (zk_lock_token_read(&token, text, len, path, path_len) == 0);
+    i = (zkl_name_token_read(&token, text, len, path, path_len) == 0);
 
     rule(ok == -1 || (int) i == ok, "read says %zu", i);
 
     if (i) {
-        rule(len == ZK_LOCK_TOKEN_LEN, "%zu bytes are a token", len);
-        rule(zk_lock_kind_check(token.kind), "kind %x", token.kind);
-        rule(token.seq >= 0 && token.seq <= ZK_LOCK_SEQ_MAX, "seq %lld",
+        rule(len == ZKL_TOKEN_LEN, "%zu bytes are a token", len);
+        rule(zkl_name_kind_check(token.kind), "kind %x", token.kind);
+        rule(token.seq >= 0 && token.seq <= ZKL_SEQ_MAX, "seq %lld",
              (long long) token.seq);
 
-        zk_lock_token_write(again, &token, path, path_len);
+        zkl_name_token_write(again, &token, path, path_len);
         rule(memcmp(again, text, len) == 0, "two spellings");
     }
 
@@ -188,44 +188,44 @@ check_any_token(fuzz_input_t *in)
 static void
 check_claim(fuzz_input_t *in)
 {
-    char            *buf, exact[ZK_LOCK_CLAIM_MAX];
-    size_t           n, prefix;
-    int64_t          seq;
-    zk_lock_id_t     id;
-    zk_lock_kind_t   kind;
-    zk_lock_child_t  child;
+    char        *buf, exact[ZKL_CLAIM_MAX];
+    size_t       n, prefix;
+    int64_t      seq;
+    zkl_id_t     id;
+    zkl_kind_t   kind;
+    zkl_child_t  child;
 
     some_id(in, &id);
     kind = some_kind(in);
     seq = fuzz_32(in) & 0x7fffffff;
 
-    buf = fuzz_block(NULL, ZK_LOCK_CLAIM_MAX);
-    n = zk_lock_claim_write(buf, &id, kind, seq);
+    buf = fuzz_block(NULL, ZKL_CLAIM_MAX);
+    n = zkl_name_claim_write(buf, &id, kind, seq);
 
-    rule(n <= ZK_LOCK_CLAIM_MAX, "%zu bytes", n);
+    rule(n <= ZKL_CLAIM_MAX, "%zu bytes", n);
     memcpy(exact, buf, n);
     fuzz_block_free(buf);
 
-    buf = fuzz_block(NULL, ZK_LOCK_PREFIX_MAX);
-    prefix = zk_lock_prefix_write(buf, &id, kind);
-    rule(prefix <= ZK_LOCK_PREFIX_MAX && memcmp(exact, buf, prefix) == 0,
+    buf = fuzz_block(NULL, ZKL_PREFIX_MAX);
+    prefix = zkl_name_prefix_write(buf, &id, kind);
+    rule(prefix <= ZKL_PREFIX_MAX && memcmp(exact, buf, prefix) == 0,
          "another prefix");
     fuzz_block_free(buf);
 
-    if (kind == ZK_LOCK_NODE) {
+    if (kind == ZKL_NODE) {
         rule(n == 0, "such a claim has no name");
         return;
     }
 
     rule(n == prefix + 10, "no ten digits");
-    rule(zk_lock_name_check(exact, n) == NULL, "it cannot be a znode");
+    rule(zkl_name_check(exact, n) == NULL, "it cannot be a znode");
 
     buf = fuzz_block(exact, n);
 
-    rule(zk_lock_child_read(&child, buf, n) == 0, "is not read");
+    rule(zkl_name_child_read(&child, buf, n) == 0, "is not read");
     rule(child.has_id && same_id(&child.id, &id) && child.kind == kind
          && child.seq == seq, "something else is read");
-    rule(zk_lock_child_read(&child, buf, n - 1) == -1
+    rule(zkl_name_child_read(&child, buf, n - 1) == -1
          || child.seq != seq || seq < 10, "a part of a name is the same");
 
     fuzz_block_free(buf);
@@ -235,18 +235,18 @@ check_claim(fuzz_input_t *in)
 static void
 check_any_child(fuzz_input_t *in)
 {
-    int              rc, expected;
-    char            *name;
-    size_t           len;
-    const uint8_t   *data;
-    zk_lock_child_t  child, naive;
+    int             rc, expected;
+    char           *name;
+    size_t          len;
+    const uint8_t  *data;
+    zkl_child_t     child, naive;
 
     memset(&naive, 0, sizeof(naive));
 
     len = fuzz_bytes(in, &data, 300);
     name = fuzz_block(data, len);
 
-    rc = zk_lock_child_read(&child, name, len);
+    rc = zkl_name_child_read(&child, name, len);
     expected = naive_child(&naive, name, len);
 
     rule(rc == expected, "%.*s: %d", (int) len, name, rc);
@@ -257,7 +257,7 @@ check_any_child(fuzz_input_t *in)
              naive.kind);
         rule(child.has_id == naive.has_id
              && (!child.has_id || same_id(&child.id, &naive.id)), "its id");
-        rule(zk_lock_kind_check(child.kind) && child.kind != ZK_LOCK_NODE,
+        rule(zkl_name_kind_check(child.kind) && child.kind != ZKL_NODE,
              "kind %x", child.kind);
     }
 
@@ -265,7 +265,7 @@ check_any_child(fuzz_input_t *in)
 }
 
 
-/* the two bytes at the end of a token, as zk_lock_name.c says it makes them */
+/* the two bytes at the end of a token, as base/name.c says it makes them */
 
 static unsigned
 check_of(const uint8_t *bytes, const char *path, size_t len)
@@ -290,24 +290,24 @@ check_of(const uint8_t *bytes, const char *path, size_t len)
 }
 
 
-static zk_lock_kind_t
+static zkl_kind_t
 some_kind(fuzz_input_t *in)
 {
     unsigned  kind;
 
     kind = fuzz_below(in, 6);
 
-    return (kind == ZK_LOCK_SEMAPHORE)
-           ? zk_lock_semaphore(1 + fuzz_below(in, 1000)) : kind;
+    return (kind == ZKL_SEMAPHORE)
+           ? zkl_semaphore(1 + fuzz_below(in, 1000)) : kind;
 }
 
 
 static void
-some_id(fuzz_input_t *in, zk_lock_id_t *id)
+some_id(fuzz_input_t *in, zkl_id_t *id)
 {
     size_t  i;
 
-    for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+    for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
         id->random[i] = (uint8_t) fuzz_byte(in);
     }
 
@@ -316,9 +316,9 @@ some_id(fuzz_input_t *in, zk_lock_id_t *id)
 
 
 static int
-same_id(const zk_lock_id_t *one, const zk_lock_id_t *two)
+same_id(const zkl_id_t *one, const zkl_id_t *two)
 {
-    return memcmp(one->random, two->random, ZK_LOCK_RANDOM_LEN) == 0
+    return memcmp(one->random, two->random, ZKL_RANDOM_LEN) == 0
            && one->record == two->record;
 }
 
@@ -326,7 +326,7 @@ same_id(const zk_lock_id_t *one, const zk_lock_id_t *two)
 /* ten digits, perhaps a sign, and in front of it one of the layouts */
 
 static int
-naive_child(zk_lock_child_t *child, const char *name, size_t len)
+naive_child(zkl_child_t *child, const char *name, size_t len)
 {
     int        has_id, negative, permits;
     char       marker[32];
@@ -334,18 +334,18 @@ naive_child(zk_lock_child_t *child, const char *name, size_t len)
     long long  seq;
 
     static const struct {
-        const char      *text;
-        int              whole;     /* there is nothing in front of it */
-        int              ours;      /* there is an id, and nothing else */
-        zk_lock_kind_t   kind;
+        const char  *text;
+        int          whole;     /* there is nothing in front of it */
+        int          ours;      /* there is an id, and nothing else */
+        zkl_kind_t   kind;
     } layouts[] = {
-        { "-lock-",    0, 0, ZK_LOCK_MUTEX },
-        { "lock-",     1, 0, ZK_LOCK_MUTEX },
-        { "__lock__",  0, 0, ZK_LOCK_MUTEX },
-        { "__rlock__", 0, 0, ZK_LOCK_READ },
-        { "-__READ__", 0, 0, ZK_LOCK_READ },
-        { "-__WRIT__", 0, 0, ZK_LOCK_WRITE },
-        { "-member-",  0, 1, ZK_LOCK_MEMBER },
+        { "-lock-",    0, 0, ZKL_MUTEX },
+        { "lock-",     1, 0, ZKL_MUTEX },
+        { "__lock__",  0, 0, ZKL_MUTEX },
+        { "__rlock__", 0, 0, ZKL_READ },
+        { "-__READ__", 0, 0, ZKL_READ },
+        { "-__WRIT__", 0, 0, ZKL_WRITE },
+        { "-member-",  0, 1, ZKL_MEMBER },
     };
 
     if (len < 10) {
@@ -391,9 +391,7 @@ naive_child(zk_lock_child_t *child, const char *name, size_t len)
         permits = 0;
         i = (n != 0 && name[n - 1] == '-') ? n - 1 : n;
 
-        while (i != 0 && i < n
-               && isdigit((unsigned char) name[i - 1]))
-        {
+        while (i != 0 && i < n && isdigit((unsigned char) name[i - 1])) {
             i--;
         }
 
@@ -409,7 +407,7 @@ naive_child(zk_lock_child_t *child, const char *name, size_t len)
                     return -1;
                 }
 
-                child->kind = zk_lock_semaphore(permits);
+                child->kind = zkl_semaphore(permits);
                 goto found;
             }
         }
@@ -419,17 +417,17 @@ naive_child(zk_lock_child_t *child, const char *name, size_t len)
 
 found:
 
-    child->seq = negative ? ZK_LOCK_SEQ_MAX : seq;
+    child->seq = negative ? ZKL_SEQ_MAX : seq;
     child->has_id = has_id && n >= 40;
 
-    return (child->seq <= ZK_LOCK_SEQ_MAX) ? 0 : -1;
+    return (child->seq <= ZKL_SEQ_MAX) ? 0 : -1;
 }
 
 
 /* "_c_XXXXXXXX-XXXX-XXXX-XXXX-XXXXXXXXXXXX-" */
 
 static int
-naive_id(zk_lock_id_t *id, const char *name, size_t len)
+naive_id(zkl_id_t *id, const char *name, size_t len)
 {
     size_t    i, k;
     unsigned  byte[16];
@@ -462,7 +460,7 @@ naive_id(zk_lock_id_t *id, const char *name, size_t len)
         }
     }
 
-    for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+    for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
         id->random[i] = (uint8_t) byte[i];
     }
 

@@ -21,7 +21,7 @@
 #include <string.h>
 
 #include "fuzz.h"
-#include "zk_lock_view.h"
+#include "base/view.h"
 
 
 #define CHILDREN    40
@@ -29,56 +29,56 @@
 
 
 typedef struct {
-    zk_lock_entry_t   entry;        /* of ours; must be first */
-    char              name[NAME];
-    size_t            len;
-    int               claim;        /* its name is a claim's */
-    int               ours;
-    int               held;
-    uint64_t          who;          /* a hash of the name */
-    zk_lock_child_t   child;
+    zkl_entry_t  entry;            /* of ours; must be first */
+    char         name[NAME];
+    size_t       len;
+    int          claim;        /* its name is a claim's */
+    int          ours;
+    int          held;
+    uint64_t     who;          /* a hash of the name */
+    zkl_child_t  child;
 } child_t;
 
 
 /* the view's entry of somebody else's */
 
 typedef struct {
-    zk_lock_entry_t   entry;        /* must be first */
-    uint64_t          who;
+    zkl_entry_t  entry;            /* must be first */
+    uint64_t     who;
 } other_t;
 
 
 typedef struct {
-    zk_lock_view_t    view;
-    child_t          *children[CHILDREN];
-    size_t            n;
-    int64_t           next;         /* the parent's counter */
-    size_t            entries;
+    zkl_view_t  view;
+    child_t    *children[CHILDREN];
+    size_t      n;
+    int64_t     next;         /* the parent's counter */
+    size_t      entries;
 } world_t;
 
 
 static void act(world_t *w, fuzz_input_t *in);
-static void join(world_t *w, zk_lock_kind_t kind);
+static void join(world_t *w, zkl_kind_t kind);
 static void arrive(world_t *w, fuzz_input_t *in);
 static size_t some_name(world_t *w, char *name, fuzz_input_t *in);
 static void downgrade(world_t *w, int later);
 static void leave(world_t *w, size_t i);
-static void lose(world_t *w, zk_lock_entry_t *entry);
+static void lose(world_t *w, zkl_entry_t *entry);
 static void settle(world_t *w);
 static void list(world_t *w);
-static zk_lock_entry_t *make(void *data, zk_lock_sighting_t *sighting);
-static void gone(void *data, zk_lock_entry_t *entry);
-static void granted(world_t *w, zk_lock_entry_t *entry);
-static int turn(world_t *w, zk_lock_entry_t *entry);
-static int conflict(world_t *w, zk_lock_entry_t *entry);
-static int mixes(zk_lock_kind_t one, zk_lock_kind_t two);
-static int blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind);
+static zkl_entry_t *make(void *data, zkl_sighting_t *sighting);
+static void gone(void *data, zkl_entry_t *entry);
+static void granted(world_t *w, zkl_entry_t *entry);
+static int turn(world_t *w, zkl_entry_t *entry);
+static int conflict(world_t *w, zkl_entry_t *entry);
+static int mixes(zkl_kind_t one, zkl_kind_t two);
+static int blocks(zkl_kind_t ahead, zkl_kind_t behind);
 static child_t *first_ahead(world_t *w, int64_t seq);
 static void check_rings(world_t *w);
 static void check_list(world_t *w);
 static int has_writer(world_t *w, child_t *reader);
 static void drop(world_t *w, size_t i);
-static zk_lock_kind_t some_kind(fuzz_input_t *in);
+static zkl_kind_t some_kind(fuzz_input_t *in);
 
 
 int
@@ -93,7 +93,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     in.left = size;
 
     memset(&w, 0, sizeof(world_t));
-    zk_lock_view_init(&w.view);
+    zkl_view_init(&w.view);
 
     for (steps = 0; in.left != 0 && steps < 200; steps++) {
         act(&w, &in);
@@ -102,7 +102,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     settle(&w);
 
-    zk_lock_view_forget(&w.view, gone, &w);
+    zkl_view_forget(&w.view, gone, &w);
 
     rule(w.entries == 0, "%zu entries were not given back", w.entries);
     rule(w.view.nalive == 0 && w.view.nlocal == 0, "somebody is left");
@@ -162,7 +162,7 @@ act(world_t *w, fuzz_input_t *in)
 
             if (w->view.watched) {
                 w->view.watched = 0;
-                zk_lock_view_forget(&w->view, gone, w);
+                zkl_view_forget(&w->view, gone, w);
             }
         }
         break;
@@ -186,7 +186,7 @@ act(world_t *w, fuzz_input_t *in)
         /* a connection that broke: all is forgotten, and ours are found */
 
         w->view.watched = 0;
-        zk_lock_view_forget(&w->view, gone, w);
+        zkl_view_forget(&w->view, gone, w);
         list(w);
         check_list(w);
         settle(w);
@@ -198,10 +198,10 @@ act(world_t *w, fuzz_input_t *in)
 /* a claim of ours */
 
 static void
-join(world_t *w, zk_lock_kind_t kind)
+join(world_t *w, zkl_kind_t kind)
 {
-    child_t       *c;
-    zk_lock_id_t   id;
+    child_t  *c;
+    zkl_id_t  id;
 
     if (w->n == CHILDREN) {
         return;
@@ -213,18 +213,18 @@ join(world_t *w, zk_lock_kind_t kind)
     memset(&id, 7, sizeof(id));
     id.record = (uint32_t) w->next;
 
-    c->len = zk_lock_claim_write(c->name, &id, kind, w->next);
+    c->len = zkl_name_claim_write(c->name, &id, kind, w->next);
     c->claim = 1;
     c->ours = 1;
     c->who = fuzz_hash(c->name, c->len);
-    rule(zk_lock_child_read(&c->child, c->name, c->len) == 0, "no claim");
+    rule(zkl_name_child_read(&c->child, c->name, c->len) == 0, "no claim");
 
     c->entry.seq = w->next++;
     c->entry.kind = kind;
 
     w->children[w->n++] = c;
 
-    zk_lock_view_create(&w->view, &c->entry, gone, w);
+    zkl_view_create(&w->view, &c->entry, gone, w);
 }
 
 
@@ -244,7 +244,7 @@ arrive(world_t *w, fuzz_input_t *in)
     rule(c != NULL, "no memory");
 
     c->len = some_name(w, c->name, in);
-    c->claim = (zk_lock_child_read(&c->child, c->name, c->len) == 0);
+    c->claim = (zkl_name_child_read(&c->child, c->name, c->len) == 0);
     c->who = fuzz_hash(c->name, c->len);
 
     for (i = 0; i < w->n; i++) {
@@ -321,8 +321,8 @@ downgrade(world_t *w, int later)
     holder = first_ahead(w, INT64_MAX);
 
     if (holder == NULL || w->n == CHILDREN || holder->ours
-        || (holder->child.kind != ZK_LOCK_WRITE
-            && holder->child.kind != ZK_LOCK_MUTEX))
+        || (holder->child.kind != ZKL_WRITE
+            && holder->child.kind != ZKL_MUTEX))
     {
         return;
     }
@@ -342,11 +342,11 @@ downgrade(world_t *w, int later)
                                (long long) holder->child.seq);
     c->who = fuzz_hash(c->name, c->len);
     c->claim = 1;
-    rule(zk_lock_child_read(&c->child, c->name, c->len) == 0, "no claim");
+    rule(zkl_name_child_read(&c->child, c->name, c->len) == 0, "no claim");
 
     w->children[w->n++] = c;
 
-    if (holder->child.kind == ZK_LOCK_MUTEX) {
+    if (holder->child.kind == ZKL_MUTEX) {
         w->view.watched = 0;
         later = 0;
     }
@@ -369,15 +369,15 @@ downgrade(world_t *w, int later)
 static void
 leave(world_t *w, size_t i)
 {
-    child_t          *c;
-    uint64_t          who;
-    zk_lock_entry_t  *entry;
+    child_t      *c;
+    uint64_t      who;
+    zkl_entry_t  *entry;
 
     c = w->children[i];
 
     if (c->ours) {
         if (c->entry.linked) {
-            zk_lock_view_remove(&w->view, &c->entry);
+            zkl_view_remove(&w->view, &c->entry);
         }
 
         drop(w, i);
@@ -388,7 +388,7 @@ leave(world_t *w, size_t i)
     entry = NULL;
 
     do {
-        entry = c->claim ? zk_lock_view_watched(&w->view, c->child.seq, entry)
+        entry = c->claim ? zkl_view_watched(&w->view, c->child.seq, entry)
                          : NULL;
     } while (entry != NULL && ((other_t *) entry)->who != who);
 
@@ -401,9 +401,9 @@ leave(world_t *w, size_t i)
 
 
 static void
-lose(world_t *w, zk_lock_entry_t *entry)
+lose(world_t *w, zkl_entry_t *entry)
 {
-    zk_lock_view_remove(&w->view, entry);
+    zkl_view_remove(&w->view, entry);
     gone(w, entry);
 }
 
@@ -413,20 +413,20 @@ lose(world_t *w, zk_lock_entry_t *entry)
 static void
 settle(world_t *w)
 {
-    size_t              i, rounds;
-    zk_lock_entry_t    *waiter, *blocker;
-    zk_lock_verdict_e   verdict;
+    size_t         i, rounds;
+    zkl_entry_t   *waiter, *blocker;
+    zkl_verdict_e  verdict;
 
     for (rounds = 0; ; rounds++) {
         rule(rounds < 20 * CHILDREN, "it asks without end");
 
         check_rings(w);
 
-        verdict = zk_lock_view_next(&w->view, &waiter, &blocker);
+        verdict = zkl_view_next(&w->view, &waiter, &blocker);
 
         switch (verdict) {
 
-        case ZK_LOCK_NOTHING:
+        case ZKL_NOTHING:
             if (waiter != NULL) {
                 rule(!turn(w, waiter), "claim %lld waits for nobody",
                      (long long) waiter->seq);
@@ -434,12 +434,12 @@ settle(world_t *w)
             }
             return;
 
-        case ZK_LOCK_GRANT:
+        case ZKL_GRANT:
             granted(w, waiter);
             break;
 
-        case ZK_LOCK_WATCH:
-            rule(blocker != NULL && blocker->origin != ZK_LOCK_LOCAL
+        case ZKL_WATCH:
+            rule(blocker != NULL && blocker->origin != ZKL_LOCAL
                  && !blocker->watched && blocker->linked
                  && blocker->seq <= waiter->seq, "a watch on whom?");
 
@@ -459,12 +459,12 @@ settle(world_t *w)
             }
             break;
 
-        case ZK_LOCK_COMPLETE:
+        case ZKL_COMPLETE:
             list(w);
             check_list(w);
             break;
 
-        default: /* ZK_LOCK_CONFLICT */
+        default: /* ZKL_VIEW_CONFLICT */
             rule(conflict(w, waiter), "claim %lld is refused",
                  (long long) waiter->seq);
 
@@ -484,9 +484,9 @@ settle(world_t *w)
 static void
 list(world_t *w)
 {
-    size_t               i, n;
-    child_t             *c;
-    zk_lock_sighting_t   sightings[CHILDREN];
+    size_t          i, n;
+    child_t        *c;
+    zkl_sighting_t  sightings[CHILDREN];
 
     memset(sightings, 0, sizeof(sightings));
 
@@ -510,13 +510,13 @@ list(world_t *w)
         n++;
     }
 
-    rule(zk_lock_view_merge(&w->view, zk_lock_view_mark(&w->view), sightings,
-                            n, make, gone, w) == 0, "no memory");
+    rule(zkl_view_merge(&w->view, zkl_view_mark(&w->view), sightings, n, make,
+                        gone, w) == 0, "no memory");
 }
 
 
-static zk_lock_entry_t *
-make(void *data, zk_lock_sighting_t *sighting)
+static zkl_entry_t *
+make(void *data, zkl_sighting_t *sighting)
 {
     world_t *w = data;
 
@@ -527,7 +527,7 @@ make(void *data, zk_lock_sighting_t *sighting)
 
     rule(!((child_t *) sighting->data)->ours, "one of ours is made");
 
-    other->entry.origin = ZK_LOCK_FOREIGN;
+    other->entry.origin = ZKL_FOREIGN;
     other->who = sighting->who;
     w->entries++;
 
@@ -536,13 +536,13 @@ make(void *data, zk_lock_sighting_t *sighting)
 
 
 static void
-gone(void *data, zk_lock_entry_t *entry)
+gone(void *data, zkl_entry_t *entry)
 {
     world_t *w = data;
 
     rule(!entry->linked, "it is still there");
 
-    if (entry->origin == ZK_LOCK_FOREIGN) {
+    if (entry->origin == ZKL_FOREIGN) {
         w->entries--;
         free(entry);
     }
@@ -550,7 +550,7 @@ gone(void *data, zk_lock_entry_t *entry)
 
 
 static void
-granted(world_t *w, zk_lock_entry_t *entry)
+granted(world_t *w, zkl_entry_t *entry)
 {
     size_t    i;
     child_t  *c, *other;
@@ -558,8 +558,7 @@ granted(world_t *w, zk_lock_entry_t *entry)
     c = (child_t *) entry;
 
     rule(!c->held && c->ours, "granted twice");
-    rule(turn(w, entry), "claim %lld is not its turn",
-         (long long) entry->seq);
+    rule(turn(w, entry), "claim %lld is not its turn", (long long) entry->seq);
 
     for (i = 0; i < w->n; i++) {
         other = w->children[i];
@@ -567,32 +566,31 @@ granted(world_t *w, zk_lock_entry_t *entry)
         rule(!other->held || mixes(other->entry.kind, entry->kind),
              "%lld and %lld hold in two ways", (long long) other->entry.seq,
              (long long) entry->seq);
-        rule(!other->held || entry->kind > ZK_LOCK_WRITE
-             || (entry->kind == ZK_LOCK_READ
-                 && other->entry.kind == ZK_LOCK_READ),
+        rule(!other->held || entry->kind > ZKL_WRITE
+             || (entry->kind == ZKL_READ
+                 && other->entry.kind == ZKL_READ),
              "%lld and %lld hold", (long long) other->entry.seq,
              (long long) entry->seq);
     }
 
     c->held = 1;
-    zk_lock_view_grant(&w->view, entry);
+    zkl_view_grant(&w->view, entry);
 
-    rule(zk_lock_view_holders(&w->view) != 0, "nobody holds");
+    rule(zkl_view_holders(&w->view) != 0, "nobody holds");
 }
 
 
 /* of the truth: whether nobody ahead blocks it */
 
 static int
-turn(world_t *w, zk_lock_entry_t *entry)
+turn(world_t *w, zkl_entry_t *entry)
 {
     size_t    i;
     unsigned  n, seats;
     child_t  *c;
 
     n = 0;
-    seats = ((entry->kind & 0xff) == ZK_LOCK_SEMAPHORE) ? entry->kind >> 8
-                                                        : 1;
+    seats = ((entry->kind & 0xff) == ZKL_SEMAPHORE) ? entry->kind >> 8 : 1;
 
     for (i = 0; i < w->n; i++) {
         c = w->children[i];
@@ -617,7 +615,7 @@ turn(world_t *w, zk_lock_entry_t *entry)
 /* the first claim of all is of another use */
 
 static int
-conflict(world_t *w, zk_lock_entry_t *entry)
+conflict(world_t *w, zkl_entry_t *entry)
 {
     child_t  *first;
 
@@ -652,29 +650,28 @@ first_ahead(world_t *w, int64_t seq)
 /* mutexes, readers and writers are of one use; else the kind says it */
 
 static int
-mixes(zk_lock_kind_t one, zk_lock_kind_t two)
+mixes(zkl_kind_t one, zkl_kind_t two)
 {
     return (one <= 2) ? two <= 2 : one == two;
 }
 
 
 static int
-blocks(zk_lock_kind_t ahead, zk_lock_kind_t behind)
+blocks(zkl_kind_t ahead, zkl_kind_t behind)
 {
     if (!mixes(ahead, behind)) {
         return 1;
     }
 
-    return !(ahead == ZK_LOCK_MEMBER
-             || (ahead == ZK_LOCK_READ && behind == ZK_LOCK_READ));
+    return !(ahead == ZKL_MEMBER || (ahead == ZKL_READ && behind == ZKL_READ));
 }
 
 
 static void
 check_rings(world_t *w)
 {
-    size_t            n, local, waiting;
-    zk_lock_entry_t  *e;
+    size_t        n, local, waiting;
+    zkl_entry_t  *e;
 
     n = 0;
     local = 0;
@@ -686,12 +683,12 @@ check_rings(world_t *w)
         rule(!e->listed, "a mark of a merge is left");
 
         n++;
-        local += (e->origin == ZK_LOCK_LOCAL);
+        local += (e->origin == ZKL_LOCAL);
         waiting += e->waiting;
 
     }
 
-    rule(n == 0 || zk_lock_view_position(&w->view, w->view.alive.prev)
+    rule(n == 0 || zkl_view_position(&w->view, w->view.alive.prev)
                    == n - 1, "position");
 
     rule(n == w->view.nalive && local == w->view.nlocal, "%zu alive", n);
@@ -700,7 +697,7 @@ check_rings(world_t *w)
          e != &w->view.waiting;
          e = e->waiting_next)
     {
-        rule(e->waiting && e->linked && e->origin == ZK_LOCK_LOCAL
+        rule(e->waiting && e->linked && e->origin == ZKL_LOCAL
              && e->waiting_prev->waiting_next == e, "ring of those who wait");
         rule(e->waiting_prev == &w->view.waiting
              || e->waiting_prev->seq <= e->seq, "their order");
@@ -716,9 +713,9 @@ check_rings(world_t *w)
 static void
 check_list(world_t *w)
 {
-    size_t            i, n;
-    child_t          *c;
-    zk_lock_entry_t  *e;
+    size_t        i, n;
+    child_t      *c;
+    zkl_entry_t  *e;
 
     for (i = 0, n = 0; i < w->n; i++) {
         c = w->children[i];
@@ -733,7 +730,7 @@ check_list(world_t *w)
 
         for (e = w->view.alive.next; e != &w->view.alive; e = e->next) {
             if (e == &c->entry
-                || (!c->ours && e->origin == ZK_LOCK_FOREIGN
+                || (!c->ours && e->origin == ZKL_FOREIGN
                     && ((other_t *) e)->who == c->who))
             {
                 break;
@@ -750,8 +747,7 @@ check_list(world_t *w)
         for (i = 0; i < w->n; i++) {
             c = w->children[i];
 
-            if (c->claim && e->seq == c->child.seq
-                && e->kind == c->child.kind)
+            if (c->claim && e->seq == c->child.seq && e->kind == c->child.kind)
             {
                 n -= !has_writer(w, c);
                 break;
@@ -774,7 +770,7 @@ has_writer(world_t *w, child_t *reader)
     for (i = 0; i < w->n; i++) {
         c = w->children[i];
 
-        if (c != reader && c->claim && c->child.kind == ZK_LOCK_WRITE
+        if (c != reader && c->claim && c->child.kind == ZKL_WRITE
             && c->child.seq == reader->child.seq)
         {
             return 1;
@@ -796,7 +792,7 @@ drop(world_t *w, size_t i)
 }
 
 
-static zk_lock_kind_t
+static zkl_kind_t
 some_kind(fuzz_input_t *in)
 {
     unsigned  kind;
@@ -804,5 +800,5 @@ some_kind(fuzz_input_t *in)
     kind = fuzz_below(in, 7);
 
     return (kind < 4) ? kind
-           : (kind < 6) ? zk_lock_semaphore(kind - 2) : ZK_LOCK_MUTEX;
+           : (kind < 6) ? zkl_semaphore(kind - 2) : ZKL_MUTEX;
 }

@@ -18,7 +18,7 @@
 
 #include "fuzz.h"
 #include "ngx_stub.h"
-#include "ngx_http_zk_lock_record.h"
+#include "shm/record.h"
 
 
 #define PAGES       18
@@ -34,30 +34,30 @@
 /* what the list knows of a record */
 
 typedef struct {
-    ngx_http_zk_lock_record_state_e  state;     /* FREE: none */
-    ngx_uint_t                       dying;     /* whose it is */
-    ngx_uint_t                       path;
-    zk_lock_id_t                     id;
-    zk_lock_kind_t                   kind;
-    int64_t                          seq;
-    ngx_uint_t                       torn;
-    ngx_uint_t                       seen;      /* by who inherits */
+    zkl_record_state_e  state;                  /* FREE: none */
+    ngx_uint_t          dying;     /* whose it is */
+    ngx_uint_t          path;
+    zkl_id_t            id;
+    zkl_kind_t          kind;
+    int64_t             seq;
+    ngx_uint_t          torn;
+    ngx_uint_t          seen;      /* by who inherits */
 } known_t;
 
 
 typedef struct {
-    ngx_http_zk_lock_zone_t  *zones[HEIRS];
-    ngx_uint_t                nzones;
-    ngx_uint_t                zone;             /* that inherits now */
-    uint8_t                   used[CELLS];      /* cells of what was seen */
-    zk_lock_id_t              ids[CELLS];       /* of what is kept */
-    ngx_uint_t                nids;
-    ngx_pid_t                 self;
-    fuzz_input_t             *in;
+    zkl_zone_t    *zones[HEIRS];
+    ngx_uint_t     nzones;
+    ngx_uint_t     zone;             /* that inherits now */
+    uint8_t        used[CELLS];      /* cells of what was seen */
+    zkl_id_t       ids[CELLS];           /* of what is kept */
+    ngx_uint_t     nids;
+    ngx_pid_t      self;
+    fuzz_input_t  *in;
 } heir_t;
 
 
-static ngx_http_zk_lock_map_t  *map;
+static zkl_layout_t  *map;
 static ngx_shm_zone_t           shm;
 static u_char                  *base, *pristine;
 static size_t                   size;
@@ -67,19 +67,16 @@ static ngx_uint_t               nknown;
 
 
 static void set_up(void);
-static ngx_http_zk_lock_zone_t *join(ngx_pid_t pid);
-static void live(ngx_http_zk_lock_zone_t **zones, fuzz_input_t *in);
-static void make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying,
-    fuzz_input_t *in);
-static void change(ngx_http_zk_lock_zone_t **zones, known_t *k,
-    fuzz_input_t *in);
-static void compare(ngx_http_zk_lock_zone_t **zones);
+static zkl_zone_t *join(ngx_pid_t pid);
+static void live(zkl_zone_t **zones, fuzz_input_t *in);
+static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
+static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
+static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
-static void meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in);
+static void meet(zkl_zone_t *zone, fuzz_input_t *in);
 static void inherit(heir_t *heir);
-static void inherited(void *data, ngx_http_zk_lock_record_t *record,
-    ngx_str_t *path);
-static void expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path);
+static void inherited(void *data, zkl_record_t *record, ngx_str_t *path);
+static void expected(zkl_record_t *record, ngx_str_t *path);
 static void go_on(heir_t *heir);
 static void rung(void *data, uint32_t record);
 
@@ -87,10 +84,10 @@ static void rung(void *data, uint32_t record);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    ngx_uint_t                i;
-    fuzz_input_t              in;
-    heir_t                    heir;
-    ngx_http_zk_lock_zone_t  *zones[2];
+    ngx_uint_t    i;
+    fuzz_input_t  in;
+    heir_t        heir;
+    zkl_zone_t   *zones[2];
 
     in.data = data;
     in.left = len;
@@ -144,12 +141,12 @@ set_up(void)
 
     /* the third one just fits into a cell */
 
-    static const size_t  lens[] = { 2, 6, 78, 79, 300, ZK_LOCK_PATH_MAX };
+    static const size_t  lens[] = { 2, 6, 78, 79, 300, ZKL_PATH_MAX };
 
     if (map == NULL) {
         pool.pfree = PAGES;
 
-        map = ngx_http_zk_lock_map_make(&pool, &stub_log);
+        map = zkl_layout_make(&pool, &stub_log);
         rule(map != NULL && map->ncells <= CELLS, "no map");
 
         base = stub_slab;
@@ -175,29 +172,29 @@ set_up(void)
 }
 
 
-static ngx_http_zk_lock_zone_t *
+static zkl_zone_t *
 join(ngx_pid_t pid)
 {
-    ngx_http_zk_lock_key_t    key;
-    ngx_http_zk_lock_zone_t  *zone;
+    zkl_key_t    key;
+    zkl_zone_t  *zone;
 
     stub_process(pid, 42);
     stub_become(pid);
 
-    zone = ngx_http_zk_lock_zone_join(&shm, &stub_log);
+    zone = zkl_zone_join(&shm, &stub_log);
     rule(zone != NULL, "no slot");
 
     ngx_memset(&key, (int) pid, sizeof(key));
-    ngx_http_zk_lock_zone_set_key(zone, &key);
+    zkl_zone_set_key(zone, &key);
 
-    *ngx_http_zk_lock_zone_alive(zone) = stub_clock + 1000;
+    *zkl_zone_alive(zone) = stub_clock + 1000;
 
     return zone;
 }
 
 
 static void
-live(ngx_http_zk_lock_zone_t **zones, fuzz_input_t *in)
+live(zkl_zone_t **zones, fuzz_input_t *in)
 {
     ngx_uint_t  n, who;
 
@@ -215,7 +212,7 @@ live(ngx_http_zk_lock_zone_t **zones, fuzz_input_t *in)
 
 
 static void
-make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
+make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
 {
     known_t     *k;
     unsigned     kind;
@@ -231,21 +228,20 @@ make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
 
     kind = fuzz_below(in, 6);
 
-    k->kind = (kind == ZK_LOCK_SEMAPHORE) ? zk_lock_semaphore(7) : kind;
+    k->kind = (kind == ZKL_SEMAPHORE) ? zkl_semaphore(7) : kind;
     k->path = fuzz_below(in, 6);
     k->dying = dying;
     k->seq = -1;
-    k->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
+    k->state = ZKL_RECORD_NEW;
 
-    rule(ngx_http_zk_lock_record_take(zone, &paths[k->path], k->kind,
-                                      (fuzz_byte(in) & 1)
-                                      ? (uint8_t *) "keykeyke" : NULL, &k->id)
+    rule(zkl_record_take(zone, &paths[k->path], k->kind, (fuzz_byte(in) & 1)
+                         ? (uint8_t *) "keykeyke" : NULL, &k->id)
          == NGX_OK, "the zone is full");
 
     nknown++;
 
     first = k->id.record;
-    last = first + ngx_http_zk_lock_map_cells_of(paths[k->path].len) - 1;
+    last = first + zkl_layout_cells_of(paths[k->path].len) - 1;
 
     rule(last < map->ncells && first / 64 == last / 64, "cells %u to %u",
          first, last);
@@ -253,23 +249,23 @@ make(ngx_http_zk_lock_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
     for (i = 0; i + 1 < nknown; i++) {
         rule(known[i].state == 0 || known[i].id.record > last
              || known[i].id.record
-                + ngx_http_zk_lock_map_cells_of(paths[known[i].path].len)
+                + zkl_layout_cells_of(paths[known[i].path].len)
                 <= first, "a cell was taken twice");
     }
 }
 
 
 static void
-change(ngx_http_zk_lock_zone_t **zones, known_t *k, fuzz_input_t *in)
+change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
 {
-    uint32_t                   awaited;
-    ngx_int_t                  rc;
-    ngx_uint_t                 holds;
-    ngx_str_t                 *path;
-    ngx_http_zk_lock_zone_t   *own, *other;
-    ngx_http_zk_lock_record_t  copy;
+    uint32_t      awaited;
+    ngx_int_t     rc;
+    ngx_uint_t    holds;
+    ngx_str_t    *path;
+    zkl_zone_t   *own, *other;
+    zkl_record_t  copy;
 
-    if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE) {
+    if (k->state == ZKL_RECORD_FREE) {
         return;
     }
 
@@ -280,79 +276,73 @@ change(ngx_http_zk_lock_zone_t **zones, known_t *k, fuzz_input_t *in)
     switch (fuzz_below(in, 12)) {
 
     case 0:
-        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_NEW) {
+        if (k->state == ZKL_RECORD_NEW) {
             k->seq = fuzz_byte(in);
-            k->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
-            ngx_http_zk_lock_record_publish(own, k->id.record, k->seq, 1, 2);
-            ngx_http_zk_lock_board_put(own, path, k->seq, k->id.record);
+            k->state = ZKL_RECORD_WAITING;
+            zkl_record_publish(own, k->id.record, k->seq, 1, 2);
+            zkl_seq_index_put(own, path, k->seq, k->id.record);
         }
         break;
 
     case 1:
-        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
-            k->state = NGX_HTTP_ZK_LOCK_RECORD_HELD;
-            ngx_http_zk_lock_record_grant(own, k->id.record, 10,
-                                          stub_clock + 10,
-                                          NGX_HTTP_ZK_LOCK_TOLD_NOBODY);
+        if (k->state == ZKL_RECORD_WAITING) {
+            k->state = ZKL_RECORD_HELD;
+            zkl_record_grant(own, k->id.record, 10, stub_clock + 10,
+                             ZKL_TOLD_NOBODY);
         }
         break;
 
     case 2:
-        k->state = NGX_HTTP_ZK_LOCK_RECORD_ENDED;
-        ngx_http_zk_lock_record_end(own, k->id.record);
+        k->state = ZKL_RECORD_ENDED;
+        zkl_record_end(own, k->id.record);
         break;
 
     case 3:
-        k->state = NGX_HTTP_ZK_LOCK_RECORD_FREE;
-        ngx_http_zk_lock_record_free(own, k->id.record);
+        k->state = ZKL_RECORD_FREE;
+        zkl_record_free(own, k->id.record);
         break;
 
     case 4:
-        ngx_http_zk_lock_record_bind(own, k->id.record,
-                                     known[0].dying == k->dying
-                                     ? known[0].id.record
-                                     : NGX_HTTP_ZK_LOCK_NO_RECORD);
+        zkl_record_bind(own, k->id.record, known[0].dying == k->dying
+                        ? known[0].id.record
+                        : ZKL_NO_RECORD);
         break;
 
     case 5:
-        if (k->kind == ZK_LOCK_WRITE || k->kind == ZK_LOCK_MUTEX) {
-            k->kind = ZK_LOCK_READ;
-            ngx_http_zk_lock_record_kind(own, k->id.record, k->kind);
+        if (k->kind == ZKL_WRITE || k->kind == ZKL_MUTEX) {
+            k->kind = ZKL_READ;
+            zkl_record_kind(own, k->id.record, k->kind);
         }
         break;
 
     case 6:
-        rc = ngx_http_zk_lock_record_renew(other, &k->id, path, 0, 20,
-                                           stub_clock + fuzz_byte(in), 0, 0);
+        rc = zkl_record_renew(other, &k->id, path, 0, 20,
+                              stub_clock + fuzz_byte(in), 0, 0);
         rule(rc == NGX_OK || rc == NGX_DECLINED, "renew: %d", (int) rc);
-        rule(k->state != NGX_HTTP_ZK_LOCK_RECORD_HELD || rc == NGX_OK,
+        rule(k->state != ZKL_RECORD_HELD || rc == NGX_OK,
              "a held one is not renewed");
         break;
 
     case 7:
-        rc = ngx_http_zk_lock_record_hold(other, &k->id, path,
-                                          fuzz_byte(in) & 1, &holds);
+        rc = zkl_record_hold(other, &k->id, path, fuzz_byte(in) & 1, &holds);
         rule(rc == NGX_OK || rc == NGX_DECLINED, "hold: %d", (int) rc);
         break;
 
     case 8:
-        rule(ngx_http_zk_lock_record_ask(other, &k->id, path, 0) == NGX_OK,
-             "ask");
-        rule(ngx_http_zk_lock_record_asked(own, k->id.record), "not asked");
+        rule(zkl_record_ask(other, &k->id, path, 0) == NGX_OK, "ask");
+        rule(zkl_record_asked(own, k->id.record), "not asked");
         break;
 
     case 9:
-        rule(ngx_http_zk_lock_record_watch(other, &k->id, path, &copy)
-             == NGX_OK, "watch");
+        rule(zkl_record_watch(other, &k->id, path, &copy) == NGX_OK, "watch");
         break;
 
     case 10:
-        (void) ngx_http_zk_lock_board_turn(own, path, k->id.record, &copy);
+        (void) zkl_seq_index_turn(own, path, k->id.record, &copy);
         break;
 
     default:
-        (void) ngx_http_zk_lock_board_await(other, path, fuzz_byte(in),
-                                            &awaited);
+        (void) zkl_seq_index_await(other, path, fuzz_byte(in), &awaited);
         break;
     }
 }
@@ -361,19 +351,18 @@ change(ngx_http_zk_lock_zone_t **zones, known_t *k, fuzz_input_t *in)
 /* everybody reads every record as it is, and none that is not there */
 
 static void
-compare(ngx_http_zk_lock_zone_t **zones)
+compare(zkl_zone_t **zones)
 {
-    known_t                   *k;
-    ngx_int_t                  rc;
-    ngx_uint_t                 i;
-    ngx_http_zk_lock_record_t  copy;
+    known_t      *k;
+    ngx_int_t     rc;
+    ngx_uint_t    i;
+    zkl_record_t  copy;
 
     for (k = known; k < known + nknown; k++) {
         for (i = 0; i < 2; i++) {
-            rc = ngx_http_zk_lock_record_read(zones[i], &k->id,
-                                              &paths[k->path], &copy);
+            rc = zkl_record_read(zones[i], &k->id, &paths[k->path], &copy);
 
-            if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE) {
+            if (k->state == ZKL_RECORD_FREE) {
                 rule(rc == NGX_DECLINED, "one that is free: %d", (int) rc);
                 continue;
             }
@@ -390,12 +379,11 @@ compare(ngx_http_zk_lock_zone_t **zones)
                  "record %u is in state %d", k->id.record, (int) copy.state);
         }
 
-        if (k->seq != -1 && k->state >= NGX_HTTP_ZK_LOCK_RECORD_WAITING) {
-            rc = ngx_http_zk_lock_board_find(zones[1], &paths[k->path],
-                                             k->seq, &copy);
+        if (k->seq != -1 && k->state >= ZKL_RECORD_WAITING) {
+            rc = zkl_seq_index_find(zones[1], &paths[k->path], k->seq, &copy);
             rule(rc != NGX_OK || (copy.seq == k->seq
-                 && (copy.state == NGX_HTTP_ZK_LOCK_RECORD_WAITING
-                     || copy.state == NGX_HTTP_ZK_LOCK_RECORD_HELD)),
+                 && (copy.state == ZKL_RECORD_WAITING
+                     || copy.state == ZKL_RECORD_HELD)),
                  "the board shows another");
         }
     }
@@ -407,9 +395,9 @@ compare(ngx_http_zk_lock_zone_t **zones)
 static void
 tear(fuzz_input_t *in)
 {
-    known_t                  *k;
-    ngx_uint_t                which;
-    ngx_http_zk_lock_cell_t  *cell;
+    known_t     *k;
+    ngx_uint_t   which;
+    zkl_cell_t  *cell;
 
     which = fuzz_byte(in);
 
@@ -419,16 +407,16 @@ tear(fuzz_input_t *in)
 
     k = &known[which % nknown];
 
-    if (!k->dying || k->state != NGX_HTTP_ZK_LOCK_RECORD_NEW) {
+    if (!k->dying || k->state != ZKL_RECORD_NEW) {
         return;
     }
 
-    cell = ngx_http_zk_lock_map_cell(map, k->id.record);
+    cell = zkl_layout_cell(map, k->id.record);
     cell->gen |= 1;
     cell->seq = 5;
 
     if (which & 128) {
-        cell->state = NGX_HTTP_ZK_LOCK_RECORD_WAITING;
+        cell->state = ZKL_RECORD_WAITING;
     }
 
     k->torn = 1;
@@ -438,16 +426,16 @@ tear(fuzz_input_t *in)
 /* what a worker does with others' records, by ids and paths from clients */
 
 static void
-meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in)
+meet(zkl_zone_t *zone, fuzz_input_t *in)
 {
-    uint32_t                    record;
-    ngx_int_t                   rc;
-    ngx_str_t                  *path;
-    ngx_uint_t                  times, op, holds;
-    zk_lock_id_t                id;
-    ngx_http_zk_lock_cell_t    *cell;
-    ngx_http_zk_lock_record_t   copy;
-    ngx_http_zk_lock_counts_t   counts;
+    uint32_t      record;
+    ngx_int_t     rc;
+    ngx_str_t    *path;
+    ngx_uint_t    times, op, holds;
+    zkl_id_t      id;
+    zkl_cell_t   *cell;
+    zkl_record_t  copy;
+    zkl_counts_t  counts;
 
     for (times = fuzz_below(in, 16); times != 0; times--) {
         op = fuzz_byte(in);
@@ -455,54 +443,50 @@ meet(ngx_http_zk_lock_zone_t *zone, fuzz_input_t *in)
 
         id.record = (op & 128) ? fuzz_32(in)
                                : fuzz_below(in, (unsigned) map->ncells);
-        ngx_memzero(id.random, ZK_LOCK_RANDOM_LEN);
+        ngx_memzero(id.random, ZKL_RANDOM_LEN);
 
-        cell = ngx_http_zk_lock_map_cell(map, id.record);
+        cell = zkl_layout_cell(map, id.record);
 
         if (cell != NULL) {
-            ngx_memcpy(id.random, cell->random, ZK_LOCK_RANDOM_LEN);
+            ngx_memcpy(id.random, cell->random, ZKL_RANDOM_LEN);
         }
 
         switch (op % 8) {
 
         case 0:
-            rc = ngx_http_zk_lock_record_read(zone, &id, path, &copy);
+            rc = zkl_record_read(zone, &id, path, &copy);
             break;
 
         case 1:
-            rc = ngx_http_zk_lock_record_watch(zone, &id, path, &copy);
+            rc = zkl_record_watch(zone, &id, path, &copy);
             break;
 
         case 2:
-            rc = ngx_http_zk_lock_record_renew(zone, &id, path, 0, 5,
-                                               fuzz_32(in), 7, 8);
+            rc = zkl_record_renew(zone, &id, path, 0, 5, fuzz_32(in), 7, 8);
             break;
 
         case 3:
-            rc = ngx_http_zk_lock_record_hold(zone, &id, path, op & 64,
-                                              &holds);
+            rc = zkl_record_hold(zone, &id, path, op & 64, &holds);
             break;
 
         case 4:
-            rc = ngx_http_zk_lock_record_ask(zone, &id, path, 0);
+            rc = zkl_record_ask(zone, &id, path, 0);
             break;
 
         case 5:
-            rc = ngx_http_zk_lock_board_find(zone, path, fuzz_byte(in),
-                                             &copy);
+            rc = zkl_seq_index_find(zone, path, fuzz_byte(in), &copy);
             rule(rc == NGX_OK || rc == NGX_DONE || rc == NGX_DECLINED,
                  "find: %d", (int) rc);
             rc = NGX_OK;
             break;
 
         case 6:
-            rc = ngx_http_zk_lock_board_await(zone, path, fuzz_byte(in),
-                                              &record);
+            rc = zkl_seq_index_await(zone, path, fuzz_byte(in), &record);
             break;
 
         default:
-            ngx_http_zk_lock_ring_answer(zone->map, zone->slot, rung, &op);
-            ngx_http_zk_lock_zone_count(zone, &counts);
+            zkl_doorbell_answer(zone->map, zone->slot, rung, &op);
+            zkl_zone_count(zone, &counts);
             rule(counts.slots <= map->nslots, "slots");
             rc = NGX_OK;
             break;
@@ -528,18 +512,18 @@ rung(void *data, uint32_t record)
 static void
 inherit(heir_t *heir)
 {
-    ngx_uint_t                i;
-    ngx_http_zk_lock_zone_t  *zone;
+    ngx_uint_t   i;
+    zkl_zone_t  *zone;
 
     heir->self = HEIR;
 
-    zone = ngx_http_zk_lock_zone_join(&shm, &stub_log);
+    zone = zkl_zone_join(&shm, &stub_log);
 
     while (zone != NULL) {
 
-        rule(zone->slot < map->nslots && zone->home < map->nslots,
-             "slot %u", (unsigned) zone->slot);
-        rule(map->slots[zone->slot].keeper == ngx_http_zk_lock_map_self(),
+        rule(zone->slot < map->nslots && zone->home < map->nslots, "slot %u",
+             (unsigned) zone->slot);
+        rule(map->slots[zone->slot].keeper == zkl_layout_self(),
              "it is not the keeper");
 
         for (i = 0; i < heir->nzones; i++) {
@@ -549,10 +533,9 @@ inherit(heir_t *heir)
         heir->zone = heir->nzones;
         heir->zones[heir->nzones++] = zone;
 
-        ngx_http_zk_lock_record_inherit(zone, inherited, heir);
+        zkl_record_inherit(zone, inherited, heir);
 
-        zone = (heir->nzones < HEIRS)
-               ? ngx_http_zk_lock_zone_adopt(heir->zones[0]) : NULL;
+        zone = (heir->nzones < HEIRS) ? zkl_zone_adopt(heir->zones[0]) : NULL;
     }
 
     rule(heir->nzones != 0, "there is no slot");
@@ -560,19 +543,19 @@ inherit(heir_t *heir)
 
 
 static void
-inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
+inherited(void *data, zkl_record_t *record, ngx_str_t *path)
 {
     heir_t *heir = data;
 
-    uint32_t                  at;
-    ngx_uint_t                i, n;
-    zk_lock_child_t           child;
-    char                      name[ZK_LOCK_CLAIM_MAX];
-    ngx_http_zk_lock_zone_t  *zone;
+    uint32_t     at;
+    ngx_uint_t   i, n;
+    zkl_child_t  child;
+    char         name[ZKL_CLAIM_MAX];
+    zkl_zone_t  *zone;
 
     zone = heir->zones[heir->zone];
     at = record->id.record;
-    n = ngx_http_zk_lock_map_cells_of(path->len);
+    n = zkl_layout_cells_of(path->len);
 
     rule(at < map->ncells && at % 64 + n <= 64, "cells %u, %u", at,
          (unsigned) n);
@@ -580,23 +563,21 @@ inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
     rule(path->data > map->cells
          && path->data + path->len <= map->cells + map->ncells * 256,
          "a path outside of the cells");
-    rule(zk_lock_path_check((char *) path->data, path->len) == NULL,
+    rule(zkl_name_path_check((char *) path->data, path->len) == NULL,
          "no path");
 
-    rule(record->state >= NGX_HTTP_ZK_LOCK_RECORD_NEW
-         && record->state <= NGX_HTTP_ZK_LOCK_RECORD_OPEN, "state %d",
-         (int) record->state);
-    rule(zk_lock_kind_check(record->kind) && zk_lock_kind_check(record->was),
+    rule(record->state >= ZKL_RECORD_NEW
+         && record->state <= ZKL_RECORD_OPEN, "state %d", (int) record->state);
+    rule(zkl_name_kind_check(record->kind) && zkl_name_kind_check(record->was),
          "kind %x, %x", record->kind, record->was);
-    rule((record->kind == ZK_LOCK_NODE) == (record->was == ZK_LOCK_NODE),
+    rule((record->kind == ZKL_NODE) == (record->was == ZKL_NODE),
          "a claim that was the lock's znode, or will be");
-    rule(record->seq >= -1 && record->seq <= ZK_LOCK_SEQ_MAX, "seq %lld",
+    rule(record->seq >= -1 && record->seq <= ZKL_SEQ_MAX, "seq %lld",
          (long long) record->seq);
 
-    if (record->seq != -1 && record->kind != ZK_LOCK_NODE) {
-        i = zk_lock_claim_write(name, &record->id, record->kind,
-                                record->seq);
-        rule(zk_lock_child_read(&child, name, i) == 0
+    if (record->seq != -1 && record->kind != ZKL_NODE) {
+        i = zkl_name_claim_write(name, &record->id, record->kind, record->seq);
+        rule(zkl_name_child_read(&child, name, i) == 0
              && child.seq == record->seq, "its claim has no name");
     }
 
@@ -617,30 +598,28 @@ inherited(void *data, ngx_http_zk_lock_record_t *record, ngx_str_t *path)
 /* it is what the list knows */
 
 static void
-expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path)
+expected(zkl_record_t *record, ngx_str_t *path)
 {
     known_t  *k;
 
     for (k = known; k < known + nknown; k++) {
 
-        if (k->state == NGX_HTTP_ZK_LOCK_RECORD_FREE
-            || k->id.record != record->id.record)
-        {
+        if (k->state == ZKL_RECORD_FREE || k->id.record != record->id.record) {
             continue;
         }
 
         rule(k->dying, "somebody's who lives");
 
         if (k->torn) {
-            k->state = NGX_HTTP_ZK_LOCK_RECORD_NEW;
-            k->seq = (k->kind == ZK_LOCK_NODE) ? 0 : -1;
+            k->state = ZKL_RECORD_NEW;
+            k->seq = (k->kind == ZKL_NODE) ? 0 : -1;
             k->torn = 0;
         }
 
         rule(record->state == k->state && record->seq == k->seq
              && record->kind == k->kind
              && ngx_memcmp(record->id.random, k->id.random,
-                           ZK_LOCK_RANDOM_LEN) == 0
+                           ZKL_RANDOM_LEN) == 0
              && path->len == paths[k->path].len
              && ngx_memcmp(path->data, paths[k->path].data, path->len) == 0,
              "record %u is not what it was", k->id.record);
@@ -658,20 +637,19 @@ expected(ngx_http_zk_lock_record_t *record, ngx_str_t *path)
 static void
 go_on(heir_t *heir)
 {
-    uint32_t                  first;
-    ngx_int_t                 rc;
-    ngx_uint_t                i, k, n, slots[HEIRS];
-    ngx_str_t                *path;
-    zk_lock_id_t              id;
-    ngx_http_zk_lock_zone_t  *zone;
+    uint32_t     first;
+    ngx_int_t    rc;
+    ngx_uint_t   i, k, n, slots[HEIRS];
+    ngx_str_t   *path;
+    zkl_id_t     id;
+    zkl_zone_t  *zone;
 
     zone = heir->zones[0];
 
     for (n = fuzz_below(heir->in, 8); n != 0; n--) {
         path = &paths[fuzz_below(heir->in, 6)];
 
-        rc = ngx_http_zk_lock_record_take(zone, path, ZK_LOCK_MUTEX, NULL,
-                                          &id);
+        rc = zkl_record_take(zone, path, ZKL_MUTEX, NULL, &id);
         if (rc != NGX_OK) {
             rule(rc == NGX_BUSY, "take: %d", (int) rc);
             continue;
@@ -679,30 +657,27 @@ go_on(heir_t *heir)
 
         first = id.record;
 
-        for (i = first;
-             i < first + ngx_http_zk_lock_map_cells_of(path->len);
-             i++)
-        {
+        for (i = first; i < first + zkl_layout_cells_of(path->len); i++) {
             rule(i < map->ncells && !heir->used[i], "cell %u is taken again",
                  (unsigned) i);
             heir->used[i] = 1;
         }
 
-        ngx_http_zk_lock_record_publish(zone, id.record, 3, 1, 1);
-        ngx_http_zk_lock_board_put(zone, path, 3, id.record);
+        zkl_record_publish(zone, id.record, 3, 1, 1);
+        zkl_seq_index_put(zone, path, 3, id.record);
     }
 
     for (i = 0; i < heir->nids; i++) {
-        ngx_http_zk_lock_record_end(zone, heir->ids[i].record);
+        zkl_record_end(zone, heir->ids[i].record);
     }
 
     for (i = 0; i < heir->nzones; i++) {
         slots[i] = heir->zones[i]->slot;
-        ngx_http_zk_lock_zone_leave(heir->zones[i]);
+        zkl_zone_leave(heir->zones[i]);
     }
 
     for (i = 0; i < heir->nzones; i++) {
-        rule(map->slots[slots[i]].keeper == NGX_HTTP_ZK_LOCK_FREE
+        rule(map->slots[slots[i]].keeper == ZKL_FREE
              && !map->slots[slots[i]].keyed, "a slot is kept");
 
         for (k = 0; k < map->nchunks; k++) {

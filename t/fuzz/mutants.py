@@ -17,18 +17,23 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
+
+sys.path.insert(0, os.path.join(ROOT, "t", "lib"))
+
+import planted  # noqa: E402
+
 OUT = os.path.join(ROOT, "build", "fuzz", "mutants")
 SECONDS = 60
 
-NAME = "zk_lock_name.c"
-TEXT = "zk_lock_text.c"
-JSON = "zk_lock_json.c"
-ARGS = "zk_lock_args.c"
-QUERY = "zk_lock_query.c"
-LABEL = "zk_lock_label.c"
-VIEW = "zk_lock_view.c"
-MAP = "ngx_http_zk_lock_map.c"
-RECORD = "ngx_http_zk_lock_record.c"
+NAME = "base/name.c"
+TEXT = "base/text.c"
+JSON = "base/json.c"
+ARGS = "base/args.c"
+QUERY = "base/args.c"
+LABEL = "base/claim_data.c"
+VIEW = "base/view.c"
+MAP = "shm/layout.c"
+RECORD = "shm/record.c"
 
 # fuzzer, file, what is there, what is planted
 MUTANTS = [
@@ -41,41 +46,43 @@ MUTANTS = [
 
     ("token", NAME, "for (i = 0; i < path_len; i++) {",
      "for (i = 1; i < path_len; i++) {"),
-    ("token", NAME, "if (kind >= ZK_LOCK_MEMBER\n",
-     "if (kind == ZK_LOCK_MEMBER\n"),
-    ("token", NAME, "        || seq > ZK_LOCK_SEQ_MAX)\n", "        )\n"),
+    ("token", NAME, "if (kind >= ZKL_MEMBER\n",
+     "if (kind == ZKL_MEMBER\n"),
+    ("token", NAME + ":zkl_name_token_read", "|| seq > ZKL_SEQ_MAX)\n",
+     "        )\n"),
 
     ("json", JSON, "for (i = r->behind; i < len; i++) {",
      "for (i = len; i < len; i++) {"),
-    ("json", JSON, "len > ZK_LOCK_DATA_MAX - *r->data_len)",
-     "len > ZK_LOCK_DATA_MAX + 8 - *r->data_len)"),
+    ("json", JSON, "len > ZKL_DATA_MAX - *r->data_len)",
+     "len > ZKL_DATA_MAX + 8 - *r->data_len)"),
     ("json", JSON, "if (second != (int) r->surrogate) {",
      "if (second > (int) r->surrogate) {"),
 
-    ("args", ARGS, "if (len > max || !zk_lock_shown_check(text, len)) {",
+    ("args", ARGS, "if (len > max || !zkl_text_shown_check(text, len)) {",
      "if (len > max) {"),
     ("args", ARGS, "if (rc < 0 || (rc == 0 && len < n)) {",
      "if (rc < 0) {"),
-    ("args", ARGS, "+ len > ZK_LOCK_NAMES_BYTES)",
-     "+ len > ZK_LOCK_NAMES_BYTES + 1)"),
+    ("args", ARGS, "+ len > ZKL_NAMES_BYTES)",
+     "+ len > ZKL_NAMES_BYTES + 1)"),
     ("args", QUERY, "        if (n == size) {", "        if (n > size) {"),
 
     ("label", LABEL, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
     ("label", LABEL, "if (label->holds > 1) {", "if (label->holds > 2) {"),
-    ("label", "zk_lock_label.h", "ZK_LOCK_DATA_MAX + 432)",
-     "ZK_LOCK_DATA_MAX + 416)"),
+    ("label", "base/claim_data.h", "ZKL_DATA_MAX + 432)",
+     "ZKL_DATA_MAX + 416)"),
     ("label", LABEL, "    if (len != digits) {", "    if (len < digits) {"),
 
     ("view", VIEW, "if (++n == seats) {", "if (++n > seats) {"),
-    ("view", VIEW, "return ahead != ZK_LOCK_READ || behind",
-     "return ahead != ZK_LOCK_READ && behind"),
+    ("view", VIEW, "return ahead != ZKL_READ || behind",
+     "return ahead != ZKL_READ && behind"),
     ("view", VIEW, "while (entry != &view->alive && entry->seq > seq) {",
      "while (entry != &view->alive && entry->seq < seq) {"),
 
-    ("view", VIEW, "if (entry->kind == ZK_LOCK_WRITE || entry->renamed\n"
+    ("view", VIEW, "if (entry->kind == ZKL_WRITE || entry->renamed\n"
      "        || !view->watched", "if (!view->watched"),
-    ("view", VIEW, "    {\n        view->complete_through = entry->seq - 1;",
+    ("view", VIEW + ":zkl_view_doubt",
+     "    {\n        view->complete_through = entry->seq - 1;",
      "    {\n        view->complete_through = entry->seq;"),
     ("view", VIEW, "if ((*waiter)->seq > view->complete_through) {",
      "if ((*waiter)->seq > view->complete_through + 2) {"),
@@ -87,8 +94,8 @@ MUTANTS = [
     ("zone", RECORD, "        if (cell->slot != zone->slot) {",
      "        if (cell->slot == zone->slot) {"),
     ("zone", RECORD, "            cell->seq = -1;\n\n"
-     "            if (cell->kind == ZK_LOCK_NODE) {",
-     "            if (cell->kind == ZK_LOCK_NODE) {"),
+     "            if (cell->kind == ZKL_NODE) {",
+     "            if (cell->kind == ZKL_NODE) {"),
 ]
 
 
@@ -98,16 +105,12 @@ def plant(number, name, file, old, new):
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(os.path.join(ROOT, "src"), os.path.join(tree, "src"))
 
-    path = os.path.join(tree, "src", file)
+    path = os.path.join(tree, "src", planted.file_of(file))
     with open(path, encoding="utf-8") as source:
         text = source.read()
 
-    if text.count(old) != 1:
-        raise ValueError("%s has %d times: %s"
-                         % (file, text.count(old), old.strip()))
-
     with open(path, "w", encoding="utf-8") as source:
-        source.write(text.replace(old, new))
+        source.write(planted.plant(text, file, old, new))
 
     return tree
 

@@ -1,7 +1,7 @@
 
 /*
  * JSON, read in the plainest way: the whole text at once, by recursion, as
- * RFC 8259 says and UTF-8 as RFC 3629 does.  What zk_lock_json.c makes of a
+ * RFC 8259 says and UTF-8 as RFC 3629 does.  What base/json.c makes of a
  * text is compared with this.
  */
 

@@ -46,7 +46,7 @@ ssize_t __wrap_read(int fd, void *buf, size_t n);
 ssize_t __wrap_write(int fd, const void *buf, size_t n);
 int __wrap_eventfd(unsigned int value, int flags);
 
-ngx_msec_t ngx_http_zk_lock_now(void);
+ngx_msec_t zkl_now(void);
 
 static stub_process_t *stub_find(ngx_pid_t pid);
 
@@ -205,7 +205,7 @@ __wrap_eventfd(unsigned int value, int flags)
 
 
 ngx_msec_t
-ngx_http_zk_lock_now(void)
+zkl_now(void)
 {
     return stub_clock;
 }

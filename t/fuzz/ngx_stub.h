@@ -1,6 +1,6 @@
 
 /*
- * The world of src/ngx_http_zk_lock_map.c, _ring.c, _zone.c, _record.c, _held.c
+ * The world of src/shm/layout.c, _ring.c, _zone.c, _record.c, _held.c
  * and _board.c, without nginx and without other processes: what they call of
  * nginx, the clock, and the part of the kernel that knows of processes.
  *

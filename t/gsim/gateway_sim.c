@@ -1,6 +1,6 @@
 
 /*
- * Simulates gateways, with the real floors 0 to 3 of src/, on a simulated
+ * Simulates gateways, with all folders of src/ below http/, on a simulated
  * ZooKeeper; many short histories, each from its own seed.
  *
  * usage: gateway_sim [--seeds N] [--from N] [--seconds N] [--quiet] [TRAIT]...
@@ -305,9 +305,8 @@ report(double took)
            N(releases), N(elsewhere), N(lapses), N(unreachable));
     printf("  held again %llu, once less %llu, shared %llu, other uses refused "
            "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu), "
-           "several %llu\n", N(again), N(once_less), N(shared),
-           N(conflicts), N(revoked), N(bound), N(lost), N(hung_up),
-           N(several));
+           "several %llu\n", N(again), N(once_less), N(shared), N(conflicts),
+           N(revoked), N(bound), N(lost), N(hung_up), N(several));
     printf("  deleted by hand %llu\n", N(by_hand));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "

@@ -38,9 +38,9 @@
 #include <setjmp.h>
 #include <stdint.h>
 
-#include "ngx_http_zk_lock_ask.h"
-#include "ngx_http_zk_lock_claim.h"
-#include "ngx_http_zk_lock_worker.h"
+#include "core/call.h"
+#include "core/claim.h"
+#include "core/worker.h"
 
 
 #define GSIM_MS             1000
@@ -93,7 +93,7 @@ void gsim_trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void gsim_violation(const char *fmt, ...)
     __attribute__((format(printf, 1, 2), noreturn));
 
-#define gsim_say(...)                                                         \
+#define gsim_say(...)                                                          \
     do { if (gsim_tracing) { gsim_trace(__VA_ARGS__); } } while (0)
 
 
@@ -139,7 +139,7 @@ struct gsim_process_s {
     ngx_pid_t                    pid;
     uint64_t                     start;
     gsim_gateway_t              *gateway;
-    ngx_http_zk_lock_worker_t   *worker;
+    zkl_worker_t                *worker;
 
     gsim_globals_t               globals;
     ngx_rbtree_node_t            sentinel;
@@ -272,8 +272,8 @@ int64_t gsim_tree_begin(void);
 gsim_node_t *gsim_tree_find(const char *path, int64_t zxid);
 gsim_data_t *gsim_tree_data(gsim_node_t *node, int64_t zxid);
 /* These return a code of the library; *node is the new one. */
-int gsim_tree_create(const char *path, const char *data, size_t len,
-    int flags, int64_t owner, gsim_node_t **node);
+int gsim_tree_create(const char *path, const char *data, size_t len, int flags,
+    int64_t owner, gsim_node_t **node);
 int gsim_tree_check(const char *path, int32_t version);
 int gsim_tree_delete(const char *path, int32_t version);
 int gsim_tree_set(const char *path, const char *data, size_t len,
@@ -408,8 +408,8 @@ gsim_session_t *gsim_server_session(int64_t id);
 gsim_session_t *gsim_server_new_session(int64_t deadline);
 /* A connect to m that got through; NULL: the session is over, or not his. */
 gsim_conn_t *gsim_server_connect(gsim_member_t *m, void *handle,
-    gsim_process_t *p,
-    int64_t id, const char *password, int64_t timeout, int64_t seen);
+    gsim_process_t *p, int64_t id, const char *password, int64_t timeout,
+    int64_t seen);
 void gsim_server_send(gsim_conn_t *conn, gsim_request_t *request);
 /* The client sets its watches again. */
 void gsim_server_rewatch(gsim_conn_t *conn, gsim_watch_t *watches,
@@ -497,7 +497,7 @@ struct gsim_gateway_s {
     int                               index;
     gsim_process_t                   *master;
     gsim_process_t                   *workers[GSIM_WORKERS];
-    ngx_http_zk_lock_session_conf_t   conf;
+    zkl_session_conf_t                conf;
     ngx_cycle_t                       cycle;
     ngx_pool_t                        pool;
     ngx_pool_cleanup_t                cleanup;
@@ -540,8 +540,8 @@ void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
 /* Whether anybody holds something by a connection to it. */
 int gsim_user_streams(gsim_process_t *p);
-/* What a lock is used for: a kind, or ZK_LOCK_READ for readers and writers. */
-zk_lock_kind_t gsim_user_use(int lock);
+/* What a lock is used for: a kind, or ZKL_READ for readers and writers. */
+zkl_kind_t gsim_user_use(int lock);
 
 
 /* --- gsim_foreign.c ------------------------------------------------------- */
@@ -556,7 +556,7 @@ void gsim_foreign_look(void);           /* something was deleted */
 struct gsim_hold_s {
     gsim_hold_t                 *next;
     int                          lock;
-    zk_lock_kind_t               kind;
+    zkl_kind_t                   kind;
     char                        *path;  /* of the znode */
     gsim_node_t                 *node;
     gsim_session_t              *session;
@@ -577,7 +577,7 @@ extern int64_t gsim_quiet;              /* nothing went wrong since then */
 
 void gsim_oracle_reset(void);
 /* Somebody is told that he holds a lock. */
-gsim_hold_t *gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path,
+gsim_hold_t *gsim_oracle_held(int lock, zkl_kind_t kind, char *path,
     int64_t fence, int64_t until, const char *who);
 /* Until when it may last, since another session counts its lease; or 0. */
 int64_t gsim_oracle_taken(gsim_hold_t *hold);
@@ -586,7 +586,7 @@ int gsim_oracle_valid(gsim_hold_t *hold);
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
 /* Claims of others that the leader has ahead of that one, that block it. */
-int gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq);
+int gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
 /* No claim is left in ZooKeeper; nor anything of a session. */
 int gsim_oracle_settled(void);

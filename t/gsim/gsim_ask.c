@@ -17,25 +17,24 @@
 static void gsim_user_counts_on(gsim_user_t *u);
 static void gsim_user_ask_act(void *data);
 static void gsim_user_name(gsim_user_t *u);
-static void gsim_user_told(ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
-static void gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
+static void gsim_user_told(zkl_call_t *ask, zkl_answer_e answer);
+static void gsim_user_polled(gsim_user_t *u, zkl_call_t *ask,
+    zkl_answer_e answer);
+static void gsim_user_held(gsim_user_t *u, zkl_call_t *ask,
+    zkl_answer_e answer);
+static void gsim_user_told_held(gsim_user_t *u, zkl_call_t *ask);
 static void gsim_user_told_waits(gsim_user_t *u);
-static void gsim_user_fenced(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
-static void gsim_user_placed(gsim_user_t *u, ngx_http_zk_lock_answer_e answer);
-static int gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask);
-static void gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
-static void gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info);
-static void gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer);
+static void gsim_user_fenced(gsim_user_t *u, zkl_info_t *info);
+static void gsim_user_placed(gsim_user_t *u, zkl_answer_e answer);
+static int gsim_user_still(gsim_user_t *u, zkl_call_t *ask);
+static void gsim_user_counted(gsim_user_t *u, zkl_info_t *info);
+static void gsim_user_renewed(gsim_user_t *u, zkl_info_t *info);
+static void gsim_user_released(gsim_user_t *u, zkl_call_t *ask,
+    zkl_answer_e answer);
 
 
 void
-gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
+gsim_user_ask(gsim_user_t *u, zkl_call_e type)
 {
     int  gateway;
 
@@ -59,7 +58,7 @@ gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
     }
 
     if (gateway != u->home && u->state == GSIM_HOLDS
-        && u->type != NGX_HTTP_ZK_LOCK_INSPECT && gsim_chance(4)
+        && u->type != ZKL_INSPECT && gsim_chance(4)
         && u->hold->session->conn != NULL)
     {
         /* the claim's own worker hears of it, and loses its connection */
@@ -69,7 +68,7 @@ gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
 
     if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
 
-        if (type == NGX_HTTP_ZK_LOCK_RELEASE && u->state == GSIM_HOLDS) {
+        if (type == ZKL_RELEASE && u->state == GSIM_HOLDS) {
             u->hold->times++;
         }
 
@@ -77,7 +76,7 @@ gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type)
         return;
     }
 
-    if (gateway != u->home && type != NGX_HTTP_ZK_LOCK_INSPECT) {
+    if (gateway != u->home && type != ZKL_INSPECT) {
         gsim_count.elsewhere++;
     }
 }
@@ -93,7 +92,7 @@ gsim_user_counts_on(gsim_user_t *u)
 
     switch (u->type) {
 
-    case NGX_HTTP_ZK_LOCK_BREAK:
+    case ZKL_BREAK:
         u->hold->times = 1;
         u->hold->doubt = 1;
         u->hold->released = 1;
@@ -101,7 +100,7 @@ gsim_user_counts_on(gsim_user_t *u)
         u->tries = 6;
         return;
 
-    case NGX_HTTP_ZK_LOCK_RELEASE:
+    case ZKL_RELEASE:
 
         if (u->state == GSIM_HOLDS && u->hold->times > 1) {
             u->hold->times--;
@@ -122,9 +121,9 @@ gsim_user_counts_on(gsim_user_t *u)
 
         return;
 
-    case NGX_HTTP_ZK_LOCK_SHARE:
-        u->kind = ZK_LOCK_READ;
-        u->hold->kind = ZK_LOCK_READ;
+    case ZKL_SHARE:
+        u->kind = ZKL_READ;
+        u->hold->kind = ZKL_READ;
         u->hold->shares = 1;
         return;
 
@@ -175,15 +174,14 @@ gsim_user_ask_act(void *data)
 {
     gsim_user_t *u = data;
 
-    int                          renews;
-    ngx_str_t                    path, name;
-    ngx_http_zk_lock_question_t  question;
+    int             renews;
+    ngx_str_t       path, name;
+    zkl_question_t  question;
 
-    u->untold = (u->hold != NULL && (u->type == NGX_HTTP_ZK_LOCK_HOLD
-                                     || u->type == NGX_HTTP_ZK_LOCK_RELEASE));
+    u->untold = (u->hold != NULL && (u->type == ZKL_HOLD
+                                     || u->type == ZKL_RELEASE));
 
-    renews = (u->type == NGX_HTTP_ZK_LOCK_RENEW
-              || u->type == NGX_HTTP_ZK_LOCK_HOLD);
+    renews = (u->type == ZKL_RENEW || u->type == ZKL_HOLD);
 
     if (renews) {
         gsim_user_name(u);
@@ -192,13 +190,13 @@ gsim_user_ask_act(void *data)
     path.data = (u_char *) gsim_paths[u->lock];
     path.len = strlen(gsim_paths[u->lock]);
 
-    ngx_memzero(&question, sizeof(ngx_http_zk_lock_question_t));
+    ngx_memzero(&question, sizeof(zkl_question_t));
 
     question.type = u->type;
     question.path = &path;
     question.token = &u->token;
 
-    if (u->type == NGX_HTTP_ZK_LOCK_REVOKE) {
+    if (u->type == ZKL_REVOKE) {
         question.token = NULL;
         question.name = &name;
 
@@ -215,7 +213,7 @@ gsim_user_ask_act(void *data)
     gsim_say("%s asks: %d", u->name, u->type);
 
     u->asks = 1;
-    u->ask = ngx_http_zk_lock_ask(u->process->worker, &question);
+    u->ask = zkl_call_start(u->process->worker, &question);
     u->asks = 0;
 
     u->must = gsim_user_must(0);
@@ -227,7 +225,7 @@ gsim_user_ask_act(void *data)
 
 
 static void
-gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
+gsim_user_told(zkl_call_t *ask, zkl_answer_e answer)
 {
     gsim_user_t  *u;
 
@@ -238,10 +236,10 @@ gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
 
     gsim_say("%s is told: %d", u->name, answer);
 
-    if (answer != NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE) {
+    if (answer != ZKL_CALL_UNREACHABLE) {
         u->untold = 0;
 
-    } else if (u->type > NGX_HTTP_ZK_LOCK_SHARE || u->hold == NULL
+    } else if (u->type > ZKL_SHARE || u->hold == NULL
                || u->hold->session == NULL || u->hold->session->conn != NULL)
     {
         gsim_user_unreachable(u);
@@ -275,21 +273,20 @@ gsim_user_told(ngx_http_zk_lock_ask_t *ask, ngx_http_zk_lock_answer_e answer)
 
 
 static void
-gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer)
+gsim_user_polled(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 {
-    char                      path[GSIM_PATH];
-    int64_t                   until;
-    zk_lock_label_t           label;
-    ngx_http_zk_lock_info_t  *info;
+    char              path[GSIM_PATH];
+    int64_t           until;
+    zkl_claim_data_t  label;
+    zkl_info_t       *info;
 
     gsim_count.polls++;
 
     gsim_user_placed(u, answer);
 
-    if (answer == NGX_HTTP_ZK_LOCK_ASK_GONE
-        || (answer == NGX_HTTP_ZK_LOCK_ASK_OK
-            && u->type == NGX_HTTP_ZK_LOCK_RELEASE))
+    if (answer == ZKL_CALL_GONE
+        || (answer == ZKL_CALL_OK
+            && u->type == ZKL_RELEASE))
     {
         gsim_user_idle(u);
         return;
@@ -297,12 +294,12 @@ gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
     info = &ask->infos[0];
 
-    if (answer != NGX_HTTP_ZK_LOCK_ASK_OK || !info->held) {
+    if (answer != ZKL_CALL_OK || !info->held) {
         gsim_user_next(u, gsim_between(20, 200) * GSIM_MS);
         return;
     }
 
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
     u->token = ask->token;
     gsim_user_path(u, path);
@@ -310,8 +307,7 @@ gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
     until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
                         : gsim_now;
 
-    u->hold = gsim_oracle_held(u->lock, u->kind, path,
-                               ngx_http_zk_lock_fencing_token(
+    u->hold = gsim_oracle_held(u->lock, u->kind, path, zkl_fencing_token(
                                    label.czxid ? label.czxid : info->czxid,
                                    (ngx_uint_t) ngx_max(label.index, 0)),
                                until, u->name);
@@ -329,14 +325,13 @@ gsim_user_polled(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
 
 static void
-gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer)
+gsim_user_held(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 {
     /* who asks for that has listed the claims before, at the same worker */
 
-    if (u->type == NGX_HTTP_ZK_LOCK_REVOKE
-        && (answer == NGX_HTTP_ZK_LOCK_ASK_OK
-            || answer == NGX_HTTP_ZK_LOCK_ASK_GONE))
+    if (u->type == ZKL_REVOKE
+        && (answer == ZKL_CALL_OK
+            || answer == ZKL_CALL_GONE))
     {
         gsim_count.revoked++;
         gsim_user_next(u, gsim_between(1, 1500) * GSIM_MS);
@@ -345,9 +340,9 @@ gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
     switch (answer) {
 
-    case NGX_HTTP_ZK_LOCK_ASK_OK:
+    case ZKL_CALL_OK:
 
-        if (u->type == NGX_HTTP_ZK_LOCK_RELEASE && !gsim_user_still(u, ask)) {
+        if (u->type == ZKL_RELEASE && !gsim_user_still(u, ask)) {
             gsim_user_idle(u);
             return;
         }
@@ -355,11 +350,11 @@ gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
         gsim_user_told_held(u, ask);
         break;
 
-    case NGX_HTTP_ZK_LOCK_ASK_WAITS:
+    case ZKL_CALL_WAITS:
         gsim_user_told_waits(u);
         break;
 
-    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+    case ZKL_CALL_GONE:
 
         /* another one with his key may have renewed it, just now */
 
@@ -371,12 +366,12 @@ gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+    case ZKL_CALL_UNREACHABLE:
         break;
 
     default:
-        gsim_violation("%s, who holds %s, is told %d", u->name,
-                       u->hold->path, answer);
+        gsim_violation("%s, who holds %s, is told %d", u->name, u->hold->path,
+                       answer);
     }
 
     if (u->hold->ends > gsim_now && gsim_chance(4)) {
@@ -392,11 +387,11 @@ gsim_user_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
 
 static void
-gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
+gsim_user_told_held(gsim_user_t *u, zkl_call_t *ask)
 {
-    int64_t                   until;
-    zk_lock_child_t           child;
-    ngx_http_zk_lock_info_t  *info;
+    int64_t      until;
+    zkl_child_t  child;
+    zkl_info_t  *info;
 
     info = &ask->infos[0];
 
@@ -419,26 +414,26 @@ gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
 
     switch (u->type) {
 
-    case NGX_HTTP_ZK_LOCK_HOLD:
+    case ZKL_HOLD:
         gsim_count.again++;
         u->hold->times++;
         break;
 
-    case NGX_HTTP_ZK_LOCK_RELEASE:
+    case ZKL_RELEASE:
         gsim_count.once_less++;
         break;
 
-    case NGX_HTTP_ZK_LOCK_RENEW:
+    case ZKL_RENEW:
         gsim_count.renewals++;
         break;
 
-    case NGX_HTTP_ZK_LOCK_SHARE:
+    case ZKL_SHARE:
         gsim_count.shared++;
 
-        if (zk_lock_child_read(&child, u->hold->node->name,
-                               strlen(u->hold->node->name))
+        if (zkl_name_child_read(&child, u->hold->node->name,
+                                strlen(u->hold->node->name))
             != 0
-            || child.kind != ZK_LOCK_READ)
+            || child.kind != ZKL_READ)
         {
             gsim_violation("%s is told that %s is shared", u->name,
                            u->hold->path);
@@ -460,8 +455,8 @@ gsim_user_told_held(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
     /* a renewal that came too late may be told when the lease is over */
 
     if (u->hold->until > gsim_now && u->hold->until != GSIM_NEVER
-        && (u->type == NGX_HTTP_ZK_LOCK_RENEW
-            || u->type == NGX_HTTP_ZK_LOCK_HOLD))
+        && (u->type == ZKL_RENEW
+            || u->type == ZKL_HOLD))
     {
         gsim_user_renewed(u, info);
         return;
@@ -499,14 +494,13 @@ gsim_user_told_waits(gsim_user_t *u)
 /* Every gateway tells the fencing token that was told first. */
 
 static void
-gsim_user_fenced(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+gsim_user_fenced(gsim_user_t *u, zkl_info_t *info)
 {
-    zk_lock_label_t  label;
+    zkl_claim_data_t  label;
 
-    zk_lock_label_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
-    gsim_oracle_same(u->hold,
-                     ngx_http_zk_lock_fencing_token(
+    gsim_oracle_same(u->hold, zkl_fencing_token(
                          label.czxid ? label.czxid : info->czxid,
                          (ngx_uint_t) ngx_max(label.index, 0)),
                      u->name);
@@ -521,17 +515,16 @@ gsim_user_fenced(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
  */
 
 static void
-gsim_user_placed(gsim_user_t *u, ngx_http_zk_lock_answer_e answer)
+gsim_user_placed(gsim_user_t *u, zkl_answer_e answer)
 {
     gsim_node_t  *node;
 
-    if (!u->came || u->shares || u->type != NGX_HTTP_ZK_LOCK_INSPECT) {
+    if (!u->came || u->shares || u->type != ZKL_INSPECT) {
         return;
     }
 
-    if (answer != NGX_HTTP_ZK_LOCK_ASK_GONE) {
-        u->placed |= (answer == NGX_HTTP_ZK_LOCK_ASK_WAITS
-                      || answer == NGX_HTTP_ZK_LOCK_ASK_OK);
+    if (answer != ZKL_CALL_GONE) {
+        u->placed |= (answer == ZKL_CALL_WAITS || answer == ZKL_CALL_OK);
         return;
     }
 
@@ -555,7 +548,7 @@ gsim_user_placed(gsim_user_t *u, ngx_http_zk_lock_answer_e answer)
 /* He has released it, and holds it still, as he did so more than once. */
 
 static int
-gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
+gsim_user_still(gsim_user_t *u, zkl_call_t *ask)
 {
     if (ask->nknown != 0 && ask->infos[0].held) {
         return 1;
@@ -573,7 +566,7 @@ gsim_user_still(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask)
 /* How often he holds it, as he is told. */
 
 static void
-gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+gsim_user_counted(gsim_user_t *u, zkl_info_t *info)
 {
     int  times;
 
@@ -592,13 +585,13 @@ gsim_user_counted(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
 
 
 static void
-gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
+gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
 {
     int64_t  ttl;
 
     ttl = info->timed ? (int64_t) info->expires : 0;
 
-    if (u->type == NGX_HTTP_ZK_LOCK_HOLD && !info->timed) {
+    if (u->type == ZKL_HOLD && !info->timed) {
         ttl = u->named ? u->named : u->least;
     }
 
@@ -623,12 +616,11 @@ gsim_user_renewed(gsim_user_t *u, ngx_http_zk_lock_info_t *info)
 
 
 static void
-gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
-    ngx_http_zk_lock_answer_e answer)
+gsim_user_released(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 {
     switch (answer) {
 
-    case NGX_HTTP_ZK_LOCK_ASK_OK:
+    case ZKL_CALL_OK:
         gsim_count.releases++;
 
         if (u->late && u->hold->node->deleted != GSIM_NEVER
@@ -654,7 +646,7 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
         gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
         return;
 
-    case NGX_HTTP_ZK_LOCK_ASK_GONE:
+    case ZKL_CALL_GONE:
 
         if (u->sure && u->hold->until > gsim_now && !u->hold->session->over) {
             gsim_violation("%s released %s once, and is told that it was gone",
@@ -663,7 +655,7 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
         break;
 
-    case NGX_HTTP_ZK_LOCK_ASK_WAITS:
+    case ZKL_CALL_WAITS:
 
         if (u->hold != NULL) {
             gsim_user_told_waits(u);
@@ -671,7 +663,7 @@ gsim_user_released(gsim_user_t *u, ngx_http_zk_lock_ask_t *ask,
 
         /* fall through */
 
-    case NGX_HTTP_ZK_LOCK_ASK_UNREACHABLE:
+    case ZKL_CALL_UNREACHABLE:
 
         if (u->tries-- > 0) {
             gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);

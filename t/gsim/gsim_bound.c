@@ -1,7 +1,7 @@
 
 /*
  * Users who hold a lock for as long as their connection lasts, as those of
- * ngx_http_zk_lock_stream.c do.
+ * http/stream.c do.
  *
  * What he holds is over when he hangs up, when his worker is gone, and when he
  * is told that it is lost; it has a lease only if he wanted one.
@@ -15,8 +15,8 @@ static void gsim_user_hang_up(void *data);
 
 
 void
-gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
-    zk_lock_label_t *label)
+gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,
+    zkl_claim_data_t *label)
 {
     acquire->bound = 1;
     acquire->leased = u->leased;
@@ -29,7 +29,7 @@ gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
 
 
 void
-gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
+gsim_user_bound(gsim_user_t *u, zkl_claim_t *claim)
 {
     u->bound = claim;
     u->binder = u->process;
@@ -38,12 +38,12 @@ gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
 
 
 void
-gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_event_e event, const char *reason)
+gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
+    const char *reason)
 {
     gsim_user_t *u = data;
 
-    if (event == NGX_HTTP_ZK_LOCK_EVENT_WAITS) {
+    if (event == ZKL_EVENT_WAITS) {
 
         if (u->claim != NULL && u->claim != claim) {
             gsim_violation("%s is told that another claim waits", u->name);
@@ -62,7 +62,7 @@ gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
     gsim_say("%s hears of %s: %d, %s", u->name, u->hold->path, event,
              reason ? reason : "");
 
-    if (event != NGX_HTTP_ZK_LOCK_EVENT_LOST) {
+    if (event != ZKL_EVENT_LOST) {
         return;
     }
 
@@ -100,7 +100,7 @@ gsim_user_hang_up(void *data)
 {
     gsim_user_t *u = data;
 
-    ngx_http_zk_lock_claim_t  *claim;
+    zkl_claim_t  *claim;
 
     claim = u->bound;
 
@@ -114,7 +114,7 @@ gsim_user_hang_up(void *data)
     u->bound = NULL;
     gsim_user_idle(u);
 
-    ngx_http_zk_lock_claim_abandon(claim);
+    zkl_claim_abandon(claim);
 }
 
 

@@ -114,8 +114,8 @@ static void gsim_pulse_event(void *data, uint64_t tag);
 static void gsim_client_cut(gsim_conn_t *conn, unsigned late);
 static void gsim_state(zhandle_t *zh, int state);
 static void gsim_fail_ops(zhandle_t *zh, int code);
-static gsim_op_t *gsim_op(zhandle_t *zh, gsim_request_e type,
-    const char *path, const char *value, int len, const void *data);
+static gsim_op_t *gsim_op(zhandle_t *zh, gsim_request_e type, const char *path,
+    const char *value, int len, const void *data);
 static int gsim_submit(zhandle_t *zh, gsim_op_t *op);
 static gsim_request_t *gsim_request(gsim_request_e type, const char *path,
     const char *value, int len);
@@ -865,8 +865,8 @@ zoo_delete_op_init(zoo_op_t *op, const char *path, int version)
 
 
 void
-zoo_set_op_init(zoo_op_t *op, const char *path, const char *buffer,
-    int buflen, int version, struct Stat *stat)
+zoo_set_op_init(zoo_op_t *op, const char *path, const char *buffer, int buflen,
+    int version, struct Stat *stat)
 {
     op->type = GSIM_SET;
     op->set_op.path = path;
@@ -974,8 +974,7 @@ gsim_client_receive(gsim_conn_t *conn, gsim_message_t *m)
     if (m->reply == NULL) {
         gsim_client_event(zh, m);
 
-    } else if (m->reply->type != GSIM_PING
-               && m->reply->type != GSIM_CLOSE)
+    } else if (m->reply->type != GSIM_PING && m->reply->type != GSIM_CLOSE)
     {
         op = zh->ops;
 

@@ -164,8 +164,8 @@ gsim_fault_answer(gsim_process_t *p, int64_t us)
 {
     if (gsim_now < gsim_faults_until && gsim_ndrawn != 0) {
         gsim_fault_felt(2 * GSIM_S);
-        gsim_at(gsim_now + gsim_between(100, us), gsim_fault_answer_event,
-                p, 0);
+        gsim_at(gsim_now + gsim_between(100, us), gsim_fault_answer_event, p,
+                0);
     }
 }
 
@@ -446,7 +446,7 @@ gsim_fault_nap(void)
     }
 
     left = (ngx_msec_int_t)
-           (*ngx_http_zk_lock_zone_alive(p->worker->zone)
+           (*zkl_zone_alive(p->worker->zone)
             - (ngx_msec_t) (gsim_now / GSIM_MS));
 
     us = left * GSIM_MS - gsim_between(0, gsim_chance(2) ? 20 : 300) * GSIM_MS;

@@ -21,14 +21,14 @@
 
 
 typedef struct {
-    char                         name[24];
-    int                          lock;
-    int                          kazoo;
-    zk_lock_kind_t               kind;
-    int64_t                      seq;
-    gsim_node_t                 *node;
-    gsim_session_t              *session;
-    gsim_hold_t                 *hold;
+    char             name[24];
+    int              lock;
+    int              kazoo;
+    zkl_kind_t       kind;
+    int64_t          seq;
+    gsim_node_t     *node;
+    gsim_session_t  *session;
+    gsim_hold_t     *hold;
 } gsim_foreign_t;
 
 
@@ -61,8 +61,8 @@ gsim_foreign_reset(int64_t until)
     for (i = 0; i < gsim_nforeigners; i++) {
         snprintf(gsim_foreigners[i].name, sizeof(gsim_foreigners[i].name),
                  "foreigner %d", i);
-        gsim_at(gsim_now + gsim_between(1, 8000) * GSIM_MS,
-                gsim_foreign_event, &gsim_foreigners[i], 0);
+        gsim_at(gsim_now + gsim_between(1, 8000) * GSIM_MS, gsim_foreign_event,
+                &gsim_foreigners[i], 0);
     }
 }
 
@@ -118,13 +118,13 @@ gsim_foreign_claim(gsim_foreign_t *f)
     f->kazoo = gsim_chance(3);
     f->hold = NULL;
 
-    if (f->kind != ZK_LOCK_MUTEX && f->kind != ZK_LOCK_READ) {
+    if (f->kind != ZKL_MUTEX && f->kind != ZKL_READ) {
         gsim_at(gsim_now + GSIM_S, gsim_foreign_event, f, 0);
         return;
     }
 
-    if (f->kind == ZK_LOCK_READ && gsim_chance(2)) {
-        f->kind = ZK_LOCK_WRITE;
+    if (f->kind == ZKL_READ && gsim_chance(2)) {
+        f->kind = ZKL_WRITE;
     }
 
     path = gsim_paths[f->lock];
@@ -132,19 +132,19 @@ gsim_foreign_claim(gsim_foreign_t *f)
     gsim_foreign_make("/locks", f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
     gsim_foreign_make(path, f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
 
-    if (f->kazoo && f->kind != ZK_LOCK_WRITE) {
+    if (f->kazoo && f->kind != ZKL_WRITE) {
         snprintf(prefix, sizeof(prefix), "%s/%016llx%016llx%s", path,
                  (unsigned long long) gsim_random(),
                  (unsigned long long) gsim_random(),
-                 f->kind == ZK_LOCK_READ ? "__rlock__" : "__lock__");
+                 f->kind == ZKL_READ ? "__rlock__" : "__lock__");
 
     } else {
         snprintf(prefix, sizeof(prefix),
                  "%s/_c_%08x-0000-4000-8000-%012llx-%s", path,
                  (unsigned) gsim_random(),
                  (unsigned long long) gsim_random() >> 16,
-                 f->kind == ZK_LOCK_MUTEX ? "lock-"
-                 : f->kind == ZK_LOCK_READ ? "__READ__" : "__WRIT__");
+                 f->kind == ZKL_MUTEX ? "lock-"
+                 : f->kind == ZKL_READ ? "__READ__" : "__WRIT__");
     }
 
     if (f->session == NULL || f->session->over) {
@@ -166,8 +166,8 @@ gsim_foreign_claim(gsim_foreign_t *f)
     gsim_server_spread();
     gsim_foreign_look();
 
-    gsim_at(gsim_now + gsim_between(1, 5000) * GSIM_MS, gsim_foreign_event,
-            f, 0);
+    gsim_at(gsim_now + gsim_between(1, 5000) * GSIM_MS, gsim_foreign_event, f,
+            0);
 }
 
 

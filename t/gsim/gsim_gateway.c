@@ -3,7 +3,7 @@
  * Gateways: a master, a zone, and workers, which start, reload, leave and die
  * as nginx's do.
  *
- * A worker that cannot start tries again, as ngx_http_zk_lock_module.c does.
+ * A worker that cannot start tries again, as module.c does.
  * One that leaves is told by its idle connection, goes on until no timer holds
  * it, and stops then; or is told to hurry first, when its time to leave is
  * over.  One that died is replaced.  A gateway that dies loses its zone, and so
@@ -41,7 +41,7 @@ static void gsim_worker_stop(void *data);
 static void gsim_worker_terminated(void *data, uint64_t tag);
 static void gsim_worker_again(void *data, uint64_t tag);
 static void gsim_gateway_again(void *data, uint64_t tag);
-static int gsim_slot_left(ngx_http_zk_lock_map_t *map, ngx_uint_t i);
+static int gsim_slot_left(zkl_layout_t *map, ngx_uint_t i);
 static void gsim_gateway_quitting(void *data, uint64_t tag);
 
 
@@ -123,11 +123,11 @@ gsim_gateway_master(gsim_gateway_t *g)
 
     before = gsim_enter(g->master);
 
-    if (ngx_http_zk_lock_zone_init(&g->shm_zone, NULL) != NGX_OK) {
+    if (zkl_zone_init(&g->shm_zone, NULL) != NGX_OK) {
         gsim_violation("the zone cannot be made");
     }
 
-    ngx_http_zk_lock_zone_reloaded(&g->shm_zone, NULL);
+    zkl_zone_reloaded(&g->shm_zone, NULL);
 
     gsim_leave(before);
 }
@@ -142,8 +142,7 @@ gsim_gateway_spawn(gsim_gateway_t *g, int i)
 
     g->workers[i] = p;
 
-    gsim_say("gateway %d: worker %d is process %d", g->index, i,
-             (int) p->pid);
+    gsim_say("gateway %d: worker %d is process %d", g->index, i, (int) p->pid);
 
     gsim_at(gsim_now + gsim_between(100, 3000), gsim_worker_started, p, 0);
 }
@@ -181,15 +180,14 @@ gsim_worker_start(void *data)
 
     cache = gsim_chance(4) ? 0 : 100;
 
-    p->worker = ngx_http_zk_lock_worker_start(&p->gateway->conf, cache,
-                                              &p->gateway->shm_zone,
-                                              &p->gateway->log);
+    p->worker = zkl_worker_start(&p->gateway->conf, cache,
+                                 &p->gateway->shm_zone, &p->gateway->log);
 
     if (gsim_long_names && p->worker != NULL) {
 
         /* as if it had had claims before: the end of its chunk is near */
 
-        p->worker->zone->next = NGX_HTTP_ZK_LOCK_CHUNK - gsim_below(16);
+        p->worker->zone->next = ZKL_CHUNK - gsim_below(16);
     }
 }
 
@@ -208,7 +206,7 @@ gsim_gateway_reload(gsim_gateway_t *g)
     }
 
     before = gsim_enter(g->master);
-    ngx_http_zk_lock_zone_reloaded(&g->shm_zone, &g->shm_zone);
+    zkl_zone_reloaded(&g->shm_zone, &g->shm_zone);
     gsim_leave(before);
 
     for (i = 0; i < GSIM_WORKERS; i++) {
@@ -350,7 +348,7 @@ gsim_worker_stop(void *data)
 {
     gsim_process_t *p = data;
 
-    ngx_http_zk_lock_worker_t  *worker;
+    zkl_worker_t  *worker;
 
     gsim_say("worker stops");
 
@@ -362,7 +360,7 @@ gsim_worker_stop(void *data)
 
     if (worker != NULL) {
         p->ending = 1;
-        ngx_http_zk_lock_worker_stop(worker);
+        zkl_worker_stop(worker);
 
         if (p->nblocks != 0) {
             gsim_violation("process %d leaves %d blocks of memory, one of %d "
@@ -409,8 +407,7 @@ gsim_worker_again(void *data, uint64_t tag)
 {
     gsim_process_t *p = data;
 
-    if (p->gateway->up && !p->gateway->stops
-        && p->gateway->workers[tag] == p)
+    if (p->gateway->up && !p->gateway->stops && p->gateway->workers[tag] == p)
     {
         gsim_gateway_spawn(p->gateway, (int) tag);
     }
@@ -420,10 +417,10 @@ gsim_worker_again(void *data, uint64_t tag)
 void
 gsim_gateway_kill(gsim_gateway_t *g)
 {
-    int                      i;
-    ngx_uint_t               k;
-    gsim_process_t          *p;
-    ngx_http_zk_lock_map_t  *map;
+    int              i;
+    ngx_uint_t       k;
+    gsim_process_t  *p;
+    zkl_layout_t    *map;
 
     gsim_say("gateway %d dies", g->index);
     gsim_count.gateways++;
@@ -453,8 +450,8 @@ gsim_gateway_kill(gsim_gateway_t *g)
         g->workers[i] = NULL;
     }
 
-    gsim_at(gsim_now + gsim_between(10, 3000) * GSIM_MS, gsim_gateway_again,
-            g, g->life);
+    gsim_at(gsim_now + gsim_between(10, 3000) * GSIM_MS, gsim_gateway_again, g,
+            g->life);
 }
 
 
@@ -644,26 +641,23 @@ gsim_gateway_shares(gsim_gateway_t *g, void *p)
 /* Its last worker had no connection to close the session with. */
 
 static int
-gsim_slot_left(ngx_http_zk_lock_map_t *map, ngx_uint_t i)
+gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)
 {
-    return map->slots[i].keeper == NGX_HTTP_ZK_LOCK_ORPHAN
-           && map->slots[i].keyed;
+    return map->slots[i].keeper == ZKL_ORPHAN && map->slots[i].keyed;
 }
 
 
 void
 gsim_gateway_check(gsim_gateway_t *g)
 {
-    ngx_uint_t                 i;
-    gsim_process_t            *before;
-    ngx_http_zk_lock_map_t    *map;
+    ngx_uint_t       i;
+    gsim_process_t  *before;
+    zkl_layout_t    *map;
 
     map = g->shm_zone.data;
 
     for (i = 0; i < map->nslots; i++) {
-        if (map->slots[i].keeper != NGX_HTTP_ZK_LOCK_FREE
-            && !gsim_slot_left(map, i))
-        {
+        if (map->slots[i].keeper != ZKL_FREE && !gsim_slot_left(map, i)) {
             gsim_violation("gateway %d: slot %d is not given back", g->index,
                            (int) i);
         }

@@ -5,7 +5,7 @@
  */
 
 
-#include "../../src/ngx_http_zk_lock_library.c"
+#include "../../src/zk/client.c"
 
 #include "gsim.h"
 
@@ -13,18 +13,18 @@
 void
 gsim_library_save(gsim_globals_t *globals)
 {
-    globals->mailbox = ngx_http_zk_lock_library_mailbox;
-    globals->lines = ngx_http_zk_lock_library_lines;
-    globals->dropped = ngx_http_zk_lock_library_dropped;
-    globals->log = ngx_http_zk_lock_library_cycle_log;
+    globals->mailbox = zkl_client_mailbox;
+    globals->lines = zkl_client_lines;
+    globals->dropped = zkl_client_dropped;
+    globals->log = zkl_client_cycle_log;
 }
 
 
 void
 gsim_library_load(gsim_globals_t *globals)
 {
-    ngx_http_zk_lock_library_mailbox = globals->mailbox;
-    ngx_http_zk_lock_library_lines = globals->lines;
-    ngx_http_zk_lock_library_dropped = globals->dropped;
-    ngx_http_zk_lock_library_cycle_log = globals->log;
+    zkl_client_mailbox = globals->mailbox;
+    zkl_client_lines = globals->lines;
+    zkl_client_dropped = globals->dropped;
+    zkl_client_cycle_log = globals->log;
 }

@@ -32,7 +32,7 @@ static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
 static gsim_session_t  gsim_forever;
 
 
-static int gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two);
+static int gsim_oracle_blocks(zkl_kind_t one, zkl_kind_t two);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -89,13 +89,13 @@ gsim_oracle_lock(const char *path)
 /* Whether one, if it is first, excludes the other. */
 
 static int
-gsim_oracle_blocks(zk_lock_kind_t one, zk_lock_kind_t two)
+gsim_oracle_blocks(zkl_kind_t one, zkl_kind_t two)
 {
-    if (one == ZK_LOCK_READ && two == ZK_LOCK_READ) {
+    if (one == ZKL_READ && two == ZKL_READ) {
         return 0;
     }
 
-    if (one == ZK_LOCK_MEMBER && two == ZK_LOCK_MEMBER) {
+    if (one == ZKL_MEMBER && two == ZKL_MEMBER) {
         return 0;
     }
 
@@ -143,7 +143,7 @@ gsim_oracle_taken(gsim_hold_t *hold)
 {
     int64_t           taken;
     gsim_data_t      *data;
-    zk_lock_label_t   label, before;
+    zkl_claim_data_t  label, before;
 
     taken = 0;
 
@@ -152,13 +152,13 @@ gsim_oracle_taken(gsim_hold_t *hold)
     }
 
     data = hold->node->data;
-    zk_lock_label_read(&label, data->bytes, data->len);
+    zkl_claim_data_read(&label, data->bytes, data->len);
 
     for (data = data->before; data != NULL; data = data->before) {
-        zk_lock_label_read(&before, data->bytes, data->len);
+        zkl_claim_data_read(&before, data->bytes, data->len);
 
         if (before.gate_len != 0
-            && memcmp(before.gate, label.gate, ZK_LOCK_GATE_LEN) != 0)
+            && memcmp(before.gate, label.gate, ZKL_GATE_LEN) != 0)
         {
             taken = data->written;
             break;
@@ -170,7 +170,7 @@ gsim_oracle_taken(gsim_hold_t *hold)
 
 
 gsim_hold_t *
-gsim_oracle_held(int lock, zk_lock_kind_t kind, char *path, int64_t fence,
+gsim_oracle_held(int lock, zkl_kind_t kind, char *path, int64_t fence,
     int64_t until, const char *who)
 {
     gsim_hold_t  *hold;
@@ -245,8 +245,8 @@ gsim_oracle_conflict(gsim_hold_t *hold, const char *who)
         }
 
         if (h->kind == hold->kind
-            && zk_lock_kind_base(h->kind) == ZK_LOCK_SEMAPHORE
-            && ++n < zk_lock_kind_permits(h->kind))
+            && zkl_kind_base(h->kind) == ZKL_SEMAPHORE
+            && ++n < zkl_kind_permits(h->kind))
         {
             continue;
         }
@@ -269,7 +269,7 @@ gsim_oracle_fence(gsim_hold_t *hold, const char *who)
         if (h->fence != 0 && hold->fence != 0 && h->fence >= hold->fence
             && gsim_oracle_blocks(h->kind, hold->kind)
             && !(h->kind == hold->kind
-                 && zk_lock_kind_base(h->kind) == ZK_LOCK_SEMAPHORE))
+                 && zkl_kind_base(h->kind) == ZKL_SEMAPHORE))
         {
             gsim_violation("%s holds %s with the token %lld, after one with "
                            "%lld", who, hold->path, (long long) hold->fence,
@@ -284,8 +284,7 @@ gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who)
 {
     if (hold->fence != 0 && fence != 0 && fence != hold->fence) {
         gsim_violation("%s is told the token %lld for %s, which was %lld", who,
-                       (long long) fence, hold->path,
-                       (long long) hold->fence);
+                       (long long) fence, hold->path, (long long) hold->fence);
     }
 }
 
@@ -315,8 +314,7 @@ gsim_oracle_token(gsim_node_t *node)
         if (txn->node == node && txn->change == GSIM_CREATED) {
             index = 0;
 
-        } else if (txn->zxid == node->created
-                   && txn->change == GSIM_CREATED)
+        } else if (txn->zxid == node->created && txn->change == GSIM_CREATED)
         {
             index++;
         }
@@ -386,10 +384,10 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 static gsim_node_t *
 gsim_oracle_successor(gsim_node_t *node)
 {
-    gsim_node_t      *next;
-    zk_lock_child_t   child, was;
+    gsim_node_t  *next;
+    zkl_child_t   child, was;
 
-    if (zk_lock_child_read(&was, node->name, strlen(node->name)) != 0) {
+    if (zkl_name_child_read(&was, node->name, strlen(node->name)) != 0) {
         return NULL;
     }
 
@@ -397,9 +395,9 @@ gsim_oracle_successor(gsim_node_t *node)
 
         if (next != node && next->deleted == GSIM_NEVER
             && next->created == node->deleted
-            && zk_lock_child_read(&child, next->name, strlen(next->name)) == 0
+            && zkl_name_child_read(&child, next->name, strlen(next->name)) == 0
             && child.seq == was.seq
-            && (child.kind == was.kind || child.kind == ZK_LOCK_READ))
+            && (child.kind == was.kind || child.kind == ZKL_READ))
         {
             return next;
         }
@@ -444,11 +442,11 @@ gsim_oracle_reap(void *data, uint64_t tag)
 
 
 int
-gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq)
+gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq)
 {
-    unsigned          n;
-    gsim_node_t      *parent, *node;
-    zk_lock_child_t   child;
+    unsigned      n;
+    gsim_node_t  *parent, *node;
+    zkl_child_t   child;
 
     parent = gsim_tree_find(path, gsim_zxid);
 
@@ -459,7 +457,7 @@ gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq)
     for (n = 0, node = parent->children; node != NULL; node = node->sibling) {
 
         if (node->deleted == GSIM_NEVER
-            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && child.seq < seq
             && gsim_oracle_blocks(child.kind, kind))
         {
@@ -471,8 +469,8 @@ gsim_oracle_ahead(const char *path, zk_lock_kind_t kind, int64_t seq)
         }
     }
 
-    if (zk_lock_kind_base(kind) == ZK_LOCK_SEMAPHORE) {
-        return n >= zk_lock_kind_permits(kind);
+    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+        return n >= zkl_kind_permits(kind);
     }
 
     return n != 0;

@@ -268,8 +268,7 @@ gsim_globals_clear(gsim_globals_t *globals, ngx_rbtree_node_t *sentinel)
 {
     memset(globals, 0, sizeof(gsim_globals_t));
 
-    ngx_rbtree_init(&globals->timers, sentinel,
-                    ngx_rbtree_insert_timer_value);
+    ngx_rbtree_init(&globals->timers, sentinel, ngx_rbtree_insert_timer_value);
     ngx_queue_init(&globals->posted);
     ngx_queue_init(&globals->posted_next);
 

@@ -500,8 +500,8 @@ gsim_up_pump(void *data, uint64_t tag)
 
         if (conn->process->down[0] > gsim_now) {
             conn->up_pumped = 1;
-            gsim_at(conn->process->down[0] + conn->latency, gsim_up_pump,
-                    conn, 0);
+            gsim_at(conn->process->down[0] + conn->latency, gsim_up_pump, conn,
+                    0);
             return;
         }
 
@@ -637,8 +637,7 @@ gsim_commit_alone(gsim_conn_t *conn)
 {
     gsim_request_t  *r;
 
-    if (gsim_now - gsim_member_since(conn->member) < GSIM_MS
-        && gsim_chance(2))
+    if (gsim_now - gsim_member_since(conn->member) < GSIM_MS && gsim_chance(2))
     {
         return 1;
     }
@@ -786,8 +785,7 @@ gsim_apply(void *data, uint64_t tag)
 
     conn->applying = 0;
 
-    if (conn->cut || conn->moved
-        || gsim_member_is(conn->member) == GSIM_ALONE)
+    if (conn->cut || conn->moved || gsim_member_is(conn->member) == GSIM_ALONE)
     {
         return;
     }
@@ -1107,9 +1105,7 @@ gsim_down_pump(void *data, uint64_t tag)
             at = conn->process->down[1] + conn->latency;
         }
 
-        if (conn->process->stopped > gsim_now
-            && at < conn->process->stopped)
-        {
+        if (conn->process->stopped > gsim_now && at < conn->process->stopped) {
             at = conn->process->stopped + gsim_below(200);
         }
 

@@ -1,6 +1,6 @@
 
 /*
- * Users who want several locks at once, as ngx_http_zk_lock_several.c does it:
+ * Users who want several locks at once, as http/several.c does it:
  * one after the other, each bound until all are granted, and then all leases
  * begin at once.
  *
@@ -30,12 +30,11 @@ static int gsim_several_by_hand_now(gsim_user_t *u);
 static int gsim_several_near(gsim_user_t *u, gsim_node_t *node);
 static void gsim_several_begins(gsim_user_t *u);
 static void gsim_several_began_event(void *data, uint64_t tag);
-static void gsim_several_answered(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
-static void gsim_several_go_on(gsim_user_t *u,
-    ngx_http_zk_lock_outcome_e outcome);
-static void gsim_several_event(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_event_e event, const char *reason);
+static void gsim_several_answered(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
+static void gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome);
+static void gsim_several_event(void *data, zkl_claim_t *claim,
+    zkl_event_e event, const char *reason);
 static void gsim_several_abandon(gsim_user_t *u);
 static void gsim_several_granted(gsim_user_t *u);
 static void gsim_several_part(gsim_user_t *u, int i, int64_t fence,
@@ -52,7 +51,7 @@ gsim_several_choose(gsim_user_t *u)
     u->nparts = 0;
 
     for (i = 0; i < GSIM_LOCKS; i++) {
-        if (zk_lock_kind_base(gsim_user_use(i)) != ZK_LOCK_SEMAPHORE) {
+        if (zkl_kind_base(gsim_user_use(i)) != ZKL_SEMAPHORE) {
             u->locks[u->nparts++] = i;
         }
     }
@@ -66,7 +65,7 @@ gsim_several_choose(gsim_user_t *u)
         return 0;
     }
 
-    u->kind = ZK_LOCK_MUTEX;
+    u->kind = ZKL_MUTEX;
 
     return 1;
 }
@@ -92,9 +91,9 @@ gsim_several_acquire(void *data)
 static void
 gsim_several_next(gsim_user_t *u)
 {
-    zk_lock_label_t              label;
-    ngx_http_zk_lock_acquire_t   acquire;
-    ngx_http_zk_lock_outcome_e   outcome;
+    zkl_claim_data_t  label;
+    zkl_acquire_t     acquire;
+    zkl_outcome_e     outcome;
 
     u->lock = u->locks[u->at];
     u->first = 0;
@@ -113,8 +112,7 @@ gsim_several_next(gsim_user_t *u)
     acquire.handler = gsim_several_answered;
     acquire.event = gsim_several_event;
 
-    u->claim = ngx_http_zk_lock_claim_acquire(u->process->worker, &acquire,
-                                              &outcome);
+    u->claim = zkl_claim_acquire(u->process->worker, &acquire, &outcome);
     u->parts[u->at] = u->claim;
 
     if (u->claim == NULL) {
@@ -163,7 +161,7 @@ gsim_several_by_hand_now(gsim_user_t *u)
     char          path[GSIM_PATH];
     gsim_node_t  *node, *other;
 
-    if (u->claim->state != NGX_HTTP_ZK_LOCK_WAIT) {
+    if (u->claim->state != ZKL_WAIT) {
         return 0;
     }
 
@@ -233,8 +231,7 @@ gsim_several_near(gsim_user_t *u, gsim_node_t *node)
 
 
 static void
-gsim_several_answered(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome)
+gsim_several_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     gsim_user_t *u = data;
 
@@ -258,9 +255,9 @@ gsim_several_answered(void *data, ngx_http_zk_lock_claim_t *claim,
 
 
 static void
-gsim_several_go_on(gsim_user_t *u, ngx_http_zk_lock_outcome_e outcome)
+gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome)
 {
-    if (outcome != NGX_HTTP_ZK_LOCK_GRANTED) {
+    if (outcome != ZKL_GRANTED) {
         u->parts[u->at] = NULL;
         gsim_several_abandon(u);
         gsim_user_idle(u);
@@ -290,13 +287,13 @@ gsim_several_go_on(gsim_user_t *u, ngx_http_zk_lock_outcome_e outcome)
 /* One that was granted is lost, while others are waited for. */
 
 static void
-gsim_several_event(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_event_e event, const char *reason)
+gsim_several_event(void *data, zkl_claim_t *claim, zkl_event_e event,
+    const char *reason)
 {
     int          i;
     gsim_user_t *u = data;
 
-    if (event != NGX_HTTP_ZK_LOCK_EVENT_LOST) {
+    if (event != ZKL_EVENT_LOST) {
         return;
     }
 
@@ -335,8 +332,8 @@ gsim_several_leave(void *data)
 static void
 gsim_several_abandon(gsim_user_t *u)
 {
-    int                        i;
-    ngx_http_zk_lock_claim_t  *claim;
+    int           i;
+    zkl_claim_t  *claim;
 
     u->claim = NULL;
 
@@ -345,7 +342,7 @@ gsim_several_abandon(gsim_user_t *u)
 
         if (claim != NULL) {
             u->parts[i] = NULL;
-            ngx_http_zk_lock_claim_abandon(claim);
+            zkl_claim_abandon(claim);
         }
     }
 }
@@ -354,9 +351,9 @@ gsim_several_abandon(gsim_user_t *u)
 static void
 gsim_several_granted(gsim_user_t *u)
 {
-    int                        i;
-    int64_t                    since, fences[GSIM_LOCKS];
-    ngx_http_zk_lock_claim_t  *claim, *claims[GSIM_LOCKS];
+    int           i;
+    int64_t       since, fences[GSIM_LOCKS];
+    zkl_claim_t  *claim, *claims[GSIM_LOCKS];
 
     if (gsim_chance(20)) {
         gsim_several_leave(u);
@@ -371,12 +368,12 @@ gsim_several_granted(gsim_user_t *u)
         u->tokens[i].seq = claim->entry.seq;
         u->tokens[i].kind = claim->entry.kind;
 
-        fences[i] = ngx_http_zk_lock_fencing_token(claim->czxid, claim->index);
+        fences[i] = zkl_fencing_token(claim->czxid, claim->index);
     }
 
     gsim_several_begins(u);
 
-    ngx_http_zk_lock_claim_begin(claims, (ngx_uint_t) u->nparts);
+    zkl_claim_begin(claims, (ngx_uint_t) u->nparts);
 
     u->began = NULL;
 
@@ -487,8 +484,7 @@ gsim_several_part(gsim_user_t *u, int i, int64_t fence, int64_t since)
 
     until = since + (u->ttl - 1) * GSIM_MS;
 
-    hold = gsim_oracle_held(u->lock, ZK_LOCK_MUTEX, path, fence, until,
-                            u->name);
+    hold = gsim_oracle_held(u->lock, ZKL_MUTEX, path, fence, until, u->name);
 
     if (hold->lost && !hold->released && hold->node->deleted_at < since) {
         gsim_violation("%s is told that he holds %s, which is gone", u->name,

@@ -38,7 +38,7 @@ uint32_t __tsan_atomic32_compare_exchange_val(uint32_t *p, uint32_t expected,
 uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t n, int order);
 
 
-#define GSIM_ACCESS(n)                                                        \
+#define GSIM_ACCESS(n)                                                         \
     void __tsan_read##n(void *p);                                             \
     void __tsan_unaligned_read##n(void *p);                                   \
     void __tsan_write##n(void *p);                                            \
@@ -56,7 +56,7 @@ GSIM_ACCESS(8)
 GSIM_ACCESS(16)
 
 
-#define GSIM_ATOMIC(bits, type)                                               \
+#define GSIM_ATOMIC(bits, type)                                                \
     int                                                                       \
     __tsan_atomic##bits##_compare_exchange_strong(type *p, type *expected,    \
         type value, int order, int failed)                                    \

@@ -3,7 +3,7 @@
  * Those who acquire, wait, renew, ask and release, at any worker.
  *
  * A user does to floor 3 what floor 4 does for a request, by the same headers:
- * see ngx_http_zk_lock_acquire.c, _calls.c and _watch.c.  Each call is made in
+ * see http/acquire.c, _calls.c and _watch.c.  Each call is made in
  * a turn of a worker.  When the worker dies or leaves, the connection is gone:
  * who has a key repeats, and so does who wants to release.
  */
@@ -33,7 +33,7 @@
 static gsim_user_t   gsim_users[GSIM_USERS];
 static int           gsim_nusers;
 static int64_t       gsim_users_until;
-static zk_lock_kind_t  gsim_uses[GSIM_LOCKS];
+static zkl_kind_t  gsim_uses[GSIM_LOCKS];
 ngx_uint_t           gsim_max_queue;
 ngx_msec_t           gsim_grace;
 ngx_msec_t           gsim_timeout;
@@ -42,17 +42,16 @@ int                  gsim_mixes;
 
 static void gsim_user_event(void *data, uint64_t tag);
 static void gsim_user_enrich(gsim_user_t *u);
-static ngx_http_zk_lock_ask_e gsim_user_wants(gsim_user_t *u);
-static zk_lock_kind_t gsim_user_other_use(void);
+static zkl_call_e gsim_user_wants(gsim_user_t *u);
+static zkl_kind_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
 static void gsim_user_crowd(gsim_user_t *u);
 static void gsim_user_disperse(gsim_user_t *u);
 static void gsim_user_acquire_all(void *data);
 static void gsim_user_acquire(void *data);
-static void gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
-static void gsim_user_granted(gsim_user_t *u,
-    ngx_http_zk_lock_claim_t *claim);
+static void gsim_user_answered(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
+static void gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim);
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
@@ -62,8 +61,8 @@ static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
 static int gsim_user_before(gsim_node_t *node, int64_t seq);
-static void gsim_user_refused(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome);
+static void gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
 
 
 void
@@ -83,9 +82,9 @@ gsim_user_reset(int64_t until)
 
     for (i = 0; i < GSIM_LOCKS; i++) {
         n = gsim_below(6);
-        gsim_uses[i] = (n < 3) ? ZK_LOCK_MUTEX
-                       : (n < 5) ? ZK_LOCK_READ
-                       : zk_lock_semaphore(GSIM_PERMITS);
+        gsim_uses[i] = (n < 3) ? ZKL_MUTEX
+                       : (n < 5) ? ZKL_READ
+                       : zkl_semaphore(GSIM_PERMITS);
     }
 
     gsim_mixes = gsim_rich && gsim_chance(3);
@@ -102,35 +101,35 @@ gsim_user_reset(int64_t until)
 }
 
 
-zk_lock_kind_t
+zkl_kind_t
 gsim_user_use(int lock)
 {
     return gsim_uses[lock];
 }
 
 
-static zk_lock_kind_t
+static zkl_kind_t
 gsim_user_other_use(void)
 {
     switch (gsim_below(6)) {
 
     case 0:
-        return ZK_LOCK_READ;
+        return ZKL_READ;
 
     case 1:
-        return ZK_LOCK_WRITE;
+        return ZKL_WRITE;
 
     case 2:
-        return ZK_LOCK_MEMBER;
+        return ZKL_MEMBER;
 
     case 3:
-        return zk_lock_semaphore(GSIM_PERMITS);
+        return zkl_semaphore(GSIM_PERMITS);
 
     case 4:
-        return zk_lock_semaphore(GSIM_PERMITS + 1);
+        return zkl_semaphore(GSIM_PERMITS + 1);
 
     default:
-        return ZK_LOCK_MUTEX;
+        return ZKL_MUTEX;
     }
 }
 
@@ -217,8 +216,8 @@ gsim_user_event(void *data, uint64_t tag)
         u->lock = (int) gsim_below(gsim_chance(2) ? 1 : GSIM_LOCKS);
         u->kind = gsim_uses[u->lock];
 
-        if (u->kind == ZK_LOCK_READ && gsim_chance(2)) {
-            u->kind = ZK_LOCK_WRITE;
+        if (u->kind == ZKL_READ && gsim_chance(2)) {
+            u->kind = ZKL_WRITE;
         }
 
         if (gsim_mixes && gsim_chance(8)) {
@@ -311,8 +310,8 @@ gsim_user_event(void *data, uint64_t tag)
         }
 
         gsim_user_ask(u, gsim_now > u->deadline + 2 * GSIM_S
-                         ? NGX_HTTP_ZK_LOCK_RELEASE
-                         : NGX_HTTP_ZK_LOCK_INSPECT);
+                         ? ZKL_RELEASE
+                         : ZKL_INSPECT);
         return;
 
     case GSIM_HOLDS:
@@ -324,8 +323,7 @@ gsim_user_event(void *data, uint64_t tag)
              * hang up while the process stood still, and does so now.
              */
 
-            if (!(u->hold->released || gsim_chance(8))
-                || !gsim_user_unbind(u))
+            if (!(u->hold->released || gsim_chance(8)) || !gsim_user_unbind(u))
             {
                 gsim_user_next(u, gsim_between(5, 1000) * GSIM_MS);
             }
@@ -343,7 +341,7 @@ gsim_user_event(void *data, uint64_t tag)
 
             } else {
                 u->tries = 0;
-                gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+                gsim_user_ask(u, ZKL_RELEASE);
             }
 
             return;
@@ -361,7 +359,7 @@ gsim_user_event(void *data, uint64_t tag)
 
         } else {
             u->tries = (u->hold->times == 1) ? 6 : 0;
-            gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+            gsim_user_ask(u, ZKL_RELEASE);
         }
 
         return;
@@ -369,7 +367,7 @@ gsim_user_event(void *data, uint64_t tag)
     case GSIM_RELEASES:
 
         if (!gsim_user_unbind(u)) {
-            gsim_user_ask(u, NGX_HTTP_ZK_LOCK_RELEASE);
+            gsim_user_ask(u, ZKL_RELEASE);
         }
 
         return;
@@ -399,35 +397,33 @@ gsim_user_enrich(gsim_user_t *u)
 
 /* What he does with what he holds. */
 
-static ngx_http_zk_lock_ask_e
+static zkl_call_e
 gsim_user_wants(gsim_user_t *u)
 {
     if (gsim_rich && !u->shares && gsim_chance(3)) {
 
-        if (gsim_chance(3)
-            && (u->kind == ZK_LOCK_MUTEX || u->kind == ZK_LOCK_WRITE))
-        {
-            return NGX_HTTP_ZK_LOCK_SHARE;
+        if (gsim_chance(3) && (u->kind == ZKL_MUTEX || u->kind == ZKL_WRITE)) {
+            return ZKL_SHARE;
         }
 
         switch (gsim_below(8)) {
 
         case 0:
         case 1:
-            return NGX_HTTP_ZK_LOCK_RELEASE;
+            return ZKL_RELEASE;
 
         case 2:
-            return NGX_HTTP_ZK_LOCK_BREAK;
+            return ZKL_BREAK;
 
         case 3:
-            return NGX_HTTP_ZK_LOCK_REVOKE;
+            return ZKL_REVOKE;
 
         default:
-            return NGX_HTTP_ZK_LOCK_HOLD;
+            return ZKL_HOLD;
         }
     }
 
-    return gsim_chance(4) ? NGX_HTTP_ZK_LOCK_INSPECT : NGX_HTTP_ZK_LOCK_RENEW;
+    return gsim_chance(4) ? ZKL_INSPECT : ZKL_RENEW;
 }
 
 
@@ -619,9 +615,9 @@ gsim_user_unreachable(gsim_user_t *u)
 
 
 void
-gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
+gsim_user_label(gsim_user_t *u, zkl_claim_data_t *label)
 {
-    memset(label, 0, offsetof(zk_lock_label_t, want));
+    memset(label, 0, offsetof(zkl_claim_data_t, want));
     label->want[0] = label->from[0] = label->owner[0] = label->data[0] = '\0';
 
     label->ttl = u->ttl;
@@ -634,10 +630,10 @@ gsim_user_label(gsim_user_t *u, zk_lock_label_t *label)
 
 
 void
-gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
-    const zk_lock_label_t *label)
+gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
+    const zkl_claim_data_t *label)
 {
-    ngx_memzero(acquire, sizeof(ngx_http_zk_lock_acquire_t));
+    ngx_memzero(acquire, sizeof(zkl_acquire_t));
 
     acquire->path.data = (u_char *) gsim_paths[u->lock];
     acquire->path.len = strlen(gsim_paths[u->lock]);
@@ -674,10 +670,10 @@ gsim_user_acquire(void *data)
 {
     gsim_user_t *u = data;
 
-    zk_lock_label_t              label;
-    ngx_http_zk_lock_acquire_t   acquire;
-    ngx_http_zk_lock_outcome_e   outcome;
-    ngx_http_zk_lock_claim_t    *claim;
+    zkl_claim_data_t  label;
+    zkl_acquire_t     acquire;
+    zkl_outcome_e     outcome;
+    zkl_claim_t      *claim;
 
     gsim_user_label(u, &label);
 
@@ -703,8 +699,8 @@ gsim_user_acquire(void *data)
 
     gsim_say("%s acquires %s, wait %d, ttl %d%s%s%s%s", u->name,
              gsim_paths[u->lock], (int) u->wait, (int) u->ttl,
-             u->durable ? ", durable" : "",
-             u->keyed ? ", with a key" : "", u->async ? ", async" : "",
+             u->durable ? ", durable" : "", u->keyed ? ", with a key" : "",
+             u->async ? ", async" : "",
              !u->binds ? "" : u->leased ? ", bound and leased" : ", bound");
 
     gsim_count.acquires++;
@@ -714,8 +710,7 @@ gsim_user_acquire(void *data)
 
     u->acquired = (int64_t) ngx_current_msec * GSIM_MS;
 
-    claim = ngx_http_zk_lock_claim_acquire(u->process->worker, &acquire,
-                                           &outcome);
+    claim = zkl_claim_acquire(u->process->worker, &acquire, &outcome);
 
     if (claim == NULL) {
         gsim_say("%s is refused: %d", u->name, outcome);
@@ -734,8 +729,7 @@ gsim_user_acquire(void *data)
 
 
 static void
-gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome)
+gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     gsim_user_t *u = data;
 
@@ -754,7 +748,7 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
 
     switch (outcome) {
 
-    case NGX_HTTP_ZK_LOCK_GRANTED:
+    case ZKL_GRANTED:
 
         /* what is durable outlives a gateway that ends */
 
@@ -765,31 +759,31 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
         gsim_user_granted(u, claim);
         return;
 
-    case NGX_HTTP_ZK_LOCK_TWIN:
+    case ZKL_TWIN:
         gsim_count.twins++;
         u->token.id = claim->twin.id;
         u->token.seq = claim->twin.seq;
         u->token.kind = claim->twin.kind;
         break;
 
-    case NGX_HTTP_ZK_LOCK_QUEUED:
+    case ZKL_QUEUED:
         u->token.id = claim->id;
         u->token.seq = claim->entry.seq;
         u->token.kind = claim->entry.kind;
         break;
 
-    case NGX_HTTP_ZK_LOCK_TAKEN:
+    case ZKL_TAKEN:
         gsim_count.taken++;
         gsim_user_refused(u, claim, outcome);
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_UNREACHABLE:
+    case ZKL_UNREACHABLE:
         gsim_user_unreachable(u);
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_CONFLICT:
+    case ZKL_CONFLICT:
 
         if (!gsim_mixes) {
             gsim_violation("%s is told that %s is used in another way",
@@ -800,17 +794,17 @@ gsim_user_answered(void *data, ngx_http_zk_lock_claim_t *claim,
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_FULL:
+    case ZKL_FULL:
         gsim_user_refused(u, claim, outcome);
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_SHUT:
-    case NGX_HTTP_ZK_LOCK_NO_ROOM:
+    case ZKL_SHUT:
+    case ZKL_NO_ROOM:
         gsim_user_idle(u);
         return;
 
-    case NGX_HTTP_ZK_LOCK_CANCELLED:
+    case ZKL_CANCELLED:
         gsim_user_idle(u);
         return;
 
@@ -854,13 +848,12 @@ gsim_user_node(gsim_user_t *u)
  */
 
 static void
-gsim_user_refused(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_outcome_e outcome)
+gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     unsigned      ahead;
     gsim_node_t  *own;
 
-    if (outcome == NGX_HTTP_ZK_LOCK_TAKEN
+    if (outcome == ZKL_TAKEN
         && gsim_now < u->acquired + (u->wait - 2) * GSIM_MS)
     {
         gsim_violation("%s is told that it is taken after %d ms of %d",
@@ -880,12 +873,12 @@ gsim_user_refused(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim,
 
     ahead = gsim_user_ahead(u, own);
 
-    if (outcome == NGX_HTTP_ZK_LOCK_FULL && ahead <= gsim_max_queue) {
+    if (outcome == ZKL_FULL && ahead <= gsim_max_queue) {
         gsim_violation("%s is told that the line is full, with %u ahead of %s",
                        u->name, ahead, own->path);
     }
 
-    if (outcome == NGX_HTTP_ZK_LOCK_TAKEN && ahead == 0
+    if (outcome == ZKL_TAKEN && ahead == 0
         && gsim_now > gsim_quiet + 4 * GSIM_S)
     {
         gsim_violation("%s is told that it is taken, but none was ahead of "
@@ -915,15 +908,15 @@ gsim_user_ahead(gsim_user_t *u, gsim_node_t *own)
 static int
 gsim_user_before(gsim_node_t *node, int64_t seq)
 {
-    zk_lock_child_t  child;
+    zkl_child_t  child;
 
-    return zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+    return zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
            && child.seq < seq;
 }
 
 
 static void
-gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
+gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 {
     int64_t       since;
     char          path[GSIM_PATH];
@@ -943,7 +936,7 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
         gsim_count.left++;
 
         gsim_user_idle(u);
-        ngx_http_zk_lock_claim_abandon(claim);
+        zkl_claim_abandon(claim);
         return;
     }
 
@@ -955,7 +948,7 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
         gsim_count.unseen++;
 
         gsim_user_idle(u);
-        ngx_http_zk_lock_claim_unseen(claim);
+        zkl_claim_unseen(claim);
         return;
     }
 
@@ -970,12 +963,10 @@ gsim_user_granted(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim)
     since = u->process->stood ? u->process->turned : gsim_now;
 
     u->hold = gsim_oracle_held(u->lock, u->kind, path,
-                               ngx_http_zk_lock_fencing_token(claim->czxid,
-                                                              claim->index),
+                               zkl_fencing_token(claim->czxid, claim->index),
                                claim->reminded ? gsim_now
                                : u->binds && !u->leased ? GSIM_NEVER
-                               : since + (u->ttl - 1) * GSIM_MS,
-                               u->name);
+                               : since + (u->ttl - 1) * GSIM_MS, u->name);
 
     /* one who has the same key may have released it: that can come too late */
 
@@ -1050,12 +1041,12 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
         if (other == u || other->claim == NULL || other->lock != u->lock
             || other->process->in_turn
             || other->claim->handler == NULL || other->claim->expired
-            || other->claim->state != NGX_HTTP_ZK_LOCK_WAIT
+            || other->claim->state != ZKL_WAIT
             || other->claim->entry.seq >= seq
             || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
                                   other->claim->entry.seq + 1)
-            || (u->kind == ZK_LOCK_READ && other->kind == ZK_LOCK_READ)
-            || (u->kind == ZK_LOCK_MEMBER && other->kind == ZK_LOCK_MEMBER))
+            || (u->kind == ZKL_READ && other->kind == ZKL_READ)
+            || (u->kind == ZKL_MEMBER && other->kind == ZKL_MEMBER))
         {
             continue;
         }
@@ -1069,7 +1060,7 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
 
         if (node != NULL && node->parent == own->parent) {
 
-            if (zk_lock_kind_base(u->kind) == ZK_LOCK_SEMAPHORE) {
+            if (zkl_kind_base(u->kind) == ZKL_SEMAPHORE) {
                 continue;
             }
 
@@ -1085,7 +1076,7 @@ gsim_user_leave(void *data)
 {
     gsim_user_t *u = data;
 
-    ngx_http_zk_lock_claim_t  *claim;
+    zkl_claim_t  *claim;
 
     if (u->claim == NULL) {
         return;
@@ -1108,7 +1099,7 @@ gsim_user_leave(void *data)
         gsim_user_idle(u);
     }
 
-    ngx_http_zk_lock_claim_abandon(claim);
+    zkl_claim_abandon(claim);
 }
 
 
@@ -1118,8 +1109,8 @@ gsim_user_path(gsim_user_t *u, char *path)
     size_t  len;
 
     len = (size_t) sprintf(path, "%s/", gsim_paths[u->lock]);
-    len += zk_lock_claim_write(path + len, &u->token.id, u->token.kind,
-                               u->token.seq);
+    len += zkl_name_claim_write(path + len, &u->token.id, u->token.kind,
+                                u->token.seq);
     path[len] = '\0';
 }
 
@@ -1301,7 +1292,7 @@ gsim_user_check_one(gsim_user_t *u)
         gsim_user_check_key(u);
     }
 
-    if (u->claim == NULL || u->claim->state != NGX_HTTP_ZK_LOCK_WAIT
+    if (u->claim == NULL || u->claim->state != ZKL_WAIT
         || p->stopped > gsim_now || p->in_turn
         || gsim_now < gsim_quiet + 4 * GSIM_S
         || gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
@@ -1350,7 +1341,7 @@ gsim_user_check_wait(gsim_user_t *u)
 
     /* a claim that another gateway has told of is not refused any more */
 
-    if (u->claim->state != NGX_HTTP_ZK_LOCK_WAIT || u->keyed || u->async) {
+    if (u->claim->state != ZKL_WAIT || u->keyed || u->async) {
         return;
     }
 
@@ -1381,12 +1372,10 @@ gsim_user_check_wait(gsim_user_t *u)
 static void
 gsim_user_check_key(gsim_user_t *u)
 {
-    gsim_node_t      *own, *node;
-    zk_lock_child_t   child;
+    gsim_node_t  *own, *node;
+    zkl_child_t   child;
 
-    if (!u->keyed || !u->claim->single
-        || u->claim->state != NGX_HTTP_ZK_LOCK_WAIT)
-    {
+    if (!u->keyed || !u->claim->single || u->claim->state != ZKL_WAIT) {
         return;
     }
 
@@ -1404,10 +1393,9 @@ gsim_user_check_key(gsim_user_t *u)
 
         if (node->deleted == GSIM_NEVER
             && gsim_user_before(node, u->token.seq)
-            && zk_lock_child_read(&child, node->name, strlen(node->name)) == 0
+            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && child.has_id
-            && memcmp(child.id.random, u->token.id.random,
-                      NGX_HTTP_ZK_LOCK_KEY) == 0)
+            && memcmp(child.id.random, u->token.id.random, ZKL_KEY) == 0)
         {
             gsim_violation("%s waits with %s, but %s has the same key",
                            u->name, own->path, node->path);

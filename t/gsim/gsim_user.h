@@ -44,15 +44,15 @@ struct gsim_user_s {
     gsim_user_e                  state;
     uint64_t                     tag;           /* of what comes next */
     gsim_process_t              *process;       /* that serves him */
-    ngx_http_zk_lock_claim_t    *claim;
-    ngx_http_zk_lock_ask_t      *ask;
-    ngx_http_zk_lock_ask_e       type;
+    zkl_claim_t                 *claim;
+    zkl_call_t                  *ask;
+    zkl_call_e                   type;
 
     int                          lock;
     int                          home;          /* where he acquired */
-    zk_lock_kind_t               kind;
-    zk_lock_token_t              token;
-    uint8_t                      key[NGX_HTTP_ZK_LOCK_KEY];
+    zkl_kind_t                   kind;
+    zkl_token_t                  token;
+    uint8_t                      key[ZKL_KEY];
     int64_t                      ttl;           /* milliseconds */
     int64_t                      named;         /* in a renewal; 0: none */
     int64_t                      least;         /* ttl of all */
@@ -65,7 +65,7 @@ struct gsim_user_s {
     int64_t                      first;         /* in line since; 0: is not */
     int                          tries;
     gsim_hold_t                 *hold;
-    ngx_http_zk_lock_claim_t    *bound;         /* to his connection; or NULL */
+    zkl_claim_t                 *bound;         /* to his connection; or NULL */
     gsim_process_t              *binder;        /* that has it */
     int64_t                      ended;         /* when it was not valid */
 
@@ -74,8 +74,8 @@ struct gsim_user_s {
     int                          locks[GSIM_LOCKS];     /* several at once */
     int                          nparts;        /* of them; 0: one lock */
     int                          at;            /* which he waits for */
-    ngx_http_zk_lock_claim_t    *parts[GSIM_LOCKS];
-    zk_lock_token_t              tokens[GSIM_LOCKS];
+    zkl_claim_t                 *parts[GSIM_LOCKS];
+    zkl_token_t                  tokens[GSIM_LOCKS];
     gsim_began_t                *began;         /* their leases begin now */
 
     unsigned                     dropped:1;     /* one of them is lost */
@@ -123,10 +123,10 @@ int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
 void gsim_user_unreachable(gsim_user_t *u);
 /* The moment of the latest answer to an acquire with that wait. */
 int64_t gsim_user_must(int64_t wait);
-void gsim_user_label(gsim_user_t *u, zk_lock_label_t *label);
+void gsim_user_label(gsim_user_t *u, zkl_claim_data_t *label);
 /* An acquire of u->lock; what it points to has to stay. */
-void gsim_user_fill(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
-    const zk_lock_label_t *label);
+void gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
+    const zkl_claim_data_t *label);
 /* Somebody else who does nothing; or NULL. */
 gsim_user_t *gsim_user_another(gsim_user_t *u);
 /* How many were ahead of his claim, whose znode that is, when it was made. */
@@ -136,14 +136,14 @@ void gsim_user_path(gsim_user_t *u, char *path);
 /* The znode of that claim, if it was ever made. */
 gsim_node_t *gsim_user_node(gsim_user_t *u);
 
-void gsim_user_ask(gsim_user_t *u, ngx_http_zk_lock_ask_e type);
+void gsim_user_ask(gsim_user_t *u, zkl_call_e type);
 
 /* He wants it bound to his connection. */
-void gsim_user_bind(gsim_user_t *u, ngx_http_zk_lock_acquire_t *acquire,
-    zk_lock_label_t *label);
-void gsim_user_bound(gsim_user_t *u, ngx_http_zk_lock_claim_t *claim);
-void gsim_user_event_told(void *data, ngx_http_zk_lock_claim_t *claim,
-    ngx_http_zk_lock_event_e event, const char *reason);
+void gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,
+    zkl_claim_data_t *label);
+void gsim_user_bound(gsim_user_t *u, zkl_claim_t *claim);
+void gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
+    const char *reason);
 /* He is done with it: 0, if he holds nothing by a connection. */
 int gsim_user_unbind(gsim_user_t *u);
 void gsim_user_cut_off(gsim_user_t *u);

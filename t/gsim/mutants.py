@@ -5,50 +5,56 @@ usage: mutants.py BUILD [NAME]...
 
 BUILD has the objects of gateway_sim.  Each mutant is one file of src/ with
 one text replaced, compiled and linked with the others; MUTANT_CC and
-MUTANT_LINK say how.  A text that is not there exactly once, a mutant that does
-not compile, and one that is not found within its histories, are failures.  It
+MUTANT_LINK say how.  Line ends and indentation of the text do not matter.  A
+text that is not there exactly once, a mutant that does not compile, and one
+that is not found within its histories, are failures.  It
 is found in a history that the program without it passes.
 """
 
 import concurrent.futures
+import glob
 import os
 import re
 import shlex
 import subprocess
 import sys
 
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
+
+import planted  # noqa: E402
+
 # name, file, what is there, what is put in its place, and in how many histories
 # it is found; or a trait of these and how many, for what harms too seldom
 
-LIBRARY = 'ngx_http_zk_lock_library.c'
+LIBRARY = 'zk/client.c'
 
 MUTANTS = [
     ('who waits is told before its claim is durable',
-     'ngx_http_zk_lock_grant.c',
-     'ngx_http_zk_lock_claim_durable(claim);\n        return NGX_OK;',
-     'ngx_http_zk_lock_claim_durable(claim);', 2000),
+     'core/claim.c',
+     'zkl_claim_durable(claim);\n        return NGX_OK;',
+     'zkl_claim_durable(claim);', 2000),
 
     ('a watch on a claim that is counted elsewhere outlives its session',
-     'ngx_http_zk_lock_durable.c',
+     'core/claim.c',
      '        claim->watched = 0;\n        return NGX_OK;\n',
      '        return NGX_OK;\n', 60000),
 
     ('a lease that is held for long is not made durable',
-     'ngx_http_zk_lock_lease.c',
-     '        ngx_http_zk_lock_claim_durable(claim);\n', '', 2000),
+     'core/claim.c:zkl_claim_sweep_held',
+     '        zkl_claim_durable(claim);\n', '', 2000),
 
     ('a durable claim is lost with its session',
-     'ngx_http_zk_lock_recover.c',
-     'if (ngx_http_zk_lock_claim_outlives(claim) == NGX_OK) {',
+     'core/claim.c',
+     'if (zkl_claim_outlives(claim) == NGX_OK) {',
      'if (0) {', 12000),
 
     ('the fencing token of a durable claim is that of its znode',
-     'ngx_http_zk_lock_share.c',
+     'core/share.c',
      'label.czxid = op->czxid;', 'label.czxid = 0;', 12000),
 
     ('others take a claim that is made durable for released',
-     'zk_lock_view.c',
-     'if (entry->origin == ZK_LOCK_FOREIGN\n'
+     'base/view.c',
+     'if (entry->origin == ZKL_FOREIGN\n'
      '        && entry->seq <= view->complete_through)',
      'if (0)', 12000),
 
@@ -67,109 +73,109 @@ MUTANTS = [
      'zoo_delete_op_init(&zops[n++], (char *) op->path.data, -1);', 60000),
 
     ('the lease of a claim that is taken over counts from before',
-     'ngx_http_zk_lock_record.c',
-     'lease = ngx_http_zk_lock_now() + ttl;\n\n        cell->since',
-     'lease = ngx_http_zk_lock_now() + ttl / 2;\n\n        cell->since',
+     'shm/record.c',
+     'lease = zkl_now() + ttl;\n\n        cell->since',
+     'lease = zkl_now() + ttl / 2;\n\n        cell->since',
      12000),
 
     ('a claim is taken over while its gate is there',
-     'ngx_http_zk_lock_scan.c',
+     'core/scan.c',
      'if (gate != NULL\n'
      '            && ngx_memcmp(gate->data, name->data, '
-     'NGX_HTTP_ZK_LOCK_GATE_LEN)',
+     'ZKL_GATE_LEN)',
      'if (0\n'
      '            && ngx_memcmp(gate->data, name->data, '
-     'NGX_HTTP_ZK_LOCK_GATE_LEN)', 12000),
+     'ZKL_GATE_LEN)', 12000),
 
-    ('nothing is taken over', 'ngx_http_zk_lock_scan.c',
-     'if (ngx_http_zk_lock_claim_inherit(scan->worker, path, child, get)\n'
+    ('nothing is taken over', 'core/scan.c',
+     'if (zkl_claim_inherit(scan->worker, path, child, get)\n'
      '        != NGX_OK)',
      'if (0)', 12000),
 
-    ('a mark is removed before all is taken over', 'ngx_http_zk_lock_scan.c',
-     '    if (ngx_http_zk_lock_claim_untaken(scan->worker, '
+    ('a mark is removed before all is taken over', 'core/scan.c',
+     '    if (zkl_claim_untaken(scan->worker, '
      'scan->mark.data)) {\n'
-     '        ngx_http_zk_lock_scan_after(scan, '
-     'NGX_HTTP_ZK_LOCK_SCAN_AGAIN);\n'
+     '        zkl_scan_after(scan, '
+     'ZKL_SCAN_AGAIN);\n'
      '        return;\n'
      '    }\n\n'
      '    if (scan->found) {\n',
      '    if (0) {\n', 60000),
 
     ('the holds of a claim that was taken over are counted in its old record',
-     'ngx_http_zk_lock_drop.c',
-     '&& (!alive || !ngx_http_zk_lock_session_ready',
-     '&& (0 || !ngx_http_zk_lock_session_ready', ('--rich', 60000)),
+     'core/call.c',
+     '&& (!alive || !zkl_session_ready',
+     '&& (0 || !zkl_session_ready', ('--rich', 60000)),
 
-    ('claims are durable without a mark', 'ngx_http_zk_lock_durable.c',
+    ('claims are durable without a mark', 'core/mark.c',
      '    if (mark->there) {\n        return NGX_OK;\n    }\n',
      '    if (1) {\n        return NGX_OK;\n    }\n', 12000),
 
     ('a claim that another session has taken is counted here',
-     'ngx_http_zk_lock_durable.c',
+     'core/claim.c',
      'return claim->durable && label->index >= 0',
      'return 0 && label->index >= 0', 60000),
 
-    ('an open record tells', 'ngx_http_zk_lock_known.c',
-     '&& record->state != NGX_HTTP_ZK_LOCK_RECORD_OPEN\n', '', 60000),
+    ('an open record tells', 'core/call.c',
+     '&& record->state != ZKL_RECORD_OPEN\n', '', 60000),
 
     ('a forsaken record is that of a claim that ended',
-     'ngx_http_zk_lock_record.c',
+     'shm/record.c',
      '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '', 60000),
 
     ('the label of a durable claim forgets a longer time',
-     'ngx_http_zk_lock_known.c',
+     'core/call.c',
      '&& record->durable && (int64_t) info->ttl > label.ttl)',
      '&& 0)', 12000),
 
-    ('a deleted event of a sibling is believed', 'ngx_http_zk_lock_guard.c',
-     'if (deleted && entry->origin == ZK_LOCK_FOREIGN) {',
+    ('a deleted event of a sibling is believed', 'core/lock.c',
+     'if (deleted && entry->origin == ZKL_FOREIGN) {',
      'if (deleted) {', 12000),
 
     ('a record that is taken over is found half made',
-     'ngx_http_zk_lock_record.c',
+     'shm/record.c',
      '    cell->durable = 1;\n'
-     '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n\n'
-     '    ngx_http_zk_lock_record_start(zone, *record);\n',
+     '    cell->state = ZKL_RECORD_OPEN;\n\n'
+     '    zkl_record_start(zone, *record);\n',
      '    cell->durable = 1;\n'
-     '    ngx_http_zk_lock_record_start(zone, *record);\n'
-     '    cell->state = NGX_HTTP_ZK_LOCK_RECORD_OPEN;\n', 60000),
+     '    zkl_record_start(zone, *record);\n'
+     '    cell->state = ZKL_RECORD_OPEN;\n', 60000),
 
     ('a renewal that a dead worker had not heard of is lost',
-     'ngx_http_zk_lock_ward.c',
-     '    (void) ngx_http_zk_lock_record_renewed(zone, ward->id.record, '
+     'core/ward.c',
+     '    (void) zkl_record_renewed(zone, ward->id.record, '
      'op->version,',
-     '    if (0) (void) ngx_http_zk_lock_record_renewed(zone, '
+     '    if (0) (void) zkl_record_renewed(zone, '
      'ward->id.record, op->version,', 4000),
 
-    ('a gap is trusted', 'zk_lock_view.c',
+    ('a gap is trusted', 'base/view.c',
      'if (entry->seq == 0 || (view->complete_through != -1\n'
      '                            && entry->seq == '
      'view->complete_through + 1))\n',
      'if (1)\n', 2000),
 
-    ('contiguity is kept over a reaped parent', 'ngx_http_zk_lock_guard.c',
-     'op->rc == NGX_HTTP_ZK_LOCK_OK && op->czxid < lock->guarded)',
-     'op->rc == NGX_HTTP_ZK_LOCK_OK)', 12000),
+    ('contiguity is kept over a reaped parent', 'core/lock.c',
+     'op->rc == ZKL_OK && op->czxid < lock->guarded)',
+     'op->rc == ZKL_OK)', 12000),
 
-    ('a reader passes a writer', 'zk_lock_view.c',
-     'return ahead != ZK_LOCK_READ || behind != ZK_LOCK_READ;',
-     'return ahead != ZK_LOCK_WRITE || behind != ZK_LOCK_READ;', 2000),
+    ('a reader passes a writer', 'base/view.c',
+     'return ahead != ZKL_READ || behind != ZKL_READ;',
+     'return ahead != ZKL_WRITE || behind != ZKL_READ;', 2000),
 
-    ('nothing is listed after a gap', 'zk_lock_view.c',
+    ('nothing is listed after a gap', 'base/view.c',
      'if ((*waiter)->seq > view->complete_through) {\n'
-     '        return ZK_LOCK_COMPLETE;',
+     '        return ZKL_COMPLETE;',
      'if ((*waiter)->seq > view->complete_through) {\n'
-     '        return ZK_LOCK_NOTHING;', 2000),
+     '        return ZKL_NOTHING;', 2000),
 
-    ('the watch moves past a live claim', 'ngx_http_zk_lock_guard.c',
-     'if (deleted && entry->origin == ZK_LOCK_FOREIGN) {',
+    ('the watch moves past a live claim', 'core/lock.c',
+     'if (deleted && entry->origin == ZKL_FOREIGN) {',
      'if (1) {', 12000),
 
     ('nothing is synced behind a new connection',
-     'ngx_http_zk_lock_session.c',
+     'zk/session.c',
      '    s->barrier = 1;\n'
-     '    ngx_http_zk_lock_session_barrier(s);\n'
+     '    zkl_session_barrier(s);\n'
      '\n'
      '    if (s->barrier) {\n'
      '        /* no memory; the tick tries again */\n'
@@ -180,195 +186,195 @@ MUTANTS = [
      '',
      2000),
 
-    ('granted without a look at the session', 'ngx_http_zk_lock_pulse.c',
-     'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED\n'
-     '           && ngx_http_zk_lock_ahead(*s->alive);',
-     'return s->state == NGX_HTTP_ZK_LOCK_CONNECTED;', ('--sessions', 12000)),
+    ('granted without a look at the session', 'zk/session.c',
+     'return s->state == ZKL_CONNECTED\n'
+     '           && zkl_ahead(*s->alive);',
+     'return s->state == ZKL_CONNECTED;', ('--sessions', 12000)),
 
-    ('who has left is handed the lock', 'ngx_http_zk_lock_claim.c',
-     'case NGX_HTTP_ZK_LOCK_WAIT:\n    case NGX_HTTP_ZK_LOCK_HELD:\n'
-     '        ngx_http_zk_lock_claim_end(claim, NGX_HTTP_ZK_LOCK_CANCELLED);\n'
+    ('who has left is handed the lock', 'core/claim.c',
+     'case ZKL_WAIT:\n    case ZKL_HELD:\n'
+     '        zkl_claim_end(claim, ZKL_CANCELLED);\n'
      '        break;\n\n    default:\n        /* CREATE',
-     'case NGX_HTTP_ZK_LOCK_WAIT:\n    case NGX_HTTP_ZK_LOCK_HELD:\n'
+     'case ZKL_WAIT:\n    case ZKL_HELD:\n'
      '        claim->ttl = 1000000;\n'
      '        break;\n\n    default:\n        /* CREATE', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'ngx_http_zk_lock_lease.c',
-     'op->version = ngx_http_zk_lock_record_version(claim->lock->worker->zone,'
+     'core/claim.c:zkl_claim_lapse',
+     'op->version = zkl_record_version(claim->lock->worker->zone,'
      '\n                                                  claim->id.record);',
      'op->version = -1;', 2000),
 
-    ('the living are adopted', 'ngx_http_zk_lock_zone.c',
-     '&& ngx_http_zk_lock_map_dead(keeper, 0)\n'
-     '            && ngx_http_zk_lock_zone_take(',
-     '&& ngx_http_zk_lock_zone_take(', 2000),
+    ('the living are adopted', 'shm/zone.c',
+     '&& zkl_layout_dead(keeper, 0)\n'
+     '            && zkl_zone_take(',
+     '&& zkl_zone_take(', 2000),
 
-    ('a delete is not sent again', 'ngx_http_zk_lock_recover.c',
-     'case NGX_HTTP_ZK_LOCK_OWED:\n'
-     '        ngx_http_zk_lock_claim_delete(claim, 0);\n'
+    ('a delete is not sent again', 'core/claim.c',
+     'case ZKL_OWED:\n'
+     '        zkl_claim_delete(claim, 0);\n'
      '        break;\n\n    default:\n        break;\n    }\n}\n',
      'default:\n        break;\n    }\n}\n', 5000),
 
-    ('a create is sent again blindly', 'ngx_http_zk_lock_grant.c',
-     'case NGX_HTTP_ZK_LOCK_UNKNOWN:\n'
-     '        ngx_http_zk_lock_claim_recover(claim);\n        break;\n',
-     'case NGX_HTTP_ZK_LOCK_UNKNOWN:\n', 5000),
+    ('a create is sent again blindly', 'core/claim.c',
+     'case ZKL_UNKNOWN:\n'
+     '        zkl_claim_recover(claim);\n        break;\n',
+     'case ZKL_UNKNOWN:\n', 5000),
 
-    ('the doorbell is lost', 'ngx_http_zk_lock_ring.c',
+    ('the doorbell is lost', 'shm/doorbell.c',
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
-    ('what is held goes with its worker', 'ngx_http_zk_lock_ward.c',
-     'ward->state = NGX_HTTP_ZK_LOCK_WARD_READ;\n\n'
+    ('what is held goes with its worker', 'core/ward.c',
+     'ward->state = ZKL_WARD_READ;\n\n'
      '        /* the dead worker',
-     'ward->state = NGX_HTTP_ZK_LOCK_WARD_DELETE;\n\n'
+     'ward->state = ZKL_WARD_DELETE;\n\n'
      '        /* the dead worker', 5000),
 
     ('the tokens of a transaction fall',
-     'ngx_http_zk_lock_claim.c',
+     'core/claim.c',
      'return czxid * 256 + (int64_t) index;',
      'return czxid * 256 + 255 - (int64_t) index;', 60000),
 
-    ('a held session is closed in a reload', 'ngx_http_zk_lock_worker.c',
+    ('a held session is closed in a reload', 'core/worker.c',
      '\n             && (ngx_terminate || !needed);', ';', 5000),
 
-    ('granted by a gateway that ends', 'ngx_http_zk_lock_worker.c',
+    ('granted by a gateway that ends', 'core/worker.c',
      'return worker->leaving && '
-     '!ngx_http_zk_lock_zone_outlives(worker->zone);',
+     '!zkl_zone_outlives(worker->zone);',
      'return 0;', 5000),
 
     ('old workers do not know that their heirs leave',
-     'ngx_http_zk_lock_zone.c',
+     'shm/zone.c',
      'map->over = map->reloads;', '', 5000),
 
     ('one of several that queued again has no leader',
-     'ngx_http_zk_lock_lease.c',
-     'ngx_http_zk_lock_record_bind(zone, claim->id.record,\n'
+     'core/claim.c',
+     'zkl_record_bind(zone, claim->id.record,\n'
      '                                     claims[0]->id.record);', '',
      ('--rich', 12000)),
 
-    ('children of a list are leaked', 'ngx_http_zk_lock_op.c',
+    ('children of a list are leaked', 'zk/session.c',
      'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
      '', 2000),
 
     # what this simulation has found once
 
-    ('refused again in the same turn', 'ngx_http_zk_lock_flight.c',
+    ('refused again in the same turn', 'zk/session.c',
      '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n',
      '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n'
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
      '    return;\n\n', 12000),
 
     ('a grant is told though its lease is over',
-     'ngx_http_zk_lock_grant.c',
-     'ngx_http_zk_lock_claim_answer(claim, NGX_HTTP_ZK_LOCK_UNREACHABLE);\n'
+     'core/claim.c',
+     'zkl_claim_answer(claim, ZKL_UNREACHABLE);\n'
      '    }\n\n    return NGX_OK;',
      '    }\n\n    return NGX_OK;', 40000),
 
     ('an heir deletes what was told as held elsewhere',
-     'ngx_http_zk_lock_ward.c',
+     'core/ward.c',
      'ward->alone = (record->ttl != 0 && !record->bound',
      'ward->alone = (0 && !record->bound', 5000),
 
     ('a worker deletes what was told as held elsewhere',
-     'ngx_http_zk_lock_reread.c',
+     'core/claim.c',
      'return claim->grace != 0 && !claim->bound && label->index >= 0\n'
      '           && !label->async;',
      'return 0;', 12000),
 
-    ('a repeat joins whom it sees first', 'ngx_http_zk_lock_grant.c',
+    ('a repeat joins whom it sees first', 'core/claim.c',
      'claim->twin = child;\n            seq = child.seq;\n',
      'if (seq == claim->entry.seq) {\n                claim->twin = child;\n'
      '            }\n            seq = child.seq;\n', 12000),
 
-    ('a renewal is known before it counts', 'ngx_http_zk_lock_held.c',
-     'ngx_http_zk_lock_record_extend(cell, ttl, seen);\n\n'
-     '    (void) ngx_http_zk_lock_record_saw(&cell->renewals, renewals);\n',
-     '(void) ngx_http_zk_lock_record_saw(&cell->renewals, renewals);\n\n'
-     '    ngx_http_zk_lock_record_extend(cell, ttl, seen);\n', 60000),
+    ('a renewal is known before it counts', 'shm/record.c',
+     'zkl_record_extend(cell, ttl, seen);\n\n'
+     '    (void) zkl_record_saw(&cell->renewals, renewals);\n',
+     '(void) zkl_record_saw(&cell->renewals, renewals);\n\n'
+     '    zkl_record_extend(cell, ttl, seen);\n', 60000),
 
-    ('a worker leaves whom it owes an answer', 'ngx_http_zk_lock_wiring.c',
+    ('a worker leaves whom it owes an answer', 'core/worker.c',
      '} else if (worker->nowed != 0) {', '} else if (0) {', 12000),
 
-    ('who only looks makes a lease shorter', 'ngx_http_zk_lock_held.c',
+    ('who only looks makes a lease shorter', 'shm/record.c',
      '&& ttl != said->ttl\n', '\n', 12000),
 
-    ('who shares while a list is merged is forgotten', 'zk_lock_merge.c',
+    ('who shares while a list is merged is forgotten', 'base/view.c',
      '(twin->kind != sightings[i].kind\n'
-     '                 && (twin->origin != ZK_LOCK_SIBLING\n'
-     '                     || !zk_lock_view_same(twin, &sightings[i])))',
+     '                 && (twin->origin != ZKL_SIBLING\n'
+     '                     || !zkl_view_same(twin, &sightings[i])))',
      'twin->kind != sightings[i].kind', ('--rich', 12000)),
 
 
-    ('held twice, released once', 'ngx_http_zk_lock_drop.c',
+    ('held twice, released once', 'core/call.c',
      'if (ask->holds == 0) {', 'if (1) {', 2000),
 
-    ('held twice, released once elsewhere', 'ngx_http_zk_lock_drop.c',
+    ('held twice, released once elsewhere', 'core/call.c',
      '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),
 
-    ('a connection is held by nobody', 'ngx_http_zk_lock_ward.c',
+    ('a connection is held by nobody', 'core/ward.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
-    ('an heir that was faster was somebody else', 'ngx_http_zk_lock_drop.c',
+    ('an heir that was faster was somebody else', 'core/call.c',
      'ask->dropped = 1;\n', ';\n', 90000),
 
-    ('a worker is believed whose session is over', 'ngx_http_zk_lock_drop.c',
-     'return ngx_http_zk_lock_ahead(record->alive)\n'
+    ('a worker is believed whose session is over', 'core/call.c',
+     'return zkl_ahead(record->alive)\n'
      '           && (record->state',
      'return 1 || (record->state', 12000),
 
-    ('a lapse in vain counts', 'ngx_http_zk_lock_reread.c',
+    ('a lapse in vain counts', 'core/claim.c:zkl_claim_reread_handler',
      '        claim->lapsed = 0;\n', '', 4000),
 
-    ('a record remembers all that was lost', 'ngx_http_zk_lock_record.c',
+    ('a record remembers all that was lost', 'shm/record.c',
      'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
      'return NGX_DECLINED;', 12000),
 
     ('what was told as held elsewhere is in conflict',
-     'ngx_http_zk_lock_grant.c',
-     'claim->state != NGX_HTTP_ZK_LOCK_WAIT || claim->seen\n',
-     'claim->state != NGX_HTTP_ZK_LOCK_WAIT\n', 12000),
+     'core/claim.c',
+     'claim->state != ZKL_WAIT || claim->seen\n',
+     'claim->state != ZKL_WAIT\n', 12000),
 
-    ('an ask that got no answer is not begun again', 'ngx_http_zk_lock_ask.c',
+    ('an ask that got no answer is not begun again', 'core/call.c',
      'ask->later = (ask->handler != NULL);', 'ask->later = 0;', 12000),
 
-    ('an ask waits without an end', 'ngx_http_zk_lock_ask.c',
-     'ngx_add_timer(&ask->over, ngx_http_zk_lock_ask_time(question));', '',
+    ('an ask waits without an end', 'core/call.c',
+     'ngx_add_timer(&ask->over, zkl_call_time(question));', '',
      4000),
 
-    ('an acquire waits without an end', 'ngx_http_zk_lock_grant.c',
-     '{\n            ngx_http_zk_lock_claim_unreachable(claim);\n'
+    ('an acquire waits without an end', 'core/claim.c',
+     '{\n            zkl_claim_unreachable(claim);\n'
      '            return;\n        }\n\n        ngx_add_timer(ev, claim->once',
      '{\n            return;\n        }\n\n'
      '        ngx_add_timer(ev, claim->once', 4000),
 
     ('a claim that is to be deleted is waited for without an end',
-     'ngx_http_zk_lock_end.c',
+     'core/claim.c',
      'if (claim->timer.timer_set && claim->handler == NULL) {',
      'if (claim->timer.timer_set) {', 12000),
 
     # until when a session lives
 
     ('the newest write proves that a session lives',
-     'ngx_http_zk_lock_pulse.c',
-     '    s->proves = ngx_http_zk_lock_now() + s->timeout / 4 + '
+     'zk/session.c',
+     '    s->proves = zkl_now() + s->timeout / 4 + '
      's->timeout / 20;',
-     '    s->proves = ngx_http_zk_lock_now();',
+     '    s->proves = zkl_now();',
      ('--sessions', 30000)),
 
     ('a session lives from its last write on',
-     'ngx_http_zk_lock_pulse.c',
-     '    until = ngx_http_zk_lock_session_until(s, s->touched);',
-     '    until = ngx_http_zk_lock_session_until(s, sent);',
+     'zk/session.c',
+     '    until = zkl_session_until(s, s->touched);',
+     '    until = zkl_session_until(s, sent);',
      ('--sessions', 12000)),
 
     ('any answer proves that a session lives',
-     'ngx_http_zk_lock_flight.c',
+     'zk/session.c',
      '    if (flight->write) {\n'
-     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '        zkl_session_written(s, flight, rc);\n'
      '    }\n',
      '    if (flight->write) {\n'
-     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '        zkl_session_written(s, flight, rc);\n'
      '    }\n'
      '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
      's->timeout / 3 - *s->alive) > 0) {\n'
@@ -377,12 +383,12 @@ MUTANTS = [
      ('--sessions', 12000)),
 
     ('any answer does, with an eighth as the margin',
-     'ngx_http_zk_lock_flight.c',
+     'zk/session.c',
      '    if (flight->write) {\n'
-     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '        zkl_session_written(s, flight, rc);\n'
      '    }\n',
      '    if (flight->write) {\n'
-     '        ngx_http_zk_lock_session_written(s, flight, rc);\n'
+     '        zkl_session_written(s, flight, rc);\n'
      '    }\n'
      '    if ((ngx_msec_int_t) (flight->sent + s->timeout - '
      's->timeout / 8 - *s->alive) > 0) {\n'
@@ -395,12 +401,12 @@ MUTANTS = [
      '    zoo_check_op_init(&zop, (char *) op->path.data, -1);\n'
      '\n'
      '    return zoo_amulti(zh, 1, &zop, result,\n'
-     '                      ngx_http_zk_lock_library_done_foreign, op);',
+     '                      zkl_client_done_foreign, op);',
      '    (void) zop;\n'
      '\n'
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
-     '        ngx_http_zk_lock_library_done_foreign(rc, data);\n'
+     '        zkl_client_done_foreign(rc, data);\n'
      '    }\n'
      '\n'
      '    return zoo_async(zh, (char *) op->path.data, done, op);',
@@ -409,19 +415,19 @@ MUTANTS = [
     # tokens, leases, late requests, keys
 
     ('a claim that is found has the token of another one',
-     'ngx_http_zk_lock_recover.c',
+     'core/claim.c:zkl_claim_found_handler',
      '(label.index > 0) ? label.index : 0;',
      '0;',
      1000),
 
     ('a late create is looked for once',
-     'ngx_http_zk_lock_ward.c',
-     'if (now - ward->missed >= NGX_HTTP_ZK_LOCK_LATE) {',
+     'core/ward.c',
+     'if (now - ward->missed >= ZKL_LATE) {',
      'if (1) {',
      60000),
 
     ('a claim that queues again has no duplicates',
-     'ngx_http_zk_lock_recover.c',
+     'core/claim.c',
      '    claim->single = 0;\n',
      '',
      6000),
@@ -429,29 +435,29 @@ MUTANTS = [
     # what a release tells
 
     ('a release is told as gone if its answer was lost',
-     'ngx_http_zk_lock_drop.c',
-     '        ngx_http_zk_lock_ask_tell(ask, ask->tries\n'
-     '                                       ? NGX_HTTP_ZK_LOCK_ASK_OK\n'
-     '                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);',
-     '        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_GONE);',
+     'core/call.c',
+     '        zkl_call_tell(ask, ask->tries\n'
+     '                                       ? ZKL_CALL_OK\n'
+     '                                       : ZKL_CALL_GONE);',
+     '        zkl_call_tell(ask, ZKL_CALL_GONE);',
      1000),
 
     ('what is missing was released',
-     'ngx_http_zk_lock_drop.c',
-     '        ngx_http_zk_lock_ask_tell(ask, ask->tries\n'
-     '                                       ? NGX_HTTP_ZK_LOCK_ASK_OK\n'
-     '                                       : NGX_HTTP_ZK_LOCK_ASK_GONE);',
-     '        ngx_http_zk_lock_ask_tell(ask, NGX_HTTP_ZK_LOCK_ASK_OK);',
+     'core/call.c',
+     '        zkl_call_tell(ask, ask->tries\n'
+     '                                       ? ZKL_CALL_OK\n'
+     '                                       : ZKL_CALL_GONE);',
+     '        zkl_call_tell(ask, ZKL_CALL_OK);',
      500),
 
     ('a doubtful delete was that of another gateway',
-     'ngx_http_zk_lock_end.c',
-     'NGX_HTTP_ZK_LOCK_NO_NODE && !claim->doubtful)',
-     'NGX_HTTP_ZK_LOCK_NO_NODE)',
+     'core/claim.c',
+     'ZKL_NO_NODE && !claim->doubtful)',
+     'ZKL_NO_NODE)',
      4000),
 
     ('a dead worker has not released',
-     'ngx_http_zk_lock_drop.c',
+     'core/call.c',
      'ask->tries += !ask->ended;',
      ';',
      6000),
@@ -459,79 +465,79 @@ MUTANTS = [
     # doorbells
 
     ('no bell hangs at a sibling ahead',
-     'ngx_http_zk_lock_others.c',
-     '        ngx_http_zk_lock_bell_hang(lock->worker, &other->bell,\n'
+     'core/lock.c',
+     '        zkl_worker_subscribe(lock->worker, &other->bell,\n'
      '                                   other->id.record);\n'
      '\n'
      '        return NGX_OK;\n'
      '    }\n'
      '\n'
-     '    zk_lock',
+     '    zkl_',
      '        return NGX_OK;\n'
      '    }\n'
      '\n'
-     '    zk_lock',
+     '    zkl_',
      1000),
 
     # roll-backs
 
     ('the culprit goes with the others again',
-     'ngx_http_zk_lock_flight.c',
+     'zk/session.c',
      '        op->gather = 0;\n'
      '\n'
-     '        ngx_http_zk_lock_session_submit(s, op);',
+     '        zkl_session_submit(s, op);',
      '        ngx_queue_insert_head(&s->pending, q);\n'
      '        s->npending++;',
      500),
 
     ('a culprit is told that it was done',
-     'ngx_http_zk_lock_flight.c',
+     'zk/session.c',
      '        op->gather = 0;\n'
      '\n'
-     '        ngx_http_zk_lock_session_submit(s, op);',
-     '        ngx_http_zk_lock_session_fail(s, op, NGX_HTTP_ZK_LOCK_OK);',
+     '        zkl_session_submit(s, op);',
+     '        zkl_session_fail(s, op, ZKL_OK);',
      500),
 
     ('a culprit has found nothing',
-     'ngx_http_zk_lock_flight.c',
+     'zk/session.c',
      '        op->gather = 0;\n'
      '\n'
-     '        ngx_http_zk_lock_session_submit(s, op);',
-     '        ngx_http_zk_lock_session_fail(s, op, '
-     'NGX_HTTP_ZK_LOCK_NO_NODE);',
+     '        zkl_session_submit(s, op);',
+     '        zkl_session_fail(s, op, '
+     'ZKL_NO_NODE);',
      500),
 
     # heirs and records
 
     ('a record begins in the last cell of a chunk',
-     'ngx_http_zk_lock_record.c',
-     'if (k + n <= NGX_HTTP_ZK_LOCK_CHUNK\n',
-     'if (k + n - 1 <= NGX_HTTP_ZK_LOCK_CHUNK\n', 12000),
+     'shm/record.c',
+     'if (k + n <= ZKL_CHUNK\n',
+     'if (k + n - 1 <= ZKL_CHUNK\n', 12000),
 
     # grants told elsewhere
 
     ('a grant told elsewhere counts as no renewal',
-     'ngx_http_zk_lock_inspect.c',
+     'core/call.c',
      '        label.renewals++;\n',
      '',
      500),
 
     ('who was told elsewhere is told that he waits',
-     'ngx_http_zk_lock_inspect.c',
+     'core/call.c',
      'if (label.index >= 0 && !label.async) {\n',
-     'if (ask->type == NGX_HTTP_ZK_LOCK_INSPECT && !label.async) {\n',
+     'if (ask->type == ZKL_INSPECT && !label.async) {\n',
      4000),
 
     ('a grant told elsewhere is not written down',
-     'ngx_http_zk_lock_inspect.c',
+     'core/call.c',
      'label.async = label.async && !info->held;',
      '',
      1000),
 
     ('a grant told elsewhere lasts for its grace',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      '    if (claim->seen) {\n'
-     '        told = NGX_HTTP_ZK_LOCK_TOLD_OTHERS;\n'
+     '        told = ZKL_TOLD_OTHERS;\n'
      '\n'
      '    } else if',
      '    if',
@@ -540,39 +546,39 @@ MUTANTS = [
     # limits and ends
 
     ('a line has no limit',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      'if (ahead > claim->max_queue) {',
      'if (0) {',
      1000),
 
     ('a line has room for one more',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      'if (ahead > claim->max_queue) {',
      'if (ahead > claim->max_queue + 1) {',
      1000),
 
     ('a line has room for one less',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      'if (ahead > claim->max_queue) {',
      'if (ahead >= claim->max_queue) {',
      500),
 
     ('a line is not counted',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      'if (ahead > (int64_t) claim->max_queue) {',
      'if (0) {',
      1000),
 
     ('the end of a wait is not noted',
-     'ngx_http_zk_lock_grant.c',
+     'core/claim.c',
      '    claim->expired = 1;\n'
      '\n'
-     '    ngx_http_zk_lock_claim_settle(claim);',
-     '    ngx_http_zk_lock_claim_settle(claim);',
+     '    zkl_claim_settle(claim);',
+     '    zkl_claim_settle(claim);',
      500),
 
     ('a wait is twice as long',
-     'ngx_http_zk_lock_claim.c',
+     'core/claim.c',
      'ngx_add_timer(&claim->timer, acquire->wait);',
      'ngx_add_timer(&claim->timer, 2 * acquire->wait);',
      500),
@@ -580,28 +586,28 @@ MUTANTS = [
     # planted without a look at this simulation
 
     ('a write proves by itself that a session lives',
-     'ngx_http_zk_lock_pulse.c',
-     '    until = ngx_http_zk_lock_session_until(s, s->touched);\n\n'
+     'zk/session.c',
+     '    until = zkl_session_until(s, s->touched);\n\n'
      '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
      '    s->touched = sent;\n'
-     '    until = ngx_http_zk_lock_session_until(s, s->touched);\n\n'
+     '    until = zkl_session_until(s, s->touched);\n\n'
      '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
      ('--sessions', 12000)),
 
     ('a lease that is made shorter ends when it would have',
-     'ngx_http_zk_lock_held.c',
+     'shm/record.c',
      'if ((ngx_msec_int_t) (lease - copy.lease) < 0) {',
      'if ((ngx_msec_int_t) (lease - copy.lease) > 0) {',
      26000),
 
     ('a wish that was counted is counted again',
-     'ngx_http_zk_lock_held.c',
-     '(cell->holds & ~NGX_HTTP_ZK_LOCK_HOLDS) == mark)',
-     '(cell->holds & NGX_HTTP_ZK_LOCK_HOLDS) == mark)',
+     'shm/record.c',
+     '(cell->holds & ~ZKL_HOLDS) == mark)',
+     '(cell->holds & ZKL_HOLDS) == mark)',
      ('--rich', 10000)),
 
     ('who shares gets another token',
-     'ngx_http_zk_lock_share.c',
+     'core/share.c',
      '        if (label.czxid == 0) {\n'
      '            label.czxid = op->czxid;\n'
      '        }\n\n',
@@ -609,14 +615,14 @@ MUTANTS = [
      ('--rich', 4000)),
 
     ('who left with a key loses the place when the wait is over',
-     'ngx_http_zk_lock_claim.c',
+     'core/claim.c',
      "        /* the wait of the client does not count any more */\n\n"
      '        claim->limited = 0;\n\n',
      '',
      10000),
 
     ('those who wait are in no order',
-     'zk_lock_view.c',
+     'base/view.c',
      '    while (before != &view->waiting && before->seq > entry->seq) {\n'
      '        before = before->waiting_prev;\n'
      '    }\n',
@@ -624,30 +630,30 @@ MUTANTS = [
      20000),
 
     ('a longer time is told while the claim becomes durable',
-     'ngx_http_zk_lock_share.c',
-     '    ngx_http_zk_lock_record_durable(share->zone, share->record);\n\n',
+     'core/share.c',
+     '    zkl_record_durable(share->zone, share->record);\n\n',
      '', 60000),
 
     ('a hold that went with its record is told',
-     'ngx_http_zk_lock_inspect.c',
+     'core/call.c',
      'if (own && ask->counted && record.gen != ask->gen) {',
      'if (0) {', ('--rich', 60000)),
 
     ('a delete that was never sent may have happened',
-     'ngx_http_zk_lock_durable.c',
-     'claim->doubtful |= (claim->state == NGX_HTTP_ZK_LOCK_DELETE);',
+     'core/claim.c',
+     'claim->doubtful |= (claim->state == ZKL_DELETE);',
      'claim->doubtful = 1;', 60000),
 
     ('a claim that is shared meanwhile is taken for gone',
-     'ngx_http_zk_lock_end.c',
-     '&& ngx_http_zk_lock_claim_renamed(claim) == NGX_OK)',
+     'core/claim.c',
+     '&& zkl_claim_renamed(claim) == NGX_OK)',
      '&& 0)', ('--rich', 60000)),
 
     ('a hold is counted in a lease that another gateway has taken over',
-     'ngx_http_zk_lock_inspect.c',
-     '&& (op->owner != 0 || ngx_http_zk_lock_ahead(record.alive)))',
+     'core/call.c',
+     '&& (op->owner != 0 || zkl_ahead(record.alive)))',
      '&& (op->owner != 0 || ask->counted\n'
-     '                   || ngx_http_zk_lock_ahead(record.alive)))',
+     '                   || zkl_ahead(record.alive)))',
      ('--rich', 60000)),
 ]
 
@@ -712,23 +718,25 @@ def look(program, traits, first, seeds):
 def run(build, number, mutant):
     """Returns None, or what is wrong; prints what was found."""
 
-    name, file, there, instead, seeds = mutant
+    name, where, there, instead, seeds = mutant
+
+    file = planted.file_of(where)
 
     with open(f'src/{file}') as source:
         text = source.read()
 
-    if text.count(there) != 1:
-        return f'the text is {text.count(there)} times in src/{file}'
+    try:
+        text = planted.plant(text, where, there, instead)
+    except ValueError as error:
+        return str(error)
 
     folder = f'{build}/mutants'
     os.makedirs(folder, exist_ok=True)
 
-    mutated = f'{folder}/{number}-{file}'
+    mutated = f'{folder}/{number}-{os.path.basename(file)}'
     program = f'{folder}/{number}'
     o = f'{folder}/{number}.o'
     unit = file
-
-    text = text.replace(there, instead)
 
     if file == LIBRARY:
         unit = 'gsim_library.c'
@@ -737,8 +745,10 @@ def run(build, number, mutant):
     with open(mutated, 'w') as out:
         out.write(text)
 
-    objects = [f'{build}/{f}' for f in sorted(os.listdir(build))
-               if f.endswith('.o') and f != unit.replace('.c', '.o')]
+    unit = f'{build}/{unit.replace(".c", ".o")}'
+    objects = [f for f in sorted(glob.glob(f'{build}/*.o')
+                                 + glob.glob(f'{build}/[a-z]*/*.o'))
+               if f != unit and not f.startswith(folder)]
 
     subprocess.run(shlex.split(os.environ['MUTANT_CC'])
                    + ['-w', '-c', '-o', o, mutated], check=True)

@@ -57,6 +57,17 @@ nginx_core_tables(void)
 }
 
 
+ngx_int_t
+ngx_memn2cmp(u_char *s1, u_char *s2, size_t n1, size_t n2)
+{
+    int  rc;
+
+    rc = memcmp(s1, s2, n1 < n2 ? n1 : n2);
+
+    return rc ? rc : (n1 > n2) - (n1 < n2);
+}
+
+
 void *
 ngx_alloc(size_t size, ngx_log_t *log)
 {

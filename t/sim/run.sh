@@ -16,8 +16,7 @@ trap 'exit 1' INT TERM HUP
 if [ -z "${VIEW_SIM:-}" ]; then
     VIEW_SIM=$temp/view_sim
     "${CC:-cc}" -std=gnu99 -Wall -Wextra -Werror -O2 -g -Isrc \
-        -o "$VIEW_SIM" t/sim/*.c src/zk_lock_view.c \
-        src/zk_lock_merge.c
+        -o "$VIEW_SIM" t/sim/*.c src/base/view.c
 fi
 
 passed=0

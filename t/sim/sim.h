@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "zk_lock_view.h"
+#include "base/view.h"
 
 
 #define SIM_LOCKS       3
@@ -111,7 +111,7 @@ extern sim_counters_t  counters;
 typedef struct {
     int64_t             seq;
     uint64_t            id;
-    zk_lock_kind_t      kind;
+    zkl_kind_t          kind;
     int                 record;         /* or SIM_FOREIGN */
 } name_t;
 
@@ -210,7 +210,7 @@ typedef enum {
 typedef struct {
     record_e            state;
     uint64_t            id;
-    zk_lock_kind_t      kind;
+    zkl_kind_t          kind;
     int                 worker;
     int                 process;        /* of the worker */
     int                 lock;
@@ -232,7 +232,7 @@ typedef enum {
 
 
 typedef struct {
-    zk_lock_entry_t     entry;          /* must be first */
+    zkl_entry_t         entry;          /* must be first */
     claim_e             state;
     int                 worker;
     int                 lock;
@@ -246,7 +246,7 @@ typedef struct {
 /* what a worker knows of a lock */
 
 typedef struct {
-    zk_lock_view_t      view;
+    zkl_view_t          view;
     uint64_t            mark;
     int64_t             born;           /* a zxid when the parent was there */
     unsigned            listing:1;
@@ -274,7 +274,7 @@ record_t *gateway_record(int index);
 size_t gateway_entries(void);           /* that were not given back */
 
 /* NULL if there is no room */
-claim_t *gateway_acquire(worker_t *worker, int lock, zk_lock_kind_t kind);
+claim_t *gateway_acquire(worker_t *worker, int lock, zkl_kind_t kind);
 void gateway_end(claim_t *claim);
 
 /* one step of a worker; 0: there was nothing to do */

@@ -41,8 +41,8 @@
 /* a claim of somebody else in a view */
 
 typedef struct {
-    zk_lock_entry_t     entry;          /* must be first */
-    name_t              name;
+    zkl_entry_t  entry;              /* must be first */
+    name_t       name;
     unsigned            asked:1;        /* the answer is under way */
 } other_t;
 
@@ -91,20 +91,19 @@ static void send_request(worker_t *worker, zk_type_e type, int lock,
 static void lock_list(worker_t *worker, int lock);
 static void lock_guard(worker_t *worker, int lock, int64_t czxid);
 static void lock_advance(worker_t *worker, int lock);
-static int lock_grant(worker_t *worker, zk_lock_entry_t *entry);
-static int lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry);
-static int nearer_watched(lock_t *l, zk_lock_entry_t *entry);
-static int lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry);
-static void sibling_look(zk_lock_entry_t *entry);
-static int lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry);
-static int lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry);
+static int lock_grant(worker_t *worker, zkl_entry_t *entry);
+static int lock_watch(worker_t *worker, int lock, zkl_entry_t *entry);
+static int nearer_watched(lock_t *l, zkl_entry_t *entry);
+static int lock_conflict(worker_t *worker, int lock, zkl_entry_t *entry);
+static void sibling_look(zkl_entry_t *entry);
+static int lock_learn(worker_t *worker, int lock, zkl_entry_t *entry);
+static int lock_complete(worker_t *worker, int lock, zkl_entry_t *entry);
 static int fresh(lock_t *l, claim_t *waiter, record_t *record);
-static zk_lock_entry_t *other_new(const name_t *name,
-    zk_lock_origin_e origin);
-static zk_lock_kind_t shown(zk_lock_kind_t kind);
-static void lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry);
-static zk_lock_entry_t *lock_find(lock_t *l, const name_t *name);
-static zk_lock_entry_t *lock_find_watched(lock_t *l, const name_t *name);
+static zkl_entry_t *other_new(const name_t *name, zkl_origin_e origin);
+static zkl_kind_t shown(zkl_kind_t kind);
+static void lock_removed(worker_t *worker, int lock, zkl_entry_t *entry);
+static zkl_entry_t *lock_find(lock_t *l, const name_t *name);
+static zkl_entry_t *lock_find_watched(lock_t *l, const name_t *name);
 static void lock_name_gone(worker_t *worker, int lock, const name_t *name,
     int event);
 static void lock_name_there(worker_t *worker, int lock, const name_t *name);
@@ -115,10 +114,10 @@ static void lock_recovered(worker_t *worker, int lock);
 static void remove_absent(lock_t *l, zk_message_t *m);
 static int left_out(lock_t *l, const name_t *name);
 static void sight(worker_t *worker, int lock, znode_t *node,
-    zk_lock_sighting_t *s);
-static zk_lock_entry_t *merge_make(void *data, zk_lock_sighting_t *s);
-static void merge_gone(void *data, zk_lock_entry_t *entry);
-static void forgotten(void *data, zk_lock_entry_t *entry);
+    zkl_sighting_t *s);
+static zkl_entry_t *merge_make(void *data, zkl_sighting_t *s);
+static void merge_gone(void *data, zkl_entry_t *entry);
+static void forgotten(void *data, zkl_entry_t *entry);
 static void worker_replied(worker_t *worker, zk_message_t *m);
 static void worker_disconnected(worker_t *worker);
 
@@ -149,7 +148,7 @@ gateway_reset(int nworkers)
         worker->connected = 1;
 
         for (lock = 0; lock < SIM_LOCKS; lock++) {
-            zk_lock_view_init(&worker->locks[lock].view);
+            zkl_view_init(&worker->locks[lock].view);
         }
     }
 }
@@ -165,7 +164,7 @@ gateway_done(void)
         worker = &gateway.workers[i];
 
         for (lock = 0; lock < SIM_LOCKS; lock++) {
-            zk_lock_view_forget(&worker->locks[lock].view, forgotten, NULL);
+            zkl_view_forget(&worker->locks[lock].view, forgotten, NULL);
         }
 
         while (worker->nclaims != 0) {
@@ -199,7 +198,7 @@ gateway_entries(void)
 /* a claim, from its acquire to its end */
 
 claim_t *
-gateway_acquire(worker_t *worker, int lock, zk_lock_kind_t kind)
+gateway_acquire(worker_t *worker, int lock, zkl_kind_t kind)
 {
     claim_t  *claim;
 
@@ -271,7 +270,7 @@ claim_end(claim_t *claim)
         break;
 
     case CLAIM_LIVE:
-        zk_lock_view_remove(&lock_of(claim)->view, &claim->entry);
+        zkl_view_remove(&lock_of(claim)->view, &claim->entry);
         claim_delete(claim);
         break;
 
@@ -335,7 +334,7 @@ claim_created(claim_t *claim, int64_t czxid)
         l->born = czxid;
     }
 
-    zk_lock_view_create(&l->view, &claim->entry, forgotten, NULL);
+    zkl_view_create(&l->view, &claim->entry, forgotten, NULL);
 
     if (l->view.complete_through == claim->name.seq) {
         counters.proofs++;
@@ -346,7 +345,7 @@ claim_created(claim_t *claim, int64_t czxid)
     }
 
     if (claim->ended) {
-        zk_lock_view_remove(&l->view, &claim->entry);
+        zkl_view_remove(&l->view, &claim->entry);
         claim_delete(claim);
 
     } else {
@@ -386,7 +385,7 @@ claim_gone(claim_t *claim)
 
     worker = worker_of(claim);
 
-    zk_lock_view_remove(&lock_of(claim)->view, &claim->entry);
+    zkl_view_remove(&lock_of(claim)->view, &claim->entry);
 
     record = record_of(&claim->name);
     record_end(record);
@@ -651,7 +650,7 @@ lock_list(worker_t *worker, int lock)
     counters.lists++;
 
     l->listing = 1;
-    l->mark = zk_lock_view_mark(&l->view);
+    l->mark = zkl_view_mark(&l->view);
 
     send_request(worker, ZK_LIST, lock, NULL, 0);
 }
@@ -679,32 +678,32 @@ lock_guard(worker_t *worker, int lock, int64_t czxid)
 static void
 lock_advance(worker_t *worker, int lock)
 {
-    int               again;
-    lock_t           *l;
-    zk_lock_entry_t  *waiter, *blocker;
+    int           again;
+    lock_t       *l;
+    zkl_entry_t  *waiter, *blocker;
 
     l = &worker->locks[lock];
 
     do {
-        switch (zk_lock_view_next(&l->view, &waiter, &blocker)) {
+        switch (zkl_view_next(&l->view, &waiter, &blocker)) {
 
-        case ZK_LOCK_GRANT:
+        case ZKL_GRANT:
             again = lock_grant(worker, waiter);
             break;
 
-        case ZK_LOCK_WATCH:
+        case ZKL_WATCH:
             again = lock_watch(worker, lock, blocker);
             break;
 
-        case ZK_LOCK_COMPLETE:
+        case ZKL_COMPLETE:
             again = lock_complete(worker, lock, waiter);
             break;
 
-        case ZK_LOCK_CONFLICT:
+        case ZKL_VIEW_CONFLICT:
             again = lock_conflict(worker, lock, waiter);
             break;
 
-        default: /* ZK_LOCK_NOTHING */
+        default: /* ZKL_NOTHING */
             again = 0;
         }
 
@@ -713,7 +712,7 @@ lock_advance(worker_t *worker, int lock)
 
 
 static int
-lock_grant(worker_t *worker, zk_lock_entry_t *entry)
+lock_grant(worker_t *worker, zkl_entry_t *entry)
 {
     claim_t  *claim;
 
@@ -731,10 +730,10 @@ lock_grant(worker_t *worker, zk_lock_entry_t *entry)
           (int) claim->name.id, (int) claim->name.seq);
 
     counters.grants++;
-    counters.seats += (claim->name.kind >= ZK_LOCK_SEMAPHORE);
-    counters.members += (claim->name.kind == ZK_LOCK_MEMBER);
+    counters.seats += (claim->name.kind >= ZKL_SEMAPHORE);
+    counters.members += (claim->name.kind == ZKL_MEMBER);
 
-    zk_lock_view_grant(&lock_of(claim)->view, entry);
+    zkl_view_grant(&lock_of(claim)->view, entry);
 
     claim->held = 1;
     record_of(&claim->name)->state = RECORD_HELD;
@@ -746,13 +745,13 @@ lock_grant(worker_t *worker, zk_lock_entry_t *entry)
 
 
 static int
-lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
+lock_watch(worker_t *worker, int lock, zkl_entry_t *entry)
 {
     other_t   *other;
     record_t  *r;
 
     if (broken(SIM_ONE_WATCH)
-        && entry->kind >= ZK_LOCK_SEMAPHORE
+        && entry->kind >= ZKL_SEMAPHORE
         && nearer_watched(&worker->locks[lock], entry))
     {
         return 0;
@@ -760,7 +759,7 @@ lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
     other = (other_t *) entry;
 
-    if (entry->origin == ZK_LOCK_FOREIGN) {
+    if (entry->origin == ZKL_FOREIGN) {
         entry->watched = 1;
         other->asked = 1;
         send_request(worker, ZK_GET, lock, &other->name, 0);
@@ -774,7 +773,7 @@ lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
         if (!broken(SIM_DEAD_IS_GONE)) {
             /* only ZooKeeper knows when it is gone */
-            entry->origin = ZK_LOCK_FOREIGN;
+            entry->origin = ZKL_FOREIGN;
             return 1;
         }
 
@@ -796,15 +795,15 @@ lock_watch(worker_t *worker, int lock, zk_lock_entry_t *entry)
 /* whether a nearer one is watched already: for --break one-watch */
 
 static int
-nearer_watched(lock_t *l, zk_lock_entry_t *entry)
+nearer_watched(lock_t *l, zkl_entry_t *entry)
 {
-    zk_lock_entry_t  *nearer;
+    zkl_entry_t  *nearer;
 
-    for (nearer = zk_lock_view_after(&l->view, entry);
+    for  (nearer = zkl_view_after(&l->view, entry);
          nearer != NULL && !nearer->waiting;
-         nearer = zk_lock_view_after(&l->view, nearer))
+         nearer = zkl_view_after(&l->view, nearer))
     {
-        if (nearer->origin != ZK_LOCK_LOCAL && nearer->watched) {
+        if (nearer->origin != ZKL_LOCAL && nearer->watched) {
             return 1;
         }
     }
@@ -819,20 +818,20 @@ nearer_watched(lock_t *l, zk_lock_entry_t *entry)
  */
 
 static int
-lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry)
+lock_conflict(worker_t *worker, int lock, zkl_entry_t *entry)
 {
-    claim_t          *claim;
-    zk_lock_entry_t  *first;
+    claim_t      *claim;
+    zkl_entry_t  *first;
 
     if (broken(SIM_CONFLICT_IGNORED)) {
         return lock_grant(worker, entry);
     }
 
-    first = zk_lock_view_first(&worker->locks[lock].view);
+    first = zkl_view_first(&worker->locks[lock].view);
 
-    if (first->origin != ZK_LOCK_LOCAL && !broken(SIM_CONFLICT_UNSEEN)) {
+    if (first->origin != ZKL_LOCAL && !broken(SIM_CONFLICT_UNSEEN)) {
 
-        if (first->origin == ZK_LOCK_SIBLING) {
+        if (first->origin == ZKL_SIBLING) {
             sibling_look(first);
         }
 
@@ -860,7 +859,7 @@ lock_conflict(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
 
 static void
-sibling_look(zk_lock_entry_t *entry)
+sibling_look(zkl_entry_t *entry)
 {
     name_t    *name;
     record_t  *r;
@@ -876,7 +875,7 @@ sibling_look(zk_lock_entry_t *entry)
     /* that it expired stands for the clock, here too */
 
     if (zk_is_expired(gateway.workers[r->worker].session)) {
-        entry->origin = ZK_LOCK_FOREIGN;
+        entry->origin = ZKL_FOREIGN;
         entry->watched = 0;
     }
 }
@@ -885,7 +884,7 @@ sibling_look(zk_lock_entry_t *entry)
 /* somebody may be ahead: the board knows siblings, a list knows all */
 
 static int
-lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry)
+lock_complete(worker_t *worker, int lock, zkl_entry_t *entry)
 {
     int      n;
     lock_t  *l;
@@ -908,7 +907,7 @@ lock_complete(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
 
 static int
-lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry)
+lock_learn(worker_t *worker, int lock, zkl_entry_t *entry)
 {
     name_t     name;
     lock_t    *l;
@@ -916,7 +915,7 @@ lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
     l = &worker->locks[lock];
 
-    if (zk_lock_view_knows(&l->view, l->view.complete_through + 1)) {
+    if (zkl_view_knows(&l->view, l->view.complete_through + 1)) {
         return 0;
     }
 
@@ -929,7 +928,7 @@ lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry)
               (int) r->seq);
 
         counters.learned++;
-        zk_lock_view_learn(&l->view, NULL);
+        zkl_view_learn(&l->view, NULL);
         return 1;
     }
 
@@ -951,7 +950,7 @@ lock_learn(worker_t *worker, int lock, zk_lock_entry_t *entry)
         }
 
         counters.learned++;
-        zk_lock_view_learn(&l->view, other_new(&name, ZK_LOCK_SIBLING));
+        zkl_view_learn(&l->view, other_new(&name, ZKL_SIBLING));
         return 1;
     }
 
@@ -970,8 +969,8 @@ fresh(lock_t *l, claim_t *waiter, record_t *record)
 }
 
 
-static zk_lock_entry_t *
-other_new(const name_t *name, zk_lock_origin_e origin)
+static zkl_entry_t *
+other_new(const name_t *name, zkl_origin_e origin)
 {
     other_t  *other;
 
@@ -993,31 +992,31 @@ other_new(const name_t *name, zk_lock_origin_e origin)
 
 /* what the view is told, too many by one: for --break seat-too-many */
 
-static zk_lock_kind_t
-shown(zk_lock_kind_t kind)
+static zkl_kind_t
+shown(zkl_kind_t kind)
 {
-    if (kind < ZK_LOCK_SEMAPHORE || !broken(SIM_SEAT_TOO_MANY)) {
+    if (kind < ZKL_SEMAPHORE || !broken(SIM_SEAT_TOO_MANY)) {
         return kind;
     }
 
-    return zk_lock_semaphore(zk_lock_kind_permits(kind) + 1);
+    return zkl_semaphore(zkl_kind_permits(kind) + 1);
 }
 
 
 static void
-lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry)
+lock_removed(worker_t *worker, int lock, zkl_entry_t *entry)
 {
-    lock_t            *l;
-    int64_t            through;
-    zk_lock_entry_t   *waiter, *blocker;
-    zk_lock_verdict_e  verdict;
+    lock_t        *l;
+    int64_t        through;
+    zkl_entry_t   *waiter, *blocker;
+    zkl_verdict_e  verdict;
 
     l = &worker->locks[lock];
 
-    verdict = zk_lock_view_next(&l->view, &waiter, &blocker);
+    verdict = zkl_view_next(&l->view, &waiter, &blocker);
     through = l->view.complete_through;
 
-    zk_lock_view_remove(&l->view, entry);
+    zkl_view_remove(&l->view, entry);
 
     if (broken(SIM_DOWNGRADE_IGNORED)) {
         l->view.complete_through = through;
@@ -1025,14 +1024,14 @@ lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry)
 
     /* only exclusive claims leave another one */
 
-    if (broken(SIM_DURABLE_IGNORED) && entry->kind != ZK_LOCK_WRITE
-        && entry->kind != ZK_LOCK_MUTEX)
+    if (broken(SIM_DURABLE_IGNORED) && entry->kind != ZKL_WRITE
+        && entry->kind != ZKL_MUTEX)
     {
         l->view.complete_through = through;
     }
 
     if (broken(SIM_GRANT_ON_PREDECESSOR_GONE)
-        && verdict == ZK_LOCK_WATCH && blocker == entry)
+        && verdict == ZKL_WATCH && blocker == entry)
     {
         (void) lock_grant(worker, waiter);
     }
@@ -1041,17 +1040,17 @@ lock_removed(worker_t *worker, int lock, zk_lock_entry_t *entry)
 }
 
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 lock_find(lock_t *l, const name_t *name)
 {
-    other_t          *other;
-    zk_lock_entry_t  *entry;
+    other_t      *other;
+    zkl_entry_t  *entry;
 
-    for (entry = zk_lock_view_first(&l->view);
+    for  (entry = zkl_view_first(&l->view);
          entry != NULL && entry != &l->view.alive;
          entry = entry->next)
     {
-        if (entry->origin == ZK_LOCK_LOCAL || entry->seq != name->seq) {
+        if (entry->origin == ZKL_LOCAL || entry->seq != name->seq) {
             continue;
         }
 
@@ -1068,16 +1067,16 @@ lock_find(lock_t *l, const name_t *name)
 
 /* as an event finds it */
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 lock_find_watched(lock_t *l, const name_t *name)
 {
-    other_t          *other;
-    zk_lock_entry_t  *entry;
+    other_t      *other;
+    zkl_entry_t  *entry;
 
     entry = NULL;
 
     for ( ;; ) {
-        entry = zk_lock_view_watched(&l->view, name->seq, entry);
+        entry = zkl_view_watched(&l->view, name->seq, entry);
 
         if (entry == NULL) {
             return NULL;
@@ -1097,7 +1096,7 @@ lock_find_watched(lock_t *l, const name_t *name)
 static void
 lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     trace("w%d: lock %d %d is gone, id %d%s", worker->index, lock,
           (int) name->seq, (int) name->id, event ? ", says a watch" : "");
@@ -1126,7 +1125,7 @@ lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
 static void
 lock_name_there(worker_t *worker, int lock, const name_t *name)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     entry = lock_find_watched(&worker->locks[lock], name);
 
@@ -1191,7 +1190,7 @@ lock_parent_changed(worker_t *worker, int lock)
     l->view.watched = 0;
 
     if (l->view.nlocal == 0) {
-        zk_lock_view_forget(&l->view, forgotten, NULL);
+        zkl_view_forget(&l->view, forgotten, NULL);
         l->born = 0;
         return;
     }
@@ -1216,12 +1215,12 @@ lock_parent_changed(worker_t *worker, int lock)
 static void
 lock_listed(worker_t *worker, zk_message_t *m)
 {
-    int                  lock;
-    size_t               i, n;
-    lock_t              *l;
-    merge_t              merge;
-    uint64_t             mark;
-    zk_lock_sighting_t   sightings[SIM_CHILDREN];
+    int             lock;
+    size_t          i, n;
+    lock_t         *l;
+    merge_t         merge;
+    uint64_t        mark;
+    zkl_sighting_t  sightings[SIM_CHILDREN];
 
     lock = m->request.lock;
     l = &worker->locks[lock];
@@ -1253,8 +1252,8 @@ lock_listed(worker_t *worker, zk_message_t *m)
         remove_absent(l, m);
     }
 
-    (void) zk_lock_view_merge(&l->view, mark, sightings, n, merge_make,
-                              merge_gone, &merge);
+    (void) zkl_view_merge(&l->view, mark, sightings, n, merge_make, merge_gone,
+                          &merge);
 
     if (l->recovering) {
         lock_recovered(worker, lock);
@@ -1269,13 +1268,13 @@ lock_listed(worker_t *worker, zk_message_t *m)
 static void
 remove_absent(lock_t *l, zk_message_t *m)
 {
-    size_t            i;
-    zk_lock_entry_t  *entry, *next;
+    size_t        i;
+    zkl_entry_t  *entry, *next;
 
     for (entry = l->view.alive.next; entry != &l->view.alive; entry = next) {
         next = entry->next;
 
-        if (entry->origin != ZK_LOCK_SIBLING) {
+        if (entry->origin != ZKL_SIBLING) {
             continue;
         }
 
@@ -1286,7 +1285,7 @@ remove_absent(lock_t *l, zk_message_t *m)
         }
 
         if (i == m->n) {
-            zk_lock_view_remove(&l->view, entry);
+            zkl_view_remove(&l->view, entry);
             forgotten(NULL, entry);
         }
     }
@@ -1298,17 +1297,17 @@ remove_absent(lock_t *l, zk_message_t *m)
 static int
 left_out(lock_t *l, const name_t *name)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
-    if (name->kind != ZK_LOCK_READ || name->record != SIM_FOREIGN) {
+    if (name->kind != ZKL_READ || name->record != SIM_FOREIGN) {
         return 0;
     }
 
-    for (entry = zk_lock_view_first(&l->view);
+    for  (entry = zkl_view_first(&l->view);
          entry != NULL;
-         entry = zk_lock_view_after(&l->view, entry))
+         entry = zkl_view_after(&l->view, entry))
     {
-        if (entry->seq == name->seq && entry->kind == ZK_LOCK_MUTEX) {
+        if (entry->seq == name->seq && entry->kind == ZKL_MUTEX) {
             return 1;
         }
     }
@@ -1320,12 +1319,12 @@ left_out(lock_t *l, const name_t *name)
 /* what a list says of one child */
 
 static void
-sight(worker_t *worker, int lock, znode_t *node, zk_lock_sighting_t *s)
+sight(worker_t *worker, int lock, znode_t *node, zkl_sighting_t *s)
 {
     claim_t   *claim;
     record_t  *r;
 
-    memset(s, 0, sizeof(zk_lock_sighting_t));
+    memset(s, 0, sizeof(zkl_sighting_t));
 
     s->seq = node->name.seq;
     s->kind = shown(node->name.kind);
@@ -1367,12 +1366,12 @@ sight(worker_t *worker, int lock, znode_t *node, zk_lock_sighting_t *s)
 }
 
 
-static zk_lock_entry_t *
-merge_make(void *data, zk_lock_sighting_t *s)
+static zkl_entry_t *
+merge_make(void *data, zkl_sighting_t *s)
 {
-    name_t            *name;
-    merge_t           *merge;
-    zk_lock_origin_e   origin;
+    name_t       *name;
+    merge_t      *merge;
+    zkl_origin_e  origin;
 
     merge = data;
     name = s->data;
@@ -1381,21 +1380,21 @@ merge_make(void *data, zk_lock_sighting_t *s)
               || record_of(name)->id != name->id
               || record_of(name)->worker == merge->worker->index
               || record_dead(record_of(name)))
-             ? ZK_LOCK_FOREIGN : ZK_LOCK_SIBLING;
+             ? ZKL_FOREIGN : ZKL_SIBLING;
 
     return other_new(name, origin);
 }
 
 
 static void
-merge_gone(void *data, zk_lock_entry_t *entry)
+merge_gone(void *data, zkl_entry_t *entry)
 {
     claim_t  *claim;
     merge_t  *merge;
 
     merge = data;
 
-    if (entry->origin != ZK_LOCK_LOCAL) {
+    if (entry->origin != ZKL_LOCAL) {
         forgotten(NULL, entry);
         return;
     }
@@ -1436,11 +1435,11 @@ lock_recovered(worker_t *worker, int lock)
 
 
 static void
-forgotten(void *data, zk_lock_entry_t *entry)
+forgotten(void *data, zkl_entry_t *entry)
 {
     (void) data;
 
-    if (entry->origin != ZK_LOCK_LOCAL) {
+    if (entry->origin != ZKL_LOCAL) {
         gateway.entries--;
         free(entry);
     }
@@ -1541,9 +1540,9 @@ worker_replied(worker_t *worker, zk_message_t *m)
 int
 gateway_answer(worker_t *worker)
 {
-    int               lock;
-    unsigned          bells;
-    zk_lock_entry_t  *entry;
+    int           lock;
+    unsigned      bells;
+    zkl_entry_t  *entry;
 
     bells = worker->bells;
     worker->bells = 0;
@@ -1558,11 +1557,11 @@ gateway_answer(worker_t *worker)
 
             /* looks at the records again */
 
-            for (entry = zk_lock_view_first(&worker->locks[lock].view);
+            for (entry = zkl_view_first(&worker->locks[lock].view);
                  entry != NULL;
-                 entry = zk_lock_view_after(&worker->locks[lock].view, entry))
+                 entry = zkl_view_after(&worker->locks[lock].view, entry))
             {
-                if (entry->origin == ZK_LOCK_SIBLING) {
+                if (entry->origin == ZKL_SIBLING) {
                     entry->watched = 0;
                 }
             }
@@ -1598,7 +1597,7 @@ worker_disconnected(worker_t *worker)
         l->guarding = 0;
 
         if (!broken(SIM_FORGET_NOTHING)) {
-            zk_lock_view_forget(&l->view, forgotten, NULL);
+            zkl_view_forget(&l->view, forgotten, NULL);
             l->view.watched = 0;
             l->born = 0;
         }
@@ -1686,7 +1685,7 @@ gateway_lost(worker_t *worker, zk_session_t *session)
     worker->session = session;
 
     for (lock = 0; lock < SIM_LOCKS; lock++) {
-        zk_lock_view_forget(&worker->locks[lock].view, forgotten, NULL);
+        zkl_view_forget(&worker->locks[lock].view, forgotten, NULL);
     }
 
     n = worker->nclaims;
@@ -1720,9 +1719,9 @@ gateway_crash(worker_t *worker, zk_session_t *session)
     worker->connected = 1;
 
     for (lock = 0; lock < SIM_LOCKS; lock++) {
-        zk_lock_view_forget(&worker->locks[lock].view, forgotten, NULL);
+        zkl_view_forget(&worker->locks[lock].view, forgotten, NULL);
         memset(&worker->locks[lock], 0, sizeof(lock_t));
-        zk_lock_view_init(&worker->locks[lock].view);
+        zkl_view_init(&worker->locks[lock].view);
     }
 
     while (worker->nclaims != 0) {

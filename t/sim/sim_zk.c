@@ -300,8 +300,7 @@ zk_expire(zk_session_t *session)
         for (i = 0; i < zk.nnodes[lock]; i++) {
             node = &zk.nodes[lock][i];
 
-            if (node->session == session->number
-                && node->deleted == SIM_ALIVE)
+            if (node->session == session->number && node->deleted == SIM_ALIVE)
             {
                 name = node->name;
                 (void) erase(lock, &name);
@@ -770,8 +769,7 @@ fire_one(zk_session_t *session, txn_t *txn, int parent)
             continue;
         }
 
-        m = message(session,
-                    w->parent ? ZK_PARENT_CHANGED : ZK_NODE_DELETED);
+        m = message(session, w->parent ? ZK_PARENT_CHANGED : ZK_NODE_DELETED);
         m->request.lock = w->lock;
         m->request.name = w->name;
 

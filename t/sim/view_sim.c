@@ -164,11 +164,11 @@ static void why_not_done(void);
 static void step(void);
 static int act(void);
 static int client_act(worker_t *worker);
-static zk_lock_kind_t some_kind(int lock);
+static zkl_kind_t some_kind(int lock);
 static void some_use(int lock);
 static int is_free(int lock);
 static int foreign_act(int lock);
-static void foreign_join(int lock, zk_lock_kind_t kind, int64_t seq);
+static void foreign_join(int lock, zkl_kind_t kind, int64_t seq);
 static void foreign_downgrade(int lock, name_t *name);
 static void foreign_persist(int lock, name_t *name);
 static void foreign_leave(int lock, size_t i);
@@ -188,9 +188,9 @@ static void check_held(int lock);
 static void check_waiting(worker_t *worker);
 static void check_uses(int lock);
 static znode_t *first_node(int lock);
-static int excludes(zk_lock_kind_t one, zk_lock_kind_t two);
-static int mixes(zk_lock_kind_t one, zk_lock_kind_t two);
-static size_t seats(zk_lock_kind_t kind);
+static int excludes(zkl_kind_t one, zkl_kind_t two);
+static int mixes(zkl_kind_t one, zkl_kind_t two);
+static size_t seats(zkl_kind_t kind);
 static int decided(znode_t *node);
 static int holds(znode_t *nodes, size_t n, znode_t *node);
 static int is_next(znode_t *nodes, size_t n, znode_t *node);
@@ -292,8 +292,7 @@ count(void)
     };
 
     for (i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
-        printf("%10llu %s\n", (unsigned long long) lines[i].n,
-               lines[i].what);
+        printf("%10llu %s\n", (unsigned long long) lines[i].n, lines[i].what);
     }
 }
 
@@ -466,8 +465,7 @@ violation(const char *fmt, ...)
     va_end(args);
 
     printf("\nreplay: view_sim --seed %llu --steps %llu --runs 1",
-           (unsigned long long) run.seed,
-           (unsigned long long) options.steps);
+           (unsigned long long) run.seed, (unsigned long long) options.steps);
 
     for (i = 0; breaks[i].name != NULL; i++) {
         if (breaks[i].rule == options.rule) {
@@ -713,8 +711,8 @@ why_not_done(void)
             claim = worker->claims[0];
 
             violation("lock %d: id %d, %d, of w%d waits for ever, state %d",
-                      claim->lock, (int) claim->name.id,
-                      (int) claim->name.seq, i, claim->state);
+                      claim->lock, (int) claim->name.id, (int) claim->name.seq,
+                      i, claim->state);
         }
     }
 
@@ -867,7 +865,7 @@ client_act(worker_t *worker)
 }
 
 
-static zk_lock_kind_t
+static zkl_kind_t
 some_kind(int lock)
 {
     use_e     use;
@@ -884,17 +882,16 @@ some_kind(int lock)
     switch (use) {
 
     case USE_MUTEX:
-        return ZK_LOCK_MUTEX;
+        return ZKL_MUTEX;
 
     case USE_SHARED:
-        return chance(6) ? ZK_LOCK_MUTEX
-                         : chance(2) ? ZK_LOCK_WRITE : ZK_LOCK_READ;
+        return chance(6) ? ZKL_MUTEX : chance(2) ? ZKL_WRITE : ZKL_READ;
 
     case USE_SEMAPHORE:
-        return zk_lock_semaphore(permits);
+        return zkl_semaphore(permits);
 
     default: /* USE_MEMBERS */
-        return ZK_LOCK_MEMBER;
+        return ZKL_MEMBER;
     }
 }
 
@@ -951,7 +948,7 @@ foreign_act(int lock)
 
     } else if (!run.calm
                && run.world.downgrades
-               && (name->kind == ZK_LOCK_WRITE || name->kind == ZK_LOCK_MUTEX)
+               && (name->kind == ZKL_WRITE || name->kind == ZKL_MUTEX)
                && !has_reader(lock, name->seq)
                && chance(3))
     {
@@ -964,17 +961,17 @@ foreign_act(int lock)
 
     } else if (!run.calm
                && run.world.downgrades
-               && name->kind == ZK_LOCK_WRITE
+               && name->kind == ZKL_WRITE
                && run.nforeign[lock] < FOREIGN
                && (!has_reader(lock, name->seq) || chance(4))
                && chance(2))
     {
         counters.downgrades++;
-        foreign_join(lock, ZK_LOCK_READ, name->seq);
+        foreign_join(lock, ZKL_READ, name->seq);
         return 1;
 
     } else if (!run.calm
-               && name->kind == ZK_LOCK_WRITE
+               && name->kind == ZKL_WRITE
                && !chance(run.world.reluctance))
     {
         return 0;
@@ -989,7 +986,7 @@ foreign_act(int lock)
 /* seq: of the writer who makes a reader of itself, or -1 */
 
 static void
-foreign_join(int lock, zk_lock_kind_t kind, int64_t seq)
+foreign_join(int lock, zkl_kind_t kind, int64_t seq)
 {
     name_t  *name;
 
@@ -1015,12 +1012,12 @@ foreign_downgrade(int lock, name_t *name)
     name_t  old;
 
     counters.downgrades++;
-    counters.exclusive += (name->kind == ZK_LOCK_MUTEX);
+    counters.exclusive += (name->kind == ZKL_MUTEX);
 
     old = *name;
 
     name->id = FOREIGN_ID + run.foreign_ids++;
-    name->kind = ZK_LOCK_READ;
+    name->kind = ZKL_READ;
 
     trace("foreign: lock %d shares, id %d is %d, %d", lock, (int) old.id,
           (int) name->id, (int) name->seq);
@@ -1076,7 +1073,7 @@ static int
 foreign_is_refused(int lock, name_t *name)
 {
     return !mixes(first_node(lock)->name.kind, name->kind)
-           && (name->kind > ZK_LOCK_WRITE || chance(4));
+           && (name->kind > ZKL_WRITE || chance(4));
 }
 
 
@@ -1087,7 +1084,7 @@ has_reader(int lock, int64_t seq)
 
     for (i = 0; i < run.nforeign[lock]; i++) {
         if (run.foreign[lock][i].seq == seq
-            && run.foreign[lock][i].kind == ZK_LOCK_READ)
+            && run.foreign[lock][i].kind == ZKL_READ)
         {
             return 1;
         }
@@ -1156,9 +1153,7 @@ fault_act(worker_t *worker)
         return 1;
 
     case 1:
-        if (!zk_is_cut(worker->session)
-            || zk_is_expired(worker->session))
-        {
+        if (!zk_is_cut(worker->session) || zk_is_expired(worker->session)) {
             return 0;
         }
 
@@ -1321,8 +1316,7 @@ check_lock(int lock)
                 && holders[j]->name.seq != nodes[i].name.seq)
             {
                 violation("lock %d: both %d and %d hold", lock,
-                          (int) holders[j]->name.seq,
-                          (int) nodes[i].name.seq);
+                          (int) holders[j]->name.seq, (int) nodes[i].name.seq);
             }
         }
 
@@ -1544,30 +1538,29 @@ is_next(znode_t *nodes, size_t n, znode_t *node)
 
 
 static int
-excludes(zk_lock_kind_t one, zk_lock_kind_t two)
+excludes(zkl_kind_t one, zkl_kind_t two)
 {
     if (one != two) {
         return 1;
     }
 
-    return one == ZK_LOCK_MUTEX || one == ZK_LOCK_WRITE;
+    return one == ZKL_MUTEX || one == ZKL_WRITE;
 }
 
 
 static int
-mixes(zk_lock_kind_t one, zk_lock_kind_t two)
+mixes(zkl_kind_t one, zkl_kind_t two)
 {
-    return one == two || (one < ZK_LOCK_MEMBER && two < ZK_LOCK_MEMBER);
+    return one == two || (one < ZKL_MEMBER && two < ZKL_MEMBER);
 }
 
 
 /* how many of a kind that does not exclude itself may hold */
 
 static size_t
-seats(zk_lock_kind_t kind)
+seats(zkl_kind_t kind)
 {
-    return (kind < ZK_LOCK_SEMAPHORE) ? SIM_CHILDREN
-                                      : zk_lock_kind_permits(kind);
+    return (kind < ZKL_SEMAPHORE) ? SIM_CHILDREN : zkl_kind_permits(kind);
 }
 
 
@@ -1641,7 +1634,7 @@ granted(claim_t *claim)
 
     /* the others may be granted in another order than they came */
 
-    if (node->name.kind != ZK_LOCK_MUTEX && node->name.kind != ZK_LOCK_WRITE) {
+    if (node->name.kind != ZKL_MUTEX && node->name.kind != ZKL_WRITE) {
         return;
     }
 

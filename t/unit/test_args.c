@@ -14,20 +14,19 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_body.h"
-#include "zk_lock_name.h"
-#include "zk_lock_query.h"
+#include "base/args.h"
+#include "base/name.h"
 
 
-#define OLD         (ZK_LOCK_ARG_WAIT|ZK_LOCK_ARG_TTL|ZK_LOCK_ARG_MODE       \
-                     |ZK_LOCK_ARG_OWNER|ZK_LOCK_ARG_DATA|ZK_LOCK_ARG_HOLD)
+#define OLD         (ZKL_ARG_WAIT|ZKL_ARG_TTL|ZKL_ARG_MODE                   \
+                     |ZKL_ARG_OWNER|ZKL_ARG_DATA|ZKL_ARG_HOLD)
 
-#define NEW         (ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_UNTIL                    \
-                     |ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_LIMIT|ZK_LOCK_ARG_AFTER  \
-                     |ZK_LOCK_ARG_FORCE|ZK_LOCK_ARG_REVOKE                    \
-                     |ZK_LOCK_ARG_DURABLE)
+#define NEW         (ZKL_ARG_PERMITS|ZKL_ARG_UNTIL                            \
+                     |ZKL_ARG_PREFIX|ZKL_ARG_LIMIT|ZKL_ARG_AFTER  \
+                     |ZKL_ARG_FORCE|ZKL_ARG_REVOKE                    \
+                     |ZKL_ARG_DURABLE)
 
-#define ALL         (OLD|NEW|ZK_LOCK_ARG_NAMES)
+#define ALL         (OLD|NEW|ZKL_ARG_NAMES)
 
 #define text_of(s)  (s), sizeof(s) - 1
 
@@ -364,14 +363,14 @@ static const data_case_t  data_cases[] = {
 /* an error is a sentence that can be shown, whatever caused it */
 
 static void
-check_error(const zk_lock_args_t *args, const char *text, const char *part)
+check_error(const zkl_args_t *args, const char *text, const char *part)
 {
     size_t  i, len;
 
     len = strnlen(args->error, sizeof(args->error));
 
     assert_in_range(len, 1, sizeof(args->error) - 1);
-    assert_true(zk_lock_utf8_check(args->error, len));
+    assert_true(zkl_text_utf8_check(args->error, len));
 
     for (i = 0; i < len; i++) {
         assert_true((unsigned char) args->error[i] >= 0x20);
@@ -385,27 +384,26 @@ check_error(const zk_lock_args_t *args, const char *text, const char *part)
 
 
 static int
-read_query(zk_lock_args_t *args, const char *query, size_t len,
-    unsigned allowed)
+read_query(zkl_args_t *args, const char *query, size_t len, unsigned allowed)
 {
-    memset(args, 0, sizeof(zk_lock_args_t));
+    memset(args, 0, sizeof(zkl_args_t));
 
-    return zk_lock_query_read(args, query, len, allowed);
+    return zkl_args_query_read(args, query, len, allowed);
 }
 
 
 /* adds to args, in pieces of up to `piece` bytes, each in its own memory */
 
 static int
-add_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
+add_body(zkl_args_t *args, const char *text, size_t len, size_t piece,
     unsigned allowed)
 {
-    int              rc;
-    char            *copy;
-    size_t           n;
-    zk_lock_body_t  *body;
+    int               rc;
+    char             *copy;
+    size_t            n;
+    zkl_args_body_t  *body;
 
-    body = zk_lock_body_open(args, allowed);
+    body = zkl_args_body_open(args, allowed);
     assert_non_null(body);
 
     rc = 0;
@@ -417,7 +415,7 @@ add_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
         assert_non_null(copy);
         memcpy(copy, text, n);
 
-        rc = zk_lock_body_feed(body, copy, n);
+        rc = zkl_args_body_feed(body, copy, n);
 
         free(copy);
 
@@ -425,7 +423,7 @@ add_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
         len -= n;
     }
 
-    if (zk_lock_body_close(body) != 0) {
+    if (zkl_args_body_close(body) != 0) {
         return -1;
     }
 
@@ -436,10 +434,10 @@ add_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
 
 
 static int
-read_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
+read_body(zkl_args_t *args, const char *text, size_t len, size_t piece,
     unsigned allowed)
 {
-    memset(args, 0, sizeof(zk_lock_args_t));
+    memset(args, 0, sizeof(zkl_args_t));
 
     return add_body(args, text, len, piece, allowed);
 }
@@ -448,7 +446,7 @@ read_body(zk_lock_args_t *args, const char *text, size_t len, size_t piece,
 static void
 test_query(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -477,12 +475,11 @@ test_query(void **state)
 static void
 test_query_of_operators(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
-    assert_int_equal(read_query(&args,
-                                text_of("permits=1000&until=free"
+    assert_int_equal(read_query(&args, text_of("permits=1000&until=free"
                                         "&prefix=a/b%20%C3%BC&limit=1"
                                         "&after=Az09-_&force=1&revoke=%31"
                                         "&durable=1"),
@@ -502,15 +499,14 @@ test_query_of_operators(void **state)
                                 text_of("permits=1&limit=1000&prefix=&after="),
                                 ALL), 0);
 
-    assert_int_equal(args.given, ZK_LOCK_ARG_PERMITS|ZK_LOCK_ARG_LIMIT
-                                 |ZK_LOCK_ARG_PREFIX|ZK_LOCK_ARG_AFTER);
+    assert_int_equal(args.given, ZKL_ARG_PERMITS|ZKL_ARG_LIMIT
+                                 |ZKL_ARG_PREFIX|ZKL_ARG_AFTER);
     assert_int_equal(args.permits, 1);
     assert_int_equal(args.limit, 1000);
     assert_int_equal(args.prefix_len, 0);
     assert_int_equal(args.after_len, 0);
 
-    assert_int_equal(read_query(&args,
-                                text_of("prefix=" A200 "&after=" A400),
+    assert_int_equal(read_query(&args, text_of("prefix=" A200 "&after=" A400),
                                 ALL), 0);
 
     assert_int_equal(args.prefix_len, 200);
@@ -523,7 +519,7 @@ test_query_of_operators(void **state)
 static void
 test_query_of_little(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -534,11 +530,11 @@ test_query_of_little(void **state)
     assert_int_equal(args.given, 0);
 
     assert_int_equal(read_query(&args, text_of("&wait=0&"), ALL), 0);
-    assert_int_equal(args.given, ZK_LOCK_ARG_WAIT);
+    assert_int_equal(args.given, ZKL_ARG_WAIT);
     assert_int_equal(args.wait, 0);
 
     assert_int_equal(read_query(&args, text_of("owner="), ALL), 0);
-    assert_int_equal(args.given, ZK_LOCK_ARG_OWNER);
+    assert_int_equal(args.given, ZKL_ARG_OWNER);
     assert_int_equal(args.owner_len, 0);
 
     assert_int_equal(read_query(&args, text_of("owner=a=b"), ALL), 0);
@@ -555,7 +551,7 @@ test_query_of_little(void **state)
 static void
 test_query_refusals(void **state)
 {
-    zk_lock_args_t    args;
+    zkl_args_t        args;
     const refusal_t  *r;
 
     (void) state;
@@ -573,29 +569,29 @@ test_query_refusals(void **state)
 static void
 test_not_allowed(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
-    assert_int_equal(read_query(&args, text_of("wait=1&mode=a"),
-                                ZK_LOCK_ARG_WAIT), -1);
+    assert_int_equal(read_query(&args, text_of("wait=1&mode=a"), ZKL_ARG_WAIT),
+                                -1);
     check_error(&args, "mode", "the argument \"mode\" has no place");
 
     assert_int_equal(read_body(&args, text_of("{\"data\":{}}"), 100,
-                               ALL & ~(unsigned) ZK_LOCK_ARG_DATA), -1);
+                               ALL & ~(unsigned) ZKL_ARG_DATA), -1);
     check_error(&args, "data", "the field \"data\" has no place");
 
     assert_int_equal(read_query(&args, text_of("durable=1"),
-                                ALL & ~(unsigned) ZK_LOCK_ARG_DURABLE), -1);
+                                ALL & ~(unsigned) ZKL_ARG_DURABLE), -1);
     check_error(&args, "durable", "the argument \"durable\" has no place");
 
     assert_int_equal(read_body(&args, text_of("{\"durable\":1}"), 100,
-                               ALL & ~(unsigned) ZK_LOCK_ARG_DURABLE), -1);
+                               ALL & ~(unsigned) ZKL_ARG_DURABLE), -1);
     check_error(&args, "durable", "the field \"durable\" has no place");
 
     assert_int_equal(read_body(&args, text_of("{\"durable\":\"1\"}"), 100,
-                               ZK_LOCK_ARG_DURABLE), 0);
-    assert_int_equal(args.given, ZK_LOCK_ARG_DURABLE);
+                               ZKL_ARG_DURABLE), 0);
+    assert_int_equal(args.given, ZKL_ARG_DURABLE);
 
     assert_int_equal(read_query(&args, text_of("wait=1"), 0), -1);
     assert_int_equal(read_body(&args, text_of("{}"), 100, 0), 0);
@@ -605,8 +601,8 @@ test_not_allowed(void **state)
 static void
 test_body(void **state)
 {
-    size_t          piece;
-    zk_lock_args_t  args;
+    size_t      piece;
+    zkl_args_t  args;
 
     static const char  text[] =
         " {\"wait\" : \"10s\", \"ttl\":1.5,\"mode\":\"shared\",\r\n"
@@ -630,8 +626,7 @@ test_body(void **state)
         assert_string_equal(args.owner, "J\xc3\xbcrgen \xc3\xbc "
                                         "\xf0\x9f\x94\x92 \"/");
         assert_int_equal(args.owner_len, strlen(args.owner));
-        assert_string_equal(args.data,
-                            "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
+        assert_string_equal(args.data, "{\"a\":[1e400,\"\xc3\xbc\xc3\xbc\"]}");
         assert_int_equal(args.data_len, strlen(args.data));
     }
 }
@@ -640,8 +635,8 @@ test_body(void **state)
 static void
 test_body_of_new_fields(void **state)
 {
-    size_t          piece;
-    zk_lock_args_t  args;
+    size_t      piece;
+    zkl_args_t  args;
 
     static const char  text[] =
         "{\"permits\":305,\"until\":\"free\",\"prefix\":\"a/\\u00fc\","
@@ -656,7 +651,7 @@ test_body_of_new_fields(void **state)
 
         assert_int_equal(read_body(&args, text_of(text), piece, ALL), 0);
 
-        assert_int_equal(args.given, NEW|ZK_LOCK_ARG_NAMES|ZK_LOCK_ARG_MODE);
+        assert_int_equal(args.given, NEW|ZKL_ARG_NAMES|ZKL_ARG_MODE);
         assert_int_equal(args.permits, 305);
         assert_string_equal(args.until, "free");
         assert_int_equal(args.until_len, 4);
@@ -678,7 +673,7 @@ test_body_of_new_fields(void **state)
 
     assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
                                ALL), 0);
-    assert_int_equal(args.given, ZK_LOCK_ARG_NAMES);
+    assert_int_equal(args.given, ZKL_ARG_NAMES);
     assert_string_equal(args.names, "a");
     assert_int_equal(args.nnames, 1);
 
@@ -696,7 +691,7 @@ test_body_of_new_fields(void **state)
     assert_int_equal(args.nnames, 1);
 
     assert_int_equal(read_body(&args, text_of("{\"names\":[\"a\"]}"), 100,
-                               ALL & ~(unsigned) ZK_LOCK_ARG_NAMES), -1);
+                               ALL & ~(unsigned) ZKL_ARG_NAMES), -1);
     check_error(&args, "names", "the field \"names\" has no place");
     assert_int_equal(args.nnames, 0);
 }
@@ -707,9 +702,9 @@ test_body_of_new_fields(void **state)
 static void
 test_names_are_sorted(void **state)
 {
-    char            text[100];
-    size_t          at, i, k, n, rest, used;
-    zk_lock_args_t  args;
+    char        text[100];
+    size_t      at, i, k, n, rest, used;
+    zkl_args_t  args;
 
     static const char  *names[] = { "a", "a b", "a.", "a0", "\xc3\xa4" };
 
@@ -747,7 +742,7 @@ test_names_are_sorted(void **state)
 /* n names of len bytes, and one more of `last` bytes if that is not 0 */
 
 static int
-read_names(zk_lock_args_t *args, size_t n, size_t len, size_t last)
+read_names(zkl_args_t *args, size_t n, size_t len, size_t last)
 {
     char    *text, *p;
     int      rc;
@@ -779,7 +774,7 @@ read_names(zk_lock_args_t *args, size_t n, size_t len, size_t last)
 static void
 test_names_limits(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -797,8 +792,8 @@ test_names_limits(void **state)
 
     assert_int_equal(read_names(&args, 32, 64, 0), 0);
     assert_int_equal(args.nnames, 32);
-    assert_int_equal(args.names_len, ZK_LOCK_NAMES_LEN);
-    assert_int_equal(strlen(args.names), ZK_LOCK_NAMES_LEN);
+    assert_int_equal(args.names_len, ZKL_NAMES_LEN);
+    assert_int_equal(strlen(args.names), ZKL_NAMES_LEN);
 
     assert_int_equal(read_names(&args, 31, 64, 65), -1);
     check_error(&args, "65", "\"names\" has more than 2048 bytes of names in"
@@ -815,7 +810,7 @@ test_names_limits(void **state)
 static void
 test_empty_body(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -831,7 +826,7 @@ test_empty_body(void **state)
 static void
 test_body_wins(void **state)
 {
-    zk_lock_args_t  args;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -839,8 +834,7 @@ test_body_wins(void **state)
                                 text_of("wait=1&owner=long+name&mode=read"
                                         "&data={\"from\":\"query\"}"),
                                 ALL), 0);
-    assert_int_equal(add_body(&args,
-                              text_of("{\"data\":[7],\"owner\":\"me\","
+    assert_int_equal(add_body(&args, text_of("{\"data\":[7],\"owner\":\"me\","
                                       "\"wait\":0,\"ttl\":9}"),
                               3, ALL), 0);
 
@@ -858,7 +852,7 @@ static void
 test_body_refusals(void **state)
 {
     size_t            piece;
-    zk_lock_args_t    args;
+    zkl_args_t        args;
     const refusal_t  *r;
 
     (void) state;
@@ -879,19 +873,19 @@ test_body_refusals(void **state)
 static void
 test_feed_after_error(void **state)
 {
-    zk_lock_args_t   args;
-    zk_lock_body_t  *body;
+    zkl_args_t        args;
+    zkl_args_body_t  *body;
 
     (void) state;
 
-    memset(&args, 0, sizeof(zk_lock_args_t));
+    memset(&args, 0, sizeof(zkl_args_t));
 
-    body = zk_lock_body_open(&args, ALL);
+    body = zkl_args_body_open(&args, ALL);
     assert_non_null(body);
 
-    assert_int_equal(zk_lock_body_feed(body, text_of("{\"x\":1}")), -1);
-    assert_int_equal(zk_lock_body_feed(body, text_of("{}")), -1);
-    assert_int_equal(zk_lock_body_close(body), -1);
+    assert_int_equal(zkl_args_body_feed(body, text_of("{\"x\":1}")), -1);
+    assert_int_equal(zkl_args_body_feed(body, text_of("{}")), -1);
+    assert_int_equal(zkl_args_body_close(body), -1);
 
     check_error(&args, "x", "unknown field \"x\"");
 }
@@ -902,9 +896,9 @@ test_feed_after_error(void **state)
 static void
 test_error_of_long_names(void **state)
 {
-    char            text[400];
-    size_t          i, k, n;
-    zk_lock_args_t  args;
+    char        text[400];
+    size_t      i, k, n;
+    zkl_args_t  args;
 
     static const char  *chars[] = {
         "a", "\xc3\xa4", "\xe2\x82\xac", "\xf0\x9f\x94\x92", "\x7f"
@@ -937,7 +931,7 @@ test_data(void **state)
     char                text[1000], *p;
     size_t              i;
     const char         *compact;
-    zk_lock_args_t      args;
+    zkl_args_t          args;
     const data_case_t  *c;
 
     (void) state;
@@ -963,7 +957,7 @@ test_data(void **state)
 
         assert_int_equal(read_query(&args, text, strlen(text), ALL), 0);
         assert_string_equal(args.data, compact);
-        assert_int_equal(args.given, ZK_LOCK_ARG_DATA);
+        assert_int_equal(args.given, ZKL_ARG_DATA);
     }
 }
 
@@ -971,9 +965,9 @@ test_data(void **state)
 static void
 test_data_limit(void **state)
 {
-    char            text[ZK_LOCK_DATA_MAX + 100];
-    size_t          len;
-    zk_lock_args_t  args;
+    char        text[ZKL_DATA_MAX + 100];
+    size_t      len;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -983,19 +977,18 @@ test_data_limit(void **state)
 
     memset(text, 'a', sizeof(text));
     memcpy(text, "{\"data\":[\"", 10);
-    memcpy(text + 10 + ZK_LOCK_DATA_MAX - 3, "\"]}", 4);
+    memcpy(text + 10 + ZKL_DATA_MAX - 3, "\"]}", 4);
 
     assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), -1);
     check_error(&args, "data", "\"data\" is longer than 1024 bytes");
 
-    for (len = ZK_LOCK_DATA_MAX - 1; len <= ZK_LOCK_DATA_MAX + 1; len++) {
+    for  (len = ZKL_DATA_MAX - 1; len <= ZKL_DATA_MAX + 1; len++) {
         memset(text, 'a', sizeof(text));
         memcpy(text, "{\"data\":\"", 9);
         memcpy(text + 9 + len - 2, "\"}", 3);
 
-        if (len <= ZK_LOCK_DATA_MAX) {
-            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL),
-                             0);
+        if (len <= ZKL_DATA_MAX) {
+            assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), 0);
             assert_int_equal(args.data_len, len);
             assert_int_equal(strlen(args.data), len);
 
@@ -1009,7 +1002,7 @@ test_data_limit(void **state)
         memcpy(text, "data=", 5);
 
         assert_int_equal(read_query(&args, text, 5 + len, ALL),
-                         len <= ZK_LOCK_DATA_MAX ? 0 : -1);
+                         len <= ZKL_DATA_MAX ? 0 : -1);
     }
 }
 
@@ -1019,9 +1012,9 @@ test_data_limit(void **state)
 static void
 test_huge_texts(void **state)
 {
-    char            *text;
-    size_t           len;
-    zk_lock_args_t   args;
+    char       *text;
+    size_t      len;
+    zkl_args_t  args;
 
     (void) state;
 
@@ -1056,16 +1049,16 @@ test_huge_texts(void **state)
     len = 0;
     len += (size_t) sprintf(text, "{\"data\":\"");
 
-    while (len < 9 + 6 * (ZK_LOCK_DATA_MAX - 2)) {
+    while (len < 9 + 6 * (ZKL_DATA_MAX - 2)) {
         len += (size_t) sprintf(text + len, "\\u0041");
     }
 
     len += (size_t) sprintf(text + len, "\"}");
 
     assert_int_equal(read_body(&args, text, len, 5000, ALL), 0);
-    assert_int_equal(args.data_len, ZK_LOCK_DATA_MAX);
+    assert_int_equal(args.data_len, ZKL_DATA_MAX);
     assert_int_equal(read_body(&args, text, len, 1, ALL), 0);
-    assert_int_equal(args.data_len, ZK_LOCK_DATA_MAX);
+    assert_int_equal(args.data_len, ZKL_DATA_MAX);
 
     free(text);
 }

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_json.h"
+#include "base/json.h"
 
 
 #define text_of(s)  (s), sizeof(s) - 1
@@ -24,9 +24,9 @@
 static void
 test_answer(void **state)
 {
-    size_t           len;
-    const char      *text;
-    zk_lock_json_t  *json;
+    size_t       len;
+    const char  *text;
+    zkl_json_t  *json;
 
     static const char  expected[] =
         "{\"name\":\"a/b \\\"\\\\ \\n\\u0000\\u001F\x7f\xc3\xa4\","
@@ -38,68 +38,67 @@ test_answer(void **state)
 
     (void) state;
 
-    json = zk_lock_json_open();
+    json = zkl_json_open();
     assert_non_null(json);
 
-    zk_lock_json_object(json, NULL);
-    zk_lock_json_string(json, "name",
-                        text_of("a/b \"\\ \n\0\x1f\x7f\xc3\xa4"));
-    zk_lock_json_integer(json, "fencing_token", INT64_MAX);
-    zk_lock_json_integer(json, "least", INT64_MIN);
-    zk_lock_json_boolean(json, "yes", 0x100);
-    zk_lock_json_boolean(json, "no", 0);
-    zk_lock_json_array(json, "holders");
-    zk_lock_json_object(json, NULL);
-    zk_lock_json_raw(json, "data", text_of("{\"x\":[1e400]}"));
-    zk_lock_json_string(json, "owner", NULL, 0);
-    zk_lock_json_end_object(json);
-    zk_lock_json_integer(json, NULL, 7);
-    zk_lock_json_array(json, NULL);
-    zk_lock_json_end_array(json);
-    zk_lock_json_string(json, NULL, text_of("s"));
-    zk_lock_json_boolean(json, NULL, 1);
-    zk_lock_json_end_array(json);
-    zk_lock_json_object(json, "none");
-    zk_lock_json_end_object(json);
-    zk_lock_json_end_object(json);
+    zkl_json_object(json, NULL);
+    zkl_json_string(json, "name", text_of("a/b \"\\ \n\0\x1f\x7f\xc3\xa4"));
+    zkl_json_integer(json, "fencing_token", INT64_MAX);
+    zkl_json_integer(json, "least", INT64_MIN);
+    zkl_json_boolean(json, "yes", 0x100);
+    zkl_json_boolean(json, "no", 0);
+    zkl_json_array(json, "holders");
+    zkl_json_object(json, NULL);
+    zkl_json_raw(json, "data", text_of("{\"x\":[1e400]}"));
+    zkl_json_string(json, "owner", NULL, 0);
+    zkl_json_end_object(json);
+    zkl_json_integer(json, NULL, 7);
+    zkl_json_array(json, NULL);
+    zkl_json_end_array(json);
+    zkl_json_string(json, NULL, text_of("s"));
+    zkl_json_boolean(json, NULL, 1);
+    zkl_json_end_array(json);
+    zkl_json_object(json, "none");
+    zkl_json_end_object(json);
+    zkl_json_end_object(json);
 
-    text = zk_lock_json_text(json, &len);
+    text = zkl_json_text(json, &len);
 
     assert_non_null(text);
     assert_int_equal(len, sizeof(expected) - 1);
     assert_memory_equal(text, expected, len);
 
-    zk_lock_json_close(json);
+    zkl_json_close(json);
 }
 
 
 static void
 test_long_answer(void **state)
 {
-    size_t           i, len;
-    const char      *text;
-    zk_lock_json_t  *json;
+    size_t       i, len;
+    const char  *text;
+    zkl_json_t  *json;
 
     (void) state;
 
-    json = zk_lock_json_open();
+    json = zkl_json_open();
     assert_non_null(json);
 
-    zk_lock_json_array(json, NULL);
+    zkl_json_array(json, NULL);
 
     for (i = 0; i < 20000; i++) {
-        zk_lock_json_string(json, NULL, text_of("1234567"));
+        zkl_json_string(json, NULL, text_of("1234567"));
     }
 
-    zk_lock_json_end_array(json);
+    zkl_json_end_array(json);
 
-    text = zk_lock_json_text(json, &len);
+    text = zkl_json_text(json, &len);
 
     assert_non_null(text);
     assert_int_equal(len, 20000 * 10 + 1);
     assert_memory_equal(text + len - 10, "\"1234567\"]", 10);
 
-    zk_lock_json_close(json);
+    zkl_json_close(json);
 }
 
 
@@ -108,10 +107,10 @@ test_long_answer(void **state)
 static void
 test_answer_is_one_line(void **state)
 {
-    char             text[128];
-    size_t           i, len;
-    const char      *p;
-    zk_lock_json_t  *json;
+    char         text[128];
+    size_t       i, len;
+    const char  *p;
+    zkl_json_t  *json;
 
     (void) state;
 
@@ -119,41 +118,41 @@ test_answer_is_one_line(void **state)
         text[i] = (char) i;
     }
 
-    json = zk_lock_json_open();
+    json = zkl_json_open();
     assert_non_null(json);
 
-    zk_lock_json_object(json, NULL);
-    zk_lock_json_string(json, "all", text, sizeof(text));
-    zk_lock_json_array(json, "a\nkey\r");
-    zk_lock_json_integer(json, NULL, 1);
-    zk_lock_json_end_array(json);
-    zk_lock_json_object(json, "none");
-    zk_lock_json_end_object(json);
-    zk_lock_json_end_object(json);
+    zkl_json_object(json, NULL);
+    zkl_json_string(json, "all", text, sizeof(text));
+    zkl_json_array(json, "a\nkey\r");
+    zkl_json_integer(json, NULL, 1);
+    zkl_json_end_array(json);
+    zkl_json_object(json, "none");
+    zkl_json_end_object(json);
+    zkl_json_end_object(json);
 
-    p = zk_lock_json_text(json, &len);
+    p = zkl_json_text(json, &len);
     assert_non_null(p);
 
     for (i = 0; i < len; i++) {
         assert_true((unsigned char) p[i] >= 0x20);
     }
 
-    zk_lock_json_close(json);
+    zkl_json_close(json);
 }
 
 
 static void
 test_answers_that_fail(void **state)
 {
-    size_t           i, len;
-    zk_lock_json_t  *json;
+    size_t       i, len;
+    zkl_json_t  *json;
 
     (void) state;
 
     /* never an answer that is not JSON */
 
     for (i = 0; i < 8; i++) {
-        json = zk_lock_json_open();
+        json = zkl_json_open();
         assert_non_null(json);
 
         switch (i) {
@@ -162,60 +161,60 @@ test_answers_that_fail(void **state)
             break;
 
         case 1:     /* not closed */
-            zk_lock_json_object(json, NULL);
-            zk_lock_json_array(json, "a");
-            zk_lock_json_end_array(json);
+            zkl_json_object(json, NULL);
+            zkl_json_array(json, "a");
+            zkl_json_end_array(json);
             break;
 
         case 2:     /* closed too often */
-            zk_lock_json_object(json, NULL);
-            zk_lock_json_end_object(json);
-            zk_lock_json_end_object(json);
-            zk_lock_json_end_array(json);
+            zkl_json_object(json, NULL);
+            zkl_json_end_object(json);
+            zkl_json_end_object(json);
+            zkl_json_end_array(json);
             break;
 
         case 3:     /* no UTF-8; remembered */
-            zk_lock_json_object(json, NULL);
-            zk_lock_json_string(json, "a", text_of("\xed\xa0\x80"));
-            zk_lock_json_string(json, "b", text_of("b"));
-            zk_lock_json_end_object(json);
+            zkl_json_object(json, NULL);
+            zkl_json_string(json, "a", text_of("\xed\xa0\x80"));
+            zkl_json_string(json, "b", text_of("b"));
+            zkl_json_end_object(json);
             break;
 
         case 4:     /* no value */
-            zk_lock_json_array(json, NULL);
-            zk_lock_json_raw(json, NULL, "", 0);
-            zk_lock_json_end_array(json);
+            zkl_json_array(json, NULL);
+            zkl_json_raw(json, NULL, "", 0);
+            zkl_json_end_array(json);
             break;
 
         case 5:     /* no key */
-            zk_lock_json_object(json, NULL);
-            zk_lock_json_integer(json, NULL, 1);
-            zk_lock_json_end_object(json);
+            zkl_json_object(json, NULL);
+            zkl_json_integer(json, NULL, 1);
+            zkl_json_end_object(json);
             break;
 
         case 6:     /* no key either */
-            zk_lock_json_object(json, NULL);
-            zk_lock_json_boolean(json, NULL, 1);
-            zk_lock_json_end_object(json);
+            zkl_json_object(json, NULL);
+            zkl_json_boolean(json, NULL, 1);
+            zkl_json_end_object(json);
             break;
 
         default:    /* deeper than yajl goes */
             for (len = 0; len < 1000; len++) {
-                zk_lock_json_array(json, NULL);
+                zkl_json_array(json, NULL);
             }
 
             for (len = 0; len < 1000; len++) {
-                zk_lock_json_end_array(json);
+                zkl_json_end_array(json);
             }
 
             break;
         }
 
-        if (zk_lock_json_text(json, &len) != NULL) {
+        if (zkl_json_text(json, &len) != NULL) {
             fail_msg("case %zu", i);
         }
 
-        zk_lock_json_close(json);
+        zkl_json_close(json);
     }
 }
 
@@ -227,18 +226,18 @@ test_no_writer(void **state)
 
     (void) state;
 
-    zk_lock_json_object(NULL, NULL);
-    zk_lock_json_array(NULL, "a");
-    zk_lock_json_string(NULL, "a", text_of("a"));
-    zk_lock_json_integer(NULL, "a", 1);
-    zk_lock_json_boolean(NULL, "a", 1);
-    zk_lock_json_raw(NULL, "a", text_of("1"));
-    zk_lock_json_end_array(NULL);
-    zk_lock_json_end_object(NULL);
+    zkl_json_object(NULL, NULL);
+    zkl_json_array(NULL, "a");
+    zkl_json_string(NULL, "a", text_of("a"));
+    zkl_json_integer(NULL, "a", 1);
+    zkl_json_boolean(NULL, "a", 1);
+    zkl_json_raw(NULL, "a", text_of("1"));
+    zkl_json_end_array(NULL);
+    zkl_json_end_object(NULL);
 
-    assert_null(zk_lock_json_text(NULL, &len));
+    assert_null(zkl_json_text(NULL, &len));
 
-    zk_lock_json_close(NULL);
+    zkl_json_close(NULL);
 }
 
 

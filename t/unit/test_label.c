@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_label.h"
-#include "zk_lock_name.h"
+#include "base/claim_data.h"
+#include "base/name.h"
 
 
 #define text_of(s)  (s), sizeof(s) - 1
@@ -139,13 +139,13 @@ static const foreign_t  foreign_labels[] = {
 static void
 test_label_is_written(void **state)
 {
-    char             buf[ZK_LOCK_LABEL_MAX];
-    size_t           at, len;
-    zk_lock_label_t  label;
+    char              buf[ZKL_CLAIM_DATA_MAX];
+    size_t            at, len;
+    zkl_claim_data_t  label;
 
     (void) state;
 
-    memset(&label, 0, sizeof(zk_lock_label_t));
+    memset(&label, 0, sizeof(zkl_claim_data_t));
 
     strcpy(label.owner, "me");
     label.owner_len = 2;
@@ -154,7 +154,7 @@ test_label_is_written(void **state)
     strcpy(label.data, "{\"any\":\"JSON\"}");
     label.data_len = strlen(label.data);
 
-    len = zk_lock_label_write(buf, &label, &at);
+    len = zkl_claim_data_write(buf, &label, &at);
 
     assert_int_equal(len, sizeof("me\n{\"index\":\"0f\",\"ttl\":60000,"
                                  "\"data\":{\"any\":\"JSON\"}}") - 1);
@@ -167,7 +167,7 @@ test_label_is_written(void **state)
     label.ttl = 0;
     label.index = -1;
 
-    len = zk_lock_label_write(buf, &label, &at);
+    len = zkl_claim_data_write(buf, &label, &at);
 
     assert_int_equal(len, sizeof("\n{\"index\":\"00\",\"ttl\":0}") - 1);
     assert_memory_equal(buf, "\n{\"index\":\"00\",\"ttl\":0}", len);
@@ -178,9 +178,9 @@ test_label_is_written(void **state)
 static void
 test_label_says_more(void **state)
 {
-    char             buf[ZK_LOCK_LABEL_MAX];
-    size_t           at, len;
-    zk_lock_label_t  in, out;
+    char              buf[ZKL_CLAIM_DATA_MAX];
+    size_t            at, len;
+    zkl_claim_data_t  in, out;
 
     static const char  expected[] =
         "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
@@ -190,7 +190,7 @@ test_label_says_more(void **state)
 
     (void) state;
 
-    memset(&in, 0, sizeof(zk_lock_label_t));
+    memset(&in, 0, sizeof(zkl_claim_data_t));
 
     strcpy(in.owner, "me");
     in.owner_len = 2;
@@ -201,7 +201,7 @@ test_label_says_more(void **state)
     in.mended = 3;
     in.czxid = 42;
     strcpy(in.gate, "0123456789abcdef");
-    in.gate_len = ZK_LOCK_GATE_LEN;
+    in.gate_len = ZKL_GATE_LEN;
     in.params = 0x000c0fee;
     in.has_params = 1;
     in.async = 1;
@@ -213,14 +213,14 @@ test_label_says_more(void **state)
     strcpy(in.data, "7");
     in.data_len = 1;
 
-    len = zk_lock_label_write(buf, &in, &at);
+    len = zkl_claim_data_write(buf, &in, &at);
 
     assert_int_equal(len, sizeof(expected) - 1);
     assert_memory_equal(buf, expected, len);
     assert_memory_equal(buf + at, "0f\",\"ttl\"", 9);
 
-    memset(&out, 0xff, sizeof(zk_lock_label_t));
-    zk_lock_label_read(&out, buf, len);
+    memset(&out, 0xff, sizeof(zkl_claim_data_t));
+    zkl_claim_data_read(&out, buf, len);
 
     assert_int_equal(out.index, 0x0f);
     assert_int_equal(out.ttl, 60000);
@@ -228,8 +228,8 @@ test_label_says_more(void **state)
     assert_int_equal(out.renewals, 1);
     assert_int_equal(out.mended, 3);
     assert_int_equal(out.czxid, 42);
-    assert_int_equal(out.gate_len, ZK_LOCK_GATE_LEN);
-    assert_memory_equal(out.gate, in.gate, ZK_LOCK_GATE_LEN);
+    assert_int_equal(out.gate_len, ZKL_GATE_LEN);
+    assert_memory_equal(out.gate, in.gate, ZKL_GATE_LEN);
     assert_int_equal(out.params, 0x000c0fee);
     assert_int_equal(out.has_params, 1);
     assert_int_equal(out.async, 1);
@@ -243,8 +243,8 @@ test_label_says_more(void **state)
     /* zero is as good a number as any other */
 
     in.params = 0;
-    len = zk_lock_label_write(buf, &in, &at);
-    zk_lock_label_read(&out, buf, len);
+    len = zkl_claim_data_write(buf, &in, &at);
+    zkl_claim_data_read(&out, buf, len);
 
     assert_int_equal(out.params, 0);
     assert_int_equal(out.has_params, 1);
@@ -256,9 +256,9 @@ test_label_says_more(void **state)
 static void
 test_label_with_an_id(void **state)
 {
-    char             buf[ZK_LOCK_LABEL_MAX];
-    size_t           at, i, len;
-    zk_lock_label_t  in, out;
+    char              buf[ZKL_CLAIM_DATA_MAX];
+    size_t            at, i, len;
+    zkl_claim_data_t  in, out;
 
     static const char  expected[] =
         "me\n{\"index\":\"00\",\"id\":\"00010203040506070809fafb89abcdef\","
@@ -266,41 +266,41 @@ test_label_with_an_id(void **state)
 
     (void) state;
 
-    memset(&in, 0, sizeof(zk_lock_label_t));
+    memset(&in, 0, sizeof(zkl_claim_data_t));
 
     strcpy(in.owner, "me");
     in.owner_len = 2;
     in.ttl = 1;
     in.has_id = 1;
 
-    for (i = 0; i < ZK_LOCK_RANDOM_LEN; i++) {
+    for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
         in.id.random[i] = (uint8_t) ((i < 10) ? i : 0xf0 + i);
     }
 
     in.id.record = 0x89abcdef;
 
-    len = zk_lock_label_write(buf, &in, &at);
+    len = zkl_claim_data_write(buf, &in, &at);
 
     assert_int_equal(len, sizeof(expected) - 1);
     assert_memory_equal(buf, expected, len);
 
-    zk_lock_label_read(&out, buf, len);
+    zkl_claim_data_read(&out, buf, len);
 
     assert_int_equal(out.index, 0);
     assert_int_equal(out.has_id, 1);
-    assert_memory_equal(out.id.random, in.id.random, ZK_LOCK_RANDOM_LEN);
+    assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
     assert_int_equal(out.id.record, in.id.record);
 
     /* it is put into a label that was written */
 
-    memset(in.id.random, 0x5a, ZK_LOCK_RANDOM_LEN);
+    memset(in.id.random, 0x5a, ZKL_RANDOM_LEN);
     in.id.record = 7;
 
-    zk_lock_label_id(buf + at + ZK_LOCK_LABEL_ID_AT, &in.id);
-    zk_lock_label_read(&out, buf, len);
+    zkl_claim_data_id(buf + at + ZKL_CLAIM_DATA_ID_AT, &in.id);
+    zkl_claim_data_read(&out, buf, len);
 
     assert_int_equal(out.has_id, 1);
-    assert_memory_equal(out.id.random, in.id.random, ZK_LOCK_RANDOM_LEN);
+    assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
     assert_int_equal(out.id.record, 7);
 }
 
@@ -310,16 +310,16 @@ test_label_with_an_id(void **state)
 static void
 test_label_says_no_more(void **state)
 {
-    char             buf[ZK_LOCK_LABEL_MAX];
-    size_t           at, i, len;
-    zk_lock_label_t  in, out;
+    char              buf[ZKL_CLAIM_DATA_MAX];
+    size_t            at, i, len;
+    zkl_claim_data_t  in, out;
 
     static const char  expected[] = "\n{\"index\":\"00\",\"ttl\":0}";
 
     (void) state;
 
     for (i = 0; i < 8; i++) {
-        memset(&in, 0, sizeof(zk_lock_label_t));
+        memset(&in, 0, sizeof(zkl_claim_data_t));
 
         in.holds = 1;
         in.params = 7;
@@ -347,38 +347,38 @@ test_label_says_no_more(void **state)
             break;
 
         case 4:
-            in.gate_len = ZK_LOCK_GATE_LEN;
-            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
-            in.gate[ZK_LOCK_GATE_LEN - 1] = 'g';
+            in.gate_len = ZKL_GATE_LEN;
+            memset(in.gate, 'a', ZKL_GATE_LEN);
+            in.gate[ZKL_GATE_LEN - 1] = 'g';
             break;
 
         case 5:
-            in.gate_len = ZK_LOCK_GATE_LEN - 1;
-            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
+            in.gate_len = ZKL_GATE_LEN - 1;
+            memset(in.gate, 'a', ZKL_GATE_LEN);
             break;
 
         case 6:
-            in.gate_len = ZK_LOCK_GATE_LEN;
-            memset(in.gate, 'a', ZK_LOCK_GATE_LEN);
+            in.gate_len = ZKL_GATE_LEN;
+            memset(in.gate, 'a', ZKL_GATE_LEN);
             in.gate[0] = '"';
             break;
 
         default:
-            in.want_len = ZK_LOCK_WANT_MAX + 1;
-            in.from_len = ZK_LOCK_FROM_MAX + 1;
-            memset(in.want, 'a', ZK_LOCK_WANT_MAX + 1);
-            memset(in.from, 'a', ZK_LOCK_FROM_MAX + 1);
+            in.want_len = ZKL_WANT_MAX + 1;
+            in.from_len = ZKL_FROM_MAX + 1;
+            memset(in.want, 'a', ZKL_WANT_MAX + 1);
+            memset(in.from, 'a', ZKL_FROM_MAX + 1);
             break;
         }
 
-        len = zk_lock_label_write(buf, &in, &at);
+        len = zkl_claim_data_write(buf, &in, &at);
 
         assert_int_equal(len, sizeof(expected) - 1);
         assert_memory_equal(buf, expected, len);
     }
 
-    zk_lock_label_read(&out, text_of("me\n{\"index\":\"07\",\"async\":false,"
-                                     "\"revoke\":false,\"holds\":0}"));
+    zkl_claim_data_read(&out, text_of("me\n{\"index\":\"07\",\"async\":false,"
+                                      "\"revoke\":false,\"holds\":0}"));
 
     assert_int_equal(out.index, 7);
     assert_int_equal(out.async, 0);
@@ -392,10 +392,10 @@ test_label_says_no_more(void **state)
 
     /* the digits of params are read in both cases, the numbers to the last */
 
-    zk_lock_label_read(&out, text_of("me\n{\"index\":\"07\","
-                                     "\"params\":\"FfFfFFfE\","
-                                     "\"holds\":4294967295,"
-                                     "\"renewals\":4294967295}"));
+    zkl_claim_data_read(&out, text_of("me\n{\"index\":\"07\","
+                                      "\"params\":\"FfFfFFfE\","
+                                      "\"holds\":4294967295,"
+                                      "\"renewals\":4294967295}"));
 
     assert_int_equal(out.index, 7);
     assert_int_equal(out.params, 0xfffffffe);
@@ -407,12 +407,12 @@ test_label_says_no_more(void **state)
 static void
 test_label_of_a_revoker(void **state)
 {
-    zk_lock_label_t  label;
+    zkl_claim_data_t  label;
 
     (void) state;
 
-    memset(&label, 0xff, sizeof(zk_lock_label_t));
-    zk_lock_label_read(&label, text_of("__REVOKE__"));
+    memset(&label, 0xff, sizeof(zkl_claim_data_t));
+    zkl_claim_data_read(&label, text_of("__REVOKE__"));
 
     assert_int_equal(label.revoke, 1);
     assert_int_equal(label.index, -1);
@@ -427,54 +427,54 @@ test_label_of_a_revoker(void **state)
 static void
 test_label_is_read_back(void **state)
 {
-    char             buf[ZK_LOCK_LABEL_MAX];
-    size_t           at, len;
-    zk_lock_label_t  in, out;
+    char              buf[ZKL_CLAIM_DATA_MAX];
+    size_t            at, len;
+    zkl_claim_data_t  in, out;
 
     (void) state;
 
-    memset(&in, 0, sizeof(zk_lock_label_t));
+    memset(&in, 0, sizeof(zkl_claim_data_t));
 
     /* the longest of all */
 
-    memset(in.owner, 'o', ZK_LOCK_OWNER_MAX);
-    in.owner_len = ZK_LOCK_OWNER_MAX;
-    memset(in.data, 'd', ZK_LOCK_DATA_MAX);
+    memset(in.owner, 'o', ZKL_OWNER_MAX);
+    in.owner_len = ZKL_OWNER_MAX;
+    memset(in.data, 'd', ZKL_DATA_MAX);
     in.data[0] = '"';
-    in.data[ZK_LOCK_DATA_MAX - 1] = '"';
-    in.data_len = ZK_LOCK_DATA_MAX;
+    in.data[ZKL_DATA_MAX - 1] = '"';
+    in.data_len = ZKL_DATA_MAX;
     in.ttl = INT64_MIN;
     in.holds = UINT32_MAX;
     in.renewals = UINT32_MAX;
     in.mended = UINT32_MAX;
-    in.czxid = ZK_LOCK_CZXID_MAX;
-    memset(in.gate, 'f', ZK_LOCK_GATE_LEN);
-    in.gate_len = ZK_LOCK_GATE_LEN;
+    in.czxid = ZKL_CZXID_MAX;
+    memset(in.gate, 'f', ZKL_GATE_LEN);
+    in.gate_len = ZKL_GATE_LEN;
     in.has_id = 1;
     in.has_params = 1;
     in.async = 1;
     in.revoke = 1;
-    memset(in.want, '-', ZK_LOCK_WANT_MAX);
-    in.want_len = ZK_LOCK_WANT_MAX;
-    memset(in.from, '"', ZK_LOCK_FROM_MAX);
-    in.from_len = ZK_LOCK_FROM_MAX;
+    memset(in.want, '-', ZKL_WANT_MAX);
+    in.want_len = ZKL_WANT_MAX;
+    memset(in.from, '"', ZKL_FROM_MAX);
+    in.from_len = ZKL_FROM_MAX;
 
     /* the buffer's end, if the number were one that is */
 
-    len = zk_lock_label_write(buf, &in, &at);
-    assert_in_range(len, ZK_LOCK_LABEL_MAX - 8, ZK_LOCK_LABEL_MAX);
+    len = zkl_claim_data_write(buf, &in, &at);
+    assert_in_range(len, ZKL_CLAIM_DATA_MAX - 8, ZKL_CLAIM_DATA_MAX);
 
-    in.ttl = ZK_LOCK_DURATION_MAX;
+    in.ttl = ZKL_DURATION_MAX;
 
     len = 0;
     at = 0;
 
     for (in.index = 0; in.index <= 0xff; in.index++) {
-        len = zk_lock_label_write(buf, &in, &at);
-        assert_in_range(len, 1, ZK_LOCK_LABEL_MAX);
+        len = zkl_claim_data_write(buf, &in, &at);
+        assert_in_range(len, 1, ZKL_CLAIM_DATA_MAX);
 
-        memset(&out, 0xff, sizeof(zk_lock_label_t));
-        zk_lock_label_read(&out, buf, len);
+        memset(&out, 0xff, sizeof(zkl_claim_data_t));
+        zkl_claim_data_read(&out, buf, len);
 
         assert_int_equal(out.index, in.index);
         assert_int_equal(out.ttl, in.ttl);
@@ -487,7 +487,7 @@ test_label_is_read_back(void **state)
         assert_int_equal(out.mended, in.mended);
         assert_int_equal(out.czxid, in.czxid);
         assert_int_equal(out.gate_len, in.gate_len);
-        assert_memory_equal(out.gate, in.gate, ZK_LOCK_GATE_LEN);
+        assert_memory_equal(out.gate, in.gate, ZKL_GATE_LEN);
         assert_int_equal(out.params, in.params);
         assert_int_equal(out.want_len, in.want_len);
         assert_string_equal(out.want, in.want);
@@ -498,7 +498,7 @@ test_label_is_read_back(void **state)
     /* the digits are written later, and are read in both cases */
 
     memcpy(buf + at, "Ab", 2);
-    zk_lock_label_read(&out, buf, len);
+    zkl_claim_data_read(&out, buf, len);
     assert_int_equal(out.index, 0xab);
 }
 
@@ -506,21 +506,21 @@ test_label_is_read_back(void **state)
 static void
 test_label_of_the_future(void **state)
 {
-    zk_lock_label_t  label;
+    zkl_claim_data_t  label;
 
     (void) state;
 
-    zk_lock_label_read(&label,
-                       text_of("me\n{\"new\":{\"data\":[1,{\"ttl\":2}]},"
-                               "\"index\":\"07\",\"newer\":null,"
-                               "\"data\":{\"index\":\"08\"},\"ttl\":5}"));
+    zkl_claim_data_read(&label,
+                        text_of("me\n{\"new\":{\"data\":[1,{\"ttl\":2}]},"
+                                "\"index\":\"07\",\"newer\":null,"
+                                "\"data\":{\"index\":\"08\"},\"ttl\":5}"));
 
     assert_int_equal(label.index, 7);
     assert_int_equal(label.ttl, 5);
     assert_string_equal(label.data, "{\"index\":\"08\"}");
     assert_string_equal(label.owner, "me");
 
-    zk_lock_label_read(&label, text_of("\n{\"index\":\"00\"}"));
+    zkl_claim_data_read(&label, text_of("\n{\"index\":\"00\"}"));
 
     assert_int_equal(label.index, 0);
     assert_int_equal(label.ttl, 0);
@@ -532,15 +532,15 @@ test_label_of_the_future(void **state)
 static void
 test_foreign_labels(void **state)
 {
-    char              text[ZK_LOCK_LABEL_MAX * 2];
-    zk_lock_label_t   label;
+    char              text[ZKL_CLAIM_DATA_MAX * 2];
+    zkl_claim_data_t  label;
     const foreign_t  *r;
 
     (void) state;
 
     for (r = foreign_labels; r->text != NULL; r++) {
-        memset(&label, 0xff, sizeof(zk_lock_label_t));
-        zk_lock_label_read(&label, r->text, r->len);
+        memset(&label, 0xff, sizeof(zkl_claim_data_t));
+        zkl_claim_data_read(&label, r->text, r->len);
 
         if (label.index != -1 || label.ttl != 0 || label.data_len != 0
             || label.data[0] != '\0' || label.holds != 0
@@ -557,16 +557,16 @@ test_foreign_labels(void **state)
         }
     }
 
-    zk_lock_label_read(&label, NULL, 0);
+    zkl_claim_data_read(&label, NULL, 0);
     assert_int_equal(label.index, -1);
 
     memset(text, 'a', sizeof(text));
 
-    zk_lock_label_read(&label, text, ZK_LOCK_OWNER_MAX);
-    assert_int_equal(label.owner_len, ZK_LOCK_OWNER_MAX);
-    zk_lock_label_read(&label, text, ZK_LOCK_OWNER_MAX + 1);
+    zkl_claim_data_read(&label, text, ZKL_OWNER_MAX);
+    assert_int_equal(label.owner_len, ZKL_OWNER_MAX);
+    zkl_claim_data_read(&label, text, ZKL_OWNER_MAX + 1);
     assert_int_equal(label.owner_len, 0);
-    zk_lock_label_read(&label, text, sizeof(text));
+    zkl_claim_data_read(&label, text, sizeof(text));
     assert_int_equal(label.owner_len, 0);
 }
 

@@ -20,7 +20,7 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_mailbox.h"
+#include "base/mailbox.h"
 
 
 #define POSTERS   8
@@ -28,30 +28,30 @@
 
 
 typedef struct {
-    zk_lock_message_t   message;    /* first, so that the one is the other */
-    unsigned            poster;
-    unsigned            number;
+    zkl_message_t  message;        /* first, so that the one is the other */
+    unsigned       poster;
+    unsigned       number;
 } letter_t;
 
 
 typedef struct {
-    zk_lock_mailbox_t  *mailbox;
-    letter_t           *letters;
-    unsigned            poster;
+    zkl_mailbox_t  *mailbox;
+    letter_t       *letters;
+    unsigned        poster;
 } poster_t;
 
 
 typedef struct {
-    zk_lock_mailbox_t  *mailbox;
-    letter_t           *answer;     /* is posted by the first delivery */
-    unsigned            next[POSTERS];
-    unsigned            taken;
-    unsigned            disorder;
+    zkl_mailbox_t  *mailbox;
+    letter_t       *answer;     /* is posted by the first delivery */
+    unsigned        next[POSTERS];
+    unsigned        taken;
+    unsigned        disorder;
 } receiver_t;
 
 
 static int
-readable(zk_lock_mailbox_t *mailbox, int ms)
+readable(zkl_mailbox_t *mailbox, int ms)
 {
     struct pollfd  pfd;
 
@@ -64,7 +64,7 @@ readable(zk_lock_mailbox_t *mailbox, int ms)
 
 
 static void
-deliver(zk_lock_message_t *message, void *data)
+deliver(zkl_message_t *message, void *data)
 {
     letter_t    *letter = (letter_t *) message;
     receiver_t  *receiver = data;
@@ -80,12 +80,12 @@ deliver(zk_lock_message_t *message, void *data)
         letter = receiver->answer;
         receiver->answer = NULL;
 
-        zk_lock_mailbox_post_foreign(receiver->mailbox, &letter->message);
+        zkl_mailbox_post_foreign(receiver->mailbox, &letter->message);
     }
 
     /* the message is the receiver's: it may do as it likes with it */
 
-    memset(message, 0xee, sizeof(zk_lock_message_t));
+    memset(message, 0xee, sizeof(zkl_message_t));
 }
 
 
@@ -95,7 +95,7 @@ address(letter_t *letter, unsigned poster, unsigned number)
     memset(letter, 0, sizeof(letter_t));
 
     letter->message.deliver = deliver;
-    letter->message.next = (zk_lock_message_t *) letter;
+    letter->message.next = (zkl_message_t *) letter;
     letter->poster = poster;
     letter->number = number;
 }
@@ -108,8 +108,7 @@ post(void *data)
     poster_t  *poster = data;
 
     for (i = 0; i < LETTERS; i++) {
-        zk_lock_mailbox_post_foreign(poster->mailbox,
-                                     &poster->letters[i].message);
+        zkl_mailbox_post_foreign(poster->mailbox, &poster->letters[i].message);
 
         if (i % 97 == 0) {
             (void) sched_yield();
@@ -123,16 +122,16 @@ post(void *data)
 static void
 test_threads(void **state)
 {
-    unsigned            i, n;
-    pthread_t           threads[POSTERS];
-    poster_t            posters[POSTERS];
-    receiver_t          receiver;
-    zk_lock_mailbox_t   mailbox;
+    unsigned       i, n;
+    pthread_t      threads[POSTERS];
+    poster_t       posters[POSTERS];
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
 
     (void) state;
 
     memset(&receiver, 0, sizeof(receiver_t));
-    assert_int_equal(zk_lock_mailbox_init(&mailbox, -1), 0);
+    assert_int_equal(zkl_mailbox_init(&mailbox, -1), 0);
 
     for (i = 0; i < POSTERS; i++) {
         posters[i].mailbox = &mailbox;
@@ -146,8 +145,8 @@ test_threads(void **state)
     }
 
     for (i = 0; i < POSTERS; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, post,
-                                        &posters[i]), 0);
+        assert_int_equal(pthread_create(&threads[i], NULL, post, &posters[i]),
+                                        0);
     }
 
     /* a wake-up that is lost would end this in the timeout */
@@ -158,7 +157,7 @@ test_threads(void **state)
             fail_msg("no wake-up after %u letters", receiver.taken);
         }
 
-        (void) zk_lock_mailbox_take(&mailbox, &receiver);
+        (void) zkl_mailbox_take(&mailbox, &receiver);
     }
 
     for (i = 0; i < POSTERS; i++) {
@@ -172,19 +171,19 @@ test_threads(void **state)
 
     /* the wake-up of a letter that was taken already may be late, once */
 
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 0);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 0);
     assert_false(readable(&mailbox, 0));
 
-    zk_lock_mailbox_done(&mailbox);
+    zkl_mailbox_done(&mailbox);
 }
 
 
 static void
 test_descriptor(void **state)
 {
-    letter_t           letters[3];
-    receiver_t         receiver;
-    zk_lock_mailbox_t  mailbox;
+    letter_t       letters[3];
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
 
     (void) state;
 
@@ -193,30 +192,30 @@ test_descriptor(void **state)
     address(&letters[1], 0, 1);
     address(&letters[2], 0, 2);
 
-    assert_int_equal(zk_lock_mailbox_init(&mailbox, -1), 0);
+    assert_int_equal(zkl_mailbox_init(&mailbox, -1), 0);
 
     assert_false(readable(&mailbox, 0));
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 0);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 0);
     assert_false(readable(&mailbox, 0));
 
-    zk_lock_mailbox_post_foreign(&mailbox, &letters[0].message);
+    zkl_mailbox_post_foreign(&mailbox, &letters[0].message);
     assert_true(readable(&mailbox, 0));
 
-    zk_lock_mailbox_post_foreign(&mailbox, &letters[1].message);
+    zkl_mailbox_post_foreign(&mailbox, &letters[1].message);
     assert_true(readable(&mailbox, 0));
 
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 2);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 2);
     assert_false(readable(&mailbox, 0));
 
-    zk_lock_mailbox_post_foreign(&mailbox, &letters[2].message);
+    zkl_mailbox_post_foreign(&mailbox, &letters[2].message);
     assert_true(readable(&mailbox, 0));
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 1);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 1);
     assert_false(readable(&mailbox, 0));
 
     assert_int_equal(receiver.disorder, 0);
     assert_int_equal(receiver.taken, 3);
 
-    zk_lock_mailbox_done(&mailbox);
+    zkl_mailbox_done(&mailbox);
 }
 
 
@@ -225,20 +224,20 @@ test_descriptor(void **state)
 static void
 test_one_wake_up(void **state)
 {
-    uint64_t           count;
-    unsigned           i;
-    letter_t           letters[5];
-    receiver_t         receiver;
-    zk_lock_mailbox_t  mailbox;
+    uint64_t       count;
+    unsigned       i;
+    letter_t       letters[5];
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
 
     (void) state;
 
     memset(&receiver, 0, sizeof(receiver_t));
-    assert_int_equal(zk_lock_mailbox_init(&mailbox, -1), 0);
+    assert_int_equal(zkl_mailbox_init(&mailbox, -1), 0);
 
     for (i = 0; i < 5; i++) {
         address(&letters[i], 0, i);
-        zk_lock_mailbox_post_foreign(&mailbox, &letters[i].message);
+        zkl_mailbox_post_foreign(&mailbox, &letters[i].message);
     }
 
     assert_int_equal(read(mailbox.fd, &count, sizeof(uint64_t)),
@@ -247,19 +246,19 @@ test_one_wake_up(void **state)
 
     /* taking does not depend on the descriptor */
 
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 5);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 5);
     assert_int_equal(receiver.disorder, 0);
 
-    zk_lock_mailbox_done(&mailbox);
+    zkl_mailbox_done(&mailbox);
 }
 
 
 static void
 test_post_from_delivery(void **state)
 {
-    letter_t           letters[2];
-    receiver_t         receiver;
-    zk_lock_mailbox_t  mailbox;
+    letter_t       letters[2];
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
 
     (void) state;
 
@@ -267,21 +266,21 @@ test_post_from_delivery(void **state)
     address(&letters[0], 0, 0);
     address(&letters[1], 0, 1);
 
-    assert_int_equal(zk_lock_mailbox_init(&mailbox, -1), 0);
+    assert_int_equal(zkl_mailbox_init(&mailbox, -1), 0);
 
     receiver.mailbox = &mailbox;
     receiver.answer = &letters[1];
 
-    zk_lock_mailbox_post_foreign(&mailbox, &letters[0].message);
+    zkl_mailbox_post_foreign(&mailbox, &letters[0].message);
 
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 1);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 1);
     assert_true(readable(&mailbox, 0));
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 1);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 1);
     assert_false(readable(&mailbox, 0));
 
     assert_int_equal(receiver.disorder, 0);
 
-    zk_lock_mailbox_done(&mailbox);
+    zkl_mailbox_done(&mailbox);
 }
 
 
@@ -290,10 +289,10 @@ test_post_from_delivery(void **state)
 static void
 test_given_descriptor(void **state)
 {
-    int                fd;
-    letter_t           letter;
-    receiver_t         receiver;
-    zk_lock_mailbox_t  mailbox;
+    int            fd;
+    letter_t       letter;
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
 
     (void) state;
 
@@ -303,18 +302,18 @@ test_given_descriptor(void **state)
     fd = eventfd(5, EFD_NONBLOCK|EFD_CLOEXEC);
     assert_int_not_equal(fd, -1);
 
-    assert_int_equal(zk_lock_mailbox_init(&mailbox, fd), 0);
+    assert_int_equal(zkl_mailbox_init(&mailbox, fd), 0);
     assert_int_equal(mailbox.fd, fd);
 
     assert_true(readable(&mailbox, 0));
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 0);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 0);
     assert_false(readable(&mailbox, 0));
 
-    zk_lock_mailbox_post_foreign(&mailbox, &letter.message);
+    zkl_mailbox_post_foreign(&mailbox, &letter.message);
     assert_true(readable(&mailbox, 0));
-    assert_int_equal(zk_lock_mailbox_take(&mailbox, &receiver), 1);
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 1);
 
-    zk_lock_mailbox_done(&mailbox);
+    zkl_mailbox_done(&mailbox);
     assert_int_equal(mailbox.fd, -1);
 }
 

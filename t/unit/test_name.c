@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_name.h"
+#include "base/name.h"
 
 
 #define UUID        "00010203-0405-0607-0809-0a0bdeadbeef"
@@ -32,10 +32,10 @@ typedef struct {
 
 
 typedef struct {
-    const char      *name;
-    int64_t          seq;       /* -1: no claim */
-    zk_lock_kind_t   kind;
-    unsigned         has_id;
+    const char  *name;
+    int64_t      seq;       /* -1: no claim */
+    zkl_kind_t   kind;
+    unsigned     has_id;
 } child_case_t;
 
 
@@ -45,7 +45,7 @@ typedef struct {
 } duration_case_t;
 
 
-static const zk_lock_id_t  id = {
+static const zkl_id_t  id = {
     { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 }, 0xdeadbeef
 };
 
@@ -125,116 +125,116 @@ static const child_case_t  children[] = {
 
     /* our own, and Curator's */
 
-    { "_c_" UUID "-lock-0000000000",        0,          ZK_LOCK_MUTEX, 1 },
-    { "_c_" UUID "-lock-2147483647",        2147483647, ZK_LOCK_MUTEX, 1 },
-    { "_c_" UUID "-__READ__0000000007",     7,          ZK_LOCK_READ,  1 },
-    { "_c_" UUID "-__WRIT__0000000007",     7,          ZK_LOCK_WRITE, 1 },
-    { "_c_" UUID_UPPER "-lock-0000000012",  12,         ZK_LOCK_MUTEX, 1 },
+    { "_c_" UUID "-lock-0000000000",        0,          ZKL_MUTEX, 1 },
+    { "_c_" UUID "-lock-2147483647",        2147483647, ZKL_MUTEX, 1 },
+    { "_c_" UUID "-__READ__0000000007",     7,          ZKL_READ,  1 },
+    { "_c_" UUID "-__WRIT__0000000007",     7,          ZKL_WRITE, 1 },
+    { "_c_" UUID_UPPER "-lock-0000000012",  12,         ZKL_MUTEX, 1 },
 
     /* go-zk, kazoo, .NET */
 
-    { "_c_" HEX32 "-lock-0000000012",       12,         ZK_LOCK_MUTEX, 0 },
-    { HEX32 "__lock__0000000012",           12,         ZK_LOCK_MUTEX, 0 },
-    { HEX32 "__rlock__0000000012",          12,         ZK_LOCK_READ,  0 },
-    { "lock-0000000003",                    3,          ZK_LOCK_MUTEX, 0 },
-    { "-lock-0000000003",                   3,          ZK_LOCK_MUTEX, 0 },
-    { "x-lock-0000000003",                  3,          ZK_LOCK_MUTEX, 0 },
+    { "_c_" HEX32 "-lock-0000000012",       12,         ZKL_MUTEX, 0 },
+    { HEX32 "__lock__0000000012",           12,         ZKL_MUTEX, 0 },
+    { HEX32 "__rlock__0000000012",          12,         ZKL_READ,  0 },
+    { "lock-0000000003",                    3,          ZKL_MUTEX, 0 },
+    { "-lock-0000000003",                   3,          ZKL_MUTEX, 0 },
+    { "x-lock-0000000003",                  3,          ZKL_MUTEX, 0 },
 
     /* something like an id */
 
     { "_c_" "00010203-0405-0607-0809-0a0bdeadbeeg" "-lock-0000000001",
-                                            1,          ZK_LOCK_MUTEX, 0 },
+                                            1,          ZKL_MUTEX, 0 },
     { "_c_" "00010203x0405-0607-0809-0a0bdeadbeef" "-lock-0000000001",
-                                            1,          ZK_LOCK_MUTEX, 0 },
-    { "_d_" UUID "-lock-0000000001",        1,          ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "__lock__0000000001",      1,          ZK_LOCK_MUTEX, 0 },
+                                            1,          ZKL_MUTEX, 0 },
+    { "_d_" UUID "-lock-0000000001",        1,          ZKL_MUTEX, 0 },
+    { "_c_" UUID "__lock__0000000001",      1,          ZKL_MUTEX, 0 },
 
     /* the counter has overflown */
 
-    { "_c_" UUID "-lock--2147483648",       2147483647, ZK_LOCK_MUTEX, 1 },
-    { "_c_" UUID "-__READ__-2147483648",    2147483647, ZK_LOCK_READ,  1 },
-    { HEX32 "__lock__-2147483648",          2147483647, ZK_LOCK_MUTEX, 0 },
-    { "lock--2147483648",                   2147483647, ZK_LOCK_MUTEX, 0 },
-    { "-lock---2147483648",                 -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-lock--2147483648",       2147483647, ZKL_MUTEX, 1 },
+    { "_c_" UUID "-__READ__-2147483648",    2147483647, ZKL_READ,  1 },
+    { HEX32 "__lock__-2147483648",          2147483647, ZKL_MUTEX, 0 },
+    { "lock--2147483648",                   2147483647, ZKL_MUTEX, 0 },
+    { "-lock---2147483648",                 -1,         ZKL_MUTEX, 0 },
 
     /* no claims */
 
-    { "",                                   -1,         ZK_LOCK_MUTEX, 0 },
-    { "0000000001",                         -1,         ZK_LOCK_MUTEX, 0 },
-    { "-0000000001",                        -1,         ZK_LOCK_MUTEX, 0 },
-    { "xlock-0000000001",                   -1,         ZK_LOCK_MUTEX, 0 },
-    { "lock-000000001",                     -1,         ZK_LOCK_MUTEX, 0 },
-    { "lock-00000000001",                   -1,         ZK_LOCK_MUTEX, 0 },
-    { "lock-000000000x",                    -1,         ZK_LOCK_MUTEX, 0 },
-    { "lock-2147483648",                    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-latch-0000000001",       -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-lease-0000000001",       -1,         ZK_LOCK_MUTEX, 0 },
-    { "x__READ__0000000001",                -1,         ZK_LOCK_MUTEX, 0 },
-    { "read-0000000001",                    -1,         ZK_LOCK_MUTEX, 0 },
-    { "n_0000000001",                       -1,         ZK_LOCK_MUTEX, 0 },
-    { HEX32 "__party__0000000001",          -1,         ZK_LOCK_MUTEX, 0 },
+    { "",                                   -1,         ZKL_MUTEX, 0 },
+    { "0000000001",                         -1,         ZKL_MUTEX, 0 },
+    { "-0000000001",                        -1,         ZKL_MUTEX, 0 },
+    { "xlock-0000000001",                   -1,         ZKL_MUTEX, 0 },
+    { "lock-000000001",                     -1,         ZKL_MUTEX, 0 },
+    { "lock-00000000001",                   -1,         ZKL_MUTEX, 0 },
+    { "lock-000000000x",                    -1,         ZKL_MUTEX, 0 },
+    { "lock-2147483648",                    -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-latch-0000000001",       -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-lease-0000000001",       -1,         ZKL_MUTEX, 0 },
+    { "x__READ__0000000001",                -1,         ZKL_MUTEX, 0 },
+    { "read-0000000001",                    -1,         ZKL_MUTEX, 0 },
+    { "n_0000000001",                       -1,         ZKL_MUTEX, 0 },
+    { HEX32 "__party__0000000001",          -1,         ZKL_MUTEX, 0 },
 
     /* members and semaphores are ours alone */
 
-    { "_c_" UUID "-member-0000000007",      7,          ZK_LOCK_MEMBER, 1 },
-    { "_c_" UUID "-member--2147483648",     2147483647, ZK_LOCK_MEMBER, 1 },
-    { "_c_" UUID_UPPER "-member-0000000007", 7,         ZK_LOCK_MEMBER, 1 },
-    { "_c_" UUID "-permit1-0000000007",     7,    zk_lock_semaphore(1),    1 },
-    { "_c_" UUID "-permit9-0000000000",     0,    zk_lock_semaphore(9),    1 },
-    { "_c_" UUID "-permit10-0000000007",    7,    zk_lock_semaphore(10),   1 },
-    { "_c_" UUID "-permit305-0000000007",   7,    zk_lock_semaphore(305),  1 },
+    { "_c_" UUID "-member-0000000007",      7,          ZKL_MEMBER, 1 },
+    { "_c_" UUID "-member--2147483648",     2147483647, ZKL_MEMBER, 1 },
+    { "_c_" UUID_UPPER "-member-0000000007", 7,         ZKL_MEMBER, 1 },
+    { "_c_" UUID "-permit1-0000000007",     7,    zkl_semaphore(1),    1 },
+    { "_c_" UUID "-permit9-0000000000",     0,    zkl_semaphore(9),    1 },
+    { "_c_" UUID "-permit10-0000000007",    7,    zkl_semaphore(10),   1 },
+    { "_c_" UUID "-permit305-0000000007",   7,    zkl_semaphore(305),  1 },
     { "_c_" UUID "-permit1000-2147483647",  2147483647,
-                                                  zk_lock_semaphore(1000), 1 },
+                                                  zkl_semaphore(1000), 1 },
     { "_c_" UUID "-permit42--2147483648",   2147483647,
-                                                  zk_lock_semaphore(42),   1 },
+                                                  zkl_semaphore(42),   1 },
 
-    { "_c_" UUID "-permit0-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit-0000000007",      -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit01-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit0001-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit00001-0000000007", -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit1001-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit9999-0000000007",  -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit11000-0000000007", -1,         ZK_LOCK_MUTEX, 0 },
+    { "_c_" UUID "-permit0-0000000007",     -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit-0000000007",      -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit01-0000000007",    -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit0001-0000000007",  -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit00001-0000000007", -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit1001-0000000007",  -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit9999-0000000007",  -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit11000-0000000007", -1,         ZKL_MUTEX, 0 },
     { "_c_" UUID "-permit4294967297-0000000007",
-                                            -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit+1-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit1x-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit1---2147483648",   -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-Permit1-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-permit1-x-0000000007",   -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-x-permit1-0000000007",   -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" UUID "-x-member-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" HEX32 "-permit1-0000000007",    -1,         ZK_LOCK_MUTEX, 0 },
-    { "_c_" HEX32 "-member-0000000007",     -1,         ZK_LOCK_MUTEX, 0 },
+                                            -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit+1-0000000007",    -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit1x-0000000007",    -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit1---2147483648",   -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-Permit1-0000000007",     -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-permit1-x-0000000007",   -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-x-permit1-0000000007",   -1,         ZKL_MUTEX, 0 },
+    { "_c_" UUID "-x-member-0000000007",    -1,         ZKL_MUTEX, 0 },
+    { "_c_" HEX32 "-permit1-0000000007",    -1,         ZKL_MUTEX, 0 },
+    { "_c_" HEX32 "-member-0000000007",     -1,         ZKL_MUTEX, 0 },
     { "_c_" "00010203-0405-0607-0809-0a0bdeadbeeg" "-member-0000000007",
-                                            -1,         ZK_LOCK_MUTEX, 0 },
-    { "x-member-0000000007",                -1,         ZK_LOCK_MUTEX, 0 },
-    { "-member-0000000007",                 -1,         ZK_LOCK_MUTEX, 0 },
-    { "member-0000000007",                  -1,         ZK_LOCK_MUTEX, 0 },
-    { "-permit1-0000000007",                -1,         ZK_LOCK_MUTEX, 0 },
-    { "permit1-0000000007",                 -1,         ZK_LOCK_MUTEX, 0 },
-    { "1-0000000007",                       -1,         ZK_LOCK_MUTEX, 0 },
-    { "1000-0000000007",                    -1,         ZK_LOCK_MUTEX, 0 },
-    { "10000-0000000007",                   -1,         ZK_LOCK_MUTEX, 0 },
+                                            -1,         ZKL_MUTEX, 0 },
+    { "x-member-0000000007",                -1,         ZKL_MUTEX, 0 },
+    { "-member-0000000007",                 -1,         ZKL_MUTEX, 0 },
+    { "member-0000000007",                  -1,         ZKL_MUTEX, 0 },
+    { "-permit1-0000000007",                -1,         ZKL_MUTEX, 0 },
+    { "permit1-0000000007",                 -1,         ZKL_MUTEX, 0 },
+    { "1-0000000007",                       -1,         ZKL_MUTEX, 0 },
+    { "1000-0000000007",                    -1,         ZKL_MUTEX, 0 },
+    { "10000-0000000007",                   -1,         ZKL_MUTEX, 0 },
 
-    { NULL, 0, ZK_LOCK_MUTEX, 0 }
+    { NULL, 0, ZKL_MUTEX, 0 }
 };
 
 
 /* one of each, and the edges */
 
-static const zk_lock_kind_t  kinds[] = {
-    ZK_LOCK_MUTEX,
-    ZK_LOCK_READ,
-    ZK_LOCK_WRITE,
-    ZK_LOCK_MEMBER,
-    zk_lock_semaphore(1),
-    zk_lock_semaphore(9),
-    zk_lock_semaphore(10),
-    zk_lock_semaphore(255),
-    zk_lock_semaphore(256),
-    zk_lock_semaphore(ZK_LOCK_PERMITS_MAX)
+static const zkl_kind_t  kinds[] = {
+    ZKL_MUTEX,
+    ZKL_READ,
+    ZKL_WRITE,
+    ZKL_MEMBER,
+    zkl_semaphore(1),
+    zkl_semaphore(9),
+    zkl_semaphore(10),
+    zkl_semaphore(255),
+    zkl_semaphore(256),
+    zkl_semaphore(ZKL_PERMITS_MAX)
 };
 
 #define NKINDS      (sizeof(kinds) / sizeof(kinds[0]))
@@ -311,7 +311,7 @@ test_names(void **state)
 {
     (void) state;
 
-    check(names, zk_lock_name_check);
+    check(names, zkl_name_check);
 }
 
 
@@ -320,66 +320,66 @@ test_paths(void **state)
 {
     (void) state;
 
-    check(paths, zk_lock_path_check);
+    check(paths, zkl_name_path_check);
 }
 
 
 static void
 test_lengths(void **state)
 {
-    char  text[ZK_LOCK_PATH_MAX + 1];
+    char  text[ZKL_PATH_MAX + 1];
 
     (void) state;
 
     memset(text, 'a', sizeof(text));
 
-    assert_null(zk_lock_name_check(text, ZK_LOCK_NAME_MAX));
-    assert_non_null(strstr(zk_lock_name_check(text, ZK_LOCK_NAME_MAX + 1),
+    assert_null(zkl_name_check(text, ZKL_NAME_MAX));
+    assert_non_null(strstr(zkl_name_check(text, ZKL_NAME_MAX + 1),
                            "longer than 200"));
-    assert_non_null(zk_lock_name_check(NULL, 0));
+    assert_non_null(zkl_name_check(NULL, 0));
 
     text[0] = '/';
 
-    assert_null(zk_lock_path_check(text, ZK_LOCK_PATH_MAX));
-    assert_non_null(strstr(zk_lock_path_check(text, ZK_LOCK_PATH_MAX + 1),
+    assert_null(zkl_name_path_check(text, ZKL_PATH_MAX));
+    assert_non_null(strstr(zkl_name_path_check(text, ZKL_PATH_MAX + 1),
                            "longer than 463"));
-    assert_non_null(zk_lock_path_check(NULL, 0));
+    assert_non_null(zkl_name_path_check(NULL, 0));
 }
 
 
 static void
 test_kinds(void **state)
 {
-    size_t          i;
-    uint32_t        base, permits;
-    zk_lock_kind_t  kind;
+    size_t      i;
+    uint32_t    base, permits;
+    zkl_kind_t  kind;
 
     (void) state;
 
     for (i = 0; i < NKINDS; i++) {
-        assert_int_equal(zk_lock_kind_check(kinds[i]), 1);
+        assert_int_equal(zkl_name_kind_check(kinds[i]), 1);
     }
 
-    kind = zk_lock_semaphore(ZK_LOCK_PERMITS_MAX);
+    kind = zkl_semaphore(ZKL_PERMITS_MAX);
 
-    assert_int_equal(zk_lock_kind_base(kind), ZK_LOCK_SEMAPHORE);
-    assert_int_equal(zk_lock_kind_permits(kind), ZK_LOCK_PERMITS_MAX);
-    assert_int_equal(zk_lock_kind_base(ZK_LOCK_MEMBER), ZK_LOCK_MEMBER);
-    assert_int_equal(zk_lock_kind_permits(ZK_LOCK_MEMBER), 0);
+    assert_int_equal(zkl_kind_base(kind), ZKL_SEMAPHORE);
+    assert_int_equal(zkl_kind_permits(kind), ZKL_PERMITS_MAX);
+    assert_int_equal(zkl_kind_base(ZKL_MEMBER), ZKL_MEMBER);
+    assert_int_equal(zkl_kind_permits(ZKL_MEMBER), 0);
 
-    assert_int_equal(zk_lock_kind_check(zk_lock_semaphore(0)), 0);
-    assert_int_equal(zk_lock_kind_check(zk_lock_semaphore(1001)), 0);
-    assert_int_equal(zk_lock_kind_check(0xffffff04), 0);
+    assert_int_equal(zkl_name_kind_check(zkl_semaphore(0)), 0);
+    assert_int_equal(zkl_name_kind_check(zkl_semaphore(1001)), 0);
+    assert_int_equal(zkl_name_kind_check(0xffffff04), 0);
 
     for (base = 0; base <= 0xff; base++) {
         for (permits = 0; permits <= 2; permits++) {
 
             kind = base | permits << 8;
 
-            assert_int_equal(zk_lock_kind_check(kind),
-                             ((base <= ZK_LOCK_MEMBER || base == ZK_LOCK_NODE)
+            assert_int_equal(zkl_name_kind_check(kind),
+                             ((base <= ZKL_MEMBER || base == ZKL_NODE)
                               && permits == 0)
-                             || (base == ZK_LOCK_SEMAPHORE && permits != 0));
+                             || (base == ZKL_SEMAPHORE && permits != 0));
         }
     }
 }
@@ -388,57 +388,55 @@ test_kinds(void **state)
 static void
 test_claims_are_written(void **state)
 {
-    char    buf[ZK_LOCK_CLAIM_MAX + 1];
+    char    buf[ZKL_CLAIM_MAX + 1];
     size_t  len;
 
     (void) state;
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_MUTEX);
+    len = zkl_name_prefix_write(buf, &id, ZKL_MUTEX);
     assert_int_equal(len, strlen("_c_" UUID "-lock-"));
     assert_memory_equal(buf, "_c_" UUID "-lock-!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_READ);
+    len = zkl_name_prefix_write(buf, &id, ZKL_READ);
     assert_int_equal(len, strlen("_c_" UUID "-__READ__"));
     assert_memory_equal(buf, "_c_" UUID "-__READ__!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_prefix_write(buf, &id, ZK_LOCK_MEMBER);
+    len = zkl_name_prefix_write(buf, &id, ZKL_MEMBER);
     assert_int_equal(len, strlen("_c_" UUID "-member-"));
     assert_memory_equal(buf, "_c_" UUID "-member-!", len + 1);
 
     /* one that is the lock's own znode has no name */
 
     memset(buf, '!', sizeof(buf));
-    assert_int_equal(zk_lock_prefix_write(buf, &id, ZK_LOCK_NODE), 0);
-    assert_int_equal(zk_lock_claim_write(buf, &id, ZK_LOCK_NODE, 0), 0);
+    assert_int_equal(zkl_name_prefix_write(buf, &id, ZKL_NODE), 0);
+    assert_int_equal(zkl_name_claim_write(buf, &id, ZKL_NODE, 0), 0);
     assert_int_equal(buf[0], '!');
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_prefix_write(buf, &id, zk_lock_semaphore(7));
+    len = zkl_name_prefix_write(buf, &id, zkl_semaphore(7));
     assert_int_equal(len, strlen("_c_" UUID "-permit7-"));
     assert_memory_equal(buf, "_c_" UUID "-permit7-!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_prefix_write(buf, &id,
-                               zk_lock_semaphore(ZK_LOCK_PERMITS_MAX));
-    assert_int_equal(len, ZK_LOCK_PREFIX_MAX);
+    len = zkl_name_prefix_write(buf, &id, zkl_semaphore(ZKL_PERMITS_MAX));
+    assert_int_equal(len, ZKL_PREFIX_MAX);
     assert_memory_equal(buf, "_c_" UUID "-permit1000-!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_claim_write(buf, &id,
-                              zk_lock_semaphore(ZK_LOCK_PERMITS_MAX),
-                              ZK_LOCK_SEQ_MAX);
-    assert_int_equal(len, ZK_LOCK_CLAIM_MAX);
+    len = zkl_name_claim_write(buf, &id, zkl_semaphore(ZKL_PERMITS_MAX),
+                               ZKL_SEQ_MAX);
+    assert_int_equal(len, ZKL_CLAIM_MAX);
     assert_memory_equal(buf, "_c_" UUID "-permit1000-2147483647!", len + 1);
 
     memset(buf, '!', sizeof(buf));
-    len = zk_lock_claim_write(buf, &id, ZK_LOCK_WRITE, ZK_LOCK_SEQ_MAX);
+    len = zkl_name_claim_write(buf, &id, ZKL_WRITE, ZKL_SEQ_MAX);
     assert_int_equal(len, strlen("_c_" UUID "-__WRIT__2147483647"));
     assert_memory_equal(buf, "_c_" UUID "-__WRIT__2147483647!", len + 1);
 
-    len = zk_lock_claim_write(buf, &id, ZK_LOCK_MUTEX, 42);
+    len = zkl_name_claim_write(buf, &id, ZKL_MUTEX, 42);
     assert_memory_equal(buf, "_c_" UUID "-lock-0000000042", len);
 }
 
@@ -447,7 +445,7 @@ static void
 test_children(void **state)
 {
     int                  rc;
-    zk_lock_child_t      child;
+    zkl_child_t          child;
     const child_case_t  *c;
 
     (void) state;
@@ -455,7 +453,7 @@ test_children(void **state)
     for (c = children; c->name != NULL; c++) {
         memset(&child, 0xff, sizeof(child));
 
-        rc = zk_lock_child_read(&child, c->name, strlen(c->name));
+        rc = zkl_name_child_read(&child, c->name, strlen(c->name));
 
         if (rc != (c->seq == -1 ? -1 : 0)) {
             fail_msg("%s: %d", c->name, rc);
@@ -469,36 +467,34 @@ test_children(void **state)
         }
 
         if (rc == 0 && child.has_id) {
-            assert_memory_equal(child.id.random, id.random,
-                                ZK_LOCK_RANDOM_LEN);
+            assert_memory_equal(child.id.random, id.random, ZKL_RANDOM_LEN);
             assert_int_equal(child.id.record, id.record);
         }
     }
 
-    assert_int_equal(zk_lock_child_read(&child, NULL, 0), -1);
+    assert_int_equal(zkl_name_child_read(&child, NULL, 0), -1);
 }
 
 
 static void
 test_claims_are_read_back(void **state)
 {
-    char             buf[ZK_LOCK_CLAIM_MAX];
-    size_t           i, len;
-    int64_t          seq;
-    zk_lock_child_t  child;
+    char         buf[ZKL_CLAIM_MAX];
+    size_t       i, len;
+    int64_t      seq;
+    zkl_child_t  child;
 
     (void) state;
 
-    for (i = 0; i < NKINDS; i++) {
-        for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 3 + 1) {
-            len = zk_lock_claim_write(buf, &id, kinds[i], seq);
+    for  (i = 0; i < NKINDS; i++) {
+        for  (seq = 0; seq <= ZKL_SEQ_MAX; seq = seq * 3 + 1) {
+            len = zkl_name_claim_write(buf, &id, kinds[i], seq);
 
-            assert_int_equal(zk_lock_child_read(&child, buf, len), 0);
+            assert_int_equal(zkl_name_child_read(&child, buf, len), 0);
             assert_int_equal(child.kind, kinds[i]);
             assert_int_equal(child.seq, seq);
             assert_int_equal(child.has_id, 1);
-            assert_memory_equal(child.id.random, id.random,
-                                ZK_LOCK_RANDOM_LEN);
+            assert_memory_equal(child.id.random, id.random, ZKL_RANDOM_LEN);
             assert_int_equal(child.id.record, id.record);
         }
     }
@@ -506,45 +502,44 @@ test_claims_are_read_back(void **state)
 
 
 static void
-make_token(char *buf, zk_lock_token_t *token, zk_lock_kind_t kind, int64_t seq,
+make_token(char *buf, zkl_token_t *token, zkl_kind_t kind, int64_t seq,
     const char *path)
 {
-    memset(token, 0, sizeof(zk_lock_token_t));
+    memset(token, 0, sizeof(zkl_token_t));
 
     token->id = id;
     token->kind = kind;
     token->seq = seq;
 
-    zk_lock_token_write(buf, token, path, strlen(path));
+    zkl_name_token_write(buf, token, path, strlen(path));
 }
 
 
 static void
 test_tokens_are_read_back(void **state)
 {
-    char             buf[ZK_LOCK_TOKEN_LEN + 1];
-    size_t           i;
-    int64_t          seq;
-    zk_lock_token_t  in, out;
+    char         buf[ZKL_TOKEN_LEN + 1];
+    size_t       i;
+    int64_t      seq;
+    zkl_token_t  in, out;
 
     (void) state;
 
-    for (i = 0; i < NKINDS; i++) {
-        for (seq = 0; seq <= ZK_LOCK_SEQ_MAX; seq = seq * 2 + 1) {
-            buf[ZK_LOCK_TOKEN_LEN] = '!';
+    for  (i = 0; i < NKINDS; i++) {
+        for  (seq = 0; seq <= ZKL_SEQ_MAX; seq = seq * 2 + 1) {
+            buf[ZKL_TOKEN_LEN] = '!';
             make_token(buf, &in, kinds[i], seq, "/locks/a");
 
-            assert_int_equal(buf[ZK_LOCK_TOKEN_LEN], '!');
+            assert_int_equal(buf[ZKL_TOKEN_LEN], '!');
             assert_int_equal(strspn(buf, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
                                          "abcdefghijklmnopqrstuvwxyz"
                                          "0123456789-_"),
-                             ZK_LOCK_TOKEN_LEN);
+                             ZKL_TOKEN_LEN);
 
-            assert_int_equal(zk_lock_token_read(&out, buf, ZK_LOCK_TOKEN_LEN,
-                                                text_of("/locks/a")),
+            assert_int_equal(zkl_name_token_read(&out, buf, ZKL_TOKEN_LEN,
+                                                 text_of("/locks/a")),
                              0);
-            assert_memory_equal(out.id.random, in.id.random,
-                                ZK_LOCK_RANDOM_LEN);
+            assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
             assert_int_equal(out.id.record, in.id.record);
             assert_int_equal(out.seq, seq);
             assert_int_equal(out.kind, kinds[i]);
@@ -558,18 +553,17 @@ test_tokens_are_read_back(void **state)
 static void
 test_token_is_stable(void **state)
 {
-    char             buf[ZK_LOCK_TOKEN_LEN + 1];
-    zk_lock_token_t  token;
+    char         buf[ZKL_TOKEN_LEN + 1];
+    zkl_token_t  token;
 
     (void) state;
 
     memset(buf, 0, sizeof(buf));
-    make_token(buf, &token, ZK_LOCK_READ, 42, "/locks/a");
+    make_token(buf, &token, ZKL_READ, 42, "/locks/a");
 
     assert_string_equal(buf, "IAAAAQIDBAUGBwgJCgverb7vAAAAKhBb");
 
-    make_token(buf, &token, zk_lock_semaphore(1000), ZK_LOCK_SEQ_MAX,
-               "/locks/a");
+    make_token(buf, &token, zkl_semaphore(1000), ZKL_SEQ_MAX, "/locks/a");
 
     assert_string_equal(buf, "g-gAAQIDBAUGBwgJCgverb7vf____0SH");
 }
@@ -578,40 +572,39 @@ test_token_is_stable(void **state)
 static void
 test_tokens_of_others(void **state)
 {
-    char             buf[ZK_LOCK_TOKEN_LEN + 2], c;
-    size_t           i, len;
-    zk_lock_token_t  token;
+    char         buf[ZKL_TOKEN_LEN + 2], c;
+    size_t       i, len;
+    zkl_token_t  token;
 
     (void) state;
 
     memset(buf, 'A', sizeof(buf));
-    make_token(buf, &token, ZK_LOCK_MUTEX, 1, "/locks/a");
+    make_token(buf, &token, ZKL_MUTEX, 1, "/locks/a");
 
-    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                        text_of("/locks/b")), -1);
-    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                        text_of("/locks/")), -1);
-    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                        NULL, 0), -1);
+    assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                         text_of("/locks/b")), -1);
+    assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                         text_of("/locks/")), -1);
+    assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN, NULL, 0),
+                                         -1);
 
     for (len = 0; len < sizeof(buf); len++) {
-        assert_int_equal(zk_lock_token_read(&token, buf, len,
-                                            text_of("/locks/a")),
-                         len == ZK_LOCK_TOKEN_LEN ? 0 : -1);
+        assert_int_equal(zkl_name_token_read(&token, buf, len,
+                                             text_of("/locks/a")),
+                         len == ZKL_TOKEN_LEN ? 0 : -1);
     }
 
-    for (i = 0; i < ZK_LOCK_TOKEN_LEN; i++) {
+    for  (i = 0; i < ZKL_TOKEN_LEN; i++) {
         c = buf[i];
 
         buf[i] = (c == 'x') ? 'y' : 'x';
-        assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                            text_of("/locks/a")), -1);
+        assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                             text_of("/locks/a")), -1);
 
         for (len = 0; len < 5; len++) {
             buf[i] = "+/=\0 "[len];
-            assert_int_equal(zk_lock_token_read(&token, buf,
-                                                ZK_LOCK_TOKEN_LEN,
-                                                text_of("/locks/a")), -1);
+            assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                                 text_of("/locks/a")), -1);
         }
 
         buf[i] = c;
@@ -624,10 +617,10 @@ test_tokens_of_others(void **state)
 static void
 test_token_has_one_spelling(void **state)
 {
-    char             buf[ZK_LOCK_TOKEN_LEN], *p;
-    unsigned         dashes, lines;
-    int64_t          seq;
-    zk_lock_token_t  token;
+    char         buf[ZKL_TOKEN_LEN], *p;
+    unsigned     dashes, lines;
+    int64_t      seq;
+    zkl_token_t  token;
 
     (void) state;
 
@@ -635,7 +628,7 @@ test_token_has_one_spelling(void **state)
     lines = 0;
 
     for (seq = 0; seq < 100; seq++) {
-        make_token(buf, &token, ZK_LOCK_MUTEX, seq, "/a");
+        make_token(buf, &token, ZKL_MUTEX, seq, "/a");
 
         p = memchr(buf, '-', sizeof(buf));
 
@@ -643,8 +636,8 @@ test_token_has_one_spelling(void **state)
             *p = '+';
             dashes++;
 
-            assert_int_equal(zk_lock_token_read(&token, buf, sizeof(buf),
-                                                text_of("/a")), -1);
+            assert_int_equal(zkl_name_token_read(&token, buf, sizeof(buf),
+                                                 text_of("/a")), -1);
             *p = '-';
         }
 
@@ -654,8 +647,8 @@ test_token_has_one_spelling(void **state)
             *p = '/';
             lines++;
 
-            assert_int_equal(zk_lock_token_read(&token, buf, sizeof(buf),
-                                                text_of("/a")), -1);
+            assert_int_equal(zkl_name_token_read(&token, buf, sizeof(buf),
+                                                 text_of("/a")), -1);
         }
     }
 
@@ -668,32 +661,31 @@ test_token_has_one_spelling(void **state)
 static void
 test_tokens_that_cannot_be(void **state)
 {
-    char             buf[ZK_LOCK_TOKEN_LEN];
-    size_t           i;
-    zk_lock_token_t  token;
+    char         buf[ZKL_TOKEN_LEN];
+    size_t       i;
+    zkl_token_t  token;
 
-    static const zk_lock_kind_t  wrong[] = {
-        ZK_LOCK_SEMAPHORE,
-        zk_lock_semaphore(ZK_LOCK_PERMITS_MAX + 1),
-        ZK_LOCK_NODE + 1,
+    static const zkl_kind_t  wrong[] = {
+        ZKL_SEMAPHORE,
+        zkl_semaphore(ZKL_PERMITS_MAX + 1),
+        ZKL_NODE + 1,
         7,
-        ZK_LOCK_MUTEX | 1 << 8,
-        ZK_LOCK_MEMBER | 1 << 8,
-        ZK_LOCK_NODE | 1 << 8
+        ZKL_MUTEX | 1 << 8,
+        ZKL_MEMBER | 1 << 8,
+        ZKL_NODE | 1 << 8
     };
 
     (void) state;
 
     for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         make_token(buf, &token, wrong[i], 1, "/a");
-        assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                            text_of("/a")), -1);
+        assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                             text_of("/a")), -1);
     }
 
-    make_token(buf, &token, ZK_LOCK_WRITE, (int64_t) ZK_LOCK_SEQ_MAX + 1,
-               "/a");
-    assert_int_equal(zk_lock_token_read(&token, buf, ZK_LOCK_TOKEN_LEN,
-                                        text_of("/a")), -1);
+    make_token(buf, &token, ZKL_WRITE, (int64_t) ZKL_SEQ_MAX + 1, "/a");
+    assert_int_equal(zkl_name_token_read(&token, buf, ZKL_TOKEN_LEN,
+                                         text_of("/a")), -1);
 }
 
 
@@ -717,28 +709,28 @@ test_base64(void **state)
         expected = rfc[i];
         len = strlen(expected);
 
-        assert_int_equal(ZK_LOCK_BASE64_LEN(i), len);
-        assert_int_equal(ZK_LOCK_BASE64_BYTES(len), i);
+        assert_int_equal(ZKL_BASE64_LEN(i), len);
+        assert_int_equal(ZKL_BASE64_BYTES(len), i);
 
         if (len != sizeof(text)) {
             text[len] = '!';
         }
 
-        assert_int_equal(zk_lock_base64_write(text, "foobar", i), len);
+        assert_int_equal(zkl_text_base64_write(text, "foobar", i), len);
         assert_memory_equal(text, expected, len);
         assert_true(len == sizeof(text) || text[len] == '!');
 
         memset(bytes, '!', sizeof(bytes));
-        assert_int_equal(zk_lock_base64_read(bytes, &n, expected, len), 0);
+        assert_int_equal(zkl_text_base64_read(bytes, &n, expected, len), 0);
         assert_int_equal(n, i);
         assert_memory_equal(bytes, "foobar", i);
         assert_int_equal(bytes[i], '!');
     }
 
-    assert_int_equal(zk_lock_base64_write(text, "\xfb\xff\xfe\0", 4), 6);
+    assert_int_equal(zkl_text_base64_write(text, "\xfb\xff\xfe\0", 4), 6);
     assert_memory_equal(text, "-__-AA", 6);
-    assert_int_equal(zk_lock_base64_write(text, NULL, 0), 0);
-    assert_int_equal(zk_lock_base64_read(bytes, &n, NULL, 0), 0);
+    assert_int_equal(zkl_text_base64_write(text, NULL, 0), 0);
+    assert_int_equal(zkl_text_base64_read(bytes, &n, NULL, 0), 0);
     assert_int_equal(n, 0);
 }
 
@@ -759,12 +751,12 @@ test_base64_has_one_spelling(void **state)
     (void) state;
 
     for (i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        if (zk_lock_base64_read(room, &n, wrong[i], strlen(wrong[i])) == 0) {
+        if (zkl_text_base64_read(room, &n, wrong[i], strlen(wrong[i])) == 0) {
             fail_msg("%s: taken", wrong[i]);
         }
     }
 
-    assert_int_equal(zk_lock_base64_read(bytes, &n, text_of("Z\0")), -1);
+    assert_int_equal(zkl_text_base64_read(bytes, &n, text_of("Z\0")), -1);
 
     /* of all texts of two and of three, those that bytes are written as */
 
@@ -776,11 +768,11 @@ test_base64_has_one_spelling(void **state)
             text[1] = (char) (i >> 8);
             text[2] = (char) (i >> 16);
 
-            if (zk_lock_base64_read(bytes, &n, text, len) == 0) {
+            if (zkl_text_base64_read(bytes, &n, text, len) == 0) {
                 taken++;
 
                 assert_int_equal(n, len - 1);
-                assert_int_equal(zk_lock_base64_write(again, bytes, n), len);
+                assert_int_equal(zkl_text_base64_write(again, bytes, n), len);
                 assert_memory_equal(again, text, len);
             }
         }
@@ -800,16 +792,16 @@ test_durations(void **state)
     (void) state;
 
     for (c = durations; c->text != NULL; c++) {
-        ms = zk_lock_duration_read(c->text, strlen(c->text));
+        ms = zkl_text_duration_read(c->text, strlen(c->text));
 
         if (ms != c->ms) {
             fail_msg("\"%s\": %lld", c->text, (long long) ms);
         }
     }
 
-    assert_int_equal(zk_lock_duration_read(NULL, 0), -1);
-    assert_int_equal(zk_lock_duration_read(text_of("1\0")), -1);
-    assert_int_equal(zk_lock_duration_read("10s", 2), 10000);
+    assert_int_equal(zkl_text_duration_read(NULL, 0), -1);
+    assert_int_equal(zkl_text_duration_read(text_of("1\0")), -1);
+    assert_int_equal(zkl_text_duration_read("10s", 2), 10000);
 }
 
 
@@ -874,7 +866,7 @@ test_utf8(void **state)
         }
 
         for (len = 0; len <= 4; len++) {
-            if (zk_lock_utf8_check((char *) text, len)
+            if (zkl_text_utf8_check((char *) text, len)
                 != utf8_model(text, len))
             {
                 fail_msg("%02x %02x %02x %02x, %zu bytes", text[0], text[1],
@@ -883,7 +875,7 @@ test_utf8(void **state)
         }
     }
 
-    assert_int_equal(zk_lock_utf8_check(NULL, 0), 1);
+    assert_int_equal(zkl_text_utf8_check(NULL, 0), 1);
 }
 
 
@@ -901,17 +893,17 @@ test_secrets_are_equal_or_not(void **state)
 
     memcpy(other, one, sizeof(one));
 
-    assert_int_equal(zk_lock_secret_equal(one, other, sizeof(one)), 1);
-    assert_int_equal(zk_lock_secret_equal(one, one, sizeof(one)), 1);
-    assert_int_equal(zk_lock_secret_equal(one, other, 0), 1);
+    assert_int_equal(zkl_name_secret_equal(one, other, sizeof(one)), 1);
+    assert_int_equal(zkl_name_secret_equal(one, one, sizeof(one)), 1);
+    assert_int_equal(zkl_name_secret_equal(one, other, 0), 1);
 
     for (i = 0; i < sizeof(one); i++) {
         for (bit = 0; bit < 8; bit++) {
             other[i] = (unsigned char) (one[i] ^ (1 << bit));
 
-            assert_int_equal(zk_lock_secret_equal(one, other, sizeof(one)), 0);
-            assert_int_equal(zk_lock_secret_equal(other, one, i + 1), 0);
-            assert_int_equal(zk_lock_secret_equal(one, other, i), 1);
+            assert_int_equal(zkl_name_secret_equal(one, other, sizeof(one)), 0);
+            assert_int_equal(zkl_name_secret_equal(other, one, i + 1), 0);
+            assert_int_equal(zkl_name_secret_equal(one, other, i), 1);
         }
 
         other[i] = one[i];
@@ -944,8 +936,8 @@ test_paths_in_logs(void **state)
     (void) state;
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        assert_int_equal(zk_lock_path_shown(cases[i].path,
-                                            strlen(cases[i].path)),
+        assert_int_equal(zkl_name_path_shown(cases[i].path,
+                                             strlen(cases[i].path)),
                          strlen(cases[i].path) - cases[i].hidden);
     }
 }

@@ -14,8 +14,8 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_name.h"
-#include "zk_lock_terraform.h"
+#include "base/name.h"
+#include "base/terraform.h"
 
 
 #define text_of(s)  (s), sizeof(s) - 1
@@ -83,7 +83,7 @@ static const refusal_t  refusals[] = {
 /* the text in memory of its very size */
 
 static int
-read_body(zk_lock_terraform_t *t, const char *text, size_t len)
+read_body(zkl_terraform_t *t, const char *text, size_t len)
 {
     int    rc;
     char  *copy;
@@ -92,9 +92,9 @@ read_body(zk_lock_terraform_t *t, const char *text, size_t len)
     assert_non_null(copy);
     memcpy(copy, text, len);
 
-    memset(t, 0xff, sizeof(zk_lock_terraform_t));
+    memset(t, 0xff, sizeof(zkl_terraform_t));
 
-    rc = zk_lock_terraform_read(t, copy, len);
+    rc = zkl_terraform_read(t, copy, len);
 
     free(copy);
 
@@ -105,7 +105,7 @@ read_body(zk_lock_terraform_t *t, const char *text, size_t len)
 static void
 test_lock_information(void **state)
 {
-    zk_lock_terraform_t  t;
+    zkl_terraform_t  t;
 
     static const char  text[] =
         " {\"ID\": \"5ff9b2f6-8f2a-5b0e-2a28-cdc2b6e1ba2f\",\n"
@@ -146,7 +146,7 @@ test_lock_information(void **state)
     assert_int_equal(read_body(&t, text_of("{\"ID\":\"" A250 "aaaaa\"}")), 0);
 
     assert_string_equal(t.id, A250 "aaaaa");
-    assert_int_equal(t.id_len, ZK_LOCK_TERRAFORM_ID_MAX);
+    assert_int_equal(t.id_len, ZKL_TERRAFORM_ID_MAX);
 
     assert_int_equal(read_body(&t, text_of("{\"ID\":\"a\",\"x\":" OPEN_15
                                            SHUT_15 "}")), 0);
@@ -156,8 +156,8 @@ test_lock_information(void **state)
 static void
 test_who(void **state)
 {
-    size_t               i;
-    zk_lock_terraform_t  t;
+    size_t           i;
+    zkl_terraform_t  t;
 
     static const char  *nobody[] = {
         "{\"ID\":\"a\"}",
@@ -186,7 +186,7 @@ test_who(void **state)
 
     assert_int_equal(read_body(&t, text_of("{\"Who\":\"" A250 "aaaaa\","
                                            "\"ID\":\"a\"}")), 0);
-    assert_int_equal(t.who_len, ZK_LOCK_OWNER_MAX);
+    assert_int_equal(t.who_len, ZKL_OWNER_MAX);
     assert_string_equal(t.who, A250 "aaaaa");
 
     assert_int_equal(read_body(&t, text_of("{\"Who\":\"long\",\"ID\":\"a\","
@@ -199,8 +199,8 @@ test_who(void **state)
 static void
 test_bodies_of_others(void **state)
 {
-    size_t               i;
-    zk_lock_terraform_t  t;
+    size_t           i;
+    zkl_terraform_t  t;
 
     (void) state;
 
@@ -217,8 +217,8 @@ test_bodies_of_others(void **state)
 static void
 test_refusals(void **state)
 {
-    zk_lock_terraform_t   t;
-    const refusal_t      *r;
+    zkl_terraform_t   t;
+    const refusal_t  *r;
 
     (void) state;
 
@@ -230,10 +230,10 @@ test_refusals(void **state)
             fail_msg("%s: \"%s\"", r->text, t.error);
         }
 
-        assert_true(zk_lock_shown_check(t.error, strlen(t.error)));
+        assert_true(zkl_text_shown_check(t.error, strlen(t.error)));
     }
 
-    assert_int_equal(zk_lock_terraform_read(&t, NULL, 0), -1);
+    assert_int_equal(zkl_terraform_read(&t, NULL, 0), -1);
 }
 
 
@@ -242,22 +242,22 @@ test_refusals(void **state)
 static void
 test_large(void **state)
 {
-    char                 text[3 * ZK_LOCK_DATA_MAX];
-    size_t               len;
-    zk_lock_terraform_t  t;
+    char             text[3 * ZKL_DATA_MAX];
+    size_t           len;
+    zkl_terraform_t  t;
 
     (void) state;
 
     /* blanks stand between the string and the last bracket */
 
-    for (len = ZK_LOCK_DATA_MAX - 1; len <= ZK_LOCK_DATA_MAX + 1; len++) {
+    for  (len = ZKL_DATA_MAX - 1; len <= ZKL_DATA_MAX + 1; len++) {
         memset(text, 'a', sizeof(text));
         memcpy(text, "{\"ID\":\"a\",\"x\":\"", 15);
         memset(text + len - 2, ' ', sizeof(text) - len + 2);
         memcpy(text + len - 2, "\"", 1);
         text[sizeof(text) - 1] = '}';
 
-        if (len <= ZK_LOCK_DATA_MAX) {
+        if (len <= ZKL_DATA_MAX) {
             assert_int_equal(read_body(&t, text, sizeof(text)), 0);
             assert_int_equal(t.data_len, len);
             assert_int_equal(strlen(t.data), len);

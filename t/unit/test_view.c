@@ -20,35 +20,35 @@
 
 #include <cmocka.h>
 
-#include "zk_lock_view.h"
+#include "base/view.h"
 
 
 #define ENTRIES     32
 #define ALL_TICKS   ((uint64_t) -1)
 
-#define expect(world, text)                                                  \
+#define expect(world, text)                                                   \
     expect_at(world, text, __FILE__, __LINE__)
 
-#define expect_gone(world, text)                                             \
+#define expect_gone(world, text)                                              \
     expect_gone_at(world, text, __FILE__, __LINE__)
 
-#define expect_nothing(world)                                                \
+#define expect_nothing(world)                                                 \
     expect_nothing_for(world, -1)
 
-#define expect_nothing_for(world, waiter)                                    \
-    expect_next(world, ZK_LOCK_NOTHING, waiter, -1)
+#define expect_nothing_for(world, waiter)                                     \
+    expect_next(world, ZKL_NOTHING, waiter, -1)
 
 
 typedef struct {
-    zk_lock_view_t       view;
-    zk_lock_entry_t      entries[ENTRIES];
-    size_t               nentries;
+    zkl_view_t   view;
+    zkl_entry_t  entries[ENTRIES];
+    size_t       nentries;
 
-    zk_lock_sighting_t   list[ENTRIES];
-    size_t               nlist;
+    zkl_sighting_t  list[ENTRIES];
+    size_t          nlist;
 
-    zk_lock_entry_t     *gone[ENTRIES];
-    size_t               ngone;
+    zkl_entry_t  *gone[ENTRIES];
+    size_t        ngone;
 
     size_t               made;
     size_t               can_make;
@@ -65,7 +65,7 @@ set_up(void **state)
         return -1;
     }
 
-    zk_lock_view_init(&world->view);
+    zkl_view_init(&world->view);
     world->can_make = ENTRIES;
 
     *state = world;
@@ -86,7 +86,7 @@ tear_down(void **state)
 /* what the view calls */
 
 static void
-gone(void *data, zk_lock_entry_t *entry)
+gone(void *data, zkl_entry_t *entry)
 {
     world_t  *world = data;
 
@@ -97,10 +97,10 @@ gone(void *data, zk_lock_entry_t *entry)
 }
 
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 new_entry(world_t *world)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     assert_true(world->nentries < ENTRIES);
 
@@ -108,7 +108,7 @@ new_entry(world_t *world)
 
     /* what the view does not set must not matter to it */
 
-    memset(entry, 0xee, sizeof(zk_lock_entry_t));
+    memset(entry, 0xee, sizeof(zkl_entry_t));
     entry->linked = 0;
     entry->waiting = 0;
 
@@ -116,11 +116,11 @@ new_entry(world_t *world)
 }
 
 
-static zk_lock_entry_t *
-make(void *data, zk_lock_sighting_t *sighting)
+static zkl_entry_t *
+make(void *data, zkl_sighting_t *sighting)
 {
-    world_t          *world = data;
-    zk_lock_entry_t  *entry;
+    world_t      *world = data;
+    zkl_entry_t  *entry;
 
     assert_null(sighting->entry);
     assert_false(sighting->gone);
@@ -132,8 +132,7 @@ make(void *data, zk_lock_sighting_t *sighting)
     world->made++;
 
     entry = new_entry(world);
-    entry->origin = (sighting->data == world) ? ZK_LOCK_SIBLING
-                                              : ZK_LOCK_FOREIGN;
+    entry->origin = (sighting->data == world) ? ZKL_SIBLING : ZKL_FOREIGN;
 
     return entry;
 }
@@ -141,63 +140,63 @@ make(void *data, zk_lock_sighting_t *sighting)
 
 /* what the caller of the view does */
 
-static zk_lock_entry_t *
-create_kind(world_t *world, int64_t seq, zk_lock_kind_t kind)
+static zkl_entry_t *
+create_kind(world_t *world, int64_t seq, zkl_kind_t kind)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     entry = new_entry(world);
     entry->seq = seq;
     entry->kind = kind;
 
-    zk_lock_view_create(&world->view, entry, gone, world);
+    zkl_view_create(&world->view, entry, gone, world);
 
     return entry;
 }
 
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 create(world_t *world, int64_t seq)
 {
-    return create_kind(world, seq, ZK_LOCK_MUTEX);
+    return create_kind(world, seq, ZKL_MUTEX);
 }
 
 
-static zk_lock_entry_t *
-sibling_kind(world_t *world, int64_t seq, zk_lock_kind_t kind)
+static zkl_entry_t *
+sibling_kind(world_t *world, int64_t seq, zkl_kind_t kind)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     assert_int_equal(seq, world->view.complete_through + 1);
 
     entry = new_entry(world);
     entry->seq = seq;
     entry->kind = kind;
-    entry->origin = ZK_LOCK_SIBLING;
+    entry->origin = ZKL_SIBLING;
 
-    zk_lock_view_learn(&world->view, entry);
+    zkl_view_learn(&world->view, entry);
 
     return entry;
 }
 
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 sibling(world_t *world, int64_t seq)
 {
-    return sibling_kind(world, seq, ZK_LOCK_MUTEX);
+    return sibling_kind(world, seq, ZKL_MUTEX);
 }
 
 
-static zk_lock_sighting_t *
-see(world_t *world, int64_t seq, zk_lock_kind_t kind)
+static zkl_sighting_t *
+see(world_t *world, int64_t seq, zkl_kind_t kind)
 {
-    zk_lock_sighting_t  *sighting;
+    zkl_sighting_t  *sighting;
 
     assert_true(world->nlist < ENTRIES);
 
     sighting = &world->list[world->nlist++];
 
-    memset(sighting, 0, sizeof(zk_lock_sighting_t));
+    memset(sighting, 0, sizeof(zkl_sighting_t));
     sighting->seq = seq;
     sighting->kind = kind;
 
@@ -208,19 +207,19 @@ see(world_t *world, int64_t seq, zk_lock_kind_t kind)
 static void
 see_foreign(world_t *world, int64_t seq)
 {
-    see(world, seq, ZK_LOCK_MUTEX);
+    see(world, seq, ZKL_MUTEX);
 }
 
 
 static void
 see_sibling(world_t *world, int64_t seq)
 {
-    see(world, seq, ZK_LOCK_MUTEX)->data = world;
+    see(world, seq, ZKL_MUTEX)->data = world;
 }
 
 
 static void
-see_own(world_t *world, zk_lock_entry_t *entry)
+see_own(world_t *world, zkl_entry_t *entry)
 {
     see(world, entry->seq, entry->kind)->entry = entry;
 }
@@ -229,7 +228,7 @@ see_own(world_t *world, zk_lock_entry_t *entry)
 static void
 see_gone(world_t *world, int64_t seq)
 {
-    see(world, seq, ZK_LOCK_MUTEX)->gone = 1;
+    see(world, seq, ZKL_MUTEX)->gone = 1;
 }
 
 
@@ -238,8 +237,8 @@ try_merge(world_t *world, uint64_t mark)
 {
     int  rc;
 
-    rc = zk_lock_view_merge(&world->view, mark, world->list, world->nlist,
-                            make, gone, world);
+    rc = zkl_view_merge(&world->view, mark, world->list, world->nlist, make,
+                        gone, world);
     world->nlist = 0;
 
     return rc;
@@ -249,14 +248,14 @@ try_merge(world_t *world, uint64_t mark)
 static void
 merge(world_t *world)
 {
-    assert_int_equal(try_merge(world, zk_lock_view_mark(&world->view)), 0);
+    assert_int_equal(try_merge(world, zkl_view_mark(&world->view)), 0);
 }
 
 
-static zk_lock_entry_t *
+static zkl_entry_t *
 find(world_t *world, int64_t seq)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     for (entry = world->view.alive.next;
          entry != &world->view.alive;
@@ -274,16 +273,16 @@ find(world_t *world, int64_t seq)
 static void
 drop(world_t *world, int64_t seq)
 {
-    zk_lock_entry_t  *entry;
+    zkl_entry_t  *entry;
 
     entry = find(world, seq);
     assert_non_null(entry);
 
     /* if it is not local, a watch has told */
 
-    entry->watched = (entry->origin != ZK_LOCK_LOCAL);
+    entry->watched = (entry->origin != ZKL_LOCAL);
 
-    zk_lock_view_remove(&world->view, entry);
+    zkl_view_remove(&world->view, entry);
     assert_false(entry->linked);
 }
 
@@ -295,8 +294,7 @@ expect_text(const char *text, const char *expected, const char *file,
     int line)
 {
     if (strcmp(text, expected) != 0) {
-        fail_msg("%s:%d: \"%s\", expected \"%s\"", file, line, text,
-                 expected);
+        fail_msg("%s:%d: \"%s\", expected \"%s\"", file, line, text, expected);
     }
 }
 
@@ -304,8 +302,8 @@ expect_text(const char *text, const char *expected, const char *file,
 static void
 check_rings(world_t *world)
 {
-    size_t            n, nlocal;
-    zk_lock_entry_t  *entry;
+    size_t        n, nlocal;
+    zkl_entry_t  *entry;
 
     n = 0;
     nlocal = 0;
@@ -317,7 +315,7 @@ check_rings(world_t *world)
         assert_true(entry->linked);
         assert_ptr_equal(entry->next->prev, entry);
 
-        nlocal += (entry->origin == ZK_LOCK_LOCAL);
+        nlocal += (entry->origin == ZKL_LOCAL);
         n++;
     }
 
@@ -330,7 +328,7 @@ check_rings(world_t *world)
     {
         assert_true(entry->linked);
         assert_true(entry->waiting);
-        assert_int_equal(entry->origin, ZK_LOCK_LOCAL);
+        assert_int_equal(entry->origin, ZKL_LOCAL);
         assert_ptr_equal(entry->waiting_next->waiting_prev, entry);
     }
 }
@@ -339,9 +337,9 @@ check_rings(world_t *world)
 static void
 expect_at(world_t *world, const char *expected, const char *file, int line)
 {
-    char              text[ENTRIES * 8];
-    size_t            len;
-    zk_lock_entry_t  *entry;
+    char          text[ENTRIES * 8];
+    size_t        len;
+    zkl_entry_t  *entry;
 
     static const char  letters[] = "lsfLSF";
 
@@ -385,19 +383,19 @@ expect_gone_at(world_t *world, const char *expected, const char *file,
 
 
 static void
-expect_next(world_t *world, zk_lock_verdict_e verdict, int64_t waiter,
+expect_next(world_t *world, zkl_verdict_e verdict, int64_t waiter,
     int64_t blocker)
 {
-    zk_lock_entry_t    *first, *ahead;
-    zk_lock_verdict_e   got;
+    zkl_entry_t   *first, *ahead;
+    zkl_verdict_e  got;
 
-    got = zk_lock_view_next(&world->view, &first, &ahead);
+    got = zkl_view_next(&world->view, &first, &ahead);
 
     assert_int_equal(got, verdict);
     assert_int_equal((first != NULL) ? first->seq : -1, waiter);
 
-    if (verdict == ZK_LOCK_NOTHING && ahead != NULL) {
-        assert_true(ahead->origin == ZK_LOCK_LOCAL || ahead->watched);
+    if (verdict == ZKL_NOTHING && ahead != NULL) {
+        assert_true(ahead->origin == ZKL_LOCAL || ahead->watched);
         return;
     }
 
@@ -408,8 +406,8 @@ expect_next(world_t *world, zk_lock_verdict_e verdict, int64_t waiter,
 static void
 grant(world_t *world, int64_t seq)
 {
-    expect_next(world, ZK_LOCK_GRANT, seq, -1);
-    zk_lock_view_grant(&world->view, find(world, seq));
+    expect_next(world, ZKL_GRANT, seq, -1);
+    zkl_view_grant(&world->view, find(world, seq));
 }
 
 
@@ -418,11 +416,11 @@ grant(world_t *world, int64_t seq)
 static void
 watch(world_t *world, int64_t waiter, int64_t blocker)
 {
-    zk_lock_entry_t  *first, *ahead;
+    zkl_entry_t  *first, *ahead;
 
-    expect_next(world, ZK_LOCK_WATCH, waiter, blocker);
+    expect_next(world, ZKL_WATCH, waiter, blocker);
 
-    (void) zk_lock_view_next(&world->view, &first, &ahead);
+    (void) zkl_view_next(&world->view, &first, &ahead);
     ahead->watched = 1;
 }
 
@@ -436,12 +434,12 @@ test_empty(void **state)
 
     assert_int_equal(world->view.complete_through, -1);
     assert_int_equal(world->view.watched, 0);
-    assert_null(zk_lock_view_first(&world->view));
+    assert_null(zkl_view_first(&world->view));
 
     expect_nothing(world);
     expect(world, "");
 
-    zk_lock_view_forget(&world->view, gone, world);
+    zkl_view_forget(&world->view, gone, world);
 
     expect_gone(world, "");
 }
@@ -476,17 +474,17 @@ test_unknown(void **state)
     create(world, 3);
 
     assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 
     /* and it stays so for those behind */
 
     create(world, 4);
 
     assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 
     drop(world, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 4, -1);
+    expect_next(world, ZKL_COMPLETE, 4, -1);
 }
 
 
@@ -505,7 +503,7 @@ test_contiguous(void **state)
     expect(world, "0L 1L 2L");
 
     grant(world, 0);
-    expect_next(world, ZK_LOCK_NOTHING, 1, -1);
+    expect_next(world, ZKL_NOTHING, 1, -1);
 }
 
 
@@ -523,7 +521,7 @@ test_handoff(void **state)
 
     drop(world, 0);
     grant(world, 1);
-    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+    expect_next(world, ZKL_NOTHING, 2, -1);
 
     drop(world, 1);
     grant(world, 2);
@@ -547,7 +545,7 @@ test_waiter_leaves(void **state)
     grant(world, 0);
 
     drop(world, 1);
-    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+    expect_next(world, ZKL_NOTHING, 2, -1);
 
     drop(world, 0);
     grant(world, 2);
@@ -609,7 +607,7 @@ test_pin_lost(void **state)
     create(world, 1);
 
     assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZK_LOCK_COMPLETE, 1, -1);
+    expect_next(world, ZKL_COMPLETE, 1, -1);
 }
 
 
@@ -632,7 +630,7 @@ test_pin_lost_forgets_others(void **state)
 
     expect_gone(world, "0 1");
     expect(world, "3L");
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 }
 
 
@@ -693,7 +691,7 @@ test_backwards(void **state)
     expect(world, "2L");
     assert_int_equal(world->view.complete_through, -1);
     assert_int_equal(world->view.watched, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
     create(world, 0);
 
@@ -722,7 +720,7 @@ test_same_seq(void **state)
 
     /* not even if nothing is complete, and only an entry says so */
 
-    zk_lock_view_forget(&world->view, gone, world);
+    zkl_view_forget(&world->view, gone, world);
     expect_gone(world, "0");
 
     create(world, 7);
@@ -745,10 +743,10 @@ test_gap(void **state)
     create(world, 3);
 
     assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZK_LOCK_NOTHING, 3, -1);
+    expect_next(world, ZKL_NOTHING, 3, -1);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 
     /* the list shows one of the two */
 
@@ -757,7 +755,7 @@ test_gap(void **state)
     merge(world);
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_WATCH, 3, 2);
+    expect_next(world, ZKL_WATCH, 3, 2);
 
     world->view.watched = 1;
     drop(world, 2);
@@ -782,10 +780,10 @@ test_gap_behind_foreign(void **state)
     create(world, 3);
 
     assert_int_equal(world->view.complete_through, 1);
-    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+    expect_next(world, ZKL_WATCH, 3, 0);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 }
 
 
@@ -804,15 +802,15 @@ test_watch_nearest(void **state)
     merge(world);
 
     world->view.watched = 1;
-    expect_next(world, ZK_LOCK_WATCH, 3, 2);
+    expect_next(world, ZKL_WATCH, 3, 2);
 
     /* 2 vanishes without ever having held */
 
     drop(world, 2);
-    expect_next(world, ZK_LOCK_WATCH, 3, 1);
+    expect_next(world, ZKL_WATCH, 3, 1);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_WATCH, 3, 1);
+    expect_next(world, ZKL_WATCH, 3, 1);
 
     drop(world, 1);
     grant(world, 3);
@@ -833,12 +831,12 @@ test_watch_first_only(void **state)
     create(world, 2);
 
     world->view.watched = 1;
-    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+    expect_next(world, ZKL_WATCH, 1, 0);
 
     /* the first one leaves: its watch is the second one's */
 
     drop(world, 1);
-    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+    expect_next(world, ZKL_WATCH, 2, 0);
 
     drop(world, 0);
     grant(world, 2);
@@ -853,16 +851,16 @@ test_learn(void **state)
     world_t  *world = *state;
 
     create(world, 2);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
     sibling(world, 0);
     assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+    expect_next(world, ZKL_WATCH, 2, 0);
 
     /* what is unknown can wait until it is gone */
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
     sibling(world, 1);
     expect(world, "1s 2L");
@@ -882,11 +880,11 @@ test_learn_gone(void **state)
 
     create(world, 2);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
     assert_int_equal(world->view.complete_through, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
     assert_int_equal(world->view.complete_through, 2);
 
     expect(world, "2L");
@@ -903,23 +901,23 @@ test_keep(void **state)
 
     create(world, 0);
     sibling(world, 1);
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
     sibling(world, 3);
     sibling(world, 4);
 
-    assert_ptr_equal(zk_lock_view_last(&world->view, 1), find(world, 4));
-    assert_ptr_equal(zk_lock_view_last(&world->view, 4), find(world, 0));
-    assert_null(zk_lock_view_last(&world->view, 5));
+    assert_ptr_equal(zkl_view_last(&world->view, 1), find(world, 4));
+    assert_ptr_equal(zkl_view_last(&world->view, 4), find(world, 0));
+    assert_null(zkl_view_last(&world->view, 5));
 
-    zk_lock_view_keep(&world->view, 2, gone, world);
+    zkl_view_keep(&world->view, 2, gone, world);
 
     assert_int_equal(world->view.complete_through, 2);
-    assert_true(zk_lock_view_knows(&world->view, 1));
-    assert_false(zk_lock_view_knows(&world->view, 2));
-    assert_false(zk_lock_view_knows(&world->view, 3));
+    assert_true(zkl_view_knows(&world->view, 1));
+    assert_false(zkl_view_knows(&world->view, 2));
+    assert_false(zkl_view_knows(&world->view, 3));
     expect(world, "0L 1s");
 
-    zk_lock_view_keep(&world->view, 2, gone, world);
+    zkl_view_keep(&world->view, 2, gone, world);
     expect(world, "0L 1s");
 
     /* the next one closes up again */
@@ -942,7 +940,7 @@ test_learn_closes(void **state)
     create(world, 3);
     create(world, 5);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
 
     assert_int_equal(world->view.complete_through, 3);
     expect(world, "1L 2L 3L 5L");
@@ -953,19 +951,19 @@ test_learn_closes(void **state)
     drop(world, 2);
     grant(world, 3);
     drop(world, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
     sibling(world, 4);
     assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 }
 
 
 static void
 test_merge_new(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *entry;
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
 
     entry = create(world, 4);
 
@@ -974,7 +972,7 @@ test_merge_new(void **state)
     see_sibling(world, 3);
     see_own(world, entry);
     see_foreign(world, 0);
-    see(world, 5, ZK_LOCK_READ);
+    see(world, 5, ZKL_READ);
     merge(world);
 
     assert_int_equal(world->view.complete_through, 5);
@@ -983,9 +981,9 @@ test_merge_new(void **state)
     expect_gone(world, "");
 
     assert_ptr_equal(find(world, 4), entry);
-    assert_int_equal(find(world, 5)->kind, ZK_LOCK_READ);
-    assert_int_equal(find(world, 3)->kind, ZK_LOCK_MUTEX);
-    assert_ptr_equal(zk_lock_view_first(&world->view), find(world, 0));
+    assert_int_equal(find(world, 5)->kind, ZKL_READ);
+    assert_int_equal(find(world, 3)->kind, ZKL_MUTEX);
+    assert_ptr_equal(zkl_view_first(&world->view), find(world, 0));
 }
 
 
@@ -1032,7 +1030,7 @@ test_merge_gone(void **state)
 
     expect_gone(world, "1 2");
     expect(world, "0f 3L");
-    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+    expect_next(world, ZKL_WATCH, 3, 0);
 
     see_own(world, find(world, 3));
     merge(world);
@@ -1076,7 +1074,7 @@ test_merge_younger(void **state)
     world_t   *world = *state;
 
     create(world, 2);
-    mark = zk_lock_view_mark(&world->view);
+    mark = zkl_view_mark(&world->view);
     create(world, 3);
 
     see_foreign(world, 1);
@@ -1089,7 +1087,7 @@ test_merge_younger(void **state)
 
     /* unless it shows a claim that came later still */
 
-    mark = zk_lock_view_mark(&world->view);
+    mark = zkl_view_mark(&world->view);
     create(world, 4);
 
     see_foreign(world, 5);
@@ -1113,7 +1111,7 @@ test_merge_empty(void **state)
     see_own(world, find(world, 1));
     merge(world);
 
-    mark = zk_lock_view_mark(&world->view);
+    mark = zkl_view_mark(&world->view);
     create(world, 2);
 
     assert_int_equal(try_merge(world, mark), 0);
@@ -1124,7 +1122,7 @@ test_merge_empty(void **state)
     /* but 0 may have left a reader since */
 
     assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 }
 
 
@@ -1191,7 +1189,7 @@ test_merge_decided_linked(void **state)
 
     create(world, 1);
     sibling(world, 0);
-    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+    expect_next(world, ZKL_WATCH, 1, 0);
 
     see_gone(world, 0);
     see_own(world, find(world, 1));
@@ -1236,13 +1234,13 @@ test_merge_no_memory(void **state)
     see_foreign(world, 0);
     see_foreign(world, 1);
     see_own(world, find(world, 2));
-    assert_int_equal(try_merge(world, zk_lock_view_mark(&world->view)), -1);
+    assert_int_equal(try_merge(world, zkl_view_mark(&world->view)), -1);
 
     assert_int_equal(world->view.complete_through, -1);
-    expect_next(world, ZK_LOCK_WATCH, 2, 0);
+    expect_next(world, ZKL_WATCH, 2, 0);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
     world->can_make = 2;
 
@@ -1251,7 +1249,7 @@ test_merge_no_memory(void **state)
     merge(world);
 
     expect(world, "1f 2L");
-    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+    expect_next(world, ZKL_WATCH, 2, 1);
 }
 
 
@@ -1260,8 +1258,8 @@ test_merge_no_memory(void **state)
 static void
 test_forget(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *held, *waiting;
+    world_t      *world = *state;
+    zkl_entry_t  *held, *waiting;
 
     held = create(world, 0);
     waiting = create(world, 2);
@@ -1269,7 +1267,7 @@ test_forget(void **state)
     grant(world, 0);
     world->view.watched = 1;
 
-    zk_lock_view_forget(&world->view, gone, world);
+    zkl_view_forget(&world->view, gone, world);
 
     expect_gone(world, "0 1 2");
     expect(world, "");
@@ -1289,10 +1287,10 @@ test_forget(void **state)
     expect(world, "0l 1s 2L");
     expect_gone(world, "");
     assert_int_equal(world->view.complete_through, 2);
-    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+    expect_next(world, ZKL_WATCH, 2, 1);
 
     drop(world, 1);
-    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+    expect_next(world, ZKL_NOTHING, 2, -1);
 
     drop(world, 0);
     grant(world, 2);
@@ -1304,21 +1302,21 @@ test_forget(void **state)
 static void
 test_merge_finds(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *entry;
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
 
     entry = new_entry(world);
     entry->waiting = 1;
 
     see_foreign(world, 6);
-    see(world, 7, ZK_LOCK_WRITE)->entry = entry;
+    see(world, 7, ZKL_WRITE)->entry = entry;
     merge(world);
 
     assert_int_equal(entry->seq, 7);
-    assert_int_equal(entry->kind, ZK_LOCK_WRITE);
-    assert_int_equal(entry->origin, ZK_LOCK_LOCAL);
+    assert_int_equal(entry->kind, ZKL_WRITE);
+    assert_int_equal(entry->origin, ZKL_LOCAL);
     expect(world, "6f 7L");
-    expect_next(world, ZK_LOCK_WATCH, 7, 6);
+    expect_next(world, ZKL_WATCH, 7, 6);
 
     /* and pins the parent */
 
@@ -1332,11 +1330,11 @@ test_merge_finds(void **state)
 static void
 test_merge_finds_ahead(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *entry;
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
 
     entry = create(world, 0);
-    zk_lock_view_forget(&world->view, gone, world);
+    zkl_view_forget(&world->view, gone, world);
     create(world, 2);
 
     see_own(world, entry);
@@ -1346,7 +1344,7 @@ test_merge_finds_ahead(void **state)
 
     expect(world, "0L 1f 2L");
     grant(world, 0);
-    expect_next(world, ZK_LOCK_WATCH, 2, 1);
+    expect_next(world, ZKL_WATCH, 2, 1);
 }
 
 
@@ -1357,20 +1355,20 @@ test_readers(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 0, ZK_LOCK_READ);
-    create_kind(world, 1, ZK_LOCK_READ);
-    create_kind(world, 2, ZK_LOCK_WRITE);
-    create_kind(world, 3, ZK_LOCK_READ);
-    create_kind(world, 4, ZK_LOCK_READ);
+    create_kind(world, 0, ZKL_READ);
+    create_kind(world, 1, ZKL_READ);
+    create_kind(world, 2, ZKL_WRITE);
+    create_kind(world, 3, ZKL_READ);
+    create_kind(world, 4, ZKL_READ);
 
     grant(world, 0);
     grant(world, 1);
-    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+    expect_next(world, ZKL_NOTHING, 2, -1);
 
     /* a reader behind a writer waits for it, also if it leaves unheld */
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_NOTHING, 2, -1);
+    expect_next(world, ZKL_NOTHING, 2, -1);
 
     drop(world, 2);
     grant(world, 3);
@@ -1384,34 +1382,34 @@ test_readers_foreign(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 3, ZK_LOCK_READ);
-    see(world, 0, ZK_LOCK_WRITE);
-    see(world, 1, ZK_LOCK_READ);
-    see(world, 2, ZK_LOCK_READ)->data = world;
+    create_kind(world, 3, ZKL_READ);
+    see(world, 0, ZKL_WRITE);
+    see(world, 1, ZKL_READ);
+    see(world, 2, ZKL_READ)->data = world;
     see_own(world, find(world, 3));
     merge(world);
 
     expect(world, "0f 1f 2s 3L");
-    expect_next(world, ZK_LOCK_WATCH, 3, 0);
+    expect_next(world, ZKL_WATCH, 3, 0);
 
-    create_kind(world, 4, ZK_LOCK_WRITE);
+    create_kind(world, 4, ZKL_WRITE);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 
-    see(world, 1, ZK_LOCK_READ);
-    see(world, 2, ZK_LOCK_READ)->data = world;
+    see(world, 1, ZKL_READ);
+    see(world, 2, ZKL_READ)->data = world;
     see_own(world, find(world, 3));
     see_own(world, find(world, 4));
     merge(world);
 
     grant(world, 3);
-    expect_next(world, ZK_LOCK_NOTHING, 4, -1);
+    expect_next(world, ZKL_NOTHING, 4, -1);
 
     /* the writer's nearest blocker is any claim */
 
     drop(world, 3);
-    expect_next(world, ZK_LOCK_WATCH, 4, 2);
+    expect_next(world, ZKL_WATCH, 4, 2);
 }
 
 
@@ -1420,20 +1418,19 @@ test_blocks(void **state)
 {
     (void) state;
 
-    assert_false(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_READ));
+    assert_false(zkl_view_blocks(ZKL_READ, ZKL_READ));
 
-    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_WRITE));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_MUTEX));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_WRITE, ZK_LOCK_READ));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_WRITE, ZK_LOCK_WRITE));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_READ));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_MUTEX, ZK_LOCK_MUTEX));
+    assert_true(zkl_view_blocks(ZKL_READ, ZKL_WRITE));
+    assert_true(zkl_view_blocks(ZKL_READ, ZKL_MUTEX));
+    assert_true(zkl_view_blocks(ZKL_WRITE, ZKL_READ));
+    assert_true(zkl_view_blocks(ZKL_WRITE, ZKL_WRITE));
+    assert_true(zkl_view_blocks(ZKL_MUTEX, ZKL_READ));
+    assert_true(zkl_view_blocks(ZKL_MUTEX, ZKL_MUTEX));
 
-    assert_false(zk_lock_view_blocks(ZK_LOCK_MEMBER, ZK_LOCK_MEMBER));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_READ, ZK_LOCK_MEMBER));
-    assert_true(zk_lock_view_blocks(ZK_LOCK_MEMBER, ZK_LOCK_READ));
-    assert_true(zk_lock_view_blocks(zk_lock_semaphore(2),
-                                    zk_lock_semaphore(2)));
+    assert_false(zkl_view_blocks(ZKL_MEMBER, ZKL_MEMBER));
+    assert_true(zkl_view_blocks(ZKL_READ, ZKL_MEMBER));
+    assert_true(zkl_view_blocks(ZKL_MEMBER, ZKL_READ));
+    assert_true(zkl_view_blocks(zkl_semaphore(2), zkl_semaphore(2)));
 }
 
 
@@ -1444,23 +1441,23 @@ test_downgrade(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_WRITE);
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 4, ZKL_WRITE);
     see_own(world, find(world, 5));
     merge(world);
 
     drop(world, 4);
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
-    see(world, 4, ZK_LOCK_READ);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     expect(world, "4f 5L");
     assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 
     /* a reader leaves nothing that the lock's data do not tell of */
 
@@ -1477,8 +1474,8 @@ test_renamed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_READ);
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1489,15 +1486,15 @@ test_renamed(void **state)
     drop(world, 4);
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
     /* it has its old name where this is seen */
 
-    see(world, 4, ZK_LOCK_MUTEX);
+    see(world, 4, ZKL_MUTEX);
     see_own(world, find(world, 5));
     merge(world);
 
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 }
 
 
@@ -1508,19 +1505,19 @@ test_shared_since(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_WRITE)->data = world;
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 4, ZKL_WRITE)->data = world;
     see_own(world, find(world, 5));
     merge(world);
 
-    find(world, 4)->kind = ZK_LOCK_READ;
+    find(world, 4)->kind = ZKL_READ;
 
-    see(world, 4, ZK_LOCK_WRITE)->data = world;
+    see(world, 4, ZKL_WRITE)->data = world;
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "");
-    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 4)->kind, ZKL_READ);
     assert_ptr_equal(find(world, 4)->next, find(world, 5));
 }
 
@@ -1532,21 +1529,21 @@ test_downgrade_listed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 3, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_WRITE);
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 3, ZKL_WRITE);
+    see(world, 4, ZKL_WRITE);
     see_own(world, find(world, 5));
     merge(world);
 
-    see(world, 3, ZK_LOCK_READ);
+    see(world, 3, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "3 4");
     expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 3)->kind, ZKL_READ);
     assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZK_LOCK_WATCH, 5, 3);
+    expect_next(world, ZKL_WATCH, 5, 3);
 }
 
 
@@ -1557,9 +1554,9 @@ test_no_downgrade(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZK_LOCK_WRITE);
-    see(world, 0, ZK_LOCK_MUTEX);
-    see(world, 1, ZK_LOCK_WRITE)->data = world;
+    create_kind(world, 2, ZKL_WRITE);
+    see(world, 0, ZKL_MUTEX);
+    see(world, 1, ZKL_WRITE)->data = world;
     see_own(world, find(world, 2));
     merge(world);
     expect(world, "0f 1s 2L");
@@ -1594,16 +1591,16 @@ test_downgrade_mutex(void **state)
     drop(world, 4);
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
-    see(world, 4, ZK_LOCK_READ)->who = 9;
+    see(world, 4, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "");
     expect(world, "4f 5L");
     assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 
     world->view.watched = 1;
     drop(world, 4);
@@ -1618,8 +1615,8 @@ test_durable(void **state)
 {
     size_t          i;
     world_t        *world;
-    zk_lock_kind_t  kinds[] = {
-        ZK_LOCK_MUTEX, ZK_LOCK_READ, ZK_LOCK_WRITE, zk_lock_semaphore(1)
+    zkl_kind_t  kinds[] = {
+        ZKL_MUTEX, ZKL_READ, ZKL_WRITE, zkl_semaphore(1)
     };
 
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -1627,8 +1624,7 @@ test_durable(void **state)
         assert_int_equal(set_up(state), 0);
         world = *state;
 
-        create_kind(world, 5, (kinds[i] == ZK_LOCK_READ) ? ZK_LOCK_WRITE
-                                                         : kinds[i]);
+        create_kind(world, 5, (kinds[i] == ZKL_READ) ? ZKL_WRITE : kinds[i]);
         see(world, 4, kinds[i]);
         see_own(world, find(world, 5));
         merge(world);
@@ -1636,14 +1632,14 @@ test_durable(void **state)
         drop(world, 4);
 
         assert_int_equal(world->view.complete_through, 3);
-        expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+        expect_next(world, ZKL_COMPLETE, 5, -1);
 
         see(world, 4, kinds[i]);
         see_own(world, find(world, 5));
         merge(world);
 
         expect(world, "4f 5L");
-        expect_next(world, ZK_LOCK_WATCH, 5, 4);
+        expect_next(world, ZKL_WATCH, 5, 4);
     }
 }
 
@@ -1653,10 +1649,10 @@ test_durable(void **state)
 static void
 test_durable_seat(void **state)
 {
-    world_t         *world = *state;
-    zk_lock_kind_t   kind;
+    world_t    *world = *state;
+    zkl_kind_t  kind;
 
-    kind = zk_lock_semaphore(2);
+    kind = zkl_semaphore(2);
 
     create_kind(world, 5, kind);
     see(world, 3, kind);
@@ -1673,7 +1669,7 @@ test_durable_seat(void **state)
     drop(world, 3);
 
     assert_int_equal(world->view.complete_through, 2);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
     see(world, 3, kind);
     see(world, 4, kind);
@@ -1707,22 +1703,22 @@ test_durable_member(void **state)
     world_t  *world = *state;
 
     create(world, 5);
-    see(world, 4, ZK_LOCK_MEMBER);
+    see(world, 4, ZKL_MEMBER);
     see_own(world, find(world, 5));
     merge(world);
 
     drop(world, 4);
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 
-    see(world, 4, ZK_LOCK_MEMBER);
+    see(world, 4, ZKL_MEMBER);
     see_own(world, find(world, 5));
     merge(world);
 
     expect(world, "4f 5L");
     watch(world, 5, 4);
-    expect_next(world, ZK_LOCK_CONFLICT, 5, -1);
+    expect_next(world, ZKL_VIEW_CONFLICT, 5, -1);
 }
 
 
@@ -1733,7 +1729,7 @@ test_downgrade_mutex_listed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZK_LOCK_READ);
+    create_kind(world, 5, ZKL_READ);
     see_foreign(world, 3);
     see_foreign(world, 4);
     see_own(world, find(world, 5));
@@ -1741,13 +1737,13 @@ test_downgrade_mutex_listed(void **state)
     world->view.watched = 1;
     watch(world, 5, 4);
 
-    see(world, 3, ZK_LOCK_READ)->who = 9;
+    see(world, 3, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "3 4");
     expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 3)->kind, ZKL_READ);
     assert_int_equal(find(world, 3)->watched, 0);
     assert_int_equal(world->view.complete_through, 5);
 
@@ -1773,10 +1769,10 @@ test_downgrade_mutex_missing(void **state)
     merge(world);
     world->view.watched = 1;
 
-    zk_lock_view_remove(&world->view, find(world, 4));
+    zkl_view_remove(&world->view, find(world, 4));
 
     assert_int_equal(world->view.complete_through, 3);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 }
 
 
@@ -1790,8 +1786,8 @@ test_durable_missing(void **state)
 {
     size_t          i, told;
     world_t        *world;
-    zk_lock_kind_t  kinds[] = {
-        ZK_LOCK_MUTEX, ZK_LOCK_READ, zk_lock_semaphore(1), ZK_LOCK_MEMBER
+    zkl_kind_t  kinds[] = {
+        ZKL_MUTEX, ZKL_READ, zkl_semaphore(1), ZKL_MEMBER
     };
 
     for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
@@ -1800,14 +1796,14 @@ test_durable_missing(void **state)
             assert_int_equal(set_up(state), 0);
             world = *state;
 
-            create_kind(world, 5, ZK_LOCK_WRITE);
+            create_kind(world, 5, ZKL_WRITE);
             see(world, 4, kinds[i]);
             see_own(world, find(world, 5));
             merge(world);
             world->view.watched = 1;
 
             find(world, 4)->watched = told;
-            zk_lock_view_remove(&world->view, find(world, 4));
+            zkl_view_remove(&world->view, find(world, 4));
 
             if (told) {
                 assert_int_equal(world->view.complete_through, 5);
@@ -1816,14 +1812,14 @@ test_durable_missing(void **state)
             }
 
             assert_int_equal(world->view.complete_through, 3);
-            expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+            expect_next(world, ZKL_COMPLETE, 5, -1);
 
             see(world, 4, kinds[i]);
             see_own(world, find(world, 5));
             merge(world);
 
             expect(world, "4f 5L");
-            expect_next(world, ZK_LOCK_WATCH, 5, 4);
+            expect_next(world, ZKL_WATCH, 5, 4);
         }
     }
 }
@@ -1843,15 +1839,15 @@ test_downgrade_watched_listed(void **state)
     world->view.watched = 1;
     watch(world, 5, 4);
 
-    see(world, 4, ZK_LOCK_READ)->who = 9;
+    see(world, 4, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "4");
     expect(world, "4f 5L");
-    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 4)->kind, ZKL_READ);
     assert_int_equal(find(world, 4)->watched, 0);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 }
 
 
@@ -1860,15 +1856,15 @@ test_downgrade_watched_listed(void **state)
 static void
 test_equal_seq(void **state)
 {
-    unsigned           i;
-    world_t           *world = *state;
-    zk_lock_entry_t   *writer, *reader;
+    unsigned      i;
+    world_t      *world = *state;
+    zkl_entry_t  *writer, *reader;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
+    create_kind(world, 5, ZKL_WRITE);
 
     for (i = 0; i < 2; i++) {
-        see(world, 4, ZK_LOCK_READ);
-        see(world, 4, ZK_LOCK_WRITE);
+        see(world, 4, ZKL_READ);
+        see(world, 4, ZKL_WRITE);
         see_own(world, find(world, 5));
         merge(world);
 
@@ -1877,20 +1873,20 @@ test_equal_seq(void **state)
         assert_int_equal(world->made, 2);
     }
 
-    writer = zk_lock_view_first(&world->view);
+    writer = zkl_view_first(&world->view);
     reader = writer->next;
 
-    assert_int_equal(writer->kind, ZK_LOCK_WRITE);
-    assert_int_equal(reader->kind, ZK_LOCK_READ);
+    assert_int_equal(writer->kind, ZKL_WRITE);
+    assert_int_equal(reader->kind, ZKL_READ);
 
-    zk_lock_view_remove(&world->view, writer);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    zkl_view_remove(&world->view, writer);
+    expect_next(world, ZKL_WATCH, 5, 4);
 
     /* that reader is known, but there may be another one by now */
 
     assert_int_equal(world->view.complete_through, 3);
-    zk_lock_view_remove(&world->view, reader);
-    expect_next(world, ZK_LOCK_COMPLETE, 5, -1);
+    zkl_view_remove(&world->view, reader);
+    expect_next(world, ZKL_COMPLETE, 5, -1);
 }
 
 
@@ -1903,24 +1899,24 @@ test_equal_seq(void **state)
 static void
 test_equal_seq_replaced(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *old;
+    world_t      *world = *state;
+    zkl_entry_t  *old;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_READ);
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 4, ZKL_WRITE);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     old = find(world, 5)->prev;
-    assert_int_equal(old->kind, ZK_LOCK_READ);
+    assert_int_equal(old->kind, ZKL_READ);
 
     /* a watch tells that the writer is gone, then a list is asked for */
 
     drop(world, 4);
     expect(world, "4f 5L");
 
-    see(world, 4, ZK_LOCK_READ);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1928,11 +1924,11 @@ test_equal_seq_replaced(void **state)
     expect_gone(world, "4");
     expect(world, "4f 5L");
     assert_int_equal(world->made, 3);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 
     /* no other one has followed */
 
-    see(world, 4, ZK_LOCK_READ);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1950,31 +1946,31 @@ test_equal_seq_replaced(void **state)
 static void
 test_equal_seq_replaced_listed(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *old;
+    world_t      *world = *state;
+    zkl_entry_t  *old;
 
-    create_kind(world, 5, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_READ);
-    see(world, 4, ZK_LOCK_WRITE);
-    see(world, 3, ZK_LOCK_READ);
+    create_kind(world, 5, ZKL_WRITE);
+    see(world, 4, ZKL_READ);
+    see(world, 4, ZKL_WRITE);
+    see(world, 3, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     old = find(world, 5)->prev;
-    assert_int_equal(old->kind, ZK_LOCK_READ);
+    assert_int_equal(old->kind, ZKL_READ);
 
-    see(world, 3, ZK_LOCK_READ);
-    see(world, 4, ZK_LOCK_READ);
+    see(world, 3, ZKL_READ);
+    see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     assert_ptr_equal(world->gone[1], old);
     expect_gone(world, "4 4");
     expect(world, "3f 4f 5L");
-    assert_int_equal(find(world, 4)->kind, ZK_LOCK_READ);
+    assert_int_equal(find(world, 4)->kind, ZKL_READ);
     assert_int_equal(world->made, 4);
     assert_int_equal(world->view.complete_through, 5);
-    expect_next(world, ZK_LOCK_WATCH, 5, 4);
+    expect_next(world, ZKL_WATCH, 5, 4);
 }
 
 
@@ -1988,9 +1984,9 @@ test_parent_made_anew(void **state)
     create(world, 0);
     create(world, 1);
     grant(world, 0);
-    expect_next(world, ZK_LOCK_NOTHING, 1, -1);
+    expect_next(world, ZKL_NOTHING, 1, -1);
 
-    see(world, 0, ZK_LOCK_MUTEX)->who = 7;
+    see(world, 0, ZKL_MUTEX)->who = 7;
     merge(world);
 
     /* both of ours are gone, and he is not passed by what comes next */
@@ -1999,13 +1995,13 @@ test_parent_made_anew(void **state)
     expect(world, "0f");
 
     create(world, 1);
-    expect_next(world, ZK_LOCK_COMPLETE, 1, -1);
+    expect_next(world, ZKL_COMPLETE, 1, -1);
 
-    see(world, 0, ZK_LOCK_MUTEX)->who = 7;
+    see(world, 0, ZKL_MUTEX)->who = 7;
     see_own(world, find(world, 1));
     merge(world);
 
-    expect_next(world, ZK_LOCK_WATCH, 1, 0);
+    expect_next(world, ZKL_WATCH, 1, 0);
 }
 
 
@@ -2020,18 +2016,18 @@ test_learn_passes_known(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 6, ZK_LOCK_READ);
-    see(world, 3, ZK_LOCK_WRITE);
-    see(world, 5, ZK_LOCK_READ)->data = world;
+    create_kind(world, 6, ZKL_READ);
+    see(world, 3, ZKL_WRITE);
+    see(world, 5, ZKL_READ)->data = world;
     see_own(world, find(world, 6));
     merge(world);
     drop(world, 3);
     assert_int_equal(world->view.complete_through, 2);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
     assert_int_equal(world->view.complete_through, 3);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
     assert_int_equal(world->view.complete_through, 6);
 
     expect(world, "5s 6L");
@@ -2046,10 +2042,10 @@ test_learn_stops_at_foreign(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 6, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_WRITE);
-    see(world, 5, ZK_LOCK_WRITE);
-    see(world, 5, ZK_LOCK_READ);
+    create_kind(world, 6, ZKL_WRITE);
+    see(world, 4, ZKL_WRITE);
+    see(world, 5, ZKL_WRITE);
+    see(world, 5, ZKL_READ);
     see_own(world, find(world, 6));
     merge(world);
 
@@ -2058,13 +2054,13 @@ test_learn_stops_at_foreign(void **state)
     expect(world, "5f 6L");
     assert_int_equal(world->view.complete_through, 3);
 
-    zk_lock_view_learn(&world->view, NULL);
+    zkl_view_learn(&world->view, NULL);
 
     assert_int_equal(world->view.complete_through, 4);
-    expect_next(world, ZK_LOCK_WATCH, 6, 5);
+    expect_next(world, ZKL_WATCH, 6, 5);
 
     drop(world, 5);
-    expect_next(world, ZK_LOCK_COMPLETE, 6, -1);
+    expect_next(world, ZKL_COMPLETE, 6, -1);
 }
 
 
@@ -2073,11 +2069,11 @@ test_learn_stops_at_foreign(void **state)
 static void
 test_semaphore(void **state)
 {
-    int64_t          seq;
-    world_t         *world = *state;
-    zk_lock_kind_t   kind;
+    int64_t     seq;
+    world_t    *world = *state;
+    zkl_kind_t  kind;
 
-    kind = zk_lock_semaphore(3);
+    kind = zkl_semaphore(3);
 
     for (seq = 0; seq < 6; seq++) {
         create_kind(world, seq, kind);
@@ -2108,8 +2104,8 @@ test_semaphore_one(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 0, zk_lock_semaphore(1));
-    create_kind(world, 1, zk_lock_semaphore(1));
+    create_kind(world, 0, zkl_semaphore(1));
+    create_kind(world, 1, zkl_semaphore(1));
 
     grant(world, 0);
     expect_nothing_for(world, 1);
@@ -2124,10 +2120,10 @@ test_semaphore_one(void **state)
 static void
 test_semaphore_watches(void **state)
 {
-    world_t         *world = *state;
-    zk_lock_kind_t   kind;
+    world_t    *world = *state;
+    zkl_kind_t  kind;
 
-    kind = zk_lock_semaphore(3);
+    kind = zkl_semaphore(3);
 
     create_kind(world, 5, kind);
     see(world, 0, kind);
@@ -2177,10 +2173,10 @@ test_semaphore_woken(void **state)
         assert_int_equal(set_up(state), 0);
         world = *state;
 
-        create_kind(world, 3, zk_lock_semaphore(3));
-        see(world, 0, zk_lock_semaphore(3));
-        see(world, 1, zk_lock_semaphore(3));
-        see(world, 2, zk_lock_semaphore(3));
+        create_kind(world, 3, zkl_semaphore(3));
+        see(world, 0, zkl_semaphore(3));
+        see(world, 1, zkl_semaphore(3));
+        see(world, 2, zkl_semaphore(3));
         see_own(world, find(world, 3));
         merge(world);
         world->view.watched = 1;
@@ -2201,10 +2197,10 @@ test_semaphore_woken(void **state)
 static void
 test_semaphore_local(void **state)
 {
-    world_t         *world = *state;
-    zk_lock_kind_t   kind;
+    world_t    *world = *state;
+    zkl_kind_t  kind;
 
-    kind = zk_lock_semaphore(2);
+    kind = zkl_semaphore(2);
 
     create_kind(world, 0, kind);
     grant(world, 0);
@@ -2230,15 +2226,15 @@ test_semaphore_local(void **state)
 static void
 test_semaphore_unknown(void **state)
 {
-    world_t         *world = *state;
-    zk_lock_kind_t   kind;
+    world_t    *world = *state;
+    zkl_kind_t  kind;
 
-    kind = zk_lock_semaphore(2);
+    kind = zkl_semaphore(2);
 
     create_kind(world, 0, kind);
     grant(world, 0);
     create_kind(world, 3, kind);
-    expect_next(world, ZK_LOCK_COMPLETE, 3, -1);
+    expect_next(world, ZKL_COMPLETE, 3, -1);
 
     see_own(world, find(world, 0));
     see(world, 2, kind);
@@ -2257,14 +2253,14 @@ test_members(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZK_LOCK_MEMBER);
-    expect_next(world, ZK_LOCK_COMPLETE, 2, -1);
+    create_kind(world, 2, ZKL_MEMBER);
+    expect_next(world, ZKL_COMPLETE, 2, -1);
 
-    see(world, 0, ZK_LOCK_MEMBER);
-    see(world, 1, ZK_LOCK_MEMBER)->data = world;
+    see(world, 0, ZKL_MEMBER);
+    see(world, 1, ZKL_MEMBER)->data = world;
     see_own(world, find(world, 2));
     merge(world);
-    create_kind(world, 3, ZK_LOCK_MEMBER);
+    create_kind(world, 3, ZKL_MEMBER);
     expect(world, "0f 1s 2L 3L");
 
     grant(world, 2);
@@ -2282,10 +2278,10 @@ test_conflict(void **state)
     size_t    i, k;
     world_t  *world;
 
-    const zk_lock_kind_t  kinds[] = {
-        ZK_LOCK_MUTEX, ZK_LOCK_READ, ZK_LOCK_WRITE, ZK_LOCK_MEMBER,
-        zk_lock_semaphore(1), zk_lock_semaphore(2),
-        zk_lock_semaphore(ZK_LOCK_PERMITS_MAX)
+    const zkl_kind_t  kinds[] = {
+        ZKL_MUTEX, ZKL_READ, ZKL_WRITE, ZKL_MEMBER,
+        zkl_semaphore(1), zkl_semaphore(2),
+        zkl_semaphore(ZKL_PERMITS_MAX)
     };
 
     for (i = 0; i < 7; i++) {
@@ -2300,22 +2296,20 @@ test_conflict(void **state)
 
             mixes = (i == k || (i < 3 && k < 3));
 
-            assert_int_equal(zk_lock_view_mixes(kinds[i], kinds[k]), mixes);
-            assert_int_equal(zk_lock_view_conflict(&world->view,
-                                                   find(world, 1)), !mixes);
-            assert_false(zk_lock_view_conflict(&world->view,
-                                               find(world, 0)));
+            assert_int_equal(zkl_view_mixes(kinds[i], kinds[k]), mixes);
+            assert_int_equal(zkl_view_conflict(&world->view, find(world, 1)),
+                                               !mixes);
+            assert_false(zkl_view_conflict(&world->view, find(world, 0)));
 
             if (!mixes) {
-                expect_next(world, ZK_LOCK_CONFLICT, 1, -1);
+                expect_next(world, ZKL_VIEW_CONFLICT, 1, -1);
             }
 
             /* when the first is gone, the lock is free for another use */
 
             drop(world, 0);
             grant(world, 1);
-            assert_false(zk_lock_view_conflict(&world->view,
-                                               find(world, 1)));
+            assert_false(zkl_view_conflict(&world->view, find(world, 1)));
         }
     }
 }
@@ -2328,35 +2322,35 @@ test_conflict(void **state)
 static void
 test_tally(void **state)
 {
-    size_t           i, k;
-    zk_lock_tally_t  tally;
+    size_t       i, k;
+    zkl_tally_t  tally;
 
     static const struct {
-        zk_lock_kind_t   kinds[5];
-        const char      *held;
+        zkl_kind_t   kinds[5];
+        const char  *held;
     } cases[] = {
-        { { ZK_LOCK_MUTEX, ZK_LOCK_MUTEX }, "+-" },
-        { { ZK_LOCK_READ, ZK_LOCK_READ, ZK_LOCK_WRITE, ZK_LOCK_READ }, "++--" },
-        { { ZK_LOCK_WRITE, ZK_LOCK_READ }, "+-" },
-        { { ZK_LOCK_MUTEX, ZK_LOCK_READ }, "+-" },
-        { { ZK_LOCK_MEMBER, ZK_LOCK_MEMBER, ZK_LOCK_MEMBER }, "+++" },
-        { { ZK_LOCK_MEMBER, ZK_LOCK_MUTEX, ZK_LOCK_MEMBER }, "+--" },
-        { { zk_lock_semaphore(2), zk_lock_semaphore(2), zk_lock_semaphore(2) },
+        { { ZKL_MUTEX, ZKL_MUTEX }, "+-" },
+        { { ZKL_READ, ZKL_READ, ZKL_WRITE, ZKL_READ }, "++--" },
+        { { ZKL_WRITE, ZKL_READ }, "+-" },
+        { { ZKL_MUTEX, ZKL_READ }, "+-" },
+        { { ZKL_MEMBER, ZKL_MEMBER, ZKL_MEMBER }, "+++" },
+        { { ZKL_MEMBER, ZKL_MUTEX, ZKL_MEMBER }, "+--" },
+        { { zkl_semaphore(2), zkl_semaphore(2), zkl_semaphore(2) },
           "++-" },
 
         /* one of another use waits, or will be refused, whatever it has room
            for */
-        { { zk_lock_semaphore(1), zk_lock_semaphore(5) }, "+-" },
-        { { ZK_LOCK_READ, zk_lock_semaphore(5), ZK_LOCK_READ }, "+--" }
+        { { zkl_semaphore(1), zkl_semaphore(5) }, "+-" },
+        { { ZKL_READ, zkl_semaphore(5), ZKL_READ }, "+--" }
     };
 
     (void) state;
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        memset(&tally, 0, sizeof(zk_lock_tally_t));
+        memset(&tally, 0, sizeof(zkl_tally_t));
 
         for (k = 0; cases[i].held[k] != '\0'; k++) {
-            assert_int_equal(zk_lock_view_tally(&tally, cases[i].kinds[k]),
+            assert_int_equal(zkl_view_tally(&tally, cases[i].kinds[k]),
                              cases[i].held[k] == '+');
         }
     }
@@ -2368,15 +2362,15 @@ test_conflict_first(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 3, ZK_LOCK_WRITE);
-    see(world, 0, ZK_LOCK_READ);
-    see(world, 1, ZK_LOCK_MEMBER);
-    see(world, 2, zk_lock_semaphore(2));
+    create_kind(world, 3, ZKL_WRITE);
+    see(world, 0, ZKL_READ);
+    see(world, 1, ZKL_MEMBER);
+    see(world, 2, zkl_semaphore(2));
     see_own(world, find(world, 3));
     merge(world);
     world->view.watched = 1;
 
-    assert_false(zk_lock_view_conflict(&world->view, find(world, 3)));
+    assert_false(zkl_view_conflict(&world->view, find(world, 3)));
     watch(world, 3, 2);
 
     drop(world, 2);
@@ -2385,12 +2379,12 @@ test_conflict_first(void **state)
     /* it is first now */
 
     drop(world, 0);
-    assert_true(zk_lock_view_conflict(&world->view, find(world, 3)));
-    expect_next(world, ZK_LOCK_CONFLICT, 3, -1);
+    assert_true(zkl_view_conflict(&world->view, find(world, 3)));
+    expect_next(world, ZKL_VIEW_CONFLICT, 3, -1);
 
     /* the next who waits comes to it, too */
 
-    create_kind(world, 4, ZK_LOCK_MEMBER);
+    create_kind(world, 4, ZKL_MEMBER);
     drop(world, 3);
     grant(world, 4);
 }
@@ -2401,17 +2395,17 @@ test_conflict_first(void **state)
 static void
 test_conflict_removed(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *entry;
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
 
     create(world, 0);
     grant(world, 0);
-    entry = create_kind(world, 1, ZK_LOCK_MEMBER);
+    entry = create_kind(world, 1, ZKL_MEMBER);
     create(world, 2);
 
-    expect_next(world, ZK_LOCK_CONFLICT, 1, -1);
+    expect_next(world, ZKL_VIEW_CONFLICT, 1, -1);
     drop(world, 1);
-    assert_false(zk_lock_view_conflict(&world->view, entry));
+    assert_false(zkl_view_conflict(&world->view, entry));
     expect_nothing_for(world, 2);
 
     drop(world, 0);
@@ -2431,7 +2425,7 @@ test_other_use_blocks(void **state)
     size_t    i;
     world_t  *world;
 
-    const zk_lock_kind_t  kinds[] = { ZK_LOCK_MEMBER, zk_lock_semaphore(5) };
+    const zkl_kind_t  kinds[] = { ZKL_MEMBER, zkl_semaphore(5) };
 
     for (i = 0; i < 2; i++) {
         tear_down(state);
@@ -2450,7 +2444,7 @@ test_other_use_blocks(void **state)
         /* it was granted */
 
         drop(world, 0);
-        expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+        expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
 
         /* or not */
 
@@ -2467,9 +2461,9 @@ test_other_use_looks_at_first(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZK_LOCK_MEMBER);
-    see(world, 0, ZK_LOCK_MEMBER);
-    see(world, 1, ZK_LOCK_WRITE);
+    create_kind(world, 2, ZKL_MEMBER);
+    see(world, 0, ZKL_MEMBER);
+    see(world, 1, ZKL_WRITE);
     see_own(world, find(world, 2));
     merge(world);
     world->view.watched = 1;
@@ -2479,7 +2473,7 @@ test_other_use_looks_at_first(void **state)
     expect_nothing_for(world, 2);
 
     drop(world, 0);
-    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
 }
 
 
@@ -2490,19 +2484,19 @@ test_conflict_unwatched(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, zk_lock_semaphore(2));
-    see(world, 0, ZK_LOCK_MUTEX);
-    see(world, 1, ZK_LOCK_MUTEX)->data = world;
+    create_kind(world, 2, zkl_semaphore(2));
+    see(world, 0, ZKL_MUTEX);
+    see(world, 1, ZKL_MUTEX)->data = world;
     see_own(world, find(world, 2));
     merge(world);
     world->view.watched = 1;
 
     watch(world, 2, 0);
-    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
 
     drop(world, 0);
     watch(world, 2, 1);
-    expect_next(world, ZK_LOCK_CONFLICT, 2, -1);
+    expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
 
     drop(world, 1);
     grant(world, 2);
@@ -2517,21 +2511,21 @@ test_conflict_unknown(void **state)
     world_t  *world = *state;
 
     create(world, 6);
-    see(world, 4, ZK_LOCK_WRITE);
-    see(world, 5, ZK_LOCK_MEMBER);
+    see(world, 4, ZKL_WRITE);
+    see(world, 5, ZKL_MEMBER);
     see_own(world, find(world, 6));
     merge(world);
     watch(world, 6, 5);
 
     drop(world, 4);
-    expect_next(world, ZK_LOCK_COMPLETE, 6, -1);
+    expect_next(world, ZKL_COMPLETE, 6, -1);
 
-    see(world, 4, ZK_LOCK_READ);
-    see(world, 5, ZK_LOCK_MEMBER);
+    see(world, 4, ZKL_READ);
+    see(world, 5, ZKL_MEMBER);
     see_own(world, find(world, 6));
     merge(world);
 
-    assert_false(zk_lock_view_conflict(&world->view, find(world, 6)));
+    assert_false(zkl_view_conflict(&world->view, find(world, 6)));
 }
 
 
@@ -2540,62 +2534,61 @@ test_conflict_unknown(void **state)
 static void
 test_watched(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *one, *two;
+    world_t      *world = *state;
+    zkl_entry_t  *one, *two;
 
-    create_kind(world, 6, ZK_LOCK_WRITE);
-    see(world, 3, ZK_LOCK_READ);
-    see(world, 4, ZK_LOCK_WRITE);
-    see(world, 4, ZK_LOCK_READ);
-    see(world, 5, ZK_LOCK_READ);
+    create_kind(world, 6, ZKL_WRITE);
+    see(world, 3, ZKL_READ);
+    see(world, 4, ZKL_WRITE);
+    see(world, 4, ZKL_READ);
+    see(world, 5, ZKL_READ);
     see_own(world, find(world, 6));
     merge(world);
-    create_kind(world, 7, ZK_LOCK_WRITE);
+    create_kind(world, 7, ZKL_WRITE);
 
     one = find(world, 4);
-    two = zk_lock_view_after(&world->view, one);
+    two = zkl_view_after(&world->view, one);
     assert_int_equal(two->seq, 4);
-    assert_null(zk_lock_view_after(&world->view, find(world, 7)));
+    assert_null(zkl_view_after(&world->view, find(world, 7)));
 
-    assert_null(zk_lock_view_watched(&world->view, 4, NULL));
-    assert_null(zk_lock_view_watched(&world->view, 5, NULL));
+    assert_null(zkl_view_watched(&world->view, 4, NULL));
+    assert_null(zkl_view_watched(&world->view, 5, NULL));
 
     watch(world, 6, 5);
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 5, NULL),
-                     find(world, 5));
-    assert_null(zk_lock_view_watched(&world->view, 5, find(world, 5)));
+    assert_ptr_equal(zkl_view_watched(&world->view, 5, NULL), find(world, 5));
+    assert_null(zkl_view_watched(&world->view, 5, find(world, 5)));
 
     /* one of them */
 
     one->watched = 1;
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), one);
-    assert_null(zk_lock_view_watched(&world->view, 4, one));
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), one);
+    assert_null(zkl_view_watched(&world->view, 4, one));
 
     one->watched = 0;
     two->watched = 1;
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
-    assert_null(zk_lock_view_watched(&world->view, 4, two));
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
+    assert_null(zkl_view_watched(&world->view, 4, two));
 
     /* both */
 
     one->watched = 1;
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, two), one);
-    assert_null(zk_lock_view_watched(&world->view, 4, one));
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, two), one);
+    assert_null(zkl_view_watched(&world->view, 4, one));
 
     /* numbers that nobody has, or nobody who is not local */
 
-    assert_null(zk_lock_view_watched(&world->view, 2, NULL));
-    assert_null(zk_lock_view_watched(&world->view, 3, NULL));
-    assert_null(zk_lock_view_watched(&world->view, 6, NULL));
-    assert_null(zk_lock_view_watched(&world->view, 8, NULL));
+    assert_null(zkl_view_watched(&world->view, 2, NULL));
+    assert_null(zkl_view_watched(&world->view, 3, NULL));
+    assert_null(zkl_view_watched(&world->view, 6, NULL));
+    assert_null(zkl_view_watched(&world->view, 8, NULL));
 
     /* also if nobody waits any more */
 
     drop(world, 6);
     drop(world, 7);
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, NULL), two);
-    assert_ptr_equal(zk_lock_view_watched(&world->view, 4, two), one);
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
+    assert_ptr_equal(zkl_view_watched(&world->view, 4, two), one);
 }
 
 
@@ -2612,12 +2605,12 @@ test_position(void **state)
     create(world, 5);
     expect(world, "1f 3s 4L 5L");
 
-    assert_int_equal(zk_lock_view_position(&world->view, find(world, 1)), 0);
-    assert_int_equal(zk_lock_view_position(&world->view, find(world, 4)), 2);
-    assert_int_equal(zk_lock_view_position(&world->view, find(world, 5)), 3);
+    assert_int_equal(zkl_view_position(&world->view, find(world, 1)), 0);
+    assert_int_equal(zkl_view_position(&world->view, find(world, 4)), 2);
+    assert_int_equal(zkl_view_position(&world->view, find(world, 5)), 3);
 
     drop(world, 3);
-    assert_int_equal(zk_lock_view_position(&world->view, find(world, 5)), 2);
+    assert_int_equal(zkl_view_position(&world->view, find(world, 5)), 2);
 }
 
 
@@ -2626,18 +2619,18 @@ test_position(void **state)
 static void
 test_idempotent(void **state)
 {
-    world_t          *world = *state;
-    zk_lock_entry_t  *entry;
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
 
     entry = create(world, 0);
     create(world, 1);
 
-    zk_lock_view_grant(&world->view, entry);
-    zk_lock_view_grant(&world->view, entry);
+    zkl_view_grant(&world->view, entry);
+    zkl_view_grant(&world->view, entry);
     expect(world, "0l 1L");
 
-    zk_lock_view_remove(&world->view, entry);
-    zk_lock_view_remove(&world->view, entry);
+    zkl_view_remove(&world->view, entry);
+    zkl_view_remove(&world->view, entry);
     expect(world, "1L");
 }
 

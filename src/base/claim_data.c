@@ -1,0 +1,596 @@
+
+/*
+ * Labels.  The first line is anybody's; the JSON behind it is a gateway's if it
+ * has an index, and is taken as a whole or not at all.
+ *
+ * Owns nothing, allocates nothing that outlives a call, and runs on any thread.
+ * A pointer may be NULL only beside a length of 0.
+ */
+
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/claim_data.h"
+#include "base/json.h"
+#include "base/name.h"
+
+
+/* what a reader takes for a text of at most ZKL_CLAIM_DATA_MAX bytes */
+#define ZKL_CLAIM_DATA_MEMORY    8192
+
+/* what a client of Curator's writes into a claim that it wants */
+#define ZKL_CLAIM_DATA_REVOKE    "__REVOKE__"
+
+/* the digits of params */
+#define ZKL_PARAMS_LEN          8
+
+typedef enum {
+    ZKL_CLAIM_DATA_INDEX = 0,
+    ZKL_CLAIM_DATA_CLAIM,
+    ZKL_CLAIM_DATA_TTL,
+    ZKL_CLAIM_DATA_HOLDS,
+    ZKL_CLAIM_DATA_RENEWALS,
+    ZKL_CLAIM_DATA_MENDED,
+    ZKL_CLAIM_DATA_CZXID,
+    ZKL_CLAIM_DATA_GATE,
+    ZKL_CLAIM_DATA_PARAMS,
+    ZKL_CLAIM_DATA_ASYNC,
+    ZKL_CLAIM_DATA_REVOKED,
+    ZKL_CLAIM_DATA_WANT,
+    ZKL_CLAIM_DATA_FROM,
+    ZKL_CLAIM_DATA_DATA,
+    ZKL_CLAIM_DATA_FIELDS
+} zkl_claim_data_field_e;
+
+typedef struct {
+    zkl_claim_data_t        *label;
+    zkl_claim_data_field_e   field;     /* whose value comes next */
+    unsigned                 seen[ZKL_CLAIM_DATA_FIELDS];
+} zkl_claim_data_ctx_t;
+
+
+static char *zkl_claim_data_text(char *p, const char *name, const char *text,
+    size_t len);
+static int zkl_claim_data_json(zkl_claim_data_t *label, const char *text,
+    size_t len);
+static zkl_value_e zkl_claim_data_key(void *data, const char *name,
+    size_t len);
+static int zkl_claim_data_set(void *data, zkl_type_e type, const char *text,
+    size_t len);
+static int zkl_claim_data_string(zkl_claim_data_t *label,
+    zkl_claim_data_field_e field, const char *text, size_t len);
+static int zkl_claim_data_number(zkl_claim_data_t *label,
+    zkl_claim_data_field_e field, const char *text, size_t len);
+static int zkl_claim_data_boolean(zkl_claim_data_t *label,
+    zkl_claim_data_field_e field, int value);
+static int zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
+    size_t digits);
+static int zkl_claim_data_id_read(zkl_id_t *id, const char *text, size_t len);
+static int zkl_claim_data_want_check(const char *text, size_t len);
+static int zkl_claim_data_from_check(const char *text, size_t len);
+static int zkl_claim_data_gate_check(const char *text, size_t len);
+
+
+static const char  *const zkl_claim_data_names[] = {
+    "index",
+    "id",
+    "ttl",
+    "holds",
+    "renewals",
+    "mended",
+    "czxid",
+    "gate",
+    "params",
+    "async",
+    "revoke",
+    "want",
+    "from",
+    "data"
+};
+
+
+size_t
+zkl_claim_data_write(char *buf, const zkl_claim_data_t *label, size_t *index_at)
+{
+    int   index;
+    char  *p;
+
+    p = buf;
+
+    memcpy(p, label->owner, label->owner_len);
+    p += label->owner_len;
+
+    index = (label->index >= 0 && label->index <= 0xff) ? label->index : 0;
+
+    *index_at = label->owner_len + sizeof("\n{\"index\":\"") - 1;
+
+    /* all of it has room, whatever the numbers are */
+
+    p += sprintf(p, "\n{\"index\":\"%02x\"", (unsigned) index);
+
+    if (label->has_id) {
+        p += sprintf(p, ",\"id\":\"");
+        zkl_claim_data_id(p, &label->id);
+        p += ZKL_CLAIM_DATA_ID;
+        *p++ = '"';
+    }
+
+    p += sprintf(p, ",\"ttl\":%" PRId64, label->ttl);
+
+    if (label->holds > 1) {
+        p += sprintf(p, ",\"holds\":%" PRIu32, label->holds);
+    }
+
+    if (label->renewals != 0) {
+        p += sprintf(p, ",\"renewals\":%" PRIu32, label->renewals);
+    }
+
+    if (label->mended != 0) {
+        p += sprintf(p, ",\"mended\":%" PRIu32, label->mended);
+    }
+
+    if (label->czxid > 0 && label->czxid <= ZKL_CZXID_MAX) {
+        p += sprintf(p, ",\"czxid\":%" PRId64, label->czxid);
+    }
+
+    if (zkl_claim_data_gate_check(label->gate, label->gate_len)) {
+        p = zkl_claim_data_text(p, "gate", label->gate, label->gate_len);
+    }
+
+    if (label->has_params) {
+        p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", label->params);
+    }
+
+    if (label->async) {
+        p += sprintf(p, ",\"async\":true");
+    }
+
+    if (label->revoke) {
+        p += sprintf(p, ",\"revoke\":true");
+    }
+
+    if (zkl_claim_data_want_check(label->want, label->want_len)) {
+        p = zkl_claim_data_text(p, "want", label->want, label->want_len);
+    }
+
+    if (zkl_claim_data_from_check(label->from, label->from_len)) {
+        p = zkl_claim_data_text(p, "from", label->from, label->from_len);
+    }
+
+    if (label->data_len != 0) {
+        memcpy(p, ",\"data\":", sizeof(",\"data\":") - 1);
+        p += sizeof(",\"data\":") - 1;
+
+        memcpy(p, label->data, label->data_len);
+        p += label->data_len;
+    }
+
+    *p++ = '}';
+
+    return (size_t) (p - buf);
+}
+
+
+/* text has no control characters in it, so these two are all to be escaped */
+
+static char *
+zkl_claim_data_text(char *p, const char *name, const char *text, size_t len)
+{
+    size_t  i;
+
+    p += sprintf(p, ",\"%s\":\"", name);
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] == '"' || text[i] == '\\') {
+            *p++ = '\\';
+        }
+
+        *p++ = text[i];
+    }
+
+    *p++ = '"';
+
+    return p;
+}
+
+
+void
+zkl_claim_data_id(char *buf, const zkl_id_t *id)
+{
+    size_t   i;
+    uint8_t  byte;
+
+    static const char  hex[] = "0123456789abcdef";
+
+    for  (i = 0; i < ZKL_CLAIM_DATA_ID / 2; i++) {
+
+        byte = (i < ZKL_RANDOM_LEN)
+               ? id->random[i]
+               : (uint8_t) (id->record >> (8 * (15 - i)));
+
+        *buf++ = hex[byte >> 4];
+        *buf++ = hex[byte & 0xf];
+    }
+}
+
+
+void
+zkl_claim_data_read(zkl_claim_data_t *label, const char *text, size_t len)
+{
+    size_t       n;
+    const char  *end;
+
+    memset(label, 0, sizeof(zkl_claim_data_t));
+    label->index = -1;
+
+    if (len == 0) {
+        return;
+    }
+
+    if (len == sizeof(ZKL_CLAIM_DATA_REVOKE) - 1
+        && memcmp(text, ZKL_CLAIM_DATA_REVOKE, len) == 0)
+    {
+        label->revoke = 1;
+        return;
+    }
+
+    end = memchr(text, '\n', len);
+    n = (end != NULL) ? (size_t) (end - text) : len;
+
+    if (end != NULL && len <= ZKL_CLAIM_DATA_MAX
+        && zkl_claim_data_json(label, end + 1, len - n - 1) != 0)
+    {
+        memset(label, 0, sizeof(zkl_claim_data_t));
+        label->index = -1;
+    }
+
+    if (n <= ZKL_OWNER_MAX && zkl_text_shown_check(text, n)) {
+        memcpy(label->owner, text, n);
+        label->owner_len = n;
+    }
+}
+
+
+static int
+zkl_claim_data_json(zkl_claim_data_t *label, const char *text, size_t len)
+{
+    char                  memory[ZKL_CLAIM_DATA_MEMORY];
+    zkl_json_reader_t     r;
+    zkl_claim_data_ctx_t  ctx;
+
+    memset(&r, 0, sizeof(zkl_json_reader_t));
+    memset(&ctx, 0, sizeof(zkl_claim_data_ctx_t));
+
+    ctx.label = label;
+
+    r.key = zkl_claim_data_key;
+    r.set = zkl_claim_data_set;
+    r.owner = &ctx;
+    r.what = "the label";
+    r.data = label->data;
+    r.data_len = &label->data_len;
+
+    if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
+        return -1;
+    }
+
+    (void) zkl_json_reader_feed(&r, text, len);
+
+    if (zkl_json_reader_close(&r) != 0) {
+        return -1;
+    }
+
+    return ctx.seen[ZKL_CLAIM_DATA_INDEX] ? 0 : -1;
+}
+
+
+static zkl_value_e
+zkl_claim_data_key(void *data, const char *name, size_t len)
+{
+    zkl_claim_data_ctx_t  *ctx = data;
+
+    unsigned     i;
+    const char  *known;
+
+    for  (i = 0; i < ZKL_CLAIM_DATA_FIELDS; i++) {
+        known = zkl_claim_data_names[i];
+
+        if (len == strlen(known) && memcmp(name, known, len) == 0) {
+            break;
+        }
+    }
+
+    if (i == ZKL_CLAIM_DATA_FIELDS) {
+        /* a newer gateway may have more to say */
+        return ZKL_VALUE_SKIPPED;
+    }
+
+    if (ctx->seen[i]) {
+        return ZKL_VALUE_NONE;
+    }
+
+    ctx->seen[i] = 1;
+    ctx->field = i;
+
+    return (i == ZKL_CLAIM_DATA_DATA) ? ZKL_VALUE_COPIED : ZKL_VALUE_SET;
+}
+
+
+static int
+zkl_claim_data_set(void *data, zkl_type_e type, const char *text, size_t len)
+{
+    zkl_claim_data_ctx_t  *ctx = data;
+
+    switch (type) {
+
+    case ZKL_STRING:
+        return zkl_claim_data_string(ctx->label, ctx->field, text, len);
+
+    case ZKL_NUMBER:
+        return zkl_claim_data_number(ctx->label, ctx->field, text, len);
+
+    case ZKL_BOOLEAN:
+        return zkl_claim_data_boolean(ctx->label, ctx->field, text[0] == 't');
+
+    default:
+        return -1;
+    }
+}
+
+
+static int
+zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+    const char *text, size_t len)
+{
+    uint32_t  value;
+
+    switch (field) {
+
+    case ZKL_CLAIM_DATA_INDEX:
+        if (zkl_claim_data_hex(&value, text, len, 2) != 0) {
+            return -1;
+        }
+
+        label->index = (int) value;
+        return 0;
+
+    case ZKL_CLAIM_DATA_CLAIM:
+        if (zkl_claim_data_id_read(&label->id, text, len) != 0) {
+            return -1;
+        }
+
+        label->has_id = 1;
+        return 0;
+
+    case ZKL_CLAIM_DATA_PARAMS:
+        if (zkl_claim_data_hex(&value, text, len, ZKL_PARAMS_LEN) != 0) {
+            return -1;
+        }
+
+        label->params = value;
+        label->has_params = 1;
+        return 0;
+
+    case ZKL_CLAIM_DATA_WANT:
+        if (!zkl_claim_data_want_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->want, text, len);
+        label->want_len = len;
+        return 0;
+
+    case ZKL_CLAIM_DATA_GATE:
+        if (!zkl_claim_data_gate_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->gate, text, len);
+        label->gate_len = len;
+        return 0;
+
+    case ZKL_CLAIM_DATA_FROM:
+        if (!zkl_claim_data_from_check(text, len)) {
+            return -1;
+        }
+
+        memcpy(label->from, text, len);
+        label->from_len = len;
+        return 0;
+
+    default:
+        return -1;
+    }
+}
+
+
+/* digits alone: no sign, no fraction, no exponent */
+
+static int
+zkl_claim_data_number(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+    const char *text, size_t len)
+{
+    size_t   i;
+    int64_t  max, value;
+
+    switch (field) {
+
+    case ZKL_CLAIM_DATA_TTL:
+        max = ZKL_DURATION_MAX;
+        break;
+
+    case ZKL_CLAIM_DATA_CZXID:
+        max = ZKL_CZXID_MAX;
+        break;
+
+    default:
+        max = UINT32_MAX;
+        break;
+    }
+
+    value = 0;
+
+    for (i = 0; i < len; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
+        value = value * 10 + (text[i] - '0');
+
+        if (value > max) {
+            return -1;
+        }
+    }
+
+    switch (field) {
+
+    case ZKL_CLAIM_DATA_TTL:
+        label->ttl = value;
+        return 0;
+
+    case ZKL_CLAIM_DATA_HOLDS:
+        label->holds = (uint32_t) value;
+        return 0;
+
+    case ZKL_CLAIM_DATA_RENEWALS:
+        label->renewals = (uint32_t) value;
+        return 0;
+
+    case ZKL_CLAIM_DATA_MENDED:
+        label->mended = (uint32_t) value;
+        return 0;
+
+    case ZKL_CLAIM_DATA_CZXID:
+        label->czxid = value;
+        return 0;
+
+    default:
+        return -1;
+    }
+}
+
+
+static int
+zkl_claim_data_boolean(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+    int value)
+{
+    switch (field) {
+
+    case ZKL_CLAIM_DATA_ASYNC:
+        label->async = (value != 0);
+        return 0;
+
+    case ZKL_CLAIM_DATA_REVOKED:
+        label->revoke = (value != 0);
+        return 0;
+
+    default:
+        return -1;
+    }
+}
+
+
+static int
+zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
+    size_t digits)
+{
+    int       digit;
+    size_t    i;
+    uint32_t  bits;
+
+    if (len != digits) {
+        return -1;
+    }
+
+    bits = 0;
+
+    for (i = 0; i < len; i++) {
+        digit = zkl_text_hex_read(text[i]);
+        if (digit == -1) {
+            return -1;
+        }
+
+        bits = bits << 4 | (uint32_t) digit;
+    }
+
+    *value = bits;
+
+    return 0;
+}
+
+
+static int
+zkl_claim_data_id_read(zkl_id_t *id, const char *text, size_t len)
+{
+    size_t    i;
+    uint32_t  byte;
+
+    if (len != ZKL_CLAIM_DATA_ID) {
+        return -1;
+    }
+
+    for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
+
+        if (zkl_claim_data_hex(&byte, text + 2 * i, 2, 2) != 0) {
+            return -1;
+        }
+
+        id->random[i] = (uint8_t) byte;
+    }
+
+    return zkl_claim_data_hex(&id->record, text + 2 * i, 8, 8);
+}
+
+
+static int
+zkl_claim_data_want_check(const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len == 0 || len > ZKL_WANT_MAX) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        if (text[i] != '-'
+            && (text[i] < 'a' || text[i] > 'z')
+            && (text[i] < '0' || text[i] > '9'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+static int
+zkl_claim_data_from_check(const char *text, size_t len)
+{
+    return len != 0 && len <= ZKL_FROM_MAX && zkl_text_shown_check(text, len);
+}
+
+
+static int
+zkl_claim_data_gate_check(const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len != ZKL_GATE_LEN) {
+        return 0;
+    }
+
+    for (i = 0; i < len; i++) {
+        if ((text[i] < '0' || text[i] > '9')
+            && (text[i] < 'a' || text[i] > 'f'))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
+}

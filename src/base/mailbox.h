@@ -1,0 +1,60 @@
+
+/*
+ * The mailbox: the one way from foreign threads to the event loop.
+ *
+ * Plain C, pthread and eventfd; no nginx, no ZooKeeper.  A message is embedded
+ * in what it is about, so that posting cannot fail for want of memory.  The
+ * loop watches the descriptor (level-triggered) and calls
+ * zkl_mailbox_take() when it is readable.  Messages are taken in the order
+ * in which they were posted.
+ */
+
+
+#ifndef _ZKL_MAILBOX_H_INCLUDED_
+#define _ZKL_MAILBOX_H_INCLUDED_
+
+
+#include <pthread.h>
+#include <stdint.h>
+
+
+typedef struct zkl_message_s  zkl_message_t;
+
+/* runs on the event loop; the message is the receiver's again */
+typedef void (*zkl_message_pt)(zkl_message_t *message, void *data);
+
+struct zkl_message_s {
+    zkl_message_t       *next;
+    zkl_message_pt       deliver;
+};
+
+
+typedef struct {
+    pthread_mutex_t      mutex;
+    zkl_message_t       *first;     /* under mutex */
+    zkl_message_t      **last;      /* under mutex */
+    int                  fd;        /* eventfd; written when first was NULL */
+} zkl_mailbox_t;
+
+
+/*
+ * fd is an eventfd, or -1 to make one.  Returns 0 or an errno; then nothing
+ * is to be undone.
+ */
+int zkl_mailbox_init(zkl_mailbox_t *mailbox, int fd);
+
+/* Frees the mutex and closes the descriptor; the mailbox must be empty. */
+void zkl_mailbox_done(zkl_mailbox_t *mailbox);
+
+/* Any thread: posts a message whose deliver is set, wakes the loop. */
+void zkl_mailbox_post_foreign(zkl_mailbox_t *mailbox, zkl_message_t *message);
+
+/*
+ * Event loop: resets the descriptor, takes all messages, and delivers them in
+ * order.  Those that are posted meanwhile are for the next call.  Returns the
+ * number of messages delivered.
+ */
+unsigned zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data);
+
+
+#endif /* _ZKL_MAILBOX_H_INCLUDED_ */

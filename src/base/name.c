@@ -1,0 +1,653 @@
+
+/*
+ * Names and tokens.  Owns nothing and remembers nothing: every function works
+ * on what it is given, on whatever thread.  A pointer may be NULL only beside a
+ * length of 0.
+ *
+ * A token is 24 bytes, written as 32 characters of base64url:
+ *
+ *     kind (2)  random (12)  record (4)  seq (4)  check (2)
+ *
+ * Numbers are big endian.  kind is three bits of the kind's base and thirteen
+ * of its permits.  check is the top of a hash of the 22 bytes before it and of
+ * the lock's path.  As 24 is a multiple of 3, there is no padding and every
+ * token has one spelling.
+ *
+ * The id in a claim's name is a UUID of lower-case hexadecimal digits: the
+ * random bytes, then the record.
+ */
+
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/name.h"
+
+
+#define ZKL_ID_BYTES            (ZKL_RANDOM_LEN + 4)
+
+#define ZKL_TOKEN_BYTES         24
+#define ZKL_TOKEN_CHECKED       22
+
+/* where the permits end and the base of a kind begins, in a token */
+#define ZKL_TOKEN_BASE          13
+#define ZKL_TOKEN_PERMITS       ((1 << ZKL_TOKEN_BASE) - 1)
+
+/* bytes of a UUID with its dashes, and of "_c_UUID-" */
+#define ZKL_UUID_LEN            36
+#define ZKL_UUID_PREFIX         (3 + ZKL_UUID_LEN + 1)
+
+#define ZKL_SEQ_LEN             10
+
+/* the longest marker in a claim's name, with a NUL, whatever the permits */
+#define ZKL_MARKER_SIZE         24
+
+/* digits of ZKL_PERMITS_MAX */
+#define ZKL_PERMITS_LEN         4
+
+typedef struct {
+    const char      *text;
+    size_t           len;
+    unsigned         alone:1;   /* only with nothing in front of it */
+    zkl_kind_t       kind;
+} zkl_marker_t;
+
+
+static const char *zkl_name_segment_check(const char *text, size_t len);
+static int zkl_name_segment_is(const char *text, size_t len, const char *word);
+static void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
+static void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);
+static int zkl_name_uuid_read(zkl_id_t *id, const char *text);
+static int64_t zkl_name_seq_read(const char *text);
+static size_t zkl_name_marker_read(zkl_kind_t *kind, const char *name,
+    size_t len);
+static size_t zkl_name_permits_read(zkl_kind_t *kind, const char *name,
+    size_t len);
+static void zkl_name_uint32_write(uint8_t *bytes, uint32_t value);
+static uint32_t zkl_name_uint32_read(const uint8_t *bytes);
+static void zkl_name_token_check(uint8_t *check, const uint8_t *bytes,
+    const char *path, size_t path_len);
+
+
+static const char  zkl_hex[] = "0123456789abcdef";
+
+/* in the order of the kinds: what our own claims say */
+
+static const char  *const zkl_kind_markers[] = {
+    "-lock-",
+    "-__READ__",
+    "-__WRIT__",
+    "-member-"
+};
+
+static const zkl_marker_t  zkl_markers[] = {
+    { "-lock-",    6, 0, ZKL_MUTEX },
+    { "lock-",     5, 1, ZKL_MUTEX },
+    { "__lock__",  8, 0, ZKL_MUTEX },
+    { "__rlock__", 9, 0, ZKL_READ },
+    { "-__READ__", 9, 0, ZKL_READ },
+    { "-__WRIT__", 9, 0, ZKL_WRITE },
+    { "-member-",  8, 0, ZKL_MEMBER },
+    { NULL,        0, 0, ZKL_MUTEX }
+};
+
+
+int
+zkl_name_kind_check(zkl_kind_t kind)
+{
+    uint32_t  permits;
+
+    permits = zkl_kind_permits(kind);
+
+    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+        return permits >= 1 && permits <= ZKL_PERMITS_MAX;
+    }
+
+    return kind <= ZKL_MEMBER || kind == ZKL_NODE;
+}
+
+
+const char *
+zkl_name_check(const char *name, size_t len)
+{
+    if (len == 0) {
+        return "the name is empty";
+    }
+
+    if (len > ZKL_NAME_MAX) {
+        return "the name is longer than 200 bytes";
+    }
+
+    if (memchr(name, '/', len) != NULL) {
+        return "the name has a slash in it";
+    }
+
+    if (zkl_name_segment_is(name, len, "zookeeper")) {
+        return "\"zookeeper\" is ZooKeeper's own";
+    }
+
+    return zkl_name_segment_check(name, len);
+}
+
+
+const char *
+zkl_name_path_check(const char *path, size_t len)
+{
+    size_t       n;
+    const char  *end, *error;
+
+    if (len == 0 || path[0] != '/') {
+        return "the path does not begin with a slash";
+    }
+
+    if (len > ZKL_PATH_MAX) {
+        return "the path is longer than 463 bytes";
+    }
+
+    if (len == 1) {
+        return NULL;
+    }
+
+    if (path[len - 1] == '/') {
+        return "the path ends with a slash";
+    }
+
+    end = memchr(path + 1, '/', len - 1);
+    n = (end != NULL) ? (size_t) (end - path) - 1 : len - 1;
+
+    if (zkl_name_segment_is(path + 1, n, "zookeeper")) {
+        return "\"/zookeeper\" is ZooKeeper's own";
+    }
+
+    while (len != 0) {
+        path++;
+        len--;
+
+        end = memchr(path, '/', len);
+        n = (end != NULL) ? (size_t) (end - path) : len;
+
+        if (n == 0) {
+            return "the path has two slashes in a row";
+        }
+
+        error = zkl_name_segment_check(path, n);
+        if (error != NULL) {
+            return error;
+        }
+
+        path += n;
+        len -= n;
+    }
+
+    return NULL;
+}
+
+
+size_t
+zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind)
+{
+    char        *p, permits[ZKL_MARKER_SIZE];
+    size_t       i, n;
+    uint8_t      bytes[ZKL_ID_BYTES];
+    const char  *marker;
+
+    if (kind == ZKL_NODE) {
+        return 0;
+    }
+
+    zkl_name_id_pack(bytes, id);
+
+    p = buf;
+
+    *p++ = '_';
+    *p++ = 'c';
+    *p++ = '_';
+
+    for  (i = 0; i < ZKL_ID_BYTES; i++) {
+
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *p++ = '-';
+        }
+
+        *p++ = zkl_hex[bytes[i] >> 4];
+        *p++ = zkl_hex[bytes[i] & 0xf];
+    }
+
+    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+        (void) snprintf(permits, sizeof(permits), "-permit%u-",
+                        (unsigned) zkl_kind_permits(kind));
+        marker = permits;
+
+    } else {
+        marker = zkl_kind_markers[kind];
+    }
+
+    n = strlen(marker);
+
+    memcpy(p, marker, n);
+
+    return (size_t) (p - buf) + n;
+}
+
+
+size_t
+zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_kind_t kind,
+    int64_t seq)
+{
+    size_t  i, len;
+
+    len = zkl_name_prefix_write(buf, id, kind);
+
+    if (len == 0) {
+        return 0;
+    }
+
+    len += ZKL_SEQ_LEN;
+
+    for  (i = 1; i <= ZKL_SEQ_LEN; i++) {
+        buf[len - i] = (char) ('0' + seq % 10);
+        seq /= 10;
+    }
+
+    return len;
+}
+
+
+int
+zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
+{
+    size_t      n, marker;
+    int64_t     seq;
+    unsigned    has_id;
+    zkl_id_t    id;
+    zkl_kind_t  kind;
+
+    if (len < ZKL_SEQ_LEN) {
+        return -1;
+    }
+
+    n = len - ZKL_SEQ_LEN;
+
+    seq = zkl_name_seq_read(name + n);
+    if (seq == -1) {
+        return -1;
+    }
+
+    marker = zkl_name_marker_read(&kind, name, n);
+
+    if (marker == 0 && n != 0 && name[n - 1] == '-') {
+
+        /* no marker ends with two dashes, so this one is a sign */
+
+        n--;
+        marker = zkl_name_marker_read(&kind, name, n);
+        seq = ZKL_SEQ_MAX;
+    }
+
+    if (marker == 0 || seq > ZKL_SEQ_MAX) {
+        return -1;
+    }
+
+    memset(&id, 0, sizeof(zkl_id_t));
+
+    has_id = n >= ZKL_UUID_PREFIX
+             && memcmp(name, "_c_", 3) == 0
+             && name[ZKL_UUID_PREFIX - 1] == '-'
+             && zkl_name_uuid_read(&id, name + 3) == 0;
+
+    /* nobody else has such claims, so theirs is no layout but the whole one */
+
+    if (kind >= ZKL_MEMBER && (!has_id || n != ZKL_UUID_PREFIX - 1 + marker)) {
+        return -1;
+    }
+
+    memset(child, 0, sizeof(zkl_child_t));
+
+    child->seq = seq;
+    child->kind = kind;
+
+    if (has_id) {
+        child->has_id = 1;
+        child->id = id;
+    }
+
+    return 0;
+}
+
+
+void
+zkl_name_token_write(char *buf, const zkl_token_t *token, const char *path,
+    size_t path_len)
+{
+    uint8_t   bytes[ZKL_TOKEN_BYTES];
+    uint32_t  kind;
+
+    kind = (zkl_kind_base(token->kind) << ZKL_TOKEN_BASE)
+           | (zkl_kind_permits(token->kind) & ZKL_TOKEN_PERMITS);
+
+    bytes[0] = (uint8_t) (kind >> 8);
+    bytes[1] = (uint8_t) kind;
+
+    zkl_name_id_pack(bytes + 2, &token->id);
+    zkl_name_uint32_write(bytes + 18, (uint32_t) token->seq);
+    zkl_name_token_check(bytes + ZKL_TOKEN_CHECKED, bytes, path, path_len);
+
+    (void) zkl_text_base64_write(buf, bytes, ZKL_TOKEN_BYTES);
+}
+
+
+int
+zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
+    const char *path, size_t path_len)
+{
+    size_t      n;
+    uint8_t     bytes[ZKL_TOKEN_BYTES], check[2];
+    uint32_t    bits, seq;
+    zkl_kind_t  kind;
+
+    if (len != ZKL_TOKEN_LEN
+        || zkl_text_base64_read(bytes, &n, text, len) != 0)
+    {
+        return -1;
+    }
+
+    zkl_name_token_check(check, bytes, path, path_len);
+
+    bits = ((uint32_t) bytes[0] << 8) | bytes[1];
+    kind = (bits >> ZKL_TOKEN_BASE) | ((bits & ZKL_TOKEN_PERMITS) << 8);
+    seq = zkl_name_uint32_read(bytes + 18);
+
+    if (!zkl_name_secret_equal(check, bytes + ZKL_TOKEN_CHECKED, sizeof(check))
+        || !zkl_name_kind_check(kind)
+        || seq > ZKL_SEQ_MAX)
+    {
+        return -1;
+    }
+
+    memset(token, 0, sizeof(zkl_token_t));
+
+    zkl_name_id_unpack(&token->id, bytes + 2);
+    token->seq = (int64_t) seq;
+    token->kind = kind;
+
+    return 0;
+}
+
+
+/* volatile: or a compiler may leave as soon as it knows the answer */
+
+int
+zkl_name_secret_equal(const void *a, const void *b, size_t len)
+{
+    size_t                   i;
+    volatile uint8_t         differ;
+    const volatile uint8_t  *one = a;
+    const volatile uint8_t  *other = b;
+
+    differ = 0;
+
+    for (i = 0; i < len; i++) {
+        differ |= one[i] ^ other[i];
+    }
+
+    return differ == 0;
+}
+
+
+size_t
+zkl_name_path_shown(const char *path, size_t len)
+{
+    size_t    start;
+    zkl_id_t  id;
+
+    for (start = len; start > 0 && path[start - 1] != '/'; start--) {
+        /* void */
+    }
+
+    if (len - start >= ZKL_UUID_PREFIX - 1
+        && memcmp(path + start, "_c_", 3) == 0
+        && zkl_name_uuid_read(&id, path + start + 3) == 0)
+    {
+        return start + 3;
+    }
+
+    return len;
+}
+
+
+/* text is not empty and has no slash in it */
+
+static const char *
+zkl_name_segment_check(const char *text, size_t len)
+{
+    size_t    at;
+    uint32_t  code;
+
+    if (zkl_name_segment_is(text, len, ".")
+        || zkl_name_segment_is(text, len, ".."))
+    {
+        return "\".\" and \"..\" are no names";
+    }
+
+    at = 0;
+
+    while (at < len) {
+        code = zkl_text_utf8_next(text, len, &at);
+
+        if (code == ZKL_BROKEN) {
+            return "the text is not UTF-8";
+        }
+
+        if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) {
+            return "a control character cannot be in a ZooKeeper path";
+        }
+
+        /*
+         * ZooKeeper looks at UTF-16, and refuses D800 to F8FF: above FFFF
+         * there is nothing but pairs of those
+         */
+
+        if ((code >= 0xd800 && code <= 0xf8ff) || code >= 0xfff0) {
+            return "ZooKeeper does not take private characters, U+FFF0 to"
+                   " U+FFFF, and characters above U+FFFF in a path";
+        }
+    }
+
+    return NULL;
+}
+
+
+static int
+zkl_name_segment_is(const char *text, size_t len, const char *word)
+{
+    return len == strlen(word) && memcmp(text, word, len) == 0;
+}
+
+
+static void
+zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id)
+{
+    memcpy(bytes, id->random, ZKL_RANDOM_LEN);
+    zkl_name_uint32_write(bytes + ZKL_RANDOM_LEN, id->record);
+}
+
+
+static void
+zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes)
+{
+    memcpy(id->random, bytes, ZKL_RANDOM_LEN);
+    id->record = zkl_name_uint32_read(bytes + ZKL_RANDOM_LEN);
+}
+
+
+/* text has ZKL_UUID_LEN bytes; id is touched only if it is a UUID */
+
+static int
+zkl_name_uuid_read(zkl_id_t *id, const char *text)
+{
+    int      high, low;
+    size_t   i;
+    uint8_t  bytes[ZKL_ID_BYTES];
+
+    for  (i = 0; i < ZKL_ID_BYTES; i++) {
+
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            if (*text++ != '-') {
+                return -1;
+            }
+        }
+
+        high = zkl_text_hex_read(*text++);
+        low = zkl_text_hex_read(*text++);
+
+        if (high == -1 || low == -1) {
+            return -1;
+        }
+
+        bytes[i] = (uint8_t) (high << 4 | low);
+    }
+
+    zkl_name_id_unpack(id, bytes);
+
+    return 0;
+}
+
+
+/* text has ZKL_SEQ_LEN bytes; returns -1 if they are not all digits */
+
+static int64_t
+zkl_name_seq_read(const char *text)
+{
+    size_t   i;
+    int64_t  seq;
+
+    seq = 0;
+
+    for  (i = 0; i < ZKL_SEQ_LEN; i++) {
+
+        if (text[i] < '0' || text[i] > '9') {
+            return -1;
+        }
+
+        seq = seq * 10 + (text[i] - '0');
+    }
+
+    return seq;
+}
+
+
+/* the length of the marker at the end of name, which says the kind; or 0 */
+
+static size_t
+zkl_name_marker_read(zkl_kind_t *kind, const char *name, size_t len)
+{
+    const zkl_marker_t  *m;
+
+    for  (m = zkl_markers; m->text != NULL; m++) {
+
+        if (len < m->len || (m->alone && len != m->len)) {
+            continue;
+        }
+
+        if (memcmp(name + len - m->len, m->text, m->len) == 0) {
+            *kind = m->kind;
+            return m->len;
+        }
+    }
+
+    return zkl_name_permits_read(kind, name, len);
+}
+
+
+/* the same for "-permitK-", whose K has one spelling */
+
+static size_t
+zkl_name_permits_read(zkl_kind_t *kind, const char *name, size_t len)
+{
+    size_t    at, n;
+    uint32_t  permits, scale;
+
+    if (len == 0 || name[len - 1] != '-') {
+        return 0;
+    }
+
+    at = len - 1;
+    permits = 0;
+    scale = 1;
+
+    for  (n = 0; n < ZKL_PERMITS_LEN && at != 0; n++) {
+
+        if (name[at - 1] < '0' || name[at - 1] > '9') {
+            break;
+        }
+
+        at--;
+        permits += (uint32_t) (name[at] - '0') * scale;
+        scale *= 10;
+    }
+
+    if (name[at] == '0'
+        || !zkl_name_kind_check(zkl_semaphore(permits))
+        || at < sizeof("-permit") - 1)
+    {
+        return 0;
+    }
+
+    at -= sizeof("-permit") - 1;
+
+    if (memcmp(name + at, "-permit", sizeof("-permit") - 1) != 0) {
+        return 0;
+    }
+
+    *kind = zkl_semaphore(permits);
+
+    return len - at;
+}
+
+
+static void
+zkl_name_uint32_write(uint8_t *bytes, uint32_t value)
+{
+    bytes[0] = (uint8_t) (value >> 24);
+    bytes[1] = (uint8_t) (value >> 16);
+    bytes[2] = (uint8_t) (value >> 8);
+    bytes[3] = (uint8_t) value;
+}
+
+
+static uint32_t
+zkl_name_uint32_read(const uint8_t *bytes)
+{
+    return ((uint32_t) bytes[0] << 24)
+           | ((uint32_t) bytes[1] << 16)
+           | ((uint32_t) bytes[2] << 8)
+           | bytes[3];
+}
+
+
+/* FNV-1a, and the finalizer of MurmurHash3, so that the top bits are good */
+
+static void
+zkl_name_token_check(uint8_t *check, const uint8_t *bytes, const char *path,
+    size_t path_len)
+{
+    size_t    i;
+    uint64_t  hash;
+
+    hash = 0xcbf29ce484222325;
+
+    for  (i = 0; i < ZKL_TOKEN_CHECKED; i++) {
+        hash = (hash ^ bytes[i]) * 0x100000001b3;
+    }
+
+    for (i = 0; i < path_len; i++) {
+        hash = (hash ^ (uint8_t) path[i]) * 0x100000001b3;
+    }
+
+    hash = (hash ^ (hash >> 33)) * 0xff51afd7ed558ccd;
+    hash = (hash ^ (hash >> 33)) * 0xc4ceb9fe1a85ec53;
+    hash ^= hash >> 33;
+
+    check[0] = (uint8_t) (hash >> 56);
+    check[1] = (uint8_t) (hash >> 48);
+}

@@ -1,0 +1,325 @@
+
+/*
+ * Texts: base64url, hexadecimal digits, UTF-8, durations.  Owns nothing and
+ * remembers nothing: every function works on what it is given, on whatever
+ * thread.  A pointer may be NULL only beside a length of 0.
+ */
+
+
+#include <string.h>
+
+#include "base/text.h"
+
+
+typedef struct {
+    const char      *text;
+    size_t           len;
+    int64_t          ms;
+} zkl_unit_t;
+
+
+static int zkl_text_base64_digit(char c);
+static int64_t zkl_text_unit_read(const char *text, size_t len, int fraction);
+
+
+static const char  zkl_base64_digits[] =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+static const zkl_unit_t  zkl_units[] = {
+    { "",   0, 1000 },
+    { "ms", 2, 1 },
+    { "s",  1, 1000 },
+    { "m",  1, 60 * 1000 },
+    { "h",  1, 60 * 60 * 1000 },
+    { "d",  1, 24 * 60 * 60 * 1000 },
+    { NULL, 0, 0 }
+};
+
+
+size_t
+zkl_text_base64_write(char *buf, const void *data, size_t len)
+{
+    char           *p;
+    size_t          i;
+    uint32_t        bits, left;
+    const uint8_t  *bytes = data;
+
+    p = buf;
+    bits = 0;
+    left = 0;
+
+    for (i = 0; i < len; i++) {
+        bits = (bits << 8) | bytes[i];
+        left += 8;
+
+        while (left >= 6) {
+            left -= 6;
+            *p++ = zkl_base64_digits[(bits >> left) & 0x3f];
+        }
+    }
+
+    if (left != 0) {
+        *p++ = zkl_base64_digits[(bits << (6 - left)) & 0x3f];
+    }
+
+    return (size_t) (p - buf);
+}
+
+
+int
+zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len)
+{
+    int        value;
+    size_t     i;
+    uint8_t   *p;
+    uint32_t   bits, left;
+
+    p = data;
+    bits = 0;
+    left = 0;
+
+    for (i = 0; i < len; i++) {
+        value = zkl_text_base64_digit(text[i]);
+        if (value == -1) {
+            return -1;
+        }
+
+        bits = (bits << 6) | (uint32_t) value;
+        left += 6;
+
+        if (left >= 8) {
+            left -= 8;
+            *p++ = (uint8_t) (bits >> left);
+        }
+    }
+
+    /* a digit that ends no byte, or bits that no writer had set */
+
+    if (left == 6 || (bits & ((1U << left) - 1)) != 0) {
+        return -1;
+    }
+
+    *n = (size_t) (p - (uint8_t *) data);
+
+    return 0;
+}
+
+
+int64_t
+zkl_text_duration_read(const char *text, size_t len)
+{
+    size_t   i, start;
+    int64_t  scale, thousandths, unit, value;
+
+    value = 0;
+
+    for (i = 0; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+        value = value * 10 + (text[i] - '0');
+
+        if (value > ZKL_DURATION_MAX) {
+            return -1;
+        }
+    }
+
+    if (i == 0) {
+        return -1;
+    }
+
+    start = i;
+    thousandths = 0;
+
+    if (i < len && text[i] == '.') {
+        scale = 100;
+
+        for (i++; i < len && text[i] >= '0' && text[i] <= '9'; i++) {
+            thousandths += (text[i] - '0') * scale;
+            scale /= 10;
+        }
+
+        if (i < start + 2 || i > start + 4) {
+            return -1;
+        }
+    }
+
+    unit = zkl_text_unit_read(text + i, len - i, i != start);
+
+    if (unit == -1 || value > ZKL_DURATION_MAX / unit) {
+        return -1;
+    }
+
+    value = value * unit + thousandths * unit / 1000;
+
+    return (value <= ZKL_DURATION_MAX) ? value : -1;
+}
+
+
+size_t
+zkl_text_shown_len(const char *text, size_t len)
+{
+    size_t    at;
+    uint32_t  code;
+
+    at = 0;
+    code = zkl_text_utf8_next(text, len, &at);
+
+    if (code == ZKL_BROKEN || code < 0x20 || (code >= 0x7f && code < 0xa0))
+    {
+        return 0;
+    }
+
+    return at;
+}
+
+
+int
+zkl_text_shown_check(const char *text, size_t len)
+{
+    size_t  n;
+
+    while (len != 0) {
+        n = zkl_text_shown_len(text, len);
+
+        if (n == 0) {
+            return 0;
+        }
+
+        text += n;
+        len -= n;
+    }
+
+    return 1;
+}
+
+
+int
+zkl_text_utf8_check(const char *text, size_t len)
+{
+    size_t  at;
+
+    at = 0;
+
+    while (at < len) {
+        if (zkl_text_utf8_next(text, len, &at) == ZKL_BROKEN) {
+            return 0;
+        }
+    }
+
+    return 1;
+}
+
+
+uint32_t
+zkl_text_utf8_next(const char *text, size_t len, size_t *at)
+{
+    size_t          n;
+    uint32_t        code, least;
+    unsigned char   c;
+
+    c = (unsigned char) text[(*at)++];
+
+    if (c < 0x80) {
+        return c;
+    }
+
+    if (c >= 0xc2 && c <= 0xdf) {
+        n = 1;
+        code = c & 0x1f;
+        least = 0x80;
+
+    } else if (c >= 0xe0 && c <= 0xef) {
+        n = 2;
+        code = c & 0x0f;
+        least = 0x800;
+
+    } else if (c >= 0xf0 && c <= 0xf4) {
+        n = 3;
+        code = c & 0x07;
+        least = 0x10000;
+
+    } else {
+        return ZKL_BROKEN;
+    }
+
+    while (n-- != 0) {
+
+        if (*at == len) {
+            return ZKL_BROKEN;
+        }
+
+        c = (unsigned char) text[*at];
+
+        if ((c & 0xc0) != 0x80) {
+            return ZKL_BROKEN;
+        }
+
+        code = (code << 6) | (c & 0x3f);
+        (*at)++;
+    }
+
+    if (code < least || (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff)
+    {
+        return ZKL_BROKEN;
+    }
+
+    return code;
+}
+
+
+int
+zkl_text_hex_read(char c)
+{
+    if (c >= '0' && c <= '9') {
+        return c - '0';
+    }
+
+    if (c >= 'a' && c <= 'f') {
+        return c - 'a' + 10;
+    }
+
+    if (c >= 'A' && c <= 'F') {
+        return c - 'A' + 10;
+    }
+
+    return -1;
+}
+
+
+static int
+zkl_text_base64_digit(char c)
+{
+    if (c >= 'A' && c <= 'Z') {
+        return c - 'A';
+    }
+
+    if (c >= 'a' && c <= 'z') {
+        return c - 'a' + 26;
+    }
+
+    if (c >= '0' && c <= '9') {
+        return c - '0' + 52;
+    }
+
+    if (c == '-') {
+        return 62;
+    }
+
+    return (c == '_') ? 63 : -1;
+}
+
+
+/* milliseconds of the unit that is the whole of text, or -1 */
+
+static int64_t
+zkl_text_unit_read(const char *text, size_t len, int fraction)
+{
+    const zkl_unit_t  *u;
+
+    for  (u = zkl_units; u->text != NULL; u++) {
+
+        if (len == u->len && (len == 0 || memcmp(text, u->text, len) == 0)) {
+            return (fraction && u->ms == 1) ? -1 : u->ms;
+        }
+    }
+
+    return -1;
+}

@@ -1,0 +1,74 @@
+
+/*
+ * Texts of whatever sort.
+ *
+ * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Every function may
+ * be called from any thread.  Inputs are a pointer and a length and need not
+ * end in NUL; outputs go to the caller's buffer, whose size is given beside
+ * each function.
+ */
+
+
+#ifndef _ZKL_TEXT_H_INCLUDED_
+#define _ZKL_TEXT_H_INCLUDED_
+
+
+#include <stddef.h>
+#include <stdint.h>
+
+
+/* characters of n bytes in base64url, and bytes of len such characters */
+#define ZKL_BASE64_LEN(n)           (((n) * 4 + 2) / 3)
+#define ZKL_BASE64_BYTES(len)       ((len) * 3 / 4)
+
+/* the longest duration that is taken, ten years in milliseconds */
+#define ZKL_DURATION_MAX        ((int64_t) 315360000000)
+
+/* what stands for "no code point" */
+#define ZKL_BROKEN              0xffffffff
+
+
+/*
+ * Writes the len bytes at data as base64url without padding (RFC 4648, 5) to
+ * buf, which has room for ZKL_BASE64_LEN(len) bytes.  Returns this number;
+ * no NUL.
+ */
+size_t zkl_text_base64_write(char *buf, const void *data, size_t len);
+
+/*
+ * Reads such a text to data, which has room for ZKL_BASE64_BYTES(len)
+ * bytes, and sets *n to this number.  Returns 0, or -1 if text is not what
+ * zkl_text_base64_write() writes, to the last bit; data is broken then.
+ */
+int zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len);
+
+/*
+ * Reads a duration: digits, an optional fraction of up to three digits, and a
+ * unit of "ms" (no fraction), "s", "m", "h", "d" or none, which is seconds.
+ * Returns milliseconds, 0 to ZKL_DURATION_MAX, or -1 if text is none.
+ */
+int64_t zkl_text_duration_read(const char *text, size_t len);
+
+/*
+ * Returns the code point at *at, which is below len, and moves *at behind it;
+ * ZKL_BROKEN: that is not UTF-8 (RFC 3629).
+ */
+uint32_t zkl_text_utf8_next(const char *text, size_t len, size_t *at);
+
+/* Returns 1 if text is well-formed UTF-8 (RFC 3629), else 0. */
+int zkl_text_utf8_check(const char *text, size_t len);
+
+/*
+ * Returns the bytes of the character at the start of text, which is not empty;
+ * 0 if it is a control character (C0, DEL or C1) or not UTF-8.
+ */
+size_t zkl_text_shown_len(const char *text, size_t len);
+
+/* Returns 1 if text is UTF-8 without control characters, or empty, else 0. */
+int zkl_text_shown_check(const char *text, size_t len);
+
+/* Returns the value of a hexadecimal digit of either case, or -1. */
+int zkl_text_hex_read(char c);
+
+
+#endif /* _ZKL_TEXT_H_INCLUDED_ */

@@ -1,0 +1,832 @@
+
+/*
+ * The view.  zk_lock_view.h has the rules; this file implements the rules with
+ * two rings, one number, and one predicate.
+ *
+ * The view owns no memory: the caller owns the entries, and an entry leaves the
+ * rings before the caller is told that the entry is gone.  Any thread may call
+ * these functions, but only one thread at a time for one view.
+ */
+
+
+#include <string.h>
+#include <stdlib.h>
+
+#include "base/view.h"
+
+
+static zkl_entry_t *zkl_view_upto(zkl_view_t *view, int64_t seq);
+static void zkl_view_link(zkl_view_t *view, zkl_entry_t *entry);
+static void zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry);
+static void zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry);
+static void zkl_view_pass(zkl_view_t *view);
+static void zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry);
+static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
+    zkl_entry_t **watch);
+static int zkl_view_compare(const void *one, const void *two);
+static int zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings,
+    size_t n);
+static int zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting);
+static int zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry);
+static void zkl_view_sweep(zkl_view_t *view, uint64_t mark, int64_t last,
+    int anew, zkl_view_gone_pt gone, void *data);
+static int zkl_view_add(zkl_view_t *view, zkl_sighting_t *s,
+    zkl_view_make_pt make, void *data);
+
+
+void
+zkl_view_init(zkl_view_t *view)
+{
+    memset(view, 0, sizeof(zkl_view_t));
+
+    view->alive.prev = &view->alive;
+    view->alive.next = &view->alive;
+
+    view->waiting.waiting_prev = &view->waiting;
+    view->waiting.waiting_next = &view->waiting;
+
+    view->complete_through = -1;
+}
+
+
+void
+zkl_view_create(zkl_view_t *view, zkl_entry_t *entry, zkl_view_gone_pt gone,
+    void *data)
+{
+    int  pinned;
+
+    pinned = view->watched || view->nlocal != 0;
+
+    if (!pinned
+        || entry->seq <= view->complete_through
+        || (view->nalive != 0 && entry->seq <= view->alive.prev->seq))
+    {
+        zkl_view_forget(view, gone, data);
+        view->watched = 0;
+    }
+
+    if (entry->seq == 0 || (view->complete_through != -1
+                            && entry->seq == view->complete_through + 1))
+    {
+        view->complete_through = entry->seq;
+    }
+
+    entry->origin = ZKL_LOCAL;
+    entry->waiting = 1;
+
+    zkl_view_link(view, entry);
+}
+
+
+void
+zkl_view_learn(zkl_view_t *view, zkl_entry_t *entry)
+{
+    view->complete_through++;
+
+    if (entry != NULL) {
+        zkl_view_link(view, entry);
+    }
+
+    zkl_view_pass(view);
+}
+
+
+void
+zkl_view_remove(zkl_view_t *view, zkl_entry_t *entry)
+{
+    if (!entry->linked) {
+        return;
+    }
+
+    zkl_view_unlink(view, entry);
+
+    if (entry->kind == ZKL_WRITE || entry->renamed
+        || !view->watched || !entry->watched)
+    {
+        zkl_view_doubt(view, entry);
+    }
+}
+
+
+void
+zkl_view_grant(zkl_view_t *view, zkl_entry_t *entry)
+{
+    (void) view;
+
+    if (!entry->waiting) {
+        return;
+    }
+
+    entry->waiting_prev->waiting_next = entry->waiting_next;
+    entry->waiting_next->waiting_prev = entry->waiting_prev;
+    entry->waiting = 0;
+}
+
+
+zkl_verdict_e
+zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
+{
+    zkl_entry_t  *ahead, *watch, *first;
+
+    *waiter = view->waiting.waiting_next;
+    *blocker = NULL;
+
+    if (*waiter == &view->waiting) {
+        *waiter = NULL;
+        return ZKL_NOTHING;
+    }
+
+    if (zkl_view_conflict(view, *waiter)) {
+
+        first = view->alive.next;
+
+        if (first->seq > view->complete_through + 1) {
+            return ZKL_COMPLETE;
+        }
+
+        /* the first claim may be gone for long: no watch would have told */
+
+        if (first->origin != ZKL_LOCAL && !first->watched) {
+            *blocker = first;
+            return ZKL_WATCH;
+        }
+
+        return ZKL_VIEW_CONFLICT;
+    }
+
+    ahead = zkl_view_blocker(view, *waiter, &watch);
+
+    if (ahead != NULL) {
+        *blocker = watch ? watch : ahead;
+        return watch ? ZKL_WATCH : ZKL_NOTHING;
+    }
+
+    if ((*waiter)->seq > view->complete_through) {
+        return ZKL_COMPLETE;
+    }
+
+    return ZKL_GRANT;
+}
+
+
+void
+zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data)
+{
+    unsigned      waiting;
+    zkl_entry_t  *entry;
+
+    while (view->nalive != 0) {
+        entry = view->alive.next;
+        waiting = entry->waiting;
+
+        zkl_view_unlink(view, entry);
+
+        entry->waiting = waiting;
+
+        gone(data, entry);
+    }
+
+    view->complete_through = -1;
+}
+
+
+void
+zkl_view_keep(zkl_view_t *view, size_t n, zkl_view_gone_pt gone, void *data)
+{
+    zkl_entry_t  *entry;
+
+    while (view->nalive > n) {
+        entry = view->alive.prev;
+
+        if (entry->seq <= view->complete_through) {
+            view->complete_through = entry->seq - 1;
+        }
+
+        zkl_view_unlink(view, entry);
+
+        gone(data, entry);
+    }
+}
+
+
+size_t
+zkl_view_position(zkl_view_t *view, zkl_entry_t *entry)
+{
+    size_t  n;
+
+    n = 0;
+
+    for (entry = entry->prev; entry != &view->alive; entry = entry->prev) {
+        n++;
+    }
+
+    return n;
+}
+
+
+size_t
+zkl_view_holders(zkl_view_t *view)
+{
+    size_t        n, seats;
+    zkl_kind_t    kind;
+    zkl_entry_t  *entry;
+
+    kind = view->alive.next->kind;
+
+    if (view->nalive == 0 || kind == ZKL_MEMBER) {
+        return view->nalive;
+    }
+
+    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+        seats = zkl_kind_permits(kind);
+
+        return (view->nalive < seats) ? view->nalive : seats;
+    }
+
+    if (kind != ZKL_READ) {
+        return 1;
+    }
+
+    n = 0;
+
+    for (entry = view->alive.next;
+         entry != &view->alive && entry->kind == ZKL_READ;
+         entry = entry->next)
+    {
+        n++;
+    }
+
+    return n;
+}
+
+
+zkl_entry_t *
+zkl_view_first(zkl_view_t *view)
+{
+    return (view->nalive != 0) ? view->alive.next : NULL;
+}
+
+
+zkl_entry_t *
+zkl_view_after(zkl_view_t *view, zkl_entry_t *entry)
+{
+    return (entry->next != &view->alive) ? entry->next : NULL;
+}
+
+
+zkl_entry_t *
+zkl_view_last(zkl_view_t *view, size_t n)
+{
+    zkl_entry_t  *entry;
+
+    if (n == 0 || n > view->nalive) {
+        return NULL;
+    }
+
+    for (entry = view->alive.prev; n > 1; n--) {
+        entry = entry->prev;
+    }
+
+    return entry;
+}
+
+
+int
+zkl_view_knows(zkl_view_t *view, int64_t seq)
+{
+    zkl_entry_t  *entry;
+
+    entry = zkl_view_upto(view, seq);
+
+    return entry != &view->alive && entry->seq == seq;
+}
+
+
+int
+zkl_view_blocks(zkl_kind_t ahead, zkl_kind_t behind)
+{
+    if (behind == ZKL_MEMBER) {
+        return ahead != ZKL_MEMBER;
+    }
+
+    return ahead != ZKL_READ || behind != ZKL_READ;
+}
+
+
+int
+zkl_view_mixes(zkl_kind_t one, zkl_kind_t two)
+{
+    return one == two || (one <= ZKL_WRITE && two <= ZKL_WRITE);
+}
+
+
+size_t
+zkl_view_seats(zkl_kind_t kind)
+{
+    if (kind == ZKL_MEMBER) {
+        return SIZE_MAX;
+    }
+
+    return (zkl_kind_base(kind) == ZKL_SEMAPHORE) ? zkl_kind_permits(kind) : 1;
+}
+
+
+int
+zkl_view_tally(zkl_tally_t *tally, zkl_kind_t kind)
+{
+    if (tally->n == 0) {
+        tally->first = kind;
+        tally->mixes = 1;
+        tally->readers = 1;
+    }
+
+    tally->mixes &= (zkl_view_mixes(tally->first, kind) != 0);
+    tally->readers &= (kind == ZKL_READ);
+
+    return (tally->n++ < zkl_view_seats(kind) || tally->readers)
+           && tally->mixes;
+}
+
+
+int
+zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry)
+{
+    zkl_entry_t  *first;
+
+    first = view->alive.next;
+
+    return entry->linked && first->seq < entry->seq
+           && !zkl_view_mixes(first->kind, entry->kind);
+}
+
+
+zkl_entry_t *
+zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_entry_t *prior)
+{
+    zkl_entry_t  *entry;
+
+    /* watched claims are ahead of, and near, the first own claim that waits */
+
+    if (prior != NULL) {
+        entry = prior->prev;
+
+    } else {
+        entry = view->waiting.waiting_next;
+        entry = (entry != &view->waiting) ? entry->prev : view->alive.prev;
+    }
+
+    for ( /* void */ ; entry != &view->alive; entry = entry->prev) {
+
+        if (entry->seq < seq) {
+            break;
+        }
+
+        if (entry->seq == seq && entry->watched) {
+            return entry;
+        }
+    }
+
+    return NULL;
+}
+
+
+/* Returns the last known claim up to seq, or the ring's head. */
+
+static zkl_entry_t *
+zkl_view_upto(zkl_view_t *view, int64_t seq)
+{
+    zkl_entry_t  *entry, *first;
+
+    /* nearly always at the end, or just ahead of the first waiting claim */
+
+    entry = view->alive.prev;
+    first = view->waiting.waiting_next;
+
+    if (first != &view->waiting && first->seq > seq) {
+        entry = first->prev;
+    }
+
+    while (entry != &view->alive && entry->seq > seq) {
+        entry = entry->prev;
+    }
+
+    return entry;
+}
+
+
+/* Puts an entry in its place; it waits if it is local and says so. */
+
+static void
+zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
+{
+    zkl_entry_t  *before;
+
+    before = zkl_view_upto(view, entry->seq);
+
+    entry->prev = before;
+    entry->next = before->next;
+    before->next->prev = entry;
+    before->next = entry;
+
+    entry->tick = ++view->tick;
+    entry->linked = 1;
+    entry->watched = 0;
+    entry->renamed = 0;
+    entry->listed = 0;
+
+    view->nalive++;
+
+    if (entry->origin == ZKL_LOCAL) {
+        view->nlocal++;
+
+        if (entry->waiting) {
+            zkl_view_wait(view, entry);
+        }
+
+    } else {
+        entry->waiting = 0;
+    }
+}
+
+
+static void
+zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry)
+{
+    zkl_entry_t  *before;
+
+    before = view->waiting.waiting_prev;
+
+    while (before != &view->waiting && before->seq > entry->seq) {
+        before = before->waiting_prev;
+    }
+
+    entry->waiting_prev = before;
+    entry->waiting_next = before->waiting_next;
+    before->waiting_next->waiting_prev = entry;
+    before->waiting_next = entry;
+}
+
+
+static void
+zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry)
+{
+    zkl_view_grant(view, entry);
+
+    entry->prev->next = entry->next;
+    entry->next->prev = entry->prev;
+    entry->linked = 0;
+
+    view->nalive--;
+
+    if (entry->origin == ZKL_LOCAL) {
+        view->nlocal--;
+    }
+}
+
+
+/*
+ * The claims that come next may be known already.  Not a foreign one: it may
+ * be the reader of a writer that is gone, which may have left another one.
+ */
+
+static void
+zkl_view_pass(zkl_view_t *view)
+{
+    zkl_entry_t  *entry;
+
+    for  (entry = zkl_view_upto(view, view->complete_through)->next;
+         entry != &view->alive;
+         entry = entry->next)
+    {
+        if (entry->seq > view->complete_through + 1) {
+            break;
+        }
+
+        if (entry->seq == view->complete_through + 1
+            && entry->origin != ZKL_FOREIGN)
+        {
+            view->complete_through++;
+        }
+    }
+}
+
+
+/*
+ * A foreign claim that is gone may have left another one in its place: a
+ * reader, or the same one, which is durable.
+ */
+
+static void
+zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
+{
+    if (entry->origin == ZKL_FOREIGN && entry->seq <= view->complete_through) {
+        view->complete_through = entry->seq - 1;
+    }
+}
+
+
+/*
+ * Returns the nearest claim ahead that blocks waiter, or NULL.  *watch is the
+ * nearest claim that still needs a watch for that, or NULL if none does.
+ */
+
+static zkl_entry_t *
+zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
+{
+    unsigned      n, seats;
+    zkl_entry_t  *ahead, *nearest, *first;
+
+    seats = 1;
+
+    if (zkl_kind_base(waiter->kind) == ZKL_SEMAPHORE) {
+        seats = zkl_kind_permits(waiter->kind);
+    }
+
+    n = 0;
+    nearest = NULL;
+    *watch = NULL;
+
+    /* one step for a mutex or a writer; the remaining kinds may pass claims */
+
+    for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
+
+        if (!zkl_view_blocks(ahead->kind, waiter->kind)) {
+            continue;
+        }
+
+        if (nearest == NULL) {
+            nearest = ahead;
+        }
+
+        if (ahead->origin != ZKL_LOCAL && !ahead->watched && *watch == NULL) {
+            *watch = ahead;
+        }
+
+        if (!zkl_view_mixes(ahead->kind, waiter->kind)) {
+
+            /*
+             * A claim whose kind does not mix with the waiter's may be granted
+             * yet, so this claim alone blocks.  When the claims ahead of this
+             * claim are gone, this claim is first, which is a conflict.
+             */
+
+            first = view->alive.next;
+
+            if (*watch == NULL && first->origin != ZKL_LOCAL
+                && !first->watched)
+            {
+                *watch = first;
+            }
+
+            return nearest;
+        }
+
+        if (++n == seats) {
+            return nearest;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * The merge of a list of children into the view: who of the list is known, who
+ * is known and not in the list any more, and who is new.
+ *
+ * A list is older than what came to be known since it was sent: the mark tells
+ * which that is.  And it may be of another parent than what was known before,
+ * which shows in somebody else in a known claim's place.
+ *
+ * Owns nothing; runs on any thread, for one view by one at a time.
+ */
+
+
+uint64_t
+zkl_view_mark(zkl_view_t *view)
+{
+    return view->tick;
+}
+
+
+int
+zkl_view_merge(zkl_view_t *view, uint64_t mark, zkl_sighting_t *sightings,
+    size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data)
+{
+    int      anew;
+    size_t   i;
+    int64_t  last;
+
+    if (n > 1) {
+        qsort(sightings, n, sizeof(zkl_sighting_t), zkl_view_compare);
+    }
+
+    last = (n != 0) ? sightings[n - 1].seq : -1;
+
+    anew = zkl_view_match(view, sightings, n);
+
+    zkl_view_sweep(view, mark, last, anew, gone, data);
+
+    if (anew) {
+        view->complete_through = -1;
+    }
+
+    for (i = 0; i < n; i++) {
+        if (zkl_view_add(view, &sightings[i], make, data) != 0) {
+            return -1;
+        }
+    }
+
+    if (last > view->complete_through) {
+        view->complete_through = last;
+    }
+
+    zkl_view_pass(view);
+
+    return 0;
+}
+
+
+static int
+zkl_view_compare(const void *one, const void *two)
+{
+    const zkl_sighting_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    if (a->seq != b->seq) {
+        return (a->seq < b->seq) ? -1 : 1;
+    }
+
+    return (int) b->kind - (int) a->kind;
+}
+
+
+/* Returns 1 if a claim has somebody else in its place. */
+
+static int
+zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
+{
+    int           anew;
+    size_t        i;
+    zkl_entry_t  *entry, *twin;
+
+    anew = 0;
+    entry = view->alive.next;
+
+    for (i = 0; i < n; i++) {
+
+        while (entry != &view->alive && entry->seq < sightings[i].seq) {
+            entry = entry->next;
+        }
+
+        /* a downgraded writer and its reader share a seq */
+
+        for (twin = entry;
+             twin != &view->alive && twin->seq == sightings[i].seq;
+             twin = twin->next)
+        {
+            /* a sibling may have shared it since it was sighted */
+
+            if ((twin->kind != sightings[i].kind
+                 && (twin->origin != ZKL_SIBLING
+                     || !zkl_view_same(twin, &sightings[i])))
+                || sightings[i].gone || zkl_view_doubtful(view, twin))
+            {
+                continue;
+            }
+
+            if (zkl_view_same(twin, &sightings[i])) {
+                twin->listed = 1;
+                sightings[i].entry = twin;
+
+            } else {
+                anew = 1;
+            }
+        }
+    }
+
+    return anew;
+}
+
+
+static int
+zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting)
+{
+    if (entry->origin == ZKL_LOCAL || sighting->entry != NULL) {
+        return sighting->entry == entry;
+    }
+
+    return sighting->who == entry->who;
+}
+
+
+/*
+ * A writer may drop its reader and make another one, which differs only in its
+ * name.  While the writer is there, that does not matter; when it is gone, the
+ * reader of the list is taken, and the one that was known is swept.
+ */
+
+static int
+zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
+{
+    zkl_entry_t  *writer;
+
+    if (entry->origin != ZKL_FOREIGN || entry->kind != ZKL_READ) {
+        return 0;
+    }
+
+    if (entry->seq > view->complete_through) {
+        return 1;
+    }
+
+    /* the list's writers come first, so they are matched already */
+
+    for (writer = entry->prev;
+         writer != &view->alive && writer->seq == entry->seq;
+         writer = writer->prev)
+    {
+        if (writer->kind == ZKL_WRITE) {
+            return !writer->listed;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * An entry that the list does not show is gone, if the list is sure to be
+ * younger than the entry: it was known on this session when the list was sent,
+ * or the list shows a claim that was created later.  A sibling may be known
+ * from elsewhere than this session, so only the second holds for it; but if
+ * the parent was made anew, what was known before is gone in any case.
+ */
+
+static void
+zkl_view_sweep(zkl_view_t *view, uint64_t mark, int64_t last, int anew,
+    zkl_view_gone_pt gone, void *data)
+{
+    int           younger;
+    zkl_entry_t  *entry, *next;
+
+    for (entry = view->alive.next; entry != &view->alive; entry = next) {
+        next = entry->next;
+
+        if (entry->listed) {
+            entry->listed = 0;
+            continue;
+        }
+
+        younger = entry->seq < last + anew
+                  || ((entry->origin != ZKL_SIBLING || anew)
+                      && entry->tick <= mark);
+
+        if (younger) {
+            zkl_view_remove(view, entry);
+            zkl_view_doubt(view, entry);
+            gone(data, entry);
+        }
+    }
+}
+
+
+static int
+zkl_view_add(zkl_view_t *view, zkl_sighting_t *s, zkl_view_make_pt make,
+    void *data)
+{
+    zkl_entry_t  *entry;
+
+    if (s->gone || (s->entry != NULL && s->entry->linked)) {
+        return 0;
+    }
+
+    entry = s->entry;
+
+    if (entry == NULL) {
+
+        if (s->seq <= view->complete_through) {
+            /* known already, as gone: its delete is under way */
+            return 0;
+        }
+
+        entry = make(data, s);
+        if (entry == NULL) {
+            return -1;
+        }
+
+        entry->seq = s->seq;
+        entry->kind = s->kind;
+        entry->who = s->who;
+
+    } else {
+        entry->seq = s->seq;
+        entry->kind = s->kind;
+        entry->origin = ZKL_LOCAL;
+    }
+
+    zkl_view_link(view, entry);
+
+    return 0;
+}

@@ -1,0 +1,51 @@
+
+/*
+ * The configuration: what the directives say, checked and put together.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_CONF_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_CONF_H_INCLUDED_
+
+
+#include "http/api.h"
+
+
+/* what the value of a directive has to be: a "post" of its command */
+
+typedef struct {
+    ngx_conf_post_handler_pt           post_handler;
+    ngx_uint_t                         least;
+    char                              *takes;   /* the error */
+} ngx_http_zk_lock_least_t;
+
+
+/* Hooks of the module. */
+
+void *ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf);
+/* Sets defaults; makes one text of the certificates. */
+char *ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf);
+void *ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf);
+char *ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent,
+    void *child);
+/* When all was read: asks for the zone. */
+ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
+
+
+/* Handlers of directives, each of the one of its name. */
+
+/* The handler of all ngx_http_zk_lock_least_t, for times and sizes. */
+char *ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data);
+
+/* Resolves the names, and cuts off a chroot. */
+char *ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Of the three directives; the library is built with TLS, or not. */
+char *ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* A root without variables is checked here, one with them at each request. */
+char *ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_CONF_H_INCLUDED_ */

@@ -1,0 +1,4056 @@
+
+/*
+ * A claim's life: the acquire, the states, and how the waiter is told.
+ *
+ *            reply OK     reply       reply     its     ended:   con-   session
+ *            (or found)   no node     unknown   turn    release, nec-   lost
+ *                                               comes   wait or  tion
+ *                                                       lease    back
+ *   -------  -----------  ----------  --------  ------  -------  -----  -------
+ *   START    -            -           -         -       DONE     CREATE START
+ *   CREATE   WAIT         START       RECOVER   -       (later)  -      START
+ *   RECOVER  WAIT         START       -         -       (later)  (list) START
+ *   WAIT     -            START       -         HELD    DELETE   (list) START
+ *                                                       or LAPSE
+ *   HELD     -            DONE        -         -       DELETE   (list) DONE
+ *                                                       or LAPSE
+ *   LAPSE    DONE         DONE        (list)    -       (later)  (list) DONE
+ *   TAKE     HELD         DONE        TAKE      -       (later)  TAKE   TAKE
+ *   DELETE   DONE         DONE        OWED      -       -        -      DONE
+ *   OWED     -            -           -         -       -        DELETE DONE
+ *
+ * "(later)": a create that is under way cannot be called back, so the claim is
+ * deleted when the znode is known to exist.  "(list)": the list of the lock's
+ * children tells whether the claim's znode exists.
+ *
+ * A durable claim outlives its session.  From HELD or LAPSE the claim goes to
+ * TAKE, until the next session counts the lease; a durable claim of a gateway
+ * that is gone begins in TAKE.  From DELETE or OWED the claim goes to OWED with
+ * the next session.
+ *
+ * A held claim whose lease is over ends only if no other gateway has renewed
+ * the lease.  A waiting claim that a client may ask for at another gateway ends
+ * only if no other gateway has told a client that the claim is held.  The
+ * version of the znode's data shows both: so a claim in LAPSE still blocks the
+ * claims behind, and goes back to HELD or WAIT if the data have changed.
+ *
+ * Everything here runs on the event loop.  `handler` tells the waiter, and is
+ * NULL when the waiter was told or has left.  The claim outlives the waiter:
+ * the claim is freed when the znode is known to be gone.  Only
+ * zkl_claim_state() changes the state, and only
+ * zkl_claim_done() frees a claim, except in a process that ends.
+ */
+
+
+#include "core/claim.h"
+#include "core/node.h"
+#include "core/mark.h"
+#include "core/share.h"
+
+
+/* how long a claim is held before it is made durable, and watched, in ms */
+#define ZKL_LONG_HOLD                 2000
+
+/* how soon a lease that cannot be judged now is looked at again, in ms */
+#define ZKL_LEASE_AGAIN               100
+
+/* the longest timer, in ms */
+#define ZKL_TIMER_MAX                 86400000
+
+/* how often a create is tried again after its lock's znode was made */
+#define ZKL_TRIES                   5
+
+
+static ngx_uint_t zkl_claim_wanted(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_known(zkl_claim_t *claim);
+static zkl_claim_t *zkl_claim_renumbered(zkl_worker_t *worker,
+    const zkl_id_t *id, ngx_str_t *path);
+static void zkl_claim_quit(zkl_claim_t *claim);
+static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
+static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
+    ngx_str_t *value, zkl_op_pt handler);
+static void zkl_claim_create_handler(zkl_op_t *op);
+static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
+static void zkl_claim_queued(zkl_claim_t *claim);
+static void zkl_claim_single(zkl_claim_t *claim);
+static void zkl_claim_single_handler(zkl_op_t *op);
+static void zkl_claim_timer_handler(ngx_event_t *ev);
+static void zkl_claim_wait(zkl_claim_t *claim);
+static void zkl_claim_alone(zkl_claim_t *claim);
+static void zkl_claim_part(zkl_claim_t *claim);
+static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_lease(zkl_claim_t *claim);
+static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
+static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
+    ngx_msec_t wait);
+static void zkl_claim_lapse(zkl_claim_t *claim);
+static void zkl_claim_lapse_handler(zkl_op_t *op);
+static void zkl_claim_sweep_held(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
+static void zkl_claim_moved(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
+static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
+static void zkl_claim_made_durable(void *data, ngx_int_t rc);
+static void zkl_claim_persists(zkl_claim_t *claim);
+static void zkl_claim_watch(zkl_claim_t *claim);
+static void zkl_claim_tell_durable(zkl_claim_t *claim);
+static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
+static void zkl_claim_yield(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label);
+static void zkl_claim_take(zkl_claim_t *claim);
+static void zkl_claim_take_handler(zkl_op_t *op);
+static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
+static void zkl_claim_take_missed(zkl_claim_t *claim);
+static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
+static void zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version, ngx_str_t *gate);
+static void zkl_claim_took_handler(zkl_op_t *op);
+static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version);
+static zkl_claim_t *zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_child_t *child);
+static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
+static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
+static void zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get);
+static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
+static void zkl_claim_reread_handler(zkl_op_t *op);
+static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
+    zkl_claim_data_t *label);
+static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label);
+static void zkl_claim_renewed(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_wishes(zkl_claim_t *claim,
+    zkl_claim_data_t *label);
+static void zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version);
+static void zkl_claim_relabel_handler(zkl_op_t *op);
+static void zkl_claim_shared(void *data, ngx_int_t rc);
+static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
+static void zkl_claim_look_handler(zkl_op_t *op);
+static void zkl_claim_delete_handler(zkl_op_t *op);
+static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
+static void zkl_claim_mourn(zkl_claim_t *claim, zkl_rc_e rc);
+static void zkl_claim_missing(zkl_claim_t *claim);
+static void zkl_claim_recover(zkl_claim_t *claim);
+static void zkl_claim_found(zkl_claim_t *claim);
+static void zkl_claim_found_handler(zkl_op_t *op);
+static void zkl_claim_removed(zkl_claim_t *claim);
+static void zkl_claim_requeue(zkl_claim_t *claim);
+static void zkl_claim_limit(zkl_claim_t *claim);
+static void zkl_claim_unreachable(zkl_claim_t *claim);
+
+
+zkl_claim_t *
+zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
+    zkl_outcome_e *outcome)
+{
+    char          label[ZKL_CLAIM_DATA_MAX];
+    size_t        len, index_at;
+    ngx_int_t     rc;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
+
+    *outcome = ZKL_FAILED;
+
+    if (zkl_worker_over(worker)) {
+        *outcome = ZKL_SHUT;
+        return NULL;
+    }
+
+    lock = zkl_lock_get(worker, &acquire->path);
+    if (lock == NULL) {
+        return NULL;
+    }
+
+    zkl_lock_pin(lock);
+
+    claim = NULL;
+
+    if (zkl_lock_layout(lock, acquire->kind == ZKL_NODE) != NGX_OK) {
+        *outcome = ZKL_LAYOUT;
+        goto done;
+    }
+
+    /* the claims of this worker exceed the limit: ZooKeeper is not asked */
+
+    if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
+        *outcome = ZKL_FULL;
+        goto done;
+    }
+
+    len = zkl_claim_data_write(label, acquire->label, &index_at);
+
+    claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
+    if (claim == NULL) {
+        goto done;
+    }
+
+    ngx_memcpy(claim->label, label, len);
+    claim->label_len = (uint16_t) len;
+    claim->index_at = (uint16_t) index_at;
+
+    if (zkl_session_reserve(worker->session,
+                                    acquire->path.len + 1 + ZKL_CLAIM_MAX)
+        != NGX_OK)
+    {
+        *outcome = ZKL_NO_ROOM;
+        goto failed;
+    }
+
+    rc = zkl_record_take(worker->zone, &acquire->path, acquire->kind,
+                         acquire->key, &claim->id);
+    if (rc != NGX_OK) {
+        zkl_session_unreserve(worker->session,
+                                    acquire->path.len + 1 + ZKL_CLAIM_MAX);
+
+        *outcome = (rc == NGX_BUSY) ? ZKL_NO_ROOM
+                                    : ZKL_FAILED;
+        goto failed;
+    }
+
+    claim->lock = lock;
+    claim->named = claim->id.record;
+    claim->urgent = (acquire->durable && !acquire->bound);
+    claim->entry.kind = acquire->kind;
+    claim->entry.seq = -1;
+    claim->handler = acquire->handler;
+    claim->event = acquire->event;
+    claim->data = acquire->data;
+    claim->ttl = acquire->ttl;
+    claim->said.ttl = (acquire->bound && !acquire->leased) ? 0 : acquire->ttl;
+    claim->grace = acquire->grace;
+    claim->limited = !acquire->forever;
+    claim->keyed = (acquire->key != NULL);
+    claim->async = acquire->async;
+    claim->keen = (acquire->event != NULL || claim->keyed);
+    claim->bound = acquire->bound;
+    claim->leased = acquire->leased;
+    claim->max_queue = acquire->max_queue;
+    claim->started = ngx_current_msec;
+    claim->deadline = ngx_current_msec + acquire->wait;
+    claim->once = acquire->once;
+    claim->patience = ngx_current_msec
+                      + (acquire->once ? ngx_max(acquire->wait,
+                                                 acquire->timeout)
+                                       : acquire->wait + acquire->timeout);
+    claim->state = ZKL_DONE;
+    claim->settled = 1;
+
+    ngx_queue_init(&claim->mourners);
+    zkl_lock_join(lock, claim);
+
+    worker->nowed++;
+
+    worker->claims[claim->id.record] = claim;
+
+    if (claim->keyed) {
+
+        /* further requests with this key move this deadline */
+
+        claim->lease = zkl_now() + acquire->wait + claim->grace;
+
+        zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
+                        claim->lease);
+    }
+
+    if (claim->bound) {
+        zkl_record_bind(worker->zone, claim->id.record, acquire->leader
+                        ? acquire->leader->id.record
+                        : ZKL_NO_RECORD);
+    }
+
+    /* not cancelable: a worker that leaves serves all waiters to the end */
+
+    zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
+
+    if (!acquire->forever && acquire->wait != 0) {
+        ngx_add_timer(&claim->timer, acquire->wait);
+
+    } else {
+        claim->expired = !acquire->forever;
+        ngx_add_timer(&claim->timer, acquire->once || acquire->forever
+                                     ? acquire->timeout
+                                     : ZKL_PATIENCE);
+    }
+
+    zkl_claim_state(claim, ZKL_START);
+    zkl_claim_start(claim);
+
+    goto done;
+
+failed:
+
+    ngx_free(claim);
+    claim = NULL;
+
+done:
+
+    zkl_lock_unpin(lock);
+
+    return claim;
+}
+
+
+void
+zkl_claim_abandon(zkl_claim_t *claim)
+{
+    zkl_claim_quit(claim);
+    claim->event = NULL;
+
+    if (zkl_claim_known(claim) && claim->state != ZKL_START) {
+        /* the wait of the client does not count any more */
+
+        claim->limited = 0;
+
+        zkl_claim_alone(claim);
+        return;
+    }
+
+    claim->timer.cancelable = 1;
+
+    switch (claim->state) {
+
+    case ZKL_START:
+        zkl_claim_done(claim);
+        break;
+
+    case ZKL_WAIT:
+    case ZKL_HELD:
+        zkl_claim_end(claim, ZKL_CANCELLED);
+        break;
+
+    default:
+        /* CREATE, RECOVER: the claim ends when the znode is known to exist */
+        break;
+    }
+}
+
+
+/*
+ * Whether a client waits for the claim, or may ask for the claim later.
+ *
+ * Whether a client waits for the claim, or may still ask for the claim.
+ */
+
+static ngx_uint_t
+zkl_claim_wanted(zkl_claim_t *claim)
+{
+    return claim->handler != NULL || claim->alone;
+}
+
+
+/*
+ * Whether other clients may ask for the claim, by the key or the token.
+ *
+ * Whether a client may ask for the claim, knowing the key or the token.
+ */
+
+static ngx_uint_t
+zkl_claim_known(zkl_claim_t *claim)
+{
+    return claim->grace != 0 && (claim->keyed || claim->told);
+}
+
+
+zkl_claim_t *
+zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
+{
+    ngx_str_t    *own;
+    zkl_claim_t  *claim;
+
+    claim = (id->record < worker->nclaims) ? worker->claims[id->record] : NULL;
+
+    if (claim == NULL || claim->named != id->record
+        || !zkl_name_secret_equal(claim->id.random, id->random,
+                                  ZKL_RANDOM_LEN))
+    {
+        return zkl_claim_renumbered(worker, id, path);
+    }
+
+    own = &claim->lock->sn.str;
+
+    if (own->len != path->len
+        || ngx_memcmp(own->data, path->data, path->len) != 0)
+    {
+        return NULL;
+    }
+
+    return claim;
+}
+
+
+/*
+ * A claim that was taken over from another gateway has another record than the
+ * znode's name says, if that record was in use here.  The claim is held, and
+ * held claims come first in lock->claims, so the search is short.
+ */
+
+static zkl_claim_t *
+zkl_claim_renumbered(zkl_worker_t *worker, const zkl_id_t *id,
+    ngx_str_t *path)
+{
+    ngx_queue_t  *q;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
+
+    lock = zkl_lock_find(worker, path);
+
+    if (lock == NULL || lock->nrenumbered == 0) {
+        return NULL;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->named != claim->id.record
+            && claim->named == id->record
+            && zkl_name_secret_equal(claim->id.random, id->random,
+                                     ZKL_RANDOM_LEN))
+        {
+            return claim;
+        }
+    }
+
+    return NULL;
+}
+
+
+zkl_id_t
+zkl_claim_id(zkl_claim_t *claim)
+{
+    zkl_id_t  id;
+
+    id = claim->id;
+    id.record = claim->named;
+
+    return id;
+}
+
+
+int64_t
+zkl_fencing_token(int64_t czxid, ngx_uint_t index)
+{
+    return czxid * 256 + (int64_t) index;
+}
+
+
+zkl_claim_t *
+zkl_claim_of(zkl_entry_t *entry)
+{
+    return (zkl_claim_t *) entry;
+}
+
+
+void
+zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
+{
+    sighting->kind = claim->entry.kind;
+
+    if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
+        sighting->gone = 1;
+
+    } else {
+        sighting->entry = &claim->entry;
+    }
+}
+
+
+void
+zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
+{
+    ngx_uint_t     settled, pressing, fleeting;
+    zkl_worker_t  *worker;
+
+#if (NGX_DEBUG)
+    static char  *names[] = {
+        "start", "create", "recover", "wait", "held", "lapse", "take",
+        "delete", "owed", "done"
+    };
+#endif
+
+    worker = claim->lock->worker;
+
+    ngx_log_debug4(NGX_LOG_DEBUG_HTTP, worker->log, 0,
+                   "zk lock claim %uD of \"%V\": %s -> %s", claim->id.record,
+                   &claim->lock->sn.str, names[claim->state], names[state]);
+
+    claim->state = state;
+
+    if (state == ZKL_WAIT || state == ZKL_HELD) {
+        zkl_lock_order(claim->lock, claim);
+    }
+
+    settled = state == ZKL_WAIT || state == ZKL_HELD || state == ZKL_DONE;
+
+    if (claim->settled && !settled) {
+        ngx_queue_insert_tail(&worker->unsettled, &claim->unsettled);
+
+    } else if (!claim->settled && settled) {
+        ngx_queue_remove(&claim->unsettled);
+    }
+
+    claim->settled = settled;
+
+    pressing = !settled && !claim->refused && state != ZKL_TAKE;
+
+    worker->npressing += pressing;
+    worker->npressing -= claim->pressing;
+    claim->pressing = pressing;
+
+    fleeting = zkl_claim_ephemeral(claim);
+
+    worker->nfleeting += fleeting;
+    worker->nfleeting -= claim->fleeting;
+    claim->fleeting = fleeting;
+
+    zkl_worker_busy(worker);
+}
+
+
+/* Notes that no waiter is to be told any more. */
+
+static void
+zkl_claim_quit(zkl_claim_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    if (claim->handler == NULL) {
+        return;
+    }
+
+    worker = claim->lock->worker;
+
+    claim->handler = NULL;
+    worker->nowed--;
+
+    zkl_worker_busy(worker);
+}
+
+
+/* Tells the waiting client the outcome. */
+
+static void
+zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    zkl_claim_pt  handler;
+
+    handler = claim->handler;
+
+    if (handler != NULL) {
+        zkl_claim_quit(claim);
+
+        if (outcome != ZKL_GRANTED) {
+            claim->event = NULL;
+        }
+
+        claim->timer.cancelable = (claim->event == NULL && !claim->alone);
+
+        handler(claim->data, claim, outcome);
+    }
+}
+
+
+void
+zkl_claim_tell(zkl_claim_t *claim, zkl_event_e event, const char *reason)
+{
+    zkl_event_pt  handler;
+
+    handler = claim->event;
+
+    if (handler == NULL || (event == ZKL_EVENT_LOST && claim->handler != NULL))
+    {
+        /* a waiter that was not answered yet gets the outcome instead */
+        return;
+    }
+
+    if (event == ZKL_EVENT_LOST) {
+        claim->event = NULL;
+        claim->timer.cancelable = 1;
+    }
+
+    handler(claim->data, claim, event, reason);
+}
+
+
+/* An operation on the znode; a claim has one at a time.  NULL: no memory. */
+
+static zkl_op_t *
+zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
+    zkl_op_pt handler)
+{
+    u_char       buf[ZKL_CLAIM_MAX];
+    ngx_str_t    name;
+    zkl_id_t     id;
+    zkl_op_t    *op;
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+    id = zkl_claim_id(claim);
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->entry.kind,
+                                    claim->entry.seq);
+
+    op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
+                    type == ZKL_OP_LIST ? NULL
+                                        : &name,
+                    value);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->handler = handler;
+    op->data = claim;
+
+    claim->op = op;
+
+    return op;
+}
+
+
+void
+zkl_claim_rung(zkl_claim_t *claim)
+{
+    if (claim->state != ZKL_WAIT && claim->state != ZKL_HELD) {
+        return;
+    }
+
+    if (zkl_record_asked(claim->lock->worker->zone, claim->id.record)) {
+        zkl_claim_end(claim, ZKL_CANCELLED);
+        return;
+    }
+
+    if (claim->state == ZKL_HELD || claim->alone) {
+        zkl_claim_lease(claim);
+    }
+}
+
+
+/*
+ * A claim's way to the grant: the worker creates the znode, puts the claim into
+ * the view, makes sure that no older claim has the same key, and grants the
+ * claim when the view says so; or the wait ends before.
+ *
+ * Everything here runs on the event loop.  claim->op is NULL unless an
+ * operation of the claim is under way; claim.c says when handler is NULL.
+ */
+
+
+void
+zkl_claim_start(zkl_claim_t *claim)
+{
+    if (claim->state != ZKL_START
+        || claim->lock->making != 0
+        || !zkl_session_ready(claim->lock->worker->session))
+    {
+        /* a client that leaves meanwhile leaves no znode in ZooKeeper */
+        return;
+    }
+
+    if (claim->lock->node) {
+        zkl_lock_advance(claim->lock);
+        return;
+    }
+
+    zkl_claim_create(claim);
+}
+
+
+void
+zkl_claim_create(zkl_claim_t *claim)
+{
+    u_char         prefix[ZKL_PREFIX_MAX];
+    ngx_str_t      name, label;
+    zkl_op_t      *op;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    name.data = prefix;
+    name.len = zkl_name_prefix_write((char *) prefix, &claim->id,
+                                     claim->entry.kind);
+    label.data = claim->label;
+    label.len = claim->label_len;
+
+    if (claim->lock->node) {
+        zkl_claim_data_id((char *) claim->label + claim->index_at
+                          + ZKL_CLAIM_DATA_ID_AT, &claim->id);
+    }
+
+    op = zkl_op_new(worker->session, claim->lock->node
+                    ? ZKL_OP_GATE
+                    : ZKL_OP_CREATE, &claim->lock->sn.str, &name, &label);
+    if (op == NULL) {
+        /* the sweep starts the claim again */
+        return;
+    }
+
+    op->index_at = claim->index_at;
+    op->handler = zkl_claim_create_handler;
+    op->data = claim;
+    op->gather = claim->lock->known && !claim->lock->node;
+
+    /* the claim's turn is far off, and no client needs an early answer */
+
+    op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind, NULL)
+                  && !claim->expired && !claim->async && !claim->keyed
+                  && claim->event == NULL;
+
+    claim->op = op;
+
+    zkl_claim_state(claim, ZKL_CREATE);
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_claim_create_handler(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+        zkl_claim_created(claim, op);
+        break;
+
+    case ZKL_NO_NODE:
+        zkl_claim_missing(claim);
+        break;
+
+    case ZKL_UNKNOWN:
+        zkl_claim_recover(claim);
+        break;
+
+    case ZKL_UNSENT:
+        zkl_claim_state(claim, ZKL_START);
+
+        if (!zkl_claim_wanted(claim)) {
+            zkl_claim_done(claim);
+        }
+
+        break;
+
+    case ZKL_EXISTS:
+
+        if (claim->lock->node) {
+            zkl_node_exists(claim);
+            break;
+        }
+
+        zkl_claim_refuse(claim, ZKL_WORN_OUT);
+        break;
+
+    case ZKL_CHILDLESS:
+        zkl_claim_refuse(claim, ZKL_LAYOUT);
+        break;
+
+    case ZKL_NO_AUTH:
+        zkl_claim_refuse(claim, ZKL_DENIED);
+        break;
+
+    default:
+        zkl_claim_refuse(claim, ZKL_FAILED);
+        break;
+    }
+}
+
+
+static void
+zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op)
+{
+    zkl_child_t  child;
+
+    if (claim->lock->node) {
+        child.seq = 0;
+        claim->lock->waits = 0;
+
+    } else if (zkl_name_child_read(&child, (char *) op->reply.data,
+                                   op->reply.len)
+               != 0)
+    {
+        ngx_log_error(NGX_LOG_ERR, claim->lock->worker->log, 0,
+                      "zookeeper made a claim of \"%V\" with a strange "
+                      "name of %uz bytes", &claim->lock->sn.str,
+                      op->reply.len);
+
+        zkl_claim_recover(claim);
+        return;
+    }
+
+    claim->entry.seq = child.seq;
+    claim->czxid = op->czxid;
+    claim->index = op->index;
+
+    zkl_lock_pin(claim->lock);
+
+    zkl_lock_created(claim->lock, &claim->entry, claim->czxid);
+    zkl_claim_queued(claim);
+
+    zkl_lock_unpin(claim->lock);
+}
+
+
+/*
+ * The claim is in the queue: asks ZooKeeper for what the grant depends on, or
+ * ends the claim.
+ *
+ * Called when the claim is in the view and the czxid is known.
+ */
+
+static void
+zkl_claim_queued(zkl_claim_t *claim)
+{
+    int64_t      ahead;
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    zkl_record_publish(lock->worker->zone, claim->id.record, claim->entry.seq,
+                       claim->czxid, claim->index);
+
+    if (!lock->node) {
+        zkl_seq_index_put(lock->worker->zone, &lock->sn.str, claim->entry.seq,
+                          claim->id.record);
+    }
+
+    zkl_claim_state(claim, ZKL_WAIT);
+
+    if (claim->entry.seq == ZKL_SEQ_MAX) {
+
+        /* from here on all claims get the same number, and have no order */
+
+        zkl_claim_end(claim, ZKL_WORN_OUT);
+        return;
+    }
+
+    if (!zkl_claim_wanted(claim)) {
+
+        /* a repeated request may have found the claim at another gateway */
+
+        zkl_claim_withdraw(claim, ZKL_CANCELLED);
+        return;
+    }
+
+    if (zkl_lock_conflicts(lock, &claim->entry)
+        && zkl_claim_conflict(claim) == NGX_OK)
+    {
+        return;
+    }
+
+    zkl_claim_single(claim);
+
+    if (!claim->keyed) {
+        zkl_lock_look_first(lock, &claim->entry);
+    }
+
+    /*
+     * At most so many claims are ahead: the known claims, and one claim for
+     * each number that ZooKeeper gave and the view does not know of.
+     */
+
+    ahead = claim->entry.seq - lock->view.complete_through;
+    ahead = ngx_max(ahead, 0) + (int64_t) lock->view.nalive - 1;
+
+    if (ahead > (int64_t) claim->max_queue) {
+        claim->counting = 1;
+        zkl_lock_list(lock);
+    }
+
+    if (claim->counting || claim->expired || claim->async
+        || claim->event != NULL)
+    {
+        lock->settle = 1;
+    }
+
+    zkl_lock_advance(lock);
+}
+
+
+/*
+ * Looks whether a claim with a key has a twin, unless this is known.
+ *
+ * Several requests with one key may each have made a claim.  A list that is
+ * sent behind the create shows the older claims: only the oldest counts, since
+ * each claim between finds the oldest, too, and is withdrawn.
+ */
+
+static void
+zkl_claim_single(zkl_claim_t *claim)
+{
+    zkl_op_t  *op;
+
+    if (!claim->keyed || claim->single || claim->op != NULL) {
+        return;
+    }
+
+    op = zkl_claim_op(claim, ZKL_OP_LIST, NULL, zkl_claim_single_handler);
+    if (op != NULL) {
+        zkl_session_send(op);
+    }
+}
+
+
+void
+zkl_claim_unlisted(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_WAIT
+        && claim->handler != NULL && !claim->seen && !claim->told)
+    {
+        zkl_claim_withdraw(claim, ZKL_DENIED);
+    }
+}
+
+
+static void
+zkl_claim_single_handler(zkl_op_t *op)
+{
+    int64_t       seq;
+    ngx_uint_t    i;
+    zkl_child_t   child;
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == ZKL_NO_AUTH) {
+        zkl_claim_unlisted(claim);
+        return;
+    }
+
+    if (op->rc != ZKL_OK || claim->state != ZKL_WAIT) {
+        /* the sweep, or the list of the next connection, tries again */
+        return;
+    }
+
+    seq = claim->entry.seq;
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                op->children[i].len)
+            == 0
+            && child.has_id
+            && child.seq < seq
+            && zkl_name_secret_equal(child.id.random, claim->id.random,
+                                     ZKL_KEY))
+        {
+            claim->twin = child;
+            seq = child.seq;
+        }
+    }
+
+    if (seq != claim->entry.seq) {
+
+        /* if the twin has ended by now, a client may have joined this claim */
+
+        claim->alone = 0;
+        zkl_claim_withdraw(claim, ZKL_TWIN);
+        return;
+    }
+
+    claim->single = 1;
+
+    if (zkl_lock_conflicts(claim->lock, &claim->entry)
+        && zkl_claim_conflict(claim) == NGX_OK)
+    {
+        return;
+    }
+
+    zkl_lock_look_first(claim->lock, &claim->entry);
+    zkl_lock_advance(claim->lock);
+}
+
+
+ngx_int_t
+zkl_claim_conflict(zkl_claim_t *claim)
+{
+    /*
+     * A keyed claim that may have a twin may be in conflict with that twin.
+     * And if another gateway has told that the claim is held, the claims ahead
+     * are gone, though the view does not show that yet.
+     */
+
+    if (claim->state != ZKL_WAIT || claim->seen
+        || (claim->keyed && !claim->single))
+    {
+        return NGX_AGAIN;
+    }
+
+    zkl_claim_withdraw(claim, ZKL_CONFLICT);
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+zkl_claim_grant(zkl_claim_t *claim)
+{
+    ngx_msec_t     lease;
+    ngx_uint_t     told;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    if (claim->state != ZKL_WAIT
+        || (claim->keyed && !claim->single)
+        || !zkl_session_alive(worker->session)
+        || zkl_worker_over(worker))
+    {
+        return NGX_AGAIN;
+    }
+
+    zkl_view_grant(&claim->lock->view, &claim->entry);
+
+    told = ZKL_TOLD_ITS_OWN;
+    lease = claim->ttl;
+
+    if (claim->seen) {
+        told = ZKL_TOLD_OTHERS;
+
+    } else if (claim->alone && claim->handler == NULL) {
+        told = ZKL_TOLD_NOBODY;
+        lease = claim->grace;
+    }
+
+    if (claim->bound && !claim->leased) {
+        lease = ZKL_NO_LEASE;
+    }
+
+    claim->granted = zkl_now();
+    claim->lease = claim->granted + lease;
+
+    zkl_record_grant(worker->zone, claim->id.record, claim->ttl, claim->lease,
+                     told);
+
+    zkl_claim_state(claim, ZKL_HELD);
+
+    /* a held claim keeps no worker that wants to leave; a stream does */
+
+    claim->timer.cancelable = (claim->event == NULL);
+
+    zkl_claim_lease(claim);
+
+    if (claim->lock->node) {
+
+        /* watched from now on: a later claim's znode has the same name */
+
+        zkl_claim_sweep(claim);
+    }
+
+    if (claim->urgent && claim->handler != NULL && claim->state == ZKL_HELD) {
+        /* the waiter is told when the claim is durable */
+
+        claim->outcome = ZKL_CANCELLED;
+        zkl_claim_durable(claim);
+        return NGX_OK;
+    }
+
+    /* the waiter may release the claim at once */
+
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_answer(claim, ZKL_GRANTED);
+
+    } else if (claim->state == ZKL_LAPSE) {
+
+        /* this process stood still for longer than the lease */
+
+        zkl_claim_answer(claim, ZKL_UNREACHABLE);
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * claim->timer: the wait is over, or a lease, or a grace.
+ *
+ * The wait is over, or the time for ZooKeeper's answer, or perhaps the lease.
+ * The waiter is told what is known by now; while ZooKeeper answers, the worker
+ * waits a little longer for the answers that are under way.
+ */
+
+static void
+zkl_claim_timer_handler(ngx_event_t *ev)
+{
+    ngx_msec_int_t  left;
+    zkl_claim_t    *claim;
+    zkl_session_t  *session;
+
+    claim = ngx_queue_data(ev, zkl_claim_t, timer);
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                   "zk lock claim timer, state %d", claim->state);
+
+    if (claim->state == ZKL_HELD) {
+
+        if (claim->handler != NULL
+            && (ngx_msec_int_t) (claim->patience - ngx_current_msec) <= 0)
+        {
+            /* the claim could not be made durable in time */
+
+            zkl_claim_unreachable(claim);
+            return;
+        }
+
+        zkl_claim_lease(claim);
+        return;
+    }
+
+    if (claim->alone && claim->state == ZKL_WAIT
+        && !((claim->limited || claim->handler != NULL)
+             && (ngx_msec_int_t) (claim->deadline - ngx_current_msec) <= 0))
+    {
+        zkl_claim_lease(claim);
+        return;
+    }
+
+    if (claim->handler != NULL) {
+        session = claim->lock->worker->session;
+        left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
+
+        if (left <= 0 || !claim->limited
+            || (!claim->once
+                && (!zkl_session_ready(session)
+                    || zkl_session_starved(session))))
+        {
+            zkl_claim_unreachable(claim);
+            return;
+        }
+
+        ngx_add_timer(ev, claim->once ? (ngx_msec_t) left
+                                      : ngx_min((ngx_msec_t) left,
+                                                ZKL_PATIENCE));
+    }
+
+    claim->expired = 1;
+
+    zkl_claim_settle(claim);
+}
+
+
+void
+zkl_claim_settle(zkl_claim_t *claim)
+{
+    size_t       ahead;
+    zkl_lock_t  *lock;
+
+    if (claim->state == ZKL_START && claim->lock->node) {
+        zkl_node_settle(claim->lock);
+        return;
+    }
+
+    lock = claim->lock;
+
+    if (claim->state != ZKL_WAIT) {
+        return;
+    }
+
+    if (!zkl_lock_unsure(lock)
+        && zkl_lock_conflicts(lock, &claim->entry)
+        && zkl_claim_conflict(claim) == NGX_OK)
+    {
+        return;
+    }
+
+    if (!claim->expired && !claim->counting
+        && ((!claim->async && claim->event == NULL) || claim->told))
+    {
+        return;
+    }
+
+    if (zkl_lock_unsure(lock) || (claim->keyed && !claim->single)) {
+        lock->settle = 1;
+        return;
+    }
+
+    if (claim->counting) {
+        claim->counting = 0;
+
+        ahead = zkl_view_position(&lock->view, &claim->entry);
+
+        if (ahead > claim->max_queue) {
+            zkl_claim_withdraw(claim, ZKL_FULL);
+            return;
+        }
+    }
+
+    if (!claim->expired) {
+        zkl_claim_wait(claim);
+
+    } else if (claim->keyed && claim->handler != NULL) {
+        zkl_claim_part(claim);
+
+    } else {
+        zkl_claim_withdraw(claim, ZKL_TAKEN);
+    }
+}
+
+
+/* Tells an async or a streaming client that the claim has to wait. */
+
+static void
+zkl_claim_wait(zkl_claim_t *claim)
+{
+    zkl_lock_t  *lock;
+
+    if (claim->told) {
+        return;
+    }
+
+    lock = claim->lock;
+
+    if (claim->entry.seq > lock->view.complete_through) {
+
+        /* the view does not know all claims ahead yet */
+
+        lock->settle = 1;
+        zkl_lock_list(lock);
+        return;
+    }
+
+    zkl_lock_prune(lock);
+
+    claim->told = 1;
+    claim->place = zkl_place(zkl_view_position(&lock->view, &claim->entry),
+                             zkl_view_holders(&lock->view));
+    claim->position = claim->place;
+
+    if (claim->event != NULL) {
+        zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
+
+    } else if (claim->async && claim->handler != NULL) {
+        zkl_claim_alone(claim);
+        zkl_claim_answer(claim, ZKL_QUEUED);
+    }
+}
+
+
+/*
+ * Leases: how long a claim lasts that is held, or waits alone.
+ *
+ * A claim's record has a deadline: of the lease while the claim is held; of the
+ * grace while the claim is alone, until a client asks for the claim.  Any
+ * worker moves that deadline in the record; another gateway counts up the
+ * renewals in the znode's data.  So when the deadline has passed, the worker
+ * deletes the znode only if the data have the known version: else the worker
+ * reads the data, and the claim lives on if a renewal there was not known.
+ *
+ * A claim that is bound to a connection has no lease, unless the client asked
+ * for a lease.  Every bound claim is lost as soon as the session is not known
+ * to be alive, and the holder is told so at that moment: no other claim can
+ * have been granted by then.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+/* No client waits for the claim any more: the grace begins. */
+
+static void
+zkl_claim_alone(zkl_claim_t *claim)
+{
+    ngx_msec_t  now;
+
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_unseen(claim);
+        return;
+    }
+
+    now = zkl_now();
+
+    claim->alone = 1;
+    claim->lease = now + (claim->seen ? claim->ttl : claim->grace);
+
+    /* not cancelable: a worker that leaves serves polling clients to the end */
+
+    claim->timer.cancelable = 0;
+
+    zkl_record_keep(claim->lock->worker->zone, claim->id.record, claim->ttl,
+                    claim->lease);
+
+    zkl_claim_arm(claim, now);
+}
+
+
+/*
+ * The wait of the client that made a claim with a key is over; other clients
+ * may wait with the claim.
+ */
+
+static void
+zkl_claim_part(zkl_claim_t *claim)
+{
+    ngx_msec_t  lease;
+
+    if (zkl_record_lease_over(claim->lock->worker->zone, claim->id.record,
+                              claim->lease, &lease)
+        == NGX_AGAIN)
+    {
+        /* a client has asked for the claim at this gateway */
+
+        zkl_claim_leave(claim, ZKL_TAKEN);
+        return;
+    }
+
+    /* if a client asked at another gateway, the data's version has changed */
+
+    zkl_claim_withdraw(claim, ZKL_TAKEN);
+}
+
+
+/* Tells the client the outcome; the claim stays for the grace. */
+
+static void
+zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    claim->expired = 0;
+    claim->limited = 0;
+
+    zkl_claim_alone(claim);
+    zkl_claim_answer(claim, outcome);
+}
+
+
+void
+zkl_claim_unseen(zkl_claim_t *claim)
+{
+    ngx_msec_t  granted, lease;
+
+    if (claim->grace == 0) {
+        zkl_claim_release(claim, NULL);
+        return;
+    }
+
+    if (claim->state != ZKL_HELD) {
+        return;
+    }
+
+    granted = claim->granted + claim->ttl;
+    lease = zkl_now() + claim->grace;
+
+    if (!claim->seen && (ngx_msec_int_t) (granted - lease) > 0) {
+        zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
+                       lease);
+    }
+
+    zkl_claim_lease(claim);
+}
+
+
+void
+zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
+{
+    ngx_uint_t    i;
+    ngx_msec_t    now;
+    zkl_zone_t   *zone;
+    zkl_claim_t  *claim;
+
+    now = zkl_now();
+
+    for (i = 0; i < n; i++) {
+        claim = claims[i];
+        zone = claim->lock->worker->zone;
+
+        claim->bound = 0;
+        claim->event = NULL;
+        claim->timer.cancelable = 1;
+
+        zkl_record_keep(zone, claim->id.record, claim->ttl, now + claim->ttl);
+
+        /* a claim that queued again has had no leader since then */
+
+        zkl_record_bind(zone, claim->id.record, claims[0]->id.record);
+    }
+
+    /* the leader, unbound first, decides for all if the worker dies here */
+
+    for (i = 0; i < n; i++) {
+        zone = claims[i]->lock->worker->zone;
+        zkl_record_unbind(zone, claims[i]->id.record);
+    }
+
+    for (i = 0; i < n; i++) {
+        zkl_claim_state(claims[i], claims[i]->state);
+        zkl_claim_lease(claims[i]);
+    }
+}
+
+
+/* The lease, or the grace, is over, unless a client has renewed. */
+
+static void
+zkl_claim_lease(zkl_claim_t *claim)
+{
+    ngx_msec_t      now, lease;
+    ngx_msec_int_t  left;
+    zkl_worker_t   *worker;
+
+    worker = claim->lock->worker;
+    now = zkl_now();
+
+    if (claim->bound && claim->state == ZKL_HELD
+        && !zkl_ahead(*zkl_zone_alive(worker->zone)))
+    {
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
+        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_claim_end(claim, ZKL_CANCELLED);
+        return;
+    }
+
+    if (claim->share != NULL) {
+        ngx_add_timer(&claim->timer, ZKL_LEASE_AGAIN);
+        return;
+    }
+
+    if (zkl_record_lease_over(worker->zone, claim->id.record, now, &lease)
+        == NGX_AGAIN)
+    {
+        if (lease != claim->lease) {
+            claim->lease = lease;
+            claim->warned = 0;
+        }
+
+        zkl_claim_arm(claim, now);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, worker->log, 0, claim->state == ZKL_HELD
+                  ? "a lease of \"%V\" is over"
+                  : "nobody asks any more for a claim of \"%V\"",
+                  &claim->lock->sn.str);
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->handler != NULL) {
+
+        /* another gateway told of the claim: the waiter still has time left */
+
+        left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+
+        ngx_add_timer(&claim->timer, left > ZKL_PATIENCE
+                      ? (ngx_msec_t) left : ZKL_PATIENCE);
+    }
+
+    claim->lapsed = 1;
+
+    zkl_claim_state(claim, ZKL_LAPSE);
+    zkl_claim_lapse(claim);
+}
+
+
+/* Sets the timer to when the claim is to be looked at next. */
+
+static void
+zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
+{
+    ngx_msec_t      wait;
+    ngx_msec_int_t  left;
+
+    left = (ngx_msec_int_t) (claim->lease - now);
+    wait = (left > 0) ? (ngx_msec_t) left : 0;
+
+    if (claim->state == ZKL_HELD) {
+
+        if (claim->bound) {
+            zkl_claim_arm_bound(claim, now, wait);
+            return;
+        }
+
+        if (claim->handler != NULL) {
+
+            /* the waiter waits until the claim is durable */
+
+            left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
+            left = ngx_max(left, 0);
+            wait = ngx_min(wait, (ngx_msec_t) left);
+        }
+
+    } else if (claim->limited || claim->handler != NULL) {
+        left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+        left = ngx_max(left, 0);
+        wait = ngx_min(wait, (ngx_msec_t) left);
+    }
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
+}
+
+
+static void
+zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
+{
+    ngx_uint_t      warn;
+    ngx_msec_t      alive, warning;
+    ngx_msec_int_t  left;
+
+    warn = 0;
+
+    if (claim->leased && !claim->warned) {
+        warning = claim->ttl / 3;
+
+        if (wait <= warning) {
+            warn = 1;
+
+        } else {
+            wait -= warning;
+        }
+    }
+
+    alive = *zkl_zone_alive(claim->lock->worker->zone);
+    left = (ngx_msec_int_t) (alive - now) + 1;
+    left = ngx_max(left, 1);
+    wait = ngx_min(wait, (ngx_msec_t) left);
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
+
+    if (warn) {
+        claim->warned = 1;
+        zkl_claim_tell(claim, ZKL_EVENT_ENDING, "lease");
+    }
+}
+
+
+/* Deletes the znode if the data have the known version; the sweep retries. */
+
+static void
+zkl_claim_lapse(zkl_claim_t *claim)
+{
+    zkl_op_t       *op;
+    zkl_session_t  *session;
+
+    session = claim->lock->worker->session;
+
+    if (claim->op != NULL || !zkl_session_connected(session)) {
+        return;
+    }
+
+    if (claim->lock->node && !claim->watched && !claim->looked) {
+        zkl_claim_reread(claim, 0);
+        return;
+    }
+
+    claim->looked = 0;
+
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_lapse_handler);
+    if (op == NULL) {
+        return;
+    }
+
+    op->version = zkl_record_version(claim->lock->worker->zone,
+                                     claim->id.record);
+    op->gather = !claim->lock->node;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_claim_lapse_handler(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+    case ZKL_NO_NODE:
+
+        if (claim->lapsed || claim->outcome == ZKL_TAKEN) {
+            zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                              ZKL_ENDING_EXPIRED);
+        }
+
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+        zkl_claim_done(claim);
+        break;
+
+    case ZKL_CHANGED:
+        zkl_claim_reread(claim, claim->watched);
+        break;
+
+    case ZKL_NO_AUTH:
+    case ZKL_REFUSED:
+        zkl_claim_denied(claim, op->rc);
+        break;
+
+    default:
+        /* the sweep, or the list of the next connection, tries again */
+        break;
+    }
+}
+
+
+void
+zkl_claim_sweep(zkl_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case ZKL_START:
+        zkl_claim_moved(claim);
+        break;
+
+    case ZKL_WAIT:
+        zkl_claim_single(claim);
+        zkl_claim_moved(claim);
+        break;
+
+    case ZKL_HELD:
+        zkl_claim_sweep_held(claim);
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+/*
+ * A claim that is held for long is made durable, and watched: another gateway
+ * may renew or release the claim, or an operator may delete the znode, and the
+ * watch tells at once.  A claim that is held for a moment costs neither a write
+ * nor a read.
+ */
+
+static void
+zkl_claim_sweep_held(zkl_claim_t *claim)
+{
+    ngx_msec_t   lease;
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    if (zkl_record_lease(lock->worker->zone, claim->id.record, &lease)
+        == NGX_OK
+        && lease != claim->lease)
+    {
+        claim->lease = lease;
+        claim->warned = 0;
+    }
+
+    if (zkl_session_alive(lock->worker->session)
+        && zkl_session_reachable(lock->worker->session))
+    {
+        zkl_claim_sure(claim);
+
+        if (claim->state != ZKL_HELD) {
+            return;
+        }
+    }
+
+    if (claim->share != NULL) {
+        zkl_share_again(claim->share);
+        return;
+    }
+
+    if (claim->changed) {
+        zkl_claim_reread(claim, claim->watched);
+        return;
+    }
+
+    if (zkl_claim_lasts(claim)) {
+        zkl_claim_durable(claim);
+
+        if (claim->state != ZKL_HELD || claim->share != NULL) {
+            return;
+        }
+    }
+
+    if (!claim->watched
+        && (lock->node
+            || (zkl_claim_lasts(claim)
+                && lock->converting == NULL))
+        && zkl_session_may_watch(lock->worker->session,
+                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX))
+    {
+        zkl_claim_reread(claim, 1);
+    }
+}
+
+
+/*
+ * Whether a held claim is to be made durable: the client waits for that, the
+ * worker leaves, or the claim has been held for long.
+ */
+
+static ngx_uint_t
+zkl_claim_lasts(zkl_claim_t *claim)
+{
+    return claim->handler != NULL || claim->lock->worker->leaving
+           || (ngx_msec_int_t) (ngx_current_msec - claim->granted)
+              >= ZKL_LONG_HOLD;
+}
+
+
+/* Tells a client that listens, once a second, that the claim has moved. */
+
+static void
+zkl_claim_moved(zkl_claim_t *claim)
+{
+    if (claim->event == NULL || !claim->told) {
+        return;
+    }
+
+    if (claim->place != claim->position) {
+        claim->position = claim->place;
+        zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
+    }
+}
+
+
+void
+zkl_claim_suspended(zkl_claim_t *claim)
+{
+    if (claim->bound && claim->state == ZKL_HELD && !claim->unsure) {
+        claim->unsure = 1;
+        zkl_claim_tell(claim, ZKL_EVENT_ENDING, "zookeeper");
+    }
+}
+
+
+void
+zkl_claim_sure(zkl_claim_t *claim)
+{
+    if (claim->unsure) {
+        claim->unsure = 0;
+        claim->reminded = 1;
+        zkl_claim_tell(claim, ZKL_EVENT_SURE, NULL);
+    }
+}
+
+
+/*
+ * Durable leases: how a held claim outlives its session.
+ *
+ * A lease that has been held for a while becomes durable: a persistent znode
+ * takes the claim's place, under the claim's name (share).  The label of that
+ * znode names the session that counts the lease, by the session's gate.  While
+ * the gate is there, no other session ends the lease.
+ *
+ * When this worker's session is over, its durable claims go to TAKE.  Their
+ * records are open then: all workers ask ZooKeeper about these claims, and do
+ * not go by the records.  The next session reads each claim.  If the label
+ * still names a gate of this worker, the session writes its own gate there, by
+ * the version that was read, and the lease goes on with its deadline.  A claim
+ * of a gateway that is gone (scan) goes the same way; its lease counts from
+ * then on.  If another session was first, the claim stays in TAKE until the
+ * znode is gone.
+ *
+ * Everything here runs on the event loop.  A mark's `op` is NULL unless the
+ * mark's create is under way; claim->op is NULL in TAKE unless the claim is
+ * read or written.
+ */
+
+
+/* Whether the claim is held, under a lease, with an ephemeral znode. */
+
+static ngx_uint_t
+zkl_claim_ephemeral(zkl_claim_t *claim)
+{
+    return claim->state == ZKL_HELD
+           && !claim->durable && !claim->unfit && !claim->bound;
+}
+
+
+void
+zkl_claim_marked(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_TAKE) {
+        zkl_claim_take(claim);
+
+    } else if (claim->handler != NULL || claim->lock->worker->leaving) {
+        zkl_claim_durable(claim);
+    }
+}
+
+
+void
+zkl_claim_durable(zkl_claim_t *claim)
+{
+    ngx_int_t      rc;
+    ngx_str_t      gate;
+    zkl_id_t       id;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (!zkl_claim_ephemeral(claim) || claim->share != NULL
+        || lock->converting != NULL)
+    {
+        return;
+    }
+
+    rc = zkl_mark_ready(worker, &lock->sn.str, &gate);
+
+    if (rc == NGX_DECLINED && claim->handler != NULL) {
+        zkl_claim_disown(claim, ZKL_DENIED);
+        return;
+    }
+
+    if (rc != NGX_OK) {
+        return;
+    }
+
+    id = zkl_claim_id(claim);
+
+    claim->share = zkl_share(worker, &lock->sn.str, &id, claim->id.record,
+                             claim->entry.kind, claim->entry.seq, &gate,
+                             zkl_claim_made_durable, claim);
+
+    if (claim->share != NULL) {
+        lock->converting = claim;
+        ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
+    }
+}
+
+
+/*
+ * Making a claim durable sets the lock's znode by the version that was read.
+ * Two at once would refuse each other, so a worker makes the claims of a lock
+ * durable one after the other.
+ */
+
+static void
+zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
+{
+    ngx_queue_t  *q, *next;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *other;
+
+    lock = claim->lock;
+    lock->converting = NULL;
+
+    /* the sweep comes back to the claims before one that cannot be now */
+
+    for (q = (rc == NGX_OK) ? ngx_queue_head(&lock->claims)
+                            : ngx_queue_next(&claim->queue);
+         q != ngx_queue_sentinel(&lock->claims) && lock->converting == NULL;
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        other = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (zkl_claim_lasts(other)) {
+            zkl_claim_durable(other);
+        }
+    }
+}
+
+
+static void
+zkl_claim_made_durable(void *data, ngx_int_t rc)
+{
+    zkl_claim_t  *claim = data;
+
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    claim->share = NULL;
+    claim->watched = 0;
+
+    if (rc == NGX_OK) {
+        zkl_claim_persists(claim);
+
+    } else if (rc == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
+                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
+                      "it ends with this worker's session", &lock->sn.str);
+
+        claim->unfit = 1;
+    }
+
+    zkl_claim_next_durable(claim, rc);
+
+    if (rc == NGX_DECLINED) {
+        claim->outcome = ZKL_CANCELLED;
+        zkl_claim_changed(claim, 1);
+        return;
+    }
+
+    /* it is not fleeting any more */
+
+    zkl_claim_state(claim, claim->state);
+
+    if (claim->ending) {
+        claim->ending = 0;
+        zkl_claim_end(claim, claim->outcome);
+        return;
+    }
+
+    if (claim->handler != NULL && claim->unfit) {
+        zkl_claim_disown(claim, ZKL_DENIED);
+        return;
+    }
+
+    if (claim->handler != NULL && claim->durable) {
+        zkl_claim_tell_durable(claim);
+        return;
+    }
+
+    zkl_claim_watch(claim);
+    zkl_claim_lease(claim);
+}
+
+
+/* The claim is not an ephemeral znode of this session any more. */
+
+static void
+zkl_claim_persists(zkl_claim_t *claim)
+{
+    zkl_lock_t  *lock;
+
+    if (claim->durable) {
+        return;
+    }
+
+    claim->durable = 1;
+
+    lock = claim->lock;
+
+    zkl_session_unreserve(lock->worker->session,
+                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+}
+
+
+/* The znode is read, and watched if the session has room for a watch. */
+
+static void
+zkl_claim_watch(zkl_claim_t *claim)
+{
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    zkl_claim_reread(claim,
+                zkl_session_may_watch(lock->worker->session,
+                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX));
+}
+
+
+/* The client that waits for a durable claim is told; the lease begins. */
+
+static void
+zkl_claim_tell_durable(zkl_claim_t *claim)
+{
+    ngx_msec_t     lease, now;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    if (!zkl_session_alive(worker->session)) {
+
+        /* another session may count the lease by now */
+
+        zkl_claim_disown(claim, ZKL_UNREACHABLE);
+        return;
+    }
+
+    now = zkl_now();
+
+    if (zkl_record_lease(worker->zone, claim->id.record, &lease)
+        != NGX_OK
+        || (ngx_msec_int_t) (now + claim->ttl - lease) > 0)
+    {
+        claim->lease = now + claim->ttl;
+
+        zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
+                        claim->lease);
+    }
+
+    zkl_claim_watch(claim);
+    zkl_claim_lease(claim);
+
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_answer(claim, ZKL_GRANTED);
+    }
+}
+
+
+/*
+ * The claim's session is over.  NGX_OK: the claim lives on, as the znode is, or
+ * may be, durable; NGX_DECLINED: the claim was lost.
+ */
+
+static ngx_int_t
+zkl_claim_outlives(zkl_claim_t *claim)
+{
+    ngx_uint_t  begun;
+
+    begun = (claim->lock->converting == claim);
+
+    switch (claim->state) {
+
+    case ZKL_DELETE:
+    case ZKL_OWED:
+
+        if (!claim->durable) {
+            return NGX_DECLINED;
+        }
+
+        /* an operation under way may have deleted the znode */
+
+        claim->doubtful |= (claim->state == ZKL_DELETE);
+        zkl_claim_state(claim, ZKL_OWED);
+        return NGX_OK;
+
+    case ZKL_TAKE:
+
+        /* the watch went with the session */
+
+        claim->watched = 0;
+        return NGX_OK;
+
+    case ZKL_HELD:
+    case ZKL_LAPSE:
+
+        if ((!claim->durable && !begun) || claim->entry.waiting) {
+            return NGX_DECLINED;
+        }
+
+        zkl_claim_yield(claim);
+        return NGX_OK;
+
+    default:
+        return NGX_DECLINED;
+    }
+}
+
+
+/*
+ * Another session counts the lease: this session does not, until the other
+ * session is over.
+ */
+
+static void
+zkl_claim_yield(zkl_claim_t *claim)
+{
+    zkl_kind_t     was;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    /* a client that waited for a durable claim, or for its end, is told 503 */
+
+    claim->ending |= !ngx_queue_empty(&claim->mourners)
+                     || (claim->handler != NULL
+                         && !zkl_claim_known(claim));
+
+    if (claim->share != NULL) {
+        zkl_share_free(claim->share);
+        claim->share = NULL;
+    }
+
+    if (claim->lock->converting == claim) {
+        claim->lock->converting = NULL;
+    }
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+        claim->op = NULL;
+    }
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    (void) zkl_record_ttl(worker->zone, claim->id.record, &was);
+
+    claim->unshared = (was != claim->entry.kind);
+    claim->watched = 0;
+    claim->changed = 0;
+
+    zkl_record_open(worker->zone, claim->id.record);
+    zkl_claim_state(claim, ZKL_TAKE);
+
+    zkl_claim_answer(claim, ZKL_UNREACHABLE);
+}
+
+
+/* Whether the data that were read say that another session counts the lease. */
+
+static ngx_uint_t
+zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label)
+{
+    return claim->durable && label->index >= 0
+           && (label->gate_len != ZKL_GATE_LEN
+               || ngx_memcmp(label->gate, claim->gate, ZKL_GATE_LEN)
+                  != 0);
+}
+
+
+/* In TAKE: reads the claim, and writes that this session counts its lease. */
+
+static void
+zkl_claim_take(zkl_claim_t *claim)
+{
+    zkl_kind_t     kind;
+    zkl_op_t      *op;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (claim->op != NULL || claim->watched
+        || !zkl_session_connected(worker->session))
+    {
+        return;
+    }
+
+    kind = claim->entry.kind;
+
+    if (claim->unshared) {
+
+        /* whether the znode got the new name is not known */
+
+        (void) zkl_record_ttl(worker->zone, claim->id.record,
+                              &claim->entry.kind);
+    }
+
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_take_handler);
+
+    claim->entry.kind = kind;
+
+    if (op == NULL) {
+        return;
+    }
+
+    op->fresh = 1;
+    op->watch = zkl_session_may_watch(worker->session,
+                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_claim_take_handler(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (claim->state != ZKL_TAKE) {
+        return;
+    }
+
+    if (op->rc == ZKL_NO_NODE
+        || (op->rc == ZKL_OK && claim->lock->node
+            && !zkl_node_of(claim, op)))
+    {
+        zkl_claim_take_missed(claim);
+
+    } else if (op->rc == ZKL_OK) {
+        zkl_claim_take_read(claim, op);
+    }
+
+    /* else the sweep, or the next connection, tries again */
+}
+
+
+static void
+zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
+{
+    ngx_str_t         gate;
+    zkl_claim_data_t  label;
+    zkl_lock_t       *lock;
+
+    lock = claim->lock;
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (op->owner != 0) {
+
+        /* it never became durable, and its session is over */
+
+        return;
+    }
+
+    if (claim->ending) {
+
+        /* it is deleted, whichever session counts its lease */
+
+        claim->ending = 0;
+        claim->lapsed = 0;
+        zkl_claim_persists(claim);
+
+        if (claim->unshared) {
+            (void) zkl_record_ttl(lock->worker->zone, claim->id.record,
+                                  &claim->entry.kind);
+        }
+
+        zkl_record_end(lock->worker->zone, claim->id.record);
+        zkl_claim_delete(claim, 0);
+        zkl_lock_removed(lock, &claim->entry);
+        return;
+    }
+
+    if (label.index < 0 && label.revoke) {
+
+        /* a Curator client has written its mark over the label */
+
+        zkl_claim_data_read(&label, (char *) claim->label, claim->label_len);
+        label.ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label.ttl;
+        label.revoke = 1;
+        label.mended = (uint32_t) ngx_random() | 1;
+
+        zkl_record_label(lock->worker->zone, claim->id.record, &label);
+
+        label.gate_len = ZKL_GATE_LEN;
+        ngx_memcpy(label.gate, claim->gate, ZKL_GATE_LEN);
+    }
+
+    zkl_claim_persists(claim);
+
+    if (zkl_mark_ready(lock->worker, &lock->sn.str, &gate) != NGX_OK) {
+        return;
+    }
+
+    if (label.gate_len == ZKL_GATE_LEN
+        && ngx_memcmp(label.gate, gate.data, ZKL_GATE_LEN) == 0)
+    {
+        /* the answer was lost when that was written */
+
+        claim->watched = op->watch;
+        ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
+
+        zkl_claim_took(claim, &label, op->version);
+        return;
+    }
+
+    if (zkl_claim_taken(claim, &label)) {
+
+        /* another session counts its lease: the watch tells when that ends */
+
+        claim->elsewhere = 1;
+        claim->watched = op->watch;
+        return;
+    }
+
+    zkl_claim_take_write(claim, &label, op->version, &gate);
+}
+
+
+/* The znode is not there, under that name. */
+
+static void
+zkl_claim_take_missed(zkl_claim_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    if (claim->unshared) {
+
+        /* the znode got the new name, or is gone */
+
+        claim->unshared = 0;
+        zkl_record_named(worker->zone, claim->id.record, claim->entry.kind);
+        zkl_claim_take(claim);
+        return;
+    }
+
+    if (zkl_claim_renamed(claim) == NGX_OK) {
+        zkl_claim_take(claim);
+        return;
+    }
+
+    claim->lapsed = !claim->doubtful;
+    zkl_claim_done(claim);
+}
+
+
+/*
+ * The znode of a durable claim is not there: NGX_OK if another gateway may have
+ * shared the claim; the claim has a reader's name from now on.
+ */
+
+static ngx_int_t
+zkl_claim_renamed(zkl_claim_t *claim)
+{
+    zkl_zone_t  *zone;
+
+    if (!claim->durable || (claim->entry.kind != ZKL_MUTEX
+                            && claim->entry.kind != ZKL_WRITE))
+    {
+        return NGX_DECLINED;
+    }
+
+    zone = claim->lock->worker->zone;
+
+    claim->entry.kind = ZKL_READ;
+
+    zkl_record_kind(zone, claim->id.record, ZKL_READ);
+    zkl_record_named(zone, claim->id.record, ZKL_READ);
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version, ngx_str_t *gate)
+{
+    char         text[ZKL_CLAIM_DATA_MAX];
+    size_t       index_at;
+    ngx_str_t    value;
+    ngx_msec_t   ttl;
+    zkl_kind_t   kind;
+    zkl_op_t    *op;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+
+    label->gate_len = ZKL_GATE_LEN;
+    ngx_memcpy(label->gate, gate->data, ZKL_GATE_LEN);
+
+    if (!claim->anew) {
+
+        /* the record knows of renewals that the label does not have */
+
+        ttl = zkl_record_ttl(zone, claim->id.record, NULL);
+
+        label->ttl = ngx_max(label->ttl, (int64_t) ttl);
+        label->holds = (uint32_t) zkl_record_holds(zone, claim->id.record);
+    }
+
+    value.len = zkl_claim_data_write(text, label, &index_at);
+    value.data = (u_char *) text;
+
+    kind = claim->entry.kind;
+
+    if (claim->unshared) {
+        (void) zkl_record_ttl(zone, claim->id.record, &claim->entry.kind);
+    }
+
+    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_took_handler);
+
+    claim->entry.kind = kind;
+
+    if (op != NULL) {
+        op->version = version;
+        zkl_session_send(op);
+    }
+}
+
+
+static void
+zkl_claim_took_handler(zkl_op_t *op)
+{
+    ngx_str_t         gate;
+    zkl_claim_data_t  label;
+    zkl_claim_t      *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (claim->state != ZKL_TAKE) {
+        return;
+    }
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+
+        if (zkl_session_gated(claim->lock->worker->session, &gate) != NGX_OK) {
+            break;
+        }
+
+        zkl_claim_data_read(&label, (char *) op->value.data, op->value.len);
+        ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+
+        zkl_claim_took(claim, &label, op->version);
+        break;
+
+    case ZKL_CHANGED:
+    case ZKL_NO_NODE:
+        zkl_claim_take(claim);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        break;
+    }
+}
+
+
+/* This session counts the lease from now on. */
+
+static void
+zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
+{
+    zkl_lock_t  *lock;
+    zkl_zone_t  *zone;
+
+    lock = claim->lock;
+    zone = lock->worker->zone;
+
+    zkl_record_regain(zone, claim->id.record, label, claim->anew);
+    (void) zkl_record_renewed(zone, claim->id.record, version, label->renewals,
+                              (ngx_msec_t) label->ttl, 0);
+    (void) zkl_record_said(zone, claim->id.record, &claim->said, label);
+
+    claim->holds = zkl_record_holds(zone, claim->id.record);
+    claim->granted = zkl_now();
+    claim->anew = 0;
+    claim->elsewhere = 0;
+    claim->lapsed = 0;
+    claim->vanished = 0;
+
+    zkl_claim_state(claim, ZKL_HELD);
+
+    ngx_log_error(NGX_LOG_INFO, lock->worker->log, 0,
+                  "a durable lease of \"%V\" is counted by this worker",
+                  &lock->sn.str);
+
+    if (!claim->entry.linked) {
+
+        /* a list puts it into the view */
+
+        lock->partial = 1;
+        zkl_lock_list(lock);
+    }
+
+    if (claim->unshared) {
+        claim->unshared = 0;
+        (void) zkl_record_ttl(zone, claim->id.record, &claim->entry.kind);
+        zkl_claim_share(claim);
+    }
+
+    if (!claim->watched || label->want_len != 0) {
+
+        /* what another gateway wants of the claim is read and done, too */
+
+        zkl_claim_watch(claim);
+    }
+
+    zkl_claim_lease(claim);
+}
+
+
+ngx_int_t
+zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
+    zkl_op_t *get)
+{
+    ngx_int_t         rc;
+    zkl_claim_data_t  label;
+    zkl_claim_t      *claim;
+
+    zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
+
+    claim = zkl_claim_same(worker, path, child);
+
+    if (claim != NULL) {
+
+        if (claim->state == ZKL_TAKE) {
+
+            /* the session that was first is over as well */
+
+            claim->anew |= (ngx_memcmp(claim->gate, label.gate, ZKL_GATE_LEN)
+                            != 0);
+            claim->elsewhere = 0;
+            claim->watched = 0;
+            ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+
+            zkl_claim_take(claim);
+        }
+
+        return NGX_OK;
+    }
+
+    claim = zkl_claim_enter(worker, path, child, get, NULL, &rc);
+
+    if (claim != NULL) {
+        claim->anew = 1;
+        zkl_claim_take(claim);
+    }
+
+    return rc;
+}
+
+
+ngx_int_t
+zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
+    zkl_op_t *get, ngx_uint_t ending)
+{
+    ngx_int_t     rc;
+    zkl_child_t   child;
+    zkl_claim_t  *claim;
+
+    ngx_memzero(&child, sizeof(zkl_child_t));
+
+    child.id = record->id;
+    child.id.record = record->named;
+    child.has_id = 1;
+    child.seq = record->seq;
+    child.kind = record->kind;
+
+    if (zkl_claim_same(worker, path, &child) != NULL) {
+
+        /* a scan has found the znode, and taken it over */
+
+        return NGX_BUSY;
+    }
+
+    claim = zkl_claim_enter(worker, path, &child, get, record, &rc);
+
+    if (claim != NULL) {
+        claim->unshared = (record->was != record->kind);
+        claim->ttl = record->ttl;
+        claim->said.ttl = record->ttl;
+        claim->ending = (ending != 0);
+        claim->doubtful = (ending != 0);
+        zkl_claim_take(claim);
+    }
+
+    return rc;
+}
+
+
+/* The claim of this worker that is that znode, under any record, or NULL. */
+
+static zkl_claim_t *
+zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
+{
+    ngx_queue_t  *q;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
+
+    lock = zkl_lock_find(worker, path);
+
+    if (lock == NULL) {
+        return NULL;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->entry.seq == child->seq
+            && zkl_name_secret_equal(claim->id.random, child->id.random,
+                                     ZKL_RANDOM_LEN))
+        {
+            return claim;
+        }
+    }
+
+    return NULL;
+}
+
+
+/*
+ * A claim in TAKE, of a znode that another worker has made; get has read it, or
+ * is NULL.  Its record is `from`, which moves to this worker, or a new one.
+ * Returns NULL if there is no room, or if the lock has another layout here.
+ */
+
+static zkl_claim_t *
+zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
+    zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc)
+{
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
+
+    lock = zkl_lock_get(worker, path);
+    if (lock == NULL) {
+        *rc = NGX_ERROR;
+        return NULL;
+    }
+
+    zkl_lock_pin(lock);
+
+    claim = NULL;
+    *rc = zkl_lock_layout(lock, child->kind == ZKL_NODE);
+
+    if (*rc == NGX_OK) {
+        claim = zkl_claim_copy(worker, path, child, get, from, rc);
+    }
+
+    if (claim != NULL) {
+        claim->lock = lock;
+        zkl_lock_join(lock, claim);
+
+        worker->claims[claim->id.record] = claim;
+
+        /* it may be in the view as another gateway's: a list tells */
+
+        zkl_lock_forget(lock);
+
+        zkl_claim_state(claim, ZKL_TAKE);
+
+        lock->partial = 1;
+        zkl_lock_list(lock);
+    }
+
+    zkl_lock_unpin(lock);
+
+    return claim;
+}
+
+
+/* The claim alone, with a record. */
+
+static zkl_claim_t *
+zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
+    zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc)
+{
+    size_t        len;
+    zkl_claim_t  *claim;
+
+    len = get ? get->reply.len : 0;
+
+    claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
+    if (claim == NULL) {
+        *rc = NGX_ERROR;
+        return NULL;
+    }
+
+    zkl_claim_labelled(claim, get);
+
+    if (from != NULL) {
+        claim->czxid = from->czxid;
+        claim->index = from->index;
+        claim->id.record = from->id.record;
+
+        zkl_record_move(worker->zone, from->id.record, from->was);
+
+    } else {
+        *rc = zkl_record_adopt(worker->zone, path, child,
+                                            claim->czxid, claim->index,
+                                            &claim->id.record);
+        if (*rc != NGX_OK) {
+            ngx_free(claim);
+            return NULL;
+        }
+    }
+
+    claim->named = child->id.record;
+    ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
+    claim->entry.kind = child->kind;
+    claim->entry.seq = child->seq;
+    claim->durable = 1;
+    claim->state = ZKL_DONE;
+    claim->settled = 1;
+
+    ngx_queue_init(&claim->mourners);
+
+    zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
+    claim->timer.cancelable = 1;
+
+    return claim;
+}
+
+
+/* What the data of its znode say; get may be NULL. */
+
+static void
+zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get)
+{
+    zkl_claim_data_t  label;
+
+    if (get == NULL) {
+        return;
+    }
+
+    zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
+
+    claim->label_len = (uint16_t) get->reply.len;
+    ngx_memcpy(claim->label, get->reply.data, get->reply.len);
+    ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+
+    claim->czxid = label.czxid ? label.czxid : get->czxid;
+    claim->index = (label.index > 0) ? label.index : 0;
+    claim->ttl = (ngx_msec_t) label.ttl;
+}
+
+
+ngx_uint_t
+zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate)
+{
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    for (q = ngx_queue_head(&worker->unsettled);
+         q != ngx_queue_sentinel(&worker->unsettled);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, unsettled);
+
+        if (((claim->state == ZKL_TAKE && !claim->elsewhere)
+             || (claim->durable && (claim->state == ZKL_DELETE
+                                    || claim->state == ZKL_OWED)))
+            && ngx_memcmp(claim->gate, gate, ZKL_GATE_LEN) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+/*
+ * What other gateways have written about a claim, or want of the claim.
+ *
+ * Another gateway renews a claim by writing to the znode's data, and writes
+ * wishes there, too: to hold the claim once more or once less, to share the
+ * claim, to let go.  That gateway also changes the lock's znode, or a watch on
+ * the claim tells; then this worker reads the data.  A worker shares a claim
+ * for such a wish, or for a call at this gateway.
+ *
+ * Everything here runs on the event loop.  `share` is NULL unless the claim is
+ * about to be shared: until that is done the znode's name is not known.
+ */
+
+
+void
+zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
+{
+    claim->watched = 0;
+
+    if (claim->state == ZKL_TAKE) {
+        zkl_claim_take(claim);
+        return;
+    }
+
+    if (claim->share != NULL
+        || (claim->state != ZKL_HELD
+            && claim->state != ZKL_LAPSE))
+    {
+        return;
+    }
+
+    if (!deleted) {
+        zkl_claim_reread(claim, 1);
+        return;
+    }
+
+    if (claim->state == ZKL_LAPSE && claim->op != NULL) {
+        /* our delete is under way: its answer tells which delete was first */
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                  "a held claim of \"%V\" was deleted by somebody else",
+                  &claim->lock->sn.str);
+
+    claim->lapsed = 1;
+
+    zkl_claim_tell(claim, ZKL_EVENT_LOST, claim->state == ZKL_LAPSE
+                   ? "lease" : "deleted");
+    zkl_claim_done(claim);
+}
+
+
+void
+zkl_claim_touched(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_HELD && claim->share == NULL) {
+        zkl_claim_reread(claim, claim->watched);
+    }
+}
+
+
+/*
+ * Another gateway may have written to the claim.
+ *
+ * Another gateway may have written to the claim.
+ */
+
+static void
+zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
+{
+    zkl_op_t  *op;
+
+    claim->changed = 1;
+
+    if (claim->op != NULL) {
+        return;
+    }
+
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_reread_handler);
+    if (op != NULL) {
+        claim->changed = 0;
+        op->watch = watch;
+        zkl_session_send(op);
+    }
+}
+
+
+static void
+zkl_claim_reread_handler(zkl_op_t *op)
+{
+    ngx_int_t         rc;
+    ngx_msec_t        ttl, seen;
+    zkl_claim_data_t  label;
+    zkl_claim_t      *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == ZKL_NO_NODE
+        || (op->rc == ZKL_OK && claim->lock->node
+            && !zkl_node_of(claim, op)))
+    {
+        zkl_claim_changed(claim, 1);
+        return;
+    }
+
+    if (op->rc != ZKL_OK) {
+        return;
+    }
+
+    claim->watched |= op->watch;
+    claim->looked = (claim->state == ZKL_LAPSE);
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (zkl_claim_taken(claim, &label)) {
+
+        /* this worker stood still for longer than its gate existed */
+
+        zkl_claim_yield(claim);
+        return;
+    }
+
+    ttl = (ngx_msec_t) label.ttl;
+    seen = zkl_claim_shorter(claim, &label);
+
+    if (claim->entry.waiting) {
+        claim->alone = 1;
+        ttl = claim->grace;
+
+        if (zkl_claim_shown(claim, &label)) {
+            claim->seen = 1;
+            claim->limited = 0;
+            claim->counting = 0;
+            claim->expired = claim->expired && claim->handler != NULL;
+            claim->ttl = label.ttl ? (ngx_msec_t) label.ttl : claim->ttl;
+        }
+    }
+
+    /*
+     * The time of a renewal cannot be known, since the other gateway has a
+     * clock of its own: the lease counts from now, and so does not end before
+     * the time that was told.
+     */
+
+    rc = zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
+                            op->version, label.renewals, ttl, seen);
+
+    if (!label.async && label.index >= 0
+        && zkl_record_seen(claim->lock->worker->zone, claim->id.record,
+                           claim->ttl)
+           == NGX_OK)
+    {
+        rc = NGX_OK;
+    }
+
+    if (claim->entry.waiting && claim->seen) {
+        zkl_record_keep(claim->lock->worker->zone, claim->id.record,
+                        claim->ttl, zkl_now() + claim->ttl);
+        rc = NGX_OK;
+    }
+
+    if (rc == NGX_OK) {
+        claim->lapsed = 0;
+
+        if (claim->state == ZKL_LAPSE && !claim->entry.waiting
+            && ngx_queue_empty(&claim->mourners))
+        {
+            /* the renewal may be a wish, which only a held claim fulfils */
+
+            zkl_claim_state(claim, ZKL_HELD);
+        }
+    }
+
+    if (zkl_claim_wishes(claim, &label)) {
+        zkl_claim_relabel(claim, &label, op->version);
+    }
+
+    if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
+        /* a wish released the claim */
+        return;
+    }
+
+    if (rc == NGX_OK) {
+        zkl_claim_renewed(claim);
+
+    } else if (claim->state == ZKL_LAPSE) {
+        zkl_claim_lapse(claim);
+
+    } else if (claim->changed) {
+        zkl_claim_reread(claim, claim->watched);
+    }
+}
+
+
+/*
+ * The lease that the data may make shorter: a lease that no call at this
+ * gateway has renewed since the last sweep; 0: none.  The lease of a waiting
+ * claim is the grace, which is the same for all gateways.
+ */
+
+static ngx_msec_t
+zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
+{
+    ngx_uint_t  shorter;
+
+    shorter = zkl_record_said(claim->lock->worker->zone, claim->id.record,
+                              &claim->said, label);
+
+    if (claim->bound && !claim->leased) {
+        return 0;
+    }
+
+    return (shorter || claim->entry.waiting) ? claim->lease : 0;
+}
+
+
+/*
+ * Whether another gateway has told that a claim is held which waits here: that
+ * gateway saw no claim ahead.  This worker has yet to grant the claim; until
+ * then the lease counts as told.
+ */
+
+static ngx_uint_t
+zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label)
+{
+    return claim->grace != 0 && !claim->bound && label->index >= 0
+           && !label->async;
+}
+
+
+static void
+zkl_claim_renewed(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_LAPSE) {
+        zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
+    }
+
+    if (!ngx_queue_empty(&claim->mourners)
+        || (claim->bound && claim->handler == NULL && claim->event == NULL))
+    {
+        /* the claim was released, or the holder's connection is gone */
+
+        zkl_claim_end(claim, ZKL_CANCELLED);
+        return;
+    }
+
+    if (claim->expired && claim->handler != NULL) {
+        zkl_claim_leave(claim, ZKL_TAKEN);
+    }
+
+    zkl_claim_rung(claim);
+
+    if (claim->state == ZKL_WAIT) {
+
+        /* the waiter may have to be told that the claim still waits */
+
+        claim->lock->settle |= (claim->handler != NULL);
+
+        zkl_claim_single(claim);
+        zkl_lock_advance(claim->lock);
+
+    } else if (claim->handler != NULL || claim->lock->worker->leaving) {
+
+        /* the claim could not become durable before the renewal was known */
+
+        zkl_claim_durable(claim);
+    }
+}
+
+
+/*
+ * Fulfils what other gateways want of the claim.  Returns 1 if the worker has
+ * to write the claim's label anew, from label.
+ */
+
+static ngx_uint_t
+zkl_claim_wishes(zkl_claim_t *claim, zkl_claim_data_t *label)
+{
+    ngx_msec_t  ttl;
+    ngx_uint_t  write;
+
+    write = 0;
+
+    if (claim->state != ZKL_HELD) {
+        return 0;
+    }
+
+    if (label->index < 0 && label->revoke) {
+
+        /* a Curator client has written a mark over the label */
+
+        zkl_claim_data_read(label, (char *) claim->label, claim->label_len);
+        label->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label->ttl;
+        label->revoke = 1;
+        label->mended = (uint32_t) ngx_random() | 1;
+
+        zkl_record_label(claim->lock->worker->zone, claim->id.record, label);
+
+        if (claim->durable) {
+            label->gate_len = ZKL_GATE_LEN;
+            ngx_memcpy(label->gate, claim->gate, ZKL_GATE_LEN);
+        }
+
+        write = 1;
+    }
+
+    if (label->revoke && !claim->revoked) {
+        claim->revoked = 1;
+        zkl_claim_tell(claim, ZKL_EVENT_REVOKE, NULL);
+    }
+
+    ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
+
+    if (claim->durable && label->ttl > 0 && (int64_t) ttl > label->ttl) {
+
+        /* a holder was told the longer ttl while the claim became durable */
+
+        label->ttl = (int64_t) ttl;
+        write = 1;
+    }
+
+    if (label->want_len == 0) {
+        return write;
+    }
+
+    if (ngx_strcmp(label->want, "shared") == 0) {
+        zkl_claim_share(claim);
+        return write;
+    }
+
+    /* a wish is counted once, however often the label has to be written */
+
+    if (zkl_record_wish(claim->lock->worker->zone, &claim->id,
+                        &claim->lock->sn.str, label, &claim->holds)
+        != NGX_OK)
+    {
+        return write;
+    }
+
+    if (claim->holds == 0) {
+        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                          ZKL_ENDING_RELEASED);
+        zkl_claim_end(claim, ZKL_CANCELLED);
+        return 0;
+    }
+
+    label->holds = (uint32_t) claim->holds;
+    label->want_len = 0;
+
+    return 1;
+}
+
+
+static void
+zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version)
+{
+    char       text[ZKL_CLAIM_DATA_MAX];
+    size_t     index_at;
+    ngx_str_t  value;
+    zkl_op_t  *op;
+
+    if (claim->state != ZKL_HELD || claim->op != NULL) {
+        return;
+    }
+
+    value.len = zkl_claim_data_write(text, label, &index_at);
+    value.data = (u_char *) text;
+
+    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_relabel_handler);
+    if (op != NULL) {
+        op->version = version;
+        zkl_session_send(op);
+    }
+}
+
+
+static void
+zkl_claim_relabel_handler(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED) {
+        /* the sweep reads the label again */
+        claim->changed = 1;
+        return;
+    }
+
+    if (op->rc == ZKL_CHANGED || claim->changed) {
+        zkl_claim_reread(claim, claim->watched);
+    }
+}
+
+
+void
+zkl_claim_share(zkl_claim_t *claim)
+{
+    zkl_id_t     id;
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    if (claim->state != ZKL_HELD || claim->share != NULL
+        || (claim->entry.kind != ZKL_MUTEX
+            && claim->entry.kind != ZKL_WRITE))
+    {
+        return;
+    }
+
+    id = zkl_claim_id(claim);
+
+    claim->share = zkl_share(lock->worker, &lock->sn.str, &id,
+                             claim->id.record, claim->entry.kind,
+                             claim->entry.seq, NULL, zkl_claim_shared, claim);
+    if (claim->share == NULL) {
+        return;
+    }
+
+    /* readers behind the claim may be granted: sharing cannot be undone */
+
+    claim->entry.kind = ZKL_READ;
+
+    zkl_lock_advance(lock);
+}
+
+
+static void
+zkl_claim_shared(void *data, ngx_int_t rc)
+{
+    zkl_claim_t  *claim = data;
+
+    claim->share = NULL;
+    claim->watched = 0;
+
+    if (rc == NGX_DECLINED) {
+        zkl_claim_changed(claim, 1);
+        return;
+    }
+
+    if (claim->ending) {
+        claim->ending = 0;
+        zkl_claim_end(claim, claim->outcome);
+        return;
+    }
+
+    /* another gateway may have written another wish meanwhile */
+
+    zkl_claim_reread(claim, 0);
+
+    zkl_claim_lease(claim);
+}
+
+
+/*
+ * How a claim ends: the worker sends the delete of the znode until the znode is
+ * known to be gone, and only then frees the claim.
+ *
+ * A call that ends the claim may wait for the delete, as a mourner; the waiter
+ * of the claim is told the outcome then.  claim_end() decides: the claims
+ * behind may be granted at once.  claim_withdraw() asks: the delete names the
+ * version of the data, since another gateway may have told that the claim is
+ * held.
+ *
+ * Everything here runs on the event loop.  `op` is the delete, or the read in
+ * front of it, and NULL in OWED.
+ */
+
+
+void
+zkl_claim_release(zkl_claim_t *claim, zkl_mourner_t *mourner)
+{
+    if (mourner != NULL) {
+        ngx_queue_insert_tail(&claim->mourners, &mourner->queue);
+    }
+
+    if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
+        zkl_claim_end(claim, ZKL_CANCELLED);
+    }
+}
+
+
+/*
+ * The claim ends, which cannot be taken back: the claims behind may be granted
+ * at once.  The waiter, if there still is a waiter, is told outcome when the
+ * claim is gone.
+ */
+
+static void
+zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    ngx_uint_t   linked;
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+    linked = claim->entry.linked;
+
+    claim->outcome = outcome;
+
+    if (claim->share != NULL) {
+
+        /* the claim ends when the name of its znode is known */
+
+        claim->ending = 1;
+        return;
+    }
+
+    zkl_lock_pin(lock);
+
+    /* the holder is told before the next claim is granted */
+
+    if (claim->state == ZKL_HELD) {
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "released");
+    }
+
+    zkl_record_end(lock->worker->zone, claim->id.record);
+    zkl_claim_delete(claim, linked);
+    zkl_lock_removed(lock, &claim->entry);
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * Ends a claim that waits.  If other clients may have the token or the key, the
+ * delete names the version of the data, and so fails if another gateway has
+ * told that the claim is held.
+ */
+
+static void
+zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    if (!zkl_claim_known(claim)) {
+        zkl_claim_end(claim, outcome);
+        return;
+    }
+
+    claim->outcome = outcome;
+
+    zkl_claim_state(claim, ZKL_LAPSE);
+    zkl_claim_lapse(claim);
+}
+
+
+/*
+ * Tells the outcome to a client that was not told of the grant of a held claim
+ * so far; the claim ends, or stays for the grace if other clients may ask.
+ */
+
+static void
+zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    zkl_claim_answer(claim, outcome);
+
+    if (zkl_claim_known(claim)) {
+        zkl_claim_alone(claim);
+
+    } else {
+        zkl_claim_end(claim, outcome);
+    }
+}
+
+
+/*
+ * Deletes the znode; gather: the znode surely exists, and the delete may share
+ * a transaction.
+ *
+ * gather: the znode surely exists; the delete may share a transaction
+ */
+
+static void
+zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
+{
+    zkl_op_t  *op;
+
+    zkl_claim_state(claim, ZKL_DELETE);
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+        claim->op = NULL;
+    }
+
+    /* a waiter's timer stays: the claim may not be gone in time */
+
+    if (claim->timer.timer_set && claim->handler == NULL) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->lock->node && !claim->watched) {
+
+        /* the znode may be that of another claim by now */
+
+        op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
+
+    } else {
+        op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
+                          zkl_claim_delete_handler);
+    }
+
+    if (op == NULL) {
+        zkl_claim_state(claim, ZKL_OWED);
+        return;
+    }
+
+    if (!claim->lock->node) {
+        op->gather = gather;
+        op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind,
+                                       &claim->entry);
+
+    } else if (claim->watched) {
+        op->version = zkl_record_version(claim->lock->worker->zone,
+                                         claim->id.record);
+    }
+
+    zkl_session_send(op);
+}
+
+
+/* The znode was read: the delete follows if the znode is the claim's. */
+
+static void
+zkl_claim_look_handler(zkl_op_t *op)
+{
+    zkl_op_t     *delete;
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+
+    if (op->rc == ZKL_OK && zkl_node_of(claim, op)) {
+        delete = zkl_claim_op(claim, ZKL_OP_DELETE,
+                                       NULL, zkl_claim_delete_handler);
+
+        if (delete != NULL) {
+            delete->version = op->version;
+            zkl_session_send(delete);
+            return;
+        }
+
+        op->rc = ZKL_UNSENT;
+
+    } else if (op->rc == ZKL_OK) {
+        op->rc = ZKL_NO_NODE;
+    }
+
+    zkl_claim_delete_handler(op);
+}
+
+
+static void
+zkl_claim_delete_handler(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == ZKL_NO_NODE && zkl_claim_renamed(claim) == NGX_OK) {
+        zkl_claim_delete(claim, 0);
+        return;
+    }
+
+    if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+
+        /* another client was first to delete the znode */
+
+        if (op->rc == ZKL_NO_NODE && !claim->doubtful) {
+            claim->lapsed = 1;
+        }
+
+        zkl_claim_done(claim);
+        return;
+    }
+
+    claim->doubtful |= (op->rc == ZKL_UNKNOWN);
+    claim->watched = 0;
+
+    if (op->rc == ZKL_CHANGED) {
+
+        /* the znode is read again, and its new version deleted */
+
+        zkl_claim_delete(claim, 0);
+        return;
+    }
+
+    /* the sweep, or the next connection, sends the delete again */
+
+    zkl_claim_state(claim, ZKL_OWED);
+
+    if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
+        zkl_claim_denied(claim, op->rc);
+    }
+}
+
+
+/*
+ * ZooKeeper refuses to delete the znode, because of an ACL, say: the waiting
+ * client and calls are told, and a worker that leaves does not wait for this
+ * claim.
+ */
+
+static void
+zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
+{
+    /* a refused claim is not pressing: a leaving worker does not wait */
+
+    claim->refused = 1;
+    zkl_claim_state(claim, claim->state);
+
+    zkl_lock_pin(claim->lock);
+
+    zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
+    zkl_claim_mourn(claim, rc);
+
+    zkl_lock_unpin(claim->lock);
+}
+
+
+/* Tells the mourners what became of the claim. */
+
+static void
+zkl_claim_mourn(zkl_claim_t *claim, zkl_rc_e rc)
+{
+    ngx_queue_t    *q;
+    zkl_mourner_t  *mourner;
+
+    while (!ngx_queue_empty(&claim->mourners)) {
+        q = ngx_queue_head(&claim->mourners);
+        ngx_queue_remove(q);
+
+        mourner = ngx_queue_data(q, zkl_mourner_t, queue);
+
+        if (mourner->handler != NULL) {
+            mourner->handler(mourner->data, rc);
+        }
+    }
+}
+
+
+void
+zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome)
+{
+    claim->outcome = outcome;
+
+    zkl_claim_done(claim);
+}
+
+
+/* The claim has no znode (any more): tells the waiter, frees the claim. */
+
+void
+zkl_claim_done(zkl_claim_t *claim)
+{
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    zkl_lock_pin(lock);
+
+    zkl_claim_state(claim, ZKL_DONE);
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+    }
+
+    if (claim->share != NULL) {
+        zkl_share_free(claim->share);
+        claim->share = NULL;
+    }
+
+    worker->claims[claim->id.record] = NULL;
+
+    if (lock->node) {
+        zkl_node_next(claim);
+    }
+
+    /* first, since a sibling that is told the end may find this worker dead */
+
+    if (claim->lapsed) {
+        zkl_record_lose(worker->zone, claim->id.record);
+    }
+
+    zkl_record_end(worker->zone, claim->id.record);
+    zkl_record_free(worker->zone, claim->id.record);
+
+    if (!claim->durable) {
+        zkl_session_unreserve(worker->session,
+                                lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+    }
+
+    zkl_claim_answer(claim, claim->outcome);
+    zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
+
+    zkl_claim_mourn(claim, claim->lapsed ? ZKL_NO_NODE : ZKL_OK);
+
+    zkl_lock_removed(lock, &claim->entry);
+    zkl_lock_leave(lock, claim);
+
+    ngx_free(claim);
+
+    zkl_lock_unpin(lock);
+}
+
+
+void
+zkl_claim_discard(zkl_claim_t *claim)
+{
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->share != NULL) {
+        zkl_share_free(claim->share);
+    }
+
+    ngx_free(claim);
+}
+
+
+/*
+ * What a claim does when the answer to a create, a znode, or a session with
+ * all its znodes was lost; or when ZooKeeper cannot be reached, or the worker
+ * leaves.
+ *
+ * A create whose answer was lost may have happened: the worker looks for the
+ * claim in a list, by the id in the znode's name, and creates the claim anew
+ * only if no list has shown the znode.  A waiting claim whose znode is gone
+ * queues again under a new id, as long as a client waits for the claim.  A held
+ * claim whose znode is gone is lost.
+ *
+ * Everything here runs on the event loop.  Most functions may free the claim.
+ */
+
+
+/*
+ * The lock's znode does not exist, or does not exist any more.
+ *
+ * The lock's znode is not there, or not any more.
+ */
+
+static void
+zkl_claim_missing(zkl_claim_t *claim)
+{
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    zkl_claim_state(claim, ZKL_START);
+
+    if (!zkl_claim_wanted(claim)) {
+        zkl_claim_done(claim);
+        return;
+    }
+
+    if (++claim->tries > ZKL_TRIES) {
+        ngx_log_error(NGX_LOG_ERR, lock->worker->log, 0,
+                      "the znode \"%V\" vanishes as often as it is made",
+                      &lock->sn.str);
+
+        zkl_claim_refuse(claim, ZKL_FAILED);
+        return;
+    }
+
+    lock->known = 0;
+
+    zkl_lock_make(lock);
+}
+
+
+/* The create's answer was lost: a list tells whether the znode was made. */
+
+static void
+zkl_claim_recover(zkl_claim_t *claim)
+{
+    zkl_claim_state(claim, ZKL_RECOVER);
+
+    /* a claim that the list shows waits */
+
+    claim->entry.waiting = 1;
+
+    if (zkl_session_connected(claim->lock->worker->session)) {
+        zkl_lock_list(claim->lock);
+    }
+}
+
+
+void
+zkl_claim_listed(zkl_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case ZKL_RECOVER:
+
+        if (claim->entry.linked) {
+            zkl_claim_found(claim);
+            break;
+        }
+
+        if (claim->vanished) {
+            /* an earlier list has shown the znode */
+            zkl_claim_removed(claim);
+            break;
+        }
+
+        /* the create never happened */
+
+        zkl_claim_state(claim, ZKL_START);
+
+        if (!zkl_claim_wanted(claim)) {
+            zkl_claim_done(claim);
+            break;
+        }
+
+        zkl_claim_start(claim);
+        break;
+
+    case ZKL_WAIT:
+
+        if (!claim->vanished && claim->entry.linked) {
+
+            if (zkl_lock_conflicts(claim->lock, &claim->entry)
+                && zkl_claim_conflict(claim) == NGX_OK)
+            {
+                break;
+            }
+
+            zkl_claim_single(claim);
+            break;
+        }
+
+        zkl_claim_removed(claim);
+        break;
+
+    case ZKL_LAPSE:
+
+        if (claim->vanished || !claim->entry.linked) {
+            zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
+            zkl_claim_done(claim);
+
+        } else {
+            zkl_claim_lapse(claim);
+        }
+
+        break;
+
+    case ZKL_HELD:
+
+        if (claim->vanished || !claim->entry.linked) {
+            ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
+                          "a held claim of \"%V\" was deleted by "
+                          "somebody else", &claim->lock->sn.str);
+
+            claim->lapsed = 1;
+
+            zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
+            zkl_claim_done(claim);
+            break;
+        }
+
+        if (claim->share != NULL) {
+            zkl_share_again(claim->share);
+        }
+
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+/* The create happened, but its answer was lost: reads the claim's czxid. */
+
+static void
+zkl_claim_found(zkl_claim_t *claim)
+{
+    zkl_op_t  *op;
+
+    if (claim->op != NULL) {
+        return;
+    }
+
+    op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_found_handler);
+    if (op != NULL) {
+        zkl_session_send(op);
+    }
+}
+
+
+static void
+zkl_claim_found_handler(zkl_op_t *op)
+{
+    zkl_claim_data_t  label;
+    zkl_claim_t      *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (claim->state != ZKL_RECOVER || !claim->entry.linked) {
+        return;
+    }
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+
+        if (claim->lock->node && !zkl_node_of(claim, op)) {
+            zkl_lock_list(claim->lock);
+            break;
+        }
+
+        zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+        claim->czxid = op->czxid;
+        claim->index = (label.index > 0) ? label.index : 0;
+        claim->lock->known = 1;
+
+        zkl_lock_guard_again(claim->lock);
+        zkl_claim_queued(claim);
+        break;
+
+    case ZKL_NO_NODE:
+        zkl_lock_list(claim->lock);
+        break;
+
+    default:
+        /* the next connection lists again */
+        break;
+    }
+}
+
+
+/*
+ * A claim was deleted: by another gateway that had the claim's token, if the
+ * lock was touched, else by any client.
+ */
+
+static void
+zkl_claim_removed(zkl_claim_t *claim)
+{
+    if (claim->lock->touched) {
+        zkl_claim_refuse(claim, ZKL_CANCELLED);
+
+    } else {
+        zkl_claim_requeue(claim);
+    }
+}
+
+
+/*
+ * A waiting claim is gone without having been ended: the claim has lost its
+ * place, and queues again under a new id, while the waiter has time.
+ */
+
+static void
+zkl_claim_requeue(zkl_claim_t *claim)
+{
+    zkl_id_t       id;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (claim->entry.linked) {
+        zkl_view_remove(&lock->view, &claim->entry);
+    }
+
+    claim->vanished = 0;
+
+    zkl_claim_state(claim, ZKL_START);
+
+    /* a client that was told the token would not find the claim's new id */
+
+    if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
+        claim->lapsed |= claim->seen;
+        zkl_claim_done(claim);
+        return;
+    }
+
+    if (zkl_record_take(worker->zone, &lock->sn.str, claim->entry.kind,
+                        claim->keyed ? claim->id.random : NULL, &id)
+        != NGX_OK)
+    {
+        zkl_claim_refuse(claim, ZKL_NO_ROOM);
+        return;
+    }
+
+    if (claim->bound) {
+        zkl_record_bind(worker->zone, id.record, ZKL_NO_RECORD);
+    }
+
+    if (claim->keyed) {
+        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+    }
+
+    if (claim->seen) {
+
+        /* another gateway has told that the claim was held */
+
+        zkl_record_lose(worker->zone, claim->id.record);
+        zkl_claim_limit(claim);
+    }
+
+    worker->claims[claim->id.record] = NULL;
+    zkl_record_free(worker->zone, claim->id.record);
+
+    claim->id = id;
+    claim->named = id.record;
+    worker->claims[id.record] = claim;
+
+    claim->entry.seq = -1;
+    claim->czxid = 0;
+    claim->requeued = 1;
+    claim->seen = 0;
+    ngx_memzero(&claim->said, sizeof(zkl_said_t));
+    claim->single = 0;
+    claim->offered = 0;
+    claim->contends = 0;
+    claim->told = 0;
+
+    zkl_claim_start(claim);
+}
+
+
+/*
+ * A claim that was told as held stayed whatever the wait was.  Only the waiter
+ * knows the claim that takes the same place now: the wait counts again.
+ */
+
+static void
+zkl_claim_limit(zkl_claim_t *claim)
+{
+    ngx_msec_int_t  left;
+
+    claim->alone = 0;
+    claim->limited = 1;
+
+    if (claim->timer.timer_set) {
+        ngx_del_timer(&claim->timer);
+    }
+
+    left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+
+    ngx_add_timer(&claim->timer, (ngx_msec_t) ngx_max(left, 0));
+}
+
+
+void
+zkl_claim_connected(zkl_claim_t *claim)
+{
+    switch (claim->state) {
+
+    case ZKL_START:
+        zkl_claim_start(claim);
+        break;
+
+    case ZKL_RECOVER:
+        zkl_lock_list(claim->lock);
+        break;
+
+    case ZKL_LAPSE:
+        zkl_claim_lapse(claim);
+        break;
+
+    case ZKL_TAKE:
+        zkl_claim_take(claim);
+        break;
+
+    case ZKL_OWED:
+        zkl_claim_delete(claim, 0);
+        break;
+
+    default:
+        break;
+    }
+}
+
+
+/* ZooKeeper has not answered in time: the client's request ends. */
+
+static void
+zkl_claim_unreachable(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_START) {
+        zkl_claim_refuse(claim, ZKL_UNREACHABLE);
+        return;
+    }
+
+    if (claim->state == ZKL_WAIT) {
+
+        if (zkl_claim_known(claim)) {
+            zkl_claim_leave(claim, ZKL_UNREACHABLE);
+            return;
+        }
+
+        zkl_claim_end(claim, ZKL_UNREACHABLE);
+    }
+
+    if (claim->state == ZKL_HELD) {
+
+        /* the claim did not become durable in time */
+
+        zkl_claim_disown(claim, ZKL_UNREACHABLE);
+        return;
+    }
+
+    if (zkl_claim_known(claim)
+        && (claim->state == ZKL_CREATE
+            || claim->state == ZKL_RECOVER))
+    {
+        zkl_claim_leave(claim, ZKL_UNREACHABLE);
+        return;
+    }
+
+    /* the waiter is answered now, and the claim deleted when possible */
+
+    zkl_claim_answer(claim, ZKL_UNREACHABLE);
+}
+
+
+void
+zkl_claim_lost(zkl_claim_t *claim)
+{
+    if (zkl_claim_outlives(claim) == NGX_OK) {
+        return;
+    }
+
+    switch (claim->state) {
+
+    case ZKL_START:
+        break;
+
+    case ZKL_CREATE:
+    case ZKL_RECOVER:
+    case ZKL_WAIT:
+        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                          ZKL_ENDING_LOST);
+        zkl_claim_requeue(claim);
+        break;
+
+    case ZKL_HELD:
+        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                          ZKL_ENDING_LOST);
+        /* fall through */
+
+    default:
+
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
+
+        /* a later release is told that the claim was lost before */
+
+        claim->lapsed = 1;
+        claim->outcome = ZKL_UNREACHABLE;
+
+        zkl_claim_done(claim);
+        break;
+    }
+}
+
+
+void
+zkl_claim_over(zkl_claim_t *claim)
+{
+    if (claim->state == ZKL_HELD) {
+
+        /* the claim is held until the session is closed */
+        return;
+    }
+
+    if (claim->handler != NULL) {
+        (void) zkl_claim_shut(claim);
+
+    } else if (claim->state == ZKL_WAIT && claim->seen) {
+
+        /* another gateway has told the grant: the worker may exit */
+
+        claim->timer.cancelable = 1;
+
+    } else if (claim->state == ZKL_WAIT) {
+        zkl_claim_withdraw(claim, ZKL_SHUT);
+
+    } else if (claim->state == ZKL_START) {
+        zkl_claim_done(claim);
+    }
+}
+
+
+ngx_uint_t
+zkl_claim_shut(zkl_claim_t *claim)
+{
+    if (claim->event != NULL && claim->state == ZKL_HELD) {
+        zkl_claim_tell(claim, ZKL_EVENT_LOST, "shutdown");
+        zkl_claim_end(claim, ZKL_SHUT);
+        return 1;
+    }
+
+    if (claim->handler == NULL) {
+        return 0;
+    }
+
+    if (claim->state == ZKL_START) {
+        zkl_claim_refuse(claim, ZKL_SHUT);
+        return 1;
+    }
+
+    if (claim->state == ZKL_WAIT && claim->seen) {
+
+        /* another gateway has told the grant: the heir keeps the claim */
+
+        zkl_claim_leave(claim, ZKL_SHUT);
+        claim->timer.cancelable = 1;
+
+        return 1;
+    }
+
+    if (claim->state == ZKL_WAIT) {
+        zkl_claim_withdraw(claim, ZKL_SHUT);
+
+    } else if (claim->state == ZKL_HELD) {
+        zkl_claim_disown(claim, ZKL_SHUT);
+        return 1;
+    }
+
+    zkl_claim_answer(claim, ZKL_SHUT);
+
+    return 1;
+}

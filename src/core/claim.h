@@ -1,0 +1,437 @@
+
+/*
+ * A claim: one request for a lock, from its acquire to its end.  No HTTP.
+ */
+
+
+#ifndef _ZKL_CLAIM_H_INCLUDED_
+#define _ZKL_CLAIM_H_INCLUDED_
+
+
+#include "core/lock.h"
+
+
+/* the place of a claim among the claims that wait */
+#define zkl_place(ahead, holders)                                              \
+    ((ahead) > (holders) ? (ngx_uint_t) ((ahead) - (holders)) : 0)
+
+/* the lease of a claim that does not expire */
+#define ZKL_NO_LEASE                  ((ngx_msec_t) ZKL_DURATION_MAX)
+
+
+/*
+ * Each state says whether the znode exists, and whether a delete is owed.
+ */
+
+typedef enum {
+    ZKL_START = 0,                  /* no; the claim waits for the lock's znode,
+                                       for the connection or, in the one-node
+                                       layout, for a turn to make the znode */
+    ZKL_CREATE,                     /* maybe; the create is under way */
+    ZKL_RECOVER,                    /* maybe; the answer was lost */
+    ZKL_WAIT,                       /* yes; in the view, behind other claims */
+    ZKL_HELD,                       /* yes; granted, under a lease */
+    ZKL_LAPSE,                      /* maybe; the lease, or the grace, is over:
+                                       the claim is deleted unless another
+                                       gateway has renewed the lease */
+    ZKL_TAKE,                       /* maybe; durable, and another session may
+                                       count the lease: this session takes the
+                                       claim over */
+    ZKL_DELETE,                     /* maybe; the delete is under way */
+    ZKL_OWED,                       /* maybe; a delete is owed, and is sent when
+                                       ZooKeeper can be reached */
+    ZKL_DONE                        /* no */
+} zkl_claim_state_e;
+
+
+/* how an acquire ended; the waiter holds the lock after GRANTED only */
+
+typedef enum {
+    ZKL_GRANTED = 0,
+    ZKL_QUEUED,                     /* async: the claim waits on */
+    ZKL_TWIN,                       /* the key has a claim: claim->twin */
+    ZKL_TAKEN,                      /* the wait is over */
+    ZKL_CONFLICT,                   /* the lock is used in another way */
+    ZKL_LAYOUT,                     /* the znode is of the other layout */
+    ZKL_FULL,                       /* the queue is too long */
+    ZKL_UNREACHABLE,                /* ZooKeeper does not answer */
+    ZKL_NO_ROOM,                    /* the zone or the session is full */
+    ZKL_WORN_OUT,                   /* the lock's counter sticks */
+    ZKL_DENIED,                     /* by ZooKeeper's ACL */
+    ZKL_CANCELLED,                  /* by a client that has the token */
+    ZKL_SHUT,                       /* the worker leaves */
+    ZKL_FAILED                      /* no memory, or refused; was logged */
+} zkl_outcome_e;
+
+
+/*
+ * Tells the waiter the outcome, once.  After any outcome but GRANTED and QUEUED
+ * the claim must not be used any more.  After these two the claim exists until
+ * a client releases the claim, or the lease or grace ends: keep the token, not
+ * the pointer, unless an event handler tells when the claim is gone.
+ */
+typedef void (*zkl_claim_pt)(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
+
+/* what an event handler is told of a claim */
+
+typedef enum {
+    ZKL_EVENT_WAITS = 0,                /* the claim is in the queue; told
+                                           before the grant, and again when the
+                                           place changes */
+    ZKL_EVENT_REVOKE,                   /* the holder is asked to let go */
+    ZKL_EVENT_ENDING,                   /* the claim will be lost, unless a
+                                           client renews or ZooKeeper answers */
+    ZKL_EVENT_SURE,                     /* ZooKeeper answers again */
+    ZKL_EVENT_LOST                      /* the last: the lock is not held */
+} zkl_event_e;
+
+/*
+ * Tells of a claim that is bound: WAITS before the claim's handler was called,
+ * the other events after GRANTED was told.  reason is of ENDING ("lease",
+ * "zookeeper") and LOST ("lease", "released", "deleted", "session",
+ * "shutdown"); else NULL.  After LOST the claim must not be used.
+ */
+typedef void (*zkl_event_pt)(void *data, zkl_claim_t *claim, zkl_event_e event,
+    const char *reason);
+
+/*
+ * Tells a call that ends a claim: OK if the claim is gone, NO_NODE if the claim
+ * was gone before; any other code if ZooKeeper refuses to delete the znode: the
+ * worker tries again.
+ */
+typedef void (*zkl_gone_pt)(void *data, zkl_rc_e rc);
+
+
+/* a call that waits until a claim is gone */
+
+typedef struct {
+    ngx_queue_t                        queue;
+    zkl_gone_pt                        handler;     /* NULL: the caller left */
+    void                              *data;
+} zkl_mourner_t;
+
+
+struct zkl_claim_s {
+    zkl_entry_t                        entry;       /* must be first */
+    ngx_queue_t                        queue;       /* lock->claims */
+    ngx_queue_t                        unsettled;   /* worker->unsettled */
+    ngx_queue_t                        mourners;
+    zkl_lock_t                        *lock;
+
+    zkl_claim_state_e                  state;
+    zkl_outcome_e                      outcome;     /* of DELETE and OWED */
+
+    zkl_op_t                          *op;          /* under way, or NULL */
+    zkl_claim_pt                       handler;     /* NULL: no client waits */
+    zkl_event_pt                       event;       /* of a bound claim; NULL:
+                                                       no client listens */
+    void                              *data;
+
+    zkl_share_t                       *share;       /* while the claim is being
+                                                       shared; else NULL */
+
+    ngx_event_t                        timer;       /* wait, then lease */
+    ngx_msec_t                         started;
+    ngx_msec_t                         deadline;    /* of a limited wait */
+    ngx_msec_t                         patience;    /* until when the claim
+                                                       waits for ZooKeeper's
+                                                       answer, at most */
+    ngx_msec_t                         grace;       /* how long the claim stays
+                                                       while no client waits for
+                                                       the grant; 0: no time */
+    ngx_msec_t                         granted;     /* when; of HELD */
+    ngx_msec_t                         lease;       /* as read last */
+    ngx_msec_t                         ttl;
+    zkl_said_t                         said;        /* by the znode's data */
+
+    zkl_id_t                           id;          /* with the record */
+    uint32_t                           named;       /* the record in the
+                                                       znode's name */
+    u_char                             gate[ZKL_GATE_LEN];
+                                                    /* of the session that
+                                                       counts the lease of a
+                                                       durable claim */
+    int64_t                            czxid;       /* 0: not known yet */
+    ngx_uint_t                         index;
+    ngx_uint_t                         max_queue;
+
+    uint16_t                           index_at;    /* in label */
+    uint16_t                           label_len;
+    uint16_t                           tries;
+
+    unsigned                           settled:1;   /* not in unsettled */
+    unsigned                           pressing:1;  /* in npressing */
+    unsigned                           refused:1;   /* ZooKeeper refuses to
+                                                       delete the znode */
+    unsigned                           expired:1;   /* the wait is over */
+    unsigned                           counting:1;  /* a list tells whether the
+                                                       queue is full */
+    unsigned                           requeued:1;  /* the place was lost */
+    unsigned                           watched:1;   /* the znode has a watch */
+    unsigned                           doubtful:1;  /* a delete may have
+                                                       happened */
+    unsigned                           lapsed:1;    /* the lease was over, or
+                                                       the znode gone, before
+                                                       the release */
+    unsigned                           vanished:1;  /* another client deleted
+                                                       the znode */
+
+    unsigned                           limited:1;   /* the wait has an end */
+    unsigned                           once:1;      /* the acquire waits for
+                                                       ZooKeeper, not for the
+                                                       lock */
+    unsigned                           keen:1;      /* the sweep visits the
+                                                       claim while the claim
+                                                       waits */
+    unsigned                           keyed:1;     /* a twin may exist */
+    unsigned                           single:1;    /* no twin exists */
+    unsigned                           async:1;     /* QUEUED is an answer */
+    unsigned                           alone:1;     /* no client waits, but a
+                                                       client may ask later */
+    unsigned                           seen:1;      /* before this worker's
+                                                       grant another gateway
+                                                       told that the claim is
+                                                       held */
+    unsigned                           bound:1;     /* ends with the worker */
+    unsigned                           leased:1;    /* bound, with a lease */
+    unsigned                           told:1;      /* the client was told that
+                                                       the claim waits, */
+    unsigned                           warned:1;    /* that the claim will be
+                                                       lost, */
+    unsigned                           unsure:1;    /* that ZooKeeper does not
+                                                       answer, */
+    unsigned                           reminded:1;  /* of the grant again */
+    unsigned                           revoked:1;   /* the holder was asked to
+                                                       release */
+    unsigned                           changed:1;   /* the data may have changed
+                                                       since the last read */
+    unsigned                           ending:1;    /* the claim is deleted when
+                                                       shared or taken over */
+    unsigned                           offered:1;   /* the record says that the
+                                                       claim waits, in START, */
+    unsigned                           contends:1;  /* and contends */
+    unsigned                           looked:1;    /* a read has shown that the
+                                                       znode is the claim's */
+    unsigned                           durable:1;
+    unsigned                           urgent:1;    /* the client is told of the
+                                                       grant once the claim is
+                                                       durable */
+    unsigned                           fleeting:1;  /* in nfleeting */
+    unsigned                           unshared:1;  /* the znode's name may not
+                                                       be a reader's yet */
+    unsigned                           unfit:1; /* to become durable */
+    unsigned                           elsewhere:1; /* another session counts
+                                                       the lease */
+    unsigned                           anew:1;      /* the lease starts when the
+                                                       claim is taken over */
+
+    zkl_child_t                        twin;        /* of the outcome TWIN */
+    ngx_uint_t                         place;       /* how many claims wait
+                                                       ahead, as counted last;
+                                                       0: the claim is next */
+    ngx_uint_t                         position;    /* as told last */
+    ngx_uint_t                         holds;       /* as counted last */
+
+    u_char                             label[1];
+};
+
+
+typedef struct {
+    ngx_str_t                          path;        /* of the lock */
+    zkl_kind_t                         kind;
+    ngx_msec_t                         wait;        /* for the lock, and for
+                                                       ZooKeeper as long */
+    ngx_msec_t                         timeout;     /* for ZooKeeper, if the
+                                                       claim does not wait; and
+                                                       for a late answer at the
+                                                       end of the wait */
+    ngx_msec_t                         ttl;
+    ngx_uint_t                         max_queue;
+    const zkl_claim_data_t            *label;
+
+    /*
+     * once:    the claim does not wait for the lock, though wait may not be 0
+     * key:     what the random part of the claim's id begins with
+     *          (ZKL_KEY bytes); a lock has only one claim with a
+     *          key; NULL: none
+     * grace:   how long the claim stays while no client waits or asks, be the
+     *          claim waiting, or granted with the client not told; for claims
+     *          with a key and async claims; 0: the claim ends when the client
+     *          that waits leaves
+     * async:   the client is told QUEUED as soon as the worker knows that the
+     *          claim has to wait
+     * forever: the wait has no end
+     * bound:   the claim ends with the worker and, unless leased, has no lease
+     * durable: the client is told of the grant when the claim is durable
+     * leader:  another bound claim, whose begin frees this claim, too
+     * event:   tells of a bound claim; data is the handler's
+     */
+    const uint8_t                     *key;
+    ngx_msec_t                         grace;
+    unsigned                           once:1;
+    unsigned                           async:1;
+    unsigned                           forever:1;
+    unsigned                           bound:1;
+    unsigned                           leased:1;
+    unsigned                           durable:1;
+    zkl_claim_t                       *leader;
+
+    zkl_claim_pt                       handler;
+    zkl_event_pt                       event;
+    void                              *data;
+} zkl_acquire_t;
+
+
+/*
+ * Makes a claim.  The handler is called later, never from inside.  Returns NULL
+ * with *outcome if the acquire is refused at once; the handler is not called
+ * then.
+ */
+zkl_claim_t *zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
+    zkl_outcome_e *outcome);
+
+/*
+ * The client that waited or listened has left: the claim is removed, and no
+ * handler is called; or the claim stays for the grace, if the claim has one.
+ */
+void zkl_claim_abandon(zkl_claim_t *claim);
+
+/*
+ * Ends a claim that waits or is held; mourner, if not NULL, is told when the
+ * claim is gone or cannot be removed, unless mourner->handler is NULL by then.
+ */
+void zkl_claim_release(zkl_claim_t *claim, zkl_mourner_t *mourner);
+
+/*
+ * The client was not told of the grant after all: the claim is released, or
+ * kept for the grace.
+ */
+void zkl_claim_unseen(zkl_claim_t *claim);
+
+/*
+ * Starts the leases of bound claims that are held, all at once; from then on
+ * the claims outlive the worker.  The first claim is the leader of the rest.
+ * The claims' handlers are not called any more.
+ */
+void zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n);
+
+/* Turns a held claim that has the lock alone into a reader's. */
+void zkl_claim_share(zkl_claim_t *claim);
+
+/* This worker's claim with that id on that path, or NULL. */
+zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,
+    ngx_str_t *path);
+
+/* The id in the claim's znode's name. */
+zkl_id_t zkl_claim_id(zkl_claim_t *claim);
+
+/* czxid * 256 + index: grows with every grant of a lock. */
+int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
+
+
+/*
+ * Takes over the durable claim child of the lock at path, whose data, as a GET
+ * has read, name a session that is over.  Returns NGX_OK, also if the claim is
+ * this worker's already; NGX_BUSY if the zone is full; NGX_ERROR if there is no
+ * memory, or this worker uses the lock in the other layout.
+ */
+ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_child_t *child, zkl_op_t *get);
+
+/*
+ * Takes over a claim whose record is in a slot that was adopted: the lease
+ * keeps the record's deadline, and the record moves to this worker.
+ * record->was is the kind in the znode's name, if get has read the name; get
+ * may be NULL.  ending: a durable znode is deleted, whichever session counts
+ * the lease.  NGX_BUSY: a claim of this worker has that znode.
+ */
+ngx_int_t zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_record_t *record, zkl_op_t *get, ngx_uint_t ending);
+
+/* Whether a claim that names the gate is still to be taken over or deleted. */
+ngx_uint_t zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate);
+
+
+/* Refuses all claims of the lock that are not in the queue so far. */
+void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
+
+
+/* for the lock */
+
+zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
+/* A list shows the claim: tells the view what the claim's state is. */
+void zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting);
+/* The view says that the claim is next; NGX_AGAIN: not yet, advance later. */
+ngx_int_t zkl_claim_grant(zkl_claim_t *claim);
+/*
+ * The view says that the lock is used in another way.  NGX_OK: the claim is
+ * withdrawn; NGX_AGAIN: the claim stays, as the conflict does not matter for
+ * the claim, or not yet.
+ */
+ngx_int_t zkl_claim_conflict(zkl_claim_t *claim);
+/* The lock's znode exists: the claim can be created. */
+void zkl_claim_start(zkl_claim_t *claim);
+/* The lock cannot be had, for the reason in outcome. */
+void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
+/* A list was merged into the view: updates the claim, and may free it. */
+void zkl_claim_listed(zkl_claim_t *claim);
+/* Called once a second. */
+void zkl_claim_sweep(zkl_claim_t *claim);
+
+/* The znode's watch fired: the data were written, or the znode deleted. */
+void zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted);
+/* Another gateway may have written to a claim of the lock. */
+void zkl_claim_touched(zkl_claim_t *claim);
+
+/*
+ * The ACL does not let the lock's claims be listed, so the worker cannot know
+ * when the claim is next: the client is told, unless the client was told that
+ * the claim waits, or another gateway has told that the claim is held.
+ */
+void zkl_claim_unlisted(zkl_claim_t *claim);
+/*
+ * Ends the claim if the wait is over, the queue too long, or the lock used in
+ * another way, as soon as the worker knows the queue for sure.
+ */
+void zkl_claim_settle(zkl_claim_t *claim);
+
+
+/* for the worker */
+
+void zkl_claim_suspended(zkl_claim_t *claim);
+void zkl_claim_sure(zkl_claim_t *claim);
+void zkl_claim_connected(zkl_claim_t *claim);
+void zkl_claim_lost(zkl_claim_t *claim);
+/* The root of the lock is marked: claims can become durable. */
+void zkl_claim_marked(zkl_claim_t *claim);
+/* A sibling changed the claim's record. */
+void zkl_claim_rung(zkl_claim_t *claim);
+/* The worker leaves: tells the client that waits or listens; 0: none does. */
+ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
+/* The worker leaves for good: ends the claim, unless a gateway granted it. */
+void zkl_claim_over(zkl_claim_t *claim);
+/* The process leaves: frees the claim. */
+void zkl_claim_discard(zkl_claim_t *claim);
+
+
+/*
+ * Among the files of a claim: claim has the states and the answers to clients,
+ * grant the way to the grant, recover the repair of that way, lease the leases,
+ * durable how a claim outlives the session, reread what other gateways wrote,
+ * end the end.
+ */
+
+/*
+ * Makes a held claim durable, unless this is under way, or not possible now:
+ * then the sweep tries again.
+ */
+void zkl_claim_durable(zkl_claim_t *claim);
+
+void zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state);
+void zkl_claim_create(zkl_claim_t *claim);
+void zkl_claim_done(zkl_claim_t *claim);
+void zkl_claim_tell(zkl_claim_t *claim, zkl_event_e event, const char *reason);
+
+
+#endif /* _ZKL_CLAIM_H_INCLUDED_ */

@@ -1,0 +1,2282 @@
+
+/*
+ * The worker's locks: how a lock is found, kept and freed, how claims join and
+ * leave a lock, and how all claims of a lock are told.
+ *
+ * Everything here runs on the event loop.  Each operation under way pins the
+ * lock, except a watch, which ends with the watched entry of the view.
+ * `list`, `guard` and `verify` are NULL unless the operation is under way and
+ * its answer still counts.
+ */
+
+
+#include "core/lock.h"
+#include "core/node.h"
+
+
+/* so many in line, of which most will wait for a while yet */
+#define ZKL_CROWD               5
+
+/* a semaphore with more permits is seldom short of them */
+#define ZKL_SEATS               64
+
+/* in so many milliseconds a sibling may publish what it has made */
+#define ZKL_SOON                1
+
+/* so many claims are learned from the board at a time */
+#define ZKL_LEARN               256
+
+/* a child of the lock's znode, between a list and its merge */
+
+typedef struct {
+    ngx_str_t                   name;
+    zkl_id_t                    id;
+    zkl_origin_e                origin;
+} zkl_seen_t;
+
+/* of siblings' claims that are kept in the view of a lock without a claim */
+#define ZKL_KIN                 8
+
+
+static void zkl_lock_trim(zkl_worker_t *worker);
+static void zkl_lock_free(zkl_lock_t *lock);
+static void zkl_lock_forgotten(void *data, zkl_entry_t *entry);
+static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
+    zkl_op_pt handler);
+static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
+static void zkl_lock_sweep_held(zkl_lock_t *lock);
+static ngx_uint_t zkl_lock_line(zkl_lock_t *lock, size_t n);
+static void zkl_lock_settle(zkl_lock_t *lock);
+static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
+static ngx_uint_t zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other);
+static ngx_int_t zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter);
+static ngx_int_t zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter);
+static ngx_int_t zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter);
+static void zkl_lock_await_init(zkl_lock_t *lock);
+static ngx_int_t zkl_lock_await(zkl_lock_t *lock, int64_t seq);
+static void zkl_lock_soon_handler(ngx_event_t *ev);
+static void zkl_lock_gap_handler(zkl_subscription_t *bell);
+static void zkl_lock_list_handler(zkl_op_t *op);
+static ngx_int_t zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op);
+static ngx_uint_t zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name,
+    zkl_sighting_t *sighting, zkl_seen_t *seen);
+static zkl_entry_t *zkl_lock_make_other(void *data, zkl_sighting_t *sighting);
+static void zkl_lock_gone(void *data, zkl_entry_t *entry);
+static uint64_t zkl_id_who(zkl_id_t *id);
+static uint64_t zkl_name_who(ngx_str_t *name);
+static size_t zkl_lock_bottom(zkl_lock_t *lock);
+static void zkl_lock_make_step(zkl_lock_t *lock);
+static void zkl_lock_make_handler(zkl_op_t *op);
+static void zkl_lock_guard(zkl_lock_t *lock, int64_t czxid);
+static void zkl_lock_doubt(zkl_lock_t *lock);
+static void zkl_lock_guard_handler(zkl_op_t *op);
+static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
+static void zkl_lock_touched(zkl_lock_t *lock);
+static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
+    zkl_id_t *id, ngx_str_t *name);
+static void zkl_lock_same(zkl_other_t *other, zkl_record_t *record);
+static void zkl_lock_siblings(zkl_lock_t *lock);
+static ngx_int_t zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other);
+static void zkl_lock_watch_handler(zkl_op_t *op);
+static void zkl_lock_vanished(zkl_other_t *other);
+static ngx_int_t zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other);
+static void zkl_lock_bell_handler(zkl_subscription_t *bell);
+static void zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry);
+static void zkl_lock_verify_handler(zkl_op_t *op);
+static void zkl_lock_unwatch(zkl_other_t *other);
+static void zkl_lock_free_other(zkl_other_t *other);
+static ngx_uint_t zkl_lock_rest(zkl_lock_t *lock);
+
+
+zkl_lock_t *
+zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len);
+
+    /* the node is the first member */
+
+    return (zkl_lock_t *) ngx_str_rbtree_lookup(&worker->locks, path, hash);
+}
+
+
+zkl_lock_t *
+zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path)
+{
+    zkl_lock_t  *lock;
+
+    lock = zkl_lock_find(worker, path);
+    if (lock != NULL) {
+        return lock;
+    }
+
+    lock = ngx_calloc(sizeof(zkl_lock_t) + path->len, worker->log);
+    if (lock == NULL) {
+        return NULL;
+    }
+
+    lock->worker = worker;
+    lock->sn.str.len = path->len;
+    lock->sn.str.data = (u_char *) lock + sizeof(zkl_lock_t);
+    ngx_memcpy(lock->sn.str.data, path->data, path->len);
+
+    lock->sn.node.key = ngx_crc32_long(path->data, path->len);
+
+    zkl_lock_await_init(lock);
+
+    zkl_view_init(&lock->view);
+    ngx_queue_init(&lock->claims);
+
+    ngx_rbtree_insert(&worker->locks, &lock->sn.node);
+    ngx_queue_insert_tail(&worker->idle, &lock->queue);
+    worker->nidle++;
+
+    return lock;
+}
+
+
+void
+zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim)
+{
+    ngx_queue_insert_tail(&lock->claims, &claim->queue);
+    lock->nclaims++;
+    lock->nkeen += claim->keen;
+    lock->nrenumbered += (claim->named != claim->id.record);
+
+    if (lock->nclaims == 1) {
+        ngx_queue_remove(&lock->queue);
+        ngx_queue_insert_tail(&lock->worker->active, &lock->queue);
+        lock->worker->nidle--;
+    }
+}
+
+
+void
+zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    worker = lock->worker;
+
+    ngx_queue_remove(&claim->queue);
+    lock->nclaims--;
+    lock->nkeen -= claim->keen;
+    lock->nrenumbered -= (claim->named != claim->id.record);
+
+    if (lock->converting == claim) {
+        lock->converting = NULL;
+    }
+
+    if (lock->nclaims == 0) {
+        ngx_queue_remove(&lock->queue);
+        ngx_queue_insert_tail(&worker->idle, &lock->queue);
+        worker->nidle++;
+
+        /* no claim of this worker keeps the view true any more */
+
+        if (lock->view.nalive != 0 && !zkl_lock_rest(lock)) {
+            zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+        }
+    }
+
+    zkl_lock_free(lock);
+    zkl_lock_trim(worker);
+}
+
+
+void
+zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim)
+{
+    if (lock->node) {
+        /* the claims of a one-node lock stay in the order of arrival */
+        return;
+    }
+
+    ngx_queue_remove(&claim->queue);
+
+    if (claim->state == ZKL_HELD) {
+        ngx_queue_insert_head(&lock->claims, &claim->queue);
+
+    } else {
+        ngx_queue_insert_tail(&lock->claims, &claim->queue);
+    }
+}
+
+
+/*
+ * Frees the idle locks that were used longest ago, if there are more idle locks
+ * than the cache keeps.  The watches stay, and late events find no lock.
+ */
+
+static void
+zkl_lock_trim(zkl_worker_t *worker)
+{
+    zkl_lock_t  *lock;
+
+    while (worker->nidle > worker->cache) {
+        lock = ngx_queue_data(ngx_queue_head(&worker->idle), zkl_lock_t,
+                              queue);
+
+        if (lock->pins != 0) {
+            /* the last unpin frees the lock, or the next trim */
+            break;
+        }
+
+        lock->view.watched = 0;
+        zkl_lock_free(lock);
+    }
+}
+
+
+ngx_int_t
+zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node)
+{
+    if (lock->node == node) {
+        return NGX_OK;
+    }
+
+    if (lock->nclaims != 0) {
+        return NGX_DECLINED;
+    }
+
+    /* the view describes the other layout */
+
+    zkl_node_leave(lock);
+    zkl_lock_forget(lock);
+
+    lock->node = (node != 0);
+
+    if (node) {
+        zkl_node_init(lock);
+    }
+
+    return NGX_OK;
+}
+
+
+void
+zkl_lock_pin(zkl_lock_t *lock)
+{
+    lock->pins++;
+}
+
+
+void
+zkl_lock_unpin(zkl_lock_t *lock)
+{
+    lock->pins--;
+
+    zkl_lock_free(lock);
+}
+
+
+/* Frees a lock that is not in use and whose view no watch keeps true. */
+
+static void
+zkl_lock_free(zkl_lock_t *lock)
+{
+    if (lock->nclaims != 0 || lock->pins != 0
+        || (lock->view.watched
+            && lock->worker->nidle <= lock->worker->cache))
+    {
+        return;
+    }
+
+    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+    zkl_node_leave(lock);
+
+    ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
+    ngx_queue_remove(&lock->queue);
+    lock->worker->nidle--;
+
+    ngx_free(lock);
+}
+
+
+/*
+ * The view does not know a claim any more: one of others is freed.
+ *
+ * An entry has left the view.
+ */
+
+static void
+zkl_lock_forgotten(void *data, zkl_entry_t *entry)
+{
+    (void) data;
+
+    if (entry->origin != ZKL_LOCAL) {
+        zkl_lock_free_other((zkl_other_t *) entry);
+    }
+}
+
+
+void
+zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
+
+    zkl_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        tell(ngx_queue_data(q, zkl_claim_t, queue));
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * A read of the lock's znode, or of a child of it, that pins the lock: handler
+ * unpins it.  Returns NULL if there is no memory.
+ */
+
+static zkl_op_t *
+zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
+    zkl_op_pt handler)
+{
+    zkl_op_t  *op;
+
+    op = zkl_op_new(lock->worker->session, type, &lock->sn.str, name, NULL);
+    if (op == NULL) {
+        return NULL;
+    }
+
+    op->handler = handler;
+    op->data = lock;
+
+    zkl_lock_pin(lock);
+
+    return op;
+}
+
+
+void
+zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf)
+{
+    zkl_id_t      id;
+    zkl_other_t  *other;
+
+    other = (zkl_other_t *) entry;
+
+    if (entry->origin == ZKL_LOCAL) {
+        id = zkl_claim_id(zkl_claim_of(entry));
+
+    } else if (other->name.len != 0) {
+        *name = other->name;
+        return;
+
+    } else {
+        id = other->id;
+    }
+
+    name->data = buf;
+    name->len = zkl_name_claim_write((char *) buf, &id, entry->kind,
+                                     entry->seq);
+}
+
+
+void
+zkl_lock_forget(zkl_lock_t *lock)
+{
+    lock->list = NULL;
+    lock->guard = NULL;
+    lock->verify = NULL;
+    lock->known = 0;
+    lock->handled = lock->touched ? 0 : lock->handled;
+    lock->touched = 0;
+    lock->doubtful = 0;
+    lock->partial = 0;
+    lock->waits = 0;
+    lock->born = 0;
+    lock->view.watched = 0;
+
+    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+
+    zkl_lock_free(lock);
+}
+
+
+ngx_uint_t
+zkl_lock_shut(zkl_lock_t *lock)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q, *next;
+
+    n = 0;
+
+    zkl_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        n += zkl_claim_shut(ngx_queue_data(q, zkl_claim_t, queue));
+    }
+
+    zkl_lock_unpin(lock);
+
+    return n;
+}
+
+
+ngx_uint_t
+zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
+{
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        /* a waiting claim may be told as held elsewhere: an heir looks */
+
+        if ((claim->state == ZKL_HELD
+             && (durable || !claim->durable))
+            || claim->state == ZKL_LAPSE
+            || (claim->state == ZKL_WAIT && claim->grace != 0))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+void
+zkl_lock_discard(zkl_lock_t *lock)
+{
+    ngx_queue_t  *q;
+
+    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+
+    while (!ngx_queue_empty(&lock->claims)) {
+        q = ngx_queue_head(&lock->claims);
+        ngx_queue_remove(q);
+
+        zkl_claim_discard(ngx_queue_data(q, zkl_claim_t, queue));
+    }
+
+    zkl_node_leave(lock);
+
+    if (lock->soon.timer_set) {
+        ngx_del_timer(&lock->soon);
+        zkl_worker_unsubscribe(lock->worker, &lock->gap);
+    }
+
+    ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
+    ngx_queue_remove(&lock->queue);
+
+    ngx_free(lock);
+}
+
+
+/*
+ * Work that may wait for a second.  Many claims may wait for a lock, but the
+ * sweep looks at the held claims and the claims ahead of the first waiting
+ * claim only; at the other waiting claims only if a claim is keen.
+ */
+
+void
+zkl_lock_sweep(zkl_lock_t *lock)
+{
+    zkl_lock_pin(lock);
+
+    if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->touched) {
+        /*
+         * Only the nearest claims ahead are watched: a list shows the rest.
+         * Or a list was due, and failed.
+         */
+
+        zkl_lock_list(lock);
+    }
+
+    zkl_node_sweep(lock);
+
+    if (lock->nkeen != 0 || lock->node) {
+        zkl_lock_tell(lock, zkl_claim_sweep);
+
+    } else {
+        zkl_lock_sweep_held(lock);
+    }
+
+    zkl_lock_advance(lock);
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * Siblings ahead may have died meanwhile: advance() looks again.  Returns the
+ * number of listening claims behind a claim of another worker or gateway.
+ */
+
+static ngx_uint_t
+zkl_lock_sweep_view(zkl_lock_t *lock)
+{
+    ngx_uint_t    n, holders, others, listeners;
+    zkl_entry_t  *entry;
+    zkl_claim_t  *claim;
+
+    n = 0;
+    holders = zkl_view_holders(&lock->view);
+    others = 0;
+    listeners = 0;
+
+    for  (entry = zkl_view_first(&lock->view);
+         entry != NULL;
+         entry = zkl_view_after(&lock->view, entry))
+    {
+        if (entry->origin == ZKL_SIBLING && entry->watched) {
+            zkl_lock_unwatch((zkl_other_t *) entry);
+        }
+
+        if (entry->origin != ZKL_LOCAL) {
+            others++;
+
+        } else if (entry->waiting) {
+
+            if (lock->nkeen == 0) {
+                /* only the first waiting claim watches claims ahead */
+                break;
+            }
+
+            claim = zkl_claim_of(entry);
+            claim->place = zkl_place(n, holders);
+
+            listeners += (claim->event != NULL && others != 0);
+        }
+
+        n++;
+    }
+
+    return listeners;
+}
+
+
+static void
+zkl_lock_sweep_held(zkl_lock_t *lock)
+{
+    ngx_queue_t  *q, *next;
+    zkl_claim_t  *claim;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_WAIT) {
+            break;
+        }
+
+        zkl_claim_sweep(claim);
+    }
+}
+
+
+/*
+ * What a lock's view wants next.
+ *
+ * The view (floor 0) says it, and this file sees to it: a grant, a watch on the
+ * claim ahead or word of it through the zone (others), the board or a list of
+ * all claims (complete).
+ *
+ * Everything here runs on the event loop.  A lock is pinned while it advances,
+ * for a grant can end in a release, which advances it again.  lock->guard and
+ * lock->verify are NULL unless the operation is under way and its answer still
+ * counts: a grant waits for both.
+ */
+
+
+void
+zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
+{
+    lock->known = 1;
+
+    zkl_lock_doubt(lock);
+
+    zkl_view_create(&lock->view, entry, zkl_lock_gone, lock);
+
+    if ((!lock->view.watched && lock->view.nlocal == 1) || lock->born == 0) {
+
+        /* it may have been made anew, up to this moment */
+
+        lock->born = czxid;
+    }
+
+    if (!lock->node) {
+        zkl_lock_guard(lock, czxid);
+    }
+
+    if (lock->partial) {
+        zkl_lock_list(lock);
+    }
+
+    if (lock->vanished) {
+        lock->vanished = 0;
+        zkl_lock_tell(lock, zkl_claim_listed);
+    }
+}
+
+
+ngx_uint_t
+zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind, zkl_entry_t *entry)
+{
+    size_t        seats;
+    zkl_entry_t  *next;
+
+    seats = zkl_view_seats(kind);
+
+    if (lock->node || kind == ZKL_READ || seats > ZKL_SEATS
+        || !zkl_lock_line(lock, seats - 1 + ZKL_CROWD))
+    {
+        return 0;
+    }
+
+    if (entry == NULL) {
+        return 1;
+    }
+
+    if (!entry->linked || kind != ZKL_MUTEX) {
+        return 0;
+    }
+
+    next = zkl_view_after(&lock->view, entry);
+
+    return next != NULL && next->origin != ZKL_FOREIGN;
+}
+
+
+/* Whether n claims are in line; a sibling's that is known may have ended. */
+
+static ngx_uint_t
+zkl_lock_line(zkl_lock_t *lock, size_t n)
+{
+    int64_t       seq;
+    zkl_entry_t  *entry;
+    zkl_record_t  record;
+
+    if (lock->view.nalive < 2) {
+        return 0;
+    }
+
+    entry = zkl_view_last(&lock->view, n);
+
+    if (entry != NULL && entry->origin != ZKL_SIBLING) {
+        return entry->origin == ZKL_LOCAL || entry->watched;
+    }
+
+    /* or this worker has not learned of its siblings' yet */
+
+    seq = entry ? entry->seq : lock->view.complete_through + (int64_t) n;
+
+    if (zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq, &record)
+        != NGX_OK)
+    {
+        return 0;
+    }
+
+    /* if that one holds it, those ahead have ended */
+
+    return entry != NULL || record.state == ZKL_RECORD_WAITING;
+}
+
+
+void
+zkl_lock_removed(zkl_lock_t *lock, zkl_entry_t *entry)
+{
+    zkl_view_remove(&lock->view, entry);
+
+    zkl_lock_advance(lock);
+}
+
+
+void
+zkl_lock_advance(zkl_lock_t *lock)
+{
+    ngx_int_t  rc;
+
+    /* a grant can end in a release, which calls this again */
+
+    if (lock->advancing) {
+        lock->again = 1;
+        return;
+    }
+
+    zkl_lock_pin(lock);
+    lock->advancing = 1;
+
+    do {
+        lock->again = 0;
+        rc = zkl_lock_step(lock);
+    } while (rc == NGX_OK || lock->again);
+
+    lock->advancing = 0;
+
+    zkl_lock_settle(lock);
+
+    zkl_lock_unpin(lock);
+}
+
+
+/* Claims that were waiting for the view to be sure are told. */
+
+static void
+zkl_lock_settle(zkl_lock_t *lock)
+{
+    if (lock->node) {
+        zkl_node_settle(lock);
+        return;
+    }
+
+    /* each of many that go then calls this again */
+
+    if (lock->settle && !lock->settling && !zkl_lock_unsure(lock)) {
+        zkl_lock_pin(lock);
+
+        lock->settle = 0;
+        lock->settling = 1;
+
+        zkl_lock_tell(lock, zkl_claim_settle);
+
+        lock->settling = 0;
+
+        zkl_lock_unpin(lock);
+    }
+}
+
+
+/* Returns NGX_OK if something changed, NGX_AGAIN if there is to be waited. */
+
+static ngx_int_t
+zkl_lock_step(zkl_lock_t *lock)
+{
+    zkl_entry_t  *waiter, *blocker;
+
+    if (!zkl_session_connected(lock->worker->session)) {
+        return NGX_AGAIN;
+    }
+
+    switch (zkl_view_next(&lock->view, &waiter, &blocker)) {
+
+    case ZKL_GRANT:
+
+        if (lock->touched) {
+            zkl_lock_list(lock);
+            return NGX_AGAIN;
+        }
+
+        if (!lock->node && lock->guard != NULL && waiter->seq != 0) {
+            /* whether what is known is of the znode that is there */
+            return NGX_AGAIN;
+        }
+
+        if (lock->doubtful) {
+            zkl_lock_verify(lock, waiter);
+            return NGX_AGAIN;
+        }
+
+        return zkl_claim_grant(zkl_claim_of(waiter));
+
+    case ZKL_WATCH:
+
+        if (blocker->origin == ZKL_SIBLING) {
+            return zkl_lock_watch_sibling(lock, (zkl_other_t *) blocker);
+        }
+
+        return zkl_lock_watch_znode(lock, (zkl_other_t *) blocker);
+
+    case ZKL_VIEW_CONFLICT:
+
+        if (lock->touched) {
+            zkl_lock_list(lock);
+            return NGX_AGAIN;
+        }
+
+        return zkl_lock_conflict(lock, waiter);
+
+    case ZKL_COMPLETE:
+        return zkl_lock_complete(lock, waiter);
+
+    default: /* ZKL_NOTHING */
+
+        if (lock->node) {
+            zkl_node_turn(lock);
+        }
+
+        return NGX_AGAIN;
+    }
+}
+
+
+/*
+ * Not only of the first that waits: the others need not wait for it to know.
+ * What is said by a claim that may be gone for long does not count.
+ */
+
+ngx_uint_t
+zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
+{
+    zkl_entry_t  *first;
+    zkl_other_t  *other;
+
+    if (!zkl_view_conflict(&lock->view, entry)) {
+        return 0;
+    }
+
+    first = zkl_view_first(&lock->view);
+    other = (zkl_other_t *) first;
+
+    if (lock->touched
+        || (first->origin == ZKL_LOCAL && first->waiting
+            && zkl_claim_of(first)->state
+               != ZKL_WAIT))
+    {
+        /* the first may have been released by another gateway, or leaves */
+        lock->settle = 1;
+        return 0;
+    }
+
+    if (first->seq > lock->view.complete_through + 1) {
+        /* somebody who is not known may be the first */
+        return 0;
+    }
+
+    return first->origin == ZKL_LOCAL
+           || (first->watched && zkl_lock_there(lock, other));
+}
+
+
+/*
+ * For a claim that may be in conflict, behind others that wait: they watch who
+ * is just ahead of them, and the first of the line may be nobody's concern.
+ */
+
+void
+zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
+{
+    ngx_int_t     rc;
+    zkl_entry_t  *first;
+    zkl_other_t  *other;
+
+    while (zkl_view_conflict(&lock->view, entry)) {
+
+        /* the answer settles it */
+
+        lock->settle = 1;
+
+        first = zkl_view_first(&lock->view);
+        other = (zkl_other_t *) first;
+
+        if (first->seq > lock->view.complete_through + 1) {
+            zkl_lock_list(lock);
+            return;
+        }
+
+        if (first->origin == ZKL_LOCAL || first->watched) {
+            return;
+        }
+
+        rc = (first->origin == ZKL_SIBLING)
+             ? zkl_lock_watch_sibling(lock, other)
+             : zkl_lock_watch_znode(lock, other);
+
+        if (rc != NGX_OK) {
+            /* then it is known once the line has moved on */
+            return;
+        }
+    }
+}
+
+
+/* Whether a claim that is watched is there; its watch may not have told yet. */
+
+static ngx_uint_t
+zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other)
+{
+    zkl_record_t  record;
+
+    if (other->entry.origin == ZKL_FOREIGN) {
+        return other->watch == NULL;
+    }
+
+    return zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                           &record)
+           == NGX_OK
+           && record.state != ZKL_RECORD_ENDED
+           && zkl_ahead(record.alive);
+}
+
+
+/*
+ * The first claim says that the lock is used in another way: if that one is
+ * there.
+ */
+
+static ngx_int_t
+zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter)
+{
+    zkl_entry_t  *first;
+    zkl_other_t  *other;
+
+    first = zkl_view_first(&lock->view);
+    other = (zkl_other_t *) first;
+
+    if (first->origin == ZKL_LOCAL || zkl_lock_there(lock, other)) {
+        return zkl_claim_conflict(zkl_claim_of(waiter));
+    }
+
+    if (first->origin == ZKL_FOREIGN) {
+        return NGX_AGAIN;
+    }
+
+    zkl_lock_unwatch(other);
+
+    return zkl_lock_watch_sibling(lock, other);
+}
+
+
+ngx_uint_t
+zkl_lock_unsure(zkl_lock_t *lock)
+{
+    return lock->list != NULL || lock->guard != NULL || lock->watching != 0
+           || lock->verify != NULL || lock->soon.timer_set
+           || !zkl_session_connected(lock->worker->session);
+}
+
+
+/*
+ * What makes a lock's view complete: the board, or a list of the claims.
+ *
+ * A list that counts is lock->list.  One that came to be out of date while it
+ * was under way is not: lock->list is NULL or another one then, and its answer
+ * is dropped.  So more than one may be under way, but one counts.
+ *
+ * Everything here runs on the event loop.  lock->soon, while it is set, and
+ * each list pin the lock.
+ */
+
+
+/*
+ * Makes the view complete up to waiter, from the board or by a list.  Returns
+ * NGX_OK if something changed, NGX_AGAIN if there is to be waited.
+ *
+ * Claims ahead of waiter may be unknown.  The board may know them, which costs
+ * nothing; else one list tells all.
+ *
+ * What the board knows is learned at once, though the next one may block for
+ * long: so waiter watches the nearest of a sibling's, and not each in turn.
+ */
+
+static ngx_int_t
+zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
+{
+    ngx_int_t   rc;
+    ngx_uint_t  n;
+
+    if (lock->list != NULL || lock->soon.timer_set) {
+        return NGX_AGAIN;
+    }
+
+    n = 0;
+
+    do {
+        rc = zkl_lock_learn(lock, waiter);
+
+    } while (rc == NGX_OK
+             && ++n < ZKL_LEARN
+             && lock->view.complete_through < waiter->seq);
+
+    if (n != 0) {
+        return NGX_OK;
+    }
+
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = zkl_lock_await(lock, lock->view.complete_through + 1);
+
+    if (rc == NGX_DECLINED) {
+        zkl_lock_list(lock);
+        rc = NGX_AGAIN;
+    }
+
+    return rc;
+}
+
+
+/*
+ * Asks the board for the claim that comes next.  Its word counts only for one
+ * that was made in this incarnation of the lock's znode: after it was born, and
+ * before waiter.  That such a claim may still exist counts only while its
+ * session surely lives.  NGX_DECLINED: it is to be listed, or waited for;
+ * NGX_AGAIN: there is no memory.
+ */
+
+static ngx_int_t
+zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
+{
+    int64_t       seq;
+    ngx_int_t     rc;
+    zkl_claim_t  *claim;
+    zkl_other_t  *other;
+    zkl_record_t  record;
+
+    claim = zkl_claim_of(waiter);
+    seq = lock->view.complete_through + 1;
+
+    /* one that is known may be another's by now that has the same seq */
+
+    if (seq == 0 || claim->czxid == 0 || lock->born == 0
+        || zkl_view_knows(&lock->view, seq))
+    {
+        return NGX_DECLINED;
+    }
+
+    rc = zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq, &record);
+
+    if (rc == NGX_DECLINED
+        || record.czxid <= lock->born || record.czxid >= claim->czxid)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (rc == NGX_DONE) {
+        zkl_view_learn(&lock->view, NULL);
+        return NGX_OK;
+    }
+
+    if (!zkl_ahead(record.alive)
+        || zkl_claim_find(lock->worker, &record.id, &lock->sn.str)
+           != NULL)
+    {
+        return NGX_DECLINED;
+    }
+
+    other = zkl_lock_other(lock, ZKL_SIBLING, &record.id, NULL);
+    if (other == NULL) {
+        return NGX_AGAIN;
+    }
+
+    other->entry.seq = seq;
+    other->entry.kind = record.kind;
+    other->entry.who = zkl_id_who(&record.id);
+
+    zkl_view_learn(&lock->view, &other->entry);
+
+    return NGX_OK;
+}
+
+
+/* Of a lock that is made. */
+
+static void
+zkl_lock_await_init(zkl_lock_t *lock)
+{
+    zkl_worker_timer(lock->worker, &lock->soon, zkl_lock_soon_handler);
+    lock->gap.handler = zkl_lock_gap_handler;
+    lock->missing = -1;
+}
+
+
+/*
+ * A sibling may have made the claim, and not know it yet.  It rings when it
+ * publishes it: a list would tell no sooner, and cost a read.  NGX_OK: it is
+ * on the board by now.
+ */
+
+static ngx_int_t
+zkl_lock_await(zkl_lock_t *lock, int64_t seq)
+{
+    uint32_t   record;
+    ngx_int_t  rc;
+
+    if (lock->mixed || !lock->view.watched || seq == 0 || seq == lock->missing)
+    {
+        return NGX_DECLINED;
+    }
+
+    lock->missing = seq;
+
+    rc = zkl_seq_index_await(lock->worker->zone, &lock->sn.str, seq, &record);
+    if (rc != NGX_AGAIN) {
+        return rc;
+    }
+
+    zkl_lock_pin(lock);
+
+    zkl_worker_subscribe(lock->worker, &lock->gap, record);
+    ngx_add_timer(&lock->soon, ZKL_SOON);
+
+    return NGX_AGAIN;
+}
+
+
+static void
+zkl_lock_soon_handler(ngx_event_t *ev)
+{
+    zkl_lock_t  *lock;
+
+    lock = ngx_queue_data(ev, zkl_lock_t, soon);
+
+    zkl_worker_unsubscribe(lock->worker, &lock->gap);
+
+    zkl_lock_advance(lock);
+    zkl_lock_unpin(lock);
+}
+
+
+static void
+zkl_lock_gap_handler(zkl_subscription_t *bell)
+{
+    zkl_lock_t  *lock;
+
+    lock = ngx_queue_data(bell, zkl_lock_t, gap);
+
+    ngx_del_timer(&lock->soon);
+
+    zkl_lock_advance(lock);
+    zkl_lock_unpin(lock);
+}
+
+
+void
+zkl_lock_list(zkl_lock_t *lock)
+{
+    zkl_op_t  *op;
+
+    if (lock->list != NULL) {
+        return;
+    }
+
+    /* the list shows what was before the watch, the watch what is after */
+
+    zkl_lock_guard_again(lock);
+    zkl_lock_doubt(lock);
+
+    op = zkl_lock_op(lock, lock->node ? ZKL_OP_GET
+                                      : ZKL_OP_LIST,
+                     NULL, zkl_lock_list_handler);
+    if (op == NULL) {
+        return;
+    }
+
+    lock->list = op;
+    lock->mark = zkl_view_mark(&lock->view);
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_lock_list_handler(zkl_op_t *op)
+{
+    zkl_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->list == op) {
+        lock->list = NULL;
+
+        if (op->rc == ZKL_NO_NODE) {
+            lock->known = 0;
+            op->rc = ZKL_OK;
+        }
+
+        if (op->rc == ZKL_OK && zkl_lock_merge(lock, op) == NGX_OK) {
+            lock->vanished = 0;
+            lock->doubtful = 0;
+            lock->partial = 0;
+
+            zkl_lock_tell(lock, zkl_claim_listed);
+            lock->touched = 0;
+            zkl_lock_advance(lock);
+
+        } else {
+            if (op->rc == ZKL_NO_AUTH) {
+                zkl_lock_tell(lock, zkl_claim_unlisted);
+            }
+
+            /* the sweep, or the next connection, tries again */
+            zkl_lock_settle(lock);
+        }
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+static ngx_int_t
+zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
+{
+    int              rc;
+    ngx_uint_t       i, n;
+    zkl_sighting_t  *sightings;
+    zkl_seen_t      *seen;
+
+    n = op->nchildren;
+
+    sightings = ngx_alloc((n + 1) * (sizeof(zkl_sighting_t)
+                                     + sizeof(zkl_seen_t)),
+                          lock->worker->log);
+    if (sightings == NULL) {
+        return NGX_ERROR;
+    }
+
+    seen = (zkl_seen_t *) (sightings + n + 1);
+
+    lock->mixed = 0;
+
+    for (i = 0, n = 0; i < op->nchildren; i++) {
+
+        if (!zkl_lock_sight(lock, &op->children[i], &sightings[n], &seen[n])) {
+            continue;
+        }
+
+        if (sightings[n].entry == NULL && !sightings[n].gone
+            && seen[n].origin == ZKL_FOREIGN)
+        {
+            lock->mixed = 1;
+        }
+
+        n++;
+    }
+
+    if (lock->node) {
+        n = zkl_node_sight(lock, op, sightings);
+    }
+
+    zkl_lock_siblings(lock);
+
+    rc = zkl_view_merge(&lock->view, lock->mark, sightings, n,
+                        zkl_lock_make_other, zkl_lock_gone, lock);
+
+    ngx_free(sightings);
+
+    return (rc == 0) ? NGX_OK : NGX_ERROR;
+}
+
+
+/* Tells whose a child is.  Returns 0 if it is no claim at all. */
+
+static ngx_uint_t
+zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
+    zkl_seen_t *seen)
+{
+    zkl_child_t    child;
+    zkl_claim_t   *claim;
+    zkl_worker_t  *worker;
+    zkl_record_t   record;
+
+    if (zkl_name_child_read(&child, (char *) name->data, name->len) != 0) {
+        return 0;
+    }
+
+    worker = lock->worker;
+
+    ngx_memzero(sighting, sizeof(zkl_sighting_t));
+    sighting->seq = child.seq;
+    sighting->kind = child.kind;
+    sighting->who = child.has_id ? zkl_id_who(&child.id) : zkl_name_who(name);
+    sighting->data = seen;
+
+    seen->name = *name;
+    seen->id = child.id;
+    seen->origin = ZKL_FOREIGN;
+
+    if (!child.has_id) {
+        return 1;
+    }
+
+    claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
+
+    if (claim != NULL) {
+        zkl_claim_sighted(claim, sighting);
+        return 1;
+    }
+
+    if (zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record)
+        == NGX_OK)
+    {
+        seen->origin = ZKL_SIBLING;
+        sighting->kind = record.kind;
+
+        if (record.state == ZKL_RECORD_ENDED) {
+            sighting->gone = 1;
+        }
+    }
+
+    return 1;
+}
+
+
+static zkl_entry_t *
+zkl_lock_make_other(void *data, zkl_sighting_t *sighting)
+{
+    zkl_lock_t  *lock = data;
+
+    zkl_seen_t   *seen;
+    zkl_other_t  *other;
+
+    seen = sighting->data;
+
+    other = zkl_lock_other(lock, seen->origin, &seen->id, &seen->name);
+
+    return (other != NULL) ? &other->entry : NULL;
+}
+
+
+/* The view found out that a claim is gone; one of others is freed. */
+
+static void
+zkl_lock_gone(void *data, zkl_entry_t *entry)
+{
+    zkl_lock_t  *lock = data;
+
+    if (entry->origin == ZKL_LOCAL) {
+        zkl_claim_of(entry)->vanished = 1;
+        lock->vanished = 1;
+        return;
+    }
+
+    zkl_lock_free_other((zkl_other_t *) entry);
+}
+
+
+/* A claim keeps its id when it is renamed. */
+
+static uint64_t
+zkl_id_who(zkl_id_t *id)
+{
+    uint64_t  who;
+
+    ngx_memcpy(&who, id->random, sizeof(uint64_t));
+
+    return who;
+}
+
+
+static uint64_t
+zkl_name_who(ngx_str_t *name)
+{
+    return (uint64_t) ngx_crc32_long(name->data, name->len) << 32
+           ^ ngx_hash_key(name->data, name->len);
+}
+
+
+/*
+ * Makes a lock's znode, and whatever of its parents is missing, once for all
+ * claims of the worker that wait for it.
+ *
+ * Everything here runs on the event loop.  lock->making is the length of the
+ * path that is being made, 0 if none is; its operation pins the lock.
+ */
+
+
+/*
+ * Makes the lock's znode, unless its claims do, and what is missing above it:
+ * from there up to the first parent that can be made, and down again.  Each is
+ * made alone, as a container, which ZooKeeper removes when it is empty for a
+ * while; as a persistent znode if the server knows no containers.
+ */
+
+void
+zkl_lock_make(zkl_lock_t *lock)
+{
+    if (lock->making != 0) {
+        return;
+    }
+
+    lock->making = zkl_lock_bottom(lock);
+
+    zkl_lock_make_step(lock);
+}
+
+
+/* The length of the path of the last znode that is to be made. */
+
+static size_t
+zkl_lock_bottom(zkl_lock_t *lock)
+{
+    size_t  len;
+
+    len = lock->sn.str.len;
+
+    if (lock->node) {
+        for (len--; len > 1 && lock->sn.str.data[len] != '/'; len--) {
+            /* void */
+        }
+    }
+
+    return len;
+}
+
+
+static void
+zkl_lock_make_step(zkl_lock_t *lock)
+{
+    ngx_str_t      dir;
+    zkl_op_t      *op;
+    zkl_worker_t  *worker;
+
+    worker = lock->worker;
+
+    dir.data = lock->sn.str.data;
+    dir.len = lock->making;
+
+    op = zkl_op_new(worker->session, worker->persistent
+                    ? ZKL_OP_PERSISTENT
+                    : ZKL_OP_CONTAINER, &dir, NULL, NULL);
+    if (op == NULL) {
+        lock->making = 0;
+        zkl_lock_refuse(lock, ZKL_FAILED);
+        return;
+    }
+
+    op->handler = zkl_lock_make_handler;
+    op->data = lock;
+
+    zkl_lock_pin(lock);
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_lock_make_handler(zkl_op_t *op)
+{
+    size_t       len;
+    u_char      *path;
+    zkl_lock_t  *lock;
+
+    lock = op->data;
+    path = lock->sn.str.data;
+    len = lock->making;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+    case ZKL_EXISTS:
+
+        if (len == zkl_lock_bottom(lock)) {
+            lock->making = 0;
+            zkl_lock_tell(lock, zkl_claim_start);
+            break;
+        }
+
+        for (len++; len < lock->sn.str.len && path[len] != '/'; len++) {
+            /* void */
+        }
+
+        lock->making = len;
+        zkl_lock_make_step(lock);
+        break;
+
+    case ZKL_NO_NODE:
+
+        if (len == 1) {
+            ngx_log_error(NGX_LOG_ERR, lock->worker->log, 0,
+                          "the parent of the chroot of zk_lock_servers "
+                          "does not exist");
+
+            lock->making = 0;
+            zkl_lock_refuse(lock, ZKL_FAILED);
+            break;
+        }
+
+        for (len--; len > 1 && path[len] != '/'; len--) { /* void */ }
+
+        lock->making = len;
+        zkl_lock_make_step(lock);
+        break;
+
+    case ZKL_UNSUPPORTED:
+
+        if (!lock->worker->persistent) {
+            lock->worker->persistent = 1;
+            zkl_lock_make_step(lock);
+            break;
+        }
+
+        /* fall through */
+
+    case ZKL_REFUSED:
+    case ZKL_NO_AUTH:
+        lock->making = 0;
+        zkl_lock_refuse(lock, op->rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
+        break;
+
+    default:
+        /* the claims start again with the next connection */
+        lock->making = 0;
+        break;
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+void
+zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
+{
+    ngx_queue_t  *q, *next;
+    zkl_claim_t  *claim;
+
+    zkl_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_START) {
+            zkl_claim_refuse(claim, outcome);
+        }
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * The guard: the watch on a lock's znode; and what follows when the guard, or a
+ * watch on a claim's znode, fires.
+ *
+ * The guard tells that the znode is gone, and was perhaps made anew, or that
+ * another gateway has changed a claim; what is known of a lock counts only
+ * under the guard.
+ *
+ * Everything here runs on the event loop.  lock->guard is NULL unless the watch
+ * is being set and the answer still counts, and that operation pins the lock;
+ * once the watch is set, only view.watched says so.  A lock that is one znode
+ * has no guard (node).
+ */
+
+
+/*
+ * Sets the watch on the lock's znode, if it is not set or under way: behind the
+ * create of a claim with that czxid, which is to be there; or of whichever is.
+ *
+ * Sets the guard, unless there is a guard.  The read is sent behind the create
+ * of a claim that still exists, so a znode that is older than the claim is the
+ * znode that the claim was made in.
+ */
+
+static void
+zkl_lock_guard(zkl_lock_t *lock, int64_t czxid)
+{
+    zkl_op_t  *op;
+
+    if (lock->view.watched || lock->guard != NULL
+        || (!zkl_session_may_watch(lock->worker->session, lock->sn.str.len)
+            && !zkl_session_watches(lock->worker->session, &lock->sn.str)))
+    {
+        return;
+    }
+
+    op = zkl_lock_op(lock, ZKL_OP_GET, NULL, zkl_lock_guard_handler);
+    if (op == NULL) {
+        return;
+    }
+
+    op->watch = 1;
+
+    lock->guard = op;
+    lock->guarded = czxid;
+    lock->stale = (lock->list != NULL);
+
+    zkl_session_send(op);
+}
+
+
+/*
+ * Forgets the view, unless that watch is set or under way.
+ *
+ * An own claim pins the znode only as long as the claim exists, and only the
+ * guard would have told that another gateway removed that claim.  So without a
+ * guard the view is forgotten, and a list has to follow.
+ */
+
+static void
+zkl_lock_doubt(zkl_lock_t *lock)
+{
+    if (!lock->node && !lock->view.watched && lock->guard == NULL) {
+
+        /* a list finds the own claims again */
+
+        lock->partial |= (lock->view.nlocal != 0);
+
+        zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+    }
+}
+
+
+/*
+ * A znode that is older than an existing own claim has been there as long as
+ * that claim.  Of the own claims in the view the oldest has to exist, since the
+ * view counts on all; if the view has no own claim, any own claim will do, and
+ * the youngest most likely exists.
+ */
+
+void
+zkl_lock_guard_again(zkl_lock_t *lock)
+{
+    int64_t       oldest, youngest;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    if (lock->node || lock->view.watched || lock->guard != NULL) {
+        return;
+    }
+
+    oldest = 0;
+    youngest = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->entry.linked && claim->czxid != 0
+            && (oldest == 0 || claim->czxid < oldest))
+        {
+            oldest = claim->czxid;
+        }
+
+        youngest = ngx_max(youngest, claim->czxid);
+    }
+
+    if (youngest != 0) {
+        zkl_lock_guard(lock, oldest ? oldest : youngest);
+    }
+}
+
+
+static void
+zkl_lock_guard_handler(zkl_op_t *op)
+{
+    zkl_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->guard == op) {
+        lock->guard = NULL;
+
+        if (op->rc == ZKL_OK && op->czxid < lock->guarded) {
+            lock->view.watched = 1;
+            lock->born = op->czxid;
+
+            if (op->mzxid > lock->guarded && lock->nclaims != 0) {
+                zkl_lock_found(lock, op->mzxid);
+            }
+
+            lock->handled = op->mzxid;
+
+        } else {
+
+            /*
+             * That claim is gone, and the znode was made anew, if at all; or
+             * the read failed.  So the view does not count any more.  A list
+             * that is under way does: the list was sent behind this read.
+             */
+
+            zkl_lock_doubt(lock);
+
+            if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+                zkl_lock_list(lock);
+            }
+        }
+
+        zkl_lock_advance(lock);
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * Another gateway changed the znode before the watch was set.  A claim that is
+ * missing in a later connection was not removed by a change that was handled
+ * before: so such a change does not set touched again.
+ */
+
+static void
+zkl_lock_found(zkl_lock_t *lock, int64_t mzxid)
+{
+    if (mzxid <= lock->handled) {
+        zkl_lock_tell(lock, zkl_claim_touched);
+
+    } else if (lock->list == NULL || lock->stale) {
+        zkl_lock_touched(lock);
+
+    } else if (!lock->touched) {
+        lock->touched = 1;
+        zkl_lock_tell(lock, zkl_claim_touched);
+    }
+}
+
+
+void
+zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
+{
+    if (lock->node) {
+        zkl_node_changed(lock, deleted);
+        return;
+    }
+
+    lock->view.watched = 0;
+    lock->born = 0;
+
+    if (deleted) {
+        lock->known = 0;
+    }
+
+    zkl_lock_pin(lock);
+
+    if (deleted) {
+
+        /* a znode with children cannot be deleted: all claims are gone, too */
+
+        zkl_view_forget(&lock->view, zkl_lock_gone, lock);
+
+        if (lock->vanished) {
+            lock->vanished = 0;
+            zkl_lock_tell(lock, zkl_claim_listed);
+        }
+
+    } else if (lock->view.nlocal == 0) {
+        zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+
+    } else {
+        zkl_lock_touched(lock);
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/* Another gateway says, by the lock's znode, that a claim was changed. */
+
+static void
+zkl_lock_touched(zkl_lock_t *lock)
+{
+    lock->touched = 1;
+
+    /* a list has to follow the new watch: a list under way is too old */
+
+    lock->list = NULL;
+
+    zkl_lock_guard_again(lock);
+    zkl_lock_list(lock);
+    zkl_lock_tell(lock, zkl_claim_touched);
+}
+
+
+void
+zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
+{
+    u_char        buf[ZKL_CLAIM_MAX];
+    ngx_str_t     watched;
+    zkl_child_t   child;
+    zkl_entry_t  *entry;
+    zkl_claim_t  *claim;
+
+    if (zkl_name_child_read(&child, (char *) name->data, name->len) != 0) {
+        return;
+    }
+
+    if (child.has_id) {
+        claim = zkl_claim_find(lock->worker, &child.id, &lock->sn.str);
+
+        if (claim != NULL && claim->entry.seq == child.seq) {
+            zkl_claim_changed(claim, deleted);
+            return;
+        }
+    }
+
+    entry = NULL;
+
+    for ( ;; ) {
+        entry = zkl_view_watched(&lock->view, child.seq, entry);
+        if (entry == NULL) {
+            return;
+        }
+
+        zkl_lock_name(entry, &watched, buf);
+
+        if (watched.len == name->len
+            && ngx_memcmp(watched.data, name->data, name->len) == 0)
+        {
+            break;
+        }
+    }
+
+    if (deleted && entry->origin == ZKL_FOREIGN) {
+        zkl_lock_vanished((zkl_other_t *) entry);
+        return;
+    }
+
+    /*
+     * The claim's data were set, and the claim is watched anew; or the claim
+     * is a sibling's, which may be durable by now, and the record tells.
+     */
+
+    zkl_lock_unwatch((zkl_other_t *) entry);
+    zkl_lock_advance(lock);
+}
+
+
+/*
+ * The claims of other workers in a lock's view: siblings' claims, of which the
+ * zone tells, and foreign ones, of which only ZooKeeper does.
+ *
+ * The end of each claim that is in the way is told by the zone, by a bell that
+ * hangs at the claim's record, or by ZooKeeper, by a watch.  If the zone cannot
+ * tell it, since the worker is dead or stopped, ZooKeeper is asked: the sibling
+ * becomes foreign then, and not a sibling again.
+ *
+ * Everything here runs on the event loop.  `other->watch` is NULL unless the
+ * operation is under way, and `lock->watching` counts those; a cancelled one
+ * has no handler.
+ */
+
+
+/*
+ * A new claim of somebody else, not yet in the view; a foreign one has a name,
+ * which is copied, and a sibling's an id.  Returns NULL if there is no memory.
+ */
+
+static zkl_other_t *
+zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
+    ngx_str_t *name)
+{
+    size_t        len;
+    zkl_other_t  *other;
+
+    len = (origin == ZKL_FOREIGN) ? name->len : 0;
+
+    other = ngx_calloc(sizeof(zkl_other_t) + len, lock->worker->log);
+    if (other == NULL) {
+        return NULL;
+    }
+
+    other->lock = lock;
+    other->bell.handler = zkl_lock_bell_handler;
+    other->entry.origin = origin;
+    other->id = *id;
+
+    if (len != 0) {
+        other->name.len = len;
+        other->name.data = (u_char *) other + sizeof(zkl_other_t);
+        ngx_memcpy(other->name.data, name->data, len);
+    }
+
+    return other;
+}
+
+
+/* A sibling that held the lock alone may share it by now. */
+
+static void
+zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
+{
+    if (other->entry.seq == record->seq) {
+        other->entry.kind = record->kind;
+    }
+}
+
+
+/* What siblings are, their records tell sooner than their znodes' names. */
+
+static void
+zkl_lock_siblings(zkl_lock_t *lock)
+{
+    ngx_int_t     rc;
+    zkl_entry_t  *entry;
+    zkl_other_t  *other;
+    zkl_record_t  record;
+
+    for  (entry = zkl_view_first(&lock->view);
+         entry != NULL;
+         entry = zkl_view_after(&lock->view, entry))
+    {
+        if (entry->origin != ZKL_SIBLING
+            || (entry->kind != ZKL_MUTEX && entry->kind != ZKL_WRITE))
+        {
+            continue;
+        }
+
+        other = (zkl_other_t *) entry;
+
+        rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                             &record);
+
+        /* who is dead may have shared it before */
+
+        if (rc == NGX_OK || rc == NGX_AGAIN) {
+            zkl_lock_same(other, &record);
+        }
+    }
+}
+
+
+/*
+ * See to it that somebody tells when a claim in the way is gone: ZooKeeper, or
+ * the zone.  Return NGX_OK if something changed, and NGX_AGAIN if there is no
+ * memory: then the sweep tries again.  The claim may be gone at once, and
+ * freed.
+ *
+ * The watch is a getData: an exists on a node that is gone would leave a watch
+ * that never fires.
+ */
+
+static ngx_int_t
+zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other)
+{
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
+    zkl_op_t  *op;
+
+    zkl_lock_name(&other->entry, &name, buf);
+
+    if (!zkl_session_must_watch(lock->worker->session,
+                                      lock->sn.str.len + 1 + name.len))
+    {
+        /* the sweep lists */
+        lock->partial = 1;
+        return NGX_AGAIN;
+    }
+
+    op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, &name,
+                    NULL);
+    if (op == NULL) {
+        /* the sweep tries again */
+        return NGX_AGAIN;
+    }
+
+    op->watch = 1;
+    op->handler = zkl_lock_watch_handler;
+    op->data = other;
+
+    other->watch = op;
+    other->entry.watched = 1;
+    lock->watching++;
+
+    zkl_session_send(op);
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_lock_watch_handler(zkl_op_t *op)
+{
+    zkl_lock_t   *lock;
+    zkl_other_t  *other;
+
+    other = op->data;
+    lock = other->lock;
+
+    other->watch = NULL;
+    lock->watching--;
+
+    zkl_lock_pin(lock);
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+        zkl_lock_advance(lock);
+        break;
+
+    case ZKL_NO_NODE:
+
+        /* when it vanished nobody knows, nor what it may have left */
+
+        other->entry.watched = 0;
+        zkl_lock_vanished(other);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        other->entry.watched = 0;
+        zkl_lock_settle(lock);
+        break;
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/* ZooKeeper says that a claim that was watched is gone; it is freed. */
+
+static void
+zkl_lock_vanished(zkl_other_t *other)
+{
+    ngx_uint_t   kin;
+    zkl_lock_t  *lock;
+
+    lock = other->lock;
+    kin = (other->name.len == 0);
+
+    zkl_view_remove(&lock->view, &other->entry);
+    zkl_lock_free_other(other);
+
+    /* who removed that one may have removed ours, too */
+
+    lock->doubtful = 1;
+
+    if (kin && lock->view.nalive > lock->view.nlocal) {
+
+        /* its worker may be dead, and may have had more of them */
+
+        zkl_lock_list(lock);
+    }
+
+    zkl_lock_advance(lock);
+}
+
+
+static ngx_int_t
+zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
+{
+    ngx_int_t     rc;
+    zkl_record_t  record;
+
+    rc = zkl_record_watch(lock->worker->zone, &other->id, &lock->sn.str,
+                          &record);
+
+    if (rc == NGX_ABORT || rc == NGX_AGAIN
+        || (rc == NGX_DECLINED
+            && zkl_record_forsaken(lock->worker->zone, &other->id,
+                                   &lock->sn.str)
+               != NGX_DECLINED)
+        || (rc == NGX_OK && (record.state == ZKL_RECORD_OPEN
+                             || !zkl_ahead(record.alive)
+                             || (record.state == ZKL_RECORD_HELD
+                                 && record.lease == 0))))
+    {
+        /*
+         * Its worker is dead or stopped, or has sent a delete since its lease
+         * is over; or its session is over, and the claim is durable: ZooKeeper
+         * knows.
+         */
+
+        other->entry.origin = ZKL_FOREIGN;
+
+        if (other->entry.kind == ZKL_READ) {
+
+            /* under which name, if it was about to be shared */
+
+            other->entry.kind = (rc == NGX_ABORT || rc == NGX_DECLINED)
+                                ? ZKL_MUTEX : record.was;
+
+            /* nor has this worker's server to have heard of that */
+
+            other->entry.renamed = 1;
+        }
+
+        return NGX_OK;
+    }
+
+    if (rc == NGX_OK && record.state != ZKL_RECORD_ENDED) {
+
+        zkl_lock_same(other, &record);
+
+        other->entry.watched = 1;
+        zkl_worker_subscribe(lock->worker, &other->bell, other->id.record);
+
+        return NGX_OK;
+    }
+
+    zkl_view_remove(&lock->view, &other->entry);
+    zkl_lock_free_other(other);
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_lock_bell_handler(zkl_subscription_t *bell)
+{
+    zkl_other_t  *other;
+
+    other = ngx_queue_data(bell, zkl_other_t, bell);
+
+    /* its record is looked at again */
+
+    other->entry.watched = 0;
+
+    zkl_lock_advance(other->lock);
+}
+
+
+/* Looks whether a claim that is to be granted is there. */
+
+static void
+zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry)
+{
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
+    zkl_op_t  *op;
+
+    if (lock->verify != NULL) {
+        return;
+    }
+
+    zkl_lock_name(entry, &name, buf);
+
+    op = zkl_lock_op(lock, ZKL_OP_GET, &name, zkl_lock_verify_handler);
+    if (op == NULL) {
+        return;
+    }
+
+    lock->verify = op;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_lock_verify_handler(zkl_op_t *op)
+{
+    zkl_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->verify == op) {
+        lock->verify = NULL;
+
+        switch (op->rc) {
+
+        case ZKL_OK:
+            lock->doubtful = 0;
+            zkl_lock_advance(lock);
+            break;
+
+        case ZKL_NO_NODE:
+            zkl_lock_list(lock);
+            break;
+
+        default:
+            /* the sweep, or the next connection, tries again */
+            break;
+        }
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/* Nobody needs to tell any more: a late answer or event is ignored. */
+
+static void
+zkl_lock_unwatch(zkl_other_t *other)
+{
+    other->entry.watched = 0;
+
+    if (other->watch != NULL) {
+
+        /* a late answer or event is ignored */
+
+        other->watch->handler = NULL;
+        other->watch = NULL;
+        other->lock->watching--;
+    }
+
+    zkl_worker_unsubscribe(other->lock->worker, &other->bell);
+}
+
+
+/* Ends what is asked about a claim that has left the view, and frees it. */
+
+static void
+zkl_lock_free_other(zkl_other_t *other)
+{
+    zkl_lock_unwatch(other);
+
+    ngx_free(other);
+}
+
+
+void
+zkl_lock_prune(zkl_lock_t *lock)
+{
+    ngx_int_t     rc;
+    zkl_entry_t  *entry, *next;
+    zkl_other_t  *other;
+    zkl_record_t  record;
+
+    for  (entry = zkl_view_first(&lock->view); entry != NULL; entry = next)
+    {
+        next = zkl_view_after(&lock->view, entry);
+
+        if (entry->origin != ZKL_SIBLING || entry->watched) {
+            continue;
+        }
+
+        other = (zkl_other_t *) entry;
+
+        rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
+                             &record);
+
+        if ((rc == NGX_DECLINED
+             && zkl_record_forsaken(lock->worker->zone, &other->id,
+                                    &lock->sn.str)
+                == NGX_DECLINED)
+            || (rc == NGX_OK
+                && record.state == ZKL_RECORD_ENDED))
+        {
+            zkl_view_remove(&lock->view, entry);
+            zkl_lock_free_other(other);
+        }
+    }
+}
+
+
+/*
+ * Whether the view of a lock without claims of this worker can be kept: the
+ * first few, if they are siblings, of which the zone tells what became of them.
+ * Those behind are forgotten then.
+ */
+
+static ngx_uint_t
+zkl_lock_rest(zkl_lock_t *lock)
+{
+    ngx_uint_t    n;
+    zkl_entry_t  *entry;
+
+    if (lock->node) {
+        return 0;
+    }
+
+    n = 0;
+
+    for  (entry = zkl_view_first(&lock->view);
+         entry != NULL && n++ < ZKL_KIN;
+         entry = zkl_view_after(&lock->view, entry))
+    {
+        if (entry->origin != ZKL_SIBLING) {
+            return 0;
+        }
+
+        zkl_lock_unwatch((zkl_other_t *) entry);
+    }
+
+    zkl_view_keep(&lock->view, ZKL_KIN, zkl_lock_gone, lock);
+
+    return 1;
+}

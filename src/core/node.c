@@ -1,0 +1,687 @@
+
+/*
+ * The one-node layout.
+ *
+ * The client that makes the lock's znode, an ephemeral, has the lock; all other
+ * clients wait until the znode is deleted.  A release therefore wakes all
+ * waiters, and no order among gateways exists.  Within a gateway only one claim
+ * contends at a time; the other claims wait in START, in order of arrival.  A
+ * worker keeps its claims in a list; the board has the record of each worker's
+ * first claim, with the time since when that claim waits.  The claim that has
+ * waited longest contends, unless a claim of the gateway contends already or
+ * has the lock: then no claim does.  The worker of a claim that does not
+ * contend hangs a bell on the record before the claim's.  Should two claims
+ * contend all the same, the second create finds the znode, and its claim waits.
+ *
+ * A claim that contends creates the znode.  If the znode exists already, the
+ * worker reads the znode with a watch, and tries to create the znode again when
+ * the watch fires.  Once created, the claim is the only claim of the lock's
+ * view, and goes on as in the other layout; but the znode's name does not say
+ * whose claim the znode is.  So the claim's id is in the data, and before the
+ * worker writes or deletes the znode, by the version that was read, the worker
+ * compares the id, unless the znode has been watched since the create.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include "core/node.h"
+
+
+/* the digits of a czxid */
+#define ZKL_NODE_NAME               16
+
+
+static ngx_uint_t zkl_node_fits(zkl_op_t *op);
+static zkl_claim_t *zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy);
+static void zkl_node_offer(zkl_claim_t *claim, ngx_uint_t contends);
+static ngx_int_t zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record);
+static void zkl_node_bell_handler(zkl_subscription_t *bell);
+static void zkl_node_watch(zkl_lock_t *lock);
+static void zkl_node_watch_handler(zkl_op_t *op);
+static ngx_uint_t zkl_node_taken(zkl_lock_t *lock);
+static void zkl_node_later_handler(ngx_event_t *ev);
+static void zkl_node_places(zkl_lock_t *lock);
+static void zkl_node_look_handler(zkl_op_t *op);
+static ngx_int_t zkl_node_note(zkl_call_t *ask, zkl_op_t *op);
+
+
+ngx_uint_t
+zkl_node_is(const zkl_id_t *id, zkl_op_t *op)
+{
+    zkl_claim_data_t  label;
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    return label.has_id && zkl_node_fits(op)
+           && label.id.record == id->record
+           && zkl_name_secret_equal(label.id.random, id->random,
+                                    ZKL_RANDOM_LEN);
+}
+
+
+ngx_uint_t
+zkl_node_of(zkl_claim_t *claim, zkl_op_t *op)
+{
+    zkl_id_t  id;
+
+    id = zkl_claim_id(claim);
+
+    return zkl_node_is(&id, op);
+}
+
+
+/*
+ * Whether the znode is a claim, and not the parent znode of a queue: a claim is
+ * ephemeral, or its label names a gate, which makes the claim durable.
+ */
+
+static ngx_uint_t
+zkl_node_fits(zkl_op_t *op)
+{
+    zkl_claim_data_t  label;
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    return op->owner != 0 || (label.has_id && label.gate_len == ZKL_GATE_LEN);
+}
+
+
+void
+zkl_node_init(zkl_lock_t *lock)
+{
+    lock->bell.handler = zkl_node_bell_handler;
+
+    zkl_worker_timer(lock->worker, &lock->later, zkl_node_later_handler);
+}
+
+
+void
+zkl_node_leave(zkl_lock_t *lock)
+{
+    zkl_worker_unsubscribe(lock->worker, &lock->bell);
+
+    if (lock->later.posted) {
+        ngx_delete_posted_event(&lock->later);
+    }
+}
+
+
+/* The first claim in START; busy: another claim has, or may have, the znode. */
+
+static zkl_claim_t *
+zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy)
+{
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim, *first;
+
+    first = NULL;
+    *busy = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_START) {
+            first = first ? first : claim;
+
+        } else if (claim->state != ZKL_DONE) {
+            *busy = 1;
+        }
+
+        if (first != NULL && *busy) {
+            break;
+        }
+    }
+
+    return first;
+}
+
+
+void
+zkl_node_turn(zkl_lock_t *lock)
+{
+    ngx_uint_t     busy, tries;
+    zkl_claim_t   *first;
+    zkl_record_t   record;
+    zkl_worker_t  *worker;
+
+    worker = lock->worker;
+
+    first = zkl_node_first(lock, &busy);
+
+    if (first == NULL || busy) {
+        zkl_worker_unsubscribe(worker, &lock->bell);
+        return;
+    }
+
+    if (!zkl_session_ready(worker->session)) {
+        return;
+    }
+
+    if (lock->bell.set || lock->making != 0 || lock->guard != NULL) {
+        return;
+    }
+
+    zkl_node_offer(first, 0);
+
+    for (tries = 0; tries < 3; tries++) {
+
+        if (zkl_seq_index_turn(worker->zone, &lock->sn.str, first->id.record,
+                               &record)
+            == NGX_OK)
+        {
+            break;
+        }
+
+        if (zkl_node_waits(lock, &record) == NGX_OK) {
+            return;
+        }
+    }
+
+    zkl_node_offer(first, 1);
+
+    if (!lock->waits) {
+        zkl_claim_create(first);
+    }
+}
+
+
+/* Writes to the record since when the claim waits, and whether it contends. */
+
+static void
+zkl_node_offer(zkl_claim_t *claim, ngx_uint_t contends)
+{
+    if (claim->contends || (claim->offered && !contends)) {
+        return;
+    }
+
+    claim->offered = 1;
+    claim->contends = (contends != 0);
+
+    zkl_record_publish(claim->lock->worker->zone, claim->id.record, 0,
+                       claim->started ? (int64_t) claim->started
+                                      : 1,
+                       contends);
+}
+
+
+void
+zkl_node_next(zkl_claim_t *claim)
+{
+    ngx_uint_t    busy;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *first;
+
+    lock = claim->lock;
+
+    first = zkl_node_first(lock, &busy);
+
+    if (first != NULL && !busy) {
+        zkl_node_offer(first, 0);
+        zkl_seq_index_put(lock->worker->zone, &lock->sn.str,
+                              (int64_t) lock->worker->zone->slot,
+                              first->id.record);
+    }
+}
+
+
+/* NGX_DECLINED: the record has ended meanwhile. */
+
+static ngx_int_t
+zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record)
+{
+    zkl_id_t  id;
+
+    id = record->id;
+
+    if (zkl_record_watch(lock->worker->zone, &id, &lock->sn.str, record)
+        != NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    lock->ahead = (record->state != ZKL_RECORD_ENDED);
+
+    zkl_worker_subscribe(lock->worker, &lock->bell, id.record);
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_node_bell_handler(zkl_subscription_t *bell)
+{
+    zkl_lock_advance(ngx_queue_data(bell, zkl_lock_t, bell));
+}
+
+
+void
+zkl_node_exists(zkl_claim_t *claim)
+{
+    zkl_lock_t  *lock;
+
+    lock = claim->lock;
+
+    zkl_lock_pin(lock);
+
+    zkl_claim_state(claim, ZKL_START);
+
+    claim->tries = 0;
+
+    if (claim->handler == NULL) {
+        zkl_claim_done(claim);
+
+    } else {
+        zkl_node_watch(lock);
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/*
+ * Watches the znode, and looks whether the znode is a claim, which ends; the
+ * holder does not matter.
+ */
+
+static void
+zkl_node_watch(zkl_lock_t *lock)
+{
+    zkl_op_t  *op;
+
+    if (lock->guard != NULL) {
+        return;
+    }
+
+    op = zkl_op_new(lock->worker->session, ZKL_OP_GET, &lock->sn.str, NULL,
+                    NULL);
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->watch = zkl_session_may_watch(lock->worker->session, lock->sn.str.len);
+    op->handler = zkl_node_watch_handler;
+    op->data = lock;
+
+    lock->guard = op;
+
+    zkl_lock_pin(lock);
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_node_watch_handler(zkl_op_t *op)
+{
+    zkl_lock_t  *lock;
+
+    lock = op->data;
+
+    if (lock->guard != op) {
+        goto done;
+    }
+
+    lock->guard = NULL;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+
+        if (!zkl_node_fits(op)) {
+
+            /* the znode stays when the session that made the znode is over */
+
+            zkl_lock_refuse(lock, ZKL_LAYOUT);
+            break;
+        }
+
+        lock->waits = 1;
+        lock->blind = !op->watch;
+        break;
+
+    case ZKL_NO_NODE:
+        break;
+
+    case ZKL_NO_AUTH:
+        zkl_lock_refuse(lock, ZKL_DENIED);
+        break;
+
+    default:
+        /* the sweep, or the next connection, tries again */
+        goto done;
+    }
+
+    zkl_lock_advance(lock);
+
+done:
+
+    zkl_lock_unpin(lock);
+}
+
+
+void
+zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
+{
+    ngx_uint_t    busy;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    lock->waits = 0;
+
+    zkl_lock_pin(lock);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->entry.linked || claim->state == ZKL_TAKE) {
+            zkl_claim_changed(claim, deleted);
+            break;
+        }
+    }
+
+    /* the data were set: the znode still exists */
+
+    if (!deleted && zkl_node_first(lock, &busy) != NULL && !busy) {
+        zkl_node_watch(lock);
+    }
+
+    zkl_lock_advance(lock);
+    zkl_lock_unpin(lock);
+}
+
+
+void
+zkl_node_sweep(zkl_lock_t *lock)
+{
+    if (!lock->node) {
+        return;
+    }
+
+    zkl_node_places(lock);
+    zkl_worker_unsubscribe(lock->worker, &lock->bell);
+
+    lock->ahead = 0;
+
+    if (lock->blind) {
+        lock->blind = 0;
+        lock->waits = 0;
+    }
+}
+
+
+ngx_uint_t
+zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
+{
+    zkl_claim_data_t  label;
+    zkl_claim_t      *claim;
+
+    if (op->czxid == 0) {
+        /* there is no znode */
+        return 0;
+    }
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (!label.has_id || !zkl_node_is(&label.id, op)) {
+        return 0;
+    }
+
+    claim = zkl_claim_find(lock->worker, &label.id, &lock->sn.str);
+
+    if (claim == NULL
+        || claim->state == ZKL_START
+        || claim->state == ZKL_CREATE)
+    {
+        return 0;
+    }
+
+    ngx_memzero(sighting, sizeof(zkl_sighting_t));
+    ngx_memcpy(&sighting->who, label.id.random, sizeof(uint64_t));
+
+    zkl_claim_sighted(claim, sighting);
+
+    return 1;
+}
+
+
+/* Whether another claim surely has the lock, or is next. */
+
+static ngx_uint_t
+zkl_node_taken(zkl_lock_t *lock)
+{
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    if (lock->waits || (lock->bell.set && lock->ahead)) {
+        return 1;
+    }
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_WAIT
+            || claim->state == ZKL_HELD
+            || claim->state == ZKL_LAPSE
+            || (claim->state == ZKL_TAKE && claim->elsewhere))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+void
+zkl_node_settle(zkl_lock_t *lock)
+{
+    ngx_post_event(&lock->later, &ngx_posted_events);
+}
+
+
+static void
+zkl_node_later_handler(ngx_event_t *ev)
+{
+    ngx_uint_t     taken, ready;
+    ngx_queue_t   *q;
+    zkl_lock_t    *lock;
+    zkl_claim_t   *claim;
+    zkl_worker_t  *worker;
+
+    lock = ngx_queue_data(ev, zkl_lock_t, later);
+    worker = lock->worker;
+
+    zkl_lock_pin(lock);
+
+again:
+
+    taken = zkl_node_taken(lock);
+    ready = zkl_session_ready(worker->session);
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state != ZKL_START) {
+            continue;
+        }
+
+        if (claim->expired && taken && ready) {
+            zkl_claim_refuse(claim, ZKL_TAKEN);
+
+            /* the handler that was called may have removed other claims */
+
+            goto again;
+        }
+
+        if (claim->event != NULL && taken && !claim->told) {
+            claim->told = 1;
+            zkl_node_places(lock);
+            claim->position = claim->place;
+            zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
+            goto again;
+        }
+    }
+
+    zkl_lock_unpin(lock);
+}
+
+
+/* How many of this worker's claims wait ahead of each claim. */
+
+static void
+zkl_node_places(zkl_lock_t *lock)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    n = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_START) {
+            claim->place = n++;
+        }
+    }
+}
+
+
+void
+zkl_node_look(zkl_call_t *ask)
+{
+    zkl_op_t  *op;
+
+    op = zkl_call_op(ask, ZKL_OP_GET, NULL, zkl_node_look_handler, ask);
+
+    zkl_call_send_fresh(ask, op);
+}
+
+
+static void
+zkl_node_look_handler(zkl_op_t *op)
+{
+    zkl_call_t  *ask;
+
+    ask = op->data;
+
+    if (ask->handler == NULL) {
+        goto done;
+    }
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+
+        if (!zkl_node_fits(op)) {
+            zkl_call_tell(ask, ZKL_CALL_LAYOUT);
+            break;
+        }
+
+        zkl_call_tell(ask, zkl_node_note(ask, op) == NGX_OK
+                      ? ZKL_CALL_OK
+                      : ZKL_CALL_FAILED);
+        break;
+
+    case ZKL_NO_NODE:
+        zkl_call_tell(ask, ZKL_CALL_FREE);
+        break;
+
+    default:
+        zkl_call_failed(ask, op->rc);
+        break;
+    }
+
+done:
+
+    zkl_call_unpin(ask);
+}
+
+
+ngx_uint_t
+zkl_node_asked(zkl_call_t *ask, zkl_op_t *op)
+{
+    u_char  buf[ZKL_NODE_NAME];
+
+    if (ask->name.len == 0) {
+        return zkl_node_is(&ask->token.id, op);
+    }
+
+    (void) ngx_sprintf(buf, "%016xL", op->czxid);
+
+    return ask->name.len == sizeof(buf)
+           && ngx_memcmp(ask->name.data, buf, sizeof(buf)) == 0;
+}
+
+
+static ngx_int_t
+zkl_node_note(zkl_call_t *ask, zkl_op_t *op)
+{
+    u_char            buf[ZKL_NODE_NAME];
+    zkl_claim_data_t  label;
+    zkl_info_t       *info;
+    zkl_record_t      record;
+
+    if (zkl_call_infos(ask, 1) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    info = &ask->infos[0];
+
+    if (zkl_call_note(info, op) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* the path is the same for all claims of the lock: the czxid is the name */
+
+    (void) ngx_sprintf(buf, "%016xL", op->czxid);
+
+    info->name.data = ngx_alloc(sizeof(buf), ask->worker->log);
+    if (info->name.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    info->name.len = sizeof(buf);
+    ngx_memcpy(info->name.data, buf, sizeof(buf));
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    info->child.kind = ZKL_NODE;
+    info->child.has_id = label.has_id;
+    info->child.id = label.id;
+    info->held = 1;
+
+    if (label.has_id
+        && zkl_record_read(ask->worker->zone, &label.id, &ask->path, &record)
+           == NGX_OK)
+    {
+        zkl_call_note_record(info, &record);
+    }
+
+    if (!info->timed) {
+        zkl_call_note_ttl(info);
+    }
+
+    ask->nknown = 1;
+    ask->total = 1;
+    ask->holders = 1;
+    ask->mark = (uint64_t) op->czxid;
+
+    return NGX_OK;
+}

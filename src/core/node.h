@@ -1,0 +1,69 @@
+
+/*
+ * The one-node layout: a lock is one plain ephemeral znode, and the claim that
+ * makes the znode has the lock.
+ */
+
+
+#ifndef _ZKL_NODE_H_INCLUDED_
+#define _ZKL_NODE_H_INCLUDED_
+
+
+#include "core/call.h"
+#include "core/share.h"
+
+
+/*
+ * Whether the znode that a GET has read is the znode of the claim with the id:
+ * the znode's name does not have the id, but the data do.
+ */
+ngx_uint_t zkl_node_is(const zkl_id_t *id, zkl_op_t *op);
+
+/* Whether the znode is that of the worker's claim, by the id in the znode. */
+ngx_uint_t zkl_node_of(zkl_claim_t *claim, zkl_op_t *op);
+
+
+/* for the lock */
+
+void zkl_node_init(zkl_lock_t *lock);
+/* The lock is about to be freed. */
+void zkl_node_leave(zkl_lock_t *lock);
+/* The lock's first claim contends, if no claim of the gateway is before. */
+void zkl_node_turn(zkl_lock_t *lock);
+/*
+ * Tells the clients whose wait is over, later and not from inside, if another
+ * claim surely has the lock.
+ */
+void zkl_node_settle(zkl_lock_t *lock);
+/* The watch on the znode fired. */
+void zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted);
+/* Once a second. */
+void zkl_node_sweep(zkl_lock_t *lock);
+/*
+ * Makes what a GET has read the only claim of a list; 0: the claim is not one
+ * of this worker's.
+ */
+ngx_uint_t zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op,
+    zkl_sighting_t *sighting);
+
+
+/* for the claim */
+
+/* The claim's create found that the znode exists. */
+void zkl_node_exists(zkl_claim_t *claim);
+/* The claim is about to end: puts the next claim's record on the board. */
+void zkl_node_next(zkl_claim_t *claim);
+
+
+/* for the ask */
+
+/* Describes the lock's only claim, if there is one. */
+void zkl_node_look(zkl_call_t *ask);
+/*
+ * Whether a GET has read the znode that is asked for, by the token or by the
+ * name that look() has given to the claim.
+ */
+ngx_uint_t zkl_node_asked(zkl_call_t *ask, zkl_op_t *op);
+
+
+#endif /* _ZKL_NODE_H_INCLUDED_ */

@@ -1,0 +1,966 @@
+
+/*
+ * The worker's life: how a worker starts, how it leaves, and what becomes of
+ * its sessions and slots then.
+ *
+ * Everything here runs on the event loop.  zone and session are NULL only while
+ * the worker is freed: the start failed, or the stop has given both away.
+ */
+
+
+#include "core/worker.h"
+#include "core/call.h"
+#include "core/mark.h"
+#include "core/estate.h"
+#include "core/scan.h"
+#include "core/follow.h"
+
+
+/* milliseconds from the start */
+#define ZKL_FIRST_SWEEP               200
+
+/* the slow net below the doorbell, milliseconds */
+#define ZKL_SWEEP               1000
+
+/* how long a worker that leaves stays for leases that are not durable yet */
+#define ZKL_LAST                3000
+
+
+static void zkl_worker_drain(zkl_worker_t *worker);
+static ngx_uint_t zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable);
+static void zkl_worker_discard(zkl_worker_t *worker);
+static void zkl_worker_free(zkl_worker_t *worker);
+static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
+static void zkl_worker_shut(zkl_worker_t *worker);
+static void zkl_worker_adopt(zkl_worker_t *worker);
+static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
+static void zkl_worker_wakeup_handler(ngx_event_t *ev);
+static void zkl_worker_write_handler(ngx_event_t *ev);
+static void zkl_worker_ring(void *data, uint32_t record);
+static zkl_subscription_t *zkl_bell_find(zkl_worker_t *worker,
+    uint32_t record);
+static ngx_uint_t zkl_worker_secures(zkl_worker_t *worker);
+static void zkl_worker_connected(void *data, const zkl_key_t *fresh);
+static void zkl_worker_suspended(void *data);
+static void zkl_worker_tell_locks(zkl_worker_t *worker,
+    void (*tell)(zkl_lock_t *lock));
+static void zkl_worker_tell_claims(zkl_worker_t *worker,
+    void (*tell)(zkl_claim_t *claim));
+static void zkl_worker_lost(void *data);
+static void zkl_worker_unreachable(void *data);
+static void zkl_worker_heard(zkl_worker_t *worker);
+static void zkl_worker_tell_asks(zkl_worker_t *worker,
+    void (*tell)(zkl_call_t *ask));
+static void zkl_worker_changed(void *data, ngx_str_t *path,
+    ngx_uint_t deleted);
+static void zkl_worker_listed(void *data, ngx_str_t *path);
+static void zkl_worker_forget(zkl_worker_t *worker);
+static void zkl_worker_tell(zkl_worker_t *worker,
+    void (*tell)(zkl_claim_t *claim));
+static void zkl_worker_sweep_handler(ngx_event_t *ev);
+static void zkl_worker_sweep_estates(zkl_worker_t *worker);
+
+
+const zkl_session_events_t zkl_worker_events =
+{
+    zkl_worker_connected,
+    zkl_worker_suspended,
+    zkl_worker_lost,
+    zkl_worker_unreachable,
+    zkl_worker_changed,
+    zkl_worker_listed
+};
+
+
+zkl_worker_t *
+zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
+    ngx_shm_zone_t *shm_zone, ngx_log_t *log)
+{
+    int            err;
+    zkl_worker_t  *worker;
+
+    worker = ngx_calloc(sizeof(zkl_worker_t), log);
+    if (worker == NULL) {
+        return NULL;
+    }
+
+    worker->ident.fd = (ngx_socket_t) -1;
+    worker->log = log;
+    worker->conf = conf;
+    worker->cache = cache;
+
+    ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
+                    ngx_str_rbtree_insert_value);
+    ngx_rbtree_init(&worker->scenes, &worker->scenes_sentinel,
+                    ngx_str_rbtree_insert_value);
+    ngx_rbtree_init(&worker->bells, &worker->bells_sentinel,
+                    ngx_rbtree_insert_value);
+    ngx_rbtree_init(&worker->wards, &worker->wards_sentinel,
+                    ngx_rbtree_insert_value);
+
+    ngx_queue_init(&worker->estates);
+    ngx_queue_init(&worker->active);
+    ngx_queue_init(&worker->idle);
+    ngx_queue_init(&worker->unsettled);
+    ngx_queue_init(&worker->asks);
+    ngx_queue_init(&worker->looks);
+    ngx_queue_init(&worker->marks);
+
+    zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
+    worker->sweep.cancelable = 1;
+
+    worker->zone = zkl_zone_join(shm_zone, log);
+    if (worker->zone == NULL) {
+        goto failed;
+    }
+
+    worker->nclaims = zkl_zone_cells(worker->zone);
+
+    worker->claims = ngx_calloc(worker->nclaims
+                                * sizeof(zkl_claim_t *), log);
+    if (worker->claims == NULL) {
+        goto failed;
+    }
+
+    err = zkl_mailbox_init(&worker->mailbox, zkl_zone_fd(worker->zone));
+    if (err != 0) {
+        ngx_log_error(NGX_LOG_ALERT, log, err, "pthread_mutex_init() failed");
+        goto failed;
+    }
+
+    if (zkl_worker_listen(worker) != NGX_OK) {
+        goto failed;
+    }
+
+    worker->scan = zkl_scan_new(worker);
+    if (worker->scan == NULL) {
+        goto failed;
+    }
+
+    worker->session = zkl_session_open(conf, &worker->mailbox,
+                                   &zkl_worker_events, worker, NULL,
+                                   zkl_zone_alive(worker->zone), log);
+    if (worker->session == NULL) {
+        goto failed;
+    }
+
+    /* what was left is for the workers that start beside this one, too */
+
+    ngx_add_timer(&worker->sweep, ZKL_FIRST_SWEEP);
+
+    return worker;
+
+failed:
+
+    zkl_worker_free(worker);
+
+    return NULL;
+}
+
+
+void
+zkl_worker_stop(zkl_worker_t *worker)
+{
+    ngx_uint_t      heir, needed;
+    ngx_queue_t    *q;
+    zkl_zone_t     *zone;
+    zkl_session_t  *session;
+
+    zkl_worker_drain(worker);
+
+    while (!ngx_queue_empty(&worker->estates)) {
+        q = ngx_queue_head(&worker->estates);
+        zkl_estate_leave(ngx_queue_data(q, zkl_estate_t, queue));
+    }
+
+    zone = worker->zone;
+    session = worker->session;
+
+    heir = zkl_worker_holds(worker, 1) && zkl_zone_outlives(zone);
+
+    needed = heir && (zkl_zone_replaced(zone) || zkl_worker_holds(worker, 0));
+
+    worker->session = NULL;
+    worker->zone = NULL;
+
+    /* what is under way is freed with the session: no claim may know of it */
+
+    zkl_worker_discard(worker);
+    zkl_mark_lost(worker);
+
+    zkl_worker_part(session, zone, heir, needed);
+
+    zkl_worker_free(worker);
+}
+
+
+/*
+ * The heir makes durable what is not, moves the records, and closes the session
+ * if it is open.  At a quit and a stop the siblings end at the same time, and
+ * may be no heirs a moment later: at a quit the session is closed here if all
+ * that is held is durable, and at a stop in any case.
+ */
+
+void
+zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
+    ngx_uint_t needed)
+{
+    ngx_uint_t  closes;
+    zkl_key_t   key;
+
+    closes = zkl_session_connected(session) && (ngx_terminate || !needed);
+
+    if (closes) {
+        zkl_session_close(session);
+
+    } else {
+        zkl_session_leave(session);
+    }
+
+    if ((heir || !closes) && zkl_zone_key(zone, &key) == NGX_OK) {
+        zkl_zone_abandon(zone);
+
+    } else {
+        zkl_zone_leave(zone);
+    }
+}
+
+
+/*
+ * Makes the worker begin to leave; may be called more than once.
+ *
+ * The worker begins to leave: it serves its waiters to the end.
+ */
+
+static void
+zkl_worker_drain(zkl_worker_t *worker)
+{
+    if (!worker->leaving) {
+        worker->leaving = 1;
+        worker->left = ngx_current_msec;
+    }
+
+    zkl_zone_leaving(worker->zone);
+
+    /* what is held becomes durable at once */
+
+    if (zkl_session_connected(worker->session)) {
+        zkl_worker_tell_claims(worker, zkl_claim_durable);
+    }
+
+    zkl_worker_busy(worker);
+
+    if (zkl_worker_over(worker)) {
+        zkl_zone_wake(worker->zone);
+    }
+}
+
+
+ngx_uint_t
+zkl_worker_over(zkl_worker_t *worker)
+{
+    return worker->leaving && !zkl_zone_outlives(worker->zone);
+}
+
+
+static ngx_uint_t
+zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable)
+{
+    ngx_queue_t  *q;
+    zkl_lock_t   *lock;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = ngx_queue_next(q))
+    {
+        lock = ngx_queue_data(q, zkl_lock_t, queue);
+
+        if (zkl_lock_holds(lock, durable)) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+void
+zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
+    ngx_event_handler_pt handler)
+{
+    ev->handler = handler;
+    ev->data = &worker->ident;
+    ev->log = worker->log;
+}
+
+
+/* Frees locks and asks when the process leaves; no caller is told. */
+
+static void
+zkl_worker_discard(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&worker->asks)) {
+        q = ngx_queue_head(&worker->asks);
+        zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
+    }
+
+    while (!ngx_queue_empty(&worker->active)) {
+        q = ngx_queue_head(&worker->active);
+        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
+    }
+
+    while (!ngx_queue_empty(&worker->idle)) {
+        q = ngx_queue_head(&worker->idle);
+        zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
+    }
+}
+
+
+static void
+zkl_worker_free(zkl_worker_t *worker)
+{
+    if (worker->sweep.timer_set) {
+        ngx_del_timer(&worker->sweep);
+    }
+
+    if (worker->wakeup != NULL) {
+
+        /* this process's copy of the slot's descriptor */
+
+        ngx_close_connection(worker->wakeup);
+    }
+
+    if (worker->mailbox.last != NULL) {
+        worker->mailbox.fd = -1;
+        zkl_mailbox_done(&worker->mailbox);
+    }
+
+    if (worker->zone != NULL) {
+        zkl_zone_leave(worker->zone);
+    }
+
+    if (worker->scan != NULL) {
+        zkl_scan_free(worker->scan);
+    }
+
+    if (worker->claims != NULL) {
+        ngx_free(worker->claims);
+    }
+
+    ngx_free(worker);
+}
+
+
+/*
+ * The worker's wiring: what it hears, from the loop, its session, siblings and
+ * the clock, and whom it tells.
+ *
+ * Everything here runs on the event loop.  `wakeup` is the connection that
+ * puts the slot's descriptor into the loop; the descriptor belongs to the
+ * zone and is inherited by all workers, so it is never closed here.  What is
+ * heard finds zone, home and session; but worker->session is NULL when calls
+ * and claims are freed in the end, which say that what is unsettled changed.
+ */
+
+
+/*
+ * A worker that leaves for good refuses its waiters: its session is about to be
+ * closed.  The worker may find out only when the last of its siblings begins to
+ * leave.
+ */
+
+static void
+zkl_worker_refuse_waiters(zkl_worker_t *worker)
+{
+    if (zkl_worker_over(worker)) {
+        zkl_worker_tell_claims(worker, zkl_claim_over);
+    }
+}
+
+
+/* There is no more time: who waits is told so before nginx cuts him off. */
+
+static void
+zkl_worker_shut(zkl_worker_t *worker)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q, *next;
+    zkl_lock_t   *lock;
+
+    n = 0;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        lock = ngx_queue_data(q, zkl_lock_t, queue);
+
+        n += zkl_lock_shut(lock);
+    }
+
+    zkl_worker_tell_asks(worker, zkl_call_unreachable);
+
+    if (n != 0) {
+        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
+                      "worker_shutdown_timeout: %ui who waited for a lock "
+                      "were refused", n);
+    }
+}
+
+
+/*
+ * Adopts the slots of workers that are dead or have left, unless this worker
+ * leaves and another worker stays.
+ */
+
+static void
+zkl_worker_adopt(zkl_worker_t *worker)
+{
+    zkl_zone_t  *zone;
+
+    while (!worker->leaving || zkl_worker_over(worker)) {
+
+        zone = zkl_zone_adopt(worker->zone);
+        if (zone == NULL) {
+            break;
+        }
+
+        if (zkl_estate_open(worker, zone) != NGX_OK) {
+            break;
+        }
+
+        worker->left = ngx_current_msec;
+    }
+
+    zkl_worker_busy(worker);
+}
+
+
+/*
+ * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
+ */
+
+static ngx_int_t
+zkl_worker_listen(zkl_worker_t *worker)
+{
+    ngx_connection_t  *c;
+
+    c = ngx_get_connection(worker->mailbox.fd, worker->log);
+    if (c == NULL) {
+        return NGX_ERROR;
+    }
+
+    c->data = worker;
+
+    c->read->handler = zkl_worker_wakeup_handler;
+    c->read->log = worker->log;
+    c->write->handler = zkl_worker_write_handler;
+    c->write->log = worker->log;
+
+    /*
+     * Level-triggered, so that a wake-up cannot be missed; idle, so that
+     * nginx calls the handler when a graceful exit begins.
+     */
+
+    c->idle = 1;
+
+    if (ngx_add_event(c->read, NGX_READ_EVENT, 0) != NGX_OK) {
+        ngx_free_connection(c);
+        return NGX_ERROR;
+    }
+
+    worker->wakeup = c;
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_worker_wakeup_handler(ngx_event_t *ev)
+{
+    ngx_connection_t  *c;
+    zkl_worker_t      *worker;
+
+    c = ev->data;
+    worker = c->data;
+
+    if (c->close) {
+
+        /* nginx begins to leave, or ends to wait for us */
+
+        ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
+                       "zk lock worker: leaving, shut: %d", c->error);
+
+        zkl_worker_drain(worker);
+        zkl_worker_adopt(worker);
+        zkl_worker_refuse_waiters(worker);
+
+        if (c->error) {
+            zkl_worker_shut(worker);
+        }
+
+        c->close = 0;
+        c->error = 0;
+        return;
+    }
+
+    (void) zkl_mailbox_take(&worker->mailbox, NULL);
+
+    if (worker->away && zkl_session_ready(worker->session)) {
+        zkl_worker_heard(worker);
+    }
+
+    zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
+                        worker);
+
+    if (zkl_zone_orphans(worker->zone)) {
+        zkl_worker_adopt(worker);
+    }
+
+    zkl_worker_refuse_waiters(worker);
+}
+
+
+static void
+zkl_worker_write_handler(ngx_event_t *ev)
+{
+    /* never added; nginx calls it without asking */
+}
+
+
+static void
+zkl_worker_ring(void *data, uint32_t record)
+{
+    zkl_worker_t  *worker = data;
+
+    ngx_queue_t          ringing;
+    ngx_queue_t         *q;
+    zkl_subscription_t  *bell;
+    zkl_claim_t         *claim;
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
+                   "zk lock worker: rung for record %uD", record);
+
+    claim = worker->claims[record];
+
+    if (claim != NULL) {
+        zkl_claim_rung(claim);
+    }
+
+    zkl_estate_rung(worker, record);
+
+    /* each may hang itself anew, or take another one down */
+
+    ngx_queue_init(&ringing);
+
+    for ( ;; ) {
+        bell = zkl_bell_find(worker, record);
+        if (bell == NULL) {
+            break;
+        }
+
+        ngx_rbtree_delete(&worker->bells, &bell->node);
+        ngx_queue_insert_tail(&ringing, &bell->queue);
+        bell->ringing = 1;
+    }
+
+    while (!ngx_queue_empty(&ringing)) {
+        q = ngx_queue_head(&ringing);
+        bell = ngx_queue_data(q, zkl_subscription_t, queue);
+
+        zkl_worker_unsubscribe(worker, bell);
+        bell->handler(bell);
+    }
+}
+
+
+static zkl_subscription_t *
+zkl_bell_find(zkl_worker_t *worker, uint32_t record)
+{
+    ngx_rbtree_node_t  *node;
+
+    node = worker->bells.root;
+
+    while (node != worker->bells.sentinel) {
+
+        if (node->key == record) {
+            return (zkl_subscription_t *) node;
+        }
+
+        node = (record < node->key) ? node->left : node->right;
+    }
+
+    return NULL;
+}
+
+
+void
+zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *bell,
+    uint32_t record)
+{
+    bell->node.key = record;
+    bell->set = 1;
+    bell->ringing = 0;
+
+    ngx_rbtree_insert(&worker->bells, &bell->node);
+}
+
+
+void
+zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell)
+{
+    if (!bell->set) {
+        return;
+    }
+
+    if (bell->ringing) {
+        ngx_queue_remove(&bell->queue);
+
+    } else {
+        ngx_rbtree_delete(&worker->bells, &bell->node);
+    }
+
+    bell->set = 0;
+    bell->ringing = 0;
+}
+
+
+/*
+ * A worker that leaves answers all requests first: each of them when its time
+ * is over, at the latest.  Claims that ZooKeeper refuses to delete would keep
+ * it for ever: who waited for these is told, and they are left to the end of
+ * its session.  Out of reach, deletes are owed that nobody waits for any more,
+ * and keep no worker.
+ */
+
+void
+zkl_worker_busy(zkl_worker_t *worker)
+{
+    if (worker->session == NULL) {
+        worker->sweep.cancelable = 1;
+
+    } else if (worker->nowed != 0) {
+        worker->sweep.cancelable = 0;
+
+    } else if (zkl_session_reachable(worker->session)) {
+        worker->sweep.cancelable = worker->npressing == 0
+                                   && ngx_queue_empty(&worker->asks)
+                                   && !zkl_worker_secures(worker);
+
+    } else {
+        worker->sweep.cancelable = (worker->nawaited == 0);
+    }
+}
+
+
+/* A worker that leaves makes its leases durable first. */
+
+static ngx_uint_t
+zkl_worker_secures(zkl_worker_t *worker)
+{
+    return worker->leaving
+           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->estates))
+           && ngx_current_msec - worker->left < ZKL_LAST;
+}
+
+
+static void
+zkl_worker_connected(void *data, const zkl_key_t *fresh)
+{
+    zkl_worker_t  *worker = data;
+
+    /* from here on another worker can adopt the session */
+
+    if (fresh != NULL) {
+        zkl_zone_set_key(worker->zone, fresh);
+    }
+
+    /* what a worker left is made durable through this session */
+
+    zkl_worker_adopt(worker);
+
+    /*
+     * The same session, perhaps on another server, which may lag behind: the
+     * session sent a barrier ahead of these lists.
+     */
+
+    if (fresh == NULL) {
+        zkl_worker_tell_locks(worker, zkl_lock_list);
+    }
+
+    zkl_worker_heard(worker);
+    zkl_worker_tell_claims(worker, zkl_claim_sure);
+    zkl_follow_connected(worker);
+    zkl_scan_look(worker->scan);
+}
+
+
+static void
+zkl_worker_suspended(void *data)
+{
+    zkl_worker_t  *worker = data;
+
+    zkl_worker_forget(worker);
+    zkl_worker_tell_claims(worker, zkl_claim_suspended);
+}
+
+
+/* Calls tell for each lock with claims; it may free that one. */
+
+static void
+zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        /* a lock without claims goes to another queue, or is freed */
+
+        next = ngx_queue_next(q);
+        tell(ngx_queue_data(q, zkl_lock_t, queue));
+    }
+}
+
+
+/* Calls tell for each claim; tell may free that claim. */
+
+static void
+zkl_worker_tell_claims(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&worker->active);
+         q != ngx_queue_sentinel(&worker->active);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        zkl_lock_tell(ngx_queue_data(q, zkl_lock_t, queue), tell);
+    }
+}
+
+
+static void
+zkl_worker_lost(void *data)
+{
+    zkl_worker_t  *worker = data;
+
+    ngx_queue_t  *q;
+
+    zkl_zone_set_key(worker->zone, NULL);
+    zkl_mark_lost(worker);
+
+    for (q = ngx_queue_head(&worker->estates);
+         q != ngx_queue_sentinel(&worker->estates);
+         q = ngx_queue_next(q))
+    {
+        zkl_estate_unshare(ngx_queue_data(q, zkl_estate_t, queue));
+    }
+
+    zkl_worker_forget(worker);
+    zkl_worker_tell_claims(worker, zkl_claim_lost);
+}
+
+
+static void
+zkl_worker_unreachable(void *data)
+{
+    zkl_worker_t  *worker = data;
+
+    worker->away = 1;
+
+    zkl_worker_tell_claims(worker, zkl_claim_suspended);
+    zkl_worker_busy(worker);
+}
+
+
+/* ZooKeeper answers again: what came meanwhile is begun. */
+
+static void
+zkl_worker_heard(zkl_worker_t *worker)
+{
+    worker->away = 0;
+
+    zkl_worker_tell(worker, zkl_claim_connected);
+    zkl_worker_tell_asks(worker, zkl_call_connected);
+    zkl_worker_busy(worker);
+}
+
+
+/* Calls tell for each call under way; it may free that one. */
+
+static void
+zkl_worker_tell_asks(zkl_worker_t *worker, void (*tell)(zkl_call_t *ask))
+{
+    ngx_queue_t   asks;
+    ngx_queue_t  *q;
+
+    ngx_queue_init(&asks);
+
+    if (!ngx_queue_empty(&worker->asks)) {
+        ngx_queue_add(&asks, &worker->asks);
+        ngx_queue_init(&worker->asks);
+    }
+
+    while (!ngx_queue_empty(&asks)) {
+        q = ngx_queue_head(&asks);
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&worker->asks, q);
+
+        tell(ngx_queue_data(q, zkl_call_t, queue));
+    }
+}
+
+
+static void
+zkl_worker_changed(void *data, ngx_str_t *path, ngx_uint_t deleted)
+{
+    zkl_worker_t  *worker = data;
+
+    u_char      *p;
+    ngx_str_t    dir, name;
+    zkl_lock_t  *lock;
+
+    lock = zkl_lock_find(worker, path);
+
+    if (!deleted) {
+        zkl_follow_changed(worker, path);
+    }
+
+    if (lock != NULL) {
+        zkl_lock_changed(lock, deleted);
+        return;
+    }
+
+    for (p = path->data + path->len; p > path->data && p[-1] != '/'; p--) {
+        /* void */
+    }
+
+    if (p <= path->data + 1) {
+        return;
+    }
+
+    dir.data = path->data;
+    dir.len = p - 1 - path->data;
+    name.data = p;
+    name.len = path->data + path->len - p;
+
+    lock = zkl_lock_find(worker, &dir);
+
+    if (lock != NULL) {
+        zkl_lock_claim_changed(lock, &name, deleted);
+    }
+}
+
+
+static void
+zkl_worker_listed(void *data, ngx_str_t *path)
+{
+    zkl_worker_t  *worker = data;
+
+    zkl_scan_listed(worker->scan, path);
+    zkl_follow_listed(worker, path);
+}
+
+
+static void
+zkl_worker_forget(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q, *next;
+
+    zkl_worker_tell_locks(worker, zkl_lock_forget);
+
+    for (q = ngx_queue_head(&worker->idle);
+         q != ngx_queue_sentinel(&worker->idle);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        zkl_lock_forget(ngx_queue_data(q, zkl_lock_t, queue));
+    }
+}
+
+
+/* Calls tell for each claim in between; it may free that claim. */
+
+static void
+zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
+{
+    ngx_queue_t  unsettled;
+    ngx_queue_t  *q;
+
+    /* those that go in between meanwhile are not told */
+
+    ngx_queue_init(&unsettled);
+
+    if (ngx_queue_empty(&worker->unsettled)) {
+        return;
+    }
+
+    ngx_queue_add(&unsettled, &worker->unsettled);
+    ngx_queue_init(&worker->unsettled);
+
+    while (!ngx_queue_empty(&unsettled)) {
+        q = ngx_queue_head(&unsettled);
+
+        ngx_queue_remove(q);
+        ngx_queue_insert_tail(&worker->unsettled, q);
+
+        tell(ngx_queue_data(q, zkl_claim_t, unsettled));
+    }
+}
+
+
+/* Of worker->sweep: looks for changes that no doorbell or event has told. */
+
+static void
+zkl_worker_sweep_handler(ngx_event_t *ev)
+{
+    zkl_worker_t  *worker;
+
+    worker = ngx_queue_data(ev, zkl_worker_t, sweep);
+
+    if (zkl_session_connected(worker->session)) {
+
+        zkl_worker_tell_locks(worker, zkl_lock_sweep);
+
+        /* claims that there was no memory for, or that were refused */
+
+        zkl_worker_tell(worker, zkl_claim_connected);
+        zkl_worker_tell_asks(worker, zkl_call_connected);
+    }
+
+    zkl_worker_sweep_estates(worker);
+
+    /* rings that were lost with a worker that died while it rang */
+
+    zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
+                        worker);
+
+    zkl_worker_refuse_waiters(worker);
+
+    zkl_worker_busy(worker);
+    ngx_add_timer(&worker->sweep, ZKL_SWEEP);
+}
+
+
+/* What workers left that died, and what could not be sent for it so far. */
+
+static void
+zkl_worker_sweep_estates(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    zkl_worker_adopt(worker);
+
+    for (q = ngx_queue_head(&worker->estates);
+         q != ngx_queue_sentinel(&worker->estates);
+         q = ngx_queue_next(q))
+    {
+        zkl_estate_sweep(ngx_queue_data(q, zkl_estate_t, queue));
+    }
+}

@@ -1,0 +1,168 @@
+
+/*
+ * The worker: what one nginx worker process has of all floors below, and the
+ * wiring between these floors: the loop's wake-up, the session's events, the
+ * doorbell.
+ *
+ * A process has one such object, made when the process starts to serve and
+ * freed when the process leaves; all of the code runs on the event loop.
+ */
+
+
+#ifndef _ZKL_WORKER_H_INCLUDED_
+#define _ZKL_WORKER_H_INCLUDED_
+
+
+#include "shm/record.h"
+#include "zk/session.h"
+
+
+typedef struct zkl_worker_s  zkl_worker_t;
+typedef struct zkl_claim_s   zkl_claim_t;
+typedef struct zkl_lock_s    zkl_lock_t;
+typedef struct zkl_subscription_s    zkl_subscription_t;
+typedef struct zkl_estate_s  zkl_estate_t;
+typedef struct zkl_share_s   zkl_share_t;
+typedef struct zkl_scene_s   zkl_scene_t;
+typedef struct zkl_mark_s    zkl_mark_t;
+typedef struct zkl_scan_s    zkl_scan_t;
+
+
+typedef void (*zkl_subscription_pt)(zkl_subscription_t *bell);
+
+
+/* a bell rings once, when a sibling's record has changed */
+
+struct zkl_subscription_s {
+    ngx_rbtree_node_t                  node;    /* key: the record */
+    ngx_queue_t                        queue;   /* bells that ring now */
+    zkl_subscription_pt                handler;
+    unsigned                           set:1;
+    unsigned                           ringing:1;   /* in queue, not node */
+};
+
+
+struct zkl_worker_s {
+    ngx_connection_t                   ident;   /* of all timers */
+
+    ngx_log_t                         *log;
+    zkl_session_conf_t                *conf;
+    zkl_session_t                     *session;
+    zkl_zone_t                        *zone;    /* the home slot */
+    zkl_mailbox_t                      mailbox;
+    ngx_connection_t                  *wakeup;
+
+    zkl_claim_t                      **claims;  /* own claims, by record */
+    ngx_uint_t                         nclaims; /* size of claims */
+
+    ngx_rbtree_t                       locks;   /* by path */
+    ngx_rbtree_node_t                  locks_sentinel;
+    ngx_queue_t                        active;  /* locks with claims */
+    ngx_queue_t                        idle;    /* locks without claims; at the
+                                                   end the lock used last */
+    ngx_uint_t                         nidle;
+    ngx_uint_t                         cache;   /* idle locks to keep */
+    ngx_queue_t                        unsettled;   /* claims not waiting,
+                                                   not held and not done */
+    ngx_uint_t                         npressing;   /* unsettled claims that a
+                                                   worker that leaves stays
+                                                   for */
+    ngx_uint_t                         nowed;   /* claims whose waiter was not
+                                                   told yet */
+    ngx_queue_t                        asks;    /* calls under way */
+    ngx_uint_t                         nasks;   /* length of asks */
+    ngx_uint_t                         nawaited;    /* asks whose caller waits
+                                                   for the answer */
+    ngx_queue_t                        looks;   /* asks that wait for a turn
+                                                   to list a lock */
+    ngx_uint_t                         nlooks;  /* asks that have a turn */
+
+    ngx_queue_t                        estates; /* of workers that are gone */
+    ngx_rbtree_t                       wards;   /* of all estates, by record */
+    ngx_rbtree_node_t                  wards_sentinel;
+
+    ngx_queue_t                        marks;   /* roots of durable claims */
+    zkl_scan_t                        *scan;    /* of marks without gates */
+    ngx_uint_t                         nfleeting;   /* leases whose znode is
+                                                   ephemeral */
+    ngx_msec_t                         left;    /* when this worker began to
+                                                   leave, or last adopted a
+                                                   slot */
+
+    ngx_rbtree_t                       scenes;  /* followed locks, by path */
+    ngx_rbtree_node_t                  scenes_sentinel;
+
+    ngx_rbtree_t                       bells;
+    ngx_rbtree_node_t                  bells_sentinel;
+
+    ngx_event_t                        sweep;
+
+    unsigned                           away:1;  /* ZooKeeper was out of reach,
+                                                   and not heard again since */
+    unsigned                           leaving:1;
+    unsigned                           persistent:1;    /* the server has no
+                                                           containers */
+};
+
+
+/*
+ * Takes a slot, opens a session.  conf outlives the worker; cache is how many
+ * unused locks the worker remembers.  Returns NULL, after logging why, if there
+ * is no memory, connection or slot.
+ */
+zkl_worker_t *zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
+    ngx_shm_zone_t *shm_zone, ngx_log_t *log);
+
+/*
+ * Leaves the worker's slots, with the held claims, to another worker.  A
+ * session stays open if that worker needs the session; else, and when nginx is
+ * stopped, the session is closed.  A slot that no worker needs is given back.
+ * A session that is not connected cannot be closed, and lives until its
+ * timeout.  No caller is answered any more.
+ */
+void zkl_worker_stop(zkl_worker_t *worker);
+
+/*
+ * The same for one slot and its session.  heir: another worker stays, and gets
+ * the slot; needed: that worker needs the session.
+ */
+void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
+    ngx_uint_t needed);
+
+/*
+ * Sets up a timer whose data is the worker's fake connection, since the event
+ * core's debug code expects a connection there.  The handler finds the timer's
+ * owner by ngx_queue_data().
+ */
+void zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
+    ngx_event_handler_pt handler);
+
+/*
+ * Whether the worker leaves for good: no other worker stays, and the session is
+ * about to be closed.  So no claim is granted any more.
+ */
+ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
+
+
+/* Notes that claims or asks may have begun, or ceased, to keep the worker. */
+void zkl_worker_busy(zkl_worker_t *worker);
+
+/*
+ * Calls bell->handler when this worker is rung for record; then the bell is
+ * down, and the handler may hang the bell again.
+ */
+void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *bell,
+    uint32_t record);
+void zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell);
+
+
+/*
+ * Between the files of the worker: the worker's life is in worker.c; events
+ * that the worker gets and passes on are in wiring.c.
+ */
+
+/* The events of the worker's session; data is the worker. */
+extern const zkl_session_events_t  zkl_worker_events;
+
+
+#endif /* _ZKL_WORKER_H_INCLUDED_ */

@@ -1,0 +1,458 @@
+
+/*
+ * Acquires: POST of a lock.
+ *
+ * A request becomes a claim and waits with it: as a plain request, as a stream,
+ * as one that polls, or as one with a key, which may be a repeat.  Here is read
+ * what it asks for, and answered what became of it, also for the others.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include "http/answer.h"
+#include "http/stream.h"
+
+
+static const char *ngx_http_zk_lock_acquire_kind(zkl_args_t *args,
+    zkl_kind_t *kind);
+static const char *ngx_http_zk_lock_acquire_check(zkl_args_t *args);
+static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
+static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
+static void ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+
+
+ngx_int_t
+ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_str_t                     key;
+    ngx_uint_t                    status, stream;
+    zkl_args_t                    args;
+    zkl_claim_data_t              label;
+    zkl_acquire_t                 acquire;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    uint8_t                       hash[ZKL_KEY];
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
+                                  |ZKL_ARG_MODE|ZKL_ARG_PERMITS
+                                  |ZKL_ARG_OWNER|ZKL_ARG_DATA
+                                  |ZKL_ARG_HOLD|ZKL_ARG_DURABLE,
+                              &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    ngx_memzero(&label, sizeof(zkl_claim_data_t));
+
+    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    }
+
+    if (ngx_http_zk_lock_repeat_key(r, &key) != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "an Idempotency-Key is one header of "
+                                        "1 to 255 visible characters");
+    }
+
+    if (key.data != NULL && ngx_http_zk_lock_api_node(r)) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "zk_lock_layout node takes no "
+                                        "Idempotency-Key");
+    }
+
+    stream = (args.given & ZKL_ARG_HOLD)
+             && ngx_strcmp(args.hold, "connection") == 0;
+
+    if ((args.given & ZKL_ARG_DURABLE) && stream) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"durable\" is for leases: not for "
+                                        "what is held by a connection");
+    }
+
+    if (stream) {
+
+        if (key.data != NULL) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "what is held by a connection "
+                                            "takes no Idempotency-Key");
+        }
+
+        if (!acquire.leased) {
+            label.ttl = 0;
+        }
+
+        return ngx_http_zk_lock_stream_claim(r, ctx, &acquire);
+    }
+
+    if (ngx_http_zk_lock_prefers(r, "respond-async")
+        && !ngx_http_zk_lock_api_node(r))
+    {
+        if (args.given & ZKL_ARG_DURABLE) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"durable\" does not go with "
+                                            "\"Prefer: respond-async\"");
+        }
+
+        acquire.async = 1;
+        acquire.durable = 0;
+        acquire.grace = zlcf->grace;
+        acquire.forever = !(args.given & ZKL_ARG_WAIT);
+        label.async = 1;
+    }
+
+    if (key.data == NULL) {
+        return ngx_http_zk_lock_acquire_send(r, ctx, &acquire);
+    }
+
+    ngx_http_zk_lock_repeat_hash(ctx, "key", &key, hash);
+
+    acquire.key = hash;
+    label.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
+
+    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, zkl_acquire_t *acquire,
+    zkl_claim_data_t *label)
+{
+    const char                   *why;
+    ngx_str_t                    *addr;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    ngx_memzero(acquire, sizeof(zkl_acquire_t));
+
+    why = ngx_http_zk_lock_acquire_kind(args, &acquire->kind);
+
+    if (why == NULL) {
+        why = ngx_http_zk_lock_acquire_check(args);
+    }
+
+    if (why == NULL && ngx_http_zk_lock_api_node(r)) {
+
+        if (acquire->kind != ZKL_MUTEX) {
+            why = "zk_lock_layout node takes \"mode\" \"exclusive\" only";
+        }
+
+        acquire->kind = ZKL_NODE;
+    }
+
+    if (why != NULL) {
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *) why,
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    acquire->path = ctx->path;
+    acquire->wait = ngx_http_zk_lock_args_wait(r, args, zlcf->wait);
+    acquire->timeout = zlcf->timeout;
+    acquire->once = (acquire->wait == 0);
+
+    if (acquire->kind == ZKL_MEMBER) {
+
+        /* never because of members: only until others have been refused */
+
+        acquire->wait = ngx_max(acquire->wait, ZKL_PATIENCE);
+    }
+
+    acquire->leased = (args->given & ZKL_ARG_TTL) ? 1 : 0;
+    acquire->ttl = acquire->leased ? ngx_http_zk_lock_args_ttl(r, args)
+                                   : ngx_min(zlcf->ttl, zlcf->max_ttl);
+    acquire->durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
+    acquire->max_queue = zlcf->max_queue;
+    acquire->label = label;
+
+    label->has_id = (acquire->kind == ZKL_NODE);
+    label->ttl = acquire->ttl;
+    label->owner_len = args->owner_len;
+    label->data_len = args->data_len;
+    ngx_memcpy(label->owner, args->owner, args->owner_len);
+    ngx_memcpy(label->data, args->data, args->data_len);
+
+    addr = &r->connection->addr_text;
+
+    if (addr->len <= ZKL_FROM_MAX) {
+        label->from_len = addr->len;
+        ngx_memcpy(label->from, addr->data, addr->len);
+    }
+
+    ctx->waits = 1;
+    ctx->labelled = (args->owner_len != 0 || args->data_len != 0);
+
+    return NGX_OK;
+}
+
+
+/* Returns NULL, or what is wrong. */
+
+static const char *
+ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
+{
+    ngx_uint_t  i, permits;
+
+    static struct {
+        const char  *mode;
+        zkl_kind_t   kind;
+    } modes[] = {
+        { "exclusive", ZKL_MUTEX },
+        { "shared",    ZKL_READ },
+        { "read",      ZKL_READ },
+        { "write",     ZKL_WRITE },
+        { "semaphore", ZKL_SEMAPHORE },
+        { "member",    ZKL_MEMBER }
+    };
+
+    *kind = ZKL_MUTEX;
+
+    if (args->given & ZKL_ARG_MODE) {
+
+        for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+            if (ngx_strcmp(args->mode, modes[i].mode) == 0) {
+                break;
+            }
+        }
+
+        if (i == sizeof(modes) / sizeof(modes[0])) {
+            return "\"mode\" takes \"exclusive\", \"shared\" (or \"read\"), "
+                   "\"write\", \"semaphore\" or \"member\"";
+        }
+
+        *kind = modes[i].kind;
+    }
+
+    permits = (args->given & ZKL_ARG_PERMITS) != 0;
+
+    if (*kind != ZKL_SEMAPHORE) {
+        return permits ? "\"permits\" goes with \"mode\" \"semaphore\" only"
+                       : NULL;
+    }
+
+    if (!permits) {
+        return "\"mode\" \"semaphore\" takes \"permits\", the number of those "
+               "who may hold the lock at the same time";
+    }
+
+    *kind = zkl_semaphore(args->permits);
+
+    return NULL;
+}
+
+
+static const char *
+ngx_http_zk_lock_acquire_check(zkl_args_t *args)
+{
+    if ((args->given & ZKL_ARG_HOLD)
+        && ngx_strcmp(args->hold, "lease") != 0
+        && ngx_strcmp(args->hold, "connection") != 0)
+    {
+        return "\"hold\" takes \"lease\" or \"connection\"";
+    }
+
+    if ((args->given & ZKL_ARG_TTL) && args->ttl == 0) {
+        return "\"ttl\" takes a duration above zero";
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire)
+{
+    ngx_int_t      rc;
+    zkl_outcome_e  outcome;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    acquire->handler = ngx_http_zk_lock_acquire_handler;
+    acquire->data = ctx;
+
+    ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
+
+    if (ctx->claim == NULL) {
+        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+    }
+
+    return NGX_DONE;
+}
+
+
+void
+ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome)
+{
+    ngx_http_zk_lock_ctx_t *ctx = data;
+
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" outcome %d", &ctx->path, outcome);
+
+    ctx->claim = NULL;
+    ctx->waited = ngx_current_msec - claim->started;
+
+    switch (outcome) {
+
+    case ZKL_GRANTED:
+        rc = ngx_http_zk_lock_acquire_granted(r, ctx, claim);
+        break;
+
+    case ZKL_QUEUED:
+        ngx_str_set(&ctx->outcome, "queued");
+        ngx_http_zk_lock_api_note(ctx, claim);
+
+        rc = ngx_http_zk_lock_answer_queued(r, ctx, claim);
+        break;
+
+    default:
+        rc = ngx_http_zk_lock_api_refused(r, ctx, outcome);
+        break;
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
+{
+    if (ngx_http_zk_lock_api_gone(r)) {
+        ngx_str_set(&ctx->outcome, "gone");
+        zkl_claim_abandon(claim);
+
+        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
+    }
+
+    ngx_str_set(&ctx->outcome, "granted");
+
+    ngx_http_zk_lock_api_note(ctx, claim);
+    ctx->granted = 1;
+
+    return ngx_http_zk_lock_answer_granted(r, ctx, claim);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_outcome_e outcome)
+{
+    switch (outcome) {
+
+    case ZKL_TAKEN:
+        ngx_str_set(&ctx->outcome, "taken");
+
+        return ngx_http_zk_lock_api_ask(r, ctx, ZKL_HOLDER, 0,
+                                    ngx_http_zk_lock_acquire_holder_handler);
+
+    case ZKL_CONFLICT:
+        ngx_str_set(&ctx->outcome, "conflict");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "the lock is used in another mode, or "
+                                        "with another number of permits, by "
+                                        "those who hold it or wait for it");
+
+    case ZKL_LAYOUT:
+        ngx_str_set(&ctx->outcome, "conflict");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this znode is no lock of this "
+                                        "location's zk_lock_layout");
+
+    case ZKL_FULL:
+        ngx_str_set(&ctx->outcome, "full");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_TOO_MANY_REQUESTS,
+                                        "the queue of this lock is full");
+
+    case ZKL_UNREACHABLE:
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "ZooKeeper is out of reach: nothing "
+                                        "was granted, repeating is safe");
+
+    case ZKL_NO_ROOM:
+        ngx_str_set(&ctx->outcome, "no_room");
+
+        return ngx_http_zk_lock_answer_no_room(r,
+                                        "this gateway has no room for one "
+                                        "more claim, in its zk_lock_zone or "
+                                        "in this worker's ZooKeeper session: "
+                                        "nothing was granted");
+
+    case ZKL_WORN_OUT:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "ZooKeeper has no numbers left for "
+                                        "claims of this lock: its znode has "
+                                        "to be removed once it is empty");
+
+    case ZKL_DENIED:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "ZooKeeper does not let this gateway "
+                                        "queue for this lock");
+
+    case ZKL_CANCELLED:
+        ngx_str_set(&ctx->outcome, "cancelled");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                        "the claim was cancelled");
+
+    case ZKL_SHUT:
+        ngx_str_set(&ctx->outcome, "shut");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "this worker process leaves: nothing "
+                                        "was granted, repeating is safe");
+
+    default: /* ZKL_FAILED */
+        ngx_str_set(&ctx->outcome, "failed");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "the claim could not be made: "
+                                        "nothing was granted");
+    }
+}
+
+
+static void
+ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    /* the holder is a courtesy: the answer does not depend on it */
+
+    rc = ngx_http_zk_lock_answer_taken(r, answer == ZKL_CALL_OK
+                                          ? &ask->infos[0] : NULL);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}

@@ -1,0 +1,648 @@
+
+/*
+ * Operators' calls.
+ *
+ * A list tells who holds the lock; then each holder that If-Match means is
+ * asked for by an ask of its own, some at a time.  A list does not describe
+ * any number of holders: who breaks them all lists again, until as many are
+ * broken as held the lock at first.  So nobody is broken who only waited then,
+ * and is granted the lock because of this.
+ *
+ * Everything here runs on the event loop.  What is under way is in the
+ * request's pool and in its context, which lets go of it: what is asked for by
+ * then is done all the same, the rest is not.  A target's `ask` is NULL unless
+ * it is under way; the list's is the context's.
+ */
+
+
+#include "http/admin.h"
+#include "http/answer.h"
+
+
+/* asks under way */
+#define NGX_HTTP_ZK_LOCK_ADMIN_ASKS   16
+
+/* bytes of a user's name in the log */
+#define NGX_HTTP_ZK_LOCK_ADMIN_USER   128
+
+/* a holder */
+
+typedef struct {
+    zkl_call_t                        *ask;
+    ngx_str_t                          name;    /* of its znode */
+    ngx_str_t                          owner;   /* as it is logged */
+    zkl_token_t                        token;
+    int64_t                            fencing;
+    unsigned                           has_id:1;    /* token is set */
+} ngx_http_zk_lock_target_t;
+
+typedef struct {
+    ngx_http_request_t                *request;
+    ngx_http_zk_lock_ctx_t            *ctx;
+    zkl_call_e                         type;    /* BREAK or REVOKE */
+    int64_t                            fencing; /* 0: of all holders */
+
+    ngx_http_zk_lock_target_t         *targets; /* of the last list */
+    ngx_uint_t                         ntargets;
+    ngx_uint_t                         next;    /* to be asked for */
+    ngx_uint_t                         asks;    /* under way */
+
+    ngx_uint_t                         rest;    /* holders of the first list
+                                                   that none has shown yet */
+    int64_t                            last;    /* the seq of the last of
+                                                   them */
+    ngx_uint_t                         done;
+    zkl_answer_e                       worst;
+
+    unsigned                           listed:1;
+} ngx_http_zk_lock_admin_t;
+
+
+static ngx_int_t ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type);
+static ngx_int_t ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin);
+static ngx_int_t ngx_http_zk_lock_admin_match(ngx_str_t *header,
+    int64_t *fencing);
+static void ngx_http_zk_lock_admin_leave(void *data);
+static void ngx_http_zk_lock_admin_list_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
+    zkl_call_t *ask, zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_admin_targets(
+    ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask);
+static ngx_int_t ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
+    zkl_info_t *info);
+static ngx_int_t ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin);
+static ngx_int_t ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target);
+static void ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static void ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target);
+static ngx_int_t ngx_http_zk_lock_admin_user(ngx_http_request_t *r,
+    ngx_str_t *user);
+static ngx_int_t ngx_http_zk_lock_admin_escape(ngx_pool_t *pool,
+    ngx_str_t *dst, u_char *src, size_t len);
+static ngx_int_t ngx_http_zk_lock_admin_answer(
+    ngx_http_zk_lock_admin_t *admin);
+static ngx_int_t ngx_http_zk_lock_admin_nobody(
+    ngx_http_zk_lock_admin_t *admin);
+
+
+static ngx_str_t  ngx_http_zk_lock_if_match = ngx_string("if-match");
+
+
+ngx_int_t
+ngx_http_zk_lock_admin_break(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    return ngx_http_zk_lock_admin_begin(r, ctx, ZKL_BREAK);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_admin_revoke(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    return ngx_http_zk_lock_admin_begin(r, ctx, ZKL_REVOKE);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type)
+{
+    ngx_int_t                     rc;
+    ngx_http_zk_lock_admin_t     *admin;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!zlcf->admin) {
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
+                                        "this takes a location with "
+                                        "zk_lock_admin");
+    }
+
+    admin = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_admin_t));
+    if (admin == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    admin->request = r;
+    admin->ctx = ctx;
+    admin->type = type;
+
+    rc = ngx_http_zk_lock_admin_whom(admin);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    ctx->other = admin;
+    ctx->leave = ngx_http_zk_lock_admin_leave;
+
+    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
+                                    ngx_http_zk_lock_admin_list_handler);
+}
+
+
+/* NGX_DECLINED to go on; else an answer was sent. */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
+{
+    ngx_str_t           *header;
+    ngx_uint_t           n;
+    ngx_http_request_t  *r;
+
+    r = admin->request;
+
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_if_match, &n);
+
+    if (n == 1
+        && ngx_http_zk_lock_admin_match(header, &admin->fencing) == NGX_OK)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (n != 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "If-Match takes one fencing token, "
+                                        "or \"*\"");
+    }
+
+    /* who forces an unlock of Terraform cannot say whose lock it is */
+
+    if (admin->type == ZKL_REVOKE || admin->ctx->plain) {
+        return NGX_DECLINED;
+    }
+
+    return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
+                                    "whose claim is to be broken is said by "
+                                    "If-Match: its fencing token, or \"*\" "
+                                    "for all who hold the lock");
+}
+
+
+/* A fencing token, with or without quotes; 0 stands for "*". */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_match(ngx_str_t *header, int64_t *fencing)
+{
+    off_t    n;
+    size_t   len;
+    u_char  *p;
+
+    p = header->data;
+    len = header->len;
+
+    *fencing = 0;
+
+    if (len == 1 && *p == '*') {
+        return NGX_OK;
+    }
+
+    if (len > 2 && p[0] == '"' && p[len - 1] == '"') {
+        p++;
+        len -= 2;
+    }
+
+    n = ngx_atoof(p, len);
+
+    if (n == NGX_ERROR || n == 0) {
+        return NGX_ERROR;
+    }
+
+    *fencing = n;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_admin_leave(void *data)
+{
+    ngx_http_zk_lock_admin_t *admin = data;
+
+    ngx_uint_t                  i;
+    ngx_http_zk_lock_target_t  *target;
+
+    for (i = 0; i < admin->ntargets; i++) {
+        target = &admin->targets[i];
+
+        if (target->ask != NULL) {
+            zkl_call_leave(target->ask);
+            target->ask = NULL;
+        }
+    }
+}
+
+
+static void
+ngx_http_zk_lock_admin_list_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    rc = ngx_http_zk_lock_admin_listed(ctx->other, ask, answer);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask,
+    zkl_answer_e answer)
+{
+    admin->ntargets = 0;
+    admin->next = 0;
+
+    if (answer == ZKL_CALL_FREE) {
+        return ngx_http_zk_lock_admin_answer(admin);
+    }
+
+    if (answer != ZKL_CALL_OK) {
+        return ngx_http_zk_lock_api_answered(admin->request, admin->ctx, ask,
+                                             answer);
+    }
+
+    if (!admin->listed) {
+        admin->listed = 1;
+        admin->rest = ask->holders;
+        admin->last = ask->last;
+    }
+
+    if (ngx_http_zk_lock_admin_targets(admin, ask) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_zk_lock_admin_go(admin);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
+    zkl_call_t *ask)
+{
+    ngx_uint_t   i, n;
+    zkl_info_t  *info;
+
+    /* who came to hold it since then stays */
+
+    for (n = 0;
+         n < ask->nknown && ask->infos[n].held
+         && ask->infos[n].child.seq <= admin->last;
+         n++)
+    {
+        /* void */
+    }
+
+    n = ngx_min(n, admin->rest);
+
+    admin->targets = ngx_pcalloc(admin->request->pool,
+                                 (n + 1) * sizeof(ngx_http_zk_lock_target_t));
+    if (admin->targets == NULL) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < n; i++) {
+        info = &ask->infos[i];
+
+        if (admin->fencing != 0
+            && admin->fencing != ngx_http_zk_lock_info_fencing(info))
+        {
+            continue;
+        }
+
+        if (ngx_http_zk_lock_admin_target(admin, info) != NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    /* a list that shows no holder any more is the last one */
+
+    admin->rest = (n != 0) ? admin->rest - n : 0;
+
+    return NGX_OK;
+}
+
+
+/* What is known of it is the list's, and goes with it. */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
+    zkl_info_t *info)
+{
+    ngx_pool_t                 *pool;
+    zkl_claim_data_t            label;
+    ngx_http_zk_lock_target_t  *target;
+
+    pool = admin->request->pool;
+    target = &admin->targets[admin->ntargets];
+
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+
+    target->name.len = info->name.len;
+    target->name.data = ngx_pstrdup(pool, &info->name);
+
+    if (target->name.data == NULL
+        || ngx_http_zk_lock_admin_escape(pool, &target->owner,
+                                         (u_char *) label.owner,
+                                         label.owner_len)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    target->fencing = ngx_http_zk_lock_info_fencing(info);
+    target->has_id = info->child.has_id;
+    target->token.id = info->child.id;
+    target->token.seq = info->child.seq;
+    target->token.kind = info->child.kind;
+
+    admin->ntargets++;
+
+    return NGX_OK;
+}
+
+
+/* Asks for as many as may be under way, lists again, or answers. */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
+{
+    while (admin->next < admin->ntargets
+           && admin->asks < NGX_HTTP_ZK_LOCK_ADMIN_ASKS
+           && admin->worst == ZKL_CALL_OK)
+    {
+        if (ngx_http_zk_lock_admin_ask(admin, &admin->targets[admin->next])
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
+
+        admin->next++;
+    }
+
+    if (admin->asks != 0) {
+        return NGX_DONE;
+    }
+
+    /* of those who are asked to let go, a list would show the same again */
+
+    if (admin->rest != 0 && admin->fencing == 0 && admin->type == ZKL_BREAK) {
+        return ngx_http_zk_lock_api_ask(admin->request, admin->ctx, ZKL_LIST,
+                                        0,
+                                        ngx_http_zk_lock_admin_list_handler);
+    }
+
+    return ngx_http_zk_lock_admin_answer(admin);
+}
+
+
+/*
+ * A gateway's claim is broken by its id, as its own worker knows it; any other
+ * by its znode's name.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_question_t                question;
+
+    zlcf = ngx_http_get_module_loc_conf(admin->request,
+                                        ngx_http_zk_lock_module);
+
+    ngx_memzero(&question, sizeof(zkl_question_t));
+
+    question.type = admin->type;
+    question.forced = 1;
+    question.path = &admin->ctx->path;
+    question.timeout = zlcf->timeout;
+    question.node = ngx_http_zk_lock_api_node(admin->request);
+    question.handler = ngx_http_zk_lock_admin_ask_handler;
+    question.data = admin;
+
+    if (admin->type == ZKL_BREAK && target->has_id) {
+        question.token = &target->token;
+
+    } else {
+        question.name = &target->name;
+    }
+
+    target->ask = zkl_call_start(admin->ctx->worker, &question);
+    if (target->ask == NULL) {
+        return NGX_ERROR;
+    }
+
+    admin->asks++;
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                   rc;
+    ngx_uint_t                  i;
+    ngx_http_request_t         *r;
+    ngx_http_zk_lock_admin_t   *admin;
+    ngx_http_zk_lock_target_t  *target;
+
+    admin = ask->data;
+    r = admin->request;
+
+    for (i = 0; admin->targets[i].ask != ask; i++) {
+        /* void */
+    }
+
+    target = &admin->targets[i];
+    target->ask = NULL;
+    admin->asks--;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" holder %ui, answer %d", &admin->ctx->path,
+                   i, answer);
+
+    switch (answer) {
+
+    case ZKL_CALL_OK:
+        admin->done++;
+        ngx_http_zk_lock_admin_log(admin, target);
+        break;
+
+    case ZKL_CALL_GONE:
+
+        /* it has left by itself meanwhile */
+
+        break;
+
+    default:
+        admin->worst = answer;
+        break;
+    }
+
+    if (admin->asks == 0 && admin->worst != ZKL_CALL_OK) {
+        rc = ngx_http_zk_lock_api_answered(r, admin->ctx, ask, admin->worst);
+
+    } else {
+        rc = ngx_http_zk_lock_admin_go(admin);
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static void
+ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
+    ngx_http_zk_lock_target_t *target)
+{
+    ngx_str_t            name, user;
+    ngx_uint_t           level, broken;
+    ngx_http_request_t  *r;
+
+    r = admin->request;
+
+    /* a break is to leave its trace in a log of nginx's default level, too */
+
+    broken = (admin->type == ZKL_BREAK);
+    level = broken ? NGX_LOG_ERR : NGX_LOG_NOTICE;
+
+    if (ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
+                                      admin->ctx->name.len)
+        != NGX_OK
+        || ngx_http_zk_lock_admin_user(r, &user) != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_log_error(level, r->connection->log, 0,
+                  "lock \"%V\": the claim of \"%V\" with fencing token %L "
+                  "was %s by user \"%V\" from %V", &name, &target->owner,
+                  target->fencing, broken ? "broken" : "revoked", &user,
+                  &r->connection->addr_text);
+}
+
+
+/* As $remote_user has it, or "-". */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_user(ngx_http_request_t *r, ngx_str_t *user)
+{
+    size_t  len;
+
+    if (ngx_http_auth_basic_user(r) != NGX_OK || r->headers_in.user.len == 0) {
+        ngx_str_set(user, "-");
+        return NGX_OK;
+    }
+
+    len = ngx_min(r->headers_in.user.len, NGX_HTTP_ZK_LOCK_ADMIN_USER);
+
+    return ngx_http_zk_lock_admin_escape(r->pool, user,
+                                         r->headers_in.user.data, len);
+}
+
+
+/* What others chose is written so that it cannot end its quotes. */
+
+static ngx_int_t
+ngx_http_zk_lock_admin_escape(ngx_pool_t *pool, ngx_str_t *dst, u_char *src,
+    size_t len)
+{
+    u_char  *p;
+    size_t   i;
+
+    dst->data = ngx_pnalloc(pool, 4 * len + 1);
+    if (dst->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = dst->data;
+
+    for (i = 0; i < len; i++) {
+
+        if (src[i] < 0x20 || src[i] == 0x7f || src[i] == '"' || src[i] == '\\')
+        {
+            p = ngx_sprintf(p, "\\x%02Xui", (ngx_uint_t) src[i]);
+
+        } else {
+            *p++ = src[i];
+        }
+    }
+
+    dst->len = p - dst->data;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_admin_answer(ngx_http_zk_lock_admin_t *admin)
+{
+    zkl_json_t              *json;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    r = admin->request;
+    ctx = admin->ctx;
+
+    if (admin->done == 0) {
+        return ngx_http_zk_lock_admin_nobody(admin);
+    }
+
+    if (admin->type == ZKL_BREAK) {
+        ngx_str_set(&ctx->outcome, "broken");
+        return ngx_http_zk_lock_answer_done(r);
+    }
+
+    ngx_str_set(&ctx->outcome, "revoked");
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_name(json, ctx);
+    zkl_json_integer(json, "asked", (int64_t) admin->done);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, "application/json",
+                                 json);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_admin_nobody(ngx_http_zk_lock_admin_t *admin)
+{
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    r = admin->request;
+    ctx = admin->ctx;
+
+    if (admin->fencing != 0 && admin->listed) {
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_PRECONDITION_FAILED,
+                                        "nobody holds this lock with that "
+                                        "fencing token");
+    }
+
+    ngx_str_set(&ctx->outcome, "free");
+
+    if (ctx->plain) {
+        return ngx_http_zk_lock_answer_done(r);
+    }
+
+    return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
+                                    "nobody holds this lock");
+}

@@ -1,0 +1,24 @@
+
+/*
+ * What operators may do to those who hold a lock: break their claims, or ask
+ * them to let go.
+ */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_ADMIN_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_ADMIN_H_INCLUDED_
+
+
+#include "http/api.h"
+
+
+/* DELETE with "force": If-Match says whom. */
+ngx_int_t ngx_http_zk_lock_admin_break(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+/* PUT with "revoke": If-Match may say whom. */
+ngx_int_t ngx_http_zk_lock_admin_revoke(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_ADMIN_H_INCLUDED_ */

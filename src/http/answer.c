@@ -1,0 +1,1011 @@
+
+/*
+ * Answers: statuses, headers and problems, and how each of them is sent.  What
+ * they tell of claims and locks is in tell.
+ *
+ * Everything here runs on the event loop.  An answer lives in the request's
+ * pool: what the JSON writer has written is copied, and the writer is closed in
+ * any case.  Its text is NULL if it has failed.
+ */
+
+
+#include "http/answer.h"
+
+
+/* what a client is asked to wait before it tries again, seconds */
+#define NGX_HTTP_ZK_LOCK_RETRY_AFTER  1
+
+/* what a problem's status stands for */
+
+typedef struct {
+    ngx_uint_t    status;
+    ngx_str_t     type;
+    ngx_str_t     title;
+} ngx_http_zk_lock_title_t;
+
+
+static void ngx_http_zk_lock_open_title(zkl_json_t *json,
+    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail);
+static const ngx_http_zk_lock_title_t *ngx_http_zk_lock_title(
+    ngx_uint_t status);
+static ngx_int_t ngx_http_zk_lock_retry(ngx_http_request_t *r,
+    ngx_uint_t status, zkl_json_t *json);
+static ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
+    ngx_uint_t status, zkl_json_t *json, zkl_terraform_t *t);
+static ngx_int_t ngx_http_zk_lock_send_text(ngx_http_request_t *r,
+    ngx_uint_t status, const char *type, const char *text, size_t len);
+static void ngx_http_zk_lock_write_own_label(zkl_json_t *json,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
+static void ngx_http_zk_lock_write_label(zkl_json_t *json, zkl_info_t *info);
+static void ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key,
+    time_t when);
+static ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location);
+static ngx_int_t ngx_http_zk_lock_location(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
+
+    { NGX_HTTP_BAD_REQUEST,
+      ngx_string("urn:zk-lock:bad-request"), ngx_string("Bad request") },
+
+    { NGX_HTTP_FORBIDDEN,
+      ngx_string("urn:zk-lock:forbidden"), ngx_string("Not allowed here") },
+
+    { NGX_HTTP_NOT_FOUND,
+      ngx_string("urn:zk-lock:not-found"), ngx_string("Not found") },
+
+    { NGX_HTTP_NOT_ALLOWED,
+      ngx_string("urn:zk-lock:method"), ngx_string("Method not allowed") },
+
+    { NGX_HTTP_CONFLICT,
+      ngx_string("urn:zk-lock:conflict"), ngx_string("Conflict") },
+
+    { NGX_HTTP_ZK_LOCK_STATUS_GONE,
+      ngx_string("urn:zk-lock:gone"), ngx_string("The claim is gone") },
+
+    { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+      ngx_string("urn:zk-lock:too-large"), ngx_string("Body too large") },
+
+    { NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
+      ngx_string("urn:zk-lock:media-type"),
+      ngx_string("Unsupported media type") },
+
+    { NGX_HTTP_PRECONDITION_FAILED,
+      ngx_string("urn:zk-lock:another-holder"), ngx_string("Not that holder")
+    },
+
+    { NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE,
+      ngx_string("urn:zk-lock:key"), ngx_string("The key was used already") },
+
+    { NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
+      ngx_string("urn:zk-lock:whom"), ngx_string("Which holder is meant?") },
+
+    { NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
+      ngx_string("urn:zk-lock:taken"), ngx_string("The lock is taken") },
+
+    { NGX_HTTP_TOO_MANY_REQUESTS,
+      ngx_string("urn:zk-lock:full"), ngx_string("The queue is full") },
+
+    { NGX_HTTP_SERVICE_UNAVAILABLE,
+      ngx_string("urn:zk-lock:unavailable"), ngx_string("Not available") },
+
+    { 0,
+      ngx_string("urn:zk-lock:failed"), ngx_string("Failed") }
+};
+
+/* not for ZooKeeper's sake: the gateway is too small for what it is asked */
+
+static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_no_room = {
+    NGX_HTTP_SERVICE_UNAVAILABLE,
+    ngx_string("urn:zk-lock:no-room"), ngx_string("No room")
+};
+
+
+ngx_int_t
+ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
+    const char *detail)
+{
+    zkl_json_t  *json;
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_problem(json, status, detail);
+
+    return ngx_http_zk_lock_send_problem(r, status, json);
+}
+
+
+void
+ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t status,
+    const char *detail)
+{
+    ngx_http_zk_lock_open_title(json, ngx_http_zk_lock_title(status), status,
+                                detail);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_no_room(ngx_http_request_t *r, const char *detail)
+{
+    zkl_json_t  *json;
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_title(json, &ngx_http_zk_lock_no_room,
+                                NGX_HTTP_SERVICE_UNAVAILABLE, detail);
+
+    return ngx_http_zk_lock_send_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                         json);
+}
+
+
+static void
+ngx_http_zk_lock_open_title(zkl_json_t *json,
+    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail)
+{
+    zkl_json_object(json, NULL);
+    zkl_json_string(json, "type", (char *) t->type.data, t->type.len);
+    zkl_json_string(json, "title", (char *) t->title.data, t->title.len);
+    zkl_json_integer(json, "status", (int64_t) status);
+    ngx_http_zk_lock_write_text(json, "detail", detail);
+}
+
+
+static const ngx_http_zk_lock_title_t *
+ngx_http_zk_lock_title(ngx_uint_t status)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; ngx_http_zk_lock_titles[i].status != 0; i++) {
+        if (ngx_http_zk_lock_titles[i].status == status) {
+            break;
+        }
+    }
+
+    return &ngx_http_zk_lock_titles[i];
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_send_problem(ngx_http_request_t *r, ngx_uint_t status,
+    zkl_json_t *json)
+{
+    if (ngx_http_zk_lock_retry(r, status, json) != NGX_OK) {
+        zkl_json_close(json);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, status, "application/problem+json", json);
+}
+
+
+/* When it is worth to try again, as a member and as a header. */
+
+static ngx_int_t
+ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
+    zkl_json_t *json)
+{
+    u_char  *p;
+
+    if (status != NGX_HTTP_ZK_LOCK_STATUS_LOCKED
+        && status != NGX_HTTP_TOO_MANY_REQUESTS
+        && status != NGX_HTTP_SERVICE_UNAVAILABLE)
+    {
+        return NGX_OK;
+    }
+
+    zkl_json_integer(json, "retry_after_ms",
+                     NGX_HTTP_ZK_LOCK_RETRY_AFTER * 1000);
+
+    p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_zk_lock_add_header(r, "Retry-After", p,
+                            ngx_sprintf(p, "%d", NGX_HTTP_ZK_LOCK_RETRY_AFTER)
+                            - p);
+}
+
+
+/*
+ * The same for Terraform, which looks for the holder's own members, as it sent
+ * them: those of the problem come behind them.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_send_holder(ngx_http_request_t *r, ngx_uint_t status,
+    zkl_json_t *json, zkl_terraform_t *t)
+{
+    u_char      *p, *body;
+    size_t       len;
+    ngx_int_t    rc;
+    const char  *text;
+
+    rc = ngx_http_zk_lock_retry(r, status, json);
+
+    zkl_json_end_object(json);
+
+    text = zkl_json_text(json, &len);
+
+    body = (rc == NGX_OK && text != NULL)
+           ? ngx_pnalloc(r->pool, t->data_len + len) : NULL;
+
+    if (body == NULL) {
+        zkl_json_close(json);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    /* both are compact objects with a member at least */
+
+    p = ngx_cpymem(body, t->data, t->data_len - 1);
+    *p++ = ',';
+    p = ngx_cpymem(p, text + 1, len - 1);
+
+    zkl_json_close(json);
+
+    return ngx_http_zk_lock_send_text(r, status, "application/problem+json",
+                                      (char *) body, p - body);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_method(ngx_http_request_t *r, const char *allow)
+{
+    if (ngx_http_zk_lock_add_header(r, "Allow", (u_char *) allow,
+                                    ngx_strlen(allow))
+        != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_ALLOWED,
+                                    "the Allow header says which methods "
+                                    "there are here");
+}
+
+
+void
+ngx_http_zk_lock_write_text(zkl_json_t *json, const char *key,
+    const char *text)
+{
+    zkl_json_string(json, key, text, strlen(text));
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
+    u_char *value, size_t len)
+{
+    ngx_table_elt_t  *h;
+
+    h = ngx_list_push(&r->headers_out.headers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_memzero(h, sizeof(ngx_table_elt_t));
+
+    h->hash = 1;
+    h->key.data = (u_char *) key;
+    h->key.len = ngx_strlen(key);
+    h->value.data = value;
+    h->value.len = len;
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    u_char  *p, *last;
+
+    p = ngx_pnalloc(r->pool, sizeof("wait=.000") + NGX_INT64_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    last = ngx_sprintf(p, "wait=%M", ctx->wait / 1000);
+
+    if (ctx->wait % 1000 != 0) {
+        last = ngx_sprintf(last, ".%03M", ctx->wait % 1000);
+    }
+
+    return ngx_http_zk_lock_add_header(r, "Preference-Applied", p, last - p);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, zkl_json_t *json)
+{
+    size_t       len;
+    ngx_int_t    rc;
+    const char  *text;
+
+    text = zkl_json_text(json, &len);
+
+    if (text == NULL) {
+        zkl_json_close(json);
+
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "an answer could not be written");
+
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_zk_lock_send_text(r, status, type, text, len);
+
+    zkl_json_close(json);
+
+    return rc;
+}
+
+
+/* text is copied */
+
+static ngx_int_t
+ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
+    const char *type, const char *text, size_t len)
+{
+    ngx_int_t                rc;
+    ngx_buf_t               *b;
+    ngx_chain_t              out;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    b = ngx_create_temp_buf(r->pool, len + 1);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    b->last = ngx_cpymem(b->pos, text, len);
+    *b->last++ = '\n';
+    b->last_buf = 1;
+    b->last_in_chain = 1;
+
+    r->headers_out.status = status;
+
+    if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
+        ngx_str_set(&r->headers_out.status_line, "423 Locked");
+
+    } else if (status == NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE) {
+        ngx_str_set(&r->headers_out.status_line, "422 Unprocessable Content");
+
+    } else if (status == NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION) {
+        ngx_str_set(&r->headers_out.status_line, "428 Precondition Required");
+    }
+
+    r->headers_out.content_length_n = b->last - b->pos;
+    r->headers_out.content_type.data = (u_char *) type;
+    r->headers_out.content_type.len = ngx_strlen(type);
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_OK && !r->header_only) {
+        out.buf = b;
+        out.next = NULL;
+
+        rc = ngx_http_output_filter(r, &out);
+    }
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    if (ctx != NULL) {
+        ctx->told = (rc != NGX_ERROR && (status == NGX_HTTP_OK
+                                         || status == NGX_HTTP_CREATED));
+    }
+
+    return rc;
+}
+
+
+/*
+ * What answers tell of claims and locks, as members of JSON and as headers.
+ *
+ * Of a claim that was made by this request its own object tells, and of any
+ * other, and of a lock, what an ask has read of them.  A token is told only to
+ * who has acquired the claim or has named it by that token: the context has it.
+ *
+ * Everything here runs on the event loop.  The request's context is never NULL
+ * here; who holds a lock (info) is, if that is not known.
+ */
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_taken(ngx_http_request_t *r, zkl_info_t *info)
+{
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    return ngx_http_zk_lock_answer_holder(r, NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
+                                          "the lock is held, and the wait is "
+                                          "over: a longer \"wait\" holds the "
+                                          "request until the lock is free, "
+                                          "which is better than to ask again",
+                                          info, ctx->plain);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
+    const char *detail, zkl_info_t *info, ngx_uint_t terraform)
+{
+    zkl_json_t              *json;
+    zkl_claim_data_t         label;
+    zkl_terraform_t          t;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_problem(json, status, detail);
+    ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+
+    if (info == NULL) {
+        return ngx_http_zk_lock_send_problem(r, status, json);
+    }
+
+    if (terraform) {
+        zkl_claim_data_read(&label, (char *) info->label.data,
+                            info->label.len);
+
+        if (label.data_len != 0
+            && zkl_terraform_read(&t, label.data, label.data_len) == 0)
+        {
+            return ngx_http_zk_lock_send_holder(r, status, json, &t);
+        }
+    }
+
+    zkl_json_object(json, "holder");
+    ngx_http_zk_lock_write_info(json, info);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send_problem(r, status, json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    zkl_json_t   *json;
+    zkl_ending_e  ending;
+
+    /* in the order of the endings */
+
+    static struct {
+        const char  *reason;
+        const char  *detail;
+    } endings[] = {
+        { NULL, "the claim of this token is gone: released, its lease over, "
+                "or its session lost" },
+        { "released", "the claim of this token is gone: it was released" },
+        { "expired", "the claim of this token is gone: its lease was over, "
+                     "or its wait, or it was not asked for in time" },
+        { "broken", "the claim of this token is gone: an operator has broken "
+                    "it" },
+        { "lost", "the claim of this token is gone: its session with "
+                  "ZooKeeper is over" }
+    };
+
+    ending = ctx->has_token ? zkl_record_ended(ctx->worker->zone, &ctx->token,
+                                               &ctx->path)
+                            : ZKL_ENDING_UNKNOWN;
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                  endings[ending].detail);
+
+    if (endings[ending].reason != NULL) {
+        ngx_http_zk_lock_write_text(json, "reason", endings[ending].reason);
+    }
+
+    return ngx_http_zk_lock_send_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+                                         json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
+{
+    zkl_json_t  *json;
+
+    if (ngx_http_zk_lock_secrets(r, ctx, 1) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_grant(json, ctx, claim);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, ctx->plain ? NGX_HTTP_OK
+                                               : NGX_HTTP_CREATED,
+                                 "application/json", json);
+}
+
+
+void
+ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_claim_t *claim)
+{
+    ngx_msec_int_t  left;
+    zkl_record_t    record;
+
+    ngx_http_zk_lock_write_name(json, ctx);
+    ngx_http_zk_lock_write_text(json, "state", "held");
+    zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
+    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    ngx_http_zk_lock_write_own_label(json, ctx, claim);
+    zkl_json_integer(json, "fencing_token", ctx->fencing);
+
+    if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
+        == NGX_OK)
+    {
+        ngx_http_zk_lock_write_time(json, "since", record.since);
+    }
+
+    if (!claim->bound || claim->leased) {
+        left = (ngx_msec_int_t) claim->ttl;
+
+        if (claim->reminded) {
+            left = (ngx_msec_int_t) (claim->lease - zkl_now());
+            left = ngx_max(left, 0);
+        }
+
+        zkl_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
+        zkl_json_integer(json, "expires_in_ms", (int64_t) left);
+    }
+
+    zkl_json_integer(json, "waited_ms", (int64_t) ctx->waited);
+
+    ngx_http_zk_lock_write_note(json, ctx, claim->requeued
+                                ? NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                  |NGX_HTTP_ZK_LOCK_NOTE_AGAIN
+                                : NGX_HTTP_ZK_LOCK_NOTE_TTL);
+}
+
+
+void
+ngx_http_zk_lock_write_note(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_uint_t notes)
+{
+    u_char                       *p, *last;
+    u_char                        buf[256];
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(ctx->request, ngx_http_zk_lock_module);
+
+    p = buf;
+    last = buf + sizeof(buf);
+
+    if (notes & NGX_HTTP_ZK_LOCK_NOTE_AGAIN) {
+        p = ngx_slprintf(p, last, "; the place in the queue was lost with the "
+                         "gateway's ZooKeeper session, and the claim queued "
+                         "again");
+    }
+
+    if ((notes & NGX_HTTP_ZK_LOCK_NOTE_TTL) && ctx->ttl_cut) {
+        p = ngx_slprintf(p, last, "; \"ttl\" was cut to zk_lock_max_ttl, "
+                         "%M ms", zlcf->max_ttl);
+    }
+
+    if ((notes & NGX_HTTP_ZK_LOCK_NOTE_WAIT) && ctx->wait_cut) {
+        p = ngx_slprintf(p, last, "; \"wait\" was cut to zk_lock_max_wait, "
+                         "%M ms", zlcf->max_wait);
+    }
+
+    if (p != buf) {
+        zkl_json_string(json, "note", (char *) buf + 2, p - buf - 2);
+    }
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
+{
+    zkl_json_t  *json;
+
+    if (ngx_http_zk_lock_secrets(r, ctx, 1) != NGX_OK
+        || ngx_http_zk_lock_add_header(r, "Preference-Applied",
+                                       (u_char *) "respond-async", 13)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_name(json, ctx);
+    ngx_http_zk_lock_write_text(json, "state", "queued");
+    zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
+    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    zkl_json_integer(json, "position", (int64_t) claim->position);
+    zkl_json_integer(json, "grace_ms", (int64_t) claim->grace);
+    zkl_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
+    ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                           |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_ACCEPTED, "application/json",
+                                 json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, ngx_uint_t status)
+{
+    zkl_json_t  *json;
+    zkl_info_t  *info;
+
+    info = &ask->infos[0];
+
+    ctx->fencing = ngx_http_zk_lock_info_fencing(info);
+
+    if (info->held) {
+        ngx_str_set(&ctx->outcome, "held");
+
+    } else {
+        ngx_str_set(&ctx->outcome, "queued");
+    }
+
+    /* an acquire is told where the claim is, also one that has joined it */
+
+    if (ngx_http_zk_lock_secrets(r, ctx, ctx->waits) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (status == NGX_HTTP_ACCEPTED && ctx->waits
+        && ngx_http_zk_lock_add_header(r, "Preference-Applied",
+                                       (u_char *) "respond-async", 13)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_name(json, ctx);
+    zkl_json_string(json, "state", (char *) ctx->outcome.data,
+                    ctx->outcome.len);
+    zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
+    ngx_http_zk_lock_write_mode(json, info->child.kind);
+
+    if (!info->held) {
+
+        zkl_json_integer(json, "position", (int64_t) ask->place);
+    }
+
+    if (ctx->waits) {
+        zkl_json_integer(json, "waited_ms", (int64_t) ctx->waited);
+    }
+
+    ngx_http_zk_lock_write_info(json, info);
+    ngx_http_zk_lock_write_note(json, ctx, info->held
+                                ? NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                : NGX_HTTP_ZK_LOCK_NOTE_TTL
+                                  |NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, status, "application/json", json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask)
+{
+    zkl_json_t  *json;
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_lock(json, ctx, ask);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+void
+ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_call_t *ask)
+{
+    ngx_uint_t   i;
+    zkl_info_t  *info;
+
+    ngx_http_zk_lock_write_name(json, ctx);
+
+    if (ask->nknown != 0) {
+        ngx_http_zk_lock_write_mode(json, ask->infos[0].child.kind);
+    }
+
+    zkl_json_integer(json, "held", (int64_t) ask->holders);
+    zkl_json_array(json, "holders");
+
+    for (i = 0; i < ask->nknown && ask->infos[i].held; i++) {
+        zkl_json_object(json, NULL);
+        ngx_http_zk_lock_write_info(json, &ask->infos[i]);
+        zkl_json_end_object(json);
+    }
+
+    zkl_json_end_array(json);
+    zkl_json_integer(json, "queued", (int64_t) (ask->total - ask->holders));
+    zkl_json_array(json, "queue");
+
+    for ( /* void */ ; i < ask->nknown; i++) {
+        info = &ask->infos[i];
+
+        zkl_json_object(json, NULL);
+
+        if (info->child.kind != ask->infos[0].child.kind) {
+            ngx_http_zk_lock_write_mode(json, info->child.kind);
+        }
+
+        ngx_http_zk_lock_write_label(json, info);
+        ngx_http_zk_lock_write_time(json, "since", info->since);
+        zkl_json_end_object(json);
+    }
+
+    zkl_json_end_array(json);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
+{
+    zkl_json_t              *json;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    if (!ctx->plain) {
+        r->headers_out.status = NGX_HTTP_NO_CONTENT;
+        r->header_only = 1;
+
+        return ngx_http_send_header(r);
+    }
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_write_name(json, ctx);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+/* Of a claim that was asked for by this request: what it said. */
+
+static void
+ngx_http_zk_lock_write_own_label(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_claim_t *claim)
+{
+    ngx_str_t  *addr;
+    zkl_info_t  info;
+
+    if (ctx->labelled) {
+        info.label.data = claim->label;
+        info.label.len = claim->label_len;
+
+        ngx_http_zk_lock_write_label(json, &info);
+        return;
+    }
+
+    /* nothing but where it came from, which needs no reading */
+
+    addr = &ctx->request->connection->addr_text;
+
+    if (addr->len <= ZKL_FROM_MAX) {
+        zkl_json_string(json, "from", (char *) addr->data, addr->len);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_write_label(zkl_json_t *json, zkl_info_t *info)
+{
+    zkl_claim_data_t  label;
+
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+
+    if (label.owner_len != 0) {
+        zkl_json_string(json, "owner", label.owner, label.owner_len);
+    }
+
+    if (label.data_len != 0) {
+        zkl_json_raw(json, "data", label.data, label.data_len);
+    }
+
+    if (label.from_len != 0) {
+        zkl_json_string(json, "from", label.from, label.from_len);
+    }
+
+    if (label.revoke) {
+        zkl_json_boolean(json, "revoke", 1);
+    }
+}
+
+
+void
+ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info)
+{
+    int64_t  fencing;
+
+    ngx_http_zk_lock_write_label(json, info);
+
+    fencing = ngx_http_zk_lock_info_fencing(info);
+
+    if (fencing != 0) {
+        zkl_json_integer(json, "fencing_token", fencing);
+    }
+
+    ngx_http_zk_lock_write_time(json, "since", info->since);
+
+    if (info->ttl != 0) {
+        zkl_json_integer(json, "ttl_ms", (int64_t) info->ttl);
+    }
+
+    if (info->timed) {
+        zkl_json_integer(json, "expires_in_ms", (int64_t) info->expires);
+    }
+
+    if (info->holds > 1) {
+        zkl_json_integer(json, "holds", (int64_t) info->holds);
+    }
+}
+
+
+int64_t
+ngx_http_zk_lock_info_fencing(zkl_info_t *info)
+{
+    zkl_claim_data_t  label;
+
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+
+    return zkl_fencing_token(label.czxid ? label.czxid
+                                         : info->czxid,
+                             label.index > 0
+                                                       ? label.index : 0);
+}
+
+
+/* RFC 3339, in UTC */
+
+static void
+ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key, time_t when)
+{
+    u_char    buf[sizeof("1970-01-01T00:00:00Z") + NGX_INT_T_LEN];
+    u_char   *p;
+    ngx_tm_t  tm;
+
+    if (when == 0) {
+        return;
+    }
+
+    ngx_gmtime(when, &tm);
+
+    p = ngx_sprintf(buf, "%4d-%02d-%02dT%02d:%02d:%02dZ", tm.ngx_tm_year,
+                    tm.ngx_tm_mon, tm.ngx_tm_mday, tm.ngx_tm_hour,
+                    tm.ngx_tm_min, tm.ngx_tm_sec);
+
+    zkl_json_string(json, key, (char *) buf, p - buf);
+}
+
+
+void
+ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind)
+{
+    static const char *const  modes[] = {
+        "exclusive", "shared", "write", "member", "semaphore", "exclusive"
+    };
+
+    ngx_http_zk_lock_write_text(json, "mode", modes[zkl_kind_base(kind)]);
+
+    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+        zkl_json_integer(json, "permits", (int64_t) zkl_kind_permits(kind));
+    }
+}
+
+
+void
+ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
+{
+    zkl_json_string(json, "name", (char *) ctx->name.data, ctx->name.len);
+}
+
+
+/* Lock-Token, Lock-Fencing-Token (if any), Cache-Control; Location */
+
+static ngx_int_t
+ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_uint_t location)
+{
+    u_char  *p;
+
+    if (ctx->fencing != 0) {
+
+        p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+        if (p == NULL) {
+            return NGX_ERROR;
+        }
+
+        if (ngx_http_zk_lock_add_header(r, "Lock-Fencing-Token", p,
+                                        ngx_sprintf(p, "%L", ctx->fencing)
+                                        - p)
+            != NGX_OK)
+        {
+            return NGX_ERROR;
+        }
+    }
+
+    if (ngx_http_zk_lock_add_header(r, "Lock-Token", ctx->secret,
+                                    ZKL_TOKEN_LEN)
+        != NGX_OK
+        || ngx_http_zk_lock_add_header(r, "Cache-Control",
+                                       (u_char *) "no-store", 8)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    return location ? ngx_http_zk_lock_location(r, ctx) : NGX_OK;
+}
+
+
+/* Where the claim is: the path of the request, and the token behind it. */
+
+static ngx_int_t
+ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    u_char     *p;
+    size_t      len;
+    ngx_str_t   dir;
+    uintptr_t   escape;
+
+    /* the name is a part of r->uri */
+
+    dir.data = r->uri.data;
+    dir.len = ctx->name.data - r->uri.data;
+
+    escape = ngx_escape_uri(NULL, dir.data, dir.len, NGX_ESCAPE_URI)
+             + ngx_escape_uri(NULL, ctx->name.data, ctx->name.len,
+                              NGX_ESCAPE_URI_COMPONENT);
+
+    len = dir.len + ctx->name.len + 2 * escape + 1 + ZKL_TOKEN_LEN;
+
+    p = ngx_pnalloc(r->pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_zk_lock_add_header(r, "Location", p, len) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    p = (u_char *) ngx_escape_uri(p, dir.data, dir.len, NGX_ESCAPE_URI);
+    p = (u_char *) ngx_escape_uri(p, ctx->name.data, ctx->name.len,
+                                  NGX_ESCAPE_URI_COMPONENT);
+    *p++ = '/';
+    ngx_memcpy(p, ctx->secret, ZKL_TOKEN_LEN);
+
+    return NGX_OK;
+}

@@ -1,0 +1,830 @@
+
+/*
+ * The API: calls, tokens, and a request's life while it is held.
+ *
+ * Everything here runs on the event loop.  A request that waits has a claim, an
+ * ask, or something else in its context, and a pool cleanup that lets go of
+ * it: so whatever ends the request (the answer, a client that leaves, a
+ * connection that breaks) ends the waiting.  A grant whose answer could not be
+ * written is released by the same cleanup, or kept for its grace.
+ *
+ * The body is always read first, even where none is wanted: a body that is
+ * still being discarded would hide a client that leaves.
+ */
+
+
+#include "http/api.h"
+#include "http/admin.h"
+#include "http/answer.h"
+#include "http/calls.h"
+#include "http/page.h"
+#include "http/several.h"
+#include "http/terraform.h"
+
+
+static void ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r);
+static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static const char *ngx_http_zk_lock_api_check(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static void ngx_http_zk_lock_api_writer(ngx_http_request_t *r);
+static void ngx_http_zk_lock_api_cleanup(void *data);
+static ngx_int_t ngx_http_zk_lock_target(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, const char **why);
+static ngx_uint_t ngx_http_zk_lock_target_rewritten(ngx_str_t *uri);
+static ngx_int_t ngx_http_zk_lock_target_method(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static ngx_int_t ngx_http_zk_lock_target_path(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+static ngx_str_t  ngx_http_zk_lock_token_header = ngx_string("lock-token");
+
+
+ngx_int_t
+ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                      rc, found;
+    const char                    *why;
+    ngx_http_zk_lock_ctx_t        *ctx;
+    ngx_http_core_loc_conf_t      *clcf;
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (r != r->main || r->post_action || clcf->post_action.data != NULL) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "a lock cannot be taken in a subrequest, nor with "
+                      "\"post_action\"");
+        return NGX_HTTP_FORBIDDEN;
+    }
+
+    ctx = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_ctx_t));
+    if (ctx == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_http_set_ctx(r, ctx, ngx_http_zk_lock_module);
+
+    zmcf = ngx_http_get_module_main_conf(r, ngx_http_zk_lock_module);
+
+    ctx->request = r;
+    ctx->worker = zmcf->worker;
+
+    r->disable_not_modified = 1;
+
+    why = NULL;
+    found = ngx_http_zk_lock_target(r, ctx, &why);
+
+    if (found != NGX_OK) {
+        rc = ngx_http_discard_request_body(r);
+
+        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
+                                          (found == NGX_DECLINED)
+                                          ? NGX_HTTP_NOT_FOUND
+                                          : NGX_HTTP_BAD_REQUEST, why);
+    }
+
+    rc = ngx_http_zk_lock_target_method(r, ctx);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    if (r->headers_in.content_length_n > NGX_HTTP_ZK_LOCK_BODY_MAX) {
+        rc = ngx_http_discard_request_body(r);
+
+        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
+                                          NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                          "a body has at most 8192 bytes");
+    }
+
+    rc = ngx_http_zk_lock_target_path(r, ctx);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    rc = ngx_http_read_client_request_body(r,
+                                           ngx_http_zk_lock_api_body_handler);
+
+    if (rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        return rc;
+    }
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r)
+{
+    ngx_int_t                rc;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    rc = ngx_http_zk_lock_api_dispatch(r, ctx);
+
+    if (rc != NGX_DONE) {
+        ngx_http_finalize_request(r, rc);
+    }
+}
+
+
+/* NGX_DONE: the request is held; else it is to be finalized. */
+
+static ngx_int_t
+ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_int_t    rc;
+    const char  *why;
+
+    if (ngx_http_zk_lock_body_size(r) > NGX_HTTP_ZK_LOCK_BODY_MAX) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                        "a body has at most 8192 bytes");
+    }
+
+    if (ctx->worker == NULL) {
+        return ngx_http_zk_lock_answer_no_room(r,
+                                        "this worker has no place in "
+                                        "zk_lock_zone");
+    }
+
+    rc = ngx_http_zk_lock_api_token(r, ctx);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
+    if (ngx_http_zk_lock_api_node(r)) {
+        why = ngx_http_zk_lock_api_check(r, ctx);
+
+        if (why != NULL) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
+        }
+    }
+
+    if (ctx->name.len == 0) {
+        return ngx_http_zk_lock_api_root(r, ctx);
+    }
+
+    if (ctx->has_token && (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "LOCK and UNLOCK take an \"ID\", "
+                                        "and no token");
+    }
+
+    if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)
+        && !ngx_http_zk_lock_api_node(r))
+    {
+        rc = ngx_http_zk_lock_terraform(r, ctx);
+        if (rc != NGX_DECLINED) {
+            return rc;
+        }
+    }
+
+    switch (r->method) {
+
+    case NGX_HTTP_POST:
+        return ctx->has_token ? ngx_http_zk_lock_call_hold(r, ctx)
+                              : ngx_http_zk_lock_acquire(r, ctx);
+
+    case NGX_HTTP_PUT:
+        return ngx_http_zk_lock_call_put(r, ctx);
+
+    case NGX_HTTP_DELETE:
+        return ngx_http_zk_lock_call_delete(r, ctx);
+
+    default: /* NGX_HTTP_GET, NGX_HTTP_HEAD */
+        return ngx_http_zk_lock_call_get(r, ctx);
+    }
+}
+
+
+/* What a location whose locks are one znode each does not serve, or NULL. */
+
+static const char *
+ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    if (ctx->name.len == 0) {
+        return "zk_lock_layout node takes one lock at a time, and has no list "
+               "of them";
+    }
+
+    if (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) {
+        return "zk_lock_layout node takes no LOCK and UNLOCK";
+    }
+
+    if (r->method == NGX_HTTP_POST && ctx->has_token) {
+        return "zk_lock_layout node lets nobody hold a lock more than once";
+    }
+
+    return NULL;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_api_node(ngx_http_request_t *r)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    return zlcf->layout == NGX_HTTP_ZK_LOCK_LAYOUT_NODE;
+}
+
+
+/* The location's own path: several locks, or a list of all. */
+
+static ngx_int_t
+ngx_http_zk_lock_api_root(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    if ((r->method & NGX_HTTP_ZK_LOCK_READS) && ctx->text.data == NULL) {
+        return ngx_http_zk_lock_page(r, ctx);
+    }
+
+    return ngx_http_zk_lock_several(r, ctx);
+}
+
+
+/*
+ * The token, from the path or from the header.  What is no token of this lock
+ * is told without asking anybody.  Returns NGX_DECLINED to go on; else an
+ * answer was sent.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_str_t   *header;
+    ngx_uint_t   n;
+
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_token_header, &n);
+
+    if (n > 1 || (n == 1 && ctx->text.data != NULL)) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "one token is enough: in the path or "
+                                        "in one Lock-Token header");
+    }
+
+    if (ctx->text.data == NULL) {
+
+        if (n == 0) {
+            return NGX_DECLINED;
+        }
+
+        ctx->text = *header;
+    }
+
+    if (ctx->name.len == 0) {
+
+        /* of several locks: it has their names in it */
+
+        return NGX_DECLINED;
+    }
+
+    if (zkl_name_token_read(&ctx->token, (char *) ctx->text.data,
+                            ctx->text.len, (char *) ctx->path.data,
+                            ctx->path.len)
+        != 0)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND, (n == 0)
+                                        ? "no such claim: what is behind the "
+                                          "lock's name, which is one path "
+                                          "segment, is no token of this lock"
+                                        : "no such claim: this is no token of "
+                                          "this lock");
+    }
+
+    ngx_memcpy(ctx->secret, ctx->text.data, ZKL_TOKEN_LEN);
+    ctx->has_token = 1;
+
+    return NGX_DECLINED;
+}
+
+
+/*
+ * An end of the connection that came earlier has used up its event, so the read
+ * handler is called once in any case.
+ */
+
+ngx_int_t
+ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_connection_t    *c;
+    ngx_http_cleanup_t  *cln;
+
+    if (ctx->held) {
+        return NGX_OK;
+    }
+
+    if (ctx->preferred && ngx_http_zk_lock_add_preference(r, ctx) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    cln = ngx_http_cleanup_add(r, 0);
+    if (cln == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    cln->handler = ngx_http_zk_lock_api_cleanup;
+    cln->data = ctx;
+
+    ctx->held = 1;
+
+    c = r->connection;
+
+    if (c->read->ready) {
+        ngx_post_event(c->read, &ngx_posted_events);
+
+    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    r->read_event_handler = ngx_http_test_reading;
+    r->write_event_handler = ngx_http_zk_lock_api_writer;
+
+    if (ngx_http_zk_lock_api_stopped(c)) {
+        ngx_post_event(c->write, &ngx_posted_events);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_api_writer(ngx_http_request_t *r)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (ngx_http_zk_lock_api_stopped(c)) {
+        c->error = 1;
+
+        ngx_log_error(NGX_LOG_INFO, c->log, 0,
+                      "client stopped reading the response");
+
+        ngx_http_finalize_request(r, NGX_HTTP_CLIENT_CLOSED_REQUEST);
+    }
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_api_stopped(ngx_connection_t *c)
+{
+#if (NGX_HTTP_V3)
+
+    return c->quic != NULL && c->write->error;
+
+#else
+
+    return 0;
+
+#endif
+}
+
+
+static void
+ngx_http_zk_lock_api_cleanup(void *data)
+{
+    ngx_http_zk_lock_ctx_t *ctx = data;
+
+    zkl_claim_t  *claim;
+
+    if (ctx->claim != NULL) {
+        claim = ctx->claim;
+        ctx->claim = NULL;
+
+        if (ctx->outcome.len == 0) {
+            ngx_str_set(&ctx->outcome, "gone");
+        }
+
+        zkl_claim_abandon(claim);
+    }
+
+    if (ctx->ask != NULL) {
+        zkl_call_leave(ctx->ask);
+        ctx->ask = NULL;
+    }
+
+    if (ctx->other != NULL) {
+        ctx->leave(ctx->other);
+        ctx->other = NULL;
+    }
+
+    if (!ctx->granted) {
+        return;
+    }
+
+    ctx->granted = 0;
+
+    if (ngx_http_zk_lock_api_written(ctx)) {
+        return;
+    }
+
+    claim = zkl_claim_find(ctx->worker, &ctx->token.id, &ctx->path);
+
+    if (claim != NULL) {
+        ngx_log_error(NGX_LOG_INFO, ctx->request->connection->log, 0,
+                      "client left before its grant was written");
+
+        ngx_str_set(&ctx->outcome, "gone");
+        zkl_claim_unseen(claim);
+    }
+}
+
+
+/* header_sent says only that it was about to be: memory may have been short */
+
+ngx_uint_t
+ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx)
+{
+    return ctx->told && ctx->request->request_complete;
+}
+
+
+void
+ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (rc != NGX_DONE) {
+        ngx_http_finalize_request(r, rc);
+    }
+
+    ngx_http_run_posted_requests(c);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler)
+{
+    ngx_int_t                     rc;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_question_t                question;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    ngx_memzero(&question, sizeof(zkl_question_t));
+
+    question.type = type;
+    question.path = &ctx->path;
+    question.token = ctx->has_token ? &ctx->token : NULL;
+    question.ttl = ttl;
+    question.timeout = ctx->patience ? ctx->patience : zlcf->timeout;
+    question.grace = zlcf->grace;
+    question.node = ngx_http_zk_lock_api_node(r);
+    question.handler = handler;
+    question.data = ctx;
+
+    ctx->ask = zkl_call_start(ctx->worker, &question);
+
+    return (ctx->ask != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+ngx_http_request_t *
+ngx_http_zk_lock_api_told(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" answer %d", &ctx->path, answer);
+
+    ctx->ask = NULL;
+
+    return r;
+}
+
+
+void
+ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
+{
+    ctx->token.id = claim->id;
+    ctx->token.seq = claim->entry.seq;
+    ctx->token.kind = claim->entry.kind;
+    ctx->has_token = 1;
+
+    zkl_name_token_write((char *) ctx->secret, &ctx->token,
+                         (char *) ctx->path.data, ctx->path.len);
+
+    ctx->fencing = zkl_fencing_token(claim->czxid, claim->index);
+}
+
+
+/* The socket's event may be behind the grant in the loop. */
+
+ngx_uint_t
+ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
+{
+    char               buf[1];
+    ssize_t            n;
+    ngx_connection_t  *c;
+
+    c = r->connection;
+
+    if (c->error) {
+        return 1;
+    }
+
+#if (NGX_HTTP_V2)
+
+    if (r->stream) {
+        c = r->stream->connection->connection;
+
+        if (c->error) {
+            return 1;
+        }
+    }
+
+#endif
+
+#if (NGX_HTTP_V3)
+
+    if (c->quic) {
+        return c->read->error || c->write->error;
+    }
+
+#endif
+
+#if (NGX_HTTP_SSL)
+
+    if (c->ssl) {
+        return c->read->pending_eof;
+    }
+
+#endif
+
+    n = recv(c->fd, buf, 1, MSG_PEEK);
+
+    return n == 0 || (n == -1 && ngx_socket_errno != NGX_EAGAIN);
+}
+
+
+/*
+ * The target: what a request is about.
+ *
+ * The location's own prefix is taken off its path, and what is left is nothing,
+ * NAME, or NAME/TOKEN.  With the location's root, which may hold variables,
+ * that is the path of a znode; both have been checked then.
+ *
+ * Everything here runs on the event loop.  In the context are written name and
+ * text, which point into the request's path (text.data is NULL if there is no
+ * token in it), and root and path, which are the pool's.
+ */
+
+
+/*
+ * The target: reads name and token out of the path.  NGX_ERROR and why it
+ * cannot be one; NGX_DECLINED and why the path is not below the location's.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    const char **why)
+{
+    u_char                    *p, *last, *slash;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    p = r->uri.data;
+    last = p + r->uri.len;
+
+    if (r->uri.len >= clcf->name.len
+        && ngx_strncmp(p, clcf->name.data, clcf->name.len) == 0)
+    {
+        p += clcf->name.len;
+    }
+
+    if (p < last && *p == '/') {
+        p++;
+    }
+
+    /* what nginx has put right already was not a name that can be taken */
+
+    if (ngx_http_zk_lock_target_rewritten(&r->unparsed_uri)) {
+        *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
+               "without a slash in it, \"%2F\" included, and without an empty "
+               "segment or one of dots around it";
+        return NGX_ERROR;
+    }
+
+    /* "location /locks" has "/locksmith" as well, which names no lock */
+
+    if (p > r->uri.data && p[-1] != '/') {
+        *why = "this is no path of a lock: what goes before a lock's name "
+               "ends in a slash";
+        return NGX_DECLINED;
+    }
+
+    slash = ngx_strlchr(p, last, '/');
+
+    ctx->name.data = p;
+    ctx->name.len = (slash ? slash : last) - p;
+
+    if (slash != NULL) {
+        ctx->text.data = slash + 1;
+        ctx->text.len = last - slash - 1;
+    }
+
+    if (ctx->name.len == 0 && slash == NULL && p > r->uri.data && p[-1] == '/')
+    {
+        return NGX_OK;
+    }
+
+    *why = zkl_name_check((char *) ctx->name.data, ctx->name.len);
+
+    return (*why == NULL) ? NGX_OK : NGX_ERROR;
+}
+
+
+/*
+ * Whether nginx has changed the path: merged slashes, resolved dots, or took
+ * an escaped slash for one.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_target_rewritten(ngx_str_t *uri)
+{
+    size_t      i, len, dots;
+    u_char     *p;
+    ngx_uint_t  c;
+
+    len = 0;
+    dots = 0;
+
+    for (i = 1; i <= uri->len; i++) {
+
+        p = &uri->data[i];
+        c = (i == uri->len) ? '?' : *p;
+
+        if (c == '%' && i + 2 < uri->len && p[1] == '2') {
+
+            if ((p[2] | 0x20) == 'f') {
+                return 1;
+            }
+
+            if ((p[2] | 0x20) == 'e') {
+                c = '.';
+                i += 2;
+            }
+        }
+
+        if (c == '/' || c == '?') {
+
+            if ((len == 0 && c == '/')
+                || (len != 0 && len == dots && dots <= 2))
+            {
+                return 1;
+            }
+
+            if (c == '?') {
+                break;
+            }
+
+            len = 0;
+            dots = 0;
+            continue;
+        }
+
+        len++;
+        dots += (c == '.');
+    }
+
+    return 0;
+}
+
+
+/* NGX_DECLINED: the target takes the method; else an answer was sent. */
+
+static ngx_int_t
+ngx_http_zk_lock_target_method(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_int_t    rc;
+    ngx_uint_t   methods;
+    const char  *allow;
+
+    if (ctx->text.data != NULL) {
+        methods = NGX_HTTP_ZK_LOCK_READS|NGX_HTTP_PUT|NGX_HTTP_DELETE;
+        allow = "GET, HEAD, PUT, DELETE";
+
+    } else if (ctx->name.len == 0) {
+        methods = NGX_HTTP_ZK_LOCK_READS|NGX_HTTP_POST|NGX_HTTP_PUT
+                  |NGX_HTTP_DELETE;
+        allow = "GET, HEAD, POST, PUT, DELETE";
+
+    } else {
+        methods = NGX_HTTP_ZK_LOCK_READS|NGX_HTTP_POST|NGX_HTTP_PUT
+                  |NGX_HTTP_DELETE|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK;
+        allow = "GET, HEAD, POST, PUT, DELETE, LOCK, UNLOCK";
+    }
+
+    if (r->method & methods) {
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_discard_request_body(r);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (ctx->text.data != NULL && ctx->text.len != ZKL_TOKEN_LEN
+        && (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)))
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a lock's name is one path segment, "
+                                        "and behind it stands a token: a name "
+                                        "has no slash in it, \"%2F\" "
+                                        "included; write \"team:job\", say, "
+                                        "for \"team/job\"");
+    }
+
+    return ngx_http_zk_lock_answer_method(r, allow);
+}
+
+
+/* Makes root and path: NGX_DECLINED; else an answer was sent. */
+
+static ngx_int_t
+ngx_http_zk_lock_target_path(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    u_char                       *p;
+    ngx_int_t                     rc;
+    ngx_str_t                     root;
+    const char                   *why;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_complex_value(r, zlcf->root, &root) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    why = zkl_name_path_check((char *) root.data, root.len);
+
+    if (why != NULL) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "zk_lock_root \"%V\" cannot be used: %s", &root, why);
+
+        rc = ngx_http_discard_request_body(r);
+
+        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
+                                          NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                          "this location's root cannot be "
+                                          "used for this request");
+    }
+
+    ctx->path = root;
+
+    if (root.len == 1) {
+        root.len = 0;
+    }
+
+    ctx->root = root;
+
+    if (ctx->name.len == 0) {
+        return NGX_DECLINED;
+    }
+
+    ctx->path.len = root.len + 1 + ctx->name.len;
+
+    if (ctx->path.len > ZKL_PATH_MAX) {
+        rc = ngx_http_discard_request_body(r);
+
+        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
+                                          NGX_HTTP_BAD_REQUEST,
+                                          "the root and the name together "
+                                          "are too long");
+    }
+
+    ctx->path.data = ngx_pnalloc(r->pool, ctx->path.len);
+    if (ctx->path.data == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    p = ngx_cpymem(ctx->path.data, root.data, root.len);
+    *p++ = '/';
+    ngx_memcpy(p, ctx->name.data, ctx->name.len);
+
+    return NGX_DECLINED;
+}

@@ -1,0 +1,505 @@
+
+/*
+ * Arguments: what a request says beside its method and path, from its
+ * headers, its query and its body, which has been read already.
+ *
+ * Everything here runs on the event loop and only reads the request.  In the
+ * context is noted what the answer has to say of them: what was cut, and how
+ * long a wait is that was preferred.
+ */
+
+
+#include "http/api.h"
+#include "base/args.h"
+
+
+static ngx_int_t ngx_http_zk_lock_args_read(ngx_http_request_t *r,
+    zkl_args_t *args, unsigned allowed, ngx_uint_t *status);
+static ngx_int_t ngx_http_zk_lock_args_prefer(ngx_http_request_t *r,
+    zkl_args_t *args);
+static ngx_int_t ngx_http_zk_lock_args_preference(ngx_http_request_t *r,
+    const char *start, ngx_str_t *value);
+static void ngx_http_zk_lock_args_trim(ngx_str_t *value);
+static ngx_uint_t ngx_http_zk_lock_args_is_json(ngx_http_request_t *r);
+static ngx_int_t ngx_http_zk_lock_args_body(ngx_http_request_t *r,
+    zkl_args_t *args, unsigned allowed, ngx_uint_t *status);
+static ngx_int_t ngx_http_zk_lock_args_feed(ngx_http_request_t *r,
+    zkl_args_body_t *body, ngx_buf_t *b);
+
+
+static ngx_str_t  ngx_http_zk_lock_prefer_header = ngx_string("prefer");
+static ngx_str_t  ngx_http_zk_lock_accept_header = ngx_string("accept");
+
+
+ngx_int_t
+ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
+    unsigned allowed, ngx_uint_t *status)
+{
+    unsigned                 preferred;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    *status = NGX_HTTP_BAD_REQUEST;
+
+    ngx_memzero(args, sizeof(zkl_args_t));
+
+    if ((allowed & ZKL_ARG_WAIT)
+        && ngx_http_zk_lock_args_prefer(r, args) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    preferred = args->given;
+    args->given = 0;
+
+    if (ngx_http_zk_lock_args_read(r, args, allowed, status) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (preferred && !(args->given & ZKL_ARG_WAIT)) {
+        args->given |= ZKL_ARG_WAIT;
+
+        ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+        ctx->preferred = 1;
+    }
+
+    return NGX_OK;
+}
+
+
+/* The query, then the body. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_read(ngx_http_request_t *r, zkl_args_t *args,
+    unsigned allowed, ngx_uint_t *status)
+{
+    if (zkl_args_query_read(args, (char *) r->args.data, r->args.len, allowed)
+        != 0)
+    {
+        return NGX_ERROR;
+    }
+
+    if (ngx_http_zk_lock_body_size(r) == 0) {
+        return NGX_OK;
+    }
+
+    if (!ngx_http_zk_lock_args_is_json(r)) {
+        *status = NGX_HTTP_UNSUPPORTED_MEDIA_TYPE;
+
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
+                           "the body is JSON (with Content-Type: "
+                           "application/json), or the arguments are in the "
+                           "query", sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    return ngx_http_zk_lock_args_body(r, args, allowed, status);
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_args_wait(ngx_http_request_t *r, zkl_args_t *args,
+    ngx_msec_t wait)
+{
+    ngx_http_zk_lock_ctx_t       *ctx;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!(args->given & ZKL_ARG_WAIT)) {
+        return ngx_min(wait, zlcf->max_wait);
+    }
+
+    ctx->wait_cut = (args->wait > (int64_t) zlcf->max_wait);
+    ctx->wait = ctx->wait_cut ? zlcf->max_wait : (ngx_msec_t) args->wait;
+
+    return ctx->wait;
+}
+
+
+ngx_msec_t
+ngx_http_zk_lock_args_ttl(ngx_http_request_t *r, zkl_args_t *args)
+{
+    ngx_http_zk_lock_ctx_t       *ctx;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!(args->given & ZKL_ARG_TTL)) {
+        return 0;
+    }
+
+    ctx->ttl_cut = (args->ttl > (int64_t) zlcf->max_ttl);
+
+    return ctx->ttl_cut ? zlcf->max_ttl : (ngx_msec_t) args->ttl;
+}
+
+
+/* Prefer: wait=N (RFC 7240), seconds. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_prefer(ngx_http_request_t *r, zkl_args_t *args)
+{
+    ngx_str_t  value;
+
+    if (ngx_http_zk_lock_args_preference(r, "wait=", &value) != NGX_OK) {
+        return NGX_OK;
+    }
+
+    args->wait = zkl_text_duration_read((char *) value.data, value.len);
+
+    if (args->wait < 0) {
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *)
+                           "\"Prefer: wait=N\" takes a number of seconds",
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    args->given |= ZKL_ARG_WAIT;
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_prefers(ngx_http_request_t *r, const char *word)
+{
+    ngx_str_t  value;
+
+    return ngx_http_zk_lock_args_preference(r, word, &value) == NGX_OK
+           && value.len == 0;
+}
+
+
+/*
+ * Finds a preference by how it begins; value is the rest of it, without its
+ * parameters.  All Prefer headers count, and the first one wins.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_args_preference(ngx_http_request_t *r, const char *start,
+    ngx_str_t *value)
+{
+    size_t            len;
+    u_char           *p, *last, *end;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    len = ngx_strlen(start);
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                return NGX_DECLINED;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len != ngx_http_zk_lock_prefer_header.len
+            || ngx_strncasecmp(h[i].key.data,
+                               ngx_http_zk_lock_prefer_header.data,
+                               h[i].key.len)
+               != 0)
+        {
+            continue;
+        }
+
+        last = h[i].value.data + h[i].value.len;
+
+        for (p = h[i].value.data; p < last; p = end + 1) {
+
+            while (p < last && (*p == ' ' || *p == '\t' || *p == ',')) {
+                p++;
+            }
+
+            end = ngx_strlchr(p, last, ',');
+            end = (end != NULL) ? end : last;
+
+            if ((size_t) (end - p) >= len
+                && ngx_strncasecmp(p, (u_char *) start, len) == 0)
+            {
+                value->data = p + len;
+                value->len = end - value->data;
+
+                ngx_http_zk_lock_args_trim(value);
+
+                return NGX_OK;
+            }
+        }
+    }
+}
+
+
+static void
+ngx_http_zk_lock_args_trim(ngx_str_t *value)
+{
+    u_char  *p;
+
+    p = ngx_strlchr(value->data, value->data + value->len, ';');
+
+    if (p != NULL) {
+        value->len = p - value->data;
+    }
+
+    while (value->len != 0 && (value->data[value->len - 1] == ' '
+                               || value->data[value->len - 1] == '\t'))
+    {
+        value->len--;
+    }
+}
+
+
+ngx_http_zk_lock_format_e
+ngx_http_zk_lock_accepts(ngx_http_request_t *r)
+{
+    ngx_str_t   *accept;
+    ngx_uint_t   n;
+
+    accept = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_accept_header, &n);
+
+    if (accept == NULL) {
+        return NGX_HTTP_ZK_LOCK_PLAIN;
+    }
+
+    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                         (u_char *) "text/event-stream", 17 - 1)
+        != NULL)
+    {
+        return NGX_HTTP_ZK_LOCK_EVENTS;
+    }
+
+    if (ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                         (u_char *) "application/x-ndjson", 20 - 1)
+        != NULL
+        || ngx_strlcasestrn(accept->data, accept->data + accept->len,
+                            (u_char *) "application/jsonl", 17 - 1)
+           != NULL)
+    {
+        return NGX_HTTP_ZK_LOCK_LINES;
+    }
+
+    return NGX_HTTP_ZK_LOCK_PLAIN;
+}
+
+
+off_t
+ngx_http_zk_lock_body_size(ngx_http_request_t *r)
+{
+    off_t         size;
+    ngx_chain_t  *cl;
+
+    if (r->request_body == NULL) {
+        return 0;
+    }
+
+    size = 0;
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        size += ngx_buf_size(cl->buf);
+    }
+
+    return size;
+}
+
+
+static ngx_uint_t
+ngx_http_zk_lock_args_is_json(ngx_http_request_t *r)
+{
+    size_t      len;
+    u_char     *p, *last;
+    ngx_str_t  *type;
+
+    if (r->headers_in.content_type == NULL) {
+        return 1;
+    }
+
+    type = &r->headers_in.content_type->value;
+
+    for (len = 0; len < type->len && type->data[len] != ';'; len++) {
+        /* void */
+    }
+
+    while (len > 0 && type->data[len - 1] == ' ') {
+        len--;
+    }
+
+    if (len == 16
+        && ngx_strncasecmp(type->data, (u_char *) "application/json", 16) == 0)
+    {
+        return 1;
+    }
+
+    p = type->data;
+    last = p + len;
+
+    return len > 5 && ngx_strncasecmp(last - 5, (u_char *) "+json", 5) == 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_args_body(ngx_http_request_t *r, zkl_args_t *args,
+    unsigned allowed, ngx_uint_t *status)
+{
+    ngx_int_t         rc;
+    ngx_chain_t      *cl;
+    zkl_args_body_t  *body;
+
+    body = zkl_args_body_open(args, allowed);
+
+    if (body == NULL) {
+        *status = NGX_HTTP_INTERNAL_SERVER_ERROR;
+
+        (void) ngx_cpystrn((u_char *) args->error, (u_char *) "no memory",
+                           sizeof(args->error));
+        return NGX_ERROR;
+    }
+
+    rc = NGX_OK;
+
+    for (cl = r->request_body->bufs; cl && rc == NGX_OK; cl = cl->next) {
+        rc = ngx_http_zk_lock_args_feed(r, body, cl->buf);
+    }
+
+    if (zkl_args_body_close(body) != 0) {
+        return NGX_ERROR;
+    }
+
+    return rc;
+}
+
+
+/* nginx may have put the body into a file, if its own buffer is small. */
+
+static ngx_int_t
+ngx_http_zk_lock_args_feed(ngx_http_request_t *r, zkl_args_body_t *body,
+    ngx_buf_t *b)
+{
+    u_char   buf[1024];
+    off_t    offset;
+    size_t   size;
+    ssize_t  n;
+
+    if (!b->in_file) {
+        size = b->last - b->pos;
+
+        return (zkl_args_body_feed(body, (char *) b->pos, size) == 0)
+               ? NGX_OK : NGX_ERROR;
+    }
+
+    for (offset = b->file_pos; offset < b->file_last; offset += n) {
+
+        size = (size_t) ngx_min(b->file_last - offset, (off_t) sizeof(buf));
+
+        n = ngx_read_file(b->file, buf, size, offset);
+
+        if (n <= 0) {
+            return NGX_ERROR;
+        }
+
+        if (zkl_args_body_feed(body, (char *) buf, n) != 0) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_body_text(ngx_http_request_t *r, ngx_str_t *text)
+{
+    size_t        size;
+    ssize_t       n;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl;
+
+    text->len = 0;
+    text->data = ngx_pnalloc(r->pool, ngx_http_zk_lock_body_size(r) + 1);
+
+    if (text->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    if (r->request_body == NULL) {
+        return NGX_OK;
+    }
+
+    for (cl = r->request_body->bufs; cl; cl = cl->next) {
+        b = cl->buf;
+
+        if (!b->in_file) {
+            size = b->last - b->pos;
+
+            if (size != 0) {
+                ngx_memcpy(text->data + text->len, b->pos, size);
+                text->len += size;
+            }
+
+            continue;
+        }
+
+        size = (size_t) (b->file_last - b->file_pos);
+
+        n = ngx_read_file(b->file, text->data + text->len, size, b->file_pos);
+
+        if (n != (ssize_t) size) {
+            return NGX_ERROR;
+        }
+
+        text->len += size;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_str_t *
+ngx_http_zk_lock_header(ngx_http_request_t *r, ngx_str_t *name, ngx_uint_t *n)
+{
+    ngx_str_t        *value;
+    ngx_uint_t        i;
+    ngx_list_part_t  *part;
+    ngx_table_elt_t  *h;
+
+    value = NULL;
+    *n = 0;
+
+    part = &r->headers_in.headers.part;
+    h = part->elts;
+
+    for (i = 0; /* void */ ; i++) {
+
+        if (i >= part->nelts) {
+
+            if (part->next == NULL) {
+                break;
+            }
+
+            part = part->next;
+            h = part->elts;
+            i = 0;
+        }
+
+        if (h[i].key.len == name->len
+            && ngx_strncasecmp(h[i].key.data, name->data, name->len) == 0)
+        {
+            (*n)++;
+
+            if (value == NULL) {
+                value = &h[i].value;
+            }
+        }
+    }
+
+    return value;
+}

@@ -1,0 +1,496 @@
+
+/*
+ * Calls about a lock or a claim that is there.
+ *
+ * Everything here runs on the event loop.  A call becomes one ask, or a watch
+ * that asks again until its time is over; the answer follows from what it
+ * comes to.
+ */
+
+
+#include "http/calls.h"
+#include "http/admin.h"
+#include "http/answer.h"
+#include "http/stream.h"
+#include "http/watch.h"
+
+
+static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
+static ngx_int_t ngx_http_zk_lock_call_claim_handler(
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_again_e *again);
+static ngx_int_t ngx_http_zk_lock_call_lock_handler(
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_again_e *again);
+static ngx_uint_t ngx_http_zk_lock_call_matches(ngx_str_t *header,
+    ngx_str_t *tag);
+static ngx_int_t ngx_http_zk_lock_call_free_handler(
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_again_e *again);
+static const char *ngx_http_zk_lock_call_check(zkl_args_t *args);
+static void ngx_http_zk_lock_call_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+
+
+static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
+
+
+/* Of a claim, if there is a token, else of the lock. */
+
+ngx_int_t
+ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_msec_t                    wait;
+    ngx_uint_t                    n, status;
+    zkl_args_t                    args;
+    ngx_http_zk_lock_watch_t     *watch;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_zk_lock_args(r, &args, ctx->has_token
+                              ? ZKL_ARG_WAIT
+                              : ZKL_ARG_WAIT|ZKL_ARG_UNTIL, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if ((args.given & ZKL_ARG_UNTIL) && ngx_strcmp(args.until, "free") != 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"until\" takes \"free\"");
+    }
+
+    wait = ngx_http_zk_lock_args_wait(r, &args, (args.given & ZKL_ARG_UNTIL)
+                                      ? zlcf->wait : 0);
+
+    if (ctx->has_token) {
+        return ngx_http_zk_lock_call_claim(r, ctx, wait);
+    }
+
+    if (!(args.given & ZKL_ARG_UNTIL)
+        && ngx_http_zk_lock_accepts(r) != NGX_HTTP_ZK_LOCK_PLAIN)
+    {
+        ctx->preferred = 0;
+
+        return ngx_http_zk_lock_stream_lock(r, ctx);
+    }
+
+    watch = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_watch_t));
+    if (watch == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (args.given & ZKL_ARG_UNTIL) {
+        watch->type = ZKL_FIRST;
+        watch->handler = ngx_http_zk_lock_call_free_handler;
+
+    } else {
+        watch->type = ZKL_LIST;
+        watch->handler = ngx_http_zk_lock_call_lock_handler;
+        watch->data = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_none_match,
+                                              &n);
+
+        if (watch->data == NULL) {
+            /* any state will do */
+            wait = 0;
+            ctx->preferred = 0;
+        }
+    }
+
+    return ngx_http_zk_lock_watch(r, ctx, watch, wait);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_msec_t wait)
+{
+    ngx_http_zk_lock_watch_t  *watch;
+
+    watch = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_watch_t));
+    if (watch == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    watch->type = ZKL_INSPECT;
+    watch->handler = ngx_http_zk_lock_call_claim_handler;
+
+    return ngx_http_zk_lock_watch(r, ctx, watch, wait);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
+    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+{
+    zkl_info_t  *info;
+
+    if (answer == ZKL_CALL_OK && !watch->over) {
+        info = &ask->infos[0];
+
+        if (!info->held) {
+            *again = info->pending ? ZKL_SOON
+                                   : NGX_HTTP_ZK_LOCK_LATER;
+            return NGX_OK;
+        }
+    }
+
+    return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+                                         answer);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
+    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+{
+    ngx_str_t            tag, *header;
+    ngx_uint_t           any, changed;
+    ngx_http_request_t  *r;
+    u_char               buf[sizeof("W/\"0123456789abcdef\"")];
+
+    r = watch->request;
+    header = watch->data;
+
+    if (answer != ZKL_CALL_OK && answer != ZKL_CALL_FREE) {
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+    }
+
+    tag.data = buf;
+
+    if (answer == ZKL_CALL_FREE) {
+        tag.len = ngx_sprintf(buf, "W/\"free\"") - buf;
+
+    } else {
+        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) ask->mark) - buf;
+    }
+
+    /* there is something: nobody waits for another tag */
+
+    any = (header != NULL && header->len == 1 && header->data[0] == '*'
+           && answer == ZKL_CALL_OK);
+
+    changed = !any && (header == NULL
+                       || !ngx_http_zk_lock_call_matches(header, &tag));
+
+    if (!changed && !any && !watch->over) {
+        *again = NGX_HTTP_ZK_LOCK_LATER;
+        return NGX_OK;
+    }
+
+    tag.data = ngx_pstrdup(r->pool, &tag);
+
+    if (tag.data == NULL
+        || ngx_http_zk_lock_add_header(r, "ETag", tag.data, tag.len) != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (changed) {
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+    }
+
+    ngx_str_set(&watch->ctx->outcome, "unchanged");
+
+    r->headers_out.status = NGX_HTTP_NOT_MODIFIED;
+    r->header_only = 1;
+
+    return ngx_http_send_header(r);
+}
+
+
+/* Whether a tag is in a list of them, such as: W/"one", "two". */
+
+static ngx_uint_t
+ngx_http_zk_lock_call_matches(ngx_str_t *header, ngx_str_t *tag)
+{
+    /* what counts is between the quotes, and nothing like it is elsewhere */
+
+    return ngx_strlcasestrn(header->data, header->data + header->len,
+                            tag->data + 2, tag->len - 3)
+           != NULL;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
+    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+{
+    if (answer == ZKL_CALL_FREE) {
+        ngx_str_set(&watch->ctx->outcome, "free");
+        return ngx_http_zk_lock_answer_done(watch->request);
+    }
+
+    if (answer != ZKL_CALL_OK) {
+        return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+                                             answer);
+    }
+
+    if (!watch->over) {
+        *again = NGX_HTTP_ZK_LOCK_LATER;
+        return NGX_OK;
+    }
+
+    ngx_str_set(&watch->ctx->outcome, "taken");
+
+    return ngx_http_zk_lock_answer_taken(watch->request,
+                                         ask->nknown ? &ask->infos[0] : NULL);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_uint_t   status;
+    const char  *why;
+    zkl_args_t   args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL|ZKL_ARG_MODE
+                                        |ZKL_ARG_REVOKE, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if (args.given == ZKL_ARG_REVOKE && !ctx->has_token) {
+        return ngx_http_zk_lock_admin_revoke(r, ctx);
+    }
+
+    why = ngx_http_zk_lock_call_check(&args);
+
+    if (why != NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
+    }
+
+    if (!ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a renewal takes the token of the "
+                                        "grant, in a Lock-Token header or "
+                                        "behind the name");
+    }
+
+    return ngx_http_zk_lock_api_ask(r, ctx, (args.given & ZKL_ARG_MODE)
+                                    ? ZKL_SHARE
+                                    : ZKL_RENEW,
+                                    ngx_http_zk_lock_args_ttl(r, &args),
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+static const char *
+ngx_http_zk_lock_call_check(zkl_args_t *args)
+{
+    if (args->given & ZKL_ARG_REVOKE) {
+        return "\"revoke\" is for a lock, and takes nothing beside it";
+    }
+
+    if ((args->given & ZKL_ARG_TTL) && args->ttl == 0) {
+        return "\"ttl\" takes a duration above zero";
+    }
+
+    if (!(args->given & ZKL_ARG_MODE)) {
+        return NULL;
+    }
+
+    if (ngx_strcmp(args->mode, "shared") != 0
+        && ngx_strcmp(args->mode, "read") != 0)
+    {
+        return "a claim that is held can be changed to \"mode\" \"shared\" "
+               "only";
+    }
+
+    if (args->given & ZKL_ARG_TTL) {
+        return "\"mode\" and \"ttl\" are changed one after the other";
+    }
+
+    return NULL;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_uint_t  status;
+    zkl_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_FORCE, &status) != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if (args.given & ZKL_ARG_FORCE) {
+
+        if (ctx->has_token) {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"force\" goes without a "
+                                            "token");
+        }
+
+        return ngx_http_zk_lock_admin_break(r, ctx);
+    }
+
+    if (!ctx->has_token) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a release takes the token of the "
+                                        "grant, in a Lock-Token header or "
+                                        "behind the name");
+    }
+
+    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_RELEASE, 0,
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+/* A claim that is held is held once more. */
+
+ngx_int_t
+ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_uint_t  status;
+    zkl_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_TTL, &status) != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if ((args.given & ZKL_ARG_TTL) && args.ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
+    }
+
+    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_HOLD,
+                                    ngx_http_zk_lock_args_ttl(r, &args),
+                                    ngx_http_zk_lock_call_handler);
+}
+
+
+static void
+ngx_http_zk_lock_call_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, zkl_answer_e answer)
+{
+    switch (answer) {
+
+    case ZKL_CALL_OK:
+
+        switch (ask->type) {
+
+        case ZKL_RELEASE:
+
+            if (ask->nknown != 0 && ask->infos[0].held) {
+                return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+            }
+
+            ngx_str_set(&ctx->outcome, "released");
+            return ngx_http_zk_lock_answer_done(r);
+
+        case ZKL_LIST:
+            ngx_str_set(&ctx->outcome, "listed");
+            return ngx_http_zk_lock_answer_lock(r, ctx, ask);
+
+        case ZKL_RENEW:
+
+            /* what waits has no lease: a status of its own says so */
+
+            return ngx_http_zk_lock_answer_claim(r, ctx, ask,
+                                                 ask->infos[0].held
+                                                 ? NGX_HTTP_OK
+                                                 : NGX_HTTP_ACCEPTED);
+
+        default:
+            return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+        }
+
+    case ZKL_CALL_GONE:
+        ngx_str_set(&ctx->outcome, "lost");
+
+        return ngx_http_zk_lock_answer_gone(r, ctx);
+
+    case ZKL_CALL_FREE:
+        ngx_str_set(&ctx->outcome, "free");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
+                                        "nobody holds this lock or waits "
+                                        "for it");
+
+    case ZKL_CALL_FOREIGN:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this claim was not made by a "
+                                        "gateway, and has no lease");
+
+    case ZKL_CALL_WAITS:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
+                                        "this claim waits: it does not hold "
+                                        "the lock yet");
+
+    case ZKL_CALL_CONFLICT:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT, ask->node
+                                        ? "a lock that is one znode cannot "
+                                          "be shared"
+                                        : "only a claim that has its lock "
+                                          "alone can share it");
+
+    case ZKL_CALL_LAYOUT:
+        return ngx_http_zk_lock_api_refused(r, ctx, ZKL_LAYOUT);
+
+    case ZKL_CALL_UNREACHABLE:
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        if (ask->type == ZKL_HOLD
+            || (ask->type == ZKL_RELEASE && ask->ninfos != 0))
+        {
+            /* one that is held more than once: the gateway counts */
+
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "ZooKeeper is out of reach: this may "
+                                        "have been counted or not, and GET "
+                                        "tells \"holds\"; a repeat counts "
+                                        "again");
+        }
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        ask->type == ZKL_RELEASE
+                                        ? "ZooKeeper is out of reach: the "
+                                          "release is not confirmed, "
+                                          "repeating is safe"
+                                        : "ZooKeeper is out of reach: nothing "
+                                          "is sure, repeating is safe");
+
+    case ZKL_CALL_DENIED:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "ZooKeeper does not let this gateway "
+                                        "see this lock");
+
+    default: /* ZKL_CALL_FAILED */
+        ngx_str_set(&ctx->outcome, "failed");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "no memory");
+    }
+}

@@ -1,0 +1,214 @@
+
+/*
+ * Pages of the locks under the location's root.
+ *
+ * A page ends when it is full, or when so many names without claims were
+ * looked at that who asks shall ask again; its cursor is the last name that was
+ * looked at.  So each page goes on where the one before it ended, whatever has
+ * come and gone meanwhile.
+ *
+ * Everything here runs on the event loop.  The names under way are in the
+ * request's context, which lets go of them.
+ */
+
+
+#include "http/page.h"
+#include "http/answer.h"
+#include "core/names.h"
+
+
+/* locks of a page, if nothing else is said */
+#define NGX_HTTP_ZK_LOCK_PAGE_LIMIT   100
+
+
+static ngx_int_t ngx_http_zk_lock_page_ask(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, ngx_str_t *after);
+static void ngx_http_zk_lock_page_leave(void *data);
+static void ngx_http_zk_lock_page_handler(zkl_names_t *names,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer);
+static void ngx_http_zk_lock_page_write(zkl_json_t *json, zkl_names_t *names);
+
+
+ngx_int_t
+ngx_http_zk_lock_page(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    size_t      n;
+    u_char      name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
+    ngx_str_t   after;
+    ngx_uint_t  status;
+    zkl_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
+                                  |ZKL_ARG_AFTER, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    after.data = name;
+    after.len = 0;
+
+    if (args.given & ZKL_ARG_AFTER) {
+
+        if (zkl_text_base64_read(name, &n, args.after, args.after_len) != 0
+            || zkl_name_check((char *) name, n) != NULL)
+        {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"after\" takes the \"next\" of "
+                                            "another answer");
+        }
+
+        after.len = n;
+    }
+
+    return ngx_http_zk_lock_page_ask(r, ctx, &args, &after);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_page_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_args_t *args, ngx_str_t *after)
+{
+    ngx_int_t                     rc;
+    ngx_str_t                     prefix;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_names_question_t          question;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    prefix.data = (u_char *) args->prefix;
+    prefix.len = args->prefix_len;
+
+    question.root = &ctx->path;
+    question.prefix = &prefix;
+    question.after = after;
+    question.limit = (args->given & ZKL_ARG_LIMIT)
+                     ? args->limit : NGX_HTTP_ZK_LOCK_PAGE_LIMIT;
+    question.timeout = zlcf->timeout;
+    question.handler = ngx_http_zk_lock_page_handler;
+    question.data = ctx;
+
+    ctx->leave = ngx_http_zk_lock_page_leave;
+    ctx->other = zkl_names(ctx->worker, &question);
+
+    return (ctx->other != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static void
+ngx_http_zk_lock_page_leave(void *data)
+{
+    zkl_names_leave(data);
+}
+
+
+static void
+ngx_http_zk_lock_page_handler(zkl_names_t *names, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = names->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" %ui names, answer %d", &r->uri,
+                   names->nlooked, answer);
+
+    ctx->other = NULL;
+
+    rc = ngx_http_zk_lock_page_answered(r, ctx, names, answer);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer)
+{
+    zkl_json_t  *json;
+
+    switch (answer) {
+
+    case ZKL_CALL_OK:
+        break;
+
+    case ZKL_CALL_UNREACHABLE:
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "ZooKeeper is out of reach: nothing "
+                                        "is sure, repeating is safe");
+
+    case ZKL_CALL_DENIED:
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "ZooKeeper does not let this gateway "
+                                        "see these locks");
+
+    default: /* ZKL_CALL_FAILED */
+        ngx_str_set(&ctx->outcome, "failed");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
+                                        "the locks could not be listed");
+    }
+
+    ngx_str_set(&ctx->outcome, "listed");
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_page_write(json, names);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+static void
+ngx_http_zk_lock_page_write(zkl_json_t *json, zkl_names_t *names)
+{
+    char          cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
+    ngx_str_t    *last;
+    ngx_uint_t    i;
+    zkl_named_t  *named;
+
+    zkl_json_array(json, "locks");
+
+    for (i = 0; i < names->nlooked; i++) {
+        named = &names->named[i];
+
+        if (named->held + named->queued == 0) {
+            continue;
+        }
+
+        zkl_json_object(json, NULL);
+        zkl_json_string(json, "name", (char *) named->name.data,
+                        named->name.len);
+        ngx_http_zk_lock_write_mode(json, named->kind);
+        zkl_json_integer(json, "held", (int64_t) named->held);
+        zkl_json_integer(json, "queued", (int64_t) named->queued);
+        zkl_json_end_object(json);
+    }
+
+    zkl_json_end_array(json);
+
+    if (names->nlooked != 0 && zkl_names_more(names)) {
+        last = &names->named[names->nlooked - 1].name;
+
+        zkl_json_string(json, "next", cursor,
+                        zkl_text_base64_write(cursor, last->data, last->len));
+    }
+}

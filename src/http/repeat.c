@@ -1,0 +1,329 @@
+
+/*
+ * Repeats: acquires with an Idempotency-Key.
+ *
+ * With a key it may turn out that the key has a claim already, made by a
+ * request before it, whatever worker and gateway that came to: then the request
+ * waits with that one, and is told of its grant.  What a key stands for is in
+ * the claim itself: its id begins with a hash of the key, and the parameters of
+ * the request are hashed into its label.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include <ngx_sha1.h>
+
+#include "http/answer.h"
+#include "http/watch.h"
+
+
+#define NGX_HTTP_ZK_LOCK_KEY_MAX      255
+
+/* a request with a key, which may have to begin again */
+
+typedef struct {
+    ngx_http_zk_lock_watch_t           watch;
+    zkl_acquire_t                      acquire;
+    zkl_claim_data_t                   label;
+    uint8_t                            key[ZKL_KEY];
+    ngx_msec_t                         started;
+} ngx_http_zk_lock_keyed_t;
+
+
+static void ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
+static ngx_msec_t ngx_http_zk_lock_repeat_left(
+    ngx_http_zk_lock_keyed_t *keyed);
+static ngx_int_t ngx_http_zk_lock_repeat_join_handler(
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_again_e *again);
+static ngx_int_t ngx_http_zk_lock_repeat_joined(
+    ngx_http_zk_lock_keyed_t *keyed, zkl_call_t *ask,
+    ngx_http_zk_lock_again_e *again);
+
+
+static ngx_str_t  ngx_http_zk_lock_key_header = ngx_string("idempotency-key");
+
+
+ngx_int_t
+ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
+{
+    size_t       i;
+    ngx_str_t   *header;
+    ngx_uint_t   n;
+
+    ngx_str_null(key);
+
+    header = ngx_http_zk_lock_header(r, &ngx_http_zk_lock_key_header, &n);
+
+    if (header == NULL) {
+        return NGX_OK;
+    }
+
+    *key = *header;
+
+    /* as a string of RFC 8941: the quotes are not a part of it */
+
+    if (key->len > 1 && key->data[0] == '"' && key->data[key->len - 1] == '"')
+    {
+        key->data++;
+        key->len -= 2;
+    }
+
+    if (n != 1 || key->len == 0 || key->len > NGX_HTTP_ZK_LOCK_KEY_MAX) {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < key->len; i++) {
+        if (key->data[i] < 0x21 || key->data[i] > 0x7e) {
+            return NGX_ERROR;
+        }
+    }
+
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx, const char *kind,
+    ngx_str_t *key, uint8_t *hash)
+{
+    u_char      digest[20];
+    ngx_sha1_t  sha1;
+
+    ngx_sha1_init(&sha1);
+    ngx_sha1_update(&sha1, kind, ngx_strlen(kind) + 1);
+    ngx_sha1_update(&sha1, ctx->path.data, ctx->path.len);
+    ngx_sha1_update(&sha1, "", 1);
+    ngx_sha1_update(&sha1, key->data, key->len);
+    ngx_sha1_final(digest, &sha1);
+
+    ngx_memcpy(hash, digest, ZKL_KEY);
+}
+
+
+/*
+ * Gateways of any word size, byte order and configuration make the same of the
+ * same request: so it is of what the client said, as text.
+ */
+
+uint32_t
+ngx_http_zk_lock_repeat_params(zkl_args_t *args, zkl_acquire_t *acquire)
+{
+    u_char    *p;
+    int64_t    ttl;
+    uint32_t   crc;
+    u_char     said[NGX_INT32_LEN + NGX_INT64_LEN + sizeof("  ")];
+
+    ttl = (args->given & ZKL_ARG_TTL) ? args->ttl : -1;
+
+    p = ngx_sprintf(said, "%uD %L ", acquire->kind, ttl);
+
+    ngx_crc32_init(crc);
+    ngx_crc32_update(&crc, said, p - said);
+    ngx_crc32_update(&crc, (u_char *) args->owner, args->owner_len + 1);
+    ngx_crc32_update(&crc, (u_char *) args->data, args->data_len);
+    ngx_crc32_final(crc);
+
+    return crc;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_acquire_t *acquire)
+{
+    ngx_int_t                     rc;
+    ngx_http_zk_lock_keyed_t     *keyed;
+    zkl_outcome_e                 outcome;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    keyed = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_keyed_t));
+    if (keyed == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    keyed->started = ngx_current_msec;
+    keyed->label = *acquire->label;
+    keyed->label.has_params = 1;
+    keyed->label.async = 1;
+    ngx_memcpy(keyed->key, acquire->key, ZKL_KEY);
+
+    keyed->acquire = *acquire;
+    keyed->acquire.label = &keyed->label;
+    keyed->acquire.key = keyed->key;
+    keyed->acquire.grace = zlcf->grace;
+    keyed->acquire.handler = ngx_http_zk_lock_repeat_handler;
+    keyed->acquire.data = keyed;
+
+    keyed->watch.request = r;
+    keyed->watch.ctx = ctx;
+    keyed->watch.data = keyed;
+
+    ctx->claim = zkl_claim_acquire(ctx->worker, &keyed->acquire, &outcome);
+
+    if (ctx->claim == NULL) {
+        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+    }
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome)
+{
+    ngx_http_zk_lock_keyed_t *keyed = data;
+
+    ngx_int_t                rc;
+    ngx_msec_t               left;
+    zkl_child_t              twin;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = keyed->watch.ctx;
+
+    if (outcome != ZKL_TWIN) {
+        ngx_http_zk_lock_acquire_handler(ctx, claim, outcome);
+        return;
+    }
+
+    ctx->claim = NULL;
+
+    twin = claim->twin;
+
+    ctx->token.id = twin.id;
+    ctx->token.seq = twin.seq;
+    ctx->token.kind = twin.kind;
+    ctx->has_token = 1;
+
+    zkl_name_token_write((char *) ctx->secret, &ctx->token,
+                         (char *) ctx->path.data, ctx->path.len);
+
+    ngx_memzero(&keyed->watch, sizeof(ngx_http_zk_lock_watch_t));
+
+    keyed->watch.type = ZKL_INSPECT;
+    keyed->watch.handler = ngx_http_zk_lock_repeat_join_handler;
+    keyed->watch.data = keyed;
+
+    left = keyed->acquire.async ? 0 : ngx_http_zk_lock_repeat_left(keyed);
+
+    rc = ngx_http_zk_lock_watch(ctx->request, ctx, &keyed->watch, left);
+
+    if (rc != NGX_DONE) {
+        ngx_http_zk_lock_api_end(ctx->request, rc);
+    }
+}
+
+
+/* What is left of the wait. */
+
+static ngx_msec_t
+ngx_http_zk_lock_repeat_left(ngx_http_zk_lock_keyed_t *keyed)
+{
+    ngx_msec_t  past;
+
+    past = ngx_current_msec - keyed->started;
+
+    return (past < keyed->acquire.wait) ? keyed->acquire.wait - past : 0;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
+    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+{
+    ngx_http_zk_lock_keyed_t *keyed = watch->data;
+
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    r = watch->request;
+    ctx = watch->ctx;
+
+    ctx->waited = ngx_current_msec - keyed->started;
+
+    switch (answer) {
+
+    case ZKL_CALL_OK:
+        return ngx_http_zk_lock_repeat_joined(keyed, ask, again);
+
+    case ZKL_CALL_GONE:
+
+        /* the one that was joined has ended: this one begins anew */
+
+        ctx->has_token = 0;
+        keyed->acquire.wait = ngx_http_zk_lock_repeat_left(keyed);
+
+        return ngx_http_zk_lock_repeat(r, ctx, &keyed->acquire);
+
+    default:
+        return ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
+    zkl_call_t *ask, ngx_http_zk_lock_again_e *again)
+{
+    zkl_claim_data_t         label;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+    zkl_info_t              *info;
+
+    r = keyed->watch.request;
+    ctx = keyed->watch.ctx;
+    info = &ask->infos[0];
+
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+
+    if (label.has_params && label.params != keyed->label.params) {
+        ngx_str_set(&ctx->outcome, "refused");
+
+        return ngx_http_zk_lock_problem(r,
+                                        NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE,
+                                        "this Idempotency-Key was used for "
+                                        "this lock with other parameters");
+    }
+
+    if (info->held && (!keyed->acquire.durable || label.gate_len != 0)) {
+        return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+    }
+
+    if (keyed->acquire.async) {
+        return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_ACCEPTED);
+    }
+
+    /*
+     * A request that tries once is told what becomes of a claim that is being
+     * granted, or made durable.
+     */
+
+    if ((info->pending || info->held)
+        && ctx->waited < ngx_max(keyed->acquire.wait
+                                 + ZKL_PATIENCE, keyed->acquire.timeout))
+    {
+        *again = ZKL_SOON;
+        return NGX_OK;
+    }
+
+    if (info->held) {
+        return ngx_http_zk_lock_api_refused(r, ctx, ZKL_UNREACHABLE);
+    }
+
+    if (!keyed->watch.over) {
+        *again = NGX_HTTP_ZK_LOCK_LATER;
+        return NGX_OK;
+    }
+
+    return ngx_http_zk_lock_api_refused(r, ctx, ZKL_TAKEN);
+}

@@ -1,0 +1,1315 @@
+
+/*
+ * Several locks at once.
+ *
+ * Each of them is a lock like any other, with a claim of its own.  They are
+ * acquired one after the other in the order of their names, so that no two who
+ * want some of the same locks can wait for each other.  Until the last one is
+ * granted the claims are bound: without a lease, and gone with the worker.
+ * Then all their leases begin at once.
+ *
+ * Everything here runs on the event loop.  What is acquired or asked for is in
+ * the request's pool and in its context, which lets go of it.  A part has a
+ * claim while its lock is waited for or held by this request alone, an ask
+ * while that is under way; else both are NULL.  A claim that is lost may be
+ * told of while others of this worker are looked through, and to give up one
+ * that waits may free it and its lock: so that is done in the next turn, by
+ * `lost`.
+ */
+
+
+#include "http/several.h"
+
+#include <sys/random.h>
+
+
+/* why one of the locks was refused, if it is not for any of them */
+
+typedef struct {
+    zkl_outcome_e                      outcome;
+    ngx_uint_t                         status;
+    ngx_str_t                          word;    /* for logs */
+    const char                        *detail;
+} ngx_http_zk_lock_several_reason_t;
+
+/* bytes of a token and the names behind it */
+#define NGX_HTTP_ZK_LOCK_PARTS_TEXT(len)                                       \
+    (ZKL_TOKEN_LEN + 1 + ZKL_BASE64_LEN(len))
+
+
+static ngx_int_t ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static const char *ngx_http_zk_lock_several_check(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args);
+static ngx_int_t ngx_http_zk_lock_several_make(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
+    ngx_http_zk_lock_several_t **several);
+static ngx_int_t ngx_http_zk_lock_several_split(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_hold(
+    ngx_http_zk_lock_several_t *several);
+static void ngx_http_zk_lock_several_leave(void *data);
+static void ngx_http_zk_lock_several_release(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_begin(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_draw(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_next(
+    ngx_http_zk_lock_several_t *several);
+static void ngx_http_zk_lock_several_claim_handler(void *data,
+    zkl_claim_t *claim, zkl_outcome_e outcome);
+static void ngx_http_zk_lock_several_event_handler(void *data,
+    zkl_claim_t *claim, zkl_event_e event, const char *reason);
+static void ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev);
+static ngx_int_t ngx_http_zk_lock_several_again(
+    ngx_http_zk_lock_several_t *several);
+static ngx_msec_t ngx_http_zk_lock_several_left(
+    ngx_http_zk_lock_several_t *several, ngx_msec_t time);
+static void ngx_http_zk_lock_several_abandon(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_granted(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_several_refused(
+    ngx_http_zk_lock_several_t *several);
+static void ngx_http_zk_lock_several_holder_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_several_problem(
+    ngx_http_zk_lock_several_t *several, ngx_uint_t status, const char *detail,
+    zkl_info_t *holder);
+static ngx_int_t ngx_http_zk_lock_parts(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type);
+static ngx_int_t ngx_http_zk_lock_parts_ask_all(
+    ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_msec_t ttl);
+static ngx_int_t ngx_http_zk_lock_parts_read(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_several_t **several);
+static ngx_int_t ngx_http_zk_lock_parts_ask(
+    ngx_http_zk_lock_several_t *several, ngx_http_zk_lock_part_t *part,
+    zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler);
+static void ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static void ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
+    ngx_http_zk_lock_part_t *part, zkl_call_t *ask);
+static ngx_int_t ngx_http_zk_lock_parts_answered(
+    ngx_http_zk_lock_several_t *several, zkl_call_t *ask);
+static ngx_int_t ngx_http_zk_lock_parts_gone(
+    ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_uint_t all);
+static ngx_int_t ngx_http_zk_lock_parts_token(
+    ngx_http_zk_lock_several_t *several);
+static ngx_int_t ngx_http_zk_lock_parts_answer(
+    ngx_http_zk_lock_several_t *several, ngx_uint_t status);
+static void ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several);
+static void ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several);
+static void ngx_http_zk_lock_parts_write_label(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several);
+
+
+static ngx_str_t  ngx_http_zk_lock_several_key =
+    ngx_string("idempotency-key");
+
+static const ngx_http_zk_lock_several_reason_t
+    ngx_http_zk_lock_several_reasons[] =
+{
+    { ZKL_CONFLICT, NGX_HTTP_CONFLICT, ngx_string("conflict"),
+      "one of the locks is used in another mode, or with another number of "
+      "permits, by those who hold it or wait for it" },
+
+    { ZKL_FULL, NGX_HTTP_TOO_MANY_REQUESTS, ngx_string("full"),
+      "the queue of one of the locks is full" },
+
+    { ZKL_WORN_OUT, NGX_HTTP_CONFLICT, ngx_string("refused"),
+      "ZooKeeper has no numbers left for claims of one of the locks: its "
+      "znode has to be removed once it is empty" },
+
+    { ZKL_DENIED, NGX_HTTP_INTERNAL_SERVER_ERROR,
+      ngx_string("refused"),
+      "ZooKeeper does not let this gateway queue for one of the locks" },
+
+    { ZKL_CANCELLED, NGX_HTTP_ZK_LOCK_STATUS_GONE,
+      ngx_string("cancelled"),
+      "the claim of one of the locks was cancelled" },
+
+    { ZKL_FAILED, 0, ngx_null_string, NULL }
+};
+
+
+ngx_int_t
+ngx_http_zk_lock_several(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    switch (r->method) {
+
+    case NGX_HTTP_POST:
+        return ngx_http_zk_lock_several_acquire(r, ctx);
+
+    case NGX_HTTP_DELETE:
+        return ngx_http_zk_lock_parts(r, ctx, ZKL_RELEASE);
+
+    case NGX_HTTP_PUT:
+        return ngx_http_zk_lock_parts(r, ctx, ZKL_RENEW);
+
+    default: /* NGX_HTTP_GET, NGX_HTTP_HEAD */
+        return ngx_http_zk_lock_parts(r, ctx, ZKL_INSPECT);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_int_t                    rc;
+    ngx_uint_t                   status;
+    const char                  *why;
+    zkl_args_t                   args;
+    ngx_http_zk_lock_several_t  *several;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
+                                  |ZKL_ARG_MODE|ZKL_ARG_PERMITS
+                                  |ZKL_ARG_OWNER|ZKL_ARG_DATA
+                                  |ZKL_ARG_HOLD|ZKL_ARG_NAMES,
+                              &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    why = ngx_http_zk_lock_several_check(r, ctx, &args);
+
+    if (why != NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, why);
+    }
+
+    rc = ngx_http_zk_lock_several_make(r, ctx, (u_char *) args.names,
+                                       args.names_len, &several);
+    if (rc == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "the root and a name together are "
+                                        "too long");
+    }
+
+    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &several->acquire,
+                                      &several->label)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    }
+
+    return ngx_http_zk_lock_several_begin(several);
+}
+
+
+/* What one lock may be asked for, and several not; NULL: nothing is wrong. */
+
+static const char *
+ngx_http_zk_lock_several_check(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args)
+{
+    ngx_uint_t  n;
+
+    if (ctx->text.data != NULL) {
+        return "several locks are acquired without a Lock-Token";
+    }
+
+    if (ngx_http_zk_lock_header(r, &ngx_http_zk_lock_several_key, &n) != NULL)
+    {
+        return "an Idempotency-Key is for one lock";
+    }
+
+    if (!(args->given & ZKL_ARG_NAMES)) {
+        return "there is no lock's name in the path (\".\" and \"..\" are "
+               "none), and no \"names\" of several locks in the body";
+    }
+
+    if ((args->given & ZKL_ARG_HOLD)
+        && ngx_strcmp(args->hold, "connection") == 0)
+    {
+        return "\"hold\" \"connection\" is for one lock";
+    }
+
+    return NULL;
+}
+
+
+/*
+ * names are joined by slashes, and copied.  NGX_DECLINED: they are no names of
+ * locks here, not in their order, or too many.  NGX_ERROR: no memory.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_several_make(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, u_char *names, size_t len,
+    ngx_http_zk_lock_several_t **several)
+{
+    u_char                      *p;
+    size_t                       i;
+    ngx_http_zk_lock_several_t  *s;
+
+    s = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_several_t));
+    if (s == NULL) {
+        return NGX_ERROR;
+    }
+
+    s->request = r;
+    s->ctx = ctx;
+    s->nparts = 1;
+
+    for (i = 0; i < len; i++) {
+        s->nparts += (names[i] == '/');
+    }
+
+    if (s->nparts > ZKL_ARGS_NAMES_MAX
+        || len - (s->nparts - 1) > ZKL_NAMES_BYTES)
+    {
+        return NGX_DECLINED;
+    }
+
+    s->whole.len = ctx->root.len + 1 + len;
+    s->whole.data = ngx_pnalloc(r->pool, s->whole.len);
+    s->parts = ngx_pcalloc(r->pool,
+                           s->nparts * sizeof(ngx_http_zk_lock_part_t));
+
+    if (s->whole.data == NULL || s->parts == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(s->whole.data, ctx->root.data, ctx->root.len);
+    *p++ = '/';
+    ngx_memcpy(p, names, len);
+
+    s->names.data = p;
+    s->names.len = len;
+
+    *several = s;
+
+    return ngx_http_zk_lock_several_split(s);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
+{
+    u_char                   *p, *last, *end;
+    ngx_str_t                *root, *prior;
+    ngx_uint_t                i;
+    ngx_http_zk_lock_part_t  *part;
+
+    root = &several->ctx->root;
+    prior = NULL;
+
+    p = several->names.data;
+    last = p + several->names.len;
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        end = ngx_strlchr(p, last, '/');
+
+        part->name.data = p;
+        part->name.len = (end ? end : last) - p;
+        part->path.len = root->len + 1 + part->name.len;
+
+        if (zkl_name_check((char *) p, part->name.len) != NULL
+            || part->path.len > ZKL_PATH_MAX
+            || (prior != NULL
+                && ngx_memn2cmp(prior->data, p, prior->len, part->name.len)
+                   >= 0))
+        {
+            return NGX_DECLINED;
+        }
+
+        part->path.data = ngx_pnalloc(several->request->pool, part->path.len);
+        if (part->path.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        /* with the slash that is in front of the first name */
+
+        ngx_memcpy(part->path.data, several->whole.data, root->len + 1);
+        ngx_memcpy(part->path.data + root->len + 1, p, part->name.len);
+
+        prior = &part->name;
+        p += part->name.len + 1;
+    }
+
+    return NGX_OK;
+}
+
+
+/* From here on they are let go with the request; NGX_OK, or a status. */
+
+static ngx_int_t
+ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
+{
+    ngx_int_t                rc;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = several->ctx;
+
+    rc = ngx_http_zk_lock_api_hold(several->request, ctx);
+
+    if (rc == NGX_OK) {
+        ctx->other = several;
+        ctx->leave = ngx_http_zk_lock_several_leave;
+    }
+
+    return rc;
+}
+
+
+/* The request ends; what was granted stays if its answer was written. */
+
+static void
+ngx_http_zk_lock_several_leave(void *data)
+{
+    ngx_http_zk_lock_several_t *several = data;
+
+    ngx_uint_t                i;
+    ngx_http_zk_lock_part_t  *part;
+
+    ngx_http_zk_lock_several_abandon(several);
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        if (part->ask != NULL) {
+            zkl_call_leave(part->ask);
+            part->ask = NULL;
+        }
+    }
+
+    if (several->granted && !ngx_http_zk_lock_api_written(several->ctx)) {
+        ngx_log_error(NGX_LOG_INFO, several->request->connection->log, 0,
+                      "client left before its grant was written, "
+                      "its locks are released");
+
+        ngx_str_set(&several->ctx->outcome, "gone");
+        ngx_http_zk_lock_several_release(several);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_several_release(ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_part_t  *part;
+    zkl_claim_t              *claim;
+
+    several->granted = 0;
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        claim = zkl_claim_find(several->ctx->worker, &part->id, &part->path);
+        if (claim != NULL) {
+            zkl_claim_release(claim, NULL);
+        }
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
+{
+    ngx_int_t          rc;
+    ngx_connection_t  *c;
+    zkl_acquire_t     *acquire;
+
+    c = several->request->connection;
+
+    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_zk_lock_several_hold(several);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    several->started = ngx_current_msec;
+    several->lost.handler = ngx_http_zk_lock_several_lost_handler;
+    several->lost.data = several;
+    several->lost.log = c->log;
+
+    acquire = &several->acquire;
+
+    several->wait = acquire->wait;
+    several->timeout = acquire->timeout;
+
+    acquire->key = several->key;
+    acquire->bound = 1;
+    acquire->leased = 0;
+    acquire->handler = ngx_http_zk_lock_several_claim_handler;
+    acquire->event = ngx_http_zk_lock_several_event_handler;
+    acquire->data = several;
+
+    return ngx_http_zk_lock_several_next(several);
+}
+
+
+/* The key by which all of the claims are found. */
+
+static ngx_int_t
+ngx_http_zk_lock_several_draw(ngx_http_zk_lock_several_t *several)
+{
+    if (getrandom(several->key, ZKL_KEY, 0) != ZKL_KEY) {
+        ngx_log_error(NGX_LOG_ALERT, several->request->connection->log,
+                      ngx_errno, "getrandom() failed");
+        return NGX_ERROR;
+    }
+
+    return NGX_OK;
+}
+
+
+/* Those before it are granted; it has what is left of the time. */
+
+static ngx_int_t
+ngx_http_zk_lock_several_next(ngx_http_zk_lock_several_t *several)
+{
+    ngx_msec_t                left;
+    ngx_http_zk_lock_part_t  *part;
+    zkl_acquire_t            *acquire;
+
+    part = &several->parts[several->at];
+    acquire = &several->acquire;
+
+    left = ngx_http_zk_lock_several_left(several, several->timeout);
+
+    acquire->path = part->path;
+    acquire->wait = ngx_http_zk_lock_several_left(several, several->wait);
+    acquire->timeout = ngx_max(left, ZKL_PATIENCE);
+    acquire->leader = several->parts[0].claim;
+
+    part->claim = zkl_claim_acquire(several->ctx->worker, acquire,
+                                    &several->outcome);
+
+    if (part->claim == NULL) {
+        several->part = part;
+        return ngx_http_zk_lock_several_refused(several);
+    }
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_zk_lock_several_claim_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome)
+{
+    ngx_http_zk_lock_several_t *several = data;
+
+    ngx_int_t                 rc;
+    ngx_http_request_t       *r;
+    ngx_http_zk_lock_part_t  *part;
+
+    r = several->request;
+    part = &several->parts[several->at];
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" \"%V\" outcome %d", &r->uri, &part->name,
+                   outcome);
+
+    if (outcome != ZKL_GRANTED) {
+        part->claim = NULL;
+        several->part = part;
+        several->outcome = outcome;
+
+        rc = ngx_http_zk_lock_several_refused(several);
+
+    } else if (several->lost.posted) {
+
+        /* too late: another one is lost */
+
+        rc = NGX_DONE;
+
+    } else if (++several->at < several->nparts) {
+        rc = ngx_http_zk_lock_several_next(several);
+
+    } else {
+        rc = ngx_http_zk_lock_several_granted(several);
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+/* Of one that was granted while others are waited for. */
+
+static void
+ngx_http_zk_lock_several_event_handler(void *data, zkl_claim_t *claim,
+    zkl_event_e event, const char *reason)
+{
+    ngx_http_zk_lock_several_t *several = data;
+
+    ngx_uint_t  i;
+
+    if (event != ZKL_EVENT_LOST) {
+        return;
+    }
+
+    for (i = 0; several->parts[i].claim != claim; i++) {
+        /* void */
+    }
+
+    several->parts[i].claim = NULL;
+    several->part = &several->parts[i];
+
+    if (ngx_strcmp(reason, "session") == 0) {
+        several->outcome = ZKL_UNREACHABLE;
+
+    } else if (ngx_strcmp(reason, "shutdown") == 0) {
+        several->outcome = ZKL_SHUT;
+
+    } else {
+        several->outcome = ZKL_CANCELLED;
+    }
+
+    ngx_post_event(&several->lost, &ngx_posted_events);
+}
+
+
+static void
+ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev)
+{
+    ngx_int_t                    rc;
+    ngx_http_request_t          *r;
+    ngx_http_zk_lock_several_t  *several;
+
+    several = ev->data;
+    r = several->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    rc = (several->outcome == ZKL_UNREACHABLE)
+         ? ngx_http_zk_lock_several_again(several)
+         : ngx_http_zk_lock_several_refused(several);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+/*
+ * The session of what was granted may be over.  Nothing was told so far: all of
+ * them are acquired again, in what is left of the time.  Claims of before may
+ * be there for a while yet, so the key is another one.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_several_again(ngx_http_zk_lock_several_t *several)
+{
+    ngx_msec_t  time;
+
+    time = several->acquire.once ? several->timeout : several->wait;
+
+    if (ngx_http_zk_lock_several_left(several, time) == 0) {
+        return ngx_http_zk_lock_several_refused(several);
+    }
+
+    ngx_http_zk_lock_several_abandon(several);
+    ngx_str_null(&several->ctx->outcome);
+
+    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    several->at = 0;
+
+    return ngx_http_zk_lock_several_next(several);
+}
+
+
+/* What is left of a time for the whole. */
+
+static ngx_msec_t
+ngx_http_zk_lock_several_left(ngx_http_zk_lock_several_t *several,
+    ngx_msec_t time)
+{
+    ngx_msec_t  past;
+
+    past = ngx_current_msec - several->started;
+
+    return (past < time) ? time - past : 0;
+}
+
+
+static void
+ngx_http_zk_lock_several_abandon(ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t    i;
+    zkl_claim_t  *claim;
+
+    if (several->lost.posted) {
+        ngx_delete_posted_event(&several->lost);
+    }
+
+    for (i = 0; i < several->nparts; i++) {
+        claim = several->parts[i].claim;
+
+        if (claim == NULL) {
+            continue;
+        }
+
+        several->parts[i].claim = NULL;
+
+        if (several->ctx->outcome.len == 0) {
+            ngx_str_set(&several->ctx->outcome, "gone");
+        }
+
+        zkl_claim_abandon(claim);
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_ctx_t   *ctx;
+    ngx_http_zk_lock_part_t  *part;
+    zkl_claim_t              *claims[ZKL_ARGS_NAMES_MAX];
+
+    ctx = several->ctx;
+    ctx->waited = ngx_current_msec - several->started;
+
+    if (ngx_http_zk_lock_api_gone(several->request)) {
+        ngx_http_zk_lock_several_abandon(several);
+        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
+    }
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+        claims[i] = part->claim;
+
+        part->id = part->claim->id;
+        part->kind = part->claim->entry.kind;
+        part->fencing = zkl_fencing_token(part->claim->czxid,
+                                          part->claim->index);
+        part->ttl = part->claim->ttl;
+        part->expires = part->claim->ttl;
+        part->timed = 1;
+    }
+
+    ctx->token.id = claims[0]->id;
+    ctx->token.seq = claims[0]->entry.seq;
+    ctx->token.kind = claims[0]->entry.kind;
+
+    zkl_claim_begin(claims, several->nparts);
+
+    for (i = 0; i < several->nparts; i++) {
+        several->parts[i].claim = NULL;
+    }
+
+    several->granted = 1;
+    ngx_str_set(&ctx->outcome, "granted");
+
+    return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_CREATED);
+}
+
+
+/* Nothing is acquired; several->part is why. */
+
+static ngx_int_t
+ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
+{
+    ngx_http_zk_lock_ctx_t                   *ctx;
+    const ngx_http_zk_lock_several_reason_t  *why;
+
+    ctx = several->ctx;
+    ctx->waited = ngx_current_msec - several->started;
+
+    /* what is given up now is not so because the client has left */
+
+    ngx_str_set(&ctx->outcome, "refused");
+
+    ngx_http_zk_lock_several_abandon(several);
+
+    if (several->outcome == ZKL_TAKEN) {
+        ngx_str_set(&ctx->outcome, "taken");
+
+        return ngx_http_zk_lock_parts_ask(several, several->part,
+                                    ZKL_HOLDER, 0,
+                                    ngx_http_zk_lock_several_holder_handler);
+    }
+
+    for (why = ngx_http_zk_lock_several_reasons; why->status != 0; why++) {
+
+        if (why->outcome == several->outcome) {
+            ctx->outcome = why->word;
+
+            return ngx_http_zk_lock_several_problem(several, why->status,
+                                                    why->detail, NULL);
+        }
+    }
+
+    return ngx_http_zk_lock_api_refused(several->request, ctx,
+                                        several->outcome);
+}
+
+
+static void
+ngx_http_zk_lock_several_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                    rc;
+    ngx_http_request_t          *r;
+    ngx_http_zk_lock_several_t  *several;
+
+    several = ask->data;
+    several->part->ask = NULL;
+
+    r = several->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    /* the holder is a courtesy: the answer does not depend on it */
+
+    rc = ngx_http_zk_lock_several_problem(several,
+                                    NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
+                                    "one of the locks is held, and the wait "
+                                    "is over: a longer \"wait\" holds the "
+                                    "request until all are free, which is "
+                                    "better than to ask again",
+                                    answer == ZKL_CALL_OK
+                                    ? &ask->infos[0] : NULL);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+/* holder may be NULL */
+
+static ngx_int_t
+ngx_http_zk_lock_several_problem(ngx_http_zk_lock_several_t *several,
+    ngx_uint_t status, const char *detail, zkl_info_t *holder)
+{
+    ngx_str_t   *name;
+    zkl_json_t  *json;
+
+    name = &several->part->name;
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_problem(json, status, detail);
+    zkl_json_string(json, "name", (char *) name->data, name->len);
+
+    if (holder != NULL) {
+        zkl_json_object(json, "holder");
+        ngx_http_zk_lock_write_info(json, holder);
+        zkl_json_end_object(json);
+    }
+
+    if (status == NGX_HTTP_ZK_LOCK_STATUS_LOCKED) {
+        ngx_http_zk_lock_write_note(json, several->ctx,
+                                    NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+    }
+
+    return ngx_http_zk_lock_send_problem(several->request, status, json);
+}
+
+
+/*
+ * What is done with several locks that were acquired together, by their token.
+ *
+ * The claims have a key in common, random bytes that the ids of all begin with.
+ * The token is that of the first one, but for the path of all names together, a
+ * dot, and these names.  So each claim is found by its lock's path and the key,
+ * at whatever worker and gateway.  All of them are asked for at the same time;
+ * the last answer that comes makes that of the call.
+ *
+ * Everything here runs on the event loop.  A part's ask is NULL unless it is
+ * under way.
+ */
+
+
+/* Releases, renews or inspects. */
+
+static ngx_int_t
+ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_call_e type)
+{
+    ngx_int_t                    rc;
+    ngx_uint_t                   status;
+    zkl_args_t                   args;
+    ngx_http_zk_lock_several_t  *several;
+
+    if (ngx_http_zk_lock_args(r, &args, type == ZKL_RENEW
+                                        ? ZKL_ARG_TTL : 0, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if ((args.given & ZKL_ARG_TTL) && args.ttl == 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "\"ttl\" takes a duration above "
+                                        "zero");
+    }
+
+    if (ctx->text.data == NULL) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "what is done with several locks "
+                                        "takes the token of their grant, in "
+                                        "a Lock-Token header");
+    }
+
+    rc = ngx_http_zk_lock_parts_read(r, ctx, &several);
+
+    if (rc == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
+                                        "no such claims: this is no token of "
+                                        "locks here");
+    }
+
+    return ngx_http_zk_lock_parts_ask_all(several, type,
+                                          ngx_http_zk_lock_args_ttl(r, &args));
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_parts_ask_all(ngx_http_zk_lock_several_t *several,
+    zkl_call_e type, ngx_msec_t ttl)
+{
+    ngx_int_t   rc;
+    ngx_uint_t  i;
+
+    rc = ngx_http_zk_lock_several_hold(several);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    for (i = 0; i < several->nparts; i++) {
+
+        rc = ngx_http_zk_lock_parts_ask(several, &several->parts[i], type, ttl,
+                                        ngx_http_zk_lock_parts_ask_handler);
+        if (rc != NGX_DONE) {
+            return rc;
+        }
+    }
+
+    return NGX_DONE;
+}
+
+
+/* The token, a dot, and the names; NGX_DECLINED: it is something else. */
+
+static ngx_int_t
+ngx_http_zk_lock_parts_read(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_http_zk_lock_several_t **several)
+{
+    char        names[ZKL_NAMES_LEN];
+    char       *text;
+    size_t      len, n;
+    ngx_int_t   rc;
+    ngx_str_t  *whole;
+
+    text = (char *) ctx->text.data;
+    len = ctx->text.len;
+
+    if (len <= ZKL_TOKEN_LEN + 1
+        || len > NGX_HTTP_ZK_LOCK_PARTS_TEXT(ZKL_NAMES_LEN)
+        || text[ZKL_TOKEN_LEN] != '.'
+        || zkl_text_base64_read(names, &n, text + ZKL_TOKEN_LEN + 1,
+                                len - ZKL_TOKEN_LEN - 1)
+           != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    rc = ngx_http_zk_lock_several_make(r, ctx, (u_char *) names, n, several);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    whole = &(*several)->whole;
+
+    if (zkl_name_token_read(&ctx->token, text, ZKL_TOKEN_LEN,
+                            (char *) whole->data, whole->len)
+        != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    (*several)->text = ctx->text;
+    ngx_memcpy((*several)->key, ctx->token.id.random, ZKL_KEY);
+
+    return NGX_OK;
+}
+
+
+/*
+ * Asks for the claim of a part, or, HOLDER, for its lock; the handler sets
+ * part->ask to NULL.  Returns NGX_DONE, or a status.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
+    ngx_http_zk_lock_part_t *part, zkl_call_e type, ngx_msec_t ttl,
+    zkl_call_pt handler)
+{
+    zkl_token_t                   token;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_question_t                question;
+
+    zlcf = ngx_http_get_module_loc_conf(several->request,
+                                        ngx_http_zk_lock_module);
+
+    ngx_memzero(&token, sizeof(zkl_token_t));
+    ngx_memzero(&question, sizeof(zkl_question_t));
+
+    token.seq = -1;
+    ngx_memcpy(token.id.random, several->key, ZKL_KEY);
+
+    question.type = type;
+    question.path = &part->path;
+    question.token = (type != ZKL_HOLDER) ? &token : NULL;
+    question.ttl = ttl;
+    question.timeout = zlcf->timeout;
+    question.handler = handler;
+    question.data = several;
+
+    part->ask = zkl_call_start(several->ctx->worker, &question);
+
+    if (part->ask == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    several->asks++;
+
+    return NGX_DONE;
+}
+
+
+static void
+ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                    rc;
+    ngx_uint_t                   i;
+    ngx_http_request_t          *r;
+    ngx_http_zk_lock_part_t     *part;
+    ngx_http_zk_lock_several_t  *several;
+
+    several = ask->data;
+    r = several->request;
+
+    for (i = 0; several->parts[i].ask != ask; i++) {
+        /* void */
+    }
+
+    part = &several->parts[i];
+
+    part->ask = NULL;
+    part->answer = answer;
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" \"%V\" answer %d", &r->uri, &part->name,
+                   answer);
+
+    if (answer == ZKL_CALL_OK && ask->type != ZKL_RELEASE) {
+        ngx_http_zk_lock_parts_note(several, part, ask);
+    }
+
+    if (--several->asks != 0) {
+        return;
+    }
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    rc = ngx_http_zk_lock_parts_answered(several, ask);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static void
+ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
+    ngx_http_zk_lock_part_t *part, zkl_call_t *ask)
+{
+    zkl_info_t  *info;
+
+    info = &ask->infos[0];
+
+    if (!info->held) {
+        part->answer = ZKL_CALL_WAITS;
+        return;
+    }
+
+    /* of the labels, which are alike, the last one is kept */
+
+    zkl_claim_data_read(&several->label, (char *) info->label.data,
+                        info->label.len);
+
+    part->fencing = ngx_http_zk_lock_info_fencing(info);
+    part->kind = info->child.kind;
+    part->ttl = info->ttl;
+    part->expires = info->expires;
+    part->timed = info->timed;
+    part->revoke = several->label.revoke;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
+    zkl_call_t *ask)
+{
+    ngx_uint_t               i, gone;
+    zkl_answer_e             worst;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = several->ctx;
+    worst = ZKL_CALL_OK;
+    gone = 0;
+
+    for (i = 0; i < several->nparts; i++) {
+
+        if (several->parts[i].answer == ZKL_CALL_GONE) {
+            gone++;
+
+        } else {
+            worst = ngx_max(worst, several->parts[i].answer);
+        }
+    }
+
+    if (worst != ZKL_CALL_OK) {
+        return ngx_http_zk_lock_api_answered(several->request, ctx, ask,
+                                             worst);
+    }
+
+    if (gone != 0) {
+        return ngx_http_zk_lock_parts_gone(several, ask->type,
+                                             gone == several->nparts);
+    }
+
+    if (ask->type == ZKL_RELEASE) {
+        ngx_str_set(&ctx->outcome, "released");
+        return ngx_http_zk_lock_answer_done(several->request);
+    }
+
+    ngx_str_set(&ctx->outcome, "held");
+
+    return ngx_http_zk_lock_parts_answer(several, NGX_HTTP_OK);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_parts_gone(ngx_http_zk_lock_several_t *several,
+    zkl_call_e type, ngx_uint_t all)
+{
+    ngx_uint_t                i;
+    const char               *detail;
+    zkl_json_t               *json;
+    ngx_http_zk_lock_part_t  *part;
+
+    ngx_str_set(&several->ctx->outcome, "lost");
+
+    if (all) {
+        detail = "the claims of this token are gone: released, their leases "
+                 "over, or their session lost";
+
+    } else if (type == ZKL_RELEASE) {
+        detail = "some of the claims of this token were gone already, the "
+                 "others are released";
+
+    } else if (type == ZKL_RENEW) {
+        detail = "some of the claims of this token are gone, the others are "
+                 "renewed";
+
+    } else {
+        detail = "some of the claims of this token are gone";
+    }
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE, detail);
+    zkl_json_array(json, "gone");
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        if (part->answer == ZKL_CALL_GONE) {
+            zkl_json_string(json, NULL, (char *) part->name.data,
+                            part->name.len);
+        }
+    }
+
+    zkl_json_end_array(json);
+
+    return ngx_http_zk_lock_send_problem(several->request,
+                                         NGX_HTTP_ZK_LOCK_STATUS_GONE, json);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_parts_token(ngx_http_zk_lock_several_t *several)
+{
+    u_char     *p;
+    ngx_str_t  *whole;
+
+    p = ngx_pnalloc(several->request->pool,
+                    NGX_HTTP_ZK_LOCK_PARTS_TEXT(several->names.len));
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    whole = &several->whole;
+
+    zkl_name_token_write((char *) p, &several->ctx->token,
+                         (char *) whole->data, whole->len);
+
+    p[ZKL_TOKEN_LEN] = '.';
+
+    several->text.data = p;
+    several->text.len = ZKL_TOKEN_LEN + 1
+                        + zkl_text_base64_write((char *) p + ZKL_TOKEN_LEN
+                                                + 1, several->names.data,
+                                                several->names.len);
+    return NGX_OK;
+}
+
+
+/* All are held; with 201 they were granted just now. */
+
+static ngx_int_t
+ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
+    ngx_uint_t status)
+{
+    ngx_str_t           *text;
+    zkl_json_t          *json;
+    ngx_http_request_t  *r;
+
+    r = several->request;
+    text = &several->text;
+
+    if (text->len == 0 && ngx_http_zk_lock_parts_token(several) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_zk_lock_add_header(r, "Lock-Token", text->data, text->len)
+        != NGX_OK
+        || ngx_http_zk_lock_add_header(r, "Cache-Control",
+                                       (u_char *) "no-store", 8)
+           != NGX_OK)
+    {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+
+    ngx_http_zk_lock_write_text(json, "state", "held");
+    zkl_json_string(json, "token", (char *) text->data, text->len);
+    ngx_http_zk_lock_parts_write_locks(json, several);
+    ngx_http_zk_lock_write_mode(json, several->parts[0].kind);
+    ngx_http_zk_lock_parts_write_lease(json, several);
+
+    ngx_http_zk_lock_parts_write_label(json, several);
+
+    if (status == NGX_HTTP_CREATED) {
+        zkl_json_integer(json, "waited_ms", (int64_t) several->ctx->waited);
+    }
+
+    ngx_http_zk_lock_write_note(json, several->ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, status, "application/json", json);
+}
+
+
+static void
+ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t                i;
+    ngx_http_zk_lock_part_t  *part;
+
+    zkl_json_array(json, "locks");
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        zkl_json_object(json, NULL);
+        zkl_json_string(json, "name", (char *) part->name.data,
+                        part->name.len);
+        zkl_json_integer(json, "fencing_token", part->fencing);
+
+        if (part->revoke) {
+            zkl_json_boolean(json, "revoke", 1);
+        }
+
+        zkl_json_end_object(json);
+    }
+
+    zkl_json_end_array(json);
+}
+
+
+/* What is known of all of them: the least. */
+
+static void
+ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t                i, timed;
+    ngx_msec_t                ttl, expires;
+    ngx_http_zk_lock_part_t  *part;
+
+    timed = 1;
+    ttl = several->parts[0].ttl;
+    expires = several->parts[0].expires;
+
+    for (i = 0; i < several->nparts; i++) {
+        part = &several->parts[i];
+
+        timed &= part->timed;
+        ttl = ngx_min(ttl, part->ttl);
+        expires = ngx_min(expires, part->expires);
+    }
+
+    if (ttl != 0) {
+        zkl_json_integer(json, "ttl_ms", (int64_t) ttl);
+    }
+
+    if (timed) {
+        zkl_json_integer(json, "expires_in_ms", (int64_t) expires);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_parts_write_label(zkl_json_t *json,
+    ngx_http_zk_lock_several_t *several)
+{
+    ngx_uint_t         i, revoke;
+    zkl_claim_data_t  *label;
+
+    label = &several->label;
+    revoke = 0;
+
+    for (i = 0; i < several->nparts; i++) {
+        revoke |= several->parts[i].revoke;
+    }
+
+    if (label->owner_len != 0) {
+        zkl_json_string(json, "owner", label->owner, label->owner_len);
+    }
+
+    if (label->data_len != 0) {
+        zkl_json_raw(json, "data", label->data, label->data_len);
+    }
+
+    if (revoke) {
+        zkl_json_boolean(json, "revoke", 1);
+    }
+}

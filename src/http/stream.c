@@ -1,0 +1,1144 @@
+
+/*
+ * Streams: answers that go on, one event after the other.
+ *
+ * There are two of them.  A claim's stream tells what becomes of the claim, and
+ * holds it: when the request ends, in whatever way, the claim ends with it.  A
+ * lock's stream tells each state of a lock.  The answer begins with the first
+ * event, so what is refused before that is a problem as in any other call.
+ * Here is what is told, and when; ngx_http_zk_lock_events.c sends it.
+ *
+ * A lock's stream looks at the lock only when all was sent: a slow client
+ * misses states, but never the last one.
+ *
+ * Everything here runs on the event loop.  A stream is a part of its request,
+ * and what it waits for is let go by the request's cleanup: the context's claim
+ * or ask, which are NULL when there is none, and the lock that is followed.
+ * Functions that send return NGX_DONE if the stream goes on, or else what is to
+ * be given to ngx_http_finalize_request().
+ */
+
+
+#include "http/stream.h"
+
+
+/* milliseconds from one state of a lock to the next */
+#define NGX_HTTP_ZK_LOCK_STREAM_REST    50
+
+/* how soon a lock is looked at again that could not be seen */
+#define NGX_HTTP_ZK_LOCK_STREAM_AGAIN   1000
+
+/* what is told of a refusal when the stream has begun, and logged */
+
+typedef struct {
+    zkl_outcome_e                      outcome;
+    const char                        *reason;
+    ngx_str_t                          word;
+} ngx_http_zk_lock_stream_end_t;
+
+/* milliseconds from one sign of life to the next */
+#define NGX_HTTP_ZK_LOCK_STREAM_ALIVE   15000
+
+/* bytes of events that may wait for the client when another one comes */
+#define NGX_HTTP_ZK_LOCK_STREAM_MAX     65536
+
+
+static ngx_http_zk_lock_stream_t *ngx_http_zk_lock_stream_create(
+    ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx);
+static void ngx_http_zk_lock_stream_stop(void *data);
+static void ngx_http_zk_lock_stream_claim_handler(void *data,
+    zkl_claim_t *claim, zkl_outcome_e outcome);
+static ngx_int_t ngx_http_zk_lock_stream_granted(
+    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
+static ngx_int_t ngx_http_zk_lock_stream_refused(
+    ngx_http_zk_lock_stream_t *stream, zkl_outcome_e outcome);
+static void ngx_http_zk_lock_stream_holder_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static void ngx_http_zk_lock_stream_event_handler(void *data,
+    zkl_claim_t *claim, zkl_event_e event, const char *reason);
+static ngx_int_t ngx_http_zk_lock_stream_queued(
+    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
+static ngx_int_t ngx_http_zk_lock_stream_grant(
+    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
+static ngx_int_t ngx_http_zk_lock_stream_ending(
+    ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim, const char *reason);
+static ngx_int_t ngx_http_zk_lock_stream_revoke(
+    ngx_http_zk_lock_stream_t *stream);
+static ngx_int_t ngx_http_zk_lock_stream_taken(
+    ngx_http_zk_lock_stream_t *stream, zkl_info_t *info);
+static ngx_int_t ngx_http_zk_lock_stream_lost(
+    ngx_http_zk_lock_stream_t *stream, const char *reason);
+static void ngx_http_zk_lock_stream_follow_handler(zkl_follow_t *follow);
+static void ngx_http_zk_lock_stream_rest_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream);
+static void ngx_http_zk_lock_stream_list_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_stream_listed(
+    ngx_http_zk_lock_stream_t *stream, zkl_call_t *ask, zkl_answer_e answer);
+static zkl_json_t *ngx_http_zk_lock_stream_open(
+    ngx_http_zk_lock_stream_t *stream, const char *event);
+static ngx_int_t ngx_http_zk_lock_stream_send(
+    ngx_http_zk_lock_stream_t *stream, const char *event, zkl_json_t *json,
+    ngx_uint_t last);
+static ngx_chain_t *ngx_http_zk_lock_stream_write(
+    ngx_http_zk_lock_stream_t *stream, const char *event, zkl_json_t *json);
+static ngx_int_t ngx_http_zk_lock_stream_begin(
+    ngx_http_zk_lock_stream_t *stream);
+static void ngx_http_zk_lock_stream_patience(ngx_connection_t *c,
+    ngx_msec_t timeout);
+static void ngx_http_zk_lock_stream_alive_handler(ngx_event_t *ev);
+static ngx_chain_t *ngx_http_zk_lock_stream_chain(
+    ngx_http_zk_lock_stream_t *stream, size_t size);
+static ngx_int_t ngx_http_zk_lock_stream_output(
+    ngx_http_zk_lock_stream_t *stream, ngx_chain_t *out);
+static void ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream);
+static void ngx_http_zk_lock_stream_cleanup(void *data);
+static size_t ngx_http_zk_lock_stream_pending(
+    ngx_http_zk_lock_stream_t *stream);
+static ngx_uint_t ngx_http_zk_lock_stream_clogged(
+    ngx_http_zk_lock_stream_t *stream);
+static void ngx_http_zk_lock_stream_writer(ngx_http_request_t *r);
+
+
+static const ngx_http_zk_lock_stream_end_t  ngx_http_zk_lock_stream_ends[] = {
+
+    { ZKL_CONFLICT, "conflict", ngx_string("conflict") },
+    { ZKL_FULL, "full", ngx_string("full") },
+    { ZKL_UNREACHABLE, "unreachable", ngx_string("unreachable") },
+    { ZKL_NO_ROOM, "no_room", ngx_string("no_room") },
+    { ZKL_WORN_OUT, "refused", ngx_string("refused") },
+    { ZKL_DENIED, "refused", ngx_string("refused") },
+    { ZKL_CANCELLED, "cancelled", ngx_string("cancelled") },
+    { ZKL_SHUT, "shutdown", ngx_string("shut") },
+
+    /* must be the last */
+
+    { ZKL_FAILED, "failed", ngx_string("failed") }
+};
+
+
+ngx_int_t
+ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_stream_t  *stream;
+    zkl_outcome_e               outcome;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    stream = ngx_http_zk_lock_stream_create(r, ctx);
+    if (stream == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    acquire->bound = 1;
+    acquire->handler = ngx_http_zk_lock_stream_claim_handler;
+    acquire->event = ngx_http_zk_lock_stream_event_handler;
+    acquire->data = stream;
+
+    ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
+
+    if (ctx->claim == NULL) {
+        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+    }
+
+    return NGX_DONE;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_int_t                   rc;
+    ngx_http_zk_lock_stream_t  *stream;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    stream = ngx_http_zk_lock_stream_create(r, ctx);
+    if (stream == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (r->method == NGX_HTTP_HEAD) {
+        rc = ngx_http_zk_lock_stream_begin(stream);
+        ngx_http_zk_lock_stream_stop(stream);
+
+        return rc;
+    }
+
+    stream->follow.handler = ngx_http_zk_lock_stream_follow_handler;
+    stream->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
+
+    if (zkl_follow(ctx->worker, &ctx->path, &stream->follow) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    rc = ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
+                                  ngx_http_zk_lock_stream_list_handler);
+
+    if (rc != NGX_DONE) {
+        ngx_http_zk_lock_stream_stop(stream);
+    }
+
+    return rc;
+}
+
+
+static ngx_http_zk_lock_stream_t *
+ngx_http_zk_lock_stream_create(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_pool_cleanup_t         *cln;
+    ngx_http_zk_lock_stream_t  *stream;
+
+    stream = ngx_pcalloc(r->pool, sizeof(ngx_http_zk_lock_stream_t));
+    if (stream == NULL) {
+        return NULL;
+    }
+
+    cln = ngx_pool_cleanup_add(r->pool, 0);
+    if (cln == NULL) {
+        return NULL;
+    }
+
+    cln->handler = ngx_http_zk_lock_stream_cleanup;
+    cln->data = stream;
+
+    stream->request = r;
+    stream->ctx = ctx;
+    stream->format = ngx_http_zk_lock_accepts(r);
+
+    /* not cancelable: a worker that leaves serves its streams to the end */
+
+    zkl_worker_timer(ctx->worker, &stream->timer,
+                     ngx_http_zk_lock_stream_alive_handler);
+
+    zkl_worker_timer(ctx->worker, &stream->rest,
+                     ngx_http_zk_lock_stream_rest_handler);
+    stream->rest.cancelable = 1;
+
+    ctx->other = stream;
+    ctx->leave = ngx_http_zk_lock_stream_stop;
+
+    return stream;
+}
+
+
+/* Nothing comes any more; what there is may still be sent. */
+
+static void
+ngx_http_zk_lock_stream_stop(void *data)
+{
+    ngx_http_zk_lock_stream_t *stream = data;
+
+    zkl_unfollow(&stream->follow);
+
+    if (stream->timer.timer_set) {
+        ngx_del_timer(&stream->timer);
+    }
+
+    if (stream->rest.timer_set) {
+        ngx_del_timer(&stream->rest);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome)
+{
+    ngx_http_zk_lock_stream_t *stream = data;
+
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    r = stream->request;
+    ctx = stream->ctx;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock stream: \"%V\" outcome %d", &ctx->path, outcome);
+
+    ctx->waited = ngx_current_msec - claim->started;
+
+    if (outcome == ZKL_GRANTED) {
+        rc = ngx_http_zk_lock_stream_granted(stream, claim);
+
+    } else {
+        ctx->claim = NULL;
+        rc = ngx_http_zk_lock_stream_refused(stream, outcome);
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+/* The claim stays the request's, and ends with it. */
+
+static ngx_int_t
+ngx_http_zk_lock_stream_granted(ngx_http_zk_lock_stream_t *stream,
+    zkl_claim_t *claim)
+{
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = stream->ctx;
+
+    if (ngx_http_zk_lock_api_gone(stream->request)) {
+        return NGX_HTTP_CLIENT_CLOSED_REQUEST;
+    }
+
+    ngx_str_set(&ctx->outcome, "granted");
+
+    ngx_http_zk_lock_api_note(ctx, claim);
+
+    stream->held = 1;
+
+    return ngx_http_zk_lock_stream_grant(stream, claim);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
+    zkl_outcome_e outcome)
+{
+    ngx_int_t                             rc;
+    ngx_http_zk_lock_ctx_t               *ctx;
+    const ngx_http_zk_lock_stream_end_t  *end;
+
+    ctx = stream->ctx;
+
+    if (!stream->begun) {
+        ngx_http_zk_lock_stream_stop(stream);
+
+        return ngx_http_zk_lock_api_refused(stream->request, ctx, outcome);
+    }
+
+    if (outcome == ZKL_TAKEN) {
+        ngx_str_set(&ctx->outcome, "taken");
+
+        rc = ngx_http_zk_lock_api_ask(stream->request, ctx, ZKL_HOLDER, 0,
+                                      ngx_http_zk_lock_stream_holder_handler);
+
+        return (rc == NGX_DONE) ? rc
+                                : ngx_http_zk_lock_stream_taken(stream, NULL);
+    }
+
+    for (end = ngx_http_zk_lock_stream_ends;
+         end->outcome != outcome && end->outcome != ZKL_FAILED;
+         end++)
+    {
+        /* void */
+    }
+
+    ctx->outcome = end->word;
+
+    return ngx_http_zk_lock_stream_lost(stream, end->reason);
+}
+
+
+/* The holder is a courtesy: the event does not depend on it. */
+
+static void
+ngx_http_zk_lock_stream_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    rc = ngx_http_zk_lock_stream_taken(ctx->other, answer == ZKL_CALL_OK
+                                       ? &ask->infos[0] : NULL);
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static void
+ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
+    zkl_event_e event, const char *reason)
+{
+    ngx_http_zk_lock_stream_t *stream = data;
+
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    r = stream->request;
+    ctx = stream->ctx;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock stream: \"%V\" event %d", &ctx->path, event);
+
+    if (!stream->held && event != ZKL_EVENT_WAITS) {
+
+        /* who was not told of a grant is told of a refusal */
+
+        return;
+    }
+
+    switch (event) {
+
+    case ZKL_EVENT_WAITS:
+        rc = ngx_http_zk_lock_stream_queued(stream, claim);
+        break;
+
+    case ZKL_EVENT_REVOKE:
+        rc = ngx_http_zk_lock_stream_revoke(stream);
+        break;
+
+    case ZKL_EVENT_ENDING:
+        rc = ngx_http_zk_lock_stream_ending(stream, claim, reason);
+        break;
+
+    case ZKL_EVENT_SURE:
+        rc = ngx_http_zk_lock_stream_grant(stream, claim);
+        break;
+
+    default: /* ZKL_EVENT_LOST */
+        ctx->claim = NULL;
+
+        if (ngx_strcmp(reason, "released") == 0) {
+            ngx_str_set(&ctx->outcome, "released");
+
+        } else {
+            ngx_str_set(&ctx->outcome, "lost");
+        }
+
+        rc = ngx_http_zk_lock_stream_lost(stream, reason);
+        break;
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_queued(ngx_http_zk_lock_stream_t *stream,
+    zkl_claim_t *claim)
+{
+    zkl_json_t  *json;
+
+    json = ngx_http_zk_lock_stream_open(stream, "queued");
+
+    ngx_http_zk_lock_write_name(json, stream->ctx);
+    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    zkl_json_integer(json, "position", (int64_t) claim->position);
+
+    return ngx_http_zk_lock_stream_send(stream, "queued", json, 0);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_grant(ngx_http_zk_lock_stream_t *stream,
+    zkl_claim_t *claim)
+{
+    zkl_json_t  *json;
+
+    json = ngx_http_zk_lock_stream_open(stream, "granted");
+
+    ngx_http_zk_lock_write_grant(json, stream->ctx, claim);
+
+    return ngx_http_zk_lock_stream_send(stream, "granted", json, 0);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_ending(ngx_http_zk_lock_stream_t *stream,
+    zkl_claim_t *claim, const char *reason)
+{
+    ngx_msec_t      end;
+    ngx_msec_int_t  left;
+    zkl_json_t     *json;
+
+    if (ngx_strcmp(reason, "lease") == 0) {
+        end = claim->lease;
+
+    } else {
+        end = *zkl_zone_alive(stream->ctx->worker->zone);
+    }
+
+    left = (ngx_msec_int_t) (end - zkl_now());
+
+    json = ngx_http_zk_lock_stream_open(stream, "ending");
+
+    ngx_http_zk_lock_write_name(json, stream->ctx);
+    zkl_json_integer(json, "expires_in_ms", ngx_max(left, 0));
+    ngx_http_zk_lock_write_text(json, "reason", reason);
+
+    return ngx_http_zk_lock_stream_send(stream, "ending", json, 0);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_revoke(ngx_http_zk_lock_stream_t *stream)
+{
+    zkl_json_t  *json;
+
+    json = ngx_http_zk_lock_stream_open(stream, "revoke");
+
+    ngx_http_zk_lock_write_name(json, stream->ctx);
+
+    return ngx_http_zk_lock_stream_send(stream, "revoke", json, 0);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_taken(ngx_http_zk_lock_stream_t *stream,
+    zkl_info_t *info)
+{
+    zkl_json_t  *json;
+
+    json = ngx_http_zk_lock_stream_open(stream, "taken");
+
+    ngx_http_zk_lock_write_name(json, stream->ctx);
+
+    if (info != NULL) {
+        zkl_json_object(json, "holder");
+        ngx_http_zk_lock_write_info(json, info);
+        zkl_json_end_object(json);
+    }
+
+    ngx_http_zk_lock_write_note(json, stream->ctx, NGX_HTTP_ZK_LOCK_NOTE_WAIT);
+
+    return ngx_http_zk_lock_stream_send(stream, "taken", json, 1);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_lost(ngx_http_zk_lock_stream_t *stream,
+    const char *reason)
+{
+    zkl_json_t  *json;
+
+    json = ngx_http_zk_lock_stream_open(stream, "lost");
+
+    ngx_http_zk_lock_write_name(json, stream->ctx);
+    ngx_http_zk_lock_write_text(json, "reason", reason);
+
+    return ngx_http_zk_lock_stream_send(stream, "lost", json, 1);
+}
+
+
+static void
+ngx_http_zk_lock_stream_follow_handler(zkl_follow_t *follow)
+{
+    ngx_http_zk_lock_stream_t  *stream;
+
+    stream = ngx_queue_data(follow, ngx_http_zk_lock_stream_t, follow);
+
+    stream->changed = 1;
+
+    ngx_http_zk_lock_stream_look(stream);
+}
+
+
+static void
+ngx_http_zk_lock_stream_rest_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_stream_t  *stream;
+
+    stream = ngx_queue_data(ev, ngx_http_zk_lock_stream_t, rest);
+
+    ngx_http_zk_lock_stream_look(stream);
+}
+
+
+/* Looks at the lock, if that is to be done, and can be done now. */
+
+static void
+ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
+{
+    ngx_int_t                rc;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = stream->ctx;
+
+    if (!stream->changed || ctx->ask != NULL || stream->rest.timer_set
+        || ngx_http_zk_lock_stream_clogged(stream))
+    {
+        return;
+    }
+
+    stream->changed = 0;
+
+    rc = ngx_http_zk_lock_api_ask(stream->request, ctx, ZKL_LIST, 0,
+                                  ngx_http_zk_lock_stream_list_handler);
+
+    if (rc != NGX_DONE) {
+        stream->changed = 1;
+        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_AGAIN);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_stream_list_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    rc = ngx_http_zk_lock_stream_listed(ctx->other, ask, answer);
+
+    if (rc == NGX_DONE) {
+        ngx_http_zk_lock_stream_look(ctx->other);
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
+    zkl_call_t *ask, zkl_answer_e answer)
+{
+    uint64_t                 mark;
+    ngx_int_t                rc;
+    zkl_json_t              *json;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = stream->ctx;
+
+    if (answer != ZKL_CALL_OK && answer != ZKL_CALL_FREE) {
+        if (!stream->begun) {
+            ngx_http_zk_lock_stream_stop(stream);
+
+            return ngx_http_zk_lock_api_answered(stream->request, ctx, ask,
+                                                 answer);
+        }
+
+        stream->changed = 1;
+        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_AGAIN);
+
+        return NGX_DONE;
+    }
+
+    mark = (answer == ZKL_CALL_OK) ? ask->mark : 0;
+
+    if (stream->told && mark == stream->mark) {
+        return NGX_DONE;
+    }
+
+    ngx_str_set(&ctx->outcome, "watched");
+
+    json = ngx_http_zk_lock_stream_open(stream, "change");
+
+    ngx_http_zk_lock_write_lock(json, ctx, ask);
+
+    rc = ngx_http_zk_lock_stream_send(stream, "change", json, 0);
+
+    if (rc == NGX_DONE) {
+        stream->told = 1;
+        stream->mark = mark;
+
+        ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_REST);
+    }
+
+    return rc;
+}
+
+
+/*
+ * Events: how those of a stream are written, and how they get to the client.
+ *
+ * An event is one buffer, flushed.  Its text is allocated outside of the
+ * request's pool and freed when it was sent, since a stream may go on for
+ * days; the buffer itself and its chain link are used again.  What was not
+ * sent is freed with the pool and not sooner: with HTTP/2 the connection may
+ * have to send the rest of a frame when the request was terminated long ago.
+ *
+ * While nothing happens, a word every now and then keeps whatever lies between
+ * from closing the connection, and finds out that the client is not there any
+ * more.
+ *
+ * A client that does not read is cut off: after send_timeout without any
+ * progress, or when too much is waiting for it.  Nor does send_timeout wait for
+ * what the client's machine has not confirmed: one that vanished without a word
+ * holds a lock no longer than that, after the next sign of life.
+ *
+ * Everything here runs on the event loop.  What an event tells is not known
+ * here: claims and asks are the other half's.  Either chain of a stream is NULL
+ * while nothing is in it.
+ */
+
+
+/* The object of an event; its members are to be written. */
+
+static zkl_json_t *
+ngx_http_zk_lock_stream_open(ngx_http_zk_lock_stream_t *stream,
+    const char *event)
+{
+    zkl_json_t  *json;
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+
+    if (stream->format != NGX_HTTP_ZK_LOCK_EVENTS) {
+        ngx_http_zk_lock_write_text(json, "event", event);
+    }
+
+    return json;
+}
+
+
+/*
+ * Closes json in any case; nothing comes behind the last one.  Returns NGX_DONE
+ * if the stream goes on, or else what is to be given to
+ * ngx_http_finalize_request().
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
+    const char *event, zkl_json_t *json, ngx_uint_t last)
+{
+    ngx_int_t            rc;
+    ngx_chain_t         *out;
+    ngx_http_request_t  *r;
+
+    r = stream->request;
+
+    if (ngx_http_zk_lock_stream_pending(stream) > NGX_HTTP_ZK_LOCK_STREAM_MAX)
+    {
+        zkl_json_close(json);
+
+        ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
+                      "client does not read its events");
+
+        return NGX_ERROR;
+    }
+
+    zkl_json_end_object(json);
+
+    out = ngx_http_zk_lock_stream_write(stream, event, json);
+
+    zkl_json_close(json);
+
+    if (out == NULL) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "an event could not be written");
+
+        return NGX_ERROR;
+    }
+
+    out->buf->last_buf = last;
+    out->buf->last_in_chain = last;
+
+    if (last) {
+        ngx_http_zk_lock_stream_stop(stream);
+    }
+
+    if (!stream->begun) {
+        rc = ngx_http_zk_lock_stream_begin(stream);
+
+        if (rc == NGX_ERROR || rc > NGX_OK) {
+            return NGX_ERROR;
+        }
+    }
+
+    rc = ngx_http_zk_lock_stream_output(stream, out);
+
+    return (last || rc == NGX_ERROR) ? rc : NGX_DONE;
+}
+
+
+static ngx_chain_t *
+ngx_http_zk_lock_stream_write(ngx_http_zk_lock_stream_t *stream,
+    const char *event, zkl_json_t *json)
+{
+    size_t        len;
+    ngx_buf_t    *b;
+    const char   *text;
+    ngx_chain_t  *cl;
+
+    text = zkl_json_text(json, &len);
+    if (text == NULL) {
+        return NULL;
+    }
+
+    cl = ngx_http_zk_lock_stream_chain(stream, sizeof("event: \ndata: \n\n")
+                                               + ngx_strlen(event) + len);
+    if (cl == NULL) {
+        return NULL;
+    }
+
+    b = cl->buf;
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        b->last = ngx_sprintf(b->last, "event: %s\ndata: ", event);
+    }
+
+    b->last = ngx_cpymem(b->last, text, len);
+    *b->last++ = '\n';
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        *b->last++ = '\n';
+    }
+
+    return cl;
+}
+
+
+/* Begins the answer; returns what ngx_http_send_header() does. */
+
+static ngx_int_t
+ngx_http_zk_lock_stream_begin(ngx_http_zk_lock_stream_t *stream)
+{
+    ngx_connection_t          *c;
+    ngx_http_request_t        *r;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    r = stream->request;
+    c = r->connection;
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    stream->begun = 1;
+
+    r->headers_out.status = NGX_HTTP_OK;
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        ngx_str_set(&r->headers_out.content_type, "text/event-stream");
+
+    } else {
+        ngx_str_set(&r->headers_out.content_type, "application/x-ndjson");
+    }
+
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+
+    if (ngx_http_zk_lock_add_header(r, "Cache-Control", (u_char *) "no-store",
+                                    8)
+        != NGX_OK
+        || ngx_http_zk_lock_add_header(r, "X-Accel-Buffering", (u_char *) "no",
+                                       2)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    /* a small event does not wait for the one before it to be confirmed */
+
+    if (clcf->tcp_nodelay && ngx_tcp_nodelay(c) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_zk_lock_stream_patience(c, clcf->send_timeout);
+
+    r->write_event_handler = ngx_http_zk_lock_stream_writer;
+
+    ngx_add_timer(&stream->timer, NGX_HTTP_ZK_LOCK_STREAM_ALIVE);
+
+    return ngx_http_send_header(r);
+}
+
+
+/*
+ * A client that is not there any more does not confirm what was sent, and the
+ * kernel goes on sending it for a quarter of an hour, meanwhile without the
+ * probes of so_keepalive.  Here it gives up when either of these timeouts is
+ * over.
+ */
+
+static void
+ngx_http_zk_lock_stream_patience(ngx_connection_t *c, ngx_msec_t timeout)
+{
+#ifdef TCP_USER_TIMEOUT
+
+    int           on, idle, interval, count;
+    socklen_t     len;
+    ngx_msec_t    probes;
+    unsigned int  value;
+
+    if (c->sockaddr->sa_family == AF_UNIX || c->fd == (ngx_socket_t) -1) {
+        return;
+    }
+
+#if (NGX_HTTP_V3)
+
+    /* its socket is that of all clients, and QUIC has a timeout of its own */
+
+    if (c->quic) {
+        return;
+    }
+
+#endif
+
+    len = sizeof(int);
+
+    if (getsockopt(c->fd, SOL_SOCKET, SO_KEEPALIVE, &on, &len) == 0 && on
+        && getsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, &len) == 0
+        && getsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, &len) == 0
+        && getsockopt(c->fd, IPPROTO_TCP, TCP_KEEPCNT, &count, &len) == 0)
+    {
+        probes = ((ngx_msec_t) idle + (ngx_msec_t) interval * count) * 1000;
+        timeout = ngx_min(timeout, probes);
+    }
+
+    value = (unsigned int) ngx_min(timeout, NGX_MAX_INT32_VALUE);
+
+    if (setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value,
+                   sizeof(unsigned int))
+        == -1)
+    {
+        ngx_log_error(NGX_LOG_INFO, c->log, ngx_socket_errno,
+                      "setsockopt(TCP_USER_TIMEOUT) failed");
+    }
+
+#endif
+}
+
+
+/* The handler of stream->timer: a sign of life. */
+
+static void
+ngx_http_zk_lock_stream_alive_handler(ngx_event_t *ev)
+{
+    ngx_str_t                   text;
+    ngx_chain_t                *out;
+    ngx_http_request_t         *r;
+    ngx_http_zk_lock_stream_t  *stream;
+
+    stream = ngx_queue_data(ev, ngx_http_zk_lock_stream_t, timer);
+    r = stream->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock stream: \"%V\" alive", &stream->ctx->path);
+
+    ngx_add_timer(&stream->timer, NGX_HTTP_ZK_LOCK_STREAM_ALIVE);
+
+    if (ngx_http_zk_lock_stream_clogged(stream)) {
+        return;
+    }
+
+    if (stream->format == NGX_HTTP_ZK_LOCK_EVENTS) {
+        ngx_str_set(&text, ": alive\n\n");
+
+    } else {
+        ngx_str_set(&text, "{\"event\":\"alive\"}\n");
+    }
+
+    out = ngx_http_zk_lock_stream_chain(stream, text.len);
+    if (out == NULL) {
+        return;
+    }
+
+    out->buf->last = ngx_cpymem(out->buf->last, text.data, text.len);
+
+    if (ngx_http_zk_lock_stream_output(stream, out) == NGX_ERROR) {
+        ngx_http_zk_lock_api_end(r, NGX_ERROR);
+    }
+}
+
+
+/* An empty buffer, which is the last one of those that are not sent. */
+
+static ngx_chain_t *
+ngx_http_zk_lock_stream_chain(ngx_http_zk_lock_stream_t *stream, size_t size)
+{
+    u_char       *p;
+    ngx_buf_t    *b;
+    ngx_chain_t  *cl, **last;
+
+    p = ngx_alloc(size, stream->request->connection->log);
+    if (p == NULL) {
+        return NULL;
+    }
+
+    cl = ngx_chain_get_free_buf(stream->request->pool, &stream->free);
+    if (cl == NULL) {
+        ngx_free(p);
+        return NULL;
+    }
+
+    b = cl->buf;
+
+    ngx_memzero(b, sizeof(ngx_buf_t));
+
+    b->start = p;
+    b->pos = p;
+    b->last = p;
+    b->end = p + size;
+    b->temporary = 1;
+    b->flush = 1;
+    b->tag = (ngx_buf_tag_t) &ngx_http_zk_lock_module;
+
+    for (last = &stream->busy; *last; last = &(*last)->next) {
+        /* void */
+    }
+
+    *last = cl;
+    cl->next = NULL;
+
+    return cl;
+}
+
+
+/* Returns what ngx_http_output_filter() does; out may be NULL. */
+
+static ngx_int_t
+ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
+    ngx_chain_t *out)
+{
+    ngx_int_t                  rc;
+    ngx_event_t               *wev;
+    ngx_http_request_t        *r;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    r = stream->request;
+    wev = r->connection->write;
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    rc = ngx_http_output_filter(r, out);
+
+    ngx_http_zk_lock_stream_reap(stream);
+
+    if (rc == NGX_ERROR
+        || ngx_handle_write_event(wev, clcf->send_lowat) != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (wev->delayed) {
+        return rc;
+    }
+
+    /* one that is set goes on: nothing was written since then */
+
+    if (wev->ready) {
+
+        if (wev->timer_set) {
+            ngx_del_timer(wev);
+        }
+
+    } else if (!wev->timer_set) {
+        ngx_add_timer(wev, clcf->send_timeout);
+    }
+
+    return rc;
+}
+
+
+/* Frees what was sent. */
+
+static void
+ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream)
+{
+    ngx_chain_t  *cl;
+
+    while (stream->busy != NULL && ngx_buf_size(stream->busy->buf) == 0) {
+        cl = stream->busy;
+        stream->busy = cl->next;
+
+        ngx_free(cl->buf->start);
+
+        cl->next = stream->free;
+        stream->free = cl;
+    }
+}
+
+
+/* With the request's pool: frees what was not sent. */
+
+static void
+ngx_http_zk_lock_stream_cleanup(void *data)
+{
+    ngx_http_zk_lock_stream_t *stream = data;
+
+    ngx_chain_t  *cl;
+
+    for (cl = stream->busy; cl; cl = cl->next) {
+        ngx_free(cl->buf->start);
+    }
+}
+
+
+static size_t
+ngx_http_zk_lock_stream_pending(ngx_http_zk_lock_stream_t *stream)
+{
+    size_t        size;
+    ngx_chain_t  *cl;
+
+    size = 0;
+
+    for (cl = stream->busy; cl; cl = cl->next) {
+        size += cl->buf->last - cl->buf->pos;
+    }
+
+    return size;
+}
+
+
+/* Whether the client has something to read first. */
+
+static ngx_uint_t
+ngx_http_zk_lock_stream_clogged(ngx_http_zk_lock_stream_t *stream)
+{
+    ngx_event_t  *wev;
+
+    wev = stream->request->connection->write;
+
+    return stream->begun
+           && (stream->busy != NULL || !wev->ready || wev->delayed);
+}
+
+
+static void
+ngx_http_zk_lock_stream_writer(ngx_http_request_t *r)
+{
+    ngx_event_t                *wev;
+    ngx_connection_t           *c;
+    ngx_http_zk_lock_ctx_t     *ctx;
+    ngx_http_zk_lock_stream_t  *stream;
+
+    c = r->connection;
+    wev = c->write;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+    stream = ctx->other;
+
+    ngx_log_debug1(NGX_LOG_DEBUG_HTTP, c->log, 0,
+                   "zk lock stream: \"%V\" writer", &ctx->path);
+
+    if (wev->timedout) {
+        ngx_log_error(NGX_LOG_INFO, c->log, NGX_ETIMEDOUT,
+                      "client does not read its events");
+        c->timedout = 1;
+
+        ngx_http_finalize_request(r, NGX_HTTP_REQUEST_TIME_OUT);
+        return;
+    }
+
+    if (c->error || ngx_http_zk_lock_api_stopped(c)) {
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
+    }
+
+    if (!wev->delayed && wev->timer_set) {
+        ngx_del_timer(wev);
+    }
+
+    if (ngx_http_zk_lock_stream_output(stream, NULL) == NGX_ERROR) {
+        ngx_http_finalize_request(r, NGX_ERROR);
+        return;
+    }
+
+    ngx_http_zk_lock_stream_look(stream);
+}

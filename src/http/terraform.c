@@ -1,0 +1,315 @@
+
+/*
+ * Terraform and OpenTofu: what their HTTP backend sends to lock a state.
+ *
+ * The client makes an ID, and knows no token: so the ID is the key of the
+ * claim, as an Idempotency-Key is, and leads to it at any worker and gateway.
+ * What it sent is kept as the claim's data, and sent back to whoever finds the
+ * state locked, in the names that it looks for.  It takes 200 for success only,
+ * and 409 or 423 for a lock that is taken (Terraform's
+ * internal/backend/remote-state/http/client.go).
+ *
+ * It renews nothing: its claims have a lease of zk_lock_max_ttl, unless the
+ * query of its address has a ttl.
+ *
+ * Everything here runs on the event loop.
+ */
+
+
+#include "http/terraform.h"
+#include "http/admin.h"
+#include "http/answer.h"
+#include "base/args.h"
+#include "base/terraform.h"
+
+
+static ngx_int_t ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+static ngx_int_t ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
+static ngx_int_t ngx_http_zk_lock_terraform_args(ngx_http_request_t *r,
+    zkl_args_t *args);
+static ngx_int_t ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
+static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+
+ngx_int_t
+ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    int              rc;
+    ngx_str_t        text;
+    ngx_uint_t       sure;
+    zkl_terraform_t  t;
+
+    sure = (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) != 0;
+
+    if (!sure && ((r->method & (NGX_HTTP_POST|NGX_HTTP_DELETE)) == 0
+                  || ngx_http_zk_lock_body_size(r) == 0))
+    {
+        return NGX_DECLINED;
+    }
+
+    if (ngx_http_zk_lock_body_text(r, &text) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (r->method == NGX_HTTP_UNLOCK && text.len == 0) {
+        return ngx_http_zk_lock_terraform_unlock_any(r, ctx);
+    }
+
+    rc = zkl_terraform_read(&t, (char *) text.data, text.len);
+
+    if (t.too_large) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
+                                        "what is known of a lock has at most "
+                                        "1024 bytes, written compactly");
+    }
+
+    if (rc != 0 && !sure) {
+        return NGX_DECLINED;
+    }
+
+    if (rc == -1) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, t.error);
+    }
+
+    if (rc != 0) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "the body is a JSON object with an "
+                                        "\"ID\"");
+    }
+
+    ctx->plain = 1;
+
+    return (r->method & (NGX_HTTP_LOCK|NGX_HTTP_POST))
+           ? ngx_http_zk_lock_terraform_lock(r, ctx, &t)
+           : ngx_http_zk_lock_terraform_unlock(r, ctx, &t);
+}
+
+
+/* "terraform force-unlock" does not say whose lock it means. */
+
+static ngx_int_t
+ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (!zlcf->admin) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_FORBIDDEN,
+                                        "an UNLOCK without a body breaks any "
+                                        "lock, which zk_lock_admin does not "
+                                        "allow here");
+    }
+
+    ctx->plain = 1;
+
+    return ngx_http_zk_lock_admin_break(r, ctx);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
+{
+    ngx_int_t                     rc;
+    ngx_str_t                     id;
+    zkl_args_t                    args;
+    zkl_claim_data_t              label;
+    zkl_acquire_t                 acquire;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    uint8_t                       hash[ZKL_KEY];
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    ngx_memzero(&args, sizeof(zkl_args_t));
+    ngx_memzero(&label, sizeof(zkl_claim_data_t));
+
+    rc = ngx_http_zk_lock_terraform_args(r, &args);
+
+    if (rc == NGX_ERROR) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    }
+
+    if (!(args.given & ZKL_ARG_TTL)) {
+        args.given |= ZKL_ARG_TTL;
+        args.ttl = (int64_t) zlcf->max_ttl;
+    }
+
+    args.owner_len = t->who_len;
+    args.data_len = t->data_len;
+    ngx_memcpy(args.owner, t->who, t->who_len);
+    ngx_memcpy(args.data, t->data, t->data_len);
+
+    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    }
+
+    id.data = (u_char *) t->id;
+    id.len = t->id_len;
+
+    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, hash);
+
+    acquire.key = hash;
+
+    return ngx_http_zk_lock_repeat(r, ctx, &acquire);
+}
+
+
+/*
+ * The query, without the ID that is put behind any address.  Returns NGX_OK,
+ * NGX_DECLINED if it is wrong, or NGX_ERROR if there is no memory.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_terraform_args(ngx_http_request_t *r, zkl_args_t *args)
+{
+    u_char     *p, *q, *last, *end;
+    ngx_str_t   query;
+
+    query.len = 0;
+    query.data = ngx_pnalloc(r->pool, r->args.len + 1);
+    if (query.data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = r->args.data;
+    last = p + r->args.len;
+    q = query.data;
+
+    while (p < last) {
+        end = ngx_strlchr(p, last, '&');
+        end = (end != NULL) ? end : last;
+
+        if (end - p < 3 || ngx_strncmp(p, "ID=", 3) != 0) {
+            q = ngx_cpymem(q, p, end - p);
+            *q++ = '&';
+        }
+
+        p = end + 1;
+    }
+
+    query.len = q - query.data;
+
+    if (zkl_args_query_read(args, (char *) query.data, query.len,
+                            ZKL_ARG_WAIT|ZKL_ARG_TTL)
+        != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t)
+{
+    ngx_str_t  id;
+
+    id.data = (u_char *) t->id;
+    id.len = t->id_len;
+
+    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, ctx->token.id.random);
+
+    ctx->token.seq = -1;
+    ctx->has_token = 1;
+
+    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_BREAK, 0,
+                                   ngx_http_zk_lock_terraform_unlock_handler);
+}
+
+
+static void
+ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
+    zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    switch (answer) {
+
+    case ZKL_CALL_OK:
+        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        break;
+
+    case ZKL_CALL_GONE:
+
+        /* done before, and the answer was lost; or it is somebody else's */
+
+        ctx->has_token = 0;
+
+        rc = ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
+                                   ngx_http_zk_lock_terraform_holder_handler);
+        break;
+
+    default:
+        rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+        break;
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static void
+ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *ask,
+    zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ask->data;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    switch (answer) {
+
+    case ZKL_CALL_FREE:
+        rc = ngx_http_zk_lock_terraform_done(r, ctx);
+        break;
+
+    case ZKL_CALL_OK:
+        ngx_str_set(&ctx->outcome, "conflict");
+
+        rc = ngx_http_zk_lock_answer_holder(r, NGX_HTTP_CONFLICT,
+                                            "the lock has another \"ID\"",
+                                            &ask->infos[0], 1);
+        break;
+
+    default:
+        rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+        break;
+    }
+
+    ngx_http_zk_lock_api_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
+{
+    ngx_str_set(&ctx->outcome, "released");
+
+    return ngx_http_zk_lock_answer_done(r);
+}

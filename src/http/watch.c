@@ -1,0 +1,237 @@
+
+/*
+ * Watching.
+ *
+ * The lock is followed before it is asked for the first time, so no change can
+ * come in between unnoticed.  One ask is under way at a time; a change that
+ * comes meanwhile is looked at when it is answered.
+ *
+ * Everything here runs on the event loop, for a request that is held: its ask
+ * is in the context, and so is the watch, to be let go with the request.
+ */
+
+
+#include "http/watch.h"
+
+
+/* milliseconds, until a claim's worker has granted what is due */
+#define NGX_HTTP_ZK_LOCK_WATCH_SOON   20
+
+
+static ngx_int_t ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch);
+static void ngx_http_zk_lock_watch_handler(zkl_call_t *ask,
+    zkl_answer_e answer);
+static void ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_again_e again);
+static void ngx_http_zk_lock_watch_news(zkl_follow_t *follow);
+static void ngx_http_zk_lock_watch_timer_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_watch_soon_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_watch_again(ngx_http_zk_lock_watch_t *watch);
+static void ngx_http_zk_lock_watch_leave(void *data);
+
+
+ngx_int_t
+ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    ngx_http_zk_lock_watch_t *watch, ngx_msec_t wait)
+{
+    ngx_int_t                     rc;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    watch->request = r;
+    watch->ctx = ctx;
+    watch->rest = (wait != 0) ? ZKL_PATIENCE : zlcf->timeout;
+
+    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    /* a worker that leaves serves those who wait to the end */
+
+    zkl_worker_timer(ctx->worker, &watch->timer,
+                     ngx_http_zk_lock_watch_timer_handler);
+    zkl_worker_timer(ctx->worker, &watch->soon,
+                     ngx_http_zk_lock_watch_soon_handler);
+
+    ctx->other = watch;
+    ctx->leave = ngx_http_zk_lock_watch_leave;
+
+    if (wait == 0) {
+        watch->over = 1;
+        return ngx_http_zk_lock_watch_ask(watch);
+    }
+
+    watch->follow.handler = ngx_http_zk_lock_watch_news;
+    watch->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
+
+    if (zkl_follow(ctx->worker, &ctx->path, &watch->follow) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    ngx_add_timer(&watch->timer, wait);
+
+    return ngx_http_zk_lock_watch_ask(watch);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch)
+{
+    ngx_int_t                rc;
+    ngx_msec_int_t           left;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = watch->ctx;
+    watch->news = 0;
+
+    /* what waits for the lock waits for ZooKeeper as long */
+
+    left = 0;
+
+    if (watch->timer.timer_set) {
+        left = (ngx_msec_int_t) (watch->timer.timer.key - ngx_current_msec);
+    }
+
+    ctx->patience = ngx_max(left, 0) + watch->rest;
+
+    rc = ngx_http_zk_lock_api_ask(watch->request, ctx, watch->type, 0,
+                                  ngx_http_zk_lock_watch_handler);
+
+    ctx->patience = 0;
+
+    return rc;
+}
+
+
+static void
+ngx_http_zk_lock_watch_handler(zkl_call_t *ask, zkl_answer_e answer)
+{
+    ngx_int_t                  rc;
+    ngx_http_request_t        *r;
+    ngx_http_zk_lock_ctx_t    *ctx;
+    ngx_http_zk_lock_again_e   again;
+    ngx_http_zk_lock_watch_t  *watch;
+
+    ctx = ask->data;
+    watch = ctx->other;
+    r = ngx_http_zk_lock_api_told(ask, answer);
+
+    again = NGX_HTTP_ZK_LOCK_ENOUGH;
+
+    rc = watch->handler(watch, ask, answer, &again);
+
+    if (again == NGX_HTTP_ZK_LOCK_ENOUGH) {
+
+        /* what answers may have put itself in the watch's place */
+
+        ngx_http_zk_lock_watch_leave(watch);
+
+        if (ctx->other == watch) {
+            ctx->other = NULL;
+        }
+
+        ngx_http_zk_lock_api_end(r, rc);
+        return;
+    }
+
+    if (watch->news || (watch->over && again != ZKL_SOON)) {
+        ngx_http_zk_lock_watch_again(watch);
+        return;
+    }
+
+    ngx_http_zk_lock_watch_rest(watch, again);
+}
+
+
+/* A claim that waits alone is kept by being asked for. */
+
+static void
+ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
+    ngx_http_zk_lock_again_e again)
+{
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    if (watch->soon.timer_set) {
+        ngx_del_timer(&watch->soon);
+    }
+
+    if (again == ZKL_SOON) {
+        ngx_add_timer(&watch->soon, NGX_HTTP_ZK_LOCK_WATCH_SOON);
+
+    } else if (watch->type == ZKL_INSPECT) {
+        zlcf = ngx_http_get_module_loc_conf(watch->request,
+                                            ngx_http_zk_lock_module);
+
+        ngx_add_timer(&watch->soon, ngx_max(zlcf->grace / 3, 1));
+    }
+}
+
+
+static void
+ngx_http_zk_lock_watch_news(zkl_follow_t *follow)
+{
+    ngx_http_zk_lock_watch_again(ngx_queue_data(follow,
+                                          ngx_http_zk_lock_watch_t, follow));
+}
+
+
+static void
+ngx_http_zk_lock_watch_timer_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_watch_t  *watch;
+
+    watch = ngx_queue_data(ev, ngx_http_zk_lock_watch_t, timer);
+    watch->over = 1;
+
+    ngx_http_zk_lock_watch_again(watch);
+}
+
+
+static void
+ngx_http_zk_lock_watch_soon_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_watch_again(ngx_queue_data(ev, ngx_http_zk_lock_watch_t,
+                                                soon));
+}
+
+
+/* The request may end in this. */
+
+static void
+ngx_http_zk_lock_watch_again(ngx_http_zk_lock_watch_t *watch)
+{
+    ngx_int_t            rc;
+    ngx_http_request_t  *r;
+
+    if (watch->ctx->ask != NULL) {
+        watch->news = 1;
+        return;
+    }
+
+    r = watch->request;
+
+    rc = ngx_http_zk_lock_watch_ask(watch);
+
+    if (rc != NGX_DONE) {
+        ngx_http_zk_lock_api_end(r, rc);
+    }
+}
+
+
+static void
+ngx_http_zk_lock_watch_leave(void *data)
+{
+    ngx_http_zk_lock_watch_t *watch = data;
+
+    zkl_unfollow(&watch->follow);
+
+    if (watch->timer.timer_set) {
+        ngx_del_timer(&watch->timer);
+    }
+
+    if (watch->soon.timer_set) {
+        ngx_del_timer(&watch->soon);
+    }
+}

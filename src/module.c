@@ -1,0 +1,356 @@
+
+/*
+ * The module: its directives, and the hooks of nginx's processes.
+ *
+ * What the directives come to is read in ngx_http_zk_lock_conf.c, in the
+ * master.  Here a worker object begins and ends: the session is opened when a
+ * worker starts to serve, and not in the cache manager and the cache loader,
+ * which run the same hook.  That ZooKeeper is not there is no error then.
+ *
+ * Everything runs on the main thread of its process.  The worker object hangs
+ * off the main configuration of the process's cycle; it is NULL everywhere
+ * else, and as long as a worker has found no place.
+ */
+
+
+#include "conf.h"
+
+
+/* how soon a worker that found no place tries again, milliseconds */
+#define NGX_HTTP_ZK_LOCK_START_AGAIN  500
+
+
+static ngx_int_t ngx_http_zk_lock_init_module(ngx_cycle_t *cycle);
+static ngx_http_zk_lock_main_conf_t *ngx_http_zk_lock_cycle_conf(
+    ngx_cycle_t *cycle);
+static ngx_int_t ngx_http_zk_lock_init_process(ngx_cycle_t *cycle);
+static void ngx_http_zk_lock_start_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle);
+
+
+static ngx_conf_enum_t  ngx_http_zk_lock_layouts[] = {
+    { ngx_string("queue"), NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE },
+    { ngx_string("node"), NGX_HTTP_ZK_LOCK_LAYOUT_NODE },
+    { ngx_null_string, 0 }
+};
+
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_least_timeout =
+    { ngx_http_zk_lock_check_least, 1000, "takes at least 1s" };
+
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_least_zone =
+    { ngx_http_zk_lock_check_least, 256 * 1024, "takes at least 256k" };
+
+static ngx_http_zk_lock_least_t  ngx_http_zk_lock_above_zero =
+    { ngx_http_zk_lock_check_least, 1, "takes a time above zero" };
+
+static ngx_command_t  ngx_http_zk_lock_commands[] = {
+
+    { ngx_string("zk_lock_servers"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_1MORE,
+      ngx_http_zk_lock_servers,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_session_timeout"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, session.timeout),
+      &ngx_http_zk_lock_least_timeout },
+
+    { ngx_string("zk_lock_auth"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE2,
+      ngx_http_zk_lock_auth,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_ssl_trusted_certificate"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_ssl,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, ssl_trusted_certificate),
+      NULL },
+
+    { ngx_string("zk_lock_ssl_certificate"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_ssl,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, ssl_certificate),
+      NULL },
+
+    { ngx_string("zk_lock_ssl_certificate_key"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_ssl,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, ssl_certificate_key),
+      NULL },
+
+    { ngx_string("zk_lock_zone"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_size_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, zone_size),
+      &ngx_http_zk_lock_least_zone },
+
+    { ngx_string("zk_lock_cache"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_main_conf_t, cache),
+      NULL },
+
+    { ngx_string("zk_lock_metrics"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_zk_lock_metrics,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_api"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_zk_lock_api,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_root"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_root,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, root),
+      NULL },
+
+    { ngx_string("zk_lock_wait"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, wait),
+      NULL },
+
+    { ngx_string("zk_lock_max_wait"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, max_wait),
+      NULL },
+
+    { ngx_string("zk_lock_timeout"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, timeout),
+      &ngx_http_zk_lock_above_zero },
+
+    { ngx_string("zk_lock_ttl"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, ttl),
+      &ngx_http_zk_lock_above_zero },
+
+    { ngx_string("zk_lock_max_ttl"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, max_ttl),
+      &ngx_http_zk_lock_above_zero },
+
+    { ngx_string("zk_lock_max_queue"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, max_queue),
+      NULL },
+
+    { ngx_string("zk_lock_grace"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_msec_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, grace),
+      &ngx_http_zk_lock_above_zero },
+
+    { ngx_string("zk_lock_durable"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, durable),
+      NULL },
+
+    { ngx_string("zk_lock_admin"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, admin),
+      NULL },
+
+    { ngx_string("zk_lock_layout"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, layout),
+      &ngx_http_zk_lock_layouts },
+
+      ngx_null_command
+};
+
+static ngx_http_module_t  ngx_http_zk_lock_module_ctx = {
+    ngx_http_zk_lock_add_variables,        /* preconfiguration */
+    ngx_http_zk_lock_init,                 /* postconfiguration */
+
+    ngx_http_zk_lock_create_main_conf,     /* create main configuration */
+    ngx_http_zk_lock_init_main_conf,       /* init main configuration */
+
+    NULL,                                  /* create server configuration */
+    NULL,                                  /* merge server configuration */
+
+    ngx_http_zk_lock_create_loc_conf,      /* create location configuration */
+    ngx_http_zk_lock_merge_loc_conf        /* merge location configuration */
+};
+
+ngx_module_t  ngx_http_zk_lock_module = {
+    NGX_MODULE_V1,
+    &ngx_http_zk_lock_module_ctx,          /* module context */
+    ngx_http_zk_lock_commands,             /* module directives */
+    NGX_HTTP_MODULE,                       /* module type */
+    NULL,                                  /* init master */
+    ngx_http_zk_lock_init_module,          /* init module */
+    ngx_http_zk_lock_init_process,         /* init process */
+    NULL,                                  /* init thread */
+    NULL,                                  /* exit thread */
+    ngx_http_zk_lock_exit_process,         /* exit process */
+    NULL,                                  /* exit master */
+    NGX_MODULE_V1_PADDING
+};
+
+
+/*
+ * Runs in the master when nothing can fail any more, before workers are
+ * started: those of before are told in time that others come after them.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_init_module(ngx_cycle_t *cycle)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf, *old;
+
+    if (ngx_test_config) {
+        return NGX_OK;
+    }
+
+    zmcf = ngx_http_zk_lock_cycle_conf(cycle);
+    old = ngx_http_zk_lock_cycle_conf(cycle->old_cycle);
+
+    zkl_zone_reloaded(zmcf ? zmcf->shm_zone : NULL,
+                      old ? old->shm_zone : NULL);
+
+    return NGX_OK;
+}
+
+
+/* NULL if a cycle has no configuration, or none of ours. */
+
+static ngx_http_zk_lock_main_conf_t *
+ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
+{
+    ngx_uint_t  i;
+
+    if (cycle == NULL || cycle->conf_ctx == NULL || cycle->modules == NULL) {
+        return NULL;
+    }
+
+    /* a reload may have loaded this module, or loaded it anew */
+
+    for (i = 0; cycle->modules[i]; i++) {
+        if (cycle->modules[i] == &ngx_http_zk_lock_module) {
+            return ngx_http_cycle_get_module_main_conf(cycle,
+                                                     ngx_http_zk_lock_module);
+        }
+    }
+
+    return NULL;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    if (ngx_process != NGX_PROCESS_WORKER && ngx_process != NGX_PROCESS_SINGLE)
+    {
+        return NGX_OK;
+    }
+
+    zmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_zk_lock_module);
+
+    if (zmcf == NULL || zmcf->shm_zone == NULL) {
+        return NGX_OK;
+    }
+
+    /*
+     * An error here would keep the worker from being started ever again: what
+     * else it serves goes on, and locks get 503 until it works.
+     */
+
+    zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,
+                                    zmcf->shm_zone, cycle->log);
+
+    if (zmcf->worker == NULL) {
+        ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
+                      "this worker serves no locks yet: no place in "
+                      "zk_lock_zone, or no memory");
+
+        zmcf->ident.fd = (ngx_socket_t) -1;
+
+        zmcf->start.handler = ngx_http_zk_lock_start_handler;
+        zmcf->start.data = &zmcf->ident;
+        zmcf->start.log = cycle->log;
+        zmcf->start.cancelable = 1;
+
+        ngx_add_timer(&zmcf->start, NGX_HTTP_ZK_LOCK_START_AGAIN);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+ngx_http_zk_lock_start_handler(ngx_event_t *ev)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    zmcf = ngx_queue_data(ev, ngx_http_zk_lock_main_conf_t, start);
+
+    if (ngx_exiting) {
+        return;
+    }
+
+    zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,
+                                    zmcf->shm_zone, ev->log);
+
+    if (zmcf->worker == NULL) {
+        ngx_add_timer(&zmcf->start, NGX_HTTP_ZK_LOCK_START_AGAIN);
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_NOTICE, ev->log, 0, "this worker serves locks now");
+}
+
+
+static void
+ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    zmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_zk_lock_module);
+
+    if (zmcf == NULL || zmcf->worker == NULL) {
+        return;
+    }
+
+    zkl_worker_stop(zmcf->worker);
+
+    zmcf->worker = NULL;
+}

@@ -1,0 +1,180 @@
+
+/*
+ * Doorbells: how one process makes another process's event loop look at a
+ * record.
+ *
+ * A doorbell is a row of bits in the zone, a bit for each cell, with a summary
+ * above the row, and an eventfd that wakes the worker.  A process that rings
+ * sets the cell's bit, then the bit in the summary, then writes the eventfd;
+ * the worker that answers clears the summary first.  So the worker sees each
+ * ring, perhaps twice, unless the ringing process died in between.  Then the
+ * worker's sweep finds a ring that is in the summary; a ring that is not waits
+ * for the next ring in the same word.
+ *
+ * Several processes run this code at the same time, each on its event loop.
+ * No argument may be NULL.
+ */
+
+
+#include "shm/doorbell.h"
+
+
+static void zkl_doorbell_or(ngx_atomic_t *word, ngx_atomic_uint_t bits);
+static ngx_atomic_uint_t zkl_doorbell_take(ngx_atomic_t *word);
+
+
+void
+zkl_doorbell_keeper(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
+{
+    ngx_uint_t  home, word;
+
+    if (slot >= map->nslots) {
+        return;
+    }
+
+    home = map->slots[slot].home;
+
+    if (home >= map->nslots) {
+        return;
+    }
+
+    word = record / ZKL_WORD_BITS;
+
+    zkl_doorbell_or(&map->bits[home * map->nbits + word],
+                   (ngx_atomic_uint_t) 1
+                   << (record % ZKL_WORD_BITS));
+
+    zkl_doorbell_or(&map->summaries[home * map->nsummary
+                                        + word / ZKL_WORD_BITS],
+                   (ngx_atomic_uint_t) 1
+                   << (word % ZKL_WORD_BITS));
+
+    zkl_doorbell_wake(map, home);
+}
+
+
+void
+zkl_doorbell_wake(zkl_layout_t *map, ngx_uint_t home)
+{
+    ssize_t   n;
+    uint64_t  one;
+
+    one = 1;
+
+    do {
+        n = write(map->own->wakeups[home], &one, sizeof(uint64_t));
+
+        /* EAGAIN: the counter is full, so the worker will wake up anyway */
+
+    } while (n == -1 && ngx_errno == NGX_EINTR);
+}
+
+
+void
+zkl_doorbell_answer(zkl_layout_t *map, ngx_uint_t home,
+    zkl_doorbell_pt handler, void *data)
+{
+    ngx_uint_t          i, k, m;
+    ngx_atomic_t       *summary, *words;
+    ngx_atomic_uint_t   changed, bits;
+
+    summary = &map->summaries[home * map->nsummary];
+    words = &map->bits[home * map->nbits];
+
+    for (i = 0; i < map->nsummary; i++) {
+
+        changed = zkl_doorbell_take(&summary[i]);
+
+        for (k = 0; changed != 0; k++, changed >>= 1) {
+
+            m = i * ZKL_WORD_BITS + k;
+
+            if (!(changed & 1) || m >= map->nbits) {
+                continue;
+            }
+
+            bits = zkl_doorbell_take(&words[m]);
+
+            for (m *= ZKL_WORD_BITS; bits != 0; m++, bits >>= 1)
+            {
+                if (bits & 1) {
+                    handler(data, (uint32_t) m);
+                }
+            }
+        }
+    }
+}
+
+
+void
+zkl_doorbell_watch(zkl_layout_t *map, ngx_uint_t slot, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(map, record);
+
+    zkl_doorbell_or(&cell->watchers[slot / ZKL_WORD_BITS],
+                    (ngx_atomic_uint_t) 1
+                    << (slot % ZKL_WORD_BITS));
+}
+
+
+void
+zkl_doorbell_watchers(zkl_layout_t *map, uint32_t record, ngx_uint_t clear)
+{
+    ngx_uint_t         i, k;
+    ngx_atomic_uint_t  word;
+    zkl_cell_t        *cell;
+
+    cell = zkl_layout_cell(map, record);
+
+    for  (i = 0; i < ZKL_SLOT_WORDS; i++) {
+
+        word = clear ? zkl_doorbell_take(&cell->watchers[i])
+                     : cell->watchers[i];
+
+        for (k = 0; word != 0; k++, word >>= 1) {
+            if (word & 1) {
+                zkl_doorbell_keeper(map, i * ZKL_WORD_BITS + k, record);
+            }
+        }
+    }
+}
+
+
+void
+zkl_doorbell_forget(zkl_layout_t *map, uint32_t record)
+{
+    ngx_uint_t   i;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(map, record);
+
+    for  (i = 0; i < ZKL_SLOT_WORDS; i++) {
+        (void) zkl_doorbell_take(&cell->watchers[i]);
+    }
+}
+
+
+static void
+zkl_doorbell_or(ngx_atomic_t *word, ngx_atomic_uint_t bits)
+{
+    ngx_atomic_uint_t  old;
+
+    do {
+        old = *word;
+    } while (!ngx_atomic_cmp_set(word, old, old | bits));
+}
+
+
+static ngx_atomic_uint_t
+zkl_doorbell_take(ngx_atomic_t *word)
+{
+    ngx_atomic_uint_t  old;
+
+    do {
+        old = *word;
+    } while (old != 0 && !ngx_atomic_cmp_set(word, old, 0));
+
+    return old;
+}

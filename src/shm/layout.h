@@ -1,0 +1,185 @@
+
+/*
+ * The map: the shared memory that the zone lies in, and the layout.
+ *
+ * The master makes the map before it forks workers, and all workers have the
+ * map at the same address: pointers in the map are good in every process of one
+ * nginx.
+ */
+
+
+#ifndef _ZKL_LAYOUT_H_INCLUDED_
+#define _ZKL_LAYOUT_H_INCLUDED_
+
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+
+#include "zk/session.h"
+#include "base/name.h"
+
+
+#define ZKL_SLOTS_MAX                 256
+#define ZKL_WORD_BITS                 (8 * sizeof(ngx_atomic_t))
+#define ZKL_SLOT_WORDS                                                         \
+    (ZKL_SLOTS_MAX / ZKL_WORD_BITS)
+
+/* bytes of a cell, cells of a chunk */
+#define ZKL_CELL                      256
+#define ZKL_CHUNK                     64
+
+/* the keeper of a slot that no process keeps */
+#define ZKL_FREE                      ((ngx_atomic_uint_t) 0)
+#define ZKL_ORPHAN                    ((ngx_atomic_uint_t) -1)
+
+
+/* of a cell's holds: the number of holds */
+#define ZKL_HOLDS_BITS                (4 * sizeof(ngx_atomic_t))
+#define ZKL_HOLDS                                                              \
+    (((ngx_atomic_uint_t) 1 << ZKL_HOLDS_BITS) - 1)
+
+
+/* of a cell's ending: the claim may live, and only ZooKeeper knows */
+#define ZKL_FORSAKEN                  5
+
+/*
+ * a claim's record; a long path takes the next cells, too.  The slot's keeper
+ * writes all fields that no other writer is named for
+ */
+
+typedef struct {
+    ngx_atomic_t                gen;        /* odd: being written */
+    ngx_atomic_t                state;
+    ngx_atomic_t                lease;      /* the deadline; 0: none, or over;
+                                               any worker writes it */
+    ngx_atomic_t                ttl;        /* any worker writes it */
+    ngx_atomic_t                asked;      /* the gen to release; odd: by an
+                                               operator; any worker writes it */
+    ngx_atomic_t                version;    /* of the znode's data that were
+                                               read last; any worker writes
+                                               it */
+    ngx_atomic_t                renewals;   /* in the znode's data; any worker
+                                               writes it */
+    ngx_atomic_t                holds;      /* the number of holds, 0: not held
+                                               (any more); upper half: the wish
+                                               that was counted last; any worker
+                                               writes it */
+    ngx_atomic_t                told;       /* which client was told of the
+                                               grant; any worker writes it */
+    ngx_atomic_t                bound;      /* the claim ends with the worker */
+    ngx_atomic_t                lost;       /* the gen of the last claim here
+                                               that was gone before its
+                                               release */
+
+    /* the slots to ring; any worker writes them */
+
+    ngx_atomic_t                watchers[ZKL_SLOT_WORDS];
+
+    int64_t                     seq;        /* -1: not published */
+    int64_t                     czxid;
+    int64_t                     since;
+    uint8_t                     random[ZKL_RANDOM_LEN];
+    uint32_t                    kind;
+    uint32_t                    was;        /* the kind before, in the znode's
+                                               name until it is renamed */
+    uint32_t                    wish;       /* the wish counted last, in full:
+                                               holds may have no room for that;
+                                               of a free record: a hash of the
+                                               id that was here */
+    uint32_t                    named;      /* the record in the znode's name */
+    uint32_t                    leader;     /* the record + 1 that unbinds this
+                                               record, too; 0: none */
+    uint8_t                     index;
+    uint8_t                     ending;     /* how the claim ended */
+    uint8_t                     durable;    /* the znode may be durable */
+    uint16_t                    slot;
+    uint16_t                    path_len;
+    u_char                      path[1];
+} zkl_cell_t;
+
+
+/* a session's place; the keeper writes all fields but keeper */
+
+typedef struct {
+    ngx_atomic_t                keeper;     /* a process; FREE, ORPHAN; any
+                                               worker takes it over by compare
+                                               and set */
+    ngx_atomic_t                home;       /* the keeper's own slot */
+    ngx_atomic_t                leaving;    /* the keeper leaves: no heir */
+    ngx_atomic_t                alive;      /* the session surely lives until
+                                               then; in the past if that is not
+                                               known, or the session is over or
+                                               closed */
+    ngx_atomic_t                keyed;      /* key is whole */
+    zkl_key_t                   key;
+} zkl_slot_t;
+
+
+/* what the master has to give back when no cycle has the map any more */
+
+typedef struct {
+    ngx_uint_t                  cycles;
+    ngx_uint_t                  nwakeups;
+    int                         wakeups[1]; /* of the slots: inherited by all
+                                               workers of this nginx */
+} zkl_layout_own_t;
+
+
+typedef struct {
+    zkl_slot_t                 *slots;
+    ngx_atomic_t               *owners;     /* of chunks: slot + 1; 0: free */
+    uint64_t                   *starts;     /* of chunks: cells where a record
+                                               starts */
+    ngx_atomic_t               *board;      /* cell + 1, or slots that wait */
+    ngx_atomic_t               *bits;       /* the doorbells, of each slot one
+                                               bit a cell */
+    ngx_atomic_t               *summaries;  /* of each slot one bit a word of
+                                               bits */
+    u_char                     *cells;
+
+    ngx_uint_t                  nslots;
+    ngx_uint_t                  ncells;
+    ngx_uint_t                  nchunks;
+    ngx_uint_t                  nboard;     /* a power of two */
+    ngx_uint_t                  nbits;      /* words of one doorbell */
+    ngx_uint_t                  nsummary;
+
+    ngx_atomic_t                orphans;    /* a hint that orphans exist */
+    ngx_atomic_t                reloads;    /* of this nginx so far */
+    ngx_atomic_t                over;       /* the value of reloads whose
+                                               workers quit, and no worker is
+                                               started any more */
+    ngx_atomic_t                superseded; /* a reload has made another map */
+    zkl_layout_own_t *own;
+} zkl_layout_t;
+
+
+/* How many slots a map has; a worker inherits a descriptor for each slot. */
+ngx_uint_t zkl_layout_nslots(void);
+
+/*
+ * Makes a map in the slab pool of a new zone.  Returns NULL, after logging why,
+ * if the zone is too small or memory or a descriptor is lacking.
+ */
+zkl_layout_t *zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log);
+
+/* Notes that a cycle has the map: the last such cycle gives map->own back. */
+ngx_int_t zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle);
+
+/* The cell of a record, or NULL if the map has no cell of that number. */
+zkl_cell_t *zkl_layout_cell(zkl_layout_t *map, uint32_t record);
+
+/* How many cells the record of a lock takes. */
+ngx_uint_t zkl_layout_cells_of(size_t path_len);
+
+/* This process, as the keeper of a slot. */
+ngx_atomic_uint_t zkl_layout_self(void);
+
+/*
+ * Whether a keeper is dead, or another process has the keeper's pid by now.
+ * quick: looks only whether a process has the pid.
+ */
+ngx_uint_t zkl_layout_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick);
+
+
+#endif /* _ZKL_LAYOUT_H_INCLUDED_ */

@@ -1,0 +1,1529 @@
+
+/*
+ * Records: how a worker takes, writes, reads and frees records, and what an
+ * heir makes of the records that it finds.  The words of a record that any
+ * worker may change are in ngx_http_zk_lock_held.c.
+ *
+ * Several processes run this code at the same time, each on its event loop.
+ * Two rules keep that simple.  A writer that fills or publishes a record makes
+ * gen odd first and even again afterwards, so that a reader knows a torn copy.
+ * And a watcher sets its bit first and looks at the state then, while a writer
+ * changes the state first and looks at the bits then: one of the two sees the
+ * other.
+ *
+ * A record's start is noted when the record is whole, and forgotten when the
+ * record is free: an heir that adopts a slot finds all records whose claims can
+ * have been sent to ZooKeeper.
+ */
+
+
+#include "shm/record.h"
+
+#include <sys/random.h>
+
+
+/* the time between two log lines about a full zone, milliseconds */
+#define ZKL_FULL_AGAIN                10000
+
+
+static void zkl_record_begin(zkl_zone_t *zone, uint32_t record,
+    ngx_str_t *path, zkl_kind_t kind, const uint8_t *random);
+static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
+static uint32_t zkl_cells_take_at(zkl_zone_t *zone, uint32_t record,
+    ngx_uint_t n);
+static void zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
+    zkl_inherit_pt handler, void *data);
+static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
+static uint32_t zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk,
+    ngx_uint_t n);
+static void zkl_record_full(zkl_zone_t *zone);
+static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
+static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
+    uint32_t record, zkl_record_t *copy);
+static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
+    ngx_msec_t seen);
+static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
+static ngx_int_t zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, ngx_uint_t less, ngx_atomic_uint_t *mark,
+    ngx_uint_t *holds);
+
+
+ngx_int_t
+zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
+    const uint8_t *key, zkl_id_t *id)
+{
+    uint32_t  record;
+    u_char    random[ZKL_RANDOM_LEN];
+
+    if (zkl_record_random(zone, random, ZKL_RANDOM_LEN) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (key != NULL) {
+        ngx_memcpy(random, key, ZKL_KEY);
+    }
+
+    ngx_memcpy(id->random, random, ZKL_RANDOM_LEN);
+
+    record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
+    if (record == ZKL_NO_RECORD) {
+        zkl_record_full(zone);
+        return NGX_BUSY;
+    }
+
+    id->record = record;
+
+    zkl_record_begin(zone, record, path, kind, random);
+    zkl_record_start(zone, record);
+
+    return NGX_OK;
+}
+
+
+/* Fills the cell of a record that was taken for a new claim. */
+
+static void
+zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
+    zkl_kind_t kind, const uint8_t *random)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->gen |= 1;
+    ngx_memory_barrier();
+
+    if ((ngx_atomic_int_t) (cell->lost - cell->gen) > 0) {
+
+        /*
+         * A long path lay here, or zone_wipe() noted a gen to come: no later
+         * claim must be taken for a lost one.
+         */
+
+        cell->lost = cell->gen;
+    }
+
+    cell->lease = 0;
+    cell->ttl = 0;
+    cell->asked = 0;
+    cell->seq = -1;
+    cell->czxid = 0;
+    cell->since = 0;
+    cell->version = 0;
+    cell->renewals = 0;
+    cell->holds = 0;
+    cell->wish = 0;
+    cell->told = ZKL_TOLD_ITS_OWN;
+    cell->bound = 0;
+    cell->leader = 0;
+    cell->named = record;
+    cell->index = 0;
+    cell->ending = ZKL_ENDING_UNKNOWN;
+    cell->durable = 0;
+    cell->kind = kind;
+    cell->was = kind;
+    cell->slot = (uint16_t) zone->slot;
+    cell->path_len = (uint16_t) path->len;
+
+    ngx_memcpy(cell->path, path->data, path->len);
+    ngx_memcpy(cell->random, random, ZKL_RANDOM_LEN);
+
+    cell->state = ZKL_RECORD_NEW;
+
+    ngx_memory_barrier();
+    cell->gen++;
+}
+
+
+/* Notes that a record is whole: an heir finds the record from now on. */
+
+static void
+zkl_record_start(zkl_zone_t *zone, uint32_t record)
+{
+    ngx_memory_barrier();
+
+    zone->map->starts[record / ZKL_CHUNK] |=
+                       (uint64_t) 1 << (record % ZKL_CHUNK);
+}
+
+
+ngx_int_t
+zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
+    int64_t czxid, ngx_uint_t index, uint32_t *record)
+{
+    ngx_uint_t   n;
+    zkl_cell_t  *cell;
+
+    n = zkl_layout_cells_of(path->len);
+
+    *record = zkl_cells_take_at(zone, child->id.record, n);
+
+    if (*record == ZKL_NO_RECORD) {
+        *record = zkl_cells_take(zone, n);
+    }
+
+    if (*record == ZKL_NO_RECORD) {
+        zkl_record_full(zone);
+        return NGX_BUSY;
+    }
+
+    zkl_record_begin(zone, *record, path, child->kind, child->id.random);
+
+    /* an heir finds the record of a living claim, or no record */
+
+    cell = zkl_layout_cell(zone->map, *record);
+
+    cell->named = child->id.record;
+    cell->seq = child->seq;
+    cell->czxid = czxid;
+    cell->index = (uint8_t) index;
+    cell->durable = 1;
+    cell->state = ZKL_RECORD_OPEN;
+
+    zkl_record_start(zone, *record);
+
+    return NGX_OK;
+}
+
+
+void
+zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_kind_t was)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->state = ZKL_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    cell->was = was;
+    cell->version = ZKL_UNREAD;
+    cell->slot = (uint16_t) zone->slot;
+    ngx_memory_barrier();
+
+    zkl_doorbell_watchers(zone->map, record, 0);
+}
+
+
+void
+zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
+{
+    uint32_t    record;
+    uint64_t    starts;
+    ngx_uint_t  i, k;
+
+    for (i = 0; i < from->map->nchunks; i++) {
+
+        if (from->map->owners[i] != from->slot + 1) {
+            continue;
+        }
+
+        starts = from->map->starts[i];
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+            record = (uint32_t) (i * ZKL_CHUNK + k);
+
+            if ((starts & 1)
+                && zkl_layout_cell(from->map, record)->slot
+                   == from->slot)
+            {
+                zkl_record_end(from, record);
+                zkl_record_free(from, record);
+            }
+        }
+
+        (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
+                                  to->slot + 1);
+    }
+}
+
+
+/* Takes n cells from record on, if all are free. */
+
+static uint32_t
+zkl_cells_take_at(zkl_zone_t *zone, uint32_t record, ngx_uint_t n)
+{
+    uint64_t    mask;
+    ngx_uint_t  chunk, k;
+
+    chunk = record / ZKL_CHUNK;
+    k = record % ZKL_CHUNK;
+
+    if (chunk >= zone->map->nchunks || k + n > ZKL_CHUNK) {
+        return ZKL_NO_RECORD;
+    }
+
+    if (zone->map->owners[chunk] == 0
+        && ngx_atomic_cmp_set(&zone->map->owners[chunk], 0, zone->slot + 1))
+    {
+        zone->used[chunk] = 0;
+        zone->map->starts[chunk] = 0;
+    }
+
+    mask = (((uint64_t) 1 << n) - 1) << k;
+
+    if (zone->map->owners[chunk] != zone->slot + 1
+        || (zone->used[chunk] & mask) != 0)
+    {
+        return ZKL_NO_RECORD;
+    }
+
+    zone->used[chunk] |= mask;
+
+    return record;
+}
+
+
+void
+zkl_record_open(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_layout_cell(zone->map, record)->state = ZKL_RECORD_OPEN;
+    ngx_memory_barrier();
+
+    zkl_doorbell_watchers(zone->map, record, 0);
+}
+
+
+void
+zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
+    ngx_uint_t anew)
+{
+    ngx_msec_t   ttl, lease;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (anew) {
+
+        /* the whole ttl that the client was told counts from now */
+
+        ttl = (label->ttl > 0) ? (ngx_msec_t) label->ttl : 1;
+        lease = zkl_now() + ttl;
+
+        cell->since = ngx_time();
+        cell->ttl = ttl;
+        cell->lease = lease ? lease : 1;
+        cell->holds = ngx_max(label->holds, 1);
+        cell->renewals = label->renewals;
+        cell->told = ZKL_TOLD_OTHERS;
+    }
+
+    ngx_memory_barrier();
+
+    cell->state = ZKL_RECORD_HELD;
+}
+
+
+void
+zkl_record_durable(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_layout_cell(zone->map, record)->durable = 1;
+
+    /* first this, then the ttl is read: record_renew() does the reverse */
+
+    ngx_memory_barrier();
+}
+
+
+ngx_msec_t
+zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_kind_t *was)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (was != NULL) {
+        *was = cell->was;
+    }
+
+    return cell->ttl;
+}
+
+
+ngx_int_t
+zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
+{
+    zkl_cell_t   *cell;
+    zkl_record_t  copy;
+
+    if (zkl_record_copy(zone, id->record, path, &copy)
+        != NGX_OK
+        || copy.state != ZKL_RECORD_FREE)
+    {
+        return NGX_AGAIN;
+    }
+
+    if (copy.forsaken) {
+        return NGX_OK;
+    }
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    return (cell->wish == ngx_crc32_short((u_char *) id->random,
+                                          ZKL_RANDOM_LEN))
+           ? NGX_DECLINED : NGX_AGAIN;
+}
+
+
+void
+zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
+    int64_t czxid, ngx_uint_t index)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->gen |= 1;
+    ngx_memory_barrier();
+
+    cell->seq = seq;
+    cell->czxid = czxid;
+    cell->index = (uint8_t) index;
+    cell->state = ZKL_RECORD_WAITING;
+
+    /* a worker that has listed this claim already knows it by the id, which
+       stays while gen goes on */
+
+    ngx_memory_barrier();
+    cell->gen++;
+}
+
+
+void
+zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
+    ngx_msec_t lease, ngx_uint_t told)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->since = ngx_time();
+    cell->ttl = ttl;
+    cell->holds = 1;
+    cell->told = told;
+    cell->lease = lease ? lease : 1;
+
+    ngx_memory_barrier();
+
+    cell->state = ZKL_RECORD_HELD;
+
+    ngx_memory_barrier();
+
+    if (cell->kind == ZKL_NODE) {
+        zkl_doorbell_watchers(zone->map, record, 0);
+    }
+}
+
+
+void
+zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->leader = (leader != ZKL_NO_RECORD && leader != record)
+                   ? leader + 1 : 0;
+    cell->bound = 1;
+}
+
+
+void
+zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    /* records that have this record for a leader go by this word */
+
+    ngx_memory_barrier();
+    cell->bound = 0;
+    ngx_memory_barrier();
+}
+
+
+void
+zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (cell->kind == kind) {
+
+        /* a dead worker has begun this; the znode has the former name */
+
+        return;
+    }
+
+    cell->was = cell->kind;
+    ngx_memory_barrier();
+    cell->kind = kind;
+
+    ngx_memory_barrier();
+
+    zkl_doorbell_watchers(zone->map, record, 0);
+}
+
+
+void
+zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->kind = kind;
+    cell->was = kind;
+
+    /*
+     * The data went along to the new name, perhaps with renewals that were not
+     * read: no delete may use a version before the data are read.
+     */
+
+    cell->version = ZKL_UNREAD;
+}
+
+
+void
+zkl_record_end(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->lease = 0;
+    cell->state = ZKL_RECORD_ENDED;
+
+    ngx_memory_barrier();
+
+    zkl_doorbell_watchers(zone->map, record, 0);
+}
+
+
+void
+zkl_record_free(zkl_zone_t *zone, uint32_t record)
+{
+    uint64_t     mask;
+    ngx_uint_t   chunk, n, ended;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    n = zkl_layout_cells_of(cell->path_len);
+    ended = (cell->state == ZKL_RECORD_ENDED);
+
+    /* a hash of the secret stays, by which the claim's token is known */
+
+    cell->wish = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
+    ngx_memzero(cell->random, ZKL_RANDOM_LEN);
+    cell->lease = 0;
+    cell->state = ZKL_RECORD_FREE;
+
+    ngx_memory_barrier();
+
+    /* end() has told locks; an ask for the release waits for this ring */
+
+    if (!ended || cell->asked != 0 || cell->kind == ZKL_NODE) {
+        zkl_doorbell_watchers(zone->map, record, 1);
+
+    } else {
+        zkl_doorbell_forget(zone->map, record);
+    }
+
+    chunk = record / ZKL_CHUNK;
+    mask = (((uint64_t) 1 << n) - 1) << (record % ZKL_CHUNK);
+
+    zone->map->starts[chunk] &= ~((uint64_t) 1 << (record % ZKL_CHUNK));
+    zone->used[chunk] &= ~mask;
+
+    if (zone->used[chunk] == 0 && chunk != zone->chunk) {
+        zone->map->owners[chunk] = 0;
+    }
+}
+
+
+void
+zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending)
+{
+    zkl_layout_cell(zone->map, record)->ending = (uint8_t) ending;
+}
+
+
+zkl_ending_e
+zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
+{
+    ngx_uint_t    same;
+    zkl_cell_t   *cell;
+    zkl_ending_e  ending;
+    zkl_record_t  copy;
+
+    if (zkl_record_copy(zone, token->id.record, path, &copy) != NGX_OK) {
+        return ZKL_ENDING_UNKNOWN;
+    }
+
+    cell = zkl_layout_cell(zone->map, token->id.record);
+
+    if (copy.state == ZKL_RECORD_FREE) {
+        same = (cell->wish == ngx_crc32_short((u_char *) token->id.random,
+                                              ZKL_RANDOM_LEN));
+    } else {
+        same = zkl_name_secret_equal(copy.id.random, token->id.random,
+                                     ZKL_RANDOM_LEN);
+    }
+
+    ending = cell->ending;
+
+    if (ending == ZKL_ENDING_UNKNOWN
+        && (cell->asked & ~(ngx_atomic_uint_t) 1) == copy.gen)
+    {
+        ending = (cell->asked & 1) ? ZKL_ENDING_BROKEN : ZKL_ENDING_RELEASED;
+    }
+
+    if (cell->lost == copy.gen
+        && (ending == ZKL_ENDING_RELEASED
+            || ending == ZKL_ENDING_BROKEN))
+    {
+        /* the claim was gone before the release */
+
+        ending = ZKL_ENDING_UNKNOWN;
+    }
+
+    /* the lease is over, and the delete is not confirmed yet */
+
+    if (ending == ZKL_ENDING_UNKNOWN
+        && (copy.state == ZKL_RECORD_HELD
+            || copy.state == ZKL_RECORD_WAITING)
+        && copy.ttl != 0 && copy.lease == 0)
+    {
+        ending = ZKL_ENDING_EXPIRED;
+    }
+
+    ngx_memory_barrier();
+
+    return (same && copy.seq == token->seq && cell->gen == copy.gen
+            && ending != ZKL_ENDING_FORSAKEN)
+           ? ending : ZKL_ENDING_UNKNOWN;
+}
+
+
+void
+zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < zone->map->nchunks; i++) {
+
+        if (zone->map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        zkl_record_inherit_chunk(zone, i, handler, data);
+
+        if (zone->used[i] == 0) {
+
+            /* free() may have given it up: another slot may own it */
+
+            (void) ngx_atomic_cmp_set(&zone->map->owners[i], zone->slot + 1,
+                                      0);
+        }
+    }
+}
+
+
+/* Finds all cells in use first, since handler may free records. */
+
+static void
+zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
+    zkl_inherit_pt handler, void *data)
+{
+    uint32_t      record;
+    uint64_t      starts, mask;
+    ngx_str_t     path;
+    ngx_uint_t    k, n;
+    zkl_cell_t   *cell;
+    zkl_record_t  copy;
+
+    starts = 0;
+    zone->used[chunk] = 0;
+
+    for  (k = 0; k < ZKL_CHUNK; k++) {
+        record = (uint32_t) (chunk * ZKL_CHUNK + k);
+
+        cell = zkl_layout_cell(zone->map, record);
+
+        if (!(zone->map->starts[chunk] & ((uint64_t) 1 << k))
+            || cell->state == ZKL_RECORD_FREE)
+        {
+            continue;
+        }
+
+        n = zkl_layout_cells_of(cell->path_len);
+        mask = (((uint64_t) 1 << n) - 1) << k;
+
+        if (zone->used[chunk] & mask) {
+            continue;
+        }
+
+        zone->used[chunk] |= mask;
+        starts |= (uint64_t) 1 << k;
+
+        if (cell->gen & 1) {
+
+            /* the worker died while it published the claim */
+
+            cell->state = ZKL_RECORD_NEW;
+            cell->seq = -1;
+
+            if (cell->kind == ZKL_NODE) {
+
+                /* the znode may exist: seq 0 says so */
+
+                cell->seq = 0;
+            }
+
+            cell->gen++;
+        }
+    }
+
+    zone->map->starts[chunk] = starts;
+
+    for (k = 0; starts != 0; k++, starts >>= 1) {
+
+        if (!(starts & 1)) {
+            continue;
+        }
+
+        record = (uint32_t) (chunk * ZKL_CHUNK + k);
+        cell = zkl_layout_cell(zone->map, record);
+
+        if (cell->slot != zone->slot) {
+
+            /*
+             * The record had moved to another slot, and the worker died or left
+             * before it handed the chunk over.  The claim is durable, and the
+             * session that counts its lease next makes another record.
+             */
+
+            cell->ending = ZKL_ENDING_FORSAKEN;
+            zkl_record_free(zone, record);
+            continue;
+        }
+
+        path.data = cell->path;
+        path.len = cell->path_len;
+
+        zkl_record_fill(zone, cell, record, &copy);
+
+        handler(data, &copy, &path);
+    }
+}
+
+
+ngx_int_t
+zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    zkl_record_t *copy)
+{
+    ngx_int_t  rc;
+
+    rc = zkl_record_read(zone, id, path, copy);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    zkl_doorbell_watch(zone->map, zone->slot, id->record);
+
+    ngx_memory_barrier();
+
+    return zkl_record_read(zone, id, path, copy);
+}
+
+
+void
+zkl_record_lose(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+    cell->lost = cell->gen;
+}
+
+
+ngx_int_t
+zkl_record_lost(zkl_zone_t *zone, uint32_t record, ngx_atomic_uint_t gen)
+{
+    ngx_atomic_uint_t  lost;
+
+    lost = zkl_layout_cell(zone->map, record)->lost;
+
+    if (lost == gen) {
+        return NGX_OK;
+    }
+
+    return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;
+}
+
+
+/* Takes n cells in a row, and a chunk from the zone when one is needed. */
+
+static uint32_t
+zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n)
+{
+    uint32_t    record;
+    ngx_uint_t  i;
+
+    if (zone->chunk != ZKL_NO_CHUNK) {
+        record = zkl_cells_find(zone, zone->chunk, n);
+
+        if (record != ZKL_NO_RECORD) {
+            return record;
+        }
+    }
+
+    for (i = 0; i < zone->map->nchunks; i++) {
+
+        if (zone->map->owners[i] == 0
+            && ngx_atomic_cmp_set(&zone->map->owners[i], 0, zone->slot + 1))
+        {
+            zone->used[i] = 0;
+            zone->map->starts[i] = 0;
+        }
+
+        if (zone->map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        record = zkl_cells_find(zone, i, n);
+
+        if (record != ZKL_NO_RECORD) {
+            zone->chunk = i;
+            return record;
+        }
+    }
+
+    return ZKL_NO_RECORD;
+}
+
+
+static uint32_t
+zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk, ngx_uint_t n)
+{
+    uint64_t    mask;
+    ngx_uint_t  i, k;
+
+    mask = ((uint64_t) 1 << n) - 1;
+
+    /* in a circle: the board knows an ended claim until its cell is reused */
+
+    for  (i = 0; i < ZKL_CHUNK; i++) {
+        k = (zone->next + i) % ZKL_CHUNK;
+
+        if (k + n <= ZKL_CHUNK && (zone->used[chunk] & (mask << k)) == 0) {
+            zone->used[chunk] |= mask << k;
+            zone->next = k + n;
+
+            return (uint32_t) (chunk * ZKL_CHUNK + k);
+        }
+    }
+
+    return ZKL_NO_RECORD;
+}
+
+
+/* Logs once in a while, not for each request that is refused. */
+
+static void
+zkl_record_full(zkl_zone_t *zone)
+{
+    ngx_msec_t  now;
+
+    now = zkl_now();
+
+    if (zone->full != 0 && now - zone->full < ZKL_FULL_AGAIN) {
+        return;
+    }
+
+    zone->full = now;
+
+    ngx_log_error(NGX_LOG_ERR, zone->log, 0,
+                  "no room for one more claim in \"zk_lock_zone\": its size "
+                  "is to be larger, or there are to be fewer claims; such "
+                  "lines come once in ten seconds at most");
+}
+
+
+static ngx_int_t
+zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len)
+{
+    ssize_t  n;
+
+    if (zone->nrandom < len) {
+
+        do {
+            n = getrandom(zone->random, sizeof(zone->random), 0);
+        } while (n == -1 && ngx_errno == NGX_EINTR);
+
+        if (n < (ssize_t) len) {
+            ngx_log_error(NGX_LOG_CRIT, zone->log, ngx_errno,
+                          "getrandom() failed");
+            return NGX_ERROR;
+        }
+
+        zone->nrandom = n;
+    }
+
+    zone->nrandom -= len;
+
+    ngx_memcpy(buf, &zone->random[zone->nrandom], len);
+    ngx_memzero(&zone->random[zone->nrandom], len);
+
+    return NGX_OK;
+}
+
+
+/*
+ * Makes a copy that is not torn.  NGX_DECLINED: the record is not of that path;
+ * NGX_ABORT: no whole copy can be made.
+ */
+
+ngx_int_t
+zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
+    zkl_record_t *copy)
+{
+    ngx_uint_t         tries, same;
+    ngx_atomic_uint_t  gen;
+    zkl_cell_t        *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for (tries = 0; tries < 100; tries++) {
+
+        gen = cell->gen;
+        ngx_memory_barrier();
+
+        if (gen & 1) {
+            ngx_cpu_pause();
+            continue;
+        }
+
+        same = cell->path_len == path->len
+               && zkl_layout_cells_of(path->len)
+                  <= zone->map->ncells - record
+               && ngx_memcmp(cell->path, path->data, path->len) == 0;
+
+        zkl_record_fill(zone, cell, record, copy);
+
+        ngx_memory_barrier();
+
+        if (cell->gen == gen) {
+            copy->gen = gen;
+
+            return same ? NGX_OK : NGX_DECLINED;
+        }
+    }
+
+    /* the writer is dead, or stopped in the middle of the write */
+
+    return NGX_ABORT;
+}
+
+
+static void
+zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
+    zkl_record_t *copy)
+{
+    zkl_cell_t  *leader;
+    zkl_slot_t  *slot;
+
+    copy->state = cell->state;
+    copy->kind = cell->kind;
+    copy->seq = cell->seq;
+    copy->czxid = cell->czxid;
+    copy->was = cell->was;
+    copy->named = cell->named;
+    copy->version = (int32_t) cell->version;
+    copy->renewals = (uint32_t) cell->renewals;
+    copy->holds = cell->holds & ZKL_HOLDS;
+    copy->told = cell->told;
+    copy->index = cell->index;
+    copy->lease = cell->lease;
+    copy->ttl = cell->ttl;
+    copy->since = (time_t) cell->since;
+    copy->id.record = record;
+    ngx_memcpy(copy->id.random, cell->random, ZKL_RANDOM_LEN);
+
+    copy->forsaken = (cell->ending == ZKL_ENDING_FORSAKEN);
+    copy->bound = (cell->bound != 0);
+    copy->durable = (cell->durable != 0);
+
+    /*
+     * A leader that is free counts no more, nor does another record in its
+     * cell: records that were bound together have the key of their ids in
+     * common.
+     */
+
+    leader = cell->leader
+             ? zkl_layout_cell(zone->map, cell->leader - 1) : NULL;
+
+    if (leader != NULL
+        && leader->state != ZKL_RECORD_FREE
+        && zkl_name_secret_equal(leader->random, cell->random, ZKL_KEY)
+        && !leader->bound)
+    {
+        copy->bound = 0;
+    }
+
+    copy->alive = 0;
+
+    if (cell->slot < zone->map->nslots) {
+        slot = &zone->map->slots[cell->slot];
+
+        copy->alive = slot->alive;
+    }
+}
+
+
+ngx_int_t
+zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    zkl_record_t *copy)
+{
+    ngx_int_t    rc;
+    ngx_uint_t   slot;
+    zkl_cell_t  *cell;
+
+    rc = zkl_record_copy(zone, id->record, path, copy);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    if (copy->state == ZKL_RECORD_FREE
+        || !zkl_name_secret_equal(copy->id.random, id->random, ZKL_RANDOM_LEN))
+    {
+        return NGX_DECLINED;
+    }
+
+    cell = zkl_layout_cell(zone->map, id->record);
+    slot = cell->slot;
+
+    if (slot == zone->slot) {
+        return NGX_OK;
+    }
+
+    if (slot >= zone->map->nslots) {
+        return NGX_ABORT;
+    }
+
+    if (zkl_layout_dead(zone->map->slots[slot].keeper, 1)) {
+        return NGX_AGAIN;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * What goes on in a record while the claim is held, or waits for a client to
+ * ask for it: the lease and its renewals, the holds, and requests for the
+ * release.
+ *
+ * Several processes run this code at the same time, each on its event loop.
+ * Any worker, not only the slot's keeper, may write these fields: each is one
+ * atomic word, changed by compare and set where the old value matters, and the
+ * record's gen stays.  A lease of 0 is none, or over, and no worker renews such
+ * a lease any more.  A function that takes an id may get an id that a client
+ * made up, whose cell is NULL.
+ */
+
+
+void
+zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
+    ngx_msec_t lease)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    cell->ttl = ttl;
+    cell->lease = lease ? lease : 1;
+}
+
+
+void
+zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
+    ngx_msec_t lease)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    /* a worker that tells a client from here on changes the lease first */
+
+    if (ngx_atomic_cmp_set(&cell->told, ZKL_TOLD_ITS_OWN, ZKL_TOLD_NOBODY)
+        && !ngx_atomic_cmp_set(&cell->lease, from, lease ? lease : 1))
+    {
+        cell->told = ZKL_TOLD_OTHERS;
+    }
+}
+
+
+ngx_int_t
+zkl_record_lease_over(zkl_zone_t *zone, uint32_t record, ngx_msec_t now,
+    ngx_msec_t *lease)
+{
+    ngx_atomic_uint_t  until;
+    zkl_cell_t        *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    for ( ;; ) {
+        until = cell->lease;
+
+        if (until != 0 && (ngx_msec_int_t) (until - now) > 0) {
+            *lease = until;
+            return NGX_AGAIN;
+        }
+
+        if (ngx_atomic_cmp_set(&cell->lease, until, 0)) {
+            return NGX_OK;
+        }
+    }
+}
+
+
+ngx_int_t
+zkl_record_lease(zkl_zone_t *zone, uint32_t record, ngx_msec_t *lease)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    *lease = cell->lease;
+
+    return (*lease != 0) ? NGX_OK : NGX_DECLINED;
+}
+
+
+ngx_int_t
+zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
+    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t seen)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    /* may go down: the versions of a renamed znode begin at 0 again */
+
+    cell->version = (ngx_atomic_uint_t) version;
+
+    if (renewals <= cell->renewals) {
+        return NGX_DECLINED;
+    }
+
+    /*
+     * The lease is extended first, since an heir takes renewals that are known
+     * for renewals that count already.
+     */
+
+    zkl_record_extend(cell, ttl, seen);
+
+    (void) zkl_record_saw(&cell->renewals, renewals);
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
+{
+    return renewals <= zkl_layout_cell(zone->map, record)->renewals;
+}
+
+
+static void
+zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t seen)
+{
+    ngx_msec_t         lease;
+    ngx_atomic_uint_t  until;
+
+    ttl = ttl ? ttl : cell->ttl;
+    lease = zkl_now() + ttl;
+
+    do {
+        until = cell->lease;
+
+        if (until != 0 && until != seen
+            && (ngx_msec_int_t) (lease - until) <= 0)
+        {
+            return;
+        }
+
+    } while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));
+
+    cell->ttl = ttl;
+}
+
+
+/* Raises word to n.  NGX_DECLINED: n or more were seen already. */
+
+static ngx_int_t
+zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
+{
+    ngx_atomic_uint_t  known;
+
+    do {
+        known = *word;
+
+        if (n <= known) {
+            return NGX_DECLINED;
+        }
+
+    } while (!ngx_atomic_cmp_set(word, known, n));
+
+    return NGX_OK;
+}
+
+
+int32_t
+zkl_record_version(zkl_zone_t *zone, uint32_t record)
+{
+    return (int32_t) zkl_layout_cell(zone->map, record)->version;
+}
+
+
+ngx_int_t
+zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
+{
+    ngx_uint_t   nobody;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (cell->state != ZKL_RECORD_HELD) {
+        return NGX_DECLINED;
+    }
+
+    nobody = (cell->told == ZKL_TOLD_NOBODY);
+
+    if (nobody) {
+        zkl_record_extend(cell, ttl, 0);
+    }
+
+    cell->told = ZKL_TOLD_OTHERS;
+
+    return nobody ? NGX_OK : NGX_DECLINED;
+}
+
+
+ngx_uint_t
+zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
+    zkl_claim_data_t *label)
+{
+    ngx_uint_t   shorter;
+    ngx_msec_t   ttl;
+    zkl_cell_t  *cell;
+
+    if (label->index < 0) {
+        return 0;
+    }
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    ttl = (ngx_msec_t) label->ttl;
+
+    shorter = (said->ttl != 0 && ttl != 0
+               && ttl != said->ttl
+               && said->renewals == cell->renewals);
+
+    said->ttl = ttl;
+    said->renewals = label->renewals;
+
+    return shorter;
+}
+
+
+void
+zkl_record_label(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    label->index = cell->index;
+    label->czxid = cell->czxid;
+    label->renewals = (uint32_t) cell->renewals;
+    label->holds = (uint32_t) (cell->holds & ZKL_HOLDS);
+
+    if (label->ttl == 0 && !cell->bound) {
+        label->ttl = (int64_t) cell->ttl;
+    }
+
+    if (cell->told == ZKL_TOLD_OTHERS) {
+        label->async = 0;
+    }
+}
+
+
+ngx_uint_t
+zkl_record_holds(zkl_zone_t *zone, uint32_t record)
+{
+    return zkl_layout_cell(zone->map, record)->holds & ZKL_HOLDS;
+}
+
+
+ngx_int_t
+zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    zkl_claim_data_t *label, ngx_uint_t *holds)
+{
+    uint32_t           wish;
+    ngx_atomic_uint_t  mark;
+    zkl_cell_t        *cell;
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    wish = ngx_crc32_short((u_char *) label->want, label->want_len);
+    mark = (ngx_atomic_uint_t) wish << ZKL_HOLDS_BITS;
+
+    if (cell->wish == wish && (cell->holds & ~ZKL_HOLDS) == mark) {
+        *holds = cell->holds & ZKL_HOLDS;
+        return NGX_OK;
+    }
+
+    /*
+     * One word counts the wish and marks the wish as counted, so that a worker
+     * that dies cannot have done only half of that.
+     */
+
+    cell->wish = wish;
+    ngx_memory_barrier();
+
+    return zkl_record_count(zone, id, path,
+                                      ngx_strncmp(label->want, "drop", 4) == 0,
+                                      &mark, holds);
+}
+
+
+ngx_uint_t
+zkl_record_asked(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    return cell->asked != 0
+           && (cell->asked & ~(ngx_atomic_uint_t) 1) == cell->gen;
+}
+
+
+ngx_int_t
+zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    ngx_msec_t from, ngx_msec_t ttl, ngx_msec_t until, int32_t version,
+    uint32_t renewals)
+{
+    ngx_int_t     rc;
+    ngx_msec_t    lease;
+    zkl_cell_t   *cell;
+    zkl_record_t  copy;
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for ( ;; ) {
+        rc = zkl_record_read(zone, id, path, &copy);
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            return rc;
+        }
+
+        if ((copy.state != ZKL_RECORD_HELD
+             && copy.state != ZKL_RECORD_WAITING)
+            || copy.lease == 0 || (from != 0 && copy.lease != from))
+        {
+            return NGX_DECLINED;
+        }
+
+        /*
+         * The ttl counts from this moment, even if this process stood still
+         * before, since a client may have been told of a later deadline.  The
+         * new deadline differs from the old one, so that record_cut() fails.
+         */
+
+        lease = until ? until : zkl_now() + ttl;
+
+        if (lease == 0 || lease == copy.lease) {
+            lease++;
+        }
+
+        if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease)) {
+            break;
+        }
+    }
+
+    if (zkl_record_saw(&cell->renewals, renewals) == NGX_OK) {
+        (void) zkl_record_saw(&cell->version, (ngx_uint_t) version);
+    }
+
+    if (copy.state == ZKL_RECORD_HELD) {
+        cell->told = ZKL_TOLD_OTHERS;
+        cell->ttl = ttl;
+
+        /* the caller looks afterwards whether the znode may be durable */
+
+        ngx_memory_barrier();
+    }
+
+    if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
+        zkl_doorbell_keeper(zone->map, cell->slot, id->record);
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    zkl_record_t *copy)
+{
+    ngx_int_t    rc;
+    ngx_msec_t   lease;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for ( ;; ) {
+        rc = zkl_record_read(zone, id, path, copy);
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            return rc;
+        }
+
+        if (copy->state != ZKL_RECORD_HELD || copy->lease == 0) {
+            return NGX_DECLINED;
+        }
+
+        if (copy->told == ZKL_TOLD_OTHERS) {
+            return NGX_OK;
+        }
+
+        if (copy->told == ZKL_TOLD_NOBODY) {
+            lease = zkl_now() + copy->ttl;
+
+            if ((ngx_msec_int_t) (lease - copy->lease) <= 0) {
+                lease = copy->lease + 1;
+            }
+
+            lease = lease ? lease : 1;
+
+            if (!ngx_atomic_cmp_set(&cell->lease, copy->lease, lease)) {
+                continue;
+            }
+
+            copy->lease = lease;
+        }
+
+        if (ngx_atomic_cmp_set(&cell->told, copy->told, ZKL_TOLD_OTHERS)) {
+            return NGX_OK;
+        }
+    }
+}
+
+
+ngx_int_t
+zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    ngx_uint_t less, ngx_uint_t *holds)
+{
+    return zkl_record_count(zone, id, path, less, NULL, holds);
+}
+
+
+/* mark: the wish that is counted; NULL: the mark stays. */
+
+static ngx_int_t
+zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    ngx_uint_t less, ngx_atomic_uint_t *mark, ngx_uint_t *holds)
+{
+    ngx_int_t          rc;
+    ngx_atomic_uint_t  was, n;
+    zkl_cell_t        *cell;
+    zkl_record_t       copy;
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    if (cell == NULL) {
+        return NGX_DECLINED;
+    }
+
+    for ( ;; ) {
+        was = cell->holds;
+        n = was & ZKL_HOLDS;
+
+        rc = zkl_record_read(zone, id, path, &copy);
+        if (rc != NGX_OK && rc != NGX_AGAIN) {
+            return rc;
+        }
+
+        if (copy.state != ZKL_RECORD_HELD || copy.holds == 0
+            || (!less && copy.holds == ZKL_HOLDS))
+        {
+            return NGX_DECLINED;
+        }
+
+        if (n != copy.holds) {
+            continue;
+        }
+
+        n = less ? n - 1 : n + 1;
+
+        if (ngx_atomic_cmp_set(&cell->holds, was, n | (mark ? *mark
+                                         : was & ~ZKL_HOLDS)))
+        {
+            *holds = n;
+            return rc;
+        }
+    }
+}
+
+
+ngx_int_t
+zkl_record_ask(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    ngx_uint_t broken)
+{
+    ngx_int_t     rc;
+    zkl_cell_t   *cell;
+    zkl_record_t  copy;
+
+    rc = zkl_record_watch(zone, id, path, &copy);
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        return rc;
+    }
+
+    cell = zkl_layout_cell(zone->map, id->record);
+
+    /*
+     * The gen ties the request to this claim, if another claim has the cell by
+     * now.  The claim is read again afterwards, since free() rings an asker
+     * only if asked is set by then.
+     */
+
+    cell->asked = broken ? copy.gen | 1 : copy.gen;
+
+    ngx_memory_barrier();
+
+    rc = zkl_record_read(zone, id, path, &copy);
+    if (rc != NGX_OK && rc != NGX_AGAIN) {
+        return rc;
+    }
+
+    zkl_doorbell_keeper(zone->map, cell->slot, id->record);
+
+    return rc;
+}

@@ -1,0 +1,378 @@
+
+/*
+ * Records: what the workers of one gateway know of each other's claims.
+ *
+ * A record has one writer, the keeper of its slot; each field that any worker
+ * may change is an atomic word.  The random part of a claim's id identifies
+ * the claim's record: if the part in the cell differs, the claim has no record
+ * any more.  The keeper has in its own memory which cells of a chunk are in
+ * use; the zone says at which cells records start, so that an heir finds the
+ * records.
+ */
+
+
+#ifndef _ZKL_RECORD_H_INCLUDED_
+#define _ZKL_RECORD_H_INCLUDED_
+
+
+#include "shm/zone.h"
+
+
+#define ZKL_NO_RECORD                 ((uint32_t) -1)
+
+/*
+ * Bytes of a key in the random part of an id; the remaining bytes make the ids
+ * of one key differ, also between gateways that do not know of each other.
+ */
+#define ZKL_KEY                       8
+
+
+typedef enum {
+    ZKL_RECORD_FREE = 0,
+    ZKL_RECORD_NEW,                     /* the znode may not exist yet */
+    ZKL_RECORD_WAITING,
+    ZKL_RECORD_HELD,
+    ZKL_RECORD_ENDED,                   /* the delete cannot be called back */
+    ZKL_RECORD_OPEN                     /* the claim is durable, the session
+                                           over: only ZooKeeper knows the
+                                           claim's state */
+} zkl_record_state_e;
+
+
+/* the version of data that no worker has read: no znode has this version */
+#define ZKL_UNREAD               NGX_MAX_INT32_VALUE
+
+
+/* which client was told that a claim is held */
+
+typedef enum {
+    ZKL_TOLD_ITS_OWN = 0,               /* the client that made the claim, or
+                                           is being told; the worker may find
+                                           that this client has left */
+    ZKL_TOLD_NOBODY,                    /* none: the lease is the grace */
+    ZKL_TOLD_OTHERS                     /* a client that asked or renewed, even
+                                           if the first client has left */
+} zkl_told_e;
+
+
+/* how a claim ended, as far as its gateway knows */
+
+typedef enum {
+    ZKL_ENDING_UNKNOWN = 0,
+    ZKL_ENDING_RELEASED,                /* with the token, held or waiting */
+    ZKL_ENDING_EXPIRED,                 /* the lease, the wait, or the grace */
+    ZKL_ENDING_BROKEN,                  /* by an operator */
+    ZKL_ENDING_LOST,                    /* with the session */
+    ZKL_ENDING_FORSAKEN = ZKL_FORSAKEN
+} zkl_ending_e;
+
+
+/* what a claim's data said at the last read */
+
+typedef struct {
+    ngx_msec_t                       ttl;       /* 0: none, or not read yet */
+    uint32_t                         renewals;
+} zkl_said_t;
+
+
+/* a copy of a record */
+
+typedef struct {
+    zkl_record_state_e               state;
+    zkl_id_t                         id;
+    uint32_t                         named;     /* the record number in the
+                                                   znode's name */
+    zkl_kind_t                       kind;
+    zkl_kind_t                       was;       /* the kind before, while the
+                                                   claim is about to share the
+                                                   lock; else kind */
+    int64_t                          seq;       /* -1: not published */
+    int64_t                          czxid;
+    int32_t                          version;   /* of the znode's data */
+    uint32_t                         renewals;  /* in the znode's data */
+    ngx_uint_t                       holds;
+    ngx_uint_t                       told;      /* of HELD */
+    ngx_atomic_uint_t                gen;
+    ngx_uint_t                       index;
+    ngx_msec_t                       lease;     /* the deadline; 0: none, or
+                                                   over; of WAITING: a client
+                                                   has to ask for the claim
+                                                   until then */
+    ngx_msec_t                       ttl;
+    time_t                           since;     /* the grant; 0: none yet */
+    ngx_msec_t                       alive;     /* the session surely lives
+                                                   until then; a time in the
+                                                   past proves nothing */
+    unsigned                         bound:1;   /* the claim ends with the
+                                                   worker */
+    unsigned                         durable:1; /* the znode may be durable: the
+                                                   label gets a longer ttl
+                                                   before the client is told */
+    unsigned                         forsaken:1;    /* of FREE: the claim that
+                                                       was here may live */
+} zkl_record_t;
+
+
+/* path points into the zone: the handler has to copy path */
+typedef void (*zkl_inherit_pt)(void *data, zkl_record_t *record,
+    ngx_str_t *path);
+
+
+/*
+ * The slot's own records.  take() makes a new id, whose random part begins
+ * with key if that is given (ZKL_KEY bytes), and returns NGX_OK,
+ * NGX_BUSY if the zone is full, or NGX_ERROR.  end() rings the watchers; so
+ * does free() if a watcher may wait for that, and grant() if the lock is one
+ * znode.
+ */
+ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
+    const uint8_t *key, zkl_id_t *id);
+void zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
+    int64_t czxid, ngx_uint_t index);
+void zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
+    ngx_msec_t lease, ngx_uint_t told);
+void zkl_record_end(zkl_zone_t *zone, uint32_t record);
+void zkl_record_free(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * Makes an open record for child, a durable claim whose lease another session
+ * counts or counted; in the cell that the id in the claim's name says, if that
+ * cell is free.  Returns NGX_OK, or NGX_BUSY if the zone is full.
+ */
+ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
+    zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);
+
+/*
+ * Moves a record of an adopted slot to zone's slot.  The record stays in its
+ * cell, becomes open, and keeps the deadline and all else but the version of
+ * the data.  was is the kind in the znode's name.
+ */
+void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_kind_t was);
+
+/*
+ * Gives the chunks of an adopted slot to another slot of this worker, with the
+ * records that have moved there.  The records that have not moved are freed,
+ * since the session is over.
+ */
+void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
+
+/*
+ * open() marks an own record as open.  regain() marks it as held again, with
+ * the deadline that it had or, with anew, with the label's ttl from now on.
+ */
+void zkl_record_open(zkl_zone_t *zone, uint32_t record);
+void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *label, ngx_uint_t anew);
+
+/*
+ * The znode of an own record may be durable from now on.  The label that makes
+ * the znode durable gets the ttl that record_ttl() returns afterwards.
+ */
+void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * Returns the ttl of an own record; *was, if was is not NULL, is the kind in
+ * the znode's name.
+ */
+ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_kind_t *was);
+
+/*
+ * Tells of an id that has no record any more.  NGX_DECLINED: the claim has
+ * ended; NGX_OK: the claim may live; NGX_AGAIN: not known, as the record's cell
+ * tells of another claim by now.
+ */
+ngx_int_t zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path);
+
+/*
+ * lose() notes, before an own record is ended and freed, that the claim was
+ * gone before any client released the claim.  lost() says whether the claim
+ * that had that gen in any record was lost: NGX_OK if so, NGX_DECLINED if not,
+ * NGX_AGAIN if not known any more, since a later claim in that cell was lost.
+ */
+void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
+ngx_int_t zkl_record_lost(zkl_zone_t *zone, uint32_t record,
+    ngx_atomic_uint_t gen);
+
+/* Notes how an own record's claim ends, or is about to end. */
+void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
+
+/*
+ * bind() makes an own record's claim end with the worker; unbind() undoes that.
+ * If leader, another own record, is unbound, the record counts as unbound, too:
+ * so one atomic step unbinds several records.
+ */
+void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
+void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * kind() changes the kind of an own record's claim.  The znode's name may still
+ * be that of the kind before, until named() is called.
+ */
+void zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
+void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
+
+/* Sets the ttl and the deadline of an own record, whatever they were. */
+void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
+    ngx_msec_t lease);
+
+/*
+ * Sets the deadline of an own held record whose client was not told of the
+ * grant, unless another client was told or the lease is not `from` any more.
+ */
+void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
+    ngx_msec_t lease);
+
+/*
+ * Whether the lease of an own held record is over at now.  NGX_OK: over, and
+ * the lease is closed for renewal; NGX_AGAIN: not over, *lease is the deadline.
+ */
+ngx_int_t zkl_record_lease_over(zkl_zone_t *zone, uint32_t record,
+    ngx_msec_t now, ngx_msec_t *lease);
+
+/* The deadline of an own record.  NGX_DECLINED: the lease is over. */
+ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
+    ngx_msec_t *lease);
+
+/*
+ * Notes that the data of an own claim were read with that version and number of
+ * renewals.  NGX_DECLINED: these renewals are known.  NGX_OK: the claim was
+ * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.
+ * A running lease is made shorter only if its deadline is seen, which was read
+ * last.
+ */
+ngx_int_t zkl_record_renewed(zkl_zone_t *zone, uint32_t record,
+    int32_t version, uint32_t renewals, ngx_msec_t ttl, ngx_msec_t seen);
+
+/* Whether an own record has seen that many renewals in the data. */
+ngx_uint_t zkl_record_knows(zkl_zone_t *zone, uint32_t record,
+    uint32_t renewals);
+
+/* The version up to which an own record's lease is right, or UNREAD. */
+int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * Notes in said what the data of an own claim say now.  Returns whether the
+ * data may make the lease shorter: a gateway may that has written another ttl,
+ * but not a gateway that has only looked at the claim.  The latter counts up
+ * the renewals, too, and does not know for how long the claim was renewed here,
+ * perhaps by a worker that has read the data meanwhile.
+ */
+ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
+    zkl_claim_data_t *label);
+
+/* Puts what an own record knows into a label that is written anew. */
+void zkl_record_label(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *label);
+
+/*
+ * Notes that a client was told of an own claim's grant, as the data say.
+ * NGX_OK: no client had been told before, and the lease counts from now;
+ * NGX_DECLINED: a client had been told, or the claim is not held.
+ */
+ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
+
+/* How many holds an own record has at this moment. */
+ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * Counts the wish of another gateway in the holds of an own record, unless the
+ * wish was counted before; *holds is the number of holds afterwards.
+ */
+ngx_int_t zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, zkl_claim_data_t *label, ngx_uint_t *holds);
+
+/* Whether a worker has asked for the release of an own record. */
+ngx_uint_t zkl_record_asked(zkl_zone_t *zone, uint32_t record);
+
+/*
+ * Calls handler for each record of an adopted slot; handler may free the
+ * record.  The caller does nothing with the slot's records before this call.
+ */
+void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
+
+
+/*
+ * Any record.  All return NGX_DECLINED if the zone has no claim with that id on
+ * that path (any more), and NGX_ABORT if the keeper died or was stopped while
+ * writing the record, whose content then proves nothing.  NGX_AGAIN: no process
+ * keeps the claim's session at this moment.  Then the copy is good, holds and
+ * the request for a release count, but no watch is set; renew and told return
+ * NGX_OK.
+ *
+ * read:   makes a copy
+ * watch:  the same, and has this worker's doorbell rung when the claim ends or
+ *         changes, and when the record is freed if its release was asked for
+ * renew:  sets the deadline to until or, if until is 0, to ttl from now on, and
+ *         rings the keeper if the new deadline is the earlier one.  Declined
+ *         unless the claim is held, or waits for a client to ask for it, and
+ *         the lease is not over; declined, too, if from is neither 0 nor the
+ *         deadline: a worker has granted or renewed the claim.  version and
+ *         renewals are those of the znode's data, if the data are older than
+ *         this renewal, or 0.  The client that renews a held claim counts as
+ *         told
+ * told:   makes a copy for a client that is told of the grant: from now on the
+ *         lease is not cut.  If no client was told before, the lease counts
+ *         from now, but is not made shorter.  Declined unless the claim is
+ *         held, and the lease is not over
+ * hold:   adds a hold or, with less, takes one away; *holds is the number of
+ *         holds afterwards; 0: the caller has to release the claim
+ * ask:    asks the keeper to release the claim; broken: for an operator
+ */
+ngx_int_t zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, zkl_record_t *copy);
+ngx_int_t zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, zkl_record_t *copy);
+ngx_int_t zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, ngx_msec_t from, ngx_msec_t ttl, ngx_msec_t until,
+    int32_t version, uint32_t renewals);
+ngx_int_t zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, zkl_record_t *copy);
+ngx_int_t zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, ngx_uint_t less, ngx_uint_t *holds);
+ngx_int_t zkl_record_ask(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+    ngx_uint_t broken);
+
+/*
+ * How the claim of a token ended.  The claim's cell tells until it is taken for
+ * another claim.
+ */
+zkl_ending_e zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token,
+    ngx_str_t *path);
+
+
+/*
+ * The board.  find() looks for the claim of path with that seq: NGX_OK and a
+ * copy if the claim may exist, NGX_DONE and a copy if the claim has ended
+ * (compare czxid: the path may have been made anew meanwhile), or NGX_DECLINED
+ * if the board has no such claim.  await() returns NGX_OK if the board has the
+ * claim by now, NGX_DECLINED if no other worker lives that could put the claim
+ * there, or NGX_AGAIN: then the worker that puts the claim there rings *record,
+ * for which rings of other origin may come, too.
+ */
+void zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    uint32_t record);
+ngx_int_t zkl_seq_index_find(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    zkl_record_t *copy);
+ngx_int_t zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    uint32_t *record);
+
+/*
+ * The same board, for a lock that is one znode: each worker puts the record of
+ * its next claim there.  turn() puts an own waiting record there and says
+ * whether it is that claim's turn: NGX_OK, or NGX_BUSY and a copy of the record
+ * whose claim has to end, or to be granted, before: the claim that holds the
+ * lock, else a claim that contends already, else the claim that has waited for
+ * longest.  While a record waits, czxid says since when, and index whether the
+ * claim contends; czxid is 0 if the claim's worker is gone.
+ */
+ngx_int_t zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path,
+    uint32_t record, zkl_record_t *copy);
+
+
+/* For the board: a whole copy of a record, if the record is of path. */
+ngx_int_t zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
+    zkl_record_t *copy);
+
+
+#endif /* _ZKL_RECORD_H_INCLUDED_ */

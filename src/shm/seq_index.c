@@ -1,0 +1,227 @@
+
+/*
+ * The board: which claim of this gateway has which number in a lock's line, so
+ * that a worker need not list the lock's claims.
+ *
+ * An entry is the record of the claim that was put there last, or says which
+ * slots wait for a claim: the worker that puts a claim there rings these slots.
+ * A claim of another lock may overwrite the entry at any moment, so a missing
+ * entry proves nothing.
+ *
+ * Several processes run this code at the same time, each on its event loop; an
+ * entry is one word, and changed by compare and set.
+ */
+
+
+#include "shm/record.h"
+
+
+/*
+ * An entry of the board is a record + 1, or this bit and a bit for each slot
+ * that waits (slots may share a bit).
+ */
+#define ZKL_AWAITED                                                            \
+    ((ngx_atomic_uint_t) 1 << (ZKL_WORD_BITS - 1))
+
+
+static uint32_t zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path,
+    int64_t seq);
+static uint32_t zkl_seq_index_record(zkl_zone_t *zone, uint32_t i);
+static ngx_uint_t zkl_seq_index_others(zkl_zone_t *zone);
+static ngx_uint_t zkl_seq_index_before(zkl_record_t *one, zkl_record_t *two);
+
+
+void
+zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    uint32_t record)
+{
+    uint32_t           i;
+    ngx_uint_t         slot;
+    ngx_atomic_t      *entry;
+    ngx_atomic_uint_t  old;
+
+    i = zkl_seq_index_index(zone, path, seq);
+    entry = &zone->map->board[i];
+
+    do {
+        old = *entry;
+    } while (!ngx_atomic_cmp_set(entry, old, (ngx_atomic_uint_t) record + 1));
+
+    if (!(old & ZKL_AWAITED)) {
+        return;
+    }
+
+    for (slot = 0; slot < zone->map->nslots; slot++) {
+
+        if (old & ((ngx_atomic_uint_t) 1 << (slot % (ZKL_WORD_BITS - 1)))) {
+            zkl_doorbell_keeper(zone->map, slot, i);
+        }
+    }
+}
+
+
+ngx_int_t
+zkl_seq_index_find(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    zkl_record_t *copy)
+{
+    uint32_t  record;
+
+    record = zkl_seq_index_record(zone, zkl_seq_index_index(zone, path, seq));
+
+    if (zkl_record_copy(zone, record, path, copy) != NGX_OK
+        || copy->seq != seq || copy->forsaken
+        || copy->state == ZKL_RECORD_OPEN)
+    {
+        return NGX_DECLINED;
+    }
+
+    return (copy->state == ZKL_RECORD_WAITING
+            || copy->state == ZKL_RECORD_HELD)
+           ? NGX_OK : NGX_DONE;
+}
+
+
+ngx_int_t
+zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
+    uint32_t *record)
+{
+    uint32_t           i;
+    ngx_atomic_t      *entry;
+    ngx_atomic_uint_t  old, marked;
+    zkl_record_t       copy;
+
+    if (!zkl_seq_index_others(zone)) {
+        return NGX_DECLINED;
+    }
+
+    i = zkl_seq_index_index(zone, path, seq);
+    entry = &zone->map->board[i];
+
+    do {
+        old = *entry;
+
+        if (zkl_seq_index_find(zone, path, seq, &copy) != NGX_DECLINED) {
+            return NGX_OK;
+        }
+
+        marked = (ngx_atomic_uint_t) 1 << (zone->slot % (ZKL_WORD_BITS - 1));
+        marked |= (old & ZKL_AWAITED) ? old : ZKL_AWAITED;
+
+    } while (!ngx_atomic_cmp_set(entry, old, marked));
+
+    *record = i;
+
+    return NGX_AGAIN;
+}
+
+
+static uint32_t
+zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path, int64_t seq)
+{
+    uint32_t  hash;
+
+    hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
+
+    return hash & (uint32_t) (zone->map->nboard - 1);
+}
+
+
+static uint32_t
+zkl_seq_index_record(zkl_zone_t *zone, uint32_t i)
+{
+    ngx_atomic_uint_t  entry;
+
+    entry = zone->map->board[i];
+
+    return (entry & ZKL_AWAITED) ? ZKL_NO_RECORD : (uint32_t) entry - 1;
+}
+
+
+/* Whether another worker lives. */
+
+static ngx_uint_t
+zkl_seq_index_others(zkl_zone_t *zone)
+{
+    ngx_uint_t   i;
+    zkl_slot_t  *slot;
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        slot = &zone->map->slots[i];
+
+        if (i != zone->slot && slot->home == i
+            && slot->keeper != ZKL_FREE
+            && slot->keeper != ZKL_ORPHAN
+            && zkl_ahead(slot->alive))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
+zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
+    zkl_record_t *copy)
+{
+    uint32_t      hash;
+    ngx_uint_t    i, own;
+    zkl_record_t  next;
+
+    own = 1;
+    hash = ngx_crc32_long(path->data, path->len);
+
+    zkl_seq_index_put(zone, path, (int64_t) zone->slot, record);
+    ngx_memory_barrier();
+
+    if (zkl_record_copy(zone, record, path, copy) != NGX_OK) {
+        return NGX_OK;
+    }
+
+    for (i = 0; i < zone->map->nslots; i++) {
+
+        record = zkl_seq_index_record(zone,
+                                          (hash + (uint32_t) i)
+                                          & (uint32_t) (zone->map->nboard - 1));
+
+        if (record == copy->id.record
+            || zkl_record_copy(zone, record, path, &next)
+               != NGX_OK
+            || next.kind != ZKL_NODE || next.czxid == 0
+            || next.state < ZKL_RECORD_WAITING
+            || !zkl_ahead(next.alive)
+            || zkl_record_read(zone, &next.id, path, &next)
+               != NGX_OK)
+        {
+            continue;
+        }
+
+        if (next.state != ZKL_RECORD_WAITING) {
+            *copy = next;
+            return NGX_BUSY;
+        }
+
+        if (zkl_seq_index_before(&next, copy)) {
+            *copy = next;
+            own = 0;
+        }
+    }
+
+    return own ? NGX_OK : NGX_BUSY;
+}
+
+
+static ngx_uint_t
+zkl_seq_index_before(zkl_record_t *one, zkl_record_t *two)
+{
+    if (one->index != two->index) {
+        return one->index > two->index;
+    }
+
+    if (one->czxid != two->czxid) {
+        return one->czxid < two->czxid;
+    }
+
+    return one->id.record < two->id.record;
+}

@@ -1,0 +1,592 @@
+
+/*
+ * The zone: slots, and their keepers.
+ *
+ * Everything here runs on the event loop of several processes at the same time.
+ * A slot changes hands by one atomic step on its keeper; the new keeper then
+ * writes the rest of the slot.
+ *
+ * A worker that leaves says so first (leaving), and then looks whether another
+ * worker stays.  A worker that leaves a slot makes it an orphan first, and then
+ * wakes a worker that stays, or else all that leave.  The last worker that
+ * leaves adopts orphans after it said so.  All the same a slot may be an orphan
+ * when all workers have left, so a worker that quits closes its own session if
+ * no claim needs it.
+ */
+
+
+#include "shm/zone.h"
+
+
+static zkl_zone_t *zkl_zone_new(zkl_layout_t *map, uint64_t *used,
+    ngx_log_t *log);
+static ngx_int_t zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i,
+    ngx_atomic_uint_t keeper, ngx_uint_t home);
+static ngx_int_t zkl_zone_take_orphan(zkl_zone_t *zone);
+static ngx_int_t zkl_zone_take_free(zkl_zone_t *zone);
+static zkl_slot_t *zkl_zone_staying(zkl_zone_t *zone);
+static void zkl_zone_wipe(zkl_zone_t *zone);
+static void zkl_zone_count_cells(zkl_layout_t *map, zkl_counts_t *counts);
+
+
+ngx_int_t
+zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data)
+{
+    ngx_cycle_t      *cycle;
+    ngx_slab_pool_t  *shpool;
+    zkl_layout_t     *map;
+
+    cycle = shm_zone->data;
+
+    if (data) {
+        shm_zone->data = data;
+        return zkl_layout_keep(data, cycle);
+    }
+
+    shpool = (ngx_slab_pool_t *) shm_zone->shm.addr;
+
+    if (shm_zone->shm.exists) {
+        shm_zone->data = shpool->data;
+        return NGX_OK;
+    }
+
+    map = zkl_layout_make(shpool, shm_zone->shm.log);
+
+    if (map == NULL || zkl_layout_keep(map, cycle) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    shpool->data = map;
+    shm_zone->data = map;
+
+    ngx_log_error(NGX_LOG_NOTICE, shm_zone->shm.log, 0,
+                  "zk_lock_zone has room for %ui claims and %ui sessions",
+                  map->ncells, map->nslots);
+
+    return NGX_OK;
+}
+
+
+void
+zkl_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old)
+{
+    zkl_layout_t  *map, *before;
+
+    map = shm_zone ? shm_zone->data : NULL;
+    before = old ? old->data : NULL;
+
+    if (map != NULL) {
+        (void) ngx_atomic_fetch_add(&map->reloads, 1);
+    }
+
+    if (before != NULL && before != map) {
+        before->superseded = 1;
+    }
+}
+
+
+zkl_zone_t *
+zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
+{
+    zkl_layout_t  *map;
+    zkl_zone_t    *zone;
+
+    map = shm_zone->data;
+
+    for ( ;; ) {
+        zone = zkl_zone_new(map, NULL, log);
+        if (zone == NULL) {
+            return NULL;
+        }
+
+        if (zkl_zone_take_free(zone) == NGX_OK) {
+            map->over = 0;
+            return zone;
+        }
+
+        if (zkl_zone_staying(zone) != NULL
+            || zkl_zone_take_orphan(zone) != NGX_OK)
+        {
+            break;
+        }
+
+        /*
+         * No worker is there that could adopt the orphan.  Its session ends
+         * with its timeout, and what is durable is found by a scan.
+         */
+
+        zkl_zone_leave(zone);
+    }
+
+    ngx_log_error(NGX_LOG_INFO, log, 0,
+                  "zk_lock_zone has no place left for this worker's session, "
+                  "all %ui are in use", map->nslots);
+
+    ngx_free(zone);
+
+    return NULL;
+}
+
+
+zkl_zone_t *
+zkl_zone_adopt(zkl_zone_t *home)
+{
+    zkl_key_t    key;
+    zkl_zone_t  *zone;
+
+    home->map->orphans = 0;
+
+    for ( ;; ) {
+        zone = zkl_zone_new(home->map, home->used, home->log);
+        if (zone == NULL) {
+            return NULL;
+        }
+
+        zone->home = home->home;
+        zone->reloads = home->reloads;
+
+        if (zkl_zone_take_orphan(zone) != NGX_OK) {
+            ngx_free(zone);
+            return NULL;
+        }
+
+        if (zkl_zone_key(zone, &key) == NGX_OK) {
+            return zone;
+        }
+
+        zkl_zone_leave(zone);
+    }
+}
+
+
+/* All slots of a worker have one map of used cells: the home's. */
+
+static zkl_zone_t *
+zkl_zone_new(zkl_layout_t *map, uint64_t *used, ngx_log_t *log)
+{
+    zkl_zone_t  *zone;
+
+    zone = ngx_calloc(sizeof(zkl_zone_t)
+                      + (used ? 0 : map->nchunks * sizeof(uint64_t)), log);
+    if (zone == NULL) {
+        return NULL;
+    }
+
+    zone->map = map;
+    zone->log = log;
+    zone->home = map->nslots;
+    zone->reloads = map->reloads;
+    zone->chunk = ZKL_NO_CHUNK;
+    zone->used = used ? used : (uint64_t *) (zone + 1);
+
+    return zone;
+}
+
+
+/* A home that is not known yet is the slot itself. */
+
+static ngx_int_t
+zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper,
+    ngx_uint_t home)
+{
+    zkl_slot_t  *slot;
+
+    slot = &zone->map->slots[i];
+
+    if (!ngx_atomic_cmp_set(&slot->keeper, keeper, zkl_layout_self())) {
+        return NGX_DECLINED;
+    }
+
+    slot->home = (home < zone->map->nslots) ? home : i;
+    slot->leaving = 0;
+
+    zone->slot = i;
+    zone->home = slot->home;
+
+    return NGX_OK;
+}
+
+
+static ngx_int_t
+zkl_zone_take_orphan(zkl_zone_t *zone)
+{
+    ngx_uint_t         i;
+    ngx_atomic_uint_t  keeper, self;
+
+    self = zkl_layout_self();
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        keeper = zone->map->slots[i].keeper;
+
+        if (keeper != ZKL_FREE
+            && keeper != self
+            && zkl_layout_dead(keeper, 0)
+            && zkl_zone_take(zone, i, keeper, zone->home)
+               == NGX_OK)
+        {
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+static ngx_int_t
+zkl_zone_take_free(zkl_zone_t *zone)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < zone->map->nslots; i++) {
+
+        if (zone->map->slots[i].keeper == ZKL_FREE
+            && zkl_zone_take(zone, i, ZKL_FREE, zone->home)
+               == NGX_OK)
+        {
+            zone->map->slots[i].keyed = 0;
+            zone->map->slots[i].alive = zkl_now() - 1;
+
+            return NGX_OK;
+        }
+    }
+
+    return NGX_DECLINED;
+}
+
+
+ngx_uint_t
+zkl_zone_orphans(zkl_zone_t *zone)
+{
+    return zone->map->orphans != 0;
+}
+
+
+void
+zkl_zone_leaving(zkl_zone_t *zone)
+{
+    zkl_layout_t  *map;
+
+    map = zone->map;
+
+    map->slots[zone->slot].leaving = 1;
+
+    if (!zkl_zone_replaced(zone)) {
+
+        /* its generation has to quit */
+
+        map->over = map->reloads;
+    }
+
+    ngx_memory_barrier();
+}
+
+
+ngx_uint_t
+zkl_zone_replaced(zkl_zone_t *zone)
+{
+    return zone->map->reloads != zone->reloads;
+}
+
+
+ngx_uint_t
+zkl_zone_outlives(zkl_zone_t *zone)
+{
+    zkl_layout_t  *map;
+
+    map = zone->map;
+
+    return (zkl_zone_replaced(zone) && map->reloads != map->over
+            && !map->superseded)
+           || zkl_zone_staying(zone) != NULL;
+}
+
+
+void
+zkl_zone_wake(zkl_zone_t *zone)
+{
+    ngx_uint_t         i;
+    ngx_atomic_uint_t  self;
+    zkl_layout_t      *map;
+    zkl_slot_t        *slot;
+
+    map = zone->map;
+    self = zkl_layout_self();
+
+    for (i = 0; i < map->nslots; i++) {
+        slot = &map->slots[i];
+
+        if (slot->keeper != ZKL_FREE && slot->keeper != self
+            && slot->leaving && slot->home == i)
+        {
+            zkl_doorbell_wake(map, i);
+        }
+    }
+}
+
+
+/* A slot of another worker that stays, or NULL. */
+
+static zkl_slot_t *
+zkl_zone_staying(zkl_zone_t *zone)
+{
+    ngx_uint_t         i;
+    ngx_atomic_uint_t  self;
+    zkl_slot_t        *slot;
+
+    self = zkl_layout_self();
+
+    for (i = 0; i < zone->map->nslots; i++) {
+        slot = &zone->map->slots[i];
+
+        if (slot->keeper != self && !slot->leaving && slot->home == i
+            && !zkl_layout_dead(slot->keeper, 0))
+        {
+            return slot;
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+zkl_zone_abandon(zkl_zone_t *zone)
+{
+    zkl_layout_t  *map;
+    zkl_slot_t    *heir;
+
+    map = zone->map;
+
+    map->slots[zone->slot].keeper = ZKL_ORPHAN;
+    map->orphans = 1;
+
+    ngx_memory_barrier();
+
+    heir = zkl_zone_staying(zone);
+
+    if (heir != NULL) {
+        zkl_doorbell_wake(map, heir - map->slots);
+
+    } else {
+
+        /* one that began to leave after this worker had looked for an heir */
+
+        zkl_zone_wake(zone);
+    }
+
+    ngx_free(zone);
+}
+
+
+void
+zkl_zone_leave(zkl_zone_t *zone)
+{
+    zkl_slot_t  *slot;
+
+    slot = &zone->map->slots[zone->slot];
+
+    zkl_zone_wipe(zone);
+    zkl_zone_set_key(zone, NULL);
+
+    slot->alive = zkl_now() - 1;
+
+    ngx_memory_barrier();
+
+    slot->keeper = ZKL_FREE;
+
+    ngx_free(zone);
+}
+
+
+/*
+ * Frees all records of a slot whose session is over.  If the keeper died while
+ * it learned of that, it is not known whether a claim that was asked to end was
+ * still there: record_lost() says so.
+ */
+
+static void
+zkl_zone_wipe(zkl_zone_t *zone)
+{
+    uint32_t       record;
+    ngx_uint_t     i, k, keyed;
+    zkl_layout_t  *map;
+    zkl_cell_t    *cell;
+
+    map = zone->map;
+    keyed = map->slots[zone->slot].keyed;
+
+    for (i = 0; i < map->nchunks; i++) {
+
+        if (map->owners[i] != zone->slot + 1) {
+            continue;
+        }
+
+        for  (k = 0; k < ZKL_CHUNK; k++) {
+            record = (uint32_t) (i * ZKL_CHUNK + k);
+            cell = zkl_layout_cell(map, record);
+
+            if (!keyed) {
+
+                /* a gen to come: the next claim here sets it right */
+
+                cell->lost = cell->gen + 2;
+                ngx_memory_barrier();
+            }
+
+            /* the further cells of a long path hold any bytes */
+
+            ngx_memzero(cell->random, ZKL_RANDOM_LEN);
+
+            if (cell->state != 0 && cell->ending == 0) {
+
+                /* a durable claim does not end with its session */
+
+                cell->ending = ZKL_FORSAKEN;
+            }
+
+            cell->state = 0;
+            cell->gen += cell->gen & 1;
+
+            zkl_doorbell_watchers(map, record, 1);
+        }
+
+        map->starts[i] = 0;
+
+        ngx_memory_barrier();
+
+        map->owners[i] = 0;
+    }
+}
+
+
+void
+zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key)
+{
+    zkl_slot_t  *slot;
+
+    slot = &zone->map->slots[zone->slot];
+
+    slot->keyed = 0;
+    ngx_memory_barrier();
+
+    if (key == NULL) {
+        ngx_explicit_memzero(&slot->key, sizeof(zkl_key_t));
+        return;
+    }
+
+    slot->key = *key;
+    ngx_memory_barrier();
+
+    slot->keyed = 1;
+}
+
+
+ngx_int_t
+zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key)
+{
+    zkl_slot_t  *slot;
+
+    slot = &zone->map->slots[zone->slot];
+
+    if (!slot->keyed) {
+        return NGX_DECLINED;
+    }
+
+    *key = slot->key;
+
+    return NGX_OK;
+}
+
+
+int
+zkl_zone_fd(zkl_zone_t *home)
+{
+    return home->map->own->wakeups[home->slot];
+}
+
+
+ngx_atomic_t *
+zkl_zone_alive(zkl_zone_t *zone)
+{
+    return &zone->map->slots[zone->slot].alive;
+}
+
+
+ngx_uint_t
+zkl_zone_cells(zkl_zone_t *zone)
+{
+    return zone->map->ncells;
+}
+
+
+void
+zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
+{
+    ngx_uint_t         i;
+    ngx_atomic_uint_t  keeper;
+    zkl_layout_t      *map;
+    zkl_slot_t        *slot;
+
+    ngx_memzero(counts, sizeof(zkl_counts_t));
+
+    map = zone->map;
+
+    for (i = 0; i < map->nslots; i++) {
+        slot = &map->slots[i];
+        keeper = slot->keeper;
+
+        if (keeper == ZKL_FREE) {
+            continue;
+        }
+
+        counts->slots++;
+
+        if (!slot->keyed) {
+            continue;
+        }
+
+        if (zkl_layout_dead(keeper, 0)) {
+            counts->orphans++;
+
+        } else if (slot->home == i) {
+            counts->own++;
+
+        } else {
+            counts->adopted++;
+        }
+    }
+
+    zkl_zone_count_cells(map, counts);
+}
+
+
+static void
+zkl_zone_count_cells(zkl_layout_t *map, zkl_counts_t *counts)
+{
+    uint64_t     starts;
+    ngx_uint_t   i, k, n;
+    zkl_cell_t  *cell;
+
+    for (i = 0; i < map->nchunks; i++) {
+
+        if (map->owners[i] == 0) {
+            continue;
+        }
+
+        starts = map->starts[i];
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+
+            if (!(starts & 1)) {
+                continue;
+            }
+
+            cell = zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k));
+
+            n = cell->state;
+
+            counts->states[n % 6]++;
+            counts->cells += zkl_layout_cells_of(cell->path_len);
+        }
+    }
+}
