@@ -1,19 +1,19 @@
 
 /*
- * Asks: their life, and what all of them use.
+ * Calls: their life, and what all of them use.
  *
  * A claim may be this worker's, a sibling's, or another gateway's.  Its token
  * leads to the record of the first two; for all others ZooKeeper is asked.
  * What is told as held was seen in ZooKeeper behind a write that was sent after
  * the call had come, so that no other claim can have been granted before.
  *
- * An ask waits for ZooKeeper until its time is over: while ZooKeeper does not
- * answer the ask is not begun, and one whose operation had no answer begins
+ * A call waits for ZooKeeper until its time is over: while ZooKeeper does not
+ * answer the call is not begun, and one whose operation had no answer begins
  * again.  At the end of that time the caller is told that ZooKeeper is out of
  * reach; sooner only if the answer to a write was lost that must not be
  * repeated.  A release is begun at once, since it is owed.
  *
- * Everything here runs on the event loop.  An ask is freed when it was told
+ * Everything here runs on the event loop.  A call is freed when it was told
  * and nothing is under way for it; its handler is NULL when who asked has left.
  */
 
@@ -27,7 +27,7 @@
 #define ZKL_CALL_SELDOM               500
 
 /*
- * How many asks of a worker list a lock at a time: one that describes a long
+ * How many calls of a worker list a lock at a time: one that describes a long
  * line takes some 2 KB for each claim, and watchers look all at once.
  */
 #define ZKL_LOOKS_MAX                 32
@@ -38,10 +38,10 @@
 /* how often a set is tried while other writers change the znode's data */
 #define ZKL_SET_TRIES                     5
 
-/* how many claims an ask reads at a time */
+/* how many claims a call reads at a time */
 #define ZKL_READS_MAX                 64
 
-/* how often an ask lists the claims, if all are gone before the reads */
+/* how often a call lists the claims, if all are gone before the reads */
 #define ZKL_LOOK_TRIES                10
 
 /* how long a sibling may take to release, milliseconds */
@@ -58,76 +58,76 @@
 
 
 static ngx_msec_t zkl_call_time(zkl_question_t *question);
-static void zkl_call_begin(zkl_call_t *ask);
-static void zkl_call_deaf(zkl_call_t *ask);
+static void zkl_call_begin(zkl_call_t *call);
+static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_bell_handler(zkl_subscription_t *bell);
 static void zkl_call_timer_handler(ngx_event_t *ev);
-static void zkl_call_poll(zkl_call_t *ask);
-static ngx_int_t zkl_call_turn(zkl_call_t *ask);
-static void zkl_call_turn_over(zkl_call_t *ask);
-static ngx_int_t zkl_call_rename(zkl_call_t *ask);
-static void zkl_call_name(zkl_call_t *ask, ngx_str_t *name, u_char *buf);
-static void zkl_call_send(zkl_call_t *ask, zkl_op_t *op);
-static void zkl_call_post(zkl_call_t *ask, zkl_answer_e answer);
-static void zkl_call_free(zkl_call_t *ask);
-static void zkl_call_find(zkl_call_t *ask);
+static void zkl_call_poll(zkl_call_t *call);
+static ngx_int_t zkl_call_turn(zkl_call_t *call);
+static void zkl_call_turn_over(zkl_call_t *call);
+static ngx_int_t zkl_call_rename(zkl_call_t *call);
+static void zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf);
+static void zkl_call_send(zkl_call_t *call, zkl_op_t *op);
+static void zkl_call_post(zkl_call_t *call, zkl_answer_e answer);
+static void zkl_call_free(zkl_call_t *call);
+static void zkl_call_find(zkl_call_t *call);
 static void zkl_call_find_handler(zkl_op_t *op);
-static void zkl_call_inspect(zkl_call_t *ask);
+static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
-static void zkl_call_gone(zkl_call_t *ask);
-static void zkl_call_placed(zkl_call_t *ask);
-static void zkl_call_waits(zkl_call_t *ask, zkl_claim_data_t *label);
-static void zkl_call_set(zkl_call_t *ask);
+static void zkl_call_gone(zkl_call_t *call);
+static void zkl_call_placed(zkl_call_t *call);
+static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label);
+static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_own(zkl_call_t *ask, zkl_record_t *record);
-static void zkl_call_renew(zkl_call_t *ask);
-static ngx_int_t zkl_call_prolong(zkl_call_t *ask);
-static void zkl_call_known(zkl_call_t *ask, zkl_record_t *record);
-static void zkl_call_keep(zkl_call_t *ask, zkl_record_t *record);
-static zkl_answer_e zkl_call_held(zkl_call_t *ask, zkl_record_t *record);
-static ngx_int_t zkl_call_extend(zkl_call_t *ask, zkl_record_t *record);
-static void zkl_call_more(zkl_call_t *ask, zkl_record_t *record);
-static uint32_t zkl_call_renewals(zkl_call_t *ask);
+static ngx_int_t zkl_call_own(zkl_call_t *call, zkl_record_t *record);
+static void zkl_call_renew(zkl_call_t *call);
+static ngx_int_t zkl_call_prolong(zkl_call_t *call);
+static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
+static void zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
+static zkl_answer_e zkl_call_held(zkl_call_t *call, zkl_record_t *record);
+static ngx_int_t zkl_call_extend(zkl_call_t *call, zkl_record_t *record);
+static void zkl_call_more(zkl_call_t *call, zkl_record_t *record);
+static uint32_t zkl_call_renewals(zkl_call_t *call);
 static ngx_uint_t zkl_call_endless(zkl_record_t *record);
-static void zkl_call_holder(zkl_call_t *ask);
+static void zkl_call_holder(zkl_call_t *call);
 static void zkl_call_holder_handler(zkl_op_t *op);
-static void zkl_call_list(zkl_call_t *ask);
+static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_count(zkl_call_t *ask, zkl_op_t *op);
+static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_uint_t zkl_call_readers(zkl_op_t *op, int64_t writer);
-static ngx_int_t zkl_call_sort(zkl_call_t *ask, zkl_op_t *op);
-static void zkl_call_state(zkl_call_t *ask, zkl_info_t *infos, ngx_uint_t n);
+static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
+static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
-static void zkl_call_read(zkl_call_t *ask);
+static void zkl_call_read(zkl_call_t *call);
 static void zkl_call_read_handler(zkl_op_t *op);
-static void zkl_call_found(zkl_call_t *ask);
-static ngx_int_t zkl_call_noted(zkl_call_t *ask, zkl_op_t *op);
-static void zkl_call_release(zkl_call_t *ask);
+static void zkl_call_found(zkl_call_t *call);
+static ngx_int_t zkl_call_noted(zkl_call_t *call, zkl_op_t *op);
+static void zkl_call_release(zkl_call_t *call);
 static ngx_uint_t zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record);
 static ngx_uint_t zkl_call_current(zkl_record_t *record);
-static ngx_int_t zkl_call_less(zkl_call_t *ask);
-static void zkl_call_delete(zkl_call_t *ask);
+static ngx_int_t zkl_call_less(zkl_call_t *call);
+static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_label_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_touched_handler(zkl_op_t *op);
-static void zkl_call_touch(zkl_call_t *ask);
+static void zkl_call_touch(zkl_call_t *call);
 static void zkl_call_touch_handler(zkl_op_t *op);
-static zkl_op_t *zkl_call_touch_op(zkl_call_t *ask, zkl_op_t *get);
+static zkl_op_t *zkl_call_touch_op(zkl_call_t *call, zkl_op_t *get);
 static void zkl_call_delete_handler(zkl_op_t *op);
-static void zkl_call_missing(zkl_call_t *ask);
-static void zkl_call_ended(zkl_call_t *ask);
+static void zkl_call_missing(zkl_call_t *call);
+static void zkl_call_ended(zkl_call_t *call);
 static void zkl_call_released(void *data, zkl_rc_e rc);
-static void zkl_call_rung(zkl_call_t *ask);
-static void zkl_call_forsaken(zkl_call_t *ask);
-static void zkl_call_wish(zkl_call_t *ask, const char *want);
+static void zkl_call_rung(zkl_call_t *call);
+static void zkl_call_forsaken(zkl_call_t *call);
+static void zkl_call_wish(zkl_call_t *call, const char *want);
 static void zkl_call_wish_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_wished(zkl_call_t *ask);
-static void zkl_call_share(zkl_call_t *ask);
-static void zkl_call_revoke(zkl_call_t *ask);
+static ngx_int_t zkl_call_wished(zkl_call_t *call);
+static void zkl_call_share(zkl_call_t *call);
+static void zkl_call_revoke(zkl_call_t *call);
 static void zkl_call_mark_handler(zkl_op_t *op);
 static void zkl_call_marked_handler(zkl_op_t *op);
-static void zkl_call_write(zkl_call_t *ask, ngx_str_t *value, int32_t version,
+static void zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
     zkl_op_pt handler);
 
 
@@ -136,63 +136,63 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 {
     size_t       len;
     u_char      *p;
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
     len = question->name ? question->name->len : 0;
 
-    ask = ngx_calloc(sizeof(zkl_call_t) + question->path->len
-                     + len, worker->log);
-    if (ask == NULL) {
+    call = ngx_calloc(sizeof(zkl_call_t) + question->path->len
+                      + len, worker->log);
+    if (call == NULL) {
         return NULL;
     }
 
-    ask->worker = worker;
-    ask->type = question->type;
-    ask->ttl = question->ttl;
-    ask->grace = question->grace;
-    ask->forced = (question->forced != 0);
-    ask->handler = question->handler;
-    ask->data = question->data;
-    ask->asked = ngx_current_msec;
-    ask->bell.handler = zkl_call_bell_handler;
+    call->worker = worker;
+    call->type = question->type;
+    call->ttl = question->ttl;
+    call->grace = question->grace;
+    call->forced = (question->forced != 0);
+    call->handler = question->handler;
+    call->data = question->data;
+    call->asked = ngx_current_msec;
+    call->bell.handler = zkl_call_bell_handler;
 
-    p = (u_char *) ask + sizeof(zkl_call_t);
+    p = (u_char *) call + sizeof(zkl_call_t);
 
-    ask->path.len = question->path->len;
-    ask->path.data = p;
+    call->path.len = question->path->len;
+    call->path.data = p;
     p = ngx_cpymem(p, question->path->data, question->path->len);
 
     if (len != 0) {
-        ask->name.len = len;
-        ask->name.data = p;
+        call->name.len = len;
+        call->name.data = p;
         ngx_memcpy(p, question->name->data, len);
     }
 
     if (question->token != NULL) {
-        ask->token = *question->token;
-        ask->kind = ask->token.kind;
-        ask->find = (ask->token.seq == -1);
-        ask->node = (ask->kind == ZKL_NODE);
+        call->token = *question->token;
+        call->kind = call->token.kind;
+        call->find = (call->token.seq == -1);
+        call->node = (call->kind == ZKL_NODE);
 
     } else {
-        ask->node = (question->node != 0);
+        call->node = (question->node != 0);
     }
 
-    zkl_worker_timer(worker, &ask->timer, zkl_call_timer_handler);
-    zkl_worker_timer(worker, &ask->over, zkl_call_over_handler);
+    zkl_worker_timer(worker, &call->timer, zkl_call_timer_handler);
+    zkl_worker_timer(worker, &call->over, zkl_call_over_handler);
 
     /* not cancelable: a worker that leaves tells first */
 
-    ngx_add_timer(&ask->over, zkl_call_time(question));
+    ngx_add_timer(&call->over, zkl_call_time(question));
 
-    ngx_queue_insert_tail(&worker->asks, &ask->queue);
-    worker->nasks++;
+    ngx_queue_insert_tail(&worker->calls, &call->queue);
+    worker->ncalls++;
     worker->nawaited++;
     zkl_worker_busy(worker);
 
-    zkl_call_begin(ask);
+    zkl_call_begin(call);
 
-    return ask;
+    return call;
 }
 
 
@@ -212,152 +212,152 @@ zkl_call_time(zkl_question_t *question)
 /*
  * What it asks for is begun: by what type it is of.
  *
- * While ZooKeeper does not answer, all asks but releases wait.  A release is
+ * While ZooKeeper does not answer, all calls but releases wait.  A release is
  * owed from the moment when the call came; but of those whose callers have left
  * only so many are kept.
  */
 
 static void
-zkl_call_begin(zkl_call_t *ask)
+zkl_call_begin(zkl_call_t *call)
 {
     zkl_worker_t  *worker;
 
-    worker = ask->worker;
+    worker = call->worker;
 
-    if ((ask->type != ZKL_RELEASE || ask->find || ask->counted
-         || worker->nasks - worker->nawaited >= ZKL_DEBTS_MAX)
+    if ((call->type != ZKL_RELEASE || call->find || call->counted
+         || worker->ncalls - worker->nawaited >= ZKL_DEBTS_MAX)
         && !zkl_session_ready(worker->session))
     {
-        if (ask->type == ZKL_RENEW && !ask->find) {
+        if (call->type == ZKL_RENEW && !call->find) {
 
             /* the lease must not end while the call waits */
 
-            (void) zkl_call_prolong(ask);
+            (void) zkl_call_prolong(call);
         }
 
-        ask->later = 1;
+        call->later = 1;
         return;
     }
 
-    if (ask->find) {
-        zkl_call_find(ask);
+    if (call->find) {
+        zkl_call_find(call);
         return;
     }
 
-    switch (ask->type) {
+    switch (call->type) {
 
     case ZKL_RELEASE:
 
-        if (!ask->counted && !ask->wished) {
-            zkl_call_release(ask);
+        if (!call->counted && !call->wished) {
+            zkl_call_release(call);
             break;
         }
 
         /* it is held once less already, or that is wished */
 
-        zkl_call_inspect(ask);
+        zkl_call_inspect(call);
         break;
 
     case ZKL_BREAK:
-        zkl_call_release(ask);
+        zkl_call_release(call);
         break;
 
     case ZKL_RENEW:
-        zkl_call_renew(ask);
+        zkl_call_renew(call);
         break;
 
     case ZKL_HOLD:
     case ZKL_SHARE:
     case ZKL_INSPECT:
-        zkl_call_inspect(ask);
+        zkl_call_inspect(call);
         break;
 
     case ZKL_REVOKE:
-        zkl_call_revoke(ask);
+        zkl_call_revoke(call);
         break;
 
     case ZKL_LIST:
     case ZKL_FIRST:
-        zkl_call_list(ask);
+        zkl_call_list(call);
         break;
 
     case ZKL_HOLDER:
-        zkl_call_holder(ask);
+        zkl_call_holder(call);
         break;
     }
 }
 
 
 void
-zkl_call_leave(zkl_call_t *ask)
+zkl_call_leave(zkl_call_t *call)
 {
-    zkl_call_deaf(ask);
+    zkl_call_deaf(call);
 
-    zkl_call_free(ask);
+    zkl_call_free(call);
 }
 
 
 /* Nobody waits for its answer any more. */
 
 static void
-zkl_call_deaf(zkl_call_t *ask)
+zkl_call_deaf(zkl_call_t *call)
 {
-    if (ask->handler != NULL) {
-        ask->handler = NULL;
-        ask->worker->nawaited--;
+    if (call->handler != NULL) {
+        call->handler = NULL;
+        call->worker->nawaited--;
     }
 
-    if (ask->over.timer_set) {
-        ngx_del_timer(&ask->over);
+    if (call->over.timer_set) {
+        ngx_del_timer(&call->over);
     }
 }
 
 
 void
-zkl_call_connected(zkl_call_t *ask)
+zkl_call_connected(zkl_call_t *call)
 {
-    if (ask->owed) {
+    if (call->owed) {
 
-        if (ask->pins == 0 && ask->tries == 0) {
+        if (call->pins == 0 && call->tries == 0) {
 
             /* nothing was sent: the claim's worker can end the claim again */
 
-            ask->owed = 0;
-            zkl_call_release(ask);
-            zkl_call_free(ask);
+            call->owed = 0;
+            zkl_call_release(call);
+            zkl_call_free(call);
 
-        } else if (ask->pins == 0) {
-            zkl_call_delete(ask);
+        } else if (call->pins == 0) {
+            zkl_call_delete(call);
         }
 
         return;
     }
 
-    if ((ask->later || ask->unwritten) && ask->pins == 0) {
-        ask->later = 0;
-        ask->asked = ngx_current_msec;
-        zkl_call_begin(ask);
+    if ((call->later || call->unwritten) && call->pins == 0) {
+        call->later = 0;
+        call->asked = ngx_current_msec;
+        zkl_call_begin(call);
 
-    } else if (ask->waits) {
-        zkl_call_list(ask);
+    } else if (call->waits) {
+        zkl_call_list(call);
     }
 }
 
 
 void
-zkl_call_unreachable(zkl_call_t *ask)
+zkl_call_unreachable(zkl_call_t *call)
 {
-    zkl_call_tell(ask, ZKL_CALL_UNREACHABLE);
+    zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
 
-    if (ask->bell.set) {
+    if (call->bell.set) {
 
         /* the release is owed, though the claim's worker stands still */
 
-        ngx_del_timer(&ask->timer);
-        zkl_call_forsaken(ask);
+        ngx_del_timer(&call->timer);
+        zkl_call_forsaken(call);
     }
 
-    zkl_call_free(ask);
+    zkl_call_free(call);
 }
 
 
@@ -369,16 +369,16 @@ zkl_call_over_handler(ngx_event_t *ev)
 
 
 void
-zkl_call_discard(zkl_call_t *ask)
+zkl_call_discard(zkl_call_t *call)
 {
-    zkl_call_deaf(ask);
+    zkl_call_deaf(call);
 
-    ask->pins = 0;
-    ask->mourning = 0;
-    ask->owed = 0;
-    ask->unwritten = 0;
+    call->pins = 0;
+    call->mourning = 0;
+    call->owed = 0;
+    call->unwritten = 0;
 
-    zkl_call_free(ask);
+    zkl_call_free(call);
 }
 
 
@@ -392,101 +392,101 @@ zkl_call_bell_handler(zkl_subscription_t *bell)
 static void
 zkl_call_timer_handler(ngx_event_t *ev)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = ngx_queue_data(ev, zkl_call_t, timer);
+    call = ngx_queue_data(ev, zkl_call_t, timer);
 
-    if (ask->bell.set) {
-        zkl_call_forsaken(ask);
+    if (call->bell.set) {
+        zkl_call_forsaken(call);
         return;
     }
 
-    if (ask->missing) {
-        zkl_call_missing(ask);
-        zkl_call_free(ask);
+    if (call->missing) {
+        zkl_call_missing(call);
+        zkl_call_free(call);
         return;
     }
 
-    if (ask->polls) {
-        ask->polls = 0;
-        zkl_call_inspect(ask);
+    if (call->polls) {
+        call->polls = 0;
+        zkl_call_inspect(call);
         return;
     }
 
-    zkl_call_tell(ask, ask->answer);
-    zkl_call_free(ask);
+    zkl_call_tell(call, call->answer);
+    zkl_call_free(call);
 }
 
 
 /*
- * The claim is read again in a moment, until the ask's time is over.
+ * The claim is read again in a moment, until the call's time is over.
  *
  * Later and later, so that some seconds are not many times.
  */
 
 static void
-zkl_call_poll(zkl_call_t *ask)
+zkl_call_poll(zkl_call_t *call)
 {
     ngx_msec_t  elapsed;
 
-    if (ask->handler == NULL) {
+    if (call->handler == NULL) {
         return;
     }
 
-    elapsed = ngx_current_msec - ask->asked;
+    elapsed = ngx_current_msec - call->asked;
 
-    ask->polls = 1;
+    call->polls = 1;
 
-    if (!ask->timer.timer_set) {
-        ngx_add_timer(&ask->timer, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
+    if (!call->timer.timer_set) {
+        ngx_add_timer(&call->timer, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
                               ZKL_CALL_SELDOM));
     }
 }
 
 
 /*
- * Only so many asks list a lock at a time: NGX_OK, it is this one's turn, which
- * it has to end, or to be freed; NGX_AGAIN, ask_list() is called when it is.
+ * Only so many calls list a lock at a time.  NGX_OK: it is this call's turn,
+ * which the call has to end; NGX_AGAIN: zkl_call_list() is called when it is.
  */
 
 static ngx_int_t
-zkl_call_turn(zkl_call_t *ask)
+zkl_call_turn(zkl_call_t *call)
 {
     zkl_worker_t  *worker;
 
-    worker = ask->worker;
+    worker = call->worker;
 
-    if (ask->looks) {
+    if (call->looks) {
         return NGX_OK;
     }
 
     if (worker->nlooks >= ZKL_LOOKS_MAX) {
 
-        if (ask->waits) {
+        if (call->waits) {
             return NGX_AGAIN;
         }
 
-        ask->waits = 1;
+        call->waits = 1;
 
-        if (ask->type < ZKL_LIST) {
+        if (call->type < ZKL_LIST) {
 
             /* a holder's: it is short, and about his claim only */
 
-            ngx_queue_insert_head(&worker->looks, &ask->turn);
+            ngx_queue_insert_head(&worker->looks, &call->turn);
 
         } else {
-            ngx_queue_insert_tail(&worker->looks, &ask->turn);
+            ngx_queue_insert_tail(&worker->looks, &call->turn);
         }
 
         return NGX_AGAIN;
     }
 
-    if (ask->waits) {
-        ask->waits = 0;
-        ngx_queue_remove(&ask->turn);
+    if (call->waits) {
+        call->waits = 0;
+        ngx_queue_remove(&call->turn);
     }
 
-    ask->looks = 1;
+    call->looks = 1;
     worker->nlooks++;
 
     return NGX_OK;
@@ -496,23 +496,23 @@ zkl_call_turn(zkl_call_t *ask)
 /* Without a connection the others wait for that; at the end there is none. */
 
 static void
-zkl_call_turn_over(zkl_call_t *ask)
+zkl_call_turn_over(zkl_call_t *call)
 {
     ngx_queue_t   *q;
     zkl_worker_t  *worker;
 
-    worker = ask->worker;
+    worker = call->worker;
 
-    if (ask->waits) {
-        ask->waits = 0;
-        ngx_queue_remove(&ask->turn);
+    if (call->waits) {
+        call->waits = 0;
+        ngx_queue_remove(&call->turn);
     }
 
-    if (!ask->looks) {
+    if (!call->looks) {
         return;
     }
 
-    ask->looks = 0;
+    call->looks = 0;
     worker->nlooks--;
 
     if (!ngx_queue_empty(&worker->looks)
@@ -532,17 +532,17 @@ zkl_call_turn_over(zkl_call_t *ask)
  */
 
 static ngx_int_t
-zkl_call_rename(zkl_call_t *ask)
+zkl_call_rename(zkl_call_t *call)
 {
-    if (ask->name.len != 0 || ask->other
-        || (ask->kind != ZKL_MUTEX && ask->kind != ZKL_WRITE))
+    if (call->name.len != 0 || call->other
+        || (call->kind != ZKL_MUTEX && call->kind != ZKL_WRITE))
     {
-        ask->other = 0;
+        call->other = 0;
         return NGX_DECLINED;
     }
 
-    ask->other = 1;
-    ask->token.kind = (ask->token.kind == ZKL_READ) ? ask->kind : ZKL_READ;
+    call->other = 1;
+    call->token.kind = (call->token.kind == ZKL_READ) ? call->kind : ZKL_READ;
     return NGX_OK;
 }
 
@@ -550,12 +550,12 @@ zkl_call_rename(zkl_call_t *ask)
 /* The name of the claim's znode; buf has room for ZKL_CLAIM_MAX. */
 
 static void
-zkl_call_name(zkl_call_t *ask, ngx_str_t *name, u_char *buf)
+zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf)
 {
-    if (ask->name.len != 0) {
-        *name = ask->name;
+    if (call->name.len != 0) {
+        *name = call->name;
 
-        if (ask->node) {
+        if (call->node) {
             name->len = 0;
         }
 
@@ -563,18 +563,18 @@ zkl_call_name(zkl_call_t *ask, ngx_str_t *name, u_char *buf)
     }
 
     name->data = buf;
-    name->len = zkl_name_claim_write((char *) buf, &ask->token.id,
-                                     ask->token.kind, ask->token.seq);
+    name->len = zkl_name_claim_write((char *) buf, &call->token.id,
+                                     call->token.kind, call->token.seq);
 }
 
 
 zkl_op_t *
-zkl_call_op(zkl_call_t *ask, zkl_op_e type, ngx_str_t *name, zkl_op_pt handler,
-    void *data)
+zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
+    zkl_op_pt handler, void *data)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(ask->worker->session, type, &ask->path, name, NULL);
+    op = zkl_op_new(call->worker->session, type, &call->path, name, NULL);
     if (op == NULL) {
         return NULL;
     }
@@ -589,136 +589,136 @@ zkl_call_op(zkl_call_t *ask, zkl_op_e type, ngx_str_t *name, zkl_op_pt handler,
 /* Sends it, pinned; op may be NULL for want of memory. */
 
 static void
-zkl_call_send(zkl_call_t *ask, zkl_op_t *op)
+zkl_call_send(zkl_call_t *call, zkl_op_t *op)
 {
     if (op == NULL) {
-        zkl_call_post(ask, ZKL_CALL_FAILED);
+        zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    ask->pins++;
+    call->pins++;
 
     zkl_session_send(op);
 }
 
 
 void
-zkl_call_send_fresh(zkl_call_t *ask, zkl_op_t *op)
+zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op)
 {
     if (op != NULL) {
         op->fresh = 1;
     }
 
-    zkl_call_send(ask, op);
+    zkl_call_send(call, op);
 }
 
 
 void
-zkl_call_failed(zkl_call_t *ask, zkl_rc_e rc)
+zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 {
     if (rc == ZKL_UNSENT || rc == ZKL_UNKNOWN) {
 
         /* what is counted is written, also when the caller has left */
 
-        ask->unwritten = ask->counted;
-        ask->later = (ask->handler != NULL);
+        call->unwritten = call->counted;
+        call->later = (call->handler != NULL);
 
         return;
     }
 
-    ask->unwritten = 0;
+    call->unwritten = 0;
 
-    zkl_call_tell(ask, rc == ZKL_NO_AUTH ? ZKL_CALL_DENIED : ZKL_CALL_FAILED);
+    zkl_call_tell(call, rc == ZKL_NO_AUTH ? ZKL_CALL_DENIED : ZKL_CALL_FAILED);
 }
 
 
 /* Tells; post in the next turn. */
 
 static void
-zkl_call_post(zkl_call_t *ask, zkl_answer_e answer)
+zkl_call_post(zkl_call_t *call, zkl_answer_e answer)
 {
-    ask->answer = answer;
+    call->answer = answer;
 
-    if (!ask->timer.timer_set) {
-        ngx_post_event(&ask->timer, &ngx_posted_events);
+    if (!call->timer.timer_set) {
+        ngx_post_event(&call->timer, &ngx_posted_events);
     }
 }
 
 
 void
-zkl_call_tell(zkl_call_t *ask, zkl_answer_e answer)
+zkl_call_tell(zkl_call_t *call, zkl_answer_e answer)
 {
     zkl_call_pt  handler;
 
-    handler = ask->handler;
+    handler = call->handler;
 
     if (handler == NULL) {
         return;
     }
 
-    ask->pins++;
-    zkl_call_deaf(ask);
+    call->pins++;
+    zkl_call_deaf(call);
 
-    handler(ask, answer);
+    handler(call, answer);
 
-    ask->pins--;
+    call->pins--;
 }
 
 
 void
-zkl_call_unpin(zkl_call_t *ask)
+zkl_call_unpin(zkl_call_t *call)
 {
-    ask->pins--;
+    call->pins--;
 
-    zkl_call_free(ask);
+    zkl_call_free(call);
 }
 
 
 /* Frees it if it was told, or left, and nothing is under way. */
 
 static void
-zkl_call_free(zkl_call_t *ask)
+zkl_call_free(zkl_call_t *call)
 {
-    if (ask->handler != NULL || ask->pins != 0 || ask->mourning || ask->owed
-        || ask->unwritten)
+    if (call->handler != NULL || call->pins != 0 || call->mourning || call->owed
+        || call->unwritten)
     {
         return;
     }
 
-    if (ask->bell.set) {
-        zkl_worker_unsubscribe(ask->worker, &ask->bell);
+    if (call->bell.set) {
+        zkl_worker_unsubscribe(call->worker, &call->bell);
     }
 
-    if (ask->timer.timer_set) {
-        ngx_del_timer(&ask->timer);
+    if (call->timer.timer_set) {
+        ngx_del_timer(&call->timer);
     }
 
-    if (ask->timer.posted) {
-        ngx_delete_posted_event(&ask->timer);
+    if (call->timer.posted) {
+        ngx_delete_posted_event(&call->timer);
     }
 
-    (void) zkl_call_infos(ask, 0);
+    (void) zkl_call_infos(call, 0);
 
-    zkl_call_turn_over(ask);
+    zkl_call_turn_over(call);
 
-    ngx_queue_remove(&ask->queue);
-    ask->worker->nasks--;
-    zkl_worker_busy(ask->worker);
+    ngx_queue_remove(&call->queue);
+    call->worker->ncalls--;
+    zkl_worker_busy(call->worker);
 
-    ngx_free(ask);
+    ngx_free(call);
 }
 
 
 /*
- * How an ask reads and writes a single claim.
+ * How a call reads and writes a single claim.
  *
- * The ask reads the claim's znode (inspect).  Then a record of this gateway
+ * The call reads the claim's znode (inspect).  Then a record of this gateway
  * tells about the claim (known), or a list of the lock's claims tells the
  * claim's place (placed).  A write to the claim's data then names the version
  * that was read (set).
  *
- * Everything here runs on the event loop.  The ask's infos[0] is there from the
- * first answer on.
+ * Everything here runs on the event loop.  The call's infos[0] is there from
+ * the first answer on.
  */
 
 
@@ -729,13 +729,13 @@ zkl_call_free(zkl_call_t *ask)
  */
 
 static void
-zkl_call_find(zkl_call_t *ask)
+zkl_call_find(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(ask, ZKL_OP_LIST, NULL, zkl_call_find_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_find_handler, call);
 
-    zkl_call_send_fresh(ask, op);
+    zkl_call_send_fresh(call, op);
 }
 
 
@@ -744,16 +744,16 @@ zkl_call_find_handler(zkl_op_t *op)
 {
     ngx_uint_t   i;
     zkl_child_t  child;
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
     if (op->rc == ZKL_NO_NODE) {
         op->rc = ZKL_OK;
     }
 
     if (op->rc != ZKL_OK) {
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         goto done;
     }
 
@@ -763,51 +763,51 @@ zkl_call_find_handler(zkl_op_t *op)
                                 op->children[i].len)
             != 0
             || !child.has_id
-            || !zkl_name_secret_equal(child.id.random, ask->token.id.random,
+            || !zkl_name_secret_equal(child.id.random, call->token.id.random,
                                       ZKL_KEY)
-            || (ask->token.seq != -1 && child.seq >= ask->token.seq))
+            || (call->token.seq != -1 && child.seq >= call->token.seq))
         {
             continue;
         }
 
-        ask->token.id = child.id;
-        ask->token.seq = child.seq;
-        ask->token.kind = child.kind;
-        ask->kind = child.kind;
+        call->token.id = child.id;
+        call->token.seq = child.seq;
+        call->token.kind = child.kind;
+        call->kind = child.kind;
     }
 
-    ask->find = 0;
+    call->find = 0;
 
-    if (ask->token.seq == -1) {
-        zkl_call_tell(ask, ZKL_CALL_GONE);
+    if (call->token.seq == -1) {
+        zkl_call_tell(call, ZKL_CALL_GONE);
 
     } else {
-        zkl_call_begin(ask);
+        zkl_call_begin(call);
     }
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 static void
-zkl_call_inspect(zkl_call_t *ask)
+zkl_call_inspect(zkl_call_t *call)
 {
     u_char     buf[ZKL_CLAIM_MAX];
     ngx_str_t  name;
     zkl_op_t  *op;
 
-    if (zkl_call_infos(ask, 1) != NGX_OK) {
-        zkl_call_post(ask, ZKL_CALL_FAILED);
+    if (zkl_call_infos(call, 1) != NGX_OK) {
+        zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    op = zkl_call_op(ask, ZKL_OP_GET, &name, zkl_call_inspect_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_inspect_handler, call);
 
-    zkl_call_send_fresh(ask, op);
+    zkl_call_send_fresh(call, op);
 }
 
 
@@ -815,115 +815,115 @@ static void
 zkl_call_inspect_handler(zkl_op_t *op)
 {
     ngx_uint_t    own;
-    zkl_call_t   *ask;
+    zkl_call_t   *call;
     zkl_lock_t   *lock;
     zkl_record_t  record;
 
-    ask = op->data;
+    call = op->data;
 
-    if (ask->handler == NULL && !ask->counted) {
+    if (call->handler == NULL && !call->counted) {
         goto done;
     }
 
-    if (op->rc == ZKL_OK && ask->node && !zkl_node_is(&ask->token.id, op)) {
+    if (op->rc == ZKL_OK && call->node && !zkl_node_is(&call->token.id, op)) {
         op->rc = ZKL_NO_NODE;
     }
 
     if (op->rc == ZKL_NO_NODE) {
 
-        if (zkl_call_rename(ask) == NGX_OK) {
-            zkl_call_inspect(ask);
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_inspect(call);
             goto done;
         }
 
         /* another client may have deleted a claim of this worker */
 
-        lock = zkl_lock_find(ask->worker, &ask->path);
+        lock = zkl_lock_find(call->worker, &call->path);
 
         if (lock != NULL && lock->nclaims != 0) {
             zkl_lock_list(lock);
         }
 
-        zkl_call_gone(ask);
+        zkl_call_gone(call);
         goto done;
     }
 
-    if (zkl_call_noted(ask, op) != NGX_OK) {
+    if (zkl_call_noted(call, op) != NGX_OK) {
         goto done;
     }
 
-    ask->other = 0;
-    ask->version = op->version;
-    ask->nknown = 1;
-    ask->infos[0].child.kind = ask->token.kind;
-    ask->infos[0].child.seq = ask->token.seq;
+    call->other = 0;
+    call->version = op->version;
+    call->nknown = 1;
+    call->infos[0].child.kind = call->token.kind;
+    call->infos[0].child.seq = call->token.seq;
 
-    own = (zkl_call_own(ask, &record) == NGX_OK);
+    own = (zkl_call_own(call, &record) == NGX_OK);
 
-    if (own && ask->counted && record.gen != ask->gen) {
+    if (own && call->counted && record.gen != call->gen) {
 
         /* the record was lost with its session, and perhaps the count, too */
 
-        ask->unwritten = 0;
-        zkl_call_tell(ask, ZKL_CALL_UNREACHABLE);
+        call->unwritten = 0;
+        zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
 
     } else if (own && (op->owner != 0 || zkl_ahead(record.alive)))
     {
-        zkl_call_known(ask, &record);
+        zkl_call_known(call, &record);
 
-    } else if (ask->counted) {
+    } else if (call->counted) {
 
         /*
          * Another gateway may have taken the claim over, with that hold or
-         * without: the ask is answered when the session is known to live, or
+         * without: the call is answered when the session is known to live, or
          * the claim is gone.  A worker that leaves does not wait for either.
          */
 
-        ask->unwritten = own && !ask->worker->leaving;
-        zkl_call_poll(ask);
+        call->unwritten = own && !call->worker->leaving;
+        zkl_call_poll(call);
 
     } else {
 
         /* the claim is another gateway's or session's by now: a list tells */
 
-        zkl_call_list(ask);
+        zkl_call_list(call);
     }
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 /* A call that dropped a hold is told OK, though the last hold is gone, too. */
 
 static void
-zkl_call_gone(zkl_call_t *ask)
+zkl_call_gone(zkl_call_t *call)
 {
-    ask->nknown = 0;
-    ask->unwritten = 0;
+    call->nknown = 0;
+    call->unwritten = 0;
 
-    zkl_call_tell(ask, ask->type == ZKL_RELEASE
-                       && (ask->counted || ask->wished)
-                       ? ZKL_CALL_OK
-                       : ZKL_CALL_GONE);
+    zkl_call_tell(call, call->type == ZKL_RELEASE
+                        && (call->counted || call->wished)
+                        ? ZKL_CALL_OK
+                        : ZKL_CALL_GONE);
 }
 
 
 /* The claim was read, and its place in the line is known. */
 
 static void
-zkl_call_placed(zkl_call_t *ask)
+zkl_call_placed(zkl_call_t *call)
 {
     ngx_int_t         rc;
     zkl_claim_data_t  label;
     zkl_info_t       *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
-    if (ask->pending && info->held) {
+    if (call->pending && info->held) {
 
         if (label.index >= 0 && !label.async) {
 
@@ -932,7 +932,7 @@ zkl_call_placed(zkl_call_t *ask)
              * told that the claim is held; the claim's worker knows that soon.
              */
 
-            zkl_call_poll(ask);
+            zkl_call_poll(call);
             return;
         }
 
@@ -943,37 +943,37 @@ zkl_call_placed(zkl_call_t *ask)
     }
 
     if (!info->held) {
-        zkl_call_waits(ask, &label);
+        zkl_call_waits(call, &label);
         return;
     }
 
     zkl_call_note_ttl(info);
 
-    switch (ask->type) {
+    switch (call->type) {
 
     case ZKL_RENEW:
-        zkl_call_set(ask);
+        zkl_call_set(call);
         return;
 
     case ZKL_SHARE:
-        zkl_call_share(ask);
+        zkl_call_share(call);
         return;
 
     case ZKL_HOLD:
     case ZKL_RELEASE:
 
-        rc = ask->wished ? zkl_call_wished(ask) : NGX_AGAIN;
+        rc = call->wished ? zkl_call_wished(call) : NGX_AGAIN;
 
         if (rc == NGX_OK) {
             break;
         }
 
         if (rc == NGX_DECLINED) {
-            zkl_call_tell(ask, ZKL_CALL_UNREACHABLE);
+            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
             return;
         }
 
-        zkl_call_wish(ask, ask->type == ZKL_HOLD ? "hold" : "drop");
+        zkl_call_wish(call, call->type == ZKL_HOLD ? "hold" : "drop");
         return;
 
     default: /* ZKL_INSPECT */
@@ -982,14 +982,14 @@ zkl_call_placed(zkl_call_t *ask)
 
             /* no client was told so far; the write tells the claim's gateway */
 
-            zkl_call_set(ask);
+            zkl_call_set(call);
             return;
         }
 
         break;
     }
 
-    zkl_call_tell(ask, ZKL_CALL_OK);
+    zkl_call_tell(call, ZKL_CALL_OK);
 }
 
 
@@ -997,49 +997,49 @@ zkl_call_placed(zkl_call_t *ask)
  * Another claim is ahead, and yet the claim may be held: a gateway hands a lock
  * over before the delete of the claim ahead is done.  That is so if the claim
  * is another gateway's and not async, since the token was told with the grant,
- * or if the claim is held more than once; the ask waits a while for an async
+ * or if the claim is held more than once; the call waits a while for an async
  * claim that the caller takes for held.
  */
 
 static void
-zkl_call_waits(zkl_call_t *ask, zkl_claim_data_t *label)
+zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
 {
     ngx_uint_t  looks, granted;
 
-    looks = (ask->type == ZKL_INSPECT);
+    looks = (call->type == ZKL_INSPECT);
 
     /* a mark of Curator's hides the label until the claim's gateway mends it */
 
-    granted = !ask->pending && (label->index >= 0
-                                ? !label->async || label->holds > 1
-                                : label->revoke);
+    granted = !call->pending && (label->index >= 0
+                                 ? !label->async || label->holds > 1
+                                 : label->revoke);
 
     if (granted) {
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         return;
     }
 
-    if (label->async && !ask->pending) {
+    if (label->async && !call->pending) {
 
-        if (looks && ask->grace != 0
-            && (ask->tries == 0 || label->renewals == ask->renewals))
+        if (looks && call->grace != 0
+            && (call->tries == 0 || label->renewals == call->renewals))
         {
-            zkl_call_set(ask);
+            zkl_call_set(call);
             return;
         }
 
-        /* else another ask has inspected the claim since, which will do */
+        /* else another call has inspected the claim since, which will do */
 
-        if (!looks && ngx_current_msec - ask->asked <= ZKL_PATIENCE) {
-            zkl_call_poll(ask);
+        if (!looks && ngx_current_msec - call->asked <= ZKL_PATIENCE) {
+            zkl_call_poll(call);
             return;
         }
     }
 
-    zkl_call_tell(ask, looks
-                       || ask->type == ZKL_RENEW
-                       ? ZKL_CALL_OK
-                       : ZKL_CALL_WAITS);
+    zkl_call_tell(call, looks
+                        || call->type == ZKL_RENEW
+                        ? ZKL_CALL_OK
+                        : ZKL_CALL_WAITS);
 }
 
 
@@ -1052,7 +1052,7 @@ zkl_call_waits(zkl_call_t *ask, zkl_claim_data_t *label)
  */
 
 static void
-zkl_call_set(zkl_call_t *ask)
+zkl_call_set(zkl_call_t *call)
 {
     char              text[ZKL_CLAIM_DATA_MAX];
     u_char            buf[ZKL_CLAIM_MAX];
@@ -1064,7 +1064,7 @@ zkl_call_set(zkl_call_t *ask)
     zkl_info_t       *info;
     zkl_record_t      record;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
@@ -1075,13 +1075,13 @@ zkl_call_set(zkl_call_t *ask)
          * client has written a mark over the label, which the gateway mends.
          */
 
-        zkl_call_tell(ask, label.revoke
-                           ? ZKL_CALL_UNREACHABLE
-                           : ZKL_CALL_FOREIGN);
+        zkl_call_tell(call, label.revoke
+                            ? ZKL_CALL_UNREACHABLE
+                            : ZKL_CALL_FOREIGN);
         return;
     }
 
-    own = (zkl_call_own(ask, &record) == NGX_OK);
+    own = (zkl_call_own(call, &record) == NGX_OK);
 
     if (info->held && (label.gate_len != 0 || (own && record.durable))) {
 
@@ -1090,15 +1090,15 @@ zkl_call_set(zkl_call_t *ask)
         label.ttl = ngx_max(label.ttl, (int64_t) info->ttl);
     }
 
-    if (ask->counted || ask->recounts) {
+    if (call->counted || call->recounts) {
 
         /* other workers may have counted meanwhile */
 
         if (own) {
             label.holds = (uint32_t) record.holds;
 
-        } else if (ask->counted) {
-            label.holds = (uint32_t) ask->holds;
+        } else if (call->counted) {
+            label.holds = (uint32_t) call->holds;
         }
 
     } else {
@@ -1107,15 +1107,15 @@ zkl_call_set(zkl_call_t *ask)
          * whole ttl, and the claim's worker may have told an earlier client.
          */
 
-        if (ask->tries == 0) {
-            ask->renewals = label.renewals;
+        if (call->tries == 0) {
+            call->renewals = label.renewals;
         }
 
         label.renewals++;
         label.async = label.async && !info->held;
 
-        if (ask->ttl != 0) {
-            label.ttl = (int64_t) ask->ttl;
+        if (call->ttl != 0) {
+            label.ttl = (int64_t) call->ttl;
         }
 
         if (info->held) {
@@ -1126,17 +1126,17 @@ zkl_call_set(zkl_call_t *ask)
     value.len = zkl_claim_data_write(text, &label, &index_at);
     value.data = (u_char *) text;
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    op = zkl_op_new(ask->worker->session, ZKL_OP_SET, &ask->path, &name,
+    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
                     &value);
     if (op != NULL) {
-        op->version = ask->version;
+        op->version = call->version;
         op->handler = zkl_call_set_handler;
-        op->data = ask;
+        op->data = call;
     }
 
-    zkl_call_send(ask, op);
+    zkl_call_send(call, op);
 }
 
 
@@ -1144,14 +1144,14 @@ static void
 zkl_call_set_handler(zkl_op_t *op)
 {
     ngx_uint_t   recounted;
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
     zkl_info_t  *info;
 
-    ask = op->data;
-    info = &ask->infos[0];
+    call = op->data;
+    info = &call->infos[0];
 
-    recounted = ask->recounts;
-    ask->recounts = 0;
+    recounted = call->recounts;
+    call->recounts = 0;
 
     switch (op->rc) {
 
@@ -1161,14 +1161,14 @@ zkl_call_set_handler(zkl_op_t *op)
 
             /* the recount is written: now the call itself */
 
-            zkl_call_inspect(ask);
+            zkl_call_inspect(call);
             break;
         }
 
-        ask->unwritten = 0;
+        call->unwritten = 0;
 
-        if (ask->counted) {
-            info->holds = ask->holds;
+        if (call->counted) {
+            info->holds = call->holds;
             info->held = 1;
 
         } else if (info->held) {
@@ -1176,52 +1176,52 @@ zkl_call_set_handler(zkl_op_t *op)
             info->timed = 1;
         }
 
-        zkl_call_tell(ask, ZKL_CALL_OK);
+        zkl_call_tell(call, ZKL_CALL_OK);
         break;
 
     case ZKL_NO_NODE:
 
-        if (zkl_call_rename(ask) == NGX_OK) {
-            zkl_call_inspect(ask);
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_inspect(call);
             break;
         }
 
-        zkl_call_gone(ask);
+        zkl_call_gone(call);
         break;
 
     case ZKL_CHANGED:
 
         /* a count has to be written, and another writer was faster */
 
-        if (ask->counted || recounted
-            || (ask->handler != NULL
-                && ++ask->tries < ZKL_SET_TRIES))
+        if (call->counted || recounted
+            || (call->handler != NULL
+                && ++call->tries < ZKL_SET_TRIES))
         {
-            zkl_call_inspect(ask);
+            zkl_call_inspect(call);
             break;
         }
 
-        /* many asks write at once: only the first write succeeds each time */
+        /* many calls write at once: only the first write succeeds each time */
 
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         break;
 
     default:
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         break;
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 /*
- * A claim of this gateway, for an ask: what the claim's record tells, and what
- * the ask changes in the record.
+ * A claim of this gateway, for a call: what the claim's record tells, and what
+ * the call changes in the record.
  *
  * The claim's worker may be a sibling, stand still or be dead: the record is in
  * the zone, so a renewal or a hold in the record counts.  What another gateway
- * has written into the znode's data may not be in the record yet; the ask has
+ * has written into the znode's data may not be in the record yet; the call has
  * read the data just before, into infos[0].
  *
  * All code here runs on the event loop of the worker that is asked.
@@ -1231,16 +1231,16 @@ zkl_call_set_handler(zkl_op_t *op)
 /* Whether it is a claim of this gateway; its record, if so. */
 
 static ngx_int_t
-zkl_call_own(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_own(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t  rc;
 
-    rc = zkl_record_read(ask->worker->zone, &ask->token.id, &ask->path,
+    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
                          record);
 
     return ((rc == NGX_OK || rc == NGX_AGAIN)
             && record->state != ZKL_RECORD_OPEN
-            && record->seq == ask->token.seq) ? NGX_OK : NGX_DECLINED;
+            && record->seq == call->token.seq) ? NGX_OK : NGX_DECLINED;
 }
 
 
@@ -1251,13 +1251,13 @@ zkl_call_own(zkl_call_t *ask, zkl_record_t *record)
  */
 
 static void
-zkl_call_renew(zkl_call_t *ask)
+zkl_call_renew(zkl_call_t *call)
 {
-    if (zkl_call_prolong(ask) == NGX_DONE) {
-        zkl_call_post(ask, ZKL_CALL_GONE);
+    if (zkl_call_prolong(call) == NGX_DONE) {
+        zkl_call_post(call, ZKL_CALL_GONE);
 
     } else {
-        zkl_call_inspect(ask);
+        zkl_call_inspect(call);
     }
 }
 
@@ -1268,25 +1268,25 @@ zkl_call_renew(zkl_call_t *ask)
  */
 
 static ngx_int_t
-zkl_call_prolong(zkl_call_t *ask)
+zkl_call_prolong(zkl_call_t *call)
 {
     ngx_int_t     rc;
     ngx_msec_t    ttl;
     zkl_record_t  record;
 
-    if (zkl_call_own(ask, &record) != NGX_OK
+    if (zkl_call_own(call, &record) != NGX_OK
         || record.state == ZKL_RECORD_WAITING
         || zkl_call_endless(&record))
     {
         return NGX_OK;
     }
 
-    ttl = ask->ttl ? ask->ttl : record.ttl;
+    ttl = call->ttl ? call->ttl : record.ttl;
 
-    rc = zkl_record_renew(ask->worker->zone, &ask->token.id, &ask->path, 0,
+    rc = zkl_record_renew(call->worker->zone, &call->token.id, &call->path, 0,
                           ttl, 0, 0, 0);
 
-    ask->renewed = (rc == NGX_OK);
+    call->renewed = (rc == NGX_OK);
 
     /* another gateway may have renewed a lease that is over here */
 
@@ -1299,41 +1299,43 @@ zkl_call_prolong(zkl_call_t *ask)
 /* It is, and its znode was read just now. */
 
 static void
-zkl_call_known(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t         rc;
     zkl_claim_data_t  label;
     zkl_info_t       *info;
     zkl_answer_e      answer;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_call_note_record(info, record);
 
     if (record->state == ZKL_RECORD_WAITING) {
-        ask->pending = 1;
-        zkl_call_keep(ask, record);
-        zkl_call_list(ask);
+        call->pending = 1;
+        zkl_call_keep(call, record);
+        zkl_call_list(call);
         return;
     }
 
-    ask->pending = 0;
+    call->pending = 0;
 
-    if (ask->counted) {
-        zkl_call_set(ask);
+    if (call->counted) {
+        zkl_call_set(call);
         return;
     }
 
-    if (ask->type == ZKL_RELEASE && !ask->wished
+    if (call->type == ZKL_RELEASE && !call->wished
         && record->state == ZKL_RECORD_HELD)
     {
-        /* at the start of the ask no record told how often the claim is held */
+        /*
+         * at the start of the call no record told how often the claim is held
+         */
 
         if (zkl_ahead(record->alive)) {
-            zkl_call_release(ask);
+            zkl_call_release(call);
 
         } else {
-            zkl_call_poll(ask);
+            zkl_call_poll(call);
         }
 
         return;
@@ -1349,57 +1351,57 @@ zkl_call_known(zkl_call_t *ask, zkl_record_t *record)
          * died before it wrote the label.
          */
 
-        ask->recounts = 1;
-        zkl_call_set(ask);
+        call->recounts = 1;
+        zkl_call_set(call);
         return;
     }
 
-    if (ask->wished && ask->type != ZKL_SHARE) {
+    if (call->wished && call->type != ZKL_SHARE) {
 
         /* no worker had the claim before; the new worker counts the wish */
 
-        rc = zkl_call_wished(ask);
+        rc = zkl_call_wished(call);
 
         if (rc == NGX_AGAIN) {
-            zkl_call_poll(ask);
+            zkl_call_poll(call);
             return;
         }
 
         if (rc == NGX_DECLINED) {
-            zkl_call_tell(ask, ZKL_CALL_UNREACHABLE);
+            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
             return;
         }
     }
 
-    answer = zkl_call_held(ask, record);
+    answer = zkl_call_held(call, record);
 
     if (answer == ZKL_CALL_GONE
-        && ask->type == ZKL_RENEW
+        && call->type == ZKL_RENEW
         && record->state == ZKL_RECORD_HELD
-        && record->renewals != zkl_call_renewals(ask))
+        && record->renewals != zkl_call_renewals(call))
     {
-        zkl_call_set(ask);
+        zkl_call_set(call);
         return;
     }
 
     if (answer == ZKL_CALL_OK) {
 
-        if (ask->type == ZKL_HOLD && !ask->wished) {
-            zkl_call_more(ask, record);
+        if (call->type == ZKL_HOLD && !call->wished) {
+            zkl_call_more(call, record);
             return;
         }
 
-        if (ask->type == ZKL_SHARE) {
-            zkl_call_share(ask);
+        if (call->type == ZKL_SHARE) {
+            zkl_call_share(call);
             return;
         }
 
-        if (ask->type == ZKL_RENEW && !info->endless
+        if (call->type == ZKL_RENEW && !info->endless
             && record->durable && (int64_t) info->ttl > label.ttl)
         {
             /* a session that takes the claim over has to know the longer ttl */
 
-            zkl_call_set(ask);
+            zkl_call_set(call);
             return;
         }
     }
@@ -1408,11 +1410,11 @@ zkl_call_known(zkl_call_t *ask, zkl_record_t *record)
 
         /* the worker may learn in a moment that the claim's session lives */
 
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         return;
     }
 
-    zkl_call_tell(ask, answer);
+    zkl_call_tell(call, answer);
 }
 
 
@@ -1423,21 +1425,21 @@ zkl_call_known(zkl_call_t *ask, zkl_record_t *record)
  */
 
 static void
-zkl_call_keep(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_keep(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_msec_t  lease;
 
-    if (ask->type != ZKL_INSPECT || ask->grace == 0 || record->lease == 0) {
+    if (call->type != ZKL_INSPECT || call->grace == 0 || record->lease == 0) {
         return;
     }
 
-    lease = zkl_now() + ask->grace;
+    lease = zkl_now() + call->grace;
 
     if ((ngx_msec_int_t) (lease - record->lease) <= 0) {
         lease = record->lease + 1;
     }
 
-    (void) zkl_record_renew(ask->worker->zone, &ask->token.id, &ask->path,
+    (void) zkl_record_renew(call->worker->zone, &call->token.id, &call->path,
                             record->lease, record->ttl, lease, 0, 0);
 }
 
@@ -1445,7 +1447,7 @@ zkl_call_keep(zkl_call_t *ask, zkl_record_t *record)
 /* The answer for a claim of this gateway that is held, or was held. */
 
 static zkl_answer_e
-zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_held(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t    rc;
     ngx_msec_t   ttl;
@@ -1455,18 +1457,18 @@ zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
         return ZKL_CALL_GONE;
     }
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
-    if (zkl_call_renewals(ask) <= record->renewals) {
+    if (zkl_call_renewals(call) <= record->renewals) {
 
         if (record->lease == 0) {
             return ZKL_CALL_GONE;
         }
 
-        ttl = ask->ttl ? ask->ttl : record->ttl;
+        ttl = call->ttl ? call->ttl : record->ttl;
 
-        if (ask->type == ZKL_RENEW && !info->endless
-            && (!ask->renewed || record->ttl < ttl))
+        if (call->type == ZKL_RENEW && !info->endless
+            && (!call->renewed || record->ttl < ttl))
         {
             /*
              * Since the first try the claim was granted, or the claim's worker
@@ -1474,10 +1476,10 @@ zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
              * renewal.
              */
 
-            (void) zkl_call_extend(ask, record);
+            (void) zkl_call_extend(call, record);
         }
 
-        rc = zkl_record_told(ask->worker->zone, &ask->token.id, &ask->path,
+        rc = zkl_record_told(call->worker->zone, &call->token.id, &call->path,
                              record);
 
         if (rc != NGX_OK && rc != NGX_AGAIN) {
@@ -1489,7 +1491,7 @@ zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
 
         zkl_call_note_record(info, record);
 
-    } else if (ask->type != ZKL_RENEW) {
+    } else if (call->type != ZKL_RENEW) {
 
         /* the record does not have another gateway's renewal yet */
 
@@ -1499,7 +1501,7 @@ zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
     } else if (record->lease == 0) {
         return ZKL_CALL_GONE;
 
-    } else if (!info->endless && zkl_call_extend(ask, record) != NGX_OK)
+    } else if (!info->endless && zkl_call_extend(call, record) != NGX_OK)
     {
         /* the record ended, or the lease was over, before the renewal */
 
@@ -1520,7 +1522,7 @@ zkl_call_held(zkl_call_t *ask, zkl_record_t *record)
  */
 
 static ngx_int_t
-zkl_call_extend(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_extend(zkl_call_t *call, zkl_record_t *record)
 {
     int32_t           version;
     uint32_t          renewals;
@@ -1528,7 +1530,7 @@ zkl_call_extend(zkl_call_t *ask, zkl_record_t *record)
     zkl_claim_data_t  label;
     zkl_info_t       *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
@@ -1538,13 +1540,14 @@ zkl_call_extend(zkl_call_t *ask, zkl_record_t *record)
 
     if (label.renewals > record->renewals) {
         ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : ttl;
-        version = ask->version;
+        version = call->version;
         renewals = label.renewals;
     }
 
-    ttl = ask->ttl ? ask->ttl : ttl;
+    ttl = call->ttl ? call->ttl : ttl;
 
-    if (zkl_record_renew(ask->worker->zone, &ask->token.id, &ask->path, 0, ttl,
+    if (zkl_record_renew(call->worker->zone, &call->token.id, &call->path, 0,
+                         ttl,
                          0, version, renewals)
         != NGX_OK)
     {
@@ -1562,52 +1565,52 @@ zkl_call_extend(zkl_call_t *ask, zkl_record_t *record)
 /* Counts one more hold of the claim: first in the record, then in the label. */
 
 static void
-zkl_call_more(zkl_call_t *ask, zkl_record_t *record)
+zkl_call_more(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t  rc;
 
-    if (!ask->infos[0].endless
-        && zkl_call_extend(ask, record) != NGX_OK
-        && zkl_call_own(ask, record) == NGX_OK
+    if (!call->infos[0].endless
+        && zkl_call_extend(call, record) != NGX_OK
+        && zkl_call_own(call, record) == NGX_OK
         && record->state == ZKL_RECORD_HELD)
     {
         /* the claim's worker looks just now whether the lease is over */
 
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         return;
     }
 
-    rc = zkl_record_hold(ask->worker->zone, &ask->token.id, &ask->path, 0,
-                         &ask->holds);
+    rc = zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 0,
+                         &call->holds);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
 
-        if (zkl_call_own(ask, record) == NGX_OK) {
-            zkl_call_tell(ask, ZKL_CALL_GONE);
+        if (zkl_call_own(call, record) == NGX_OK) {
+            zkl_call_tell(call, ZKL_CALL_GONE);
 
         } else {
             /* the session is over: another one may count the durable claim */
 
-            zkl_call_poll(ask);
+            zkl_call_poll(call);
         }
 
         return;
     }
 
-    ask->counted = 1;
-    ask->gen = record->gen;
+    call->counted = 1;
+    call->gen = record->gen;
 
-    zkl_call_set(ask);
+    zkl_call_set(call);
 }
 
 
 static uint32_t
-zkl_call_renewals(zkl_call_t *ask)
+zkl_call_renewals(zkl_call_t *call)
 {
     zkl_claim_data_t  label;
     zkl_info_t       *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
@@ -1631,7 +1634,7 @@ zkl_call_endless(zkl_record_t *record)
  * and how long the lease lasts; for another gateway's claim only that gateway
  * knows.
  *
- * All code here runs on the event loop, for an ask; `infos` belong to the ask,
+ * All code here runs on the event loop, for a call; `infos` belong to the call,
  * and have the names and labels of the claims.
  */
 
@@ -1639,7 +1642,7 @@ zkl_call_endless(zkl_record_t *record)
 /* Describes the first claim of this worker's view: a list is not needed. */
 
 static void
-zkl_call_holder(zkl_call_t *ask)
+zkl_call_holder(zkl_call_t *call)
 {
     u_char        buf[ZKL_CLAIM_MAX];
     ngx_str_t     name;
@@ -1647,27 +1650,27 @@ zkl_call_holder(zkl_call_t *ask)
     zkl_op_t     *op;
     zkl_lock_t   *lock;
 
-    lock = zkl_lock_find(ask->worker, &ask->path);
+    lock = zkl_lock_find(call->worker, &call->path);
     first = lock ? zkl_view_first(&lock->view) : NULL;
 
-    if (first == NULL || ask->node) {
-        zkl_call_list(ask);
+    if (first == NULL || call->node) {
+        zkl_call_list(call);
         return;
     }
 
-    if (zkl_call_infos(ask, 1) != NGX_OK) {
-        zkl_call_post(ask, ZKL_CALL_FAILED);
+    if (zkl_call_infos(call, 1) != NGX_OK) {
+        zkl_call_post(call, ZKL_CALL_FAILED);
         return;
     }
 
     zkl_lock_name(first, &name, buf);
 
-    (void) zkl_name_child_read(&ask->infos[0].child, (char *) name.data,
+    (void) zkl_name_child_read(&call->infos[0].child, (char *) name.data,
                                name.len);
 
-    op = zkl_call_op(ask, ZKL_OP_GET, &name, zkl_call_holder_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_holder_handler, call);
 
-    zkl_call_send(ask, op);
+    zkl_call_send(call, op);
 }
 
 
@@ -1675,88 +1678,88 @@ static void
 zkl_call_holder_handler(zkl_op_t *op)
 {
     zkl_id_t     *id;
-    zkl_call_t   *ask;
+    zkl_call_t   *call;
     zkl_record_t  record;
 
-    ask = op->data;
+    call = op->data;
 
-    if (ask->handler == NULL) {
+    if (call->handler == NULL) {
         goto done;
     }
 
     if (op->rc == ZKL_NO_NODE) {
-        zkl_call_list(ask);
+        zkl_call_list(call);
         goto done;
     }
 
-    if (zkl_call_noted(ask, op) != NGX_OK) {
+    if (zkl_call_noted(call, op) != NGX_OK) {
         goto done;
     }
 
-    id = &ask->infos[0].child.id;
+    id = &call->infos[0].child.id;
 
-    if (ask->infos[0].child.has_id
-        && zkl_record_read(ask->worker->zone, id, &ask->path, &record)
+    if (call->infos[0].child.has_id
+        && zkl_record_read(call->worker->zone, id, &call->path, &record)
            == NGX_OK)
     {
-        zkl_call_note_record(&ask->infos[0], &record);
+        zkl_call_note_record(&call->infos[0], &record);
     }
 
-    ask->infos[0].held = 1;
-    ask->nknown = 1;
+    call->infos[0].held = 1;
+    call->nknown = 1;
 
-    if (!ask->infos[0].timed) {
-        zkl_call_note_ttl(&ask->infos[0]);
+    if (!call->infos[0].timed) {
+        zkl_call_note_ttl(&call->infos[0]);
     }
 
-    zkl_call_tell(ask, ZKL_CALL_OK);
+    zkl_call_tell(call, ZKL_CALL_OK);
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 static void
-zkl_call_list(zkl_call_t *ask)
+zkl_call_list(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    if (ask->node && ask->ninfos != 0) {
+    if (call->node && call->ninfos != 0) {
 
         /* the claim was read, and is the lock's only claim */
 
-        ask->position = 0;
-        ask->place = 0;
-        ask->infos[0].held = 1;
-        zkl_call_placed(ask);
+        call->position = 0;
+        call->place = 0;
+        call->infos[0].held = 1;
+        zkl_call_placed(call);
         return;
     }
 
-    if (ask->node) {
-        zkl_node_look(ask);
+    if (call->node) {
+        zkl_node_look(call);
         return;
     }
 
-    if (zkl_call_turn(ask) != NGX_OK) {
+    if (zkl_call_turn(call) != NGX_OK) {
         return;
     }
 
-    op = zkl_call_op(ask, ZKL_OP_LIST, NULL, zkl_call_list_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_list_handler, call);
 
-    zkl_call_send_fresh(ask, op);
+    zkl_call_send_fresh(call, op);
 }
 
 
 static void
 zkl_call_list_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
-    if (ask->handler == NULL) {
-        zkl_call_turn_over(ask);
+    if (call->handler == NULL) {
+        zkl_call_turn_over(call);
         goto done;
     }
 
@@ -1765,59 +1768,59 @@ zkl_call_list_handler(zkl_op_t *op)
     }
 
     if (op->rc != ZKL_OK) {
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         goto done;
     }
 
-    if (ask->type < ZKL_LIST) {
+    if (call->type < ZKL_LIST) {
 
         /* the claim was read; only the place was missing */
 
-        zkl_call_turn_over(ask);
+        zkl_call_turn_over(call);
 
-        if (zkl_call_count(ask, op) != NGX_OK) {
-            zkl_call_gone(ask);
+        if (zkl_call_count(call, op) != NGX_OK) {
+            zkl_call_gone(call);
 
         } else {
-            zkl_call_placed(ask);
+            zkl_call_placed(call);
         }
 
         goto done;
     }
 
-    if (zkl_call_sort(ask, op) != NGX_OK) {
-        zkl_call_tell(ask, ZKL_CALL_FAILED);
+    if (zkl_call_sort(call, op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
         goto done;
     }
 
-    if (ask->ninfos == 0) {
-        zkl_call_tell(ask, ZKL_CALL_FREE);
+    if (call->ninfos == 0) {
+        zkl_call_tell(call, ZKL_CALL_FREE);
         goto done;
     }
 
-    zkl_call_read(ask);
+    zkl_call_read(call);
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 /* Counts the claims ahead; NGX_DECLINED if the claim asked for is gone. */
 
 static ngx_int_t
-zkl_call_count(zkl_call_t *ask, zkl_op_t *op)
+zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
     ngx_uint_t   i, there, mixes, seats, ahead, readers;
     zkl_child_t  child;
 
-    ask->position = 0;
+    call->position = 0;
     ahead = 0;
     there = 0;
     mixes = 1;
 
-    writer = ask->token.seq;
+    writer = call->token.seq;
 
     for (i = 0; i < op->nchildren; i++) {
 
@@ -1828,21 +1831,21 @@ zkl_call_count(zkl_call_t *ask, zkl_op_t *op)
             continue;
         }
 
-        there |= (child.has_id && child.seq == ask->token.seq
+        there |= (child.has_id && child.seq == call->token.seq
                   && zkl_name_secret_equal(child.id.random,
-                                           ask->token.id.random,
+                                           call->token.id.random,
                                            ZKL_RANDOM_LEN));
 
-        if (child.seq >= ask->token.seq) {
+        if (child.seq >= call->token.seq) {
             continue;
         }
 
         ahead++;
 
-        mixes &= zkl_view_mixes(child.kind, ask->token.kind);
+        mixes &= zkl_view_mixes(child.kind, call->token.kind);
 
-        if (zkl_view_blocks(child.kind, ask->token.kind)) {
-            ask->position++;
+        if (zkl_view_blocks(child.kind, call->token.kind)) {
+            call->position++;
         }
 
         if (child.kind != ZKL_READ && child.seq < writer) {
@@ -1851,12 +1854,12 @@ zkl_call_count(zkl_call_t *ask, zkl_op_t *op)
     }
 
     readers = zkl_call_readers(op, writer);
-    seats = zkl_view_seats(ask->token.kind);
+    seats = zkl_view_seats(call->token.kind);
 
     /* a single claim of another use ahead blocks the claim */
 
-    ask->infos[0].held = (mixes && ask->position < seats);
-    ask->place = zkl_place(ahead, ngx_max(readers, seats));
+    call->infos[0].held = (mixes && call->position < seats);
+    call->place = zkl_place(ahead, ngx_max(readers, seats));
 
     return there ? NGX_OK : NGX_DECLINED;
 }
@@ -1886,7 +1889,7 @@ zkl_call_readers(zkl_op_t *op, int64_t writer)
 /* Puts the children in order, and keeps as many as are wanted. */
 
 static ngx_int_t
-zkl_call_sort(zkl_call_t *ask, zkl_op_t *op)
+zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 {
     u_char      *p;
     ngx_str_t   *name;
@@ -1894,7 +1897,7 @@ zkl_call_sort(zkl_call_t *ask, zkl_op_t *op)
     zkl_info_t  *infos;
 
     infos = ngx_alloc((op->nchildren + 1) * sizeof(zkl_info_t),
-                      ask->worker->log);
+                      call->worker->log);
     if (infos == NULL) {
         return NGX_ERROR;
     }
@@ -1912,33 +1915,33 @@ zkl_call_sort(zkl_call_t *ask, zkl_op_t *op)
 
     ngx_qsort(infos, n, sizeof(zkl_info_t), zkl_call_compare);
 
-    zkl_call_state(ask, infos, n);
+    zkl_call_state(call, infos, n);
 
     max = ZKL_LIST_MAX;
 
-    if (ask->type != ZKL_LIST) {
+    if (call->type != ZKL_LIST) {
         max = 1;
 
     } else {
 
         /* all holders are described, if there are not very many */
 
-        max = ngx_max(max, ngx_min(ask->holders, ZKL_MEMBERS_MAX));
+        max = ngx_max(max, ngx_min(call->holders, ZKL_MEMBERS_MAX));
     }
 
     n = ngx_min(n, max);
 
-    if (zkl_call_infos(ask, n) != NGX_OK) {
+    if (zkl_call_infos(call, n) != NGX_OK) {
         ngx_free(infos);
         return NGX_ERROR;
     }
 
-    ask->next = 0;
+    call->next = 0;
 
     for (i = 0; i < n; i++) {
         name = &infos[i].name;
 
-        p = ngx_alloc(name->len, ask->worker->log);
+        p = ngx_alloc(name->len, call->worker->log);
         if (p == NULL) {
             ngx_free(infos);
             return NGX_ERROR;
@@ -1946,10 +1949,10 @@ zkl_call_sort(zkl_call_t *ask, zkl_op_t *op)
 
         ngx_memcpy(p, name->data, name->len);
 
-        ask->infos[i].child = infos[i].child;
-        ask->infos[i].held = infos[i].held;
-        ask->infos[i].name.data = p;
-        ask->infos[i].name.len = name->len;
+        call->infos[i].child = infos[i].child;
+        call->infos[i].held = infos[i].held;
+        call->infos[i].name.data = p;
+        call->infos[i].name.len = name->len;
     }
 
     ngx_free(infos);
@@ -1961,14 +1964,14 @@ zkl_call_sort(zkl_call_t *ask, zkl_op_t *op)
 /* Sets which claims hold the lock, and a mark that changes with the claims. */
 
 static void
-zkl_call_state(zkl_call_t *ask, zkl_info_t *infos, ngx_uint_t n)
+zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
 {
     uint32_t     crc, sum;
     ngx_uint_t   i;
     zkl_tally_t  tally;
 
-    ask->total = n;
-    ask->holders = 0;
+    call->total = n;
+    call->holders = 0;
 
     ngx_memzero(&tally, sizeof(zkl_tally_t));
     sum = 0;
@@ -1979,8 +1982,8 @@ zkl_call_state(zkl_call_t *ask, zkl_info_t *infos, ngx_uint_t n)
         infos[i].held = zkl_view_tally(&tally, infos[i].child.kind);
 
         if (infos[i].held) {
-            ask->holders++;
-            ask->last = infos[i].child.seq;
+            call->holders++;
+            call->last = infos[i].child.seq;
         }
 
         ngx_crc32_update(&crc, infos[i].name.data, infos[i].name.len);
@@ -1990,7 +1993,7 @@ zkl_call_state(zkl_call_t *ask, zkl_info_t *infos, ngx_uint_t n)
 
     ngx_crc32_final(crc);
 
-    ask->mark = (uint64_t) crc << 32 | sum;
+    call->mark = (uint64_t) crc << 32 | sum;
 }
 
 
@@ -2013,30 +2016,30 @@ zkl_call_compare(const void *one, const void *two)
 /* Reads the next claims, a few at a time; tells when all were read. */
 
 static void
-zkl_call_read(zkl_call_t *ask)
+zkl_call_read(zkl_call_t *call)
 {
     zkl_op_t    *op;
     zkl_info_t  *info;
 
-    while (ask->next < ask->ninfos && ask->reads < ZKL_READS_MAX)
+    while (call->next < call->ninfos && call->reads < ZKL_READS_MAX)
     {
-        info = &ask->infos[ask->next];
+        info = &call->infos[call->next];
 
-        op = zkl_call_op(ask, ZKL_OP_GET, &info->name, zkl_call_read_handler,
+        op = zkl_call_op(call, ZKL_OP_GET, &info->name, zkl_call_read_handler,
                          info);
         if (op == NULL) {
-            zkl_call_tell(ask, ZKL_CALL_FAILED);
+            zkl_call_tell(call, ZKL_CALL_FAILED);
             return;
         }
 
-        ask->next++;
-        ask->reads++;
+        call->next++;
+        call->reads++;
 
-        zkl_call_send(ask, op);
+        zkl_call_send(call, op);
     }
 
-    if (ask->reads == 0) {
-        zkl_call_found(ask);
+    if (call->reads == 0) {
+        zkl_call_found(call);
     }
 }
 
@@ -2044,21 +2047,21 @@ zkl_call_read(zkl_call_t *ask)
 static void
 zkl_call_read_handler(zkl_op_t *op)
 {
-    zkl_call_t   *ask;
+    zkl_call_t   *call;
     zkl_info_t   *info;
     zkl_record_t  record;
 
     info = op->data;
-    ask = info->ask;
+    call = info->call;
 
-    ask->reads--;
+    call->reads--;
 
-    if (ask->handler == NULL || ask->later) {
+    if (call->handler == NULL || call->later) {
         goto done;
     }
 
     if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         goto done;
     }
 
@@ -2067,7 +2070,7 @@ zkl_call_read_handler(zkl_op_t *op)
     if (op->rc == ZKL_OK
         && zkl_call_note(info, op) == NGX_OK
         && info->child.has_id
-        && zkl_record_read(ask->worker->zone, &info->child.id, &ask->path,
+        && zkl_record_read(call->worker->zone, &info->child.id, &call->path,
                            &record)
            == NGX_OK)
     {
@@ -2078,27 +2081,27 @@ zkl_call_read_handler(zkl_op_t *op)
         info->known = 1;
     }
 
-    zkl_call_read(ask);
+    zkl_call_read(call);
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 /* All claims were read: the claims that are gone meanwhile are left out. */
 
 static void
-zkl_call_found(zkl_call_t *ask)
+zkl_call_found(zkl_call_t *call)
 {
     ngx_uint_t  i, n;
     zkl_info_t  gone;
 
-    for (i = 0, n = 0; i < ask->ninfos; i++) {
+    for  (i = 0, n = 0; i < call->ninfos; i++) {
 
-        if (!ask->infos[i].known) {
-            ask->total--;
-            ask->holders -= ask->infos[i].held;
+        if (!call->infos[i].known) {
+            call->total--;
+            call->holders -= call->infos[i].held;
             continue;
         }
 
@@ -2106,9 +2109,9 @@ zkl_call_found(zkl_call_t *ask)
 
             /* zkl_call_infos() frees the claims at the end */
 
-            gone = ask->infos[n];
-            ask->infos[n] = ask->infos[i];
-            ask->infos[i] = gone;
+            gone = call->infos[n];
+            call->infos[n] = call->infos[i];
+            call->infos[i] = gone;
         }
 
         n++;
@@ -2116,50 +2119,50 @@ zkl_call_found(zkl_call_t *ask)
 
     /* the claim that is first by now holds the lock */
 
-    if (n != 0 && ask->holders == 0) {
-        ask->infos[0].held = 1;
-        ask->holders = 1;
-        ask->last = ask->infos[0].child.seq;
+    if (n != 0 && call->holders == 0) {
+        call->infos[0].held = 1;
+        call->holders = 1;
+        call->last = call->infos[0].child.seq;
     }
 
-    for (i = 0; i < n && ask->infos[i].held; i++) {
-        if (!ask->infos[i].timed) {
-            zkl_call_note_ttl(&ask->infos[i]);
+    for  (i = 0; i < n && call->infos[i].held; i++) {
+        if (!call->infos[i].timed) {
+            zkl_call_note_ttl(&call->infos[i]);
         }
     }
 
-    ask->nknown = n;
+    call->nknown = n;
 
     if (n != 0) {
-        zkl_call_tell(ask, ZKL_CALL_OK);
+        zkl_call_tell(call, ZKL_CALL_OK);
         return;
     }
 
     /* the lock need not be free: other claims may have come meanwhile */
 
-    if (++ask->tries < ZKL_LOOK_TRIES) {
-        zkl_call_list(ask);
+    if (++call->tries < ZKL_LOOK_TRIES) {
+        zkl_call_list(call);
         return;
     }
 
     /* the lock changes hands all the time */
 
-    zkl_call_tell(ask, ask->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
+    zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
 }
 
 
 /* The same of infos[0] and what was read of it; or tells why not. */
 
 static ngx_int_t
-zkl_call_noted(zkl_call_t *ask, zkl_op_t *op)
+zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
 {
     if (op->rc != ZKL_OK) {
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         return NGX_ERROR;
     }
 
-    if (zkl_call_note(&ask->infos[0], op) != NGX_OK) {
-        zkl_call_tell(ask, ZKL_CALL_FAILED);
+    if (zkl_call_note(&call->infos[0], op) != NGX_OK) {
+        zkl_call_tell(call, ZKL_CALL_FAILED);
         return NGX_ERROR;
     }
 
@@ -2186,7 +2189,7 @@ zkl_call_note(zkl_info_t *info, zkl_op_t *op)
         return NGX_OK;
     }
 
-    info->label.data = ngx_alloc(op->reply.len, info->ask->worker->log);
+    info->label.data = ngx_alloc(op->reply.len, info->call->worker->log);
     if (info->label.data == NULL) {
         return NGX_ERROR;
     }
@@ -2242,41 +2245,41 @@ zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
 
 
 ngx_int_t
-zkl_call_infos(zkl_call_t *ask, ngx_uint_t n)
+zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 {
     ngx_uint_t  i;
 
-    for (i = 0; i < ask->ninfos; i++) {
+    for  (i = 0; i < call->ninfos; i++) {
 
-        if (ask->infos[i].label.data != NULL) {
-            ngx_free(ask->infos[i].label.data);
+        if (call->infos[i].label.data != NULL) {
+            ngx_free(call->infos[i].label.data);
         }
 
-        if (ask->infos[i].name.data != NULL) {
-            ngx_free(ask->infos[i].name.data);
+        if (call->infos[i].name.data != NULL) {
+            ngx_free(call->infos[i].name.data);
         }
     }
 
-    if (ask->infos != NULL) {
-        ngx_free(ask->infos);
-        ask->infos = NULL;
+    if (call->infos != NULL) {
+        ngx_free(call->infos);
+        call->infos = NULL;
     }
 
-    ask->ninfos = 0;
+    call->ninfos = 0;
 
     if (n == 0) {
         return NGX_OK;
     }
 
-    ask->infos = ngx_calloc(n * sizeof(zkl_info_t), ask->worker->log);
-    if (ask->infos == NULL) {
+    call->infos = ngx_calloc(n * sizeof(zkl_info_t), call->worker->log);
+    if (call->infos == NULL) {
         return NGX_ERROR;
     }
 
-    ask->ninfos = n;
+    call->ninfos = n;
 
     for (i = 0; i < n; i++) {
-        ask->infos[i].ask = ask;
+        call->infos[i].call = call;
     }
 
     return NGX_OK;
@@ -2290,12 +2293,12 @@ zkl_call_infos(zkl_call_t *ask, ngx_uint_t n)
  * claim in line; another gateway's claim is deleted.  Of a claim that is held
  * more than once the claim's gateway counts one hold less.
  *
- * Everything here runs on the event loop, for an ask.
+ * Everything here runs on the event loop, for a call.
  */
 
 
 static void
-zkl_call_release(zkl_call_t *ask)
+zkl_call_release(zkl_call_t *call)
 {
     ngx_int_t      rc;
     zkl_token_t   *token;
@@ -2303,36 +2306,36 @@ zkl_call_release(zkl_call_t *ask)
     zkl_worker_t  *worker;
     zkl_record_t   record;
 
-    worker = ask->worker;
-    token = &ask->token;
+    worker = call->worker;
+    token = &call->token;
 
-    if (ask->name.len != 0) {
-        zkl_call_delete(ask);
+    if (call->name.len != 0) {
+        zkl_call_delete(call);
         return;
     }
 
-    if (ask->type == ZKL_RELEASE && zkl_call_less(ask) == NGX_OK) {
+    if (call->type == ZKL_RELEASE && zkl_call_less(call) == NGX_OK) {
         return;
     }
 
-    rc = zkl_record_read(worker->zone, &token->id, &ask->path, &record);
+    rc = zkl_record_read(worker->zone, &token->id, &call->path, &record);
 
-    claim = zkl_claim_find(worker, &token->id, &ask->path);
+    claim = zkl_claim_find(worker, &token->id, &call->path);
 
     if (claim != NULL && claim->entry.seq == token->seq
         && (rc == NGX_OK || rc == NGX_AGAIN)
         && zkl_call_ours(claim, &record)
         && claim->state != ZKL_TAKE)
     {
-        ask->mourning = 1;
-        ask->mourner.handler = zkl_call_released;
-        ask->mourner.data = ask;
+        call->mourning = 1;
+        call->mourner.handler = zkl_call_released;
+        call->mourner.data = call;
 
-        zkl_record_ending(worker->zone, token->id.record, ask->forced
+        zkl_record_ending(worker->zone, token->id.record, call->forced
                           ? ZKL_ENDING_BROKEN
                           : ZKL_ENDING_RELEASED);
 
-        zkl_claim_release(claim, &ask->mourner);
+        zkl_claim_release(claim, &call->mourner);
         return;
     }
 
@@ -2340,19 +2343,20 @@ zkl_call_release(zkl_call_t *ask)
         && record.state != ZKL_RECORD_OPEN
         && zkl_call_current(&record))
     {
-        rc = zkl_record_ask(worker->zone, &token->id, &ask->path, ask->forced);
+        rc = zkl_record_request(worker->zone, &token->id, &call->path,
+                                call->forced);
 
         if (rc == NGX_OK) {
-            ask->gen = record.gen;
-            ask->ended = (record.state == ZKL_RECORD_ENDED);
+            call->gen = record.gen;
+            call->ended = (record.state == ZKL_RECORD_ENDED);
 
-            zkl_worker_subscribe(worker, &ask->bell, token->id.record);
-            ngx_add_timer(&ask->timer, ZKL_SIBLING_WAIT);
+            zkl_worker_subscribe(worker, &call->bell, token->id.record);
+            ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
             return;
         }
     }
 
-    zkl_call_delete(ask);
+    zkl_call_delete(call);
 }
 
 
@@ -2391,28 +2395,28 @@ zkl_call_current(zkl_record_t *record)
  */
 
 static ngx_int_t
-zkl_call_less(zkl_call_t *ask)
+zkl_call_less(zkl_call_t *call)
 {
     ngx_int_t     rc;
     ngx_uint_t    alive;
     zkl_claim_t  *claim;
     zkl_record_t  record;
 
-    rc = zkl_record_read(ask->worker->zone, &ask->token.id, &ask->path,
+    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
                          &record);
 
-    if ((rc != NGX_OK && rc != NGX_AGAIN) || record.seq != ask->token.seq
+    if ((rc != NGX_OK && rc != NGX_AGAIN) || record.seq != call->token.seq
         || record.state != ZKL_RECORD_HELD)
     {
         return NGX_DECLINED;
     }
 
-    claim = zkl_claim_find(ask->worker, &ask->token.id, &ask->path);
+    claim = zkl_claim_find(call->worker, &call->token.id, &call->path);
 
     alive = zkl_ahead(record.alive);
 
     if (record.holds > 1
-        && (!alive || !zkl_session_ready(ask->worker->session)))
+        && (!alive || !zkl_session_ready(call->worker->session)))
     {
         /*
          * Another session may count a durable claim by now, in another record.
@@ -2420,7 +2424,7 @@ zkl_call_less(zkl_call_t *ask)
          * a client that is told 503 meanwhile may repeat the call.
          */
 
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         return NGX_OK;
     }
 
@@ -2429,24 +2433,24 @@ zkl_call_less(zkl_call_t *ask)
         return NGX_DECLINED;
     }
 
-    rc = zkl_record_hold(ask->worker->zone, &ask->token.id, &ask->path, 1,
-                         &ask->holds);
+    rc = zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 1,
+                         &call->holds);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
         return NGX_DECLINED;
     }
 
-    if (ask->holds == 0) {
-        ask->dropped = 1;
-        ask->gen = record.gen;
+    if (call->holds == 0) {
+        call->dropped = 1;
+        call->gen = record.gen;
 
         return NGX_DECLINED;
     }
 
-    ask->counted = 1;
-    ask->gen = record.gen;
+    call->counted = 1;
+    call->gen = record.gen;
 
-    zkl_call_inspect(ask);
+    zkl_call_inspect(call);
 
     return NGX_OK;
 }
@@ -2465,25 +2469,25 @@ zkl_call_less(zkl_call_t *ask)
  */
 
 static void
-zkl_call_delete(zkl_call_t *ask)
+zkl_call_delete(zkl_call_t *call)
 {
     u_char     buf[ZKL_CLAIM_MAX];
     ngx_str_t  name;
     zkl_op_t  *op;
 
-    ask->owed = 1;
+    call->owed = 1;
 
-    if (!zkl_session_connected(ask->worker->session)) {
+    if (!zkl_session_connected(call->worker->session)) {
         return;
     }
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    op = zkl_call_op(ask, ZKL_OP_GET, &name, zkl_call_label_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_label_handler, call);
 
     /* a server that lags behind may not have the claim yet */
 
-    zkl_call_send_fresh(ask, op);
+    zkl_call_send_fresh(call, op);
 }
 
 
@@ -2494,11 +2498,11 @@ zkl_call_label_handler(zkl_op_t *op)
 {
     zkl_claim_data_t  label;
     zkl_op_t         *next;
-    zkl_call_t       *ask;
+    zkl_call_t       *call;
 
-    ask = op->data;
+    call = op->data;
 
-    if (op->rc == ZKL_OK && ask->node && !zkl_node_asked(ask, op)) {
+    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
         op->rc = ZKL_NO_NODE;
     }
 
@@ -2509,11 +2513,11 @@ zkl_call_label_handler(zkl_op_t *op)
 
     case ZKL_NO_NODE:
 
-        if (zkl_call_rename(ask) == NGX_OK) {
-            zkl_call_delete(ask);
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_delete(call);
 
         } else {
-            zkl_call_missing(ask);
+            zkl_call_missing(call);
         }
 
         goto done;
@@ -2524,9 +2528,9 @@ zkl_call_label_handler(zkl_op_t *op)
 
     default:
 
-        if (ask->node) {
-            zkl_call_failed(ask, op->rc);
-            ask->owed = 0;
+        if (call->node) {
+            zkl_call_failed(call, op->rc);
+            call->owed = 0;
             goto done;
         }
 
@@ -2538,47 +2542,47 @@ zkl_call_label_handler(zkl_op_t *op)
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
-    ask->version = op->version;
+    call->version = op->version;
 
-    if (ask->node) {
+    if (call->node) {
 
         /* of that version, since it may be another claim's by now */
 
-        next = zkl_call_op(ask, ZKL_OP_DELETE, NULL,
-                          zkl_call_delete_handler, ask);
+        next = zkl_call_op(call, ZKL_OP_DELETE, NULL,
+                          zkl_call_delete_handler, call);
         if (next != NULL) {
-            next->version = ask->version;
+            next->version = call->version;
         }
 
-        zkl_call_send(ask, next);
+        zkl_call_send(call, next);
         goto done;
     }
 
-    if (ask->type == ZKL_BREAK) {
-        ask->version = -1;
+    if (call->type == ZKL_BREAK) {
+        call->version = -1;
 
-    } else if (!ask->dropped
+    } else if (!call->dropped
                && ((label.index >= 0 && label.holds > 1)
                    || (label.index < 0 && label.revoke)))
     {
-        ask->owed = 0;
+        call->owed = 0;
 
         /* that is a wish; how often a Curator client's mark does not tell */
 
-        zkl_call_inspect(ask);
+        zkl_call_inspect(call);
         goto done;
     }
 
-    next = zkl_call_op(ask, ZKL_OP_GET, NULL, zkl_call_parent_handler, ask);
+    next = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_parent_handler, call);
     if (next != NULL) {
         next->whole = 1;
     }
 
-    zkl_call_send(ask, next);
+    zkl_call_send(call, next);
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
@@ -2588,36 +2592,36 @@ zkl_call_parent_handler(zkl_op_t *op)
     u_char       buf[ZKL_CLAIM_MAX];
     ngx_str_t    name;
     zkl_op_t    *set, *delete;
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
     if (op->rc == ZKL_UNKNOWN || op->rc == ZKL_UNSENT) {
         goto done;
     }
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    delete = zkl_call_op(ask, ZKL_OP_DELETE, &name, zkl_call_delete_handler,
-                         ask);
+    delete = zkl_call_op(call, ZKL_OP_DELETE, &name, zkl_call_delete_handler,
+                         call);
     if (delete == NULL) {
         goto done;
     }
 
-    set = zkl_call_touch_op(ask, op);
+    set = zkl_call_touch_op(call, op);
 
-    delete->version = ask->version;
+    delete->version = call->version;
     delete->gather = (set != NULL);
-    zkl_call_send(ask, delete);
+    zkl_call_send(call, delete);
 
     if (set != NULL) {
         set->gather = 1;
-        zkl_call_send(ask, set);
+        zkl_call_send(call, set);
     }
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
@@ -2626,34 +2630,34 @@ done:
 static void
 zkl_call_touched_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
-    if (op->rc == ZKL_CHANGED && ++ask->touches < ZKL_TOUCHES_MAX) {
-        zkl_call_touch(ask);
+    if (op->rc == ZKL_CHANGED && ++call->touches < ZKL_TOUCHES_MAX) {
+        zkl_call_touch(call);
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 /* Sets the lock's znode to what it is, so that all look who take part. */
 
 static void
-zkl_call_touch(zkl_call_t *ask)
+zkl_call_touch(zkl_call_t *call)
 {
     zkl_op_t  *get;
 
-    if (ask->node) {
+    if (call->node) {
         /* a claim that is the lock's znode has no other claims beside it */
         return;
     }
 
-    get = zkl_call_op(ask, ZKL_OP_GET, NULL, zkl_call_touch_handler, ask);
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_touch_handler, call);
     if (get != NULL) {
         get->whole = 1;
-        zkl_call_send(ask, get);
+        zkl_call_send(call, get);
     }
 }
 
@@ -2662,17 +2666,17 @@ static void
 zkl_call_touch_handler(zkl_op_t *op)
 {
     zkl_op_t    *set;
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
-    set = zkl_call_touch_op(ask, op);
+    set = zkl_call_touch_op(call, op);
 
     if (set != NULL) {
-        zkl_call_send(ask, set);
+        zkl_call_send(call, set);
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
@@ -2682,7 +2686,7 @@ zkl_call_touch_handler(zkl_op_t *op)
  */
 
 static zkl_op_t *
-zkl_call_touch_op(zkl_call_t *ask, zkl_op_t *get)
+zkl_call_touch_op(zkl_call_t *call, zkl_op_t *get)
 {
     zkl_op_t  *op;
 
@@ -2690,7 +2694,7 @@ zkl_call_touch_op(zkl_call_t *ask, zkl_op_t *get)
         return NULL;
     }
 
-    op = zkl_op_new(ask->worker->session, ZKL_OP_SET, &ask->path, NULL,
+    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, NULL,
                     &get->reply);
     if (op == NULL) {
         return NULL;
@@ -2698,7 +2702,7 @@ zkl_call_touch_op(zkl_call_t *ask, zkl_op_t *get)
 
     op->version = get->version;
     op->handler = zkl_call_touched_handler;
-    op->data = ask;
+    op->data = call;
 
     return op;
 }
@@ -2707,47 +2711,47 @@ zkl_call_touch_op(zkl_call_t *ask, zkl_op_t *get)
 static void
 zkl_call_delete_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
     switch (op->rc) {
 
     case ZKL_OK:
-        zkl_call_tell(ask, ZKL_CALL_OK);
-        ask->owed = 0;
+        zkl_call_tell(call, ZKL_CALL_OK);
+        call->owed = 0;
         break;
 
     case ZKL_NO_NODE:
 
-        if (zkl_call_rename(ask) == NGX_OK) {
-            zkl_call_delete(ask);
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_delete(call);
             break;
         }
 
-        zkl_call_missing(ask);
+        zkl_call_missing(call);
         break;
 
     case ZKL_CHANGED:
 
         /* it was renewed, or is held more than once by now */
 
-        zkl_call_delete(ask);
+        zkl_call_delete(call);
         break;
 
     case ZKL_UNKNOWN:
     case ZKL_UNSENT:
-        ask->owed = 1;
-        ask->tries += (op->rc == ZKL_UNKNOWN);
+        call->owed = 1;
+        call->tries += (op->rc == ZKL_UNKNOWN);
         break;
 
     default:
-        zkl_call_failed(ask, op->rc);
-        ask->owed = 0;
+        zkl_call_failed(call, op->rc);
+        call->owed = 0;
         break;
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
@@ -2761,52 +2765,53 @@ zkl_call_delete_handler(zkl_op_t *op)
  */
 
 static void
-zkl_call_missing(zkl_call_t *ask)
+zkl_call_missing(zkl_call_t *call)
 {
     ngx_int_t     rc;
     zkl_record_t  record;
 
-    ask->owed = 0;
+    call->owed = 0;
 
-    if (ask->tries != 0 || !ask->dropped) {
-        zkl_call_tell(ask, ask->tries ? ZKL_CALL_OK : ZKL_CALL_GONE);
+    if (call->tries != 0 || !call->dropped) {
+        zkl_call_tell(call, call->tries ? ZKL_CALL_OK : ZKL_CALL_GONE);
         return;
     }
 
-    rc = zkl_record_read(ask->worker->zone, &ask->token.id, &ask->path,
+    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
                          &record);
 
     if (rc != NGX_OK && rc != NGX_AGAIN) {
-        zkl_call_ended(ask);
+        zkl_call_ended(call);
         return;
     }
 
-    if (!ask->missing) {
-        ask->missing = 1;
-        ask->missed = ngx_current_msec;
+    if (!call->missing) {
+        call->missing = 1;
+        call->missed = ngx_current_msec;
     }
 
-    if (ngx_current_msec - ask->missed >= ZKL_SIBLING_WAIT) {
+    if (ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT) {
 
         /* it was not deleted for this release */
 
-        zkl_call_tell(ask, ZKL_CALL_GONE);
+        zkl_call_tell(call, ZKL_CALL_GONE);
         return;
     }
 
-    ngx_add_timer(&ask->timer, ZKL_MISSING_AGAIN);
+    ngx_add_timer(&call->timer, ZKL_MISSING_AGAIN);
 }
 
 
 /* Its record is free: that tells how it ended. */
 
 static void
-zkl_call_ended(zkl_call_t *ask)
+zkl_call_ended(zkl_call_t *call)
 {
     ngx_int_t     lost;
     zkl_answer_e  answer;
 
-    lost = zkl_record_lost(ask->worker->zone, ask->token.id.record, ask->gen);
+    lost = zkl_record_lost(call->worker->zone, call->token.id.record,
+                           call->gen);
 
     answer = ZKL_CALL_OK;
 
@@ -2820,62 +2825,63 @@ zkl_call_ended(zkl_call_t *ask)
         answer = ZKL_CALL_UNREACHABLE;
     }
 
-    zkl_call_tell(ask, answer);
+    zkl_call_tell(call, answer);
 }
 
 
 static void
 zkl_call_released(void *data, zkl_rc_e rc)
 {
-    zkl_call_t  *ask = data;
+    zkl_call_t  *call = data;
 
-    ask->mourning = 0;
+    call->mourning = 0;
 
     if (rc == ZKL_OK) {
-        zkl_call_tell(ask, ZKL_CALL_OK);
+        zkl_call_tell(call, ZKL_CALL_OK);
 
     } else if (rc == ZKL_NO_NODE) {
-        zkl_call_tell(ask, ZKL_CALL_GONE);
+        zkl_call_tell(call, ZKL_CALL_GONE);
 
     } else {
-        zkl_call_failed(ask, rc);
+        zkl_call_failed(call, rc);
     }
 
-    zkl_call_free(ask);
+    zkl_call_free(call);
 }
 
 
 static void
-zkl_call_rung(zkl_call_t *ask)
+zkl_call_rung(zkl_call_t *call)
 {
     ngx_int_t     rc;
     zkl_record_t  record;
 
-    if (zkl_record_read(ask->worker->zone, &ask->token.id, &ask->path, &record)
+    if (zkl_record_read(call->worker->zone, &call->token.id, &call->path,
+                        &record)
         != NGX_DECLINED)
     {
-        zkl_worker_subscribe(ask->worker, &ask->bell, ask->token.id.record);
+        zkl_worker_subscribe(call->worker, &call->bell, call->token.id.record);
         return;
     }
 
-    rc = zkl_record_forsaken(ask->worker->zone, &ask->token.id, &ask->path);
+    rc = zkl_record_forsaken(call->worker->zone, &call->token.id, &call->path);
 
     if (rc != NGX_DECLINED) {
 
         /* its worker may be gone, and the claim live */
 
-        ask->tries += (rc == NGX_AGAIN
-                       && zkl_record_lost(ask->worker->zone,
-                                         ask->token.id.record, ask->gen)
-                          == NGX_DECLINED);
+        call->tries += (rc == NGX_AGAIN
+                        && zkl_record_lost(call->worker->zone,
+                                          call->token.id.record, call->gen)
+                           == NGX_DECLINED);
 
-        ngx_del_timer(&ask->timer);
-        zkl_call_delete(ask);
+        ngx_del_timer(&call->timer);
+        zkl_call_delete(call);
         return;
     }
 
-    zkl_call_ended(ask);
-    zkl_call_free(ask);
+    zkl_call_ended(call);
+    zkl_call_free(call);
 }
 
 
@@ -2887,12 +2893,12 @@ zkl_call_rung(zkl_call_t *ask)
  */
 
 static void
-zkl_call_forsaken(zkl_call_t *ask)
+zkl_call_forsaken(zkl_call_t *call)
 {
-    ask->tries += !ask->ended;
+    call->tries += !call->ended;
 
-    zkl_worker_unsubscribe(ask->worker, &ask->bell);
-    zkl_call_delete(ask);
+    zkl_worker_unsubscribe(call->worker, &call->bell);
+    zkl_call_delete(call);
 }
 
 
@@ -2901,20 +2907,20 @@ zkl_call_forsaken(zkl_call_t *ask)
  *
  * A claim's gateway has to know that the claim is held once more or once less,
  * or shared from now on, before the gateway does anything else with the claim.
- * So the ask writes the wish into the claim's data, and sets the lock's znode,
+ * So the call writes the wish into the claim's data, and sets the lock's znode,
  * which that gateway watches, to the present value.  The gateway fulfils the
- * wish and takes the wish out of the data; the ask reads the claim again and
+ * wish and takes the wish out of the data; the call reads the claim again and
  * again until the wish is gone.  A wish that is not fulfilled in time may be
  * fulfilled later: the caller is told that the outcome is not known.
  *
- * Everything here runs on the event loop, for an ask.
+ * Everything here runs on the event loop, for a call.
  */
 
 
 /* The claim's data were read; the label is in infos[0]. */
 
 static void
-zkl_call_wish(zkl_call_t *ask, const char *want)
+zkl_call_wish(zkl_call_t *call, const char *want)
 {
     char              text[ZKL_CLAIM_DATA_MAX];
     size_t            index_at;
@@ -2922,34 +2928,34 @@ zkl_call_wish(zkl_call_t *ask, const char *want)
     zkl_claim_data_t  label;
     zkl_info_t       *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
     if (label.index < 0 && !label.revoke) {
-        zkl_call_tell(ask, ZKL_CALL_FOREIGN);
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
         return;
     }
 
     /* a label has room for one wish, of any ask; a mark is mended first */
 
-    if (ask->wished || label.index < 0 || label.want_len != 0) {
-        zkl_call_poll(ask);
+    if (call->wished || label.index < 0 || label.want_len != 0) {
+        zkl_call_poll(call);
         return;
     }
 
-    if (ask->type == ZKL_HOLD && ask->ttl != 0) {
-        label.ttl = (int64_t) ask->ttl;
+    if (call->type == ZKL_HOLD && call->ttl != 0) {
+        label.ttl = (int64_t) call->ttl;
     }
 
-    /* this ask's client may be the first to be told that the claim is held */
+    /* this call's client may be the first to be told that the claim is held */
 
-    label.renewals += (ask->type == ZKL_HOLD || label.async);
+    label.renewals += (call->type == ZKL_HOLD || label.async);
     label.async = 0;
 
     /* a number lets the claim's gateway tell two equal wishes apart */
 
-    if (ask->type == ZKL_SHARE) {
+    if (call->type == ZKL_SHARE) {
         label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
                          - (u_char *) label.want;
 
@@ -2961,63 +2967,63 @@ zkl_call_wish(zkl_call_t *ask, const char *want)
 
     label.want[label.want_len] = '\0';
 
-    ask->mended = label.mended;
+    call->mended = label.mended;
 
     value.len = zkl_claim_data_write(text, &label, &index_at);
     value.data = (u_char *) text;
 
-    zkl_call_write(ask, &value, ask->version, zkl_call_wish_handler);
+    zkl_call_write(call, &value, call->version, zkl_call_wish_handler);
 }
 
 
 static void
 zkl_call_wish_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
     switch (op->rc) {
 
     case ZKL_OK:
-        ask->wished = 1;
-        zkl_call_touch(ask);
-        zkl_call_poll(ask);
+        call->wished = 1;
+        zkl_call_touch(call);
+        zkl_call_poll(call);
         break;
 
     case ZKL_CHANGED:
-        zkl_call_poll(ask);
+        zkl_call_poll(call);
         break;
 
     case ZKL_NO_NODE:
 
-        if (zkl_call_rename(ask) == NGX_OK) {
-            zkl_call_poll(ask);
+        if (zkl_call_rename(call) == NGX_OK) {
+            zkl_call_poll(call);
 
         } else {
-            zkl_call_tell(ask, ZKL_CALL_GONE);
+            zkl_call_tell(call, ZKL_CALL_GONE);
         }
 
         break;
 
     case ZKL_UNKNOWN:
 
-        if (ask->type != ZKL_SHARE) {
+        if (call->type != ZKL_SHARE) {
 
             /* the wish may be fulfilled by now, and a repeat would be, too */
 
-            zkl_call_tell(ask, ZKL_CALL_UNREACHABLE);
+            zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
             break;
         }
 
         /* fall through */
 
     default:
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         break;
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
@@ -3031,17 +3037,17 @@ zkl_call_wish_handler(zkl_op_t *op)
  */
 
 static ngx_int_t
-zkl_call_wished(zkl_call_t *ask)
+zkl_call_wished(zkl_call_t *call)
 {
     zkl_claim_data_t  label;
     zkl_info_t       *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
     if (label.index >= 0 && label.want_len == 0) {
-        return (label.mended == ask->mended) ? NGX_OK : NGX_DECLINED;
+        return (label.mended == call->mended) ? NGX_OK : NGX_DECLINED;
     }
 
     return NGX_AGAIN;
@@ -3051,29 +3057,29 @@ zkl_call_wished(zkl_call_t *ask)
 /* Shares a held claim that was read, until the znode has a reader's name. */
 
 static void
-zkl_call_share(zkl_call_t *ask)
+zkl_call_share(zkl_call_t *call)
 {
     zkl_claim_t  *claim;
 
-    if (ask->token.kind == ZKL_READ) {
-        zkl_call_tell(ask, ZKL_CALL_OK);
+    if (call->token.kind == ZKL_READ) {
+        zkl_call_tell(call, ZKL_CALL_OK);
         return;
     }
 
-    if (ask->token.kind != ZKL_MUTEX && ask->token.kind != ZKL_WRITE) {
-        zkl_call_tell(ask, ZKL_CALL_CONFLICT);
+    if (call->token.kind != ZKL_MUTEX && call->token.kind != ZKL_WRITE) {
+        zkl_call_tell(call, ZKL_CALL_CONFLICT);
         return;
     }
 
-    claim = zkl_claim_find(ask->worker, &ask->token.id, &ask->path);
+    claim = zkl_claim_find(call->worker, &call->token.id, &call->path);
 
     if (claim == NULL) {
-        zkl_call_wish(ask, "shared");
+        zkl_call_wish(call, "shared");
         return;
     }
 
     zkl_claim_share(claim);
-    zkl_call_poll(ask);
+    zkl_call_poll(call);
 }
 
 
@@ -3083,17 +3089,17 @@ zkl_call_share(zkl_call_t *ask)
  */
 
 static void
-zkl_call_revoke(zkl_call_t *ask)
+zkl_call_revoke(zkl_call_t *call)
 {
     u_char     buf[ZKL_CLAIM_MAX];
     ngx_str_t  name;
     zkl_op_t  *op;
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    op = zkl_call_op(ask, ZKL_OP_GET, &name, zkl_call_mark_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_mark_handler, call);
 
-    zkl_call_send(ask, op);
+    zkl_call_send(call, op);
 }
 
 
@@ -3104,21 +3110,21 @@ zkl_call_mark_handler(zkl_op_t *op)
     size_t            index_at;
     ngx_str_t         value;
     zkl_claim_data_t  label;
-    zkl_call_t       *ask;
+    zkl_call_t       *call;
 
-    ask = op->data;
+    call = op->data;
 
-    if (op->rc == ZKL_OK && ask->node && !zkl_node_asked(ask, op)) {
+    if (op->rc == ZKL_OK && call->node && !zkl_node_asked(call, op)) {
         op->rc = ZKL_NO_NODE;
     }
 
     if (op->rc != ZKL_OK) {
 
         if (op->rc == ZKL_NO_NODE) {
-            zkl_call_tell(ask, ZKL_CALL_GONE);
+            zkl_call_tell(call, ZKL_CALL_GONE);
 
         } else {
-            zkl_call_failed(ask, op->rc);
+            zkl_call_failed(call, op->rc);
         }
 
         goto done;
@@ -3127,15 +3133,15 @@ zkl_call_mark_handler(zkl_op_t *op)
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
     if (label.revoke) {
-        zkl_call_tell(ask, ZKL_CALL_OK);
+        zkl_call_tell(call, ZKL_CALL_OK);
         goto done;
     }
 
-    if (label.index < 0 && ask->node) {
+    if (label.index < 0 && call->node) {
 
         /* only recipes with a queue know Curator's mark */
 
-        zkl_call_tell(ask, ZKL_CALL_FOREIGN);
+        zkl_call_tell(call, ZKL_CALL_FOREIGN);
         goto done;
     }
 
@@ -3148,62 +3154,62 @@ zkl_call_mark_handler(zkl_op_t *op)
         ngx_str_set(&value, ZKL_REVOKE_MARK);
     }
 
-    zkl_call_write(ask, &value, op->version, zkl_call_marked_handler);
+    zkl_call_write(call, &value, op->version, zkl_call_marked_handler);
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 static void
 zkl_call_marked_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
     switch (op->rc) {
 
     case ZKL_OK:
-        zkl_call_touch(ask);
-        zkl_call_tell(ask, ZKL_CALL_OK);
+        zkl_call_touch(call);
+        zkl_call_tell(call, ZKL_CALL_OK);
         break;
 
     case ZKL_CHANGED:
-        zkl_call_revoke(ask);
+        zkl_call_revoke(call);
         break;
 
     case ZKL_NO_NODE:
-        zkl_call_tell(ask, ZKL_CALL_GONE);
+        zkl_call_tell(call, ZKL_CALL_GONE);
         break;
 
     default:
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         break;
     }
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 static void
-zkl_call_write(zkl_call_t *ask, ngx_str_t *value, int32_t version,
+zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
     zkl_op_pt handler)
 {
     u_char     buf[ZKL_CLAIM_MAX];
     ngx_str_t  name;
     zkl_op_t  *op;
 
-    zkl_call_name(ask, &name, buf);
+    zkl_call_name(call, &name, buf);
 
-    op = zkl_op_new(ask->worker->session, ZKL_OP_SET, &ask->path, &name,
+    op = zkl_op_new(call->worker->session, ZKL_OP_SET, &call->path, &name,
                     value);
     if (op != NULL) {
         op->version = version;
         op->handler = handler;
-        op->data = ask;
+        op->data = call;
     }
 
-    zkl_call_send(ask, op);
+    zkl_call_send(call, op);
 }

@@ -1,6 +1,6 @@
 
 /*
- * An ask: a call about a claim or a lock that waits for no grant: release,
+ * A call: a call about a claim or a lock that waits for no grant: release,
  * renew, inspect, list, and what else is wanted of a claim.  Any worker serves
  * it for any claim.  No HTTP.
  */
@@ -56,13 +56,13 @@ typedef enum {
 typedef struct zkl_call_s  zkl_call_t;
 
 /* Tells the result, once, and never from inside the function that asked. */
-typedef void (*zkl_call_pt)(zkl_call_t *ask, zkl_answer_e answer);
+typedef void (*zkl_call_pt)(zkl_call_t *call, zkl_answer_e answer);
 
 
 /* what is known of a claim */
 
 typedef struct {
-    zkl_call_t                        *ask;
+    zkl_call_t                        *call;
     zkl_child_t                        child;
     ngx_str_t                          name;    /* of the znode; LIST */
     ngx_str_t                          label;   /* the znode's data, or "" */
@@ -191,25 +191,25 @@ typedef struct {
 
 
 /*
- * Asks; all that question leads to is copied.  The results are in the ask
- * until handler returns: all that ask for a claim fill infos[0], if it is
+ * Asks; all that question leads to is copied.  The results are in the call
+ * until handler returns: all that call for a claim fill infos[0], if it is
  * there, and token.  Returns NULL if there is no memory.
  */
 zkl_call_t *zkl_call_start(zkl_worker_t *worker, zkl_question_t *question);
 
 /* Who asked has left.  What was asked for is done all the same. */
-void zkl_call_leave(zkl_call_t *ask);
+void zkl_call_leave(zkl_call_t *call);
 
 
 /* for the worker */
 
-void zkl_call_connected(zkl_call_t *ask);
-void zkl_call_unreachable(zkl_call_t *ask);
-void zkl_call_discard(zkl_call_t *ask);
+void zkl_call_connected(zkl_call_t *call);
+void zkl_call_unreachable(zkl_call_t *call);
+void zkl_call_discard(zkl_call_t *call);
 
 
 /*
- * Between the parts: zkl_call_start.c has an ask's life,
+ * Between the parts: zkl_call_start.c has a call's life,
  * ngx_http_zk_lock_inspect.c what is read and written of one claim,
  * ngx_http_zk_lock_look.c what a list tells,
  * ngx_http_zk_lock_drop.c releases, ngx_http_zk_lock_wish.c what only the
@@ -221,21 +221,21 @@ void zkl_call_discard(zkl_call_t *ask);
 ngx_int_t zkl_call_note(zkl_info_t *info, zkl_op_t *op);
 void zkl_call_note_ttl(zkl_info_t *info);
 void zkl_call_note_record(zkl_info_t *info, zkl_record_t *record);
-ngx_int_t zkl_call_infos(zkl_call_t *ask, ngx_uint_t n);
+ngx_int_t zkl_call_infos(zkl_call_t *call, ngx_uint_t n);
 
 
-zkl_op_t *zkl_call_op(zkl_call_t *ask, zkl_op_e type, ngx_str_t *name,
+zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
     zkl_op_pt handler, void *data);
 /* The same for a GET or a LIST; what it reads is no older than this call. */
-void zkl_call_send_fresh(zkl_call_t *ask, zkl_op_t *op);
-void zkl_call_unpin(zkl_call_t *ask);
+void zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op);
+void zkl_call_unpin(zkl_call_t *call);
 
 /*
  * Tells, or, if there was no connection, begins again when there is one: what
  * leads here does no harm if it is done twice.
  */
-void zkl_call_failed(zkl_call_t *ask, zkl_rc_e rc);
-void zkl_call_tell(zkl_call_t *ask, zkl_answer_e answer);
+void zkl_call_failed(zkl_call_t *call, zkl_rc_e rc);
+void zkl_call_tell(zkl_call_t *call, zkl_answer_e answer);
 
 
 #endif /* _ZKL_CALL_H_INCLUDED_ */

@@ -188,7 +188,7 @@ struct zkl_claim_s {
     unsigned                           single:1;    /* no twin exists */
     unsigned                           async:1;     /* QUEUED is an answer */
     unsigned                           alone:1;     /* no client waits, but a
-                                                       client may ask later */
+                                                       client may call later */
     unsigned                           seen:1;      /* before this worker's
                                                        grant another gateway
                                                        told that the claim is

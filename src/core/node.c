@@ -43,7 +43,7 @@ static ngx_uint_t zkl_node_taken(zkl_lock_t *lock);
 static void zkl_node_later_handler(ngx_event_t *ev);
 static void zkl_node_places(zkl_lock_t *lock);
 static void zkl_node_look_handler(zkl_op_t *op);
-static ngx_int_t zkl_node_note(zkl_call_t *ask, zkl_op_t *op);
+static ngx_int_t zkl_node_note(zkl_call_t *call, zkl_op_t *op);
 
 
 ngx_uint_t
@@ -564,24 +564,24 @@ zkl_node_places(zkl_lock_t *lock)
 
 
 void
-zkl_node_look(zkl_call_t *ask)
+zkl_node_look(zkl_call_t *call)
 {
     zkl_op_t  *op;
 
-    op = zkl_call_op(ask, ZKL_OP_GET, NULL, zkl_node_look_handler, ask);
+    op = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_node_look_handler, call);
 
-    zkl_call_send_fresh(ask, op);
+    zkl_call_send_fresh(call, op);
 }
 
 
 static void
 zkl_node_look_handler(zkl_op_t *op)
 {
-    zkl_call_t  *ask;
+    zkl_call_t  *call;
 
-    ask = op->data;
+    call = op->data;
 
-    if (ask->handler == NULL) {
+    if (call->handler == NULL) {
         goto done;
     }
 
@@ -590,59 +590,59 @@ zkl_node_look_handler(zkl_op_t *op)
     case ZKL_OK:
 
         if (!zkl_node_fits(op)) {
-            zkl_call_tell(ask, ZKL_CALL_LAYOUT);
+            zkl_call_tell(call, ZKL_CALL_LAYOUT);
             break;
         }
 
-        zkl_call_tell(ask, zkl_node_note(ask, op) == NGX_OK
+        zkl_call_tell(call, zkl_node_note(call, op) == NGX_OK
                       ? ZKL_CALL_OK
                       : ZKL_CALL_FAILED);
         break;
 
     case ZKL_NO_NODE:
-        zkl_call_tell(ask, ZKL_CALL_FREE);
+        zkl_call_tell(call, ZKL_CALL_FREE);
         break;
 
     default:
-        zkl_call_failed(ask, op->rc);
+        zkl_call_failed(call, op->rc);
         break;
     }
 
 done:
 
-    zkl_call_unpin(ask);
+    zkl_call_unpin(call);
 }
 
 
 ngx_uint_t
-zkl_node_asked(zkl_call_t *ask, zkl_op_t *op)
+zkl_node_asked(zkl_call_t *call, zkl_op_t *op)
 {
     u_char  buf[ZKL_NODE_NAME];
 
-    if (ask->name.len == 0) {
-        return zkl_node_is(&ask->token.id, op);
+    if (call->name.len == 0) {
+        return zkl_node_is(&call->token.id, op);
     }
 
     (void) ngx_sprintf(buf, "%016xL", op->czxid);
 
-    return ask->name.len == sizeof(buf)
-           && ngx_memcmp(ask->name.data, buf, sizeof(buf)) == 0;
+    return call->name.len == sizeof(buf)
+           && ngx_memcmp(call->name.data, buf, sizeof(buf)) == 0;
 }
 
 
 static ngx_int_t
-zkl_node_note(zkl_call_t *ask, zkl_op_t *op)
+zkl_node_note(zkl_call_t *call, zkl_op_t *op)
 {
     u_char            buf[ZKL_NODE_NAME];
     zkl_claim_data_t  label;
     zkl_info_t       *info;
     zkl_record_t      record;
 
-    if (zkl_call_infos(ask, 1) != NGX_OK) {
+    if (zkl_call_infos(call, 1) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     if (zkl_call_note(info, op) != NGX_OK) {
         return NGX_ERROR;
@@ -652,7 +652,7 @@ zkl_node_note(zkl_call_t *ask, zkl_op_t *op)
 
     (void) ngx_sprintf(buf, "%016xL", op->czxid);
 
-    info->name.data = ngx_alloc(sizeof(buf), ask->worker->log);
+    info->name.data = ngx_alloc(sizeof(buf), call->worker->log);
     if (info->name.data == NULL) {
         return NGX_ERROR;
     }
@@ -668,7 +668,7 @@ zkl_node_note(zkl_call_t *ask, zkl_op_t *op)
     info->held = 1;
 
     if (label.has_id
-        && zkl_record_read(ask->worker->zone, &label.id, &ask->path, &record)
+        && zkl_record_read(call->worker->zone, &label.id, &call->path, &record)
            == NGX_OK)
     {
         zkl_call_note_record(info, &record);
@@ -678,10 +678,10 @@ zkl_node_note(zkl_call_t *ask, zkl_op_t *op)
         zkl_call_note_ttl(info);
     }
 
-    ask->nknown = 1;
-    ask->total = 1;
-    ask->holders = 1;
-    ask->mark = (uint64_t) op->czxid;
+    call->nknown = 1;
+    call->total = 1;
+    call->holders = 1;
+    call->mark = (uint64_t) op->czxid;
 
     return NGX_OK;
 }

@@ -55,15 +55,15 @@ void zkl_node_exists(zkl_claim_t *claim);
 void zkl_node_next(zkl_claim_t *claim);
 
 
-/* for the ask */
+/* for the call */
 
 /* Describes the lock's only claim, if there is one. */
-void zkl_node_look(zkl_call_t *ask);
+void zkl_node_look(zkl_call_t *call);
 /*
  * Whether a GET has read the znode that is asked for, by the token or by the
  * name that look() has given to the claim.
  */
-ngx_uint_t zkl_node_asked(zkl_call_t *ask, zkl_op_t *op);
+ngx_uint_t zkl_node_asked(zkl_call_t *call, zkl_op_t *op);
 
 
 #endif /* _ZKL_NODE_H_INCLUDED_ */

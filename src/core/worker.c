@@ -50,7 +50,7 @@ static void zkl_worker_lost(void *data);
 static void zkl_worker_unreachable(void *data);
 static void zkl_worker_heard(zkl_worker_t *worker);
 static void zkl_worker_tell_asks(zkl_worker_t *worker,
-    void (*tell)(zkl_call_t *ask));
+    void (*tell)(zkl_call_t *call));
 static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
@@ -102,7 +102,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->active);
     ngx_queue_init(&worker->idle);
     ngx_queue_init(&worker->unsettled);
-    ngx_queue_init(&worker->asks);
+    ngx_queue_init(&worker->calls);
     ngx_queue_init(&worker->looks);
     ngx_queue_init(&worker->marks);
 
@@ -301,8 +301,8 @@ zkl_worker_discard(zkl_worker_t *worker)
 {
     ngx_queue_t  *q;
 
-    while (!ngx_queue_empty(&worker->asks)) {
-        q = ngx_queue_head(&worker->asks);
+    while (!ngx_queue_empty(&worker->calls)) {
+        q = ngx_queue_head(&worker->calls);
         zkl_call_discard(ngx_queue_data(q, zkl_call_t, queue));
     }
 
@@ -647,7 +647,7 @@ zkl_worker_busy(zkl_worker_t *worker)
 
     } else if (zkl_session_reachable(worker->session)) {
         worker->sweep.cancelable = worker->npressing == 0
-                                   && ngx_queue_empty(&worker->asks)
+                                   && ngx_queue_empty(&worker->calls)
                                    && !zkl_worker_secures(worker);
 
     } else {
@@ -794,23 +794,23 @@ zkl_worker_heard(zkl_worker_t *worker)
 /* Calls tell for each call under way; it may free that one. */
 
 static void
-zkl_worker_tell_asks(zkl_worker_t *worker, void (*tell)(zkl_call_t *ask))
+zkl_worker_tell_asks(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
 {
-    ngx_queue_t   asks;
+    ngx_queue_t   calls;
     ngx_queue_t  *q;
 
-    ngx_queue_init(&asks);
+    ngx_queue_init(&calls);
 
-    if (!ngx_queue_empty(&worker->asks)) {
-        ngx_queue_add(&asks, &worker->asks);
-        ngx_queue_init(&worker->asks);
+    if (!ngx_queue_empty(&worker->calls)) {
+        ngx_queue_add(&calls, &worker->calls);
+        ngx_queue_init(&worker->calls);
     }
 
-    while (!ngx_queue_empty(&asks)) {
-        q = ngx_queue_head(&asks);
+    while (!ngx_queue_empty(&calls)) {
+        q = ngx_queue_head(&calls);
 
         ngx_queue_remove(q);
-        ngx_queue_insert_tail(&worker->asks, q);
+        ngx_queue_insert_tail(&worker->calls, q);
 
         tell(ngx_queue_data(q, zkl_call_t, queue));
     }

@@ -69,8 +69,8 @@ struct zkl_worker_s {
                                                    for */
     ngx_uint_t                         nowed;   /* claims whose waiter was not
                                                    told yet */
-    ngx_queue_t                        asks;    /* calls under way */
-    ngx_uint_t                         nasks;   /* length of asks */
+    ngx_queue_t                        calls;   /* calls under way */
+    ngx_uint_t                         ncalls;  /* length of calls */
     ngx_uint_t                         nawaited;    /* asks whose caller waits
                                                    for the answer */
     ngx_queue_t                        looks;   /* asks that wait for a turn

@@ -21,7 +21,7 @@ static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
 static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
-static void ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 
 
@@ -363,7 +363,7 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
     case ZKL_TAKEN:
         ngx_str_set(&ctx->outcome, "taken");
 
-        return ngx_http_zk_lock_api_ask(r, ctx, ZKL_HOLDER, 0,
+        return ngx_http_zk_lock_api_call(r, ctx, ZKL_HOLDER, 0,
                                     ngx_http_zk_lock_acquire_holder_handler);
 
     case ZKL_CONFLICT:
@@ -442,17 +442,17 @@ ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
 
 
 static void
-ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t            rc;
     ngx_http_request_t  *r;
 
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    r = ngx_http_zk_lock_api_told(call, answer);
 
     /* the holder is a courtesy: the answer does not depend on it */
 
     rc = ngx_http_zk_lock_answer_taken(r, answer == ZKL_CALL_OK
-                                          ? &ask->infos[0] : NULL);
+                                          ? &call->infos[0] : NULL);
 
     ngx_http_zk_lock_api_end(r, rc);
 }

@@ -3,14 +3,14 @@
  * Operators' calls.
  *
  * A list tells who holds the lock; then each holder that If-Match means is
- * asked for by an ask of its own, some at a time.  A list does not describe
+ * asked for by a call of its own, some at a time.  A list does not describe
  * any number of holders: who breaks them all lists again, until as many are
  * broken as held the lock at first.  So nobody is broken who only waited then,
  * and is granted the lock because of this.
  *
  * Everything here runs on the event loop.  What is under way is in the
  * request's pool and in its context, which lets go of it: what is asked for by
- * then is done all the same, the rest is not.  A target's `ask` is NULL unless
+ * then is done all the same, the rest is not.  A target's `call` is NULL unless
  * it is under way; the list's is the context's.
  */
 
@@ -28,7 +28,7 @@
 /* a holder */
 
 typedef struct {
-    zkl_call_t                        *ask;
+    zkl_call_t                        *call;
     ngx_str_t                          name;    /* of its znode */
     ngx_str_t                          owner;   /* as it is logged */
     zkl_token_t                        token;
@@ -45,7 +45,7 @@ typedef struct {
     ngx_http_zk_lock_target_t         *targets; /* of the last list */
     ngx_uint_t                         ntargets;
     ngx_uint_t                         next;    /* to be asked for */
-    ngx_uint_t                         asks;    /* under way */
+    ngx_uint_t                         calls;   /* under way */
 
     ngx_uint_t                         rest;    /* holders of the first list
                                                    that none has shown yet */
@@ -64,18 +64,18 @@ static ngx_int_t ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin);
 static ngx_int_t ngx_http_zk_lock_admin_match(ngx_str_t *header,
     int64_t *fencing);
 static void ngx_http_zk_lock_admin_leave(void *data);
-static void ngx_http_zk_lock_admin_list_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_admin_list_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
-    zkl_call_t *ask, zkl_answer_e answer);
+    zkl_call_t *call, zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_admin_targets(
-    ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask);
+    ngx_http_zk_lock_admin_t *admin, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
     zkl_info_t *info);
 static ngx_int_t ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin);
-static ngx_int_t ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+static ngx_int_t ngx_http_zk_lock_admin_call(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target);
-static void ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_admin_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target);
@@ -143,8 +143,8 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     ctx->other = admin;
     ctx->leave = ngx_http_zk_lock_admin_leave;
 
-    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
-                                    ngx_http_zk_lock_admin_list_handler);
+    return ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
+                                     ngx_http_zk_lock_admin_list_handler);
 }
 
 
@@ -232,33 +232,33 @@ ngx_http_zk_lock_admin_leave(void *data)
     for (i = 0; i < admin->ntargets; i++) {
         target = &admin->targets[i];
 
-        if (target->ask != NULL) {
-            zkl_call_leave(target->ask);
-            target->ask = NULL;
+        if (target->call != NULL) {
+            zkl_call_leave(target->call);
+            target->call = NULL;
         }
     }
 }
 
 
 static void
-ngx_http_zk_lock_admin_list_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_admin_list_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
-    rc = ngx_http_zk_lock_admin_listed(ctx->other, ask, answer);
+    rc = ngx_http_zk_lock_admin_listed(ctx->other, call, answer);
 
     ngx_http_zk_lock_api_end(r, rc);
 }
 
 
 static ngx_int_t
-ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask,
-    zkl_answer_e answer)
+ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
+    zkl_call_t *call, zkl_answer_e answer)
 {
     admin->ntargets = 0;
     admin->next = 0;
@@ -268,17 +268,17 @@ ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask,
     }
 
     if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(admin->request, admin->ctx, ask,
+        return ngx_http_zk_lock_api_answered(admin->request, admin->ctx, call,
                                              answer);
     }
 
     if (!admin->listed) {
         admin->listed = 1;
-        admin->rest = ask->holders;
-        admin->last = ask->last;
+        admin->rest = call->holders;
+        admin->last = call->last;
     }
 
-    if (ngx_http_zk_lock_admin_targets(admin, ask) != NGX_OK) {
+    if (ngx_http_zk_lock_admin_targets(admin, call) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -288,7 +288,7 @@ ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin, zkl_call_t *ask,
 
 static ngx_int_t
 ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
-    zkl_call_t *ask)
+    zkl_call_t *call)
 {
     ngx_uint_t   i, n;
     zkl_info_t  *info;
@@ -296,8 +296,8 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
     /* who came to hold it since then stays */
 
     for (n = 0;
-         n < ask->nknown && ask->infos[n].held
-         && ask->infos[n].child.seq <= admin->last;
+         n < call->nknown && call->infos[n].held
+         && call->infos[n].child.seq <= admin->last;
          n++)
     {
         /* void */
@@ -312,7 +312,7 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
     }
 
     for (i = 0; i < n; i++) {
-        info = &ask->infos[i];
+        info = &call->infos[i];
 
         if (admin->fencing != 0
             && admin->fencing != ngx_http_zk_lock_info_fencing(info))
@@ -378,10 +378,10 @@ static ngx_int_t
 ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
 {
     while (admin->next < admin->ntargets
-           && admin->asks < NGX_HTTP_ZK_LOCK_ADMIN_ASKS
+           && admin->calls < NGX_HTTP_ZK_LOCK_ADMIN_ASKS
            && admin->worst == ZKL_CALL_OK)
     {
-        if (ngx_http_zk_lock_admin_ask(admin, &admin->targets[admin->next])
+        if (ngx_http_zk_lock_admin_call(admin, &admin->targets[admin->next])
             != NGX_OK)
         {
             return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -390,16 +390,16 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
         admin->next++;
     }
 
-    if (admin->asks != 0) {
+    if (admin->calls != 0) {
         return NGX_DONE;
     }
 
     /* of those who are asked to let go, a list would show the same again */
 
     if (admin->rest != 0 && admin->fencing == 0 && admin->type == ZKL_BREAK) {
-        return ngx_http_zk_lock_api_ask(admin->request, admin->ctx, ZKL_LIST,
-                                        0,
-                                        ngx_http_zk_lock_admin_list_handler);
+        return ngx_http_zk_lock_api_call(admin->request, admin->ctx, ZKL_LIST,
+                                         0,
+                                         ngx_http_zk_lock_admin_list_handler);
     }
 
     return ngx_http_zk_lock_admin_answer(admin);
@@ -412,7 +412,7 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
  */
 
 static ngx_int_t
-ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
+ngx_http_zk_lock_admin_call(ngx_http_zk_lock_admin_t *admin,
     ngx_http_zk_lock_target_t *target)
 {
     ngx_http_zk_lock_loc_conf_t  *zlcf;
@@ -428,7 +428,7 @@ ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
     question.path = &admin->ctx->path;
     question.timeout = zlcf->timeout;
     question.node = ngx_http_zk_lock_api_node(admin->request);
-    question.handler = ngx_http_zk_lock_admin_ask_handler;
+    question.handler = ngx_http_zk_lock_admin_call_handler;
     question.data = admin;
 
     if (admin->type == ZKL_BREAK && target->has_id) {
@@ -438,19 +438,19 @@ ngx_http_zk_lock_admin_ask(ngx_http_zk_lock_admin_t *admin,
         question.name = &target->name;
     }
 
-    target->ask = zkl_call_start(admin->ctx->worker, &question);
-    if (target->ask == NULL) {
+    target->call = zkl_call_start(admin->ctx->worker, &question);
+    if (target->call == NULL) {
         return NGX_ERROR;
     }
 
-    admin->asks++;
+    admin->calls++;
 
     return NGX_OK;
 }
 
 
 static void
-ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_admin_call_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                   rc;
     ngx_uint_t                  i;
@@ -458,16 +458,16 @@ ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
     ngx_http_zk_lock_admin_t   *admin;
     ngx_http_zk_lock_target_t  *target;
 
-    admin = ask->data;
+    admin = call->data;
     r = admin->request;
 
-    for (i = 0; admin->targets[i].ask != ask; i++) {
+    for  (i = 0; admin->targets[i].call != call; i++) {
         /* void */
     }
 
     target = &admin->targets[i];
-    target->ask = NULL;
-    admin->asks--;
+    target->call = NULL;
+    admin->calls--;
 
     ngx_http_set_log_request(r->connection->log, r);
 
@@ -493,8 +493,8 @@ ngx_http_zk_lock_admin_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
         break;
     }
 
-    if (admin->asks == 0 && admin->worst != ZKL_CALL_OK) {
-        rc = ngx_http_zk_lock_api_answered(r, admin->ctx, ask, admin->worst);
+    if (admin->calls == 0 && admin->worst != ZKL_CALL_OK) {
+        rc = ngx_http_zk_lock_api_answered(r, admin->ctx, call, admin->worst);
 
     } else {
         rc = ngx_http_zk_lock_admin_go(admin);

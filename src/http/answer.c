@@ -410,7 +410,7 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
  * What answers tell of claims and locks, as members of JSON and as headers.
  *
  * Of a claim that was made by this request its own object tells, and of any
- * other, and of a lock, what an ask has read of them.  A token is told only to
+ * other, and of a lock, what a call has read of them.  A token is told only to
  * who has acquired the claim or has named it by that token: the context has it.
  *
  * Everything here runs on the event loop.  The request's context is never NULL
@@ -648,12 +648,12 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
 
 ngx_int_t
 ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, ngx_uint_t status)
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, ngx_uint_t status)
 {
     zkl_json_t  *json;
     zkl_info_t  *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     ctx->fencing = ngx_http_zk_lock_info_fencing(info);
 
@@ -690,7 +690,7 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
 
     if (!info->held) {
 
-        zkl_json_integer(json, "position", (int64_t) ask->place);
+        zkl_json_integer(json, "position", (int64_t) call->place);
     }
 
     if (ctx->waits) {
@@ -710,14 +710,14 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
 
 ngx_int_t
 ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask)
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call)
 {
     zkl_json_t  *json;
 
     json = zkl_json_open();
 
     zkl_json_object(json, NULL);
-    ngx_http_zk_lock_write_lock(json, ctx, ask);
+    ngx_http_zk_lock_write_lock(json, ctx, call);
     zkl_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
@@ -726,36 +726,36 @@ ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
 
 void
 ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_call_t *ask)
+    zkl_call_t *call)
 {
     ngx_uint_t   i;
     zkl_info_t  *info;
 
     ngx_http_zk_lock_write_name(json, ctx);
 
-    if (ask->nknown != 0) {
-        ngx_http_zk_lock_write_mode(json, ask->infos[0].child.kind);
+    if (call->nknown != 0) {
+        ngx_http_zk_lock_write_mode(json, call->infos[0].child.kind);
     }
 
-    zkl_json_integer(json, "held", (int64_t) ask->holders);
+    zkl_json_integer(json, "held", (int64_t) call->holders);
     zkl_json_array(json, "holders");
 
-    for (i = 0; i < ask->nknown && ask->infos[i].held; i++) {
+    for  (i = 0; i < call->nknown && call->infos[i].held; i++) {
         zkl_json_object(json, NULL);
-        ngx_http_zk_lock_write_info(json, &ask->infos[i]);
+        ngx_http_zk_lock_write_info(json, &call->infos[i]);
         zkl_json_end_object(json);
     }
 
     zkl_json_end_array(json);
-    zkl_json_integer(json, "queued", (int64_t) (ask->total - ask->holders));
+    zkl_json_integer(json, "queued", (int64_t) (call->total - call->holders));
     zkl_json_array(json, "queue");
 
-    for ( /* void */ ; i < ask->nknown; i++) {
-        info = &ask->infos[i];
+    for ( /* void */ ; i < call->nknown; i++) {
+        info = &call->infos[i];
 
         zkl_json_object(json, NULL);
 
-        if (info->child.kind != ask->infos[0].child.kind) {
+        if (info->child.kind != call->infos[0].child.kind) {
             ngx_http_zk_lock_write_mode(json, info->child.kind);
         }
 

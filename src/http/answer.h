@@ -55,17 +55,17 @@ ngx_int_t ngx_http_zk_lock_answer_holder(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_answer_granted(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
 
-/* a claim, from an ask; status is 200 or 202 */
+/* a claim, from a call; status is 200 or 202 */
 ngx_int_t ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, ngx_uint_t status);
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, ngx_uint_t status);
 
 /* 202: a claim that waits by itself */
 ngx_int_t ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
 
-/* a lock, from an ask */
+/* a lock, from a call */
 ngx_int_t ngx_http_zk_lock_answer_lock(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask);
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
 
 /* 204, or 200 if all success is that */
 ngx_int_t ngx_http_zk_lock_answer_done(ngx_http_request_t *r);
@@ -90,7 +90,7 @@ void ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind);
 void ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info);
 /* all members of a lock; of one that nobody has, if ask->nknown is 0 */
 void ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_call_t *ask);
+    zkl_call_t *call);
 /* all members of a grant, which the context has noted */
 void ngx_http_zk_lock_write_grant(zkl_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);

@@ -406,9 +406,9 @@ ngx_http_zk_lock_api_cleanup(void *data)
         zkl_claim_abandon(claim);
     }
 
-    if (ctx->ask != NULL) {
-        zkl_call_leave(ctx->ask);
-        ctx->ask = NULL;
+    if (ctx->call != NULL) {
+        zkl_call_leave(ctx->call);
+        ctx->call = NULL;
     }
 
     if (ctx->other != NULL) {
@@ -463,7 +463,7 @@ ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc)
 
 
 ngx_int_t
-ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+ngx_http_zk_lock_api_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler)
 {
     ngx_int_t                     rc;
@@ -489,19 +489,19 @@ ngx_http_zk_lock_api_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     question.handler = handler;
     question.data = ctx;
 
-    ctx->ask = zkl_call_start(ctx->worker, &question);
+    ctx->call = zkl_call_start(ctx->worker, &question);
 
-    return (ctx->ask != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    return (ctx->call != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
 }
 
 
 ngx_http_request_t *
-ngx_http_zk_lock_api_told(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_api_told(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
+    ctx = call->data;
     r = ctx->request;
 
     ngx_http_set_log_request(r->connection->log, r);
@@ -509,7 +509,7 @@ ngx_http_zk_lock_api_told(zkl_call_t *ask, zkl_answer_e answer)
     ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "zk lock: \"%V\" answer %d", &ctx->path, answer);
 
-    ctx->ask = NULL;
+    ctx->call = NULL;
 
     return r;
 }

@@ -78,7 +78,7 @@ typedef struct {
 
     /* set while it waits; NULL otherwise */
     zkl_claim_t                       *claim;
-    zkl_call_t                        *ask;
+    zkl_call_t                        *call;
 
     /* what else waits for the request, and how it is told to let go */
     void                              *other;
@@ -129,7 +129,7 @@ ngx_int_t ngx_http_zk_lock_add_variables(ngx_conf_t *cf);
  */
 
 /*
- * From here on the request is held: it has its claim, its ask, or what else
+ * From here on the request is held: it has its claim, its call, or what else
  * waits for it, in the context, and when it ends in whatever way these are let
  * go.  Call it before one of them is made.  Returns NGX_OK, or a status.
  */
@@ -155,20 +155,20 @@ ngx_uint_t ngx_http_zk_lock_api_gone(ngx_http_request_t *r);
  * Asks, with a handler that finds the context in ask->data; the path and the
  * token are the context's.  The handler begins with api_told().
  */
-ngx_int_t ngx_http_zk_lock_api_ask(ngx_http_request_t *r,
+ngx_int_t ngx_http_zk_lock_api_call(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type, ngx_msec_t ttl,
     zkl_call_pt handler);
 
-/* Begins the handler of such an ask: who asked is not held by it any more. */
-ngx_http_request_t *ngx_http_zk_lock_api_told(zkl_call_t *ask,
+/* Begins the handler of such a call: who asked is not held by it any more. */
+ngx_http_request_t *ngx_http_zk_lock_api_told(zkl_call_t *call,
     zkl_answer_e answer);
 
 /* Whether a lock of this request's location is one znode. */
 ngx_uint_t ngx_http_zk_lock_api_node(ngx_http_request_t *r);
 
-/* Answers what came of an ask that is not to be told in another way. */
+/* Answers what came of a call that is not to be told in another way. */
 ngx_int_t ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, zkl_answer_e answer);
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer);
 
 /* Notes the token of a grant in the context; told: who waits gets it. */
 void ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx,

@@ -2,7 +2,7 @@
 /*
  * Calls about a lock or a claim that is there.
  *
- * Everything here runs on the event loop.  A call becomes one ask, or a watch
+ * Everything here runs on the event loop.  A call becomes one call, or a watch
  * that asks again until its time is over; the answer follows from what it
  * comes to.
  */
@@ -18,18 +18,18 @@
 static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
 static ngx_int_t ngx_http_zk_lock_call_claim_handler(
-    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
 static ngx_int_t ngx_http_zk_lock_call_lock_handler(
-    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
 static ngx_uint_t ngx_http_zk_lock_call_matches(ngx_str_t *header,
     ngx_str_t *tag);
 static ngx_int_t ngx_http_zk_lock_call_free_handler(
-    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
 static const char *ngx_http_zk_lock_call_check(zkl_args_t *args);
-static void ngx_http_zk_lock_call_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
 
 
@@ -123,12 +123,12 @@ ngx_http_zk_lock_call_claim(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
 static ngx_int_t
 ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
-    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+    zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
 {
     zkl_info_t  *info;
 
     if (answer == ZKL_CALL_OK && !watch->over) {
-        info = &ask->infos[0];
+        info = &call->infos[0];
 
         if (!info->held) {
             *again = info->pending ? ZKL_SOON
@@ -137,14 +137,14 @@ ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
         }
     }
 
-    return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+    return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, call,
                                          answer);
 }
 
 
 static ngx_int_t
 ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
-    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+    zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
 {
     ngx_str_t            tag, *header;
     ngx_uint_t           any, changed;
@@ -155,7 +155,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     header = watch->data;
 
     if (answer != ZKL_CALL_OK && answer != ZKL_CALL_FREE) {
-        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, call, answer);
     }
 
     tag.data = buf;
@@ -164,7 +164,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         tag.len = ngx_sprintf(buf, "W/\"free\"") - buf;
 
     } else {
-        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) ask->mark) - buf;
+        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) call->mark) - buf;
     }
 
     /* there is something: nobody waits for another tag */
@@ -189,7 +189,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     }
 
     if (changed) {
-        return ngx_http_zk_lock_api_answered(r, watch->ctx, ask, answer);
+        return ngx_http_zk_lock_api_answered(r, watch->ctx, call, answer);
     }
 
     ngx_str_set(&watch->ctx->outcome, "unchanged");
@@ -216,7 +216,7 @@ ngx_http_zk_lock_call_matches(ngx_str_t *header, ngx_str_t *tag)
 
 static ngx_int_t
 ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
-    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+    zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
 {
     if (answer == ZKL_CALL_FREE) {
         ngx_str_set(&watch->ctx->outcome, "free");
@@ -224,7 +224,7 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
     }
 
     if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, ask,
+        return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, call,
                                              answer);
     }
 
@@ -236,7 +236,7 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
     ngx_str_set(&watch->ctx->outcome, "taken");
 
     return ngx_http_zk_lock_answer_taken(watch->request,
-                                         ask->nknown ? &ask->infos[0] : NULL);
+                                         call->nknown ? &call->infos[0] : NULL);
 }
 
 
@@ -271,11 +271,11 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "behind the name");
     }
 
-    return ngx_http_zk_lock_api_ask(r, ctx, (args.given & ZKL_ARG_MODE)
-                                    ? ZKL_SHARE
-                                    : ZKL_RENEW,
-                                    ngx_http_zk_lock_args_ttl(r, &args),
-                                    ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_api_call(r, ctx, (args.given & ZKL_ARG_MODE)
+                                     ? ZKL_SHARE
+                                     : ZKL_RENEW,
+                                     ngx_http_zk_lock_args_ttl(r, &args),
+                                     ngx_http_zk_lock_call_handler);
 }
 
 
@@ -338,8 +338,8 @@ ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
                                         "behind the name");
     }
 
-    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_RELEASE, 0,
-                                    ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_api_call(r, ctx, ZKL_RELEASE, 0,
+                                     ngx_http_zk_lock_call_handler);
 }
 
 
@@ -361,23 +361,23 @@ ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "zero");
     }
 
-    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_HOLD,
-                                    ngx_http_zk_lock_args_ttl(r, &args),
-                                    ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_api_call(r, ctx, ZKL_HOLD,
+                                     ngx_http_zk_lock_args_ttl(r, &args),
+                                     ngx_http_zk_lock_call_handler);
 }
 
 
 static void
-ngx_http_zk_lock_call_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_call_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
-    rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+    rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
 
     ngx_http_zk_lock_api_end(r, rc);
 }
@@ -385,18 +385,18 @@ ngx_http_zk_lock_call_handler(zkl_call_t *ask, zkl_answer_e answer)
 
 ngx_int_t
 ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *ask, zkl_answer_e answer)
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer)
 {
     switch (answer) {
 
     case ZKL_CALL_OK:
 
-        switch (ask->type) {
+        switch (call->type) {
 
         case ZKL_RELEASE:
 
-            if (ask->nknown != 0 && ask->infos[0].held) {
-                return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+            if (call->nknown != 0 && call->infos[0].held) {
+                return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
             }
 
             ngx_str_set(&ctx->outcome, "released");
@@ -404,19 +404,19 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
 
         case ZKL_LIST:
             ngx_str_set(&ctx->outcome, "listed");
-            return ngx_http_zk_lock_answer_lock(r, ctx, ask);
+            return ngx_http_zk_lock_answer_lock(r, ctx, call);
 
         case ZKL_RENEW:
 
             /* what waits has no lease: a status of its own says so */
 
-            return ngx_http_zk_lock_answer_claim(r, ctx, ask,
-                                                 ask->infos[0].held
+            return ngx_http_zk_lock_answer_claim(r, ctx, call,
+                                                 call->infos[0].held
                                                  ? NGX_HTTP_OK
                                                  : NGX_HTTP_ACCEPTED);
 
         default:
-            return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+            return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
         }
 
     case ZKL_CALL_GONE:
@@ -448,7 +448,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
     case ZKL_CALL_CONFLICT:
         ngx_str_set(&ctx->outcome, "refused");
 
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT, ask->node
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT, call->node
                                         ? "a lock that is one znode cannot "
                                           "be shared"
                                         : "only a claim that has its lock "
@@ -460,8 +460,8 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
     case ZKL_CALL_UNREACHABLE:
         ngx_str_set(&ctx->outcome, "unreachable");
 
-        if (ask->type == ZKL_HOLD
-            || (ask->type == ZKL_RELEASE && ask->ninfos != 0))
+        if (call->type == ZKL_HOLD
+            || (call->type == ZKL_RELEASE && call->ninfos != 0))
         {
             /* one that is held more than once: the gateway counts */
 
@@ -473,7 +473,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         }
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        ask->type == ZKL_RELEASE
+                                        call->type == ZKL_RELEASE
                                         ? "ZooKeeper is out of reach: the "
                                           "release is not confirmed, "
                                           "repeating is safe"

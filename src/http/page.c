@@ -21,7 +21,7 @@
 #define NGX_HTTP_ZK_LOCK_PAGE_LIMIT   100
 
 
-static ngx_int_t ngx_http_zk_lock_page_ask(ngx_http_request_t *r,
+static ngx_int_t ngx_http_zk_lock_page_call(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, ngx_str_t *after);
 static void ngx_http_zk_lock_page_leave(void *data);
 static void ngx_http_zk_lock_page_handler(zkl_names_t *names,
@@ -63,12 +63,12 @@ ngx_http_zk_lock_page(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         after.len = n;
     }
 
-    return ngx_http_zk_lock_page_ask(r, ctx, &args, &after);
+    return ngx_http_zk_lock_page_call(r, ctx, &args, &after);
 }
 
 
 static ngx_int_t
-ngx_http_zk_lock_page_ask(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+ngx_http_zk_lock_page_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_args_t *args, ngx_str_t *after)
 {
     ngx_int_t                     rc;

@@ -36,10 +36,10 @@ static void ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
 static ngx_msec_t ngx_http_zk_lock_repeat_left(
     ngx_http_zk_lock_keyed_t *keyed);
 static ngx_int_t ngx_http_zk_lock_repeat_join_handler(
-    ngx_http_zk_lock_watch_t *watch, zkl_call_t *ask, zkl_answer_e answer,
+    ngx_http_zk_lock_watch_t *watch, zkl_call_t *call, zkl_answer_e answer,
     ngx_http_zk_lock_again_e *again);
 static ngx_int_t ngx_http_zk_lock_repeat_joined(
-    ngx_http_zk_lock_keyed_t *keyed, zkl_call_t *ask,
+    ngx_http_zk_lock_keyed_t *keyed, zkl_call_t *call,
     ngx_http_zk_lock_again_e *again);
 
 
@@ -239,7 +239,7 @@ ngx_http_zk_lock_repeat_left(ngx_http_zk_lock_keyed_t *keyed)
 
 static ngx_int_t
 ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
-    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
+    zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again)
 {
     ngx_http_zk_lock_keyed_t *keyed = watch->data;
 
@@ -254,7 +254,7 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
     switch (answer) {
 
     case ZKL_CALL_OK:
-        return ngx_http_zk_lock_repeat_joined(keyed, ask, again);
+        return ngx_http_zk_lock_repeat_joined(keyed, call, again);
 
     case ZKL_CALL_GONE:
 
@@ -266,14 +266,14 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
         return ngx_http_zk_lock_repeat(r, ctx, &keyed->acquire);
 
     default:
-        return ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+        return ngx_http_zk_lock_api_answered(r, ctx, call, answer);
     }
 }
 
 
 static ngx_int_t
 ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
-    zkl_call_t *ask, ngx_http_zk_lock_again_e *again)
+    zkl_call_t *call, ngx_http_zk_lock_again_e *again)
 {
     zkl_claim_data_t         label;
     ngx_http_request_t      *r;
@@ -282,7 +282,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
 
     r = keyed->watch.request;
     ctx = keyed->watch.ctx;
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
@@ -296,11 +296,11 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
     }
 
     if (info->held && (!keyed->acquire.durable || label.gate_len != 0)) {
-        return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_OK);
+        return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
     }
 
     if (keyed->acquire.async) {
-        return ngx_http_zk_lock_answer_claim(r, ctx, ask, NGX_HTTP_ACCEPTED);
+        return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_ACCEPTED);
     }
 
     /*

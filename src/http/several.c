@@ -10,7 +10,7 @@
  *
  * Everything here runs on the event loop.  What is acquired or asked for is in
  * the request's pool and in its context, which lets go of it.  A part has a
- * claim while its lock is waited for or held by this request alone, an ask
+ * claim while its lock is waited for or held by this request alone, a call
  * while that is under way; else both are NULL.  A claim that is lost may be
  * told of while others of this worker are looked through, and to give up one
  * that waits may free it and its lock: so that is done in the next turn, by
@@ -72,26 +72,26 @@ static ngx_int_t ngx_http_zk_lock_several_granted(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_refused(
     ngx_http_zk_lock_several_t *several);
-static void ngx_http_zk_lock_several_holder_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_several_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_several_problem(
     ngx_http_zk_lock_several_t *several, ngx_uint_t status, const char *detail,
     zkl_info_t *holder);
 static ngx_int_t ngx_http_zk_lock_parts(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_e type);
-static ngx_int_t ngx_http_zk_lock_parts_ask_all(
+static ngx_int_t ngx_http_zk_lock_parts_call_all(
     ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_msec_t ttl);
 static ngx_int_t ngx_http_zk_lock_parts_read(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_several_t **several);
-static ngx_int_t ngx_http_zk_lock_parts_ask(
+static ngx_int_t ngx_http_zk_lock_parts_call(
     ngx_http_zk_lock_several_t *several, ngx_http_zk_lock_part_t *part,
     zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler);
-static void ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_parts_call_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
-    ngx_http_zk_lock_part_t *part, zkl_call_t *ask);
+    ngx_http_zk_lock_part_t *part, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_parts_answered(
-    ngx_http_zk_lock_several_t *several, zkl_call_t *ask);
+    ngx_http_zk_lock_several_t *several, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_parts_gone(
     ngx_http_zk_lock_several_t *several, zkl_call_e type, ngx_uint_t all);
 static ngx_int_t ngx_http_zk_lock_parts_token(
@@ -377,9 +377,9 @@ ngx_http_zk_lock_several_leave(void *data)
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
 
-        if (part->ask != NULL) {
-            zkl_call_leave(part->ask);
-            part->ask = NULL;
+        if (part->call != NULL) {
+            zkl_call_leave(part->call);
+            part->call = NULL;
         }
     }
 
@@ -735,7 +735,7 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
     if (several->outcome == ZKL_TAKEN) {
         ngx_str_set(&ctx->outcome, "taken");
 
-        return ngx_http_zk_lock_parts_ask(several, several->part,
+        return ngx_http_zk_lock_parts_call(several, several->part,
                                     ZKL_HOLDER, 0,
                                     ngx_http_zk_lock_several_holder_handler);
     }
@@ -756,14 +756,14 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
 
 
 static void
-ngx_http_zk_lock_several_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_several_holder_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                    rc;
     ngx_http_request_t          *r;
     ngx_http_zk_lock_several_t  *several;
 
-    several = ask->data;
-    several->part->ask = NULL;
+    several = call->data;
+    several->part->call = NULL;
 
     r = several->request;
 
@@ -778,7 +778,7 @@ ngx_http_zk_lock_several_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
                                     "request until all are free, which is "
                                     "better than to ask again",
                                     answer == ZKL_CALL_OK
-                                    ? &ask->infos[0] : NULL);
+                                    ? &call->infos[0] : NULL);
 
     ngx_http_zk_lock_api_end(r, rc);
 }
@@ -872,13 +872,13 @@ ngx_http_zk_lock_parts(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
                                         "locks here");
     }
 
-    return ngx_http_zk_lock_parts_ask_all(several, type,
-                                          ngx_http_zk_lock_args_ttl(r, &args));
+    return ngx_http_zk_lock_parts_call_all(several, type,
+                                           ngx_http_zk_lock_args_ttl(r, &args));
 }
 
 
 static ngx_int_t
-ngx_http_zk_lock_parts_ask_all(ngx_http_zk_lock_several_t *several,
+ngx_http_zk_lock_parts_call_all(ngx_http_zk_lock_several_t *several,
     zkl_call_e type, ngx_msec_t ttl)
 {
     ngx_int_t   rc;
@@ -891,8 +891,8 @@ ngx_http_zk_lock_parts_ask_all(ngx_http_zk_lock_several_t *several,
 
     for (i = 0; i < several->nparts; i++) {
 
-        rc = ngx_http_zk_lock_parts_ask(several, &several->parts[i], type, ttl,
-                                        ngx_http_zk_lock_parts_ask_handler);
+        rc = ngx_http_zk_lock_parts_call(several, &several->parts[i], type, ttl,
+                                         ngx_http_zk_lock_parts_call_handler);
         if (rc != NGX_DONE) {
             return rc;
         }
@@ -954,7 +954,7 @@ ngx_http_zk_lock_parts_read(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
  */
 
 static ngx_int_t
-ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
+ngx_http_zk_lock_parts_call(ngx_http_zk_lock_several_t *several,
     ngx_http_zk_lock_part_t *part, zkl_call_e type, ngx_msec_t ttl,
     zkl_call_pt handler)
 {
@@ -979,20 +979,20 @@ ngx_http_zk_lock_parts_ask(ngx_http_zk_lock_several_t *several,
     question.handler = handler;
     question.data = several;
 
-    part->ask = zkl_call_start(several->ctx->worker, &question);
+    part->call = zkl_call_start(several->ctx->worker, &question);
 
-    if (part->ask == NULL) {
+    if (part->call == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    several->asks++;
+    several->calls++;
 
     return NGX_DONE;
 }
 
 
 static void
-ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                    rc;
     ngx_uint_t                   i;
@@ -1000,33 +1000,33 @@ ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
     ngx_http_zk_lock_part_t     *part;
     ngx_http_zk_lock_several_t  *several;
 
-    several = ask->data;
+    several = call->data;
     r = several->request;
 
-    for (i = 0; several->parts[i].ask != ask; i++) {
+    for  (i = 0; several->parts[i].call != call; i++) {
         /* void */
     }
 
     part = &several->parts[i];
 
-    part->ask = NULL;
+    part->call = NULL;
     part->answer = answer;
 
     ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
                    "zk lock: \"%V\" \"%V\" answer %d", &r->uri, &part->name,
                    answer);
 
-    if (answer == ZKL_CALL_OK && ask->type != ZKL_RELEASE) {
-        ngx_http_zk_lock_parts_note(several, part, ask);
+    if (answer == ZKL_CALL_OK && call->type != ZKL_RELEASE) {
+        ngx_http_zk_lock_parts_note(several, part, call);
     }
 
-    if (--several->asks != 0) {
+    if (--several->calls != 0) {
         return;
     }
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    rc = ngx_http_zk_lock_parts_answered(several, ask);
+    rc = ngx_http_zk_lock_parts_answered(several, call);
 
     ngx_http_zk_lock_api_end(r, rc);
 }
@@ -1034,11 +1034,11 @@ ngx_http_zk_lock_parts_ask_handler(zkl_call_t *ask, zkl_answer_e answer)
 
 static void
 ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
-    ngx_http_zk_lock_part_t *part, zkl_call_t *ask)
+    ngx_http_zk_lock_part_t *part, zkl_call_t *call)
 {
     zkl_info_t  *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     if (!info->held) {
         part->answer = ZKL_CALL_WAITS;
@@ -1061,7 +1061,7 @@ ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
 
 static ngx_int_t
 ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
-    zkl_call_t *ask)
+    zkl_call_t *call)
 {
     ngx_uint_t               i, gone;
     zkl_answer_e             worst;
@@ -1082,16 +1082,16 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
     }
 
     if (worst != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(several->request, ctx, ask,
+        return ngx_http_zk_lock_api_answered(several->request, ctx, call,
                                              worst);
     }
 
     if (gone != 0) {
-        return ngx_http_zk_lock_parts_gone(several, ask->type,
+        return ngx_http_zk_lock_parts_gone(several, call->type,
                                              gone == several->nparts);
     }
 
-    if (ask->type == ZKL_RELEASE) {
+    if (call->type == ZKL_RELEASE) {
         ngx_str_set(&ctx->outcome, "released");
         return ngx_http_zk_lock_answer_done(several->request);
     }

@@ -17,12 +17,12 @@ typedef struct {
     ngx_str_t                          name;
     ngx_str_t                          path;
     zkl_claim_t                       *claim;
-    zkl_call_t                        *ask;
+    zkl_call_t                        *call;
 
     zkl_id_t                           id;      /* once it was granted */
 
     /* what is known of its claim */
-    zkl_answer_e                       answer;  /* of the ask */
+    zkl_answer_e                       answer;  /* of the call */
     int64_t                            fencing;
     zkl_kind_t                         kind;
     ngx_msec_t                         ttl;     /* 0: unknown */
@@ -56,7 +56,7 @@ typedef struct {
     zkl_outcome_e                      outcome; /* of it */
 
     /* all other calls */
-    ngx_uint_t                         asks;    /* under way */
+    ngx_uint_t                         calls;   /* under way */
 
     zkl_claim_data_t                   label;   /* they have the same */
 

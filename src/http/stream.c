@@ -52,7 +52,7 @@ static ngx_int_t ngx_http_zk_lock_stream_granted(
     ngx_http_zk_lock_stream_t *stream, zkl_claim_t *claim);
 static ngx_int_t ngx_http_zk_lock_stream_refused(
     ngx_http_zk_lock_stream_t *stream, zkl_outcome_e outcome);
-static void ngx_http_zk_lock_stream_holder_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_stream_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_stream_event_handler(void *data,
     zkl_claim_t *claim, zkl_event_e event, const char *reason);
@@ -71,10 +71,10 @@ static ngx_int_t ngx_http_zk_lock_stream_lost(
 static void ngx_http_zk_lock_stream_follow_handler(zkl_follow_t *follow);
 static void ngx_http_zk_lock_stream_rest_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream);
-static void ngx_http_zk_lock_stream_list_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_stream_list_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_stream_listed(
-    ngx_http_zk_lock_stream_t *stream, zkl_call_t *ask, zkl_answer_e answer);
+    ngx_http_zk_lock_stream_t *stream, zkl_call_t *call, zkl_answer_e answer);
 static zkl_json_t *ngx_http_zk_lock_stream_open(
     ngx_http_zk_lock_stream_t *stream, const char *event);
 static ngx_int_t ngx_http_zk_lock_stream_send(
@@ -181,8 +181,8 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
-                                  ngx_http_zk_lock_stream_list_handler);
+    rc = ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
+                                   ngx_http_zk_lock_stream_list_handler);
 
     if (rc != NGX_DONE) {
         ngx_http_zk_lock_stream_stop(stream);
@@ -326,8 +326,8 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
     if (outcome == ZKL_TAKEN) {
         ngx_str_set(&ctx->outcome, "taken");
 
-        rc = ngx_http_zk_lock_api_ask(stream->request, ctx, ZKL_HOLDER, 0,
-                                      ngx_http_zk_lock_stream_holder_handler);
+        rc = ngx_http_zk_lock_api_call(stream->request, ctx, ZKL_HOLDER, 0,
+                                       ngx_http_zk_lock_stream_holder_handler);
 
         return (rc == NGX_DONE) ? rc
                                 : ngx_http_zk_lock_stream_taken(stream, NULL);
@@ -349,17 +349,17 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
 /* The holder is a courtesy: the event does not depend on it. */
 
 static void
-ngx_http_zk_lock_stream_holder_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_stream_holder_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
     rc = ngx_http_zk_lock_stream_taken(ctx->other, answer == ZKL_CALL_OK
-                                       ? &ask->infos[0] : NULL);
+                                       ? &call->infos[0] : NULL);
 
     ngx_http_zk_lock_api_end(r, rc);
 }
@@ -567,7 +567,7 @@ ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
 
     ctx = stream->ctx;
 
-    if (!stream->changed || ctx->ask != NULL || stream->rest.timer_set
+    if (!stream->changed || ctx->call != NULL || stream->rest.timer_set
         || ngx_http_zk_lock_stream_clogged(stream))
     {
         return;
@@ -575,8 +575,8 @@ ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
 
     stream->changed = 0;
 
-    rc = ngx_http_zk_lock_api_ask(stream->request, ctx, ZKL_LIST, 0,
-                                  ngx_http_zk_lock_stream_list_handler);
+    rc = ngx_http_zk_lock_api_call(stream->request, ctx, ZKL_LIST, 0,
+                                   ngx_http_zk_lock_stream_list_handler);
 
     if (rc != NGX_DONE) {
         stream->changed = 1;
@@ -586,16 +586,16 @@ ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
 
 
 static void
-ngx_http_zk_lock_stream_list_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_stream_list_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
-    rc = ngx_http_zk_lock_stream_listed(ctx->other, ask, answer);
+    rc = ngx_http_zk_lock_stream_listed(ctx->other, call, answer);
 
     if (rc == NGX_DONE) {
         ngx_http_zk_lock_stream_look(ctx->other);
@@ -607,7 +607,7 @@ ngx_http_zk_lock_stream_list_handler(zkl_call_t *ask, zkl_answer_e answer)
 
 static ngx_int_t
 ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
-    zkl_call_t *ask, zkl_answer_e answer)
+    zkl_call_t *call, zkl_answer_e answer)
 {
     uint64_t                 mark;
     ngx_int_t                rc;
@@ -620,7 +620,7 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
         if (!stream->begun) {
             ngx_http_zk_lock_stream_stop(stream);
 
-            return ngx_http_zk_lock_api_answered(stream->request, ctx, ask,
+            return ngx_http_zk_lock_api_answered(stream->request, ctx, call,
                                                  answer);
         }
 
@@ -630,7 +630,7 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
         return NGX_DONE;
     }
 
-    mark = (answer == ZKL_CALL_OK) ? ask->mark : 0;
+    mark = (answer == ZKL_CALL_OK) ? call->mark : 0;
 
     if (stream->told && mark == stream->mark) {
         return NGX_DONE;
@@ -640,7 +640,7 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
 
     json = ngx_http_zk_lock_stream_open(stream, "change");
 
-    ngx_http_zk_lock_write_lock(json, ctx, ask);
+    ngx_http_zk_lock_write_lock(json, ctx, call);
 
     rc = ngx_http_zk_lock_stream_send(stream, "change", json, 0);
 

@@ -31,9 +31,9 @@ static ngx_int_t ngx_http_zk_lock_terraform_args(ngx_http_request_t *r,
     zkl_args_t *args);
 static ngx_int_t ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_terraform_t *t);
-static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer);
-static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *ask,
+static void ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_terraform_done(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
@@ -230,21 +230,21 @@ ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     ctx->token.seq = -1;
     ctx->has_token = 1;
 
-    return ngx_http_zk_lock_api_ask(r, ctx, ZKL_BREAK, 0,
-                                   ngx_http_zk_lock_terraform_unlock_handler);
+    return ngx_http_zk_lock_api_call(r, ctx, ZKL_BREAK, 0,
+                                    ngx_http_zk_lock_terraform_unlock_handler);
 }
 
 
 static void
-ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
+ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
     switch (answer) {
 
@@ -258,12 +258,12 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
 
         ctx->has_token = 0;
 
-        rc = ngx_http_zk_lock_api_ask(r, ctx, ZKL_LIST, 0,
+        rc = ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
                                    ngx_http_zk_lock_terraform_holder_handler);
         break;
 
     default:
-        rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+        rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
         break;
     }
 
@@ -272,15 +272,15 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *ask,
 
 
 static void
-ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *ask,
+ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     zkl_answer_e answer)
 {
     ngx_int_t                rc;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
 
-    ctx = ask->data;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    ctx = call->data;
+    r = ngx_http_zk_lock_api_told(call, answer);
 
     switch (answer) {
 
@@ -293,11 +293,11 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *ask,
 
         rc = ngx_http_zk_lock_answer_holder(r, NGX_HTTP_CONFLICT,
                                             "the lock has another \"ID\"",
-                                            &ask->infos[0], 1);
+                                            &call->infos[0], 1);
         break;
 
     default:
-        rc = ngx_http_zk_lock_api_answered(r, ctx, ask, answer);
+        rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
         break;
     }
 

@@ -6,7 +6,7 @@
  * come in between unnoticed.  One ask is under way at a time; a change that
  * comes meanwhile is looked at when it is answered.
  *
- * Everything here runs on the event loop, for a request that is held: its ask
+ * Everything here runs on the event loop, for a request that is held: its call
  * is in the context, and so is the watch, to be let go with the request.
  */
 
@@ -18,8 +18,8 @@
 #define NGX_HTTP_ZK_LOCK_WATCH_SOON   20
 
 
-static ngx_int_t ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch);
-static void ngx_http_zk_lock_watch_handler(zkl_call_t *ask,
+static ngx_int_t ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch);
+static void ngx_http_zk_lock_watch_handler(zkl_call_t *call,
     zkl_answer_e answer);
 static void ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
     ngx_http_zk_lock_again_e again);
@@ -60,7 +60,7 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     if (wait == 0) {
         watch->over = 1;
-        return ngx_http_zk_lock_watch_ask(watch);
+        return ngx_http_zk_lock_watch_call(watch);
     }
 
     watch->follow.handler = ngx_http_zk_lock_watch_news;
@@ -72,12 +72,12 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     ngx_add_timer(&watch->timer, wait);
 
-    return ngx_http_zk_lock_watch_ask(watch);
+    return ngx_http_zk_lock_watch_call(watch);
 }
 
 
 static ngx_int_t
-ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch)
+ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch)
 {
     ngx_int_t                rc;
     ngx_msec_int_t           left;
@@ -96,8 +96,8 @@ ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch)
 
     ctx->patience = ngx_max(left, 0) + watch->rest;
 
-    rc = ngx_http_zk_lock_api_ask(watch->request, ctx, watch->type, 0,
-                                  ngx_http_zk_lock_watch_handler);
+    rc = ngx_http_zk_lock_api_call(watch->request, ctx, watch->type, 0,
+                                   ngx_http_zk_lock_watch_handler);
 
     ctx->patience = 0;
 
@@ -106,7 +106,7 @@ ngx_http_zk_lock_watch_ask(ngx_http_zk_lock_watch_t *watch)
 
 
 static void
-ngx_http_zk_lock_watch_handler(zkl_call_t *ask, zkl_answer_e answer)
+ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     ngx_int_t                  rc;
     ngx_http_request_t        *r;
@@ -114,13 +114,13 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *ask, zkl_answer_e answer)
     ngx_http_zk_lock_again_e   again;
     ngx_http_zk_lock_watch_t  *watch;
 
-    ctx = ask->data;
+    ctx = call->data;
     watch = ctx->other;
-    r = ngx_http_zk_lock_api_told(ask, answer);
+    r = ngx_http_zk_lock_api_told(call, answer);
 
     again = NGX_HTTP_ZK_LOCK_ENOUGH;
 
-    rc = watch->handler(watch, ask, answer, &again);
+    rc = watch->handler(watch, call, answer, &again);
 
     if (again == NGX_HTTP_ZK_LOCK_ENOUGH) {
 
@@ -205,14 +205,14 @@ ngx_http_zk_lock_watch_again(ngx_http_zk_lock_watch_t *watch)
     ngx_int_t            rc;
     ngx_http_request_t  *r;
 
-    if (watch->ctx->ask != NULL) {
+    if (watch->ctx->call != NULL) {
         watch->news = 1;
         return;
     }
 
     r = watch->request;
 
-    rc = ngx_http_zk_lock_watch_ask(watch);
+    rc = ngx_http_zk_lock_watch_call(watch);
 
     if (rc != NGX_DONE) {
         ngx_http_zk_lock_api_end(r, rc);

@@ -30,7 +30,7 @@ typedef enum {
  * time left, but for what is about to be known: then SOON.
  */
 typedef ngx_int_t (*ngx_http_zk_lock_watch_pt)(ngx_http_zk_lock_watch_t *watch,
-    zkl_call_t *ask, zkl_answer_e answer, ngx_http_zk_lock_again_e *again);
+    zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again);
 
 
 /* in the request's pool */
@@ -46,7 +46,7 @@ struct ngx_http_zk_lock_watch_s {
     ngx_http_zk_lock_watch_pt          handler;
     void                              *data;
 
-    ngx_msec_t                         rest;    /* how long its asks may take
+    ngx_msec_t                         rest;    /* how long its calls may take
                                                    beyond the wait */
 
     unsigned                           over:1;

@@ -523,7 +523,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    /* end() has told locks; an ask for the release waits for this ring */
+    /* end() has told locks; a call for the release waits for this ring */
 
     if (!ended || cell->asked != 0 || cell->kind == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 1);
@@ -1494,7 +1494,7 @@ zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 
 
 ngx_int_t
-zkl_record_ask(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_uint_t broken)
 {
     ngx_int_t     rc;

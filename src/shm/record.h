@@ -96,7 +96,7 @@ typedef struct {
     ngx_uint_t                       index;
     ngx_msec_t                       lease;     /* the deadline; 0: none, or
                                                    over; of WAITING: a client
-                                                   has to ask for the claim
+                                                   has to call for the claim
                                                    until then */
     ngx_msec_t                       ttl;
     time_t                           since;     /* the grant; 0: none yet */
@@ -330,8 +330,8 @@ ngx_int_t zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
 ngx_int_t zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, ngx_uint_t less, ngx_uint_t *holds);
-ngx_int_t zkl_record_ask(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    ngx_uint_t broken);
+ngx_int_t zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id,
+    ngx_str_t *path, ngx_uint_t broken);
 
 /*
  * How the claim of a token ended.  The claim's cell tells until it is taken for

@@ -17,19 +17,19 @@
 static void gsim_user_counts_on(gsim_user_t *u);
 static void gsim_user_ask_act(void *data);
 static void gsim_user_name(gsim_user_t *u);
-static void gsim_user_told(zkl_call_t *ask, zkl_answer_e answer);
-static void gsim_user_polled(gsim_user_t *u, zkl_call_t *ask,
+static void gsim_user_told(zkl_call_t *call, zkl_answer_e answer);
+static void gsim_user_polled(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
-static void gsim_user_held(gsim_user_t *u, zkl_call_t *ask,
+static void gsim_user_held(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
-static void gsim_user_told_held(gsim_user_t *u, zkl_call_t *ask);
+static void gsim_user_told_held(gsim_user_t *u, zkl_call_t *call);
 static void gsim_user_told_waits(gsim_user_t *u);
 static void gsim_user_fenced(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_placed(gsim_user_t *u, zkl_answer_e answer);
-static int gsim_user_still(gsim_user_t *u, zkl_call_t *ask);
+static int gsim_user_still(gsim_user_t *u, zkl_call_t *call);
 static void gsim_user_counted(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_renewed(gsim_user_t *u, zkl_info_t *info);
-static void gsim_user_released(gsim_user_t *u, zkl_call_t *ask,
+static void gsim_user_released(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
 
 
@@ -212,25 +212,25 @@ gsim_user_ask_act(void *data)
 
     gsim_say("%s asks: %d", u->name, u->type);
 
-    u->asks = 1;
-    u->ask = zkl_call_start(u->process->worker, &question);
-    u->asks = 0;
+    u->calls = 1;
+    u->call = zkl_call_start(u->process->worker, &question);
+    u->calls = 0;
 
     u->must = gsim_user_must(0);
 
-    if (u->ask == NULL) {
+    if (u->call == NULL) {
         gsim_violation("an ask is refused");
     }
 }
 
 
 static void
-gsim_user_told(zkl_call_t *ask, zkl_answer_e answer)
+gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
 {
     gsim_user_t  *u;
 
-    u = ask->data;
-    u->ask = NULL;
+    u = call->data;
+    u->call = NULL;
 
     gsim_user_next(u, 300 * GSIM_MS);
 
@@ -254,15 +254,15 @@ gsim_user_told(zkl_call_t *ask, zkl_answer_e answer)
     switch (u->state) {
 
     case GSIM_POLLS:
-        gsim_user_polled(u, ask, answer);
+        gsim_user_polled(u, call, answer);
         return;
 
     case GSIM_HOLDS:
-        gsim_user_held(u, ask, answer);
+        gsim_user_held(u, call, answer);
         return;
 
     case GSIM_RELEASES:
-        gsim_user_released(u, ask, answer);
+        gsim_user_released(u, call, answer);
         return;
 
     default:
@@ -273,7 +273,7 @@ gsim_user_told(zkl_call_t *ask, zkl_answer_e answer)
 
 
 static void
-gsim_user_polled(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
+gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
     char              path[GSIM_PATH];
     int64_t           until;
@@ -292,7 +292,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
         return;
     }
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     if (answer != ZKL_CALL_OK || !info->held) {
         gsim_user_next(u, gsim_between(20, 200) * GSIM_MS);
@@ -301,7 +301,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 
     zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
 
-    u->token = ask->token;
+    u->token = call->token;
     gsim_user_path(u, path);
 
     until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
@@ -325,7 +325,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 
 
 static void
-gsim_user_held(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
+gsim_user_held(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
     /* who asks for that has listed the claims before, at the same worker */
 
@@ -342,12 +342,12 @@ gsim_user_held(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 
     case ZKL_CALL_OK:
 
-        if (u->type == ZKL_RELEASE && !gsim_user_still(u, ask)) {
+        if (u->type == ZKL_RELEASE && !gsim_user_still(u, call)) {
             gsim_user_idle(u);
             return;
         }
 
-        gsim_user_told_held(u, ask);
+        gsim_user_told_held(u, call);
         break;
 
     case ZKL_CALL_WAITS:
@@ -387,13 +387,13 @@ gsim_user_held(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
 
 
 static void
-gsim_user_told_held(gsim_user_t *u, zkl_call_t *ask)
+gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
 {
     int64_t      until;
     zkl_child_t  child;
     zkl_info_t  *info;
 
-    info = &ask->infos[0];
+    info = &call->infos[0];
 
     if (u->hold->node->deleted_at != 0 && u->hold->node->deleted_at < u->asked)
     {
@@ -440,7 +440,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *ask)
         }
 
         if (gsim_chance(2)) {
-            u->token = ask->token;
+            u->token = call->token;
         }
 
         break;
@@ -548,9 +548,9 @@ gsim_user_placed(gsim_user_t *u, zkl_answer_e answer)
 /* He has released it, and holds it still, as he did so more than once. */
 
 static int
-gsim_user_still(gsim_user_t *u, zkl_call_t *ask)
+gsim_user_still(gsim_user_t *u, zkl_call_t *call)
 {
-    if (ask->nknown != 0 && ask->infos[0].held) {
+    if (call->nknown != 0 && call->infos[0].held) {
         return 1;
     }
 
@@ -616,7 +616,7 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
 
 
 static void
-gsim_user_released(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
+gsim_user_released(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
     switch (answer) {
 
@@ -632,7 +632,7 @@ gsim_user_released(gsim_user_t *u, zkl_call_t *ask, zkl_answer_e answer)
                                   / GSIM_MS));
         }
 
-        if (u->hold == NULL || !gsim_user_still(u, ask)) {
+        if (u->hold == NULL || !gsim_user_still(u, call)) {
             break;
         }
 

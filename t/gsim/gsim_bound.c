@@ -71,7 +71,7 @@ gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
     u->bound = NULL;
     u->hold->released = 1;
 
-    if (u->ask == NULL && !u->asks) {
+    if (u->call == NULL && !u->calls) {
         gsim_user_idle(u);
     }
 }
@@ -129,7 +129,7 @@ gsim_user_cut_off(gsim_user_t *u)
     u->bound = NULL;
     u->hold->released = 1;
 
-    if (u->ask == NULL && !u->asks) {
+    if (u->call == NULL && !u->calls) {
         gsim_user_idle(u);
     }
 }

@@ -157,7 +157,7 @@ gsim_user_report(void)
     for (i = 0; i < gsim_nusers; i++) {
         if (gsim_users[i].state != GSIM_IDLE) {
             gsim_say("%s is busy: %d, ask %d", gsim_users[i].name,
-                     gsim_users[i].state, gsim_users[i].ask != NULL);
+                     gsim_users[i].state, gsim_users[i].call != NULL);
         }
     }
 }
@@ -193,7 +193,7 @@ gsim_user_event(void *data, uint64_t tag)
 {
     gsim_user_t *u = data;
 
-    if (tag != u->tag || u->ask != NULL) {
+    if (tag != u->tag || u->call != NULL) {
         return;
     }
 
@@ -583,7 +583,7 @@ gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
     }
 
     if (u->process != NULL && u->process->state == GSIM_DEAD
-        && u->claim == NULL && u->ask == NULL)
+        && u->claim == NULL && u->call == NULL)
     {
         /* it died of this, or in the same turn */
 
@@ -1126,7 +1126,7 @@ gsim_user_process_left(gsim_process_t *p)
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
 
-        if ((u->process == p && (u->claim != NULL || u->ask != NULL))
+        if ((u->process == p && (u->claim != NULL || u->call != NULL))
             || (u->bound != NULL && u->binder == p))
         {
             gsim_violation("%s waits at a worker that stops", u->name);
@@ -1169,7 +1169,7 @@ gsim_user_process_gone(gsim_process_t *p)
             gsim_several_died(u);
         }
 
-        if (u->process != p || (u->claim == NULL && u->ask == NULL)) {
+        if (u->process != p || (u->claim == NULL && u->call == NULL)) {
             continue;
         }
 
@@ -1182,7 +1182,7 @@ gsim_user_process_gone(gsim_process_t *p)
         }
 
         u->claim = NULL;
-        u->ask = NULL;
+        u->call = NULL;
 
         gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
     }
@@ -1200,7 +1200,7 @@ gsim_user_check_event(void *data, uint64_t tag)
     (void) tag;
 
     for (i = 0; i < gsim_nusers; i++) {
-        if (gsim_users[i].claim != NULL || gsim_users[i].ask != NULL) {
+        if (gsim_users[i].claim != NULL || gsim_users[i].call != NULL) {
             gsim_user_check_one(&gsim_users[i]);
         }
 

@@ -45,7 +45,7 @@ struct gsim_user_s {
     uint64_t                     tag;           /* of what comes next */
     gsim_process_t              *process;       /* that serves him */
     zkl_claim_t                 *claim;
-    zkl_call_t                  *ask;
+    zkl_call_t                  *call;
     zkl_call_e                   type;
 
     int                          lock;
@@ -86,7 +86,7 @@ struct gsim_user_s {
     unsigned                     forgets:1;     /* to release */
     unsigned                     durable:1;     /* told of what is, only */
     unsigned                     shares:1;      /* his key with others */
-    unsigned                     asks:1;        /* just now */
+    unsigned                     calls:1;       /* just now */
     unsigned                     binds:1;
     unsigned                     leased:1;      /* what he binds */
     unsigned                     came:1;        /* he left, and repeats */
@@ -119,7 +119,7 @@ void gsim_user_think(gsim_user_t *u);
 void gsim_user_next_held(gsim_user_t *u, int64_t us);
 /* Does that in a turn of u->process; 0: it cannot be now. */
 int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
-/* An acquire or an ask got no answer of ZooKeeper in its time. */
+/* An acquire or a call got no answer of ZooKeeper in its time. */
 void gsim_user_unreachable(gsim_user_t *u);
 /* The moment of the latest answer to an acquire with that wait. */
 int64_t gsim_user_must(int64_t wait);

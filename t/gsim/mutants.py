@@ -307,7 +307,7 @@ MUTANTS = [
 
 
     ('held twice, released once', 'core/call.c',
-     'if (ask->holds == 0) {', 'if (1) {', 2000),
+     'if (call->holds == 0) {', 'if (1) {', 2000),
 
     ('held twice, released once elsewhere', 'core/call.c',
      '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),
@@ -316,7 +316,7 @@ MUTANTS = [
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
     ('an heir that was faster was somebody else', 'core/call.c',
-     'ask->dropped = 1;\n', ';\n', 90000),
+     'call->dropped = 1;\n', ';\n', 90000),
 
     ('a worker is believed whose session is over', 'core/call.c',
      'return zkl_ahead(record->alive)\n'
@@ -336,10 +336,10 @@ MUTANTS = [
      'claim->state != ZKL_WAIT\n', 12000),
 
     ('an ask that got no answer is not begun again', 'core/call.c',
-     'ask->later = (ask->handler != NULL);', 'ask->later = 0;', 12000),
+     'call->later = (call->handler != NULL);', 'call->later = 0;', 12000),
 
     ('an ask waits without an end', 'core/call.c',
-     'ngx_add_timer(&ask->over, zkl_call_time(question));', '',
+     'ngx_add_timer(&call->over, zkl_call_time(question));', '',
      4000),
 
     ('an acquire waits without an end', 'core/claim.c',
@@ -436,18 +436,18 @@ MUTANTS = [
 
     ('a release is told as gone if its answer was lost',
      'core/call.c',
-     '        zkl_call_tell(ask, ask->tries\n'
+     '        zkl_call_tell(call, call->tries\n'
      '                                       ? ZKL_CALL_OK\n'
      '                                       : ZKL_CALL_GONE);',
-     '        zkl_call_tell(ask, ZKL_CALL_GONE);',
+     '        zkl_call_tell(call, ZKL_CALL_GONE);',
      1000),
 
     ('what is missing was released',
      'core/call.c',
-     '        zkl_call_tell(ask, ask->tries\n'
+     '        zkl_call_tell(call, call->tries\n'
      '                                       ? ZKL_CALL_OK\n'
      '                                       : ZKL_CALL_GONE);',
-     '        zkl_call_tell(ask, ZKL_CALL_OK);',
+     '        zkl_call_tell(call, ZKL_CALL_OK);',
      500),
 
     ('a doubtful delete was that of another gateway',
@@ -458,7 +458,7 @@ MUTANTS = [
 
     ('a dead worker has not released',
      'core/call.c',
-     'ask->tries += !ask->ended;',
+     'call->tries += !call->ended;',
      ';',
      6000),
 
@@ -525,7 +525,7 @@ MUTANTS = [
     ('who was told elsewhere is told that he waits',
      'core/call.c',
      'if (label.index >= 0 && !label.async) {\n',
-     'if (ask->type == ZKL_INSPECT && !label.async) {\n',
+     'if (call->type == ZKL_INSPECT && !label.async) {\n',
      4000),
 
     ('a grant told elsewhere is not written down',
@@ -636,7 +636,7 @@ MUTANTS = [
 
     ('a hold that went with its record is told',
      'core/call.c',
-     'if (own && ask->counted && record.gen != ask->gen) {',
+     'if (own && call->counted && record.gen != call->gen) {',
      'if (0) {', ('--rich', 60000)),
 
     ('a delete that was never sent may have happened',
@@ -652,7 +652,7 @@ MUTANTS = [
     ('a hold is counted in a lease that another gateway has taken over',
      'core/call.c',
      '&& (op->owner != 0 || zkl_ahead(record.alive)))',
-     '&& (op->owner != 0 || ask->counted\n'
+     '&& (op->owner != 0 || call->counted\n'
      '                   || zkl_ahead(record.alive)))',
      ('--rich', 60000)),
 ]
