@@ -169,16 +169,22 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
 
     zkl_record_begin(zone, *record, path, child->kind, child->id.random);
 
-    /* an heir finds the record of a living claim, or no record */
+    /*
+     * An heir finds the record of a living claim, or no record.  The record is
+     * open before the seq is there: if this worker dies in between, a reader
+     * asks ZooKeeper.
+     */
 
     cell = zkl_layout_cell(zone->map, *record);
 
+    cell->state = ZKL_RECORD_OPEN;
+    ngx_memory_barrier();
+
     cell->named = child->id.record;
-    cell->seq = child->seq;
     cell->czxid = czxid;
     cell->index = (uint8_t) index;
     cell->durable = 1;
-    cell->state = ZKL_RECORD_OPEN;
+    cell->seq = child->seq;
 
     zkl_record_start(zone, *record);
 

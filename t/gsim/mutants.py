@@ -133,13 +133,9 @@ MUTANTS = [
      'if (deleted) {', 12000),
 
     ('a record that is taken over is found half made',
-     'shm/record.c',
-     '    cell->durable = 1;\n'
-     '    cell->state = ZKL_RECORD_OPEN;\n\n'
-     '    zkl_record_start(zone, *record);\n',
-     '    cell->durable = 1;\n'
-     '    zkl_record_start(zone, *record);\n'
-     '    cell->state = ZKL_RECORD_OPEN;\n', 60000),
+     'shm/record.c:zkl_record_adopt',
+     'cell->seq = child->seq;\n\n    zkl_record_start(zone, *record);',
+     'zkl_record_start(zone, *record);\n    cell->seq = child->seq;', 60000),
 
     ('a renewal that a dead worker had not heard of is lost',
      'core/ward.c',
