@@ -2,14 +2,14 @@
 /*
  * The configuration: what the directives say, checked and put together.
  *
- * All of it runs in the master, or under "nginx -t", on the main thread, where
- * nothing may be kept open: a file of credentials is read and closed.  That
- * ZooKeeper is not there is no error.  What nobody has set gets its default
- * when all was read, and the zone is asked for last: its name tells whose
- * records fit.
+ * Everything here runs on the main thread of the master or of "nginx -t" and
+ * leaves nothing open: a file of credentials is read and closed.  ZooKeeper is
+ * not asked.  A directive that was not set gets the default when all was read.
+ * The zone is added last, because the servers and a hash of the credentials are
+ * in the zone's name.
  *
  * zmcf->shm_zone is NULL without zk_lock_servers, and zmcf->worker is NULL
- * throughout.  A location's root is never NULL once it was merged.
+ * throughout.  The root of a location is never NULL after the merge.
  */
 
 
@@ -18,10 +18,10 @@
 #include "conf.h"
 
 
-/* bytes of a file of credentials, its newline counted */
+/* bytes of the first line of a file of credentials, with the newline */
 #define NGX_HTTP_ZK_LOCK_AUTH_MAX     1024
 
-/* what a worker opens beside the zone's, before there is any connection */
+/* descriptors of a worker beside the zone's and the connections' */
 #define NGX_HTTP_ZK_LOCK_DESCRIPTORS  32
 
 
@@ -98,7 +98,7 @@ ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf)
 }
 
 
-/* The library takes them as one text, and TLS only with all three of them. */
+/* libzookeeper takes three paths as a single text, and TLS needs all three. */
 
 static char *
 ngx_http_zk_lock_certificates(ngx_conf_t *cf,
@@ -170,7 +170,7 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_http_core_loc_conf_t  *clcf;
 
-    /* nginx gives limit_except no handler of the location that it is in */
+    /* nginx does not pass the handler of a location on to limit_except */
 
     clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
 
@@ -218,7 +218,7 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 }
 
 
-/* What a location has itself, before anything is merged into it. */
+/* Checks the directives of the location alone, before the merge. */
 
 static ngx_int_t
 ngx_http_zk_lock_check_location(ngx_conf_t *cf,
@@ -242,7 +242,7 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
         && clcf->post_action.data != NULL)
     {
 
-        /* what hangs on a connection would hang on what nginx does after it */
+        /* a lock that a connection holds would stay held during the action */
 
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"post_action\" does not go with "
@@ -250,7 +250,7 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    /* what all of a server or of http has may be meant for other locations */
+    /* zk_lock_admin of a server or of http may be meant for other locations */
 
     if (conf->admin == 1 && clcf->name.len != 0
         && !ngx_http_zk_lock_serves_api(clcf))
@@ -265,9 +265,9 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
 
 
 /*
- * A default, which goes down with the longest time that there may be, is set
- * where locks are served, and not before: it is not to be told as one that was
- * asked for.
+ * Sets the default, cut to max, or warns of a value above max.  Runs only where
+ * locks are served, because otherwise an inherited default might cause the
+ * warning.
  */
 
 static void
@@ -292,7 +292,7 @@ ngx_http_zk_lock_merge_longest(ngx_conf_t *cf, const char *directive,
 }
 
 
-/* Whether a location, or one within it, serves the API. */
+/* Whether a location, or a location within, serves the API. */
 
 static ngx_uint_t
 ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
@@ -391,8 +391,8 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 /*
- * The library is given numeric addresses only: it would resolve names on the
- * event loop, and hang or spin when that fails.
+ * libzookeeper gets numeric addresses only, because libzookeeper would resolve
+ * names on the event loop, and hang or spin when that fails.
  */
 
 static char *
@@ -524,7 +524,7 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    /* ZooKeeper takes "digest" without a password, which is no secret then */
+    /* ZooKeeper takes "digest" without a password, which protects nothing */
 
     if (ngx_strcmp(value[1].data, "digest") == 0
         && !ngx_http_zk_lock_auth_pair(&zmcf->session.auth))
@@ -536,7 +536,7 @@ ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
-/* Whether there is something on both sides of the first colon. */
+/* Whether there is text on both sides of the first colon. */
 
 static ngx_uint_t
 ngx_http_zk_lock_auth_pair(ngx_str_t *auth)
@@ -551,7 +551,7 @@ ngx_http_zk_lock_auth_pair(ngx_str_t *auth)
 }
 
 
-/* The first line of a file; what is in it is not told to any log. */
+/* Reads the first line of a file; no log gets the text. */
 
 static ngx_int_t
 ngx_http_zk_lock_auth_file(ngx_conf_t *cf, ngx_str_t *path, ngx_str_t *auth)
@@ -653,8 +653,8 @@ ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 /*
- * Of two directives that answer a location's requests nginx takes the one that
- * it reads last; one that is read behind this is found when all is merged.
+ * Of two directives that answer a location's requests nginx takes the last.  A
+ * directive that follows is found by ngx_http_zk_lock_check_location().
  */
 
 static char *
@@ -776,8 +776,8 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     }
 
     /*
-     * Records are known by their path: other servers, other zone.  Who we are
-     * to the servers says what we may do there.
+     * The zone finds a record by the path of a znode, so other servers need
+     * another zone.  So do other credentials, because of the access rights.
      */
 
     ngx_md5_init(&md5);
@@ -814,8 +814,8 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
 
 /*
- * A worker inherits the zone's descriptors, so with a lower limit it can open
- * nothing at all.  The limit is known when the whole configuration is read.
+ * A worker inherits the zone's descriptors, so with a lower limit the worker
+ * can open nothing.  The limit is known when the whole configuration is read.
  */
 
 static ngx_int_t

@@ -1,7 +1,5 @@
 
-/*
- * The configuration: what the directives say, checked and put together.
- */
+/* The configuration: what the directives say, checked and put together. */
 
 
 #ifndef _NGX_HTTP_ZK_LOCK_CONF_H_INCLUDED_
@@ -11,7 +9,7 @@
 #include "http/api.h"
 
 
-/* what the value of a directive has to be: a "post" of its command */
+/* the least value of a directive: the "post" of an ngx_command_t */
 
 typedef struct {
     ngx_conf_post_handler_pt           post_handler;
@@ -23,16 +21,16 @@ typedef struct {
 /* Hooks of the module. */
 
 void *ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf);
-/* Sets defaults; makes one text of the certificates. */
+/* Sets defaults; joins the paths of the certificates. */
 char *ngx_http_zk_lock_init_main_conf(ngx_conf_t *cf, void *conf);
 void *ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf);
 char *ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent,
     void *child);
-/* When all was read: asks for the zone. */
+/* Adds the zone, when all directives have been read. */
 ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
 
 
-/* Handlers of directives, each of the one of its name. */
+/* Handlers of the directives of the same names. */
 
 /* The handler of all ngx_http_zk_lock_least_t, for times and sizes. */
 char *ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data);
@@ -40,11 +38,11 @@ char *ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data);
 /* Resolves the names, and cuts off a chroot. */
 char *ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-/* Of the three directives; the library is built with TLS, or not. */
+/* Of all three zk_lock_ssl_*; fails if libzookeeper was built without TLS. */
 char *ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
-/* A root without variables is checked here, one with them at each request. */
+/* Checks a root without variables; any other is checked at each request. */
 char *ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 
 

@@ -1,22 +1,22 @@
 
 /*
- * The module: its directives, and the hooks of nginx's processes.
+ * The module: the directives, and the hooks of nginx's processes.
  *
- * What the directives come to is read in ngx_http_zk_lock_conf.c, in the
- * master.  Here a worker object begins and ends: the session is opened when a
- * worker starts to serve, and not in the cache manager and the cache loader,
- * which run the same hook.  That ZooKeeper is not there is no error then.
+ * conf.c reads the directives, in the master.  Here the worker object begins
+ * and ends: a session is opened when a worker process starts to serve.  The
+ * cache manager and the cache loader run the same hook and open no session.  A
+ * ZooKeeper that does not answer is no error then.
  *
- * Everything runs on the main thread of its process.  The worker object hangs
- * off the main configuration of the process's cycle; it is NULL everywhere
- * else, and as long as a worker has found no place.
+ * Everything runs on the main thread of a process.  The worker object hangs off
+ * the main configuration of the process's cycle: zmcf->worker is NULL in any
+ * other process, and as long as the worker has no slot in the zone.
  */
 
 
 #include "conf.h"
 
 
-/* how soon a worker that found no place tries again, milliseconds */
+/* milliseconds until a worker that could not start tries again */
 #define NGX_HTTP_ZK_LOCK_START_AGAIN  500
 
 
@@ -226,8 +226,8 @@ ngx_module_t  ngx_http_zk_lock_module = {
 
 
 /*
- * Runs in the master when nothing can fail any more, before workers are
- * started: those of before are told in time that others come after them.
+ * Runs in the master when nothing can fail any more and before workers are
+ * started, so that the workers of before learn of the reload in time.
  */
 
 static ngx_int_t
@@ -249,7 +249,7 @@ ngx_http_zk_lock_init_module(ngx_cycle_t *cycle)
 }
 
 
-/* NULL if a cycle has no configuration, or none of ours. */
+/* Returns NULL if the cycle has no configuration of this module. */
 
 static ngx_http_zk_lock_main_conf_t *
 ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
@@ -260,7 +260,7 @@ ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
         return NULL;
     }
 
-    /* a reload may have loaded this module, or loaded it anew */
+    /* the cycle before a reload may lack this module, or have another copy */
 
     for (i = 0; cycle->modules[i]; i++) {
         if (cycle->modules[i] == &ngx_http_zk_lock_module) {
@@ -290,8 +290,8 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
     }
 
     /*
-     * An error here would keep the worker from being started ever again: what
-     * else it serves goes on, and locks get 503 until it works.
+     * After an error here nginx would never start this worker again.  So the
+     * worker serves all else, and answers 503 for locks until a retry succeeds.
      */
 
     zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,

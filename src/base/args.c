@@ -1,12 +1,14 @@
 
 /*
- * Arguments: the table of what there is, and how a value is read.
+ * A call's arguments: the table of the arguments, the readers of a value, and
+ * the readers of a query and of a JSON body.
  *
- * A query and a body both end in zkl_args_set() but for data, which the
+ * A query and a body both end in zkl_args_set(), except for data, which the
  * JSON reader writes to args->data, and for names, which only a body has.
  *
- * Owns nothing; runs on any thread.  A pointer may be NULL only beside a
- * length of 0.
+ * The file owns a body's memory from zkl_args_body_open() to
+ * zkl_args_body_close().  Any thread may call the functions.  A pointer to a
+ * text may be NULL only with a length of 0.
  */
 
 
@@ -22,16 +24,16 @@
 
 typedef struct {
     const char          *name;
-    unsigned             field;     /* ZK_LOCK_ARG_* */
+    unsigned             field;     /* ZKL_ARG_* */
     const char          *takes;
 } zkl_field_t;
 
 struct zkl_args_body_s {
     zkl_json_reader_t    reader;
     zkl_args_t          *args;
-    unsigned             allowed;   /* ZK_LOCK_ARG_* */
+    unsigned             allowed;   /* ZKL_ARG_* */
     unsigned             seen;
-    unsigned             field;     /* whose value comes next */
+    unsigned             field;     /* of the next value */
     char                 memory[ZKL_JSON_READER_MEMORY];
 };
 
@@ -101,8 +103,8 @@ static const zkl_field_t  zkl_fields[] = {
 
 
 /*
- * The ZK_LOCK_ARG_* of a name, which must be allowed and not seen; kind is what
- * an error calls it.  Returns 0 with args->error if it is not one.
+ * Returns the ZKL_ARG_* of a name, or 0 with args->error if the name is
+ * unknown, not allowed or seen already.  kind is a noun for the error.
  */
 
 static unsigned
@@ -143,9 +145,8 @@ zkl_args_field(zkl_args_t *args, const char *kind, const char *name,
 
 
 /*
- * Reads a value, not of data or names.  Returns 0, or -1 with args->error.
- *
- * any field but data and names, from a string or a number
+ * Reads the value of any field but data and names, from a string or a number.
+ * Returns 0, or -1 with args->error.
  */
 
 static int
@@ -276,7 +277,7 @@ zkl_args_shown(zkl_args_t *args, unsigned field, char *buf, size_t max,
 }
 
 
-/* what it means is the caller's to find out */
+/* checks the letters only, because the caller decodes the cursor */
 
 static int
 zkl_args_after(zkl_args_t *args, const char *text, size_t len)
@@ -352,9 +353,8 @@ zkl_args_one(zkl_args_t *args, unsigned field, const char *text, size_t len)
 
 
 /*
- * Adds one of the names.  Returns 0, or -1 with args->error.
- *
- * puts one more name to its place among args->names
+ * Inserts a name into args->names, in byte order.  Returns 0, or -1 with
+ * args->error.
  */
 
 static int
@@ -385,7 +385,7 @@ zkl_args_name(zkl_args_t *args, const char *text, size_t len)
                               zkl_args_quote(quoted, text, len));
     }
 
-    /* a slash is there for each name but the last */
+    /* each name but the last has a slash behind the name */
 
     if (args->nnames != 0
         && args->names_len - (args->nnames - 1) + len > ZKL_NAMES_BYTES)
@@ -423,8 +423,8 @@ zkl_args_name(zkl_args_t *args, const char *text, size_t len)
 
 
 /*
- * Where in args->names a name belongs: the offset of the first one that is
- * greater, or the end.  If the name is there already, what is returned is
+ * Returns the offset in args->names where a name belongs: that of the first
+ * greater name, or the end.  A name that is there already gives an offset
  * behind the end.
  */
 
@@ -456,7 +456,7 @@ zkl_args_place(const zkl_args_t *args, const char *text, size_t len)
 }
 
 
-/* args->error: what field takes.  Returns -1. */
+/* Writes the values that a field takes to args->error.  Returns -1. */
 
 static int
 zkl_args_refuse(zkl_args_t *args, unsigned field)
@@ -474,11 +474,8 @@ zkl_args_refuse(zkl_args_t *args, unsigned field)
 
 
 /*
- * args->error.  Returns -1.  What goes into format is this project's own or
- * through zkl_args_quote(), and short enough that nothing is cut off.
- *
- * What goes into format is from here or through zkl_args_quote(), and
- * short enough that nothing is cut off.
+ * Writes args->error.  Returns -1.  The error is never cut off, because the
+ * texts for format are short constants or come from zkl_args_quote().
  */
 
 static int
@@ -495,9 +492,8 @@ zkl_args_error(zkl_args_t *args, const char *format, ...)
 
 
 /*
- * What can be shown of text, in ZKL_QUOTE_MAX bytes at buf; that is it.
- *
- * what can be shown of text, in ZKL_QUOTE_MAX bytes at buf
+ * Writes the printable form of text to the ZKL_QUOTE_MAX bytes at buf, and
+ * returns buf: "?" for a byte that cannot be shown, "..." for the rest.
  */
 
 static const char *
@@ -539,12 +535,7 @@ zkl_args_quote(char *buf, const char *text, size_t len)
 }
 
 
-/*
- * A query: taken apart, unescaped, and given to the arguments piece by piece.
- *
- * Owns nothing; runs on any thread.  A pointer may be NULL only beside a
- * length of 0.
- */
+/* The query: each piece between two "&" is unescaped and read as a value. */
 
 
 int
@@ -700,11 +691,8 @@ zkl_args_query_data(zkl_args_t *args, const char *text, size_t len)
 
 
 /*
- * A body: an object that the reader of zk_lock_json.c walks, and whose members
- * come here one by one.
- *
- * Owns its memory from open to close, nothing else; runs on any thread.  A
- * pointer may be NULL only beside a length of 0.
+ * The body: the JSON reader (json.c) walks the object and calls
+ * zkl_args_body_key() and zkl_args_body_set() for each member.
  */
 
 
@@ -828,7 +816,7 @@ zkl_args_body_set(void *data, zkl_type_e type, const char *text, size_t len)
 }
 
 
-/* one of the names, or the end of them */
+/* takes a string of the array of names, or the end of the array */
 
 static int
 zkl_args_body_names(zkl_args_body_t *body, zkl_type_e type, const char *text,

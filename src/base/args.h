@@ -1,10 +1,10 @@
 
 /*
- * A call's arguments: what they are.  zk_lock_query.h and zk_lock_body.h read
- * them.
+ * A call's arguments, and the readers of a query string and of a JSON body.
  *
- * Plain C, no nginx, no ZooKeeper.  args is the caller's and of a fixed size.
- * Every function may be called from any thread, for one args by one at a time.
+ * Plain C, no nginx, no ZooKeeper.  The caller owns args, which has a fixed
+ * size.  Any thread may call the functions, but two threads must not use the
+ * same args or the same body at the same time.
  */
 
 
@@ -22,21 +22,21 @@
 /* bytes of a mode, a hold or an until */
 #define ZKL_WORD_MAX            31
 
-/* how many names there may be, and their bytes in all */
+/* the most names of a call, and the most bytes of all names together */
 #define ZKL_ARGS_NAMES_MAX       32
 #define ZKL_NAMES_BYTES         2048
 
-/* the same with a slash between each two */
+/* the names' bytes with a slash between each two names */
 #define ZKL_NAMES_LEN           (ZKL_NAMES_BYTES + ZKL_ARGS_NAMES_MAX - 1)
 
-/* bytes of what a listing's cursor looks like */
+/* bytes of a listing's cursor */
 #define ZKL_AFTER_MAX           400
 
-/* how many locks a listing shows at most */
+/* the most locks that a listing shows */
 #define ZKL_LIMIT_MAX           1000
 
 
-/* the arguments, and those of them that were given */
+/* the arguments, as the bits of `given` and of `allowed` */
 
 #define ZKL_ARG_WAIT            0x0001
 #define ZKL_ARG_TTL             0x0002
@@ -50,13 +50,13 @@
 #define ZKL_ARG_PREFIX          0x0200
 #define ZKL_ARG_LIMIT           0x0400
 #define ZKL_ARG_AFTER           0x0800
-#define ZKL_ARG_FORCE           0x1000      /* given is all there is */
-#define ZKL_ARG_REVOKE          0x2000      /* given is all there is */
-#define ZKL_ARG_DURABLE         0x4000      /* given is all there is */
+#define ZKL_ARG_FORCE           0x1000      /* a bit of given, no value */
+#define ZKL_ARG_REVOKE          0x2000      /* a bit of given, no value */
+#define ZKL_ARG_DURABLE         0x4000      /* a bit of given, no value */
 
 
 typedef struct {
-    unsigned        given;      /* ZK_LOCK_ARG_* */
+    unsigned        given;      /* ZKL_ARG_* */
 
     int64_t         wait;       /* milliseconds */
     int64_t         ttl;        /* milliseconds */
@@ -82,7 +82,7 @@ typedef struct {
     char            after[ZKL_AFTER_MAX + 1];       /* of base64url's letters */
     char            data[ZKL_DATA_MAX + 1];         /* compact JSON */
 
-    /* each checked and there once, in the order of bytes: "a/b/c" */
+    /* checked names without duplicates, in byte order: "a/b/c" */
     char            names[ZKL_NAMES_LEN + 1];
 
     /* a sentence in UTF-8, if a read failed */
@@ -90,45 +90,31 @@ typedef struct {
 } zkl_args_t;
 
 
-/* for those who read them */
-
 /* bytes of a name that an error shows, with the dots and the NUL */
 #define ZKL_QUOTE_MAX           64
 
 
 /*
- * Reads a call's arguments from a query string.  Plain C; any thread.
- */
-
-
-/*
  * Reads a query string ("wait=10s&owner=me", encoded as HTML forms are: "+" is
- * a blank) into args, which the caller zeroed.  allowed is the ZK_LOCK_ARG_*
- * that the call takes.  Returns 0, or -1 with args->error: an unknown, refused
- * or repeated argument, a broken escape, a bad value.
+ * a blank) into args, which the caller zeroed.  allowed has the ZKL_ARG_* that
+ * the call takes.  Returns 0, or -1 with args->error: an unknown, refused or
+ * repeated argument, a broken escape, a bad value.
  */
 int zkl_args_query_read(zkl_args_t *args, const char *query, size_t len,
     unsigned allowed);
-
-
-/*
- * Reads a call's arguments from a JSON body.  Plain C; any thread, for one body
- * by one at a time.
- */
 
 
 typedef struct zkl_args_body_s  zkl_args_body_t;
 
 
 /*
- * Reads a JSON body piece by piece.  What the body gives takes the place of
- * what args has from a query already.  An empty body (or white space only) is
- * fine, anything but one object of known fields is not: wrong types, unknown,
- * refused or repeated fields, text behind the object, invalid UTF-8, a data
- * label that is too deep or too long.  zkl_args_body_open() returns NULL if
- * there is no memory.  zkl_args_body_feed() and zkl_args_body_close() return 0,
- * or -1 with args->error (after which feed must not be called again); close
- * always frees body.
+ * Reads a JSON body piece by piece.  A field of the body replaces the same
+ * argument of a query that was read before.  An empty body (or white space
+ * only) is fine.  Refused are a body that is no object, wrong types, unknown,
+ * refused or repeated fields, text behind the object, invalid UTF-8, and data
+ * that is too deep or too long.  zkl_args_body_open() returns NULL if there is
+ * no memory.  zkl_args_body_feed() and zkl_args_body_close() return 0, or -1
+ * with args->error; close always frees body.
  */
 zkl_args_body_t *zkl_args_body_open(zkl_args_t *args, unsigned allowed);
 int zkl_args_body_feed(zkl_args_body_t *body, const char *text, size_t len);

@@ -1,10 +1,10 @@
 
 /*
- * Labels.  The first line is anybody's; the JSON behind it is a gateway's if it
- * has an index, and is taken as a whole or not at all.
+ * Claim data.  Any client may write the first line; the JSON behind the line
+ * is a gateway's only if every known member is valid and there is an index.
  *
- * Owns nothing, allocates nothing that outlives a call, and runs on any thread.
- * A pointer may be NULL only beside a length of 0.
+ * The file owns no memory.  Any thread may call the functions.  A pointer may
+ * be NULL only with a length of 0.
  */
 
 
@@ -17,13 +17,13 @@
 #include "base/name.h"
 
 
-/* what a reader takes for a text of at most ZKL_CLAIM_DATA_MAX bytes */
+/* the memory of a reader of at most ZKL_CLAIM_DATA_MAX bytes */
 #define ZKL_CLAIM_DATA_MEMORY    8192
 
-/* what a client of Curator's writes into a claim that it wants */
+/* the data by which a Curator client asks the holder to let go */
 #define ZKL_CLAIM_DATA_REVOKE    "__REVOKE__"
 
-/* the digits of params */
+/* hexadecimal digits of params */
 #define ZKL_PARAMS_LEN          8
 
 typedef enum {
@@ -46,7 +46,7 @@ typedef enum {
 
 typedef struct {
     zkl_claim_data_t        *label;
-    zkl_claim_data_field_e   field;     /* whose value comes next */
+    zkl_claim_data_field_e   field;     /* of the next value */
     unsigned                 seen[ZKL_CLAIM_DATA_FIELDS];
 } zkl_claim_data_ctx_t;
 
@@ -106,7 +106,7 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *label, size_t *index_at)
 
     *index_at = label->owner_len + sizeof("\n{\"index\":\"") - 1;
 
-    /* all of it has room, whatever the numbers are */
+    /* ZKL_CLAIM_DATA_MAX has room for the longest numbers */
 
     p += sprintf(p, "\n{\"index\":\"%02x\"", (unsigned) index);
 
@@ -173,7 +173,7 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *label, size_t *index_at)
 }
 
 
-/* text has no control characters in it, so these two are all to be escaped */
+/* text has no control characters, so only quotes and backslashes matter */
 
 static char *
 zkl_claim_data_text(char *p, const char *name, const char *text, size_t len)
@@ -304,7 +304,7 @@ zkl_claim_data_key(void *data, const char *name, size_t len)
     }
 
     if (i == ZKL_CLAIM_DATA_FIELDS) {
-        /* a newer gateway may have more to say */
+        /* a newer gateway may write further members */
         return ZKL_VALUE_SKIPPED;
     }
 
@@ -407,7 +407,7 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
 }
 
 
-/* digits alone: no sign, no fraction, no exponent */
+/* takes digits only: no sign, no fraction, no exponent */
 
 static int
 zkl_claim_data_number(zkl_claim_data_t *label, zkl_claim_data_field_e field,

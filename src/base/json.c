@@ -1,32 +1,31 @@
 
 /*
- * JSON, by yajl, which this file alone includes.
+ * JSON with yajl, which only this file includes.
  *
- * A reader is a yajl parser and what it knows of the text so far.  Scalars go
- * to `set`, and so do the strings of a list; a value that is copied goes, at
- * any depth, through a yajl generator and comes out compact; one that is
- * skipped walks the same way with nothing at its end.  A writer is a yajl
- * generator and the text so far.
+ * A reader is a yajl parser and the state of the text so far.  Scalars and the
+ * strings of a list go to `set`.  A copied value, at any depth, goes through a
+ * yajl generator and comes out compact; a skipped value is walked and dropped.
+ * A writer is a yajl generator and the text so far.
  *
- * yajl is left alone with nothing that it is lax about:
+ * The file makes up for the checks that yajl leaves out:
  *
- * - It uses allocated memory without a look at the pointer.  So all that it
- *   allocates comes from an area that its caller has got already, and tokens
- *   that would not fit are refused (ZKL_TOKEN_MAX; texts are fed to it in
- *   slices, so that it is seen in time).  malloc() is behind the area only
- *   for a yajl that wants more than the one that this was written for.
+ * - yajl does not check whether an allocation failed.  So yajl allocates from
+ *   an area that the caller got before, and tokens that would not fit are
+ *   refused (ZKL_TOKEN_MAX; texts are fed in slices, so that a token that is
+ *   too long is seen in time).  malloc() is called only if another version of
+ *   yajl needs more memory than ZKL_JSON_READER_MEMORY allows for.
  *
- * - It takes overlong UTF-8 and surrogates, and makes a question mark of half
- *   a surrogate pair.  So strings are checked here, and escapes before it.
+ * - yajl accepts overlong UTF-8 and surrogates, and turns half a surrogate pair
+ *   into "?".  So strings are checked here, and escapes before yajl sees the
+ *   escapes.
  *
- * - It takes vertical tabs and form feeds as white space.
+ * - yajl accepts vertical tabs and form feeds as white space, and the start of
+ *   a token behind the value, such as a string without an end.  So control
+ *   characters and the text behind the value are checked here.
  *
- * - It takes the beginning of a token behind the value, such as a string that
- *   does not end.  So what is behind the value is looked at here.
- *
- * Runs on any thread; nothing is shared.  Owns what yajl allocates, from open
- * to close, and a writer's text.  json->text is NULL until something is
- * written; reader->key, set and error may be NULL, as zk_lock_json.h says.
+ * Any thread may call the functions; no state is shared.  The file owns the
+ * memory of yajl, from open to close, and a writer's text.  json->text is NULL
+ * until the first write; the reader's key, set and error may be NULL (json.h).
  */
 
 
@@ -41,7 +40,7 @@
 #include "base/name.h"
 
 
-/* how much of a text is given to yajl at once */
+/* the most bytes of a text that yajl gets at once */
 #define ZKL_SLICE               1024
 
 #define ZKL_WRITER_MEMORY       2048
@@ -210,7 +209,7 @@ zkl_json_reader_close(zkl_json_reader_t *r)
 }
 
 
-/* looks at the bytes before yajl does, for what it would let pass */
+/* checks the bytes before yajl, for control characters and half pairs */
 
 static int
 zkl_json_reader_scan(zkl_json_reader_t *r, const char *text, size_t len)
@@ -241,8 +240,8 @@ zkl_json_reader_scan(zkl_json_reader_t *r, const char *text, size_t len)
 
 
 /*
- * Follows the escapes.  A backslash outside of a string, and a wrong digit,
- * are for yajl to refuse.
+ * Follows the escapes.  yajl refuses a backslash outside of a string and a
+ * wrong digit.
  */
 
 static int
@@ -288,7 +287,7 @@ zkl_json_reader_escape(zkl_json_reader_t *r, char c)
 }
 
 
-/* The outermost value ends here; yajl knows where that is in its slice. */
+/* The outermost value ends at the byte of the slice that yajl is at. */
 
 static void
 zkl_json_reader_over(zkl_json_reader_t *r)
@@ -298,7 +297,7 @@ zkl_json_reader_over(zkl_json_reader_t *r)
 }
 
 
-/* nothing but white space may be behind it, in this slice and in the next */
+/* only white space may be behind the value, in this slice and the next */
 
 static int
 zkl_json_reader_behind(zkl_json_reader_t *r, const char *text, size_t len)
@@ -337,7 +336,7 @@ zkl_json_reader_status(zkl_json_reader_t *r, yajl_status status)
     }
 
     if (status == yajl_status_client_canceled) {
-        /* whoever canceled has said why */
+        /* the callback that canceled has written the error */
         return -1;
     }
 
@@ -347,7 +346,7 @@ zkl_json_reader_status(zkl_json_reader_t *r, yajl_status status)
         return zkl_json_reader_error(r, "%s is not valid JSON", r->what);
     }
 
-    /* such as "parse error: trailing garbage\n" */
+    /* for example, "parse error: trailing garbage\n" */
 
     p = strstr((char *) reason, ": ");
     p = (p != NULL) ? p + 2 : (char *) reason;
@@ -376,7 +375,7 @@ zkl_json_reader_value(zkl_json_reader_t *r, zkl_type_e type, const char *text,
 
     if (r->value == ZKL_VALUE_NONE) {
 
-        /* the outermost value, as yajl refuses a second one */
+        /* the outermost value, because yajl refuses a second value */
 
         if (type == ZKL_OBJECT) {
             return 0;
@@ -545,7 +544,7 @@ zkl_json_reader_copied(zkl_json_reader_t *r, yajl_gen_status status)
                                      ZKL_DATA_MAX);
     }
 
-    /* the tokens came from a parser, so their order is right */
+    /* cannot happen, because the parser checked the order of the tokens */
 
     if (status != yajl_gen_status_ok) {
         return zkl_json_reader_error(r, "%s cannot be written",
@@ -586,7 +585,7 @@ zkl_json_reader_utf8(zkl_json_reader_t *r, const char *text, size_t len)
 }
 
 
-/* what is copied: the member of the text, or all of it */
+/* the name of the copied value: the member, or the whole text */
 
 static const char *
 zkl_json_reader_what(zkl_json_reader_t *r)
@@ -599,7 +598,7 @@ zkl_json_reader_what(zkl_json_reader_t *r)
 }
 
 
-/* `what` and what else goes into format is short: nothing is cut off */
+/* the error is never cut off, because `what` and the arguments are short */
 
 static int
 zkl_json_reader_error(zkl_json_reader_t *r, const char *format, ...)
@@ -857,7 +856,7 @@ zkl_json_end(zkl_json_t *json, yajl_gen_status (*close)(yajl_gen gen))
         return;
     }
 
-    /* yajl counts on below zero */
+    /* yajl would count below zero */
 
     if (json->depth == 0) {
         json->failed = 1;
@@ -869,7 +868,7 @@ zkl_json_end(zkl_json_t *json, yajl_gen_status (*close)(yajl_gen gen))
 }
 
 
-/* returns 0 if the writer works and the key, if there is one, is written */
+/* returns 0 if the writer works and the key, if any, is written */
 
 static int
 zkl_json_begin(zkl_json_t *json, const char *key)

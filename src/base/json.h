@@ -1,11 +1,11 @@
 
 /*
- * JSON, read piece by piece and written: the reader of bodies and labels, and
- * the writer of answers.
+ * JSON: the reader of bodies and claim data, which takes a text piece by piece,
+ * and the writer of answers.
  *
- * Plain C over yajl; zk_lock_json.c is the only file that includes it.  No
- * nginx, no ZooKeeper.  Every function may be called from any thread, for one
- * reader or writer by one at a time.
+ * Plain C over yajl, which only json.c includes; no nginx, no ZooKeeper.  Any
+ * thread may call the functions, but two threads must not use the same reader
+ * or writer at the same time.
  */
 
 
@@ -19,26 +19,25 @@
 #include "base/memory.h"
 
 
-/* bytes of an owner, in arguments and in labels */
+/* bytes of an owner, in arguments and in claim data */
 #define ZKL_OWNER_MAX           255
 
-/* bytes of data, in arguments and in labels, as compact JSON */
+/* bytes of data, in arguments and in claim data, as compact JSON */
 #define ZKL_DATA_MAX            1024
 
 /* how deep the JSON of data may be nested */
 #define ZKL_DATA_DEPTH          16
 
-/* the longest string or number in a text, as it is spelled there */
+/* the longest string or number in a text, as spelled in the text */
 #define ZKL_TOKEN_MAX           8192
 
-/* bytes of an error, with its NUL */
+/* bytes of an error, with the NUL */
 #define ZKL_ERROR_MAX           256
 
 /*
- * Bytes that a reader takes: two buffers, which grow from 2048 bytes to twice
- * the longest token, and whose older and shorter blocks stay where they are,
- * and some structures of about a KiB in all.  A reader of short texts does
- * with less.
+ * The memory of a reader: two buffers, which grow from 2048 bytes to twice the
+ * longest token and leave the shorter blocks behind, and structures of about a
+ * KiB together.  A reader of short texts needs less.
  */
 #define ZKL_JSON_READER_MEMORY   (8 * ZKL_TOKEN_MAX)
 
@@ -53,31 +52,31 @@ typedef enum {
 } zkl_type_e;
 
 
-/* what is to be done with a member's value */
+/* the destination of a member's value */
 
 typedef enum {
     ZKL_VALUE_NONE = 0,         /* no such member: the text is refused */
-    ZKL_VALUE_SET,              /* give it to `set` */
-    ZKL_VALUE_STRING,           /* give it to `set` if it is a string */
-    ZKL_VALUE_LIST,             /* an array: give its strings to `set` */
-    ZKL_VALUE_COPIED,           /* to data; for one value of a text only */
+    ZKL_VALUE_SET,              /* to `set` */
+    ZKL_VALUE_STRING,           /* to `set` if a string, else skipped */
+    ZKL_VALUE_LIST,             /* an array: the strings go to `set` */
+    ZKL_VALUE_COPIED,           /* to data; for a single value of a text */
     ZKL_VALUE_SKIPPED
 } zkl_value_e;
 
 
 /*
- * Called for each member of the object with its name in UTF-8, which is not
- * kept.  Who returns ZKL_VALUE_NONE has written the error.
+ * Called for each member of the object with the name in UTF-8, which does not
+ * outlive the call.  Writes the error before a return of ZKL_VALUE_NONE.
  */
 typedef zkl_value_e (*zkl_json_reader_key_pt)(void *owner, const char *name,
     size_t len);
 
 /*
- * Takes the value of the last key, UTF-8 that is not kept; an object or an
- * array, which it must refuse, has the text NULL.  Of a list it takes the
- * strings, one by one, and then once ZKL_ARRAY for the end; whatever is no
- * array, or no string in it, comes as ZKL_NULL, which it must refuse.
- * Returns 0, or -1 and has written the error.
+ * Takes the value of the last key, UTF-8 that does not outlive the call.  An
+ * object or an array comes with a text of NULL, and set must refuse the value.
+ * Of a list, set takes each string, and then ZKL_ARRAY for the end; a value
+ * that is no array, or an element that is no string, comes as ZKL_NULL, which
+ * set must refuse.  Returns 0, or -1 with the error written.
  */
 typedef int (*zkl_json_reader_set_pt)(void *owner, zkl_type_e type,
     const char *text, size_t len);
@@ -85,64 +84,64 @@ typedef int (*zkl_json_reader_set_pt)(void *owner, zkl_type_e type,
 
 typedef struct {
 
-    /* what the caller sets, in a structure of zeros, and keeps till close */
+    /* set by the caller in a structure of zeros, and kept till close */
 
     zkl_json_reader_key_pt   key;       /* NULL: the text is a value, copied */
-    zkl_json_reader_set_pt   set;       /* NULL if key never asks for it */
+    zkl_json_reader_set_pt   set;       /* NULL if key never uses set */
     void                    *owner;     /* for key and set */
-    const char              *what;      /* is read, for an error; short */
+    const char              *what;      /* short name of the text, for error */
     char                    *data;      /* ZKL_DATA_MAX bytes and a NUL */
     size_t                  *data_len;  /* 0 before the value is copied */
     char                    *error;     /* ZKL_ERROR_MAX bytes, or NULL */
-    unsigned                 optional:1;    /* white space alone will do */
+    unsigned                 optional:1;    /* the text may be blank */
 
-    /* the reader's own */
+    /* set by the reader only */
 
     void                    *parser;
     void                    *gen;
     zkl_memory_t             memory;
 
-    zkl_value_e              value;     /* what comes next, or is in work */
+    zkl_value_e              value;     /* next, or open */
     unsigned                 nested;    /* open brackets in that value */
-    size_t                   behind;    /* in a slice: where it is over */
+    size_t                   behind;    /* end of the value in the slice */
 
     unsigned                 escape;    /* place in "\uXXXX", 0: outside */
     unsigned                 unit;      /* value of XXXX so far */
 
-    unsigned                 surrogate:1;   /* the second one comes next */
+    unsigned                 surrogate:1;   /* low half is next */
     unsigned                 overflow:1;    /* data is too long */
-    unsigned                 begun:1;       /* there was more than space */
-    unsigned                 over:1;        /* the whole value was there */
+    unsigned                 begun:1;       /* not only white space */
+    unsigned                 over:1;        /* the value is complete */
     unsigned                 failed:1;
 } zkl_json_reader_t;
 
 
 /*
- * Starts to read a text that is one object (or, without a key, any one value).
- * memory is size bytes, of which the reader makes use until it is closed.
- * Returns 0, or -1 if there is no memory, and then nothing is to be closed.
+ * Starts to read a text that is an object (or, without a key, any value).  The
+ * reader uses the size bytes at memory until the close.  Returns 0, or -1 if
+ * there is no memory, and then the reader is closed already.
  */
 int zkl_json_reader_open(zkl_json_reader_t *r, char *memory, size_t size);
 
 /*
- * Reads the next len bytes, which are not kept.  Returns 0, or -1 with a
+ * Reads the next len bytes, which may be freed then.  Returns 0, or -1 with a
  * sentence in error: no JSON, no UTF-8 (strings and names), half a surrogate
- * pair, a token that is too long, data that is too long or too deep, or what
- * key and set refused.  After that it does nothing more.
+ * pair, a token that is too long, data that is too long or too deep, or a
+ * value that key or set refused.  After a failure every call returns -1.
  */
 int zkl_json_reader_feed(zkl_json_reader_t *r, const char *text, size_t len);
 
 /*
- * Ends the text and frees what the reader has, but not r or its memory.
- * Returns 0, or -1 if the text ended too soon or feed had failed already.
+ * Ends the text and frees the parser, but neither r nor the memory.  Returns
+ * 0, or -1 if the text ended too soon or if a feed failed before.
  */
 int zkl_json_reader_close(zkl_json_reader_t *r);
 
 
 /*
- * A writer.  zkl_json_open() returns NULL if there is no memory; all
- * other functions take NULL for that, remember any failure, and report it in
- * zkl_json_text().  Keys are C strings; inside an array key is NULL.
+ * A writer.  zkl_json_open() returns NULL if there is no memory; the remaining
+ * functions accept that NULL, remember a failure, and let zkl_json_text()
+ * report the failure.  Keys are C strings; inside an array key is NULL.
  */
 typedef struct zkl_json_s  zkl_json_t;
 
@@ -160,9 +159,9 @@ void zkl_json_raw(zkl_json_t *json, const char *key, const char *text,
     size_t len);
 
 /*
- * Returns the text, which is compact, on one line and without a line's end,
- * and lives until the writer is closed, and sets *len; or NULL if anything
- * failed (no memory, a string that is not UTF-8).
+ * Returns the text and sets *len, or returns NULL after any failure (no
+ * memory, a string that is not UTF-8).  The text is compact, on a single line
+ * without a line end, and lives until the writer is closed.
  */
 const char *zkl_json_text(zkl_json_t *json, size_t *len);
 void zkl_json_close(zkl_json_t *json);

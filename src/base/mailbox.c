@@ -1,7 +1,7 @@
 
 /*
- * The mailbox: a list under a mutex and an eventfd beside it.  The mutex is
- * held for a few instructions only, and never over a call.
+ * The mailbox: a list under a mutex, and an eventfd.  A thread holds the mutex
+ * for a few instructions only, and calls no function meanwhile.
  */
 
 
@@ -98,7 +98,7 @@ zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data)
     do {
         n = read(mailbox->fd, &count, sizeof(uint64_t));
 
-        /* EAGAIN: nothing was posted since the last time */
+        /* EAGAIN: no message was posted since the last call */
 
     } while (n == -1 && errno == EINTR);
 

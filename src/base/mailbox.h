@@ -1,12 +1,12 @@
 
 /*
- * The mailbox: the one way from foreign threads to the event loop.
+ * The mailbox: the only way from foreign threads to the event loop.
  *
  * Plain C, pthread and eventfd; no nginx, no ZooKeeper.  A message is embedded
- * in what it is about, so that posting cannot fail for want of memory.  The
- * loop watches the descriptor (level-triggered) and calls
- * zkl_mailbox_take() when it is readable.  Messages are taken in the order
- * in which they were posted.
+ * in the structure that the message is about, so a post cannot fail for lack
+ * of memory.  The loop watches the descriptor (level-triggered) and calls
+ * zkl_mailbox_take() when the descriptor is readable.  Messages are delivered
+ * in the order of the posts.
  */
 
 
@@ -20,7 +20,7 @@
 
 typedef struct zkl_message_s  zkl_message_t;
 
-/* runs on the event loop; the message is the receiver's again */
+/* runs on the event loop; the receiver may reuse the message */
 typedef void (*zkl_message_pt)(zkl_message_t *message, void *data);
 
 struct zkl_message_s {
@@ -38,21 +38,21 @@ typedef struct {
 
 
 /*
- * fd is an eventfd, or -1 to make one.  Returns 0 or an errno; then nothing
- * is to be undone.
+ * fd is an eventfd, or -1 to make a new eventfd.  Returns 0, or an errno, and
+ * then leaves no resource behind.
  */
 int zkl_mailbox_init(zkl_mailbox_t *mailbox, int fd);
 
 /* Frees the mutex and closes the descriptor; the mailbox must be empty. */
 void zkl_mailbox_done(zkl_mailbox_t *mailbox);
 
-/* Any thread: posts a message whose deliver is set, wakes the loop. */
+/* Any thread: posts a message with deliver set, and wakes the loop. */
 void zkl_mailbox_post_foreign(zkl_mailbox_t *mailbox, zkl_message_t *message);
 
 /*
- * Event loop: resets the descriptor, takes all messages, and delivers them in
- * order.  Those that are posted meanwhile are for the next call.  Returns the
- * number of messages delivered.
+ * Event loop: resets the descriptor, takes all messages, and delivers the
+ * messages in order.  A message that is posted meanwhile is left to the next
+ * call.  Returns the number of messages delivered.
  */
 unsigned zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data);
 

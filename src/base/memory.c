@@ -1,10 +1,9 @@
 
 /*
- * Blocks in an area.  In front of each block lies its size, which realloc
- * needs; start is aligned, so that all blocks are.
+ * Blocks in an area.  The size of a block lies in front of the block, because
+ * realloc needs the size.  start is aligned, and so all blocks are aligned.
  *
- * Owns nothing; the area is its caller's, and so is the thread.  block may be
- * NULL, memory never.
+ * The caller owns the area.  block may be NULL, memory never.
  */
 
 
@@ -15,7 +14,7 @@
 #include "base/memory.h"
 
 
-/* alignment of blocks, and room for the size in front of each */
+/* alignment of blocks, and room for the size in front of each block */
 #define ZKL_ALIGNMENT           16
 
 
@@ -109,7 +108,7 @@ zkl_memory_realloc(void *data, void *block, size_t size)
 void
 zkl_memory_free(void *data, void *block)
 {
-    /* what is inside goes with the area */
+    /* a block inside is given back with the area */
 
     if (!zkl_memory_inside(data, block)) {
         free(block);

@@ -1,12 +1,11 @@
 
 /*
- * Memory of a fixed size for a library that does not look whether its
- * allocations worked: blocks come from one area that is the caller's, one
- * behind the other.  An area lives as long as what is built in it, and is
- * given back as a whole.
+ * Memory of a fixed size for yajl, which does not check whether an allocation
+ * failed: the blocks lie one behind the other in an area of the caller.  The
+ * area lives as long as the parser or the generator that uses the area.
  *
- * Plain C.  Owns nothing but what malloc() gave once an area was full.  Every
- * function may be called from any thread, for one area by one at a time.
+ * Plain C.  Blocks come from malloc() once the area is full.  Any thread may
+ * call the functions, but two threads must not use an area at the same time.
  */
 
 
@@ -21,21 +20,20 @@ typedef struct {
     char            *start;
     char            *last;      /* where the next block begins */
     char            *end;
-    size_t           largest;   /* bytes of the largest block asked for */
+    size_t           largest;   /* bytes of the largest request */
 } zkl_memory_t;
 
 
 /*
- * Takes the size bytes at start, of any alignment and 16 at least, which stay
- * the caller's and outlive memory.
+ * Takes the size bytes at start, at least 16 and of any alignment, which the
+ * caller keeps for as long as memory is used.
  */
 void zkl_memory_init(zkl_memory_t *memory, char *start, size_t size);
 
 /*
- * Work as malloc(), realloc() and free() do, on a zkl_memory_t in data.
- * Where there is no room, alloc and realloc turn to malloc(), and only then
- * may they return NULL; a freed block inside the area is just left there.
- * block may be NULL.
+ * Work as malloc(), realloc() and free() do, on a zkl_memory_t in data.  If
+ * the area is full, alloc and realloc call malloc(), and only then may return
+ * NULL.  A freed block inside the area stays unused.  block may be NULL.
  */
 void *zkl_memory_alloc(void *data, size_t size);
 void *zkl_memory_realloc(void *data, void *block, size_t size);

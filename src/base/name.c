@@ -1,17 +1,16 @@
 
 /*
- * Names and tokens.  Owns nothing and remembers nothing: every function works
- * on what it is given, on whatever thread.  A pointer may be NULL only beside a
- * length of 0.
+ * Names and tokens.  The file has no state, so any thread may call the
+ * functions.  A pointer may be NULL only with a length of 0.
  *
  * A token is 24 bytes, written as 32 characters of base64url:
  *
  *     kind (2)  random (12)  record (4)  seq (4)  check (2)
  *
- * Numbers are big endian.  kind is three bits of the kind's base and thirteen
- * of its permits.  check is the top of a hash of the 22 bytes before it and of
- * the lock's path.  As 24 is a multiple of 3, there is no padding and every
- * token has one spelling.
+ * Numbers are big endian.  kind is three bits of the base and thirteen bits of
+ * the permits.  check is the top of a hash of the 22 bytes before check and of
+ * the lock's path.  Because 24 is a multiple of 3, there is no padding and a
+ * token has a single spelling.
  *
  * The id in a claim's name is a UUID of lower-case hexadecimal digits: the
  * random bytes, then the record.
@@ -33,7 +32,7 @@
 #define ZKL_TOKEN_BASE          13
 #define ZKL_TOKEN_PERMITS       ((1 << ZKL_TOKEN_BASE) - 1)
 
-/* bytes of a UUID with its dashes, and of "_c_UUID-" */
+/* bytes of a UUID with the dashes, and of "_c_UUID-" */
 #define ZKL_UUID_LEN            36
 #define ZKL_UUID_PREFIX         (3 + ZKL_UUID_LEN + 1)
 
@@ -48,7 +47,7 @@
 typedef struct {
     const char      *text;
     size_t           len;
-    unsigned         alone:1;   /* only with nothing in front of it */
+    unsigned         alone:1;   /* only at the start of a name */
     zkl_kind_t       kind;
 } zkl_marker_t;
 
@@ -71,7 +70,7 @@ static void zkl_name_token_check(uint8_t *check, const uint8_t *bytes,
 
 static const char  zkl_hex[] = "0123456789abcdef";
 
-/* in the order of the kinds: what our own claims say */
+/* the markers of a gateway's claims, in the order of the kinds */
 
 static const char  *const zkl_kind_markers[] = {
     "-lock-",
@@ -277,7 +276,7 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
 
     if (marker == 0 && n != 0 && name[n - 1] == '-') {
 
-        /* no marker ends with two dashes, so this one is a sign */
+        /* no marker ends with two dashes, so the last dash is a sign */
 
         n--;
         marker = zkl_name_marker_read(&kind, name, n);
@@ -295,7 +294,7 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
              && name[ZKL_UUID_PREFIX - 1] == '-'
              && zkl_name_uuid_read(&id, name + 3) == 0;
 
-    /* nobody else has such claims, so theirs is no layout but the whole one */
+    /* only gateways make members and permits, and always with the whole name */
 
     if (kind >= ZKL_MEMBER && (!has_id || n != ZKL_UUID_PREFIX - 1 + marker)) {
         return -1;
@@ -374,7 +373,7 @@ zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
 }
 
 
-/* volatile: or a compiler may leave as soon as it knows the answer */
+/* volatile, because a compiler could return at the first difference */
 
 int
 zkl_name_secret_equal(const void *a, const void *b, size_t len)
@@ -443,8 +442,8 @@ zkl_name_segment_check(const char *text, size_t len)
         }
 
         /*
-         * ZooKeeper looks at UTF-16, and refuses D800 to F8FF: above FFFF
-         * there is nothing but pairs of those
+         * ZooKeeper looks at UTF-16 and refuses D800 to F8FF, and so every
+         * character above FFFF, because UTF-16 has a surrogate pair there.
          */
 
         if ((code >= 0xd800 && code <= 0xf8ff) || code >= 0xfff0) {
@@ -480,7 +479,7 @@ zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes)
 }
 
 
-/* text has ZKL_UUID_LEN bytes; id is touched only if it is a UUID */
+/* text has ZKL_UUID_LEN bytes; id is set only if text is a UUID */
 
 static int
 zkl_name_uuid_read(zkl_id_t *id, const char *text)
@@ -513,7 +512,7 @@ zkl_name_uuid_read(zkl_id_t *id, const char *text)
 }
 
 
-/* text has ZKL_SEQ_LEN bytes; returns -1 if they are not all digits */
+/* text has ZKL_SEQ_LEN bytes; returns -1 if a byte is no digit */
 
 static int64_t
 zkl_name_seq_read(const char *text)
@@ -536,7 +535,7 @@ zkl_name_seq_read(const char *text)
 }
 
 
-/* the length of the marker at the end of name, which says the kind; or 0 */
+/* returns the length of the marker at the end of name and sets kind, or 0 */
 
 static size_t
 zkl_name_marker_read(zkl_kind_t *kind, const char *name, size_t len)
@@ -559,7 +558,7 @@ zkl_name_marker_read(zkl_kind_t *kind, const char *name, size_t len)
 }
 
 
-/* the same for "-permitK-", whose K has one spelling */
+/* the same for "-permitK-"; K has no leading zero */
 
 static size_t
 zkl_name_permits_read(zkl_kind_t *kind, const char *name, size_t len)
@@ -625,7 +624,7 @@ zkl_name_uint32_read(const uint8_t *bytes)
 }
 
 
-/* FNV-1a, and the finalizer of MurmurHash3, so that the top bits are good */
+/* FNV-1a, and the finalizer of MurmurHash3, because the top bits are used */
 
 static void
 zkl_name_token_check(uint8_t *check, const uint8_t *bytes, const char *path,

@@ -1,12 +1,12 @@
 
 /*
- * Lock names, claim names and tokens: the texts that cross a border.
+ * Lock names, claim names and tokens.
  *
- * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Every function may
- * be called from any thread.  Inputs are a pointer and a length and need not
- * end in NUL; outputs go to the caller's buffer, whose size is given beside
- * each function.  Nothing is ever rewritten: a text is taken as it is, or it
- * is refused with a sentence that says why.
+ * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Any thread may call
+ * the functions.  Inputs are a pointer and a length and need not end in NUL;
+ * outputs go to a buffer of the caller, of the size given at each function.  A
+ * name or a path is never rewritten: the text is taken unchanged, or refused
+ * with a sentence that says why.
  */
 
 
@@ -32,22 +32,21 @@
 /* bytes of "_c_UUID-permit1000-", the longest prefix, without a NUL */
 #define ZKL_PREFIX_MAX          51
 
-/* bytes of the longest claim name that is ours, without a NUL */
+/* bytes of the longest claim name that a gateway makes, without a NUL */
 #define ZKL_CLAIM_MAX           (ZKL_PREFIX_MAX + 10)
 
 /*
- * The counter of a parent sticks here (ZooKeeper: DataNode.stat.cversion), and
- * claims cannot be put in an order any more.
+ * The counter of a parent (ZooKeeper: DataNode.stat.cversion) stays at this
+ * number, and then claims have no order any more.
  */
 #define ZKL_SEQ_MAX             2147483647
 
 
 /*
- * A kind is how a claim takes part in its lock, as its name says it; the kind
- * of a semaphore's claim has the semaphore's permits in it, so that two claims
- * are of one use if their kinds are equal.  The layouts are those of Curator's
- * InterProcessMutex ("-lock-") and InterProcessReadWriteLock ("-__READ__",
- * "-__WRIT__"), of kazoo ("__lock__", "__rlock__"), and our own.
+ * How a claim takes part in the lock, as the claim's name shows.  A semaphore's
+ * kind includes the permits.  The layouts come from Curator's InterProcessMutex
+ * ("-lock-") and InterProcessReadWriteLock ("-__READ__", "-__WRIT__"), from
+ * kazoo ("__lock__", "__rlock__"), and from this module.
  */
 
 typedef uint32_t  zkl_kind_t;
@@ -55,12 +54,12 @@ typedef uint32_t  zkl_kind_t;
 #define ZKL_MUTEX               0   /* exclusive */
 #define ZKL_READ                1   /* shared, blocked by a writer or a mutex */
 #define ZKL_WRITE               2   /* exclusive, in the read-write layout */
-#define ZKL_MEMBER              3   /* takes part, and keeps nobody waiting */
+#define ZKL_MEMBER              3   /* takes part, and blocks no member */
 #define ZKL_SEMAPHORE           4   /* the base of a kind with permits */
-#define ZKL_NODE                5   /* exclusive, and the lock's own znode: it
-                                       has no name of a claim, and seq 0 */
+#define ZKL_NODE                5   /* exclusive; the claim is the lock's own
+                                       znode: no claim name, seq 0 */
 
-/* the permits of a semaphore are 1 to this */
+/* the most permits of a semaphore; the least is 1 */
 #define ZKL_PERMITS_MAX         1000
 
 #define zkl_semaphore(permits)                                                 \
@@ -71,8 +70,8 @@ typedef uint32_t  zkl_kind_t;
 
 
 /*
- * The id in a claim's name: random bytes that nobody can guess, and the index
- * of the claim's record in its gateway's zone.
+ * The id in a claim's name: random bytes that no client can guess, and the
+ * index of the claim's record in the gateway's zone.
  */
 
 typedef struct {
@@ -81,7 +80,7 @@ typedef struct {
 } zkl_id_t;
 
 
-/* a child of a lock's znode, as far as its name tells */
+/* a child of a lock's znode, read from the child's name */
 
 typedef struct {
     int64_t         seq;
@@ -98,12 +97,12 @@ typedef struct {
 } zkl_token_t;
 
 
-/* Returns 1 if kind is one of those above, with permits if it needs them. */
+/* Returns 1 if kind is a kind above, and a semaphore's with valid permits. */
 int zkl_name_kind_check(zkl_kind_t kind);
 
 /*
- * Checks a lock's name, one path segment.  Returns NULL if it can be used, or
- * a static sentence that says what is wrong: empty, too long, "/", ".", "..",
+ * Checks a lock's name, a single path segment.  Returns NULL if the name is
+ * usable, or a static sentence with the fault: empty, too long, "/", ".", "..",
  * "zookeeper", not UTF-8, or a character that a znode's name cannot hold
  * (ZooKeeper Programmer's Guide, "The ZooKeeper Data Model").
  */
@@ -116,36 +115,36 @@ const char *zkl_name_check(const char *name, size_t len);
 const char *zkl_name_path_check(const char *path, size_t len);
 
 /*
- * Writes the part of a claim's name before its seq ("_c_UUID-lock-") to buf,
- * which has room for ZKL_PREFIX_MAX bytes.  kind is one that
- * zkl_name_kind_check() takes.  Returns its length, 0 for ZKL_NODE; no NUL.
+ * Writes the part of a claim's name before the seq ("_c_UUID-lock-") to buf,
+ * which has room for ZKL_PREFIX_MAX bytes.  zkl_name_kind_check() must accept
+ * kind.  Returns the length, 0 for ZKL_NODE; no NUL.
  */
 size_t zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind);
 
 /*
- * Writes a claim's whole name, with its seq (0 to ZKL_SEQ_MAX) in ten
- * digits, to buf, which has room for ZKL_CLAIM_MAX bytes.  Returns its
- * length, 0 for ZKL_NODE; no NUL.
+ * Writes a claim's whole name, with the seq (0 to ZKL_SEQ_MAX) in ten digits,
+ * to buf, which has room for ZKL_CLAIM_MAX bytes.  Returns the length, 0 for
+ * ZKL_NODE; no NUL.
  */
 size_t zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_kind_t kind,
     int64_t seq);
 
 /*
  * Reads the name of a lock's child.  Returns 0 and fills child, or -1 if the
- * name is no claim of a known layout: such a child takes no part in the lock.
+ * name is no claim of a known layout: that child takes no part in the lock.
  * Accepted before the ten digits: "-lock-", "lock-" at the start, "__lock__",
- * "__rlock__", "-__READ__", "-__WRIT__"; and behind "_c_UUID" alone, as only
- * gateways write them, "-member-" and "-permitK-", where K is decimal, 1 to
- * ZKL_PERMITS_MAX.  A negative number (an overflown counter of an old
- * server) is read as ZKL_SEQ_MAX.
+ * "__rlock__", "-__READ__", "-__WRIT__"; and, directly behind "_c_UUID", the
+ * gateways' own "-member-" and "-permitK-", where K is decimal, 1 to
+ * ZKL_PERMITS_MAX.  A negative number (an overflown counter of an old server)
+ * is read as ZKL_SEQ_MAX.
  */
 int zkl_name_child_read(zkl_child_t *child, const char *name, size_t len);
 
 /*
- * Writes a token, ZKL_TOKEN_LEN URL-safe bytes, no NUL.  path is the
- * lock's whole path: a few bits of its hash make a token of another lock, a
- * truncated or a mistyped one known as such without asking anybody.  They are
- * no secret; the secret is the id.
+ * Writes a token, ZKL_TOKEN_LEN URL-safe bytes, no NUL.  path is the lock's
+ * whole path: a hash of the path and the token, of 16 bits, shows a token of
+ * another lock and a mistyped token without a call to ZooKeeper.  The hash is
+ * no secret; the id is the secret.
  */
 void zkl_name_token_write(char *buf, const zkl_token_t *token,
     const char *path, size_t path_len);
@@ -158,15 +157,15 @@ int zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
     const char *path, size_t path_len);
 
 /*
- * Returns 1 if the len bytes at a and b are equal, else 0, and takes as long
- * for one as for the other: no other function compares what a client gave with
- * the random part of an id.
+ * Returns 1 if the len bytes at a and b are equal, else 0, in the same time.
+ * No other function may compare a client's bytes with the random part of an
+ * id, because the time of memcmp() would help to guess the id.
  */
 int zkl_name_secret_equal(const void *a, const void *b, size_t len);
 
 /*
  * Returns how many bytes of a znode's path may be written to a log: all, or
- * those up to the UUID of a claim, from which its token could be made.
+ * the bytes in front of a claim's UUID, because the UUID gives the token away.
  */
 size_t zkl_name_path_shown(const char *path, size_t len);
 

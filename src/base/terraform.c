@@ -1,12 +1,12 @@
 
 /*
- * Terraform's lock information, read twice: once for the members that matter
- * here, and, if it is Terraform's at all, once more to be kept.  The client of
- * the other end compares names of members without regard to case, but writes
- * them as they are here.
+ * Terraform's lock information.  The body is read once for the members that
+ * this module uses, and, if there is an ID, once more for data.  Terraform
+ * compares names of members without regard to case, but writes the names as
+ * zkl_terraform_key() has the names.
  *
- * Owns nothing, allocates nothing that outlives a call, and runs on any thread.
- * text may be NULL only beside a length of 0.
+ * The file owns no memory.  Any thread may call the functions.  text may be
+ * NULL only with a length of 0.
  */
 
 
@@ -25,7 +25,7 @@ typedef enum {
 
 typedef struct {
     zkl_terraform_t             *t;
-    zkl_terraform_field_e        field;     /* whose value comes next */
+    zkl_terraform_field_e        field;     /* of the next value */
     unsigned                     has_id:1;
 } zkl_terraform_ctx_t;
 
@@ -136,7 +136,7 @@ zkl_terraform_set(void *data, zkl_type_e type, const char *text, size_t len)
 
     if (ctx->field == ZKL_TERRAFORM_WHO) {
 
-        /* of two, the last one counts, as it does for the client */
+        /* the last "Who" counts, as for Terraform */
 
         t->who_len = 0;
         t->who[0] = '\0';

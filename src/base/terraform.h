@@ -1,10 +1,11 @@
 
 /*
- * What Terraform and OpenTofu send to lock a state: an object that says who
- * wants to do what, with an ID that the client makes up and knows its lock by.
+ * The lock information that Terraform and OpenTofu send to lock a state: an
+ * object that names the user and the operation, with an ID that the client
+ * makes up and knows the lock by.
  *
- * Plain C, no nginx, no ZooKeeper.  What is read is the caller's and of a
- * fixed size.  Every function may be called from any thread.
+ * Plain C, no nginx, no ZooKeeper.  The caller owns the structure, which has a
+ * fixed size.  Any thread may call the function.
  */
 
 
@@ -24,10 +25,10 @@
 
 typedef struct {
     size_t          id_len;
-    size_t          who_len;        /* 0: nobody that could be shown */
+    size_t          who_len;        /* 0: none, or not printable */
     size_t          data_len;
 
-    unsigned        too_large:1;    /* the reason of an error */
+    unsigned        too_large:1;    /* why the read failed */
 
     char            id[ZKL_TERRAFORM_ID_MAX + 1];       /* no controls */
     char            who[ZKL_OWNER_MAX + 1];             /* no controls */
@@ -40,12 +41,11 @@ typedef struct {
 
 /*
  * Reads a request's body.  Returns 0 and fills t: id is the member "ID", who
- * the member "Who" if that can be an owner, and data the whole of the object,
- * with its members as they came.  Returns 1 if the object has no string "ID",
- * or an empty one: then it is somebody else's.  Returns -1 with t->error if
- * the body is no JSON object, or if it has an "ID" that is too long, has
- * control characters in it or is there twice, or is too deep or (then
- * too_large is set) too long to be kept.
+ * the member "Who" if that can be an owner, and data the whole object, members
+ * in the order sent.  Returns 1 if the object has no string "ID" or an empty
+ * "ID": then the object is not Terraform's.  Returns -1 with t->error if the
+ * body is no JSON object, if "ID" is too long, has control characters or is
+ * there twice, or if the object is too deep or (too_large) too long for data.
  */
 int zkl_terraform_read(zkl_terraform_t *t, const char *text, size_t len);
 

@@ -1,8 +1,8 @@
 
 /*
- * Texts: base64url, hexadecimal digits, UTF-8, durations.  Owns nothing and
- * remembers nothing: every function works on what it is given, on whatever
- * thread.  A pointer may be NULL only beside a length of 0.
+ * Texts: base64url, hexadecimal digits, UTF-8, durations.  The file has no
+ * state, so any thread may call the functions.  A pointer may be NULL only
+ * with a length of 0.
  */
 
 
@@ -93,7 +93,7 @@ zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len)
         }
     }
 
-    /* a digit that ends no byte, or bits that no writer had set */
+    /* a digit that ends no byte, or left-over bits that a writer leaves 0 */
 
     if (left == 6 || (bits & ((1U << left) - 1)) != 0) {
         return -1;
@@ -307,7 +307,7 @@ zkl_text_base64_digit(char c)
 }
 
 
-/* milliseconds of the unit that is the whole of text, or -1 */
+/* returns the milliseconds of the unit that text is, or -1 */
 
 static int64_t
 zkl_text_unit_read(const char *text, size_t len, int fraction)

@@ -1,11 +1,10 @@
 
 /*
- * Texts of whatever sort.
+ * Texts: base64url, hexadecimal digits, UTF-8, durations.
  *
- * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Every function may
- * be called from any thread.  Inputs are a pointer and a length and need not
- * end in NUL; outputs go to the caller's buffer, whose size is given beside
- * each function.
+ * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Any thread may call
+ * the functions.  Inputs are a pointer and a length and need not end in NUL;
+ * outputs go to a buffer of the caller, of the size given at each function.
  */
 
 
@@ -24,7 +23,7 @@
 /* the longest duration that is taken, ten years in milliseconds */
 #define ZKL_DURATION_MAX        ((int64_t) 315360000000)
 
-/* what stands for "no code point" */
+/* in the place of a code point: not UTF-8 */
 #define ZKL_BROKEN              0xffffffff
 
 
@@ -36,9 +35,9 @@
 size_t zkl_text_base64_write(char *buf, const void *data, size_t len);
 
 /*
- * Reads such a text to data, which has room for ZKL_BASE64_BYTES(len)
- * bytes, and sets *n to this number.  Returns 0, or -1 if text is not what
- * zkl_text_base64_write() writes, to the last bit; data is broken then.
+ * Reads base64url to data, which has room for ZKL_BASE64_BYTES(len) bytes, and
+ * sets *n to this number.  Returns 0, or -1 if zkl_text_base64_write() would
+ * not write text, to the last bit; the bytes at data are undefined then.
  */
 int zkl_text_base64_read(void *data, size_t *n, const char *text, size_t len);
 

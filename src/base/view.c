@@ -1,11 +1,12 @@
 
 /*
- * The view.  zk_lock_view.h has the rules; this file implements the rules with
- * two rings, one number, and one predicate.
+ * The view.  view.h has the rules; this file implements the rules with two
+ * rings (all known claims, and the local waiters), complete_through, and
+ * zkl_view_blocks().
  *
  * The view owns no memory: the caller owns the entries, and an entry leaves the
  * rings before the caller is told that the entry is gone.  Any thread may call
- * these functions, but only one thread at a time for one view.
+ * the functions, but two threads must not use the same view at the same time.
  */
 
 
@@ -144,7 +145,7 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
             return ZKL_COMPLETE;
         }
 
-        /* the first claim may be gone for long: no watch would have told */
+        /* the first claim may be gone: without a watch, no event tells */
 
         if (first->origin != ZKL_LOCAL && !first->watched) {
             *blocker = first;
@@ -365,7 +366,7 @@ zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_entry_t *prior)
 {
     zkl_entry_t  *entry;
 
-    /* watched claims are ahead of, and near, the first own claim that waits */
+    /* watched claims are ahead of the first local waiter, and near */
 
     if (prior != NULL) {
         entry = prior->prev;
@@ -397,7 +398,7 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
 {
     zkl_entry_t  *entry, *first;
 
-    /* nearly always at the end, or just ahead of the first waiting claim */
+    /* mostly the last claim, or the claim ahead of the first waiter */
 
     entry = view->alive.prev;
     first = view->waiting.waiting_next;
@@ -414,7 +415,7 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
 }
 
 
-/* Puts an entry in its place; it waits if it is local and says so. */
+/* Links an entry by seq; a local entry with waiting set waits. */
 
 static void
 zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
@@ -485,8 +486,9 @@ zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry)
 
 
 /*
- * The claims that come next may be known already.  Not a foreign one: it may
- * be the reader of a writer that is gone, which may have left another one.
+ * Moves complete_through over claims that are known already.  A foreign claim
+ * stops the move, because the claim may be a reader of a writer that is gone,
+ * and the writer may have left another reader.
  */
 
 static void
@@ -512,8 +514,8 @@ zkl_view_pass(zkl_view_t *view)
 
 
 /*
- * A foreign claim that is gone may have left another one in its place: a
- * reader, or the same one, which is durable.
+ * A foreign claim that is gone may have left another claim in the same place:
+ * a reader, or the same claim as a durable claim.
  */
 
 static void
@@ -591,14 +593,9 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 
 
 /*
- * The merge of a list of children into the view: who of the list is known, who
- * is known and not in the list any more, and who is new.
- *
- * A list is older than what came to be known since it was sent: the mark tells
- * which that is.  And it may be of another parent than what was known before,
- * which shows in somebody else in a known claim's place.
- *
- * Owns nothing; runs on any thread, for one view by one at a time.
+ * The merge of a list of children into the view.  An entry with a tick above
+ * the mark is younger than the list.  The list may be of another parent than
+ * the view, which shows as another claim in the place of a known claim.
  */
 
 
@@ -663,7 +660,7 @@ zkl_view_compare(const void *one, const void *two)
 }
 
 
-/* Returns 1 if a claim has somebody else in its place. */
+/* Marks the listed entries; returns 1 if another claim has an entry's place. */
 
 static int
 zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
@@ -687,7 +684,7 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
              twin != &view->alive && twin->seq == sightings[i].seq;
              twin = twin->next)
         {
-            /* a sibling may have shared it since it was sighted */
+            /* a sibling may have shared the lock after the list */
 
             if ((twin->kind != sightings[i].kind
                  && (twin->origin != ZKL_SIBLING
@@ -723,9 +720,9 @@ zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting)
 
 
 /*
- * A writer may drop its reader and make another one, which differs only in its
- * name.  While the writer is there, that does not matter; when it is gone, the
- * reader of the list is taken, and the one that was known is swept.
+ * A writer may replace the writer's reader by another reader with another name.
+ * While the writer is there, this does not matter.  When the writer is gone,
+ * the reader of the list is taken, and the known reader is swept.
  */
 
 static int
@@ -741,7 +738,7 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
         return 1;
     }
 
-    /* the list's writers come first, so they are matched already */
+    /* the list's writers come first, so the writers are matched already */
 
     for (writer = entry->prev;
          writer != &view->alive && writer->seq == entry->seq;
@@ -757,11 +754,11 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
 
 
 /*
- * An entry that the list does not show is gone, if the list is sure to be
- * younger than the entry: it was known on this session when the list was sent,
- * or the list shows a claim that was created later.  A sibling may be known
- * from elsewhere than this session, so only the second holds for it; but if
- * the parent was made anew, what was known before is gone in any case.
+ * An entry that the list does not show is gone if the list is younger than the
+ * entry: the list shows a claim that was created later, or the entry was known
+ * on this session when the list was sent.  The second reason does not hold for
+ * a sibling, because a sibling may be known from another session; but if the
+ * parent was made anew, every entry from before the list is gone.
  */
 
 static void
@@ -807,7 +804,7 @@ zkl_view_add(zkl_view_t *view, zkl_sighting_t *s, zkl_view_make_pt make,
     if (entry == NULL) {
 
         if (s->seq <= view->complete_through) {
-            /* known already, as gone: its delete is under way */
+            /* known already, as gone: the delete is under way */
             return 0;
         }
 

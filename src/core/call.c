@@ -1,20 +1,26 @@
 
 /*
- * Calls: their life, and what all of them use.
+ * Calls.
  *
- * A claim may be this worker's, a sibling's, or another gateway's.  Its token
- * leads to the record of the first two; for all others ZooKeeper is asked.
- * What is told as held was seen in ZooKeeper behind a write that was sent after
- * the call had come, so that no other claim can have been granted before.
+ * A call reads or changes a claim or a lock, and waits for no grant.  This file
+ * owns a worker's calls from zkl_call_start() until the client is told and the
+ * call is freed.
  *
- * A call waits for ZooKeeper until its time is over: while ZooKeeper does not
- * answer the call is not begun, and one whose operation had no answer begins
- * again.  At the end of that time the caller is told that ZooKeeper is out of
+ * The token leads to the record of a claim of this worker or a sibling; for
+ * another gateway's claim the call reads ZooKeeper.  Except by HOLDER, a claim
+ * is told as held only after a read behind a write that was sent after the call
+ * came, so that no other claim can have been granted before.
+ *
+ * A call waits for ZooKeeper until the call's timeout: while ZooKeeper does not
+ * answer, the call does not begin, and a call whose operation had no answer
+ * begins again.  At the timeout the client is told that ZooKeeper is out of
  * reach; sooner only if the answer to a write was lost that must not be
- * repeated.  A release is begun at once, since it is owed.
+ * repeated.  A release begins at once, because the release is owed.
  *
- * Everything here runs on the event loop.  A call is freed when it was told
- * and nothing is under way for it; its handler is NULL when who asked has left.
+ * The event loop of the worker that got the call runs all code here.  handler
+ * is NULL once the client was told or has left.  infos is NULL until the call
+ * reads a znode or has sorted a list.  A call is freed when handler is NULL and
+ * no operation, completion listener, owed delete or unwritten count is left.
  */
 
 
@@ -22,17 +28,17 @@
 #include "core/node.h"
 
 
-/* how soon a claim is read again, and how late at most, milliseconds */
+/* how soon, and how late at most, a claim is read again, milliseconds */
 #define ZKL_CALL_AGAIN                15
 #define ZKL_CALL_SELDOM               500
 
 /*
- * How many calls of a worker list a lock at a time: one that describes a long
- * line takes some 2 KB for each claim, and watchers look all at once.
+ * How many calls of a worker list a lock at a time: a call that describes a
+ * long queue takes some 2 KB for each claim, and all watchers look at once.
  */
 #define ZKL_LOOKS_MAX                 32
 
-/* how many releases a worker repeats by itself, when nobody waits for them */
+/* how many releases a worker repeats when no client waits for the answers */
 #define ZKL_DEBTS_MAX                 4096
 
 /* how often a set is tried while other writers change the znode's data */
@@ -47,10 +53,10 @@
 /* how long a sibling may take to release, milliseconds */
 #define ZKL_SIBLING_WAIT                  500
 
-/* how soon a record is read again that is to tell, milliseconds */
+/* how soon a call reads the record of a missing claim again, milliseconds */
 #define ZKL_MISSING_AGAIN                 15
 
-/* how often a lock's znode is set against others, as all releases meet on it */
+/* how often a call repeats the set of a lock's znode, which all releases set */
 #define ZKL_TOUCHES_MAX                   50
 
 /* what Curator's Revoker writes (Revoker.REVOKE_MESSAGE) */
@@ -181,7 +187,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
     zkl_worker_timer(worker, &call->timer, zkl_call_timer_handler);
     zkl_worker_timer(worker, &call->over, zkl_call_over_handler);
 
-    /* not cancelable: a worker that leaves tells first */
+    /* not cancelable: a worker that leaves tells the client first */
 
     ngx_add_timer(&call->over, zkl_call_time(question));
 
@@ -196,7 +202,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 }
 
 
-/* The holder is a courtesy beside another answer, which is not held up. */
+/* HOLDER only completes another answer, which must not wait long. */
 
 static ngx_msec_t
 zkl_call_time(zkl_question_t *question)
@@ -210,11 +216,9 @@ zkl_call_time(zkl_question_t *question)
 
 
 /*
- * What it asks for is begun: by what type it is of.
- *
  * While ZooKeeper does not answer, all calls but releases wait.  A release is
- * owed from the moment when the call came; but of those whose callers have left
- * only so many are kept.
+ * owed from the moment when the call came, but a worker keeps at most
+ * ZKL_DEBTS_MAX releases whose clients have left.
  */
 
 static void
@@ -253,7 +257,7 @@ zkl_call_begin(zkl_call_t *call)
             break;
         }
 
-        /* it is held once less already, or that is wished */
+        /* the record has a hold less already, or a remote request is written */
 
         zkl_call_inspect(call);
         break;
@@ -297,7 +301,7 @@ zkl_call_leave(zkl_call_t *call)
 }
 
 
-/* Nobody waits for its answer any more. */
+/* No client waits for the answer any more. */
 
 static void
 zkl_call_deaf(zkl_call_t *call)
@@ -320,7 +324,7 @@ zkl_call_connected(zkl_call_t *call)
 
         if (call->pins == 0 && call->tries == 0) {
 
-            /* nothing was sent: the claim's worker can end the claim again */
+            /* no delete was sent: the claim's worker can end the claim again */
 
             call->owed = 0;
             zkl_call_release(call);
@@ -419,9 +423,8 @@ zkl_call_timer_handler(ngx_event_t *ev)
 
 
 /*
- * The claim is read again in a moment, until the call's time is over.
- *
- * Later and later, so that some seconds are not many times.
+ * Reads the claim again in a moment, until the call's timeout: later and later,
+ * so that some seconds are not many reads.
  */
 
 static void
@@ -445,8 +448,8 @@ zkl_call_poll(zkl_call_t *call)
 
 
 /*
- * Only so many calls list a lock at a time.  NGX_OK: it is this call's turn,
- * which the call has to end; NGX_AGAIN: zkl_call_list() is called when it is.
+ * At most ZKL_LOOKS_MAX calls list at a time.  NGX_OK: the call has a turn, and
+ * has to end the turn; NGX_AGAIN: zkl_call_list() runs at the call's turn.
  */
 
 static ngx_int_t
@@ -470,7 +473,7 @@ zkl_call_turn(zkl_call_t *call)
 
         if (call->type < ZKL_LIST) {
 
-            /* a holder's: it is short, and about his claim only */
+            /* a call about a single claim is short */
 
             ngx_queue_insert_head(&worker->looks, &call->turn);
 
@@ -493,7 +496,7 @@ zkl_call_turn(zkl_call_t *call)
 }
 
 
-/* Without a connection the others wait for that; at the end there is none. */
+/* Without a connection the next call waits for zkl_call_connected(). */
 
 static void
 zkl_call_turn_over(zkl_call_t *call)
@@ -527,8 +530,8 @@ zkl_call_turn_over(zkl_call_t *call)
 
 
 /*
- * Who holds a lock alone may share it by now, under another name: NGX_OK if
- * that is to be tried, else NGX_DECLINED.
+ * A claim that held the lock alone may share the lock by now, under another
+ * name.  NGX_OK: the call has to try the other name; else NGX_DECLINED.
  */
 
 static ngx_int_t
@@ -586,7 +589,7 @@ zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
 }
 
 
-/* Sends it, pinned; op may be NULL for want of memory. */
+/* Sends op, and pins the call; op may be NULL for want of memory. */
 
 static void
 zkl_call_send(zkl_call_t *call, zkl_op_t *op)
@@ -618,7 +621,7 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 {
     if (rc == ZKL_UNSENT || rc == ZKL_UNKNOWN) {
 
-        /* what is counted is written, also when the caller has left */
+        /* a counted hold is written even if the client has left */
 
         call->unwritten = call->counted;
         call->later = (call->handler != NULL);
@@ -632,7 +635,7 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 }
 
 
-/* Tells; post in the next turn. */
+/* Tells the client in the next turn of the event loop. */
 
 static void
 zkl_call_post(zkl_call_t *call, zkl_answer_e answer)
@@ -674,7 +677,7 @@ zkl_call_unpin(zkl_call_t *call)
 }
 
 
-/* Frees it if it was told, or left, and nothing is under way. */
+/* Frees the call if the client was told or has left, and no work is left. */
 
 static void
 zkl_call_free(zkl_call_t *call)
@@ -710,23 +713,13 @@ zkl_call_free(zkl_call_t *call)
 
 
 /*
- * How a call reads and writes a single claim.
- *
- * The call reads the claim's znode (inspect).  Then a record of this gateway
- * tells about the claim (known), or a list of the lock's claims tells the
- * claim's place (placed).  A write to the claim's data then names the version
- * that was read (set).
- *
- * Everything here runs on the event loop.  The call's infos[0] is there from
- * the first answer on.
+ * Reads and writes of a single claim: a read of the znode (inspect); then the
+ * record of a claim of this gateway (known), or a list of the lock's claims
+ * (placed); then a set of the claim data, by the version that was read (set).
  */
 
 
-/*
- * A token without a seq: the oldest claim with that key.
- *
- * Only the key in the claim's id is known: a list shows the rest.
- */
+/* Only the key is known: finds the oldest claim whose id has that key. */
 
 static void
 zkl_call_find(zkl_call_t *call)
@@ -862,7 +855,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     if (own && call->counted && record.gen != call->gen) {
 
-        /* the record was lost with its session, and perhaps the count, too */
+        /* the record was lost with the session, and perhaps the count, too */
 
         call->unwritten = 0;
         zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
@@ -910,7 +903,7 @@ zkl_call_gone(zkl_call_t *call)
 }
 
 
-/* The claim was read, and its place in the line is known. */
+/* The claim was read, and the claim's place in the queue is known. */
 
 static void
 zkl_call_placed(zkl_call_t *call)
@@ -994,11 +987,11 @@ zkl_call_placed(zkl_call_t *call)
 
 
 /*
- * Another claim is ahead, and yet the claim may be held: a gateway hands a lock
- * over before the delete of the claim ahead is done.  That is so if the claim
- * is another gateway's and not async, since the token was told with the grant,
- * or if the claim is held more than once; the call waits a while for an async
- * claim that the caller takes for held.
+ * Another claim is ahead, and yet the claim may be held, because a gateway
+ * hands a lock over before the delete of the claim ahead is done.  So is
+ * another gateway's claim that is not async, since the token was told with the
+ * grant, and a claim with several holds.  For an async claim that the client
+ * takes for held the call waits a while.
  */
 
 static void
@@ -1008,7 +1001,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
 
     looks = (call->type == ZKL_INSPECT);
 
-    /* a mark of Curator's hides the label until the claim's gateway mends it */
+    /* Curator's mark hides the claim data until the mark is mended */
 
     granted = !call->pending && (label->index >= 0
                                  ? !label->async || label->holds > 1
@@ -1028,7 +1021,10 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
             return;
         }
 
-        /* else another call has inspected the claim since, which will do */
+        /*
+         * else another call has inspected the claim since, and extended the
+         * grace
+         */
 
         if (!looks && ngx_current_msec - call->asked <= ZKL_PATIENCE) {
             zkl_call_poll(call);
@@ -1044,11 +1040,9 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
 
 
 /*
- * Writes the claim's label, as infos[0] has it, with what is asked for.
- *
- * Sets the data of the claim's znode.  The claim's gateway watches a claim that
- * is held for some time; else that gateway sees the new count of renewals in
- * the data when the lease that the gateway knows is over.
+ * Writes the claim data of infos[0] with what the call changes.  The claim's
+ * gateway watches a claim that is held for some time; of any other claim that
+ * gateway sees the new count of renewals when the known lease is over.
  */
 
 static void
@@ -1071,8 +1065,8 @@ zkl_call_set(zkl_call_t *call)
     if (label.index < 0) {
 
         /*
-         * The claim is no gateway's, and must not be written to; or a Curator
-         * client has written a mark over the label, which the gateway mends.
+         * The claim is no gateway's, and must not be written to; or the claim
+         * data are a Curator client's mark, which the claim's gateway mends.
          */
 
         zkl_call_tell(call, label.revoke
@@ -1085,7 +1079,7 @@ zkl_call_set(zkl_call_t *call)
 
     if (info->held && (label.gate_len != 0 || (own && record.durable))) {
 
-        /* the longest ttl told: a gateway that takes over knows no other */
+        /* the longest ttl told: a gateway that takes over knows no other ttl */
 
         label.ttl = ngx_max(label.ttl, (int64_t) info->ttl);
     }
@@ -1216,19 +1210,13 @@ zkl_call_set_handler(zkl_op_t *op)
 
 
 /*
- * A claim of this gateway, for a call: what the claim's record tells, and what
- * the call changes in the record.
- *
- * The claim's worker may be a sibling, stand still or be dead: the record is in
- * the zone, so a renewal or a hold in the record counts.  What another gateway
- * has written into the znode's data may not be in the record yet; the call has
- * read the data just before, into infos[0].
- *
- * All code here runs on the event loop of the worker that is asked.
+ * Records.  The claim's worker may be a sibling, stand still or be dead: the
+ * record is in the zone, so a renewal or a hold in the record counts.  Another
+ * gateway's write is in infos[0], but may not be in the record yet.
  */
 
 
-/* Whether it is a claim of this gateway; its record, if so. */
+/* Whether the claim is this gateway's, and not open; copies the record. */
 
 static ngx_int_t
 zkl_call_own(zkl_call_t *call, zkl_record_t *record)
@@ -1263,8 +1251,8 @@ zkl_call_renew(zkl_call_t *call)
 
 
 /*
- * The lease in the record of a claim of this gateway counts from now on.
- * Returns NGX_OK, also if it is none or not held, or NGX_DONE: it has ended.
+ * Starts the lease in the record of a claim of this gateway anew.  NGX_DONE:
+ * the claim has ended; else NGX_OK, also if no such lease runs.
  */
 
 static ngx_int_t
@@ -1296,7 +1284,7 @@ zkl_call_prolong(zkl_call_t *call)
 }
 
 
-/* It is, and its znode was read just now. */
+/* The claim is this gateway's, and the znode was read just now. */
 
 static void
 zkl_call_known(zkl_call_t *call, zkl_record_t *record)
@@ -1327,9 +1315,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     if (call->type == ZKL_RELEASE && !call->wished
         && record->state == ZKL_RECORD_HELD)
     {
-        /*
-         * at the start of the call no record told how often the claim is held
-         */
+        /* no record told the number of holds when the call began */
 
         if (zkl_ahead(record->alive)) {
             zkl_call_release(call);
@@ -1347,8 +1333,8 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         && record->holds > ngx_max(label.holds, 1))
     {
         /*
-         * Other gateways trust the label, and the worker that counted may have
-         * died before it wrote the label.
+         * Other gateways trust the claim data, and the worker that counted may
+         * have died before the write of the claim data.
          */
 
         call->recounts = 1;
@@ -1358,7 +1344,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     if (call->wished && call->type != ZKL_SHARE) {
 
-        /* no worker had the claim before; the new worker counts the wish */
+        /* no worker had the claim before; the new worker counts the request */
 
         rc = zkl_call_wished(call);
 
@@ -1562,7 +1548,7 @@ zkl_call_extend(zkl_call_t *call, zkl_record_t *record)
 }
 
 
-/* Counts one more hold of the claim: first in the record, then in the label. */
+/* Counts one more hold: first in the record, then in the claim data. */
 
 static void
 zkl_call_more(zkl_call_t *call, zkl_record_t *record)
@@ -1589,7 +1575,7 @@ zkl_call_more(zkl_call_t *call, zkl_record_t *record)
             zkl_call_tell(call, ZKL_CALL_GONE);
 
         } else {
-            /* the session is over: another one may count the durable claim */
+            /* the session is over: another session may count the claim */
 
             zkl_call_poll(call);
         }
@@ -1627,15 +1613,9 @@ zkl_call_endless(zkl_record_t *record)
 
 
 /*
- * Looks: which claims hold a lock and which claims wait, from a list of the
- * lock's claims and the claims' labels.
- *
- * For a claim of this gateway the record tells, too, when the claim was granted
- * and how long the lease lasts; for another gateway's claim only that gateway
- * knows.
- *
- * All code here runs on the event loop, for a call; `infos` belong to the call,
- * and have the names and labels of the claims.
+ * Lists: which claims hold a lock and which claims wait, from the names of the
+ * claims and the claim data.  When a claim was granted and when the lease ends,
+ * only the claim's gateway knows: from the record.
  */
 
 
@@ -1886,7 +1866,7 @@ zkl_call_readers(zkl_op_t *op, int64_t writer)
 }
 
 
-/* Puts the children in order, and keeps as many as are wanted. */
+/* Puts the children in order; infos gets the claims that the call describes. */
 
 static ngx_int_t
 zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
@@ -1961,7 +1941,7 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 }
 
 
-/* Sets which claims hold the lock, and a mark that changes with the claims. */
+/* Sets which claims hold the lock, and a hash that changes with the claims. */
 
 static void
 zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
@@ -2065,7 +2045,7 @@ zkl_call_read_handler(zkl_op_t *op)
         goto done;
     }
 
-    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim's label */
+    /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
 
     if (op->rc == ZKL_OK
         && zkl_call_note(info, op) == NGX_OK
@@ -2151,7 +2131,7 @@ zkl_call_found(zkl_call_t *call)
 }
 
 
-/* The same of infos[0] and what was read of it; or tells why not. */
+/* Notes in infos[0] what op has read, or tells the client why op has not. */
 
 static ngx_int_t
 zkl_call_noted(zkl_call_t *call, zkl_op_t *op)
@@ -2287,13 +2267,9 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 
 
 /*
- * Drops: releases, at any worker and gateway.
- *
- * A claim of this gateway is released by its own worker, which knows the next
- * claim in line; another gateway's claim is deleted.  Of a claim that is held
- * more than once the claim's gateway counts one hold less.
- *
- * Everything here runs on the event loop, for a call.
+ * Releases.  The claim's worker ends a claim of this gateway, because that
+ * worker knows the next claim in the queue; another gateway's claim is
+ * deleted.  Of a claim with several holds the claim's gateway takes one away.
  */
 
 
@@ -2375,8 +2351,8 @@ zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record)
 
 
 /*
- * Whether its worker would have to know if it was gone: else it is not asked,
- * nor believed that it did what it was asked for.
+ * Whether the claim's worker would have to know that the claim is gone: else
+ * the call neither asks nor believes that worker.
  */
 
 static ngx_uint_t
@@ -2389,9 +2365,9 @@ zkl_call_current(zkl_record_t *record)
 
 
 /*
- * A claim of this gateway that is held more than once is held once less: that
- * its record says at once, and its label for other gateways.  NGX_DECLINED:
- * it is to be released.
+ * Takes a hold away from a claim of this gateway that has several: in the
+ * record at once, then in the claim data for other gateways.  NGX_DECLINED: the
+ * call has to release the claim.
  */
 
 static ngx_int_t
@@ -2420,8 +2396,8 @@ zkl_call_less(zkl_call_t *call)
     {
         /*
          * Another session may count a durable claim by now, in another record.
-         * Nothing is counted in this one before its session is known to live;
-         * a client that is told 503 meanwhile may repeat the call.
+         * The holds in this record stay until the record's session is known to
+         * live; a client that is told 503 meanwhile may repeat the call.
          */
 
         zkl_call_poll(call);
@@ -2457,15 +2433,14 @@ zkl_call_less(zkl_call_t *call)
 
 
 /*
- * A release that is owed, or that ZooKeeper has to do.
- *
- * A release that could not be confirmed is repeated until it is, also when the
- * client was told 503 and has left.
+ * A release that is owed, or that ZooKeeper has to do.  The worker repeats an
+ * unconfirmed delete until ZooKeeper confirms the delete, also when the client
+ * was told 503 and has left.
  *
  * The gateway whose claim is deleted may have more claims in the same queue,
- * and no reason to list it.  But every gateway that takes part watches the
- * lock's znode: the transaction that deletes the claim sets that znode to the
- * data that it has, so that all these gateways list the lock.
+ * and no reason to list the lock.  But every gateway with claims of the lock
+ * watches the lock's znode: the transaction that deletes the claim sets the
+ * lock's znode to the present data, so that all these gateways list the lock.
  */
 
 static void
@@ -2491,7 +2466,7 @@ zkl_call_delete(zkl_call_t *call)
 }
 
 
-/* Its gateway counts how often a claim is held. */
+/* A claim with several holds is not deleted: the claim's gateway counts. */
 
 static void
 zkl_call_label_handler(zkl_op_t *op)
@@ -2534,7 +2509,7 @@ zkl_call_label_handler(zkl_op_t *op)
             goto done;
         }
 
-        /* without the right to read it the gateway may delete it */
+        /* a gateway may delete a znode that the gateway may not read */
 
         op->version = -1;
         break;
@@ -2546,7 +2521,7 @@ zkl_call_label_handler(zkl_op_t *op)
 
     if (call->node) {
 
-        /* of that version, since it may be another claim's by now */
+        /* by version, because the znode may be another claim's by now */
 
         next = zkl_call_op(call, ZKL_OP_DELETE, NULL,
                           zkl_call_delete_handler, call);
@@ -2567,7 +2542,7 @@ zkl_call_label_handler(zkl_op_t *op)
     {
         call->owed = 0;
 
-        /* that is a wish; how often a Curator client's mark does not tell */
+        /* the claim's gateway counts, also if Curator's mark hides the holds */
 
         zkl_call_inspect(call);
         goto done;
@@ -2625,7 +2600,7 @@ done:
 }
 
 
-/* Two releases at once: the one that came second says so by itself. */
+/* Of two sets at once the second fails: the call sets the znode again. */
 
 static void
 zkl_call_touched_handler(zkl_op_t *op)
@@ -2642,7 +2617,7 @@ zkl_call_touched_handler(zkl_op_t *op)
 }
 
 
-/* Sets the lock's znode to what it is, so that all look who take part. */
+/* Sets the present data: all gateways with claims of the lock list the lock. */
 
 static void
 zkl_call_touch(zkl_call_t *call)
@@ -2650,7 +2625,7 @@ zkl_call_touch(zkl_call_t *call)
     zkl_op_t  *get;
 
     if (call->node) {
-        /* a claim that is the lock's znode has no other claims beside it */
+        /* a claim that is the lock's znode has no other claims beside */
         return;
     }
 
@@ -2681,8 +2656,8 @@ zkl_call_touch_handler(zkl_op_t *op)
 
 
 /*
- * Sets the lock's znode to what get has read of it; NULL if that is not known
- * to its end, or there is no memory.
+ * Sets the lock's znode to the data that get has read; NULL if get has not read
+ * all data, or there is no memory.
  */
 
 static zkl_op_t *
@@ -2734,7 +2709,7 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_CHANGED:
 
-        /* it was renewed, or is held more than once by now */
+        /* the claim was renewed, or has several holds by now */
 
         zkl_call_delete(call);
         break;
@@ -2756,12 +2731,12 @@ zkl_call_delete_handler(zkl_op_t *op)
 
 
 /*
- * There is no znode of what was to be released: tells, or looks again.
+ * The claim's znode is not there: tells the client, or reads the record again.
  *
- * The claim's znode is not there.  If an earlier try may have deleted it, the
- * claim was released.  So it was if the heir of a dead worker deleted it,
- * because the record says that the claim has no holds any more: the heir frees
- * the record when it knows, and the record tells.
+ * If an earlier try may have deleted the znode, the claim was released.  The
+ * heir of a dead worker may have deleted the znode, too, because the record
+ * says that the claim has no holds: the heir frees the record afterwards, and
+ * the record tells.
  */
 
 static void
@@ -2792,7 +2767,7 @@ zkl_call_missing(zkl_call_t *call)
 
     if (ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT) {
 
-        /* it was not deleted for this release */
+        /* the znode was not deleted for this release */
 
         zkl_call_tell(call, ZKL_CALL_GONE);
         return;
@@ -2802,7 +2777,7 @@ zkl_call_missing(zkl_call_t *call)
 }
 
 
-/* Its record is free: that tells how it ended. */
+/* The claim's record is free: the cell tells how the claim ended. */
 
 static void
 zkl_call_ended(zkl_call_t *call)
@@ -2868,7 +2843,7 @@ zkl_call_rung(zkl_call_t *call)
 
     if (rc != NGX_DECLINED) {
 
-        /* its worker may be gone, and the claim live */
+        /* the claim's worker may be gone, and the claim live */
 
         call->tries += (rc == NGX_AGAIN
                         && zkl_record_lost(call->worker->zone,
@@ -2886,10 +2861,9 @@ zkl_call_rung(zkl_call_t *call)
 
 
 /*
- * The sibling that was asked does not answer.
- *
- * The sibling may be dead, and its heir may have carried out the release.  A
- * claim that had begun to end before may have ended for another reason.
+ * The sibling does not answer.  The sibling may be dead, and the heir may have
+ * carried out the release; a claim that had begun to end before the request may
+ * have ended for another reason.
  */
 
 static void
@@ -2903,21 +2877,15 @@ zkl_call_forsaken(zkl_call_t *call)
 
 
 /*
- * Wishes: what a call wants of a claim and only the claim's gateway can do.
- *
- * A claim's gateway has to know that the claim is held once more or once less,
- * or shared from now on, before the gateway does anything else with the claim.
- * So the call writes the wish into the claim's data, and sets the lock's znode,
- * which that gateway watches, to the present value.  The gateway fulfils the
- * wish and takes the wish out of the data; the call reads the claim again and
- * again until the wish is gone.  A wish that is not fulfilled in time may be
- * fulfilled later: the caller is told that the outcome is not known.
- *
- * Everything here runs on the event loop, for a call.
+ * Remote requests.  Only the claim's gateway can count a hold or share the
+ * claim.  So the call writes the request into the claim data, sets the lock's
+ * znode, which that gateway watches, to the present data, and reads the claim
+ * until that gateway has taken the request out.  A request may be carried out
+ * after the call's timeout: the client is told that the outcome is not known.
  */
 
 
-/* The claim's data were read; the label is in infos[0]. */
+/* The claim data were read into infos[0]. */
 
 static void
 zkl_call_wish(zkl_call_t *call, const char *want)
@@ -2937,7 +2905,7 @@ zkl_call_wish(zkl_call_t *call, const char *want)
         return;
     }
 
-    /* a label has room for one wish, of any ask; a mark is mended first */
+    /* the claim data have room for one request; a mark is mended first */
 
     if (call->wished || label.index < 0 || label.want_len != 0) {
         zkl_call_poll(call);
@@ -2953,7 +2921,7 @@ zkl_call_wish(zkl_call_t *call, const char *want)
     label.renewals += (call->type == ZKL_HOLD || label.async);
     label.async = 0;
 
-    /* a number lets the claim's gateway tell two equal wishes apart */
+    /* a number lets the claim's gateway tell two equal requests apart */
 
     if (call->type == ZKL_SHARE) {
         label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
@@ -3010,7 +2978,7 @@ zkl_call_wish_handler(zkl_op_t *op)
 
         if (call->type != ZKL_SHARE) {
 
-            /* the wish may be fulfilled by now, and a repeat would be, too */
+            /* the request may be done by now, and a repeat would be, too */
 
             zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
             break;
@@ -3028,12 +2996,12 @@ zkl_call_wish_handler(zkl_op_t *op)
 
 
 /*
- * What has become of the wish by what was read of the claim: NGX_OK, it was
- * fulfilled; NGX_AGAIN, not so far; NGX_DECLINED, that cannot be known.
+ * What has become of the request, by the claim data that were read.  NGX_OK:
+ * the request was carried out; NGX_AGAIN: not so far; NGX_DECLINED: not known.
  *
- * The gateway that fulfils a wish writes the label without the wish.  So does
- * the gateway that mends a mark, which a Curator client may have written over a
- * wish that the gateway had not read.
+ * The gateway that carries out a request writes the claim data without the
+ * request.  So does the gateway that mends a mark, which a Curator client may
+ * have written over a request that the gateway had not read.
  */
 
 static ngx_int_t
@@ -3084,7 +3052,7 @@ zkl_call_share(zkl_call_t *call)
 
 
 /*
- * Asks the holder to let go: by the label of a gateway's claim, else by
+ * Asks the holder to let go: by the claim data of a gateway's claim, else by
  * Curator's mark.
  */
 

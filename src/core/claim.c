@@ -1,6 +1,6 @@
 
 /*
- * A claim's life: the acquire, the states, and how the waiter is told.
+ * A claim's life: the acquire, the grant, the lease, the end, the recovery.
  *
  *            reply OK     reply       reply     its     ended:   con-   session
  *            (or found)   no node     unknown   turn    release, nec-   lost
@@ -23,22 +23,26 @@
  * deleted when the znode is known to exist.  "(list)": the list of the lock's
  * children tells whether the claim's znode exists.
  *
- * A durable claim outlives its session.  From HELD or LAPSE the claim goes to
- * TAKE, until the next session counts the lease; a durable claim of a gateway
- * that is gone begins in TAKE.  From DELETE or OWED the claim goes to OWED with
- * the next session.
+ * A durable claim outlives the session: from HELD or LAPSE the claim goes to
+ * TAKE, until a session counts the lease again, and from DELETE to OWED.  A
+ * durable claim of a worker or a gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
- * the lease.  A waiting claim that a client may ask for at another gateway ends
- * only if no other gateway has told a client that the claim is held.  The
+ * the lease.  A waiting claim that a client may call for at another gateway
+ * ends only if no other gateway has told a client that the claim is held.  The
  * version of the znode's data shows both: so a claim in LAPSE still blocks the
  * claims behind, and goes back to HELD or WAIT if the data have changed.
  *
- * Everything here runs on the event loop.  `handler` tells the waiter, and is
- * NULL when the waiter was told or has left.  The claim outlives the waiter:
- * the claim is freed when the znode is known to be gone.  Only
- * zkl_claim_state() changes the state, and only
- * zkl_claim_done() frees a claim, except in a process that ends.
+ * The claim outlives the waiter: the claim is freed when the znode is known to
+ * be gone.  Only zkl_claim_state() changes the state, and only zkl_claim_done()
+ * frees a claim, except in a process that ends.  Most functions may free the
+ * claim.
+ *
+ * All of the code runs on the event loop.  `handler` tells the waiter, and is
+ * NULL when the waiter was told or has left.  `op` is NULL unless an operation
+ * of the claim is under way: in DELETE the delete, or the read in front of the
+ * delete; in OWED none.  `share` is NULL unless the claim is about to be shared
+ * or made durable; the znode's name is not known until the share is done.
  */
 
 
@@ -48,7 +52,7 @@
 #include "core/share.h"
 
 
-/* how long a claim is held before it is made durable, and watched, in ms */
+/* after how long a held claim is made durable, and watched, in ms */
 #define ZKL_LONG_HOLD                 2000
 
 /* how soon a lease that cannot be judged now is looked at again, in ms */
@@ -57,7 +61,7 @@
 /* the longest timer, in ms */
 #define ZKL_TIMER_MAX                 86400000
 
-/* how often a create is tried again after its lock's znode was made */
+/* how often the claim is created again after the lock's znode was made */
 #define ZKL_TRIES                   5
 
 
@@ -175,7 +179,7 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
         goto done;
     }
 
-    /* the claims of this worker exceed the limit: ZooKeeper is not asked */
+    /* this worker's claims alone exceed the limit */
 
     if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
         *outcome = ZKL_FULL;
@@ -330,11 +334,7 @@ zkl_claim_abandon(zkl_claim_t *claim)
 }
 
 
-/*
- * Whether a client waits for the claim, or may ask for the claim later.
- *
- * Whether a client waits for the claim, or may still ask for the claim.
- */
+/* Whether a client waits for the claim, or may call for the claim later. */
 
 static ngx_uint_t
 zkl_claim_wanted(zkl_claim_t *claim)
@@ -343,11 +343,7 @@ zkl_claim_wanted(zkl_claim_t *claim)
 }
 
 
-/*
- * Whether other clients may ask for the claim, by the key or the token.
- *
- * Whether a client may ask for the claim, knowing the key or the token.
- */
+/* Whether other clients may call for the claim, with the key or the token. */
 
 static ngx_uint_t
 zkl_claim_known(zkl_claim_t *claim)
@@ -385,8 +381,8 @@ zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
 
 /*
  * A claim that was taken over from another gateway has another record than the
- * znode's name says, if that record was in use here.  The claim is held, and
- * held claims come first in lock->claims, so the search is short.
+ * znode's name says, if that record was in use here.  The search is short,
+ * because held claims come first in lock->claims.
  */
 
 static zkl_claim_t *
@@ -579,7 +575,7 @@ zkl_claim_tell(zkl_claim_t *claim, zkl_event_e event, const char *reason)
 }
 
 
-/* An operation on the znode; a claim has one at a time.  NULL: no memory. */
+/* Makes an operation; a claim has one at a time.  NULL: no memory. */
 
 static zkl_op_t *
 zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
@@ -634,12 +630,9 @@ zkl_claim_rung(zkl_claim_t *claim)
 
 
 /*
- * A claim's way to the grant: the worker creates the znode, puts the claim into
- * the view, makes sure that no older claim has the same key, and grants the
- * claim when the view says so; or the wait ends before.
- *
- * Everything here runs on the event loop.  claim->op is NULL unless an
- * operation of the claim is under way; claim.c says when handler is NULL.
+ * The way to the grant: the worker creates the znode, puts the claim into the
+ * view, makes sure that no older claim has the same key, and grants the claim
+ * when the view says so; or the wait ends before.
  */
 
 
@@ -803,10 +796,8 @@ zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op)
 
 
 /*
- * The claim is in the queue: asks ZooKeeper for what the grant depends on, or
- * ends the claim.
- *
- * Called when the claim is in the view and the czxid is known.
+ * The claim is in the view, and the czxid is known: asks ZooKeeper for what the
+ * grant depends on, or ends the claim.
  */
 
 static void
@@ -829,7 +820,7 @@ zkl_claim_queued(zkl_claim_t *claim)
 
     if (claim->entry.seq == ZKL_SEQ_MAX) {
 
-        /* from here on all claims get the same number, and have no order */
+        /* ZooKeeper gives all further claims the same number */
 
         zkl_claim_end(claim, ZKL_WORN_OUT);
         return;
@@ -856,8 +847,8 @@ zkl_claim_queued(zkl_claim_t *claim)
     }
 
     /*
-     * At most so many claims are ahead: the known claims, and one claim for
-     * each number that ZooKeeper gave and the view does not know of.
+     * At most so many claims are ahead: the known claims, and a claim for each
+     * number that ZooKeeper gave and that the view does not know.
      */
 
     ahead = claim->entry.seq - lock->view.complete_through;
@@ -879,11 +870,11 @@ zkl_claim_queued(zkl_claim_t *claim)
 
 
 /*
- * Looks whether a claim with a key has a twin, unless this is known.
+ * Looks whether a claim with a key has a duplicate, unless this is known.
  *
- * Several requests with one key may each have made a claim.  A list that is
- * sent behind the create shows the older claims: only the oldest counts, since
- * each claim between finds the oldest, too, and is withdrawn.
+ * Several requests with the same key may each have made a claim.  A list that
+ * is sent behind the create shows the older claims: only the oldest counts,
+ * because each claim between finds the oldest, too, and is withdrawn.
  */
 
 static void
@@ -953,7 +944,7 @@ zkl_claim_single_handler(zkl_op_t *op)
 
     if (seq != claim->entry.seq) {
 
-        /* if the twin has ended by now, a client may have joined this claim */
+        /* a client may have joined this claim if the duplicate has ended */
 
         claim->alone = 0;
         zkl_claim_withdraw(claim, ZKL_TWIN);
@@ -977,9 +968,9 @@ ngx_int_t
 zkl_claim_conflict(zkl_claim_t *claim)
 {
     /*
-     * A keyed claim that may have a twin may be in conflict with that twin.
-     * And if another gateway has told that the claim is held, the claims ahead
-     * are gone, though the view does not show that yet.
+     * A keyed claim may be in conflict with a duplicate.  And if another
+     * gateway has told that the claim is held, the claims ahead are gone,
+     * though the view does not show that yet.
      */
 
     if (claim->state != ZKL_WAIT || claim->seen
@@ -1074,11 +1065,9 @@ zkl_claim_grant(zkl_claim_t *claim)
 
 
 /*
- * claim->timer: the wait is over, or a lease, or a grace.
- *
- * The wait is over, or the time for ZooKeeper's answer, or perhaps the lease.
- * The waiter is told what is known by now; while ZooKeeper answers, the worker
- * waits a little longer for the answers that are under way.
+ * The wait is over, or the time for ZooKeeper's answer, or perhaps the lease or
+ * the grace.  The waiter is told what is known by now; while ZooKeeper answers,
+ * the worker waits a little longer for the answers that are under way.
  */
 
 static void
@@ -1238,21 +1227,9 @@ zkl_claim_wait(zkl_claim_t *claim)
 
 
 /*
- * Leases: how long a claim lasts that is held, or waits alone.
- *
- * A claim's record has a deadline: of the lease while the claim is held; of the
- * grace while the claim is alone, until a client asks for the claim.  Any
- * worker moves that deadline in the record; another gateway counts up the
- * renewals in the znode's data.  So when the deadline has passed, the worker
- * deletes the znode only if the data have the known version: else the worker
- * reads the data, and the claim lives on if a renewal there was not known.
- *
- * A claim that is bound to a connection has no lease, unless the client asked
- * for a lease.  Every bound claim is lost as soon as the session is not known
- * to be alive, and the holder is told so at that moment: no other claim can
- * have been granted by then.
- *
- * Everything here runs on the event loop.
+ * Leases.  The deadline in the record is of the lease while the claim is held,
+ * and of the grace while the claim is alone.  Any worker may move the deadline;
+ * another gateway counts up the renewals in the znode's data.
  */
 
 
@@ -1298,13 +1275,13 @@ zkl_claim_part(zkl_claim_t *claim)
                               claim->lease, &lease)
         == NGX_AGAIN)
     {
-        /* a client has asked for the claim at this gateway */
+        /* a client has called for the claim at this gateway */
 
         zkl_claim_leave(claim, ZKL_TAKEN);
         return;
     }
 
-    /* if a client asked at another gateway, the data's version has changed */
+    /* the delete fails if a client has called at another gateway */
 
     zkl_claim_withdraw(claim, ZKL_TAKEN);
 }
@@ -1388,7 +1365,12 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 }
 
 
-/* The lease, or the grace, is over, unless a client has renewed. */
+/*
+ * The lease, or the grace, is over, unless a client has renewed.
+ *
+ * A bound claim is lost as soon as the session is not known to be alive.  The
+ * holder is told at that moment, when no other claim can have been granted yet.
+ */
 
 static void
 zkl_claim_lease(zkl_claim_t *claim)
@@ -1437,7 +1419,7 @@ zkl_claim_lease(zkl_claim_t *claim)
 
     if (claim->handler != NULL) {
 
-        /* another gateway told of the claim: the waiter still has time left */
+        /* another gateway told of the claim; the waiter has time left */
 
         left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
 
@@ -1452,7 +1434,7 @@ zkl_claim_lease(zkl_claim_t *claim)
 }
 
 
-/* Sets the timer to when the claim is to be looked at next. */
+/* Sets the timer to the next deadline of the claim or of the waiter. */
 
 static void
 zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
@@ -1628,10 +1610,9 @@ zkl_claim_sweep(zkl_claim_t *claim)
 
 
 /*
- * A claim that is held for long is made durable, and watched: another gateway
- * may renew or release the claim, or an operator may delete the znode, and the
- * watch tells at once.  A claim that is held for a moment costs neither a write
- * nor a read.
+ * A claim that is held for long is made durable, and watched, because another
+ * gateway may renew or release the claim, or an operator delete the znode.  A
+ * claim that is held for a moment costs neither a write nor a read.
  */
 
 static void
@@ -1742,29 +1723,13 @@ zkl_claim_sure(zkl_claim_t *claim)
 
 
 /*
- * Durable leases: how a held claim outlives its session.
- *
- * A lease that has been held for a while becomes durable: a persistent znode
- * takes the claim's place, under the claim's name (share).  The label of that
- * znode names the session that counts the lease, by the session's gate.  While
- * the gate is there, no other session ends the lease.
- *
- * When this worker's session is over, its durable claims go to TAKE.  Their
- * records are open then: all workers ask ZooKeeper about these claims, and do
- * not go by the records.  The next session reads each claim.  If the label
- * still names a gate of this worker, the session writes its own gate there, by
- * the version that was read, and the lease goes on with its deadline.  A claim
- * of a gateway that is gone (scan) goes the same way; its lease counts from
- * then on.  If another session was first, the claim stays in TAKE until the
- * znode is gone.
- *
- * Everything here runs on the event loop.  A mark's `op` is NULL unless the
- * mark's create is under way; claim->op is NULL in TAKE unless the claim is
- * read or written.
+ * Durable leases.  A persistent znode takes the claim's place under the same
+ * name (share.c).  The data name the session that counts the lease, by the
+ * session's gate: while the gate exists, no other session ends the lease.
  */
 
 
-/* Whether the claim is held, under a lease, with an ephemeral znode. */
+/* Whether the claim is a lease that can be, but is not yet, durable. */
 
 static ngx_uint_t
 zkl_claim_ephemeral(zkl_claim_t *claim)
@@ -1829,9 +1794,8 @@ zkl_claim_durable(zkl_claim_t *claim)
 
 
 /*
- * Making a claim durable sets the lock's znode by the version that was read.
- * Two at once would refuse each other, so a worker makes the claims of a lock
- * durable one after the other.
+ * A worker makes the claims of a lock durable in turn, because each transaction
+ * sets the lock's znode by the version that was read before.
  */
 
 static void
@@ -1844,7 +1808,7 @@ zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc)
     lock = claim->lock;
     lock->converting = NULL;
 
-    /* the sweep comes back to the claims before one that cannot be now */
+    /* after a failure the sweep comes back to the claims before */
 
     for (q = (rc == NGX_OK) ? ngx_queue_head(&lock->claims)
                             : ngx_queue_next(&claim->queue);
@@ -1892,7 +1856,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
         return;
     }
 
-    /* it is not fleeting any more */
+    /* the claim is not fleeting any more */
 
     zkl_claim_state(claim, claim->state);
 
@@ -1917,7 +1881,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
 }
 
 
-/* The claim is not an ephemeral znode of this session any more. */
+/* The claim's znode is not an ephemeral znode of this session any more. */
 
 static void
 zkl_claim_persists(zkl_claim_t *claim)
@@ -1937,7 +1901,7 @@ zkl_claim_persists(zkl_claim_t *claim)
 }
 
 
-/* The znode is read, and watched if the session has room for a watch. */
+/* Reads the znode, with a watch if the session has room for a watch. */
 
 static void
 zkl_claim_watch(zkl_claim_t *claim)
@@ -1952,7 +1916,7 @@ zkl_claim_watch(zkl_claim_t *claim)
 }
 
 
-/* The client that waits for a durable claim is told; the lease begins. */
+/* Tells the client that waits for a durable claim; the lease begins. */
 
 static void
 zkl_claim_tell_durable(zkl_claim_t *claim)
@@ -1992,8 +1956,8 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
 
 /*
- * The claim's session is over.  NGX_OK: the claim lives on, as the znode is, or
- * may be, durable; NGX_DECLINED: the claim was lost.
+ * This worker's session is over.  NGX_OK: the claim lives on, because the znode
+ * is, or may be, durable; NGX_DECLINED: the claim was lost.
  */
 
 static ngx_int_t
@@ -2042,8 +2006,8 @@ zkl_claim_outlives(zkl_claim_t *claim)
 
 
 /*
- * Another session counts the lease: this session does not, until the other
- * session is over.
+ * The session does not count the lease any more: the claim goes to TAKE, and
+ * the record is open, so that all workers ask ZooKeeper about the claim.
  */
 
 static void
@@ -2054,7 +2018,7 @@ zkl_claim_yield(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    /* a client that waited for a durable claim, or for its end, is told 503 */
+    /* deleted in TAKE: released, or no client can call for the claim */
 
     claim->ending |= !ngx_queue_empty(&claim->mourners)
                      || (claim->handler != NULL
@@ -2103,7 +2067,13 @@ zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label)
 }
 
 
-/* In TAKE: reads the claim, and writes that this session counts its lease. */
+/*
+ * In TAKE: reads the claim.  If the data name the gate that is gone, the worker
+ * writes the gate of this session there, by the version that was read, and
+ * counts the lease on, with the old deadline if this gateway was the last to
+ * count.  If another session was first, the claim stays in TAKE until the
+ * znode, or that session's gate, is gone.
+ */
 
 static void
 zkl_claim_take(zkl_claim_t *claim)
@@ -2126,7 +2096,7 @@ zkl_claim_take(zkl_claim_t *claim)
 
     if (claim->unshared) {
 
-        /* whether the znode got the new name is not known */
+        /* the znode may still have the name of the kind before */
 
         (void) zkl_record_ttl(worker->zone, claim->id.record,
                               &claim->entry.kind);
@@ -2187,14 +2157,14 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     if (op->owner != 0) {
 
-        /* it never became durable, and its session is over */
+        /* the claim did not become durable, and ends with its session */
 
         return;
     }
 
     if (claim->ending) {
 
-        /* it is deleted, whichever session counts its lease */
+        /* the claim is deleted, whichever session counts the lease */
 
         claim->ending = 0;
         claim->lapsed = 0;
@@ -2213,7 +2183,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     if (label.index < 0 && label.revoke) {
 
-        /* a Curator client has written its mark over the label */
+        /* a Curator client has written a mark over the claim data */
 
         zkl_claim_data_read(&label, (char *) claim->label, claim->label_len);
         label.ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label.ttl;
@@ -2235,7 +2205,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     if (label.gate_len == ZKL_GATE_LEN
         && ngx_memcmp(label.gate, gate.data, ZKL_GATE_LEN) == 0)
     {
-        /* the answer was lost when that was written */
+        /* the write of the gate happened, but the answer was lost */
 
         claim->watched = op->watch;
         ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
@@ -2246,7 +2216,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     if (zkl_claim_taken(claim, &label)) {
 
-        /* another session counts its lease: the watch tells when that ends */
+        /* another session counts the lease: the watch tells of a change */
 
         claim->elsewhere = 1;
         claim->watched = op->watch;
@@ -2257,7 +2227,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 }
 
 
-/* The znode is not there, under that name. */
+/* The read found no znode of the claim under that name. */
 
 static void
 zkl_claim_take_missed(zkl_claim_t *claim)
@@ -2332,7 +2302,7 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
 
     if (!claim->anew) {
 
-        /* the record knows of renewals that the label does not have */
+        /* the record knows of renewals that the claim data do not have */
 
         ttl = zkl_record_ttl(zone, claim->id.record, NULL);
 
@@ -2431,7 +2401,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
 
     if (!claim->entry.linked) {
 
-        /* a list puts it into the view */
+        /* a list puts the claim into the view */
 
         lock->partial = 1;
         zkl_lock_list(lock);
@@ -2445,7 +2415,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
 
     if (!claim->watched || label->want_len != 0) {
 
-        /* what another gateway wants of the claim is read and done, too */
+        /* a remote request is read and fulfilled, too */
 
         zkl_claim_watch(claim);
     }
@@ -2470,7 +2440,7 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
         if (claim->state == ZKL_TAKE) {
 
-            /* the session that was first is over as well */
+            /* the session that counted the lease is over as well */
 
             claim->anew |= (ngx_memcmp(claim->gate, label.gate, ZKL_GATE_LEN)
                             != 0);
@@ -2513,7 +2483,7 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
 
     if (zkl_claim_same(worker, path, &child) != NULL) {
 
-        /* a scan has found the znode, and taken it over */
+        /* a scan has found the znode, and the worker took the claim over */
 
         return NGX_BUSY;
     }
@@ -2533,7 +2503,7 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
 }
 
 
-/* The claim of this worker that is that znode, under any record, or NULL. */
+/* This worker's claim with the znode child, under any record, or NULL. */
 
 static zkl_claim_t *
 zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
@@ -2567,9 +2537,9 @@ zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
 
 
 /*
- * A claim in TAKE, of a znode that another worker has made; get has read it, or
- * is NULL.  Its record is `from`, which moves to this worker, or a new one.
- * Returns NULL if there is no room, or if the lock has another layout here.
+ * Makes a claim in TAKE, of a znode that another worker has made; get has read
+ * the znode, or is NULL.  The record is `from`, which moves to this worker, or
+ * new.  NULL: no room, or the lock has the other layout here; *rc says why.
  */
 
 static zkl_claim_t *
@@ -2600,7 +2570,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
         worker->claims[claim->id.record] = claim;
 
-        /* it may be in the view as another gateway's: a list tells */
+        /* the view may have the znode as another gateway's claim */
 
         zkl_lock_forget(lock);
 
@@ -2616,7 +2586,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 }
 
 
-/* The claim alone, with a record. */
+/* Makes the claim object, with a record. */
 
 static zkl_claim_t *
 zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
@@ -2669,7 +2639,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 }
 
 
-/* What the data of its znode say; get may be NULL. */
+/* Fills in what the znode's data say; get may be NULL. */
 
 static void
 zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get)
@@ -2718,16 +2688,9 @@ zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate)
 
 
 /*
- * What other gateways have written about a claim, or want of the claim.
- *
- * Another gateway renews a claim by writing to the znode's data, and writes
- * wishes there, too: to hold the claim once more or once less, to share the
- * claim, to let go.  That gateway also changes the lock's znode, or a watch on
- * the claim tells; then this worker reads the data.  A worker shares a claim
- * for such a wish, or for a call at this gateway.
- *
- * Everything here runs on the event loop.  `share` is NULL unless the claim is
- * about to be shared: until that is done the znode's name is not known.
+ * What other gateways write to the znode's data: renewals, and remote requests
+ * to hold the claim once more or once less, to share the claim, to let go.  A
+ * watch on the claim tells this worker, or a change of the lock's znode.
  */
 
 
@@ -2754,7 +2717,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
     }
 
     if (claim->state == ZKL_LAPSE && claim->op != NULL) {
-        /* our delete is under way: its answer tells which delete was first */
+        /* the answer to the delete under way tells which delete was first */
         return;
     }
 
@@ -2779,11 +2742,7 @@ zkl_claim_touched(zkl_claim_t *claim)
 }
 
 
-/*
- * Another gateway may have written to the claim.
- *
- * Another gateway may have written to the claim.
- */
+/* Reads the data, because another gateway may have written to the claim. */
 
 static void
 zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch)
@@ -2835,7 +2794,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
     if (zkl_claim_taken(claim, &label)) {
 
-        /* this worker stood still for longer than its gate existed */
+        /* the gate ended while this worker stood still */
 
         zkl_claim_yield(claim);
         return;
@@ -2858,9 +2817,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     /*
-     * The time of a renewal cannot be known, since the other gateway has a
-     * clock of its own: the lease counts from now, and so does not end before
-     * the time that was told.
+     * The lease counts from now, because the other gateway's clock differs: so
+     * the lease does not end before the time that the client was told.
      */
 
     rc = zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
@@ -2886,7 +2844,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         if (claim->state == ZKL_LAPSE && !claim->entry.waiting
             && ngx_queue_empty(&claim->mourners))
         {
-            /* the renewal may be a wish, which only a held claim fulfils */
+            /* only a held claim fulfils a remote request */
 
             zkl_claim_state(claim, ZKL_HELD);
         }
@@ -2897,7 +2855,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
-        /* a wish released the claim */
+        /* a remote request has released the claim */
         return;
     }
 
@@ -2914,8 +2872,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
 
 /*
- * The lease that the data may make shorter: a lease that no call at this
- * gateway has renewed since the last sweep; 0: none.  The lease of a waiting
+ * The deadline that the data may make shorter, unless a call at this gateway
+ * has moved the deadline since the last look; 0: none.  The lease of a waiting
  * claim is the grace, which is the same for all gateways.
  */
 
@@ -2936,9 +2894,9 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
 
 
 /*
- * Whether another gateway has told that a claim is held which waits here: that
- * gateway saw no claim ahead.  This worker has yet to grant the claim; until
- * then the lease counts as told.
+ * Whether another gateway, which saw no claim ahead, has told that the claim is
+ * held, though the claim waits here.  Until this worker grants the claim, the
+ * lease counts as told.
  */
 
 static ngx_uint_t
@@ -2990,8 +2948,8 @@ zkl_claim_renewed(zkl_claim_t *claim)
 
 
 /*
- * Fulfils what other gateways want of the claim.  Returns 1 if the worker has
- * to write the claim's label anew, from label.
+ * Fulfils the remote requests in the claim data.  Returns 1 if the worker has
+ * to write the claim data anew, from label.
  */
 
 static ngx_uint_t
@@ -3008,7 +2966,7 @@ zkl_claim_wishes(zkl_claim_t *claim, zkl_claim_data_t *label)
 
     if (label->index < 0 && label->revoke) {
 
-        /* a Curator client has written a mark over the label */
+        /* a Curator client has written a mark over the data */
 
         zkl_claim_data_read(label, (char *) claim->label, claim->label_len);
         label->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label->ttl;
@@ -3049,7 +3007,7 @@ zkl_claim_wishes(zkl_claim_t *claim, zkl_claim_data_t *label)
         return write;
     }
 
-    /* a wish is counted once, however often the label has to be written */
+    /* counted once, however often the claim data have to be written */
 
     if (zkl_record_wish(claim->lock->worker->zone, &claim->id,
                         &claim->lock->sn.str, label, &claim->holds)
@@ -3105,7 +3063,7 @@ zkl_claim_relabel_handler(zkl_op_t *op)
     claim->op = NULL;
 
     if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED) {
-        /* the sweep reads the label again */
+        /* the sweep reads the claim data again */
         claim->changed = 1;
         return;
     }
@@ -3167,7 +3125,7 @@ zkl_claim_shared(void *data, ngx_int_t rc)
         return;
     }
 
-    /* another gateway may have written another wish meanwhile */
+    /* another gateway may have written another remote request */
 
     zkl_claim_reread(claim, 0);
 
@@ -3176,17 +3134,9 @@ zkl_claim_shared(void *data, ngx_int_t rc)
 
 
 /*
- * How a claim ends: the worker sends the delete of the znode until the znode is
- * known to be gone, and only then frees the claim.
- *
- * A call that ends the claim may wait for the delete, as a mourner; the waiter
- * of the claim is told the outcome then.  claim_end() decides: the claims
- * behind may be granted at once.  claim_withdraw() asks: the delete names the
- * version of the data, since another gateway may have told that the claim is
- * held.
- *
- * Everything here runs on the event loop.  `op` is the delete, or the read in
- * front of it, and NULL in OWED.
+ * The end.  The worker sends the delete until the znode is known to be gone,
+ * and only then frees the claim, tells the waiter the outcome, and tells the
+ * completion listeners.
  */
 
 
@@ -3204,9 +3154,8 @@ zkl_claim_release(zkl_claim_t *claim, zkl_mourner_t *mourner)
 
 
 /*
- * The claim ends, which cannot be taken back: the claims behind may be granted
- * at once.  The waiter, if there still is a waiter, is told outcome when the
- * claim is gone.
+ * Ends the claim, which cannot be taken back: the claims behind may be granted
+ * at once.  A waiter is told the outcome when the claim is gone.
  */
 
 static void
@@ -3222,7 +3171,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     if (claim->share != NULL) {
 
-        /* the claim ends when the name of its znode is known */
+        /* the claim ends when the znode's name is known */
 
         claim->ending = 1;
         return;
@@ -3266,8 +3215,8 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
 
 /*
- * Tells the outcome to a client that was not told of the grant of a held claim
- * so far; the claim ends, or stays for the grace if other clients may ask.
+ * Tells the waiter of a held claim the outcome instead of the grant; the claim
+ * ends, or stays for the grace if other clients may call for the claim.
  */
 
 static void
@@ -3285,10 +3234,8 @@ zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome)
 
 
 /*
- * Deletes the znode; gather: the znode surely exists, and the delete may share
+ * Deletes the znode.  gather: the znode surely exists, so the delete may share
  * a transaction.
- *
- * gather: the znode surely exists; the delete may share a transaction
  */
 
 static void
@@ -3303,7 +3250,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
         claim->op = NULL;
     }
 
-    /* a waiter's timer stays: the claim may not be gone in time */
+    /* a waiter's timer stays, because the claim may not be gone in time */
 
     if (claim->timer.timer_set && claim->handler == NULL) {
         ngx_del_timer(&claim->timer);
@@ -3311,7 +3258,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
 
     if (claim->lock->node && !claim->watched) {
 
-        /* the znode may be that of another claim by now */
+        /* the znode may be another claim's by now */
 
         op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_look_handler);
 
@@ -3339,7 +3286,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
 }
 
 
-/* The znode was read: the delete follows if the znode is the claim's. */
+/* Deletes the znode that was read, if the znode is the claim's. */
 
 static void
 zkl_claim_look_handler(zkl_op_t *op)
@@ -3399,7 +3346,7 @@ zkl_claim_delete_handler(zkl_op_t *op)
 
     if (op->rc == ZKL_CHANGED) {
 
-        /* the znode is read again, and its new version deleted */
+        /* the worker reads the znode again, and deletes the new version */
 
         zkl_claim_delete(claim, 0);
         return;
@@ -3416,9 +3363,8 @@ zkl_claim_delete_handler(zkl_op_t *op)
 
 
 /*
- * ZooKeeper refuses to delete the znode, because of an ACL, say: the waiting
- * client and calls are told, and a worker that leaves does not wait for this
- * claim.
+ * ZooKeeper refuses to delete the znode, because of an ACL, say: tells the
+ * waiter and the completion listeners.
  */
 
 static void
@@ -3438,7 +3384,7 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
 }
 
 
-/* Tells the mourners what became of the claim. */
+/* Tells the completion listeners what became of the claim. */
 
 static void
 zkl_claim_mourn(zkl_claim_t *claim, zkl_rc_e rc)
@@ -3502,7 +3448,7 @@ zkl_claim_done(zkl_claim_t *claim)
         zkl_node_next(claim);
     }
 
-    /* first, since a sibling that is told the end may find this worker dead */
+    /* noted before the end, because this worker may die in between */
 
     if (claim->lapsed) {
         zkl_record_lose(worker->zone, claim->id.record);
@@ -3546,25 +3492,12 @@ zkl_claim_discard(zkl_claim_t *claim)
 
 
 /*
- * What a claim does when the answer to a create, a znode, or a session with
- * all its znodes was lost; or when ZooKeeper cannot be reached, or the worker
- * leaves.
- *
- * A create whose answer was lost may have happened: the worker looks for the
- * claim in a list, by the id in the znode's name, and creates the claim anew
- * only if no list has shown the znode.  A waiting claim whose znode is gone
- * queues again under a new id, as long as a client waits for the claim.  A held
- * claim whose znode is gone is lost.
- *
- * Everything here runs on the event loop.  Most functions may free the claim.
+ * The recovery from a lost answer, znode or session; and how the claim ends
+ * when ZooKeeper cannot be reached, or the worker leaves.
  */
 
 
-/*
- * The lock's znode does not exist, or does not exist any more.
- *
- * The lock's znode is not there, or not any more.
- */
+/* The lock's znode does not exist (any more). */
 
 static void
 zkl_claim_missing(zkl_claim_t *claim)
@@ -3595,7 +3528,10 @@ zkl_claim_missing(zkl_claim_t *claim)
 }
 
 
-/* The create's answer was lost: a list tells whether the znode was made. */
+/*
+ * The create's answer was lost.  A list tells, by the id in the znode's name,
+ * whether the create happened; if not, the worker creates the claim anew.
+ */
 
 static void
 zkl_claim_recover(zkl_claim_t *claim)
@@ -3697,7 +3633,7 @@ zkl_claim_listed(zkl_claim_t *claim)
 }
 
 
-/* The create happened, but its answer was lost: reads the claim's czxid. */
+/* A list shows that the create happened: reads the claim's czxid. */
 
 static void
 zkl_claim_found(zkl_claim_t *claim)
@@ -3759,8 +3695,8 @@ zkl_claim_found_handler(zkl_op_t *op)
 
 
 /*
- * A claim was deleted: by another gateway that had the claim's token, if the
- * lock was touched, else by any client.
+ * A waiting claim was deleted: if the lock was touched, by a gateway that had
+ * the token; else by any client.
  */
 
 static void
@@ -3776,8 +3712,8 @@ zkl_claim_removed(zkl_claim_t *claim)
 
 
 /*
- * A waiting claim is gone without having been ended: the claim has lost its
- * place, and queues again under a new id, while the waiter has time.
+ * The znode of a waiting claim is gone, and no client has ended the claim: the
+ * claim queues again under a new id, if a client waits.
  */
 
 static void
@@ -3852,8 +3788,8 @@ zkl_claim_requeue(zkl_claim_t *claim)
 
 
 /*
- * A claim that was told as held stayed whatever the wait was.  Only the waiter
- * knows the claim that takes the same place now: the wait counts again.
+ * The wait did not limit a claim that was told as held.  Only the waiter knows
+ * the claim that queues again: the wait counts again.
  */
 
 static void
@@ -3905,7 +3841,7 @@ zkl_claim_connected(zkl_claim_t *claim)
 }
 
 
-/* ZooKeeper has not answered in time: the client's request ends. */
+/* ZooKeeper has not answered in time: the waiter's request ends. */
 
 static void
 zkl_claim_unreachable(zkl_claim_t *claim)

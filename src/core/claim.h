@@ -66,8 +66,8 @@ typedef enum {
 
 /*
  * Tells the waiter the outcome, once.  After any outcome but GRANTED and QUEUED
- * the claim must not be used any more.  After these two the claim exists until
- * a client releases the claim, or the lease or grace ends: keep the token, not
+ * the claim must not be used any more.  After GRANTED and QUEUED the claim
+ * exists until a release, or the end of the lease or grace: keep the token, not
  * the pointer, unless an event handler tells when the claim is gone.
  */
 typedef void (*zkl_claim_pt)(void *data, zkl_claim_t *claim,
@@ -87,8 +87,8 @@ typedef enum {
 } zkl_event_e;
 
 /*
- * Tells of a claim that is bound: WAITS before the claim's handler was called,
- * the other events after GRANTED was told.  reason is of ENDING ("lease",
+ * Tells of a bound claim: WAITS before the claim's handler was called, the
+ * other events after GRANTED was told.  reason is of ENDING ("lease",
  * "zookeeper") and LOST ("lease", "released", "deleted", "session",
  * "shutdown"); else NULL.  After LOST the claim must not be used.
  */
@@ -96,14 +96,14 @@ typedef void (*zkl_event_pt)(void *data, zkl_claim_t *claim, zkl_event_e event,
     const char *reason);
 
 /*
- * Tells a call that ends a claim: OK if the claim is gone, NO_NODE if the claim
- * was gone before; any other code if ZooKeeper refuses to delete the znode: the
- * worker tries again.
+ * Tells the caller that ends a claim: OK: the claim is gone; NO_NODE: the claim
+ * was gone before; else ZooKeeper refuses to delete the znode, and the worker
+ * tries again.
  */
 typedef void (*zkl_gone_pt)(void *data, zkl_rc_e rc);
 
 
-/* a call that waits until a claim is gone */
+/* a completion listener: a caller that waits until a claim is gone */
 
 typedef struct {
     ngx_queue_t                        queue;
@@ -184,8 +184,8 @@ struct zkl_claim_s {
     unsigned                           keen:1;      /* the sweep visits the
                                                        claim while the claim
                                                        waits */
-    unsigned                           keyed:1;     /* a twin may exist */
-    unsigned                           single:1;    /* no twin exists */
+    unsigned                           keyed:1;     /* a duplicate may exist */
+    unsigned                           single:1;    /* no duplicate exists */
     unsigned                           async:1;     /* QUEUED is an answer */
     unsigned                           alone:1;     /* no client waits, but a
                                                        client may call later */
@@ -218,8 +218,8 @@ struct zkl_claim_s {
                                                        grant once the claim is
                                                        durable */
     unsigned                           fleeting:1;  /* in nfleeting */
-    unsigned                           unshared:1;  /* the znode's name may not
-                                                       be a reader's yet */
+    unsigned                           unshared:1;  /* the znode may not have a
+                                                       reader's name yet */
     unsigned                           unfit:1; /* to become durable */
     unsigned                           elsewhere:1; /* another session counts
                                                        the lease */
@@ -255,10 +255,9 @@ typedef struct {
      * key:     what the random part of the claim's id begins with
      *          (ZKL_KEY bytes); a lock has only one claim with a
      *          key; NULL: none
-     * grace:   how long the claim stays while no client waits or asks, be the
-     *          claim waiting, or granted with the client not told; for claims
-     *          with a key and async claims; 0: the claim ends when the client
-     *          that waits leaves
+     * grace:   how long a claim that waits, or whose grant was not told, stays
+     *          while no client waits or calls; for claims with a key and async
+     *          claims; 0: the claim ends when the waiting client leaves
      * async:   the client is told QUEUED as soon as the worker knows that the
      *          claim has to wait
      * forever: the wait has no end
@@ -285,15 +284,15 @@ typedef struct {
 
 /*
  * Makes a claim.  The handler is called later, never from inside.  Returns NULL
- * with *outcome if the acquire is refused at once; the handler is not called
- * then.
+ * with *outcome if the acquire is refused at once: then the handler is not
+ * called.
  */
 zkl_claim_t *zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     zkl_outcome_e *outcome);
 
 /*
- * The client that waited or listened has left: the claim is removed, and no
- * handler is called; or the claim stays for the grace, if the claim has one.
+ * The client that waited or listened has left: the claim is removed, or stays
+ * for the grace, and no handler is called.
  */
 void zkl_claim_abandon(zkl_claim_t *claim);
 
@@ -316,14 +315,14 @@ void zkl_claim_unseen(zkl_claim_t *claim);
  */
 void zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n);
 
-/* Turns a held claim that has the lock alone into a reader's. */
+/* Turns a held claim that has the lock alone into a reader's claim. */
 void zkl_claim_share(zkl_claim_t *claim);
 
 /* This worker's claim with that id on that path, or NULL. */
 zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,
     ngx_str_t *path);
 
-/* The id in the claim's znode's name. */
+/* The id in the name of the claim's znode. */
 zkl_id_t zkl_claim_id(zkl_claim_t *claim);
 
 /* czxid * 256 + index: grows with every grant of a lock. */
@@ -331,20 +330,20 @@ int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
 
 
 /*
- * Takes over the durable claim child of the lock at path, whose data, as a GET
- * has read, name a session that is over.  Returns NGX_OK, also if the claim is
- * this worker's already; NGX_BUSY if the zone is full; NGX_ERROR if there is no
- * memory, or this worker uses the lock in the other layout.
+ * Takes over the durable claim child of the lock at path; a GET has read that
+ * the claim data name a session that is over.  NGX_OK: done, now or before;
+ * NGX_BUSY: the zone is full; NGX_DECLINED: this worker uses the lock in the
+ * other layout; NGX_ERROR: no memory.
  */
 ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, zkl_op_t *get);
 
 /*
- * Takes over a claim whose record is in a slot that was adopted: the lease
- * keeps the record's deadline, and the record moves to this worker.
- * record->was is the kind in the znode's name, if get has read the name; get
- * may be NULL.  ending: a durable znode is deleted, whichever session counts
- * the lease.  NGX_BUSY: a claim of this worker has that znode.
+ * Takes over a claim whose record is in an adopted slot: the record moves to
+ * this worker and keeps the deadline.  record->was is the kind in the znode's
+ * name, for sure if get, which may be NULL, has read the znode.  ending: a
+ * durable znode is deleted, whichever session counts the lease.  NGX_BUSY: a
+ * claim of this worker has that znode.
  */
 ngx_int_t zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path,
     zkl_record_t *record, zkl_op_t *get, ngx_uint_t ending);
@@ -366,15 +365,15 @@ void zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting);
 ngx_int_t zkl_claim_grant(zkl_claim_t *claim);
 /*
  * The view says that the lock is used in another way.  NGX_OK: the claim is
- * withdrawn; NGX_AGAIN: the claim stays, as the conflict does not matter for
- * the claim, or not yet.
+ * withdrawn; NGX_AGAIN: the claim stays, because the conflict does not matter
+ * for the claim, or not yet.
  */
 ngx_int_t zkl_claim_conflict(zkl_claim_t *claim);
 /* The lock's znode exists: the claim can be created. */
 void zkl_claim_start(zkl_claim_t *claim);
-/* The lock cannot be had, for the reason in outcome. */
+/* The lock cannot be had: tells the outcome, and frees the claim. */
 void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
-/* A list was merged into the view: updates the claim, and may free it. */
+/* A list was merged into the view: updates, and may free, the claim. */
 void zkl_claim_listed(zkl_claim_t *claim);
 /* Called once a second. */
 void zkl_claim_sweep(zkl_claim_t *claim);
@@ -407,25 +406,17 @@ void zkl_claim_lost(zkl_claim_t *claim);
 void zkl_claim_marked(zkl_claim_t *claim);
 /* A sibling changed the claim's record. */
 void zkl_claim_rung(zkl_claim_t *claim);
-/* The worker leaves: tells the client that waits or listens; 0: none does. */
+/* The worker leaves: tells the client; 0: no client waits or listens. */
 ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
-/* The worker leaves for good: ends the claim, unless a gateway granted it. */
+/* The worker leaves for good: ends the claim, unless the claim is held. */
 void zkl_claim_over(zkl_claim_t *claim);
 /* The process leaves: frees the claim. */
 void zkl_claim_discard(zkl_claim_t *claim);
 
 
-/*
- * Among the files of a claim: claim has the states and the answers to clients,
- * grant the way to the grant, recover the repair of that way, lease the leases,
- * durable how a claim outlives the session, reread what other gateways wrote,
- * end the end.
- */
+/* for the worker and the one-node layout */
 
-/*
- * Makes a held claim durable, unless this is under way, or not possible now:
- * then the sweep tries again.
- */
+/* Makes a held claim durable; the sweep retries if that is not possible now. */
 void zkl_claim_durable(zkl_claim_t *claim);
 
 void zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state);

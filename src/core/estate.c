@@ -3,8 +3,8 @@
  * Estates: the sessions of workers that are gone, from the adoption to the
  * close, which comes when no claim depends on the session any more.
  *
- * Everything here runs on the event loop.  estate->session is NULL until the
- * adopted session is opened.
+ * An estate owns the slot, the session and the wards.  All of the code runs on
+ * the event loop.  estate->session is NULL until the session is opened.
  */
 
 
@@ -91,7 +91,7 @@ zkl_estate_new(zkl_worker_t *worker, zkl_zone_t *zone)
 
     if (estate->failed) {
 
-        /* a session that stays for some claims would have to end the others */
+        /* the close of the session would end the claims that have no ward */
 
         zkl_estate_free(estate);
         return NULL;
@@ -160,7 +160,7 @@ zkl_estate_away(void *data)
 }
 
 
-/* A claim that may be durable may have outlived the session. */
+/* A claim that may be durable may have outlived the adopted session. */
 
 static void
 zkl_estate_lost(void *data)
@@ -189,9 +189,9 @@ zkl_estate_lost(void *data)
 
 
 /*
- * The last ward is gone.  The session is not freed from inside one of its own
- * messages.  A session that is not connected cannot be closed; the sweep posts
- * the event again.
+ * Closes the session, which no ward needs any more; an event does so, because a
+ * session must not be freed from inside a handler that the session calls.  A
+ * session that is not connected cannot be closed: the sweep tries again.
  */
 
 static void
@@ -238,7 +238,7 @@ zkl_estate_leave(zkl_estate_t *estate)
     zone = estate->zone;
     session = estate->session;
 
-    /* the wards first: the operations of wards are freed with the session */
+    /* the wards first, because the session frees the wards' operations */
 
     zkl_estate_free(estate);
 
@@ -248,7 +248,7 @@ zkl_estate_leave(zkl_estate_t *estate)
 }
 
 
-/* Frees the estate and its wards, not the zone and the session. */
+/* Frees the estate and the wards, but not the zone and the session. */
 
 static void
 zkl_estate_free(zkl_estate_t *estate)

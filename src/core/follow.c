@@ -2,23 +2,23 @@
 /*
  * Following.
  *
- * A scene is a lock that somebody follows, with one watch on the list of its
- * children for all of them.  When it fires, the children are listed again,
- * which sets the next watch, and only then the followers are told: what they
- * read afterwards is covered by it.  A lock that changes all the time is
- * listed twenty times a second at most.  If the lock's znode is not there, the
- * watch is on its making.  Of a lock that is one znode, the watch is on that in
- * any case.
+ * A scene is a lock that has followers, with a single watch on the list of the
+ * lock's children for all followers.  When the watch fires, the children are
+ * listed again, which sets the next watch, and only then the followers are
+ * told: so that watch covers what a follower reads afterwards.  A lock that
+ * changes all the time is listed twenty times a second at most.  If the lock's
+ * znode does not exist, the watch is on the creation; a lock that is a single
+ * znode has the watch on that znode in any case.
  *
  * Everything here runs on the event loop.  A scene exists while it has
- * followers; `op` is NULL unless something is under way.
+ * followers; `op` is NULL unless a read is under way.
  */
 
 
 #include "core/follow.h"
 
 
-/* milliseconds from one list to the next, and until a failed one is tried */
+/* milliseconds from list to list, and from a failed list to the next */
 #define ZKL_SCENE_REST                50
 #define ZKL_SCENE_AGAIN               1000
 
@@ -30,7 +30,7 @@ struct zkl_scene_s {
     ngx_event_t                        timer;   /* until the next list */
     ngx_msec_t                         listed;  /* when the last was sent */
 
-    unsigned                           told:1;  /* all are to be */
+    unsigned                           told:1;  /* while followers are told */
     unsigned                           node:1;  /* the lock is one znode */
 };
 
@@ -68,7 +68,7 @@ zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
 
     ngx_queue_insert_tail(&scene->follows, &follow->queue);
 
-    /* without a watch this one waits for the same as the others */
+    /* a later follower waits for the same watch */
 
     if (first) {
         zkl_scene_list(scene);
@@ -154,7 +154,7 @@ zkl_scene_free(zkl_scene_t *scene)
 }
 
 
-/* Now, or when the lock has rested. */
+/* Lists the lock now, or when the lock has rested. */
 
 static void
 zkl_scene_list(zkl_scene_t *scene)
@@ -239,7 +239,7 @@ zkl_scene_handler(zkl_op_t *op)
 }
 
 
-/* There are too many watches, or no memory: once a second will do. */
+/* There are too many watches, or no memory: lists again in a second. */
 
 static void
 zkl_scene_again(zkl_scene_t *scene)
@@ -250,7 +250,7 @@ zkl_scene_again(zkl_scene_t *scene)
 }
 
 
-/* Each may leave, and others may come, while they are told. */
+/* Followers may leave, and new followers may come, while the scene tells. */
 
 static void
 zkl_scene_tell(zkl_scene_t *scene)
@@ -326,7 +326,7 @@ zkl_follow_connected(zkl_worker_t *worker)
 }
 
 
-/* Nothing is removed from the tree here: the answers come later. */
+/* No scene leaves the tree here, because the answers come later. */
 
 static void
 zkl_scene_connected(ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)

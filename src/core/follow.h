@@ -1,6 +1,6 @@
 
 /*
- * Following a lock: who does is told when its claims may have changed.
+ * Following a lock: a follower is told when the lock's claims may have changed.
  */
 
 
@@ -14,8 +14,8 @@
 typedef struct zkl_follow_s  zkl_follow_t;
 
 /*
- * Called again and again: since the last call, or since it was followed, a
- * claim may have come or gone.  It may leave.
+ * Called each time when a claim may have come or gone since the last call, or
+ * since the lock was followed.  The handler may unfollow.
  */
 typedef void (*zkl_follow_pt)(zkl_follow_t *follow);
 
@@ -31,14 +31,14 @@ struct zkl_follow_s {
 
 
 /*
- * Follows the lock at path; what is read after this call and is not up to date
- * will be told.  handler is set by the caller, and never called from inside.
+ * Follows the lock at path; each change that a read after this call does not
+ * show is told.  handler is set by the caller, and never called from inside.
  * NGX_ERROR: no memory.
  */
 ngx_int_t zkl_follow(zkl_worker_t *worker, ngx_str_t *path,
     zkl_follow_t *follow);
 
-/* Leaves; nothing happens if it is not followed. */
+/* Stops following, if the lock is followed. */
 void zkl_unfollow(zkl_follow_t *follow);
 
 
@@ -48,7 +48,7 @@ void zkl_unfollow(zkl_follow_t *follow);
 void zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path);
 /* The watch on the data of path fired. */
 void zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path);
-/* The connection is back: what happened meanwhile is not known. */
+/* The connection is back: changes may have been missed. */
 void zkl_follow_connected(zkl_worker_t *worker);
 
 

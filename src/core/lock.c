@@ -1,12 +1,25 @@
 
 /*
- * The worker's locks: how a lock is found, kept and freed, how claims join and
- * leave a lock, and how all claims of a lock are told.
+ * The worker's locks: this file finds, keeps and frees lock objects, and does
+ * for each lock what the view (base/view.h) needs next:
+ *
+ *   grant      of the first waiting claim
+ *   watch      on the claim ahead: a subscription to a sibling's record, or a
+ *              watch on a foreign claim's znode
+ *   complete   the claims ahead are read from the sequence index, or listed
+ *
+ * What the view knows counts only under the parent watch, the watch on the
+ * lock's znode: that watch tells that the znode is gone, and was perhaps made
+ * anew, or that another gateway has changed a claim.
  *
  * Everything here runs on the event loop.  Each operation under way pins the
- * lock, except a watch, which ends with the watched entry of the view.
- * `list`, `guard` and `verify` are NULL unless the operation is under way and
- * its answer still counts.
+ * lock, and so does lock->soon while that timer is set; a watch on a claim does
+ * not, and ends with the entry of the view.  `list`, `guard` and `verify` are
+ * NULL unless the operation is under way and the answer still counts: several
+ * lists may be under way, but only the answer of lock->list is used.  Once the
+ * parent watch is set, only view.watched says so.  `other->watch` is NULL
+ * unless the operation is under way, and lock->watching counts these
+ * operations.
  */
 
 
@@ -14,19 +27,19 @@
 #include "core/node.h"
 
 
-/* so many in line, of which most will wait for a while yet */
+/* so many claims make the queue of a mutex crowded */
 #define ZKL_CROWD               5
 
-/* a semaphore with more permits is seldom short of them */
+/* a semaphore with more permits seldom has a queue */
 #define ZKL_SEATS               64
 
-/* in so many milliseconds a sibling may publish what it has made */
+/* milliseconds that a sibling gets to publish a new claim */
 #define ZKL_SOON                1
 
-/* so many claims are learned from the board at a time */
+/* claims that are learned from the sequence index at a time */
 #define ZKL_LEARN               256
 
-/* a child of the lock's znode, between a list and its merge */
+/* a child of the lock's znode, between a list and the merge */
 
 typedef struct {
     ngx_str_t                   name;
@@ -34,7 +47,7 @@ typedef struct {
     zkl_origin_e                origin;
 } zkl_seen_t;
 
-/* of siblings' claims that are kept in the view of a lock without a claim */
+/* siblings' claims that stay in the view of a lock without own claims */
 #define ZKL_KIN                 8
 
 
@@ -294,11 +307,7 @@ zkl_lock_free(zkl_lock_t *lock)
 }
 
 
-/*
- * The view does not know a claim any more: one of others is freed.
- *
- * An entry has left the view.
- */
+/* An entry has left the view: frees a claim that is not this worker's. */
 
 static void
 zkl_lock_forgotten(void *data, zkl_entry_t *entry)
@@ -331,8 +340,8 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 
 
 /*
- * A read of the lock's znode, or of a child of it, that pins the lock: handler
- * unpins it.  Returns NULL if there is no memory.
+ * Makes a read of the lock's znode or of a child, and pins the lock; handler
+ * unpins the lock.  Returns NULL if there is no memory.
  */
 
 static zkl_op_t *
@@ -437,7 +446,7 @@ zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        /* a waiting claim may be told as held elsewhere: an heir looks */
+        /* another gateway may have told of the grant: an heir looks */
 
         if ((claim->state == ZKL_HELD
              && (durable || !claim->durable))
@@ -481,9 +490,9 @@ zkl_lock_discard(zkl_lock_t *lock)
 
 
 /*
- * Work that may wait for a second.  Many claims may wait for a lock, but the
- * sweep looks at the held claims and the claims ahead of the first waiting
- * claim only; at the other waiting claims only if a claim is keen.
+ * Work that may wait for a second.  Because many claims may wait for a lock,
+ * the sweep looks at the held claims and at the claims ahead of the first
+ * waiting claim only; at the other waiting claims only if a claim is keen.
  */
 
 void
@@ -493,8 +502,8 @@ zkl_lock_sweep(zkl_lock_t *lock)
 
     if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->touched) {
         /*
-         * Only the nearest claims ahead are watched: a list shows the rest.
-         * Or a list was due, and failed.
+         * Only the nearest claims ahead are watched, so a list has to show the
+         * rest; or a list was due, and failed.
          */
 
         zkl_lock_list(lock);
@@ -516,7 +525,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
 
 
 /*
- * Siblings ahead may have died meanwhile: advance() looks again.  Returns the
+ * A sibling ahead may have died: advance() reads the record again.  Returns the
  * number of listening claims behind a claim of another worker or gateway.
  */
 
@@ -586,16 +595,9 @@ zkl_lock_sweep_held(zkl_lock_t *lock)
 
 
 /*
- * What a lock's view wants next.
- *
- * The view (floor 0) says it, and this file sees to it: a grant, a watch on the
- * claim ahead or word of it through the zone (others), the board or a list of
- * all claims (complete).
- *
- * Everything here runs on the event loop.  A lock is pinned while it advances,
- * for a grant can end in a release, which advances it again.  lock->guard and
- * lock->verify are NULL unless the operation is under way and its answer still
- * counts: a grant waits for both.
+ * Advance: grants, watches and reads until the lock has to wait.  The lock is
+ * pinned meanwhile, because a grant can end in a release, which advances the
+ * lock again.
  */
 
 
@@ -610,7 +612,7 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 
     if ((!lock->view.watched && lock->view.nlocal == 1) || lock->born == 0) {
 
-        /* it may have been made anew, up to this moment */
+        /* the znode may have been made anew, up to this moment */
 
         lock->born = czxid;
     }
@@ -658,7 +660,7 @@ zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind, zkl_entry_t *entry)
 }
 
 
-/* Whether n claims are in line; a sibling's that is known may have ended. */
+/* Whether the queue has n claims; siblings' claims may have ended by now. */
 
 static ngx_uint_t
 zkl_lock_line(zkl_lock_t *lock, size_t n)
@@ -677,7 +679,7 @@ zkl_lock_line(zkl_lock_t *lock, size_t n)
         return entry->origin == ZKL_LOCAL || entry->watched;
     }
 
-    /* or this worker has not learned of its siblings' yet */
+    /* or this worker has not learned of the siblings' claims yet */
 
     seq = entry ? entry->seq : lock->view.complete_through + (int64_t) n;
 
@@ -687,7 +689,7 @@ zkl_lock_line(zkl_lock_t *lock, size_t n)
         return 0;
     }
 
-    /* if that one holds it, those ahead have ended */
+    /* if that claim is held, the claims ahead have ended */
 
     return entry != NULL || record.state == ZKL_RECORD_WAITING;
 }
@@ -730,7 +732,7 @@ zkl_lock_advance(zkl_lock_t *lock)
 }
 
 
-/* Claims that were waiting for the view to be sure are told. */
+/* Tells the claims that waited for the view to be sure. */
 
 static void
 zkl_lock_settle(zkl_lock_t *lock)
@@ -740,7 +742,7 @@ zkl_lock_settle(zkl_lock_t *lock)
         return;
     }
 
-    /* each of many that go then calls this again */
+    /* each claim that leaves then calls this again */
 
     if (lock->settle && !lock->settling && !zkl_lock_unsure(lock)) {
         zkl_lock_pin(lock);
@@ -757,7 +759,7 @@ zkl_lock_settle(zkl_lock_t *lock)
 }
 
 
-/* Returns NGX_OK if something changed, NGX_AGAIN if there is to be waited. */
+/* NGX_OK: a step was made; NGX_AGAIN: the lock has to wait. */
 
 static ngx_int_t
 zkl_lock_step(zkl_lock_t *lock)
@@ -778,7 +780,7 @@ zkl_lock_step(zkl_lock_t *lock)
         }
 
         if (!lock->node && lock->guard != NULL && waiter->seq != 0) {
-            /* whether what is known is of the znode that is there */
+            /* the parent watch tells whether the view is of this znode */
             return NGX_AGAIN;
         }
 
@@ -821,8 +823,8 @@ zkl_lock_step(zkl_lock_t *lock)
 
 
 /*
- * Not only of the first that waits: the others need not wait for it to know.
- * What is said by a claim that may be gone for long does not count.
+ * A claim need not be the first that waits to be told of the conflict.  A first
+ * claim of the queue that may be gone does not count.
  */
 
 ngx_uint_t
@@ -843,13 +845,13 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
             && zkl_claim_of(first)->state
                != ZKL_WAIT))
     {
-        /* the first may have been released by another gateway, or leaves */
+        /* another gateway may have released the claim, or the claim leaves */
         lock->settle = 1;
         return 0;
     }
 
     if (first->seq > lock->view.complete_through + 1) {
-        /* somebody who is not known may be the first */
+        /* a claim that is not known may be the first */
         return 0;
     }
 
@@ -859,8 +861,8 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
 
 
 /*
- * For a claim that may be in conflict, behind others that wait: they watch who
- * is just ahead of them, and the first of the line may be nobody's concern.
+ * Waiting claims watch only the nearest claims ahead.  So a claim that may be
+ * in conflict has the worker watch the first claim of the queue.
  */
 
 void
@@ -872,7 +874,7 @@ zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
 
     while (zkl_view_conflict(&lock->view, entry)) {
 
-        /* the answer settles it */
+        /* the answer settles the conflict */
 
         lock->settle = 1;
 
@@ -893,14 +895,14 @@ zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
              : zkl_lock_watch_znode(lock, other);
 
         if (rc != NGX_OK) {
-            /* then it is known once the line has moved on */
+            /* the conflict is known when the queue has moved on */
             return;
         }
     }
 }
 
 
-/* Whether a claim that is watched is there; its watch may not have told yet. */
+/* Whether a watched claim exists: the watch may not have told the end yet. */
 
 static ngx_uint_t
 zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other)
@@ -920,8 +922,8 @@ zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other)
 
 
 /*
- * The first claim says that the lock is used in another way: if that one is
- * there.
+ * Refuses the waiter because the first claim uses the lock in another way, if
+ * the first claim exists.
  */
 
 static ngx_int_t
@@ -957,26 +959,20 @@ zkl_lock_unsure(zkl_lock_t *lock)
 
 
 /*
- * What makes a lock's view complete: the board, or a list of the claims.
- *
- * A list that counts is lock->list.  One that came to be out of date while it
- * was under way is not: lock->list is NULL or another one then, and its answer
- * is dropped.  So more than one may be under way, but one counts.
- *
- * Everything here runs on the event loop.  lock->soon, while it is set, and
- * each list pin the lock.
+ * Complete: the sequence index, or a list of the claims, makes a view complete.
+ * A list that is out of date before the answer comes is not lock->list any
+ * more, and the answer is dropped.
  */
 
 
 /*
- * Makes the view complete up to waiter, from the board or by a list.  Returns
- * NGX_OK if something changed, NGX_AGAIN if there is to be waited.
+ * Makes the view complete up to waiter, from the sequence index, which costs
+ * nothing, or by a list.  Returns NGX_OK if the view changed, and NGX_AGAIN if
+ * the lock has to wait.
  *
- * Claims ahead of waiter may be unknown.  The board may know them, which costs
- * nothing; else one list tells all.
- *
- * What the board knows is learned at once, though the next one may block for
- * long: so waiter watches the nearest of a sibling's, and not each in turn.
+ * The worker learns at once all that the sequence index knows, though the next
+ * claim may block for long: so waiter watches the nearest claim of a sibling,
+ * and not each claim in turn.
  */
 
 static ngx_int_t
@@ -1018,11 +1014,11 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 
 
 /*
- * Asks the board for the claim that comes next.  Its word counts only for one
- * that was made in this incarnation of the lock's znode: after it was born, and
- * before waiter.  That such a claim may still exist counts only while its
- * session surely lives.  NGX_DECLINED: it is to be listed, or waited for;
- * NGX_AGAIN: there is no memory.
+ * Asks the sequence index for the claim with the next seq.  The answer counts
+ * only for a claim that was made in this incarnation of the lock's znode: after
+ * the znode was made, and before waiter.  A claim that may still exist counts
+ * only while the session surely lives.  NGX_DECLINED: the claim has to be
+ * listed or waited for; NGX_AGAIN: there is no memory.
  */
 
 static ngx_int_t
@@ -1037,7 +1033,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
     claim = zkl_claim_of(waiter);
     seq = lock->view.complete_through + 1;
 
-    /* one that is known may be another's by now that has the same seq */
+    /* if the view has that seq, the index may tell of another claim */
 
     if (seq == 0 || claim->czxid == 0 || lock->born == 0
         || zkl_view_knows(&lock->view, seq))
@@ -1080,7 +1076,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 }
 
 
-/* Of a lock that is made. */
+/* Called for a new lock. */
 
 static void
 zkl_lock_await_init(zkl_lock_t *lock)
@@ -1092,9 +1088,9 @@ zkl_lock_await_init(zkl_lock_t *lock)
 
 
 /*
- * A sibling may have made the claim, and not know it yet.  It rings when it
- * publishes it: a list would tell no sooner, and cost a read.  NGX_OK: it is
- * on the board by now.
+ * A sibling may have made the claim, and rings when the claim is published: a
+ * list would tell no sooner, and cost a read.  NGX_OK: the sequence index has
+ * the claim by now.
  */
 
 static ngx_int_t
@@ -1161,7 +1157,7 @@ zkl_lock_list(zkl_lock_t *lock)
         return;
     }
 
-    /* the list shows what was before the watch, the watch what is after */
+    /* the list shows changes before the watch, the watch later changes */
 
     zkl_lock_guard_again(lock);
     zkl_lock_doubt(lock);
@@ -1269,7 +1265,7 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 }
 
 
-/* Tells whose a child is.  Returns 0 if it is no claim at all. */
+/* Finds out the origin of a child.  Returns 0 if the child is no claim. */
 
 static ngx_uint_t
 zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
@@ -1338,7 +1334,7 @@ zkl_lock_make_other(void *data, zkl_sighting_t *sighting)
 }
 
 
-/* The view found out that a claim is gone; one of others is freed. */
+/* The view found a claim gone: frees a claim that is not this worker's. */
 
 static void
 zkl_lock_gone(void *data, zkl_entry_t *entry)
@@ -1355,7 +1351,7 @@ zkl_lock_gone(void *data, zkl_entry_t *entry)
 }
 
 
-/* A claim keeps its id when it is renamed. */
+/* A rename does not change the id of a claim. */
 
 static uint64_t
 zkl_id_who(zkl_id_t *id)
@@ -1377,19 +1373,16 @@ zkl_name_who(ngx_str_t *name)
 
 
 /*
- * Makes a lock's znode, and whatever of its parents is missing, once for all
- * claims of the worker that wait for it.
- *
- * Everything here runs on the event loop.  lock->making is the length of the
- * path that is being made, 0 if none is; its operation pins the lock.
+ * Make: makes a lock's znode and the missing parents, once for all claims of
+ * the worker that wait for the znode.
  */
 
 
 /*
- * Makes the lock's znode, unless its claims do, and what is missing above it:
- * from there up to the first parent that can be made, and down again.  Each is
- * made alone, as a container, which ZooKeeper removes when it is empty for a
- * while; as a persistent znode if the server knows no containers.
+ * Makes the lock's znode, unless the claims do, and the missing znodes above:
+ * up to the first parent that can be made, and down again.  Each znode is made
+ * alone, as a container, which ZooKeeper removes when it has been empty for a
+ * while, or as a persistent znode if the server knows no containers.
  */
 
 void
@@ -1552,27 +1545,17 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
 
 
 /*
- * The guard: the watch on a lock's znode; and what follows when the guard, or a
- * watch on a claim's znode, fires.
- *
- * The guard tells that the znode is gone, and was perhaps made anew, or that
- * another gateway has changed a claim; what is known of a lock counts only
- * under the guard.
- *
- * Everything here runs on the event loop.  lock->guard is NULL unless the watch
- * is being set and the answer still counts, and that operation pins the lock;
- * once the watch is set, only view.watched says so.  A lock that is one znode
- * has no guard (node).
+ * The parent watch: the watch on a lock's znode; and what follows when this
+ * watch, or a watch on a claim's znode, fires.  In the one-node layout
+ * lock->guard is a read of node.c, which watches the znode for the waiting
+ * claims.
  */
 
 
 /*
- * Sets the watch on the lock's znode, if it is not set or under way: behind the
- * create of a claim with that czxid, which is to be there; or of whichever is.
- *
- * Sets the guard, unless there is a guard.  The read is sent behind the create
- * of a claim that still exists, so a znode that is older than the claim is the
- * znode that the claim was made in.
+ * Sets the parent watch, unless the watch is set or under way.  The read is
+ * sent behind the create of a claim that still exists, whose czxid is given; so
+ * a znode that is older than the claim is the znode that the claim was made in.
  */
 
 static void
@@ -1603,11 +1586,11 @@ zkl_lock_guard(zkl_lock_t *lock, int64_t czxid)
 
 
 /*
- * Forgets the view, unless that watch is set or under way.
+ * Forgets the view, unless the parent watch is set or under way.
  *
  * An own claim pins the znode only as long as the claim exists, and only the
- * guard would have told that another gateway removed that claim.  So without a
- * guard the view is forgotten, and a list has to follow.
+ * parent watch would have told that another gateway removed that claim.  So
+ * without the watch the view is forgotten, and a list has to follow.
  */
 
 static void
@@ -1626,9 +1609,9 @@ zkl_lock_doubt(zkl_lock_t *lock)
 
 /*
  * A znode that is older than an existing own claim has been there as long as
- * that claim.  Of the own claims in the view the oldest has to exist, since the
- * view counts on all; if the view has no own claim, any own claim will do, and
- * the youngest most likely exists.
+ * that claim.  Of the own claims in the view the oldest has to exist, because
+ * the view counts on all; if the view has no own claim, any own claim will do,
+ * and the youngest most likely exists.
  */
 
 void
@@ -1689,9 +1672,9 @@ zkl_lock_guard_handler(zkl_op_t *op)
         } else {
 
             /*
-             * That claim is gone, and the znode was made anew, if at all; or
-             * the read failed.  So the view does not count any more.  A list
-             * that is under way does: the list was sent behind this read.
+             * The claim is gone, and the znode was made anew, if at all; or the
+             * read failed.  So the view does not count any more.  A list under
+             * way does, because the list was sent behind this read.
              */
 
             zkl_lock_doubt(lock);
@@ -1711,7 +1694,7 @@ zkl_lock_guard_handler(zkl_op_t *op)
 /*
  * Another gateway changed the znode before the watch was set.  A claim that is
  * missing in a later connection was not removed by a change that was handled
- * before: so such a change does not set touched again.
+ * before: so that change does not set touched again.
  */
 
 static void
@@ -1769,7 +1752,7 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
 }
 
 
-/* Another gateway says, by the lock's znode, that a claim was changed. */
+/* Another gateway wrote to the lock's znode because a claim was changed. */
 
 static void
 zkl_lock_touched(zkl_lock_t *lock)
@@ -1831,8 +1814,8 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
     }
 
     /*
-     * The claim's data were set, and the claim is watched anew; or the claim
-     * is a sibling's, which may be durable by now, and the record tells.
+     * The claim's data were set: the claim is watched anew.  Or the claim is a
+     * sibling's, and may be durable by now: the record tells.
      */
 
     zkl_lock_unwatch((zkl_other_t *) entry);
@@ -1841,23 +1824,15 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
 
 
 /*
- * The claims of other workers in a lock's view: siblings' claims, of which the
- * zone tells, and foreign ones, of which only ZooKeeper does.
- *
- * The end of each claim that is in the way is told by the zone, by a bell that
- * hangs at the claim's record, or by ZooKeeper, by a watch.  If the zone cannot
- * tell it, since the worker is dead or stopped, ZooKeeper is asked: the sibling
- * becomes foreign then, and not a sibling again.
- *
- * Everything here runs on the event loop.  `other->watch` is NULL unless the
- * operation is under way, and `lock->watching` counts those; a cancelled one
- * has no handler.
+ * Other claims: the zone tells of a sibling's claim, and only ZooKeeper tells
+ * of a foreign claim.  If the zone cannot tell, because the worker is dead or
+ * stopped, the sibling's claim becomes foreign, and is never a sibling's again.
  */
 
 
 /*
- * A new claim of somebody else, not yet in the view; a foreign one has a name,
- * which is copied, and a sibling's an id.  Returns NULL if there is no memory.
+ * Makes a foreign claim with a name, which is copied, or a sibling's claim with
+ * an id; the claim is not in the view yet.  NULL: no memory.
  */
 
 static zkl_other_t *
@@ -1889,7 +1864,7 @@ zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
 }
 
 
-/* A sibling that held the lock alone may share it by now. */
+/* A sibling that held the lock alone may share the lock by now. */
 
 static void
 zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
@@ -1900,7 +1875,7 @@ zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
 }
 
 
-/* What siblings are, their records tell sooner than their znodes' names. */
+/* A sibling's record tells the kind sooner than the name of the znode. */
 
 static void
 zkl_lock_siblings(zkl_lock_t *lock)
@@ -1925,7 +1900,7 @@ zkl_lock_siblings(zkl_lock_t *lock)
         rc = zkl_record_read(lock->worker->zone, &other->id, &lock->sn.str,
                              &record);
 
-        /* who is dead may have shared it before */
+        /* a dead worker may have shared the lock before */
 
         if (rc == NGX_OK || rc == NGX_AGAIN) {
             zkl_lock_same(other, &record);
@@ -1935,13 +1910,12 @@ zkl_lock_siblings(zkl_lock_t *lock)
 
 
 /*
- * See to it that somebody tells when a claim in the way is gone: ZooKeeper, or
- * the zone.  Return NGX_OK if something changed, and NGX_AGAIN if there is no
- * memory: then the sweep tries again.  The claim may be gone at once, and
- * freed.
+ * Make sure that ZooKeeper or the zone tells when a claim in the way is gone.
+ * Return NGX_OK, or NGX_AGAIN if there is no memory or no room for a watch: the
+ * sweep tries again.  The claim may be gone at once, and freed.
  *
- * The watch is a getData: an exists on a node that is gone would leave a watch
- * that never fires.
+ * The watch is a getData, because an exists on a znode that is gone would leave
+ * a watch that never fires.
  */
 
 static ngx_int_t
@@ -2004,7 +1978,7 @@ zkl_lock_watch_handler(zkl_op_t *op)
 
     case ZKL_NO_NODE:
 
-        /* when it vanished nobody knows, nor what it may have left */
+        /* no watch has told when the claim vanished, or what the claim left */
 
         other->entry.watched = 0;
         zkl_lock_vanished(other);
@@ -2021,7 +1995,7 @@ zkl_lock_watch_handler(zkl_op_t *op)
 }
 
 
-/* ZooKeeper says that a claim that was watched is gone; it is freed. */
+/* ZooKeeper says that a watched claim is gone: frees the claim. */
 
 static void
 zkl_lock_vanished(zkl_other_t *other)
@@ -2035,13 +2009,13 @@ zkl_lock_vanished(zkl_other_t *other)
     zkl_view_remove(&lock->view, &other->entry);
     zkl_lock_free_other(other);
 
-    /* who removed that one may have removed ours, too */
+    /* the client that removed that claim may have removed an own claim */
 
     lock->doubtful = 1;
 
     if (kin && lock->view.nalive > lock->view.nlocal) {
 
-        /* its worker may be dead, and may have had more of them */
+        /* the claim's worker may be dead, and may have had more claims */
 
         zkl_lock_list(lock);
     }
@@ -2070,21 +2044,21 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
                                  && record.lease == 0))))
     {
         /*
-         * Its worker is dead or stopped, or has sent a delete since its lease
-         * is over; or its session is over, and the claim is durable: ZooKeeper
-         * knows.
+         * ZooKeeper knows, because the claim's worker is dead or stopped, or
+         * has sent a delete after the lease; or the session is over, and the
+         * claim is durable.
          */
 
         other->entry.origin = ZKL_FOREIGN;
 
         if (other->entry.kind == ZKL_READ) {
 
-            /* under which name, if it was about to be shared */
+            /* the kind in the znode's name: a share may be under way */
 
             other->entry.kind = (rc == NGX_ABORT || rc == NGX_DECLINED)
                                 ? ZKL_MUTEX : record.was;
 
-            /* nor has this worker's server to have heard of that */
+            /* the server of this worker may not show the share yet */
 
             other->entry.renamed = 1;
         }
@@ -2116,7 +2090,7 @@ zkl_lock_bell_handler(zkl_subscription_t *bell)
 
     other = ngx_queue_data(bell, zkl_other_t, bell);
 
-    /* its record is looked at again */
+    /* advance() reads the claim's record again */
 
     other->entry.watched = 0;
 
@@ -2124,7 +2098,7 @@ zkl_lock_bell_handler(zkl_subscription_t *bell)
 }
 
 
-/* Looks whether a claim that is to be granted is there. */
+/* Checks that a claim that is about to be granted exists. */
 
 static void
 zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry)
@@ -2181,7 +2155,7 @@ zkl_lock_verify_handler(zkl_op_t *op)
 }
 
 
-/* Nobody needs to tell any more: a late answer or event is ignored. */
+/* Cancels the watch and the subscription. */
 
 static void
 zkl_lock_unwatch(zkl_other_t *other)
@@ -2201,7 +2175,7 @@ zkl_lock_unwatch(zkl_other_t *other)
 }
 
 
-/* Ends what is asked about a claim that has left the view, and frees it. */
+/* Frees a claim that has left the view. */
 
 static void
 zkl_lock_free_other(zkl_other_t *other)
@@ -2248,9 +2222,9 @@ zkl_lock_prune(zkl_lock_t *lock)
 
 
 /*
- * Whether the view of a lock without claims of this worker can be kept: the
- * first few, if they are siblings, of which the zone tells what became of them.
- * Those behind are forgotten then.
+ * Whether the view of a lock without own claims can be kept: the first few
+ * claims, if all are siblings', because the zone tells of the end of a
+ * sibling's claim.  The claims behind are forgotten.
  */
 
 static ngx_uint_t

@@ -1,9 +1,11 @@
 
 /*
- * A lock, as one worker sees it: the view, and the reads that keep it true.
+ * A lock: a worker's view of the lock's queue, and the reads that keep the view
+ * true.
  *
- * A lock object exists while the worker has claims on it or operations for it
- * under way, and afterwards as long as a watch on its znode keeps its view.
+ * A lock object exists while the worker has claims on the lock or operations
+ * for the lock under way, and afterwards as long as a watch on the lock's znode
+ * keeps the view true.
  */
 
 
@@ -21,13 +23,12 @@ struct zkl_lock_s {
     zkl_worker_t                      *worker;
 
     zkl_view_t                         view;
-    ngx_queue_t                        claims;  /* this worker's; those that
-                                                   are held come before those
-                                                   that wait */
+    ngx_queue_t                        claims;  /* this worker's, held claims
+                                                   before waiting claims */
     ngx_uint_t                         nclaims;
-    ngx_uint_t                         nkeen;   /* of them */
-    ngx_uint_t                         nrenumbered; /* of them: their record is
-                                                   not that in their name */
+    ngx_uint_t                         nkeen;   /* keen claims */
+    ngx_uint_t                         nrenumbered; /* claims named after
+                                                       another record */
     ngx_uint_t                         pins;    /* operations and calls */
 
     ngx_uint_t                         watching;    /* watches under way */
@@ -38,21 +39,21 @@ struct zkl_lock_s {
     zkl_op_t                          *verify;  /* under way; else NULL */
     uint64_t                           mark;    /* of list */
 
-    int64_t                            born;    /* a zxid when the znode was
-                                                   there already; 0: unknown */
-    int64_t                            guarded; /* of a claim that was there
+    int64_t                            born;    /* the znode existed at this
+                                                   zxid; 0: unknown */
+    int64_t                            guarded; /* czxid of a claim that existed
                                                    when guard was sent */
-    int64_t                            handled; /* the last change of the znode
-                                                   that a list was behind */
-    ngx_event_t                        soon;    /* a timer: a sibling may
-                                                   publish a claim until then,
-                                                   and rings this: */
+    int64_t                            handled; /* changes of the znode up to
+                                                   this mzxid were handled */
+    ngx_event_t                        soon;    /* a timer: until then a sibling
+                                                   may publish a claim, and
+                                                   rings: */
     zkl_subscription_t                 gap;
-    int64_t                            missing; /* the last seq that was
-                                                   waited for like this */
+    int64_t                            missing; /* the last seq that was waited
+                                                   for so */
 
-    size_t                             making;  /* length of the parent that
-                                                   is being made; 0: none */
+    size_t                             making;  /* length of the path that is
+                                                   being made; 0: none */
 
     unsigned                           known:1; /* the znode exists */
     unsigned                           advancing:1;
@@ -60,147 +61,143 @@ struct zkl_lock_s {
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
     unsigned                           settling:1;
-    unsigned                           vanished:1;  /* a claim did */
-    unsigned                           touched:1;   /* another gateway did,
-                                                       whose release counts
-                                                       before any grant, and
-                                                       any refusal */
+    unsigned                           vanished:1;  /* a claim vanished */
+    unsigned                           touched:1;   /* another gateway wrote: a
+                                                       list comes before a grant
+                                                       or a refusal */
     unsigned                           stale:1;     /* list was sent before
-                                                       the guard */
-    unsigned                           doubtful:1;  /* the next to be granted
-                                                       is looked at first */
-    unsigned                           partial:1;   /* claims of ours are not
-                                                       in the view */
-    unsigned                           mixed:1;     /* the last list had claims
-                                                       of no sibling */
+                                                       guard */
+    unsigned                           doubtful:1;  /* the next grant reads the
+                                                       claim first */
+    unsigned                           partial:1;   /* own claims are missing in
+                                                       the view */
+    unsigned                           mixed:1;     /* the last list had foreign
+                                                       claims */
 
-    unsigned                           node:1;      /* it is one znode; then: */
+    unsigned                           node:1;      /* the lock is one znode: */
     unsigned                           waits:1;     /* for the znode's end */
     unsigned                           blind:1;     /* without a watch */
-    unsigned                           ahead:1;     /* the bell is of one that
-                                                       has the lock, or is
-                                                       next */
+    unsigned                           ahead:1;     /* bell's claim has the
+                                                       lock, or is next */
 
-    zkl_subscription_t                 bell;        /* of who is before */
-    ngx_event_t                        later;       /* those whose wait is over
-                                                       are to be told */
+    zkl_subscription_t                 bell;        /* to the claim before */
+    ngx_event_t                        later;       /* tells clients that the
+                                                       wait is over */
 };
 
 
-/* a claim of somebody else in the view */
+/* a claim of another worker or gateway, in the view */
 
 typedef struct {
     zkl_entry_t                        entry;   /* must be first */
     zkl_lock_t                        *lock;
     zkl_op_t                          *watch;   /* under way; else NULL */
-    zkl_subscription_t                 bell;    /* of a sibling */
-    zkl_id_t                           id;      /* of a sibling */
-    ngx_str_t                          name;    /* of a foreign one */
+    zkl_subscription_t                 bell;    /* to a sibling's record */
+    zkl_id_t                           id;      /* of a sibling's claim */
+    ngx_str_t                          name;    /* of a foreign claim */
 } zkl_other_t;
 
 
-/* The lock at path, made if it is not there; NULL if there is no memory. */
+/* Finds or makes the lock at path.  NULL: no memory. */
 zkl_lock_t *zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path);
 
-/* The lock at path, or NULL. */
+/* Finds the lock at path, or returns NULL. */
 zkl_lock_t *zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path);
 
-/* A claim joins or leaves; the lock may be freed when the last one left. */
+/* A claim joins or leaves; the lock may be freed when the last claim leaves. */
 void zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 
-/* A claim waits now, or is held: all that are held come before those. */
+/* Moves a claim that now waits or is held: held claims come first. */
 void zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim);
 
 /*
- * Says whether a lock that is pinned is one znode.  NGX_DECLINED: it has claims
- * of the other layout.
+ * Sets the layout of a pinned lock; node: the lock is one znode.  NGX_DECLINED:
+ * the lock has claims of the other layout.
  */
 ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 
-/* Keeps a lock from being freed; unpin may free it. */
+/* Keeps a lock from being freed; unpin may free the lock. */
 void zkl_lock_pin(zkl_lock_t *lock);
 void zkl_lock_unpin(zkl_lock_t *lock);
 
-/* A claim was created: it is in the view now, and the lock is guarded. */
+/* A claim was created: the claim joins the view, under the parent watch. */
 void zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid);
 
 /*
- * Whether so many claims are in line that nobody's turn waits for ZooKeeper to
- * make one more of that kind, or to remove entry, which it watches for nobody,
- * as far as is known: the next in line is this gateway's.  entry is NULL if one
- * is to be made.
+ * Whether the queue is so long that no claim's turn waits for ZooKeeper to
+ * create one more claim of that kind or, if entry is not NULL, to delete entry.
+ * For entry, the next claim has to be this gateway's, because a foreign claim
+ * may watch entry.
  */
 ngx_uint_t zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind,
     zkl_entry_t *entry);
 
 /*
- * Siblings that nobody has watched, and that have ended meanwhile, leave the
- * view: for who is told his position.
+ * Removes siblings' claims that have ended, and that no subscription tells of,
+ * from the view, so that a client is told the true position.
  */
 void zkl_lock_prune(zkl_lock_t *lock);
 
-/* A claim is gone, or its delete was decided. */
+/* A claim is gone, or the delete of a claim was decided. */
 void zkl_lock_removed(zkl_lock_t *lock, zkl_entry_t *entry);
 
-/* Grants what can be granted, and asks for what is to be known for more. */
+/* Grants what can be granted, and reads what the next grant depends on. */
 void zkl_lock_advance(zkl_lock_t *lock);
 
-/* Makes the lock's znode and its parents; its claims are told. */
+/* Makes the lock's znode and the missing parents, and tells the claims. */
 void zkl_lock_make(zkl_lock_t *lock);
 
-/* Lists the lock's claims, unless that is under way. */
+/* Lists the lock's claims, unless a list is under way. */
 void zkl_lock_list(zkl_lock_t *lock);
 
-/* Whether what is known of the claims ahead is about to change. */
+/* Whether an answer under way may change the view. */
 ngx_uint_t zkl_lock_unsure(zkl_lock_t *lock);
 
 /* Whether a claim surely came to a lock that is used in another way. */
 ngx_uint_t zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry);
 
 /*
- * Sees to it that this is known soon of a claim that has come: lock->settle
- * tells.
+ * Finds out soon whether a new claim is in conflict; lock->settle says that the
+ * claim is to be told.
  */
 void zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry);
 
-/* The connection broke: nothing is known any more. */
+/* The connection broke: forgets the view, and may free the lock. */
 void zkl_lock_forget(zkl_lock_t *lock);
 
-/* A watch fired, on the lock's znode or on a claim of it. */
+/* A watch fired, on the lock's znode or on a claim's znode. */
 void zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted);
 void zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name,
     ngx_uint_t deleted);
 
-/* Those who wait are refused; returns how many. */
+/* Refuses the clients that wait or listen; returns how many. */
 ngx_uint_t zkl_lock_shut(zkl_lock_t *lock);
 
 /*
- * Whether a claim of it is held, or may be: its lease may have been renewed, or
- * another gateway may have told that it is held.  Without durable: whether such
- * a claim needs its session.
+ * Whether a claim is held, or may be held because another gateway may have
+ * renewed the lease or told of the grant.  Without durable, held claims that
+ * are durable do not count, because a durable claim needs no session.
  */
 ngx_uint_t zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable);
 
 /*
- * The znode's name of a claim in the view: a part of the entry, or written to
- * buf (ZKL_CLAIM_MAX).
+ * The name of a claim's znode: a part of the entry, or written to buf
+ * (ZKL_CLAIM_MAX).
  */
 void zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf);
 
-/* The process leaves: frees the lock and its claims. */
+/* The process leaves: frees the lock and the claims. */
 void zkl_lock_discard(zkl_lock_t *lock);
 
-/* The slow net below the doorbell. */
+/* Called once a second, for changes that no event has told. */
 void zkl_lock_sweep(zkl_lock_t *lock);
 
 
-/*
- * Among the files of the lock (lock, advance, guard, others, complete, make).
- */
+/* For the other files of core. */
 
 
-/* Calls tell for each claim; it may free the claim that it is called for. */
+/* Calls tell for each claim; tell may free that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 
 void zkl_lock_guard_again(zkl_lock_t *lock);

@@ -1,20 +1,20 @@
 
 /*
- * Durable leases: how a held claim outlives its session.
+ * Durable leases: how a held claim outlives the session.
  *
  * A lease that has been held for a while becomes durable: a persistent znode
- * takes the claim's place, under the claim's name (share).  The label of that
- * znode names the session that counts the lease, by the session's gate.  While
+ * takes the claim's place, under the claim's name (share).  The data of that
+ * znode name the session that counts the lease, by the session's gate.  While
  * the gate is there, no other session ends the lease.
  *
- * When this worker's session is over, its durable claims go to TAKE.  Their
+ * When this worker's session is over, the durable claims go to TAKE.  The
  * records are open then: all workers ask ZooKeeper about these claims, and do
- * not go by the records.  The next session reads each claim.  If the label
- * still names a gate of this worker, the session writes its own gate there, by
- * the version that was read, and the lease goes on with its deadline.  A claim
- * of a gateway that is gone (scan) goes the same way; its lease counts from
- * then on.  If another session was first, the claim stays in TAKE until the
- * znode is gone.
+ * not go by the records.  The next session reads each claim.  If the claim data
+ * still name a gate of this worker, the session writes the new gate there, by
+ * the version that was read, and the lease goes on with the same deadline.  A
+ * claim of a gateway that is gone (scan) goes the same way; the lease counts
+ * from then on.  If another session was first, the claim stays in TAKE until
+ * the znode is gone.
  *
  * Everything here runs on the event loop.  A mark's `op` is NULL unless the
  * mark's create is under way; claim->op is NULL in TAKE unless the claim is
@@ -27,7 +27,7 @@
 #include "core/share.h"
 
 
-/* roots that a session marks at most: a client may name them */
+/* roots that a session marks at most, because a client may name roots */
 #define ZKL_MARKS_MAX                 1024
 
 /* how soon a mark that was refused is asked for again, milliseconds */
@@ -40,8 +40,8 @@
 struct zkl_mark_s {
     ngx_queue_t                        queue;   /* worker->marks */
     zkl_worker_t                      *worker;
-    zkl_op_t                          *op;      /* its create, or NULL */
-    ngx_msec_t                         refused; /* when; 0: it was not */
+    zkl_op_t                          *op;      /* the create, or NULL */
+    ngx_msec_t                         refused; /* when; 0: not refused */
     ngx_str_t                          root;
     unsigned                           there:1;
 };
@@ -137,7 +137,7 @@ zkl_mark_get(zkl_worker_t *worker, ngx_str_t *root)
 }
 
 
-/* The mark's name; buf has room for the longest one. */
+/* Writes the mark's name to buf, which has room for the longest name. */
 
 static ngx_str_t
 zkl_mark_name(zkl_mark_t *mark, ngx_str_t *gate, u_char *buf)
@@ -194,9 +194,9 @@ zkl_mark_send(zkl_mark_t *mark, ngx_str_t *gate)
 
 
 /*
- * The gate or a mark that is not in the list was removed, by an operator or by
- * another gateway, or a server has lost it: it is made again.  The list was
- * read behind the create of what is known to be there.
+ * An operator or another gateway has removed the gate or a mark that is not in
+ * the list, or a server has lost that znode: makes the znode again.  The list
+ * was read behind the create of each mark that is known to exist.
  */
 
 void
@@ -306,7 +306,7 @@ zkl_mark_handler(zkl_op_t *op)
 }
 
 
-/* Of "/a/b" that is "/a", of "/b" it is "/". */
+/* The parent of path: "/a" of "/a/b", and "/" of "/b". */
 
 static ngx_str_t
 zkl_mark_dir(ngx_str_t *path)

@@ -2,17 +2,17 @@
 /*
  * Names.
  *
- * The root is listed, and of its children those are kept that can be names of
- * locks and come first: a root may have many more than are to be looked at.
- * Then lock after lock is listed, some at the same time, but never more than
- * are still to be found: so what was looked at is always the beginning of what
- * is kept.
+ * The root is listed, and the first children that can be names of locks are
+ * kept, because a root may have many more children than are looked at.  Then
+ * the locks are listed in that order, several at the same time, but never more
+ * than are still to be found: so the locks that were looked at are always the
+ * first of the kept names.
  *
- * Everything here runs on the event loop.  `op` and those of `lists` are NULL
- * unless they are under way; they are cancelled when the names are freed, which
- * is when the result was told, or who asked has left, and when all begins again
- * since there was no answer.  The worker does not know of this: that ZooKeeper
- * answers, or that the time is over, is looked at by the timer.
+ * Everything here runs on the event loop.  names->op and the `op` of each list
+ * are NULL unless the read is under way.  The reads are cancelled when names is
+ * freed, and when the search begins again because there was no answer.  The
+ * worker does not know of a search: the timer looks whether ZooKeeper answers
+ * and whether the time is over.
  */
 
 
@@ -197,7 +197,7 @@ zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
 }
 
 
-/* Fills heap, whose top is the greatest, with the least; returns how many. */
+/* Fills heap with the first names, the greatest on top; returns how many. */
 
 static ngx_uint_t
 zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
@@ -273,7 +273,7 @@ zkl_names_wanted(zkl_names_t *names, ngx_str_t *name)
 }
 
 
-/* heap[i] goes to its place among those below it. */
+/* Moves heap[i] down to the right place. */
 
 static void
 zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i)
@@ -312,7 +312,7 @@ zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i)
 }
 
 
-/* What was listed goes with the operation. */
+/* Copies the names, because the list is freed with the operation. */
 
 static ngx_int_t
 zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
@@ -352,7 +352,7 @@ zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
 }
 
 
-/* Lists more locks, or tells. */
+/* Lists more locks, or tells the result. */
 
 static void
 zkl_names_go(zkl_names_t *names)
@@ -437,7 +437,7 @@ zkl_names_list_handler(zkl_op_t *op)
     case ZKL_NO_NODE:
     case ZKL_NO_AUTH:
 
-        /* it is gone meanwhile, or not for us */
+        /* the lock is gone meanwhile, or the ACL denies the list */
 
         break;
 
@@ -450,7 +450,7 @@ zkl_names_list_handler(zkl_op_t *op)
 }
 
 
-/* Who of the claims hold the lock: as many as a look at it shows. */
+/* Counts the claims that hold the lock, by the rule of a look, and the rest. */
 
 static ngx_int_t
 zkl_names_count(zkl_names_t *names, zkl_named_t *named, zkl_op_t *op)
@@ -537,7 +537,7 @@ zkl_names_failed(zkl_names_t *names, zkl_rc_e rc)
 }
 
 
-/* Nothing is known, and all that is under way is cancelled. */
+/* Cancels what is under way, and forgets the names. */
 
 static void
 zkl_names_forget(zkl_names_t *names)

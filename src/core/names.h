@@ -1,6 +1,6 @@
 
 /*
- * The names of the locks under a root that somebody holds or waits for.  No
+ * The names of the locks under a root that a claim holds or waits for.  No
  * HTTP.
  */
 
@@ -15,7 +15,7 @@
 /* locks that are listed at the same time */
 #define ZKL_NAMES_LISTS               16
 
-/* names that are looked at for one question */
+/* names that are looked at for a question */
 #define ZKL_NAMES_MAX                 2000
 
 
@@ -31,9 +31,9 @@ typedef void (*zkl_names_pt)(zkl_names_t *names, zkl_answer_e answer);
 typedef struct {
     ngx_str_t                          name;
     zkl_kind_t                         kind;    /* of the first claim */
-    ngx_uint_t                         held;    /* claims that hold it */
-    ngx_uint_t                         queued;  /* the others; without any
-                                                   claims both are 0 */
+    ngx_uint_t                         held;    /* claims that hold the lock */
+    ngx_uint_t                         queued;  /* the other claims; no claims:
+                                                   both are 0 */
 } zkl_named_t;
 
 
@@ -61,9 +61,9 @@ struct zkl_names_s {
     zkl_names_list_t                   lists[ZKL_NAMES_LISTS];
     ngx_uint_t                         nlists;  /* under way */
     ngx_event_t                        timer;
-    ngx_msec_t                         until;   /* the caller has time */
+    ngx_msec_t                         until;   /* the caller's deadline */
 
-    /* in the order of their bytes; of these the first ones were looked at */
+    /* in the order of the bytes; the first nlooked names were looked at */
     zkl_named_t                       *named;
     ngx_uint_t                         nnamed;
     ngx_uint_t                         nlooked;
@@ -71,17 +71,17 @@ struct zkl_names_s {
 
     unsigned                           begun:1;
     unsigned                           more:1;  /* there are more names than
-                                                   that */
+                                                   nnamed */
 };
 
 
-/* what is asked */
+/* a question */
 
 typedef struct {
     ngx_str_t                         *root;    /* "/" or "/..." */
     ngx_str_t                         *prefix;  /* of the names, or "" */
-    ngx_str_t                         *after;   /* the name before the first
-                                                   one, or "" */
+    ngx_str_t                         *after;   /* names behind this name, or
+                                                   "" */
     ngx_uint_t                         limit;   /* locks with claims */
     ngx_msec_t                         timeout; /* for the answer */
     zkl_names_pt                       handler;
@@ -90,13 +90,13 @@ typedef struct {
 
 
 /*
- * Looks at names in the order of their bytes, until so many locks were found
- * that have claims, or there are no more names, or enough were looked at.  All
- * that question leads to is copied.  Returns NULL if there is no memory.
+ * Looks at names in the order of the bytes, until limit locks with claims were
+ * found, or there are no more names, or enough names were looked at.  All that
+ * question leads to is copied.  Returns NULL if there is no memory.
  */
 zkl_names_t *zkl_names(zkl_worker_t *worker, zkl_names_question_t *question);
 
-/* Who asked has left. */
+/* The caller has left: frees names. */
 void zkl_names_leave(zkl_names_t *names);
 
 /* Whether there may be more locks behind the last name that was looked at. */

@@ -4,24 +4,24 @@
  *
  * The client that makes the lock's znode, an ephemeral, has the lock; all other
  * clients wait until the znode is deleted.  A release therefore wakes all
- * waiters, and no order among gateways exists.  Within a gateway only one claim
+ * waiters, and no order among gateways exists.  Within a gateway a single claim
  * contends at a time; the other claims wait in START, in order of arrival.  A
- * worker keeps its claims in a list; the board has the record of each worker's
- * first claim, with the time since when that claim waits.  The claim that has
- * waited longest contends, unless a claim of the gateway contends already or
- * has the lock: then no claim does.  The worker of a claim that does not
- * contend hangs a bell on the record before the claim's.  Should two claims
- * contend all the same, the second create finds the znode, and its claim waits.
+ * worker keeps its claims in a list; the sequence index has the record of each
+ * worker's first claim, and the record tells since when that claim waits.  The
+ * claim that has waited longest contends, unless a claim of the gateway
+ * contends already or has the lock.  The worker of a claim that does not
+ * contend subscribes to the record of the claim before.  Should two claims
+ * contend, the second create finds the znode, and that claim waits.
  *
  * A claim that contends creates the znode.  If the znode exists already, the
  * worker reads the znode with a watch, and tries to create the znode again when
  * the watch fires.  Once created, the claim is the only claim of the lock's
  * view, and goes on as in the other layout; but the znode's name does not say
- * whose claim the znode is.  So the claim's id is in the data, and before the
- * worker writes or deletes the znode, by the version that was read, the worker
- * compares the id, unless the znode has been watched since the create.
+ * which claim made the znode.  So the id is in the data, and the worker
+ * compares the id before a write or a delete, which names the version that was
+ * read, unless the znode has been watched since the create.
  *
- * Everything here runs on the event loop.
+ * The event loop runs all code here.
  */
 
 
@@ -73,7 +73,7 @@ zkl_node_of(zkl_claim_t *claim, zkl_op_t *op)
 
 /*
  * Whether the znode is a claim, and not the parent znode of a queue: a claim is
- * ephemeral, or its label names a gate, which makes the claim durable.
+ * ephemeral, or the claim data name a gate, which makes the claim durable.
  */
 
 static ngx_uint_t
@@ -283,8 +283,8 @@ zkl_node_exists(zkl_claim_t *claim)
 
 
 /*
- * Watches the znode, and looks whether the znode is a claim, which ends; the
- * holder does not matter.
+ * Reads the znode with a watch; the znode has to be a claim, which ends, but
+ * the holder does not matter.
  */
 
 static void

@@ -1,6 +1,6 @@
 
 /*
- * The one-node layout: a lock is one plain ephemeral znode, and the claim that
+ * The one-node layout: a lock is a plain ephemeral znode, and the claim that
  * makes the znode has the lock.
  */
 
@@ -14,12 +14,12 @@
 
 
 /*
- * Whether the znode that a GET has read is the znode of the claim with the id:
- * the znode's name does not have the id, but the data do.
+ * Whether op, a GET, has read the znode of the claim with the id: the znode's
+ * name does not have the id, but the data do.
  */
 ngx_uint_t zkl_node_is(const zkl_id_t *id, zkl_op_t *op);
 
-/* Whether the znode is that of the worker's claim, by the id in the znode. */
+/* The same for the worker's claim. */
 ngx_uint_t zkl_node_of(zkl_claim_t *claim, zkl_op_t *op);
 
 
@@ -28,20 +28,20 @@ ngx_uint_t zkl_node_of(zkl_claim_t *claim, zkl_op_t *op);
 void zkl_node_init(zkl_lock_t *lock);
 /* The lock is about to be freed. */
 void zkl_node_leave(zkl_lock_t *lock);
-/* The lock's first claim contends, if no claim of the gateway is before. */
+/* Lets the lock's first claim contend, if no claim of the gateway is before. */
 void zkl_node_turn(zkl_lock_t *lock);
 /*
- * Tells the clients whose wait is over, later and not from inside, if another
- * claim surely has the lock.
+ * If another claim surely has the lock, tells the clients that have to know,
+ * later and not from inside.
  */
 void zkl_node_settle(zkl_lock_t *lock);
 /* The watch on the znode fired. */
 void zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted);
-/* Once a second. */
+/* Runs each second. */
 void zkl_node_sweep(zkl_lock_t *lock);
 /*
- * Makes what a GET has read the only claim of a list; 0: the claim is not one
- * of this worker's.
+ * Makes the znode that op, a GET, has read the only claim of a list; 0: the
+ * claim is not this worker's.
  */
 ngx_uint_t zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op,
     zkl_sighting_t *sighting);
@@ -51,7 +51,7 @@ ngx_uint_t zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op,
 
 /* The claim's create found that the znode exists. */
 void zkl_node_exists(zkl_claim_t *claim);
-/* The claim is about to end: puts the next claim's record on the board. */
+/* The claim is about to end: puts the next claim into the sequence index. */
 void zkl_node_next(zkl_claim_t *claim);
 
 
@@ -60,8 +60,8 @@ void zkl_node_next(zkl_claim_t *claim);
 /* Describes the lock's only claim, if there is one. */
 void zkl_node_look(zkl_call_t *call);
 /*
- * Whether a GET has read the znode that is asked for, by the token or by the
- * name that look() has given to the claim.
+ * Whether op, a GET, has read the znode that the call is about, by the token or
+ * by the name that zkl_node_look() has given to the claim.
  */
 ngx_uint_t zkl_node_asked(zkl_call_t *call, zkl_op_t *op);
 

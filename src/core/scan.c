@@ -5,29 +5,29 @@
  * Each worker watches the list of the gates.  A mark without a gate is of a
  * session that is over: below the mark's root there may be claims whose leases
  * no session counts.  The workers of all gateways see this at the same moment.
- * So each worker waits first: a worker that lost its session takes its own
- * claims back in that time.  The worker waits longer the more gates there are
- * before its own gate, so that mostly one worker scans.  That worker lists all
- * locks of the root, reads their claims, and takes the claims over that name a
- * gate that is gone.  The mark is removed when a scan finds no such claim any
- * more: a claim that nobody has taken over would stay for ever without it.  If
- * two workers scan at once, each claim goes to one of them, by the version of
- * the claim's data.
+ * So each worker waits first, because a worker that lost the session takes its
+ * own claims back in that time.  The more gates there are before the worker's
+ * gate, the longer is the wait, so that mostly a single worker scans.  That
+ * worker lists all locks of the root, reads the claims, and takes over the
+ * claims that name the missing gate.  The mark is removed when a scan finds no
+ * such claim any more, because without the mark a claim that no worker has
+ * taken over would stay for ever.  If two workers scan at once, the version of
+ * a claim's data lets only the first of these workers take the claim.
  *
- * A mark and its gate are listed together, and the gate is made before the
+ * A mark and the gate are listed together, and the gate is made before the
  * mark: so a gate that is missing there never comes back.
  *
- *   IDLE    the gates are listed, if something has changed
+ *   IDLE    no mark is without a gate; a change has the gates listed
  *   WAIT    a mark has no gate; a timer looks again
  *   ROOT    the locks of the root are listed
- *   LOCKS   their claims are listed and read
+ *   LOCKS   the claims of the locks are listed and read
  *   TAKE    the claims that were found are in TAKE; then the root is scanned
- *           again, and the mark removed if none was found
+ *           again, and the mark removed if no claim was found
  *
  * A mark whose scan fails is scanned again after the other marks, less and less
  * often.  Everything here runs on the event loop.  `pending` counts the reads
- * of the run that is under way; the run ends when `pending` is 0.  `names` is
- * NULL but in LOCKS.
+ * under way; LOCKS ends when `pending` is 0.  `names` is NULL from the begin of
+ * a run until the root was listed.
  */
 
 
@@ -49,7 +49,7 @@
 #define ZKL_SCAN_RETRY                5000
 #define ZKL_SCAN_RARELY               300000
 
-/* so often in a row claims are found before the scan pauses */
+/* runs in a row that find claims before the scan pauses */
 #define ZKL_SCAN_RUNS                 4
 
 /* with so many reads under way the next lock is not listed yet */
@@ -70,25 +70,25 @@ struct zkl_scan_s {
 
     zkl_op_t                       *list;       /* of the gates, or NULL */
     u_char                          gate[ZKL_GATE_LEN];
-                                                /* of a mark, which is gone */
-    ngx_msec_t                      since;      /* a mark of it was seen */
-    ngx_msec_t                      wait;       /* so long it is waited */
-    ngx_msec_t                      taking;     /* since then */
+                                                /* the missing gate of a mark */
+    ngx_msec_t                      since;      /* a mark of gate was seen */
+    ngx_msec_t                      wait;       /* the time to wait then */
+    ngx_msec_t                      taking;     /* when TAKE began */
     ngx_uint_t                      failures;   /* in a row */
     ngx_uint_t                      runs;       /* for that mark, in a row */
 
-    ngx_str_t                       mark;       /* the one that is looked for */
-    ngx_str_t                       root;       /* its root */
-    u_char                         *block;      /* what these are in */
+    ngx_str_t                       mark;       /* the mark of the run */
+    ngx_str_t                       root;       /* the mark's root */
+    u_char                         *block;      /* of mark and root */
 
     ngx_str_t                      *names;      /* of the root's locks */
     ngx_uint_t                      nnames;
     ngx_uint_t                      next;
     ngx_uint_t                      pending;    /* reads under way */
 
-    unsigned                        again:1;    /* the list changed since */
+    unsigned                        again:1;    /* the gates changed since */
     unsigned                        failed:1;   /* not all could be read */
-    unsigned                        found:1;    /* a claim of that gate */
+    unsigned                        found:1;    /* a claim of gate */
 };
 
 
@@ -295,7 +295,7 @@ zkl_scan_gates_handler(zkl_op_t *op)
 
 /*
  * The first mark whose gate is not in the list, or the first behind `after`.
- * The list is sorted: a gate's marks, which begin with its name, come next.
+ * The list is sorted: a gate's marks begin with the gate's name and come next.
  */
 
 static ngx_str_t *
@@ -396,7 +396,7 @@ zkl_scan_begin(zkl_scan_t *scan, ngx_str_t *mark)
 
     if (zkl_name_path_check((char *) scan->root.data, scan->root.len) != NULL) {
 
-        /* a person's */
+        /* an operator has made this mark */
 
         return NGX_ERROR;
     }
@@ -446,7 +446,7 @@ zkl_scan_root_handler(zkl_op_t *op)
 
     if (op->rc == ZKL_OK) {
 
-        /* they are the scan's from now on */
+        /* the scan owns the names from now on */
 
         scan->names = op->children;
         scan->nnames = op->nchildren;
@@ -492,7 +492,7 @@ zkl_scan_go(zkl_scan_t *scan)
 }
 
 
-/* An operation's path without the chroot: op->path is the library's. */
+/* An operation's path without the chroot, which is a part of op->path. */
 
 static ngx_str_t
 zkl_scan_path(zkl_scan_t *scan, zkl_op_t *op)
@@ -616,7 +616,7 @@ zkl_scan_node_handler(zkl_op_t *op)
 }
 
 
-/* Takes over the claim that get has read, if its label names the gate. */
+/* Takes over the claim that get has read, if the claim data name the gate. */
 
 static void
 zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
@@ -647,8 +647,8 @@ zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
 
 
 /*
- * All claims were read.  The root is scanned again when they are taken over, by
- * this worker or another one, and the mark is removed if that finds nothing.
+ * All claims were read.  The root is scanned again when workers have taken the
+ * claims over, and the mark is removed if that scan finds no claim.
  */
 
 static void

@@ -11,14 +11,14 @@
 #include "core/mark.h"
 
 
-/* A worker's scan; NULL: no memory.  It is freed after the worker's session. */
+/* A worker's scan, freed after the worker's session.  NULL: no memory. */
 zkl_scan_t *zkl_scan_new(zkl_worker_t *worker);
 void zkl_scan_free(zkl_scan_t *scan);
 
-/* Looks which gates there are, unless that is under way. */
+/* Looks which gates there are, at once or after what is under way. */
 void zkl_scan_look(zkl_scan_t *scan);
 
-/* The watch on a list fired; it may be that of the gates. */
+/* The watch on the children of path fired; path may be that of the gates. */
 void zkl_scan_listed(zkl_scan_t *scan, ngx_str_t *path);
 
 

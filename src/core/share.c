@@ -1,20 +1,20 @@
 
 /*
- * Sharing, and making durable.
+ * Shares: a held claim becomes a reader, or durable.
  *
- * One transaction puts another znode into the claim's place.  It sets the
- * lock's znode to the data that the znode has, so that all gateways with claims
- * of the lock list the lock before they grant anything; it deletes the old
- * znode of the claim, and makes the new one.  A durable znode has the name of
- * the ephemeral one: a client that watches that name hears of the delete,
- * looks, and finds the claim there.  A reader has another name.  Its record is
- * changed first: the workers of this gateway go by the record.
+ * A transaction puts another znode into the claim's place: sets the lock's
+ * znode, if the claim is not that znode, to the present data, so that all
+ * gateways with claims list the lock before the next grant; deletes the claim's
+ * znode; and creates the new znode.  A durable znode has the name of the
+ * ephemeral znode: a client that watches the name sees the delete, looks, and
+ * finds the claim there.  A reader has another name, and the record changes
+ * first, because the workers of this gateway go by the record.
  *
- * If the answer is lost, the same is tried again: then either the new znode is
+ * If the answer is lost, the share reads the claim again: then the new znode is
  * there already, or nothing has happened, or the claim is gone.
  *
- * Everything here runs on the event loop.  `op` is NULL unless an operation is
- * under way; the share lives until it is done or its claim ends.
+ * The event loop runs all code here.  op is NULL unless an operation is under
+ * way.  A share lives until handler is called or the claim ends.
  */
 
 
@@ -30,18 +30,18 @@ struct zkl_share_s {
     zkl_share_pt                   handler;
     void                          *data;
 
-    zkl_id_t                       id;      /* in its name */
+    zkl_id_t                       id;      /* in the claim's name */
     uint32_t                       record;
     zkl_kind_t                     kind;    /* before */
     zkl_kind_t                     to;      /* and afterwards */
     int64_t                        seq;
     ngx_str_t                      path;
-    ngx_str_t                      gate;    /* "": it is to be shared */
+    ngx_str_t                      gate;    /* "": for a reader */
     u_char                         gate_name[ZKL_GATE_LEN];
     ngx_uint_t                     persistent;
     ngx_uint_t                     mends;
 
-    int32_t                        version; /* of the label */
+    int32_t                        version; /* of the data */
     u_char                         label[ZKL_CLAIM_DATA_MAX];
     size_t                         label_len;
 };
@@ -143,7 +143,7 @@ zkl_share_free(zkl_share_t *share)
 
 
 /*
- * The label goes along to the new znode: without the wish to share, and with
+ * The claim data go to the new znode: without the request to share, and with
  * the czxid, which the claim's fencing token comes from.
  */
 
@@ -191,7 +191,7 @@ zkl_share_label_handler(zkl_op_t *op)
     if (label.index >= 0 && share->gate.len != 0
         && !zkl_record_knows(share->zone, share->record, label.renewals))
     {
-        /* another gateway has renewed it: that counts first */
+        /* another gateway has renewed the claim, which counts first */
 
         zkl_share_done(share, NGX_AGAIN);
         return;
@@ -209,7 +209,7 @@ zkl_share_label_handler(zkl_op_t *op)
 
     } else if (share->gate.len != 0) {
 
-        /* a Curator client's mark: the sweep begins anew when it is mended */
+        /* a Curator client's mark, to be mended first: the sweep tries again */
 
         zkl_share_done(share, NGX_AGAIN);
         return;
@@ -231,9 +231,8 @@ zkl_share_label_handler(zkl_op_t *op)
 
 
 /*
- * A durable claim's label has the longest time that a holder was told, and how
- * often the claim is held, since the next session to count the lease knows
- * nothing else.
+ * A durable claim's data have the longest ttl that a holder was told, and the
+ * number of holds, because the next session to count the lease knows no more.
  */
 
 static void
@@ -338,7 +337,7 @@ zkl_share_rename_handler(zkl_op_t *op)
 
     case ZKL_CHANGED:
 
-        /* the lock's znode, or the claim's */
+        /* another writer was faster */
 
         zkl_share_again(share);
         break;
@@ -357,8 +356,8 @@ zkl_share_rename_handler(zkl_op_t *op)
 
 /*
  * The sweep, or the next connection, tries again.  But a claim that ZooKeeper
- * refuses to make durable stays ephemeral, and so does a claim of a lock whose
- * znode has more data than a gateway reads.
+ * refuses to make durable stays ephemeral, and so does a claim of a lock with
+ * more data in the znode than a gateway reads.
  */
 
 static void
@@ -371,7 +370,7 @@ zkl_share_failed(zkl_share_t *share, zkl_op_t *op)
 }
 
 
-/* It does not have its old name any more: has it the new one? */
+/* The claim's znode does not have the old name: looks for the new name. */
 
 static void
 zkl_share_look(zkl_share_t *share)

@@ -7,24 +7,25 @@
  *   ------   ---------------   -----------------------------------------------
  *   FIND     list              DELETE, LOOK, or freed (after some time)
  *   LOOK     get               DELETE (version), READ, or freed
- *   READ     get               made durable, and READ again; or it is durable:
+ *   READ     get               made durable, and READ again; or, if durable,
  *                              a claim of this worker; or freed
  *            delete            the lease was over: freed, or READ again
  *   DELETE   delete            freed
  *
- * Everything here runs on the event loop.  A ward is in no view: the waiters
- * behind it, in this worker too, know the claim by its record, as a sibling's,
- * or by its znode.  A lock that is one znode may have another claim by now: its
- * ward is found by a read, and deleted by the version that was read.
+ * A ward is in no view: the waiters behind the ward, in this worker too, know
+ * the claim by the record, as a sibling's, or by the znode.  The znode of a
+ * one-node lock may be another claim's by now, so the worker reads the znode
+ * first, and deletes by the version that was read.
  *
- * A claim that waited alone may be held all the same: its token leads to any
- * gateway, and a gateway that sees no claim ahead tells that the claim is held,
- * after it wrote this into the label.  So a claim that waited alone is deleted
- * by the version of a label that does not say "held".
+ * A claim that waited alone (a client may call for the claim later) may be held
+ * all the same, because a client with the token may call at any gateway, and a
+ * gateway that sees no claim ahead writes into the claim data that the claim is
+ * held and tells so.  The worker therefore deletes such a claim by the version
+ * of claim data that do not say "held".
  *
- * The work on a ward begins when the session is connected, and begins again
- * with each connection; `op` is NULL in between, and `share` is NULL unless the
- * claim is about to be durable.
+ * All of the code runs on the event loop.  The work on a ward begins anew with
+ * each connection of the adopted session; `op` is NULL in between, and `share`
+ * is NULL unless the claim is about to be durable.
  */
 
 
@@ -34,7 +35,7 @@
 #include "core/share.h"
 
 
-/* how long a create of a dead worker may take to show, milliseconds */
+/* how long a create of a dead worker may take to show, in ms */
 #define ZKL_LATE               3000
 
 
@@ -64,7 +65,7 @@ zkl_ward_take(void *data, zkl_record_t *record, ngx_str_t *path)
     if (record->kind == ZKL_NODE
         && (record->state != ZKL_RECORD_HELD || record->bound))
     {
-        /* no sibling waits for the end of this claim */
+        /* the record ends now: no sibling waits until the znode is gone */
 
         zkl_record_publish(estate->zone, record->id.record, record->seq, 0, 0);
         zkl_record_end(estate->zone, record->id.record);
@@ -124,7 +125,7 @@ zkl_ward_take(void *data, zkl_record_t *record, ngx_str_t *path)
 
         ward->seen = !zkl_record_asked(estate->zone, record->id.record);
 
-        /* from here on the claim is held, whatever becomes of its leader */
+        /* from here on the claim is held, even if the leader is deleted */
 
         zkl_record_unbind(estate->zone, record->id.record);
 
@@ -306,7 +307,7 @@ zkl_ward_handler(zkl_op_t *op)
 }
 
 
-/* The create may never have happened: the id tells the claim's znode. */
+/* The id shows the claim's znode, unless the create never happened. */
 
 static void
 zkl_ward_found(zkl_ward_t *ward, zkl_op_t *op)
@@ -344,9 +345,9 @@ zkl_ward_found(zkl_ward_t *ward, zkl_op_t *op)
 
 
 /*
- * The server may still have a create in its hands that came over the dead
- * worker's connection: the ward lists again.  If all wards of the estate wait
- * for such a create, the session is closed, which makes sure.
+ * The server may still execute a create that the dead worker has sent: the ward
+ * lists again.  If all wards of the estate wait for such a create, the session
+ * is closed, because no create happens after the close.
  */
 
 static void
@@ -382,7 +383,7 @@ zkl_ward_missing(zkl_ward_t *ward)
 }
 
 
-/* The znode of a claim that waited alone is there. */
+/* A GET has read the znode of a claim that waited alone. */
 
 static void
 zkl_ward_look(zkl_ward_t *ward, zkl_op_t *op)
@@ -395,7 +396,7 @@ zkl_ward_look(zkl_ward_t *ward, zkl_op_t *op)
 
     if (ward->state != ZKL_WARD_LOOK) {
 
-        /* it was released meanwhile */
+        /* the claim was released meanwhile */
 
         zkl_ward_go(ward);
         return;
@@ -423,7 +424,7 @@ zkl_ward_look(zkl_ward_t *ward, zkl_op_t *op)
 }
 
 
-/* The znode of a held claim is there. */
+/* A GET has read the znode of a held claim. */
 
 static void
 zkl_ward_read(zkl_ward_t *ward, zkl_op_t *op)
@@ -435,7 +436,7 @@ zkl_ward_read(zkl_ward_t *ward, zkl_op_t *op)
 
     if (ward->state != ZKL_WARD_READ) {
 
-        /* it was released meanwhile */
+        /* the claim was released meanwhile */
 
         zkl_ward_go(ward);
         return;
@@ -497,7 +498,7 @@ zkl_ward_move(zkl_ward_t *ward, zkl_op_t *get)
                                  ward->state != ZKL_WARD_READ);
     if (rc == NGX_BUSY) {
 
-        /* that claim counts the lease, under another record */
+        /* a claim with another record counts the lease already */
 
         zkl_record_ending(estate->zone, ward->id.record, ZKL_ENDING_FORSAKEN);
         zkl_record_free(estate->zone, ward->id.record);
@@ -545,10 +546,7 @@ zkl_ward_secure(zkl_ward_t *ward)
 }
 
 
-/*
- * A lease that cannot become durable lasts as long as the adopted session, and
- * ends in its time.
- */
+/* A lease that cannot become durable, or not yet, ends at the deadline. */
 
 static void
 zkl_ward_lease(zkl_ward_t *ward)
@@ -658,7 +656,7 @@ zkl_ward_delete(zkl_ward_t *ward)
 {
     if (ward->share != NULL) {
 
-        /* the claim is deleted when the name of its znode is known */
+        /* the znode's name is not known until the share is done */
 
         ward->ending = 1;
         return;
@@ -701,9 +699,9 @@ zkl_ward_done(zkl_ward_t *ward)
 
 
 /*
- * Whether the lease was over, or the claim gone, before a client released it.
- * If the release came before the claim became a ward, the dead worker may have
- * deleted the znode for it; later only a foreign client can have done so.
+ * Whether the lease was over, or the znode gone, before a client released the
+ * claim.  If the release came before the claim became a ward, the dead worker
+ * may have deleted the znode; later only a foreign client can have done so.
  */
 
 static ngx_uint_t

@@ -56,8 +56,8 @@ typedef struct {
     unsigned                           seen:1;      /* the record or the znode
                                                        was read while no
                                                        release was asked for,
-                                                       and this worker has sent
-                                                       no delete since */
+                                                       and no delete can have
+                                                       happened since */
 } zkl_ward_t;
 
 
@@ -73,25 +73,25 @@ zkl_ward_t *zkl_ward_find(zkl_worker_t *worker, uint32_t record);
 /* Sends what the ward's state asks for, unless that is under way. */
 void zkl_ward_go(zkl_ward_t *ward);
 
-/* From here on it cannot be called back: who is next may be granted. */
+/* Ends the claim for good: the claims behind may be granted at once. */
 void zkl_ward_delete(zkl_ward_t *ward);
 
 /*
- * The session of this worker is over: the claim is not made durable with its
- * gate any more.  It is read again when the adopted session is connected.
+ * This worker's session is over: the claim is not made durable under the gate
+ * of that session any more, but is read again.
  */
 void zkl_ward_unshare(zkl_ward_t *ward);
 
-/* There is no znode (any more): it is freed, and its record. */
+/* The claim has no znode (any more): frees the record and the ward. */
 void zkl_ward_done(zkl_ward_t *ward);
 
-/* Whether its znode may be durable, so that it lives on without its session. */
+/* Whether the claim may be durable, and so outlive the adopted session. */
 ngx_uint_t zkl_ward_outlives(zkl_ward_t *ward);
 
 /*
- * The claim becomes a claim of this worker, with its record, and the ward is
- * freed; get has read its znode, which is durable.  If get is NULL, its session
- * is over: the claim lives on if it was durable.  NGX_OK, or why not.
+ * Makes the claim a claim of this worker, moves the record, and frees the ward.
+ * get has read the durable znode; if get is NULL, the adopted session is over,
+ * and the claim lives on if the claim was durable.  NGX_OK, or an error.
  */
 ngx_int_t zkl_ward_move(zkl_ward_t *ward, zkl_op_t *get);
 

@@ -1,10 +1,15 @@
 
 /*
- * The worker's life: how a worker starts, how it leaves, and what becomes of
- * its sessions and slots then.
+ * The worker: how a worker starts and leaves, what becomes of the sessions and
+ * the slots then, and the wiring: the worker hears from the loop, the session,
+ * the siblings and the clock, and tells the locks, claims, calls and estates.
  *
- * Everything here runs on the event loop.  zone and session are NULL only while
- * the worker is freed: the start failed, or the stop has given both away.
+ * Everything here runs on the event loop.  `zone` and `session` are NULL only
+ * while the worker is freed: the start failed, or the stop has given both away.
+ * Calls and claims that are freed then still call zkl_worker_busy(), so that
+ * function checks `session`.  `wakeup` is the connection that puts the slot's
+ * descriptor into the loop.  All workers inherit the descriptors of the zone,
+ * so a worker that leaves closes only a copy.
  */
 
 
@@ -16,10 +21,10 @@
 #include "core/follow.h"
 
 
-/* milliseconds from the start */
+/* milliseconds from the start to the first sweep */
 #define ZKL_FIRST_SWEEP               200
 
-/* the slow net below the doorbell, milliseconds */
+/* milliseconds from sweep to sweep */
 #define ZKL_SWEEP               1000
 
 /* how long a worker that leaves stays for leases that are not durable yet */
@@ -144,7 +149,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    /* what was left is for the workers that start beside this one, too */
+    /* the workers that start beside this worker adopt slots, too */
 
     ngx_add_timer(&worker->sweep, ZKL_FIRST_SWEEP);
 
@@ -195,10 +200,10 @@ zkl_worker_stop(zkl_worker_t *worker)
 
 
 /*
- * The heir makes durable what is not, moves the records, and closes the session
- * if it is open.  At a quit and a stop the siblings end at the same time, and
- * may be no heirs a moment later: at a quit the session is closed here if all
- * that is held is durable, and at a stop in any case.
+ * The heir makes the held claims durable, moves the records, and closes the
+ * session if that is open.  At a quit and a stop the siblings end at the same
+ * time, and may be no heirs a moment later: so the session is closed here at a
+ * stop, and at a quit if all held claims are durable.
  */
 
 void
@@ -226,11 +231,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
 }
 
 
-/*
- * Makes the worker begin to leave; may be called more than once.
- *
- * The worker begins to leave: it serves its waiters to the end.
- */
+/* Begins to leave: the waiters are served to the end.  May be called again. */
 
 static void
 zkl_worker_drain(zkl_worker_t *worker)
@@ -242,7 +243,7 @@ zkl_worker_drain(zkl_worker_t *worker)
 
     zkl_zone_leaving(worker->zone);
 
-    /* what is held becomes durable at once */
+    /* the held claims become durable at once */
 
     if (zkl_session_connected(worker->session)) {
         zkl_worker_tell_claims(worker, zkl_claim_durable);
@@ -294,7 +295,7 @@ zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
 }
 
 
-/* Frees locks and asks when the process leaves; no caller is told. */
+/* Frees locks and calls when the process leaves; no caller is told. */
 
 static void
 zkl_worker_discard(zkl_worker_t *worker)
@@ -353,22 +354,13 @@ zkl_worker_free(zkl_worker_t *worker)
 }
 
 
-/*
- * The worker's wiring: what it hears, from the loop, its session, siblings and
- * the clock, and whom it tells.
- *
- * Everything here runs on the event loop.  `wakeup` is the connection that
- * puts the slot's descriptor into the loop; the descriptor belongs to the
- * zone and is inherited by all workers, so it is never closed here.  What is
- * heard finds zone, home and session; but worker->session is NULL when calls
- * and claims are freed in the end, which say that what is unsettled changed.
- */
+/* The wiring: what the worker hears, and the objects that the worker tells. */
 
 
 /*
- * A worker that leaves for good refuses its waiters: its session is about to be
- * closed.  The worker may find out only when the last of its siblings begins to
- * leave.
+ * A worker that leaves for good refuses the waiters, because the session is
+ * about to be closed.  The worker may find out only when the last sibling
+ * begins to leave.
  */
 
 static void
@@ -380,7 +372,7 @@ zkl_worker_refuse_waiters(zkl_worker_t *worker)
 }
 
 
-/* There is no more time: who waits is told so before nginx cuts him off. */
+/* The time is over: refuses the waiters before nginx cuts the clients off. */
 
 static void
 zkl_worker_shut(zkl_worker_t *worker)
@@ -489,7 +481,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
 
     if (c->close) {
 
-        /* nginx begins to leave, or ends to wait for us */
+        /* nginx begins to leave, or does not wait any longer */
 
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
                        "zk lock worker: leaving, shut: %d", c->error);
@@ -527,7 +519,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
 static void
 zkl_worker_write_handler(ngx_event_t *ev)
 {
-    /* never added; nginx calls it without asking */
+    /* the event is never added, but nginx may call the handler */
 }
 
 
@@ -552,7 +544,7 @@ zkl_worker_ring(void *data, uint32_t record)
 
     zkl_estate_rung(worker, record);
 
-    /* each may hang itself anew, or take another one down */
+    /* a handler may subscribe again, or end another subscription */
 
     ngx_queue_init(&ringing);
 
@@ -629,11 +621,11 @@ zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell)
 
 
 /*
- * A worker that leaves answers all requests first: each of them when its time
- * is over, at the latest.  Claims that ZooKeeper refuses to delete would keep
- * it for ever: who waited for these is told, and they are left to the end of
- * its session.  Out of reach, deletes are owed that nobody waits for any more,
- * and keep no worker.
+ * A worker that leaves answers all requests first, each at the latest when the
+ * time of the request is over.  Claims that ZooKeeper refuses to delete would
+ * keep the worker for ever, so the waiter is told, and the claims are left to
+ * the end of the session.  Out of reach, only calls that a client waits for
+ * keep the worker, because no client waits for a delete that is owed.
  */
 
 void
@@ -678,7 +670,7 @@ zkl_worker_connected(void *data, const zkl_key_t *fresh)
         zkl_zone_set_key(worker->zone, fresh);
     }
 
-    /* what a worker left is made durable through this session */
+    /* what a worker has left is made durable through this session */
 
     zkl_worker_adopt(worker);
 
@@ -708,7 +700,7 @@ zkl_worker_suspended(void *data)
 }
 
 
-/* Calls tell for each lock with claims; it may free that one. */
+/* Calls tell for each lock with claims; tell may free that lock. */
 
 static void
 zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
@@ -778,7 +770,7 @@ zkl_worker_unreachable(void *data)
 }
 
 
-/* ZooKeeper answers again: what came meanwhile is begun. */
+/* ZooKeeper answers again: begins the claims and calls that came meanwhile. */
 
 static void
 zkl_worker_heard(zkl_worker_t *worker)
@@ -791,7 +783,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 }
 
 
-/* Calls tell for each call under way; it may free that one. */
+/* Calls tell for each call under way; tell may free that call. */
 
 static void
 zkl_worker_tell_asks(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
@@ -885,7 +877,7 @@ zkl_worker_forget(zkl_worker_t *worker)
 }
 
 
-/* Calls tell for each claim in between; it may free that claim. */
+/* Calls tell for each unsettled claim; tell may free that claim. */
 
 static void
 zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
@@ -893,7 +885,7 @@ zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
     ngx_queue_t  unsettled;
     ngx_queue_t  *q;
 
-    /* those that go in between meanwhile are not told */
+    /* claims that become unsettled meanwhile are not told */
 
     ngx_queue_init(&unsettled);
 
@@ -915,7 +907,7 @@ zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
 }
 
 
-/* Of worker->sweep: looks for changes that no doorbell or event has told. */
+/* Looks for changes that no doorbell or event has told. */
 
 static void
 zkl_worker_sweep_handler(ngx_event_t *ev)
@@ -936,7 +928,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     zkl_worker_sweep_estates(worker);
 
-    /* rings that were lost with a worker that died while it rang */
+    /* rings that a worker lost by dying while ringing */
 
     zkl_doorbell_answer(worker->zone->map, worker->zone->slot, zkl_worker_ring,
                         worker);
@@ -948,7 +940,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 }
 
 
-/* What workers left that died, and what could not be sent for it so far. */
+/* Adopts what dead workers left, and sends what could not be sent before. */
 
 static void
 zkl_worker_sweep_estates(zkl_worker_t *worker)

@@ -1,11 +1,11 @@
 
 /*
- * The worker: what one nginx worker process has of all floors below, and the
- * wiring between these floors: the loop's wake-up, the session's events, the
+ * The worker: what an nginx worker process has of the folders below core, and
+ * the wiring between these: the loop's wake-up, the session's events, the
  * doorbell.
  *
- * A process has one such object, made when the process starts to serve and
- * freed when the process leaves; all of the code runs on the event loop.
+ * A process has a single worker object, made when the process starts to serve
+ * and freed when the process leaves; all of the code runs on the event loop.
  */
 
 
@@ -31,11 +31,11 @@ typedef struct zkl_scan_s    zkl_scan_t;
 typedef void (*zkl_subscription_pt)(zkl_subscription_t *bell);
 
 
-/* a bell rings once, when a sibling's record has changed */
+/* a call of handler, once, when a sibling's record has changed */
 
 struct zkl_subscription_s {
     ngx_rbtree_node_t                  node;    /* key: the record */
-    ngx_queue_t                        queue;   /* bells that ring now */
+    ngx_queue_t                        queue;   /* subscriptions called now */
     zkl_subscription_pt                handler;
     unsigned                           set:1;
     unsigned                           ringing:1;   /* in queue, not node */
@@ -71,11 +71,11 @@ struct zkl_worker_s {
                                                    told yet */
     ngx_queue_t                        calls;   /* calls under way */
     ngx_uint_t                         ncalls;  /* length of calls */
-    ngx_uint_t                         nawaited;    /* asks whose caller waits
-                                                   for the answer */
-    ngx_queue_t                        looks;   /* asks that wait for a turn
-                                                   to list a lock */
-    ngx_uint_t                         nlooks;  /* asks that have a turn */
+    ngx_uint_t                         nawaited;    /* calls that a client waits
+                                                       for */
+    ngx_queue_t                        looks;   /* calls that wait for a turn to
+                                                   list a lock */
+    ngx_uint_t                         nlooks;  /* calls that have a turn */
 
     ngx_queue_t                        estates; /* of workers that are gone */
     ngx_rbtree_t                       wards;   /* of all estates, by record */
@@ -123,14 +123,14 @@ zkl_worker_t *zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 void zkl_worker_stop(zkl_worker_t *worker);
 
 /*
- * The same for one slot and its session.  heir: another worker stays, and gets
- * the slot; needed: that worker needs the session.
+ * The same for a slot and the slot's session.  heir: another worker stays, and
+ * gets the slot; needed: that worker needs the session.
  */
 void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
     ngx_uint_t needed);
 
 /*
- * Sets up a timer whose data is the worker's fake connection, since the event
+ * Sets up a timer whose data is the worker's fake connection, because the event
  * core's debug code expects a connection there.  The handler finds the timer's
  * owner by ngx_queue_data().
  */
@@ -144,22 +144,17 @@ void zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
 ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
 
 
-/* Notes that claims or asks may have begun, or ceased, to keep the worker. */
+/* Notes that claims or calls may have begun, or ceased, to keep the worker. */
 void zkl_worker_busy(zkl_worker_t *worker);
 
 /*
- * Calls bell->handler when this worker is rung for record; then the bell is
- * down, and the handler may hang the bell again.
+ * Calls bell->handler once, when this worker is rung for record; the handler
+ * may subscribe again.
  */
 void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *bell,
     uint32_t record);
 void zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell);
 
-
-/*
- * Between the files of the worker: the worker's life is in worker.c; events
- * that the worker gets and passes on are in wiring.c.
- */
 
 /* The events of the worker's session; data is the worker. */
 extern const zkl_session_events_t  zkl_worker_events;

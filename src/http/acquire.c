@@ -2,11 +2,11 @@
 /*
  * Acquires: POST of a lock.
  *
- * A request becomes a claim and waits with it: as a plain request, as a stream,
- * as one that polls, or as one with a key, which may be a repeat.  Here is read
- * what it asks for, and answered what became of it, also for the others.
+ * A request makes a claim and waits with the claim.  This file reads what the
+ * request asks for, leaves the request to stream.c if a connection holds the
+ * claim, to repeat.c if the request has a key, and answers refusals for both.
  *
- * Everything here runs on the event loop.
+ * Everything here runs on the event loop; ctx->claim is NULL after the outcome.
  */
 
 
@@ -162,7 +162,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     if (acquire->kind == ZKL_MEMBER) {
 
-        /* never because of members: only until others have been refused */
+        /* a member waits for no member, only until other claims are refused */
 
         acquire->wait = ngx_max(acquire->wait, ZKL_PATIENCE);
     }
@@ -195,7 +195,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 }
 
 
-/* Returns NULL, or what is wrong. */
+/* Returns NULL, or the error. */
 
 static const char *
 ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
@@ -449,7 +449,7 @@ ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *call, zkl_answer_e answer)
 
     r = ngx_http_zk_lock_api_told(call, answer);
 
-    /* the holder is a courtesy: the answer does not depend on it */
+    /* the holder is a courtesy: the answer is sent without a holder, too */
 
     rc = ngx_http_zk_lock_answer_taken(r, answer == ZKL_CALL_OK
                                           ? &call->infos[0] : NULL);

@@ -1,17 +1,17 @@
 
 /*
- * Operators' calls.
+ * Operators' calls: break the claims of holders, or ask holders to let go.
  *
- * A list tells who holds the lock; then each holder that If-Match means is
- * asked for by a call of its own, some at a time.  A list does not describe
- * any number of holders: who breaks them all lists again, until as many are
- * broken as held the lock at first.  So nobody is broken who only waited then,
- * and is granted the lock because of this.
+ * A list tells the holders of the lock; then a call for each holder that
+ * If-Match names breaks or revokes the claim, some calls at a time.  Because a
+ * list describes a limited number of holders, the break of all holders lists
+ * again, until as many holders were described as held the lock at first.  So a
+ * claim that is granted later, because of the break, is not broken.
  *
- * Everything here runs on the event loop.  What is under way is in the
- * request's pool and in its context, which lets go of it: what is asked for by
- * then is done all the same, the rest is not.  A target's `call` is NULL unless
- * it is under way; the list's is the context's.
+ * Everything here runs on the event loop.  The state is in the request's pool
+ * and in the context, whose cleanup leaves the calls: a call that was started
+ * has an effect all the same.  target->call is NULL unless the call is in
+ * flight; the call of the list is ctx->call.
  */
 
 
@@ -19,7 +19,7 @@
 #include "http/answer.h"
 
 
-/* asks under way */
+/* calls in flight */
 #define NGX_HTTP_ZK_LOCK_ADMIN_ASKS   16
 
 /* bytes of a user's name in the log */
@@ -29,8 +29,8 @@
 
 typedef struct {
     zkl_call_t                        *call;
-    ngx_str_t                          name;    /* of its znode */
-    ngx_str_t                          owner;   /* as it is logged */
+    ngx_str_t                          name;    /* of the znode */
+    ngx_str_t                          owner;   /* as logged */
     zkl_token_t                        token;
     int64_t                            fencing;
     unsigned                           has_id:1;    /* token is set */
@@ -44,13 +44,13 @@ typedef struct {
 
     ngx_http_zk_lock_target_t         *targets; /* of the last list */
     ngx_uint_t                         ntargets;
-    ngx_uint_t                         next;    /* to be asked for */
-    ngx_uint_t                         calls;   /* under way */
+    ngx_uint_t                         next;    /* target to be called for */
+    ngx_uint_t                         calls;   /* in flight */
 
     ngx_uint_t                         rest;    /* holders of the first list
-                                                   that none has shown yet */
-    int64_t                            last;    /* the seq of the last of
-                                                   them */
+                                                   still to be described */
+    int64_t                            last;    /* the seq of the last holder
+                                                   of the first list */
     ngx_uint_t                         done;
     zkl_answer_e                       worst;
 
@@ -173,7 +173,7 @@ ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
                                         "or \"*\"");
     }
 
-    /* who forces an unlock of Terraform cannot say whose lock it is */
+    /* a forced unlock of Terraform's cannot name the holder */
 
     if (admin->type == ZKL_REVOKE || admin->ctx->plain) {
         return NGX_DECLINED;
@@ -293,7 +293,7 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
     ngx_uint_t   i, n;
     zkl_info_t  *info;
 
-    /* who came to hold it since then stays */
+    /* a claim that was granted since the first list stays */
 
     for (n = 0;
          n < call->nknown && call->infos[n].held
@@ -325,7 +325,7 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
         }
     }
 
-    /* a list that shows no holder any more is the last one */
+    /* a list that shows no holder any more is the last list */
 
     admin->rest = (n != 0) ? admin->rest - n : 0;
 
@@ -333,7 +333,7 @@ ngx_http_zk_lock_admin_targets(ngx_http_zk_lock_admin_t *admin,
 }
 
 
-/* What is known of it is the list's, and goes with it. */
+/* Copies what the list tells of a holder: info goes with the list. */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
@@ -372,7 +372,7 @@ ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
 }
 
 
-/* Asks for as many as may be under way, lists again, or answers. */
+/* Starts as many calls as may be in flight, lists again, or answers. */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
@@ -394,7 +394,7 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
         return NGX_DONE;
     }
 
-    /* of those who are asked to let go, a list would show the same again */
+    /* after a revoke the next list would show the same holders */
 
     if (admin->rest != 0 && admin->fencing == 0 && admin->type == ZKL_BREAK) {
         return ngx_http_zk_lock_api_call(admin->request, admin->ctx, ZKL_LIST,
@@ -407,8 +407,8 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
 
 
 /*
- * A gateway's claim is broken by its id, as its own worker knows it; any other
- * by its znode's name.
+ * A break of a gateway's claim names the id, because the claim's worker knows
+ * the id; any other call names the znode.
  */
 
 static ngx_int_t
@@ -484,7 +484,7 @@ ngx_http_zk_lock_admin_call_handler(zkl_call_t *call, zkl_answer_e answer)
 
     case ZKL_CALL_GONE:
 
-        /* it has left by itself meanwhile */
+        /* the claim has ended meanwhile */
 
         break;
 
@@ -514,7 +514,7 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
 
     r = admin->request;
 
-    /* a break is to leave its trace in a log of nginx's default level, too */
+    /* a break must be seen in a log of nginx's default level, too */
 
     broken = (admin->type == ZKL_BREAK);
     level = broken ? NGX_LOG_ERR : NGX_LOG_NOTICE;
@@ -535,7 +535,7 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
 }
 
 
-/* As $remote_user has it, or "-". */
+/* The value of $remote_user, or "-". */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_user(ngx_http_request_t *r, ngx_str_t *user)
@@ -554,7 +554,7 @@ ngx_http_zk_lock_admin_user(ngx_http_request_t *r, ngx_str_t *user)
 }
 
 
-/* What others chose is written so that it cannot end its quotes. */
+/* Escapes a client's text, so that the text cannot end the quotes. */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_escape(ngx_pool_t *pool, ngx_str_t *dst, u_char *src,

@@ -1,7 +1,7 @@
 
 /*
- * What operators may do to those who hold a lock: break their claims, or ask
- * them to let go.
+ * Operators' calls: break the claims of a lock's holders, or ask the holders to
+ * let go.
  */
 
 
@@ -12,11 +12,11 @@
 #include "http/api.h"
 
 
-/* DELETE with "force": If-Match says whom. */
+/* DELETE with "force": breaks the claims that If-Match names. */
 ngx_int_t ngx_http_zk_lock_admin_break(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
-/* PUT with "revoke": If-Match may say whom. */
+/* PUT with "revoke": asks all holders, or the holder that If-Match names. */
 ngx_int_t ngx_http_zk_lock_admin_revoke(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 

@@ -1,21 +1,27 @@
 
 /*
- * Answers: statuses, headers and problems, and how each of them is sent.  What
- * they tell of claims and locks is in tell.
+ * Answers: statuses, headers and problems, and what answers tell of claims and
+ * locks, as members of JSON and as headers.
  *
- * Everything here runs on the event loop.  An answer lives in the request's
- * pool: what the JSON writer has written is copied, and the writer is closed in
- * any case.  Its text is NULL if it has failed.
+ * A grant is described from the claim that the request made; any other claim,
+ * and a lock, from what a call has read.  An answer has a token only if the
+ * request acquired the claim, repeats an acquire, or named the claim by that
+ * token, because only then the context has the token.
+ *
+ * Everything here runs on the event loop.  The text of the JSON writer is
+ * copied into the request's pool, and the writer is closed in any case; the
+ * text is NULL if the writer has failed.  An answer that describes a claim or a
+ * lock needs a context; the holder (info) is NULL if unknown.
  */
 
 
 #include "http/answer.h"
 
 
-/* what a client is asked to wait before it tries again, seconds */
+/* seconds that a client is asked to wait before the next try */
 #define NGX_HTTP_ZK_LOCK_RETRY_AFTER  1
 
-/* what a problem's status stands for */
+/* the type and the title of a problem's status */
 
 typedef struct {
     ngx_uint_t    status;
@@ -95,7 +101,7 @@ static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
       ngx_string("urn:zk-lock:failed"), ngx_string("Failed") }
 };
 
-/* not for ZooKeeper's sake: the gateway is too small for what it is asked */
+/* a 503 that is due to the gateway's size, not to ZooKeeper */
 
 static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_no_room = {
     NGX_HTTP_SERVICE_UNAVAILABLE,
@@ -183,7 +189,7 @@ ngx_http_zk_lock_send_problem(ngx_http_request_t *r, ngx_uint_t status,
 }
 
 
-/* When it is worth to try again, as a member and as a header. */
+/* Tells when a new try makes sense, by a member and by a header. */
 
 static ngx_int_t
 ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
@@ -213,8 +219,8 @@ ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
 
 
 /*
- * The same for Terraform, which looks for the holder's own members, as it sent
- * them: those of the problem come behind them.
+ * Sends a problem behind the members that the holder sent, because Terraform
+ * looks for these members.
  */
 
 static ngx_int_t
@@ -240,7 +246,7 @@ ngx_http_zk_lock_send_holder(ngx_http_request_t *r, ngx_uint_t status,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    /* both are compact objects with a member at least */
+    /* both texts are compact objects with at least one member */
 
     p = ngx_cpymem(body, t->data, t->data_len - 1);
     *p++ = ',';
@@ -406,16 +412,7 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
 }
 
 
-/*
- * What answers tell of claims and locks, as members of JSON and as headers.
- *
- * Of a claim that was made by this request its own object tells, and of any
- * other, and of a lock, what a call has read of them.  A token is told only to
- * who has acquired the claim or has named it by that token: the context has it.
- *
- * Everything here runs on the event loop.  The request's context is never NULL
- * here; who holds a lock (info) is, if that is not known.
- */
+/* What answers tell of claims and locks. */
 
 
 ngx_int_t
@@ -480,7 +477,7 @@ ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
     zkl_json_t   *json;
     zkl_ending_e  ending;
 
-    /* in the order of the endings */
+    /* in the order of zkl_ending_e */
 
     static struct {
         const char  *reason;
@@ -664,7 +661,7 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "queued");
     }
 
-    /* an acquire is told where the claim is, also one that has joined it */
+    /* an acquire gets a Location, also an acquire that has joined a claim */
 
     if (ngx_http_zk_lock_secrets(r, ctx, ctx->waits) != NGX_OK)
     {
@@ -793,7 +790,7 @@ ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
 }
 
 
-/* Of a claim that was asked for by this request: what it said. */
+/* Writes the claim data of the claim that this request made. */
 
 static void
 ngx_http_zk_lock_write_own_label(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
@@ -810,7 +807,7 @@ ngx_http_zk_lock_write_own_label(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
         return;
     }
 
-    /* nothing but where it came from, which needs no reading */
+    /* the claim data tell only "from", which needs no parser */
 
     addr = &ctx->request->connection->addr_text;
 
@@ -933,7 +930,7 @@ ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* Lock-Token, Lock-Fencing-Token (if any), Cache-Control; Location */
+/* Adds Lock-Token, Lock-Fencing-Token (if any), Cache-Control, and Location. */
 
 static ngx_int_t
 ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
@@ -971,7 +968,7 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 }
 
 
-/* Where the claim is: the path of the request, and the token behind it. */
+/* Adds Location: the lock's path, as in the request, a slash and the token. */
 
 static ngx_int_t
 ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)

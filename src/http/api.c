@@ -1,15 +1,23 @@
 
 /*
- * The API: calls, tokens, and a request's life while it is held.
+ * The API: the target, the token, and a request's life while it is held.
  *
- * Everything here runs on the event loop.  A request that waits has a claim, an
- * ask, or something else in its context, and a pool cleanup that lets go of
- * it: so whatever ends the request (the answer, a client that leaves, a
- * connection that breaks) ends the waiting.  A grant whose answer could not be
- * written is released by the same cleanup, or kept for its grace.
+ * The location's prefix is taken off the path, which leaves nothing, NAME or
+ * NAME/TOKEN.  The location's root, which may hold variables, and NAME make
+ * the path of the lock's znode.  Both are checked.  Then the body is read, even
+ * if the method needs no body, because a body that nginx still discards would
+ * hide a client that leaves.
  *
- * The body is always read first, even where none is wanted: a body that is
- * still being discarded would hide a client that leaves.
+ * A request that waits has a claim, a call or another object in the context,
+ * and a cleanup that lets go of the object.  So the end of the request ends the
+ * waiting: the answer, a client that leaves, a broken connection.  The cleanup
+ * also releases a grant whose answer was not written, or keeps the claim for
+ * the grace.
+ *
+ * Everything here runs on the event loop.  ctx->worker is NULL while the
+ * process serves no locks.  ctx->name points into the request's path, ctx->text
+ * into the path or into the Lock-Token header; text.data is NULL if the request
+ * has no token.
  */
 
 
@@ -134,7 +142,7 @@ ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r)
 }
 
 
-/* NGX_DONE: the request is held; else it is to be finalized. */
+/* Returns NGX_DONE if the request is held, or else the rc to finalize with. */
 
 static ngx_int_t
 ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
@@ -204,7 +212,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
 }
 
 
-/* What a location whose locks are one znode each does not serve, or NULL. */
+/* Returns why zk_lock_layout node does not serve the request, or NULL. */
 
 static const char *
 ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
@@ -237,7 +245,7 @@ ngx_http_zk_lock_api_node(ngx_http_request_t *r)
 }
 
 
-/* The location's own path: several locks, or a list of all. */
+/* Serves the location's own path: several locks, or a list of all locks. */
 
 static ngx_int_t
 ngx_http_zk_lock_api_root(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
@@ -251,9 +259,9 @@ ngx_http_zk_lock_api_root(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
 
 /*
- * The token, from the path or from the header.  What is no token of this lock
- * is told without asking anybody.  Returns NGX_DECLINED to go on; else an
- * answer was sent.
+ * Reads the token from the path or the header.  A text that is no token of this
+ * lock is answered without a call.  Returns NGX_DECLINED unless an answer was
+ * sent.
  */
 
 static ngx_int_t
@@ -281,7 +289,7 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     if (ctx->name.len == 0) {
 
-        /* of several locks: it has their names in it */
+        /* a token of several locks, which contains the locks' names */
 
         return NGX_DECLINED;
     }
@@ -307,8 +315,8 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
 
 /*
- * An end of the connection that came earlier has used up its event, so the read
- * handler is called once in any case.
+ * A ready read event is posted, because an end of the connection that came
+ * before now raises no further event.
  */
 
 ngx_int_t
@@ -438,7 +446,7 @@ ngx_http_zk_lock_api_cleanup(void *data)
 }
 
 
-/* header_sent says only that it was about to be: memory may have been short */
+/* r->header_sent proves nothing, because nginx sets the flag before sending */
 
 ngx_uint_t
 ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx)
@@ -530,7 +538,7 @@ ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
 }
 
 
-/* The socket's event may be behind the grant in the loop. */
+/* The event that the client has left may come after the grant in the loop. */
 
 ngx_uint_t
 ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
@@ -579,22 +587,12 @@ ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
 }
 
 
-/*
- * The target: what a request is about.
- *
- * The location's own prefix is taken off its path, and what is left is nothing,
- * NAME, or NAME/TOKEN.  With the location's root, which may hold variables,
- * that is the path of a znode; both have been checked then.
- *
- * Everything here runs on the event loop.  In the context are written name and
- * text, which point into the request's path (text.data is NULL if there is no
- * token in it), and root and path, which are the pool's.
- */
+/* The target: which lock or claim the request's path names. */
 
 
 /*
- * The target: reads name and token out of the path.  NGX_ERROR and why it
- * cannot be one; NGX_DECLINED and why the path is not below the location's.
+ * Reads name and text from the path.  NGX_ERROR and why the path is no target;
+ * NGX_DECLINED and why the path is not below the location's.
  */
 
 static ngx_int_t
@@ -619,7 +617,7 @@ ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         p++;
     }
 
-    /* what nginx has put right already was not a name that can be taken */
+    /* a path that nginx has changed does not show the name that was sent */
 
     if (ngx_http_zk_lock_target_rewritten(&r->unparsed_uri)) {
         *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
@@ -628,7 +626,7 @@ ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_ERROR;
     }
 
-    /* "location /locks" has "/locksmith" as well, which names no lock */
+    /* "location /locks" also gets "/locksmith", which names no lock */
 
     if (p > r->uri.data && p[-1] != '/') {
         *why = "this is no path of a lock: what goes before a lock's name "
@@ -658,8 +656,8 @@ ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
 
 /*
- * Whether nginx has changed the path: merged slashes, resolved dots, or took
- * an escaped slash for one.
+ * Whether nginx has changed the path: has merged slashes, resolved dots, or
+ * unescaped a slash.
  */
 
 static ngx_uint_t
@@ -714,7 +712,7 @@ ngx_http_zk_lock_target_rewritten(ngx_str_t *uri)
 }
 
 
-/* NGX_DECLINED: the target takes the method; else an answer was sent. */
+/* Returns NGX_DECLINED if the target takes the method, or else answers. */
 
 static ngx_int_t
 ngx_http_zk_lock_target_method(ngx_http_request_t *r,
@@ -763,7 +761,7 @@ ngx_http_zk_lock_target_method(ngx_http_request_t *r,
 }
 
 
-/* Makes root and path: NGX_DECLINED; else an answer was sent. */
+/* Sets root and path and returns NGX_DECLINED, or else answers. */
 
 static ngx_int_t
 ngx_http_zk_lock_target_path(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)

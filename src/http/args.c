@@ -1,11 +1,10 @@
 
 /*
- * Arguments: what a request says beside its method and path, from its
- * headers, its query and its body, which has been read already.
+ * Arguments: what a request says beside the method and the path: in the
+ * headers, the query, and the body, which has been read before.
  *
- * Everything here runs on the event loop and only reads the request.  In the
- * context is noted what the answer has to say of them: what was cut, and how
- * long a wait is that was preferred.
+ * Everything here runs on the event loop and only reads the request.  The
+ * context notes for the answer that the wait or the ttl was cut, and the wait.
  */
 
 
@@ -66,7 +65,7 @@ ngx_http_zk_lock_args(ngx_http_request_t *r, zkl_args_t *args,
 }
 
 
-/* The query, then the body. */
+/* Reads the query, then the body. */
 
 static ngx_int_t
 ngx_http_zk_lock_args_read(ngx_http_request_t *r, zkl_args_t *args,
@@ -173,8 +172,8 @@ ngx_http_zk_lock_prefers(ngx_http_request_t *r, const char *word)
 
 
 /*
- * Finds a preference by how it begins; value is the rest of it, without its
- * parameters.  All Prefer headers count, and the first one wins.
+ * Finds the first preference, in all Prefer headers, that begins with start;
+ * value is the rest of the preference, without parameters.
  */
 
 static ngx_int_t
@@ -378,7 +377,7 @@ ngx_http_zk_lock_args_body(ngx_http_request_t *r, zkl_args_t *args,
 }
 
 
-/* nginx may have put the body into a file, if its own buffer is small. */
+/* nginx puts the body into a file if client_body_buffer_size is too small. */
 
 static ngx_int_t
 ngx_http_zk_lock_args_feed(ngx_http_request_t *r, zkl_args_body_t *body,

@@ -1,10 +1,10 @@
 
 /*
- * Calls about a lock or a claim that is there.
+ * Calls about an existing lock or claim.  All runs on the event loop.
  *
- * Everything here runs on the event loop.  A call becomes one call, or a watch
- * that asks again until its time is over; the answer follows from what it
- * comes to.
+ * PUT, DELETE and POST start a single call, whose handler answers.  GET starts
+ * a stream or a watch, which repeats the call when the lock has changed, until
+ * the result suffices or the wait is over.
  */
 
 
@@ -36,7 +36,7 @@ static void ngx_http_zk_lock_call_handler(zkl_call_t *call,
 static ngx_str_t  ngx_http_zk_lock_none_match = ngx_string("if-none-match");
 
 
-/* Of a claim, if there is a token, else of the lock. */
+/* GET of a claim if the request has a token, else of the lock. */
 
 ngx_int_t
 ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
@@ -93,7 +93,7 @@ ngx_http_zk_lock_call_get(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                               &n);
 
         if (watch->data == NULL) {
-            /* any state will do */
+            /* without the header any state is an answer */
             wait = 0;
             ctx->preferred = 0;
         }
@@ -167,7 +167,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) call->mark) - buf;
     }
 
-    /* there is something: nobody waits for another tag */
+    /* "*" matches any claims, so the answer is 304 without a wait */
 
     any = (header != NULL && header->len == 1 && header->data[0] == '*'
            && answer == ZKL_CALL_OK);
@@ -201,12 +201,12 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
 }
 
 
-/* Whether a tag is in a list of them, such as: W/"one", "two". */
+/* Whether a tag is in a list of tags, such as: W/"one", "two". */
 
 static ngx_uint_t
 ngx_http_zk_lock_call_matches(ngx_str_t *header, ngx_str_t *tag)
 {
-    /* what counts is between the quotes, and nothing like it is elsewhere */
+    /* compares the text between the quotes, which occurs nowhere else */
 
     return ngx_strlcasestrn(header->data, header->data + header->len,
                             tag->data + 2, tag->len - 3)
@@ -343,7 +343,7 @@ ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
 }
 
 
-/* A claim that is held is held once more. */
+/* POST with a token: a held claim is held once more. */
 
 ngx_int_t
 ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
@@ -408,7 +408,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
 
         case ZKL_RENEW:
 
-            /* what waits has no lease: a status of its own says so */
+            /* a waiting claim has no lease, so the status differs */
 
             return ngx_http_zk_lock_answer_claim(r, ctx, call,
                                                  call->infos[0].held
@@ -463,7 +463,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         if (call->type == ZKL_HOLD
             || (call->type == ZKL_RELEASE && call->ninfos != 0))
         {
-            /* one that is held more than once: the gateway counts */
+            /* a repeat is not safe, because the gateway counts the holds */
 
             return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
                                         "ZooKeeper is out of reach: this may "

@@ -1,8 +1,5 @@
 
-/*
- * Calls about a lock or a claim that is there: GET, PUT, DELETE, and POST with
- * a token.
- */
+/* Calls about an existing lock or claim: GET, PUT, DELETE, POST with token. */
 
 
 #ifndef _NGX_HTTP_ZK_LOCK_CALLS_H_INCLUDED_

@@ -2,9 +2,9 @@
 /*
  * Metrics: what is in the zone, in Prometheus' text format 0.0.4.
  *
- * Runs on the event loop.  Nothing is counted beside the records themselves,
- * so that no count can be left behind by a worker that died: each answer is a
- * walk over the zone, all workers together.
+ * Runs on the event loop.  Each answer counts the records of all workers by a
+ * walk over the zone.  There are no counters, because a worker that died would
+ * leave the counters wrong.
  */
 
 

@@ -2,13 +2,12 @@
 /*
  * Pages of the locks under the location's root.
  *
- * A page ends when it is full, or when so many names without claims were
- * looked at that who asks shall ask again; its cursor is the last name that was
- * looked at.  So each page goes on where the one before it ended, whatever has
- * come and gone meanwhile.
+ * A page ends when the page is full, or when ZKL_NAMES_MAX names were looked
+ * at.  The cursor is the last name that was looked at, so each page goes on
+ * where the page before ended, even if locks have come or gone meanwhile.
  *
- * Everything here runs on the event loop.  The names under way are in the
- * request's context, which lets go of them.
+ * Everything here runs on the event loop.  ctx->other is the names in flight,
+ * which the request's cleanup leaves, or NULL.
  */
 
 
@@ -17,7 +16,7 @@
 #include "core/names.h"
 
 
-/* locks of a page, if nothing else is said */
+/* locks of a page, without a "limit" */
 #define NGX_HTTP_ZK_LOCK_PAGE_LIMIT   100
 
 

@@ -2,13 +2,13 @@
 /*
  * Repeats: acquires with an Idempotency-Key.
  *
- * With a key it may turn out that the key has a claim already, made by a
- * request before it, whatever worker and gateway that came to: then the request
- * waits with that one, and is told of its grant.  What a key stands for is in
- * the claim itself: its id begins with a hash of the key, and the parameters of
- * the request are hashed into its label.
+ * An earlier request, at any worker of any gateway, may have made a claim with
+ * the same key: then this request waits with that claim, and is told of the
+ * grant.  The claim's id begins with a hash of the key, and the claim data have
+ * a hash of the request's parameters.
  *
- * Everything here runs on the event loop.
+ * Everything here runs on the event loop.  ctx->claim is NULL while the request
+ * watches the claim of an earlier request.
  */
 
 
@@ -63,7 +63,7 @@ ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 
     *key = *header;
 
-    /* as a string of RFC 8941: the quotes are not a part of it */
+    /* a string of RFC 8941: the quotes are not a part of the key */
 
     if (key->len > 1 && key->data[0] == '"' && key->data[key->len - 1] == '"')
     {
@@ -104,8 +104,8 @@ ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx, const char *kind,
 
 
 /*
- * Gateways of any word size, byte order and configuration make the same of the
- * same request: so it is of what the client said, as text.
+ * Hashes the client's parameters as text, because gateways of any word size,
+ * byte order and configuration must get the same hash for the same request.
  */
 
 uint32_t
@@ -258,7 +258,7 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 
     case ZKL_CALL_GONE:
 
-        /* the one that was joined has ended: this one begins anew */
+        /* the claim that was joined has ended: the request begins anew */
 
         ctx->has_token = 0;
         keyed->acquire.wait = ngx_http_zk_lock_repeat_left(keyed);

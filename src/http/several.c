@@ -1,20 +1,25 @@
 
 /*
- * Several locks at once.
+ * Several locks at once: acquired together, then served by a single token.
  *
- * Each of them is a lock like any other, with a claim of its own.  They are
- * acquired one after the other in the order of their names, so that no two who
- * want some of the same locks can wait for each other.  Until the last one is
- * granted the claims are bound: without a lease, and gone with the worker.
- * Then all their leases begin at once.
+ * Each lock has a claim of its own.  POST acquires the locks in turn, in the
+ * order of the names, so that two requests with locks in common never wait for
+ * each other.  Until the last grant the claims are bound: a bound claim has no
+ * lease and ends with the worker.  Then all leases begin at once.
  *
- * Everything here runs on the event loop.  What is acquired or asked for is in
- * the request's pool and in its context, which lets go of it.  A part has a
- * claim while its lock is waited for or held by this request alone, a call
- * while that is under way; else both are NULL.  A claim that is lost may be
- * told of while others of this worker are looked through, and to give up one
- * that waits may free it and its lock: so that is done in the next turn, by
- * `lost`.
+ * The ids of the claims begin with the same random bytes, the key.  The token
+ * is the first claim's, made for the path of all names together, then a dot
+ * and the names.  So any worker of any gateway finds each claim by the lock's
+ * path and the key.  A release, renewal or inspection starts the calls for all
+ * claims at the same time; the last answer ends the request.
+ *
+ * Everything here runs on the event loop.  The state is in the request's pool
+ * and in the context, whose cleanup leaves claims and calls.  part->claim is
+ * NULL unless this request waits for the lock or holds a bound claim;
+ * part->call is NULL unless the call is in flight.  The worker may tell that a
+ * claim is lost while the worker walks claims, and to abandon a waiting claim
+ * may free the claim and the lock: so `lost`, a posted event, abandons the
+ * claims later.
  */
 
 
@@ -23,7 +28,7 @@
 #include <sys/random.h>
 
 
-/* why one of the locks was refused, if it is not for any of them */
+/* a refusal that is due to a single lock */
 
 typedef struct {
     zkl_outcome_e                      outcome;
@@ -32,7 +37,7 @@ typedef struct {
     const char                        *detail;
 } ngx_http_zk_lock_several_reason_t;
 
-/* bytes of a token and the names behind it */
+/* bytes of a token, a dot and the names */
 #define NGX_HTTP_ZK_LOCK_PARTS_TEXT(len)                                       \
     (ZKL_TOKEN_LEN + 1 + ZKL_BASE64_LEN(len))
 
@@ -204,7 +209,7 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
 }
 
 
-/* What one lock may be asked for, and several not; NULL: nothing is wrong. */
+/* Returns what a request for several locks may not have, or NULL. */
 
 static const char *
 ngx_http_zk_lock_several_check(ngx_http_request_t *r,
@@ -237,8 +242,8 @@ ngx_http_zk_lock_several_check(ngx_http_request_t *r,
 
 
 /*
- * names are joined by slashes, and copied.  NGX_DECLINED: they are no names of
- * locks here, not in their order, or too many.  NGX_ERROR: no memory.
+ * Copies names, which are joined by slashes.  NGX_DECLINED: a name is bad or
+ * too long, or the names are too many or not in order.  NGX_ERROR: no memory.
  */
 
 static ngx_int_t
@@ -341,7 +346,7 @@ ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* From here on they are let go with the request; NGX_OK, or a status. */
+/* Makes the request's cleanup leave the parts; NGX_OK, or a status. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
@@ -362,7 +367,7 @@ ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* The request ends; what was granted stays if its answer was written. */
+/* The request ends; granted claims stay if the answer was written. */
 
 static void
 ngx_http_zk_lock_several_leave(void *data)
@@ -453,7 +458,7 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* The key by which all of the claims are found. */
+/* Draws the key by which calls find the claims. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_draw(ngx_http_zk_lock_several_t *several)
@@ -468,7 +473,7 @@ ngx_http_zk_lock_several_draw(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* Those before it are granted; it has what is left of the time. */
+/* Acquires the next lock, in what is left of the wait and the timeout. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_next(ngx_http_zk_lock_several_t *several)
@@ -527,7 +532,7 @@ ngx_http_zk_lock_several_claim_handler(void *data, zkl_claim_t *claim,
 
     } else if (several->lost.posted) {
 
-        /* too late: another one is lost */
+        /* too late: another claim is lost */
 
         rc = NGX_DONE;
 
@@ -542,7 +547,7 @@ ngx_http_zk_lock_several_claim_handler(void *data, zkl_claim_t *claim,
 }
 
 
-/* Of one that was granted while others are waited for. */
+/* The event of a granted claim, while the request waits for other locks. */
 
 static void
 ngx_http_zk_lock_several_event_handler(void *data, zkl_claim_t *claim,
@@ -598,9 +603,9 @@ ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev)
 
 
 /*
- * The session of what was granted may be over.  Nothing was told so far: all of
- * them are acquired again, in what is left of the time.  Claims of before may
- * be there for a while yet, so the key is another one.
+ * The session of the granted claims may be over.  The client was told of no
+ * grant, so the request acquires all locks again, in the time that is left;
+ * with a new key, because the former claims may exist for a while.
  */
 
 static ngx_int_t
@@ -627,7 +632,7 @@ ngx_http_zk_lock_several_again(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* What is left of a time for the whole. */
+/* What is left of a time that began with the request. */
 
 static ngx_msec_t
 ngx_http_zk_lock_several_left(ngx_http_zk_lock_several_t *several,
@@ -715,7 +720,7 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* Nothing is acquired; several->part is why. */
+/* The request acquires no lock, because of several->part. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
@@ -726,7 +731,7 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
     ctx = several->ctx;
     ctx->waited = ngx_current_msec - several->started;
 
-    /* what is given up now is not so because the client has left */
+    /* abandon() writes "gone" into an empty outcome; the client is here */
 
     ngx_str_set(&ctx->outcome, "refused");
 
@@ -769,7 +774,7 @@ ngx_http_zk_lock_several_holder_handler(zkl_call_t *call, zkl_answer_e answer)
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    /* the holder is a courtesy: the answer does not depend on it */
+    /* the holder is a courtesy: the answer is sent without a holder, too */
 
     rc = ngx_http_zk_lock_several_problem(several,
                                     NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
@@ -815,18 +820,7 @@ ngx_http_zk_lock_several_problem(ngx_http_zk_lock_several_t *several,
 }
 
 
-/*
- * What is done with several locks that were acquired together, by their token.
- *
- * The claims have a key in common, random bytes that the ids of all begin with.
- * The token is that of the first one, but for the path of all names together, a
- * dot, and these names.  So each claim is found by its lock's path and the key,
- * at whatever worker and gateway.  All of them are asked for at the same time;
- * the last answer that comes makes that of the call.
- *
- * Everything here runs on the event loop.  A part's ask is NULL unless it is
- * under way.
- */
+/* Calls for locks that were acquired together, by the token. */
 
 
 /* Releases, renews or inspects. */
@@ -902,7 +896,7 @@ ngx_http_zk_lock_parts_call_all(ngx_http_zk_lock_several_t *several,
 }
 
 
-/* The token, a dot, and the names; NGX_DECLINED: it is something else. */
+/* Reads the token, a dot, and the names; NGX_DECLINED: the token is bad. */
 
 static ngx_int_t
 ngx_http_zk_lock_parts_read(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
@@ -949,8 +943,8 @@ ngx_http_zk_lock_parts_read(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
 
 /*
- * Asks for the claim of a part, or, HOLDER, for its lock; the handler sets
- * part->ask to NULL.  Returns NGX_DONE, or a status.
+ * Starts a call for the claim of part or, with HOLDER, for the lock.  The
+ * handler must set part->call to NULL.  Returns NGX_DONE, or a status.
  */
 
 static ngx_int_t
@@ -1045,7 +1039,7 @@ ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
         return;
     }
 
-    /* of the labels, which are alike, the last one is kept */
+    /* the claims' data are alike but for revoke: the last data are kept */
 
     zkl_claim_data_read(&several->label, (char *) info->label.data,
                         info->label.len);
@@ -1178,7 +1172,7 @@ ngx_http_zk_lock_parts_token(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* All are held; with 201 they were granted just now. */
+/* All locks are held; with 201 this request was granted the locks. */
 
 static ngx_int_t
 ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
@@ -1255,7 +1249,7 @@ ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
 }
 
 
-/* What is known of all of them: the least. */
+/* Writes the least of the leases, if the lease of every claim is known. */
 
 static void
 ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,

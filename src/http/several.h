@@ -11,7 +11,7 @@
 #include "http/answer.h"
 
 
-/* one of the locks */
+/* a lock of the request */
 
 typedef struct {
     ngx_str_t                          name;
@@ -19,9 +19,9 @@ typedef struct {
     zkl_claim_t                       *claim;
     zkl_call_t                        *call;
 
-    zkl_id_t                           id;      /* once it was granted */
+    zkl_id_t                           id;      /* set by the grant */
 
-    /* what is known of its claim */
+    /* what is known of the claim */
     zkl_answer_e                       answer;  /* of the call */
     int64_t                            fencing;
     zkl_kind_t                         kind;
@@ -37,45 +37,39 @@ typedef struct {
     ngx_http_zk_lock_ctx_t            *ctx;
 
     ngx_str_t                          whole;   /* root/a/b/c */
-    ngx_str_t                          names;   /* a/b/c, a part of it */
+    ngx_str_t                          names;   /* a/b/c, within whole */
     ngx_str_t                          text;    /* the token */
     ngx_http_zk_lock_part_t           *parts;   /* in the order of names */
     ngx_uint_t                         nparts;
 
-    /* what the ids of their claims begin with */
+    /* what the id of each claim begins with */
     uint8_t                            key[ZKL_KEY];
 
     /* POST */
     zkl_acquire_t                      acquire;
     ngx_uint_t                         at;      /* the part that waits */
     ngx_msec_t                         started;
-    ngx_msec_t                         wait;    /* of all */
-    ngx_msec_t                         timeout; /* for ZooKeeper, likewise */
-    ngx_event_t                        lost;    /* posted: one is */
-    ngx_http_zk_lock_part_t           *part;    /* the one that was refused */
-    zkl_outcome_e                      outcome; /* of it */
+    ngx_msec_t                         wait;    /* of all locks */
+    ngx_msec_t                         timeout; /* for ZooKeeper, of all */
+    ngx_event_t                        lost;    /* posted: a claim is lost */
+    ngx_http_zk_lock_part_t           *part;    /* was refused, or lost */
+    zkl_outcome_e                      outcome; /* of part */
 
-    /* all other calls */
-    ngx_uint_t                         calls;   /* under way */
+    /* any method */
+    ngx_uint_t                         calls;   /* in flight */
 
-    zkl_claim_data_t                   label;   /* they have the same */
+    zkl_claim_data_t                   label;   /* of each claim */
 
     unsigned                           granted:1;   /* by this request */
 } ngx_http_zk_lock_several_t;
 
 
 /*
- * POST acquires the locks that the body names; DELETE, PUT and GET are for
- * those whose token ctx->text is.  The body has been read.
+ * POST acquires the locks that the body names; DELETE, PUT and GET serve the
+ * locks whose token is ctx->text.  The caller has read the body.
  */
 ngx_int_t ngx_http_zk_lock_several(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-
-
-/*
- * Between the halves: ngx_http_zk_lock_several.c acquires,
- * ngx_http_zk_lock_parts.c does what is done with a token.
- */
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_SEVERAL_H_INCLUDED_ */

@@ -1,34 +1,42 @@
 
 /*
- * Streams: answers that go on, one event after the other.
+ * Streams: answers that go on, event after event.
  *
- * There are two of them.  A claim's stream tells what becomes of the claim, and
- * holds it: when the request ends, in whatever way, the claim ends with it.  A
- * lock's stream tells each state of a lock.  The answer begins with the first
- * event, so what is refused before that is a problem as in any other call.
- * Here is what is told, and when; ngx_http_zk_lock_events.c sends it.
+ * A claim's stream tells what becomes of the claim, and holds the claim: when
+ * the request ends, in any way, the claim ends.  A lock's stream tells each
+ * state of a lock, and looks at the lock only when all events were sent: a slow
+ * client misses states, but never the last state.  The answer begins with the
+ * first event, so a refusal before that is a problem as in any other call.
  *
- * A lock's stream looks at the lock only when all was sent: a slow client
- * misses states, but never the last one.
+ * An event is a buffer, flushed.  The text is allocated outside of the pool of
+ * the request and freed when sent, because a stream may go on for days; the
+ * buffer and the chain link are used again.  Unsent text is freed with the pool
+ * and not sooner, because an HTTP/2 connection may have to send the rest of a
+ * frame long after the request was terminated.
  *
- * Everything here runs on the event loop.  A stream is a part of its request,
- * and what it waits for is let go by the request's cleanup: the context's claim
- * or ask, which are NULL when there is none, and the lock that is followed.
- * Functions that send return NGX_DONE if the stream goes on, or else what is to
- * be given to ngx_http_finalize_request().
+ * A sign of life now and then keeps proxies from closing the connection, and
+ * finds out that the client is gone.  A client that does not read is cut off
+ * after send_timeout without progress, or when too much text waits.  A client
+ * that vanished without a word holds a lock for send_timeout at most after the
+ * next sign of life, because the kernel gives up then.
+ *
+ * Everything here runs on the event loop.  The stream is in the request's pool;
+ * the request's cleanup leaves the context's claim and call, each NULL when
+ * there is none, and unfollows the lock.  Functions that send return NGX_DONE
+ * if the stream goes on, or else a value for ngx_http_finalize_request().
  */
 
 
 #include "http/stream.h"
 
 
-/* milliseconds from one state of a lock to the next */
+/* the least time between two states of a lock, in ms */
 #define NGX_HTTP_ZK_LOCK_STREAM_REST    50
 
-/* how soon a lock is looked at again that could not be seen */
+/* how soon the stream looks again after a look that failed, in ms */
 #define NGX_HTTP_ZK_LOCK_STREAM_AGAIN   1000
 
-/* what is told of a refusal when the stream has begun, and logged */
+/* what a stream that has begun tells of a refusal, and logs */
 
 typedef struct {
     zkl_outcome_e                      outcome;
@@ -36,10 +44,10 @@ typedef struct {
     ngx_str_t                          word;
 } ngx_http_zk_lock_stream_end_t;
 
-/* milliseconds from one sign of life to the next */
+/* the time between two signs of life, in ms */
 #define NGX_HTTP_ZK_LOCK_STREAM_ALIVE   15000
 
-/* bytes of events that may wait for the client when another one comes */
+/* bytes of unsent events above which the next event cuts the client off */
 #define NGX_HTTP_ZK_LOCK_STREAM_MAX     65536
 
 
@@ -216,7 +224,7 @@ ngx_http_zk_lock_stream_create(ngx_http_request_t *r,
     stream->ctx = ctx;
     stream->format = ngx_http_zk_lock_accepts(r);
 
-    /* not cancelable: a worker that leaves serves its streams to the end */
+    /* not cancelable: a worker that leaves serves the streams to the end */
 
     zkl_worker_timer(ctx->worker, &stream->timer,
                      ngx_http_zk_lock_stream_alive_handler);
@@ -232,7 +240,7 @@ ngx_http_zk_lock_stream_create(ngx_http_request_t *r,
 }
 
 
-/* Nothing comes any more; what there is may still be sent. */
+/* No event is made any more; unsent events may still be sent. */
 
 static void
 ngx_http_zk_lock_stream_stop(void *data)
@@ -283,7 +291,7 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
 }
 
 
-/* The claim stays the request's, and ends with it. */
+/* The request keeps the claim, which ends with the request. */
 
 static ngx_int_t
 ngx_http_zk_lock_stream_granted(ngx_http_zk_lock_stream_t *stream,
@@ -346,7 +354,7 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
 }
 
 
-/* The holder is a courtesy: the event does not depend on it. */
+/* The holder is a courtesy: the event is sent without a holder, too. */
 
 static void
 ngx_http_zk_lock_stream_holder_handler(zkl_call_t *call, zkl_answer_e answer)
@@ -385,7 +393,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
 
     if (!stream->held && event != ZKL_EVENT_WAITS) {
 
-        /* who was not told of a grant is told of a refusal */
+        /* before the grant is told, the claim's handler tells the refusal */
 
         return;
     }
@@ -557,7 +565,7 @@ ngx_http_zk_lock_stream_rest_handler(ngx_event_t *ev)
 }
 
 
-/* Looks at the lock, if that is to be done, and can be done now. */
+/* Looks at the lock, if the lock has changed and the client is ready. */
 
 static void
 ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
@@ -655,31 +663,10 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
 }
 
 
-/*
- * Events: how those of a stream are written, and how they get to the client.
- *
- * An event is one buffer, flushed.  Its text is allocated outside of the
- * request's pool and freed when it was sent, since a stream may go on for
- * days; the buffer itself and its chain link are used again.  What was not
- * sent is freed with the pool and not sooner: with HTTP/2 the connection may
- * have to send the rest of a frame when the request was terminated long ago.
- *
- * While nothing happens, a word every now and then keeps whatever lies between
- * from closing the connection, and finds out that the client is not there any
- * more.
- *
- * A client that does not read is cut off: after send_timeout without any
- * progress, or when too much is waiting for it.  Nor does send_timeout wait for
- * what the client's machine has not confirmed: one that vanished without a word
- * holds a lock no longer than that, after the next sign of life.
- *
- * Everything here runs on the event loop.  What an event tells is not known
- * here: claims and asks are the other half's.  Either chain of a stream is NULL
- * while nothing is in it.
- */
+/* How events are written, and sent to the client. */
 
 
-/* The object of an event; its members are to be written. */
+/* Opens the object of an event; the caller writes the members. */
 
 static zkl_json_t *
 ngx_http_zk_lock_stream_open(ngx_http_zk_lock_stream_t *stream,
@@ -699,11 +686,7 @@ ngx_http_zk_lock_stream_open(ngx_http_zk_lock_stream_t *stream,
 }
 
 
-/*
- * Closes json in any case; nothing comes behind the last one.  Returns NGX_DONE
- * if the stream goes on, or else what is to be given to
- * ngx_http_finalize_request().
- */
+/* Sends json as an event, closes json in any case; last: the stream ends. */
 
 static ngx_int_t
 ngx_http_zk_lock_stream_send(ngx_http_zk_lock_stream_t *stream,
@@ -832,7 +815,7 @@ ngx_http_zk_lock_stream_begin(ngx_http_zk_lock_stream_t *stream)
         return NGX_ERROR;
     }
 
-    /* a small event does not wait for the one before it to be confirmed */
+    /* a small event must not wait until the client acknowledges another */
 
     if (clcf->tcp_nodelay && ngx_tcp_nodelay(c) != NGX_OK) {
         return NGX_ERROR;
@@ -849,10 +832,9 @@ ngx_http_zk_lock_stream_begin(ngx_http_zk_lock_stream_t *stream)
 
 
 /*
- * A client that is not there any more does not confirm what was sent, and the
- * kernel goes on sending it for a quarter of an hour, meanwhile without the
- * probes of so_keepalive.  Here it gives up when either of these timeouts is
- * over.
+ * The kernel resends data that a vanished client does not acknowledge for a
+ * quarter of an hour, and sends no probes of so_keepalive meanwhile.  So the
+ * kernel is told to give up after timeout, or sooner when the probes would.
  */
 
 static void
@@ -871,7 +853,7 @@ ngx_http_zk_lock_stream_patience(ngx_connection_t *c, ngx_msec_t timeout)
 
 #if (NGX_HTTP_V3)
 
-    /* its socket is that of all clients, and QUIC has a timeout of its own */
+    /* QUIC clients share a socket, and QUIC has a timeout of its own */
 
     if (c->quic) {
         return;
@@ -948,7 +930,7 @@ ngx_http_zk_lock_stream_alive_handler(ngx_event_t *ev)
 }
 
 
-/* An empty buffer, which is the last one of those that are not sent. */
+/* Appends an empty buffer to the unsent buffers. */
 
 static ngx_chain_t *
 ngx_http_zk_lock_stream_chain(ngx_http_zk_lock_stream_t *stream, size_t size)
@@ -1020,7 +1002,7 @@ ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
         return rc;
     }
 
-    /* one that is set goes on: nothing was written since then */
+    /* a timer that is set goes on: no byte was written since then */
 
     if (wev->ready) {
 
@@ -1036,7 +1018,7 @@ ngx_http_zk_lock_stream_output(ngx_http_zk_lock_stream_t *stream,
 }
 
 
-/* Frees what was sent. */
+/* Frees sent text. */
 
 static void
 ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream)
@@ -1055,7 +1037,7 @@ ngx_http_zk_lock_stream_reap(ngx_http_zk_lock_stream_t *stream)
 }
 
 
-/* With the request's pool: frees what was not sent. */
+/* Frees unsent text, with the request's pool. */
 
 static void
 ngx_http_zk_lock_stream_cleanup(void *data)
@@ -1086,7 +1068,7 @@ ngx_http_zk_lock_stream_pending(ngx_http_zk_lock_stream_t *stream)
 }
 
 
-/* Whether the client has something to read first. */
+/* Whether the client has to read earlier events first. */
 
 static ngx_uint_t
 ngx_http_zk_lock_stream_clogged(ngx_http_zk_lock_stream_t *stream)

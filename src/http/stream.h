@@ -1,6 +1,6 @@
 
 /*
- * Streams: answers that go on, one event after the other.
+ * Streams: answers that go on, event after event.
  */
 
 
@@ -17,13 +17,13 @@ typedef struct {
     ngx_http_zk_lock_ctx_t            *ctx;
     ngx_http_zk_lock_format_e          format;
 
-    ngx_chain_t                       *free;    /* their buffers are empty */
+    ngx_chain_t                       *free;    /* with empty buffers */
     ngx_chain_t                       *busy;    /* not sent so far */
     ngx_event_t                        timer;   /* to the next sign of life */
 
     /* of a lock's stream */
     zkl_follow_t                       follow;
-    ngx_event_t                        rest;    /* it does not look so long */
+    ngx_event_t                        rest;    /* while set, no look */
     uint64_t                           mark;    /* of the last state told */
 
     unsigned                           begun:1; /* the header was sent */
@@ -34,22 +34,16 @@ typedef struct {
 
 
 /*
- * Acquires what is held by the request's connection.  acquire is filled but
- * for what is the stream's: whom to tell, and that the claim is bound.  What is
- * refused before the stream has begun is answered as ever.
+ * Acquires a claim that the request's connection holds.  The caller fills
+ * acquire except bound, the handlers and data, which the stream sets.  A
+ * refusal before the first event is answered as for any other acquire.
  */
 ngx_int_t ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
 
-/* GET of a lock: its state, and each one that comes after it. */
+/* GET of a lock: tells the state, and each later state. */
 ngx_int_t ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-
-
-/*
- * Between the halves: ngx_http_zk_lock_stream.c knows what is told, and when,
- * ngx_http_zk_lock_events.c sends it.
- */
 
 
 #endif /* _NGX_HTTP_ZK_LOCK_STREAM_H_INCLUDED_ */

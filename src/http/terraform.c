@@ -1,16 +1,16 @@
 
 /*
- * Terraform and OpenTofu: what their HTTP backend sends to lock a state.
+ * Terraform and OpenTofu: what the HTTP backend sends to lock a state.
  *
- * The client makes an ID, and knows no token: so the ID is the key of the
- * claim, as an Idempotency-Key is, and leads to it at any worker and gateway.
- * What it sent is kept as the claim's data, and sent back to whoever finds the
- * state locked, in the names that it looks for.  It takes 200 for success only,
- * and 409 or 423 for a lock that is taken (Terraform's
- * internal/backend/remote-state/http/client.go).
+ * The client makes an ID and knows no token.  So the ID is the claim's key, as
+ * an Idempotency-Key is, by which any worker of any gateway finds the claim.
+ * The claim data are the object that the client sent.  A client that finds the
+ * state locked gets the object's members, because the client looks for these.
+ * The client takes only 200 for success, and 409 or 423 for a lock that is
+ * taken (Terraform's internal/backend/remote-state/http/client.go).
  *
- * It renews nothing: its claims have a lease of zk_lock_max_ttl, unless the
- * query of its address has a ttl.
+ * The client renews no lease.  So the lease is zk_lock_max_ttl, unless the
+ * query of the backend's address has a ttl.
  *
  * Everything here runs on the event loop.
  */
@@ -93,7 +93,7 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* "terraform force-unlock" does not say whose lock it means. */
+/* UNLOCK of "terraform force-unlock" has no body, and so names no holder. */
 
 static ngx_int_t
 ngx_http_zk_lock_terraform_unlock_any(ngx_http_request_t *r,
@@ -171,8 +171,8 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
 
 
 /*
- * The query, without the ID that is put behind any address.  Returns NGX_OK,
- * NGX_DECLINED if it is wrong, or NGX_ERROR if there is no memory.
+ * Reads the query, without the ID that the client adds to the address.  Returns
+ * NGX_OK, NGX_DECLINED if the query is wrong, or NGX_ERROR if memory is short.
  */
 
 static ngx_int_t
@@ -254,7 +254,7 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
 
     case ZKL_CALL_GONE:
 
-        /* done before, and the answer was lost; or it is somebody else's */
+        /* a repeat whose first answer was lost, or the lock of another ID */
 
         ctx->has_token = 0;
 

@@ -1,7 +1,5 @@
 
-/*
- * The dialect of Terraform and OpenTofu: their HTTP backend's locking.
- */
+/* The dialect of Terraform and OpenTofu: the locking of the HTTP backend. */
 
 
 #ifndef _NGX_HTTP_ZK_LOCK_TERRAFORM_H_INCLUDED_
@@ -13,7 +11,7 @@
 
 /*
  * Serves LOCK and UNLOCK, and POST and DELETE with a body that has an "ID".
- * NGX_DECLINED: it is another call.
+ * Returns NGX_DECLINED for any other request.
  */
 ngx_int_t ngx_http_zk_lock_terraform(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);

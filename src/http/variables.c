@@ -1,9 +1,9 @@
 
 /*
- * Variables: what a lock request came to, for logs and headers.
+ * Variables: the result of a lock request, for logs and headers.
  *
- * They read the request's context, which is in its pool and filled before the
- * answer is sent; without a context, or before a value is there, a variable is
+ * The handlers read the request's context, which is filled before the answer is
+ * sent.  If the context is NULL or the value is not set yet, the variable is
  * not found, and a log prints "-".
  */
 
@@ -88,7 +88,7 @@ ngx_http_zk_lock_variable_outcome(ngx_http_request_t *r,
 }
 
 
-/* Seconds and milliseconds, of requests that waited for a grant. */
+/* Seconds and milliseconds, of requests that acquire. */
 
 static ngx_int_t
 ngx_http_zk_lock_variable_wait_time(ngx_http_request_t *r,

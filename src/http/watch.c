@@ -1,20 +1,20 @@
 
 /*
- * Watching.
+ * Watching: a call that is repeated whenever the lock has changed.
  *
- * The lock is followed before it is asked for the first time, so no change can
- * come in between unnoticed.  One ask is under way at a time; a change that
- * comes meanwhile is looked at when it is answered.
+ * The watch follows the lock before the first call, so that no change goes
+ * unnoticed.  A single call is in flight at a time, in ctx->call, else NULL; a
+ * change meanwhile leads to the next call after the answer.
  *
- * Everything here runs on the event loop, for a request that is held: its call
- * is in the context, and so is the watch, to be let go with the request.
+ * Everything here runs on the event loop, for a request that is held.  The
+ * context has the call and the watch, and the context's cleanup leaves both.
  */
 
 
 #include "http/watch.h"
 
 
-/* milliseconds, until a claim's worker has granted what is due */
+/* milliseconds, in which the claim's worker may have granted the claim */
 #define NGX_HTTP_ZK_LOCK_WATCH_SOON   20
 
 
@@ -48,7 +48,7 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return rc;
     }
 
-    /* a worker that leaves serves those who wait to the end */
+    /* not cancelable: a worker that leaves serves the waiters to the end */
 
     zkl_worker_timer(ctx->worker, &watch->timer,
                      ngx_http_zk_lock_watch_timer_handler);
@@ -86,7 +86,7 @@ ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch)
     ctx = watch->ctx;
     watch->news = 0;
 
-    /* what waits for the lock waits for ZooKeeper as long */
+    /* a request that waits for the lock waits for ZooKeeper as long */
 
     left = 0;
 
@@ -124,7 +124,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 
     if (again == NGX_HTTP_ZK_LOCK_ENOUGH) {
 
-        /* what answers may have put itself in the watch's place */
+        /* the handler may have put another object in the watch's place */
 
         ngx_http_zk_lock_watch_leave(watch);
 
@@ -145,7 +145,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
-/* A claim that waits alone is kept by being asked for. */
+/* A claim that waits alone stays because INSPECT renews the grace. */
 
 static void
 ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
@@ -197,7 +197,7 @@ ngx_http_zk_lock_watch_soon_handler(ngx_event_t *ev)
 }
 
 
-/* The request may end in this. */
+/* The request may end in this function. */
 
 static void
 ngx_http_zk_lock_watch_again(ngx_http_zk_lock_watch_t *watch)

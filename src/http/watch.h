@@ -1,7 +1,7 @@
 
 /*
- * Watching: a question that is asked again whenever the lock has changed,
- * until its answer will do or the time is over.
+ * Watching: a call that is repeated whenever the lock has changed, until the
+ * answer will do or the time is over.
  */
 
 
@@ -19,15 +19,15 @@ typedef struct ngx_http_zk_lock_watch_s  ngx_http_zk_lock_watch_t;
 typedef enum {
     NGX_HTTP_ZK_LOCK_ENOUGH = 0,    /* the request was answered */
     NGX_HTTP_ZK_LOCK_LATER,         /* when the lock has changed */
-    ZKL_SOON                        /* in a moment, too: that a claim is held
-                                       is no change of the lock */
+    ZKL_SOON                        /* in a moment, too, because a grant is
+                                       no change of the lock */
 } ngx_http_zk_lock_again_e;
 
 
 /*
- * An answer has come.  *again says whether to go on; if not, what is returned
- * goes to ngx_http_finalize_request().  When watch->over is set there is no
- * time left, but for what is about to be known: then SOON.
+ * Handles an answer; *again says when to call again.  With ENOUGH the return
+ * value goes to ngx_http_finalize_request().  When watch->over is set no time
+ * is left, and SOON is only for an answer that is about to be known.
  */
 typedef ngx_int_t (*ngx_http_zk_lock_watch_pt)(ngx_http_zk_lock_watch_t *watch,
     zkl_call_t *call, zkl_answer_e answer, ngx_http_zk_lock_again_e *again);
@@ -39,25 +39,25 @@ struct ngx_http_zk_lock_watch_s {
     ngx_http_request_t                *request;
     ngx_http_zk_lock_ctx_t            *ctx;
     zkl_follow_t                       follow;
-    ngx_event_t                        timer;   /* of the whole */
+    ngx_event_t                        timer;   /* of the whole wait */
     ngx_event_t                        soon;
 
     zkl_call_e                         type;    /* INSPECT, LIST or FIRST */
     ngx_http_zk_lock_watch_pt          handler;
     void                              *data;
 
-    ngx_msec_t                         rest;    /* how long its calls may take
+    ngx_msec_t                         rest;    /* how long a call may take
                                                    beyond the wait */
 
     unsigned                           over:1;
-    unsigned                           news:1;  /* since it was asked */
+    unsigned                           news:1;  /* since the last call */
 };
 
 
 /*
- * Asks for ctx's lock or token, for wait milliseconds at most; 0: once.  type,
- * handler and data are set by the caller in a zeroed watch.  Returns NGX_DONE,
- * or a status.
+ * Calls for the lock or the token of ctx, for wait milliseconds at most; 0:
+ * once.  The caller sets type, handler and data in a zeroed watch.  Returns
+ * NGX_DONE, or a status.
  */
 ngx_int_t ngx_http_zk_lock_watch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_http_zk_lock_watch_t *watch,

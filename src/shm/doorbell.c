@@ -8,11 +8,11 @@
  * sets the cell's bit, then the bit in the summary, then writes the eventfd;
  * the worker that answers clears the summary first.  So the worker sees each
  * ring, perhaps twice, unless the ringing process died in between.  Then the
- * worker's sweep finds a ring that is in the summary; a ring that is not waits
- * for the next ring in the same word.
+ * worker's sweep finds a ring that is in the summary; a ring outside of the
+ * summary waits for the next ring in the same word.
  *
- * Several processes run this code at the same time, each on its event loop.
- * No argument may be NULL.
+ * Several processes run this code at the same time, each on its event loop.  No
+ * argument may be NULL.
  */
 
 

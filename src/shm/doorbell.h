@@ -21,7 +21,7 @@ typedef void (*zkl_doorbell_pt)(void *data, uint32_t record);
 /* Rings the keeper of slot, for a record. */
 void zkl_doorbell_keeper(zkl_layout_t *map, ngx_uint_t slot, uint32_t record);
 
-/* Wakes the worker whose home slot is home, and sets no bit. */
+/* Wakes the worker that has that home slot, and sets no bit. */
 void zkl_doorbell_wake(zkl_layout_t *map, ngx_uint_t home);
 
 /* Calls handler for each record that the doorbell of home was rung for. */

@@ -1,11 +1,11 @@
 
 /*
- * The map: how the map is made and laid out, the cells, and the processes that
- * slots belong to.
+ * The layout: how the layout is made, the cells, and the processes that keep
+ * slots.
  *
- * The master makes the map; all other functions run in any process.  Each
+ * The master makes the layout; all other functions run in any process.  Each
  * process has a copy of map->own: the master closes the descriptors in that
- * copy with the last cycle that has the map.
+ * copy with the last cycle that has the layout.
  */
 
 
@@ -39,7 +39,7 @@ zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log)
 
     size = shpool->pfree * ngx_pagesize;
 
-    /* finds the number of cells; nothing is written to the pool yet */
+    /* finds the number of cells; the pool is not written yet */
 
     if (zkl_layout_lay_out(map, NULL, size) != NGX_OK) {
         ngx_log_error(NGX_LOG_EMERG, log, 0, "zk_lock_zone is too small");
@@ -80,7 +80,7 @@ zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle)
 }
 
 
-/* A worker frees its copy only: its descriptors are closed by its exit. */
+/* A worker only frees the copy, because the exit closes the descriptors. */
 
 static void
 zkl_layout_cleanup(void *data)
@@ -167,7 +167,7 @@ zkl_layout_dead(ngx_atomic_uint_t keeper, ngx_uint_t quick)
 
     now = zkl_layout_process(pid);
 
-    /* a start time that is not known proves nothing */
+    /* an unknown start time proves nothing */
 
     if (now == (ngx_atomic_uint_t) pid || keeper == (ngx_atomic_uint_t) pid) {
         return 0;
@@ -194,8 +194,8 @@ zkl_layout_nslots(void)
 
 
 /*
- * Lays out size bytes at p for map->nslots, and does not touch these bytes.  If
- * p is NULL, only the numbers in the map are good.  NGX_ERROR: too few bytes.
+ * Lays out size bytes at p for map->nslots, without a write to the bytes.  If p
+ * is NULL, only the numbers in map are good.  NGX_ERROR: too few bytes.
  */
 
 static ngx_int_t
@@ -207,7 +207,7 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     at = (uintptr_t) p;
     end = at + size;
 
-    /* a chunk's cells, owner and starts, shares of the board and doorbells */
+    /* a chunk's cells, owner and starts, shares of the index and doorbells */
 
     chunk = ZKL_CHUNK * ZKL_CELL
             + sizeof(ngx_atomic_t) + sizeof(uint64_t)
@@ -262,8 +262,8 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
 
 /*
- * The master makes the wake-ups, so that every worker inherits all of them,
- * also a worker that is started later.
+ * The master makes the eventfds, so that every worker inherits all of the
+ * eventfds, also a worker that is started later.
  */
 
 static ngx_int_t
@@ -301,7 +301,7 @@ zkl_layout_wakeups(zkl_layout_t *map, ngx_log_t *log)
 
 /*
  * A process as one word: the pid, and in the bits above the start time, as far
- * as there is room.  Only the pid if the start time cannot be known.
+ * as there is room.  Only the pid if the start time is not known.
  */
 
 static ngx_atomic_uint_t

@@ -1,10 +1,10 @@
 
 /*
- * The map: the shared memory that the zone lies in, and the layout.
+ * The layout of the zone's shared memory.
  *
- * The master makes the map before it forks workers, and all workers have the
- * map at the same address: pointers in the map are good in every process of one
- * nginx.
+ * The master makes the layout before the fork of the workers, and all workers
+ * have the layout at the same address, so pointers in the layout are good in
+ * every process of one nginx.
  */
 
 
@@ -43,35 +43,31 @@
 #define ZKL_FORSAKEN                  5
 
 /*
- * a claim's record; a long path takes the next cells, too.  The slot's keeper
- * writes all fields that no other writer is named for
+ * A claim's record; a long path takes the next cells, too.  The slot's keeper
+ * writes the fields; any worker also writes the fields that are marked (any).
  */
 
 typedef struct {
     ngx_atomic_t                gen;        /* odd: being written */
     ngx_atomic_t                state;
-    ngx_atomic_t                lease;      /* the deadline; 0: none, or over;
-                                               any worker writes it */
-    ngx_atomic_t                ttl;        /* any worker writes it */
+    ngx_atomic_t                lease;      /* the deadline; 0: none, or over
+                                               (any) */
+    ngx_atomic_t                ttl;        /* (any) */
     ngx_atomic_t                asked;      /* the gen to release; odd: by an
-                                               operator; any worker writes it */
-    ngx_atomic_t                version;    /* of the znode's data that were
-                                               read last; any worker writes
-                                               it */
-    ngx_atomic_t                renewals;   /* in the znode's data; any worker
-                                               writes it */
+                                               operator (any) */
+    ngx_atomic_t                version;    /* of the znode's data at the last
+                                               read (any) */
+    ngx_atomic_t                renewals;   /* in the znode's data (any) */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
-                                               (any more); upper half: the wish
-                                               that was counted last; any worker
-                                               writes it */
+                                               (any more); upper half: the last
+                                               counted remote request (any) */
     ngx_atomic_t                told;       /* which client was told of the
-                                               grant; any worker writes it */
+                                               grant (any) */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
     ngx_atomic_t                lost;       /* the gen of the last claim here
-                                               that was gone before its
-                                               release */
+                                               that was gone before a release */
 
-    /* the slots to ring; any worker writes them */
+    /* the slots to ring (any) */
 
     ngx_atomic_t                watchers[ZKL_SLOT_WORDS];
 
@@ -81,11 +77,10 @@ typedef struct {
     uint8_t                     random[ZKL_RANDOM_LEN];
     uint32_t                    kind;
     uint32_t                    was;        /* the kind before, in the znode's
-                                               name until it is renamed */
-    uint32_t                    wish;       /* the wish counted last, in full:
-                                               holds may have no room for that;
-                                               of a free record: a hash of the
-                                               id that was here */
+                                               name until a rename */
+    uint32_t                    wish;       /* the last counted remote request
+                                               in full; of a free record: a hash
+                                               of the id that was here */
     uint32_t                    named;      /* the record in the znode's name */
     uint32_t                    leader;     /* the record + 1 that unbinds this
                                                record, too; 0: none */
@@ -101,8 +96,8 @@ typedef struct {
 /* a session's place; the keeper writes all fields but keeper */
 
 typedef struct {
-    ngx_atomic_t                keeper;     /* a process; FREE, ORPHAN; any
-                                               worker takes it over by compare
+    ngx_atomic_t                keeper;     /* a process, FREE or ORPHAN; any
+                                               worker may take over by compare
                                                and set */
     ngx_atomic_t                home;       /* the keeper's own slot */
     ngx_atomic_t                leaving;    /* the keeper leaves: no heir */
@@ -115,7 +110,7 @@ typedef struct {
 } zkl_slot_t;
 
 
-/* what the master has to give back when no cycle has the map any more */
+/* what the master gives back when no cycle has the layout any more */
 
 typedef struct {
     ngx_uint_t                  cycles;
@@ -131,42 +126,42 @@ typedef struct {
     uint64_t                   *starts;     /* of chunks: cells where a record
                                                starts */
     ngx_atomic_t               *board;      /* cell + 1, or slots that wait */
-    ngx_atomic_t               *bits;       /* the doorbells, of each slot one
-                                               bit a cell */
-    ngx_atomic_t               *summaries;  /* of each slot one bit a word of
-                                               bits */
+    ngx_atomic_t               *bits;       /* the doorbells: of each slot a bit
+                                               for each cell */
+    ngx_atomic_t               *summaries;  /* of each slot a bit for each word
+                                               of bits */
     u_char                     *cells;
 
     ngx_uint_t                  nslots;
     ngx_uint_t                  ncells;
     ngx_uint_t                  nchunks;
     ngx_uint_t                  nboard;     /* a power of two */
-    ngx_uint_t                  nbits;      /* words of one doorbell */
+    ngx_uint_t                  nbits;      /* words of a doorbell */
     ngx_uint_t                  nsummary;
 
     ngx_atomic_t                orphans;    /* a hint that orphans exist */
     ngx_atomic_t                reloads;    /* of this nginx so far */
     ngx_atomic_t                over;       /* the value of reloads whose
-                                               workers quit, and no worker is
-                                               started any more */
-    ngx_atomic_t                superseded; /* a reload has made another map */
+                                               workers quit, with no new
+                                               workers */
+    ngx_atomic_t                superseded; /* by a new layout */
     zkl_layout_own_t *own;
 } zkl_layout_t;
 
 
-/* How many slots a map has; a worker inherits a descriptor for each slot. */
+/* How many slots a layout has; a worker inherits a descriptor for each slot. */
 ngx_uint_t zkl_layout_nslots(void);
 
 /*
- * Makes a map in the slab pool of a new zone.  Returns NULL, after logging why,
- * if the zone is too small or memory or a descriptor is lacking.
+ * Makes a layout in the slab pool of a new zone.  Returns NULL, after logging
+ * why, if the zone is too small or memory or a descriptor is lacking.
  */
 zkl_layout_t *zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log);
 
-/* Notes that a cycle has the map: the last such cycle gives map->own back. */
+/* Notes that a cycle has the layout; the last cycle gives map->own back. */
 ngx_int_t zkl_layout_keep(zkl_layout_t *map, ngx_cycle_t *cycle);
 
-/* The cell of a record, or NULL if the map has no cell of that number. */
+/* The cell of a record, or NULL if the layout has no cell of that number. */
 zkl_cell_t *zkl_layout_cell(zkl_layout_t *map, uint32_t record);
 
 /* How many cells the record of a lock takes. */

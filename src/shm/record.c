@@ -1,19 +1,25 @@
 
 /*
  * Records: how a worker takes, writes, reads and frees records, and what an
- * heir makes of the records that it finds.  The words of a record that any
- * worker may change are in ngx_http_zk_lock_held.c.
+ * heir makes of the records of an adopted slot.
  *
- * Several processes run this code at the same time, each on its event loop.
- * Two rules keep that simple.  A writer that fills or publishes a record makes
- * gen odd first and even again afterwards, so that a reader knows a torn copy.
- * And a watcher sets its bit first and looks at the state then, while a writer
- * changes the state first and looks at the bits then: one of the two sees the
- * other.
+ * Several processes run this code at the same time, each on its event loop,
+ * under these rules:
  *
- * A record's start is noted when the record is whole, and forgotten when the
- * record is free: an heir that adopts a slot finds all records whose claims can
- * have been sent to ZooKeeper.
+ * - A writer that fills or publishes a record makes gen odd first and even
+ *   again afterwards, so that a reader knows a torn copy.
+ * - A watcher first sets a bit and then looks at the state, while a writer
+ *   first changes the state and then looks at the bits: at least one sees the
+ *   other.
+ * - A record's start is noted when the record is whole, and forgotten when the
+ *   record is free: an heir finds all records of claims that may be in
+ *   ZooKeeper.
+ * - Any worker, not only the slot's keeper, may write the lease, the renewals,
+ *   the holds and the request for a release: each is an atomic word, changed by
+ *   compare and set where the old value matters, and gen stays.  A lease of 0
+ *   is none, or over, and no worker renews such a lease.
+ *
+ * The cell of an id may be NULL, because a client may have made the id up.
  */
 
 
@@ -96,8 +102,8 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     if ((ngx_atomic_int_t) (cell->lost - cell->gen) > 0) {
 
         /*
-         * A long path lay here, or zone_wipe() noted a gen to come: no later
-         * claim must be taken for a lost one.
+         * A long path lay here, or zkl_zone_wipe() noted a gen to come: a later
+         * claim must not be taken for a lost claim.
          */
 
         cell->lost = cell->gen;
@@ -387,8 +393,8 @@ zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
     cell->index = (uint8_t) index;
     cell->state = ZKL_RECORD_WAITING;
 
-    /* a worker that has listed this claim already knows it by the id, which
-       stays while gen goes on */
+    /* a worker that has listed this claim already knows the claim by the id,
+       which stays while gen changes */
 
     ngx_memory_barrier();
     cell->gen++;
@@ -520,7 +526,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     n = zkl_layout_cells_of(cell->path_len);
     ended = (cell->state == ZKL_RECORD_ENDED);
 
-    /* a hash of the secret stays, by which the claim's token is known */
+    /* a hash of the secret stays, to recognize the claim's token */
 
     cell->wish = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
     ngx_memzero(cell->random, ZKL_RANDOM_LEN);
@@ -529,7 +535,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     ngx_memory_barrier();
 
-    /* end() has told locks; a call for the release waits for this ring */
+    /* end() has rung for locks; a release request waits for this */
 
     if (!ended || cell->asked != 0 || cell->kind == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 1);
@@ -629,7 +635,7 @@ zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data)
 
         if (zone->used[i] == 0) {
 
-            /* free() may have given it up: another slot may own it */
+            /* another slot may own the chunk, if free() gave the chunk up */
 
             (void) ngx_atomic_cmp_set(&zone->map->owners[i], zone->slot + 1,
                                       0);
@@ -638,7 +644,7 @@ zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data)
 }
 
 
-/* Finds all cells in use first, since handler may free records. */
+/* Finds all cells in use first, because handler may free records. */
 
 static void
 zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
@@ -708,8 +714,8 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 
             /*
              * The record had moved to another slot, and the worker died or left
-             * before it handed the chunk over.  The claim is durable, and the
-             * session that counts its lease next makes another record.
+             * before handing the chunk over.  The claim is durable, and the
+             * session that counts the lease next makes another record.
              */
 
             cell->ending = ZKL_ENDING_FORSAKEN;
@@ -771,7 +777,7 @@ zkl_record_lost(zkl_zone_t *zone, uint32_t record, ngx_atomic_uint_t gen)
 }
 
 
-/* Takes n cells in a row, and a chunk from the zone when one is needed. */
+/* Takes n cells in a row, from a new chunk of the zone if necessary. */
 
 static uint32_t
 zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n)
@@ -820,7 +826,7 @@ zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk, ngx_uint_t n)
 
     mask = ((uint64_t) 1 << n) - 1;
 
-    /* in a circle: the board knows an ended claim until its cell is reused */
+    /* in a circle: the index finds an ended claim until the cell is reused */
 
     for  (i = 0; i < ZKL_CHUNK; i++) {
         k = (zone->next + i) % ZKL_CHUNK;
@@ -968,9 +974,9 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->durable = (cell->durable != 0);
 
     /*
-     * A leader that is free counts no more, nor does another record in its
-     * cell: records that were bound together have the key of their ids in
-     * common.
+     * A leader that is free does not count, nor does another record in the
+     * leader's cell: only records that were bound together share the key in the
+     * id.
      */
 
     leader = cell->leader
@@ -1033,16 +1039,8 @@ zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 
 
 /*
- * What goes on in a record while the claim is held, or waits for a client to
- * ask for it: the lease and its renewals, the holds, and requests for the
- * release.
- *
- * Several processes run this code at the same time, each on its event loop.
- * Any worker, not only the slot's keeper, may write these fields: each is one
- * atomic word, changed by compare and set where the old value matters, and the
- * record's gen stays.  A lease of 0 is none, or over, and no worker renews such
- * a lease any more.  A function that takes an id may get an id that a client
- * made up, whose cell is NULL.
+ * A record while the claim is held, or waits for a client to ask for the claim:
+ * the lease and the renewals, the holds, and requests for the release.
  */
 
 
@@ -1131,8 +1129,8 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
     }
 
     /*
-     * The lease is extended first, since an heir takes renewals that are known
-     * for renewals that count already.
+     * The lease is extended first, because an heir takes known renewals for
+     * renewals that count already.
      */
 
     zkl_record_extend(cell, ttl, seen);
@@ -1300,8 +1298,8 @@ zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     }
 
     /*
-     * One word counts the wish and marks the wish as counted, so that a worker
-     * that dies cannot have done only half of that.
+     * A single word counts the remote request and marks the request as counted,
+     * so that a dying worker cannot do only half of that.
      */
 
     cell->wish = wish;
@@ -1355,9 +1353,9 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         }
 
         /*
-         * The ttl counts from this moment, even if this process stood still
-         * before, since a client may have been told of a later deadline.  The
-         * new deadline differs from the old one, so that record_cut() fails.
+         * The ttl counts from now, even after a stop of this process, because a
+         * client may have been told of a later deadline.  The new deadline
+         * differs from the old deadline, so that record_cut() fails.
          */
 
         lease = until ? until : zkl_now() + ttl;
@@ -1451,7 +1449,7 @@ zkl_record_hold(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 }
 
 
-/* mark: the wish that is counted; NULL: the mark stays. */
+/* mark: the remote request that is counted; NULL: the mark stays. */
 
 static ngx_int_t
 zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
@@ -1516,8 +1514,8 @@ zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 
     /*
      * The gen ties the request to this claim, if another claim has the cell by
-     * now.  The claim is read again afterwards, since free() rings an asker
-     * only if asked is set by then.
+     * now.  The claim is read again afterwards, because free() rings for a
+     * request only if asked is set by then.
      */
 
     cell->asked = broken ? copy.gen | 1 : copy.gen;

@@ -1,13 +1,13 @@
 
 /*
- * Records: what the workers of one gateway know of each other's claims.
+ * Records: what the workers of a gateway know of each other's claims.
  *
- * A record has one writer, the keeper of its slot; each field that any worker
- * may change is an atomic word.  The random part of a claim's id identifies
- * the claim's record: if the part in the cell differs, the claim has no record
- * any more.  The keeper has in its own memory which cells of a chunk are in
- * use; the zone says at which cells records start, so that an heir finds the
- * records.
+ * A record has one writer, the keeper of the record's slot; each field that any
+ * worker may change is an atomic word.  The random part of a claim's id
+ * identifies the claim's record: if the cell has another random part, the claim
+ * has no record any more.  The keeper knows in private memory which cells of a
+ * chunk are in use; the zone says at which cells records start, so that an heir
+ * finds the records.
  */
 
 
@@ -22,7 +22,7 @@
 
 /*
  * Bytes of a key in the random part of an id; the remaining bytes make the ids
- * of one key differ, also between gateways that do not know of each other.
+ * of a key differ, also between gateways that do not know of each other.
  */
 #define ZKL_KEY                       8
 
@@ -55,7 +55,7 @@ typedef enum {
 } zkl_told_e;
 
 
-/* how a claim ended, as far as its gateway knows */
+/* how a claim ended, as far as the gateway knows */
 
 typedef enum {
     ZKL_ENDING_UNKNOWN = 0,
@@ -101,12 +101,12 @@ typedef struct {
     ngx_msec_t                       ttl;
     time_t                           since;     /* the grant; 0: none yet */
     ngx_msec_t                       alive;     /* the session surely lives
-                                                   until then; a time in the
-                                                   past proves nothing */
+                                                   until then; in the past:
+                                                   proves nothing */
     unsigned                         bound:1;   /* the claim ends with the
                                                    worker */
     unsigned                         durable:1; /* the znode may be durable: the
-                                                   label gets a longer ttl
+                                                   claim data get a longer ttl
                                                    before the client is told */
     unsigned                         forsaken:1;    /* of FREE: the claim that
                                                        was here may live */
@@ -119,11 +119,10 @@ typedef void (*zkl_inherit_pt)(void *data, zkl_record_t *record,
 
 
 /*
- * The slot's own records.  take() makes a new id, whose random part begins
- * with key if that is given (ZKL_KEY bytes), and returns NGX_OK,
- * NGX_BUSY if the zone is full, or NGX_ERROR.  end() rings the watchers; so
- * does free() if a watcher may wait for that, and grant() if the lock is one
- * znode.
+ * The slot's own records.  take() makes a new id, whose random part begins with
+ * key if key is given (ZKL_KEY bytes), and returns NGX_OK, NGX_BUSY if the zone
+ * is full, or NGX_ERROR.  end() rings the watchers; free() does, too, if a
+ * watcher may wait for that, and grant() if the lock is a znode.
  */
 ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
     const uint8_t *key, zkl_id_t *id);
@@ -143,30 +142,30 @@ ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);
 
 /*
- * Moves a record of an adopted slot to zone's slot.  The record stays in its
- * cell, becomes open, and keeps the deadline and all else but the version of
- * the data.  was is the kind in the znode's name.
+ * Moves a record of an adopted slot to zone's slot.  The record stays in the
+ * cell, becomes open, and keeps the deadline and all other fields but the
+ * version of the data.  was is the kind in the znode's name.
  */
 void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_kind_t was);
 
 /*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
  * records that have moved there.  The records that have not moved are freed,
- * since the session is over.
+ * because the session is over.
  */
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 
 /*
- * open() marks an own record as open.  regain() marks it as held again, with
- * the deadline that it had or, with anew, with the label's ttl from now on.
+ * open() marks an own record as open.  regain() marks the record as held again,
+ * for the former lease or, with anew, for the claim data's ttl from now on.
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
 void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *label, ngx_uint_t anew);
 
 /*
- * The znode of an own record may be durable from now on.  The label that makes
- * the znode durable gets the ttl that record_ttl() returns afterwards.
+ * The znode of an own record may be durable from now on.  The claim data that
+ * make the znode durable get the ttl that record_ttl() returns afterwards.
  */
 void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
 
@@ -188,7 +187,7 @@ ngx_int_t zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id,
  * lose() notes, before an own record is ended and freed, that the claim was
  * gone before any client released the claim.  lost() says whether the claim
  * that had that gen in any record was lost: NGX_OK if so, NGX_DECLINED if not,
- * NGX_AGAIN if not known any more, since a later claim in that cell was lost.
+ * NGX_AGAIN if not known any more, because a later claim in that cell was lost.
  */
 void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
 ngx_int_t zkl_record_lost(zkl_zone_t *zone, uint32_t record,
@@ -199,8 +198,8 @@ void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
 
 /*
  * bind() makes an own record's claim end with the worker; unbind() undoes that.
- * If leader, another own record, is unbound, the record counts as unbound, too:
- * so one atomic step unbinds several records.
+ * If leader, another own record, is unbound, the record counts as unbound, too,
+ * so that a single atomic step unbinds several records.
  */
 void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
 void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
@@ -212,7 +211,7 @@ void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
 void zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
 void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
 
-/* Sets the ttl and the deadline of an own record, whatever they were. */
+/* Sets the ttl and the deadline of an own record unconditionally. */
 void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     ngx_msec_t lease);
 
@@ -237,8 +236,8 @@ ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
 /*
  * Notes that the data of an own claim were read with that version and number of
  * renewals.  NGX_DECLINED: these renewals are known.  NGX_OK: the claim was
- * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.
- * A running lease is made shorter only if its deadline is seen, which was read
+ * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.  A
+ * running lease becomes shorter only if the deadline is `seen`, which was read
  * last.
  */
 ngx_int_t zkl_record_renewed(zkl_zone_t *zone, uint32_t record,
@@ -254,14 +253,14 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
 /*
  * Notes in said what the data of an own claim say now.  Returns whether the
  * data may make the lease shorter: a gateway may that has written another ttl,
- * but not a gateway that has only looked at the claim.  The latter counts up
- * the renewals, too, and does not know for how long the claim was renewed here,
- * perhaps by a worker that has read the data meanwhile.
+ * but not a gateway that has only looked at the claim.  Such a gateway counts
+ * up the renewals, too, and does not know for how long the claim was renewed
+ * here, perhaps by a worker that has read the data meanwhile.
  */
 ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
     zkl_claim_data_t *label);
 
-/* Puts what an own record knows into a label that is written anew. */
+/* Puts the fields of an own record into claim data that are written anew. */
 void zkl_record_label(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *label);
 
@@ -276,8 +275,8 @@ ngx_int_t zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl);
 ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
 
 /*
- * Counts the wish of another gateway in the holds of an own record, unless the
- * wish was counted before; *holds is the number of holds afterwards.
+ * Counts the remote request of a gateway in the holds of an own record, unless
+ * the request was counted before; *holds is the number of holds afterwards.
  */
 ngx_int_t zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_claim_data_t *label, ngx_uint_t *holds);
@@ -294,30 +293,29 @@ void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 
 /*
  * Any record.  All return NGX_DECLINED if the zone has no claim with that id on
- * that path (any more), and NGX_ABORT if the keeper died or was stopped while
- * writing the record, whose content then proves nothing.  NGX_AGAIN: no process
- * keeps the claim's session at this moment.  Then the copy is good, holds and
- * the request for a release count, but no watch is set; renew and told return
- * NGX_OK.
+ * that path (any more), and NGX_ABORT if the keeper died or was stopped in a
+ * write of the record, so that the content proves nothing.  NGX_AGAIN: no
+ * process keeps the claim's session at this moment.  Then the copy is good,
+ * holds and the request for a release count, but no watch is set; renew and
+ * told return NGX_OK.
  *
- * read:   makes a copy
- * watch:  the same, and has this worker's doorbell rung when the claim ends or
- *         changes, and when the record is freed if its release was asked for
- * renew:  sets the deadline to until or, if until is 0, to ttl from now on, and
- *         rings the keeper if the new deadline is the earlier one.  Declined
- *         unless the claim is held, or waits for a client to ask for it, and
- *         the lease is not over; declined, too, if from is neither 0 nor the
- *         deadline: a worker has granted or renewed the claim.  version and
- *         renewals are those of the znode's data, if the data are older than
- *         this renewal, or 0.  The client that renews a held claim counts as
- *         told
- * told:   makes a copy for a client that is told of the grant: from now on the
- *         lease is not cut.  If no client was told before, the lease counts
- *         from now, but is not made shorter.  Declined unless the claim is
- *         held, and the lease is not over
- * hold:   adds a hold or, with less, takes one away; *holds is the number of
- *         holds afterwards; 0: the caller has to release the claim
- * ask:    asks the keeper to release the claim; broken: for an operator
+ * read:    makes a copy
+ * watch:   makes a copy, and rings this worker's doorbell when the claim ends
+ *          or changes, and when the record is freed after a release request
+ * renew:   sets the deadline to until or, if until is 0, to ttl from now, and
+ *          rings the keeper if the new deadline is earlier.  Declined unless
+ *          the claim is held, or waits for a client to ask for the claim, and
+ *          the lease is not over; declined, too, if from is neither 0 nor the
+ *          deadline: a worker has granted or renewed the claim.  version and
+ *          renewals are of the znode's data, if the data are older than this
+ *          renewal, or 0.  The client that renews a held claim counts as told
+ * told:    makes a copy for a client that is told of the grant: from now on,
+ *          the lease is not cut.  If no client was told before, the lease
+ *          counts from now, but is not made shorter.  Declined unless the
+ *          claim is held, and the lease is not over
+ * hold:    adds a hold or, with less, takes a hold away; *holds is the number
+ *          of holds afterwards; 0: the caller has to release the claim
+ * request: asks the keeper to release the claim; broken: for an operator
  */
 ngx_int_t zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_record_t *copy);
@@ -334,21 +332,21 @@ ngx_int_t zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, ngx_uint_t broken);
 
 /*
- * How the claim of a token ended.  The claim's cell tells until it is taken for
- * another claim.
+ * How the claim of a token ended.  The claim's cell tells until another claim
+ * takes the cell.
  */
 zkl_ending_e zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token,
     ngx_str_t *path);
 
 
 /*
- * The board.  find() looks for the claim of path with that seq: NGX_OK and a
- * copy if the claim may exist, NGX_DONE and a copy if the claim has ended
- * (compare czxid: the path may have been made anew meanwhile), or NGX_DECLINED
- * if the board has no such claim.  await() returns NGX_OK if the board has the
- * claim by now, NGX_DECLINED if no other worker lives that could put the claim
- * there, or NGX_AGAIN: then the worker that puts the claim there rings *record,
- * for which rings of other origin may come, too.
+ * The sequence index (shm/seq_index.c).  find() looks for the claim of path
+ * with that seq: NGX_OK and a copy if the claim may exist, NGX_DONE and a copy
+ * if the claim has ended (compare czxid: the path may have been made anew
+ * meanwhile), or NGX_DECLINED if the index has no such claim.  await() returns
+ * NGX_OK if the index has the claim by now, NGX_DECLINED if no other worker
+ * lives that could put the claim there, or NGX_AGAIN: then the worker that puts
+ * the claim there rings *record, for which other rings may come, too.
  */
 void zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     uint32_t record);
@@ -358,19 +356,19 @@ ngx_int_t zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     uint32_t *record);
 
 /*
- * The same board, for a lock that is one znode: each worker puts the record of
- * its next claim there.  turn() puts an own waiting record there and says
- * whether it is that claim's turn: NGX_OK, or NGX_BUSY and a copy of the record
- * whose claim has to end, or to be granted, before: the claim that holds the
- * lock, else a claim that contends already, else the claim that has waited for
- * longest.  While a record waits, czxid says since when, and index whether the
- * claim contends; czxid is 0 if the claim's worker is gone.
+ * The same index, for a lock that is a single znode: each worker puts the
+ * record of the worker's next claim there.  turn() puts an own waiting record
+ * there and says whether that claim is next: NGX_OK, or NGX_BUSY and a copy of
+ * the record whose claim has to end, or to be granted, before: the claim that
+ * holds the lock, else a claim that contends already, else the claim that has
+ * waited for longest.  While a record waits, czxid says since when, and index
+ * whether the claim contends; czxid is 0 if the claim's worker is gone.
  */
 ngx_int_t zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path,
     uint32_t record, zkl_record_t *copy);
 
 
-/* For the board: a whole copy of a record, if the record is of path. */
+/* For the index: a whole copy of a record, if the record is of path. */
 ngx_int_t zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy);
 

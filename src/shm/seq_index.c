@@ -1,15 +1,15 @@
 
 /*
- * The board: which claim of this gateway has which number in a lock's line, so
- * that a worker need not list the lock's claims.
+ * The sequence index: which claim of this gateway has which number in a lock's
+ * queue, so that a worker need not list the lock's claims.
  *
- * An entry is the record of the claim that was put there last, or says which
- * slots wait for a claim: the worker that puts a claim there rings these slots.
- * A claim of another lock may overwrite the entry at any moment, so a missing
- * entry proves nothing.
+ * An entry is the record of the last claim that was put there, or a set of
+ * slots that wait for a claim: the worker that puts a claim there rings these
+ * slots.  A claim of another lock may overwrite the entry at any moment, so a
+ * missing entry proves nothing.
  *
  * Several processes run this code at the same time, each on its event loop; an
- * entry is one word, and changed by compare and set.
+ * entry is a word that changes by compare and set.
  */
 
 
@@ -17,7 +17,7 @@
 
 
 /*
- * An entry of the board is a record + 1, or this bit and a bit for each slot
+ * An entry of the index is a record + 1, or this bit and a bit for each slot
  * that waits (slots may share a bit).
  */
 #define ZKL_AWAITED                                                            \

@@ -1,17 +1,17 @@
 
 /*
- * The zone: slots, and their keepers.
+ * The zone: slots, and the keepers of slots.
  *
- * Everything here runs on the event loop of several processes at the same time.
- * A slot changes hands by one atomic step on its keeper; the new keeper then
+ * Several processes run this code at the same time, each on its event loop.  A
+ * slot changes hands by one atomic step on slot->keeper; the new keeper then
  * writes the rest of the slot.
  *
- * A worker that leaves says so first (leaving), and then looks whether another
- * worker stays.  A worker that leaves a slot makes it an orphan first, and then
- * wakes a worker that stays, or else all that leave.  The last worker that
- * leaves adopts orphans after it said so.  All the same a slot may be an orphan
+ * A worker that leaves sets `leaving` first, and then looks whether another
+ * worker stays.  A worker that leaves a slot makes the slot an orphan first,
+ * and then wakes a worker that stays, or else all workers that leave.  The last
+ * worker adopts orphans after `leaving` is set.  Still, a slot may be an orphan
  * when all workers have left, so a worker that quits closes its own session if
- * no claim needs it.
+ * no claim needs the session.
  */
 
 
@@ -111,8 +111,8 @@ zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
         }
 
         /*
-         * No worker is there that could adopt the orphan.  Its session ends
-         * with its timeout, and what is durable is found by a scan.
+         * No worker is there that could adopt the orphan.  The orphan's session
+         * ends with the timeout, and a scan finds the durable claims.
          */
 
         zkl_zone_leave(zone);
@@ -159,7 +159,7 @@ zkl_zone_adopt(zkl_zone_t *home)
 }
 
 
-/* All slots of a worker have one map of used cells: the home's. */
+/* All slots of a worker share the bits of used cells in the home's zone. */
 
 static zkl_zone_t *
 zkl_zone_new(zkl_layout_t *map, uint64_t *used, ngx_log_t *log)
@@ -183,7 +183,7 @@ zkl_zone_new(zkl_layout_t *map, uint64_t *used, ngx_log_t *log)
 }
 
 
-/* A home that is not known yet is the slot itself. */
+/* If no home is known yet, the slot is the home. */
 
 static ngx_int_t
 zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper,
@@ -272,7 +272,7 @@ zkl_zone_leaving(zkl_zone_t *zone)
 
     if (!zkl_zone_replaced(zone)) {
 
-        /* its generation has to quit */
+        /* the generation of this worker has to quit */
 
         map->over = map->reloads;
     }
@@ -369,7 +369,7 @@ zkl_zone_abandon(zkl_zone_t *zone)
 
     } else {
 
-        /* one that began to leave after this worker had looked for an heir */
+        /* for a worker that began to leave after the search for an heir */
 
         zkl_zone_wake(zone);
     }
@@ -400,8 +400,8 @@ zkl_zone_leave(zkl_zone_t *zone)
 
 /*
  * Frees all records of a slot whose session is over.  If the keeper died while
- * it learned of that, it is not known whether a claim that was asked to end was
- * still there: record_lost() says so.
+ * the end of the session came, no process knows whether a claim was still there
+ * at the release: zkl_record_lost() then returns NGX_AGAIN.
  */
 
 static void
@@ -427,7 +427,7 @@ zkl_zone_wipe(zkl_zone_t *zone)
 
             if (!keyed) {
 
-                /* a gen to come: the next claim here sets it right */
+                /* a gen to come: zkl_record_begin() corrects that */
 
                 cell->lost = cell->gen + 2;
                 ngx_memory_barrier();
@@ -439,7 +439,7 @@ zkl_zone_wipe(zkl_zone_t *zone)
 
             if (cell->state != 0 && cell->ending == 0) {
 
-                /* a durable claim does not end with its session */
+                /* a durable claim does not end with the session */
 
                 cell->ending = ZKL_FORSAKEN;
             }

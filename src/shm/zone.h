@@ -1,25 +1,25 @@
 
 /*
- * The zone: what the workers of one gateway know of each other.
+ * The zone: what the workers of a gateway know of each other.
  *
- * Shared memory, laid out once, with no tree, list, lock or allocation in it
+ * Shared memory, laid out once, without a tree, a list, a lock or an allocation
  * after that, because a worker can die at any instruction:
  *
  *   slots    a session's place: the keeper, the session's id and password, and
  *            until when the session surely lives; and the keeper's doorbell,
- *            one bit a cell
- *   chunks   which slot owns which 64 cells; taken and given back by the slot
- *   cells    a claim's record takes one, or a few in a row if its lock's path
- *            is long (see ngx_http_zk_lock_record.h)
- *   board    (lock, seq) -> cell, a hint: the record tells the truth
+ *            a bit for each cell
+ *   chunks   which slot owns which 64 cells
+ *   cells    a claim's record takes a cell, or a few in a row if the path of
+ *            the lock is long (see shm/record.h)
+ *   index    (lock, seq) -> cell, a hint: the record tells the truth
  *
- * A slot outlives its keeper.  Each worker has a home, the slot of its own
- * session.  When a worker dies or leaves, its slots are orphans, and a living
- * worker adopts them: that worker makes durable what is held through their
- * sessions, and closes the sessions.
+ * A slot outlives its keeper.  Each worker has a home, the slot of the worker's
+ * own session.  When a worker dies or leaves, the worker's slots are orphans,
+ * and a living worker adopts the orphans: that worker makes the claims durable
+ * that are held through the orphans' sessions, and closes the sessions.
  *
- * Only the dead are adopted, by pid and start: two living processes would take
- * a session from each other without end.
+ * Only slots of dead processes are adopted, by pid and start time, because two
+ * living processes would take a session from each other without end.
  */
 
 
@@ -37,32 +37,32 @@
 #define ZKL_NO_CHUNK                  ((ngx_uint_t) -1)
 
 
-/* one slot, as its keeper has it */
+/* a slot, as the slot's keeper has the slot */
 
 typedef struct {
     zkl_layout_t               *map;
     ngx_uint_t                  slot;
     ngx_uint_t                  home;       /* the keeper's own slot */
-    ngx_uint_t                  reloads;    /* when the keeper was started */
+    ngx_uint_t                  reloads;    /* at the keeper's start */
     ngx_log_t                  *log;
 
     uint64_t                   *used;       /* cells of own chunks; of all
                                                slots of this worker */
-    ngx_uint_t                  chunk;      /* where the last one was taken */
-    ngx_uint_t                  next;       /* cell in it, to be tried first */
+    ngx_uint_t                  chunk;      /* of the last taken cell */
+    ngx_uint_t                  next;       /* the first cell to try in chunk */
 
     u_char                      random[256];
-    size_t                      nrandom;    /* bytes of it that are left */
+    size_t                      nrandom;    /* bytes of random that are left */
 
-    ngx_msec_t                  full;       /* when that was logged last */
+    ngx_msec_t                  full;       /* the last log of a full zone */
 } zkl_zone_t;
 
 
 typedef struct {
-    ngx_uint_t                  states[6];  /* claims, by the record's */
+    ngx_uint_t                  states[6];  /* claims, by record state */
     ngx_uint_t                  slots;      /* in use */
     ngx_uint_t                  own;        /* sessions of living workers */
-    ngx_uint_t                  adopted;    /* sessions beside these */
+    ngx_uint_t                  adopted;    /* sessions of adopted slots */
     ngx_uint_t                  orphans;    /* sessions without a keeper */
     ngx_uint_t                  cells;      /* in use */
 } zkl_counts_t;
@@ -70,13 +70,13 @@ typedef struct {
 
 /*
  * The zone's init function, for ngx_shm_zone_t, whose data is the cycle at
- * first and the map afterwards.
+ * first and the layout afterwards.
  */
 ngx_int_t zkl_zone_init(ngx_shm_zone_t *shm_zone, void *data);
 
 /*
- * The configuration of a zone was taken into use: workers are started with it.
- * old is the zone of the one before, or NULL.
+ * Notes that a configuration with the zone is in use, and that its workers
+ * start.  old is the zone of the former configuration.  Both may be NULL.
  */
 void zkl_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old);
 
@@ -87,39 +87,39 @@ void zkl_zone_reloaded(ngx_shm_zone_t *shm_zone, ngx_shm_zone_t *old);
 zkl_zone_t *zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log);
 
 /*
- * Adopts an orphan.  Returns NULL if there is none, or no memory.  Orphans
- * that never had a session are given back on the way.
+ * Adopts an orphan.  Returns NULL if there is none, or no memory.  Orphans that
+ * never had a session are given back on the way.
  */
 zkl_zone_t *zkl_zone_adopt(zkl_zone_t *home);
 
 /* Whether a worker has left orphans; a hint, for the time between sweeps. */
 ngx_uint_t zkl_zone_orphans(zkl_zone_t *zone);
 
-/* This worker leaves, and is no heir any more. */
+/* Notes that this worker leaves, and is no heir any more. */
 void zkl_zone_leaving(zkl_zone_t *zone);
 
 /* Whether this worker was replaced by a reload. */
 ngx_uint_t zkl_zone_replaced(zkl_zone_t *zone);
 
 /*
- * Whether there is another worker that stays, or will be: the workers of a
- * reload may not be there yet, or find no free slot.
+ * Whether another worker stays, or will stay: the workers of a reload may not
+ * be there yet, or find no free slot.
  */
 ngx_uint_t zkl_zone_outlives(zkl_zone_t *zone);
 
-/* Wakes the other workers that leave: they have lost an heir in this one. */
+/* Wakes the other workers that leave, because this worker is no heir now. */
 void zkl_zone_wake(zkl_zone_t *zone);
 
 /*
- * Leaves a slot to another worker, and wakes one that stays, or else all that
- * leave.  If none adopts it, its session, if it is open, ends with its timeout.
- * Frees zone.
+ * Leaves a slot to another worker, and wakes a worker that stays, or else all
+ * workers that leave.  If no worker adopts the slot, an open session ends with
+ * the timeout.  Frees zone.
  */
 void zkl_zone_abandon(zkl_zone_t *zone);
 
 /*
- * Gives a slot back, whose session is over: its records are freed, and those
- * who wait for them are told.  Frees zone.
+ * Gives back a slot whose session is over: frees the slot's records, and rings
+ * the watchers of the records.  Frees zone.
  */
 void zkl_zone_leave(zkl_zone_t *zone);
 
@@ -127,13 +127,13 @@ void zkl_zone_leave(zkl_zone_t *zone);
 /* Notes the id and password of the slot's session; NULL: there is none. */
 void zkl_zone_set_key(zkl_zone_t *zone, const zkl_key_t *key);
 
-/* Gets them.  NGX_DECLINED: the slot never had a session. */
+/* Reads id and password.  NGX_DECLINED: the slot never had a session. */
 ngx_int_t zkl_zone_key(zkl_zone_t *zone, zkl_key_t *key);
 
-/* The descriptor that wakes this worker (an eventfd), never closed by it. */
+/* The eventfd that wakes this worker; this worker never closes the eventfd. */
 int zkl_zone_fd(zkl_zone_t *home);
 
-/* Where it is noted until when the slot's session surely lives. */
+/* The word that says until when the slot's session surely lives. */
 ngx_atomic_t *zkl_zone_alive(zkl_zone_t *zone);
 
 /* The number of cells. */

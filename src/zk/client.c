@@ -1,29 +1,29 @@
 
 /*
- * The library.
+ * The client of libzookeeper_mt.
  *
- * Functions named *_foreign run on the library's threads (its I/O thread or
- * its completion thread) and do only this: copy what they are given into what
- * the event loop had allocated, and post it.  Everything else runs on the
- * event loop.  No call here waits for the network, but for closing a handle.
+ * Functions named *_foreign run on the I/O or completion thread of
+ * libzookeeper.  They only copy the arguments into an operation or a new
+ * message, and post this to the mailbox.  The event loop runs the rest, and
+ * waits for the network only in zkl_client_close().
  *
- * What the library gets wrong is kept on this page:
+ * Defects of libzookeeper that the client works around:
  *
- * - a name that does not resolve hangs it or makes it spin, and it resolves
- *   names for every packet: it gets numeric addresses only, and a resolution
- *   delay of -1;
- * - its threads do not block signals: they are blocked around its start;
- * - one watcher function with one context for all watches, since each
- *   distinct pair costs a walk over all of them at each event;
- * - watches are never removed; a late event is ignored above;
- * - a container in a transaction makes it misread the results: such a create
- *   goes alone; an invalid path in one makes it free garbage: paths are
- *   checked before they get here;
- * - its log callback has no context and no level, and runs on any thread;
- * - it does not look at all that malloc() gives it: where memory is so short
- *   that its own allocations fail, the worker dies, as if it was killed;
- * - a new list of servers is put in the place of the old one while its own
- *   thread may write that one to its log: only a worker at its end does so.
+ * - A name that does not resolve makes libzookeeper hang or spin, and
+ *   libzookeeper resolves names for every packet.  So only numeric addresses
+ *   are given, with a resolution delay of -1.
+ * - Signals are blocked around the start of the threads, which do not block
+ *   any.
+ * - All watches have the same function and context, because each distinct pair
+ *   costs a walk over all pairs at each event.
+ * - Watches are never removed; the session ignores a late event.
+ * - A container in a transaction makes libzookeeper misread the results, so a
+ *   container is created alone.  An invalid path in a transaction makes
+ *   libzookeeper free garbage, so the callers check paths first.
+ * - The log callback has no context and no level, and runs on any thread.
+ * - No result of malloc() is checked: the worker dies if there is no memory.
+ * - zoo_set_servers() replaces the list of servers while the I/O thread may log
+ *   the old list, so only a worker that ends calls it.
  */
 
 
@@ -41,15 +41,15 @@
 #define HAVE_OPENSSL_H 1
 #endif
 
-/* log lines under way; what is above is counted and dropped */
+/* log lines in flight; further lines are counted and dropped */
 #define ZKL_LINES_MAX                 64
 
 #define ZKL_LINE_LEN                  480
 
-/* while ZooKeeper is away, how often what was left out is told, in ms */
+/* while ZooKeeper is away, the interval between two logged lines, in ms */
 #define ZKL_LINES_AGAIN               10000
 
-/* versions of a claim's data that a durable one in its place never has */
+/* RENAME sets the new znode's data if the claim's version is below this */
 #define ZKL_VERSIONS                  16
 
 struct zkl_handle_s {
@@ -60,10 +60,10 @@ struct zkl_handle_s {
     zkl_mailbox_t                   *mailbox;
     ngx_log_t                       *log;
     struct ACL_vector               *acl;
-    struct ACL                       entry;     /* the only one of acl, without
-                                                   the right to make children */
-    struct ACL_vector                childless; /* of a lock's znode that is a
-                                                   claim, and persistent */
+    struct ACL                       entry;     /* the entry of acl, without the
+                                                   right to create children */
+    struct ACL_vector                childless; /* for a lock's znode that is
+                                                   itself a claim */
     size_t                           chroot_len;
 
     zkl_news_t                      *missed;
@@ -72,15 +72,15 @@ struct zkl_handle_s {
 
 typedef struct {
     zkl_message_t                    message;   /* must be first */
-    ngx_uint_t                       level;     /* 0: no line, but that there
-                                                   is a connection */
+    ngx_uint_t                       level;     /* 0: no text, but there is a
+                                                   connection */
     size_t                           len;
     u_char                           text[ZKL_LINE_LEN];
 } zkl_line_t;
 
 typedef struct {
     struct Stat                      gate;
-    struct Stat                      set;       /* of all; not looked at */
+    struct Stat                      set;       /* of all SET parts; not read */
     zoo_op_result_t                  elts[ZKL_BATCH_MAX + 1];
 } zkl_results_t;
 
@@ -122,8 +122,8 @@ static void zkl_client_left_out(void);
 
 
 /*
- * The log callback's missing context: one worker, one mailbox.  Set before
- * the first handle is opened, never reset.
+ * The context that the log callback lacks: a worker has only this mailbox.  Set
+ * before the first handle is opened, never reset.
  */
 
 static zkl_mailbox_t  *zkl_client_mailbox;
@@ -132,9 +132,9 @@ static ngx_atomic_t        zkl_client_dropped;
 static ngx_log_t          *zkl_client_cycle_log;
 
 /*
- * Without a connection the library says the same some times a second, for as
- * long as that lasts: the first line is logged, and the further ones are only
- * counted.  These are the event loop's.
+ * Without a connection libzookeeper repeats its lines several times a second.
+ * So the first line is logged, and further lines are only counted.  Only the
+ * event loop uses these variables.
  */
 
 static ngx_uint_t          zkl_client_away;
@@ -176,7 +176,7 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     h->childless.data = &h->entry;
     h->chroot_len = conf->chroot.len;
 
-    /* threads of handles that are open already may read it */
+    /* threads of open handles may read the variable, so the write is rare */
 
     if (zkl_client_mailbox != mailbox) {
         zkl_client_mailbox = mailbox;
@@ -231,9 +231,9 @@ zkl_client_level(ngx_log_t *log)
 
 
 /*
- * With TLS the log callback cannot be given at once.  Until it is set, what the
- * library has to say would go to stderr, which is the error log mostly, and
- * with the session's id.
+ * With TLS the log callback cannot be given at once.  Until the callback is
+ * set, libzookeeper would write to stderr, which mostly is the error log, and
+ * would show the session's id.
  */
 
 static zhandle_t *
@@ -289,9 +289,9 @@ zkl_client_close(zkl_handle_t *h)
 
 
 /*
- * The library has no call for this.  Servers that the connection's is not
- * among make it cut the connection, at once; what is not connected is closed
- * without a word to ZooKeeper.
+ * libzookeeper has no call for this.  When the server of the connection is not
+ * in the new list, libzookeeper cuts the connection at once, and a handle
+ * without a connection is closed without a request to ZooKeeper.
  */
 
 void
@@ -392,9 +392,9 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
 
 /*
- * A transaction that only checks: the leader proposes it, as all that it
- * refuses as well, and nothing is changed.  A sync is no such thing: a server
- * of a minority answers it.
+ * A transaction that only checks: the leader proposes even a transaction that
+ * the leader refuses, and nothing is changed.  A sync would prove nothing,
+ * because a server of a minority answers a sync.
  */
 
 static int
@@ -450,13 +450,13 @@ zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
 
 
 /*
- * The parent first: a client that watches it knows that something comes when
- * the event of the deleted znode comes.
+ * The parent is set first: a client that watches the parent then knows, when
+ * the event of the deleted znode comes, that a new znode comes.
  *
- * The versions of the new znode's data begin with 0 again.  If it has the name
- * of the claim, its data are set once more often than the claim's were, and a
- * write that was meant for the claim is refused.  From version 16 on the data
- * are not set: no write stays under way until the new znode has as many.
+ * The versions of the new znode's data begin with 0 again.  If the new znode
+ * has the name of the claim, its data are set once more often than the claim's,
+ * so that a write that was meant for the claim is refused.  From version 16 on
+ * the data are not set: no write is in flight until the new znode has as many.
  */
 
 static int
@@ -524,9 +524,9 @@ zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch)
 
 
 /*
- * The creates of one transaction share its zxid, but the library cannot give
- * it (create2 in a transaction is not implemented): so the session's own gate
- * is set in the same transaction, and the answer has the gate's mzxid.
+ * The creates of a transaction share a zxid, but libzookeeper cannot report the
+ * zxid (create2 in a transaction is not implemented).  So the transaction sets
+ * the session's gate too, and the answer has the gate's mzxid.
  */
 
 static ngx_uint_t
@@ -690,9 +690,9 @@ zkl_client_watch_foreign(zhandle_t *zh, int type, int state, const char *path,
     zkl_handle_t  *h;
 
     /*
-     * The context of a watch is the handle; session events come with it too,
-     * and once more for each distinct pair of function and context, of which
-     * there is only one.
+     * The context of a watch is the handle.  Session events have the same
+     * context, and come again for each distinct pair of function and context;
+     * there is only one pair.
      */
 
     h = data;
@@ -807,8 +807,8 @@ zkl_client_set_foreign(int code, const struct Stat *stat, const void *data)
 
 
 /*
- * What is longer is no label of ours.  The whole is wanted to be written once
- * more, which has to fit into a packet with what goes along.
+ * Longer data are no claim data of a gateway.  A GET with op->whole keeps
+ * longer data for a second write, which has to fit into a packet.
  */
 
 static void
@@ -936,7 +936,7 @@ zkl_client_log_foreign(const char *text)
 
         line->text[len++] = (u_char) *text;
 
-        /* "sessionId=0x...": half of what is needed to take a session over */
+        /* half of what takes a session over: the digits of "sessionId=0x..." */
 
         if (text[0] == 'x' && text[-1] == '0' && len > 2) {
             while (strchr("0123456789abcdef", text[1]) && text[1] != '\0') {
@@ -951,7 +951,7 @@ zkl_client_log_foreign(const char *text)
 }
 
 
-/* NULL: there is no memory, or there are too many. */
+/* Returns NULL if there is no memory, or if too many lines are in flight. */
 
 static zkl_line_t *
 zkl_client_line_foreign(void)

@@ -1,11 +1,11 @@
 
 /*
- * The library: libzookeeper_mt, and nothing of it above this line.
+ * The client: the interface to libzookeeper_mt.
  *
- * ngx_http_zk_lock_library.c is the only file that includes zookeeper.h.  It
- * opens and closes handles, submits operations and batches, and turns what
- * the library's threads say into messages.  It is stateless but for the
- * handle; what is under way is the session's to remember.
+ * zk/client.c alone includes zookeeper.h.  The client opens and closes handles,
+ * submits operations and batches, and turns what the threads of libzookeeper
+ * report into messages.  The client keeps no state but the handle, because the
+ * session remembers what is in flight.
  */
 
 
@@ -16,17 +16,17 @@
 #include "zk/session.h"
 
 
-/* operations in one transaction, without the gate */
+/* operations in one transaction, without the write to the gate */
 #define ZKL_BATCH_MAX                 128
 
-/* the longest data that are read as a whole, to be written once more */
+/* the longest data that are read whole, because they are written once more */
 #define ZKL_WHOLE_MAX                 (512 * 1024)
 
 
 typedef struct zkl_handle_s  zkl_handle_t;
 
 
-/* what a handle has to say, unasked */
+/* what a handle reports without a request */
 
 typedef enum {
     ZKL_NEWS_CONNECTED = 0,
@@ -36,7 +36,7 @@ typedef enum {
     ZKL_NEWS_DELETED,                   /* path */
     ZKL_NEWS_CHANGED,                   /* path */
     ZKL_NEWS_LISTED,                    /* path */
-    ZKL_NEWS_MISSED                     /* no memory for one of the others */
+    ZKL_NEWS_MISSED                     /* no memory for a message */
 } zkl_news_e;
 
 
@@ -57,36 +57,34 @@ typedef struct {
     ngx_uint_t                       nops;
     ngx_uint_t                       ncreates;
     ngx_str_t                       *gate;
-    void                            *results;   /* the library's */
+    void                            *results;   /* of libzookeeper */
 } zkl_batch_t;
 
 
 /*
- * Opens a handle, for a new session or, with a key, for that one.  deliver
- * gets its news.  Returns NULL if the library refused; that was logged.
+ * Opens a handle for a new session, or for the key's; deliver gets the news.
+ * Returns NULL if libzookeeper refused, or if there is no memory.
  */
 zkl_handle_t *zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     ngx_msec_t timeout, zkl_session_t *session, ngx_uint_t serial,
     zkl_message_pt deliver, zkl_mailbox_t *mailbox, ngx_log_t *log);
 
 /*
- * Closes a handle and, if it is connected, its session.  Joins the library's
- * threads.  Operations may be left without an answer; those that were
- * answered are in the mailbox.
+ * Closes a handle and, if the handle is connected, the session.  Joins the
+ * threads of libzookeeper.  Operations may stay without an answer; the answered
+ * operations are in the mailbox.
  */
 void zkl_client_close(zkl_handle_t *h);
 
-/*
- * Cuts the connection, so that closing the handle does not end the session.
- */
+/* Cuts the connection, so that closing the handle does not end the session. */
 void zkl_client_cut(zkl_handle_t *h);
 
-/* The negotiated timeout, milliseconds. */
+/* The negotiated timeout in milliseconds. */
 ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
 
 /*
- * Whether a server may have been asked for the session: if not, what comes of
- * that is later than now.
+ * Whether a server may have been asked for the session.  If not, a server
+ * counts the session from a moment that is still to come.
  */
 ngx_uint_t zkl_client_asked(zkl_handle_t *h);
 
@@ -94,12 +92,12 @@ ngx_uint_t zkl_client_asked(zkl_handle_t *h);
 void zkl_client_key(zkl_handle_t *h, zkl_key_t *key);
 
 /*
- * Submits op, whose flight.message.deliver is set.  Returns a code of the
- * library; if it is not 0 the operation did not happen, and no message comes.
+ * Submits op, whose flight.message.deliver is set.  Returns libzookeeper's
+ * code; if not 0, the operation did not happen and no message comes.
  */
 int zkl_client_submit(zkl_handle_t *h, zkl_op_t *op);
 
-/* The same for a batch. */
+/* Submits a batch in the same way. */
 int zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch);
 
 /* Gives each operation of an answered batch its code and results. */
@@ -108,7 +106,7 @@ void zkl_client_read_batch(zkl_batch_t *batch);
 /* Frees a batch, not its operations. */
 void zkl_client_free_batch(zkl_batch_t *batch);
 
-/* What a code means for the operation that got it. */
+/* What a code means for the operation that got the code. */
 zkl_rc_e zkl_client_rc(int code);
 
 /* Whether a code in a batch only says that another operation failed. */

@@ -1,21 +1,24 @@
 
 /*
- * The session: its life.
+ * The session: the life of one ZooKeeper session of one worker.
  *
- * What is sent through it is in the flight's file, what an operation is made of
- * in the op's, what it has in ZooKeeper in that of the bounds, and whether it
- * is heard in the pulse's.  Everything here runs on the event loop.  `handle`
- * is NULL in the states CLOSED and BACKOFF.
+ * The file owns the session's operations from the send to the answer, the
+ * gathering of writes into transactions, the heartbeat, and the bounds of what
+ * the session has in ZooKeeper.  All functions run on the event loop; the
+ * threads of libzookeeper post the answers to the mailbox.
  *
- *   state       from -> to                        what it means
+ *   state       from -> to                        meaning
  *   ---------   -------------------------------   ---------------------------
- *   CLOSED                                        no handle, none is wanted
- *   CONNECTING  open() -> CONNECTED               no session yet
+ *   CLOSED                                        no handle, and none follows
+ *   CONNECTING  open() -> CONNECTED, BACKOFF      no connection yet
  *   CONNECTED   -> SUSPENDED, BACKOFF             operations are sent
  *   SUSPENDED   -> CONNECTED, BACKOFF             the session may come back
- *   BACKOFF     a timer -> CONNECTING             the session is over
+ *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * Until when the session surely lives is reckoned in the pulse's file.
+ * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
+ * start of zkl_session_close() or zkl_session_free() on; the handler of a
+ * cancelled operation is NULL.  An operation is in one place at a time: in
+ * pending, fresh or failed, in a batch, or alone in flights.
  */
 
 
@@ -56,8 +59,8 @@ struct zkl_session_s {
     ngx_uint_t                                turns;
     ngx_queue_t                               fresh;    /* reads, to be sent
                                                            behind a write */
-    ngx_queue_t                               failed;   /* to be told */
-    ngx_uint_t                                writes;   /* under way */
+    ngx_queue_t                               failed;   /* handler not called */
+    ngx_uint_t                                writes;   /* in flight */
 
     ngx_msec_t                                asked;    /* last request */
     ngx_msec_t                                wrote;    /* last write */
@@ -69,13 +72,12 @@ struct zkl_session_s {
     ngx_msec_t                                proves;   /* a write that is sent
                                                            from then on */
     uint64_t                                  written;  /* writes so far */
-    uint64_t                                  committed;    /* the last one
-                                                           that was */
-    ngx_msec_t                                refused;  /* the gate was, when;
-                                                           0: it was not */
+    uint64_t                                  committed;    /* last commit */
+    ngx_msec_t                                refused;  /* when the gate was
+                                                           refused; 0: not */
     ngx_uint_t                                doubts;   /* ticks in a row with
                                                            no answer at all */
-    ngx_msec_t                                doubted;  /* the last of them */
+    ngx_msec_t                                doubted;  /* the last such tick */
     ngx_msec_t                                starving; /* if starved: since */
     ngx_msec_t                                denied;   /* last logged */
     ngx_atomic_t                             *alive;
@@ -88,7 +90,7 @@ struct zkl_session_s {
     ngx_rbtree_t                              watches;  /* that are set */
     ngx_rbtree_node_t                         watches_sentinel;
     size_t                                    watch_bytes;
-    size_t                                    watch_asked; /* under way */
+    size_t                                    watch_asked; /* in flight */
 
     ngx_event_t                               flush;    /* posted */
     ngx_event_t                               gather;   /* a timer */
@@ -98,20 +100,20 @@ struct zkl_session_s {
 
     unsigned                                  last:1;   /* no other follows */
     unsigned                                  gated:1;  /* gate is there */
-    unsigned                                  gating:1; /* it is asked for */
+    unsigned                                  gating:1; /* gate is requested */
     unsigned                                  nudged:1;
     unsigned                                  unreachable:1;
-    unsigned                                  late:1;   /* it is connected; no
+    unsigned                                  late:1;   /* connected, but no
                                                            memory to say so */
-    unsigned                                  kept:1;   /* not over, though its
-                                                           handle is */
+    unsigned                                  kept:1;   /* the session lives on
+                                                           without handle */
     unsigned                                  starved:1; /* no memory for the
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending is patient */
-    unsigned                                  barrier:1; /* fresh has reads
-                                                           that no write was
-                                                           sent behind */
+    unsigned                                  barrier:1; /* no write was sent
+                                                            since the reads came
+                                                            to fresh */
 };
 
 #define ZKL_BACKOFF_MIN               50
@@ -120,7 +122,7 @@ struct zkl_session_s {
 /* a server can leave a lone request unanswered: a nudge helps (milliseconds) */
 #define ZKL_NUDGE                     200
 
-/* an answer that is not older shows that the server is there, milliseconds */
+/* a newer answer shows that the server is there, milliseconds */
 #define ZKL_PROMPT                    2000
 
 #define ZKL_TICK                      100
@@ -128,14 +130,14 @@ struct zkl_session_s {
 /* the least time between two log lines about ACLs, milliseconds */
 #define ZKL_DENIED_AGAIN 1000
 
-/* transactions under way; what comes meanwhile is gathered */
+/* transactions in flight; further operations are gathered meanwhile */
 #define ZKL_WRITES_MAX                4
 
-/* a batch of this size goes in the midst of a turn; others after so many */
+/* a batch of this size goes within a turn; a smaller batch after these turns */
 #define ZKL_GATHER                    64
 #define ZKL_TURNS                     8
 
-/* patient operations wait so long (milliseconds), or until they are so many */
+/* patient operations wait for this time (milliseconds), or for this number */
 #define ZKL_PATIENT                   2
 #define ZKL_PATIENT_MAX               32
 
@@ -145,7 +147,7 @@ struct zkl_session_s {
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
-/* bytes of ephemeral paths, and of watched paths, of one session */
+/* the bound of ephemeral paths, and of watched paths, of a session, in bytes */
 #define ZKL_PATH_BYTES                1000000
 
 
@@ -294,9 +296,10 @@ zkl_session_close(zkl_session_t *s)
     ngx_msec_t  until;
 
     /*
-     * The library closes its socket when it has sent that it closes the
-     * session: an answer that is still unread makes a reset of that, and the
-     * server throws away what it has not read.
+     * libzookeeper closes the socket when the request that closes the session
+     * is sent.  An answer that is still unread then makes the kernel reset the
+     * connection, and the server drops the requests that the server has not
+     * read.
      */
 
     s->events = NULL;
@@ -311,7 +314,7 @@ zkl_session_close(zkl_session_t *s)
         }
     }
 
-    /* from here on no worker may tell that a claim of this session is held */
+    /* from here on no worker may report that a claim of this session is held */
 
     *s->alive = zkl_now() - 1;
     ngx_memory_barrier();
@@ -326,7 +329,7 @@ zkl_session_free(zkl_session_t *s)
     ngx_queue_t  *q;
     zkl_op_t     *op;
 
-    /* the answers that are left are for nobody */
+    /* no handler is called for the remaining answers */
 
     s->events = NULL;
 
@@ -367,8 +370,8 @@ zkl_session_free(zkl_session_t *s)
 
 
 /*
- * A server counts a session that is taken over from when it has the request:
- * what was known of its life before counts no longer than that.
+ * A server counts a session that is taken over from the receipt of the request,
+ * so the time that was known before is cut to that.
  */
 
 static void
@@ -414,7 +417,7 @@ zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
 
     now = zkl_now();
 
-    /* out of reach since the last moment when it was connected */
+    /* out of reach since the last moment of a connection */
 
     if (s->state == ZKL_CONNECTED || s->state == ZKL_CLOSED) {
         s->since = now;
@@ -435,9 +438,7 @@ zkl_session_state(zkl_session_t *s, zkl_session_state_e state)
 
 
 /*
- * The bytes of a path that logs may have: the rest would make a token.
- *
- * The bytes of a path that logs may have: the rest would make a token.
+ * The bytes of a path that logs may have, because the rest would make a token.
  */
 
 static size_t
@@ -539,7 +540,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     zkl_session_touched(s);
 
-    /* what is read next is not to be older than what was known before */
+    /* the next reads must not be older than what was known before */
 
     s->barrier = 1;
     zkl_session_barrier(s);
@@ -584,7 +585,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 }
 
 
-/* The connection is lost: what is pending fails. */
+/* The connection is lost: pending operations fail. */
 
 static void
 zkl_session_suspended_handler(zkl_session_t *s)
@@ -600,7 +601,7 @@ zkl_session_suspended_handler(zkl_session_t *s)
 
     zkl_session_state(s, ZKL_SUSPENDED);
 
-    /* what is under way is answered by the library, with an error */
+    /* libzookeeper answers the operations in flight, with an error */
 
     zkl_session_unpend(s);
 
@@ -617,7 +618,7 @@ zkl_session_over_handler(ngx_event_t *ev)
 
     zkl_session_end_handle(s);
 
-    /* what is told of operations comes before what is told of the session */
+    /* the handlers of failed operations run before the session is lost */
 
     while (!ngx_queue_empty(&s->failed)) {
         zkl_session_flush_failed(s);
@@ -628,8 +629,8 @@ zkl_session_over_handler(ngx_event_t *ev)
     if (s->kept) {
 
         /*
-         * A server refuses the identity, but has not ended the session: with
-         * all that was made through it, it is there until it has expired.
+         * A server refuses the identity, but has not ended the session: the
+         * session and all of its znodes stay until the session has expired.
          */
 
         zkl_session_state(s, ZKL_BACKOFF);
@@ -640,7 +641,7 @@ zkl_session_over_handler(ngx_event_t *ev)
 
     zkl_session_state(s, s->last ? ZKL_CLOSED : ZKL_BACKOFF);
 
-    /* ZooKeeper has just told: there is patience for a new session */
+    /* ZooKeeper has just answered, so a new session gets the whole patience */
 
     s->since = zkl_now();
 
@@ -649,9 +650,10 @@ zkl_session_over_handler(ngx_event_t *ev)
 
 
 /*
- * Closes the handle.  What the library answers meanwhile is delivered, and
- * what it never answered fails here: it can lose completions when it closes
- * (ZOOKEEPER-2894, ZOOKEEPER-3868).
+ * Closes the handle.  The answers that libzookeeper gives meanwhile are
+ * delivered, and the other operations in flight fail here, because libzookeeper
+ * can lose completions when a handle is closed (ZOOKEEPER-2894,
+ * ZOOKEEPER-3868).
  */
 
 static void
@@ -702,7 +704,7 @@ zkl_session_tick_handler(ngx_event_t *ev)
 
         if (s->kept) {
 
-            /* nobody asks for it meanwhile; and ZooKeeper counts by ticks */
+            /* twice the timeout, because ZooKeeper counts by ticks */
 
             if (now - s->asked >= 2 * s->timeout) {
                 s->kept = 0;
@@ -742,55 +744,9 @@ zkl_session_tick_handler(ngx_event_t *ev)
 
 
 /*
- * The session's pulse: until when the session surely lives, whether ZooKeeper
- * is heard, and what is done if not.
- *
- * Known alive.  Only the leader ends a session, a timeout after it has heard of
- * it last, and the client hears of that when it is back.  So the question is
- * when the leader has heard of the session.
- *
- * - Only what a quorum has committed proves anything.  A leader that was cut
- *   off from the quorum answers pings, reads and syncs for syncLimit ticks, and
- *   so does a follower that was cut off from its leader, while the new leader
- *   ends the session.  A write is answered when it is committed; what the
- *   leader refuses is committed as an error.  But a server may refuse by itself
- *   what ACLs forbid, or what is too much: that is not counted.
- *
- * - A write proves that the session was not over.  It does not move the
- *   leader's clock if it comes by a follower: that one tells the leader whom it
- *   has heard when the leader pings it, which is twice a tick, and with a
- *   session timeout of two ticks or more at least four times in a timeout
- *   (guarantees.md has this among the assumptions).  So of a write that was
- *   sent at t, and answered at u, the leader knows when another one, sent at u
- *   and a quarter of the timeout, has been committed: the follower has told of
- *   the first one before it passed on the second one.  Then the leader counts
- *   from t or later.  The quarter is the leader's: a twentieth of the timeout
- *   is waited longer, since clocks do not run evenly.
- *
- * - When a session is made, and when it moves to another server or comes back
- *   to the same, the leader is asked at once, and counts from then.  When the
- *   library asked is not known, but a moment before that: the last one at
- *   which it had no connection, or at which it sent what was answered before
- *   the connection broke (`apart`).  Which leader was asked shows the first
- *   write that is committed through the new connection.
- *
- * - A new leader gives each session the whole timeout that it was made with,
- *   from when a quorum follows it.  That is later than when anything was sent
- *   that the leader before has committed.
- *
- * So the session lives for its timeout from `touched` on, as soon as a write
- * that was sent at `proves` or later is committed.  A twentieth is taken off
- * that, too.
- *
- * For that a write is due each third of the timeout.  If there is none, a
- * barrier is sent, a transaction that changes nothing.
- *
- * What is under way is looked at more often.  For an answer that is overdue
- * ZooKeeper is asked once more; then it is out of reach, and nothing more is
- * begun before it is heard again; and what the library never answers ends the
- * session at last.
- *
- * Everything here runs on the event loop.
+ * The heartbeat: until when the session surely lives, whether ZooKeeper
+ * answers, and what follows if not.  A write is due each third of the timeout:
+ * if there is none, a barrier is sent, a transaction that changes nothing.
  */
 
 
@@ -857,7 +813,46 @@ zkl_now(void)
 }
 
 
-/* Known alive.  The session is connected; its leader may be deposed. */
+/*
+ * Known alive: the session is connected, but the leader may be deposed.
+ *
+ * Only the leader ends a session, a timeout after the leader has last heard of
+ * the session.  So the session's time is reckoned from when the leader has
+ * heard.
+ *
+ * - Only a commit by a quorum proves anything.  A leader that was cut off from
+ *   the quorum answers pings, reads and syncs for syncLimit ticks, and so does
+ *   a follower that was cut off from its leader, while the new leader ends the
+ *   session.  A write is answered when the write is committed, and a write that
+ *   the leader refuses is committed as an error.  A server may refuse alone a
+ *   write that an ACL forbids or that is too large, so these refusals do not
+ *   count.
+ *
+ * - A committed write proves that the session was not over, but a write through
+ *   a follower does not move the leader's clock.  The follower tells the leader
+ *   which sessions the follower has heard when the leader pings, twice a tick,
+ *   and so at least four times in a timeout of two ticks or more (guarantees.md
+ *   names this assumption).  Let a write be sent at t and answered at u.  When
+ *   another write, sent at u and a quarter of the timeout, is committed, the
+ *   leader knows of the first write, because the follower told the leader
+ *   before the follower passed on the second write.  Then the leader counts
+ *   from t or later.  The quarter is by the leader's clock: because clocks do
+ *   not run evenly, the second write is sent a twentieth of the timeout later.
+ *
+ * - When a session is made, moves to another server or comes back to the same
+ *   server, the leader is asked at once, and counts from then.  The time of the
+ *   request is not known, but `apart` is earlier: the last moment at which
+ *   libzookeeper had no connection, or at which a request was sent that was
+ *   answered before the connection broke.  The first write that is committed
+ *   through the new connection shows which leader was asked.
+ *
+ * - A new leader gives each session the whole timeout that the session was made
+ *   with, from when a quorum follows the leader.  This is later than the send
+ *   of any write that the leader before has committed.
+ *
+ * So the session lives for the timeout, less a twentieth, from `touched` on, as
+ * soon as a write that was sent at `proves` or later is committed.
+ */
 
 static void
 zkl_session_touched(zkl_session_t *s)
@@ -865,13 +860,13 @@ zkl_session_touched(zkl_session_t *s)
     s->touched = s->apart;
     s->proves = zkl_now();
 
-    /* the timeout is negotiated anew with each connection */
+    /* each connection negotiates the timeout anew */
 
     zkl_session_bound(s, s->apart);
 }
 
 
-/* The same: a quorum has committed a write that was sent then. */
+/* Known alive: a quorum has committed a write that was sent at `sent`. */
 
 static void
 zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
@@ -880,7 +875,7 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
 
     if (s->events == NULL || (ngx_msec_int_t) (sent - s->proves) < 0) {
 
-        /* the session is about to be closed, or enough is known */
+        /* the session is about to be closed, or the write proves nothing yet */
 
         return;
     }
@@ -896,7 +891,7 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
 }
 
 
-/* The session lives no longer than what it has from `since` on. */
+/* Bounds the session's time by a timeout from `since` on. */
 
 static void
 zkl_session_bound(zkl_session_t *s, ngx_msec_t since)
@@ -918,7 +913,7 @@ zkl_session_until(zkl_session_t *s, ngx_msec_t since)
 }
 
 
-/* When the next write is due, if none comes by itself. */
+/* When a barrier is due, if no other write is sent. */
 
 static ngx_msec_t
 zkl_session_due(zkl_session_t *s)
@@ -976,9 +971,9 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
     }
 
     /*
-     * If this process stood still, so did the library: an answer may be in the
-     * mailbox by now, or word that the connection broke come soon.  So only
-     * ticks count that come one after the other.
+     * If this process stood still, the threads of libzookeeper did too: an
+     * answer may be in the mailbox by now, or the news of a broken connection
+     * may come soon.  So only ticks without a pause between count.
      */
 
     if (now - s->doubted >= ZKL_PATIENCE) {
@@ -989,7 +984,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 
     if (++s->doubts > s->timeout / ZKL_TICK && !s->over.posted) {
 
-        /* the library would have told; it must have lost an answer */
+        /* libzookeeper would report a broken connection: an answer was lost */
 
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
                       "no answer from libzookeeper for %M ms, "
@@ -1001,7 +996,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 }
 
 
-/* ZooKeeper is out of reach: that is logged, and streams are told. */
+/* ZooKeeper is out of reach: logs that, and tells the owner of the session. */
 
 static void
 zkl_session_out_of_reach(zkl_session_t *s)
@@ -1019,8 +1014,8 @@ zkl_session_out_of_reach(zkl_session_t *s)
 
 
 /*
- * A write that changes nothing: to be heard, and in front of reads.  Without
- * memory none is sent.
+ * Sends a write that changes nothing, to be heard, or in front of reads.
+ * Without memory no write is sent.
  */
 
 static void
@@ -1036,8 +1031,8 @@ zkl_session_barrier(zkl_session_t *s)
 
 
 /*
- * The tick is short while something is under way or out of reach, else it is
- * the heartbeat.  An operation under way keeps a worker that wants to leave.
+ * Ticks are short while an operation is in flight or ZooKeeper is out of reach,
+ * else a tick is a heartbeat.  An operation in flight delays a worker's exit.
  */
 
 static void
@@ -1068,11 +1063,9 @@ zkl_session_arm(zkl_session_t *s)
 
 
 /*
- * Operations: how an operation is made, and how an operation ends.
- *
- * An operation is one block of memory with path, value and reply; only a list's
- * children, which the library gave, and a rename's further paths and results
- * are separate blocks.  Everything here runs on the event loop.
+ * Operations: an operation is one block of memory with path, value and reply.
+ * The children of a LIST, a long reply of a GET, and the further paths and the
+ * results of a RENAME are separate blocks.
  */
 
 
@@ -1131,7 +1124,7 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
 
     p = ngx_cpymem(p, s->conf->chroot.data, s->conf->chroot.len);
 
-    /* the path "/" below a chroot is the chroot itself */
+    /* the path "/" below a chroot is the chroot */
 
     if (dir->len > 1 || s->conf->chroot.len == 0) {
         p = ngx_cpymem(p, dir->data, dir->len);
@@ -1225,7 +1218,7 @@ zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
 }
 
 
-/* Tells what came of an operation, and frees it. */
+/* Calls the handler of an operation, and frees the operation. */
 
 static void
 zkl_session_finish(zkl_op_t *op)
@@ -1258,7 +1251,7 @@ zkl_session_finish(zkl_op_t *op)
 }
 
 
-/* Frees an operation, and what the library gave with it; tells nobody. */
+/* Frees an operation, and the blocks of the operation; calls no handler. */
 
 static void
 zkl_session_free_op(zkl_op_t *op)
@@ -1280,19 +1273,12 @@ zkl_session_free_op(zkl_op_t *op)
 
 
 /*
- * Operations, and batches of operations, that are under way: from the send to
- * ZooKeeper's answer, or to the moment when no answer can come any more.
- *
- * One operation that fails rolls the whole batch back: then the culprit is sent
- * again alone, and the remaining operations together.
- *
- * Everything here runs on the event loop; the library's threads post the
- * answers.  An operation is in one place: pending, in a batch, alone in
- * flights, or failed; the handler of a cancelled operation is NULL.
+ * Operations and batches in flight: from the send to ZooKeeper's answer, or to
+ * the moment when no answer can come any more.
  */
 
 
-/* Tells of those that failed; those that fail meanwhile wait for a turn. */
+/* Calls the handlers of failed operations; later failures wait for a turn. */
 
 static void
 zkl_session_flush_failed(zkl_session_t *s)
@@ -1319,7 +1305,7 @@ zkl_session_flush_failed(zkl_session_t *s)
 }
 
 
-/* Send, now, to a handle that is there; one that is refused has failed. */
+/* Sends op to the handle, which is there; if the client refuses, op fails. */
 
 static void
 zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
@@ -1447,7 +1433,7 @@ zkl_session_written(zkl_session_t *s, zkl_flight_t *flight, zkl_rc_e rc)
 
     default:
 
-        /* a server may have refused the write by itself: a new write is due */
+        /* the server may have refused the write alone: a new write is due */
 
         if (s->wrote == flight->sent) {
             s->wrote = s->proves - 1;
@@ -1524,14 +1510,14 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
 
     s = op->flight.session;
 
-    /* data is the session if the library never answered */
+    /* data is the session if libzookeeper never answered */
 
     op->rc = (data == s) ? ZKL_UNKNOWN : zkl_client_rc(op->flight.code);
 
     if (op->type == ZKL_OP_BARRIER && op->rc == ZKL_NO_AUTH) {
         /*
          * The leader checks the rights of each part of a transaction, and
-         * commits a refusal as well: the barrier needs no right to read.
+         * commits a refusal as well, so the barrier needs no right to read.
          */
 
         op->flight.code = 0;
@@ -1557,13 +1543,13 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
 
     if (op->fresh && s->committed <= op->flight.number) {
 
-        /* the write in front of it was not committed: the data may be old */
+        /* the write ahead of the read was not committed: the data may be old */
 
         op->rc = ZKL_UNSENT;
     }
 
     if (op->type == ZKL_OP_BARRIER) {
-        /* a barrier serves its purpose, whatever the answer */
+        /* no answer to a barrier is an error */
 
     } else if (op->rc == ZKL_REFUSED) {
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
@@ -1643,8 +1629,8 @@ zkl_session_batch_landed(zkl_message_t *message, void *data)
 
 
 /*
- * No operation of the batch took effect.  The culprit, the operation with a
- * code of its own, is sent again alone and so gets an answer; the innocent
+ * No operation of the batch took effect.  The culprit, the operation with an
+ * error code of its own, is sent again alone to get an answer; the innocent
  * operations are sent again together, ahead of later operations.
  */
 
@@ -1657,7 +1643,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch)
 
     culprits = 0;
 
-    /* the answers of a closed handle land here, too */
+    /* the answers of a closed handle come here, too */
 
     connected = (s->state == ZKL_CONNECTED && s->handle != NULL);
 
@@ -1702,7 +1688,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch)
 }
 
 
-/* An operation has come to nothing; its handler is told in the next turn. */
+/* Fails an operation; the handler is called in the next turn of the loop. */
 
 static void
 zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
@@ -1712,9 +1698,9 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
     ngx_queue_insert_tail(&s->failed, &op->flight.queue);
 
     /*
-     * The handler is told in the next turn of the loop: the library may refuse
-     * each operation that a handler sends again, and such refusals must not
-     * keep the loop from the message that the session is over.
+     * Not in this turn, because libzookeeper may refuse each operation that a
+     * handler sends again, and such refusals must not keep the loop from the
+     * message that the session is over.
      */
 
     ngx_post_event(&s->flush, &ngx_posted_next_events);
@@ -1722,22 +1708,8 @@ zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc)
 
 
 /*
- * Group commit: what is gathered, and when it goes.
- *
- * ZooKeeper pays by the transaction, not by the operation.  So creates and
- * deletes that are sure to succeed are gathered while a few transactions are
- * under way, and go out together; an idle session sends at once.  "At once" is
- * when a turn of the event loop has brought nothing more to gather: who is idle
- * loses no time by that, and who is busy sends more at a time.  An operation
- * that nobody is in a hurry for says so (`patient`), and waits for others to go
- * with.
- *
- * All creates of a batch share one zxid, which the session's gate tells: an
- * ephemeral znode of its own, set in the same transaction.  Until the gate is
- * there, creates go alone.
- *
- * Everything here runs on the event loop.  Owns what is pending; from
- * submit on an operation belongs to what is under way.
+ * Group commit: which operations are gathered, and when a transaction goes out.
+ * A pending operation belongs to this part; a submitted operation is in flight.
  */
 
 
@@ -1774,7 +1746,7 @@ zkl_session_send(zkl_op_t *op)
 }
 
 
-/* What is read shows what was decided before. */
+/* Sends the patient writes, so that the next read shows their results. */
 
 static void
 zkl_session_flush_patient(zkl_session_t *s)
@@ -1788,10 +1760,10 @@ zkl_session_flush_patient(zkl_session_t *s)
 /*
  * Of the session's event read: sends the fresh reads behind a write.
  *
- * ZooKeeper answers a read behind the writes that the session has sent before
- * it, with what is there by then.  So those that were asked for in one turn of
- * the event loop go together, behind any write that was sent since.  If none of
- * these is committed, what was read does not count.
+ * ZooKeeper answers a read behind the writes that the session has sent before,
+ * with the data as of then.  So the reads of one turn of the event loop go
+ * together, behind any write that was sent since.  If no such write is
+ * committed, the reads fail.
  */
 
 static void
@@ -1830,8 +1802,8 @@ zkl_session_read_handler(ngx_event_t *ev)
 
 
 /*
- * Makes the gate.  Its parent is made when it turns out to be missing, and
- * stays.  Without a gate all goes on, but slower.
+ * Makes the gate.  If the gate's parent is missing, the parent is made, and
+ * stays.  Without a gate all operations work, but creates go alone.
  */
 
 static void
@@ -1924,7 +1896,7 @@ zkl_session_gate_handler(zkl_op_t *op)
     case ZKL_OK:
     case ZKL_EXISTS:
 
-        /* or the answer was lost when it was made */
+        /* or the gate was made, and the answer was lost */
 
         p = ngx_cpymem(s->gate.data, op->path.data, op->path.len);
         *p = '\0';
@@ -1946,8 +1918,8 @@ zkl_session_gate_handler(zkl_op_t *op)
 
 
 /*
- * It is asked for again when the connection is back, or after a while; sooner
- * if there is no chroot yet, which the first lock makes.
+ * The create is sent again when the connection is back, or after a while;
+ * sooner if there is no chroot yet, which the first lock makes.
  */
 
 static void
@@ -1960,7 +1932,18 @@ zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* Puts op to what is gathered for the next transaction. */
+/*
+ * Adds op to the operations that the next transaction takes.
+ *
+ * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
+ * deletes that are sure to succeed are gathered while a few transactions are in
+ * flight, and go out together; an idle session sends when a turn of the event
+ * loop has added no operation.  A patient operation waits for other operations.
+ *
+ * All creates of a batch have the same zxid.  The answer shows the zxid,
+ * because the transaction also sets the session's gate; without a gate, creates
+ * go alone.
+ */
 
 static void
 zkl_session_pend(zkl_session_t *s, zkl_op_t *op)
@@ -1984,7 +1967,7 @@ zkl_session_pend(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* What is not sent yet fails: there is no connection to send it to. */
+/* Without a connection, the operations that are not sent yet fail. */
 
 static void
 zkl_session_unpend(zkl_session_t *s)
@@ -2013,7 +1996,7 @@ zkl_session_unpend(zkl_session_t *s)
 }
 
 
-/* What is pending goes as soon as the event loop brings no more of it. */
+/* Sends the pending operations when a turn of the loop adds no more. */
 
 static void
 zkl_session_hurry(zkl_session_t *s)
@@ -2042,7 +2025,7 @@ zkl_session_gather_handler(ngx_event_t *ev)
 }
 
 
-/* Of a session's events: what was gathered is sent, the patient no longer. */
+/* Of the session's event flush: sends the gathered, calls failed handlers. */
 
 static void
 zkl_session_flush_handler(ngx_event_t *ev)
@@ -2111,7 +2094,7 @@ zkl_session_flush_pending(zkl_session_t *s)
 }
 
 
-/* Takes a batch from what is pending; NULL if there is no memory. */
+/* Makes a batch of pending operations; returns NULL if there is no memory. */
 
 static zkl_batch_t *
 zkl_session_gather(zkl_session_t *s)
@@ -2165,11 +2148,9 @@ zkl_session_gather(zkl_session_t *s)
 
 
 /*
- * What a session has in ZooKeeper, as far as that is bounded: bytes of the
- * paths of ephemeral znodes, and of watched paths.
- *
- * A watch is remembered from when it was asked for to its event, or to the end
- * of the connection.  Everything here runs on the event loop.
+ * What a session has in ZooKeeper, as far as there is a bound: bytes of the
+ * paths of ephemeral znodes, and of watched paths.  A watch counts from the
+ * send to the event, or until the handle is closed.
  */
 
 
@@ -2209,7 +2190,7 @@ zkl_session_must_watch(zkl_session_t *s, size_t len)
 }
 
 
-/* What is under way may be set by now. */
+/* A watch in flight may be set by now. */
 
 static ngx_uint_t
 zkl_session_watch_room(zkl_session_t *s, size_t len, size_t max)
@@ -2229,13 +2210,10 @@ zkl_session_watches(zkl_session_t *s, ngx_str_t *path)
 
 
 /*
- * The library keeps one watch a path until it fires, and sets all of them
- * again in one packet after a reconnect, which ZooKeeper refuses if it is too
- * long (ZOOKEEPER-706): so the bytes of the paths are counted, each once.
- *
- * The library keeps one watch a path until it fires, and sets all of them
- * again in one packet after a reconnect, which ZooKeeper refuses if it is too
- * long (ZOOKEEPER-706): so the bytes of the paths are counted, each once.
+ * libzookeeper keeps one watch a path until the watch fires, and after a
+ * reconnect sets all watches again in one packet, which ZooKeeper refuses if
+ * the packet is too long (ZOOKEEPER-706).  So the bytes of the paths are
+ * counted, each path once.
  */
 
 static void
@@ -2248,7 +2226,7 @@ zkl_session_watched(zkl_session_t *s, zkl_op_t *op)
     path.data = op->path.data + s->conf->chroot.len;
     path.len = op->path.len - s->conf->chroot.len;
 
-    /* those of lists are kept apart: the NUL belongs to their key */
+    /* the key of a watch of LIST or EXISTS ends with the path's NUL */
 
     path.len += (op->type != ZKL_OP_GET);
 
@@ -2276,7 +2254,7 @@ zkl_session_watched(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* A watch is gone: its event has come.  list: that of the children. */
+/* Forgets a watch whose event has come; list: the watch on the children. */
 
 static void
 zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path, ngx_uint_t list)
@@ -2300,7 +2278,7 @@ zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path, ngx_uint_t list)
 }
 
 
-/* The connection broke: none is set any more. */
+/* The handle is closed, and all of the handle's watches with the handle. */
 
 static void
 zkl_session_forget_watches(zkl_session_t *s)

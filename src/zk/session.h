@@ -1,13 +1,13 @@
 
 /*
- * The session: one ZooKeeper session of one worker, and all that is asked
- * through it.
+ * The session: one ZooKeeper session of one worker, and the operations that the
+ * worker sends through the session.
  *
- * Everything here runs on the event loop.  Nothing calls back from inside the
- * function that asked: answers, refusals and events come in a later turn.
+ * All functions run on the event loop.  No handler is called from inside the
+ * function that sends: answers, refusals and events come in a later turn.
  *
- * Paths are those of this project's users: the chroot of zk_lock_servers is
- * put in front of them and taken off again inside.
+ * Paths are the caller's paths: the session adds the chroot of zk_lock_servers
+ * in front and removes the chroot again.
  */
 
 
@@ -23,10 +23,10 @@
 #include "base/mailbox.h"
 
 
-/* ZooKeeper is out of reach when it has not answered for so long, in ms */
+/* ZooKeeper is out of reach after this time without an answer, in ms */
 #define ZKL_PATIENCE                  900
 
-/* where the gates of all sessions are, and the digits of a gate's name */
+/* the parent of the gates of all sessions */
 #define ZKL_GATES                     "/zk_lock_gates"
 
 
@@ -35,10 +35,10 @@ typedef struct zkl_op_s       zkl_op_t;
 
 
 /*
- * A session's id and password.  Who knows them has the session, and all that
- * was made through it: they are never logged.  ZooKeeper keeps the timeout that
- * the session was made with, and a new leader goes by that: so it is asked for
- * again when the session is taken over.
+ * A session's id and password.  A process that knows the key has the session
+ * and all znodes of the session, so a key is never logged.  ZooKeeper keeps the
+ * timeout that the session was made with, and a new leader counts by this
+ * timeout: so a takeover requests the same timeout again.
  */
 
 typedef struct {
@@ -55,26 +55,26 @@ typedef enum {
     ZKL_NO_NODE,
     ZKL_EXISTS,
     ZKL_NO_AUTH,
-    ZKL_CHANGED,                    /* its data have another version */
+    ZKL_CHANGED,                    /* the data have another version */
     ZKL_UNSUPPORTED,                /* by this server */
-    ZKL_CHILDLESS,                  /* its parent is ephemeral */
+    ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_REFUSED,                    /* for another reason; was logged */
-    ZKL_UNSENT,                     /* not connected: it did not happen */
-    ZKL_UNKNOWN                     /* it may have happened */
+    ZKL_UNSENT,                     /* not connected: not done */
+    ZKL_UNKNOWN                     /* perhaps done */
 } zkl_rc_e;
 
 
 typedef enum {
     ZKL_OP_CREATE = 0,              /* ephemeral and sequential */
-    ZKL_OP_GATE,                    /* ephemeral: the session's own, or a
-                                       lock's znode */
+    ZKL_OP_GATE,                    /* ephemeral: the session's own, or a lock's
+                                       znode */
     ZKL_OP_CONTAINER,
     ZKL_OP_PERSISTENT,
     ZKL_OP_DELETE,                  /* of version */
     ZKL_OP_SET,                     /* the data of version */
     ZKL_OP_RENAME,                  /* another znode in a claim's place */
-    ZKL_OP_BARRIER,                 /* changes nothing; the last of those that
-                                       a quorum commits */
+    ZKL_OP_BARRIER,                 /* changes nothing; the last type that a
+                                       quorum commits */
     ZKL_OP_GET,
     ZKL_OP_EXISTS,                  /* OK or NO_NODE */
     ZKL_OP_LIST
@@ -84,7 +84,7 @@ typedef enum {
 typedef void (*zkl_op_pt)(zkl_op_t *op);
 
 
-/* what is under way in the library: an operation alone, or a batch of them */
+/* what is in flight in libzookeeper: a single operation, or a batch */
 
 typedef struct {
     zkl_message_t                  message;     /* must be first */
@@ -93,17 +93,17 @@ typedef struct {
     ngx_msec_t                     sent;
     uint64_t                       number;      /* of a write; of a fresh read:
                                                    of the last write before */
-    int                            code;        /* the library's */
-    unsigned                       write:1;     /* a quorum commits it */
-    unsigned                       counted:1;   /* one of session->writes */
+    int                            code;        /* of libzookeeper */
+    unsigned                       write:1;     /* committed by a quorum */
+    unsigned                       counted:1;   /* in session->writes */
 } zkl_flight_t;
 
 
 /*
- * One operation.  It is allocated by zkl_op_new(), belongs to the
- * session from zkl_session_send() on, and is freed when handler
- * has returned.  To cancel is to set handler to NULL: the operation itself
- * lives until ZooKeeper answers.
+ * An operation.  zkl_op_new() allocates the operation, zkl_session_send()
+ * passes the operation to the session, and the session frees the operation when
+ * handler has returned.  A caller cancels by a handler of NULL; the operation
+ * then lives until ZooKeeper answers.
  */
 
 struct zkl_op_s {
@@ -117,7 +117,7 @@ struct zkl_op_s {
 
     ngx_str_t                      path;        /* with the chroot, NUL */
     ngx_str_t                      value;       /* what to write */
-    size_t                         index_at;    /* of the label's index */
+    size_t                         index_at;    /* of the claim's index */
 
     ngx_str_t                      reply;       /* CREATE: the name; GET */
     int64_t                        czxid;       /* CREATE, GET */
@@ -137,43 +137,43 @@ struct zkl_op_s {
                                                    "": the claim has no parent
                                                    that is to be set */
     ngx_str_t                      content;     /* the parent's data */
-    void                          *more;        /* what these are in; GET: a
-                                                   reply that is longer */
-    void                          *results;     /* RENAME, BARRIER: the
-                                                   library's */
+    void                          *more;        /* the block of these; GET: a
+                                                   longer reply */
+    void                          *results;     /* RENAME, BARRIER: of
+                                                   libzookeeper */
 
-    unsigned                       persistent:1;    /* RENAME: so is the new
+    unsigned                       persistent:1;    /* RENAME: of the new
                                                        znode */
-    unsigned                       whole:1;     /* GET: not only what may be a
-                                                   label */
+    unsigned                       whole:1;     /* GET: also data that are no
+                                                   claim data */
     unsigned                       cut:1;       /* GET: the reply is longer, or
                                                    there was no memory */
-    unsigned                       gather:1;    /* sure to succeed: it may
-                                                   share a transaction */
-    unsigned                       patient:1;   /* of those: nobody's turn
-                                                   waits for it */
+    unsigned                       gather:1;    /* sure to succeed: may share a
+                                                   transaction */
+    unsigned                       patient:1;   /* gathered, and no turn waits
+                                                   for the answer */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
-    unsigned                       fresh:1;     /* GET, LIST: what is read is
-                                                   no older than this call */
+    unsigned                       fresh:1;     /* GET, LIST: the data are no
+                                                   older than this call */
 };
 
 
-/* up-calls; data is the first argument of each */
+/* events for the owner; data is the first argument of each function */
 
 typedef struct {
-    /* fresh: the key of a new session, nothing of an older one is left; NULL:
-       the session is back */
+    /* fresh: the key of a new session, and no znode of an older session is
+       left; NULL: the session is back */
     void   (*connected)(void *data, const zkl_key_t *fresh);
     /* the connection broke; the session may come back */
     void   (*suspended)(void *data);
-    /* the session is over, and with it all that was made through it */
+    /* the session is over, with the ephemerals of the session */
     void   (*lost)(void *data);
     /* no answer for ZKL_PATIENCE */
     void   (*unreachable)(void *data);
-    /* a watch of a GET fired; or any, if deleted */
+    /* a watch of GET fired, or of EXISTS with OK; or path is deleted */
     void   (*changed)(void *data, ngx_str_t *path, ngx_uint_t deleted);
-    /* a watch of a LIST fired, or of an EXISTS that found nothing */
+    /* a watch of LIST fired, or of EXISTS with NO_NODE; or path is deleted */
     void   (*listed)(void *data, ngx_str_t *path);
 } zkl_session_events_t;
 
@@ -184,8 +184,8 @@ typedef struct {
     ngx_str_t                      auth_scheme; /* "": none; NUL */
     ngx_str_t                      auth;
     ngx_str_t                      certificates;
-                                                /* "": no TLS; paths of the
-                                                   CA's, ours, its key; NUL */
+                                                /* "": no TLS; paths of CA,
+                                                   certificate and key; NUL */
     ngx_msec_t                     timeout;
 } zkl_session_conf_t;
 
@@ -195,37 +195,37 @@ extern ngx_str_t  zkl_gates;
 
 
 /*
- * Opens a session; conf, events and mailbox outlive it.  *alive is kept at the
- * time until when the session surely lives.  With a key the session of a
- * process that is dead is taken over: all that was made through it is still
- * there, but its watches are not; nothing is created through it, and when it is
- * over no new one is opened.  Returns NULL if there is no memory; that
- * ZooKeeper is not there is no error.
+ * Opens a session; conf, events and mailbox outlive the session.  The session
+ * keeps in *alive the time until when the session surely lives.  With a key the
+ * worker takes over the session of a dead process: the znodes of that session
+ * are still there, but the watches are not; the session makes no gate, and no
+ * new session follows when ZooKeeper ends this session.  Returns NULL if there
+ * is no memory; an absent ZooKeeper is no error.
  */
 zkl_session_t *zkl_session_open(zkl_session_conf_t *conf,
     zkl_mailbox_t *mailbox, const zkl_session_events_t *events, void *data,
     const zkl_key_t *key, ngx_atomic_t *alive, ngx_log_t *log);
 
 /*
- * Ends the session, and frees all that is under way; no handler is called.
+ * Ends the session, and frees the operations in flight; no handler is called.
  * Blocks for the time of one round trip, 1.5 to 4.5 s if the server hangs.
  */
 void zkl_session_close(zkl_session_t *s);
 
 /*
- * The same, but leaves the session as it is: it lives on until its timeout,
- * and who has its key can take it over.
+ * As zkl_session_close(), but the session lives on until its timeout, and a
+ * process that has the key can take over the session.
  */
 void zkl_session_leave(zkl_session_t *s);
 
 /*
  * The name of the session's gate, 16 hexadecimal digits: an ephemeral znode of
- * the session below /zk_lock_gates.  NGX_AGAIN: it is not there yet, and is
- * asked for.  NGX_DECLINED: ZooKeeper refused; it is asked for again later.
+ * the session below /zk_lock_gates.  NGX_AGAIN: not there yet, and a create is
+ * sent.  NGX_DECLINED: ZooKeeper refused; a create is sent again later.
  */
 ngx_int_t zkl_session_gated(zkl_session_t *s, ngx_str_t *name);
 
-/* The gate is not there any more: it is made again, under the same name. */
+/* The gate was deleted: makes the gate again, with the same name. */
 void zkl_session_ungated(zkl_session_t *s);
 
 /*
@@ -236,40 +236,40 @@ zkl_op_t *zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir,
     ngx_str_t *name, ngx_str_t *value);
 
 /*
- * A new operation that puts a znode with value into the place of the claim
- * dir/name, whose data have that version, in one transaction.  get is a GET of
- * dir: dir is set to what it has read.  If name is "", the claim is dir itself,
- * and get is NULL: then the new znode can have no children, as before.
+ * A new operation that replaces the claim dir/name, whose data have that
+ * version, by a znode with value in one transaction.  get is a GET of dir, and
+ * the transaction sets dir to the data that get has read.  If name is "", the
+ * claim is dir, get is NULL, and the new znode can have no children.
  *
  * The new znode is an ephemeral of this session unless op->persistent is set.
- * If it has the name of the claim, its data are set as often as is necessary
- * for a version that the claim never had, so that a write by such a version is
- * refused.
+ * If the new znode has the name of the claim, the transaction sets the data so
+ * often that the data get a version that the claim never had: then ZooKeeper
+ * refuses a write by a version of the claim.
  *
- * CHANGED: dir or the claim are not as they were read.  Returns NULL if there
- * is no memory.
+ * CHANGED: the version of dir or of the claim is another.  Returns NULL if
+ * there is no memory.
  */
 zkl_op_t *zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name,
     ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_t *get);
 
-/* Sends op, or gathers it for the next transaction; never fails at once. */
+/* Sends op, or gathers op for the next transaction; never fails at once. */
 void zkl_session_send(zkl_op_t *op);
 
 /* Whether ZooKeeper is not known to be out of reach. */
 ngx_uint_t zkl_session_reachable(zkl_session_t *s);
 
-/* The same, and it is connected: what is sent now may be answered soon. */
+/* Whether the session is also connected, so that an answer may come soon. */
 ngx_uint_t zkl_session_ready(zkl_session_t *s);
 
 /*
- * Whether there has been no memory for any operation for a while: nothing can
- * be asked, and nobody would be told that by the silence.
+ * Whether there has been no memory for any operation for a while: no operation
+ * is sent, so no missing answer shows the failure.
  */
 ngx_uint_t zkl_session_starved(zkl_session_t *s);
 
 /*
  * Whether ZooKeeper has answered lately, so that the session can be closed
- * without a wait.  If not, it is asked for something: try again in a second.
+ * without a wait.  If not, a barrier is sent: try again in a second.
  */
 ngx_uint_t zkl_session_prompt(zkl_session_t *s);
 
@@ -280,17 +280,17 @@ ngx_uint_t zkl_session_connected(zkl_session_t *s);
 ngx_uint_t zkl_session_alive(zkl_session_t *s);
 
 /*
- * Takes room for an ephemeral node's path of len bytes.  ZooKeeper does not
- * survive the end of a session that owns about 2 MB of them (ZOOKEEPER-4306).
+ * Takes room for an ephemeral's path of len bytes.  ZooKeeper does not survive
+ * the end of a session with about 2 MB of ephemeral paths (ZOOKEEPER-4306).
  * Returns NGX_OK, or NGX_BUSY if there is no room.
  */
 ngx_int_t zkl_session_reserve(zkl_session_t *s, size_t len);
 void zkl_session_unreserve(zkl_session_t *s, size_t len);
 
 /*
- * Whether one more watch, on a path of len bytes, is within the bounds: one
- * that spares reads, or one that somebody waits for, who has as much room left
- * as all of the others.
+ * Whether a further watch, on a path of len bytes, is within the bounds:
+ * may_watch for a watch that only spares reads, must_watch for a watch that a
+ * waiter needs, which has twice the room.
  */
 ngx_uint_t zkl_session_may_watch(zkl_session_t *s, size_t len);
 ngx_uint_t zkl_session_must_watch(zkl_session_t *s, size_t len);
@@ -299,8 +299,8 @@ ngx_uint_t zkl_session_must_watch(zkl_session_t *s, size_t len);
 ngx_uint_t zkl_session_watches(zkl_session_t *s, ngx_str_t *path);
 
 /*
- * Milliseconds of the monotonic clock: what ngx_current_msec is, but not
- * cached, since a process can be stopped for long in the middle of a turn.
+ * Milliseconds of the monotonic clock: as ngx_current_msec, but not cached,
+ * because a process can be stopped for long in the middle of a turn.
  */
 ngx_msec_t zkl_now(void);
 
