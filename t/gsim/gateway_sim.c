@@ -1,14 +1,14 @@
 
 /*
  * Simulates gateways, with all folders of src/ below http/, on a simulated
- * ZooKeeper; many short histories, each from its own seed.
+ * ZooKeeper; many short histories, each from another seed.
  *
  * usage: gateway_sim [--seeds N] [--from N] [--seconds N] [--quiet] [TRAIT]...
  *        gateway_sim --seed N [--trace | --log] [TRAIT]...
  *
- * A history that goes wrong is told of, with its seed, and the program ends
- * with 1.  --seed with --trace tells all that happens in it; --log adds what
- * nginx's debug log says.
+ * A failed history is reported with the seed, and the program ends with 1.
+ * --seed with --trace prints all events of the history; --log adds the debug
+ * log.
  *
  * A trait is forced on all histories: --rich, see gsim_rich; --sessions, see
  * gsim_about_sessions; --late, see gsim_lates.
@@ -182,7 +182,7 @@ history_run(uint64_t seed)
     {
         if (gsim_now > until) {
             gsim_user_report();
-            gsim_violation("somebody is busy for ever");
+            gsim_violation("a user is busy for ever");
         }
 
         gsim_run(gsim_now + GSIM_S);
@@ -192,7 +192,7 @@ history_run(uint64_t seed)
 }
 
 
-/* All leave, and nothing is left. */
+/* Stops all gateways, and checks that no claim and no record is left. */
 
 static void
 history_end(void)
@@ -209,7 +209,7 @@ history_end(void)
     {
 
         if (gsim_now > until) {
-            gsim_violation("claims are left that nobody wants");
+            gsim_violation("claims are left that no user wants");
         }
 
         gsim_run(gsim_now + GSIM_S);
@@ -274,7 +274,7 @@ number(const char *text)
 }
 
 
-/* The only look at the real time: how long all of it took. */
+/* The only look at the real time: how long the run took. */
 
 static double
 seconds(void)

@@ -2,27 +2,27 @@
 /*
  * What the files of the simulated gateways share.
  *
- *   gsim_loop.c     virtual time, chance, the memory of one history, the trace
- *   gsim_nginx.c    what the floors below need of nginx's core
- *   gsim_process.c  processes, and what they ask of the system
- *   gsim_store.c    stores into a zone, at which a process can die
- *   gsim_tree.c     ZooKeeper: the log, and the tree at any place of it
- *   gsim_ensemble.c which server leads, which is cut off, fails, stands still
+ *   gsim_loop.c     virtual time, chance, the memory of a history, the trace
+ *   gsim_nginx.c    the parts of nginx's core that src/ below http/ calls
+ *   gsim_process.c  processes, and the system calls of src/
+ *   gsim_store.c    stores into a zone, before which a process can die
+ *   gsim_tree.c     ZooKeeper: the log, and the tree at any place of the log
+ *   gsim_ensemble.c which server leads, is cut off, fails or stands still
  *   gsim_server.c   sessions, and servers that lag behind the leader
- *   gsim_client.c   libzookeeper, as src/ calls it
- *   gsim_library.c  src/'s own file on it, with a way to its statics
+ *   gsim_client.c   libzookeeper, as zk/client.c calls the library
+ *   gsim_library.c  zk/client.c, with access to the file's statics
  *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
- *   gsim_user.c     those who acquire, wait and hold
- *   gsim_ask.c      what they ask with a token: renew, share, release, ...
- *   gsim_bound.c    those who hold by a connection
- *   gsim_several.c  those who want several locks at once
- *   gsim_foreign.c  claimers that are no gateway's
- *   gsim_oracle.c   who holds what, and what must never be
- *   gsim_fault.c    what goes wrong, and when
+ *   gsim_user.c     users that acquire, wait and hold
+ *   gsim_ask.c      calls with a token: renew, share, release, ...
+ *   gsim_bound.c    users that hold by a connection
+ *   gsim_several.c  users that acquire several locks at once
+ *   gsim_foreign.c  claims that belong to no gateway
+ *   gsim_oracle.c   which claims are held, and the rules that are checked
+ *   gsim_fault.c    which faults happen, and when
  *   gateway_sim.c   the history, and the options
  *
- * Everything that happens follows from the seed: nothing looks at the time, at
- * an address or at the environment.  There is one thread.  Time is virtual, in
+ * The seed decides a history: no code looks at the time, at an address or at
+ * the environment.  There is a single thread.  Time is virtual, in
  * microseconds, and moves from event to event.
  */
 
@@ -48,7 +48,7 @@
 #define GSIM_NEVER          INT64_MAX
 
 #define GSIM_GATEWAYS       2
-#define GSIM_WORKERS        2           /* of a gateway, at one time */
+#define GSIM_WORKERS        2           /* of a gateway, at a time */
 #define GSIM_LOCKS          3
 
 /* bytes of a claim's path */
@@ -72,10 +72,10 @@ typedef void (*gsim_event_pt)(void *data, uint64_t tag);
 
 extern int64_t   gsim_now;              /* microseconds */
 extern int       gsim_tracing;
-extern jmp_buf   gsim_over;             /* the history has failed */
+extern jmp_buf   gsim_over;             /* a violation jumps here */
 
 void gsim_loop_reset(uint64_t seed);
-/* Calls fn at that time; of the same time, in the order of the calls. */
+/* Calls fn at that time, and events of the same time in the order of calls. */
 void gsim_at(int64_t at, gsim_event_pt fn, void *data, uint64_t tag);
 void gsim_run(int64_t until);
 uint64_t gsim_events(void);
@@ -85,7 +85,7 @@ int64_t gsim_below(int64_t n);          /* 0 to n - 1 */
 int64_t gsim_between(int64_t least, int64_t most);
 int gsim_chance(unsigned one_in);
 
-/* zeroed; lives until the history is over */
+/* The memory is zeroed, and lives until the next history begins. */
 void *gsim_alloc(size_t size);
 char *gsim_text(const char *text, size_t len);
 
@@ -102,12 +102,12 @@ void gsim_violation(const char *fmt, ...)
 typedef enum {
     GSIM_MASTER = 0,
     GSIM_RUNS,
-    GSIM_LEAVES,                        /* a graceful end */
+    GSIM_LEAVES,                        /* ends with grace */
     GSIM_DEAD
 } gsim_process_e;
 
 
-/* a block of a process's memory; its bytes follow */
+/* a block of a process's memory; the bytes follow */
 
 typedef struct gsim_block_s  gsim_block_t;
 
@@ -119,7 +119,7 @@ struct gsim_block_s {
 };
 
 
-/* nginx's and the library's globals of a process, while it is not the one */
+/* the globals of nginx and of zk/client.c while the process is not current */
 
 typedef struct {
     ngx_rbtree_t                 timers;
@@ -134,7 +134,7 @@ typedef struct {
 
 
 struct gsim_process_s {
-    gsim_process_t              *next;  /* of all */
+    gsim_process_t              *next;  /* in gsim_processes */
     gsim_process_e               state;
     ngx_pid_t                    pid;
     uint64_t                     start;
@@ -152,55 +152,55 @@ struct gsim_process_s {
 
     jmp_buf                      die;
     gsim_process_t              *outer;
-    int64_t                      turn_at;       /* next; GSIM_NEVER */
+    int64_t                      turn_at;       /* GSIM_NEVER: none is due */
     uint64_t                     turn_tag;
     int64_t                      turned;        /* when the turn began */
-    int64_t                      stopped;       /* until then */
+    int64_t                      stopped;       /* stands still until then */
     int64_t                      down[2];       /* no packets until then: to
-                                                   ZooKeeper, and from it */
-    unsigned                     fate_in;       /* calls, or stores, until: */
-    int64_t                      fate;          /* 0: it dies; else it stands
-                                                   still for so long */
-    unsigned                     stores:1;      /* into a zone: fate_in counts
-                                                   them */
-    unsigned                     begun:1;       /* nginx has initialized it */
+                                                   ZooKeeper, and back */
+    unsigned                     fate_in;       /* calls or stores until fate */
+    int64_t                      fate;          /* 0: the process dies; else
+                                                   us to stand still */
+    unsigned                     stores:1;      /* fate_in counts stores into
+                                                   a zone */
+    unsigned                     begun:1;       /* process init has run */
     unsigned                     listens:1;
     unsigned                     in_turn:1;
-    unsigned                     told:1;        /* to leave */
-    unsigned                     quits:1;       /* its gateway does */
-    unsigned                     terminates:1;  /* its gateway does */
-    unsigned                     stood:1;       /* still, in this turn */
+    unsigned                     told:1;        /* told to leave */
+    unsigned                     quits:1;       /* the gateway quits */
+    unsigned                     terminates:1;  /* the gateway is terminated */
+    unsigned                     stood:1;       /* stood still in this turn */
     unsigned                     doomed:1;
-    unsigned                     stranger:1;    /* has its pid */
-    unsigned                     ending:1;      /* in worker_stop() */
+    unsigned                     stranger:1;    /* a stranger has the pid */
+    unsigned                     ending:1;      /* in zkl_worker_stop() */
 };
 
 
 extern gsim_process_t   *gsim_current;
 extern gsim_process_t   *gsim_processes;
-extern int64_t           gsim_wall;     /* what wall time is off by */
+extern int64_t           gsim_wall;     /* offset of the wall time */
 
 void gsim_process_reset(void);
 gsim_process_t *gsim_process_new(gsim_gateway_t *gateway, gsim_process_e state);
-/* What it had is dropped; its connections break. */
+/* Drops the process's memory, and breaks the process's connections. */
 void gsim_process_kill(gsim_process_t *p);
 void gsim_process_free_memory(gsim_process_t *p);
 
 gsim_process_t *gsim_enter(gsim_process_t *p);
 void gsim_leave(gsim_process_t *before);
-/* The same for a thread of the library: the loop stands where it stands. */
+/* The same for a thread of libzookeeper, in which the process cannot die. */
 gsim_process_t *gsim_enter_thread(gsim_process_t *p);
 void gsim_leave_thread(gsim_process_t *before);
 
-/* One turn of p's event loop, with act in it; 0: it cannot be now. */
+/* Runs a turn of p's event loop with act() in the turn; 0: not possible now. */
 int gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data);
 void gsim_wake(gsim_process_t *p, int64_t at);
-/* Its descriptor is readable. */
+/* Whether p's wake-up descriptor is readable. */
 int gsim_wake_ready(gsim_process_t *p);
-/* A place where a process can die or stand still; before a store to p, too. */
+/* A process can die or stand still here; gsim_store(): before a store to p. */
 void gsim_point(void);
 void gsim_store(void *p);
-/* The process sleeps; others go on. */
+/* The process sleeps while the other processes go on. */
 void gsim_sleep(int64_t us);
 
 
@@ -218,31 +218,31 @@ typedef struct gsim_data_s  gsim_data_t;
 struct gsim_data_s {
     gsim_data_t                 *before;
     int64_t                      zxid;
-    int64_t                      written;       /* over, by others: when */
+    int64_t                      written;       /* when overwritten */
     int32_t                      version;
     size_t                       len;
     char                         bytes[1];
 };
 
 
-/* one life of a path */
+/* a life of a path */
 
 struct gsim_node_s {
-    gsim_node_t                 *chain; /* of the same hash */
+    gsim_node_t                 *chain; /* the bucket's next node */
     gsim_node_t                 *parent;
-    gsim_node_t                 *children;      /* ever made */
+    gsim_node_t                 *children;      /* all that were ever made */
     gsim_node_t                 *sibling;
     char                        *path;
-    char                        *name;  /* its last segment */
+    char                        *name;  /* the path's last segment */
     uint32_t                     hash;
     int64_t                      created;
-    int64_t                      deleted;       /* GSIM_NEVER: it is there */
+    int64_t                      deleted;       /* GSIM_NEVER: not deleted */
     int64_t                      deleted_at;    /* microseconds */
     int64_t                      pzxid;
     int64_t                      ctime;
-    int64_t                      owner; /* a session, 0: none */
-    gsim_node_t                 *origin;        /* a claim in whose place it
-                                                   is, or NULL */
+    int64_t                      owner; /* a session; 0: not ephemeral */
+    gsim_node_t                 *origin;        /* the claim that this node
+                                                   replaced, or NULL */
     int64_t                      counter;
     int                          nchildren;
     gsim_data_t                 *data;
@@ -264,25 +264,25 @@ typedef struct {
 } gsim_txn_t;
 
 
-extern int64_t  gsim_zxid;              /* the last one */
+extern int64_t  gsim_zxid;              /* the last transaction's */
 
 void gsim_tree_reset(void);
-/* The next place in the log. */
+/* Begins a transaction, and returns the zxid. */
 int64_t gsim_tree_begin(void);
 gsim_node_t *gsim_tree_find(const char *path, int64_t zxid);
 gsim_data_t *gsim_tree_data(gsim_node_t *node, int64_t zxid);
-/* These return a code of the library; *node is the new one. */
+/* These return a code of libzookeeper; *node is the new node. */
 int gsim_tree_create(const char *path, const char *data, size_t len, int flags,
     int64_t owner, gsim_node_t **node);
 int gsim_tree_check(const char *path, int32_t version);
 int gsim_tree_delete(const char *path, int32_t version);
 int gsim_tree_set(const char *path, const char *data, size_t len,
     int32_t version);
-/* Takes back what was done since the log was so long. */
+/* Undoes all changes after the first ntxns of the log. */
 void gsim_tree_undo(size_t ntxns);
 size_t gsim_tree_ntxns(void);
 gsim_txn_t *gsim_tree_txn(size_t i);
-/* Deletes what a session has made. */
+/* Deletes the session's ephemeral nodes. */
 void gsim_tree_end_session(int64_t session);
 /* Deletes empty containers; returns how many. */
 int gsim_tree_reap(void);
@@ -298,7 +298,7 @@ typedef enum {
     GSIM_MULTI,
     GSIM_SYNC,
     GSIM_CLOSE,
-    GSIM_GET,                           /* from here on it writes nothing */
+    GSIM_GET,                           /* requests from here on do not write */
     GSIM_EXISTS,
     GSIM_LIST,
     GSIM_PING
@@ -317,20 +317,20 @@ struct gsim_request_s {
     int                          flags;
     unsigned                     watch:1;
     unsigned                     committed:1;
-    unsigned                     orphan:1;      /* of a connection before */
+    unsigned                     orphan:1;      /* of a former connection */
     gsim_request_t              *parts; /* of a multi */
 
     int64_t                      zxid;
-    int64_t                      at;    /* on its way: when it is there */
+    int64_t                      at;    /* when the request arrives */
     int                          code;
     gsim_node_t                 *node;  /* of a create, a set, or a read */
     gsim_data_t                 *value;
-    int64_t                      seen;  /* where a read was made */
-    uint64_t                     xid;   /* the library's */
+    int64_t                      seen;  /* zxid at which a read was made */
+    uint64_t                     xid;   /* libzookeeper's */
 };
 
 
-/* what a server says */
+/* a server's answer or event */
 
 typedef struct gsim_message_s  gsim_message_t;
 
@@ -341,7 +341,7 @@ struct gsim_message_s {
     gsim_request_t              *reply; /* NULL: an event */
     int                          event;
     char                        *path;
-    unsigned                     closed:1;      /* the connection is */
+    unsigned                     closed:1;      /* the connection is closed */
 };
 
 
@@ -354,11 +354,11 @@ struct gsim_session_s {
     int64_t                      made;
     int64_t                      ended;
     gsim_conn_t                 *conn;
-    gsim_conn_t                 *before;        /* the last that the quorum
-                                                   took */
-    gsim_process_t              *first;         /* that made it */
-    gsim_process_t              *last;          /* who had it last */
-    unsigned                     serial;        /* of its connections */
+    gsim_conn_t                 *before;        /* the last connection that
+                                                   the quorum took */
+    gsim_process_t              *first;         /* that made the session */
+    gsim_process_t              *last;          /* that connected last */
+    unsigned                     serial;        /* counts connections */
     unsigned                     over:1;
 };
 
@@ -372,61 +372,61 @@ struct gsim_watch_s {
 };
 
 
-/* a connection, with what its server knows of it */
+/* a connection, with the state that the server keeps */
 
 struct gsim_conn_s {
     gsim_conn_t                 *next;
-    void                        *handle;        /* the library's */
+    void                        *handle;        /* libzookeeper's */
     gsim_process_t              *process;
     gsim_session_t              *session;
-    gsim_member_t               *member;        /* its server */
+    gsim_member_t               *member;        /* the server */
 
-    gsim_request_t              *up, **up_end;  /* on their way */
+    gsim_request_t              *up, **up_end;  /* on the way */
     gsim_request_t              *queue, **queue_end;
     gsim_message_t              *downs, **down_end;
     int64_t                      up_at;
     int64_t                      down_at;
     int64_t                      commit_at;
     int64_t                      applied;
-    size_t                       log_at;        /* txns that were looked at */
+    size_t                       log_at;        /* the next txn to look at */
     int64_t                      lag;           /* us */
     int64_t                      latency;       /* us */
     gsim_watch_t                *watches;
-    gsim_request_t              *late;          /* in a thread's hands */
+    gsim_request_t              *late;          /* held up in a thread */
     unsigned                     serial;
     unsigned                     up_pumped:1;
     unsigned                     down_pumped:1;
     unsigned                     applying:1;
-    unsigned                     cut:1;         /* neither hears the other */
+    unsigned                     cut:1;         /* broken at the client's end */
     unsigned                     moved:1;       /* the session is elsewhere */
-    unsigned                     gone:1;        /* its server has closed it */
+    unsigned                     gone:1;        /* closed by the server */
 };
 
 
 void gsim_server_reset(void);
 gsim_session_t *gsim_server_session(int64_t id);
 gsim_session_t *gsim_server_new_session(int64_t deadline);
-/* A connect to m that got through; NULL: the session is over, or not his. */
+/* A connect that reached m; NULL: the session is over, or another client's. */
 gsim_conn_t *gsim_server_connect(gsim_member_t *m, void *handle,
     gsim_process_t *p, int64_t id, const char *password, int64_t timeout,
     int64_t seen);
 void gsim_server_send(gsim_conn_t *conn, gsim_request_t *request);
-/* The client sets its watches again. */
+/* The client sets the watches anew after a connect. */
 void gsim_server_rewatch(gsim_conn_t *conn, gsim_watch_t *watches,
     int64_t seen);
-/* lost: what is on its way to the server is, too. */
+/* lost: the requests on the way to the server are lost, too. */
 void gsim_server_cut(gsim_conn_t *conn, int lost);
-/* It will be cut; what it sent last may be done later. */
+/* Called before gsim_server_cut(): the last request may be done later. */
 void gsim_server_linger(gsim_conn_t *conn);
-/* The leader has heard of it. */
+/* The leader has heard of the session. */
 void gsim_server_touch(gsim_session_t *session);
-/* Another leader: each session has its timeout anew. */
+/* After an election each session has a whole timeout left. */
 void gsim_server_elected(void);
-/* That server closes its connections. */
+/* The server m closes all connections. */
 void gsim_server_down(gsim_member_t *m);
 void gsim_server_expire(gsim_session_t *session, const char *why);
 gsim_conn_t *gsim_server_conns(void);
-/* The leader has something new. */
+/* Called after each change at the leader: the servers follow. */
 void gsim_server_spread(void);
 
 
@@ -451,23 +451,23 @@ typedef enum {
 void gsim_ensemble_reset(void);
 void gsim_ensemble_start(int64_t least);
 int64_t gsim_ensemble_deadline(int64_t timeout);
-int64_t gsim_ensemble_paused(void);     /* the leader, until then */
+int64_t gsim_ensemble_paused(void);     /* the leader stands still until then */
 gsim_member_t *gsim_ensemble_leader(void);
 gsim_member_t *gsim_ensemble_pick(void);
 gsim_takes_e gsim_member_takes(gsim_member_t *m, int64_t id, int64_t seen);
 gsim_member_e gsim_member_is(gsim_member_t *m);
 int64_t gsim_member_since(gsim_member_t *m);
-int64_t gsim_member_frozen(gsim_member_t *m);   /* when it was cut off */
+int64_t gsim_member_frozen(gsim_member_t *m);   /* zxid at the cut-off */
 int64_t gsim_member_paused(gsim_member_t *m);
-/* It has heard of a session. */
+/* The server m has heard of the session. */
 void gsim_member_heard(gsim_member_t *m, gsim_session_t *session);
-/* One that is alone answers a sync by itself, until a write came to it. */
+/* Whether m, alone, answers a sync without the quorum: until a write comes. */
 int gsim_member_syncs(gsim_member_t *m);
 void gsim_member_propose(gsim_member_t *m);
-int gsim_ensemble_well(void);           /* all are in the quorum */
+int gsim_ensemble_well(void);           /* all servers are in the quorum */
 void gsim_member_fail(gsim_member_t *m);
 void gsim_member_pause(gsim_member_t *m, int64_t us);
-/* Returns for how long; 0: it cannot be now. */
+/* Cuts m off; returns for how long, 0: not possible now. */
 int64_t gsim_member_cut_off(gsim_member_t *m);
 void gsim_ensemble_heal(void);
 
@@ -476,7 +476,7 @@ void gsim_ensemble_heal(void);
 
 void gsim_client_reset(void);
 void gsim_client_receive(gsim_conn_t *conn, gsim_message_t *message);
-/* The process is dead: its handles are no more. */
+/* The process is dead: breaks and closes the process's handles. */
 void gsim_client_dead(gsim_process_t *p);
 /* The server that the process is connected to fails. */
 void gsim_client_fail_server(gsim_process_t *p);
@@ -504,7 +504,7 @@ struct gsim_gateway_s {
     ngx_shm_zone_t                    shm_zone;
     ngx_slab_pool_t                  *slab;
     ngx_log_t                         log;
-    uint64_t                          life;     /* of its master */
+    uint64_t                          life;     /* counts the masters */
     unsigned                          up:1;
     unsigned                          stops:1;
 };
@@ -518,16 +518,16 @@ void gsim_gateway_kill(gsim_gateway_t *g);      /* and starts anew */
 void gsim_gateway_stop(gsim_gateway_t *g);      /* with grace */
 void gsim_gateway_terminate(gsim_gateway_t *g);
 void gsim_gateway_quit(gsim_gateway_t *g);      /* and starts anew */
-void gsim_gateway_grants(gsim_process_t *p);    /* it must not when it quits */
+void gsim_gateway_grants(gsim_process_t *p);    /* checks that p may grant */
 int gsim_gateway_stopped(gsim_gateway_t *g);
 int gsim_gateway_settled(void);
-/* Whether p leads into its zone. */
+/* Whether p points into the zone of g. */
 int gsim_gateway_shares(gsim_gateway_t *g, void *p);
-void gsim_gateway_check(gsim_gateway_t *g);     /* nothing is left */
-/* A worker that is dead is replaced. */
+void gsim_gateway_check(gsim_gateway_t *g);     /* the zone must be empty */
+/* Replaces a worker that died. */
 void gsim_gateway_died(gsim_process_t *p);
 void gsim_worker_turned(gsim_process_t *p);
-/* One that takes requests, or NULL. */
+/* A worker that takes requests, or NULL. */
 gsim_process_t *gsim_gateway_pick(int gateway);
 
 
@@ -535,12 +535,12 @@ gsim_process_t *gsim_gateway_pick(int gateway);
 
 void gsim_user_reset(int64_t until);
 int gsim_user_busy(void);
-void gsim_user_report(void);            /* of those who are busy, traced */
+void gsim_user_report(void);            /* traces the users that are busy */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
-/* Whether anybody holds something by a connection to it. */
+/* Whether a user holds a lock by a connection to p. */
 int gsim_user_streams(gsim_process_t *p);
-/* What a lock is used for: a kind, or ZKL_READ for readers and writers. */
+/* The kind that a lock is used with; ZKL_READ: for readers and writers. */
 zkl_kind_t gsim_user_use(int lock);
 
 
@@ -548,7 +548,7 @@ zkl_kind_t gsim_user_use(int lock);
 
 void gsim_foreign_reset(int64_t until);
 int gsim_foreign_busy(void);
-void gsim_foreign_look(void);           /* something was deleted */
+void gsim_foreign_look(void);           /* after a change at the leader */
 
 
 /* --- gsim_oracle.c -------------------------------------------------------- */
@@ -560,12 +560,12 @@ struct gsim_hold_s {
     char                        *path;  /* of the znode */
     gsim_node_t                 *node;
     gsim_session_t              *session;
-    int64_t                      fence; /* 0: a foreign one */
+    int64_t                      fence; /* 0: a foreign claim */
     int64_t                      told;
-    int64_t                      until; /* the lease */
-    int64_t                      ends;  /* as it was told of a renewal; or 0 */
-    int                          times; /* that he surely holds it */
-    unsigned                     doubt:1;       /* he may hold it more often */
+    int64_t                      until; /* end of the lease */
+    int64_t                      ends;  /* end that a renewal told, or 0 */
+    int                          times; /* that the user surely holds */
+    unsigned                     doubt:1;       /* maybe held more often */
     unsigned                     shares:1;      /* readers may come in */
     unsigned                     released:1;
     unsigned                     lost:1;
@@ -573,22 +573,22 @@ struct gsim_hold_s {
 
 
 extern char    gsim_paths[GSIM_LOCKS][GSIM_PATH];
-extern int64_t gsim_quiet;              /* nothing went wrong since then */
+extern int64_t gsim_quiet;              /* no fault is felt after that time */
 
 void gsim_oracle_reset(void);
-/* Somebody is told that he holds a lock. */
+/* The claimer is told to hold the lock; until: the end of the lease. */
 gsim_hold_t *gsim_oracle_held(int lock, zkl_kind_t kind, char *path,
     int64_t fence, int64_t until, const char *who);
-/* Until when it may last, since another session counts its lease; or 0. */
+/* Until when a durable lease may last that another gateway took over, or 0. */
 int64_t gsim_oracle_taken(gsim_hold_t *hold);
 int gsim_oracle_valid(gsim_hold_t *hold);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
-/* Claims of others that the leader has ahead of that one, that block it. */
+/* Whether claims before seq, in the leader's tree, block a claim of kind. */
 int gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
-/* No claim is left in ZooKeeper; nor anything of a session. */
+/* settled: no claim is left in ZooKeeper; empty: and no ephemeral znode. */
 int gsim_oracle_settled(void);
 int gsim_oracle_empty(void);
 
@@ -597,9 +597,9 @@ int gsim_oracle_empty(void);
 
 void gsim_fault_reset(int64_t until);
 void gsim_fault_heal(void);
-/* What the process is answered in the next so many microseconds is lost. */
+/* Within the next us microseconds p's connection breaks, and loses answers. */
 void gsim_fault_answer(gsim_process_t *p, int64_t us);
-/* It dies at one of its next stores into the zone, of so many. */
+/* p dies before a store into the zone, within the next so many stores. */
 void gsim_fault_store(gsim_process_t *p, unsigned stores);
 
 
@@ -609,8 +609,8 @@ typedef struct {
     uint64_t    histories;
     uint64_t    acquires;
     uint64_t    grants;
-    uint64_t    handoffs;               /* of them while the znode of the one
-                                           before was still there */
+    uint64_t    handoffs;               /* grants beside the znode of the
+                                           holder before */
     uint64_t    polls;
     uint64_t    taken;
     uint64_t    twins;
@@ -624,10 +624,10 @@ typedef struct {
     uint64_t    revoked;
     uint64_t    several;
     uint64_t    bound;
-    uint64_t    lost;                   /* told of one that was bound */
+    uint64_t    lost;                   /* bound claims told as lost */
     uint64_t    hung_up;
     uint64_t    releases;
-    uint64_t    elsewhere;              /* of both, at another gateway */
+    uint64_t    elsewhere;              /* calls at another gateway */
     uint64_t    lapses;
     uint64_t    unreachable;
     uint64_t    foreign;
@@ -636,7 +636,7 @@ typedef struct {
     uint64_t    slow;
     uint64_t    expired;
     uint64_t    crashes;
-    uint64_t    midway;                 /* of them in the middle of a turn */
+    uint64_t    midway;                 /* crashes in the middle of a turn */
     uint64_t    stores;                 /* of these before a store */
     uint64_t    by_hand;                /* claims that were deleted */
     uint64_t    adopted;
@@ -657,15 +657,15 @@ typedef struct {
 
 extern gsim_counters_t  gsim_count;
 /*
- * Users hold more than once, share what they hold, and use one lock in several
- * ways: in every second history.
+ * In every second history users hold repeatedly, share, bind, acquire several
+ * locks at once and use a lock in several ways.
  */
 extern int              gsim_rich;
-/* Long names, whose records take more than one cell: in every fifth. */
+/* In every fifth history names are long, and records take several cells. */
 extern int              gsim_long_names;
-/* All that goes wrong is about how long sessions live: in every fifth. */
+/* All histories, not a fifth, have only faults about how long sessions live. */
 extern int              gsim_about_sessions;
-/* Requests of a living worker may be read late, too: src/ does not bear it. */
+/* Requests of a living worker may be read late; src/ does not tolerate that. */
 extern int              gsim_lates;
 extern ngx_uint_t       gsim_log_level;
 

@@ -1,13 +1,13 @@
 
 /*
- * What users ask with a token: whether they hold it, to renew it, to hold it
- * once more, to share it, to release it; at any gateway.
+ * Calls with a token, at any gateway: inspect, renew, hold, share, release,
+ * break and revoke.
  *
- * What he may count on is taken down at the moment in which he asks: that he
- * will release it, or share it, counts from then on, whatever he is told; that
- * he holds it once more, when he is told so.  Who releases it while he holds it
- * is not told that it was gone before; and who does when it was gone, perhaps
- * somebody else's by then, is not told that he released it.
+ * The user's expectation is recorded when a call begins: a release or a share
+ * counts from that moment, before the answer; a further hold counts when the
+ * answer says so.  A user that releases a held claim is not told that the claim
+ * was gone before; and a user that releases a claim that is gone, perhaps while
+ * another user holds the lock, is not told that the release succeeded.
  */
 
 
@@ -61,7 +61,7 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
         && u->type != ZKL_INSPECT && gsim_chance(4)
         && u->hold->session->conn != NULL)
     {
-        /* the claim's own worker hears of it, and loses its connection */
+        /* the claim's own worker loses the connection when the call comes */
 
         gsim_fault_answer(u->hold->session->conn->process, 20 * GSIM_MS);
     }
@@ -82,7 +82,7 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
 }
 
 
-/* What he counts on no more, whatever he will be told. */
+/* What the user cannot count on any more, even before the answer. */
 
 static void
 gsim_user_counts_on(gsim_user_t *u)
@@ -134,8 +134,8 @@ gsim_user_counts_on(gsim_user_t *u)
 
 
 /*
- * For how long he renews it; perhaps he says nothing of that.  From now on he
- * counts on no more than he will be told, which may get lost.
+ * Chooses the time of a renewal, or none.  From now on the user counts on the
+ * shortest lease that the answer may tell, because the answer may get lost.
  */
 
 static void
@@ -210,7 +210,7 @@ gsim_user_ask_act(void *data)
     question.handler = gsim_user_told;
     question.data = u;
 
-    gsim_say("%s asks: %d", u->name, u->type);
+    gsim_say("%s calls: %d", u->name, u->type);
 
     u->calls = 1;
     u->call = zkl_call_start(u->process->worker, &question);
@@ -219,7 +219,7 @@ gsim_user_ask_act(void *data)
     u->must = gsim_user_must(0);
 
     if (u->call == NULL) {
-        gsim_violation("an ask is refused");
+        gsim_violation("a call is refused");
     }
 }
 
@@ -246,7 +246,7 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
 
     } else {
 
-        /* a wish, and the gateway that could fulfil it is gone */
+        /* a remote request to a gateway that is gone */
 
         gsim_count.unreachable++;
     }
@@ -266,7 +266,7 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
         return;
 
     default:
-        gsim_violation("gateway_sim: %s did not ask, in state %d", u->name,
+        gsim_violation("gateway_sim: %s made no call, in state %d", u->name,
                        u->state);
     }
 }
@@ -315,7 +315,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
     if (u->hold->lost && !u->hold->released
         && u->hold->node->deleted_at < u->asked)
     {
-        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+        gsim_violation("%s is told to hold %s, which is gone", u->name,
                        path);
     }
 
@@ -327,7 +327,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 static void
 gsim_user_held(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
-    /* who asks for that has listed the claims before, at the same worker */
+    /* a caller of REVOKE has listed the claims before, at the same worker */
 
     if (u->type == ZKL_REVOKE
         && (answer == ZKL_CALL_OK
@@ -356,10 +356,10 @@ gsim_user_held(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 
     case ZKL_CALL_GONE:
 
-        /* another one with his key may have renewed it, just now */
+        /* another user of the key may have renewed the claim, just now */
 
         if (gsim_oracle_valid(u->hold) && !u->shares) {
-            gsim_violation("%s is told that %s is gone, but he holds it",
+            gsim_violation("%s is told that %s is gone, but holds it",
                            u->name, u->hold->path);
         }
 
@@ -370,13 +370,13 @@ gsim_user_held(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
         break;
 
     default:
-        gsim_violation("%s, who holds %s, is told %d", u->name, u->hold->path,
+        gsim_violation("%s holds %s, and is told %d", u->name, u->hold->path,
                        answer);
     }
 
     if (u->hold->ends > gsim_now && gsim_chance(4)) {
 
-        /* he waits for the end that he was told, and a little longer */
+        /* waits for the end that was told, and a little longer */
 
         gsim_user_next(u, u->hold->ends - gsim_now + 3 * GSIM_S);
         return;
@@ -397,14 +397,14 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
 
     if (u->hold->node->deleted_at != 0 && u->hold->node->deleted_at < u->asked)
     {
-        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+        gsim_violation("%s is told to hold %s, which is gone", u->name,
                        u->hold->path);
     }
 
     if (!info->held) {
         if (info->pending) {
-            gsim_violation("%s is told that %s waits for its worker, but he "
-                           "was told that he holds it", u->name,
+            gsim_violation("%s is told that %s waits for its worker, but was "
+                           "told to hold it", u->name,
                            u->hold->path);
         }
 
@@ -462,7 +462,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
         return;
     }
 
-    /* the time that one gateway tells lasts, unless the user has cut it */
+    /* the time that a gateway tells lasts, unless the user cuts the lease */
 
     until = u->asked + ((int64_t) info->expires - 2) * GSIM_MS;
 
@@ -475,8 +475,8 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
 
 
 /*
- * One that is held may be told as waiting, while the znode of who was before is
- * still there, or its own worker has not granted it so far.
+ * A held claim may be told as waiting while the znode of the holder before
+ * still exists, or the claim's own worker has not granted the claim so far.
  */
 
 static void
@@ -485,7 +485,7 @@ gsim_user_told_waits(gsim_user_t *u)
     if (gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
         && !gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq))
     {
-        gsim_violation("%s is told that he waits, but he holds %s", u->name,
+        gsim_violation("%s is told to wait, but holds %s", u->name,
                        u->hold->path);
     }
 }
@@ -508,10 +508,10 @@ gsim_user_fenced(gsim_user_t *u, zkl_info_t *info)
 
 
 /*
- * Who has left, and has come back with his key, keeps his place in line for as
- * long as he asks for it more often than the grace; if nothing goes wrong, and
- * neither the line was too long for it nor the lock used in another way.  A
- * wait that was said with an async one runs out, however often he asks.
+ * A user that has left, and has come back with the key, keeps the place in the
+ * queue as long as the user polls more often than the grace; unless a fault is
+ * felt, the queue was too long, or the lock was used in another way.  The wait
+ * of an async acquire runs out, however often the user polls.
  */
 
 static void
@@ -539,13 +539,13 @@ gsim_user_placed(gsim_user_t *u, zkl_answer_e answer)
         && gsim_user_ahead(u, node) <= gsim_max_queue
         && gsim_server_session(node->owner)->last->state == GSIM_RUNS)
     {
-        gsim_violation("%s asked for %s all the time, and has lost his place",
+        gsim_violation("%s polled %s all the time, and has lost the place",
                        u->name, node->path);
     }
 }
 
 
-/* He has released it, and holds it still, as he did so more than once. */
+/* Whether the user still holds after a release, because of several holds. */
 
 static int
 gsim_user_still(gsim_user_t *u, zkl_call_t *call)
@@ -563,7 +563,7 @@ gsim_user_still(gsim_user_t *u, zkl_call_t *call)
 }
 
 
-/* How often he holds it, as he is told. */
+/* Checks how often the user holds the lock, according to the answer. */
 
 static void
 gsim_user_counted(gsim_user_t *u, zkl_info_t *info)
@@ -601,8 +601,8 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
     }
 
     /*
-     * Another gateway may learn of a shorter one when the first is over; a
-     * grant that another gateway has told first counts once more from there.
+     * Another gateway may learn of a shorter lease only when the first lease is
+     * over; a grant that another gateway has told first counts anew from there.
      */
 
     u->hold->ends = (!u->shares && !u->async && !u->keyed && info->timed
@@ -626,7 +626,7 @@ gsim_user_released(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
         if (u->late && u->hold->node->deleted != GSIM_NEVER
             && u->hold->node->deleted_at < u->asked - GSIM_LATE)
         {
-            gsim_violation("%s is told that he released %s, which was gone for "
+            gsim_violation("%s is told OK for the release of %s, gone for "
                            "%d ms", u->name, u->hold->path,
                            (int) ((u->asked - u->hold->node->deleted_at)
                                   / GSIM_MS));
@@ -636,7 +636,7 @@ gsim_user_released(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
             break;
         }
 
-        /* what he was not told of counts, too */
+        /* a hold that the user was not told of counts, too */
 
         if (!u->hold->doubt && !u->shares) {
             gsim_violation("%s has released %s, but holds it still", u->name,
@@ -673,7 +673,7 @@ gsim_user_released(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
         break;
 
     default:
-        gsim_violation("%s, who releases %s, is told %d", u->name,
+        gsim_violation("%s releases %s, and is told %d", u->name,
                        u->hold->path, answer);
     }
 

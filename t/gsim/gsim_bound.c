@@ -1,10 +1,9 @@
 
 /*
- * Users who hold a lock for as long as their connection lasts, as those of
- * http/stream.c do.
+ * Users that hold a lock as long as a connection lasts, as in http/stream.c.
  *
- * What he holds is over when he hangs up, when his worker is gone, and when he
- * is told that it is lost; it has a lease only if he wanted one.
+ * The hold ends when the user hangs up, the worker is gone, or the user is told
+ * that the claim is lost; the hold has a lease only if u->leased.
  */
 
 
@@ -54,7 +53,7 @@ gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
 
     if (u->bound == NULL) {
 
-        /* he was not told of the grant so far */
+        /* the user was not told of the grant so far */
 
         return;
     }
@@ -118,12 +117,12 @@ gsim_user_hang_up(void *data)
 }
 
 
-/* His worker is dead, and his connection closed. */
+/* The worker is dead, and the user's connection closed. */
 
 void
 gsim_user_cut_off(gsim_user_t *u)
 {
-    gsim_say("%s has lost the connection that he held %s by", u->name,
+    gsim_say("%s has lost the connection that held %s", u->name,
              u->hold->path);
 
     u->bound = NULL;
@@ -135,7 +134,7 @@ gsim_user_cut_off(gsim_user_t *u)
 }
 
 
-/* One whose znode is gone hears of it in time. */
+/* Checks that the user is told in time when the znode is gone. */
 
 void
 gsim_user_check_bound(gsim_user_t *u)

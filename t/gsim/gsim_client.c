@@ -1,21 +1,21 @@
 
 /*
- * libzookeeper, as src/ calls it.
+ * libzookeeper, as zk/client.c calls the library.
  *
- * A handle belongs to a process, and what it says is said "on its threads":
- * in an event of its own, with the process's globals, whatever the process's
- * event loop does meanwhile.  As the library does:
+ * A handle belongs to a process.  Completions and watchers run "on the handle's
+ * threads": in a separate event, with the process's globals, even while the
+ * process's event loop is in a turn.  As libzookeeper does:
  *
- *   - completions and events come in the order in which the server said them;
- *   - when the connection breaks, the session's event comes first, and then
- *     all that is under way fails, its outcome unknown;
- *   - what is asked without a connection is sent with the next one, or fails
- *     with the next attempt;
- *   - the end of the session is only known when the server is reached again;
+ *   - completions and events come in the order of the server's messages;
+ *   - when the connection breaks, the session event comes first, and then all
+ *     operations in flight fail, with an unknown outcome;
+ *   - an operation without a connection is sent with the next connection, or
+ *     fails with the next attempt;
+ *   - the end of the session is only known when a server is reached again;
  *   - watches are set again with each new connection of the same handle;
- *   - a ping goes out after a third of the timeout in which nothing else did,
- *     and two thirds without a word break the connection;
- *   - it connects, asks for its session, and has it when the server answers;
+ *   - a ping goes out after a third of the timeout without a request, and two
+ *     thirds without a message of the server break the connection;
+ *   - a handle connects, asks for the session, and waits for the answer;
  *   - closing may lose completions, and blocks for a round trip.
  */
 
@@ -32,7 +32,7 @@
 
 typedef struct gsim_op_s  gsim_op_t;
 
-/* what was asked for */
+/* an operation that has not completed */
 
 struct gsim_op_s {
     gsim_op_t                   *next;
@@ -68,12 +68,12 @@ struct _zhandle {
     int64_t                      seen;
     int64_t                      heard;
     int64_t                      asked;
-    gsim_member_t               *member;        /* that is asked for it */
+    gsim_member_t               *member;        /* asked for the session */
     uint64_t                     attempt;
     unsigned                     astray:1;      /* has no servers */
     unsigned                     closing:1;
     unsigned                     closed:1;
-    unsigned                     answered:1;    /* its close was */
+    unsigned                     answered:1;    /* the close was answered */
 };
 
 
@@ -179,7 +179,7 @@ gsim_connect_soon(zhandle_t *zh, int64_t us)
 }
 
 
-/* A server is asked for the session, as soon as the connection is there. */
+/* Asks a server for the session, as soon as the connection is there. */
 
 static void
 gsim_connect_event(void *data, uint64_t tag)
@@ -254,7 +254,7 @@ gsim_connect_arrived(void *data, uint64_t tag)
 }
 
 
-/* What was asked meanwhile fails with the attempt. */
+/* The operations of that time fail with the attempt. */
 
 static void
 gsim_connect_late(void *data, uint64_t tag)
@@ -332,7 +332,7 @@ gsim_connect_answered(void *data, uint64_t tag)
 }
 
 
-/* Pings, and the patience of the library. */
+/* Sends pings, and breaks a connection that is silent for too long. */
 
 static void
 gsim_pulse_event(void *data, uint64_t tag)
@@ -527,7 +527,7 @@ zookeeper_close(zhandle_t *zh)
 
         if (zh->ops != NULL && gsim_chance(4)) {
 
-            /* answers that are not read make a reset of what was said */
+            /* unread answers reset the connection, and lose the close */
 
             gsim_say("library: the close is lost");
             gsim_server_cut(conn, 1);
@@ -547,7 +547,7 @@ zookeeper_close(zhandle_t *zh)
         }
     }
 
-    /* half of what is under way is told of, the rest is lost */
+    /* either all operations in flight complete, or all completions are lost */
 
     if (gsim_chance(2)) {
         gsim_fail_ops(zh, ZCLOSING);
@@ -1002,7 +1002,7 @@ gsim_client_event(zhandle_t *zh, gsim_message_t *m)
 {
     int  found;
 
-    /* only who has asked for it is told */
+    /* only a watch that the client has set fires */
 
     found = 0;
 
@@ -1164,7 +1164,7 @@ gsim_complete_list(gsim_op_t *op, int code)
     gsim_say("library: %s has %d children at %llx", r->path, names.count,
              (long long) r->seen);
 
-    /* in no order */
+    /* in no particular order */
 
     while (i > 1) {
         k = (size_t) gsim_below((int64_t) i--);

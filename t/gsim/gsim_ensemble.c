@@ -1,26 +1,25 @@
 
 /*
- * The servers: which of them leads, what each has heard of sessions, and what
- * becomes of a server that is cut off, fails, or stands still.
+ * The servers: which server leads, which sessions each server has heard of, and
+ * what becomes of a server that is cut off, fails, or stands still.
  *
- * A server is in one of three states:
+ * A server has three states:
  *
  *   QUORUM  the leader, or a follower that the leader hears
- *   ALONE   cut off from the others; it does not know so far, and goes on
- *   DOWN    it takes no connections
+ *   ALONE   cut off from the other servers, not noticed so far
+ *   DOWN    takes no connections
  *
- * A follower tells the leader which sessions it has heard of when it answers
- * the leader's ping, each half of a tick; what it has not told is lost when it
- * fails or is cut off.  The leader counts a session's timeout from that report,
- * rounded up to a tick.  The writes that a follower passes on count for
- * nothing; a new session, and one that comes back, do.  A leader that was
- * elected gives each session its timeout anew.
+ * With the answer to the leader's ping, each half of a tick, a follower reports
+ * the sessions that were heard of; what is not reported is lost when the
+ * follower fails or is cut off.  The leader counts a session's timeout from the
+ * report, rounded up to a tick.  The writes that a follower passes on do not
+ * count; a new session, and a session that comes back, do.  A leader that was
+ * elected gives each session the whole timeout anew.
  *
- * A server that is alone answers pings and reads, from the state that it had
- * when it was cut off; one that was the leader answers a sync, too, until a
- * write has come to it, and takes back sessions that it knows.  It commits no
- * write.  After some ticks it sees that it is alone, and closes its
- * connections.
+ * A server that is alone answers pings, and reads from the state at the
+ * cut-off; a former leader answers a sync, too, until a write has come, and
+ * takes back the sessions of that time.  A server that is alone commits no
+ * write.  After some ticks the server notices, and closes all connections.
  *
  * See Leader.lead(), LearnerHandler.run(), Learner.ping(), ExpiryQueue and
  * LeaderZooKeeperServer in ZooKeeper's sources.
@@ -35,7 +34,7 @@
 
 typedef struct gsim_touch_s  gsim_touch_t;
 
-/* a session that a follower has heard of since it last told the leader */
+/* a session that a follower has heard of since the last report to the leader */
 
 struct gsim_touch_s {
     gsim_touch_t                *next;
@@ -47,20 +46,20 @@ struct gsim_member_s {
     int                          index;
     gsim_member_e                state;
     int64_t                      since;         /* of the state */
-    int64_t                      paused;        /* until then */
-    int64_t                      frozen;        /* ALONE: what it has */
+    int64_t                      paused;        /* stands still until then */
+    int64_t                      frozen;        /* ALONE, led: last zxid */
     gsim_touch_t                *touches;
-    uint64_t                     tag;           /* of what comes next */
-    unsigned                     led:1;         /* ALONE: it was the leader */
+    uint64_t                     tag;           /* of the event to come */
+    unsigned                     led:1;         /* ALONE: was the leader */
     unsigned                     proposed:1;    /* ALONE: a write came */
 };
 
 
 static gsim_member_t   gsim_members[GSIM_MEMBERS];
 static int             gsim_nmembers;
-static gsim_member_t  *gsim_leader;     /* NULL: there is none */
+static gsim_member_t  *gsim_leader;     /* NULL: no leader */
 static int64_t         gsim_tick;
-static uint64_t        gsim_reign;      /* of the leader */
+static uint64_t        gsim_reign;      /* counts the leaders' loops */
 static int64_t         gsim_phase;      /* of the leader's ticks */
 
 
@@ -94,7 +93,7 @@ gsim_ensemble_reset(void)
 }
 
 
-/* least: the shortest timeout of a session; a tick is half of it at the most */
+/* least: the shortest session timeout; a tick is at most half of that */
 
 void
 gsim_ensemble_start(int64_t least)
@@ -109,8 +108,8 @@ gsim_ensemble_start(int64_t least)
 
 
 /*
- * The leader's loop: a ping for each follower.  One that stands still reads
- * it when it goes on, ahead of all that the leader sends after it.
+ * The leader's loop: a ping for each follower.  A follower that stands still
+ * reads the ping when the follower goes on, ahead of all later messages.
  */
 
 static void
@@ -122,7 +121,7 @@ gsim_ensemble_loop(void *data, uint64_t tag)
 
     if (tag != gsim_reign) {
 
-        /* another one leads, and has a loop of its own */
+        /* another server leads, and has a separate loop */
 
         return;
     }
@@ -137,7 +136,7 @@ gsim_ensemble_loop(void *data, uint64_t tag)
         gsim_ensemble_pinged(&gsim_members[i], gsim_members[i].tag);
     }
 
-    /* it sleeps for half of a tick, and a moment */
+    /* the loop sleeps for half of a tick, and a moment */
 
     gsim_at(gsim_now + gsim_tick / 2 + gsim_between(50, 1500),
             gsim_ensemble_loop, NULL, tag);
@@ -239,7 +238,7 @@ gsim_member_takes(gsim_member_t *m, int64_t id, int64_t seen)
                ? GSIM_TAKES : GSIM_HANGS;
     }
 
-    /* the former leader knows the sessions of that time by itself */
+    /* a former leader knows the sessions of that time without the quorum */
 
     session = gsim_server_session(id);
 
@@ -327,7 +326,7 @@ gsim_member_state(gsim_member_t *m, gsim_member_e state)
 }
 
 
-/* It closes its connections, and is back after a while. */
+/* The server closes all connections, and is back after a while. */
 
 static void
 gsim_member_down(gsim_member_t *m, int64_t us)
@@ -388,7 +387,7 @@ gsim_ensemble_elect_event(void *data, uint64_t tag)
 }
 
 
-/* Of those that are down, which can be elected. */
+/* Elects any of the servers that are DOWN, once a majority is DOWN. */
 
 static void
 gsim_ensemble_elect(void)
@@ -424,7 +423,7 @@ gsim_ensemble_elect(void)
 }
 
 
-/* The others are without their leader, and elect another one. */
+/* The other servers are without a leader, and elect another leader. */
 
 static void
 gsim_ensemble_leaderless(gsim_member_t *old, int slowly)
@@ -457,7 +456,7 @@ gsim_ensemble_leaderless(gsim_member_t *old, int slowly)
 }
 
 
-/* what goes wrong */
+/* faults */
 
 int
 gsim_ensemble_well(void)
@@ -497,7 +496,7 @@ gsim_member_pause(gsim_member_t *m, int64_t us)
 }
 
 
-/* It is cut off from the others, but not from its clients. */
+/* The server is cut off from the other servers, but not from clients. */
 
 int64_t
 gsim_member_cut_off(gsim_member_t *m)
@@ -549,7 +548,7 @@ gsim_ensemble_heal(void)
         }
     }
 
-    /* a leader that stood still pings at once, not when it was to go on */
+    /* a leader that stood still pings at once, not at the end of the pause */
 
     gsim_at(gsim_now, gsim_ensemble_loop, NULL, ++gsim_reign);
 }

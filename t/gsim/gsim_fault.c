@@ -1,11 +1,11 @@
 
 /*
- * What goes wrong, and when.
+ * Which faults happen, and when.
  *
- * Each history draws which kinds of faults it has, and how often they come, so
- * that some histories have many of one kind and others a few of all.  While
- * a fault may still be felt, gsim_quiet lies ahead: then nobody is promised
- * more than that he is answered in the end.
+ * Each history draws kinds of faults, and how often faults come, so that some
+ * histories have many faults of a kind and other histories a few of all kinds.
+ * While a fault may still be felt, gsim_quiet lies ahead: then a user is
+ * promised no more than an answer in the end.
  */
 
 
@@ -45,7 +45,7 @@ static void gsim_fault_reap(void);
 
 
 static const gsim_fault_pt  gsim_faults[] = {
-    gsim_fault_nap,                     /* those of sessions are first */
+    gsim_fault_nap,                     /* faults of sessions come first */
     gsim_fault_minority,
     gsim_fault_server,
     gsim_fault_pause,
@@ -87,7 +87,7 @@ gsim_fault_reset(int64_t until)
 
     if (gsim_chance(5) || gsim_about_sessions) {
 
-        /* all about how long sessions live */
+        /* only faults about how long sessions live */
 
         one_in = 2;
         n = GSIM_OF_SESSIONS;
@@ -132,7 +132,7 @@ gsim_fault_felt(int64_t us)
 }
 
 
-/* All is well from now on, but for those who still stand still. */
+/* Ends all faults; a process that stands still does so until p->stopped. */
 
 void
 gsim_fault_heal(void)
@@ -212,7 +212,7 @@ gsim_fault_conn(void)
 }
 
 
-/* One of those that are alive, or NULL. */
+/* A worker that is alive, or NULL. */
 
 static gsim_process_t *
 gsim_fault_process(void)
@@ -327,7 +327,7 @@ gsim_fault_slow(void)
              (int) (conn->latency / GSIM_MS));
     gsim_count.slow++;
 
-    /* until all is well, or it gets another one */
+    /* until all is well, or the process gets another server */
 
     gsim_fault_felt(gsim_faults_until - gsim_now + GSIM_S);
 }
@@ -428,8 +428,8 @@ gsim_fault_stand(void)
 
 
 /*
- * A worker sleeps until just before its session may be over, or a moment
- * longer; and perhaps the server that has heard it last fails meanwhile.
+ * A worker sleeps until just before the session may end, or a moment longer,
+ * and perhaps the server that last heard of the session fails meanwhile.
  */
 
 static void
@@ -466,7 +466,7 @@ gsim_fault_nap(void)
         return;
     }
 
-    /* what it has heard since it last told the leader is lost */
+    /* the server's report to the leader is lost */
 
     gsim_client_fail_server(p);
 }
@@ -496,7 +496,7 @@ gsim_fault_pause(void)
 }
 
 
-/* A server, with its clients, is cut off from the others. */
+/* A server is cut off, with all clients, from the other servers. */
 
 static void
 gsim_fault_minority(void)

@@ -1,9 +1,9 @@
 
 /*
- * Claimers that are no gateway's: they lock straight on ZooKeeper, as Curator
- * and kazoo do, queue, hold, and leave; or their session ends.
+ * Foreign claimers, which lock directly in ZooKeeper, as Curator and kazoo do:
+ * a claimer queues, holds, and leaves, or the claimer's session ends.
  *
- * They see the leader, and look whenever something was deleted.
+ * A claimer sees the leader's tree, and looks after each change.
  */
 
 
@@ -98,7 +98,7 @@ gsim_foreign_event(void *data, uint64_t tag)
         return;
     }
 
-    /* he has held it, or waited, for long enough */
+    /* the claimer has held, or waited, for long enough */
 
     gsim_foreign_end(f);
 

@@ -3,12 +3,12 @@
  * Gateways: a master, a zone, and workers, which start, reload, leave and die
  * as nginx's do.
  *
- * A worker that cannot start tries again, as module.c does.
- * One that leaves is told by its idle connection, goes on until no timer holds
- * it, and stops then; or is told to hurry first, when its time to leave is
- * over.  One that died is replaced.  A gateway that dies loses its zone, and so
- * does one that quits: when all of its workers know of that, or are dead, none
- * of them grants anything, since all that they hold is about to be lost.
+ * A worker that cannot start tries again, as in module.c.  A worker that leaves
+ * is told by the idle connection, goes on until no timer holds the worker, and
+ * stops then; or is told to hurry first, when the time to leave is over.  A
+ * worker that died is replaced.  A gateway that dies loses the zone, and so
+ * does a gateway that quits: once all workers know of the end, or are dead, no
+ * worker grants a lock, because all that the gateway holds is about to be lost.
  */
 
 
@@ -185,7 +185,7 @@ gsim_worker_start(void *data)
 
     if (gsim_long_names && p->worker != NULL) {
 
-        /* as if it had had claims before: the end of its chunk is near */
+        /* as after many claims: the end of the worker's chunk is near */
 
         p->worker->zone->next = ZKL_CHUNK - gsim_below(16);
     }
@@ -216,7 +216,7 @@ gsim_gateway_reload(gsim_gateway_t *g)
 }
 
 
-/* The master tells it to quit. */
+/* The master tells the worker to quit. */
 
 static void
 gsim_worker_leave(gsim_process_t *p)
@@ -273,7 +273,7 @@ gsim_worker_hurry(void *data)
 }
 
 
-/* As nginx does, it looks after each turn whether anything holds it. */
+/* As in nginx, looks after each turn whether a timer still holds the worker. */
 
 void
 gsim_worker_turned(gsim_process_t *p)
@@ -288,7 +288,7 @@ gsim_worker_turned(gsim_process_t *p)
 }
 
 
-/* A stream has a timer of its own. */
+/* A stream holds the worker, because each stream has a timer. */
 
 static int
 gsim_worker_idles(gsim_process_t *p)
@@ -304,7 +304,7 @@ gsim_worker_idles(gsim_process_t *p)
 }
 
 
-/* tag: it was not told so far */
+/* tag: the worker was not told so far */
 
 static void
 gsim_worker_left(void *data, uint64_t tag)
@@ -383,7 +383,7 @@ gsim_worker_stop(void *data)
 }
 
 
-/* Who died is replaced, unless it had left. */
+/* Replaces a worker that died, unless the worker had left. */
 
 void
 gsim_gateway_died(gsim_process_t *p)
@@ -428,7 +428,7 @@ gsim_gateway_kill(gsim_gateway_t *g)
     for (p = gsim_processes; p != NULL; p = p->next) {
 
         if (p->gateway == g && p->state != GSIM_DEAD && p->in_turn) {
-            /* somebody in it stands still: not now */
+            /* a process stands still in a turn: not now */
             return;
         }
     }
@@ -488,7 +488,7 @@ gsim_gateway_stop(gsim_gateway_t *g)
 }
 
 
-/* Ends with grace, and starts anew when its workers are gone. */
+/* Ends with grace, and starts anew when all workers are gone. */
 
 void
 gsim_gateway_quit(gsim_gateway_t *g)
@@ -606,7 +606,7 @@ gsim_gateway_stopped(gsim_gateway_t *g)
 }
 
 
-/* No worker leaves, stands still or is to start. */
+/* All gateways are up, and no worker leaves or stands still. */
 
 int
 gsim_gateway_settled(void)
@@ -638,7 +638,7 @@ gsim_gateway_shares(gsim_gateway_t *g, void *p)
 }
 
 
-/* Its last worker had no connection to close the session with. */
+/* The slot's last worker had no connection to close the session with. */
 
 static int
 gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)

@@ -1,7 +1,7 @@
 
 /*
- * The real library file, taken in as it is, so that its statics, one set a
- * process, can change with the process.
+ * The real zk/client.c, included unchanged, so that the file's statics, a set
+ * for each process, can change with the process.
  */
 
 

@@ -1,11 +1,11 @@
 
 /*
- * Virtual time, chance, and the memory of one history.
+ * Virtual time, chance, and the memory of a history.
  *
- * Events are kept in a heap by their time, and by the order in which they came.
- * Running them can be nested: a process that sleeps lets the others go on.
- * What is allocated here is dropped as a whole when the next history begins,
- * so that an event never leads to memory that is gone.
+ * A heap keeps the events in the order of time, and then of the calls.
+ * gsim_run() can be nested: a process that sleeps lets the other processes go
+ * on.  All memory is dropped as a whole when the next history begins, so that
+ * an event never leads to memory that is gone.
  */
 
 
@@ -44,7 +44,7 @@ static size_t         gsim_chunk;
 static size_t         gsim_used;
 
 
-/* the system's own: what is here is no process's */
+/* the system's own functions, because no process owns this memory */
 void *__real_malloc(size_t size);
 void *__real_realloc(void *p, size_t size);
 

@@ -1,11 +1,11 @@
 
 /*
- * What the floors below need of nginx's core, beside t/lib/nginx_core.c, of
- * which the memory is that of the process that is the current one.
+ * What src/ below http/ calls of nginx's core, beside t/lib/nginx_core.c, which
+ * allocates the memory of the current process.
  *
  * Written again, as plainly as can be: the trees are not balanced, and the turn
- * of an event loop is what ngx_process_events_and_timers() does.  The
- * structures are nginx's own, and so is all that its headers hold inline.
+ * of an event loop does what ngx_process_events_and_timers() does.  The
+ * structures are nginx's own, and so are the inline functions of the headers.
  */
 
 
@@ -14,7 +14,7 @@
 #include "gsim.h"
 
 
-/* posted events of one turn */
+/* the most posted events of a turn */
 #define GSIM_POSTED         1000
 
 
@@ -71,7 +71,7 @@ gsim_event_add(ngx_event_t *ev, ngx_int_t event, ngx_uint_t flags)
 }
 
 
-/* One turn of the loop of the process that is the current one. */
+/* Runs a turn of the current process's event loop. */
 
 void
 gsim_nginx_turn(void)
@@ -264,7 +264,7 @@ ngx_rbtree_delete(ngx_rbtree_t *tree, ngx_rbtree_node_t *node)
         return;
     }
 
-    /* the next one takes its place */
+    /* the next node takes the place */
 
     next = ngx_rbtree_min(node->right, tree->sentinel);
 
@@ -358,7 +358,7 @@ ngx_str_rbtree_lookup(ngx_rbtree_t *rbtree, ngx_str_t *name, uint32_t hash)
 }
 
 
-/* The zone's memory is zero at first, and taken once. */
+/* The memory of the zone is zero at first, and never freed. */
 
 void *
 ngx_slab_calloc(ngx_slab_pool_t *pool, size_t size)

@@ -1,19 +1,19 @@
 
 /*
- * Who holds what, and what must never be.
+ * Which claims are held, and the rules that are checked.
  *
- * A hold begins when somebody is told of it, and is valid until he asks for its
- * release, its lease is over as he was told of it, or the session that has
- * the znode is over in ZooKeeper.  What is checked of it:
+ * A hold begins when a user is told of the grant, and is valid until the user
+ * asks for the release, the lease is over as the user was told, or the session
+ * that has the znode is over in ZooKeeper.  What is checked:
  *
  *   - no two valid holds of a lock exclude each other;
- *   - what is told as held is in ZooKeeper at that moment; or was, when he
- *     asked, or when a process that stood still in the middle of a turn began
- *     that turn;
- *   - the znode of a valid hold is not deleted, and its session not closed;
- *   - fencing tokens grow, are those of the creates, and always the same.
+ *   - a claim that is told as held is in ZooKeeper at that moment; or was,
+ *     when the user asked, or when a process that stood still in a turn began
+ *     the turn;
+ *   - the znode of a valid hold is not deleted, and the session not closed;
+ *   - fencing tokens grow, are derived from the creates, and never change.
  *
- * Who blocks whom is said once more here, by the names of the znodes alone.
+ * Which claim blocks which is said once more here, by the znodes' names alone.
  */
 
 
@@ -28,7 +28,7 @@ int64_t  gsim_quiet;
 
 static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
 
-/* of what is durable: it is never over */
+/* the session of durable claims, which is never over */
 static gsim_session_t  gsim_forever;
 
 
@@ -50,7 +50,7 @@ gsim_oracle_reset(void)
     int     i;
     size_t  len;
 
-    /* records of one cell, or of two and three */
+    /* so that records take different numbers of cells */
 
     static const size_t  tails[GSIM_LOCKS] = { 80, 160, 300 };
 
@@ -86,7 +86,7 @@ gsim_oracle_lock(const char *path)
 }
 
 
-/* Whether one, if it is first, excludes the other. */
+/* Whether a claim of the first kind, ahead, excludes a claim of the second. */
 
 static int
 gsim_oracle_blocks(zkl_kind_t one, zkl_kind_t two)
@@ -111,7 +111,7 @@ gsim_oracle_node(const char *path)
 
     node = gsim_tree_find(path, gsim_zxid);
 
-    /* or as it was before it was deleted */
+    /* or the node before the deletion */
 
     for (zxid = gsim_zxid; node == NULL && zxid > 0 && gsim_zxid - zxid < 4096;
          zxid--)
@@ -179,7 +179,7 @@ gsim_oracle_held(int lock, zkl_kind_t kind, char *path, int64_t fence,
     node = gsim_oracle_node(path);
 
     if (node == NULL) {
-        gsim_violation("%s is told that he holds %s, which never was", who,
+        gsim_violation("%s is told to hold %s, which never was", who,
                        path);
     }
 
@@ -251,13 +251,13 @@ gsim_oracle_conflict(gsim_hold_t *hold, const char *who)
             continue;
         }
 
-        gsim_violation("two holders: %s is told that he holds %s, but %s is "
-                       "held", who, hold->path, h->path);
+        gsim_violation("two holders: %s is told to hold %s, but %s is held",
+                       who, hold->path, h->path);
     }
 }
 
 
-/* Tokens grow from one grant to the next, if either excludes the other. */
+/* Tokens grow from grant to grant, if the claims exclude each other. */
 
 static void
 gsim_oracle_fence(gsim_hold_t *hold, const char *who)
@@ -271,7 +271,7 @@ gsim_oracle_fence(gsim_hold_t *hold, const char *who)
             && !(h->kind == hold->kind
                  && zkl_kind_base(h->kind) == ZKL_SEMAPHORE))
         {
-            gsim_violation("%s holds %s with the token %lld, after one with "
+            gsim_violation("%s holds %s with the token %lld, after a hold with "
                            "%lld", who, hold->path, (long long) hold->fence,
                            (long long) h->fence);
         }
@@ -289,7 +289,7 @@ gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who)
 }
 
 
-/* The zxid of its create, and its place among those of the transaction. */
+/* The zxid of the create, and the index among the transaction's creates. */
 
 static int64_t
 gsim_oracle_token(gsim_node_t *node)
@@ -379,7 +379,7 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 }
 
 
-/* What the transaction that deleted a claim has put into its place, or NULL. */
+/* The node that took a claim's place in the deleting transaction, or NULL. */
 
 static gsim_node_t *
 gsim_oracle_successor(gsim_node_t *node)
@@ -407,7 +407,7 @@ gsim_oracle_successor(gsim_node_t *node)
 }
 
 
-/* It is durable from now on, or one that was to be shared is a reader. */
+/* Whether the claim was made durable, or shared, and so got another node. */
 
 static int
 gsim_oracle_renamed(gsim_hold_t *hold)

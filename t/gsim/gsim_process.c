@@ -1,17 +1,17 @@
 
 /*
- * Processes, and what they ask of the system.
+ * Processes, and the system calls of src/.
  *
- * A process is nginx's globals, which change places with those of the process
- * that is the current one; a list of all memory that it has; and its event
- * loop.  When it is killed, its memory is dropped as it is.
+ * A process is a set of nginx's globals, swapped in while the process is the
+ * current process; a list of all memory of the process; and an event loop.
+ * When a process is killed, all memory is dropped.
  *
- * The linker leads the system calls of src/ here (--wrap).  At most of them,
- * and at each store into a zone, a process can die, or stand still while the
- * others go on: so a death or a pause can come in the middle of a turn.  Death
- * is a jump out of the turn.
+ * The linker leads the system calls of src/ here (--wrap).  At most of these
+ * calls, and at each store into a zone, a process can die, or stand still while
+ * the other processes go on: so a death or a pause can come in the middle of a
+ * turn.  Death is a jump out of the turn.
  *
- * The simulation itself runs without a current process.
+ * The simulation runs without a current process.
  */
 
 
@@ -136,7 +136,7 @@ gsim_process_kill(gsim_process_t *p)
     }
 
     if (p->in_turn) {
-        /* it sleeps, or stands still: it dies where it is */
+        /* the process sleeps or stands still, and dies on waking up */
         p->doomed = 1;
         return;
     }
@@ -156,7 +156,7 @@ gsim_process_bury(gsim_process_t *p)
     p->turn_at = GSIM_NEVER;
 
     if (gsim_chance(20)) {
-        /* another process gets its pid */
+        /* another process gets the pid */
         p->stranger = 1;
         gsim_count.strangers++;
     }
@@ -183,7 +183,7 @@ gsim_process_free_memory(gsim_process_t *p)
 }
 
 
-/* whose globals are nginx's */
+/* Puts p's globals into nginx's, and returns the process before. */
 
 gsim_process_t *
 gsim_enter(gsim_process_t *p)
@@ -489,7 +489,7 @@ gsim_sleep(int64_t us)
 }
 
 
-/* memory: each block is in the list of its process */
+/* memory: each block is in a list of the process */
 
 void *
 __wrap_malloc(size_t size)
@@ -573,7 +573,7 @@ __wrap_free(void *p)
     if (block->owner != NULL) {
 
         if (block->owner != gsim_current) {
-            gsim_violation("memory of process %d is freed by another one",
+            gsim_violation("memory of process %d is freed by another process",
                            (int) block->owner->pid);
         }
 
@@ -638,7 +638,7 @@ __wrap_getrandom(void *buf, size_t len, unsigned flags)
 }
 
 
-/* processes, as others see them */
+/* processes, seen from other processes */
 
 static gsim_process_t *
 gsim_process_find(ngx_pid_t pid)

@@ -2,24 +2,24 @@
 /*
  * Sessions, and servers that lag behind the leader.
  *
- * Each connection has its own place in the log up to which its server has
- * applied it, and moves on a moment after the leader has something new; that of
- * a server that is cut off stays where it is.
+ * Each connection has a place in the log up to which the server has applied the
+ * log, and moves on a moment after the leader's log has grown; the place of a
+ * server that is cut off stays.
  *
- *   - requests are answered in their order; a read from where the server is;
+ *   - requests are answered in order; a read from the server's place;
  *   - a write goes to the leader, and is answered when the server has come to
- *     it; a sync when it has come to where the leader was;
+ *     the write; a sync when the server has come to where the leader was;
  *   - a watch fires when the server comes to the change, so before any answer
- *     that shows it.
+ *     that shows the change.
  *
- * When a connection breaks, what has reached the server still gets to the
- * leader, unless the session has moved to another server by then.  If it comes
- * back to the same one, that is done first: one queue leads from a server to
- * the leader, and the reads of a session wait for all of its writes.  (See
- * ZooKeeperServer.processConnectRequest(), PrepRequestProcessor, which asks for
- * the session's owner, a server, and CommitProcessor.)  But one request can be
- * in the hands of a thread that reads the old connection and does not get on:
- * what comes over the next connection to that server may pass it.
+ * When a connection breaks, requests that have reached the server still get to
+ * the leader, unless the session has moved to another server by then.  If the
+ * session comes back to the same server, these requests come first: a single
+ * queue leads from a server to the leader, and the reads of a session wait for
+ * the session's writes.  (See ZooKeeperServer.processConnectRequest(),
+ * PrepRequestProcessor, which asks for the session's owner, a server, and
+ * CommitProcessor.)  But a request can be held up in a thread that reads the
+ * old connection: requests of the next connection to that server may pass.
  */
 
 
@@ -174,13 +174,13 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
         return conn;
     }
 
-    /* a new session, and one that moves, is a transaction */
+    /* a new session, or a session that moves, is a transaction */
 
     (void) gsim_tree_begin();
 
     conn->applied = gsim_zxid - 1;
 
-    /* a server that the client has not heard of may be far behind */
+    /* a server that is new to the client may be far behind */
 
     if (gsim_chance(3)) {
         conn->applied = seen > gsim_zxid - 20 ? seen : gsim_zxid - 20;
@@ -199,7 +199,7 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
         conn->log_at--;
     }
 
-    /* what another connection of it has sent is refused from now on */
+    /* requests of the session's other connections are refused from now on */
 
     conn->serial = ++session->serial;
 
@@ -228,8 +228,8 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
 
 
 /*
- * The session was at the same server before: what that has read of it is on
- * its way, ahead of all that comes now; what it has not read, it throws away.
+ * The session was at the same server before: the requests that the server has
+ * read are on the way, ahead of all new requests; unread requests are lost.
  */
 
 static void
@@ -261,7 +261,7 @@ gsim_adopt(gsim_conn_t *conn, gsim_conn_t *old)
 }
 
 
-/* The last request of a connection that ends; those before come to nothing. */
+/* Delays the last request of a broken connection; all before are lost. */
 
 void
 gsim_server_linger(gsim_conn_t *conn)
@@ -361,7 +361,7 @@ gsim_server_down(gsim_member_t *m)
             continue;
         }
 
-        /* what it was sent and has not passed on is lost with it */
+        /* requests that the server has not passed on may be lost */
 
         conn->moved = gsim_chance(2);
 
@@ -371,7 +371,7 @@ gsim_server_down(gsim_member_t *m)
 
         if (gsim_chance(8)) {
 
-            /* without a word */
+            /* without telling the client */
 
             conn->gone = 1;
             continue;
@@ -400,7 +400,7 @@ gsim_session_expiry(void *data, uint64_t tag)
 
     if (gsim_ensemble_paused() > gsim_now) {
 
-        /* it may look at its clock before it looks at what it was sent */
+        /* the leader may look at the clock before the leader reads messages */
 
         gsim_at(gsim_ensemble_paused() + gsim_below(2) * GSIM_MS,
                 gsim_session_expiry, session, 0);
@@ -628,8 +628,8 @@ gsim_commit(void *data, uint64_t tag)
 
 
 /*
- * Of a server that is alone.  Whether what was on its way in that moment has
- * come to the others, it does not hear.
+ * The commit of a server that is alone.  A write that was on the way at the
+ * cut-off may have come to the other servers; this server does not hear.
  */
 
 static int
@@ -755,7 +755,7 @@ gsim_server_spread(void)
 
         if ((conn->cut && conn->up == NULL) || conn->moved) {
 
-            /* what has come from it goes on its way by itself */
+            /* requests that have arrived go on without the list */
 
             *p = conn->next;
             continue;
@@ -797,7 +797,7 @@ gsim_apply(void *data, uint64_t tag)
         return;
     }
 
-    /* a server may be in between */
+    /* a server may have applied a part only */
 
     to = gsim_chance(4) ? gsim_between(conn->applied, gsim_zxid) : gsim_zxid;
 
@@ -816,8 +816,8 @@ gsim_apply(void *data, uint64_t tag)
 
 
 /*
- * A server does not come to a session's write while the session has reads
- * ahead of it that wait for something (see ZooKeeper's CommitProcessor).
+ * A server does not apply a session's write while reads of the session, ahead
+ * of the write, wait (see ZooKeeper's CommitProcessor).
  */
 
 static int64_t
@@ -907,7 +907,7 @@ gsim_fire(gsim_conn_t *conn, gsim_txn_t *txn)
 }
 
 
-/* A server has watches on data, those of EXISTS too, and on children. */
+/* A server has watches on data, which serve EXISTS, too, and on children. */
 
 static int
 gsim_take_watch(gsim_conn_t *conn, int type, const char *path)
@@ -1126,7 +1126,7 @@ gsim_down_pump(void *data, uint64_t tag)
 }
 
 
-/* The server closes it: what it has said comes first. */
+/* The server closes the connection: messages sent before come first. */
 
 static void
 gsim_disconnect(gsim_conn_t *conn)

@@ -1,16 +1,16 @@
 
 /*
- * Users who want several locks at once, as http/several.c does it:
- * one after the other, each bound until all are granted, and then all leases
- * begin at once.
+ * Users that acquire several locks at once, as http/several.c does: in
+ * sequence, each claim bound until all are granted, and then all leases begin
+ * at once.
  *
- * While he waits, u->claim is the one he waits for.  When he has all of them,
- * the first is his, and each other one goes to a user who does nothing else,
- * or to nobody, and then it lasts as long as its lease.
+ * While the user waits, u->claim is the claim that the user waits for.  When
+ * all are granted, the user keeps the first claim, and each other claim goes to
+ * an idle user, or to no user, and then lasts as long as the lease.
  *
- * The process may die while it lets the leases begin: then either all of the
- * locks stay held, or none.  A claim that waits may be deleted by hand, if
- * those ahead of it are not its own gateway's, so that it queues again.
+ * The process may die while the leases begin: then either all locks stay held,
+ * or none.  A waiting claim may be deleted by hand, so that the claim queues
+ * again, if no other claim of the lock can belong to the same gateway.
  */
 
 
@@ -20,7 +20,7 @@
 struct gsim_began_s {
     int                          n;
     gsim_node_t                 *nodes[GSIM_LOCKS];
-    int64_t                      until;         /* the leases last */
+    int64_t                      until;         /* end of the leases */
 };
 
 
@@ -41,7 +41,7 @@ static void gsim_several_part(gsim_user_t *u, int i, int64_t fence,
     int64_t since);
 
 
-/* Which locks he wants: those that are used by one at a time, or shared. */
+/* Chooses locks that are used as a mutex or shared, not as a semaphore. */
 
 int
 gsim_several_choose(gsim_user_t *u)
@@ -133,7 +133,7 @@ gsim_several_next(gsim_user_t *u)
 }
 
 
-/* The znode of a claim that waits is deleted, as soon as that can be. */
+/* Deletes the znode of a waiting claim, as soon as possible. */
 
 static void
 gsim_several_by_hand(void *data, uint64_t tag)
@@ -209,7 +209,7 @@ gsim_several_by_hand_now(gsim_user_t *u)
 }
 
 
-/* Whether it is a claim of the gateway that serves him. */
+/* Whether the claim may belong to the gateway that serves the user. */
 
 static int
 gsim_several_near(gsim_user_t *u, gsim_node_t *node)
@@ -218,7 +218,7 @@ gsim_several_near(gsim_user_t *u, gsim_node_t *node)
 
     if (node->owner == 0) {
 
-        /* a durable one may be anybody's */
+        /* a durable claim may belong to any gateway */
 
         return 1;
     }
@@ -243,7 +243,7 @@ gsim_several_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     u->claim = NULL;
 
-    /* if the process dies of this, or stands still */
+    /* in case the process dies of this, or stands still */
 
     u->works = 1;
     gsim_user_next(u, 300 * GSIM_MS);
@@ -268,7 +268,7 @@ gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome)
 
     if (u->dropped) {
 
-        /* too late: another one is lost, and they are given up */
+        /* too late: another claim is lost, and the user gives all up */
 
         u->claim = u->parts[u->at];
         gsim_user_next(u, 0);
@@ -284,7 +284,7 @@ gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome)
 }
 
 
-/* One that was granted is lost, while others are waited for. */
+/* A granted claim is lost while the user waits for the other locks. */
 
 static void
 gsim_several_event(void *data, zkl_claim_t *claim, zkl_event_e event,
@@ -302,7 +302,7 @@ gsim_several_event(void *data, zkl_claim_t *claim, zkl_event_e event,
     }
 
     if (i == u->nparts) {
-        gsim_violation("%s hears of a claim that he has not", u->name);
+        gsim_violation("%s hears of another user's claim", u->name);
     }
 
     gsim_say("%s hears that part %d is lost: %s", u->name, i, reason);
@@ -314,7 +314,7 @@ gsim_several_event(void *data, zkl_claim_t *claim, zkl_event_e event,
 }
 
 
-/* He gives up, in a turn of its own. */
+/* The user gives up all locks. */
 
 void
 gsim_several_leave(void *data)
@@ -389,7 +389,7 @@ gsim_several_granted(gsim_user_t *u)
 }
 
 
-/* From here on, until u->began is NULL, the process may die in the midst. */
+/* Until u->began is NULL again, the process may die with some leases begun. */
 
 static void
 gsim_several_begins(gsim_user_t *u)
@@ -413,7 +413,7 @@ gsim_several_begins(gsim_user_t *u)
 
         if (began->nodes[i] == NULL) {
 
-            /* its session is over, or it will be found to be gone */
+            /* the session is over, or the claim will be found to be gone */
 
             return;
         }
@@ -436,7 +436,7 @@ gsim_several_died(gsim_user_t *u)
 }
 
 
-/* tag: how many of them were there the last time, and one more */
+/* tag: how many nodes existed at the last look, plus 1; 0 at first */
 
 static void
 gsim_several_began_event(void *data, uint64_t tag)
@@ -487,7 +487,7 @@ gsim_several_part(gsim_user_t *u, int i, int64_t fence, int64_t since)
     hold = gsim_oracle_held(u->lock, ZKL_MUTEX, path, fence, until, u->name);
 
     if (hold->lost && !hold->released && hold->node->deleted_at < since) {
-        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+        gsim_violation("%s is told to hold %s, which is gone", u->name,
                        path);
     }
 

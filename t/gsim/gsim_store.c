@@ -1,11 +1,11 @@
 
 /*
- * Stores into a zone: before each of them a process can die, or stand still.
+ * Stores into a zone: before each store a process can die, or stand still.
  *
  * The files of src/ that write to zones are compiled with -fsanitize=thread, so
- * that the compiler calls these functions at each access to memory; they are
- * linked without its library.  What counts is a store into the zone of the
- * process's own gateway.  A copy of several words is one store.
+ * that the compiler calls these functions at each access to memory; the program
+ * is linked without the sanitizer's library.  Only a store into the zone of the
+ * process's own gateway counts.  A copy of several words is a single store.
  */
 
 
@@ -14,7 +14,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 
-/* under AddressSanitizer gcc has types of its own for these */
+/* under AddressSanitizer gcc predefines other types for these functions */
 
 #pragma GCC diagnostic ignored "-Wbuiltin-declaration-mismatch"
 

@@ -1,14 +1,14 @@
 
 /*
- * The tree, as the leader has it, and as it was.
+ * The leader's tree, now and at each former zxid.
  *
- * Each life of a path is a node of its own, with the zxids of its creation and
- * its deletion, and its data with the zxids of their writes; so a server that
- * lags behind reads the tree as it was at any place of the log.  Nothing is
- * removed before the history ends.
+ * Each life of a path is a separate node, with the zxids of creation and
+ * deletion, and with data and the zxids of the writes; so a server that lags
+ * behind reads the tree at any place of the log.  No node is freed before the
+ * history ends.
  *
  * A transaction is begun, and each change is put into the log; what failed in
- * the middle is taken back by the log.
+ * the middle is undone by the log.
  */
 
 
@@ -232,7 +232,7 @@ gsim_tree_create(const char *path, const char *data, size_t len, int flags,
 }
 
 
-/* the znode that is there, if its data have that version; -1: any */
+/* finds the znode, if the data have that version; -1: any version */
 
 static int
 gsim_tree_at(const char *path, int32_t version, gsim_node_t **node)
@@ -375,7 +375,7 @@ gsim_tree_end_session(int64_t session)
 
     (void) gsim_tree_begin();
 
-    /* the log has all that was ever made */
+    /* the log has each node that was ever made */
 
     for (i = 0, n = gsim_ntxns; i < n; i++) {
         node = gsim_txns[i].node;

@@ -1,11 +1,11 @@
 
 /*
- * Those who acquire, wait, renew, ask and release, at any worker.
+ * Users that acquire, wait, renew and release, at any worker.
  *
- * A user does to floor 3 what floor 4 does for a request, by the same headers:
- * see http/acquire.c, _calls.c and _watch.c.  Each call is made in
- * a turn of a worker.  When the worker dies or leaves, the connection is gone:
- * who has a key repeats, and so does who wants to release.
+ * A user calls src/core as src/http does for a request: see http/acquire.c,
+ * http/calls.c and http/watch.c.  Each call is made in a turn of a worker.
+ * When the worker dies or leaves, the connection is gone: a user with a key
+ * repeats the acquire, and a user that releases repeats the release.
  */
 
 
@@ -15,18 +15,18 @@
 #include "gsim_user.h"
 
 
-/* a waiter whom nobody blocks, while nothing goes wrong */
+/* how long a waiter with no claim ahead may wait while no fault is felt */
 #define GSIM_PROMPT         (400 * GSIM_MS)
 
 #define GSIM_CHECK          (50 * GSIM_MS)
 
 /*
- * So long after its lease a claim is there at most: what another gateway has
- * renewed in the first two seconds is read with the sweep that makes it durable
+ * How long a claim may outlast the lease: what another gateway renews in the
+ * first two seconds is read in the sweep that makes the claim durable.
  */
 #define GSIM_AFTER          (4 * GSIM_S)
 
-/* what is held for so long is durable */
+/* a claim that is held for that long is durable */
 #define GSIM_LASTING        (6 * GSIM_S)
 
 
@@ -156,7 +156,7 @@ gsim_user_report(void)
 
     for (i = 0; i < gsim_nusers; i++) {
         if (gsim_users[i].state != GSIM_IDLE) {
-            gsim_say("%s is busy: %d, ask %d", gsim_users[i].name,
+            gsim_say("%s is busy: %d, call %d", gsim_users[i].name,
                      gsim_users[i].state, gsim_users[i].call != NULL);
         }
     }
@@ -267,7 +267,7 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (u->claim != NULL) {
 
-            /* his patience is over */
+            /* the user's patience is over */
 
             if (!gsim_user_serve(u, gsim_user_leave)) {
                 gsim_user_next(u, 5 * GSIM_MS);
@@ -303,7 +303,7 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (u->shares && gsim_now > u->deadline + 2 * GSIM_S) {
 
-            /* it may be another one's */
+            /* another user of the key may own the claim */
 
             gsim_user_idle(u);
             return;
@@ -319,8 +319,8 @@ gsim_user_event(void *data, uint64_t tag)
         if (u->bound != NULL && !gsim_oracle_valid(u->hold)) {
 
             /*
-             * He does not know it so far, and may never know; or he wanted to
-             * hang up while the process stood still, and does so now.
+             * The user has not heard of the end, or wanted to hang up while the
+             * process stood still, and does so now.
              */
 
             if (!(u->hold->released || gsim_chance(8)) || !gsim_user_unbind(u))
@@ -375,7 +375,7 @@ gsim_user_event(void *data, uint64_t tag)
 }
 
 
-/* He wants more than who only locks. */
+/* Lets the user bind a claim or acquire several locks. */
 
 static void
 gsim_user_enrich(gsim_user_t *u)
@@ -395,7 +395,7 @@ gsim_user_enrich(gsim_user_t *u)
 }
 
 
-/* What he does with what he holds. */
+/* Which call a holder makes next. */
 
 static zkl_call_e
 gsim_user_wants(gsim_user_t *u)
@@ -427,7 +427,7 @@ gsim_user_wants(gsim_user_t *u)
 }
 
 
-/* Others send the same request, in the same moment or almost. */
+/* Lets other users send the same request, at almost the same moment. */
 
 static void
 gsim_user_share(gsim_user_t *u)
@@ -468,8 +468,8 @@ gsim_user_share(gsim_user_t *u)
 
 
 /*
- * More requests come in the same turn: their claims are made in one
- * transaction, whose answer may be lost.
+ * Lets more requests come in the same turn: the claims are made in a single
+ * transaction, and the answer may be lost.
  */
 
 static void
@@ -505,7 +505,7 @@ gsim_user_crowd(gsim_user_t *u)
         other->leader = u;
         other->must = gsim_now + other->wait * GSIM_MS + GSIM_SLACK;
 
-        /* should the process die before that */
+        /* in case the process dies first */
 
         gsim_user_next(other, 300 * GSIM_MS);
     }
@@ -516,7 +516,7 @@ gsim_user_crowd(gsim_user_t *u)
 }
 
 
-/* There was no such turn. */
+/* The turn did not take place. */
 
 static void
 gsim_user_disperse(gsim_user_t *u)
@@ -574,7 +574,7 @@ gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
         return 0;
     }
 
-    /* what was to come does not, should the process stand still in it */
+    /* cancel the next event, as the process may stand still in the turn */
 
     u->tag++;
 
@@ -585,7 +585,7 @@ gsim_user_serve(gsim_user_t *u, void (*act)(void *data))
     if (u->process != NULL && u->process->state == GSIM_DEAD
         && u->claim == NULL && u->call == NULL)
     {
-        /* it died of this, or in the same turn */
+        /* the process died of act(), or in the same turn */
 
         gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
     }
@@ -601,7 +601,7 @@ gsim_user_must(int64_t wait)
 }
 
 
-/* That may only be told while something goes wrong, or a moment later. */
+/* This may only be answered while a fault is felt, or a moment later. */
 
 void
 gsim_user_unreachable(gsim_user_t *u)
@@ -706,7 +706,7 @@ gsim_user_acquire(void *data)
     gsim_count.acquires++;
     u->first = 0;
 
-    /* a worker that stood still in this turn counts from its begin */
+    /* a worker that stood still in this turn counts from the turn's begin */
 
     u->acquired = (int64_t) ngx_current_msec * GSIM_MS;
 
@@ -742,7 +742,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     u->claim = NULL;
 
-    /* if the process dies of this */
+    /* in case the process dies of this */
 
     gsim_user_next(u, 300 * GSIM_MS);
 
@@ -750,7 +750,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     case ZKL_GRANTED:
 
-        /* what is durable outlives a gateway that ends */
+        /* a durable claim outlives a gateway that ends */
 
         if (!u->durable) {
             gsim_gateway_grants(u->process);
@@ -842,9 +842,9 @@ gsim_user_node(gsim_user_t *u)
 
 
 /*
- * No claim comes in ahead of another one.  So a claim that is refused since the
- * line is full had more ahead than the limit when it was made; and one whose
- * lock was taken had another one ahead, while nothing goes wrong.
+ * No claim comes in ahead of another claim.  So a claim that is refused as FULL
+ * had more claims ahead than the limit when the znode was made, and a claim
+ * that is refused as TAKEN had a claim ahead, while no fault is felt.
  */
 
 static void
@@ -874,7 +874,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     ahead = gsim_user_ahead(u, own);
 
     if (outcome == ZKL_FULL && ahead <= gsim_max_queue) {
-        gsim_violation("%s is told that the line is full, with %u ahead of %s",
+        gsim_violation("%s is told that the queue is full, with %u ahead of %s",
                        u->name, ahead, own->path);
     }
 
@@ -930,7 +930,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 
     if (gsim_chance(20)) {
 
-        /* the socket says that he has left */
+        /* the socket says that the user has left */
 
         gsim_say("%s has left", u->name);
         gsim_count.left++;
@@ -968,12 +968,12 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
                                : u->binds && !u->leased ? GSIM_NEVER
                                : since + (u->ttl - 1) * GSIM_MS, u->name);
 
-    /* one who has the same key may have released it: that can come too late */
+    /* another user of the key may have released the claim before the answer */
 
     if (u->hold->lost && !u->hold->released
         && u->hold->node->deleted_at < since)
     {
-        gsim_violation("%s is told that he holds %s, which is gone", u->name,
+        gsim_violation("%s is told to hold %s, which is gone", u->name,
                        path);
     }
 
@@ -1022,7 +1022,7 @@ gsim_user_next_held(gsim_user_t *u, int64_t us)
 }
 
 
-/* Nobody passes a waiter who is ahead in line. */
+/* No claim passes a waiter that is ahead in the queue. */
 
 static void
 gsim_user_fifo(gsim_user_t *u, int64_t seq)
@@ -1064,7 +1064,7 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
                 continue;
             }
 
-            gsim_violation("%s passes %s, who waits with %s", u->name,
+            gsim_violation("%s passes %s, which waits with %s", u->name,
                            other->name, path);
         }
     }
@@ -1090,7 +1090,7 @@ gsim_user_leave(void *data)
 
     if (u->keyed && gsim_chance(2)) {
 
-        /* he repeats, wherever */
+        /* the user repeats, at any gateway */
 
         u->came = 1;
         gsim_user_next(u, gsim_between(1, 500) * GSIM_MS);
@@ -1115,7 +1115,7 @@ gsim_user_path(gsim_user_t *u, char *path)
 }
 
 
-/* A worker that leaves by itself has answered all. */
+/* A worker that stops without a TERM signal has answered all requests. */
 
 void
 gsim_user_process_left(gsim_process_t *p)
@@ -1150,7 +1150,7 @@ gsim_user_streams(gsim_process_t *p)
 }
 
 
-/* His connection is gone. */
+/* The process is dead: cuts the users' connections. */
 
 void
 gsim_user_process_gone(gsim_process_t *p)
@@ -1173,7 +1173,7 @@ gsim_user_process_gone(gsim_process_t *p)
             continue;
         }
 
-        gsim_say("%s has lost his connection", u->name);
+        gsim_say("%s has lost the connection", u->name);
 
         if (u->claim != NULL && !u->keyed) {
             u->claim = NULL;
@@ -1189,7 +1189,7 @@ gsim_user_process_gone(gsim_process_t *p)
 }
 
 
-/* Whoever waits has his answer in time. */
+/* Checks that each waiting user is answered in time. */
 
 static void
 gsim_user_check_event(void *data, uint64_t tag)
@@ -1219,9 +1219,9 @@ gsim_user_check_event(void *data, uint64_t tag)
 
 
 /*
- * While nothing goes wrong, a lock is free soon after the end of the lease that
- * a renewal has told, the shorter one, too; or, if its gateway died, when that
- * time has passed once more since another session counts it.
+ * While no fault is felt, a claim is gone soon after the end of the lease that
+ * a renewal has told, also a shorter lease; or, if the gateway died, when that
+ * time has passed anew after another gateway took the claim over.
  */
 
 static void
@@ -1245,7 +1245,7 @@ gsim_user_check_lease(gsim_user_t *u)
 }
 
 
-/* While nothing goes wrong, a lease that is held for long is durable. */
+/* While no fault is felt, a claim that is held for long is durable. */
 
 static void
 gsim_user_check_durable(gsim_user_t *u)
@@ -1274,7 +1274,7 @@ gsim_user_check_one(gsim_user_t *u)
     p = u->process;
 
     if (p->ending) {
-        /* the worker frees its claims */
+        /* the worker is freeing the claims */
         return;
     }
 
@@ -1307,7 +1307,7 @@ gsim_user_check_one(gsim_user_t *u)
     }
 
     if (gsim_now - u->first > GSIM_PROMPT) {
-        gsim_violation("%s is first in line for %s, and waits for %d ms",
+        gsim_violation("%s is first in the queue of %s, and waits for %d ms",
                        u->name, gsim_paths[u->lock],
                        (int) ((gsim_now - u->first) / GSIM_MS));
     }
@@ -1315,8 +1315,8 @@ gsim_user_check_one(gsim_user_t *u)
 
 
 /*
- * While nothing goes wrong, a waiter is answered at the end of its time, and
- * has no more claims ahead than the line may have.
+ * While no fault is felt, a waiter is answered at the end of the wait, and has
+ * no more claims ahead than the queue may have.
  */
 
 static void
@@ -1339,7 +1339,7 @@ gsim_user_check_wait(gsim_user_t *u)
                        (int) u->wait);
     }
 
-    /* a claim that another gateway has told of is not refused any more */
+    /* a claim that another gateway may have told is not refused any more */
 
     if (u->claim->state != ZKL_WAIT || u->keyed || u->async) {
         return;
@@ -1367,7 +1367,7 @@ gsim_user_check_wait(gsim_user_t *u)
 }
 
 
-/* Of the claims of one key only the first goes on to wait. */
+/* Of the claims of a key only the first goes on to wait. */
 
 static void
 gsim_user_check_key(gsim_user_t *u)
