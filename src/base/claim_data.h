@@ -22,7 +22,7 @@
 #define ZKL_CLAIM_DATA_MAX       (ZKL_OWNER_MAX + ZKL_DATA_MAX + 432)
 
 /* the limit of a czxid, because a fencing token is czxid * 256 + index */
-#define ZKL_CZXID_MAX           ((int64_t) 1 << 55)
+#define ZKL_CZXID_MAX           (((int64_t) 1 << 55) - 1)
 
 /* bytes of a remote request to a claim's holder */
 #define ZKL_WANT_MAX            31

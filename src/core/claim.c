@@ -85,6 +85,7 @@ static void zkl_claim_part(zkl_claim_t *claim);
 static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
+static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
 static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
     ngx_msec_t wait);
 static void zkl_claim_lapse(zkl_claim_t *claim);
@@ -1099,7 +1100,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 
     if (claim->alone && claim->state == ZKL_WAIT
         && !((claim->limited || claim->handler != NULL)
-             && (ngx_msec_int_t) (claim->deadline - ngx_current_msec) <= 0))
+             && zkl_claim_time_left(claim) <= 0))
     {
         zkl_claim_lease(claim);
         return;
@@ -1462,7 +1463,7 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
         }
 
     } else if (claim->limited || claim->handler != NULL) {
-        left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
+        left = zkl_claim_time_left(claim);
         left = ngx_max(left, 0);
         wait = ngx_min(wait, (ngx_msec_t) left);
     }
@@ -1472,6 +1473,20 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
     }
 
     ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
+}
+
+
+/*
+ * How long the waiter of a claim in WAIT is still held: until the deadline, or,
+ * if the wait has no end, for as long as the claim waits for ZooKeeper.
+ */
+
+static ngx_msec_int_t
+zkl_claim_time_left(zkl_claim_t *claim)
+{
+    return (ngx_msec_int_t) ((claim->limited ? claim->deadline
+                                             : claim->patience)
+                             - ngx_current_msec);
 }
 
 

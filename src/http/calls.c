@@ -131,7 +131,7 @@ ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
         info = &call->infos[0];
 
         if (!info->held) {
-            *again = info->pending ? ZKL_SOON
+            *again = info->pending ? NGX_HTTP_ZK_LOCK_SOON
                                    : NGX_HTTP_ZK_LOCK_LATER;
             return NGX_OK;
         }

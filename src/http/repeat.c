@@ -312,7 +312,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
         && ctx->waited < ngx_max(keyed->acquire.wait
                                  + ZKL_PATIENCE, keyed->acquire.timeout))
     {
-        *again = ZKL_SOON;
+        *again = NGX_HTTP_ZK_LOCK_SOON;
         return NGX_OK;
     }
 

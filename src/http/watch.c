@@ -136,7 +136,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
         return;
     }
 
-    if (watch->news || (watch->over && again != ZKL_SOON)) {
+    if (watch->news || (watch->over && again != NGX_HTTP_ZK_LOCK_SOON)) {
         ngx_http_zk_lock_watch_again(watch);
         return;
     }
@@ -157,7 +157,7 @@ ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,
         ngx_del_timer(&watch->soon);
     }
 
-    if (again == ZKL_SOON) {
+    if (again == NGX_HTTP_ZK_LOCK_SOON) {
         ngx_add_timer(&watch->soon, NGX_HTTP_ZK_LOCK_WATCH_SOON);
 
     } else if (watch->type == ZKL_INSPECT) {

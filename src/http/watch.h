@@ -19,7 +19,7 @@ typedef struct ngx_http_zk_lock_watch_s  ngx_http_zk_lock_watch_t;
 typedef enum {
     NGX_HTTP_ZK_LOCK_ENOUGH = 0,    /* the request was answered */
     NGX_HTTP_ZK_LOCK_LATER,         /* when the lock has changed */
-    ZKL_SOON                        /* in a moment, too, because a grant is
+    NGX_HTTP_ZK_LOCK_SOON           /* in a moment, too, because a grant is
                                        no change of the lock */
 } ngx_http_zk_lock_again_e;
 
