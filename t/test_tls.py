@@ -68,7 +68,7 @@ def test_paths(start_gateway, directive, path):
     assert "without a comma" in says
 
 
-@pytest.mark.parametrize("source", ["library", "conf"])
+@pytest.mark.parametrize("source", ["zk/client", "conf"])
 @pytest.mark.parametrize("tls", [0, 1])
 def test_both_ways_compile(tmp_path, source, tls):
     """And it is the macro of `config` that decides."""
@@ -77,18 +77,17 @@ def test_both_ways_compile(tmp_path, source, tls):
     (stub / "ossl_typ.h").write_text("typedef struct ssl_st  SSL;\n"
                                      "typedef struct ssl_ctx_st  SSL_CTX;\n")
     command = shlex.split(os.environ.get("CC", "cc")) + [
-        "-E" if source == "library" and not tls else "-fsyntax-only",
+        "-E" if source == "zk/client" and not tls else "-fsyntax-only",
         "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-Wno-unused-parameter",
         "-DNGX_HTTP_ZK_LOCK_SSL=%d" % tls, "-I", str(tmp_path),
-        "-I", CONFIGURED]
+        "-I", CONFIGURED, "-I", os.path.join(TREE, "src")]
     for part in PARTS:
         command += ["-I", os.path.join(NGINX_SRC, "src", part)]
-    command.append(os.path.join(TREE, "src", "ngx_http_zk_lock_%s.c"
-                                % source))
+    command.append(os.path.join(TREE, "src", source + ".c"))
     run = subprocess.run(command, stdout=subprocess.PIPE, timeout=60,
                          stderr=subprocess.STDOUT)
     assert run.returncode == 0, run.stdout.decode()[-2000:]
-    if source == "library" and not tls:
+    if source == "zk/client" and not tls:
         assert b"zookeeper_init_ssl" not in run.stdout
 
 

@@ -28,18 +28,20 @@
 
 
 #include <ngx_config.h>
-#include <zookeeper/zookeeper.h>
-#include <pthread.h>
-#include <signal.h>
-
-#include "zk/client.h"
-
 
 #define THREADED
 
 #if (NGX_HTTP_ZK_LOCK_SSL)
 #define HAVE_OPENSSL_H 1
 #endif
+
+#include <zookeeper/zookeeper.h>
+
+#include <pthread.h>
+#include <signal.h>
+
+#include "zk/client.h"
+
 
 /* log lines in flight; further lines are counted and dropped */
 #define ZKL_LINES_MAX                 64
@@ -51,6 +53,7 @@
 
 /* RENAME sets the new znode's data if the claim's version is below this */
 #define ZKL_VERSIONS                  16
+
 
 struct zkl_handle_s {
     zhandle_t                       *zh;
