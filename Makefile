@@ -114,8 +114,8 @@ $(SIM): $(wildcard t/sim/*.c t/sim/*.h) $(TEST_BUILD)/libzk_lock.a
 -include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/base/*.d)
 
 unit: $(UNIT)
-	sh t/test_folders.sh
-	sh t/test_config.sh
+	sh t/meta/test_folders.sh
+	sh t/meta/test_config.sh
 	@test -n "$(UNIT)" || { echo "no t/unit/test_*.c" >&2; exit 1; }
 	@failed=; for program in $(UNIT); do \
 	    echo "== $$program"; ./$$program || failed="$$failed $$program"; \
@@ -210,20 +210,21 @@ PYTEST := PYTHONPYCACHEPREFIX=$(ROOT)/build/pycache \
 # Most of the time they wait: files of tests run beside each other.
 JOBS     ?= 3
 PARALLEL := -n $(JOBS) --dist loadfile
+FILES     = $(foreach name,$(T),$(wildcard t/*/test_$(name).py))
 
 integration: build $(SHORTAGE)
 	scripts/build-aioquic
 	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
 
 # With Debian's nginx: those that cannot run under the sanitizers, and the files
-# that T names, as t/test_x
+# that T names: x for t/*/test_x.py
 plain: build $(SHORTAGE)
 	scripts/build-aioquic
 	$(PYTEST) t -m plain $(PARALLEL) $(PYTEST_ARGS)
-	$(if $(T),$(PYTEST) $(T:%=%.py) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS))
+	$(if $(T),$(PYTEST) $(FILES) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS))
 
 # The module for every nginx that is found, and the tests with one of them, all
-# or those that T names, as t/test_x
+# or those that T names: x for t/*/test_x.py
 nginxes:
 	scripts/build-nginxes
 
@@ -233,11 +234,11 @@ integration-nginx: $(SHORTAGE)
 	@test -n "$(WITH)" || { echo "which nginx? WITH=trixie" >&2; exit 1; }
 	scripts/build-nginxes binary $(WITH)
 	scripts/build-aioquic
-	$(PYTEST) $(or $(T:%=%.py),t) $(PARALLEL) $(PYTEST_ARGS)
+	$(PYTEST) $(or $(FILES),t) $(PARALLEL) $(PYTEST_ARGS)
 
 test: unit sim integration
 
-# make check T=t/test_x.py::name, or T=t/unit/test_view.c
+# make check T=t/api/test_x.py::name, or T=t/unit/test_view.c
 check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),\
          build $(SHORTAGE))
 	@test -n "$(T)" || { echo "which test? T=..." >&2; exit 1; }
@@ -260,7 +261,7 @@ integration-asan: $(SHORTAGE)
 # Races between the library's threads and the event loop: the mailbox by itself,
 # which is to be found without its mutex, and nginx where sessions come and go.
 TSAN       := build/tsan
-TSAN_TESTS := t/test_wait.py t/test_expiry.py t/test_outage.py
+TSAN_TESTS := $(wildcard $(addprefix t/*/test_,wait.py expiry.py outage.py))
 
 $(TSAN)/test_mailbox $(TSAN)/test_mailbox_planted: t/unit/test_mailbox.c \
         src/base/mailbox.c src/base/mailbox.h
@@ -308,7 +309,7 @@ build/fuzz/fuzz_%: t/fuzz/fuzz_%.c $(SOURCES) $(wildcard t/fuzz/*.[ch]) \
 # One worker from its start to its end, in Debian's nginx.
 valgrind: build
 	VALGRIND_NGINX=$(NGINX_BIN) NGINX_BIN=$(ROOT)/t/lib/valgrind-nginx \
-	    $(PYTEST) t/test_leaks.py $(PYTEST_ARGS)
+	    $(PYTEST) t/perf/test_leaks.py $(PYTEST_ARGS)
 
 bench: build
 	bench/run $(BENCH_ARGS)
@@ -380,7 +381,7 @@ help:
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
 	@echo "test              these three"
-	@echo "check T=...       one: t/test_x.py::name or t/unit/test_x.c"
+	@echo "check T=...       one: t/api/test_x.py::name or t/unit/test_x.c"
 	@echo "nginxes           the module for several nginx (NGINX_SOURCES=)"
 	@echo "integration-nginx the tests with one of them (WITH=trixie)"
 	@echo "asan, test-asan   nginx and module under sanitizers; their tests"

@@ -213,3 +213,12 @@ def curator(class_path, zookeeper, tmp_path):
     curator = Curator(class_path, zookeeper.address, tmp_path / "curator.log")
     yield curator.wait_ready()
     curator.close()
+
+
+@pytest.fixture
+def behind_proxy(zookeeper, start_gateway, start_proxy):
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout="4s")
+    gateway.wait_served()
+    return gateway, proxy

@@ -3,7 +3,7 @@
 # of a few lines: what is missing ends it with a sentence that says so.
 
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 top=$PWD
 temp=$(mktemp -d)

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from lib import streams
-from lib.checks import grant, problem, retry_after
+from lib.checks import problem, retry_after
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
 

@@ -19,8 +19,8 @@ from lib import streams
 from lib.checks import gone, grant, problem
 from lib.client import lock_path
 from lib.process import wait_until
+from lib.queues import SOON, wait
 from lib.tokens import claim_of, token_of
-from test_modes import SOON, wait
 
 ADMIN = "zk_lock_admin on;"
 GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"

@@ -24,11 +24,11 @@ import pytest
 from lib.checks import problem
 from lib.client import AsyncConnection, Gone, ask
 from lib.process import wait_until
+from lib.queues import GRANTS, SOON, chance, kill, patience, play, wait
 from lib.room import Room
 from lib.streams import hold
 from lib.tokens import claim_of, token_of
 from lib.zookeeper import sequence
-from test_modes import GRANTS, SOON, chance, kill, patience, play, wait
 
 PATH = "/locks/"
 SEVERAL = re.compile(r"^[A-Za-z0-9_-]{32}\.[A-Za-z0-9_-]+$")

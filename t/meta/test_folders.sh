@@ -3,7 +3,7 @@
 # can fail, and that it does not when it is kept: in a tree of one file.
 
 set -eu
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 
 temp=$(mktemp -d)
 trap 'rm -rf "$temp"' EXIT

@@ -23,11 +23,12 @@ from lib.curator import Curator
 from lib.holders import wait_dead
 from lib.process import wait_until
 from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
+from lib.queues import (
+    ALONE, GRANTS, Kazoo, Line, MARKERS, MODES, SOON, Visitors, chance,
+    granted, kill, patience, play, wait)
 from lib.room import Room
 from lib.tokens import claim_of
 from lib.zookeeper import sequence
-from test_modes import (ALONE, GRANTS, MARKERS, MODES, SOON, Kazoo, Line,
-                        Visitors, chance, granted, kill, patience, play, wait)
 
 BREAKS = (LOSE, HALF, CUT, UNANSWERED, TORN)
 SHORT = "4s"        # the sessions of a gateway that is killed

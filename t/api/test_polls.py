@@ -19,8 +19,8 @@ from lib.checks import problem, retry_after
 from lib.client import lock_path
 from lib.holders import wait_dead
 from lib.process import alive, wait_until
+from lib.queues import SOON, chance, kill, wait
 from lib.zookeeper import Server
-from test_modes import SOON, chance, kill, wait
 
 FREE = 'W/"free"'
 TAG = re.compile(r'^W/"[^"\s\\]+"$')

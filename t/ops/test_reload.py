@@ -14,7 +14,6 @@ import time
 
 import pytest
 
-from conftest import top
 from lib.checks import gone, grant, problem, retry_after
 from lib.client import lock_path
 from lib.holders import Held, Keeper, Load, Sessions, wait_dead

@@ -19,8 +19,8 @@ import pytest
 from chaos.network import Network, NoRights
 from lib.checks import grant
 from lib.process import wait_until
-from lib.zookeeper import Ensemble, Server
-from test_known_alive import all_say, in_line, in_reach, watched
+from lib.watchmen import all_say, in_line, in_reach, watched
+from lib.zookeeper import Ensemble
 
 TICK = 2000         # ZooKeeper's own default, and its syncLimit
 SESSION = "4s"      # the shortest that this tick allows

@@ -21,10 +21,10 @@ from conftest import gateways, new_root
 from lib.checks import TOKEN, gone, grant, problem
 from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
+from lib.queues import GRANTS, SOON, chance, kill, patience, play, wait
 from lib.room import Seats
 from lib.tokens import claim_of
 from lib.zookeeper import sequence
-from test_modes import GRANTS, SOON, chance, kill, patience, play, wait
 
 USES = {"exclusive": {"mode": "exclusive"}, "shared": {"mode": "shared"},
         "write": {"mode": "write"}, "member": {"mode": "member"},

@@ -12,6 +12,7 @@ from kazoo.security import make_digest_acl
 
 from lib.checks import grant, problem
 from lib.process import wait_until
+from lib.sessions import expire
 
 
 TIMEOUT = "4s"
@@ -21,27 +22,6 @@ def answered(connections, timeout):
     """Those of the connections on which an answer has begun."""
     ready = select.select([c.socket for c in connections], [], [], timeout)[0]
     return [c for c in connections if c.socket in ready]
-
-
-@pytest.fixture
-def behind_proxy(zookeeper, start_gateway, start_proxy):
-    proxy = start_proxy(zookeeper)
-    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
-                            session_timeout=TIMEOUT)
-    gateway.wait_served()
-    return gateway, proxy
-
-
-def expire(gateway, proxy, tree, *names):
-    """The way to ZooKeeper is cut until the sessions are over of those who
-    have claims for these locks: each session ends when ZooKeeper finds it.
-    """
-    for name in names:
-        gateway.catch_up(name)
-    proxy.hole()
-    for name in names:
-        tree.wait_claims(gateway.znode(name), 0, 20)
-    proxy.pass_on()
 
 
 @pytest.mark.parametrize("waiters", [0, 1, 20])

@@ -13,8 +13,8 @@ from conftest import gateways, new_root
 from lib.checks import problem
 from lib.client import lock_path
 from lib.process import wait_until
+from lib.sessions import expire
 from lib.tokens import claim_of, token_of
-from test_expiry import behind_proxy, expire  # noqa: F401
 
 SOON = 15.0
 OPTIONS = "zk_lock_admin on; zk_lock_grace 500ms;"

@@ -20,7 +20,7 @@ from lib.client import lock_path
 from lib.holders import wait_dead
 from lib.process import wait_until
 from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
-from test_modes import SOON, chance, kill, wait
+from lib.queues import SOON, chance, kill, wait
 
 WAYS = {"webdav": ("LOCK", "UNLOCK"), "gitlab": ("POST", "DELETE")}
 BREAKS = (LOSE, HALF, CUT, UNANSWERED, TORN)
