@@ -111,6 +111,10 @@ style base/name.h 'int  i; ' '^^^ trailing blank'
 style base/name.h "/* $(printf '%075d' 0) */" '^^^ longer than 80'
 style base/name.h 'int  i;\c' 'no newline at the end'
 
+# comments that name no subject
+style base/name.h '/* The claim is deleted because the lease is over. */'
+style base/name.h '/* He who has it may give it to others. */' '% of 9 words'
+
 # secrets
 style base/name.c 'if (zkl_name_secret_equal(a.random, b.random, 12)) {'
 style base/name.c 'if (memcmp(a->path, b->path, 12)\n    == 0) {'
