@@ -90,6 +90,8 @@ static ngx_int_t zkl_call_own(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_renew(zkl_call_t *call);
 static ngx_int_t zkl_call_prolong(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
+static void zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
+    zkl_claim_data_t *label);
 static void zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
 static zkl_answer_e zkl_call_held(zkl_call_t *call, zkl_record_t *record);
 static ngx_int_t zkl_call_extend(zkl_call_t *call, zkl_record_t *record);
@@ -1290,9 +1292,8 @@ static void
 zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t         rc;
-    zkl_claim_data_t  label;
     zkl_info_t       *info;
-    zkl_answer_e      answer;
+    zkl_claim_data_t  label;
 
     info = &call->infos[0];
 
@@ -1359,6 +1360,20 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         }
     }
 
+    zkl_call_known_held(call, record, &label);
+}
+
+
+/* The record says that the claim is held, or was held. */
+
+static void
+zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
+    zkl_claim_data_t *label)
+{
+    zkl_info_t    *info;
+    zkl_answer_e   answer;
+
+    info = &call->infos[0];
     answer = zkl_call_held(call, record);
 
     if (answer == ZKL_CALL_GONE
@@ -1383,7 +1398,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         }
 
         if (call->type == ZKL_RENEW && !info->endless
-            && record->durable && (int64_t) info->ttl > label.ttl)
+            && record->durable && (int64_t) info->ttl > label->ttl)
         {
             /* a session that takes the claim over has to know the longer ttl */
 
@@ -1533,8 +1548,7 @@ zkl_call_extend(zkl_call_t *call, zkl_record_t *record)
     ttl = call->ttl ? call->ttl : ttl;
 
     if (zkl_record_renew(call->worker->zone, &call->token.id, &call->path, 0,
-                         ttl,
-                         0, version, renewals)
+                         ttl, 0, version, renewals)
         != NGX_OK)
     {
         return NGX_DECLINED;

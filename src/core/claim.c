@@ -69,6 +69,11 @@ static ngx_uint_t zkl_claim_wanted(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_known(zkl_claim_t *claim);
 static zkl_claim_t *zkl_claim_renumbered(zkl_worker_t *worker,
     const zkl_id_t *id, ngx_str_t *path);
+static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
+    zkl_outcome_e *outcome);
+static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
+static void zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire);
+static void zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_quit(zkl_claim_t *claim);
 static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
 static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
@@ -121,6 +126,8 @@ static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
 static void zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
+static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
+    zkl_claim_data_t *label, int32_t version);
 static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
     zkl_claim_data_t *label);
 static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label);
@@ -153,9 +160,6 @@ zkl_claim_t *
 zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     zkl_outcome_e *outcome)
 {
-    char          label[ZKL_CLAIM_DATA_MAX];
-    size_t        len, index_at;
-    ngx_int_t     rc;
     zkl_lock_t   *lock;
     zkl_claim_t  *claim;
 
@@ -173,52 +177,92 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 
     zkl_lock_pin(lock);
 
-    claim = NULL;
+    claim = zkl_claim_new(lock, acquire, outcome);
+
+    if (claim != NULL) {
+        zkl_lock_join(lock, claim);
+
+        worker->nowed++;
+        worker->claims[claim->id.record] = claim;
+
+        zkl_claim_note(claim, acquire);
+        zkl_claim_time(claim, acquire);
+
+        zkl_claim_state(claim, ZKL_START);
+        zkl_claim_start(claim);
+    }
+
+    zkl_lock_unpin(lock);
+
+    return claim;
+}
+
+
+/* Makes a claim with a record, and with room in the session; or NULL. */
+
+static zkl_claim_t *
+zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
+{
+    char           label[ZKL_CLAIM_DATA_MAX];
+    size_t         len, room, index_at;
+    ngx_int_t      rc;
+    zkl_claim_t   *claim;
+    zkl_worker_t  *worker;
+
+    worker = lock->worker;
 
     if (zkl_lock_layout(lock, acquire->kind == ZKL_NODE) != NGX_OK) {
         *outcome = ZKL_LAYOUT;
-        goto done;
+        return NULL;
     }
 
     /* this worker's claims alone exceed the limit */
 
     if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
         *outcome = ZKL_FULL;
-        goto done;
+        return NULL;
     }
 
     len = zkl_claim_data_write(label, acquire->label, &index_at);
 
     claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
     if (claim == NULL) {
-        goto done;
+        return NULL;
     }
 
     ngx_memcpy(claim->label, label, len);
     claim->label_len = (uint16_t) len;
     claim->index_at = (uint16_t) index_at;
 
-    if (zkl_session_reserve(worker->session,
-                                    acquire->path.len + 1 + ZKL_CLAIM_MAX)
-        != NGX_OK)
-    {
+    room = acquire->path.len + 1 + ZKL_CLAIM_MAX;
+
+    if (zkl_session_reserve(worker->session, room) != NGX_OK) {
         *outcome = ZKL_NO_ROOM;
-        goto failed;
+        ngx_free(claim);
+        return NULL;
     }
 
     rc = zkl_record_take(worker->zone, &acquire->path, acquire->kind,
                          acquire->key, &claim->id);
     if (rc != NGX_OK) {
-        zkl_session_unreserve(worker->session,
-                                    acquire->path.len + 1 + ZKL_CLAIM_MAX);
-
-        *outcome = (rc == NGX_BUSY) ? ZKL_NO_ROOM
-                                    : ZKL_FAILED;
-        goto failed;
+        *outcome = (rc == NGX_BUSY) ? ZKL_NO_ROOM : ZKL_FAILED;
+        zkl_session_unreserve(worker->session, room);
+        ngx_free(claim);
+        return NULL;
     }
 
     claim->lock = lock;
     claim->named = claim->id.record;
+
+    zkl_claim_fill(claim, acquire);
+
+    return claim;
+}
+
+
+static void
+zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
+{
     claim->urgent = (acquire->durable && !acquire->bound);
     claim->entry.kind = acquire->kind;
     claim->entry.seq = -1;
@@ -246,11 +290,17 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     claim->settled = 1;
 
     ngx_queue_init(&claim->mourners);
-    zkl_lock_join(lock, claim);
+}
 
-    worker->nowed++;
 
-    worker->claims[claim->id.record] = claim;
+/* Writes to the record what an heir has to know before the claim is held. */
+
+static void
+zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
+{
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
 
     if (claim->keyed) {
 
@@ -258,45 +308,35 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 
         claim->lease = zkl_now() + acquire->wait + claim->grace;
 
-        zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
-                        claim->lease);
+        zkl_record_keep(zone, claim->id.record, claim->ttl, claim->lease);
     }
 
     if (claim->bound) {
-        zkl_record_bind(worker->zone, claim->id.record, acquire->leader
-                        ? acquire->leader->id.record
-                        : ZKL_NO_RECORD);
+        zkl_record_bind(zone, claim->id.record,
+                        acquire->leader ? acquire->leader->id.record
+                                        : ZKL_NO_RECORD);
     }
+}
 
+
+static void
+zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire)
+{
     /* not cancelable: a worker that leaves serves all waiters to the end */
 
-    zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
+    zkl_worker_timer(claim->lock->worker, &claim->timer,
+                     zkl_claim_timer_handler);
 
     if (!acquire->forever && acquire->wait != 0) {
         ngx_add_timer(&claim->timer, acquire->wait);
-
-    } else {
-        claim->expired = !acquire->forever;
-        ngx_add_timer(&claim->timer, acquire->once || acquire->forever
-                                     ? acquire->timeout
-                                     : ZKL_PATIENCE);
+        return;
     }
 
-    zkl_claim_state(claim, ZKL_START);
-    zkl_claim_start(claim);
+    claim->expired = !acquire->forever;
 
-    goto done;
-
-failed:
-
-    ngx_free(claim);
-    claim = NULL;
-
-done:
-
-    zkl_lock_unpin(lock);
-
-    return claim;
+    ngx_add_timer(&claim->timer, acquire->once || acquire->forever
+                                 ? acquire->timeout
+                                 : ZKL_PATIENCE);
 }
 
 
@@ -1679,7 +1719,7 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
             || (zkl_claim_lasts(claim)
                 && lock->converting == NULL))
         && zkl_session_may_watch(lock->worker->session,
-                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX))
+                                 lock->sn.str.len + 1 + ZKL_CLAIM_MAX))
     {
         zkl_claim_reread(claim, 1);
     }
@@ -1912,7 +1952,7 @@ zkl_claim_persists(zkl_claim_t *claim)
     lock = claim->lock;
 
     zkl_session_unreserve(lock->worker->session,
-                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+                          lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
 }
 
 
@@ -2628,9 +2668,8 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         zkl_record_move(worker->zone, from->id.record, from->was);
 
     } else {
-        *rc = zkl_record_adopt(worker->zone, path, child,
-                                            claim->czxid, claim->index,
-                                            &claim->id.record);
+        *rc = zkl_record_adopt(worker->zone, path, child, claim->czxid,
+                               claim->index, &claim->id.record);
         if (*rc != NGX_OK) {
             ngx_free(claim);
             return NULL;
@@ -2783,9 +2822,8 @@ static void
 zkl_claim_reread_handler(zkl_op_t *op)
 {
     ngx_int_t         rc;
-    ngx_msec_t        ttl, seen;
-    zkl_claim_data_t  label;
     zkl_claim_t      *claim;
+    zkl_claim_data_t  label;
 
     claim = op->data;
     claim->op = NULL;
@@ -2815,43 +2853,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         return;
     }
 
-    ttl = (ngx_msec_t) label.ttl;
-    seen = zkl_claim_shorter(claim, &label);
-
-    if (claim->entry.waiting) {
-        claim->alone = 1;
-        ttl = claim->grace;
-
-        if (zkl_claim_shown(claim, &label)) {
-            claim->seen = 1;
-            claim->limited = 0;
-            claim->counting = 0;
-            claim->expired = claim->expired && claim->handler != NULL;
-            claim->ttl = label.ttl ? (ngx_msec_t) label.ttl : claim->ttl;
-        }
-    }
-
-    /*
-     * The lease counts from now, because the other gateway's clock differs: so
-     * the lease does not end before the time that the client was told.
-     */
-
-    rc = zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
-                            op->version, label.renewals, ttl, seen);
-
-    if (!label.async && label.index >= 0
-        && zkl_record_seen(claim->lock->worker->zone, claim->id.record,
-                           claim->ttl)
-           == NGX_OK)
-    {
-        rc = NGX_OK;
-    }
-
-    if (claim->entry.waiting && claim->seen) {
-        zkl_record_keep(claim->lock->worker->zone, claim->id.record,
-                        claim->ttl, zkl_now() + claim->ttl);
-        rc = NGX_OK;
-    }
+    rc = zkl_claim_reread_lease(claim, &label, op->version);
 
     if (rc == NGX_OK) {
         claim->lapsed = 0;
@@ -2883,6 +2885,57 @@ zkl_claim_reread_handler(zkl_op_t *op)
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
     }
+}
+
+
+/* NGX_OK: another gateway has renewed the claim, or told that it is held. */
+
+static ngx_int_t
+zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
+    int32_t version)
+{
+    ngx_int_t    rc;
+    ngx_msec_t   ttl, seen;
+    zkl_zone_t  *zone;
+
+    zone = claim->lock->worker->zone;
+    ttl = (ngx_msec_t) label->ttl;
+    seen = zkl_claim_shorter(claim, label);
+
+    if (claim->entry.waiting) {
+        claim->alone = 1;
+        ttl = claim->grace;
+
+        if (zkl_claim_shown(claim, label)) {
+            claim->seen = 1;
+            claim->limited = 0;
+            claim->counting = 0;
+            claim->expired = claim->expired && claim->handler != NULL;
+            claim->ttl = label->ttl ? (ngx_msec_t) label->ttl : claim->ttl;
+        }
+    }
+
+    /*
+     * The lease counts from now, because the other gateway's clock differs: so
+     * the lease does not end before the time that the client was told.
+     */
+
+    rc = zkl_record_renewed(zone, claim->id.record, version, label->renewals,
+                            ttl, seen);
+
+    if (!label->async && label->index >= 0
+        && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
+    {
+        rc = NGX_OK;
+    }
+
+    if (claim->entry.waiting && claim->seen) {
+        zkl_record_keep(zone, claim->id.record, claim->ttl,
+                        zkl_now() + claim->ttl);
+        rc = NGX_OK;
+    }
+
+    return rc;
 }
 
 
@@ -3312,8 +3365,8 @@ zkl_claim_look_handler(zkl_op_t *op)
     claim = op->data;
 
     if (op->rc == ZKL_OK && zkl_node_of(claim, op)) {
-        delete = zkl_claim_op(claim, ZKL_OP_DELETE,
-                                       NULL, zkl_claim_delete_handler);
+        delete = zkl_claim_op(claim, ZKL_OP_DELETE, NULL,
+                              zkl_claim_delete_handler);
 
         if (delete != NULL) {
             delete->version = op->version;
@@ -3474,7 +3527,7 @@ zkl_claim_done(zkl_claim_t *claim)
 
     if (!claim->durable) {
         zkl_session_unreserve(worker->session,
-                                lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+                              lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
     }
 
     zkl_claim_answer(claim, claim->outcome);

@@ -1928,7 +1928,7 @@ zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other)
     zkl_lock_name(&other->entry, &name, buf);
 
     if (!zkl_session_must_watch(lock->worker->session,
-                                      lock->sn.str.len + 1 + name.len))
+                                lock->sn.str.len + 1 + name.len))
     {
         /* the sweep lists */
         lock->partial = 1;

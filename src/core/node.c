@@ -222,8 +222,8 @@ zkl_node_next(zkl_claim_t *claim)
     if (first != NULL && !busy) {
         zkl_node_offer(first, 0);
         zkl_seq_index_put(lock->worker->zone, &lock->sn.str,
-                              (int64_t) lock->worker->zone->slot,
-                              first->id.record);
+                          (int64_t) lock->worker->zone->slot,
+                          first->id.record);
     }
 }
 

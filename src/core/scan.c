@@ -479,7 +479,7 @@ zkl_scan_go(zkl_scan_t *scan)
         if (scan->root.len + 1 + name->len <= ZKL_PATH_MAX) {
             (void) zkl_scan_op(scan, ZKL_OP_LIST,
                                         &scan->root, name,
-                                        zkl_scan_lock_handler);
+                               zkl_scan_lock_handler);
         }
     }
 
@@ -552,9 +552,8 @@ zkl_scan_claims(zkl_scan_t *scan, ngx_str_t *path, zkl_op_t *op)
             == 0
             && child.has_id)
         {
-            (void) zkl_scan_op(scan, ZKL_OP_GET,
-                                        path, &op->children[i],
-                                        zkl_scan_claim_handler);
+            (void) zkl_scan_op(scan, ZKL_OP_GET, path, &op->children[i],
+                               zkl_scan_claim_handler);
         }
     }
 }

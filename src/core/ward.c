@@ -495,7 +495,7 @@ zkl_ward_move(zkl_ward_t *ward, zkl_op_t *get)
     }
 
     rc = zkl_claim_move(estate->worker, &ward->path, &record, get,
-                                 ward->state != ZKL_WARD_READ);
+                        ward->state != ZKL_WARD_READ);
     if (rc == NGX_BUSY) {
 
         /* a claim with another record counts the lease already */

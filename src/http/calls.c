@@ -15,6 +15,8 @@
 #include "http/watch.h"
 
 
+static ngx_int_t ngx_http_zk_lock_call_done(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
 static ngx_int_t ngx_http_zk_lock_call_claim_handler(
@@ -390,34 +392,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
     switch (answer) {
 
     case ZKL_CALL_OK:
-
-        switch (call->type) {
-
-        case ZKL_RELEASE:
-
-            if (call->nknown != 0 && call->infos[0].held) {
-                return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
-            }
-
-            ngx_str_set(&ctx->outcome, "released");
-            return ngx_http_zk_lock_answer_done(r);
-
-        case ZKL_LIST:
-            ngx_str_set(&ctx->outcome, "listed");
-            return ngx_http_zk_lock_answer_lock(r, ctx, call);
-
-        case ZKL_RENEW:
-
-            /* a waiting claim has no lease, so the status differs */
-
-            return ngx_http_zk_lock_answer_claim(r, ctx, call,
-                                                 call->infos[0].held
-                                                 ? NGX_HTTP_OK
-                                                 : NGX_HTTP_ACCEPTED);
-
-        default:
-            return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
-        }
+        return ngx_http_zk_lock_call_done(r, ctx, call);
 
     case ZKL_CALL_GONE:
         ngx_str_set(&ctx->outcome, "lost");
@@ -492,5 +467,39 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
                                         "no memory");
+    }
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_call_done(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_call_t *call)
+{
+    switch (call->type) {
+
+    case ZKL_RELEASE:
+
+        if (call->nknown != 0 && call->infos[0].held) {
+            return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
+        }
+
+        ngx_str_set(&ctx->outcome, "released");
+        return ngx_http_zk_lock_answer_done(r);
+
+    case ZKL_LIST:
+        ngx_str_set(&ctx->outcome, "listed");
+        return ngx_http_zk_lock_answer_lock(r, ctx, call);
+
+    case ZKL_RENEW:
+
+        /* a waiting claim has no lease, so the status differs */
+
+        return ngx_http_zk_lock_answer_claim(r, ctx, call,
+                                             call->infos[0].held
+                                             ? NGX_HTTP_OK
+                                             : NGX_HTTP_ACCEPTED);
+
+    default:
+        return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
     }
 }

@@ -1306,7 +1306,7 @@ zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_memory_barrier();
 
     return zkl_record_count(zone, id, path,
-                                      ngx_strncmp(label->want, "drop", 4) == 0,
+                            ngx_strncmp(label->want, "drop", 4) == 0,
                                       &mark, holds);
 }
 

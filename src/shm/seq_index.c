@@ -182,8 +182,8 @@ zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
     for (i = 0; i < zone->map->nslots; i++) {
 
         record = zkl_seq_index_record(zone,
-                                          (hash + (uint32_t) i)
-                                          & (uint32_t) (zone->map->nboard - 1));
+                                      (hash + (uint32_t) i)
+                                      & (uint32_t) (zone->map->nboard - 1));
 
         if (record == copy->id.record
             || zkl_record_copy(zone, record, path, &next)

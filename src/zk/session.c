@@ -1343,11 +1343,8 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
                   zkl_client_text(code));
 
     zkl_session_landed(&op->flight);
-    zkl_session_fail(s, op,
-                          zkl_client_rc(code)
-                          == ZKL_REFUSED
-                          ? ZKL_REFUSED
-                          : ZKL_UNSENT);
+    zkl_session_fail(s, op, zkl_client_rc(code) == ZKL_REFUSED ? ZKL_REFUSED
+                                                               : ZKL_UNSENT);
 }
 
 

@@ -125,7 +125,7 @@ MUTANTS = [
 
     ('the label of a durable claim forgets a longer time',
      'core/call.c',
-     '&& record->durable && (int64_t) info->ttl > label.ttl)',
+     '&& record->durable && (int64_t) info->ttl > label->ttl)',
      '&& 0)', 12000),
 
     ('a deleted event of a sibling is believed', 'core/lock.c',
