@@ -1838,7 +1838,7 @@ zkl_claim_durable(zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     claim->share = zkl_share(worker, &lock->sn.str, &id, claim->id.record,
-                             claim->entry.kind, claim->entry.seq, &gate,
+                             claim->entry.kind, claim->entry.seq, &gate, 0,
                              zkl_claim_made_durable, claim);
 
     if (claim->share != NULL) {
@@ -3161,7 +3161,8 @@ zkl_claim_share(zkl_claim_t *claim)
 
     claim->share = zkl_share(lock->worker, &lock->sn.str, &id,
                              claim->id.record, claim->entry.kind,
-                             claim->entry.seq, NULL, zkl_claim_shared, claim);
+                             claim->entry.seq, NULL, 0, zkl_claim_shared,
+                             claim);
     if (claim->share == NULL) {
         return;
     }

@@ -39,7 +39,7 @@ struct zkl_share_s {
     ngx_str_t                      gate;    /* "": for a reader */
     u_char                         gate_name[ZKL_GATE_LEN];
     ngx_uint_t                     persistent;
-    ngx_uint_t                     mends;
+    ngx_uint_t                     foreign;
 
     int32_t                        version; /* of the data */
     u_char                         label[ZKL_CLAIM_DATA_MAX];
@@ -66,7 +66,7 @@ static ngx_str_t zkl_share_name(zkl_share_t *share, zkl_kind_t kind,
 zkl_share_t *
 zkl_share(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     uint32_t record, zkl_kind_t kind, int64_t seq, ngx_str_t *gate,
-    zkl_share_pt handler, void *data)
+    ngx_uint_t foreign, zkl_share_pt handler, void *data)
 {
     zkl_share_t  *share;
 
@@ -77,6 +77,7 @@ zkl_share(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
 
     share->session = worker->session;
     share->zone = worker->zone;
+    share->foreign = foreign;
     share->handler = handler;
     share->data = data;
     share->id = *id;
@@ -121,13 +122,6 @@ zkl_share_again(zkl_share_t *share)
                   zkl_op_new(share->session, ZKL_OP_GET, &share->path, &name,
                              NULL),
                   zkl_share_label_handler);
-}
-
-
-void
-zkl_share_mend(zkl_share_t *share)
-{
-    share->mends = 1;
 }
 
 
@@ -182,7 +176,7 @@ zkl_share_label_handler(zkl_op_t *op)
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
-    if (label.index < 0 && label.revoke && share->mends) {
+    if (label.index < 0 && label.revoke && share->foreign) {
         label.mended = (uint32_t) ngx_random() | 1;
 
         zkl_record_label(share->zone, share->record, &label);
@@ -419,6 +413,10 @@ zkl_share_send(zkl_share_t *share, zkl_op_t *op, zkl_op_pt handler)
 
     op->handler = handler;
     op->data = share;
+
+    if (op->type == ZKL_OP_GET) {
+        op->fresh = (share->foreign != 0);
+    }
 
     share->op = op;
 

@@ -26,19 +26,18 @@ typedef void (*zkl_share_pt)(void *data, ngx_int_t rc);
  * claim durable under the same name: gate names the session that counts the
  * lease, and is copied.  A reader stays ephemeral or durable.  handler is
  * called later, never from inside.  Returns NULL if there is no memory.
+ *
+ * foreign: another session has made the znode, so this session's server may not
+ * have the znode yet, and the reads wait for that.  The record then mends claim
+ * data that a Curator client's mark has replaced; the owner and the data of the
+ * claim's client are lost.
  */
 zkl_share_t *zkl_share(zkl_worker_t *worker, ngx_str_t *path,
     const zkl_id_t *id, uint32_t record, zkl_kind_t kind, int64_t seq,
-    ngx_str_t *gate, zkl_share_pt handler, void *data);
+    ngx_str_t *gate, ngx_uint_t foreign, zkl_share_pt handler, void *data);
 
 /* Tries again after a lost connection, unless an operation is under way. */
 void zkl_share_again(zkl_share_t *share);
-
-/*
- * The record then mends claim data that a Curator client's mark has replaced;
- * the owner and the data of the claim's client are lost.
- */
-void zkl_share_mend(zkl_share_t *share);
 
 /* Frees the share; handler is not called. */
 void zkl_share_free(zkl_share_t *share);

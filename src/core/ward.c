@@ -538,11 +538,8 @@ zkl_ward_secure(zkl_ward_t *ward)
     }
 
     ward->share = zkl_share(worker, &ward->path, &ward->named, ward->id.record,
-                            ward->kind, ward->seq, &gate, zkl_ward_secured,
+                            ward->kind, ward->seq, &gate, 1, zkl_ward_secured,
                             ward);
-    if (ward->share != NULL) {
-        zkl_share_mend(ward->share);
-    }
 }
 
 
