@@ -1,5 +1,5 @@
 
-/* What the fuzzers share; see fuzz.h. */
+/* The functions that the fuzzers share; see fuzz.h. */
 
 
 #include <sanitizer/asan_interface.h>
@@ -11,7 +11,7 @@
 #include "fuzz.h"
 
 
-/* in front of a block, and no longer to be read */
+/* bytes in front of a block, which the tested code must not read */
 #define FUZZ_HEAD       16
 
 

@@ -1,11 +1,11 @@
 
 /*
- * What the fuzzers share: how to take things from an input, how to hand a text
- * to the code under test, and how to say that a rule is broken.
+ * The functions that the fuzzers share: to take values from an input, to hand a
+ * text to the code under test, and to report a broken rule.
  *
- * A fuzzer is one file, fuzz_NAME.c, with LLVMFuzzerTestOneInput().  It must
- * remember nothing from one input to the next, so that an input that was kept
- * fails again by itself.
+ * A fuzzer is a file, fuzz_NAME.c, with LLVMFuzzerTestOneInput().  The fuzzer
+ * must keep no state between inputs, because an input that was kept has to fail
+ * again alone.
  */
 
 
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 
-/* what is left of an input; behind its end there are zeros */
+/* the rest of an input; zeros follow the end */
 
 typedef struct {
     const uint8_t  *data;
@@ -25,7 +25,7 @@ typedef struct {
 } fuzz_input_t;
 
 
-/* ends the program, which libFuzzer takes for a finding, unless ok holds */
+/* unless ok holds, ends the program, which libFuzzer counts as a finding */
 #define rule(ok, ...)                                                          \
     do {                                                                      \
         if (!(ok)) {                                                          \
@@ -43,17 +43,17 @@ unsigned fuzz_below(fuzz_input_t *in, unsigned n);
 uint32_t fuzz_32(fuzz_input_t *in);
 uint64_t fuzz_64(fuzz_input_t *in);
 
-/* up to max of the next bytes: their number, and *data at them */
+/* takes up to max bytes: returns the number, and sets *data to the bytes */
 size_t fuzz_bytes(fuzz_input_t *in, const uint8_t **data, size_t max);
 
 /*
- * A block of exactly len bytes, a copy of data unless that is NULL: a byte
- * before it and a byte behind it are AddressSanitizer's, if len is 0, too.
+ * A block of exactly len bytes, a copy of data unless data is NULL.  The bytes
+ * before and behind the block are AddressSanitizer's, also if len is 0.
  */
 void *fuzz_block(const void *data, size_t len);
 void fuzz_block_free(void *block);
 
-/* a hash, to compare what is large */
+/* a hash, to compare large data */
 uint64_t fuzz_hash(const void *data, size_t len);
 
 

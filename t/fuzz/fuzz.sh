@@ -1,15 +1,15 @@
 #!/bin/bash
-# The fuzzers of t/fuzz: builds them, runs them from their corpora, and keeps
-# what they find below build/fuzz/.  See t/fuzz/README.md.
+# Builds the fuzzers of t/fuzz, runs each fuzzer from a corpus, and keeps the
+# findings below build/fuzz/.  See t/fuzz/README.md.
 #
-# usage: t/fuzz/fuzz.sh run [NAME]...       all of them, or these
-#        t/fuzz/fuzz.sh build NAME TREE OUT of the src/ below TREE
-#        t/fuzz/fuzz.sh one NAME            without building it
-#        t/fuzz/fuzz.sh merge NAME          what was found new, to the corpus
+# usage: t/fuzz/fuzz.sh run [NAME]...       runs all fuzzers, or these
+#        t/fuzz/fuzz.sh build NAME TREE OUT builds from the src/ below TREE
+#        t/fuzz/fuzz.sh one NAME            runs a fuzzer that is built
+#        t/fuzz/fuzz.sh merge NAME          adds new inputs to the corpus
 #
-#   FUZZ_SECONDS   how long each runs (60)
-#   FUZZ_RUNS      how many inputs each runs, instead
-#   FUZZ_JOBS      how many run at a time (2)
+#   FUZZ_SECONDS   seconds that each fuzzer runs (60)
+#   FUZZ_RUNS      inputs that each fuzzer runs, instead
+#   FUZZ_JOBS      fuzzers that run at the same time (2)
 
 set -eu
 cd "$(dirname "$0")/../.."
@@ -18,7 +18,7 @@ names=(name token json args label view zone)
 out=build/fuzz
 nginx=/usr/share/nginx/src/src
 
-# the longest input: as long as it pays
+# the longest input that still pays
 declare -A longest=(
     [name]=500 [token]=300 [json]=1400 [args]=2600 [label]=2000 [view]=120
     [zone]=400
@@ -73,7 +73,7 @@ run() # [NAME]...
     printf '%s\n' "$@" | xargs -P "${FUZZ_JOBS:-2}" -I '{}' bash "$0" one '{}'
 }
 
-# One line of how it went; more of what it found.
+# Prints a line with the result, and more lines for a finding.
 one() # NAME
 {
     local log=$out/$1.log grown=$out/grown/$1 status=0 limit words=()
@@ -120,8 +120,9 @@ summary() # NAME STATUS LOG
         }' "$3"
 }
 
-# The corpus is minimal: a few inputs for all that is known to be reachable,
-# those that found something once, and the longest, which are hard to find.
+# The corpus is minimal: a few inputs for all code that is known to be
+# reachable, the inputs of former findings, and the longest inputs, because long
+# inputs are hard to find.
 merge() # NAME
 {
     local new=$out/merge-$1

@@ -2,13 +2,13 @@
 /*
  * Arguments, from a query and from a body of JSON.
  *
- * - What is accepted is within the bounds that base/args.h gives, of the
- *   arguments that are allowed, and what was not given was not touched.
- * - Written again, as a query with every byte escaped, as a body, and as a body
- *   that is cut in pieces, it is read as the same: so a query and a body with
- *   the same arguments are the same.
- * - A body is refused if the naive reader refuses it.
- * - Who is refused gets a sentence that can be shown, and is not cut off.
+ * - Accepted arguments are allowed, and within the bounds of base/args.h; an
+ *   argument that was not given was not touched.
+ * - Accepted arguments are read as the same if written again: as a query with
+ *   every byte escaped, as a body, and as a body that is cut in pieces.  So a
+ *   query and a body with the same arguments are the same.
+ * - A body that the naive reader refuses is refused.
+ * - Each refusal has a sentence that can be shown, and is not cut off.
  */
 
 
@@ -54,7 +54,7 @@ static size_t value_of(char *buf, const zkl_args_t *args, unsigned field);
 static int same(const zkl_args_t *one, const zkl_args_t *two);
 
 
-/* what is allowed, body or query, the cuts of a body, then the text */
+/* the allowed arguments, body or query, the cuts of a body, then the text */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -241,7 +241,7 @@ check_args(const zkl_args_t *args, unsigned allowed)
 }
 
 
-/* of what was not given there is not a byte */
+/* an argument that was not given has not a single byte */
 
 static void
 check_text(const zkl_args_t *args, unsigned field, const char *text,

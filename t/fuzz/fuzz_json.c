@@ -1,13 +1,14 @@
 
 /*
- * The reader of JSON, what Terraform sends, and the writer.
+ * The reader of JSON, Terraform's object, and the writer.
  *
- * - A value is taken exactly if the naive reader takes it, and is not too deep
- *   or too long, and what is copied is what the naive reader has, byte by byte.
- *   Into how many pieces a text is cut changes nothing.
- * - What is copied is copied again unchanged.
- * - Of Terraform's object, all that is read is what is in the naive one.
- * - What the writer wrote is read by both.
+ * - A value is taken exactly if the naive reader takes the value, and the value
+ *   is not too deep or too long.  The copy is the naive reader's, byte by byte,
+ *   independent of the pieces that the text is cut into.
+ * - A copy is copied again unchanged.
+ * - All members that are read of Terraform's object are the naive reader's.
+ * - The writer writes an object as the naive reader's compact text, which the
+ *   naive reader reads again.
  */
 
 
@@ -31,7 +32,7 @@ static void check_terraform(const char *text, size_t len);
 static void check_writer(void);
 
 
-/* where the text is cut, the reader's memory, then the text */
+/* the reader's memory, the cuts of the text, then the text */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -236,7 +237,7 @@ check_terraform(const char *text, size_t len)
 }
 
 
-/* strings as strings, and all else as it is */
+/* writes strings as strings, and other values as raw JSON */
 
 static void
 check_writer(void)

@@ -1,13 +1,14 @@
 
 /*
- * Labels: what strangers write into a claim's znode, and what gateways do.
+ * Labels: the data of a claim's znode, from gateways and from other clients.
  *
- * - Whatever is read is within its bounds; and what is no object of JSON, by
- *   the naive reader, or has no index, is no gateway's, of whom nothing but the
- *   first line is taken.
- * - A gateway's label is written again, fits, and is read as the same: so
- *   whoever rewrites another's label, as for a wish, changes nothing else.
- * - Any label that a gateway may have is read as it was.
+ * - Each value that is read is within bounds.  If the naive reader finds no
+ *   JSON object, or no index, the label is not a gateway's: only the first
+ *   line, or a Curator client's revoke, is taken.
+ * - A gateway's label that is written again fits, and is read as the same.  So
+ *   a gateway that rewrites another gateway's label, as for a remote request,
+ *   changes no other member.
+ * - Any label that a gateway may write is read unchanged.
  */
 
 
@@ -109,7 +110,7 @@ check_any(fuzz_input_t *in)
 }
 
 
-/* a label that a gateway may have */
+/* a label that a gateway may write */
 
 static void
 check_ours(fuzz_input_t *in)
@@ -165,7 +166,7 @@ check_ours(fuzz_input_t *in)
     label->from_len = shown(label->from, in, ZKL_FROM_MAX);
     label->owner_len = shown(label->owner, in, ZKL_OWNER_MAX);
 
-    /* data is what the reader of arguments would have copied */
+    /* data is the copy that the reader of arguments would make */
 
     i = fuzz_bytes(in, &data, NAIVE_TEXT);
     naive_json(&naive, (const char *) data, i);
@@ -215,7 +216,7 @@ check_bounds(const zkl_claim_data_t *label)
 }
 
 
-/* the longest there is, which no other input would come near to */
+/* the longest label, because no other input comes near to that length */
 
 static void
 longest(zkl_claim_data_t *label)
@@ -233,7 +234,7 @@ longest(zkl_claim_data_t *label)
     label->want_len = ZKL_WANT_MAX;
     memset(label->want, 'w', label->want_len);
 
-    /* each is two bytes when it is written */
+    /* each quote is two bytes when written */
 
     label->from_len = ZKL_FROM_MAX;
     memset(label->from, '"', label->from_len);
@@ -302,7 +303,7 @@ has_index(void)
 }
 
 
-/* as much of a text as can be shown, 0 if none of it can */
+/* the longest start of a text that can be shown; 0: no start can */
 
 static size_t
 shown(char *buf, fuzz_input_t *in, size_t max)
@@ -325,7 +326,7 @@ shown(char *buf, fuzz_input_t *in, size_t max)
 }
 
 
-/* that a claim is held once needs no word */
+/* a label does not say that a claim is held once */
 
 static int
 same(const zkl_claim_data_t *one, const zkl_claim_data_t *two)

@@ -1,16 +1,16 @@
 
 /*
- * Lock names, paths, durations and base64url: every function on one text, and
- * its answer against one that was found in another way.
+ * Lock names, paths, durations and base64url: every function reads the same
+ * text, and the answer is compared with an answer found in another way.
  *
- * - A name is accepted exactly if it is what base/name.h says; ZooKeeper
- *   accepts all of them (PathUtils.validatePath(), on UTF-16, is here), and so
- *   does zkl_name_path_check() behind any root, whose last segment it is then.
- *   So two names never are one znode.
- * - What is shown is UTF-8 without control characters, and its characters add
- *   up to it.
- * - Durations are what exact arithmetic says, and milliseconds are canonical.
- * - base64url that is read is spelled in one way, and bytes come back.
+ * - A name is accepted exactly if the name has the form that base/name.h says.
+ *   ZooKeeper takes all accepted names (PathUtils.validatePath(), on UTF-16, is
+ *   here), and so does zkl_name_path_check() behind any root, where the name is
+ *   the last segment.  So two names never are the same znode.
+ * - A shown text is UTF-8 without control characters, and the sum of the
+ *   characters.
+ * - Durations agree with exact arithmetic, and milliseconds are canonical.
+ * - base64url that is read has a single spelling, and written bytes come back.
  */
 
 
@@ -123,7 +123,7 @@ check_shown(const char *text, size_t len)
     rule(zkl_text_utf8_check(text, len) == utf8, "UTF-8 is %d", utf8);
     rule(zkl_text_shown_check(text, len) == shown, "shown is %d", shown);
 
-    /* character by character, as far as it goes */
+    /* character by character, up to the first that cannot be shown */
 
     for (at = 0, i = 0; at < len; at += n, i++) {
         n = zkl_text_shown_len(text + at, len - at);
@@ -148,7 +148,7 @@ check_duration(const char *text, size_t len)
     int64_t   value;
     __int128  thousandths, expected, unit;
 
-    /* thousandths of a unit, as long as they can matter */
+    /* thousandths of a unit, up to a number that is too large */
 
     thousandths = 0;
     digits = 0;
@@ -210,7 +210,7 @@ check_base64(const char *text, size_t len)
     size_t   n, m;
     uint8_t *bytes;
 
-    /* as bytes, there and back */
+    /* the text as bytes: written and read back */
 
     again = fuzz_block(NULL, ZKL_BASE64_LEN(len));
     bytes = fuzz_block(NULL, len);
@@ -224,7 +224,7 @@ check_base64(const char *text, size_t len)
     fuzz_block_free(again);
     fuzz_block_free(bytes);
 
-    /* as characters; there is one spelling */
+    /* the text as characters: there is a single spelling */
 
     bytes = fuzz_block(NULL, ZKL_BASE64_BYTES(len));
 
@@ -315,7 +315,7 @@ codes(uint32_t *code, size_t *n, const char *text, size_t len)
 }
 
 
-/* what zkl_name_check() says of the characters, in other words */
+/* zkl_name_check()'s rules for characters, written in another way */
 
 static int
 segment_ok(const char *text, size_t len)

@@ -2,12 +2,12 @@
 /*
  * Tokens, and the names of claims.
  *
- * - A token that is written is read again, as it was, and another text with the
- *   same meaning is none: there is one spelling.  The check of the lock's path
- *   is computed here a second time, so that the read of a token for another
- *   path says yes only where the 16 bits of both are equal.
- * - The name of a claim is read again, as it was.  What is read of any other
- *   name is what a list of all known layouts says.
+ * - A written token is read unchanged, and no other text has the same meaning:
+ *   there is a single spelling.  The fuzzer computes the check of a path a
+ *   second time, because a token must be read for another path only if the 16
+ *   bits of both paths are equal.
+ * - The written name of a claim is read unchanged.  Any other name is read as a
+ *   list of all known layouts says.
  */
 
 
@@ -57,7 +57,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 
-/* a token that is written, of this lock and of one with another name */
+/* a written token, read for this lock and for a lock with another name */
 
 static void
 check_token(fuzz_input_t *in)
@@ -116,7 +116,7 @@ check_token(fuzz_input_t *in)
 }
 
 
-/* any 32 characters; or any 22 bytes, with the check that makes them one */
+/* any 32 characters; or any 22 bytes, and the check that completes a token */
 
 static void
 check_any_token(fuzz_input_t *in)
@@ -265,7 +265,7 @@ check_any_child(fuzz_input_t *in)
 }
 
 
-/* the two bytes at the end of a token, as base/name.c says it makes them */
+/* the two bytes at the end of a token, as base/name.c describes */
 
 static unsigned
 check_of(const uint8_t *bytes, const char *path, size_t len)
@@ -323,7 +323,7 @@ same_id(const zkl_id_t *one, const zkl_id_t *two)
 }
 
 
-/* ten digits, perhaps a sign, and in front of it one of the layouts */
+/* a layout, then perhaps a sign, then ten digits */
 
 static int
 naive_child(zkl_child_t *child, const char *name, size_t len)
@@ -335,8 +335,8 @@ naive_child(zkl_child_t *child, const char *name, size_t len)
 
     static const struct {
         const char  *text;
-        int          whole;     /* there is nothing in front of it */
-        int          ours;      /* there is an id, and nothing else */
+        int          whole;     /* no text is in front */
+        int          ours;      /* only an id is in front */
         zkl_kind_t   kind;
     } layouts[] = {
         { "-lock-",    0, 0, ZKL_MUTEX },
@@ -386,7 +386,7 @@ naive_child(zkl_child_t *child, const char *name, size_t len)
             }
         }
 
-        /* such as "-permit7-": one spelling, and a gateway's */
+        /* like "-permit7-": a single spelling, only of gateways */
 
         permits = 0;
         i = (n != 0 && name[n - 1] == '-') ? n - 1 : n;

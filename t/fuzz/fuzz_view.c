@@ -1,18 +1,17 @@
 
 /*
- * Lists of children, as ZooKeeper gives them, and what the view makes of them.
+ * Lists of children, as ZooKeeper sends a list, and the view that follows.
  *
  * The truth is a plain array of names: of gateways, of Curator, of kazoo, and
- * of strangers.  Claims of ours join it, others come and go, and watches fire,
- * or nobody is told; lists are given to the view when it asks for one, and now
- * and then.  At each grant, and whenever the view says that there is nothing to
- * do, the truth says whose turn it is.
+ * of unknown clients.  Local claims join the array, foreign children come and
+ * go, and a watch fires, or no event is sent.  The view gets a list when the
+ * view needs a list, and now and then.  At each grant, and at each ZKL_NOTHING,
+ * the truth says which claims have the turn.
  *
- * - What the view knows of a list is what is a claim in it, in order.
- * - A claim is granted exactly when its turn has come: of those ahead of it in
- *   the truth nobody blocks it; and of those who hold no two exclude each
- *   other.
- * - Nobody waits whose turn it is, when all events have arrived.
+ * - After a list, the view knows exactly the claims in the list, in order.
+ * - A claim is granted exactly at the claim's turn: no claim ahead in the truth
+ *   blocks the claim.  No two holders exclude each other.
+ * - When all events have arrived, no claim waits that has the turn.
  */
 
 
@@ -29,10 +28,10 @@
 
 
 typedef struct {
-    zkl_entry_t  entry;            /* of ours; must be first */
+    zkl_entry_t  entry;            /* of a local claim; first */
     char         name[NAME];
     size_t       len;
-    int          claim;        /* its name is a claim's */
+    int          claim;        /* the name is a claim's */
     int          ours;
     int          held;
     uint64_t     who;          /* a hash of the name */
@@ -40,7 +39,7 @@ typedef struct {
 } child_t;
 
 
-/* the view's entry of somebody else's */
+/* the view's entry of a foreign claim */
 
 typedef struct {
     zkl_entry_t  entry;            /* must be first */
@@ -143,8 +142,8 @@ act(world_t *w, fuzz_input_t *in)
 
     case 5:
 
-        /* a list that nobody needs; none is taken of a parent that is not
-           pinned, and may be another one */
+        /* a list that is not needed, but only of a pinned parent, because a
+           parent that is not pinned may have been made anew */
 
         if (w->view.nlocal != 0) {
             list(w);
@@ -155,7 +154,7 @@ act(world_t *w, fuzz_input_t *in)
 
     case 6:
 
-        /* the parent is reaped when it is empty, and made anew */
+        /* an empty parent is reaped, and made anew */
 
         if (w->n == 0) {
             w->next = 0;
@@ -169,7 +168,7 @@ act(world_t *w, fuzz_input_t *in)
 
     case 7:
 
-        /* the parent is watched from now on, if a claim of ours is in it */
+        /* the parent is watched from now on, if a local claim is there */
 
         if (w->view.nlocal != 0) {
             w->view.watched = 1;
@@ -183,7 +182,7 @@ act(world_t *w, fuzz_input_t *in)
 
     default:
 
-        /* a connection that broke: all is forgotten, and ours are found */
+        /* a broken connection: the view forgets all; local claims are found */
 
         w->view.watched = 0;
         zkl_view_forget(&w->view, gone, w);
@@ -195,7 +194,7 @@ act(world_t *w, fuzz_input_t *in)
 }
 
 
-/* a claim of ours */
+/* a local claim */
 
 static void
 join(world_t *w, zkl_kind_t kind)
@@ -228,7 +227,7 @@ join(world_t *w, zkl_kind_t kind)
 }
 
 
-/* somebody else's child, of any name */
+/* a foreign child, of any name */
 
 static void
 arrive(world_t *w, fuzz_input_t *in)
@@ -256,7 +255,7 @@ arrive(world_t *w, fuzz_input_t *in)
         }
     }
 
-    /* a claim's number is its parent's: nobody is inserted */
+    /* the parent counts the seq of a claim, so no claim is inserted */
 
     if (c->claim && c->child.seq != w->next) {
         free(c);
@@ -307,9 +306,9 @@ some_name(world_t *w, char *name, fuzz_input_t *in)
 
 
 /*
- * Somebody else who holds the lock alone goes on to share it: a reader takes
- * its place, with its number.  Curator's writer drops its own claim later, or
- * at once; a gateway's claim is renamed in one step, and the parent is touched.
+ * A foreign exclusive holder shares the lock: a reader with the same seq takes
+ * the place.  Curator's writer drops the old claim later, or at once; a gateway
+ * renames the claim in a single step, and touches the parent.
  */
 
 static void
@@ -362,8 +361,8 @@ downgrade(world_t *w, int later)
 
 
 /*
- * A child goes.  If it is ours, it is released; if it is watched, its watch
- * fires; else nobody is told.
+ * A child goes: a local claim is released, the watch on a watched claim fires,
+ * and any other child goes without an event.
  */
 
 static void
@@ -408,7 +407,7 @@ lose(world_t *w, zkl_entry_t *entry)
 }
 
 
-/* does what the view asks for, until it asks for nothing */
+/* takes the next step of the view, until no step is left */
 
 static void
 settle(world_t *w)
@@ -443,7 +442,7 @@ settle(world_t *w)
                  && !blocker->watched && blocker->linked
                  && blocker->seq <= waiter->seq, "a watch on whom?");
 
-            /* it is set, or the claim is gone */
+            /* the watch is set, or the claim is gone */
 
             for (i = 0; i < w->n; i++) {
                 if (w->children[i]->who == ((other_t *) blocker)->who) {
@@ -479,7 +478,7 @@ settle(world_t *w)
 }
 
 
-/* all children, in an order of ZooKeeper's own; those that are claims */
+/* lists all children that are claims, not in order, as ZooKeeper does */
 
 static void
 list(world_t *w)
@@ -580,7 +579,7 @@ granted(world_t *w, zkl_entry_t *entry)
 }
 
 
-/* of the truth: whether nobody ahead blocks it */
+/* whether no claim ahead in the truth blocks the claim */
 
 static int
 turn(world_t *w, zkl_entry_t *entry)
@@ -612,7 +611,7 @@ turn(world_t *w, zkl_entry_t *entry)
 }
 
 
-/* the first claim of all is of another use */
+/* whether the first claim is ahead, and has another use */
 
 static int
 conflict(world_t *w, zkl_entry_t *entry)
@@ -647,7 +646,7 @@ first_ahead(world_t *w, int64_t seq)
 }
 
 
-/* mutexes, readers and writers are of one use; else the kind says it */
+/* mutexes, readers and writers have the same use; else the kind is the use */
 
 static int
 mixes(zkl_kind_t one, zkl_kind_t two)
@@ -708,7 +707,7 @@ check_rings(world_t *w)
 }
 
 
-/* right behind a list the view is the list */
+/* right after a list, the view equals the list */
 
 static void
 check_list(world_t *w)
@@ -720,7 +719,7 @@ check_list(world_t *w)
     for (i = 0, n = 0; i < w->n; i++) {
         c = w->children[i];
 
-        /* while its writer is there, a reader need not be known */
+        /* a reader need not be known while the writer with that seq is there */
 
         if (!c->claim || has_writer(w, c)) {
             continue;

@@ -1,18 +1,18 @@
 
 /*
- * What a dead worker leaves in the zone, and what others make of it.
+ * The records that a dead worker leaves in the zone, and the worker that adopts
+ * the records.
  *
- * First two workers make records, grant and free them, at the word of the
- * input; a plain list says which there are, and every worker has to read them
- * so.  Then the first one dies, maybe in the middle of a write.  A third one
- * joins, adopts, and goes on.
+ * First two workers make, grant and free records, as the input says; a plain
+ * list has the records, and every worker must read the same.  Then the first
+ * worker dies, maybe in the middle of a write.  A third worker joins, adopts,
+ * and goes on.
  *
- * - Of what the dead one had each record is inherited once, as it was, and
- *   nobody else's is touched.
- * - Whatever is asked by ids and paths that may be nobody's, nothing is read or
- *   written outside of the zone; no two records have a cell in common, and new
- *   ones lie in none of them.
- * - Who leaves has no cells and no slot any more.
+ * - Each record of the dead worker is inherited once, unchanged; no record of a
+ *   living worker is touched.
+ * - A call with an id or path that may not exist reads and writes only inside
+ *   the zone.  No two records share a cell, new records included.
+ * - A worker that leaves has no cells and no slot any more.
  */
 
 
@@ -31,26 +31,26 @@
 #define HEIR        1003
 
 
-/* what the list knows of a record */
+/* a record, as the list knows the record */
 
 typedef struct {
     zkl_record_state_e  state;                  /* FREE: none */
-    ngx_uint_t          dying;     /* whose it is */
+    ngx_uint_t          dying;     /* the dying worker's */
     ngx_uint_t          path;
     zkl_id_t            id;
     zkl_kind_t          kind;
     int64_t             seq;
     ngx_uint_t          torn;
-    ngx_uint_t          seen;      /* by who inherits */
+    ngx_uint_t          seen;      /* by the heir */
 } known_t;
 
 
 typedef struct {
     zkl_zone_t    *zones[HEIRS];
     ngx_uint_t     nzones;
-    ngx_uint_t     zone;             /* that inherits now */
-    uint8_t        used[CELLS];      /* cells of what was seen */
-    zkl_id_t       ids[CELLS];           /* of what is kept */
+    ngx_uint_t     zone;             /* inherits now */
+    uint8_t        used[CELLS];      /* cells of seen records */
+    zkl_id_t       ids[CELLS];           /* of kept records */
     ngx_uint_t     nids;
     ngx_pid_t      self;
     fuzz_input_t  *in;
@@ -139,7 +139,7 @@ set_up(void)
     ngx_uint_t              i, k;
     static ngx_slab_pool_t  pool;
 
-    /* the third one just fits into a cell */
+    /* the third path just fits into a cell */
 
     static const size_t  lens[] = { 2, 6, 78, 79, 300, ZKL_PATH_MAX };
 
@@ -348,7 +348,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
 }
 
 
-/* everybody reads every record as it is, and none that is not there */
+/* each worker reads each record as in the list, and no freed record */
 
 static void
 compare(zkl_zone_t **zones)
@@ -390,7 +390,7 @@ compare(zkl_zone_t **zones)
 }
 
 
-/* the first worker may have died while it published */
+/* the first worker may have died while publishing a record */
 
 static void
 tear(fuzz_input_t *in)
@@ -423,7 +423,7 @@ tear(fuzz_input_t *in)
 }
 
 
-/* what a worker does with others' records, by ids and paths from clients */
+/* calls on other workers' records, by ids and paths from clients */
 
 static void
 meet(zkl_zone_t *zone, fuzz_input_t *in)
@@ -507,7 +507,7 @@ rung(void *data, uint32_t record)
 }
 
 
-/* what is there to inherit: a home, and estates */
+/* the heir takes a home, and estates */
 
 static void
 inherit(heir_t *heir)
@@ -595,7 +595,7 @@ inherited(void *data, zkl_record_t *record, ngx_str_t *path)
 }
 
 
-/* it is what the list knows */
+/* the record must be as the list knows */
 
 static void
 expected(zkl_record_t *record, ngx_str_t *path)
@@ -632,7 +632,7 @@ expected(zkl_record_t *record, ngx_str_t *path)
 }
 
 
-/* new records, and the end of all */
+/* new records, then the end of all records and slots */
 
 static void
 go_on(heir_t *heir)

@@ -61,7 +61,7 @@ naive_json(naive_json_t *json, const char *text, size_t len)
 }
 
 
-/* level: how many arrays and objects are around it */
+/* level: the number of arrays and objects around the value */
 
 static int
 value(parser_t *q, unsigned *depth, unsigned level)
@@ -518,7 +518,7 @@ utf8_write(char *text, uint32_t code)
 }
 
 
-/* bytes of the character at text, by writing it again; 0: there is none */
+/* bytes of the character at text, if written again as the same; else 0 */
 
 static size_t
 utf8_len(const char *text, size_t len)

@@ -1,8 +1,8 @@
 
 /*
  * JSON, read in the plainest way: the whole text at once, by recursion, as
- * RFC 8259 says and UTF-8 as RFC 3629 does.  What base/json.c makes of a
- * text is compared with this.
+ * RFC 8259 says, and UTF-8 as RFC 3629 says.  The fuzzers compare the results
+ * of base/json.c with the results of this reader.
  */
 
 
@@ -13,7 +13,7 @@
 #include <stddef.h>
 
 
-/* bytes of the longest text; no compact one is more than six times longer */
+/* bytes of the longest text; a compact text is at most six times longer */
 #define NAIVE_TEXT      4096
 #define NAIVE_COMPACT   (6 * NAIVE_TEXT)
 #define NAIVE_MEMBERS   256
@@ -38,7 +38,7 @@ typedef struct {
     size_t          len;        /* of the compact text, 0 beside an empty one */
     char            compact[NAIVE_COMPACT];
 
-    /* if it is an object: its members */
+    /* the members of an object */
     size_t          nmembers;
     naive_member_t  members[NAIVE_MEMBERS];
 

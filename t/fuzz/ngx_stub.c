@@ -1,5 +1,5 @@
 
-/* nginx and the kernel, as far as the zone knows them; see ngx_stub.h. */
+/* The parts of nginx and of the kernel that the zone uses; see ngx_stub.h. */
 
 
 #include "ngx_stub.h"
@@ -10,7 +10,7 @@
 #include "fuzz.h"
 
 
-/* descriptors that are none of the kernel's */
+/* descriptors that are not the kernel's */
 #define STUB_STAT       100000000
 #define STUB_WAKEUP     200000000
 
@@ -78,7 +78,7 @@ stub_process(ngx_pid_t pid, uint64_t start)
 }
 
 
-/* another pid in between: what map.c remembers of this process is renewed */
+/* layout.c caches the process by ngx_pid, so another pid renews the cache */
 
 void
 stub_become(ngx_pid_t pid)
@@ -102,7 +102,7 @@ stub_find(ngx_pid_t pid)
 }
 
 
-/* pid 0 is one's own group of processes, which is there */
+/* pid 0 is the caller's group of processes, which exists */
 
 int
 __wrap_kill(pid_t pid, int sig)
@@ -211,7 +211,7 @@ zkl_now(void)
 }
 
 
-/* a page's border, and AddressSanitizer's zones around it */
+/* a block on a page's border, between AddressSanitizer's zones */
 
 void *
 ngx_slab_calloc(ngx_slab_pool_t *pool, size_t size)
@@ -242,7 +242,7 @@ ngx_log_error_core(ngx_uint_t level, ngx_log_t *log, ngx_err_t err,
 }
 
 
-/* the formats that are asked for */
+/* the formats that src/shm uses */
 
 u_char * ngx_cdecl
 ngx_sprintf(u_char *buf, const char *fmt, ...)

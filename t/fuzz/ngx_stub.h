@@ -1,13 +1,13 @@
 
 /*
- * The world of src/shm/layout.c, _ring.c, _zone.c, _record.c, _held.c
- * and _board.c, without nginx and without other processes: what they call of
- * nginx, the clock, and the part of the kernel that knows of processes.
+ * The world of layout.c, doorbell.c, zone.c, record.c and seq_index.c in
+ * src/shm/, without nginx and without other processes: the functions of nginx
+ * that these files call, the clock, and the kernel's knowledge of processes.
  *
- * What any test without nginx needs of its core is in t/lib/nginx_core.c, what
- * only these files call is here.  kill(), open(), read(), write(), close() and
- * eventfd() go through here (ld's --wrap): of /proc/PID/stat and of wake-ups
- * they know what stub_process() says, and all else is the kernel's.
+ * t/lib/nginx_core.c has the parts of nginx's core that any test without nginx
+ * needs; here are the functions that only these files call.  kill(), open(),
+ * read(), write(), close() and eventfd() go through here (ld's --wrap): for
+ * /proc/PID/stat and wake-ups stub_process() decides, else the kernel.
  */
 
 
@@ -27,16 +27,16 @@ extern size_t         stub_slab_size;   /* of the last block of a slab */
 extern void          *stub_slab;
 extern ngx_uint_t     stub_wakes;
 
-/* the last handler of a pool's end; it is for the fuzzer to call */
+/* the last handler of a pool's end; the fuzzer calls the handler */
 extern ngx_pool_cleanup_t  stub_cleanup;
 
 /* no process lives, and the clock is set back */
 void stub_reset(void);
 
-/* a process lives from now on, or, with start 0, does no more */
+/* a process lives from now on, or is dead if start is 0 */
 void stub_process(ngx_pid_t pid, uint64_t start);
 
-/* this process is pid from now on */
+/* this process has the pid from now on */
 void stub_become(ngx_pid_t pid);
 
 

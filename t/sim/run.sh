@@ -1,10 +1,10 @@
 #!/bin/sh
-# Runs the simulation as it is, which has to pass, and once with each rule
-# broken, which has to be caught.
+# Runs the simulation unchanged, which must pass, and once for each rule with
+# that rule broken, which must fail.
 #
 # usage: run.sh [OPTION OF view_sim]...
 #
-# VIEW_SIM is the program; without it, one is built for the time of the run.
+# VIEW_SIM is the program; if not set, the program is built for this run.
 
 set -eu
 cd "$(dirname "$0")/../.."

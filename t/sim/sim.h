@@ -1,13 +1,13 @@
 
 /*
- * What the files of the simulation share.
+ * Declarations that the files of the simulation share.
  *
- *   sim_zk.c        ZooKeeper: one global log, servers that lag behind it
- *   sim_gateway.c   workers that drive their views as the claim floor does
+ *   sim_zk.c        ZooKeeper: a global log, and servers behind the log
+ *   sim_gateway.c   workers that drive views as src/core/ does
  *   view_sim.c      clients, foreign claimers, faults, and the naive model
  *
- * Everything that happens follows from the seed: nothing looks at the time, at
- * an address or at the environment.
+ * The seed decides every step: no code reads the time, an address or the
+ * environment.
  */
 
 
@@ -24,15 +24,15 @@
 #define SIM_LOCKS       3
 #define SIM_WORKERS     4
 #define SIM_RECORDS     256
-#define SIM_CHILDREN    96      /* of one lock, at one time */
-#define SIM_CLAIMS      48      /* of one worker */
-#define SIM_FOREIGN     (-1)    /* the record of a claim of somebody else */
+#define SIM_CHILDREN    96      /* of a lock, at the same time */
+#define SIM_CLAIMS      48      /* of a worker */
+#define SIM_FOREIGN     (-1)    /* the record of a foreign claim */
 #define SIM_ALIVE       INT64_MAX
 
 
 /* --- view_sim.c ----------------------------------------------------------- */
 
-/* rules that can be broken on purpose; the names are in view_sim.c */
+/* rules that --break can break; the names are in view_sim.c */
 
 typedef enum {
     SIM_NO_BREAK = 0,
@@ -76,27 +76,27 @@ int chance(unsigned one_in);
 void trace(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void violation(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
-/* something happened to a lock: look at it after this step */
+/* a lock changed: check the lock after this step */
 void touched(int lock);
 
-/* what happened, for the last line */
+/* the counts of events, for the last line */
 
 typedef struct {
     uint64_t            grants;
     uint64_t            handoffs;       /* grants before the delete */
     uint64_t            proofs;         /* creates that needed no list */
     uint64_t            lists;
-    uint64_t            learned;        /* from the board */
+    uint64_t            learned;        /* from the sequence index */
     uint64_t            reaped;
     uint64_t            downgrades;
-    uint64_t            exclusive;      /* of them not of writers */
+    uint64_t            exclusive;      /* downgrades of a mutex */
     uint64_t            durables;       /* claims that became durable */
     uint64_t            seats;          /* grants of semaphores */
     uint64_t            members;        /* grants of members */
     uint64_t            refused;
     uint64_t            disconnects;
     uint64_t            found;          /* creates whose reply was lost */
-    uint64_t            sessions;       /* that were lost */
+    uint64_t            sessions;       /* lost sessions */
     uint64_t            crashes;
     uint64_t            longest;        /* queue */
 } sim_counters_t;
@@ -106,7 +106,7 @@ extern sim_counters_t  counters;
 
 /* --- sim_zk.c ------------------------------------------------------------- */
 
-/* what the name of a claim's znode says */
+/* the name of a claim's znode */
 
 typedef struct {
     int64_t             seq;
@@ -119,10 +119,10 @@ typedef struct {
 typedef struct {
     name_t              name;
     int64_t             session;
-    int64_t             parent;         /* czxid of its incarnation */
+    int64_t             parent;         /* czxid of the incarnation */
     int64_t             created;
     int64_t             deleted;        /* or SIM_ALIVE */
-    unsigned            clashed:1;      /* the model's: it may be refused */
+    unsigned            clashed:1;      /* the model's: may be refused */
 } znode_t;
 
 
@@ -142,7 +142,7 @@ typedef struct {
     name_t              name;
     int64_t             cause;          /* the caller's */
 
-    int64_t             zxid;           /* it was committed; 0: not yet */
+    int64_t             zxid;           /* of the commit; 0: not yet */
     int                 missing;        /* the answer is "no node" */
 } zk_request_t;
 
@@ -158,7 +158,7 @@ typedef enum {
 typedef struct {
     zk_message_e        type;
     zk_request_t        request;        /* of an event: lock and name */
-    int64_t             zxid;           /* how far the server was */
+    int64_t             zxid;           /* the server's position */
     int64_t             czxid;          /* of ZK_CREATE and ZK_EXISTS */
     size_t              n;
     znode_t             list[SIM_CHILDREN];
@@ -175,14 +175,14 @@ void zk_session_done(zk_session_t *session);
 void zk_send(zk_session_t *session, zk_request_t *request);
 zk_message_t *zk_receive(zk_session_t *session);        /* or NULL */
 
-/* faults; a session that expired has lost its znodes */
+/* faults; an expired session has lost all znodes of the session */
 void zk_cut(zk_session_t *session, size_t received);
 void zk_reconnect(zk_session_t *session);
 void zk_expire(zk_session_t *session);
 int zk_is_cut(zk_session_t *session);
 int zk_is_expired(zk_session_t *session);
 
-/* one step of the ensemble; 0: there was nothing to do */
+/* a step of the ensemble; 0: no step was left */
 int zk_commit(zk_session_t *session);
 int zk_serve(zk_session_t *session);
 int zk_reap(int lock);
@@ -224,7 +224,7 @@ typedef struct {
 typedef enum {
     CLAIM_START = 0,                    /* no znode; not connected */
     CLAIM_CREATE,                       /* maybe; the create is under way */
-    CLAIM_RECOVER,                      /* maybe; its reply was lost */
+    CLAIM_RECOVER,                      /* maybe; the reply was lost */
     CLAIM_LIVE,                         /* yes */
     CLAIM_DELETE,                       /* maybe; the delete is under way */
     CLAIM_OWED                          /* maybe; a delete is owed */
@@ -239,18 +239,18 @@ typedef struct {
     name_t              name;
     int64_t             czxid;          /* 0: unknown */
     unsigned            held:1;
-    unsigned            ended:1;        /* its delete is decided */
+    unsigned            ended:1;        /* the delete is decided */
 } claim_t;
 
 
-/* what a worker knows of a lock */
+/* a lock, as a worker knows the lock */
 
 typedef struct {
     zkl_view_t          view;
     uint64_t            mark;
     int64_t             born;           /* a zxid when the parent was there */
     unsigned            listing:1;
-    unsigned            recovering:1;   /* the list is the first one */
+    unsigned            recovering:1;   /* the list is the first */
     unsigned            guarding:1;
 } lock_t;
 
@@ -271,25 +271,25 @@ void gateway_reset(int nworkers);
 void gateway_done(void);
 worker_t *gateway_worker(int index);
 record_t *gateway_record(int index);
-size_t gateway_entries(void);           /* that were not given back */
+size_t gateway_entries(void);           /* not given back */
 
 /* NULL if there is no room */
 claim_t *gateway_acquire(worker_t *worker, int lock, zkl_kind_t kind);
 void gateway_end(claim_t *claim);
 
-/* one step of a worker; 0: there was nothing to do */
+/* a step of a worker; 0: no step was left */
 int gateway_deliver(worker_t *worker);
 int gateway_answer(worker_t *worker);
 void gateway_reconnect(worker_t *worker);
 void gateway_lost(worker_t *worker, zk_session_t *session);
 
-/* another process in its place, which knows nothing */
+/* replaces the process of the worker by a process without knowledge */
 void gateway_crash(worker_t *worker, zk_session_t *session);
 
-/* takes the records of a process that died, when its session is over */
+/* takes the records of a dead process, when the session is over */
 void gateway_reclaim(int process);
 
-/* the naive model's opinions; in view_sim.c */
+/* the naive model's checks; in view_sim.c */
 void granted(claim_t *claim);
 void refused(claim_t *claim);
 

@@ -1,9 +1,10 @@
 
 /*
- * The workers of a gateway, and the zone that they share.
+ * The workers of a gateway, and the zone that the workers share.
  *
- * This is the claim floor without HTTP, leases and memory limits: it asks
- * ZooKeeper what the view wants to be asked, and tells it what came of it.
+ * This is the part of src/core/ for claims, without leases and memory limits:
+ * a worker sends the requests that the view needs, and gives the answers to the
+ * view.
  *
  *   event               claim: START   CREATE    RECOVER   LIVE     DELETE/OWED
  *
@@ -16,15 +17,15 @@
  *   first list does not        -       -         START     gone     -
  *   session lost               START   START     START     START    gone
  *
- * The list of RECOVER and LIVE is sent behind a sync: the new server may lag
- * behind a create that the old one had passed on.
+ * The list of RECOVER and LIVE is sent behind a sync, because the new server
+ * may lag behind a create that the old server had passed on.
  *
- * An ended claim of CREATE or RECOVER goes on to DELETE when its znode shows
- * up, and is gone when it is known that it never will; a held one whose session
- * is lost is gone, and one that waited gets a new id and joins anew.
+ * An ended claim of CREATE or RECOVER goes on to DELETE when the znode shows
+ * up, and is gone when the znode will surely never show up.  When the session
+ * is lost, a held claim is gone; a waiting claim gets a new id and joins anew.
  *
- * The order in which a worker learns things is the order of its session; only
- * the zone is read beside it.
+ * A worker learns all facts in the order of the worker's session, but for the
+ * zone, which the worker reads at any time.
  */
 
 
@@ -38,7 +39,7 @@
 #define BOARD       64
 
 
-/* a claim of somebody else in a view */
+/* a claim of another worker or client in a view */
 
 typedef struct {
     zkl_entry_t  entry;              /* must be first */
@@ -195,7 +196,7 @@ gateway_entries(void)
 }
 
 
-/* a claim, from its acquire to its end */
+/* a claim, from the acquire to the end */
 
 claim_t *
 gateway_acquire(worker_t *worker, int lock, zkl_kind_t kind)
@@ -235,7 +236,7 @@ gateway_acquire(worker_t *worker, int lock, zkl_kind_t kind)
 }
 
 
-/* its holder or its waiter left: from here on it counts as gone */
+/* the holder or the waiter left: the claim counts as gone from now on */
 
 void
 gateway_end(claim_t *claim)
@@ -275,7 +276,7 @@ claim_end(claim_t *claim)
         break;
 
     default:
-        /* CLAIM_CREATE, CLAIM_RECOVER: when it is known */
+        /* CLAIM_CREATE, CLAIM_RECOVER: when the reply or a list tells */
         break;
     }
 }
@@ -374,7 +375,7 @@ claim_delete(claim_t *claim)
 }
 
 
-/* its znode does not exist, and never will */
+/* the znode of the claim does not exist, and never will */
 
 static void
 claim_gone(claim_t *claim)
@@ -402,8 +403,9 @@ claim_gone(claim_t *claim)
 
 
 /*
- * The session is lost, and the claim with it, or soon.  It must not keep its
- * id: who watches its record would wait for a claim that is behind.
+ * The session is lost, and the claim is gone, or soon will be.  The claim needs
+ * a new id, because a watcher of the old record would wait for a claim that is
+ * behind the watcher's own claim.
  */
 
 static void
@@ -447,7 +449,7 @@ claim_listed(claim_t *claim, znode_t *node)
         return;
     }
 
-    /* the view was never told of it, and cannot know that it waits */
+    /* the view has never had the claim, and cannot know that the claim waits */
 
     claim->entry.waiting = !broken(SIM_FOUND_AS_HELD);
     record_publish(claim);
@@ -501,7 +503,7 @@ claim_find(worker_t *worker, uint64_t id)
 }
 
 
-/* the zone: a record is read by all, and written by its worker */
+/* the zone: all workers read a record, only the owner writes the record */
 
 static int
 record_take(claim_t *claim)
@@ -586,7 +588,7 @@ record_of(const name_t *name)
 }
 
 
-/* its process is: nothing follows from what it says, unless it had ended */
+/* whether the process of a record is dead: only RECORD_ENDED still counts */
 
 static int
 record_dead(record_t *record)
@@ -595,7 +597,7 @@ record_dead(record_t *record)
 }
 
 
-/* a hint; the record tells the truth */
+/* the sequence index is a hint; the record tells the truth */
 
 static record_t *
 board_find(int lock, int64_t seq)
@@ -608,7 +610,7 @@ board_find(int lock, int64_t seq)
 }
 
 
-/* a lock, as one worker sees it */
+/* a lock, as a worker sees the lock */
 
 static void
 send_request(worker_t *worker, zk_type_e type, int lock, const name_t *name,
@@ -656,7 +658,7 @@ lock_list(worker_t *worker, int lock)
 }
 
 
-/* sets the watch that pins the parent while there is no claim */
+/* sets the parent watch, which pins the parent while there is no claim */
 
 static void
 lock_guard(worker_t *worker, int lock, int64_t czxid)
@@ -716,7 +718,7 @@ lock_grant(worker_t *worker, zkl_entry_t *entry)
 {
     claim_t  *claim;
 
-    /* that it expired stands for the clock, which says so in time */
+    /* the expiry stands for the clock, which tells the worker in time */
 
     if (!worker->connected
         || (zk_is_expired(worker->session) && !broken(SIM_ZOMBIE_GRANT)))
@@ -772,7 +774,7 @@ lock_watch(worker_t *worker, int lock, zkl_entry_t *entry)
     if (r->id == other->name.id && record_dead(r)) {
 
         if (!broken(SIM_DEAD_IS_GONE)) {
-            /* only ZooKeeper knows when it is gone */
+            /* only ZooKeeper knows when the claim is gone */
             entry->origin = ZKL_FOREIGN;
             return 1;
         }
@@ -792,7 +794,7 @@ lock_watch(worker_t *worker, int lock, zkl_entry_t *entry)
 }
 
 
-/* whether a nearer one is watched already: for --break one-watch */
+/* whether a nearer claim is watched already: for --break one-watch */
 
 static int
 nearer_watched(lock_t *l, zkl_entry_t *entry)
@@ -813,8 +815,8 @@ nearer_watched(lock_t *l, zkl_entry_t *entry)
 
 
 /*
- * The lock is used in another way, if the first claim is there still: nobody
- * may have watched it, or a sibling may not know yet that its session is over.
+ * The lock has another use, if the first claim still exists: the claim may have
+ * no watch, or a sibling may not know yet that the sibling's session is over.
  */
 
 static int
@@ -872,7 +874,7 @@ sibling_look(zkl_entry_t *entry)
         return;
     }
 
-    /* that it expired stands for the clock, here too */
+    /* the expiry stands for the clock, here too */
 
     if (zk_is_expired(gateway.workers[r->worker].session)) {
         entry->origin = ZKL_FOREIGN;
@@ -881,7 +883,7 @@ sibling_look(zkl_entry_t *entry)
 }
 
 
-/* somebody may be ahead: the board knows siblings, a list knows all */
+/* claims may be ahead: the sequence index has siblings, a list has all */
 
 static int
 lock_complete(worker_t *worker, int lock, zkl_entry_t *entry)
@@ -958,7 +960,7 @@ lock_learn(worker_t *worker, int lock, zkl_entry_t *entry)
 }
 
 
-/* whether a record is surely of the waiter's incarnation of the parent */
+/* whether record and waiter surely have the same incarnation of the parent */
 
 static int
 fresh(lock_t *l, claim_t *waiter, record_t *record)
@@ -990,7 +992,7 @@ other_new(const name_t *name, zkl_origin_e origin)
 }
 
 
-/* what the view is told, too many by one: for --break seat-too-many */
+/* the kind for the view, a permit too many: for --break seat-too-many */
 
 static zkl_kind_t
 shown(zkl_kind_t kind)
@@ -1022,7 +1024,7 @@ lock_removed(worker_t *worker, int lock, zkl_entry_t *entry)
         l->view.complete_through = through;
     }
 
-    /* only exclusive claims leave another one */
+    /* with this break, only exclusive claims leave another claim */
 
     if (broken(SIM_DURABLE_IGNORED) && entry->kind != ZKL_WRITE
         && entry->kind != ZKL_MUTEX)
@@ -1065,7 +1067,7 @@ lock_find(lock_t *l, const name_t *name)
 }
 
 
-/* as an event finds it */
+/* the watched entry that an event is for */
 
 static zkl_entry_t *
 lock_find_watched(lock_t *l, const name_t *name)
@@ -1091,7 +1093,7 @@ lock_find_watched(lock_t *l, const name_t *name)
 }
 
 
-/* the event of a watch on a claim, or "no node" in the place of one */
+/* the event of a watch on a claim, or "no node" instead of a watch */
 
 static void
 lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
@@ -1104,11 +1106,11 @@ lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
     entry = lock_find_watched(&worker->locks[lock], name);
 
     if (entry == NULL) {
-        /* of a claim that was forgotten */
+        /* the view has forgotten the claim */
         return;
     }
 
-    /* it may have gone before the lock was watched */
+    /* without an event, the claim may have gone before the parent watch */
 
     entry->watched = event || broken(SIM_MISSING_TRUSTED);
 
@@ -1120,7 +1122,7 @@ lock_name_gone(worker_t *worker, int lock, const name_t *name, int event)
 }
 
 
-/* the watch is set */
+/* the watch on a claim is set */
 
 static void
 lock_name_there(worker_t *worker, int lock, const name_t *name)
@@ -1204,7 +1206,7 @@ lock_parent_changed(worker_t *worker, int lock)
         }
     }
 
-    /* the claim floor always does; here the watches have their turn, too */
+    /* src/core/ always lists; here the watches have a chance, too */
 
     if (chance(2)) {
         lock_list(worker, lock);
@@ -1263,7 +1265,7 @@ lock_listed(worker_t *worker, zk_message_t *m)
 }
 
 
-/* siblings, too: for --break sibling-absent-is-gone */
+/* removes siblings, too: for --break sibling-absent-is-gone */
 
 static void
 remove_absent(lock_t *l, zk_message_t *m)
@@ -1292,7 +1294,7 @@ remove_absent(lock_t *l, zk_message_t *m)
 }
 
 
-/* the reader of an exclusive claim: for --break downgrade-unlisted */
+/* a reader in place of a mutex: for --break downgrade-unlisted */
 
 static int
 left_out(lock_t *l, const name_t *name)
@@ -1316,7 +1318,7 @@ left_out(lock_t *l, const name_t *name)
 }
 
 
-/* what a list says of one child */
+/* a child in a list, as a sighting */
 
 static void
 sight(worker_t *worker, int lock, znode_t *node, zkl_sighting_t *s)
@@ -1337,7 +1339,7 @@ sight(worker_t *worker, int lock, znode_t *node, zkl_sighting_t *s)
     r = record_of(&node->name);
 
     if (r->id != node->name.id || !r->owned || record_dead(r)) {
-        /* nobody in this gateway answers for it */
+        /* no worker of this gateway answers for the claim */
         return;
     }
 
@@ -1357,7 +1359,7 @@ sight(worker_t *worker, int lock, znode_t *node, zkl_sighting_t *s)
     }
 
     if (claim->name.seq != s->seq || claim->state == CLAIM_START) {
-        /* a ghost; there should be none */
+        /* a ghost of the claim; there should be no ghost */
         return;
     }
 
@@ -1399,7 +1401,7 @@ merge_gone(void *data, zkl_entry_t *entry)
         return;
     }
 
-    /* somebody else deleted it */
+    /* another client deleted the claim */
 
     claim = (claim_t *) entry;
 
@@ -1410,7 +1412,7 @@ merge_gone(void *data, zkl_entry_t *entry)
 }
 
 
-/* what is known of the own claims after the first list */
+/* the own claims after the first list of a connection */
 
 static void
 lock_recovered(worker_t *worker, int lock)
@@ -1446,7 +1448,7 @@ forgotten(void *data, zkl_entry_t *entry)
 }
 
 
-/* a worker, and what reaches it */
+/* a worker, and the messages for the worker */
 
 int
 gateway_deliver(worker_t *worker)
@@ -1555,7 +1557,7 @@ gateway_answer(worker_t *worker)
         if (bells & (1u << lock)) {
             trace("w%d: lock %d doorbell", worker->index, lock);
 
-            /* looks at the records again */
+            /* reads the records of the siblings again */
 
             for (entry = zkl_view_first(&worker->locks[lock].view);
                  entry != NULL;
@@ -1669,7 +1671,7 @@ gateway_reconnect(worker_t *worker)
 }
 
 
-/* a new session in the place of one that is or will be gone */
+/* a new session in place of a session that is or will be over */
 
 void
 gateway_lost(worker_t *worker, zk_session_t *session)

@@ -2,25 +2,24 @@
 /*
  * A simulated ZooKeeper: a few parents, their children, and sessions.
  *
- * The leader applies a write at once and puts it into the log; its place there
- * is its zxid.  A znode keeps the zxids of its creation and its deletion, so
- * the tree can be read as it was at any place of the log that is not too old.
+ * The leader applies a write at once, and appends the write to the log; the
+ * place in the log is the zxid.  A znode keeps the zxids of creation and
+ * deletion, so the tree can be read as of any place that is not too old.
  *
- * Each session has a server of its own, which has applied the log up to some
- * place and moves on when the scheduler says so.  What a session sees is the
- * tree at that place:
+ * Each session has a server, which has applied the log up to some place, and
+ * moves on when the scheduler says so.  A session sees the tree at that place:
  *
- *   - a read is answered from it, in the order of the session's requests;
- *   - a write is sent to the leader early, but answered when the server has
- *     come to it, and what the session had asked before is answered first;
- *   - a sync is answered when the server has come to where the leader was;
- *   - a watch fires when the server comes to the change, so before any answer
- *     that shows it.
+ *   - a read is answered from that tree, in the order of the session's
+ *     requests;
+ *   - a write is sent to the leader early, but answered when the server reaches
+ *     the write; earlier requests of the session are answered first;
+ *   - a sync is answered when the server reaches the place of the leader then;
+ *   - a watch fires when the server reaches the change, and so before any
+ *     answer that shows the change.
  *
- * A connection that is cut takes with it the answers that are under way, and
- * the watches.  What the leader was sent before may still be committed, until
- * the session is attached to another server, which has seen at least what the
- * client has seen, but not more.
+ * A cut connection loses the answers that are under way, and the watches.  The
+ * leader may still commit earlier writes, until the session is attached to
+ * another server, which has applied at least the writes that the client saw.
  */
 
 
@@ -41,7 +40,7 @@
 typedef enum {
     TXN_NONE = 0,
     TXN_NODE,                           /* a child was deleted */
-    TXN_MULTI,                          /* the same; the parent's data set */
+    TXN_MULTI,                          /* that, and the parent's data set */
     TXN_PARENT                          /* a parent was made or deleted */
 } txn_e;
 
@@ -50,7 +49,7 @@ typedef struct {
     txn_e               type;
     int                 lock;
     name_t              name;
-    int64_t             session;        /* whose request it was; 0: none */
+    int64_t             session;        /* of the request; 0: none */
     uint64_t            serial;
 } txn_t;
 
@@ -78,7 +77,7 @@ struct zk_session_s {
 
     zk_request_t        queue[QUEUE];   /* by serial % QUEUE */
     uint64_t            head;
-    uint64_t            sent;           /* writes before it were committed */
+    uint64_t            sent;           /* earlier writes are committed */
     uint64_t            tail;
 
     zk_message_t        replies[QUEUE]; /* by number % QUEUE */
@@ -88,7 +87,7 @@ struct zk_session_s {
     watch_t             watches[WATCHES];
     size_t              nwatches;
 
-    zk_session_t       *next;           /* of all, or of the spare ones */
+    zk_session_t       *next;           /* of all, or of the spare list */
     unsigned            cut:1;
     unsigned            expired:1;
 };
@@ -96,7 +95,7 @@ struct zk_session_s {
 
 typedef struct {
     int64_t             last;
-    int64_t             lag;            /* how far a server may be behind */
+    int64_t             lag;            /* the most a server may be behind */
     int64_t             sessions;
     txn_t               log[LOG];
     parent_t            parents[SIM_LOCKS][PARENTS];
@@ -190,7 +189,7 @@ zk_session_new(void)
     session->next = zk.first;
     zk.first = session;
 
-    /* its server has seen the making of the session, which is a write */
+    /* the server has applied the create of the session, which is a write */
 
     (void) log_txn(TXN_NONE, 0, NULL);
     session->applied = zk.last;
@@ -218,7 +217,7 @@ void
 zk_send(zk_session_t *session, zk_request_t *request)
 {
     if (session->cut) {
-        /* into a connection that is dead, which is not known yet */
+        /* the client does not know yet that the connection is dead */
         return;
     }
 
@@ -252,7 +251,7 @@ zk_receive(zk_session_t *session)
 }
 
 
-/* the client got the first of the answers that are under way, no more */
+/* the client gets only the first `received` answers that are under way */
 
 void
 zk_cut(zk_session_t *session, size_t received)
@@ -384,7 +383,7 @@ zk_commit(zk_session_t *session)
 }
 
 
-/* a container goes when it is empty, if it ever had a child */
+/* reaps an empty container, if the container ever had a child */
 
 int
 zk_reap(int lock)
@@ -430,9 +429,9 @@ zk_unclaim(int lock, name_t *name)
 
 
 /*
- * A gateway's way to go on to share, and to become durable: in one transaction
- * the parent's data is set, the claim is deleted, and the reader is made with
- * the same seq, or the durable claim with the same name.
+ * A gateway shares a lock, or makes a claim durable: a single transaction sets
+ * the parent's data, deletes the claim, and creates the reader with the same
+ * seq, or the durable claim with the same name.
  */
 
 void
@@ -457,7 +456,7 @@ zk_replace(int lock, const name_t *name, name_t *by)
 }
 
 
-/* a child that is no claim came and went: it took a number */
+/* a child that is not a claim came and went, and took a seq */
 
 void
 zk_noise(int lock)
@@ -590,7 +589,7 @@ log_txn(txn_e type, int lock, const name_t *name)
 }
 
 
-/* no server may be farther behind than the log and the old znodes reach */
+/* keeps each server within the reach of the log and of the old znodes */
 
 static void
 hurry(void)
@@ -694,7 +693,7 @@ zk_serve(zk_session_t *session)
 }
 
 
-/* moves on by one write, which may be the session's own */
+/* applies the next write, which may be the session's own */
 
 static void
 apply(zk_session_t *session)
@@ -965,7 +964,7 @@ same_name(const name_t *one, const name_t *two)
 }
 
 
-/* the simulation itself is wrong */
+/* the simulation is wrong */
 
 static void
 broken_sim(const char *what)

@@ -2,36 +2,35 @@
 /*
  * The view against a naive model, in a simulated world.
  *
- * A run is a world that a seed makes: one to three locks, one to four workers
- * of one gateway, foreign claimers, servers that lag, and their pace.  A step
- * is one thing that happens: the leader commits a write, a server moves on, a
- * message or a doorbell reaches a worker, a client comes, leaves or releases,
- * a foreign claimer does something, a parent is reaped, or a connection breaks.
- * Now and then all arrivals stop, and the rest is carried to its end.
+ * A run is a world that a seed makes: up to three locks, up to four workers of
+ * a gateway, foreign claimers, servers that lag, and the pace of all.  A step
+ * is a single event: the leader commits a write, a server moves on, a message
+ * or a doorbell reaches a worker, a client comes, leaves or releases, a foreign
+ * claimer acts, a parent is reaped, or a connection breaks.  Now and then all
+ * arrivals stop, and the run goes on until all claims have ended.
  *
- * After every step the truth, which is the leader's tree, is asked:
+ * After every step the world is compared with the leader's tree, the truth:
  *
- *   (a) of those who hold a lock, no two exclude each other.  A grant counts
- *       until its delete is decided or its session is lost; a foreign claim
- *       counts as soon as nothing that excludes it is ahead.  The znode of who
- *       holds exists.
- *   (b) at a grant nobody is ahead whom it should have waited for.
- *   (c) when arrivals stop, every waiter is granted; if nobody leaves, either,
- *       all those whose turn it is.
+ *   (a) no two holders of a lock exclude each other.  A grant counts until the
+ *       delete is decided or the session is lost; a foreign claim counts as
+ *       soon as no claim ahead excludes the claim.  A holder's znode exists.
+ *   (b) at a grant, no claim is ahead that blocks the granted claim.
+ *   (c) when arrivals stop, every waiter is granted; if no claim leaves,
+ *       either, every waiter that has the turn.
  *   (d) at the end the tree is empty, and all entries were given back.
- *   (e) who is refused, because the lock is used in another way, did come
- *       behind a claim of another use.  If nobody leaves for a while, the
- *       first that waits of a worker is not behind such claims alone.
+ *   (e) a claim that is refused, because the lock has another use, came behind
+ *       a claim of another use.  If no claim leaves for a while, a worker's
+ *       first waiter is not behind claims of another use only.
  *
- * Of a semaphore's claims as many may hold as there are permits; in (b) as
- * many may be ahead, less one, and none of another use.
+ * A semaphore has at most as many holders as permits; in (b) fewer claims than
+ * the permits may be ahead, and no claim of another use.
  *
- * With --break one rule of the gateway is broken on purpose; then a violation
- * has to follow, or the world is too tame to show that the rule is needed.
- * Two can be broken without harm, and are not listed.  A worker has one session
- * here, and asks all through it; so what it learned of by an answer, and what
- * is ahead of that, is in every list that is answered later, unless it is gone.
- * Neither the mark of a list nor its caution with siblings is put to the test.
+ * --break breaks a rule of the gateway; then a violation has to follow, else
+ * the world is too tame to show that the rule is needed.  Two can be broken
+ * without harm, and are not listed.  A worker has a single session here for all
+ * requests; so a claim from an answer, and all claims ahead of that claim, are
+ * in every list that is answered later, unless the claim is gone.  Neither the
+ * mark of a list nor the caution of a list with siblings is put to the test.
  *
  * usage: view_sim [--seed N] [--steps N] [--runs N] [--trace] [--break RULE]
  *        view_sim --list-breaks
@@ -46,7 +45,7 @@
 #include "sim.h"
 
 
-#define FOREIGN         4           /* of one lock */
+#define FOREIGN         4           /* of a lock */
 #define PERMITS         4
 #define ZOMBIES         6
 #define DEAD            16
@@ -68,7 +67,7 @@ typedef enum {
 } act_e;
 
 
-/* what a lock is for, as most of those see it who come to it */
+/* the use of a lock that most claims of the lock want */
 
 typedef enum {
     USE_MUTEX = 0,
@@ -86,7 +85,7 @@ typedef struct {
 } break_name_t;
 
 
-/* what the seed makes of a run */
+/* the parameters of a run, from the seed */
 
 typedef struct {
     int                 nlocks;
@@ -94,15 +93,15 @@ typedef struct {
     int                 downgrades;
     int                 durables;
     size_t              nforeign;
-    size_t              nclaims;        /* of a worker, of one lock */
+    size_t              nclaims;        /* of a worker and lock */
     unsigned            pace;
     unsigned            patience;
     unsigned            reluctance;     /* of foreign writers, to leave */
-    unsigned            faith;          /* one claim in so many is of another
-                                           use; 0: none */
+    unsigned            faith;          /* 1 of n claims has another use;
+                                           0: none */
     unsigned            fancy;          /* a free lock's use may change */
-    unsigned            luck;           /* one fault in so many */
-    unsigned            stops;          /* workers often are */
+    unsigned            luck;           /* 1 of n faults happens */
+    unsigned            stops;          /* workers are often stopped */
     unsigned            weights[ACTS];
     unsigned            weight;
 } world_t;
@@ -131,9 +130,9 @@ typedef struct {
     uint64_t            foreign_ids;
 
     zk_session_t       *zombies[ZOMBIES];
-    int                 processes[ZOMBIES];     /* that died; or -1 */
+    int                 processes[ZOMBIES];     /* dead processes; or -1 */
     size_t              nzombies;
-    int                 dead[DEAD];     /* whose sessions are over */
+    int                 dead[DEAD];     /* the sessions are over */
     size_t              ndead;
     uint64_t            stalled[SIM_WORKERS];
 
@@ -141,7 +140,7 @@ typedef struct {
     int64_t             granted_seq[SIM_LOCKS];
 
     unsigned            touched;        /* a bit a lock */
-    unsigned            calm:1;         /* nobody arrives */
+    unsigned            calm:1;         /* no claim arrives */
     unsigned            failed:1;
 } run_t;
 
@@ -315,7 +314,7 @@ parse(int argc, char **argv)
             continue;
         }
 
-        value = argv[i + 1];    /* NULL behind the last one */
+        value = argv[i + 1];    /* NULL behind the last argument */
 
         if (value == NULL) {
             return usage();
@@ -574,8 +573,8 @@ make_world(void)
 
 
 /*
- * A lock that is often empty, and whose parent then goes: what was known of it
- * is wrong soon, and its low numbers are given again and again.
+ * A lock that is often empty, so that the parent is reaped: knowledge of the
+ * lock is wrong soon, and low seqs are given again and again.
  */
 
 static void
@@ -596,7 +595,7 @@ make_deserted(world_t *w)
 }
 
 
-/* nobody arrives or loses patience: all that wait must get it */
+/* no claim arrives, no waiter leaves: all waiters must get the lock */
 
 static void
 calm_down(void)
@@ -629,7 +628,7 @@ calm_down(void)
 }
 
 
-/* nobody leaves, either, until all that was said has arrived */
+/* no claim leaves, either, until all messages have arrived */
 
 static void
 settle(void)
@@ -899,7 +898,7 @@ some_kind(int lock)
 static void
 some_use(int lock)
 {
-    /* the two that are older, and have more rules, somewhat more often */
+    /* the first two uses more often, because these have more rules */
 
     run.use[lock] = chance(2) ? rnd(USE_SHARED + 1) : rnd(USES);
     run.permits[lock] = 1 + rnd(PERMITS);
@@ -913,7 +912,7 @@ is_free(int lock)
 }
 
 
-/* foreign claimers are at the leader: nothing that they do lags */
+/* foreign claimers act on the leader, without lag */
 
 static int
 foreign_act(int lock)
@@ -983,7 +982,7 @@ foreign_act(int lock)
 }
 
 
-/* seq: of the writer who makes a reader of itself, or -1 */
+/* seq: of the writer that makes a reader, or -1 */
 
 static void
 foreign_join(int lock, zkl_kind_t kind, int64_t seq)
@@ -1004,7 +1003,7 @@ foreign_join(int lock, zkl_kind_t kind, int64_t seq)
 }
 
 
-/* of another gateway: it is a reader from now on */
+/* another gateway's claim is a reader from now on */
 
 static void
 foreign_downgrade(int lock, name_t *name)
@@ -1026,7 +1025,7 @@ foreign_downgrade(int lock, name_t *name)
 }
 
 
-/* of another gateway: it becomes durable, under the same name, or again so */
+/* another gateway's claim becomes durable (again), under the same name */
 
 static void
 foreign_persist(int lock, name_t *name)
@@ -1067,7 +1066,7 @@ foreign_holds(int lock, name_t *name)
 }
 
 
-/* a mutex or a writer may not know that there are other uses, and wait */
+/* a mutex or writer may wait, because the client knows no other uses */
 
 static int
 foreign_is_refused(int lock, name_t *name)
@@ -1185,7 +1184,7 @@ fault_act(worker_t *worker)
 }
 
 
-/* its process is stopped for longer than its session lives */
+/* stops the process of a worker for longer than the session lives */
 
 static int
 stop_worker(worker_t *worker)
@@ -1204,7 +1203,7 @@ stop_worker(worker_t *worker)
 }
 
 
-/* the session is nobody's any more, and will expire */
+/* the session has no process any more, and will expire */
 
 static void
 give_up(worker_t *worker, int process)
@@ -1250,7 +1249,7 @@ bury(void)
 }
 
 
-/* somebody takes the places of the dead */
+/* takes the records of dead processes */
 
 static void
 reclaim(void)
@@ -1331,9 +1330,9 @@ check_lock(int lock)
 
 
 /*
- * Who came behind another use may be refused.  That one need not have been
- * first: its worker may know that those ahead of it were ended, and not yet
- * that it is gone.
+ * A claim behind a claim of another use may be refused.  That claim need not
+ * have been first: the worker may know that the claims ahead have ended, and
+ * not yet that the claim of another use is gone.
  */
 
 static void
@@ -1362,7 +1361,7 @@ check_uses(int lock)
 }
 
 
-/* the first claim that is alive, or NULL; one of twins, of one use */
+/* the first live claim, or NULL; any of duplicates, which have the same use */
 
 static znode_t *
 first_node(int lock)
@@ -1385,7 +1384,7 @@ first_node(int lock)
 }
 
 
-/* the session of who holds is alive, or its worker will know in time */
+/* a holder has a znode, unless the session expired: that the worker knows */
 
 static void
 check_held(int lock)
@@ -1416,7 +1415,7 @@ check_held(int lock)
 }
 
 
-/* of those who wait, when all has arrived; (c) and (e) the other way round */
+/* the claims that still wait when all has arrived; the converse of (c), (e) */
 
 static void
 check_waiting(worker_t *worker)
@@ -1464,8 +1463,8 @@ check_waiting(worker_t *worker)
 
 
 /*
- * Whether all that are ahead are of another use.  Behind one of its own use
- * it can wait: whom that one waits for need not be known.
+ * Whether claims are ahead, all of another use.  Behind a claim of the same use
+ * a claim can wait, and need not know what that claim waits for.
  */
 
 static int
@@ -1555,7 +1554,7 @@ mixes(zkl_kind_t one, zkl_kind_t two)
 }
 
 
-/* how many of a kind that does not exclude itself may hold */
+/* the most holders of a kind whose claims do not exclude each other */
 
 static size_t
 seats(zkl_kind_t kind)
@@ -1564,7 +1563,7 @@ seats(zkl_kind_t kind)
 }
 
 
-/* of the gateway, and its delete cannot be called back, or its session ended */
+/* a claim of the gateway whose delete is decided, or whose session is over */
 
 static int
 decided(znode_t *node)
@@ -1632,7 +1631,7 @@ granted(claim_t *claim)
                   (int) node->name.seq, (int) ahead);
     }
 
-    /* the others may be granted in another order than they came */
+    /* claims of the other kinds may be granted in any order */
 
     if (node->name.kind != ZKL_MUTEX && node->name.kind != ZKL_WRITE) {
         return;

@@ -1,6 +1,6 @@
 
 /*
- * Arguments from a query and from a body in any pieces.
+ * Arguments, from a query and from a body that is cut into any pieces.
  */
 
 
@@ -40,7 +40,7 @@
 #define SHUT_16     "]]]]]]]]]]]]]]]]"
 
 
-/* a text and the reason why it is refused */
+/* a text and the reason for the refusal */
 
 typedef struct {
     const char  *text;
@@ -49,7 +49,7 @@ typedef struct {
 } refusal_t;
 
 
-/* JSON and what it is when it is compact; NULL: the same */
+/* a JSON text and the compact form; NULL: the text is compact */
 
 typedef struct {
     const char  *text;
@@ -158,7 +158,7 @@ static const refusal_t  query_refusals[] = {
 
 static const refusal_t  body_refusals[] = {
 
-    /* no object */
+    /* not an object */
 
     { text_of("[]"),                        "is not a JSON object" },
     { text_of("[{\"wait\":1}]"),            "is not a JSON object" },
@@ -360,7 +360,7 @@ static const data_case_t  data_cases[] = {
 };
 
 
-/* an error is a sentence that can be shown, whatever caused it */
+/* each error is a sentence that can be shown */
 
 static void
 check_error(const zkl_args_t *args, const char *text, const char *part)
@@ -392,7 +392,7 @@ read_query(zkl_args_t *args, const char *query, size_t len, unsigned allowed)
 }
 
 
-/* adds to args, in pieces of up to `piece` bytes, each in its own memory */
+/* adds text to args in pieces of up to `piece` bytes, a block for each piece */
 
 static int
 add_body(zkl_args_t *args, const char *text, size_t len, size_t piece,
@@ -677,7 +677,7 @@ test_body_of_new_fields(void **state)
     assert_string_equal(args.names, "a");
     assert_int_equal(args.nnames, 1);
 
-    /* of another body, the names take the place of the first one's */
+    /* the names of another body replace the names of the first body */
 
     assert_int_equal(add_body(&args, text_of("{\"names\":[\"c\",\"b\"]}"), 100,
                               ALL), 0);
@@ -697,7 +697,7 @@ test_body_of_new_fields(void **state)
 }
 
 
-/* in any order of arrival, the names are in the order of their bytes */
+/* names in any order of arrival are sorted by bytes */
 
 static void
 test_names_are_sorted(void **state)
@@ -719,7 +719,7 @@ test_names_are_sorted(void **state)
             k = rest % n;
             rest /= n;
 
-            /* the k-th of those that are left */
+            /* the k-th of the names that are left */
 
             for (at = 0; k != 0 || (used & 1U << at); at++) {
                 k -= !(used & 1U << at);
@@ -739,7 +739,7 @@ test_names_are_sorted(void **state)
 }
 
 
-/* n names of len bytes, and one more of `last` bytes if that is not 0 */
+/* n names of len bytes, and a further name of `last` bytes if not 0 */
 
 static int
 read_names(zkl_args_t *args, size_t n, size_t len, size_t last)
@@ -891,7 +891,7 @@ test_feed_after_error(void **state)
 }
 
 
-/* a name of any length and any bytes leaves a good sentence */
+/* a name of any length, of any bytes, leaves a sentence to show */
 
 static void
 test_error_of_long_names(void **state)
@@ -971,9 +971,7 @@ test_data_limit(void **state)
 
     (void) state;
 
-    /* a string of n bytes is n + 2 bytes of JSON */
-
-    /* the last bracket is one too many */
+    /* with the last bracket, data is a byte too long */
 
     memset(text, 'a', sizeof(text));
     memcpy(text, "{\"data\":[\"", 10);
@@ -981,6 +979,8 @@ test_data_limit(void **state)
 
     assert_int_equal(read_body(&args, text, strlen(text), 64, ALL), -1);
     check_error(&args, "data", "\"data\" is longer than 1024 bytes");
+
+    /* a string of n bytes is n + 2 bytes of JSON */
 
     for  (len = ZKL_DATA_MAX - 1; len <= ZKL_DATA_MAX + 1; len++) {
         memset(text, 'a', sizeof(text));
@@ -1007,7 +1007,7 @@ test_data_limit(void **state)
 }
 
 
-/* white space does not count, and a token has an end */
+/* white space does not count, but the length of a token has a limit */
 
 static void
 test_huge_texts(void **state)
@@ -1044,7 +1044,7 @@ test_huge_texts(void **state)
     assert_int_equal(read_query(&args, text, len, ALL), -1);
     check_error(&args, "data", "too long");
 
-    /* the longest string that a data label may need: escapes of six bytes */
+    /* the longest string that fits into data: escapes of six bytes */
 
     len = 0;
     len += (size_t) sprintf(text, "{\"data\":\"");

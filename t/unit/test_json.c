@@ -1,7 +1,7 @@
 
 /*
- * The writer: answers, and what must not become one.  The reader is tested by
- * what it reads, in test_args.c and test_label.c, but for its memory.
+ * The writer: answers, and calls that must not become an answer.  Tests of the
+ * reader are in test_args.c and test_label.c; here is the reader's memory.
  */
 
 
@@ -102,7 +102,7 @@ test_long_answer(void **state)
 }
 
 
-/* events are lines, so no answer may have one's end in it */
+/* each event is a line, so no answer may contain the end of a line */
 
 static void
 test_answer_is_one_line(void **state)
@@ -149,7 +149,7 @@ test_answers_that_fail(void **state)
 
     (void) state;
 
-    /* never an answer that is not JSON */
+    /* the writer never returns an answer that is not JSON */
 
     for (i = 0; i < 8; i++) {
         json = zkl_json_open();
@@ -157,7 +157,7 @@ test_answers_that_fail(void **state)
 
         switch (i) {
 
-        case 0:     /* nothing */
+        case 0:     /* empty */
             break;
 
         case 1:     /* not closed */
@@ -173,7 +173,7 @@ test_answers_that_fail(void **state)
             zkl_json_end_array(json);
             break;
 
-        case 3:     /* no UTF-8; remembered */
+        case 3:     /* not UTF-8; the writer remembers that */
             zkl_json_object(json, NULL);
             zkl_json_string(json, "a", text_of("\xed\xa0\x80"));
             zkl_json_string(json, "b", text_of("b"));

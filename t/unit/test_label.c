@@ -1,6 +1,6 @@
 
 /*
- * Labels, written and read, and what others write in their place.
+ * Labels, written and read, and the data that other clients write instead.
  */
 
 
@@ -24,7 +24,7 @@
 #define SHUT_16     "]]]]]]]]]]]]]]]]"
 
 
-/* a text and the owner that is seen in it */
+/* a text and the owner that is read from the text */
 
 typedef struct {
     const char  *text;
@@ -37,7 +37,7 @@ typedef struct {
 
 #define A10         "aaaaaaaaaa"
 
-/* texts that are no gateway's labels */
+/* texts that are not a gateway's label */
 
 static const foreign_t  foreign_labels[] = {
     { text_of(""),                          "" },
@@ -240,7 +240,7 @@ test_label_says_more(void **state)
     assert_int_equal(out.from_len, in.from_len);
     assert_string_equal(out.data, "7");
 
-    /* zero is as good a number as any other */
+    /* params 0 is a number, too */
 
     in.params = 0;
     len = zkl_claim_data_write(buf, &in, &at);
@@ -251,7 +251,7 @@ test_label_says_more(void **state)
 }
 
 
-/* the label of a znode whose name does not say whose it is */
+/* the label of a znode whose name has no claim id */
 
 static void
 test_label_with_an_id(void **state)
@@ -291,7 +291,7 @@ test_label_with_an_id(void **state)
     assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
     assert_int_equal(out.id.record, in.id.record);
 
-    /* it is put into a label that was written */
+    /* the id replaces the digits in a label that was written */
 
     memset(in.id.random, 0x5a, ZKL_RANDOM_LEN);
     in.id.record = 7;
@@ -305,7 +305,7 @@ test_label_with_an_id(void **state)
 }
 
 
-/* nothing to say, or nothing that could be read again: nothing is written */
+/* a member that is empty, or that could not be read again, is left out */
 
 static void
 test_label_says_no_more(void **state)
@@ -390,7 +390,7 @@ test_label_says_no_more(void **state)
     assert_int_equal(out.from_len, 0);
     assert_int_equal(out.gate_len, 0);
 
-    /* the digits of params are read in both cases, the numbers to the last */
+    /* params: digits in lower and upper case; numbers: up to the maximum */
 
     zkl_claim_data_read(&out, text_of("me\n{\"index\":\"07\","
                                       "\"params\":\"FfFfFFfE\","
@@ -435,7 +435,7 @@ test_label_is_read_back(void **state)
 
     memset(&in, 0, sizeof(zkl_claim_data_t));
 
-    /* the longest of all */
+    /* the longest label */
 
     memset(in.owner, 'o', ZKL_OWNER_MAX);
     in.owner_len = ZKL_OWNER_MAX;
@@ -459,7 +459,7 @@ test_label_is_read_back(void **state)
     memset(in.from, '"', ZKL_FROM_MAX);
     in.from_len = ZKL_FROM_MAX;
 
-    /* the buffer's end, if the number were one that is */
+    /* this ttl, which does not occur, fills the buffer to the end */
 
     len = zkl_claim_data_write(buf, &in, &at);
     assert_in_range(len, ZKL_CLAIM_DATA_MAX - 8, ZKL_CLAIM_DATA_MAX);
@@ -495,7 +495,7 @@ test_label_is_read_back(void **state)
         assert_string_equal(out.from, in.from);
     }
 
-    /* the digits are written later, and are read in both cases */
+    /* digits of the index that are written later; lower and upper case */
 
     memcpy(buf + at, "Ab", 2);
     zkl_claim_data_read(&out, buf, len);

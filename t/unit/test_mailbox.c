@@ -1,7 +1,8 @@
 
 /*
- * The mailbox: many threads post, one takes; nothing is lost, the order of
- * each thread is kept, and the descriptor says when there is something.
+ * The mailbox: many threads post, a single thread takes.  No message is lost,
+ * each thread's messages keep the order, and the descriptor is readable when
+ * there are messages.
  */
 
 
@@ -28,7 +29,7 @@
 
 
 typedef struct {
-    zkl_message_t  message;        /* first, so that the one is the other */
+    zkl_message_t  message;        /* first, so that a cast is enough */
     unsigned       poster;
     unsigned       number;
 } letter_t;
@@ -83,7 +84,7 @@ deliver(zkl_message_t *message, void *data)
         zkl_mailbox_post_foreign(receiver->mailbox, &letter->message);
     }
 
-    /* the message is the receiver's: it may do as it likes with it */
+    /* the message is the receiver's, and so the receiver may overwrite it */
 
     memset(message, 0xee, sizeof(zkl_message_t));
 }
@@ -149,7 +150,7 @@ test_threads(void **state)
                                         0);
     }
 
-    /* a wake-up that is lost would end this in the timeout */
+    /* if a wake-up is lost, this loop ends by the timeout */
 
     while (receiver.taken < POSTERS * LETTERS) {
 
@@ -169,7 +170,7 @@ test_threads(void **state)
     assert_int_equal(receiver.disorder, 0);
     assert_int_equal(receiver.taken, POSTERS * LETTERS);
 
-    /* the wake-up of a letter that was taken already may be late, once */
+    /* a wake-up for a letter that was taken before may be late, once */
 
     assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 0);
     assert_false(readable(&mailbox, 0));
@@ -219,7 +220,7 @@ test_descriptor(void **state)
 }
 
 
-/* one wake-up, and one system call, for all that is posted before it */
+/* all messages posted before a wake-up share the wake-up and system call */
 
 static void
 test_one_wake_up(void **state)
@@ -244,7 +245,7 @@ test_one_wake_up(void **state)
                      sizeof(uint64_t));
     assert_int_equal(count, 1);
 
-    /* taking does not depend on the descriptor */
+    /* zkl_mailbox_take() does not depend on the descriptor */
 
     assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 5);
     assert_int_equal(receiver.disorder, 0);
@@ -284,7 +285,7 @@ test_post_from_delivery(void **state)
 }
 
 
-/* an eventfd that is there already, and was written by somebody else */
+/* an eventfd from the caller, with a count that is not 0 at first */
 
 static void
 test_given_descriptor(void **state)

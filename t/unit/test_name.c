@@ -1,7 +1,7 @@
 
 /*
- * Names, claims, tokens and durations: what is taken, what is refused, and
- * what is written is read back.
+ * Names, claims, tokens and durations: which texts are taken, which are
+ * refused, and that each written text is read back.
  */
 
 
@@ -27,13 +27,13 @@
 typedef struct {
     const char      *text;
     size_t           len;
-    const char      *error;     /* a part of it; NULL: taken */
+    const char      *error;     /* a part; NULL: name is taken */
 } name_case_t;
 
 
 typedef struct {
     const char  *name;
-    int64_t      seq;       /* -1: no claim */
+    int64_t      seq;       /* -1: not a claim */
     zkl_kind_t   kind;
     unsigned     has_id;
 } child_case_t;
@@ -123,7 +123,7 @@ static const name_case_t  paths[] = {
 
 static const child_case_t  children[] = {
 
-    /* our own, and Curator's */
+    /* of gateways and of Curator */
 
     { "_c_" UUID "-lock-0000000000",        0,          ZKL_MUTEX, 1 },
     { "_c_" UUID "-lock-2147483647",        2147483647, ZKL_MUTEX, 1 },
@@ -140,7 +140,7 @@ static const child_case_t  children[] = {
     { "-lock-0000000003",                   3,          ZKL_MUTEX, 0 },
     { "x-lock-0000000003",                  3,          ZKL_MUTEX, 0 },
 
-    /* something like an id */
+    /* almost an id */
 
     { "_c_" "00010203-0405-0607-0809-0a0bdeadbeeg" "-lock-0000000001",
                                             1,          ZKL_MUTEX, 0 },
@@ -157,7 +157,7 @@ static const child_case_t  children[] = {
     { "lock--2147483648",                   2147483647, ZKL_MUTEX, 0 },
     { "-lock---2147483648",                 -1,         ZKL_MUTEX, 0 },
 
-    /* no claims */
+    /* not claims */
 
     { "",                                   -1,         ZKL_MUTEX, 0 },
     { "0000000001",                         -1,         ZKL_MUTEX, 0 },
@@ -174,7 +174,7 @@ static const child_case_t  children[] = {
     { "n_0000000001",                       -1,         ZKL_MUTEX, 0 },
     { HEX32 "__party__0000000001",          -1,         ZKL_MUTEX, 0 },
 
-    /* members and semaphores are ours alone */
+    /* only gateways have members and semaphores */
 
     { "_c_" UUID "-member-0000000007",      7,          ZKL_MEMBER, 1 },
     { "_c_" UUID "-member--2147483648",     2147483647, ZKL_MEMBER, 1 },
@@ -222,7 +222,7 @@ static const child_case_t  children[] = {
 };
 
 
-/* one of each, and the edges */
+/* every kind, and the limits of permits */
 
 static const zkl_kind_t  kinds[] = {
     ZKL_MUTEX,
@@ -408,7 +408,7 @@ test_claims_are_written(void **state)
     assert_int_equal(len, strlen("_c_" UUID "-member-"));
     assert_memory_equal(buf, "_c_" UUID "-member-!", len + 1);
 
-    /* one that is the lock's own znode has no name */
+    /* a claim that is the lock's own znode has no name */
 
     memset(buf, '!', sizeof(buf));
     assert_int_equal(zkl_name_prefix_write(buf, &id, ZKL_NODE), 0);
@@ -548,7 +548,7 @@ test_tokens_are_read_back(void **state)
 }
 
 
-/* tokens are in the hands of clients: the text of one is for ever */
+/* the text of a token must never change, because clients keep tokens */
 
 static void
 test_token_is_stable(void **state)
@@ -612,7 +612,7 @@ test_tokens_of_others(void **state)
 }
 
 
-/* the letters of the other base64 are no second spelling */
+/* the letters of plain base64 are no second spelling */
 
 static void
 test_token_has_one_spelling(void **state)
@@ -656,7 +656,7 @@ test_token_has_one_spelling(void **state)
 }
 
 
-/* a right check does not help a kind or a seq that cannot be */
+/* an impossible kind or seq is refused even if the check is right */
 
 static void
 test_tokens_that_cannot_be(void **state)
@@ -689,7 +689,7 @@ test_tokens_that_cannot_be(void **state)
 }
 
 
-/* the vectors of RFC 4648, 10, without their padding, and all bits */
+/* the vectors of RFC 4648, 10, without padding, and all bits */
 
 static void
 test_base64(void **state)
@@ -758,7 +758,7 @@ test_base64_has_one_spelling(void **state)
 
     assert_int_equal(zkl_text_base64_read(bytes, &n, text_of("Z\0")), -1);
 
-    /* of all texts of two and of three, those that bytes are written as */
+    /* of all texts of two and three characters, only the written texts */
 
     for (len = 2; len <= 3; len++) {
         taken = 0;
@@ -805,7 +805,7 @@ test_durations(void **state)
 }
 
 
-/* every sequence of up to four bytes of a sample against RFC 3629's table */
+/* each sequence of up to four bytes of a sample against RFC 3629's table */
 
 static int
 utf8_model(const unsigned char *p, size_t len)

@@ -1,6 +1,6 @@
 
 /*
- * What Terraform sends, and what others send in its place.
+ * The bodies that Terraform sends, and bodies of other clients.
  */
 
 
@@ -80,7 +80,7 @@ static const refusal_t  refusals[] = {
 };
 
 
-/* the text in memory of its very size */
+/* the text in a block of exactly len + 1 bytes */
 
 static int
 read_body(zkl_terraform_t *t, const char *text, size_t len)
@@ -134,7 +134,7 @@ test_lock_information(void **state)
     assert_string_equal(t.error, "");
     assert_int_equal(t.too_large, 0);
 
-    /* what a forced unlock of OpenTofu sends */
+    /* the body of a forced unlock of OpenTofu */
 
     assert_int_equal(read_body(&t, text_of("{\"ID\":\"a\",\"Who\":\"\"}")), 0);
 
@@ -271,7 +271,7 @@ test_large(void **state)
         }
     }
 
-    /* an object of somebody else's may be of any length */
+    /* an object without an ID may be of any length */
 
     memset(text, 'a', sizeof(text));
     memcpy(text, "{\"id\":\"a\",\"x\":\"", 15);

@@ -1,12 +1,12 @@
 
 /*
- * The view's rules, one test each: the proofs that nobody is ahead, what ends
- * them, whom the first waiter asks for, and what a list says and does not say.
+ * The view's rules, a test for each: proofs that no claim is ahead, the end of
+ * a proof, the claim that the first waiter watches, conclusions from a list.
  *
- * A test speaks of claims by their seq.  create(), sibling() and so on make
- * an entry and give it to the view; expect() compares all claims that the view
- * knows with a text such as "0l 1s 3f", in which an upper case letter says
- * that the claim waits, and gone() the claims that the view gave back.
+ * A test names claims by seq.  create(), sibling() and so on make an entry and
+ * give the entry to the view.  expect() compares all claims in the view with a
+ * text like "0l 1s 3f", in which an upper case letter says that a claim waits;
+ * expect_gone() compares the claims that the view gave back.
  */
 
 
@@ -83,7 +83,7 @@ tear_down(void **state)
 }
 
 
-/* what the view calls */
+/* the functions that the view calls */
 
 static void
 gone(void *data, zkl_entry_t *entry)
@@ -106,7 +106,7 @@ new_entry(world_t *world)
 
     entry = &world->entries[world->nentries++];
 
-    /* what the view does not set must not matter to it */
+    /* the view must not read a member that the view has not set */
 
     memset(entry, 0xee, sizeof(zkl_entry_t));
     entry->linked = 0;
@@ -138,7 +138,7 @@ make(void *data, zkl_sighting_t *sighting)
 }
 
 
-/* what the caller of the view does */
+/* the steps of the caller of the view */
 
 static zkl_entry_t *
 create_kind(world_t *world, int64_t seq, zkl_kind_t kind)
@@ -278,7 +278,7 @@ drop(world_t *world, int64_t seq)
     entry = find(world, seq);
     assert_non_null(entry);
 
-    /* if it is not local, a watch has told */
+    /* a watch has told of the end of a claim that is not local */
 
     entry->watched = (entry->origin != ZKL_LOCAL);
 
@@ -287,7 +287,7 @@ drop(world_t *world, int64_t seq)
 }
 
 
-/* what the test compares */
+/* the comparisons of the tests */
 
 static void
 expect_text(const char *text, const char *expected, const char *file,
@@ -411,7 +411,7 @@ grant(world_t *world, int64_t seq)
 }
 
 
-/* the view asks for a watch on blocker, and gets it */
+/* the view requests a watch on blocker, and the caller sets the watch */
 
 static void
 watch(world_t *world, int64_t waiter, int64_t blocker)
@@ -425,7 +425,7 @@ watch(world_t *world, int64_t waiter, int64_t blocker)
 }
 
 
-/* nothing is known, nobody waits */
+/* no claim is known, no claim waits */
 
 static void
 test_empty(void **state)
@@ -445,7 +445,7 @@ test_empty(void **state)
 }
 
 
-/* seq 0 is first, whatever is known */
+/* seq 0 is first, even if no claim is known */
 
 static void
 test_seq_0(void **state)
@@ -476,7 +476,7 @@ test_unknown(void **state)
     assert_int_equal(world->view.complete_through, -1);
     expect_next(world, ZKL_COMPLETE, 3, -1);
 
-    /* and it stays so for those behind */
+    /* the claims ahead stay unknown for later claims, too */
 
     create(world, 4);
 
@@ -488,7 +488,7 @@ test_unknown(void **state)
 }
 
 
-/* seq = complete_through + 1: nobody joined in between */
+/* seq = complete_through + 1: no claim was created in between */
 
 static void
 test_contiguous(void **state)
@@ -507,7 +507,7 @@ test_contiguous(void **state)
 }
 
 
-/* the holder leaves, the next one here is granted without asking anybody */
+/* the holder leaves: the next local claim is granted without a request */
 
 static void
 test_handoff(void **state)
@@ -532,7 +532,7 @@ test_handoff(void **state)
 }
 
 
-/* a waiter that leaves without having held lets nobody pass the holder */
+/* when a waiter leaves without a grant, no claim passes the holder */
 
 static void
 test_waiter_leaves(void **state)
@@ -552,7 +552,7 @@ test_waiter_leaves(void **state)
 }
 
 
-/* a local claim that is alive pins the parent */
+/* a live local claim pins the parent */
 
 static void
 test_pin_by_claim(void **state)
@@ -572,7 +572,7 @@ test_pin_by_claim(void **state)
 }
 
 
-/* a watch on it does so, too */
+/* a watch on the parent pins the parent, too */
 
 static void
 test_pin_by_watch(void **state)
@@ -594,7 +594,7 @@ test_pin_by_watch(void **state)
 }
 
 
-/* with neither the parent may be another one: no proof, all is forgotten */
+/* with neither, the parent may be new: no proof, the view forgets all claims */
 
 static void
 test_pin_lost(void **state)
@@ -634,7 +634,7 @@ test_pin_lost_forgets_others(void **state)
 }
 
 
-/* the watch was lost while a local claim pinned: nothing is lost */
+/* the watch was lost while a local claim pinned the parent: the view stays */
 
 static void
 test_pin_changes_hands(void **state)
@@ -654,7 +654,7 @@ test_pin_changes_hands(void **state)
 }
 
 
-/* seq 0 starts anew, pinned or not */
+/* seq 0 makes the view start anew, pinned or not */
 
 static void
 test_seq_0_again(void **state)
@@ -671,7 +671,7 @@ test_seq_0_again(void **state)
 }
 
 
-/* a seq that runs backwards shows a new parent, whatever pinned the old one */
+/* a seq that runs backwards shows a new parent, despite claim and watch */
 
 static void
 test_backwards(void **state)
@@ -701,7 +701,7 @@ test_backwards(void **state)
 }
 
 
-/* the same number again is no progress, either */
+/* the same seq again shows a new parent, too */
 
 static void
 test_same_seq(void **state)
@@ -718,7 +718,7 @@ test_same_seq(void **state)
     assert_int_equal(world->view.watched, 0);
     expect(world, "0L");
 
-    /* not even if nothing is complete, and only an entry says so */
+    /* also if the view is not complete, and only an entry has the seq */
 
     zkl_view_forget(&world->view, gone, world);
     expect_gone(world, "0");
@@ -731,7 +731,7 @@ test_same_seq(void **state)
 }
 
 
-/* a gap is looked into only when the known blockers are gone */
+/* a gap needs a list only when the known blockers are gone */
 
 static void
 test_gap(void **state)
@@ -748,7 +748,7 @@ test_gap(void **state)
     drop(world, 0);
     expect_next(world, ZKL_COMPLETE, 3, -1);
 
-    /* the list shows one of the two */
+    /* the list shows 2, but not 1 */
 
     see_foreign(world, 2);
     see_own(world, find(world, 3));
@@ -804,7 +804,7 @@ test_watch_nearest(void **state)
     world->view.watched = 1;
     expect_next(world, ZKL_WATCH, 3, 2);
 
-    /* 2 vanishes without ever having held */
+    /* 2 vanishes without a grant */
 
     drop(world, 2);
     expect_next(world, ZKL_WATCH, 3, 1);
@@ -817,7 +817,7 @@ test_watch_nearest(void **state)
 }
 
 
-/* a local claim in between is waited for in memory */
+/* a waiter behind a local waiter needs no watch */
 
 static void
 test_watch_first_only(void **state)
@@ -833,7 +833,7 @@ test_watch_first_only(void **state)
     world->view.watched = 1;
     expect_next(world, ZKL_WATCH, 1, 0);
 
-    /* the first one leaves: its watch is the second one's */
+    /* the first waiter leaves: the second waiter needs the watch */
 
     drop(world, 1);
     expect_next(world, ZKL_WATCH, 2, 0);
@@ -857,7 +857,7 @@ test_learn(void **state)
     assert_int_equal(world->view.complete_through, 0);
     expect_next(world, ZKL_WATCH, 2, 0);
 
-    /* what is unknown can wait until it is gone */
+    /* the unknown claim 1 does not matter until 0 is gone */
 
     drop(world, 0);
     expect_next(world, ZKL_COMPLETE, 2, -1);
@@ -871,7 +871,7 @@ test_learn(void **state)
 }
 
 
-/* a claim of the past counts, but is not there */
+/* a claim that is gone counts for completeness only */
 
 static void
 test_learn_gone(void **state)
@@ -892,7 +892,7 @@ test_learn_gone(void **state)
 }
 
 
-/* who waits for a lock no more keeps the head of its line */
+/* a worker without a waiter keeps only the head of the queue */
 
 static void
 test_keep(void **state)
@@ -920,7 +920,7 @@ test_keep(void **state)
     zkl_view_keep(&world->view, 2, gone, world);
     expect(world, "0L 1s");
 
-    /* the next one closes up again */
+    /* the next claims make the view complete again */
 
     sibling(world, 3);
     create(world, 4);
@@ -928,7 +928,7 @@ test_keep(void **state)
 }
 
 
-/* it closes a gap in front of all that follow it without another gap */
+/* a learned claim completes the view up to the next gap */
 
 static void
 test_learn_closes(void **state)
@@ -1010,7 +1010,7 @@ test_merge_again(void **state)
 }
 
 
-/* what it does not show is gone, also under a later claim */
+/* a claim that the list does not show is gone, also if a later claim lives */
 
 static void
 test_merge_gone(void **state)
@@ -1040,7 +1040,7 @@ test_merge_gone(void **state)
 }
 
 
-/* a local claim that somebody else deleted */
+/* a local claim that another client deleted */
 
 static void
 test_merge_gone_local(void **state)
@@ -1065,7 +1065,7 @@ test_merge_gone_local(void **state)
 }
 
 
-/* a claim that was known later than the list was sent is kept */
+/* a claim that became known after the list was sent is kept */
 
 static void
 test_merge_younger(void **state)
@@ -1085,7 +1085,7 @@ test_merge_younger(void **state)
     expect(world, "1f 2L 3L");
     assert_int_equal(world->view.complete_through, 3);
 
-    /* unless it shows a claim that came later still */
+    /* unless the list shows a claim that was created even later */
 
     mark = zkl_view_mark(&world->view);
     create(world, 4);
@@ -1098,7 +1098,7 @@ test_merge_younger(void **state)
 }
 
 
-/* an empty list says it of all that were known */
+/* an empty list proves that all claims known before are gone */
 
 static void
 test_merge_empty(void **state)
@@ -1126,7 +1126,7 @@ test_merge_empty(void **state)
 }
 
 
-/* a sibling may be known from elsewhere: only a later claim says it is gone */
+/* a sibling may be newer than the list; only a later claim proves the end */
 
 static void
 test_merge_lagging(void **state)
@@ -1155,7 +1155,7 @@ test_merge_lagging(void **state)
 }
 
 
-/* gone = 1: its delete is decided, but it counts as seen */
+/* gone = 1: the delete is decided, but the claim counts as seen */
 
 static void
 test_merge_decided(void **state)
@@ -1180,7 +1180,7 @@ test_merge_decided(void **state)
 }
 
 
-/* a sibling that ended, but is linked still, goes at its next sighting */
+/* a sibling that ended, but is still linked, goes with the next sighting */
 
 static void
 test_merge_decided_linked(void **state)
@@ -1200,7 +1200,7 @@ test_merge_decided_linked(void **state)
 }
 
 
-/* who is known as gone does not come back by a list that shows it still */
+/* a list that still shows a claim that is gone does not add the claim again */
 
 static void
 test_merge_known_as_gone(void **state)
@@ -1221,7 +1221,7 @@ test_merge_known_as_gone(void **state)
 }
 
 
-/* no memory: the view stays as incomplete as it was */
+/* without memory the view stays as incomplete as before */
 
 static void
 test_merge_no_memory(void **state)
@@ -1253,7 +1253,7 @@ test_merge_no_memory(void **state)
 }
 
 
-/* a lost connection: all is forgotten, and found again */
+/* a lost connection: the view forgets all claims; a list finds the claims */
 
 static void
 test_forget(void **state)
@@ -1274,7 +1274,7 @@ test_forget(void **state)
     expect_nothing(world);
     assert_int_equal(world->view.complete_through, -1);
 
-    /* what they were they are again */
+    /* each claim holds or waits as before */
 
     assert_int_equal(held->waiting, 0);
     assert_int_equal(waiting->waiting, 1);
@@ -1297,7 +1297,7 @@ test_forget(void **state)
 }
 
 
-/* a claim whose create's reply was lost is told its seq by the list */
+/* if the reply of a create was lost, the list tells the seq of the claim */
 
 static void
 test_merge_finds(void **state)
@@ -1318,14 +1318,14 @@ test_merge_finds(void **state)
     expect(world, "6f 7L");
     expect_next(world, ZKL_WATCH, 7, 6);
 
-    /* and pins the parent */
+    /* and the claim pins the parent */
 
     create(world, 8);
     assert_int_equal(world->view.complete_through, 8);
 }
 
 
-/* claims made meanwhile are in the view before those that are found again */
+/* a claim created meanwhile is in the view before a claim that is found */
 
 static void
 test_merge_finds_ahead(void **state)
@@ -1365,7 +1365,7 @@ test_readers(void **state)
     grant(world, 1);
     expect_next(world, ZKL_NOTHING, 2, -1);
 
-    /* a reader behind a writer waits for it, also if it leaves unheld */
+    /* a reader waits for a writer ahead, also if the writer is never granted */
 
     drop(world, 0);
     expect_next(world, ZKL_NOTHING, 2, -1);
@@ -1406,7 +1406,7 @@ test_readers_foreign(void **state)
     grant(world, 3);
     expect_next(world, ZKL_NOTHING, 4, -1);
 
-    /* the writer's nearest blocker is any claim */
+    /* any claim blocks a writer, so the nearest claim is the blocker */
 
     drop(world, 3);
     expect_next(world, ZKL_WATCH, 4, 2);
@@ -1434,7 +1434,7 @@ test_blocks(void **state)
 }
 
 
-/* a foreign writer that vanishes may have left a reader in its place */
+/* a reader may be in the place of a foreign writer that vanished */
 
 static void
 test_downgrade(void **state)
@@ -1459,7 +1459,7 @@ test_downgrade(void **state)
     assert_int_equal(world->view.complete_through, 5);
     expect_next(world, ZKL_WATCH, 5, 4);
 
-    /* a reader leaves nothing that the lock's data do not tell of */
+    /* a change of the parent would have told if a reader left a claim */
 
     world->view.watched = 1;
     drop(world, 4);
@@ -1467,7 +1467,7 @@ test_downgrade(void **state)
 }
 
 
-/* a reader that is not there may not be there yet, under that name */
+/* the list may not show a renamed reader under the new name yet */
 
 static void
 test_renamed(void **state)
@@ -1488,7 +1488,7 @@ test_renamed(void **state)
     assert_int_equal(world->view.complete_through, 3);
     expect_next(world, ZKL_COMPLETE, 5, -1);
 
-    /* it has its old name where this is seen */
+    /* the server that answers still has the old name */
 
     see(world, 4, ZKL_MUTEX);
     see_own(world, find(world, 5));
@@ -1498,7 +1498,7 @@ test_renamed(void **state)
 }
 
 
-/* a sibling's that was shared while the list that shows it was under way */
+/* a sibling's claim was shared while the list with the claim was under way */
 
 static void
 test_shared_since(void **state)
@@ -1522,7 +1522,7 @@ test_shared_since(void **state)
 }
 
 
-/* the same if a list tells of it */
+/* the same if a list shows the reader */
 
 static void
 test_downgrade_listed(void **state)
@@ -1547,7 +1547,7 @@ test_downgrade_listed(void **state)
 }
 
 
-/* a sibling's writer leaves no reader, nor does a mutex without a word */
+/* a sibling's writer leaves no reader; a mutex would change the parent */
 
 static void
 test_no_downgrade(void **state)
@@ -1572,7 +1572,7 @@ test_no_downgrade(void **state)
 }
 
 
-/* a gateway's exclusive claim may leave a reader, too, if nobody would know */
+/* a gateway's exclusive claim may leave a reader: no watch on the parent */
 
 static void
 test_downgrade_mutex(void **state)
@@ -1585,7 +1585,7 @@ test_downgrade_mutex(void **state)
     merge(world);
     world->view.watched = 1;
 
-    /* its word of it comes before the event */
+    /* the parent watch fires before the watch on the claim */
 
     world->view.watched = 0;
     drop(world, 4);
@@ -1608,7 +1608,7 @@ test_downgrade_mutex(void **state)
 }
 
 
-/* nor is one gone that became durable: another with its name is there */
+/* in place of a claim that became durable is a claim with the same name */
 
 static void
 test_durable(void **state)
@@ -1644,7 +1644,7 @@ test_durable(void **state)
 }
 
 
-/* who is durable now has the seat that it had, and none is free */
+/* a claim that became durable keeps the seat, and no seat is free */
 
 static void
 test_durable_seat(void **state)
@@ -1664,7 +1664,7 @@ test_durable_seat(void **state)
     watch(world, 5, 3);
     expect_nothing_for(world, 5);
 
-    /* the nearer one is as it was, and known */
+    /* the nearer claim is unchanged, and known */
 
     drop(world, 3);
 
@@ -1684,7 +1684,7 @@ test_durable_seat(void **state)
     watch(world, 5, 3);
     expect_nothing_for(world, 5);
 
-    /* a list that does not show it any more makes room */
+    /* a list without the claim proves that a seat is free */
 
     see(world, 4, kind);
     see_own(world, find(world, 5));
@@ -1695,7 +1695,7 @@ test_durable_seat(void **state)
 }
 
 
-/* a member, too: one of another use is refused for it, not granted */
+/* a durable member, too: a claim of another use is refused, not granted */
 
 static void
 test_durable_member(void **state)
@@ -1722,7 +1722,7 @@ test_durable_member(void **state)
 }
 
 
-/* the same if a list tells of it, whatever is watched */
+/* the same if a list shows the reader, despite the watches */
 
 static void
 test_downgrade_mutex_listed(void **state)
@@ -1747,15 +1747,15 @@ test_downgrade_mutex_listed(void **state)
     assert_int_equal(find(world, 3)->watched, 0);
     assert_int_equal(world->view.complete_through, 5);
 
-    /* and it shares */
+    /* readers share the lock */
 
     grant(world, 5);
 }
 
 
 /*
- * That a claim was gone already when it was to be watched tells nothing of
- * when: its word may have been said before the lock was watched.
+ * If a claim is gone before the watch on the claim is set, the time of the end
+ * is unknown: the parent may have changed before the parent was watched.
  */
 
 static void
@@ -1777,8 +1777,8 @@ test_downgrade_mutex_missing(void **state)
 
 
 /*
- * The same for each kind, which may have become durable; but if a watch told,
- * the parent's would have told first.
+ * The same for each kind, because the claim may have become durable.  But if a
+ * watch on the claim told, the parent watch would have told first.
  */
 
 static void
@@ -1825,7 +1825,7 @@ test_durable_missing(void **state)
 }
 
 
-/* a list that is ahead of the watch shows who took the watched one's place */
+/* a list ahead of the watch shows the claim in place of the watched claim */
 
 static void
 test_downgrade_watched_listed(void **state)
@@ -1851,7 +1851,7 @@ test_downgrade_watched_listed(void **state)
 }
 
 
-/* while the writer is there, its reader stands behind it, with the same seq */
+/* a live writer and the reader of the writer have the same seq */
 
 static void
 test_equal_seq(void **state)
@@ -1882,7 +1882,7 @@ test_equal_seq(void **state)
     zkl_view_remove(&world->view, writer);
     expect_next(world, ZKL_WATCH, 5, 4);
 
-    /* that reader is known, but there may be another one by now */
+    /* that reader is known, but another reader may be there by now */
 
     assert_int_equal(world->view.complete_through, 3);
     zkl_view_remove(&world->view, reader);
@@ -1891,9 +1891,9 @@ test_equal_seq(void **state)
 
 
 /*
- * The writer may make a reader, drop it, and make another one, all with its
- * own seq.  When it is gone, the reader that was known may be the old one: the
- * one that the list shows is taken.
+ * A writer may make a reader, drop the reader, and make another reader, all of
+ * the writer's seq.  When the writer is gone, the known reader may be the old
+ * reader: the view takes the reader from the list.
  */
 
 static void
@@ -1911,7 +1911,7 @@ test_equal_seq_replaced(void **state)
     old = find(world, 5)->prev;
     assert_int_equal(old->kind, ZKL_READ);
 
-    /* a watch tells that the writer is gone, then a list is asked for */
+    /* a watch tells that the writer is gone, then a list is needed */
 
     drop(world, 4);
     expect(world, "4f 5L");
@@ -1926,7 +1926,7 @@ test_equal_seq_replaced(void **state)
     assert_int_equal(world->made, 3);
     expect_next(world, ZKL_WATCH, 5, 4);
 
-    /* no other one has followed */
+    /* no other reader has followed */
 
     see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
@@ -1974,7 +1974,7 @@ test_equal_seq_replaced_listed(void **state)
 }
 
 
-/* somebody else in the place of a claim: the parent was made anew */
+/* another claim in the place of a claim: the parent was made anew */
 
 static void
 test_parent_made_anew(void **state)
@@ -1989,7 +1989,7 @@ test_parent_made_anew(void **state)
     see(world, 0, ZKL_MUTEX)->who = 7;
     merge(world);
 
-    /* both of ours are gone, and he is not passed by what comes next */
+    /* both local claims are gone, and the next claim does not pass 0 */
 
     expect_gone(world, "0 1");
     expect(world, "0f");
@@ -2006,9 +2006,9 @@ test_parent_made_anew(void **state)
 
 
 /*
- * A foreign writer's end makes the view incomplete in front of a sibling that
- * is known already; closing the gap must not stop at it, or it would be
- * learned a second time.
+ * The end of a foreign writer makes the view incomplete in front of a known
+ * sibling.  The view must close the gap past the sibling, because the sibling
+ * would be learned a second time otherwise.
  */
 
 static void
@@ -2035,7 +2035,7 @@ test_learn_passes_known(void **state)
 }
 
 
-/* but a foreign one may have a twin that is not known */
+/* but a foreign claim may have a duplicate that is not known */
 
 static void
 test_learn_stops_at_foreign(void **state)
@@ -2064,7 +2064,7 @@ test_learn_stops_at_foreign(void **state)
 }
 
 
-/* as many hold as there are permits, and any of them makes room */
+/* all permits are in use; any holder that leaves makes room */
 
 static void
 test_semaphore(void **state)
@@ -2115,7 +2115,7 @@ test_semaphore_one(void **state)
 }
 
 
-/* as many are watched as there are permits, the nearest first, and no more */
+/* the watches are as many as the permits, the nearest claims first */
 
 static void
 test_semaphore_watches(void **state)
@@ -2141,7 +2141,7 @@ test_semaphore_watches(void **state)
     watch(world, 5, 2);
     expect_nothing_for(world, 5);
 
-    /* the others count only when one of these is gone */
+    /* the farther claims count only when a watched claim is gone */
 
     drop(world, 0);
     expect_nothing_for(world, 5);
@@ -2150,7 +2150,7 @@ test_semaphore_watches(void **state)
     watch(world, 5, 1);
     expect_nothing_for(world, 5);
 
-    /* nor has it left another one */
+    /* no claim is in the place of 3, either */
 
     assert_int_equal(world->view.complete_through, 5);
 
@@ -2160,7 +2160,7 @@ test_semaphore_watches(void **state)
 }
 
 
-/* whichever of them it is */
+/* the end of any watched claim wakes the waiter */
 
 static void
 test_semaphore_woken(void **state)
@@ -2192,7 +2192,7 @@ test_semaphore_woken(void **state)
 }
 
 
-/* local ones are no less ahead, but need no watch */
+/* local claims ahead count, too, but need no watch */
 
 static void
 test_semaphore_local(void **state)
@@ -2221,7 +2221,7 @@ test_semaphore_local(void **state)
 }
 
 
-/* unknown ones may be as many */
+/* the unknown claims may take the remaining permits */
 
 static void
 test_semaphore_unknown(void **state)
@@ -2246,7 +2246,7 @@ test_semaphore_unknown(void **state)
 }
 
 
-/* members come in at once, if all ahead are known */
+/* a member is granted at once if all claims ahead are known */
 
 static void
 test_members(void **state)
@@ -2269,7 +2269,7 @@ test_members(void **state)
 }
 
 
-/* each kind behind each */
+/* each kind behind each kind */
 
 static void
 test_conflict(void **state)
@@ -2315,9 +2315,7 @@ test_conflict(void **state)
 }
 
 
-/* of those ahead only the first that is alive says how the lock is used */
-
-/* kinds of claims in order, and who of them hold the lock: "+" */
+/* kinds of claims in order, and which claims hold the lock: "+" */
 
 static void
 test_tally(void **state)
@@ -2338,8 +2336,8 @@ test_tally(void **state)
         { { zkl_semaphore(2), zkl_semaphore(2), zkl_semaphore(2) },
           "++-" },
 
-        /* one of another use waits, or will be refused, whatever it has room
-           for */
+        /* a claim of another use waits, or will be refused, even if permits
+           are left */
         { { zkl_semaphore(1), zkl_semaphore(5) }, "+-" },
         { { ZKL_READ, zkl_semaphore(5), ZKL_READ }, "+--" }
     };
@@ -2356,6 +2354,8 @@ test_tally(void **state)
     }
 }
 
+
+/* of the claims ahead, only the first live claim decides the use of the lock */
 
 static void
 test_conflict_first(void **state)
@@ -2376,13 +2376,13 @@ test_conflict_first(void **state)
     drop(world, 2);
     watch(world, 3, 1);
 
-    /* it is first now */
+    /* 1 is first now */
 
     drop(world, 0);
     assert_true(zkl_view_conflict(&world->view, find(world, 3)));
     expect_next(world, ZKL_VIEW_CONFLICT, 3, -1);
 
-    /* the next who waits comes to it, too */
+    /* the next waiter has the use of 1, and is granted */
 
     create_kind(world, 4, ZKL_MEMBER);
     drop(world, 3);
@@ -2390,7 +2390,7 @@ test_conflict_first(void **state)
 }
 
 
-/* who is refused is no use, and is out of the way */
+/* a refused claim does not decide the use, and blocks no claim */
 
 static void
 test_conflict_removed(void **state)
@@ -2414,9 +2414,8 @@ test_conflict_removed(void **state)
 
 
 /*
- * Somebody else's claim of another use is blocked as long as others are ahead
- * of it, and may not be refused for long enough to be granted; so nobody
- * passes it.
+ * A sibling's claim of another use is blocked while claims are ahead, and may
+ * be granted before the refusal.  So no claim passes the sibling's claim.
  */
 
 static void
@@ -2441,12 +2440,12 @@ test_other_use_blocks(void **state)
         watch(world, 2, 1);
         expect_nothing_for(world, 2);
 
-        /* it was granted */
+        /* 1 was granted */
 
         drop(world, 0);
         expect_next(world, ZKL_VIEW_CONFLICT, 2, -1);
 
-        /* or not */
+        /* or 1 left ungranted */
 
         drop(world, 1);
         grant(world, 2);
@@ -2454,7 +2453,7 @@ test_other_use_blocks(void **state)
 }
 
 
-/* the first may be gone for long; then it is a conflict */
+/* the first claim may be long gone; then there is a conflict */
 
 static void
 test_other_use_looks_at_first(void **state)
@@ -2477,7 +2476,7 @@ test_other_use_looks_at_first(void **state)
 }
 
 
-/* a claim that nobody watches may be gone, and says nothing */
+/* a first claim without a watch may be gone, and does not decide the use */
 
 static void
 test_conflict_unwatched(void **state)
@@ -2503,7 +2502,7 @@ test_conflict_unwatched(void **state)
 }
 
 
-/* nor does one that may not be first */
+/* a claim that may not be first does not decide the use, either */
 
 static void
 test_conflict_unknown(void **state)
@@ -2529,7 +2528,7 @@ test_conflict_unknown(void **state)
 }
 
 
-/* an event finds the claim that it is of; there may be twins */
+/* an event finds the watched claim; there may be duplicates */
 
 static void
 test_watched(void **state)
@@ -2558,7 +2557,7 @@ test_watched(void **state)
     assert_ptr_equal(zkl_view_watched(&world->view, 5, NULL), find(world, 5));
     assert_null(zkl_view_watched(&world->view, 5, find(world, 5)));
 
-    /* one of them */
+    /* a single claim of the two is watched */
 
     one->watched = 1;
     assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), one);
@@ -2569,21 +2568,21 @@ test_watched(void **state)
     assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
     assert_null(zkl_view_watched(&world->view, 4, two));
 
-    /* both */
+    /* both are watched */
 
     one->watched = 1;
     assert_ptr_equal(zkl_view_watched(&world->view, 4, NULL), two);
     assert_ptr_equal(zkl_view_watched(&world->view, 4, two), one);
     assert_null(zkl_view_watched(&world->view, 4, one));
 
-    /* numbers that nobody has, or nobody who is not local */
+    /* a seq without a claim, without a watch, or of a local claim */
 
     assert_null(zkl_view_watched(&world->view, 2, NULL));
     assert_null(zkl_view_watched(&world->view, 3, NULL));
     assert_null(zkl_view_watched(&world->view, 6, NULL));
     assert_null(zkl_view_watched(&world->view, 8, NULL));
 
-    /* also if nobody waits any more */
+    /* also without a waiter */
 
     drop(world, 6);
     drop(world, 7);
@@ -2614,7 +2613,7 @@ test_position(void **state)
 }
 
 
-/* twice is once */
+/* a second call does not change the view */
 
 static void
 test_idempotent(void **state)
