@@ -1,9 +1,9 @@
-"""What is no request: it gets a reason, and leaves nothing behind.
+"""Invalid requests get a refusal with a reason, and leave nothing behind.
 
-Each line of the tables is one request that has to be refused, with the code
-that the API has for it and a text that helps.  After all of them the workers
-that served the first still serve, the log has no alert, and ZooKeeper has
-nothing new.
+Each line of the tables is a request that the gateway has to refuse, with the
+code that the API has for the mistake and a text that helps.  After all of the
+requests the first workers still serve, the log has no alert, and ZooKeeper has
+no new znode.
 """
 
 import json
@@ -29,7 +29,7 @@ def gateway(shared_gateway, tree):
 
 @pytest.fixture(scope="module")
 def taken(gateway):
-    """A lock that somebody holds, and its token."""
+    """A lock that the test holds; the fixture gives the token."""
     response = gateway.hold("taken", ttl="1h")
     yield response.token
     assert gateway.release("taken", response.token).status == 204
@@ -71,13 +71,13 @@ def test_paths_that_are_no_name(gateway, tree, path):
     "/locks/x/..", "/locks/x/%2e%2e", "/locks/x/.%2E/", "/locks/x/../y",
     "/locks/../locks/x", "/locks/%2e%2e/locks/x"])
 def test_dots_are_no_name(gateway, method, path):
-    """Where nginx has resolved them, and the path is still the location's."""
+    """nginx resolves the dots, and the path is still within the location."""
     problem(gateway.call(method, path), 400, '"."', '".."', "one path segment")
 
 
 @pytest.mark.parametrize("path", ["/locks/..", "/locks/%2e%2e", "/locks/.%2E/"])
 def test_dots_that_lead_out_of_the_location(gateway, path):
-    """They are the path "/", which is nginx's own to answer."""
+    """The path is "/" then, so nginx itself answers."""
     assert gateway.call("GET", path).status == gateway.call("GET", "/").status
     assert "json" not in gateway.call("POST", path).headers["Content-Type"]
 
@@ -111,7 +111,7 @@ def test_claims_of_several_segments(gateway, method):
 # tokens
 
 def flips(token):
-    """The token with one character changed, for each of its characters."""
+    """The token with a single character changed, for each of its characters."""
     alphabet = string.ascii_letters + string.digits + "-_"
     for i, c in enumerate(token):
         other = alphabet[(alphabet.index(c) + 1) % len(alphabet)]
@@ -176,7 +176,7 @@ def test_token_in_header_with_odd_bytes(gateway, taken):
 
 
 def test_two_tokens(gateway, taken):
-    """In the path and in the header, and they differ; or two headers."""
+    """The path and the header have different tokens, or two headers do."""
     response = gateway.call("DELETE", lock_path("taken", taken),
                             headers={"Lock-Token": MASKED})
     assert response.status in (400, 404), response
@@ -231,7 +231,7 @@ def test_durations_in_json(gateway, argument, value):
     "wait", "wait=1;wait=2", "=", ";;,,", "wait=\"1\"", "foo=bar", "",
     "x" * 3000])
 def test_preferences(gateway, preference):
-    """A preference that makes no sense is none: it harms nobody."""
+    """The gateway ignores or refuses a preference that makes no sense."""
     response = gateway.acquire("x", headers={"Prefer": preference})
     if response.status != 201:
         problem(response, 400)
@@ -264,7 +264,7 @@ def test_refusal_names_the_culprit(gateway):
 
 
 def test_refusal_repeats_nothing_dangerous(gateway):
-    """What is echoed is JSON, whatever the client sent."""
+    """A refusal echoes what the client sent as JSON."""
     for query in ("%22%3cscript%3e=1", "%ff%fe=1", "a%0ab=1", "%5c=1",
                   "%e2%80%a8=1", "x" * 3000 + "=1"):
         problem(gateway.call("POST", lock_path("x"), query), 400)
@@ -351,7 +351,7 @@ def test_bodies(gateway, what):
 
 
 def test_body_byte_by_byte_is_refused_alike(gateway):
-    """However the text is cut, it is refused for what it is."""
+    """A body that is cut into pieces is refused for the same reason."""
     for what in ("surrogate", "overlong", "owner half a pair", "two objects",
                  "deep list", "key twice", "not closed string"):
         body = BAD_BODIES[what]
@@ -367,7 +367,7 @@ def test_body_byte_by_byte_is_refused_alike(gateway):
 
 
 def test_random_bodies(gateway):
-    """Anything but a crash and anything but a claim that stays."""
+    """No random body crashes a worker, and no claim stays."""
     generator = random.Random(2)
     pieces = ['{', '}', '[', ']', '"', ':', ',', '"wait"', '"ttl"', '"data"',
               '"owner"', '"mode"', '1', '"1s"', 'null', 'true', '\\u0041',
@@ -410,7 +410,7 @@ def test_body_too_large_in_chunks(gateway):
     try:
         assert connection.response().status == 413
     except (Gone, ConnectionError):
-        pass        # it said so before we listened
+        pass        # the 413 came before the test read
 
 
 @pytest.mark.parametrize("content_type", [
@@ -453,7 +453,7 @@ def test_broken_http(gateway, head):
 
 
 def test_old_http(gateway):
-    """HTTP/1.0 is HTTP; an answer without keep-alive ends the connection."""
+    """HTTP/1.0 works; an answer without keep-alive ends the connection."""
     connection = gateway.connect()
     connection.send_bytes(b"POST /locks/old HTTP/1.0\r\n\r\n")
     response = connection.response()

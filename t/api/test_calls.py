@@ -1,8 +1,8 @@
-"""The calls of an exclusive lock, as one client after the other makes them.
+"""The calls of an exclusive lock, as clients make the calls in turn.
 
-What a grant's answer says, how a claim is looked at, renewed and released, how
-arguments are given, and that any worker serves any call for any claim.  Those
-who wait are in test_wait.py, what is refused is in test_bad_input.py.
+What a grant's answer says, how clients inspect, renew and release a claim, how
+clients give arguments, and that any worker serves any call for any claim.
+test_wait.py tests waiting, test_bad_input.py tests refused requests.
 """
 
 import itertools
@@ -30,7 +30,7 @@ def gateway(shared_gateway):
 
 @pytest.fixture
 def name():
-    """A lock of the test's own."""
+    """A name that only this test uses."""
     return "lock%d" % next(NUMBERS)
 
 
@@ -112,7 +112,7 @@ def test_claim_as_its_holder_sees_it(gateway, name):
     {}, {"owner": "me"}, {"data": "[1]"}, {"owner": "\u00e4", "data": "{}"}],
     ids=str)
 def test_grant_and_claim_have_one_shape(gateway, name, said):
-    """A 201 tells what a look at the claim tells, and how long it took."""
+    """A 201 says what a GET of the claim says, and how long the wait took."""
     response = gateway.hold(name, **said)
     content = dict(response.json)
     assert content.pop("waited_ms") >= 0
@@ -244,7 +244,7 @@ def test_content_types_that_are_json(gateway, name, content_type):
 
 
 def test_body_in_pieces(gateway, name):
-    """Chunked, and byte by byte: the parser has no say in how it comes."""
+    """The client sends chunks of a byte each, and the parser reads the same."""
     body = json.dumps({"owner": "\u00e4\U0001f512", "ttl": "5s",
                        "data": {"a": ["\u20ac", 1.5, None, True]}})
     connection = gateway.connect()
@@ -286,7 +286,7 @@ def test_owner_of_any_alphabet(gateway, name):
 
 
 def test_blanks_in_a_query(gateway, name):
-    """They come as every library of HTTP writes those of a form."""
+    """The query is encoded as HTTP libraries encode a form: a blank is "+"."""
     query = urlencode({"owner": "backup job, a+b", "data": '{"a": "b c"}'})
     assert "backup+job" in query
     response = gateway.call("POST", lock_path(name), query)
@@ -322,7 +322,7 @@ def test_names(gateway, tree, name):
 
 
 def test_name_is_not_rewritten(gateway, name):
-    """Different spellings of the same bytes are one lock, and only those."""
+    """Different spellings of the same bytes name the same lock."""
     token = gateway.hold(name + "-a").token
     spelled = "/locks/" + name + "-%61"
     problem(gateway.call("POST", spelled, {"wait": "0"}), 423)
@@ -398,7 +398,7 @@ def test_one_connection_for_everything(gateway, name):
 
 
 def test_pipelined_release_waits_its_turn(gateway, name):
-    """A second request behind one that waits is no sign of leaving."""
+    """A second request behind a waiter does not mean that the client left."""
     holder = gateway.hold(name)
     connection = gateway.begin(name)
     wait_for_queue(gateway, name, 1)
@@ -424,7 +424,7 @@ def test_head_is_get_without_a_body(gateway, name):
 
 
 def test_long_queue_is_shown_in_part(gateway, tree, name):
-    """All are counted, the first are described."""
+    """The answer counts all waiters and describes the first."""
     holder = gateway.hold(name, owner="first")
     with gateway.connect_http2() as connection:
         for _ in range(120):
@@ -464,7 +464,7 @@ def test_roots_keep_tenants_apart(start_gateway, tree, root):
 
 
 def test_root_that_a_client_breaks(start_gateway, tree, root):
-    """What a variable brings in is checked as a name is."""
+    """The gateway checks the value of a variable as strictly as a name."""
     gateway = start_gateway(root=root + "/$http_x_tenant")
     for tenant in ("..", "a/../b", "a//b", "\x01", "\xff", ""):
         response = gateway.acquire("x", headers={"X-Tenant": tenant})
@@ -491,7 +491,7 @@ def test_chroot(start_gateway, zookeeper, tree, root):
 
 
 def test_identity(start_gateway, tree, connect_tree, zookeeper, root):
-    """What the gateway makes is its own; those with the same identity may."""
+    """Only clients with the gateway's identity may use the gateway's znodes."""
     gateway = start_gateway(http="zk_lock_auth digest gateway:secret;")
     holder = gateway.hold("x", owner="me")
     with pytest.raises(NoAuthError):
@@ -516,7 +516,7 @@ def calls_logged(path):
 
 
 def test_variables(start_gateway):
-    """In a log of the test's own, one line a call, in their order."""
+    """The log of the test has a line for each call, in the calls' order."""
     gateway = start_gateway(
         workers=1,
         http="log_format locks '$request_method $status $zk_lock_name "
@@ -562,7 +562,7 @@ LONG = [{"ttl": "400d"}, {"ttl": "9s"}, {"ttl": "8001ms"}]
 
 @pytest.mark.parametrize("asked", LONG, ids=str)
 def test_note_of_a_lease_that_was_cut(strict, name, asked):
-    """Each kind of answer says so."""
+    """Each kind of answer has the note."""
     holder = strict.hold(name, **asked)
     answers = [holder, strict.renew(name, holder.token, **asked),
                strict.acquire(name, headers={"Lock-Token": holder.token},
@@ -584,7 +584,7 @@ def test_note_of_a_lease_that_was_cut(strict, name, asked):
 
 
 def test_note_of_a_wait_that_was_cut(strict, name):
-    """Where the wait is over, or goes on."""
+    """The note comes when the wait is over, and while the wait goes on."""
     holder = strict.hold(name)
     refused = strict.acquire(name, wait="400d", timeout=10)
     problem(refused, 423)
@@ -623,7 +623,7 @@ def test_no_note_of_what_was_not_cut(strict, name):
     ("wait=0", "wait=0"), ("wait=0.25", "wait=0.250"),
     ("wait=100", "wait=0.300"), ("x, Wait=0 ; a=b", "wait=0")])
 def test_preference_is_applied(strict, name, preference, applied):
-    """RFC 7240: the answer says so, and what came of it."""
+    """RFC 7240: the answer names the preference and the value that applied."""
     holder = strict.acquire(name, headers={"Prefer": preference})
     assert holder.status == 201, holder
     tag = strict.inspect(name).headers["ETag"]
@@ -652,7 +652,7 @@ def test_preferences_are_applied(strict, name):
 
 
 def test_preference_that_is_not_applied(strict, name):
-    """The query and the body go before it, and some calls do not wait."""
+    """The query and the body win, and some calls do not wait."""
     headers = {"Prefer": "wait=1"}
     holder = strict.acquire(name, {"wait": "1s"}, headers)
     for answer in (holder, strict.acquire(name, headers=headers, wait="0"),
@@ -668,7 +668,7 @@ def test_preference_that_is_not_applied(strict, name):
 # the client of the README
 
 def curl(gateway, *arguments):
-    """(status, headers and body) as curl tells them."""
+    """(status, headers and body) as curl prints them."""
     run = subprocess.run(
         ["curl", "-sS", "-i", "--max-time", "10"] + list(arguments),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=20,
@@ -717,7 +717,7 @@ def test_curl_that_forgot_the_content_type(gateway, name):
     ("If-Match", '"1"'), ("If-Match", '"no number"'), ("If-None-Match", "*"),
     ("If-Unmodified-Since", "Wed, 21 Oct 2015 07:28:00 GMT")])
 def test_conditions_are_not_for_claims(gateway, tree, name, value):
-    """What an answer of nginx's own would heed changes nothing here."""
+    """Conditional headers, which nginx would obey, change nothing here."""
     condition = {name: value}
     holder = gateway.call("POST", lock_path("x"), headers=condition)
     token = dict(condition, **{"Lock-Token": grant(holder, "x")["token"]})

@@ -1,8 +1,8 @@
-"""How a claim ended, as the 410 of each call with its token tells.
+"""How a claim ended, as the 410 of each call with its token says.
 
-The gateway that made the claim knows, at each of its workers, for as long as
-the claim's place in the zone is not taken by another one.  Another gateway
-does not.
+Each worker of the gateway that made the claim knows the reason, until another
+claim takes the claim's record in the shared zone.  Another gateway does not
+know the reason.
 """
 
 import itertools
@@ -34,7 +34,7 @@ def name():
 
 
 def calls(gateway, name, token):
-    """All that a token is good for, at each worker."""
+    """Every call that takes a token, at each worker."""
     for worker in gateway.worker_pids():
         yield gateway.inspect(name, token, worker=worker)
         yield gateway.renew(name, token, worker=worker)
@@ -49,7 +49,7 @@ def is_gone(gateway, name, token):
 
 
 def ended(gateway, name, token, reason, *words):
-    """Whatever is asked for, wherever: it is told why, or nothing of it."""
+    """Each call at each worker tells that reason, or none if reason is None."""
     for answer in calls(gateway, name, token):
         content = problem(answer, 410, *words)
         assert content.get("reason") == reason, content
@@ -69,7 +69,7 @@ def break_(gateway, name, worker=None):
 
 
 def workers_of(gateway):
-    """(the one that grants, each that ends it)"""
+    """(the worker that grants, the workers that each end a claim)"""
     first = gateway.worker_pids()[0]
     return first, gateway.worker_pids()
 
@@ -92,7 +92,7 @@ def test_released_at_the_last_of_its_holds(pair, name):
         assert here.release(name, token).status == 200
         assert gateway.release(name, token).status == 204
         wait_until(lambda: is_gone(here, name, token), SOON, "its end")
-        # what another gateway has deleted this one has not
+        # this gateway cannot tell what another gateway's delete meant
         ended(here, name, token, "released" if gateway is here else None)
 
 
@@ -118,7 +118,9 @@ def test_expired(pair, name):
 
 @pytest.mark.parametrize("query", [{}, {"wait": "300ms"}], ids=str)
 def test_not_asked_for(pair, tree, name, query):
-    """In time, or for longer than it was to wait."""
+    """The claim ends because no request asks in time, or because its wait is
+    over.
+    """
     here, there = pair
     holder = here.hold(name).token
     token = queue(here, name, **query)
@@ -138,7 +140,9 @@ def test_broken(pair, name):
 
 
 def test_deleted_elsewhere(pair, tree, name):
-    """Another gateway released or broke it, or a person: that is not known."""
+    """If another gateway or a person deleted the claim, the reason is not
+    known.
+    """
     here, there = pair
     for end in ("release", "break", "person"):
         token = here.hold(name).token
@@ -154,7 +158,7 @@ def test_deleted_elsewhere(pair, tree, name):
 
 
 def test_released_too_late(pair, tree, name):
-    """A person had deleted it: it was not this release that ended it."""
+    """A person deleted the claim, so the release did not end the claim."""
     here, there = pair
     first, workers = workers_of(here)
     for worker in workers:
@@ -180,7 +184,7 @@ def test_session_is_lost(behind_proxy, tree):  # noqa: F811
 
 @pytest.mark.parametrize("end", ["released", "broken", "expired"])
 def test_worker_is_dead(start_gateway, end):
-    """Another one has taken its session over."""
+    """Another worker has taken the dead worker's session over."""
     gateway = start_gateway(location=OPTIONS)
     dead, other = gateway.worker_pids()
     token = gateway.hold("x", worker=dead,
@@ -199,7 +203,7 @@ def test_worker_is_dead(start_gateway, end):
 
 
 def test_another_claim_in_its_place(start_gateway):
-    """Of the last claim of a cell is told, and not of one before it."""
+    """A record keeps the reason of its last claim, and of no claim before."""
     gateway = start_gateway(workers=1)
     tokens = []
     with gateway.connect() as connection:
@@ -216,7 +220,7 @@ def test_another_claim_in_its_place(start_gateway):
 
 
 def test_token_that_is_like_it(pair, name):
-    """A reason is told of the claim of that token, and of no other there."""
+    """Only the token of that claim gets the reason, no similar token does."""
     here, there = pair
     token = here.hold(name).token
     assert here.release(name, token).status == 204

@@ -1,7 +1,7 @@
-"""The same over HTTP/2: many requests on one connection, each its own client.
+"""The same over HTTP/2: each request of a connection is a separate client.
 
-A stream that is cancelled is a client that left; the others on the same
-connection stay.  A connection that ends takes all of them along.
+A client that cancels its stream has left; the other streams of the connection
+stay.  The end of a connection ends all of the connection's streams.
 """
 
 import h2.settings
@@ -106,7 +106,7 @@ def test_connection_ends(gateway, tree, leave):
 
 
 def test_cancelled_and_released_at_once(gateway, tree, connection):
-    """A grant may be on its way already: it lasts as long as its lease."""
+    """A grant may already be on the way, and lasts as long as the lease."""
     for i in range(30):
         holder = gateway.hold("x", timeout=5)
         stream = connection.send("POST", lock_path("x"),
@@ -125,7 +125,7 @@ def test_cancelled_and_released_at_once(gateway, tree, connection):
 
 
 def test_order_when_a_release_fails(start_gateway, tree):
-    """What ZooKeeper refuses together with it is done again, as it came."""
+    """Operations that fail together with a release are sent again, in order."""
     gateway = start_gateway(workers=1)
     worker, = gateway.worker_pids()
     with gateway.connect_http2() as connection:
@@ -164,7 +164,7 @@ def test_cancelled_before_the_body_is_there(gateway, tree, connection):
 
 @pytest.mark.parametrize("asks", ["watches", "holds"])
 def test_condition_on_a_stream_without_room(start_gateway, asks):
-    """nginx's filters make no 412 of it, and the stream goes on."""
+    """nginx's filters do not answer 412, and the stream goes on."""
     gateway = start_gateway(workers=1)
     workers = gateway.worker_pids()
     connection = gateway.connect_http2()
@@ -188,7 +188,7 @@ def test_condition_on_a_stream_without_room(start_gateway, asks):
 
 @pytest.mark.parametrize("leave", ["cancel", "close"])
 def test_grant_that_was_begun(gateway, tree, leave):
-    """Its client leaves before it has all of it: it holds nothing."""
+    """A client that leaves in the middle of the grant holds no lock."""
     with gateway.connect_http2() as connection:
         connection.h2.update_settings(
             {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})

@@ -1,9 +1,10 @@
-"""The same over HTTP/3, with an nginx that has it.
+"""The same over HTTP/3, with an nginx that has HTTP/3.
 
-A client of HTTP/3 leaves in more ways than others.  It may say that it reads no
-more of an answer (STOP_SENDING), that nothing more of its request comes
-(RESET_STREAM), or both; its connection may end.  What it waits for, or holds by
-a stream, ends at once each time, and what else goes on on the connection stays.
+A client of HTTP/3 can leave in more ways than other clients.  The client may
+say that the client reads no more of an answer (STOP_SENDING), that nothing more
+of the request comes (RESET_STREAM), or both; the connection may end.  Each time
+the client's waits, and the locks that the client holds by a stream, end at
+once, and all other requests of the connection stay.
 """
 
 import subprocess
@@ -46,7 +47,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture
 def start(start_gateway, certificate):
-    """A gateway with HTTP/3 at the port of its HTTP/2."""
+    """A gateway that serves HTTP/3 at the port of the gateway's HTTP/2."""
     def start(server="", **options):
         gateway = start_gateway(start=False, **options)
         gateway.change_conf("        location = /ready {", SERVER % (
@@ -85,7 +86,7 @@ def release(connection, name, token):
 
 
 def left(gateway, times):
-    """How many requests ended as those whose client has left."""
+    """Whether at least so many requests ended because their clients left."""
     with open(gateway.prefix + "/access.log") as f:
         return f.read().count('" 499 ') >= times
 
@@ -124,7 +125,7 @@ def test_cancelled_waiters(gateway, tree, connection, cancel):
 
 @pytest.mark.parametrize("cancel", CANCELS)
 def test_cancelled_with_its_request(gateway, tree, connection, cancel):
-    """Both come in one datagram, before there is anything to wait for."""
+    """The request and the cancel come in the same datagram, before any wait."""
     holder = gateway.hold("x")
     streams = []
     for _ in range(3):
@@ -175,7 +176,7 @@ def test_cancelled_watch(gateway, connection, cancel):
 
 @pytest.mark.parametrize("cancel", CANCELS)
 def test_cancelled_hold(gateway, tree, connection, cancel):
-    """By a stream: the lock is free as soon as its client leaves."""
+    """A lock that is held by a stream is free when the client leaves."""
     holds = Http2Stream(connection, "POST", lock_path("x"),
                         {"hold": "connection"}, {"Accept": SSE})
     assert holds.next().name == "granted"
@@ -210,7 +211,7 @@ def test_no_option_of_tcp_on_the_socket(gateway, connection):
 
 
 def test_silent_client(start, tree):
-    """A client without a word is given up after keepalive_timeout."""
+    """After keepalive_timeout nginx gives up a client that sends nothing."""
     gateway = start(server="keepalive_timeout 1s;")
     holder = gateway.hold("x")
     connection = Http3Connection(gateway.http2_port)

@@ -1,9 +1,9 @@
-"""GET of the location's own path: which locks there are, page by page.
+"""GET of the location's own path lists the locks, page by page.
 
-A lock is there if somebody holds it or waits for it; whether it has a znode
-does not matter.  The names come in the order of their bytes, each with its
-mode and how many hold it and wait.  A page's "next" leads to what comes behind
-it, whatever has changed meanwhile.
+The list has a lock if a claim holds the lock or waits for the lock; whether the
+lock has a znode does not matter.  The names come in the order of their bytes,
+each with the lock's mode and the numbers of holders and waiters.  A page's
+"next" leads to the names behind the page, whatever has changed meanwhile.
 """
 
 import itertools
@@ -18,12 +18,12 @@ from lib.process import wait_until
 
 PATH = "/locks/"
 CURSOR = re.compile(r"^[A-Za-z0-9_-]+$")
-AT_ONCE = 200       # requests of the tests' own that are under way
+AT_ONCE = 200       # requests of a test that are under way
 
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two that see one root; `names` of it belong to their test."""
+    """Two gateways with the same root; each test uses other names."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -39,12 +39,12 @@ _prefixes = itertools.count()
 
 @pytest.fixture
 def prefix():
-    """What the names of the test's locks begin with."""
+    """A prefix of lock names that only this test uses."""
     return "p%d." % next(_prefixes)
 
 
 def page(gateway, worker=None, **query):
-    """The JSON of a page; query as it is in the URL."""
+    """The JSON of a page; query has the arguments of the URL."""
     response = gateway.call("GET", PATH, query, worker=worker)
     assert response.status == 200, response
     assert (response.headers["Content-Type"].split(";")[0]
@@ -66,7 +66,7 @@ def names_of(content):
 
 
 def pages(gateway, **query):
-    """All pages, one after the other."""
+    """All pages, in their order."""
     content = page(gateway, **query)
     yield content
     while "next" in content:
@@ -80,7 +80,7 @@ def everything(gateway, **query):
 
 
 def make_many(tree, paths, **options):
-    """Makes znodes, many at a time; what leads to them is there."""
+    """Makes znodes, many at a time; the parents exist."""
     for i in range(0, len(paths), AT_ONCE):
         for made in [tree.client.create_async(path, b"", **options)
                      for path in paths[i:i + AT_ONCE]]:
@@ -96,7 +96,7 @@ def delete_many(tree, paths):
 
 @pytest.fixture
 def many(foreign):
-    """A function that makes locks with a claim each, by hand."""
+    """A function that makes locks by hand, each with a claim."""
     made = []
 
     def make(gateway, names, layout="-lock-"):
@@ -119,7 +119,7 @@ def many(foreign):
 # what a page is
 
 def test_there_is_nothing(start_gateway, tree):
-    """Not even a root; and then a root without anything."""
+    """First the root does not exist, and then the root is empty."""
     gateway = start_gateway()
     assert tree.stat(gateway.root) is None
     for worker in gateway.worker_pids():
@@ -211,14 +211,14 @@ def test_head(gateway, prefix):
 
 
 def test_token_is_for_several(gateway):
-    """With a token it is another call."""
+    """A GET with a token is another call."""
     problem(gateway.call("GET", PATH, headers={"Lock-Token": 32 * "a"}), 404)
 
 
 # what is no lock
 
 def test_locks_without_claims(gateway, many, prefix):
-    """Their znodes stay for a while; nobody has anything of them."""
+    """The znodes of free locks stay for a while; no page lists them."""
     names = [prefix + "%02d" % i for i in range(40)]
     many(gateway, names, layout=None)
     assert page(gateway, prefix=prefix) == {"locks": []}
@@ -254,7 +254,7 @@ def test_names_that_cannot_be_asked_for(gateway, many, prefix):
 
 
 def test_top_of_the_tree(start_gateway):
-    """A root of "/" has ZooKeeper's own znode in it, and others' trees."""
+    """The root "/" has ZooKeeper's own znode in it, and foreign trees."""
     gateway = start_gateway(root="/")
     name = "top.%s" % uuid.uuid4()
     token = gateway.hold(name).token
@@ -276,7 +276,7 @@ def test_chroot(start_gateway, zookeeper, tree, root):
 
 
 def test_roots_of_tenants(start_gateway, root):
-    """Each sees its own."""
+    """Each tenant sees the locks of that tenant only."""
     here = start_gateway(root=root + "/a")
     there = start_gateway(root=root + "/b")
     tokens = here.hold("x").token, there.hold("y").token
@@ -302,7 +302,7 @@ def test_prefixes(gateway, many, prefix):
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 16, 17, 40, 41, 1000])
 def test_limits(gateway, many, prefix, limit):
-    """Every page is full but for the last one."""
+    """Every page but the last is full."""
     names = [prefix + "%02d" % i for i in range(41)]
     many(gateway, names)
     contents = list(pages(gateway, prefix=prefix, limit=limit))
@@ -360,7 +360,7 @@ def test_cursors_are_good_everywhere(shared_pair, many, prefix):
 # very many
 
 def test_very_many(start_gateway, many):
-    """Each once, and in order, however long the pages are."""
+    """The pages list each lock once, and in order, however long a page is."""
     gateway = start_gateway()
     names = ["n%04d" % i for i in range(3000)]
     many(gateway, names)
@@ -376,7 +376,7 @@ def test_very_many(start_gateway, many):
 
 
 def test_very_many_without_claims(start_gateway, many):
-    """Pages may be empty then, and lead on all the same."""
+    """Pages may be empty then, and still lead to the next page."""
     gateway = start_gateway()
     names = ["n%04d" % i for i in range(4500)]
     many(gateway, names, layout=None)
@@ -392,7 +392,7 @@ def test_very_many_without_claims(start_gateway, many):
 
 
 def test_all_that_stays_is_listed_once(start_gateway, many):
-    """While others come and go between the pages."""
+    """Other locks come and go between the pages."""
     gateway = start_gateway()
     names = ["n%03d" % i for i in range(300)]
     many(gateway, names[::3])
@@ -429,7 +429,7 @@ def test_client_leaves(start_gateway, many):
 # ZooKeeper
 
 def all_list(gateway):
-    """A server that begins may take a connection, and serve it later."""
+    """Waits, because a server that begins may serve connections late."""
     for worker in gateway.worker_pids():
         wait_until(lambda: gateway.call("GET", PATH, worker=worker).status
                    == 200, 30)
@@ -450,7 +450,7 @@ def test_zookeeper_does_not_answer(private_zookeeper, start_gateway):
 
 
 def test_zookeeper_is_gone(private_zookeeper, start_gateway):
-    """It answers as soon as ZooKeeper is back."""
+    """The gateway answers as soon as ZooKeeper is back."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
                             session_timeout="20s")
@@ -464,7 +464,7 @@ def test_zookeeper_is_gone(private_zookeeper, start_gateway):
 
 
 def test_reload_meanwhile(start_gateway, many):
-    """Who asks a worker that leaves is answered."""
+    """A worker that leaves still answers the requests that came before."""
     gateway = start_gateway()
     names = ["n%03d" % i for i in range(300)]
     many(gateway, names)

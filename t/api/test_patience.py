@@ -1,10 +1,10 @@
 """How long a request waits for ZooKeeper.
 
-An acquire waits for ZooKeeper as long as it waits for the lock.  All other
-calls, and an acquire that tries once, wait for zk_lock_timeout.  In that time
-ZooKeeper's silence, a lost connection, an election and a lost session are no
-error; after it the answer is 503, never 423.  Each test has ZooKeeper servers
-of its own.
+An acquire waits for ZooKeeper as long as the acquire waits for the lock.  All
+other calls, and an acquire that tries once, wait for zk_lock_timeout.  In that
+time ZooKeeper's silence, a lost connection, an election and a lost session
+cause no error; after that time the answer is 503, never 423.  Each test has
+ZooKeeper servers of its own.
 """
 
 import asyncio
@@ -112,7 +112,7 @@ def test_stall(private_zookeeper, start_gateway, connect_tree, seconds):
     crowd.run(stall)
     assert not errors(crowd.acquired, 200, 201)
 
-    # a release waits for zk_lock_timeout; told 503 it is done all the same
+    # a release waits for zk_lock_timeout, and still happens after a 503
     if seconds < 5:
         assert not errors(crowd.released, 204)
     else:
@@ -141,7 +141,7 @@ def test_election(ensemble, start_gateway):
 
 
 def test_session_is_lost(private_zookeeper, start_gateway):
-    """Nor if ZooKeeper was away for longer than the session lives."""
+    """No client is told an error, though the outage outlasts the session."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="2s")
 
@@ -159,8 +159,8 @@ def test_session_is_lost(private_zookeeper, start_gateway):
 # single calls
 
 def frozen(private_zookeeper, start_gateway, seconds, location=""):
-    """A gateway that holds "x", with a waiter behind it; ZooKeeper is silent
-    for so long, and known to be out of reach.
+    """A gateway with a holder of "x".  ZooKeeper is silent for so many seconds;
+    above zero the gateway knows that ZooKeeper is out of reach.
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
@@ -171,7 +171,7 @@ def frozen(private_zookeeper, start_gateway, seconds, location=""):
 
 
 def calls(gateway, holder):
-    """Every kind of call that does not wait for a lock: its connection."""
+    """The connection of each kind of call that does not wait for a lock."""
     token = {"Lock-Token": holder.token}
     sent = {}
     for what, method, path, headers, body in [
@@ -213,7 +213,7 @@ def test_calls_wait(private_zookeeper, start_gateway, begun):
 
 
 def test_looks_that_wait(private_zookeeper, start_gateway):
-    """They wait for ZooKeeper as long as for the lock."""
+    """A GET that waits for a lock waits as long for ZooKeeper."""
     gateway, holder, _ = frozen(private_zookeeper, start_gateway, 1.5,
                                 "zk_lock_timeout 1s;")
     sent = []
@@ -228,7 +228,7 @@ def test_looks_that_wait(private_zookeeper, start_gateway):
 
 
 def test_release_waits(private_zookeeper, start_gateway):
-    """Told when it is done, of whatever worker's claim."""
+    """A release is answered when the znode is gone, at either worker."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
                             session_timeout=TIMEOUT)
@@ -269,7 +269,7 @@ def test_renewal_counts_from_when_it_came(private_zookeeper, start_gateway):
 @pytest.mark.parametrize("how", ["kill", "hole"])
 def test_asks_whose_connection_breaks(zookeeper, start_gateway, start_proxy,
                                       how):
-    """What was under way when the connection broke is begun again."""
+    """The gateway repeats the calls that the broken connection interrupted."""
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, workers=1,
                             session_timeout=TIMEOUT)
@@ -301,7 +301,9 @@ def test_asks_whose_connection_breaks(zookeeper, start_gateway, start_proxy,
 
 def test_release_of_two_holds_that_is_told_503(private_zookeeper,
                                                start_gateway):
-    """It may be repeated: what was told as not confirmed is not counted."""
+    """A client may repeat the release, because a release with 503 is not
+    counted.
+    """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout=TIMEOUT,
@@ -320,8 +322,7 @@ def test_release_of_two_holds_that_is_told_503(private_zookeeper,
 
 
 def test_list_whose_connection_breaks(zookeeper, start_gateway, start_proxy):
-    """At any moment of it: the locks are listed, and then each lock's claims.
-    """
+    """The break comes while the locks are listed, or each lock's claims."""
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, workers=1,
                             session_timeout=TIMEOUT)
@@ -362,7 +363,7 @@ def test_timeout(private_zookeeper, start_gateway):
 
 
 def test_directive(private_zookeeper, start_gateway):
-    """Each level takes what the one above says, unless it says otherwise."""
+    """Each level inherits from the level above, or has a value of its own."""
     private_zookeeper.start()
     gateway = start_gateway(
         zookeeper=private_zookeeper, http="zk_lock_timeout 1s;", workers=1,
@@ -386,7 +387,7 @@ def test_directive_takes_a_time(start_gateway):
 
 
 def test_wait_is_over(private_zookeeper, start_gateway, connect_tree):
-    """503, in whatever way it waits, and whether it is in line or not."""
+    """503 for each kind of waiter, whether its claim is in the queue or not."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout=TIMEOUT,
@@ -419,8 +420,8 @@ def waiting(gateway):
 
 
 def test_streams_wait(private_zookeeper, start_gateway):
-    """A stream that waits goes on; one that is held is told what it has to
-    know, at once.
+    """A stream that waits goes on; a stream that holds tells its client at once
+    that ZooKeeper is out of reach.
     """
     gateway, holder, _ = frozen(private_zookeeper, start_gateway, 0)
     private_zookeeper.thaw()
@@ -442,7 +443,7 @@ def test_streams_wait(private_zookeeper, start_gateway):
 
 @pytest.mark.parametrize("how", ["freeze", "stop"])
 def test_worker_that_leaves(private_zookeeper, start_gateway, how):
-    """It stays until its requests are answered, in their time."""
+    """The worker stays until each request is answered in time."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout=TIMEOUT,
@@ -463,8 +464,8 @@ def test_worker_that_leaves(private_zookeeper, start_gateway, how):
 
 
 def test_release_beside_a_worker_that_stands_still(start_gateway, tree):
-    """Its caller has waited, and was told; the release is owed all the same,
-    though the lease and the session would have kept the claim.
+    """The caller waited and got 503.  The release still happens, although the
+    lease and the session would have kept the claim.
     """
     gateway = start_gateway(session_timeout="30s",
                             location="zk_lock_timeout 200ms;")
@@ -478,7 +479,7 @@ def test_release_beside_a_worker_that_stands_still(start_gateway, tree):
 
 
 def test_log_of_the_library(private_zookeeper, start_gateway):
-    """What it says many times a second is counted."""
+    """Messages that libzookeeper repeats many times a second are counted."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             level="warn")

@@ -1,9 +1,10 @@
-"""A lock is watched by asking again and again, and each answer may wait.
+"""Clients poll a lock again and again, and each answer may wait for a change.
 
-The ETag of a lock's answer, free or not, changes when somebody comes, goes or
-is granted, and only then.  Who sends it back in If-None-Match with a wait is
-answered when it has changed, and who asks until the lock is free when it is.
-However many ask, ZooKeeper is asked once a change by each worker.
+The ETag of a lock's answer, free or not, changes when a claim comes, goes or is
+granted, and only then.  A poll that sends the ETag in If-None-Match with a wait
+is answered when the lock has changed; a poll until the lock is free is answered
+when the lock is free.  However many polls wait, each worker reads ZooKeeper
+once a change.
 """
 
 import gzip
@@ -26,12 +27,12 @@ FREE = 'W/"free"'
 TAG = re.compile(r'^W/"[^"\s\\]+"$')
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
 FOLLOWERS = 40
-LINE = 100              # more than are read at a time
+LINE = 100              # more claims than a worker reads at a time
 
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave the gateways as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -70,7 +71,7 @@ def look(place, name, tag=None, headers=None, **query):
 
 
 def begin(place, name, tag=None, method="GET", **query):
-    """A poll; the answer is to be read from the connection."""
+    """A poll; the test reads the answer from the connection."""
     gateway, worker = place
     connection = gateway.connect(worker)
     headers = {} if tag is None else {"If-None-Match": tag}
@@ -78,7 +79,7 @@ def begin(place, name, tag=None, method="GET", **query):
 
 
 def tag_of(response):
-    """The ETag of an answer, and what else it has to be."""
+    """The ETag of an answer, whose other parts are checked."""
     tag = response.headers["ETag"]
     if response.status == 404:
         problem(response, 404)
@@ -92,7 +93,7 @@ def tag_of(response):
 
 
 def same(response, tag):
-    """Nothing has changed."""
+    """The answer says that the lock has not changed."""
     assert response.status == 304, response
     assert response.body == b""
     assert response.headers["ETag"] == tag
@@ -101,14 +102,14 @@ def same(response, tag):
 
 
 def changed(response, tag):
-    """Something has; the tag that it has now."""
+    """The new tag of a lock that has changed."""
     assert response.status in (200, 404), response
     assert tag_of(response) != tag
     return tag_of(response)
 
 
 def agreed(places, name):
-    """The tag, which is the same wherever it is asked for."""
+    """The tag, which has to be the same at each place."""
     tags = {tag_of(look(place, name)) for place in places}
     assert len(tags) == 1, tags
     return tags.pop()
@@ -117,7 +118,7 @@ def agreed(places, name):
 # tags
 
 def test_tag_changes_with_the_lock(places, tree, name):
-    """And with nothing else: not by looks, renewals, or time."""
+    """Looks, renewals and time do not change the tag."""
     gateway = places[0][0]
     znode = gateway.znode(name)
     tags = [agreed(places, name)]
@@ -155,7 +156,7 @@ def test_tag_changes_with_the_lock(places, tree, name):
 
 
 def test_tag_is_not_used_again(places, name):
-    """Whoever holds it next: another tag than ever before."""
+    """Each later holder causes a tag that the lock never had before."""
     seen = set()
     for place in places * 3:
         holder = place[0].hold(name, worker=place[1], owner="me")
@@ -168,7 +169,7 @@ def test_tag_is_not_used_again(places, name):
 
 @pytest.mark.parametrize("head", [False, True])
 def test_lists_of_tags(places, name, head):
-    """Weak or strong, with others beside it."""
+    """The tag is weak or strong, alone or in a list."""
     gateway, worker = places[0]
     method = "HEAD" if head else "GET"
 
@@ -210,7 +211,7 @@ def test_other_conditions_do_not_count(places, name):
 
 
 def test_claims_are_not_polled_by_tag(places, name):
-    """What a token tells has no ETag, and is told whatever is sent."""
+    """The answer to a token has no ETag, and ignores If-None-Match."""
     gateway, worker = places[0]
     holder = gateway.hold(name)
     tag = tag_of(look(places[0], name))
@@ -223,7 +224,9 @@ def test_claims_are_not_polled_by_tag(places, name):
 
 
 def test_compressed(start_gateway, tree):
-    """The tag is the same, and so are its answers."""
+    """A compressed answer has the same tag, and a poll with the tag works
+    alike.
+    """
     gateway = start_gateway(
         workers=1, http="gzip on;\ngzip_min_length 1;\n"
         "gzip_types application/json application/problem+json;")
@@ -256,14 +259,14 @@ def test_compressed(start_gateway, tree):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_poll_waits_for_a_change(at, places, tree, name, where):
-    """Of every kind, whoever makes it; each of the polls is told."""
+    """Changes of every kind, at each place, answer each of the polls."""
     gateway, worker = at[where]
     znode = gateway.znode(name)
     tag = FREE
     held = []
 
     def poll_over(change):
-        """Polls, at all places, that are answered by a change."""
+        """Polls at all places, which a change has to answer."""
         polls = [begin(place, name, tag, wait="1m") for place in places]
         wait(*polls)
         result = change()
@@ -297,7 +300,9 @@ def test_poll_of_a_lock_whose_lease_ends(at, places, name, where):
 
 
 def test_poll_that_is_answered_at_once(places, name):
-    """What has changed, is free, or was never told is no reason to wait."""
+    """A poll does not wait without a tag, with an old tag, or if the lock is
+    free.
+    """
     gateway = places[0][0]
     for place in places:
         problem(look(place, name, wait="1m"), 404)
@@ -314,7 +319,7 @@ def test_poll_that_is_answered_at_once(places, name):
 
 
 def test_wait_is_over(places, name):
-    """304, of a lock that is free as of one that is held."""
+    """304, for a free lock and for a held lock."""
     gateway = places[0][0]
     for held in (False, True):
         if held:
@@ -342,7 +347,7 @@ def test_arguments_that_are_none(places, name, arguments):
 
 
 def test_wait_has_an_upper_limit(start_gateway):
-    """zk_lock_max_wait, for each kind of poll."""
+    """zk_lock_max_wait limits each kind of poll."""
     gateway = start_gateway(http="zk_lock_max_wait 300ms;")
     place = gateway, gateway.worker_pids()[0]
     holder = gateway.hold("x")
@@ -354,14 +359,14 @@ def test_wait_has_an_upper_limit(start_gateway):
     gateway.release("x", holder.token)
 
 
-# until it is free
+# until the lock is free
 
 def test_free_already(places, name):
     for place in places:
         for query in ({}, {"wait": "0"}, {"wait": "1m"}):
             response = look(place, name, until="free", **query)
             assert response.status == 204 and response.body == b""
-    # also one that had a znode
+    # also if the lock had a znode
     places[0][0].release(name, places[0][0].hold(name).token)
     for place in places:
         assert look(place, name, until="free").status == 204
@@ -370,7 +375,7 @@ def test_free_already(places, name):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("how", ["released", "expired", "deleted"])
 def test_until_it_is(at, places, tree, name, where, how):
-    """A waiter that leaves in between is no reason to say so."""
+    """A waiter that leaves in between does not answer the polls."""
     gateway, worker = at["worker"]
     ttl = "900ms" if how == "expired" else "1h"
     holder = gateway.hold(name, worker=worker, ttl=ttl)
@@ -392,7 +397,7 @@ def test_until_it_is(at, places, tree, name, where, how):
 
 
 def test_handed_over_is_not_free(places, tree, name):
-    """From one to the next, and only then it is."""
+    """The lock goes from holder to waiter, and is free only after the last."""
     gateway = places[0][0]
     holder = gateway.hold(name)
     waiters = []
@@ -427,7 +432,7 @@ def test_last_of_several_holders(places, name, use):
 
 
 def test_not_free_in_time(places, name):
-    """Who holds it is told."""
+    """The refusal names the holder."""
     gateway = places[0][0]
     holder = gateway.hold(name, {"owner": "me", "data": {"a": 1}})
     for place in places:
@@ -443,7 +448,7 @@ def test_not_free_in_time(places, name):
 
 
 def test_until_free_by_default(start_gateway):
-    """Without a wait: zk_lock_wait, as of an acquire."""
+    """A poll without a wait waits for zk_lock_wait, as an acquire does."""
     gateway = start_gateway(http="zk_lock_wait 200ms;")
     holder = gateway.hold("x")
     problem(look((gateway, None), "x", until="free"), 423)
@@ -456,7 +461,9 @@ def test_until_free_by_default(start_gateway):
 @pytest.mark.parametrize("kind", ["tag", "free"])
 @pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
 def test_polls_leave(proxied, kind, leave):
-    """In every way; those who stay are told, and nobody asks for nobody."""
+    """Clients leave in every way; the rest are answered, and no worker reads
+    the lock when no poll is left.
+    """
     proxy, here, there = proxied
     holder = there.hold("x", ttl="1h")
     places = [(here, worker) for worker in here.worker_pids()]
@@ -494,7 +501,7 @@ def test_polls_leave(proxied, kind, leave):
 
 @pytest.mark.parametrize("kind", ["tag", "free"])
 def test_http2(shared_pair, name, kind):
-    """Many polls on one connection; some are cancelled."""
+    """Many polls on the same connection; the client cancels some."""
     gateway = shared_pair[0]
     holder = gateway.hold(name)
     tag = tag_of(look((gateway, None), name))
@@ -517,7 +524,7 @@ def test_http2(shared_pair, name, kind):
 
 @pytest.fixture
 def proxied(start_gateway, start_proxy, zookeeper):
-    """A proxy, a gateway behind it, and another one that has none."""
+    """A proxy, a gateway behind the proxy, and a gateway without a proxy."""
     proxy = start_proxy(zookeeper)
     return (proxy,
             start_gateway(servers=proxy.address, session_timeout="60s",
@@ -529,7 +536,7 @@ def lists(proxy):
 
 
 def first_look(places, name):
-    """Of a gateway that may have to be connected first; by all of these."""
+    """The last place's answer, when the gateway has connected at each place."""
     for place in places:
         response = wait_until(lambda: [r for r in [look(place, name)]
                                        if r.status != 503], 20)[0]
@@ -544,7 +551,7 @@ def sturdy(start_gateway):
 
 
 def polled(places):
-    """At each place one who waits for a change of "x", one until it is free."""
+    """Each place polls for a change of "x", and until "x" is free."""
     tag = tag_of(first_look(places, "x"))
     polls = [begin(place, "x", tag, wait="1m") for place in places]
     frees = [begin(place, "x", until="free", wait="1m") for place in places]
@@ -553,7 +560,7 @@ def polled(places):
 
 
 def test_reload(sturdy):
-    """A worker that leaves answers those who wait, and then is gone."""
+    """A worker that leaves answers the polls that wait, and then ends."""
     holder = sturdy.hold("x")
     places = [(sturdy, worker) for worker in sturdy.worker_pids()]
     tag, polls, frees = polled(places)
@@ -568,7 +575,7 @@ def test_reload(sturdy):
 
 
 def test_worker_of_the_holder_dies(sturdy):
-    """Those who ask the other worker hear of the release still."""
+    """The polls at the other worker still hear of the release."""
     dead, other = sturdy.worker_pids()
     holder = sturdy.hold("x", worker=dead)
     tag = tag_of(look((sturdy, other), "x"))
@@ -588,7 +595,7 @@ def test_worker_of_the_holder_dies(sturdy):
 
 @pytest.mark.parametrize("when", ["before", "while", "after"])
 def test_connection_to_zookeeper_breaks(proxied, when):
-    """What happened meanwhile is told when it is back."""
+    """When the connection is back, the polls hear what happened meanwhile."""
     proxy, here, there = proxied
     holder = there.hold("x", ttl="1h")
     places = [(here, worker) for worker in here.worker_pids()]
@@ -608,7 +615,7 @@ def test_connection_to_zookeeper_breaks(proxied, when):
     for poll, place in zip(polls, places):
         response = poll.response(20)
         if when == "before" and response.status == 503:
-            # it was about to be told: its look was under way when it broke
+            # the poll's read of the lock was under way at the break
             response = first_look([place], "x")
         assert changed(response, tag) == FREE
     for poll in frees:
@@ -617,7 +624,7 @@ def test_connection_to_zookeeper_breaks(proxied, when):
 
 
 def test_session_ends(start_gateway, start_proxy, zookeeper):
-    """The next one watches what the last one did."""
+    """The next session watches the locks that the last session watched."""
     proxy = start_proxy(zookeeper)
     there = start_gateway()
     before = zookeeper.living_sessions()
@@ -642,7 +649,7 @@ def test_session_ends(start_gateway, start_proxy, zookeeper):
 
 def test_session_ends_while_many_locks_are_polled(start_gateway, start_proxy,
                                                   zookeeper):
-    """Each of them is watched by the next one."""
+    """The next session watches each of the locks."""
     proxy = start_proxy(zookeeper)
     there = start_gateway()
     before = zookeeper.living_sessions()
@@ -669,7 +676,7 @@ def test_session_ends_while_many_locks_are_polled(start_gateway, start_proxy,
 
 
 def test_zookeeper_is_out_of_reach(proxied):
-    """A new poll is told so in its time; one that waits waits on."""
+    """A new poll gets 503 when its time is over; a poll that waits waits on."""
     proxy, here, _ = proxied
     holder = here.hold("x", ttl="1h")
     place = here, here.worker_pids()[0]
@@ -690,8 +697,8 @@ def test_zookeeper_is_out_of_reach(proxied):
 
 
 def test_change_while_it_is_looked_at(proxied, foreign):
-    """A long line is read in several steps: who comes after its list was
-    taken, and before the last of it is read, is told of all the same.
+    """The worker reads a long queue in several steps.  A claim that comes after
+    the list, and before the last step, answers the poll all the same.
     """
     proxy, here, _ = proxied
     place = here, here.worker_pids()[0]
@@ -701,7 +708,7 @@ def test_change_while_it_is_looked_at(proxied, foreign):
         proxy.delay = 0.2
         before = lists(proxy)
         poll = begin(place, "x", tag, wait="1m")
-        # its watch is set, and its own list is taken
+        # the poll's watch is set, and the poll's own list is read
         wait_until(lambda: lists(proxy) >= before + 2)
         line.append(foreign.make_claim(here.znode("x")))
         new = changed(poll.response(20), tag)
@@ -715,7 +722,7 @@ def test_change_while_it_is_looked_at(proxied, foreign):
 # a chain of polls misses nothing
 
 def test_polls_at_random(places, tree, name):
-    """Each follower's last tag is that of the last state, whatever comes."""
+    """Each follower's last tag is the tag of the lock's last state."""
     dice = chance()
     gateway = places[0][0]
     polls = [[place, FREE, begin(place, name, FREE, wait="1m")]
@@ -728,7 +735,7 @@ def test_polls_at_random(places, tree, name):
             tree.wait_claims(gateway.znode(name),
                              len(waiting) + (held is not None))
         elif waiting and dice.random() < 0.3:
-            # it is gone before another comes, whose place is known so
+            # the claim is gone before another claim takes the known number
             waiting.pop(dice.randrange(len(waiting))).close()
             tree.wait_claims(gateway.znode(name), len(waiting) + 1)
         else:
@@ -757,7 +764,7 @@ def follow(poll, name):
     poll[2] = begin(place, name, poll[1], wait="1m")
 
 
-# what it costs
+# the cost of polls
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory):
@@ -769,7 +776,7 @@ def counted(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", ["tag", "free"])
 def test_many_polls_look_once_a_change(proxied, kind):
-    """And in between not at all."""
+    """No worker reads the lock between the changes."""
     proxy, here, there = proxied
     holder = there.hold("x", ttl="1h")
     places = [(here, worker) for worker in here.worker_pids()]
@@ -779,7 +786,7 @@ def test_many_polls_look_once_a_change(proxied, kind):
              for place in places for _ in range(FOLLOWERS // 2)]
     wait(*polls)
     for place in places:
-        look(place, "x")        # comes behind what they asked first
+        look(place, "x")        # served after the earlier reads
 
     before = lists(proxy)
     wait(*polls)
@@ -794,7 +801,7 @@ def test_many_polls_look_once_a_change(proxied, kind):
 
 
 def test_handed_over_again_and_again_is_not_free(start_gateway, tree):
-    """Whoever reads the claims may find that the first one is gone."""
+    """A worker that reads the claims may find that the first claim is gone."""
     gateway = start_gateway()
     holder = gateway.hold("x")
     places = [(gateway, worker) for worker in gateway.worker_pids()]
@@ -813,7 +820,7 @@ def test_handed_over_again_and_again_is_not_free(start_gateway, tree):
 
 
 def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
-    """Neither reads nor writes, and one watch for each worker."""
+    """Polls cause no reads or writes, and a single watch for each worker."""
     tree = connect_tree(counted.address)
     gateway = start_gateway(zookeeper=counted, session_timeout="30s")
     top = "/" + gateway.root.split("/")[1]
@@ -823,12 +830,12 @@ def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     polls = [begin(place, "x", tag, wait="1m")
              for place in places for _ in range(FOLLOWERS // 2)]
     wait(*polls)
-    # a claim that is held for long is made durable, which the polls look at,
-    # and then is read and watched
+    # a claim that is held for long becomes durable, which the polls notice, and
+    # then the workers read and watch the claim
     claim, = wait_until(lambda: tree.durables(gateway.znode("x")), SOON)
     wait_until(lambda: claim in counted.watched_paths(), SOON)
     for place in places:
-        look(place, "x")        # comes behind what they asked for
+        look(place, "x")        # served after the earlier reads
     before = counted.transactions(), counted.reads(top)
     assert polls[0].silent_for(1.0)
     assert (counted.transactions(), counted.reads(top)) == before

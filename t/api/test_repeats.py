@@ -1,17 +1,17 @@
 """Requests that are repeated, and requests that do not wait for the answer.
 
-A client that does not know what has become of its request repeats it with the
-same key, wherever it likes, and has one claim at the end, not two.  A client
-that does not want to keep a connection asks for its claim now and then, and
-that keeps the claim's place.  Both live on for a while without their client,
-zk_lock_grace, and are gone then.
+A client that does not know what has become of its request repeats the request
+with the same key, at any gateway, and ends up with a single claim.  A client
+that does not want to keep a connection polls its claim now and then, and the
+polls keep the claim's place.  Both kinds of claims outlive their clients for
+zk_lock_grace, and then end.
 
-The grace is a minute here, where a claim is not to go by itself, or two
-seconds, where it is.
+The grace is a minute here, where no claim may end by the grace, or two seconds,
+where a claim has to.
 
 Environment:
-    ZK_LOCK_ROUNDS  how often what depends on the moment is tried
-    ZK_LOCK_SEED    the seed of the moments; it is printed with a failure
+    ZK_LOCK_ROUNDS  how often a test tries what depends on the moment
+    ZK_LOCK_SEED    the seed of the moments, printed with a failure
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from lib.tokens import claim_of, token_of
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS") or 15)
 SOON = 15.0
 GRACE = 2.0
-NOTICED = 3.0           # s; a gateway has heard what others did by then
+NOTICED = 3.0           # s; a gateway has heard of foreign changes by then
 LONG = "location", "zk_lock_grace 1m;"
 BRIEF = "location", "zk_lock_grace 2s;"
 ASYNC = {"Prefer": "respond-async"}
@@ -44,7 +44,7 @@ CUT = (OSError, Gone)
 
 MODES = [{}, {"mode": "shared"}, {"mode": "write"},
          {"mode": "semaphore", "permits": "2"}]
-MEMBER = {"mode": "member"}     # who never waits
+MEMBER = {"mode": "member"}     # never waits
 
 
 def each_mode(modes):
@@ -75,19 +75,19 @@ def brief_pair(request, tmp_path_factory, zookeeper, tree):
 
 @pytest.fixture
 def name(request):
-    """A lock of the test's own."""
+    """A name that only this test uses."""
     return re.sub(r"\W", "-", request.node.name)
 
 
 @pytest.fixture
 def pair(long_pair, tree, name):
-    """Two gateways where nothing goes by itself."""
+    """Two gateways whose grace is longer than a test."""
     yield from tidy(long_pair, tree, name)
 
 
 @pytest.fixture
 def brief(brief_pair, tree, name):
-    """Two gateways where it does."""
+    """Two gateways whose grace is short."""
     yield from tidy(brief_pair, tree, name)
 
 
@@ -100,7 +100,7 @@ def tidy(pair, tree, name):
     try:
         tree.wait_claims(znode, 0, SOON / 3)
     finally:
-        # those of a test that failed are in nobody's way
+        # the claims of a failed test do not block later tests
         for claim in tree.claims(znode):
             tree.delete(znode + "/" + claim)
 
@@ -112,7 +112,7 @@ def dice():
     return random.Random(seed)
 
 
-# what is asked
+# requests
 
 def new_key():
     return str(uuid.uuid4())
@@ -131,7 +131,7 @@ def begin(gateway, name, key, worker=None, **query):
 
 
 def queue(gateway, name, key=None, worker=None, **query):
-    """An acquire of which the answer is that it waits."""
+    """An acquire that is answered 202 while the claim waits."""
     headers = dict(ASYNC) if key is None else keyed(key, **ASYNC)
     return gateway.acquire(name, None, headers, worker, **query)
 
@@ -147,7 +147,7 @@ def everywhere(*several):
 
 
 def elsewhere(pair, place):
-    """(gateway, worker) of a first request, and of another at that place."""
+    """(gateway, worker) of a first request, and of a later request."""
     here, there = pair
     one, sibling = here.worker_pids()[:2]
     other = {"same": (here, one), "sibling": (here, sibling),
@@ -155,10 +155,10 @@ def elsewhere(pair, place):
     return (here, one), other
 
 
-# what is answered
+# answers
 
 def granted(response, name, status=201, mode="exclusive"):
-    """A grant, the first time or again, and the token of it."""
+    """The token of a grant, the first grant or a repeated grant."""
     assert response.status == status, response
     content = response.json
     assert content["name"] == name
@@ -175,7 +175,7 @@ def granted(response, name, status=201, mode="exclusive"):
 
 
 def queued(response, name, position):
-    """A 202, and the token of it."""
+    """The token of a 202."""
     assert response.status == 202, response
     assert "respond-async" in response.headers.all("Preference-Applied")
     content = response.json
@@ -211,21 +211,21 @@ def holds(response, token):
 
 
 def tokens(gateway, tree, name):
-    """Of all that ZooKeeper has in the line, by their order."""
+    """The tokens of all claims that ZooKeeper has, in their order."""
     znode = gateway.znode(name)
     tree.client.sync(znode)
     return [token_of(znode, claim) for claim in tree.claims(znode)]
 
 
 def only(gateway, tree, name, token):
-    """The claim of that token is the only one that is left."""
+    """Only the claim of that token is left."""
     claim, = tree.wait_claims(gateway.znode(name), 1)
     assert claim == claim_of(token)
     return True
 
 
 def alike(answers, name, mode="exclusive"):
-    """Of requests with one key: the first is told 201, all others 200."""
+    """Of requests with the same key, the first gets 201, the rest get 200."""
     assert sorted(a.status for a in answers) == (
         [200] * (len(answers) - 1) + [201]), answers
     told = {granted(a, name, a.status, mode) for a in answers}
@@ -235,7 +235,7 @@ def alike(answers, name, mode="exclusive"):
 
 
 def released(gateway, name, token):
-    """Until it is told; what was not confirmed may have been done since."""
+    """Repeats a release until it is confirmed; an early try may have worked."""
     told = []
     wait_until(lambda: told.append(gateway.release(name, token))
                or told[-1].status != 503)
@@ -247,7 +247,7 @@ def free(gateway, tree, name):
 
 
 def settled(waiters, seconds=0.3):
-    """They have had time to be told something, and were not."""
+    """No waiter gets an answer in this time."""
     deadline = time.monotonic() + seconds
     for i, waiter in enumerate(waiters):
         if not waiter.silent_for(max(0.0, deadline - time.monotonic())):
@@ -260,7 +260,7 @@ def settled(waiters, seconds=0.3):
 
 @modes
 def test_again_while_held(pair, tree, name, mode):
-    """At every worker of both gateways, and more than once."""
+    """Each worker of both gateways gets the key again, and more than once."""
     here, there = pair
     key = new_key()
     first = acquire(here, name, key, **mode)
@@ -276,7 +276,7 @@ def test_again_while_held(pair, tree, name, mode):
 
 
 def test_many_again_at_once(pair, tree, name):
-    """They look at one claim at the same time, and write that they did."""
+    """Many repeats find the same claim, and write to the claim, at once."""
     here, there = pair
     holder = here.hold(name)
     key = new_key()
@@ -294,7 +294,7 @@ def test_many_again_at_once(pair, tree, name):
 
 @waiting_modes
 def test_again_while_waiting(pair, tree, name, mode):
-    """All wait with one claim, and all are told of its grant."""
+    """All requests wait with the same claim, and all hear of the grant."""
     here, there = pair
     znode = here.znode(name)
     if mode.get("mode") == "semaphore":
@@ -329,8 +329,7 @@ def test_again_while_waiting(pair, tree, name, mode):
 
 @modes
 def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
-    """As below; where others may hold it, too, it is held once all the same.
-    """
+    """As below, for a free lock in each mode: the key gets a single claim."""
     here, there = pair
     lines = [gateway.connect(worker)
              for gateway, worker in everywhere(here, there) * 2]
@@ -348,7 +347,7 @@ def test_first_requests_for_a_free_lock(pair, tree, name, dice, mode):
 
 @pytest.mark.parametrize("taken", [False, True])
 def test_first_requests_at_once(pair, tree, name, dice, taken):
-    """With one key, everywhere, in one moment or almost: there is one."""
+    """Every worker gets the key at almost the same time: there is one claim."""
     here, there = pair
     lines = [gateway.connect(worker)
              for gateway, worker in everywhere(here, there) * 2]
@@ -375,7 +374,7 @@ def test_first_requests_at_once(pair, tree, name, dice, taken):
 
 
 def test_keys_compete(pair, tree, name, dice):
-    """Several keys at once, several times each: each has one turn."""
+    """Several keys come at once, several times each: each key gets a turn."""
     here, there = pair
     spots = everywhere(here, there)
     for _ in range(3):
@@ -412,7 +411,7 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("state", ["held", "waiting"])
 def test_other_parameters(pair, tree, name, state, other):
-    """A key stands for one request, whoever asks, whatever has come of it."""
+    """A key stands for the same request at each gateway, whatever the state."""
     here, there = pair
     body = {"ttl": "70s", "owner": "me", "data": {"a": 1}}
     key = new_key()
@@ -439,7 +438,7 @@ def test_other_parameters(pair, tree, name, state, other):
 
 
 def test_parameters_as_they_were_said(long_pair, tree, name):
-    """What is compared is known to any gateway, whatever machine it is on."""
+    """The claim data have a checksum that every gateway computes alike."""
     gateway = long_pair[0]
     for query, said in [({}, b"0 -1 \0"), ({"ttl": "70s"}, b"0 70000 \0"),
                         ({"mode": "semaphore", "permits": "5", "owner": "me"},
@@ -451,7 +450,7 @@ def test_parameters_as_they_were_said(long_pair, tree, name):
 
 
 def test_default_that_a_reload_changes(start_gateway, tree, name):
-    """The repeat says what it said before, so it is the same request."""
+    """The repeat has the same arguments as before, so the key matches."""
     gateway = start_gateway(http="zk_lock_ttl 1h;")
     key = new_key()
     token = granted(acquire(gateway, name, key), name)
@@ -484,7 +483,7 @@ def test_number_of_permits(pair, tree, name):
 
 
 def test_bad_keys(pair, tree, name):
-    """Some of them nginx itself refuses."""
+    """nginx itself refuses some of the keys."""
     here, there = pair
     request = encode("POST", lock_path(name), keyed("KEY"))
     for key in (b"", b" ", b"x" * 256, b"a b", b"a\tb", b"a\x7fb",
@@ -508,7 +507,7 @@ def test_good_keys(pair, tree, name):
 
 
 def test_quotes_are_not_a_part_of_the_key(pair, tree, name):
-    """It may come as the string of a structured field (RFC 8941)."""
+    """The key may come as the string of a structured field (RFC 8941)."""
     here, there = pair
     key = new_key()
     for first, second in ((key, '"%s"' % key), ('"%s"' % key, key)):
@@ -529,7 +528,7 @@ def test_grant_and_repeat_have_one_shape(pair, tree, name):
         assert granted(again, name, 200) == token
         timed = {"waited_ms", "expires_in_ms", "since"}
         for content in (first.json, again.json):
-            # when it ends, only the gateway that granted it knows
+            # only the gateway that granted the claim knows when the lease ends
             assert timed - set(content) <= ({"expires_in_ms"}
                                             if gateway is there else set())
         assert ({k: v for k, v in first.json.items() if k not in timed}
@@ -539,7 +538,7 @@ def test_grant_and_repeat_have_one_shape(pair, tree, name):
 
 
 def test_other_keys(pair, tree, name):
-    """Of quotes one pair goes, and nothing else of a key is left out."""
+    """A key loses a single pair of quotes, and nothing else."""
     here, there = pair
     key = new_key()
     token = granted(acquire(here, name, key), name)
@@ -570,7 +569,7 @@ def test_where_a_key_has_no_place(pair, tree, name):
 
 @pytest.mark.parametrize("end", ["released", "lease", "cancelled", "deleted"])
 def test_key_after_the_end(pair, tree, name, end):
-    """The same request once more is a new one, wherever it comes."""
+    """The same request makes a new claim, at every worker."""
     here, there = pair
     key = new_key()
     old = set()
@@ -611,7 +610,7 @@ def test_one_key_for_several_locks(pair, tree, name):
 
 
 def test_own_wait(pair, tree, name):
-    """Whose wait is over goes; who waits still has the place that it was."""
+    """A request whose wait is over ends; a waiting request keeps the place."""
     here, there = pair
     blocker = here.hold(name).token
     key = new_key()
@@ -632,7 +631,7 @@ def test_own_wait(pair, tree, name):
 
 @places
 def test_wait_of_the_first_is_over(pair, tree, name, place):
-    """It is told so; whoever waits with its claim keeps the place."""
+    """The first gets 423; a repeat that waits keeps the place."""
     (here, one), (there, other) = elsewhere(pair, place)
     blocker = here.hold(name).token
     key = new_key()
@@ -653,7 +652,7 @@ def test_wait_of_the_first_is_over(pair, tree, name, place):
 
 @places
 def test_wait_of_the_last_is_over(brief, tree, name, place):
-    """Nobody waits with the claim any more: it goes, though nobody left."""
+    """The claim ends because no request waits with the claim any more."""
     (here, one), (there, other) = elsewhere(brief, place)
     blocker = here.hold(name, ttl="1h").token
     key = new_key()
@@ -667,8 +666,8 @@ def test_wait_of_the_last_is_over(brief, tree, name, place):
 
 @places
 def test_rest_of_the_wait(pair, tree, name, place):
-    """The claim that a repeat waits with is cancelled: the repeat waits on,
-    with one of its own, for what is left of its wait.
+    """The claim that a repeat waits with is cancelled.  The repeat waits on,
+    with a new claim, for the rest of its wait.
     """
     (here, one), (there, other) = elsewhere(pair, place)
     blocker = here.hold(name).token
@@ -701,7 +700,7 @@ def test_wait_is_over_without_a_repeat(pair, tree, name):
 
 
 def test_repeat_when_the_queue_is_full(start_gateway, tree):
-    """It takes no place of its own."""
+    """The repeat takes no place of its own."""
     gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_max_queue 1;")
     worker = gateway.worker_pids()[0]
     blocker = gateway.hold("x", worker=worker).token
@@ -724,7 +723,7 @@ def test_repeat_when_the_queue_is_full(start_gateway, tree):
 @places
 @pytest.mark.parametrize("leave", LEAVES)
 def test_client_leaves_while_it_waits(pair, tree, name, leave, place):
-    """Its place is kept, ahead of those who came later."""
+    """The claim keeps its place, ahead of later claims."""
     (here, one), (there, other) = elsewhere(pair, place)
     blocker = here.hold(name).token
     key = new_key()
@@ -746,7 +745,7 @@ def test_client_leaves_while_it_waits(pair, tree, name, leave, place):
 
 @pytest.mark.parametrize("leave", LEAVES)
 def test_place_is_kept_for_the_grace(brief, tree, name, leave):
-    """And no longer, if nobody comes."""
+    """The claim ends after the grace, because no repeat comes."""
     here, there = brief
     blocker = there.hold(name, ttl="1h").token
     key = new_key()
@@ -767,7 +766,9 @@ def test_place_is_kept_for_the_grace(brief, tree, name, leave):
 
 @places
 def test_repeats_keep_the_place(brief, tree, name, place):
-    """Each for another grace, though none of them waits itself."""
+    """Each repeat keeps the place for another grace, though no repeat waits
+    long.
+    """
     (here, one), (there, other) = elsewhere(brief, place)
     blocker = here.hold(name, ttl="1h").token
     key = new_key()
@@ -783,14 +784,14 @@ def test_repeats_keep_the_place(brief, tree, name, place):
         again.close()
         assert mine in tokens(here, tree, name)
     tree.wait_claims(here.znode(name), 1, SOON)
-    # what counts is the repeat, or that it left
+    # the grace begins when the repeat comes, or when its client leaves
     assert time.monotonic() - last >= GRACE - 0.1
     released(there, name, blocker)
 
 
 @places
 def test_repeat_waits_for_longer_than_the_grace(brief, tree, name, place):
-    """As long as it waits the place is kept, though the first has left."""
+    """The waiting repeat keeps the place, though the first client left."""
     (here, one), (there, other) = elsewhere(brief, place)
     blocker = here.hold(name, ttl="1h").token
     key = new_key()
@@ -812,7 +813,7 @@ def test_repeat_waits_for_longer_than_the_grace(brief, tree, name, place):
 
 @places
 def test_first_wait_ends_while_a_repeat_waits(brief, tree, name, place):
-    """A client that has left waits no more; what it said does not count."""
+    """A client that has left waits no more, so its wait does not count."""
     (here, one), (there, other) = elsewhere(brief, place)
     blocker = here.hold(name, ttl="1h").token
     key = new_key()
@@ -832,9 +833,9 @@ def test_first_wait_ends_while_a_repeat_waits(brief, tree, name, place):
 
 @contextlib.contextmanager
 def lost_grant(pair, tree, name, leave, key):
-    """A client leaves, and then the lock is free: nobody hears the answer.
+    """A client leaves, and then its claim is granted: the answer is lost.
 
-    The worker learns of both in one moment.
+    The worker learns of both at the same moment.
     """
     here, there = pair
     worker = here.worker_pids()[0]
@@ -852,7 +853,7 @@ def lost_grant(pair, tree, name, leave, key):
 @places
 @pytest.mark.parametrize("leave", LEAVES)
 def test_grant_that_nobody_heard_of(pair, tree, name, leave, place):
-    """The repeat hears of it, and the lease is what was asked for."""
+    """The repeat gets the grant, with the lease that the client named."""
     (here, _), (there, other) = elsewhere(pair, place)
     key = new_key()
     with lost_grant(pair, tree, name, leave, key) as mine:
@@ -870,7 +871,7 @@ def test_grant_that_nobody_heard_of(pair, tree, name, leave, place):
 
 @pytest.mark.parametrize("leave", LEAVES)
 def test_grant_without_a_repeat(brief, tree, name, leave):
-    """It is somebody else's after the grace, though the lease is long."""
+    """The next claim is granted after the grace, though the lease is long."""
     here, there = brief
     key = new_key()
     with lost_grant(brief, tree, name, leave, key) as mine:
@@ -884,7 +885,7 @@ def test_grant_without_a_repeat(brief, tree, name, leave):
 
 @places
 def test_repeat_begins_the_lease(brief, tree, name, place):
-    """Of a grant that nobody heard of: it lasts beyond the grace."""
+    """The first repeat begins the lease, which lasts beyond the grace."""
     (here, _), (there, other) = elsewhere(brief, place)
     key = new_key()
     with lost_grant(brief, tree, name, "close", key) as mine:
@@ -898,8 +899,9 @@ def test_repeat_begins_the_lease(brief, tree, name, place):
 
 
 def test_looks_renew_no_lease(pair, tree, name):
-    """Neither a repeat nor a look adds to a lease that is under way, but for
-    the first one at another gateway, which cannot know whether it is.
+    """Neither a repeat nor a look renews a lease that has begun.  The first
+    look at another gateway may, because that gateway cannot know that the lease
+    began.
     """
     here, there = pair
     key = new_key()
@@ -909,7 +911,7 @@ def test_looks_renew_no_lease(pair, tree, name):
     began = time.monotonic()
 
     def rest():
-        """What the gateway knows that keeps the lease."""
+        """The rest of the lease, at the gateway that keeps the lease."""
         left = wait_until(lambda: here.inspect(name, token).json.get(
             "expires_in_ms"), SOON)
         passed = (time.monotonic() - began) * 1000
@@ -929,8 +931,8 @@ def test_looks_renew_no_lease(pair, tree, name):
 
 
 def test_look_elsewhere_shortens_no_lease(pair, zookeeper, name):
-    """There it is told for the ttl that it was made with, as it is known there;
-    a renewal here that named a longer one counts.
+    """The other gateway knows only the ttl of the acquire and reports a look
+    with that ttl.  The longer ttl of a renewal here still counts.
     """
     here, there = pair
     token = granted(acquire(here, name, new_key(), ttl="2s"), name)
@@ -948,7 +950,7 @@ def test_look_elsewhere_shortens_no_lease(pair, zookeeper, name):
 
 
 def test_wait_ends_as_the_lock_is_free(pair, tree, name, dice):
-    """A first one and a repeat: what either is told is true for both."""
+    """The first request and the repeat both get true answers."""
     here, there = pair
     for i in range(2 * ROUNDS):
         blocker = here.hold(name).token
@@ -986,7 +988,7 @@ def cutter(pair):
 
 
 def send_off(cutter, cut, data, method="POST"):
-    """A request whose client is cut off."""
+    """Sends a request whose connection is cut."""
     connection = Connection(cutter.port)
     with connection:
         connection.send_bytes(data, method)
@@ -1006,13 +1008,13 @@ def request_of(name, key):
 
 
 def points(number, step):
-    """Each of so many bytes is one, or every step-th, and the last ones."""
+    """Every step-th of so many bytes, and the last bytes."""
     return sorted(set(range(0, number, step)) | {number - 1, number})
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_acquire_is_cut(pair, tree, name, cutter, how):
-    """At a byte of the request: the repeat is granted, once."""
+    """The cut is at a byte of the request: the repeat gets a single grant."""
     length = len(request_of(name, new_key()))
     for i, byte in enumerate(points(length, 13)):
         here, there = pair[::(-1) ** i]
@@ -1033,13 +1035,13 @@ def test_acquire_is_cut(pair, tree, name, cutter, how):
 
 
 def dice_of(pair, i):
-    """Here, there, there, here: each with each as i goes on."""
+    """Here, there, there, here: each gateway repeats after each gateway."""
     return pair[(i // 2) % 2]
 
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
-    """Whatever the gateway was doing at that moment."""
+    """The cut comes at any moment of the gateway's work."""
     for i in range(3 * ROUNDS):
         here, there = pair[::(-1) ** i]
         cutter.retarget(here.port)
@@ -1052,7 +1054,7 @@ def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
         only(here, tree, name, token)
         released(there, name, token)
         if tree.claims(here.znode(name)):
-            # the gateway may have come to the first one only behind all that
+            # the gateway may have read the first request after all of that
             late = here.acquire(name, BODY, keyed(key))
             released(there, name, granted(late, name, late.status))
         free(here, tree, name)
@@ -1060,7 +1062,7 @@ def test_acquire_is_cut_while_it_is_served(pair, tree, name, cutter, how):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_grant_is_cut(pair, tree, name, cutter, how):
-    """At a byte of the answer: the repeat is told the same."""
+    """The cut is at a byte of the answer: the repeat gets the same grant."""
     for i, byte in enumerate(list(range(0, 500, 23)) + [-2, -1]):
         here, there = pair[::(-1) ** i]
         cutter.retarget(here.port)
@@ -1080,7 +1082,7 @@ def test_grant_is_cut(pair, tree, name, cutter, how):
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("where", ["request", "unheard", "answer"])
 def test_cut_while_another_holds_it(pair, tree, name, cutter, where, how):
-    """And releases it before the repeat, or while the repeat waits."""
+    """The holder releases before the repeat, or while the repeat waits."""
     length = len(request_of(name, new_key()))
     bytes_of = {"request": points(length, 41), "answer": [0, 7, 150, -1],
                 "unheard": [0, 0.001, 0.003, 0.01, 0.05]}[where]
@@ -1119,7 +1121,7 @@ def test_cut_while_another_holds_it(pair, tree, name, cutter, where, how):
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("where", ["request", "unheard", "answer"])
 def test_release_is_cut(pair, tree, name, cutter, where, how):
-    """Carried out or not: the repeat says that it is, and so it is."""
+    """The repeat of a release succeeds, whether the first worked or not."""
     length = len(encode("DELETE", lock_path(name),
                         {"Lock-Token": "x" * 32}))
     bytes_of = {"request": points(length, 19), "answer": [0, 1, 40, -1],
@@ -1150,7 +1152,7 @@ def test_release_is_cut(pair, tree, name, cutter, where, how):
         released(here, name, again)
 
 
-# a claim that waits by itself
+# claims that wait without a request
 
 def test_queued_answer(pair, tree, name):
     here, there = pair
@@ -1190,7 +1192,7 @@ def test_granted_at_once(pair, tree, name, mode):
 
 
 def test_renewal_of_a_claim_that_waits(pair, tree, name):
-    """It renews nothing, and the status alone says so."""
+    """The renewal renews nothing, and only the status says so."""
     here, there = pair
     holder = here.hold(name).token
     token = queued(queue(here, name, ttl="1m"), name, 0)
@@ -1212,7 +1214,7 @@ def test_renewal_of_a_claim_that_waits(pair, tree, name):
 
 
 def test_polls_everywhere(pair, tree, name):
-    """The places in the line, and the grant, at every worker."""
+    """Every worker tells the places in the queue, and the grant."""
     here, there = pair
     spots = everywhere(here, there)
     holder = here.hold(name).token
@@ -1237,7 +1239,7 @@ def test_polls_everywhere(pair, tree, name):
 
 
 def test_place_behind_readers_that_wait(pair, tree, name):
-    """Of the readers only the holder is not in the line."""
+    """All readers but the holder are in the queue."""
     here, there = pair
     holder = here.hold(name, mode="shared").token
     waiters = []
@@ -1259,7 +1261,7 @@ def test_place_behind_readers_that_wait(pair, tree, name):
 
 @pytest.mark.parametrize("how", ["query", "header"])
 def test_long_polls(pair, tree, name, how):
-    """They are answered at the grant, all of them, and if it comes late."""
+    """The grant answers all long polls, even if the grant comes late."""
     here, there = pair
     spots = everywhere(here, there)
     holder = here.hold(name).token
@@ -1308,7 +1310,7 @@ def test_long_poll_is_cut_to_the_longest_wait(start_gateway, tree):
 
 @places
 def test_polls_keep_the_place(brief, tree, name, place):
-    """Beyond the grace, ahead of others; without polls it is lost."""
+    """Polls keep the place beyond the grace; without polls the claim ends."""
     (here, one), (there, other) = elsewhere(brief, place)
     holder = here.hold(name, ttl="1h").token
     token = queued(queue(here, name, worker=one), name, 0)
@@ -1330,7 +1332,7 @@ def test_polls_keep_the_place(brief, tree, name, place):
 
 @places
 def test_long_poll_keeps_the_place(brief, tree, name, place):
-    """While it lasts, and for another grace."""
+    """A long poll keeps the place while it lasts, and for another grace."""
     (here, one), (there, other) = elsewhere(brief, place)
     holder = here.hold(name, ttl="1h").token
     token = queued(queue(here, name, worker=one), name, 0)
@@ -1357,7 +1359,7 @@ def test_nobody_asks(brief, tree, name):
 
 @places
 def test_grant_has_to_be_seen(brief, tree, name, place):
-    """Else it is the next one's; who asks in time has its lease."""
+    """An unseen grant ends after the grace; a seen grant has its lease."""
     (here, one), (there, other) = elsewhere(brief, place)
     holder = there.hold(name, ttl="1h").token
     unseen = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
@@ -1375,7 +1377,7 @@ def test_grant_has_to_be_seen(brief, tree, name, place):
     assert time.monotonic() - began >= GRACE - 0.1
     gone(here, name, unseen)
 
-    # from here on nobody has to ask
+    # from here on the claim needs no polls
     problem(here.acquire(name, wait="%dms" % (2.5 * GRACE * 1000)), 423)
     for gateway, worker in everywhere(*brief):
         assert holds(poll(gateway, name, seen, worker), seen)
@@ -1387,7 +1389,7 @@ def test_grant_has_to_be_seen(brief, tree, name, place):
 
 @places
 def test_share_is_the_first_look(brief, tree, name, place):
-    """Nobody was told of the grant before; from now on the lease counts."""
+    """The share is the first to see the grant, and begins the lease."""
     (here, one), (there, other) = elsewhere(brief, place)
     holder = here.hold(name).token
     token = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
@@ -1408,10 +1410,10 @@ def test_share_is_the_first_look(brief, tree, name, place):
 
 @places
 def test_polls_renew_no_lease(brief, tree, name, place):
-    """Once the grant was seen, its lease counts, however often one asks.
+    """Once a client has seen the grant, polls do not extend the lease.
 
-    The gateway that keeps the lease hears of it a moment later, if it was
-    seen at another one, and at the end of the grace at the latest.
+    If another gateway told the client, the gateway that keeps the lease learns
+    so a moment later, at the end of the grace at the latest.
     """
     (here, one), (there, other) = elsewhere(brief, place)
     late = GRACE if place == "other" else NOTICED
@@ -1422,7 +1424,7 @@ def test_polls_renew_no_lease(brief, tree, name, place):
                == "held", SOON)
     spots = everywhere(*brief)
     for gateway, worker in spots:
-        # at another gateway it is seen for the first time once more
+        # another gateway sees the grant for the first time
         assert poll(gateway, name, token, worker).json["state"] == "held"
     seen = time.monotonic()
     while True:
@@ -1443,7 +1445,7 @@ def test_polls_renew_no_lease(brief, tree, name, place):
 
 
 def test_cancelled(pair, tree, name):
-    """At any worker; those behind it move up, and its polls hear of it."""
+    """Any worker cancels; the claims behind move up, and polls get 410."""
     here, there = pair
     spots = everywhere(here, there)
     holder = here.hold(name).token
@@ -1469,7 +1471,7 @@ def test_cancelled(pair, tree, name):
 
 @places
 def test_cancelled_while_its_request_waits(pair, tree, name, place):
-    """The request hears of it, and does not queue again."""
+    """The request that waits gets 410, and does not queue again."""
     here, there = pair
     worker, sibling = here.worker_pids()
     holder = here.hold(name).token
@@ -1487,12 +1489,12 @@ def test_cancelled_while_its_request_waits(pair, tree, name, place):
 
 
 def test_wait_that_was_said_runs_out(pair, tree, name):
-    """However often one asks; without one there is no such end."""
+    """Polls do not extend the claim's wait; a claim without wait stays."""
     here, there = pair
     holder = here.hold(name, ttl="1h").token
     for gateway, worker in everywhere(here, there):
         patient = queue(gateway, name).token
-        # a sibling may have to hear yet that the one before was released
+        # a sibling may not know yet that the last claim was released
         wait_until(lambda: poll(gateway, name, patient).json["position"] == 0,
                    SOON)
         began = time.monotonic()
@@ -1514,7 +1516,7 @@ def test_wait_that_was_said_runs_out(pair, tree, name):
 
 
 def test_no_wait_is_no_limit(start_gateway, tree):
-    """Neither zk_lock_wait nor zk_lock_max_wait is one for who polls."""
+    """Neither zk_lock_wait nor zk_lock_max_wait ends a claim that is polled."""
     gateway = start_gateway(location="zk_lock_grace 1m; zk_lock_wait 100ms; "
                                      "zk_lock_max_wait 300ms;")
     holder = gateway.hold("x").token
@@ -1530,7 +1532,7 @@ def test_no_wait_is_no_limit(start_gateway, tree):
 
 
 def test_grant_as_the_wait_ends(pair, tree, name, dice):
-    """What a poll said to be held is held."""
+    """A claim that a poll reported as held is held."""
     here, there = pair
     spots = everywhere(here, there)
     for i in range(2 * ROUNDS):
@@ -1558,8 +1560,8 @@ def test_grant_as_the_wait_ends(pair, tree, name, dice):
 
 
 def test_told_elsewhere_before_its_worker_knows(pair, tree, name):
-    """What a poll said to be held, no later one says to be queued: a sibling
-    of the claim's worker waits until that has granted it.
+    """After a poll has said "held", no later poll says "queued": a sibling
+    waits until the claim's worker has granted the claim.
     """
     here, there = pair
     one, sibling = here.worker_pids()
@@ -1579,7 +1581,7 @@ def test_told_elsewhere_before_its_worker_knows(pair, tree, name):
 # with a key, too
 
 def test_queued_with_a_key(pair, tree, name):
-    """The repeat of a 202 is a 202 until it is granted, and then a 200."""
+    """A repeat of a 202 gets 202 until the grant, and then 200."""
     here, there = pair
     spots = everywhere(here, there)
     holder = here.hold(name).token
@@ -1610,7 +1612,7 @@ def test_queued_with_a_key(pair, tree, name):
 
 
 def test_queued_with_a_key_at_once(pair, tree, name, dice):
-    """Simultaneous first requests have one place."""
+    """Simultaneous first requests have the same place."""
     here, there = pair
     lines = [gateway.connect(worker)
              for gateway, worker in everywhere(here, there) * 2]
@@ -1635,7 +1637,8 @@ def test_queued_with_a_key_at_once(pair, tree, name, dice):
 
 def test_cancelled_before_its_gateway_looks(start_gateway, start_proxy,
                                             zookeeper, tree, name):
-    """It has not seen the lock since the claim was made, and knows it by then.
+    """The gateway has not read the lock between the claim's create and the
+    cancel.
     """
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
@@ -1649,13 +1652,13 @@ def test_cancelled_before_its_gateway_looks(start_gateway, start_proxy,
     proxy.delay = 0.3
     connection.send("POST", lock_path(name), None, keyed(key, **ASYNC))
     mine = tree.wait_claims(here.znode(name), 2)[-1]
-    # by its own gateway nobody can know that it is made
+    # the claim's own gateway does not know of the create yet
     assert there.release(name, token_of(here.znode(name),
                                         mine)).status == 204
     connection.response(SOON)
     proxy.pass_on()
     for _ in range(2):
-        # what this worker had asked before is answered by then
+        # the worker's earlier reads are answered by then
         assert here.inspect(name, worker=worker).status == 200
     assert len(tree.claims(here.znode(name))) == 1
     released(there, name, blocker.token)
@@ -1664,8 +1667,8 @@ def test_cancelled_before_its_gateway_looks(start_gateway, start_proxy,
 
 def test_cancelled_elsewhere_before_a_release(start_gateway, start_proxy,
                                               zookeeper, tree, name):
-    """Its worker has heard that something changed, and not what: until then
-    nothing is handed over.
+    """The claim's worker knows only that the lock has changed, so the worker
+    hands the lock to no claim yet.
     """
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
@@ -1681,7 +1684,7 @@ def test_cancelled_elsewhere_before_a_release(start_gateway, start_proxy,
     proxy.delay = 0.5
     assert there.release(name, token_of(here.znode(name),
                                         mine)).status == 204
-    # the list is on its way to ZooKeeper, and its answer comes half a second
+    # the list is on the way to ZooKeeper, and the answer comes half a second
     # later
     wait_until(lambda: proxy.requests["getChildren"] > lists)
     release = here.connect()
@@ -1694,7 +1697,7 @@ def test_cancelled_elsewhere_before_a_release(start_gateway, start_proxy,
 
 @pytest.mark.parametrize("wait", [{}, {"wait": "1m"}])
 def test_repeat_as_it_is_cancelled(pair, tree, name, dice, wait):
-    """It has the place that is given up, or a new one."""
+    """The repeat gets the cancelled claim's place, or a new place."""
     here, there = pair
     holder = here.hold(name, ttl="1h").token
     for _ in range(2 * ROUNDS):
@@ -1759,7 +1762,7 @@ def start(start_gateway):
     def start(**options):
         options.setdefault("session_timeout", "60s")
         gateway = start_gateway(**options)
-        # the master has no luck in telling the dead of the newborn
+        # the master cannot tell a dead worker of the new worker
         gateway.allow(r"sendmsg\(\) failed \(32")
         return gateway
     return start
@@ -1767,7 +1770,7 @@ def start(start_gateway):
 
 @pytest.mark.parametrize("key", [None, "key"])
 def test_reload_keeps_the_place(start, tree, key):
-    """The worker that has the claim stays for as long as it is asked for."""
+    """The worker that has the claim stays while clients poll the claim."""
     here = start(location="zk_lock_grace 10s;")
     there = start(location="zk_lock_grace 10s;")
     holder = there.hold("x", ttl="1h").token
@@ -1811,7 +1814,7 @@ def kill(gateway, worker):
 
 @pytest.mark.parametrize("key", [None, "key"])
 def test_worker_of_a_queued_claim_dies(start, tree, key):
-    """The place is lost; what was seen to be held is held."""
+    """A waiting claim is lost; a claim that a client saw as held stays held."""
     here = start(location="zk_lock_grace 1m;")
     there = start(location="zk_lock_grace 1m;")
     dead, other = here.worker_pids()
@@ -1840,7 +1843,7 @@ def test_worker_of_a_queued_claim_dies(start, tree, key):
 
 
 def test_worker_of_a_keyed_claim_dies(start, tree):
-    """A repeat that waits elsewhere begins anew; one that is held stays."""
+    """A repeat that waits elsewhere begins anew; a held claim stays held."""
     here = start(location="zk_lock_grace 1m;")
     there = start(location="zk_lock_grace 1m;")
     dead, other = here.worker_pids()
@@ -1874,10 +1877,10 @@ def test_worker_of_a_keyed_claim_dies(start, tree):
 @pytest.mark.parametrize("how", ["key", "poll", "unanswered"])
 def test_told_elsewhere_before_the_heir_comes(start, start_proxy, zookeeper,
                                               tree, how):
-    """The worker of a claim that waits is dead, and may not even have heard
-    that it is there.  Before anybody has inherited it, it is first in line,
-    and another gateway says so: it is held, and the heir leaves it alone.  One
-    of which nobody was told is deleted.
+    """The worker of a waiting claim is dead, and may never have heard of the
+    claim's create.  Before an heir has the claim, the claim comes first, and
+    another gateway tells a client of the grant: the claim is held, and the heir
+    keeps the claim.  The heir deletes a claim of which no client was told.
     """
     proxy = start_proxy(zookeeper)
     here = start(servers=proxy.address, wait_sessions=False)
@@ -1916,7 +1919,8 @@ def test_told_elsewhere_before_the_heir_comes(start, start_proxy, zookeeper,
 
     wait_until(lambda: len(here.worker_pids()) == 2, SOON, "two workers")
     for gateway in (here, there):
-        # until the heir has looked, its own gateway knows of nothing
+        # the claim's own gateway knows the grant when the heir has read the
+        # lock
         answer = wait_until(lambda: [
             r for r in [gateway.inspect("x", token)]
             if r.status == 200 and r.json["state"] == "held"], SOON)[0]
@@ -1928,7 +1932,7 @@ def test_told_elsewhere_before_the_heir_comes(start, start_proxy, zookeeper,
 # HTTP/2
 
 def test_http2(pair, tree, name):
-    """Repeats on one connection, streams that are cancelled, and polls."""
+    """Repeats on the same connection, cancelled streams, and polls."""
     here, there = pair
     path = lock_path(name)
     one, other = here.connect_http2(), there.connect_http2()

@@ -1,17 +1,17 @@
-"""Several locks at once: all of them, or none.
+"""Several locks at once: all of the locks, or none.
 
-POST on the location's own path acquires what the body names, in the order of
-the names, whatever order the body has them in.  So those who want some of the
-same locks never wait for each other in a ring.  One token stands for all of
-them, at whatever worker and gateway.
+POST on the location's own path acquires the locks that the body names, in the
+order of the names, whatever order the body has.  So requests that want some of
+the same locks never wait for each other in a ring.  A single token stands for
+all of the locks, at each worker and gateway.
 
-Until the last one is granted nothing is promised: whatever ends the request
-before that, the client's leaving or the worker's death, leaves nothing behind.
-Afterwards each is a lock like any other.
+Until the last lock is granted the gateway promises nothing: if the client
+leaves or the worker dies before, no claim stays.  Afterwards each lock is like
+any other lock.
 
-The clients of the load watch each lock themselves: between a grant and its
-release nobody else is in, and fencing tokens grow.  ZK_LOCK_GRANTS is the
-number of grants of the load.
+The clients of the load watch each lock: between a grant and its release no
+other client is in, and fencing tokens grow.  ZK_LOCK_GRANTS is the number of
+grants of the load.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ def acquire(gateway, names, worker=None, headers=None, **body):
 
 
 def begin(gateway, names, worker=None, **body):
-    """Sends an acquire; the answer is to be read from the connection."""
+    """Sends an acquire; the test reads the answer from the connection."""
     connection = gateway.connect(worker)
     connection.send("POST", PATH, None, None, dict(body, names=names))
     return connection
@@ -85,7 +85,7 @@ def inspect(gateway, token, worker=None):
     return call("GET", gateway, token, worker)
 
 
-# what is told
+# answers
 
 def told(content, names, mode="exclusive", permits=None):
     assert SEVERAL.match(content["token"]), content
@@ -148,7 +148,7 @@ def key(claim):
     return claim[3:21]
 
 
-# all of them
+# all locks
 
 @pytest.mark.parametrize("names", [
     ["a"], ["b", "a"], ["c", "a", "b"], ["a b", "a", "a.b", "ä", "Z", "%2F"],
@@ -187,7 +187,7 @@ def test_all_are_granted(pair, tree, names):
     ("exclusive", None), ("shared", None), ("write", None), ("semaphore", 2),
     ("member", None)])
 def test_modes(pair, tree, mode, permits):
-    """All are of one mode, and shared with whom one lock would be."""
+    """All locks have the same mode, which shares as for a single lock."""
     here, there = pair
     body = {"mode": mode}
     if permits:
@@ -223,7 +223,7 @@ def test_arguments_in_the_query(gateway):
 
 
 def test_what_is_preferred(gateway):
-    """A wait is; that the answer comes later is not for several."""
+    """Prefer may have a wait; respond-async does not apply to several locks."""
     holder = gateway.hold("b", owner="me")
     refused(acquire(gateway, NAMES, headers={
         "Prefer": "respond-async, wait=0"}), "b", "me")
@@ -242,7 +242,7 @@ def test_head(gateway):
     assert call("HEAD", gateway, response.token).status == 410
 
 
-# what is no request for several
+# bad requests for several locks
 
 LONG = ["n%02d" % i + 61 * "x" for i in range(32)]      # 2048 bytes
 
@@ -318,7 +318,7 @@ def text_of(names):
 
 
 def forged(token):
-    """Texts like this token, and none of them is one."""
+    """Texts that resemble this token; none is a token."""
     head, names = token.split(".")
     yield from ("", ".", head, head + ".", "." + names, names, token + ".",
                 token + "A", token[:-1], head[:-1] + "." + names,
@@ -403,7 +403,7 @@ def test_queue_is_full(start_gateway, tree):
 
 
 def test_waits_for_one_after_the_other(pair, tree):
-    """And holds those that it has by then, and none of the others."""
+    """Meanwhile the request holds the earlier locks, and no later lock."""
     here, there = pair
     holders = {name: there.hold(name) for name in NAMES}
     waiter = begin(here, NAMES[::-1], wait="1m")
@@ -420,8 +420,8 @@ def test_waits_for_one_after_the_other(pair, tree):
 
 
 def test_wait_is_shared(pair, tree):
-    """All together have the time that one would have: who waits for the last
-    one alone, and came later, is not refused before.
+    """All locks share the wait of a single lock.  A request that came later,
+    and waits for the last lock alone, is not refused earlier.
     """
     here, there = pair
     holders = {name: there.hold(name) for name in ("a", "b")}
@@ -438,7 +438,7 @@ def test_wait_is_shared(pair, tree):
     there.release("b", holders["b"].token)
 
 
-# who leaves
+# clients that leave
 
 @pytest.mark.parametrize("how", ["close", "reset", "half_close"])
 @pytest.mark.parametrize("taken", NAMES)
@@ -468,8 +468,9 @@ def test_client_leaves_with_its_stream(pair, tree):
 
 
 def test_client_leaves_while_it_is_granted(pair, tree):
-    """Whichever of the two comes first.  A grant may be on its way when he
-    leaves, which nobody can tell: it lasts as long as its lease.
+    """The leave or the grant comes first.  A grant may be on its way when the
+    client leaves, which the gateway cannot see, and then lasts as long as its
+    lease.
     """
     here, there = pair
     for i in range(40):
@@ -488,7 +489,7 @@ def test_client_leaves_while_it_is_granted(pair, tree):
 
 @pytest.mark.parametrize("how", ["close", "reset"])
 def test_client_left_before_it_is_granted(pair, tree, how):
-    """The worker hears of both in one moment: nothing is kept."""
+    """The worker hears of both at the same moment, and keeps no claim."""
     here, there = pair
     for worker in here.worker_pids() * 3:
         holder = there.hold("c")
@@ -502,7 +503,7 @@ def test_client_left_before_it_is_granted(pair, tree, how):
 
 @pytest.mark.parametrize("broken", ["a", "b"])
 def test_one_is_lost_meanwhile(pair, tree, broken):
-    """Somebody deletes a claim that was granted already: nothing is left."""
+    """A claim that was granted is deleted during the wait: no claim stays."""
     here, there = pair
     holder = there.hold("c")
     waiter = begin(here, NAMES, wait="1m")
@@ -516,7 +517,7 @@ def test_one_is_lost_meanwhile(pair, tree, broken):
 
 
 def test_lost_as_the_last_one_is_granted(pair, tree):
-    """Their worker hears of both in one turn."""
+    """The worker hears of the loss and the grant in the same turn."""
     here, _ = pair
     for worker, sibling in itertools.permutations(here.worker_pids()):
         holder = here.hold("b", worker=sibling)
@@ -539,7 +540,7 @@ def test_lost_as_the_last_one_is_granted(pair, tree):
 
 
 def test_lost_and_refused_at_once(pair, tree):
-    """Whichever is known first, there is one answer, and nothing is left."""
+    """Whichever is known first, the request is answered and keeps no claim."""
     here, there = pair
     for _ in range(10):
         holder = there.hold("c")
@@ -577,8 +578,9 @@ def test_queued_one_is_cancelled(pair, tree):
 
 def test_zookeeper_is_gone_meanwhile(private_zookeeper, start_gateway,
                                      connect_tree):
-    """For longer than what is granted already surely lasts.  Nothing was told
-    so far: while there is time all are acquired anew.
+    """The outage lasts longer than the gateway can be sure of the granted
+    claims.  No grant was told so far, so the gateway acquires all locks anew
+    while there is time.
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
@@ -650,7 +652,7 @@ def test_longest_lease(start_gateway):
 
 
 def test_leases_end(pair, tree):
-    """All of them; who waits for some of the same locks is granted them."""
+    """All leases end; a waiter for some of the locks gets the locks."""
     here, there = pair
     response = acquire(here, NAMES, ttl="300ms")
     waiter = begin(there, ["c", "x", "a"], wait="1m")
@@ -662,7 +664,7 @@ def test_leases_end(pair, tree):
 
 
 def test_leases_begin_with_the_last_grant(pair, tree):
-    """Those that were granted first have none before, and are not over."""
+    """Earlier grants have no lease before, so no lease has ended."""
     here, there = pair
     holder = there.hold("c", ttl="1h")
     waiter = begin(here, NAMES, wait="1m", ttl="500ms")
@@ -675,7 +677,7 @@ def test_leases_begin_with_the_last_grant(pair, tree):
     gone(release(there, response.token), NAMES)
 
 
-# a part of them
+# a part of the locks
 
 @pytest.mark.parametrize("lost", [["a"], ["b", "c"], ["c"]])
 def test_some_are_gone(pair, tree, lost):
@@ -700,7 +702,7 @@ def test_some_are_gone(pair, tree, lost):
 
 
 def test_somebody_else_has_one(pair, tree):
-    """It is not touched."""
+    """The other client's claim stays."""
     here, there = pair
     response = acquire(here, NAMES)
     claim, = tree.claims(here.znode("b"))
@@ -712,11 +714,11 @@ def test_somebody_else_has_one(pair, tree):
     assert here.release("b", other.token).status == 204
 
 
-# who dies
+# workers that die
 
 @pytest.mark.parametrize("taken", ["b", "c"])
 def test_worker_dies_meanwhile(sturdy, tree, taken):
-    """What it had by then is given back by whoever takes its place."""
+    """The heir deletes the claims that the worker had by then."""
     here, there = sturdy
     for worker in here.worker_pids():
         holder = there.hold(taken)
@@ -730,7 +732,7 @@ def test_worker_dies_meanwhile(sturdy, tree, taken):
 
 
 def test_worker_dies_afterwards(sturdy, tree):
-    """All are held still, and the token is good everywhere."""
+    """All locks stay held, and the token works at every worker."""
     here, there = sturdy
     tokens = []
     for worker in here.worker_pids():
@@ -753,7 +755,7 @@ def test_worker_dies_afterwards(sturdy, tree):
 
 @pytest.mark.parametrize("lost", ["a", "b"])
 def test_worker_dies_when_one_is_gone(sturdy, tree, lost):
-    """The others stay, whoever has its place in the gateway's memory."""
+    """The other locks stay, though new claims have the lost claim's record."""
     here, there = sturdy
     worker = here.worker_pids()[0]
     response = acquire(here, NAMES, worker, ttl="1h")
@@ -779,7 +781,7 @@ def test_worker_dies_when_one_is_gone(sturdy, tree, lost):
 
 
 def test_workers_die_again_and_again(sturdy, tree):
-    """Those that were granted stay, those that were not do not come back."""
+    """Granted claims stay; claims that were not granted do not come back."""
     here, there = sturdy
     response = acquire(here, NAMES, ttl="1h")
     holder = there.hold("y")
@@ -797,8 +799,8 @@ def test_workers_die_again_and_again(sturdy, tree):
 
 
 def test_reload(sturdy, tree):
-    """Who waits at an old worker has its turn there, and what it was granted
-    stays when that one has left.
+    """A request at an old worker is granted in its turn, and the claims stay
+    when the old worker has ended.
     """
     here, there = sturdy
     holder = there.hold("c")
@@ -820,7 +822,7 @@ def test_reload(sturdy, tree):
 
 
 def test_worker_has_to_leave(start_gateway, tree):
-    """Who waits is told so, and what it had is given back."""
+    """The request gets 503, and its claims are deleted."""
     gateway = start_gateway(main="worker_shutdown_timeout 1s;")
     holder = gateway.hold("c", ttl="1h")
     waiter = begin(gateway, NAMES, gateway.worker_pids()[0], wait="1m")
@@ -838,11 +840,10 @@ NAMES_OF_LOAD = ["x%d" % i for i in range(6)]
 
 
 class Visitors:
-    """Clients who want some locks of a few, in any order, and have them all.
+    """Clients that want some locks of a few, in any order, and all at once.
 
-    Most give them back elsewhere.  Some are impatient, some hang up, perhaps
-    when they were granted what they asked for, and some are content with one
-    lock in the usual way.
+    Most clients release at another gateway.  Some are impatient, some hang up,
+    perhaps after the grant, and some want a single lock in the usual way.
     """
 
     FATES = ("stays",) * 14 + ("hurries",) * 3 + ("leaves",) * 2 + ("one",) * 3
@@ -853,7 +854,7 @@ class Visitors:
         self.rooms = {name: Room() for name in NAMES_OF_LOAD}
         self.numbers = itertools.count()
         self.grants = 0
-        self.sets = 0           # of several
+        self.sets = 0           # of several locks
         self.ends = dict.fromkeys(self.FATES, 0)
 
     def place(self):
@@ -913,8 +914,8 @@ class Visitors:
 
 
 def test_load(pair, tree):
-    """Many who want the same locks, in opposite orders, at two gateways: none
-    waits for ever, and nobody is in with another.
+    """Many clients want the same locks, in opposite orders, at two gateways: no
+    client waits for ever, and no client is in with another.
     """
     for name in NAMES_OF_LOAD:
         tree.make(pair[0].znode(name))
@@ -930,7 +931,7 @@ def test_load(pair, tree):
 
 
 def test_opposite_orders(pair, tree):
-    """Two who take two locks, each in the other's order, again and again."""
+    """Clients take the same two locks in opposite orders, again and again."""
     ends = itertools.count()
 
     async def client(i):
@@ -948,8 +949,8 @@ def test_opposite_orders(pair, tree):
 
 
 def test_killed_under_load(sturdy, tree):
-    """Connections break, and answers with them; locks that nobody was told
-    of do not stay, those that were told are there.
+    """Workers die, and connections and answers break.  A lock that an answer
+    told of stays held.
     """
     here, there = sturdy
     dice = chance()
@@ -989,7 +990,7 @@ def test_killed_under_load(sturdy, tree):
         over.append(True)
 
     play(killer(), *map(client, range(8)), timeout=60)
-    # whose answer broke off may hold locks in truth
+    # a client whose answer was lost may hold locks
     for name in NAMES_OF_LOAD:
         for claim in tree.claims(here.znode(name)):
             there.release(name, token_of(here.znode(name), claim))
@@ -997,7 +998,7 @@ def test_killed_under_load(sturdy, tree):
 
 
 def test_claims_are_in_order(pair, tree):
-    """Nobody is passed: who came first to a lock has it first."""
+    """The request that came first to a lock gets the lock first."""
     here, there = pair
     holder = there.hold("b")
     waiters = []

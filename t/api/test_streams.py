@@ -1,12 +1,11 @@
-"""Locks that are held by a connection, and locks that are watched over one.
+"""Locks that a connection holds, and locks that a client watches.
 
-A claim's stream tells what becomes of the claim, and the claim lasts as long
-as the stream: whatever ends the connection, the lock is somebody else's at
-once.  A lock's stream tells each state of a lock, for as long as the client
-wants to know.
+A claim's stream tells what happens to the claim, and the claim lasts as long as
+the stream: whatever ends the connection, the lock is free at once.  A lock's
+stream tells each state of the lock, for as long as the client reads.
 
-Sessions live long here, but where one is to be lost: what is free was given
-back by somebody.
+Sessions live long here, except where a test loses a session: so a lock that is
+free was released, and did not end with a session.
 """
 
 import contextlib
@@ -43,7 +42,7 @@ every_format = pytest.mark.parametrize("accept", FORMATS)
 
 @pytest.fixture(scope="module")
 def shared(request, tmp_path_factory, zookeeper, tree):
-    """One for all tests that leave nothing behind."""
+    """A gateway for all tests that leave no claims behind."""
     directory = tmp_path_factory.mktemp("streams")
     with gateways(request.node, directory, zookeeper, tree,
                   new_root()) as make:
@@ -61,7 +60,7 @@ def gateway(shared, tree, name):
 
 @pytest.fixture
 def name(request):
-    """A lock of the test's own."""
+    """A name that only this test uses."""
     return re.sub(r"\W", "-", request.node.name)
 
 
@@ -78,7 +77,7 @@ def claims(gateway, tree, name, number, timeout=SOON):
 
 
 def granted(stream, name, timeout=SOON, leased=False):
-    """The next event is a grant that says all that it has to."""
+    """The next event is a complete grant."""
     data = stream.event("granted", timeout)
     assert data["name"] == name
     assert data["mode"] == "exclusive"
@@ -97,7 +96,7 @@ def queued(stream, name, position, timeout=SOON):
 
 
 def over(stream, event, name, timeout=SOON, **members):
-    """The last event, and the end of the stream behind it."""
+    """The last event, and then the end of the stream."""
     data = stream.event(event, timeout)
     assert data["name"] == name
     assert {key: data.get(key) for key in members} == members
@@ -110,7 +109,7 @@ def lost(stream, name, reason, timeout=SOON):
 
 
 def line(gateway, tree, name, workers, **query):
-    """Streams that wait one behind the other, and know it."""
+    """Streams that wait in this order, and were told their places."""
     present = len(tree.claims(gateway.znode(name)))
     waiters = []
     for i, worker in enumerate(workers):
@@ -168,7 +167,7 @@ def test_modes(gateway, name, mode, permits):
 
 @every_format
 def test_line(gateway, tree, name, accept):
-    """Each is told its place, that it moved up, and its grant."""
+    """Each stream tells its place, each move up, and the grant."""
     one, other = gateway.worker_pids()
     holder = hold(gateway, name, accept, worker=one)
     fencing = granted(holder, name)["fencing_token"]
@@ -188,7 +187,7 @@ def test_line(gateway, tree, name, accept):
 
 
 def test_behind_a_lease(gateway, tree, name):
-    """The two kinds of holders stand in one line."""
+    """Holders by a stream and holders by a lease wait in the same queue."""
     holder = gateway.hold(name)
     stream, = line(gateway, tree, name, gateway.worker_pids()[:1])
     waiter = gateway.begin(name)
@@ -215,13 +214,13 @@ def test_wait_is_over(gateway, tree, name, accept):
         assert data["holder"]["fencing_token"] == holder.fencing
         assert holder.token not in str(data)
         claims(gateway, tree, name, 1)
-        # it ended as any answer does: the connection goes on
+        # the stream ended as any answer does: the connection goes on
         assert stream.connection.request("GET", "/ready").status == 204
     gateway.release(name, holder.token)
 
 
 def test_refused_at_once(gateway, tree, name):
-    """There is no stream then: problems as ever."""
+    """A problem answers the request, and no stream begins."""
     holder = gateway.hold(name, owner="me")
     for worker in gateway.worker_pids():
         response = hold(gateway, name, worker=worker, wait="0").head()
@@ -271,7 +270,7 @@ def test_lease_ends(gateway, tree, name, accept):
 
 
 def test_what_is_left_after_a_silence(private_zookeeper, start, name):
-    """The grant that is told again has what is left of the lease."""
+    """The repeated grant tells the rest of the lease."""
     private_zookeeper.start()
     gateway = start(zookeeper=private_zookeeper, workers=1,
                     session_timeout="20s")
@@ -287,7 +286,7 @@ def test_what_is_left_after_a_silence(private_zookeeper, start, name):
 
 
 def test_lease_is_renewed(gateway, tree, name):
-    """It is told each time that it comes to its end."""
+    """The stream tells each time that the lease is about to end."""
     one, other = gateway.worker_pids()
     stream = hold(gateway, name, worker=one, ttl="6s")
     token = granted(stream, name, leased=True)["token"]
@@ -312,7 +311,7 @@ def test_nothing_to_renew(gateway, name):
 
 @pytest.mark.parametrize("ttl", [{}, {"ttl": "1s"}])
 def test_nothing_to_renew_at_another_gateway(start, zookeeper, tree, name, ttl):
-    """What has no lease gets none, wherever one asks for it."""
+    """A claim without a lease gets no lease from any gateway's renewal."""
     here, there = start(), start()
     stream = hold(here, name)
     token = granted(stream, name)["token"]
@@ -350,7 +349,7 @@ def test_released_by_token(gateway, tree, name, at, accept):
 
 @every_format
 def test_waiter_is_cancelled(gateway, tree, name, accept):
-    """By somebody who has its token, which it was not told itself."""
+    """A client with the token cancels; the waiter was not told the token."""
     holder = hold(gateway, name)
     granted(holder, name)
     for worker in gateway.worker_pids():
@@ -375,7 +374,7 @@ def test_deleted_by_hand(gateway, tree, name):
 
 
 def test_waiter_deleted_by_hand(gateway, tree, name):
-    """It queues again: it holds nothing that could be lost."""
+    """The waiter queues again, because the waiter held nothing."""
     holder = hold(gateway, name)
     granted(holder, name)
     waiter, = line(gateway, tree, name, gateway.worker_pids()[:1])
@@ -399,7 +398,7 @@ def there(start, zookeeper, start_proxy):
 
 @pytest.mark.parametrize("lease", [{}, {"ttl": "1h"}], ids=["none", "1h"])
 def test_session_is_lost(there, start, zookeeper, tree, lease):
-    """Who holds the lock hears of it before anybody else is granted."""
+    """The holder hears of the loss before another claim is granted."""
     gateway, proxy = there
     here = start()
     stream = hold(gateway, "x", **lease)
@@ -429,8 +428,9 @@ def test_session_is_lost(there, start, zookeeper, tree, lease):
 
 def test_follower_stops_before_it_reports(ensemble, start, start_proxy,
                                           connect_tree):
-    """The leader counts from when the follower was asked for the session: what
-    that one hears later the leader may never know.
+    """A follower to which the session moves asks the leader at once, and the
+    leader counts from then.  The leader may never know what the follower hears
+    later.
     """
     ensemble.start()
     follower, leader = ensemble.follower(), ensemble.leader()
@@ -464,8 +464,8 @@ def test_follower_stops_before_it_reports(ensemble, start, start_proxy,
                                                   ("kill", "start", 30)])
 def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
                               comes, timeout):
-    """In time: who was warned is told that it holds its lock, and not before
-    that is known.
+    """ZooKeeper is back in time: a warned holder is told of its lock again, but
+    only when the gateway is sure.
     """
     private_zookeeper.start()
     gateway = start(zookeeper=private_zookeeper,
@@ -505,12 +505,12 @@ def test_zookeeper_comes_back(private_zookeeper, start, connect_tree, goes,
         tree.wait_claims(gateway.znode("x"), 0)
         return back
 
-    # a server that begins may take a connection and not serve it for long
+    # a server that begins may serve its connections late
     assert in_time() or in_time() or in_time()
 
 
 def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
-    """Refused like any acquire; who waits when it happens waits on."""
+    """A new stream is refused as any acquire is; an old waiter waits on."""
     private_zookeeper.start()
     gateway = start(zookeeper=private_zookeeper, session_timeout="10s",
                     location="zk_lock_timeout 1s;")
@@ -535,7 +535,7 @@ def test_zookeeper_is_out_of_reach(private_zookeeper, start, connect_tree):
 @every_format
 @pytest.mark.parametrize("leave", LEAVES)
 def test_client_leaves(gateway, tree, name, leave, accept):
-    """One who holds the lock, or one who waits for it."""
+    """The client that leaves holds the lock, or waits for the lock."""
     for worker in gateway.worker_pids():
         holder = hold(gateway, name, accept, worker)
         granted(holder, name)
@@ -551,7 +551,7 @@ def test_client_leaves(gateway, tree, name, leave, accept):
 
 
 def test_crowd_leaves(gateway, tree, name):
-    """At once, in all ways, whoever is granted meanwhile."""
+    """All clients leave at once, in each way, while claims are granted."""
     holders = [hold(gateway, name) for _ in range(60)]
     claims(gateway, tree, name, 60, 20)
     for i, holder in enumerate(holders):
@@ -573,7 +573,7 @@ def test_client_left_before_its_turn(gateway, tree, name):
 
 
 class Island:
-    """A network of its own, with one way to it, that can be cut."""
+    """A network with a single link, which can be cut."""
 
     def __init__(self):
         number = random.randrange(1 << 14)
@@ -610,7 +610,7 @@ class Island:
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def connect(self, port):
-        """A connection from there to here."""
+        """A connection from the island to the gateway."""
         made = []
         thread = threading.Thread(target=self._connect, args=(port, made))
         thread.start()
@@ -637,7 +637,7 @@ class FarConnection(Connection):
 
 
 def test_client_vanishes(start, tree):
-    """Without a word, and for good: nginx asks after it, and gives up."""
+    """The client is gone without a word; nginx probes, and gives up."""
     with Island() as island:
         port = free_port()
         gateway = start(server="listen %s:%d so_keepalive=1s:1s:2;"
@@ -654,7 +654,7 @@ def test_client_vanishes(start, tree):
 
 
 def test_client_starts_anew(start, tree):
-    """Its machine forgot all of its connections."""
+    """The client's machine forgot all connections."""
     port = free_port()
     gateway = start(server="listen 127.0.0.1:%d so_keepalive=1s:1s:2;" % port)
     stream = hold(gateway, "x", connection=Connection(port))
@@ -683,7 +683,7 @@ def hold2(connection, name, accept=SSE, **query):
 
 @every_format
 def test_http2(gateway, http2, tree, name, accept):
-    """Many streams on one connection, each a client of its own."""
+    """Many streams on the same connection, each a separate client."""
     held = [hold2(http2, name, accept) for _ in range(20)]
     waiting = list(held)
     data = granted(waiting.pop(0), name)
@@ -737,7 +737,7 @@ location /new/ {
 
 @pytest.fixture(scope="module")
 def proxied(request, tmp_path_factory, zookeeper, tree):
-    """Its answers are compressed; and it is a proxy for itself, too."""
+    """A gateway that compresses its answers, and is a proxy for itself."""
     directory = tmp_path_factory.mktemp("proxied")
     with gateways(request.node, directory, zookeeper, tree,
                   new_root()) as make:
@@ -746,7 +746,7 @@ def proxied(request, tmp_path_factory, zookeeper, tree):
 
 
 def in_time(gateway, tree, name, accept=SSE, **options):
-    """Every event is there when it happens, not when others have come."""
+    """Each event arrives at once, and does not wait for later events."""
     holder = hold(gateway, name, accept, **options)
     token = granted(holder, name)["token"]
     waiter = hold(gateway, name, accept, **options)
@@ -783,7 +783,7 @@ def test_behind_a_proxy(proxied, tree, name, protocol, coding):
 
 @every_format
 def test_old_protocol(gateway, tree, name, accept):
-    """HTTP/1.0: no chunks, the end is the connection's."""
+    """HTTP/1.0 has no chunks: the end of the connection ends the stream."""
     connection = gateway.connect()
     stream = Stream.__new__(Stream)
     streams.Events.__init__(stream)
@@ -832,7 +832,7 @@ def test_tls(start, tree, tmp_path):
 # workers that leave
 
 def test_worker_dies(start, tree):
-    """The lock is free as soon as another worker looks after it."""
+    """The lock is free as soon as another worker takes over."""
     gateway = start(workers=3)
     dead, other, third = gateway.worker_pids()
     holder = hold(gateway, "x", worker=dead)
@@ -873,7 +873,7 @@ def test_all_workers_die(start, tree):
 
 
 def test_reload(start, tree):
-    """An old worker stays as long as one of its streams is open."""
+    """An old worker stays as long as a stream of the worker is open."""
     gateway = start()
     one, other = gateway.worker_pids()
     holder = hold(gateway, "x", worker=one)
@@ -908,7 +908,7 @@ def test_reload(start, tree):
 
 
 def test_shutdown_timeout(start, tree):
-    """Nobody is cut off without a word."""
+    """Each client is told before its connection ends."""
     gateway = start(main="worker_shutdown_timeout 1s;")
     workers = gateway.worker_pids()
     holders = [hold(gateway, "x%d" % i, worker=worker)
@@ -936,14 +936,14 @@ FREE = {"holders": [], "queue": [], "queued": 0}
 
 @every_format
 def test_watch(gateway, tree, name, accept):
-    """Each worker tells of whatever any of them does."""
+    """Each worker tells the changes that any worker makes."""
     seen = [watch(gateway, name, accept, worker)
             for worker in gateway.worker_pids()]
     assert seen[0].head().headers["Content-Type"] == accept
     assert seen[0].head().headers["Cache-Control"] == "no-store"
 
     def change():
-        """What all of them tell."""
+        """What both workers' streams tell."""
         states = [stream.event("change") for stream in seen]
         for state in states:
             assert state["name"] == name
@@ -982,7 +982,7 @@ def test_watch(gateway, tree, name, accept):
 
 
 def test_watch_of_others_claims(gateway, tree, name, foreign):
-    """Of another gateway, or made by hand; it may have been there before."""
+    """Foreign claims, also claims that are older than the watch."""
     one = foreign.make_claim(gateway.znode(name), data=b"curator")
     seen = watch(gateway, name)
     state = seen.event("change")
@@ -997,7 +997,7 @@ def test_watch_of_others_claims(gateway, tree, name, foreign):
 
 
 def test_watch_over_the_making_of_a_lock(start, tree):
-    """Its znode, and those above, are not there at first; then it goes."""
+    """First the znode and its parents do not exist; later the znode goes."""
     gateway = start()
     seen = watch(gateway, "x")
     assert seen.event("change")["holders"] == []
@@ -1011,7 +1011,7 @@ def test_watch_over_the_making_of_a_lock(start, tree):
 
 
 def test_watch_as_a_lock_is_made(gateway, tree, name):
-    """At any moment of it: the last state is told."""
+    """The watch begins at any moment, and tells the last state."""
     one, other = gateway.worker_pids()
     for i in range(60):
         lock = "%s-%d" % (name, i)
@@ -1029,7 +1029,9 @@ def test_watch_as_a_lock_is_made(gateway, tree, name):
 
 
 def test_watch_tells_the_last_state(gateway, tree, name):
-    """Of a lock that changes all the time states are left out, but not it."""
+    """If a lock changes all the time, the stream skips states, but not the
+    last.
+    """
     seen = watch(gateway, name)
     seen.event("change")
     for i in range(200):
@@ -1052,7 +1054,7 @@ def test_head_of_a_watch(gateway, name):
 
 @pytest.mark.parametrize("accept", [None, "*/*", "application/json"])
 def test_no_watch(gateway, name, accept):
-    """Who asks for nothing else gets one state, as ever."""
+    """A client that accepts no stream gets a single state."""
     headers = streams.accepting(None, accept)
     token = gateway.hold(name).token
     response = gateway.call("GET", lock_path(name), headers=headers)
@@ -1062,7 +1064,7 @@ def test_no_watch(gateway, name, accept):
 
 
 def test_watch_over_an_outage(private_zookeeper, start, connect_tree):
-    """The stream goes on, and tells what it missed."""
+    """The stream goes on, and tells the changes that it missed."""
     private_zookeeper.start()
     gateway = start(zookeeper=private_zookeeper)
     tree = connect_tree(private_zookeeper.address, timeout=60.0)
@@ -1100,13 +1102,13 @@ def test_signs_of_life(gateway, tree, name):
 
 
 def memory(pid):
-    """KiB that a process has in memory."""
+    """The KiB that a process has in memory."""
     with open("/proc/%d/status" % pid) as f:
         return int(re.search(r"^VmRSS:\s*(\d+) kB$", f.read(), re.M).group(1))
 
 
 def crowd(gateway, tree, name, number):
-    """So many claims with much to tell of each; a state is big then."""
+    """So many claims with long data, so that a state is big."""
     body = {"data": "x" * 1000}
     waiters = [gateway.begin(name, body, wait="5m") for _ in range(number)]
     claims(gateway, tree, name, number + 1, 30)
@@ -1115,7 +1117,7 @@ def crowd(gateway, tree, name, number):
 
 @pytest.mark.plain("they keep what is freed")
 def test_memory_does_not_grow(start, tree):
-    """Each of many big events is forgotten when it was sent."""
+    """The worker frees each big event when the event is sent."""
     gateway = start(workers=1)
     holder = gateway.hold("x", ttl="1h")
     crowd(gateway, tree, "x", 90)
@@ -1144,7 +1146,7 @@ def test_memory_does_not_grow(start, tree):
 
 
 def test_slow_reader(start, tree):
-    """It is dropped, and others do not wait for it."""
+    """The worker drops a slow reader, and other readers do not wait."""
     port = free_port()
     gateway = start(workers=1, location="send_timeout 1s;",
                     server="listen 127.0.0.1:%d sndbuf=8k;" % port)
@@ -1171,8 +1173,8 @@ def test_slow_reader(start, tree):
 
 @pytest.mark.parametrize("keepalive", ["", "so_keepalive=8s:4s:3"])
 def test_slow_reader_catches_up(start, tree, keepalive):
-    """It misses states, but not the last one.  A reader that is away for less
-    time than keepalive gives to a client is not taken for one that is gone.
+    """The reader misses states, but not the last state. nginx does not drop a
+    reader that is away for less time than keepalive allows.
     """
     port = free_port()
     gateway = start(workers=1, server="listen 127.0.0.1:%d sndbuf=8k %s;"
@@ -1200,7 +1202,7 @@ def test_slow_reader_catches_up(start, tree, keepalive):
 
 
 def narrow(port):
-    """A connection that takes little before it is read."""
+    """A connection that takes little data before the test reads."""
     connection = Connection.__new__(Connection)
     connection.port, connection.timeout = port, TIMEOUT
     connection.buffer, connection.methods = b"", []
@@ -1233,8 +1235,8 @@ class NarrowHttp2(Http2Connection):
 
 @pytest.mark.parametrize("leave", ["cancel", "close", "reset", "stay"])
 def test_http2_does_not_read(start, tree, leave):
-    """In the middle of an event streams end, or all of them do: what was
-    begun is sent to its end, from memory that is still there.
+    """Some or all streams end in the middle of an event.  The rest of the event
+    is sent, from memory that is still valid.
     """
     port = free_port()
     gateway = start(workers=1, location="send_timeout 1s;",
@@ -1276,7 +1278,7 @@ def test_http2_does_not_read(start, tree, leave):
 # for operators
 
 def test_logs(start, tree):
-    """What is logged when a stream has ended, and its time."""
+    """The log line of a stream that has ended, with the wait time."""
     gateway = start(
         http="log_format locks '$request_method $status $zk_lock_name "
              "$zk_lock_outcome $zk_lock_wait_time $zk_lock_fencing_token';",

@@ -1,9 +1,10 @@
-"""Terraform and OpenTofu lock their states, as their HTTP backend does it.
+"""Terraform and OpenTofu lock their states, as their HTTP backend does.
 
-A client makes an ID and sends it with what it is about to do: LOCK and UNLOCK,
-or POST and DELETE, with a body of JSON.  Success is 200 and nothing else.  Who
-finds the lock taken reads what the holder sent, in the holder's own members.
-The same ID is the same claim, wherever it comes to and however often.
+A client makes an ID and sends the ID with a description of the operation: LOCK
+and UNLOCK, or POST and DELETE, with a body of JSON. Success is 200 and no other
+status.  If the lock is taken, the client reads what the holder sent, in the
+holder's own members.  The same ID is the same claim, at each gateway and
+however often the ID comes.
 """
 
 import base64
@@ -34,7 +35,7 @@ def way(request):
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave the gateways as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -66,7 +67,7 @@ def compact(info):
 
 
 def headers_of(body):
-    """What the backend sends with it."""
+    """The headers that the backend sends with a body."""
     return {"Content-Type": "application/json",
             "Content-MD5": base64.b64encode(hashlib.md5(body).digest()
                                             ).decode(),
@@ -75,7 +76,7 @@ def headers_of(body):
 
 
 class Client:
-    """One run of terraform, with the ID that it made up."""
+    """A run of terraform, with the ID that the run made."""
 
     def __init__(self, way=WAYS["webdav"], who="ci@runner", **members):
         self.locks, self.unlocks = way
@@ -106,17 +107,17 @@ class Client:
         return self.send(self.unlocks, place, name, body, **query)
 
     def force_unlock(self, place, name):
-        """As Terraform does it: it says nothing."""
+        """As Terraform does: the body is empty."""
         return self.send("UNLOCK", place, name, b"")
 
     def force_unlock_by_id(self, place, name):
-        """As OpenTofu does it."""
+        """As OpenTofu does: the body has the ID."""
         return self.unlock(place, name, compact({
             "ID": self.info["ID"], "Operation": "", "Info": "", "Who": "",
             "Version": "", "Created": "0001-01-01T00:00:00Z", "Path": ""}))
 
     def locked(self, response, name):
-        """Its token, of the one claim that it has."""
+        """The token of the client's claim."""
         assert response.status == 200, response
         content = response.json
         assert content["name"] == name and content["mode"] == "exclusive"
@@ -125,7 +126,7 @@ class Client:
         return content["token"]
 
     def holds(self, place, name, ttl=MAX_TTL):
-        """As everybody sees it."""
+        """Each client sees this client as the holder."""
         gateway, worker = place
         holder, = gateway.inspect(name, worker=worker).json["holders"]
         assert holder["owner"] == self.info["Who"]
@@ -133,7 +134,7 @@ class Client:
         assert holder["ttl_ms"] == ttl
 
     def shown(self, response, status):
-        """A refusal that Terraform reads: this is who holds the lock."""
+        """A refusal that Terraform reads as a description of the holder."""
         assert response.status == status, response
         content_type = response.headers["Content-Type"].split(";")[0]
         assert content_type == "application/problem+json"
@@ -163,7 +164,7 @@ def unlocked(response, name):
 # lock and unlock
 
 def test_lock_and_unlock(places, tree, way, name):
-    """At every place; what the client sent is shown to everybody."""
+    """At every place; every client sees what the holder sent."""
     for place in places:
         for other in places:
             client = Client(way)
@@ -177,7 +178,7 @@ def test_lock_and_unlock(places, tree, way, name):
 
 
 def test_the_same_id_again(places, tree, way, name):
-    """Its claim is there already, and nothing is added."""
+    """The ID's claim exists already, and no claim is added."""
     client = Client(way)
     token = client.locked(client.lock(places[0], name), name)
     for place in places * 2:
@@ -190,7 +191,7 @@ def test_the_same_id_again(places, tree, way, name):
 
 
 def test_the_same_id_says_something_else(places, way, name):
-    """The ID alone counts, and what was said first."""
+    """Only the ID counts, and the first request's members stay."""
     client = Client(way)
     token = client.locked(client.lock(places[0], name), name)
     other = Client(way, who="somebody", Operation="OperationTypePlan",
@@ -202,7 +203,7 @@ def test_the_same_id_says_something_else(places, way, name):
 
 
 def test_the_same_id_of_other_locks(places, tree, way):
-    """It is an ID of one lock, not of all."""
+    """An ID belongs to a single lock, not to all locks."""
     client = Client(way)
     names = ["one-" + client.info["ID"], "two-" + client.info["ID"]]
     tokens = {client.locked(client.lock(place, name), name)
@@ -214,7 +215,7 @@ def test_the_same_id_of_other_locks(places, tree, way):
 
 
 def test_id_is_no_key(places, way, name):
-    """An Idempotency-Key that looks like it is another one's."""
+    """An Idempotency-Key with the same text is another key."""
     client = Client(way)
     client.locked(client.lock(places[0], name), name)
     problem(places[0][0].acquire(
@@ -236,7 +237,7 @@ def test_taken(places, tree, way, name):
 
 
 def test_taken_by_somebody_else(places, way, name):
-    """Who is not Terraform is shown as ever, in nothing that it would read."""
+    """Another kind of holder has no member that Terraform would read."""
     gateway = places[0][0]
     client = Client(way)
     for body in ({"owner": "me", "data": {"Who": "x"}}, {"owner": "me"},
@@ -254,7 +255,7 @@ def test_taken_by_somebody_else(places, way, name):
 
 
 def test_others_see_who_holds_it(places, way, name):
-    """An acquire that is not Terraform's is refused as ever."""
+    """An acquire that is not Terraform's is refused as always."""
     client = Client(way)
     client.locked(client.lock(places[0], name), name)
     for gateway, worker in places:
@@ -266,7 +267,7 @@ def test_others_see_who_holds_it(places, way, name):
 
 
 def test_unlock_again(places, way, name):
-    """200 for whoever wants it to be free, and it is."""
+    """An unlock of a free lock is answered 200."""
     client = Client(way)
     for place in places:
         unlocked(client.unlock(place, name), name)
@@ -276,7 +277,7 @@ def test_unlock_again(places, way, name):
 
 
 def test_unlock_what_another_one_holds(places, tree, way, name):
-    """409 with what the holder sent; it holds the lock still."""
+    """409 with what the holder sent; the holder still holds the lock."""
     holder, other = Client(way, who="a@b"), Client(way)
     holder.locked(holder.lock(places[0], name), name)
     for place in places:
@@ -287,7 +288,7 @@ def test_unlock_what_another_one_holds(places, tree, way, name):
 
 
 def test_unlock_by_the_id_alone(places, tree, way, name):
-    """As force-unlock of OpenTofu; also with nothing else at all."""
+    """As force-unlock of OpenTofu does; also with a body of the ID alone."""
     for place in places:
         client = Client(way)
         for body in (None, compact({"ID": client.info["ID"]})):
@@ -300,7 +301,7 @@ def test_unlock_by_the_id_alone(places, tree, way, name):
 
 
 def test_held_more_than_once(places, tree, way, name):
-    """Whoever holds it again by its token: an unlock ends all of it."""
+    """An unlock ends all holds that the token added."""
     for place in places:
         client = Client(way)
         token = client.locked(client.lock(places[0], name), name)
@@ -313,7 +314,7 @@ def test_held_more_than_once(places, tree, way, name):
 
 
 def test_token_of_its_claim(places, tree, way, name):
-    """It is one as any other: shown, renewed and released."""
+    """The token works as any other: GET, PUT and DELETE."""
     client = Client(way)
     token = client.locked(client.lock(places[0], name), name)
     for gateway, worker in places:
@@ -325,7 +326,7 @@ def test_token_of_its_claim(places, tree, way, name):
 
 
 def test_token_beside_an_id(places, name):
-    """LOCK and UNLOCK take none: nobody is told a success that is none."""
+    """LOCK and UNLOCK refuse a token, because their success would be false."""
     client = Client()
     token = client.locked(client.lock(places[0], name), name)
     for gateway, worker in places:
@@ -341,7 +342,7 @@ def test_token_beside_an_id(places, name):
 # force-unlock
 
 def test_force_unlock_is_not_allowed(places, name):
-    """Also of a lock that is free: nobody is told which it is."""
+    """403 for a free lock too, so the answer does not tell the lock's state."""
     client = Client()
     for held in (False, True):
         if held:
@@ -353,7 +354,7 @@ def test_force_unlock_is_not_allowed(places, name):
 
 
 def test_force_unlock(start_gateway, tree, way):
-    """Where zk_lock_admin is on: whoever holds it, it is free then."""
+    """With zk_lock_admin on, the lock is free, whoever held the lock."""
     here = start_gateway(location="zk_lock_admin on;")
     there = start_gateway()
     for place in everywhere([here]):
@@ -367,17 +368,17 @@ def test_force_unlock(start_gateway, tree, way):
             assert tree.claims(here.znode("x")) == []
             unlocked(client.force_unlock(place, "x"), "x")
     problem(client.force_unlock((there, None), "x"), 403)
-    # a DELETE that says nothing is nobody's
+    # a DELETE with an empty body is not Terraform's
     problem(here.call("DELETE", "/locks/x"), 400)
 
 
-# what is sent
+# what a client sends
 
 @pytest.mark.parametrize("query", [
     "ID=%s", "ID=", "ID=a&ID=b", "wait=0&ID=%s", "ID=%s&wait=0",
     "ttl=1m&ID=%s&wait=1s"])
 def test_id_in_the_query(places, way, name, query):
-    """It is what updates of the state say; here it does not matter."""
+    """Updates of the state have the ID in the query; a LOCK ignores that ID."""
     client = Client(way)
     query = query.replace("%s", str(uuid.uuid4()))
     for method in way:
@@ -410,7 +411,7 @@ def test_md5_does_not_matter(places, way, name, md5):
 
 
 def test_body_is_written_compactly(places, tree, way, name):
-    """Its members are kept as they came, in their order."""
+    """The members stay as the client sent the members, in their order."""
     client = Client(way, Info='a "quoted" \\ back\u00e9', Extra={"b": [1, 2]})
     body = json.dumps(client.info, indent=8).encode()
     assert client.send(way[0], places[0], name, body).status == 200
@@ -420,7 +421,7 @@ def test_body_is_written_compactly(places, tree, way, name):
 
 
 def test_size(places, tree, way, name):
-    """1024 bytes, without the spaces in between."""
+    """1024 bytes, without the blanks between the members."""
     client = Client(way)
     client.info["Info"] = "x" * (1024 - len(client.body()))
     assert len(client.body()) == 1024
@@ -450,7 +451,7 @@ def test_size(places, tree, way, name):
     b'{"ID":"\xff"}', b'{"ID":"a"', b'{"ID":"a"}{}', b'{"ID":"a",}',
     b'{"ID":"' + b"a" * 256 + b'"}', b'{"Who":"a"}'])
 def test_bodies_that_are_none(places, tree, name, body):
-    """400 in words; an UNLOCK without a body is another matter."""
+    """400 with an explanation; an UNLOCK without a body is another case."""
     for method in WAYS["webdav"]:
         if method == "UNLOCK" and not body:
             continue
@@ -472,11 +473,11 @@ def test_any_id(places, tree, way, name, name_of_id):
 
 @pytest.mark.parametrize("who", ["", "x" * 256, "a\nb", None, 7])
 def test_who_that_is_no_owner(places, way, name, who):
-    """Then nobody is named, and what was sent is kept all the same."""
+    """The answer then has no owner, and the data stay complete."""
     client = Client(way, who=who)
     response = client.lock(places[0], name)
     if who == 7:
-        # it is not Terraform's
+        # the gateway may refuse the body as not Terraform's
         assert response.status in (200, 400)
         if response.status == 400:
             return
@@ -487,7 +488,7 @@ def test_who_that_is_no_owner(places, way, name, who):
 
 
 def test_bodies_of_other_acquires(places, name):
-    """A POST without an ID is what it always was."""
+    """A POST without an ID works as always."""
     gateway = places[0][0]
     holder = gateway.hold(name, {"owner": "me", "wait": 0,
                                  "data": {"ID": "x"}})
@@ -499,7 +500,7 @@ def test_bodies_of_other_acquires(places, name):
 
 
 def test_methods_elsewhere(places, name):
-    """Of a lock only, not of all locks, nor of a claim."""
+    """LOCK and UNLOCK are for a lock, not for all locks or a claim."""
     gateway = places[0][0]
     client = Client()
     token = client.locked(client.lock(places[0], name), name)
@@ -515,7 +516,7 @@ def test_methods_elsewhere(places, name):
 
 
 def test_http2(places, way, name):
-    """Locked, taken, waited for and unlocked on one connection."""
+    """The same connection locks, is refused, waits and unlocks."""
     connection = places[0][0].connect_http2()
     holder, other = Client(way), Client(way)
 
@@ -555,7 +556,7 @@ def test_waiters_take_turns(places, tree, way, name):
 
 
 def test_the_same_id_waits_twice(places, tree, way, name):
-    """One claim for all of them, and all are told when it holds the lock."""
+    """All requests share a claim, and all hear of the grant."""
     znode = places[0][0].znode(name)
     holder, client = Client(way), Client(way)
     holder.locked(holder.lock(places[0], name), name)
@@ -574,7 +575,7 @@ def test_the_same_id_waits_twice(places, tree, way, name):
 
 @pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
 def test_the_first_of_them_leaves(places, tree, way, name, leave):
-    """Those who came with the same ID keep its place."""
+    """The remaining requests with the same ID keep the claim's place."""
     znode = places[0][0].znode(name)
     holder, client, late = Client(way), Client(way), Client(way)
     holder.locked(holder.lock(places[0], name), name)
@@ -597,7 +598,7 @@ def test_the_first_of_them_leaves(places, tree, way, name, leave):
 
 
 def test_who_leaves_for_good(start_gateway, tree, way):
-    """Its claim is gone some time later, whether it waits or was granted."""
+    """The claim ends after the grace, while it waits or once it is granted."""
     gateway = start_gateway(http="zk_lock_grace 400ms;")
     znode = gateway.znode("x")
     places = everywhere([gateway])
@@ -619,7 +620,7 @@ def test_who_leaves_for_good(start_gateway, tree, way):
 
 
 def test_who_comes_back_in_time(places, tree, way, name):
-    """At another place than before; its place in the line is kept."""
+    """The client repeats at another place; the claim keeps its place."""
     znode = places[0][0].znode(name)
     holder, client, late = Client(way), Client(way), Client(way)
     holder.locked(holder.lock(places[0], name), name)
@@ -641,7 +642,7 @@ def test_who_comes_back_in_time(places, tree, way, name):
 
 
 def test_unlock_of_one_that_waits(places, tree, way, name):
-    """It does not wait any more, and is told so."""
+    """The claim does not wait any more, and its request hears so."""
     znode = places[0][0].znode(name)
     holder, client = Client(way), Client(way)
     holder.locked(holder.lock(places[0], name), name)
@@ -657,7 +658,7 @@ def test_unlock_of_one_that_waits(places, tree, way, name):
 
 
 def test_polls_with_the_same_id(places, tree, way, name):
-    """As with -lock-timeout: it asks again, and is told of the holder."""
+    """As with -lock-timeout: the client repeats, and gets the holder."""
     holder, client = Client(way), Client(way)
     holder.locked(holder.lock(places[0], name), name)
     for place in places:
@@ -671,7 +672,7 @@ def test_polls_with_the_same_id(places, tree, way, name):
 # leases
 
 def test_lease(start_gateway, tree, way):
-    """As the query says, else the longest there is: nobody renews it."""
+    """The lease is the query's ttl, or the longest: no client renews."""
     here = start_gateway(http="zk_lock_ttl 1s;\nzk_lock_max_ttl 2h;")
     there = start_gateway()
     for query, ttl in (({}, 7200000), ({"ttl": "90s"}, 90000),
@@ -684,7 +685,7 @@ def test_lease(start_gateway, tree, way):
 
 
 def test_lease_ends(places, tree, way, name):
-    """Then the ID begins anew."""
+    """Then the ID makes a new claim."""
     client, other = Client(way), Client(way)
     client.locked(client.lock(places[0], name, ttl="300ms"), name)
     waiting = other.begin(places[-1], name, wait="1m")
@@ -699,7 +700,7 @@ def test_lease_ends(places, tree, way, name):
 
 
 def test_shared_locks_are_in_the_way(places, tree, way, name):
-    """What Terraform takes is exclusive."""
+    """Terraform's claim is exclusive."""
     gateway = places[0][0]
     reader = gateway.hold(name, mode="shared")
     client = Client(way)
@@ -715,14 +716,14 @@ def test_shared_locks_are_in_the_way(places, tree, way, name):
 # what a lock survives
 
 def asked(client, method, place, name, **query):
-    """The first answer, of a gateway that may have no connection yet."""
+    """The first answer other than 503; a gateway may have no connection yet."""
     return wait_until(lambda: [r for r in [client.send(method, place, name,
                                                        **query)]
                                if r.status != 503], 20, "an answer")[0]
 
 
 def judge(client, places, name):
-    """It is locked by that ID, and by none other, until it is unlocked."""
+    """That ID holds the lock, and no other ID does, until an unlock."""
     other = Client()
     token = client.locked(asked(client, client.locks, places[0], name), name)
     for place in places:
@@ -734,7 +735,7 @@ def judge(client, places, name):
 
 @pytest.fixture
 def sturdy(start_gateway):
-    """Two, as conf-examples/terraform.conf has them."""
+    """Two gateways, as conf-examples/terraform.conf sets up gateways."""
     pair = [start_gateway(session_timeout="4s", http="zk_lock_durable on;")
             for _ in range(2)]
     for gateway in pair:
@@ -744,7 +745,7 @@ def sturdy(start_gateway):
 
 @pytest.mark.parametrize("end", ["crash", "reload", "stop", "kill"])
 def test_worker_ends(sturdy, tree, way, end):
-    """The one that granted; the connection of the LOCK is gone, too."""
+    """The granting worker ends, and so does the connection of the LOCK."""
     here, _ = sturdy
     clients = {}
     for i, place in enumerate(everywhere(sturdy)):
@@ -766,7 +767,7 @@ def test_worker_ends(sturdy, tree, way, end):
 
 
 def test_reload_while_it_waits(sturdy, tree, way):
-    """An old worker answers; so does a new one that was asked again."""
+    """An old worker answers; so do the new workers that got a repeat."""
     here, there = sturdy
     holder, client = Client(way), Client(way)
     holder.locked(holder.lock(everywhere(sturdy)[0], "x"), "x")
@@ -791,14 +792,14 @@ def test_reload_while_it_waits(sturdy, tree, way):
 def test_connection_to_zookeeper_breaks(start_gateway, start_proxy,
                                         zookeeper, tree, way, operation,
                                         how):
-    """200 or 503, and the repeat that Terraform makes is 200."""
+    """200 or 503, and then 200 for the repeat that Terraform makes."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          wait_sessions=False)
     there = start_gateway()
     places = everywhere([here, there])
     client = Client(way)
-    # the lock's znode is there, and the connections are
+    # the lock's znode exists, and the gateways are connected
     for place in places:
         asked(client, client.locks, place, "x")
         asked(client, client.unlocks, place, "x")
@@ -834,15 +835,15 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
         problem(response, 503)
         retry_after(response)
     proxy.listen()
-    # what was not confirmed may have been done
+    # an operation with 503 may have been done
     token = client.locked(asked(client, way[0], place, "x"), "x")
     assert here.inspect("x", token).status == 200
     unlocked(asked(client, way[1], place, "x"), "x")
 
 
 def test_answers_that_are_lost(places, tree, way, name):
-    """The client hangs up at any moment, and asks again elsewhere: there is
-    one claim, and it is the client's.
+    """The client hangs up at any moment, and repeats elsewhere: the only claim
+    is the client's.
     """
     dice = chance()
     znode = places[0][0].znode(name)
@@ -860,7 +861,7 @@ def test_answers_that_are_lost(places, tree, way, name):
 
 
 def test_clients_at_once(places, tree, way, name):
-    """Each with several requests of the same ID: one lock, one holder."""
+    """Each client sends several requests with its ID: one lock, one holder."""
     clients = [Client(way, who="c%d" % i) for i in range(4)]
     waiting = {client: [client.begin(place, name, wait="1m")
                         for place in places] for client in clients}

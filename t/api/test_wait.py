@@ -10,10 +10,7 @@ from lib.process import wait_until
 
 
 def queue_up(gateway, tree, name, number, workers=None, **query):
-    """Waiters that entered one after the other, in that order.
-
-    Somebody holds the lock already.
-    """
+    """Waiters in the order of the queue; the test holds the lock already."""
     znode = gateway.znode(name)
     waiters = []
     for i in range(number):
@@ -25,7 +22,7 @@ def queue_up(gateway, tree, name, number, workers=None, **query):
 
 
 def pass_through(gateway, name, holder, waiters):
-    """Releases one after the other; everybody gets the lock in turn."""
+    """Releases one claim after the other; each waiter gets the lock in turn."""
     token, fencing = holder.token, holder.fencing
     for i, waiter in enumerate(waiters):
         for behind in waiters[i:i + 3]:
@@ -102,7 +99,7 @@ def test_wait_is_over(gateway, tree):
 
 
 def test_claim_is_gone_before_the_refusal(gateway, tree):
-    """Who was told 423 is in nobody's way any more."""
+    """A claim that got 423 is not in the queue any more."""
     holder = gateway.hold("x")
     for _ in range(5):
         problem(gateway.acquire("x", wait="50ms"), 423)
@@ -122,7 +119,7 @@ def test_wait_that_ends_in_the_middle(gateway, tree):
 
 
 def test_wait_of_the_first_in_line_ends(gateway, tree):
-    """The one behind moves up, and is not granted while the lock is held."""
+    """The waiter behind moves up, and waits while the lock is held."""
     holder = gateway.hold("x")
     workers = gateway.worker_pids()
     short = queue_up(gateway, tree, "x", 2, workers, wait="1s")
@@ -134,7 +131,7 @@ def test_wait_of_the_first_in_line_ends(gateway, tree):
 
 
 def test_release_and_end_of_wait_at_once(gateway, tree):
-    """Either is fine; a lock that nobody holds after both is not."""
+    """Grant and refusal are both fine, but no claim may be left behind."""
     for i in range(20):
         holder = gateway.hold("x")
         waiter = gateway.begin("x", wait="100ms")
@@ -176,7 +173,7 @@ def test_full_queue_over_workers(start_gateway, tree):
 
 
 def test_holder_gets_in_line_again(gateway, tree):
-    """Release and acquire: whoever waited comes first."""
+    """Release and acquire: the waiter comes first."""
     holder = gateway.hold("x")
     waiter, = queue_up(gateway, tree, "x", 1)
     connection = gateway.connect()
@@ -209,7 +206,7 @@ def test_queue_is_shown_in_order(gateway, tree):
 
 
 def test_answer_comes_without_any_other_traffic(gateway, tree):
-    """Nothing but the release itself is needed to wake the next."""
+    """The release alone wakes the next waiter."""
     one, other = gateway.worker_pids()
     holder = gateway.hold("x", worker=one)
     waiter, = queue_up(gateway, tree, "x", 1, [other])

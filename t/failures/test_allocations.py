@@ -1,23 +1,23 @@
 """Memory runs short: each allocation fails in turn, once or from there on.
 
-A worker that gets no memory says so: who asked is told 500 or 503, or is cut
-off where nginx has not even memory to answer.  It lives on, and nothing is
-left behind: no claim, no record, and the lock is granted to the next one.
+A worker that gets no memory answers 500 or 503, or cuts the connection where
+nginx has no memory for an answer either.  The worker lives on and leaves no
+claim and no record behind, and the next client is granted the lock.
 
-Every scenario is played again and again, with its first allocation failing,
-then its second, and so on until it is over before any has failed.  What else
-the worker does meanwhile (its timers, ZooKeeper's answers) is hit as well.
+Every scenario is played again and again: the first allocation fails, then the
+second, and so on until the scenario ends before an allocation fails.  The
+worker's timers and ZooKeeper's answers meanwhile are hit as well.
 
-Under the sanitizers each piece of a pool is an allocation of its own, and what
-is leaked is found at the end.  In a plain nginx a pool's pieces come in blocks,
-and a few in each request are left.
+Under the sanitizers each piece of a pool is a separate allocation, and leaks
+are found at the end.  In a plain nginx the pieces of a pool come in blocks, so
+a request has only a few allocations.
 
 Environment:
-    ZK_LOCK_SHORTAGES   how many of a scenario's allocations fail, one after
-                        the other, evenly spread from any one on; all of them
-                        if it is 0, which takes two minutes for each kind of
-                        failure, and ten if it is for good
-    ZK_LOCK_TRACES      a file that is told each place where one failed
+    ZK_LOCK_SHORTAGES   how many allocations of a scenario fail in turn, evenly
+                        spread from a random first on; 0 means all, which
+                        takes two minutes for each kind of failure, and ten if
+                        allocations fail for good
+    ZK_LOCK_TRACES      a file to which each place of a failure is written
 """
 
 import contextlib
@@ -36,13 +36,13 @@ LIMIT = int(os.environ.get("ZK_LOCK_SHORTAGES") or 0)
 TRACES = os.environ.get("ZK_LOCK_TRACES")
 HOWS = {"once": (12, LOOP), "for_good": (4, LOOP), "foreign": (4, OTHERS)}
 
-# what nginx says of it, and libzookeeper's threads
+# the message of nginx and of libzookeeper's threads about a failure
 TOLD = (r"(malloc|posix_memalign)\(\d+(, \d+)?\) failed \(12: ",)
 
 
 @pytest.fixture(scope="module")
 def worlds(request, tmp_path_factory, zookeeper, tree):
-    """A function that makes one."""
+    """A function that makes a world."""
     directory = tmp_path_factory.mktemp("allocations")
     with gateways(request.node, directory, zookeeper, tree,
                   new_root()) as make:
@@ -60,7 +60,7 @@ _world = []
 
 @pytest.fixture
 def world(worlds):
-    """The same for all tests, until one has failed."""
+    """The same world for all tests, until a test has failed."""
     if not _world or _world[0].spoiled:
         _world[:] = [worlds()]
     return _world[0]
@@ -76,7 +76,7 @@ def short(world, **how):
 
 
 def act(world, scenario, **how):
-    """One turn; returns how many allocations failed."""
+    """Plays a turn; returns how many allocations failed."""
     try:
         play(world, scenario, short(world, **how))
     except Exception as e:
@@ -91,12 +91,12 @@ def act(world, scenario, **how):
                          ids=lambda scenario: scenario.__name__)
 def test_each_allocation_fails(world, scenario, how):
     limit, threads = HOWS[how]
-    # who missed a word of ZooKeeper gives the session up, and all its locks
-    # the session may be given up: a token is of no claim, a lock of nobody
+    # a worker that has missed an answer of ZooKeeper gives the session up:
+    # then a token has no claim, and a lock has no holder
     world.also = (404, 410, 412) if how == "foreign" else ()
     if "ZK_LOCK_SHORTAGES" in os.environ:
         limit = LIMIT
-    for _ in range(2):      # what is made once is made by the first
+    for _ in range(2):      # the first turn makes what is made only once
         act(world, scenario, threads=threads)
     total = world.shortage.count
     step = -(-total // limit) if limit else 1
@@ -109,10 +109,10 @@ def test_each_allocation_fails(world, scenario, how):
         first += step
 
 
-# what no request brings about
+# events that no request causes
 
 def one_by_one(shortage, limit, turn):
-    """turn(first) again and again, until the first to fail was none."""
+    """Calls turn(first) again and again, until no allocation has failed."""
     if "ZK_LOCK_SHORTAGES" in os.environ:
         limit = LIMIT
     turn(NEVER)
@@ -133,7 +133,7 @@ def made_short(start_gateway, directory, **options):
 
 
 def settled(call, right):
-    """The first answer that is none of want of memory, or of ZooKeeper."""
+    """The first answer that reports no lack of memory or of ZooKeeper."""
     tries = []
 
     def tried():
@@ -144,7 +144,7 @@ def settled(call, right):
 
     answer = wait_until(tried, SOON, "an answer")
 
-    # a release that was not confirmed may have been carried out since
+    # a release that was not confirmed may have been done since
     assert answer.status == right or (
         right == 204 and answer.status == 410 and len(tries) > 1), answer
     return answer
@@ -155,7 +155,7 @@ def settled(call, right):
                                     "when a thread begins"))])
 def test_session_ends_and_the_next_begins(start_gateway, start_proxy,
                                           zookeeper, tmp_path, threads):
-    """A lock is lost with the one, and can be had with the other."""
+    """A lock is lost with the old session, and free in the next session."""
     proxy = start_proxy(zookeeper)
     before = zookeeper.living_sessions()
     gateway, shortage = made_short(start_gateway, tmp_path, workers=1,
@@ -181,7 +181,8 @@ def test_session_ends_and_the_next_begins(start_gateway, start_proxy,
 
 
 def test_dead_worker_is_inherited(start_gateway, tree, tmp_path):
-    """What it had told as held is held on, and what waited is gone."""
+    """A lock that the worker told as held stays held; a waiter's claim goes.
+    """
     gateway, shortage = made_short(start_gateway, tmp_path, workers=2,
                                    session_timeout="60s")
     gateway.allow(r"sendmsg\(\) failed \(32")
@@ -205,7 +206,7 @@ def test_dead_worker_is_inherited(start_gateway, tree, tmp_path):
 
 
 def places(world):
-    """Where allocations failed."""
+    """The functions in which allocations failed."""
     return "\n".join(" < ".join(trace)
                      for trace in world.shortage.traces(world.worker)[:3])
 

@@ -1,8 +1,8 @@
-"""Clients that leave while they wait: they are never granted anything.
+"""Clients that leave while they wait: such a client is never granted a lock.
 
-A client leaves by closing, by resetting, by closing its half of a connection,
-by cancelling a stream of HTTP/2 or by losing all of them.  Its claim goes, and
-nobody waits for it, whatever else happens in the same moment.
+A client leaves by closing, by resetting, by closing half of the connection, by
+cancelling a stream of HTTP/2 or by losing all streams.  The client's claim
+goes, and no waiter is held up, whatever else happens in that moment.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ def test_all_waiters_leave(gateway, tree, leave):
 
 
 def send_and_leave(connection, i):
-    """The request is cut off behind its last byte, or in the middle."""
+    """Cuts the request off behind the last byte, or in the middle."""
     request = (b"POST /locks/x?wait=60s HTTP/1.1\r\nHost: a\r\n"
                b"Content-Length: 2\r\n\r\n{}")
     connection.send_bytes(request[:len(request) - i % 4])
@@ -64,7 +64,7 @@ def send_and_leave(connection, i):
 
 
 def test_left_before_the_request_is_read(gateway, tree):
-    """The lock is free, but who wants it has left."""
+    """The lock is free, but each client that wants the lock has left."""
     workers = gateway.worker_pids()
     for i in range(24):
         worker = workers[i % 2]
@@ -78,7 +78,7 @@ def test_left_before_the_request_is_read(gateway, tree):
 
 
 def test_leaves_while_the_claim_is_made(gateway, tree):
-    """Whatever the worker knows by then; somebody has the lock."""
+    """Clients leave, whatever the worker knows by then; the lock is held."""
     holder = gateway.hold("x")
     for i in range(40):
         send_and_leave(gateway.connect(), i)
@@ -90,7 +90,7 @@ def test_leaves_while_the_claim_is_made(gateway, tree):
 
 
 def test_holder_leaves_and_keeps_the_lock(gateway, tree):
-    """A grant that was delivered lasts, whatever becomes of the connection."""
+    """A delivered grant lasts, however the connection ends."""
     for leave in LEAVES:
         connection = gateway.begin("x")
         response = connection.response()
@@ -103,8 +103,8 @@ def test_holder_leaves_and_keeps_the_lock(gateway, tree):
 
 @pytest.mark.parametrize("leave", LEAVES)
 def test_left_before_its_turn(gateway, tree, leave):
-    """The worker learns of the client's end and of its turn in one moment,
-    whichever it looks at first: the client had left before the lock was free.
+    """The worker learns of the client's end and of the claim's turn in the
+    same moment, in either order: the client had left before the lock was free.
     """
     one, other = gateway.worker_pids()
     for _ in range(5):
@@ -123,10 +123,10 @@ def test_left_before_its_turn(gateway, tree, leave):
 
 
 def test_release_and_leaving_at_once(gateway, tree):
-    """Whoever comes next gets the lock, if the waiter got it or not.
+    """The next client gets the lock, whether or not the waiter got the lock.
 
-    A grant may be on its way when the client leaves, which nobody can tell:
-    it lasts as long as its lease.
+    A grant may be on the way when the client leaves, and the gateway cannot
+    know: then the grant lasts as long as the lease.
     """
     znode = gateway.znode("x")
     for i in range(30):
@@ -147,7 +147,7 @@ def test_release_and_leaving_at_once(gateway, tree):
 
 def test_leaves_while_zookeeper_is_silent(start_gateway, zookeeper, tree,
                                           start_proxy):
-    """The create is under way when the client goes: it is made good."""
+    """The create is under way when the client leaves: the claim is deleted."""
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False)
     gateway.release("x", gateway.hold("x").token)
@@ -167,14 +167,15 @@ def test_leaves_while_zookeeper_is_silent(start_gateway, zookeeper, tree,
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_half_of_two_hundred_leave(start_gateway, tree, seed):
-    """At random moments, in all ways, while the lock is handed around."""
+    """Clients leave at random moments, in all ways, as the lock is passed on.
+    """
     gateway = start_gateway(http="http2_max_concurrent_streams 200;")
     asyncio.run(Crowd(gateway, seed).play())
     tree.wait_claims(gateway.znode("x"), 0)
 
 
 class Crowd:
-    """A hundred who stay until they had the lock, and a hundred who leave."""
+    """A hundred clients that stay for the lock, and a hundred that leave."""
 
     def __init__(self, gateway, seed, number=100):
         self.gateway = gateway
@@ -212,7 +213,7 @@ class Crowd:
         assert response.status == 204
 
     async def leave(self, i):
-        """Those who got the lock before they left have to give it back."""
+        """A grant to a client that leaves ends with the lease of a second."""
         await asyncio.sleep(self.random.random() * 0.2)
         if i % 4 == 3:
             return await self.leave_http2()
@@ -230,7 +231,7 @@ class Crowd:
 
 
 def test_crowd_leaves_in_one_moment(gateway, tree):
-    """Hundreds of claims go, and the lock is at once anybody's again."""
+    """Hundreds of claims go, and the lock can be acquired again at once."""
     znode = gateway.znode("x")
     holder = gateway.hold("x")
     waiters = [gateway.begin("x", wait="60s") for _ in range(300)]
@@ -245,7 +246,7 @@ def test_crowd_leaves_in_one_moment(gateway, tree):
 
 
 def test_gone_after_it_was_told(start_gateway, tree):
-    """A request that nginx mirrors lives on; what was told stays told."""
+    """A request that nginx mirrors lives on; the grant was told, and lasts."""
     with socket.create_server(("127.0.0.1", 0)) as mirror:
         gateway = start_gateway(
             location="mirror /mirror;",

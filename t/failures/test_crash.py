@@ -1,13 +1,14 @@
 """A worker dies without a word: kill -9, as a crash or the kernel would do it.
 
-Its clients are cut off, and nothing else is lost.  Another worker takes its
-session over, within a second: claims that waited, and those of which nobody
-was told, are deleted, since nobody is there to be granted; what was held stays
-held.  Until then, and in that very moment, every other worker answers for the
-tokens of the dead one.
+The worker's clients are cut off, and no lock is lost.  Another worker takes the
+session over within a second.  Claims that waited, and claims whose grant was
+not told, are deleted because no client is there to be granted; held locks stay
+held.  Until then, and in that very moment, every other worker answers calls
+with the tokens of the dead worker.
 
-The session's timeout is long here: what is gone was deleted by somebody, and
-what stayed was kept.  ZK_LOCK_DEATHS is the number of deaths of the last test.
+The session timeout is long here: a claim that is gone was deleted by a worker,
+and a claim that stays was kept.  ZK_LOCK_DEATHS is the number of deaths of the
+last test.
 """
 
 import os
@@ -42,7 +43,7 @@ def start(sessions, start_gateway):
     def start(**options):
         options.setdefault("session_timeout", TIMEOUT)
         gateway = start_gateway(**options)
-        # the master has no luck in telling the dead of the newborn
+        # the master cannot tell a dead worker of the new workers
         gateway.allow(r"sendmsg\(\) failed \(32")
         return gateway
     return start
@@ -59,7 +60,7 @@ def held(gateway, tree):
 
 
 def kill(gateway, *workers):
-    """They die, and the master replaces them."""
+    """Kills the workers, and waits until the master has replaced them."""
     for worker in workers:
         gateway.kill_worker(worker)
     respawned(gateway, workers)
@@ -73,7 +74,7 @@ def respawned(gateway, dead):
 
 
 def released(gateway, name, token, worker=None):
-    """Asks until somebody knows what has become of it; gives the status."""
+    """Releases until a worker knows the claim's end; returns the status."""
     def ask():
         try:
             response = gateway.release(name, token, worker)
@@ -84,7 +85,7 @@ def released(gateway, name, token, worker=None):
 
 
 def test_held_locks(gateway, held, sessions):
-    """They are renewed all the time, by the living and by the newborn."""
+    """Locks are renewed all the time, at living workers and at new workers."""
     held.spread(8)
     with Keeper(held, pause=0) as keeper:
         for worker in gateway.worker_pids():
@@ -97,7 +98,9 @@ def test_held_locks(gateway, held, sessions):
 
 
 def test_released_elsewhere(start, tree):
-    """Whoever keeps it is told later than the next one asks: it is gone."""
+    """A release at this gateway comes before the worker that keeps the claim
+    has learnt of the release at the other gateway: the answer is 410.
+    """
     here, there = start(), start()
     for _ in range(2):
         dead, other = here.worker_pids()
@@ -116,7 +119,7 @@ def test_released_elsewhere(start, tree):
 
 
 def test_claims_that_waited(gateway, held, tree):
-    """They go at once, and those behind them have their turn."""
+    """The claims go at once, and the claims behind have their turn."""
     dead, other = gateway.worker_pids()
     lock = held.add("x", other)
     waiters = []
@@ -144,7 +147,8 @@ def test_claims_that_waited(gateway, held, tree):
 
 
 def test_waiter_behind_the_dead_alone(gateway, tree):
-    """Nobody holds the lock but one who was about to, and died."""
+    """Ahead of the waiter is only a claim whose worker died before its turn.
+    """
     dead, other = gateway.worker_pids()
     holder = gateway.hold("x", worker=other)
     gateway.begin("x", wait="1m", worker=dead)
@@ -163,7 +167,8 @@ def test_waiter_behind_the_dead_alone(gateway, tree):
 
 
 def test_behind_a_lock_of_the_dead(gateway, held, tree):
-    """Who waits for what a dead worker granted waits on, for its release."""
+    """A waiter behind a lock that a dead worker granted waits for the release.
+    """
     dead, other = gateway.worker_pids()
     held.add("x", dead)
     waiter = gateway.begin("x", wait="1m", worker=other)
@@ -178,7 +183,7 @@ def test_behind_a_lock_of_the_dead(gateway, held, tree):
 
 
 def test_lease_of_a_dead_worker(gateway, tree):
-    """It ends when it has to, neither with the worker nor after it."""
+    """The lease ends in time, neither with the worker nor later."""
     dead, other = gateway.worker_pids()
     began = time.monotonic()
     holder = gateway.hold("x", ttl="1500ms", worker=dead)
@@ -195,7 +200,7 @@ def test_lease_of_a_dead_worker(gateway, tree):
 
 
 def test_lease_over_in_the_moment_of_death(gateway, tree):
-    """A lease of some milliseconds, at whose end nobody may be there."""
+    """A lease of 100 ms may end while the claim has no worker."""
     for _ in range(3):
         dead, other = gateway.worker_pids()
         waiter = gateway.connect(other)
@@ -215,7 +220,9 @@ def test_lease_over_in_the_moment_of_death(gateway, tree):
 
 @pytest.mark.parametrize("at", ["dead", "other"])
 def test_release_in_the_moment_of_death(gateway, tree, at):
-    """Answered or not: it may be repeated, and the next gets the lock."""
+    """Answered or not, the release may be repeated, and the next waiter gets
+    the lock.
+    """
     for i in range(5):
         dead, other = gateway.worker_pids()
         holder = gateway.hold("x", ttl="1h", worker=dead)
@@ -248,7 +255,7 @@ def answer_or_end(connection):
 
 
 def test_acquires_in_the_moment_of_death(gateway, held, tree):
-    """Who was told of a grant has it; of all others nothing is left."""
+    """A client that was told of a grant has the lock; other claims are gone."""
     for i in range(3):
         dead = gateway.worker_pids()[0]
         connections = [gateway.connect(dead) for _ in range(20)]
@@ -280,7 +287,7 @@ def behind_proxy(zookeeper, start, start_proxy):
 
 
 def test_claim_that_nobody_knows_of(behind_proxy, tree):
-    """ZooKeeper made it, and its name never came back to the worker."""
+    """ZooKeeper made the claim, and the name never reached the worker."""
     gateway, proxy = behind_proxy
     dead, other = gateway.worker_pids()
     for worker in (dead, other):
@@ -294,7 +301,7 @@ def test_claim_that_nobody_knows_of(behind_proxy, tree):
 
 
 def test_release_that_nobody_knows_of(behind_proxy, tree):
-    """ZooKeeper deleted the claim, and nobody was told."""
+    """ZooKeeper deleted the claim, and no worker was told."""
     gateway, proxy = behind_proxy
     dead = gateway.worker_pids()[0]
     holder = gateway.hold("x", ttl="1h", worker=dead)
@@ -309,14 +316,14 @@ def test_release_that_nobody_knows_of(behind_proxy, tree):
     gateway.wait_served()
     problem(gateway.inspect("x", holder.token), 410)
     problem(gateway.renew("x", holder.token), 410)
-    # 204 as long as nobody has inherited what was asked for
+    # 204 as long as no worker has inherited the release
     assert gateway.release("x", holder.token).status in (204, 410)
     gateway.release("x", gateway.hold("x", timeout=SOON).token)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_all_at_once(start, tree, sessions, workers):
-    """Nobody is left to take over but those who come after."""
+    """No worker is left to take over but the workers that start next."""
     gateway = start(workers=workers)
     held = Held(gateway, tree).spread(6)
     waiters = [gateway.begin("held0", wait="1m", worker=worker)
@@ -332,7 +339,7 @@ def test_all_at_once(start, tree, sessions, workers):
 
 
 def test_heirs_die_too(start, tree, sessions):
-    """Again and again: whoever took over is dead soon after."""
+    """The worker that took over dies soon after, again and again."""
     gateway = start(workers=3)
     held = Held(gateway, tree).spread(6)
     for worker in gateway.worker_pids():
@@ -349,8 +356,8 @@ def test_heirs_die_too(start, tree, sessions):
 
 
 def test_frozen_and_killed(gateway, held, tree):
-    """A worker that stands still is not dead, and nobody takes its place;
-    then it dies.
+    """A worker that stands still is not dead, so no worker takes over; then
+    the worker dies.
     """
     frozen, other = gateway.worker_pids()
     lock = held.add("x", frozen)
@@ -365,7 +372,7 @@ def test_frozen_and_killed(gateway, held, tree):
     for method in ("PUT", "GET"):
         response = asking.request(method, lock_path("x", lock.token))
         assert response.status == 200, response
-    # for a take-over that must not be there is nothing to wait for
+    # a take-over that must not happen has no event to wait for
     assert waiter.silent_for(1.5)
     assert len(tree.claims(gateway.znode("x"))) == 3
 
@@ -377,7 +384,7 @@ def test_frozen_and_killed(gateway, held, tree):
 
 
 def test_grant_that_was_told_to_nobody(start, tree):
-    """Its worker dies: it ends with its grace, and not with its lease."""
+    """The worker dies: the grant ends with the grace, not with the lease."""
     gateway = start(location="zk_lock_grace 2s;", metrics=True)
     one, other = gateway.worker_pids()
     holder = gateway.hold("x", worker=other)
@@ -395,7 +402,7 @@ def test_grant_that_was_told_to_nobody(start, tree):
 
 
 def test_crash_and_reload(gateway, held, sessions):
-    """The heir drains, and has to pass on what it inherited."""
+    """The heir leaves, and has to pass on the claims that it inherited."""
     held.spread(6)
     kill(gateway, gateway.worker_pids()[0])
     old = gateway.reload()
@@ -410,8 +417,7 @@ def test_crash_and_reload(gateway, held, sessions):
 
 
 def die_at_random(gateway, rng):
-    """One worker, or two in the same moment, or one right after the other;
-    newborn ones too.
+    """Kills a worker, or two in the same moment or in turn; new workers too.
     """
     victims = rng.sample(gateway.worker_pids(), rng.choice((1, 1, 1, 2)))
     for victim in victims:
@@ -423,8 +429,8 @@ def die_at_random(gateway, rng):
 
 
 def test_many_deaths(start, tree, sessions):
-    """Under load.  In the end the gateway's memory and ZooKeeper agree, and
-    nothing of the dead is left in either.
+    """Workers die under load.  In the end the gateway's memory and ZooKeeper
+    agree, and have no trace of the dead workers.
     """
     rng = random.Random(DEATHS)
     gateway = start(workers=3, metrics=True)
@@ -445,7 +451,7 @@ def test_many_deaths(start, tree, sessions):
 
 
 def agrees(gateway, tree, sessions, claims):
-    """The counters are those of ZooKeeper, as soon as all is quiet."""
+    """The gateway counts what ZooKeeper has, as soon as all is quiet."""
     assert (len(tree.ephemerals(gateway.root))
             + len(tree.durables(gateway.root))) == claims
     wait_until(lambda: quiet(gateway.metrics(), claims)

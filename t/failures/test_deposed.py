@@ -1,14 +1,14 @@
-"""A leader that was deposed and does not know: it is believed in nothing.
+"""A leader that was deposed and does not know: the gateway must not trust it.
 
 A ZooKeeper leader that is cut off from the two other servers goes on for
-syncLimit ticks: it answers pings, reads and even syncs, by itself.  Meanwhile
-the others have elected another leader, which ends the sessions that it does not
-hear of, and lets others have their locks.  A gateway that is connected to the
-old leader must know by itself when its session is no longer sure to live.
+syncLimit ticks: the old leader answers pings, reads and even syncs alone.
+Meanwhile the two servers have elected another leader, which ends the sessions
+that it does not hear of, so other clients get the locks.  A gateway at the old
+leader must know without help when its session is no longer sure to live.
 
-The servers are in network namespaces, since only a network that loses frames
-without a word leaves a leader in the dark.  Skipped where the machine gives no
-rights for that.  ZK_LOCK_ROUNDS says how often each schedule is tried.
+The servers are in network namespaces, because only a network that loses frames
+silently leaves a leader in the dark.  The tests are skipped where the machine
+gives no rights for that.  ZK_LOCK_ROUNDS says how often each schedule is tried.
 """
 
 import os
@@ -27,13 +27,13 @@ SESSION = "4s"      # the shortest that this tick allows
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "1"))
 BACK = 40.0
 
-# a server that is out of reach must not keep the others from their election
+# a server that is out of reach must not hold up the election
 ELECTION = ["-Dzookeeper.cnxTimeout=300",
             "-Dzookeeper.fastleader.maxNotificationInterval=500"]
 
 
 class Spread(Ensemble):
-    """An ensemble of which each server has a network of its own."""
+    """An ensemble in which each server has a separate network."""
 
     def __init__(self, directory, network, size=3):
         self.nodes = [network.node("d%d" % i) for i in range(1, size + 1)]
@@ -82,7 +82,8 @@ def spread(tmp_path):
 
 @pytest.fixture
 def cut_off(spread, start_gateway):
-    """A gateway at the leader, or at a follower, and one at the others."""
+    """A gateway at the leader or at a follower, a second at the other servers.
+    """
     def make(role):
         spread.start()
         lonely = spread.leader() if role == "leader" else spread.follower()
@@ -97,8 +98,8 @@ def cut_off(spread, start_gateway):
 
 
 def begin(servers):
-    """ZooKeeper 3.8.0 may not find into an election that goes on already:
-    a server that does not is started again.
+    """Starts the servers; restarts a server that does not serve, because
+    ZooKeeper 3.8.0 may not join an election that has begun already.
     """
     for server in servers:
         server.kill()
@@ -127,9 +128,9 @@ def never_held_after(men, moment):
 @pytest.mark.parametrize("role", ["leader", "follower"])
 @pytest.mark.parametrize("turn", range(ROUNDS))
 def test_one_holder(cut_off, spread, connect_tree, role, turn):
-    """The waiter elsewhere is granted the lock when the session has ended;
-    from then on the former holder is not told that it holds, and the waiter
-    behind it gets nothing from it.
+    """The waiter elsewhere is granted the lock when the session has ended.
+    From then on the former holder is not told "held", and the waiter behind
+    is not granted the lock by the former holder's release.
     """
     lonely, old, new = cut_off(role)
     tree = connect_tree(",".join(s.address for s in spread.others(lonely)))
@@ -165,8 +166,8 @@ def test_one_holder(cut_off, spread, connect_tree, role, turn):
 
 
 def test_reads_are_not_believed(cut_off, spread, connect_tree):
-    """A lock that was released elsewhere is not told as held, nor one that
-    was granted elsewhere as free, by what the old leader still has.
+    """The gateway at the old leader does not tell a lock that was released
+    elsewhere as held, nor a lock that was granted elsewhere as free.
     """
     lonely, old, new = cut_off("leader")
     tree = connect_tree(",".join(s.address for s in spread.others(lonely)))

@@ -1,8 +1,8 @@
-"""What the gateway believes, when ZooKeeper knows better.
+"""The gateway's memory is wrong, and ZooKeeper knows better.
 
-A session that is over, a claim that somebody else deleted, a lock whose znode
-was removed and made anew, a holder whose znode cannot be read: in each the
-gateway's memory is wrong, and it has to find out before it harms anybody.
+A session that is over, a claim that another client deleted, a lock whose znode
+was removed and made anew, a holder whose znode cannot be read: in each case the
+gateway has to notice before a client is harmed.
 """
 
 import select
@@ -19,14 +19,14 @@ TIMEOUT = "4s"
 
 
 def answered(connections, timeout):
-    """Those of the connections on which an answer has begun."""
+    """The connections on which an answer has begun."""
     ready = select.select([c.socket for c in connections], [], [], timeout)[0]
     return [c for c in connections if c.socket in ready]
 
 
 @pytest.mark.parametrize("waiters", [0, 1, 20])
 def test_session_expires(behind_proxy, tree, waiters):
-    """The holder learns that it lost; who waits queues again, once."""
+    """The holder learns of the loss; each waiter queues again, once."""
     gateway, proxy = behind_proxy
     holder = gateway.hold("x", ttl="1h")
     other = gateway.hold("alone", ttl="1h")
@@ -56,7 +56,7 @@ def test_session_expires(behind_proxy, tree, waiters):
 
 
 def test_waits_end_while_the_session_expires(behind_proxy, tree):
-    """Many ends at the moment of the expiry: each is answered, none twice."""
+    """Many waits end at the moment of the expiry: each is answered once."""
     gateway, proxy = behind_proxy
     gateway.hold("x", ttl="1h")
     waiting = [gateway.begin("x", wait="%dms" % (4000 + 10 * i))
@@ -75,7 +75,8 @@ def test_waits_end_while_the_session_expires(behind_proxy, tree):
 
 @pytest.mark.parametrize("where", ["same worker", "sibling"])
 def test_claim_deleted_by_somebody_else(gateway, tree, where):
-    """The lock is free in ZooKeeper: who waits does not wait for the lease."""
+    """The lock is free in ZooKeeper: the waiter does not wait for the lease.
+    """
     first, second = gateway.worker_pids()
     holder = gateway.hold("x", ttl="1h", worker=first)
     waiter = gateway.begin("x", wait="1m", worker=(
@@ -91,7 +92,8 @@ def test_claim_deleted_by_somebody_else(gateway, tree, where):
 
 
 def test_lock_removed_and_made_anew(gateway, tree):
-    """Somebody else is first in the new znode: nobody is granted beside him."""
+    """A foreign claim is first in the new znode: no waiter is granted beside.
+    """
     znode = gateway.znode("x")
     holder = gateway.hold("x", ttl="1h")
     tree.delete_tree(znode)
@@ -118,7 +120,7 @@ def test_lock_removed_and_made_anew(gateway, tree):
 
 @pytest.mark.parametrize("wait", ["0", "300ms"])
 def test_holder_that_cannot_be_read(gateway, tree, wait):
-    """A claim with an ACL of its own: it counts, and a wait for it ends."""
+    """A claim with a separate ACL blocks the lock, and a wait for it ends."""
     znode = gateway.znode("x")
     tree.make(znode)
     foreign = tree.make_claim(znode)

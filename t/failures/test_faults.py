@@ -1,19 +1,18 @@
-"""A broken way to ZooKeeper: what happened is found out, and nothing is left.
+"""A broken way to ZooKeeper: the gateway learns what happened, and cleans up.
 
-The tests' proxy stands between the workers and an ensemble of three.  It
+The tests' proxy stands between the workers and an ensemble of three.  The proxy
 loses requests and answers, cuts in the middle of either, swallows single
-answers, delays, and leads the workers to another server.  The sessions
-survive all of it.  After each fault the claims in ZooKeeper are those that
-clients were told of: a claim for each 201, none for a refusal or a release,
-also when the release was not confirmed and nobody repeated it; and the queue
-moves on.
+answers, delays, and leads the workers to another server.  The sessions survive
+all faults.  After each fault the claims in ZooKeeper are exactly the claims
+that clients were told of: a claim for each 201, none for a refusal or a
+release, also when the release was not confirmed and no client repeated it; and
+the queue moves on.
 
-Claims are told apart by their owner, a label that each acquire here has for
-itself alone.
+The tests tell claims apart by the owner, which is unique to each acquire.
 
 Environment:
     ZK_LOCK_ROUNDS  rounds of the random test
-    ZK_LOCK_SEED    its seed; it is printed when the test fails
+    ZK_LOCK_SEED    seed of the random test, which prints it
 """
 
 import asyncio
@@ -65,7 +64,7 @@ def proxy(zookeeper, start_proxy):
 
 @pytest.fixture
 def start_gateway(proxy, start_gateway):
-    """It ends its gateways before the proxy ends."""
+    """The fixture ends the gateways before the proxy ends."""
     return start_gateway
 
 
@@ -93,7 +92,7 @@ def single(start_behind):
 
 @pytest.fixture(params=["same server", "another server"])
 def leads(request, zookeeper, proxy):
-    """Where the worker finds itself after the cut."""
+    """Chooses the server that the worker finds after the cut."""
     if request.param == "another server":
         return lambda: proxy.retarget(another(zookeeper, proxy).port)
     return lambda: None
@@ -117,7 +116,7 @@ def new_owner():
 # what ZooKeeper has, and what the gateway says
 
 def owners(tree, lock):
-    """Those in line, by label; None if they change at this moment."""
+    """The owners in the queue; None if the queue changes at this moment."""
     try:
         tree.client.sync(lock)
         return [tree.data(lock + "/" + claim).split(b"\n")[0].decode()
@@ -138,7 +137,7 @@ def shown(gateway, name, worker):
 
 
 def agree(gateway, tree, name, expected):
-    """ZooKeeper has the claims of these owners, and each worker says so."""
+    """ZooKeeper has the claims of these owners, and each worker shows them."""
     lock = gateway.znode(name)
     wait_until(lambda: (owners(tree, lock) or []) == expected, BACK,
                "the claims of %s are of %s; %s" % (name, expected,
@@ -149,7 +148,7 @@ def agree(gateway, tree, name, expected):
 
 
 def counted(gateway, held, waiting=0):
-    """The gateway has so many claims, and no remains of others."""
+    """The gateway has so many claims, and no remains of other claims."""
     expected = {"held": held, "waiting": waiting, "new": 0, "ended": 0}
     for worker in gateway.worker_pids():
         wait_until(lambda: {state: gateway.metrics(worker)["claims", state]
@@ -169,7 +168,7 @@ def held(gateway, name, response):
 
 
 def released(gateway, name, response):
-    """Releases, again and again while it is not confirmed."""
+    """Releases again and again while the release is not confirmed."""
     answer = wait_until(lambda: [
         r for r in [gateway.release(name, response.token)]
         if r.status != 503], BACK)[0]
@@ -177,7 +176,7 @@ def released(gateway, name, response):
 
 
 def usable(gateway, tree, name):
-    """Nothing is in the way of the next, at any worker."""
+    """The next acquire is granted at every worker."""
     for worker in gateway.worker_pids():
         response = gateway.hold(name, worker=worker, timeout=BACK)
         assert gateway.release(name, response.token).status == 204
@@ -189,7 +188,7 @@ def usable(gateway, tree, name):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_acquire_without_an_answer(single, zookeeper, tree, proxy, how):
-    """The claim is made once, and the client is told of it."""
+    """The claim is made once, and the client is told the grant."""
     usable(single, tree, "x")
     for target in (proxy.target, another(zookeeper, proxy).port):
         proxy.retarget(target)
@@ -207,7 +206,7 @@ def test_acquire_without_an_answer(single, zookeeper, tree, proxy, how):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_acquire_that_has_to_wait(single, tree, proxy, leads, how):
-    """The same when others are in line: it has one place, and gets a turn."""
+    """The same behind a holder: the claim has one place, and gets a turn."""
     first = new_owner()
     holder = single.hold("x", owner=first, ttl="1h")
     leads()
@@ -216,7 +215,7 @@ def test_acquire_that_has_to_wait(single, tree, proxy, leads, how):
     waiter = single.begin("x", owner=owner, wait="1m", ttl="1h")
     fault.wait()
     wait_until(lambda: owners(tree, single.znode("x")) == [first, owner], BACK)
-    single.wait_served()    # by then it knows what became of the claim
+    single.wait_served()    # by then the worker knows the claim's fate
     assert waiter.silent_for(0)
     agree(single, tree, "x", [first, owner])
     counted(single, 1, 1)
@@ -228,7 +227,7 @@ def test_acquire_that_has_to_wait(single, tree, proxy, leads, how):
 
 
 def test_acquire_is_lost_again_and_again(single, tree, proxy):
-    """Each time in another way; one claim at the end."""
+    """Each create is lost in another way; the acquire makes a single claim."""
     usable(single, tree, "x")
     faults = [proxy.fault(CREATES, how) for how in WAYS * 2]
     while faults:
@@ -243,7 +242,7 @@ def test_acquire_is_lost_again_and_again(single, tree, proxy):
 
 
 def test_client_leaves_before_the_outcome_is_known(single, tree, proxy):
-    """Nobody is told of a claim that was made; so there must be none."""
+    """No client is told of the claim that was made; so it must be deleted."""
     usable(single, tree, "x")
     for how in WAYS:
         proxy.refuse()
@@ -301,8 +300,8 @@ ENDS = {"release": by_release, "sibling": by_release_at_a_sibling,
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 @pytest.mark.parametrize("end", ENDS)
 def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
-    """It is repeated until it is known to be done; who asked is told once,
-    and need not repeat anything.
+    """The worker repeats the delete until it is known to be done; the client
+    gets one answer, and need not repeat the request.
     """
     lock = gateway.znode("x")
     finish = ENDS[end](gateway, tree, "x")
@@ -322,10 +321,10 @@ def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
     usable(gateway, tree, "x")
 
 
-# a claim that is shared from now on, and so is renamed
+# a claim that is shared from now on, and so renamed
 
 def shared(gateway, name, response):
-    """Asks for that, again and again while it is not confirmed."""
+    """Shares the claim, again and again while the answer is 503."""
     return wait_until(lambda: [
         r for r in [gateway.renew(name, response.token, mode="shared")]
         if r.status != 503], BACK)[0]
@@ -333,7 +332,7 @@ def shared(gateway, name, response):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_share_without_an_answer(gateway, tree, proxy, leads, how):
-    """It was renamed, or was not: in the end it has the reader's name."""
+    """The claim was renamed or not: in the end it has the reader's name."""
     holder = gateway.hold("x", owner=new_owner(), ttl="1h")
     reader = gateway.begin("x", mode="shared", wait="1m")
     claims = tree.wait_claims(gateway.znode("x"), 2)
@@ -355,7 +354,7 @@ def test_share_without_an_answer(gateway, tree, proxy, leads, how):
 
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED])
 def test_share_of_a_claim_that_is_gone(single, tree, proxy, how):
-    """It is deleted by hand before its worker is back: nobody has it."""
+    """The claim is deleted by hand before the worker is back: it is lost."""
     holder = single.hold("x", owner=new_owner(), ttl="1h")
     waiter = single.begin("x", wait="1m")
     tree.wait_claims(single.znode("x"), 2)
@@ -380,7 +379,7 @@ def test_share_of_a_claim_that_is_gone(single, tree, proxy, how):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_next_is_granted_once(gateway, zookeeper, tree, proxy, how):
-    """The release hands over, and its delete is lost."""
+    """The release hands the lock over, and the delete is lost."""
     labels = [new_owner() for _ in range(5)]
     holder = gateway.hold("x", owner=labels[0], ttl="1h")
     waiters = []
@@ -410,7 +409,7 @@ def test_next_is_granted_once(gateway, zookeeper, tree, proxy, how):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_multi_without_an_answer(single, tree, proxy, leads, how):
-    """Acquires and releases share a transaction, and its fate."""
+    """Acquires and releases share a transaction and its fate."""
     names = ["x%d" % i for i in range(40)]
     holders = {name: single.hold(name, owner=new_owner(), ttl="1h")
                for name in names}
@@ -439,7 +438,7 @@ def test_multi_without_an_answer(single, tree, proxy, leads, how):
 
 
 async def at_once(port, names, holders):
-    """Releases what is held, acquires the others: name -> (owner, answer)."""
+    """Releases held locks, acquires free locks: name -> (owner, answer)."""
     async def one(name):
         connection = await AsyncConnection(port).open()
         owner = new_owner()
@@ -456,11 +455,11 @@ async def at_once(port, names, holders):
 
 
 def test_releases_that_were_never_sent(single, tree, proxy):
-    """They are not taken for done when the connection breaks.
+    """Unsent releases are not taken for done when the connection breaks.
 
-    A few transactions are under way, and what is gathered behind them stays
-    at the gateway.  These locks are deleted by hand meanwhile: so nobody has
-    released them.
+    A few transactions are under way, and the releases that are gathered behind
+    stay at the gateway.  The claims of these are deleted by hand meanwhile: so
+    the releases get 410.
     """
     names = ["x%d" % i for i in range(12)]
     holders = {name: single.hold(name, ttl="1h") for name in names}
@@ -471,7 +470,7 @@ def test_releases_that_were_never_sent(single, tree, proxy):
         connection.send("DELETE", lock_path(name, holders[name].token))
         connections.append(connection)
 
-        # each in a turn of the event loop of its own
+        # each release in a separate turn of the event loop
         single.call("GET", "/ready")
 
     for name in names[4:]:
@@ -488,7 +487,8 @@ def test_releases_that_were_never_sent(single, tree, proxy):
 
 @pytest.mark.parametrize("how", WAYS)
 def test_look_without_an_answer(start_gateway, single, proxy, leads, how):
-    """All of it is read again: nobody is left out, and the lock is not free."""
+    """The worker reads all again: no holder is left out, the lock is not free.
+    """
     there = start_gateway()
     owners = {new_owner() for _ in range(6)}
     holders = [there.hold("x", owner=owner, ttl="1h", mode="shared")
@@ -508,8 +508,8 @@ def test_look_without_an_answer(start_gateway, single, proxy, leads, how):
 # another server
 
 def test_server_that_lags(single, zookeeper, tree, proxy):
-    """The worker is led to a server that stood still while its claim was
-    made, or deleted: what that server shows is not the whole truth yet.
+    """The worker is led to a server that stood still while the claim was made
+    or deleted, so that server does not show the change yet.
     """
     leader = zookeeper.leader()
     laggard = zookeeper.follower()
@@ -533,8 +533,8 @@ def test_server_that_lags(single, zookeeper, tree, proxy):
 
 
 class cut_towards:
-    """What is sent inside gets no answer from target; then the laggard,
-    which missed it, is all that the worker finds.
+    """Requests in the block get no answer from target; then the worker finds
+    only the laggard, which missed the requests.
     """
 
     def __init__(self, gateway, proxy, target, laggard, operations):
@@ -557,7 +557,7 @@ class cut_towards:
 
 
 def test_queue_moves_while_the_way_is_cut(gateway, zookeeper, tree, proxy):
-    """Those ahead go, others come, and no watch tells of it."""
+    """Claims ahead go, a new claim comes, and no watch tells of that."""
     lock = gateway.znode("x")
     for _ in range(3):
         ahead = [tree.make_claim(lock) for _ in range(3)]
@@ -587,7 +587,7 @@ def test_queue_moves_while_the_way_is_cut(gateway, zookeeper, tree, proxy):
 
 
 def test_led_from_server_to_server(gateway, zookeeper, tree, proxy):
-    """Ten moves with locks held and waiters in line: nobody notices."""
+    """Ten moves with a holder and waiters in the queue: no client notices."""
     labels = [new_owner() for _ in range(5)]
     holder = gateway.hold("x", owner=labels[0], ttl="1h")
     waiters = []
@@ -615,7 +615,7 @@ def test_led_from_server_to_server(gateway, zookeeper, tree, proxy):
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 def test_renewal_at_another_gateway(start_gateway, start_behind, zookeeper,
                                     tree, proxy, how):
-    """It is repeated until it is confirmed, and what was said holds."""
+    """The renewal is repeated until confirmed, and the told lease is kept."""
     here = start_gateway()
     there = start_behind(workers=1)
     holder = here.hold("x", ttl="10s")
@@ -635,7 +635,7 @@ def test_renewal_at_another_gateway(start_gateway, start_behind, zookeeper,
 
 
 def renewed(gateway, name, holder, ttl):
-    """Renews, again and again while it is not confirmed; tells when."""
+    """Renews until confirmed; returns when the last request was sent."""
     def renew():
         began = time.monotonic()
         response = gateway.renew(name, holder.token, ttl=ttl)
@@ -649,7 +649,7 @@ def renewed(gateway, name, holder, ttl):
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, SWALLOWED])
 def test_release_at_another_gateway(start_gateway, start_behind, zookeeper,
                                     tree, proxy, how):
-    """As at its own: it is repeated until it is confirmed."""
+    """The release is repeated until confirmed, as at the claim's gateway."""
     here = start_gateway(metrics=True)
     there = start_behind(workers=1)
     holder = here.hold("x", ttl="1h")
@@ -669,11 +669,11 @@ def test_release_at_another_gateway(start_gateway, start_behind, zookeeper,
     usable(here, tree, "x")
 
 
-# anything, in any order
+# any faults, in any order
 
 def test_random_faults(gateway, zookeeper, tree, proxy):
-    """Clients at work, faults one after the other; then all is still, and
-    who believes to hold a lock does, and nothing else is there.
+    """Clients at work, faults in turn; then all is still: a client that was
+    told of a grant holds the lock, and ZooKeeper has no other claims.
     """
     seed = int(os.environ.get("ZK_LOCK_SEED", random.randrange(1 << 32)))
     print("seed", seed)
@@ -767,10 +767,10 @@ MISHAPS = [mishap_kill, mishap_hole, mishap_noreply, mishap_delay,
 
 
 class Crowd:
-    """Clients that acquire and release, and what they have been told.
+    """Clients that acquire and release, and the answers that they got.
 
     holders: name -> (owner, grant), from the 201 until the release is begun;
-    at any moment one client at most is told so of a lock.
+    at any moment at most one client of a lock has a grant.
     """
 
     def __init__(self, gateway, dice, locks, clients):
@@ -779,7 +779,7 @@ class Crowd:
         self.holders = {}
         self.fencing = dict.fromkeys(self.names, 0)
         self.complaints = []
-        self.changed = threading.Condition()    # of all that follows
+        self.changed = threading.Condition()    # of all fields below
         self.going = self.ended = False
         self.idle = 0
         self.threads = [
@@ -797,7 +797,7 @@ class Crowd:
             self.changed.notify_all()
 
     def pause(self):
-        """Each client has an answer to its last call; some hold a lock."""
+        """Each client has the answer to the last call; some hold a lock."""
         with self.changed:
             self.going = False
             assert self.changed.wait_for(
@@ -862,7 +862,7 @@ class Crowd:
         return name, response
 
     def _leave(self, dice):
-        """A client that goes before it is answered, if it can."""
+        """A client that leaves before the answer, if it can."""
         with self.gateway.begin(dice.choice(self.names), owner=new_owner(),
                                 wait="5s", ttl="100ms") as connection:
             connection.silent_for(dice.uniform(0.0, 0.1))

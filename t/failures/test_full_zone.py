@@ -1,8 +1,9 @@
-"""There is no room for one more record in the zone, in the midst of a call.
+"""The zone has no room for a further record, in the midst of a call.
 
-Locks that are held for long take all room but what a scenario needs to begin
-with; then they take that, too.  Who asks gets what needs no room, or 503; what
-was there before is not harmed, and as soon as there is room all is as it was.
+Locks that are held for long take all room but what a scenario needs at the
+beginning, and then that room, too.  A request that needs no room is served, and
+any other gets 503.  The existing claims are not harmed, and as soon as the zone
+has room again all requests are served again.
 """
 
 import contextlib
@@ -20,7 +21,7 @@ REFUSALS = 5000     # of a long name: more than a session may have in ZooKeeper
 
 
 class Filler:
-    """Locks that are held so that nothing else is."""
+    """Locks that are held so that no other lock can be acquired."""
 
     def __init__(self, gateway, names="filler%d"):
         self.connection = gateway.connect()
@@ -72,7 +73,8 @@ def test_no_room_for_one_more(world, scenario):
 
 
 def test_refusals_leave_nothing_behind(start_gateway):
-    """What was reserved for a claim is given back when there is no record."""
+    """The room that a claim has reserved is given back if there is no record.
+    """
     gateway = start_gateway(workers=1, http=ZONE)
     filler = Filler(gateway)
     filler.fill()
@@ -90,7 +92,7 @@ def test_refusals_leave_nothing_behind(start_gateway):
 
 
 def test_cells_of_long_names(start_gateway):
-    """The metric counts what records take, and so tells that there is no room.
+    """The metric counts the cells of the records, so a full zone shows in it.
     """
     gateway = start_gateway(workers=1, http=ZONE, metrics=True)
     filler = Filler(gateway, "%0200d")

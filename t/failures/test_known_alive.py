@@ -1,16 +1,16 @@
-"""Nobody is told "held" after ZooKeeper may have given the lock away.
+"""No holder is told "held" after ZooKeeper may have given the lock away.
 
-The gateway knows until when its session surely lives, by its own clock, since
-ZooKeeper tells it of the end only when they can talk again.  Here it cannot:
-ZooKeeper stands still or is killed, the way to it is a hole, answers are
-swallowed, or a worker itself stands still.  All the time every worker is
-asked for the claim, by GET and by PUT, and each answer is noted with the
-moments when it was asked for and when it came.  ZooKeeper's own log says when
-it ended the session, by the clock of the same machine: no "held" may have
-come after that.
+The gateway knows by its own clock until when its session surely lives, because
+ZooKeeper can tell of the end only when the connection is back.  Here there is
+no connection: ZooKeeper stands still or is killed, the network loses packets,
+answers are swallowed, or a worker stands still.  All the time the test sends
+GET and PUT of the claim to every worker, and notes the moments of the request
+and of the answer.  ZooKeeper's log says when the session ended, by the clock of
+the same machine: no "held" may have come after that.
 
-What is shorter than the session's timeout harms nobody: who holds is told
-503 at worst and holds on, who waits waits on, and nobody is granted.
+An outage that is shorter than the session timeout does no harm: a holder is
+told 503 at worst and goes on holding, a waiter goes on waiting, and no claim is
+granted.
 """
 
 import time
@@ -33,7 +33,7 @@ def owner_of(tree, gateway, name, token):
 
 
 def release_all(gateway, name, response, waiters):
-    """The holder releases, and so does each that is granted, in order."""
+    """The holder releases, and each waiter that is granted releases in turn."""
     for waiter in waiters:
         assert gateway.release(name, response.token).status == 204
         response = waiter.response(BACK)
@@ -48,7 +48,7 @@ def proxy(zookeeper, start_proxy):
 
 @pytest.fixture
 def gateway(proxy, start_gateway):
-    """Behind the proxy, with sessions that end soon."""
+    """A gateway behind the proxy, with sessions that end soon."""
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             session_timeout="%gs" % SHORT, metrics=True,
                             location=QUICK)
@@ -56,13 +56,13 @@ def gateway(proxy, start_gateway):
     return gateway
 
 
-# the session ends while the gateway knows nothing of it
+# the session ends and the gateway does not know
 
 @pytest.mark.parametrize("delay", [0.0, 0.3])
 def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
                                     delay):
-    """For all workers at once; many locks are lost, and every holder is told
-    so at every worker.
+    """All workers lose their sessions at once; many locks are lost, and every
+    worker tells every holder so.
     """
     lock = gateway.znode("x")
     holder = gateway.hold("x", ttl="1h")
@@ -93,8 +93,8 @@ def test_session_ends_behind_a_hole(gateway, proxy, zookeeper, tree, foreign,
 
 
 def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
-    """The others are well, and hear of it while it still knows nothing; who
-    waits there moves up and keeps its place.
+    """The sibling hears of the end before the worker does; a waiter at the
+    sibling is granted the lock and keeps it.
     """
     lock = gateway.znode("x")
     worker, sibling = gateway.worker_pids()
@@ -128,8 +128,9 @@ def test_session_of_one_worker_ends(gateway, proxy, zookeeper, tree):
 
 
 def test_release_beside_a_session_that_is_cut_off(gateway, proxy, tree):
-    """Its worker has none that answers, but that of the claim has: that one
-    is waited for, however long ZooKeeper takes to tell it.
+    """The session of the worker that gets the release has no answers, but the
+    session of the claim has: the release waits for the claim's worker, however
+    long ZooKeeper takes.
     """
     worker, sibling = gateway.worker_pids()
     response = gateway.hold("y", ttl="1h", worker=sibling)
@@ -147,8 +148,8 @@ def test_release_beside_a_session_that_is_cut_off(gateway, proxy, tree):
 
 def test_session_of_one_gateway_ends(gateway, proxy, zookeeper, tree,
                                      start_gateway):
-    """The other one goes by ZooKeeper alone: as long as that has the claim
-    nobody else can hold the lock.
+    """The other gateway goes by ZooKeeper alone: as long as ZooKeeper has the
+    claim, no other claim can hold the lock.
     """
     there = start_gateway()
     lock = gateway.znode("x")
@@ -185,7 +186,8 @@ def test_session_of_one_gateway_ends(gateway, proxy, zookeeper, tree,
 
 
 def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
-    """What was waited before counts: the wait ends when it was to end."""
+    """The time before the loss counts: the wait ends at the time that was set.
+    """
     lock = gateway.znode("x")
     hand = foreign.make_claim(lock)
     began = time.monotonic()
@@ -215,8 +217,8 @@ def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
 
 
 def test_answers_are_swallowed(gateway, proxy, tree):
-    """ZooKeeper hears the gateway, and keeps the session; but the gateway
-    does not hear ZooKeeper, and cannot know.
+    """ZooKeeper hears the gateway and keeps the session, but the gateway does
+    not hear ZooKeeper and cannot know.
     """
     holder = gateway.hold("x", ttl="1h")
     with watched("x", holder.token, gateway) as men:
@@ -243,7 +245,7 @@ OUTAGES = {"frozen": ("freeze", "thaw"), "killed": ("kill", "start")}
 
 @pytest.mark.parametrize("how", OUTAGES)
 def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
-    """Held is held, waiting is waiting, and nobody gets anything."""
+    """Holders go on holding, waiters go on waiting, and no claim is granted."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
                             session_timeout="%gs" % LONG, location=QUICK)
@@ -278,9 +280,9 @@ def test_short_outage(private_zookeeper, start_gateway, connect_tree, how):
 
 @pytest.mark.parametrize("how", OUTAGES)
 def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
-    """It was out of reach for longer than it says that sessions live.  What
-    then holds is ZooKeeper's to say: if it has ended the session, everybody
-    is told that it is lost, and else that it is held again.
+    """ZooKeeper was out of reach for longer than the session timeout.  If
+    ZooKeeper has ended the session, every worker tells that the lock is lost,
+    and else that the lock is held.
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
@@ -310,11 +312,11 @@ def test_long_outage(private_zookeeper, start_gateway, connect_tree, how):
 
 # a worker stands still
 #
-# Its listening socket goes on taking connections, so those that are needed
-# while it sleeps, at whatever worker, are made before.
+# The worker's listening socket goes on taking connections, so connections for
+# the time of the sleep, at whatever worker, are made before.
 
 def ask_all(connections, name, token):
-    """Sends what a holder asks, and an acquire; nobody is awake to answer."""
+    """Sends a holder's requests and an acquire; the worker sleeps meanwhile."""
     for method in ("GET", "PUT", "DELETE"):
         connections[method].send(method, lock_path(name, token))
     connections["POST"].send("POST", lock_path(name), {"wait": "1m",
@@ -322,7 +324,7 @@ def ask_all(connections, name, token):
 
 
 def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
-    """Nothing that it was asked while it slept is confirmed."""
+    """The worker confirms no request that came while it slept."""
     gateway = start_gateway(session_timeout="%gs" % SHORT, metrics=True)
     lock = gateway.znode("x")
     worker, sibling = gateway.worker_pids()
@@ -348,7 +350,7 @@ def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
         assert answers[method].status in (410, 503), answers
         problem(answers[method], answers[method].status)
     if not requests["POST"].silent_for(0.3):
-        # it was read when it was known that nobody answers
+        # the worker read it when it knew that ZooKeeper does not answer
         problem(requests["POST"].response(), 503)
         requests["POST"] = gateway.begin("x", worker=worker, wait="1m",
                                          ttl="1h")
@@ -365,7 +367,9 @@ def test_worker_that_slept_too_long(start_gateway, zookeeper, tree, foreign):
 
 
 def test_release_beside_a_worker_that_sleeps(start_gateway, tree, foreign):
-    """Its session is over: the lock is lost, and may be somebody else's."""
+    """The worker's session is over: the lock is lost, and another client may
+    have it.
+    """
     gateway = start_gateway(session_timeout="%gs" % SHORT)
     lock = gateway.znode("x")
     worker, sibling = gateway.worker_pids()
@@ -382,8 +386,8 @@ def test_release_beside_a_worker_that_sleeps(start_gateway, tree, foreign):
 
 @pytest.mark.parametrize("ahead", ["foreign", "sibling", "both"])
 def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
-    """All that was ahead of it went while its worker slept, and then its own
-    claim did: what the worker learns when it wakes is no grant.
+    """While the worker slept, the claims ahead of the waiter went, and then
+    the waiter's claim: what the worker learns when it wakes is no grant.
     """
     gateway = start_gateway(session_timeout="%gs" % SHORT)
     lock = gateway.znode("x")
@@ -426,7 +430,7 @@ def test_waiter_whose_turn_came_in_sleep(start_gateway, tree, foreign, ahead):
 
 
 def test_worker_that_napped(start_gateway, tree):
-    """Shorter than its session lives: all is as it was."""
+    """The worker slept for less than the session timeout: no lock is lost."""
     gateway = start_gateway(session_timeout="%gs" % LONG)
     lock = gateway.znode("x")
     worker, sibling = gateway.worker_pids()

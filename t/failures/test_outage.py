@@ -1,9 +1,9 @@
-"""ZooKeeper out of reach: nobody hangs, nothing is lost that need not be.
+"""ZooKeeper out of reach: no request hangs, and no lock is lost needlessly.
 
-A request waits for ZooKeeper as long as it waits for the lock, and is told 503
-then.  One that is in line already goes on waiting, and gets the lock when
-ZooKeeper is back within the session's timeout.  Every test has a server of its
-own, which it stops, freezes or hides.
+A request waits for ZooKeeper as long as for the lock, and gets 503 then.  A
+request that is in the queue already goes on waiting, and gets the lock when
+ZooKeeper is back within the session timeout.  Most tests have a separate
+server, which they stop or freeze; the other tests cut the way to the server.
 """
 
 import time
@@ -19,7 +19,7 @@ TIMEOUT = "10s"     # of the session: longer than any outage here lasts
 
 
 def refused(gateway, name="x", worker=None, wait="1s"):
-    """A new acquire is told in its time that nothing was granted."""
+    """A new acquire is told in time that no lock was granted."""
     began = time.monotonic()
     response = gateway.acquire(name, worker=worker, timeout=10, wait=wait)
     assert time.monotonic() - began < A_SECOND
@@ -28,7 +28,7 @@ def refused(gateway, name="x", worker=None, wait="1s"):
 
 
 def comes_back(gateway, name="x"):
-    """Acquires as soon as the gateway can again."""
+    """Acquires as soon as the gateway can grant again."""
     response = wait_until(
         lambda: [r for r in [gateway.acquire(name, timeout=10)]
                  if r.status != 503], 20, "the gateway is back")[0]
@@ -37,7 +37,7 @@ def comes_back(gateway, name="x"):
 
 
 def in_line(gateway, tree, name, number, **query):
-    """Waiters, in turn at all workers, each of which knows of its claims."""
+    """Waiters, in turn at all workers, when each worker knows the claims."""
     present = len(tree.claims(gateway.znode(name)))
     workers = gateway.worker_pids()
     waiters = [gateway.begin(name, worker=workers[i % len(workers)], **query)
@@ -72,7 +72,7 @@ def test_down_at_the_start(private_zookeeper, start_gateway):
 
 def test_workers_that_start_at_once(private_zookeeper, start_gateway,
                                     connect_tree):
-    """Each has a gate, also where they are the first that ever came."""
+    """Each worker has a gate, also where no worker has been before."""
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     gateway = start_gateway(zookeeper=private_zookeeper, workers=8)
@@ -86,7 +86,7 @@ def test_workers_that_start_at_once(private_zookeeper, start_gateway,
 
 
 def test_silent_at_the_start(private_zookeeper, start_gateway):
-    """The port is open, and nobody answers behind it."""
+    """The port is open, but the server behind does not answer."""
     private_zookeeper.start()
     private_zookeeper.freeze()
     gateway = start_gateway(zookeeper=private_zookeeper, wait_sessions=False,
@@ -124,7 +124,7 @@ def test_waiters_wait_on(private_zookeeper, start_gateway, connect_tree, how):
 
 
 def release(gateway, name, holder, asked=False):
-    """Until it is told; what was not confirmed may have been done since."""
+    """Releases until confirmed; an unconfirmed release may be done later."""
     told = []
     wait_until(lambda: told.append(gateway.release(name, holder.token))
                or told[-1].status != 503, 20, "a release")
@@ -133,7 +133,7 @@ def release(gateway, name, holder, asked=False):
 
 
 def release_by_turns(gateway, holder, waiters):
-    """The waiters may have any order; one after the other gets the lock."""
+    """The waiters have any order; each gets the lock in turn."""
     waiters = list(waiters)
     while True:
         release(gateway, "x", holder)
@@ -167,8 +167,8 @@ def test_held_locks_are_held_on(private_zookeeper, start_gateway):
 
 def test_release_without_zookeeper(private_zookeeper, start_gateway,
                                    connect_tree):
-    """It waits, and is told 503 then; it may be repeated, and it comes to
-    be.
+    """The release waits and gets 503 then; the client may repeat it, and the
+    gateway carries it out.
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
@@ -191,8 +191,8 @@ def test_release_without_zookeeper(private_zookeeper, start_gateway,
 
 def test_release_without_zookeeper_and_a_reload(zookeeper, tree, start_gateway,
                                                 start_proxy):
-    """A worker that has to leave does not leave whoever waits for its word:
-    the connection broke after ZooKeeper had been out of reach for a while.
+    """A worker that has to leave answers the waiting releases first: the
+    connection broke after ZooKeeper had been out of reach for a while.
     """
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
@@ -252,8 +252,8 @@ def test_clients_that_leave_meanwhile(private_zookeeper, start_gateway,
     for waiter in waiters:
         waiter.close()
     private_zookeeper.start()
-    # a server that begins may have taken the other's connection, to serve it
-    # later
+    # a server that starts may have accepted the other connection, to serve
+    # that later
     tree = connect_tree(private_zookeeper.address, timeout=20.0)
     tree.wait_claims(gateway.znode("x"), 1, 50)
     release(gateway, "x", holder)
@@ -261,7 +261,7 @@ def test_clients_that_leave_meanwhile(private_zookeeper, start_gateway,
 
 def test_lease_that_ends_meanwhile(private_zookeeper, start_gateway,
                                    connect_tree):
-    """It ends by the gateway's own clock; the next is not forgotten."""
+    """The lease ends by the gateway's clock; the next waiter is granted."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
                             session_timeout=TIMEOUT)
@@ -280,7 +280,7 @@ def test_lease_that_ends_meanwhile(private_zookeeper, start_gateway,
 @pytest.mark.parametrize("break_it", ["kill", "hole", "noreply", "refuse"])
 def test_connection_breaks(zookeeper, tree, start_gateway, start_proxy,
                            break_it):
-    """ZooKeeper is well; only the way to it breaks, under a busy gateway."""
+    """ZooKeeper is well; only the connection breaks, under a busy gateway."""
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             session_timeout=TIMEOUT)
@@ -304,7 +304,7 @@ def test_connection_breaks(zookeeper, tree, start_gateway, start_proxy,
 
 def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
     """The server that the workers are connected to dies; the ensemble goes
-    on, and so do those who hold and those who wait.
+    on, holders go on holding, and waiters go on waiting.
     """
     ensemble.start()
     gateway = start_gateway(zookeeper=ensemble, session_timeout="10s")
@@ -320,8 +320,8 @@ def test_another_server_takes_over(ensemble, start_gateway, connect_tree):
 def test_session_is_lost(zookeeper, tree, foreign, start_gateway,
                          start_proxy):
     """ZooKeeper was out of reach for longer than the session lives, and has
-    given the lock to somebody else: a holder is not told that it holds it,
-    then that it is gone; those who wait get in line again.
+    given the lock to another client: the holder is never told "held", and then
+    told that the claim is gone; the waiters queue again.
     """
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
@@ -357,9 +357,9 @@ def test_session_is_lost(zookeeper, tree, foreign, start_gateway,
 
 @pytest.mark.parametrize("ends", ["lease", "release"])
 def test_worker_that_slept(zookeeper, tree, foreign, start_gateway, ends):
-    """A worker stands still for longer than its session lives, and somebody
-    else takes the lock.  When it wakes, all that it remembers tells it to
-    hand the lock to its own waiter.
+    """A worker stands still for longer than the session lives, and another
+    client takes the lock.  When the worker wakes, its memory says that its
+    waiter is next, but the worker must not grant.
     """
     gateway = start_gateway(session_timeout="2s")
     lock = gateway.znode("x")

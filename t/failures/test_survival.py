@@ -1,10 +1,10 @@
-"""Everything at once: reloads, crashes and a restart, and not one lock lost.
+"""Everything at once: reloads, crashes and restarts, and no lock is lost.
 
-Locks are held and renewed all the time, others are waited for at workers of
-every generation, and clients take and release some more without a pause.
-Meanwhile the gateway is reloaded again and again, then each of its workers is
-killed, then all of it is stopped and started again.  ZooKeeper watches the
-znodes of what is held, and the clients watch that nobody is in with them.
+Locks are held and renewed all the time, further locks have waiters at workers
+of every generation, and clients take and release some more without a pause.
+Meanwhile the gateway is reloaded again and again, then each worker is killed,
+then the gateway is terminated and started, then killed and started.  The test
+watches the znodes of held locks, and the clients check that each is alone.
 
     ZK_LOCK_HELD        locks that are held
     ZK_LOCK_WAITING     requests that wait
@@ -39,7 +39,7 @@ class Waiter:
 
 
 class Queues:
-    """Locks that are held, each with waiters of several generations."""
+    """Held locks, each with waiters of several generations."""
 
     def __init__(self, gateway, tree, number):
         self.gateway = gateway
@@ -50,7 +50,7 @@ class Queues:
         self.number = 0
 
     def add(self, number):
-        """So many more, in turn at all workers that are no old ones."""
+        """Adds so many waiters, in turn at all workers that do not leave."""
         workers = self.gateway.worker_pids()
         for i in range(number):
             lock = self.held.locks[self.number % len(self.held.locks)]
@@ -64,12 +64,12 @@ class Queues:
             self.number += 1
 
     def workers(self):
-        """Those who have to stay for somebody who waits."""
+        """The workers that have to stay for a waiter."""
         return {waiter.worker for waiters in self.waiters.values()
                 for waiter in waiters}
 
     def killed(self, worker):
-        """Who waited there is cut off, and his claim goes."""
+        """The worker's waiters are cut off, and their claims go."""
         for name, waiters in self.waiters.items():
             cut = [waiter for waiter in waiters if waiter.worker == worker]
             for waiter in cut:
@@ -78,13 +78,13 @@ class Queues:
             self.tree.wait_claims(self.gateway.znode(name), 1 + len(waiters))
 
     def all_wait(self):
-        """Nobody was granted or sent off."""
+        """No waiter was granted or sent off."""
         sockets = [waiter.connection.socket
                    for waiters in self.waiters.values() for waiter in waiters]
         assert not select.select(sockets, [], [], 0)[0]
 
     def have_their_turns(self):
-        """All of them, in their order, each when the one before releases."""
+        """All waiters are granted in order, each when the holder releases."""
         for name, waiters in self.waiters.items():
             while waiters:
                 fencing = self.fencing(name)
@@ -110,7 +110,7 @@ def sessions(zookeeper, tree):
 @pytest.fixture
 def gateway(sessions, start_gateway):
     gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
-    # a crash that the master has not noticed
+    # the master has not noticed a crash
     gateway.allow(r"sendmsg\(\) failed \(32")
     return gateway
 
@@ -134,7 +134,7 @@ def test_survival(gateway, tree, sessions):
 
 
 def reloads(gateway, held, queues, keeper):
-    """Each generation has waiters of its own, and stays for them."""
+    """Each generation has separate waiters, and stays for these waiters."""
     for i in range(RELOADS):
         queues.add(WAITING * (i + 1) // (RELOADS + 1) - queues.number)
         gateway.reload()
@@ -148,14 +148,14 @@ def reloads(gateway, held, queues, keeper):
 
 
 def only_those_with_waiters(gateway, queues):
-    """Of the old workers."""
+    """Of the old workers, only workers with waiters are left."""
     wait_until(lambda: set(gateway.worker_pids(leaving=True))
                == queues.workers() - set(gateway.worker_pids()), A_GRANT,
                "only those workers are left at which somebody waits")
 
 
 def crashes(gateway, held, queues, keeper):
-    """Every worker that takes requests, and one that does not any more."""
+    """Kills every worker that takes requests, and a worker that leaves."""
     victims = (gateway.worker_pids(leaving=True)[:1]
                + gateway.worker_pids())
     for victim in victims:
@@ -170,7 +170,7 @@ def crashes(gateway, held, queues, keeper):
 
 
 def turns(gateway, held, queues, keeper):
-    """Nobody waits any more, and nobody stays for that."""
+    """All waiters have their turns, and then no old worker stays."""
     assert queues.workers()
     queues.have_their_turns()
     wait_dead(gateway.worker_pids(leaving=True), A_GRANT)
@@ -197,7 +197,7 @@ def restarts(gateway, held, keeper):
 
 
 def nothing_is_left(gateway, tree, sessions):
-    """No claim, no session, no record of those who are gone."""
+    """No claim, no session, no record of dead workers is left."""
     assert not tree.ephemerals(gateway.root)
     sessions.wait_owning(gateway.workers)
     metrics = gateway.metrics()

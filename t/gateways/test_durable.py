@@ -1,11 +1,11 @@
-"""Leases outlive what granted them: a worker, a gateway, a session.
+"""Durable leases outlive the worker, the gateway and the session.
 
-A lease that has been held for two seconds, or that was asked for with
-durable=1, is a persistent znode under the name of its claim.  The gateway that
-granted it counts it; when that one is gone, another one does.  Nobody who
-waits is granted the lock before the lease is released or over.
+The claim of a lease that has been held for two seconds, or that was requested
+with durable=1, is a persistent znode under the same name.  The gateway that
+granted the lease counts it; when that gateway is gone, another gateway does.
+No waiter is granted the lock before the lease is released or over.
 
-Who asks at a gateway that takes a lease over may be told 503 for a moment.
+A call at a gateway that takes a lease over may get 503 for a moment.
 """
 
 import itertools
@@ -41,7 +41,7 @@ def pair(start_gateway):
 
 @pytest.fixture
 def mortal(start_gateway):
-    """(here, there): here is to be killed, and its sessions end soon."""
+    """(here, there): here is to be killed and has sessions that end soon."""
     return start_gateway(session_timeout=SHORT), start_gateway()
 
 
@@ -68,7 +68,7 @@ def made_durable(tree, gateway, name="x", number=1):
 
 
 def taken_over(tree, *paths):
-    """Runs what is done with the claims until each has another gate."""
+    """Returns a function that waits until each claim has another gate."""
     gates = [tree.label(path)["gate"] for path in paths]
 
     def wait():
@@ -80,7 +80,8 @@ def taken_over(tree, *paths):
 
 
 def is_held(name, holder, places):
-    """By that token, with that fencing token, whoever is asked."""
+    """Every worker tells the lock as held, with that token and fencing token.
+    """
     for gateway, worker in places:
         for method in ("GET", "PUT"):
             response = ask(gateway, method, name, holder.token, worker)
@@ -96,18 +97,18 @@ def is_taken(name, places, **query):
 
 
 def is_over(tree, name, holder, places):
-    """Nobody holds it, and there is nothing of it."""
+    """The lock has no holder and no claims, and every worker says so."""
     tree.wait_claims(places[0][0].znode(name), 0)
     for gateway, worker in places:
         ask(gateway, "GET", name, holder.token, worker)     # it has a session
         gone(gateway, name, holder.token, worker)
 
 
-# it becomes durable
+# a lease becomes durable
 
 @pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
 def test_held_for_long(pair, tree, where):
-    """It is the same claim for everybody, and is released anywhere."""
+    """Every worker shows the same claim, and any worker releases the claim."""
     here, there = pair
     one, sibling = here.worker_pids()
     holder = here.hold("x", ttl="1h", worker=one)
@@ -127,7 +128,7 @@ def test_held_for_long(pair, tree, where):
 @pytest.mark.parametrize("marked", [True, False],
                          ids=["not the first", "the first"])
 def test_shortened_elsewhere(pair, tree, marked):
-    """What a holder was told last, at another gateway, is what counts."""
+    """The lease that the other gateway told the holder last is what counts."""
     here, there = pair
     worker = here.worker_pids()[0]
     if marked:
@@ -147,7 +148,9 @@ def test_shortened_elsewhere(pair, tree, marked):
 
 
 def test_held_for_a_moment(gateway, tree):
-    """It costs no persistent znode, nor does one that only waits."""
+    """A lock that is held for a moment costs no persistent znode, nor does a
+    waiting claim.
+    """
     for _ in range(3):
         holder = gateway.hold("x")
         claim = gateway.znode("x") + "/" + claim_of(holder.token)
@@ -165,7 +168,7 @@ def test_held_for_a_moment(gateway, tree):
 
 
 def test_stream_stays_ephemeral(gateway, tree):
-    """A claim that a connection holds ends with it: it outlives nothing."""
+    """A claim that a connection holds ends with the connection."""
     stream = hold(gateway, "x", SSE, ttl="1h")
     stream.event("granted")
     lease = gateway.hold("y", ttl="1h")
@@ -180,10 +183,10 @@ def test_stream_stays_ephemeral(gateway, tree):
 @pytest.mark.parametrize("first", ["here", "there"])
 @pytest.mark.parametrize("mode", ["exclusive", "read", "write", "semaphore"])
 def test_waiters_notice_nothing(pair, tree, mode, first):
-    """Of any mode: whoever waits, at any worker, waits on.
+    """Waiters of any mode, at any worker, wait on when a claim gets durable.
 
-    The znode that the first of them watches is deleted, and another one is
-    there at once.
+    The znode that the first waiter watches is deleted, and a new znode is there
+    at once.
     """
     here, there = pair
     holders = [here.hold("x", ttl="1h", **MODES[mode])
@@ -197,7 +200,7 @@ def test_waiters_notice_nothing(pair, tree, mode, first):
         tree.wait_claims(here.znode("x"), len(holders) + len(waiters))
     made_durable(tree, here, number=len(holders))
     for gateway, worker in places:
-        # comes behind what the worker was told of the change
+        # this answer comes behind the events of the change
         assert gateway.inspect("x", worker=worker).status == 200
     assert waiters[0].silent_for(0.5)
     assert all(waiter.silent_for(0) for waiter in waiters)
@@ -214,11 +217,11 @@ def test_waiters_notice_nothing(pair, tree, mode, first):
     tree.wait_claims(here.znode("x"), 0)
 
 
-# asked for
+# requested by the client or by the directive
 
 @pytest.mark.parametrize("how", ["query", "body", "directive"])
 def test_durable_at_once(start_gateway, tree, how):
-    """It is persistent already when the answer is there."""
+    """The claim is persistent already when the answer comes."""
     gateway = start_gateway(
         location="zk_lock_durable on;" if how == "directive" else "")
     for worker in gateway.worker_pids() * 2:
@@ -248,7 +251,7 @@ def test_durable_of_all_modes(gateway, tree):
 
 
 def test_durable_after_a_wait(pair, tree):
-    """Its lease begins when it is durable, not when it was asked for."""
+    """The lease begins when it is durable, not when the request comes."""
     here, there = pair
     holder = there.hold("x")
     waiter = here.begin("x", wait="1m", durable="1", ttl="20s")
@@ -264,7 +267,9 @@ def test_durable_after_a_wait(pair, tree):
 
 
 def test_what_cannot_be_durable(start_gateway, tree):
-    """Is refused, and leaves no claim; the directive does not apply to it."""
+    """The gateway refuses such requests and makes no claim; the directive does
+    not apply to streams and "respond-async".
+    """
     gateway = start_gateway()
     problem(gateway.acquire("x", durable="1", hold="connection"), 400,
             "durable")
@@ -298,10 +303,10 @@ def test_directive_by_location(start_gateway, tree):
     gateway.release("y", other.token)
 
 
-# its gateway is gone
+# the gateway that granted is gone
 
 def held_and_waited_for(here, there, tree, early):
-    """(holder, waiter), the waiter from before or after it is durable."""
+    """(holder, waiter), with the waiter from before or after the change."""
     holder = here.hold("x", ttl="1h")
     if not early:
         made_durable(tree, here)
@@ -311,7 +316,7 @@ def held_and_waited_for(here, there, tree, early):
 
 
 def kazoo_waiter(client, path):
-    """(lock, event, thread) of a lock of kazoo's that is waited for."""
+    """(lock, event, thread) of a kazoo lock that waits."""
     lock = client.Lock(path, "kazoo", extra_lock_patterns=["-lock-"])
     got = threading.Event()
     thread = threading.Thread(target=lambda: (lock.acquire(timeout=60),
@@ -323,7 +328,7 @@ def kazoo_waiter(client, path):
 @pytest.mark.parametrize("early", [True, False],
                          ids=["they wait already", "they wait later"])
 def test_killed_gateway_and_kazoo(mortal, tree, foreign, early):
-    """An HTTP client and one of kazoo's wait until it is released."""
+    """An HTTP client and a kazoo client wait until the lease is released."""
     here, there = mortal
     path = here.znode("x")
     holder, waiter = held_and_waited_for(here, there, tree, early)
@@ -340,7 +345,7 @@ def test_killed_gateway_and_kazoo(mortal, tree, foreign, early):
 @pytest.mark.parametrize("early", [True, False],
                          ids=["they wait already", "they wait later"])
 def test_killed_gateway_and_curator(mortal, tree, curator, early):
-    """The same of one of Curator's."""
+    """An HTTP client and a Curator client wait until the lease is released."""
     here, there = mortal
     path = here.znode("x")
     holder, waiter = held_and_waited_for(here, there, tree, early)
@@ -356,8 +361,8 @@ def test_killed_gateway_and_curator(mortal, tree, curator, early):
 
 
 def release_after_death(here, there, tree, holder, waiter, granted):
-    """The holder's gateway dies; the lock goes on to the waiter elsewhere,
-    and from there to the last in line, but to nobody before its time.
+    """The holder's gateway dies; each release grants the lock to the next: the
+    waiter elsewhere, then the last client, and neither is granted too early.
     """
     path = here.znode("x")
     wait = taken_over(tree, *made_durable(tree, here))
@@ -378,7 +383,7 @@ def release_after_death(here, there, tree, holder, waiter, granted):
 
 @ALL_MODES
 def test_every_mode_outlives_a_gateway(mortal, tree, mode):
-    """Who holds goes on holding, and releases elsewhere."""
+    """The holder goes on holding, and releases at another gateway."""
     here, there = mortal
     holder = here.hold("x", ttl="1h", durable="1", **MODES[mode])
     wait = taken_over(tree, *made_durable(tree, here))
@@ -392,7 +397,7 @@ def test_every_mode_outlives_a_gateway(mortal, tree, mode):
 
 
 def test_seats_outlive_a_gateway(mortal, tree):
-    """A semaphore's second holder may come, and no third one."""
+    """A semaphore with two permits admits a second holder, and no third."""
     here, there = mortal
     use = MODES["semaphore"]
     holder = here.hold("x", ttl="1h", durable="1", **use)
@@ -410,7 +415,7 @@ def test_seats_outlive_a_gateway(mortal, tree):
 
 
 def test_holds_outlive_a_gateway(mortal, tree):
-    """Who held it twice releases it twice."""
+    """A holder that has held the lock twice releases twice."""
     here, there = mortal
     holder = here.hold("x", ttl="1h", durable="1")
     again = ask(here, "POST", "x", holder.token)
@@ -429,7 +434,7 @@ def test_holds_outlive_a_gateway(mortal, tree):
 
 
 def test_label_outlives_a_gateway(mortal, tree):
-    """Owner, data and the time that was told are those of the claim."""
+    """The claim keeps the owner, the data and the lease that was told."""
     here, there = mortal
     holder = here.hold("x", {"owner": "me", "data": {"a": [1, None]},
                              "ttl": 3600, "durable": 1})
@@ -445,7 +450,7 @@ def test_label_outlives_a_gateway(mortal, tree):
 
 
 def test_many_leases_of_many_gateways(start_gateway, tree):
-    """All are taken over, each by one; nobody's is lost."""
+    """Each lease is taken over by a single worker; no lease is lost."""
     gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
     there = start_gateway()
     holders = {}
@@ -465,7 +470,7 @@ def test_many_leases_of_many_gateways(start_gateway, tree):
 
 
 def test_heir_of_an_heir(start_gateway, tree):
-    """Two gateways that count it die one after the other; the third has it."""
+    """Two gateways that count the lease die in turn; the third counts on."""
     gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
     holder = gateways[0].hold("x", ttl="1h", durable="1")
     path, = made_durable(tree, gateways[0])
@@ -485,7 +490,7 @@ def test_heir_of_an_heir(start_gateway, tree):
 
 
 def test_killed_while_it_makes_them_durable(mortal, tree):
-    """Each is durable or was free with its session, and never both."""
+    """Each lease is durable or ends with the session, and never both."""
     here, there = mortal
     holders = {"x%d" % i: here.hold("x%d" % i, ttl="1h", worker=worker)
                for i, worker in zip(range(30), itertools.cycle(
@@ -509,7 +514,8 @@ def test_killed_while_it_makes_them_durable(mortal, tree):
 
 
 def test_gateway_stands_still(start_gateway, tree):
-    """It is taken for dead, and finds its lease to be another one's."""
+    """The gateway is taken for dead, and finds that another counts the lease.
+    """
     here = start_gateway(session_timeout=SHORT, workers=1)
     there = start_gateway()
     holder = here.hold("x", ttl="1h", durable="1")
@@ -525,7 +531,7 @@ def test_gateway_stands_still(start_gateway, tree):
 
 
 def test_gateway_stands_still_for_longer_than_the_lease(start_gateway, tree):
-    """Somebody else has the lock when it goes on, and keeps it."""
+    """When the gateway goes on, another client has the lock and keeps it."""
     here = start_gateway(session_timeout=SHORT, workers=1)
     there = start_gateway()
     holder = here.hold("x", ttl="1s", durable="1")
@@ -542,10 +548,10 @@ def test_gateway_stands_still_for_longer_than_the_lease(start_gateway, tree):
     is_over(tree, "x", response, everywhere(here, there))
 
 
-# nobody does anything
+# no client renews or releases
 
 def test_lease_of_a_dead_gateway_ends(mortal, tree):
-    """Its whole time counts from when another one has it; then it is over."""
+    """The whole lease counts from the take-over on; then the lease is over."""
     here, there = mortal
     holder = here.hold("x", ttl="3s", durable="1")
     waiter = there.begin("x", wait="1m")
@@ -566,7 +572,7 @@ def test_lease_of_a_dead_gateway_ends(mortal, tree):
 
 
 def test_lease_ends_as_ever(pair, tree):
-    """Durable or not, a lease that nobody renews is over in time."""
+    """Durable or not, a lease that no client renews ends in time."""
     here, there = pair
     began = time.monotonic()
     holder = here.hold("x", ttl="4s")
@@ -586,7 +592,7 @@ def test_lease_ends_as_ever(pair, tree):
 
 @pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
 def test_next_workers_find_it(start_gateway, tree, how):
-    """The next workers find what the last ones held."""
+    """The next workers find the leases of the last workers."""
     gateway = start_gateway(session_timeout=SHORT)
     holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
                                        worker=worker)
@@ -615,7 +621,7 @@ def is_taken_or_out_of_reach(gateway, name):
 
 def test_server_is_down_for_long(private_zookeeper, start_gateway,
                                  connect_tree):
-    """The lease goes on, with one holder; the session need not."""
+    """The lease goes on, with the same holder; the session need not."""
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address, timeout=60.0)
     gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="2s")
@@ -636,7 +642,7 @@ def test_server_is_down_for_long(private_zookeeper, start_gateway,
 
 
 def ask_nothing_for(gateway, name, holder, seconds):
-    """Nobody is told that the lease is lost, or granted, all that time."""
+    """In all that time no renewal is told that the lease is lost."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         response = gateway.renew(name, holder.token)
@@ -653,7 +659,7 @@ def expired(zookeeper, sessions):
 @pytest.mark.parametrize("alone", [True, False],
                          ids=["alone", "beside another gateway"])
 def test_session_expires(start_gateway, start_proxy, zookeeper, tree, alone):
-    """A gateway that comes back finds its lease, or another one's it is."""
+    """A gateway that comes back finds the lease, or that another counts it."""
     there = None if alone else start_gateway()
     proxy = start_proxy(zookeeper)
     before = zookeeper.living_sessions()
@@ -681,7 +687,7 @@ def test_session_expires(start_gateway, start_proxy, zookeeper, tree, alone):
 
 def test_session_and_lease_are_over(start_gateway, start_proxy, zookeeper,
                                     tree):
-    """The holder is told so, and the lock is free."""
+    """The holder is told that the lease is over, and the lock is free."""
     proxy = start_proxy(zookeeper)
     before = zookeeper.living_sessions()
     # a sibling that is back earlier would count the lease anew
@@ -694,7 +700,8 @@ def test_session_and_lease_are_over(start_gateway, start_proxy, zookeeper,
     proxy.kill()
     expired(zookeeper, sessions)
     assert len(tree.durables(here.znode("x"))) == 1
-    # who renews it before it is looked at gets it back: nobody had it since
+    # a renewal before the worker reads the claim keeps the lease, because no
+    # client has had the lock since
     proxy.listen()
     is_over(tree, "x", holder, everywhere(here))
     response = here.hold("x", wait="0")
@@ -707,7 +714,9 @@ def test_session_and_lease_are_over(start_gateway, start_proxy, zookeeper,
 @pytest.mark.parametrize("where", ["here", "there"])
 @pytest.mark.parametrize("mode", ["exclusive", "write"])
 def test_durable_lease_is_shared(pair, tree, mode, where):
-    """Readers get in, wherever it is asked for; it stays durable."""
+    """Readers get in, wherever the call to share comes; the lease stays
+    durable.
+    """
     here, there = pair
     holder = here.hold("x", ttl="1h", durable="1", mode=mode)
     readers = [gateway.begin("x", wait="1m", mode="read", worker=worker)
@@ -728,7 +737,7 @@ def test_durable_lease_is_shared(pair, tree, mode, where):
 
 
 def test_shared_lease_outlives_a_gateway(mortal, tree):
-    """It is known by its token, though its znode has another name."""
+    """The token leads to the lease, though the znode has another name."""
     here, there = mortal
     holder = here.hold("x", ttl="1h", durable="1")
     assert ask(here, "PUT", "x", holder.token, mode="read").status == 200
@@ -743,10 +752,10 @@ def test_shared_lease_outlives_a_gateway(mortal, tree):
     is_over(tree, "x", holder, everywhere(there))
 
 
-# nothing is left
+# claims, gates and marks
 
 def test_nothing_is_left(start_gateway, tree, root):
-    """Neither claims nor marks, when all were released and looked for."""
+    """No claim and no mark is left after all releases and scans."""
     here, there = start_gateway(session_timeout=SHORT), start_gateway()
     places = everywhere(here, there)
     holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
@@ -772,7 +781,8 @@ def test_nothing_is_left(start_gateway, tree, root):
 
 
 def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
-    """The first acquire makes it; its claim is durable before the 201."""
+    """The first acquire makes the chroot; the claim is durable before the 201.
+    """
     gateway = start_gateway(servers=zookeeper.address + "/made")
     try:
         holder = gateway.hold("x", durable="1")
@@ -784,7 +794,9 @@ def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
 
 
 def test_its_gate_and_mark_are_removed(pair, tree):
-    """Its gateway makes them again: else no other would find the lease."""
+    """The gateway makes gate and mark again, because otherwise no other
+    gateway would find the lease.
+    """
     here, there = pair
     holders = [here.hold("x%d" % i, ttl="1h", durable="1", worker=worker)
                for i, worker in enumerate(here.worker_pids())]

@@ -1,9 +1,9 @@
 """Other clients of ZooKeeper on the same path, by claims made by hand.
 
-The layout is Curator's: whoever makes an ephemeral sequential child
-"_c_UUID-lock-" takes part in the lock, waits for those ahead and is waited for
-by those behind.  Here kazoo plays that other client, and ZooKeeper itself is
-asked who is in line.
+The layout is Curator's: a client that makes an ephemeral sequential child
+"_c_UUID-lock-" takes part in the lock: the client waits for the claims ahead,
+and the claims behind wait for the client.  Here kazoo plays that client, and
+the tests read the queue in ZooKeeper.
 """
 
 import os
@@ -21,7 +21,7 @@ GRANTS = int(os.environ.get("ZK_LOCK_GRANTS") or 200)
 
 
 def settle(gateway, waiter):
-    """Gives a wrong grant the time to happen; it must not."""
+    """Gives a wrong grant the time to happen; the waiter must get none."""
     for worker in gateway.worker_pids():
         gateway.inspect("x", worker=worker)
     assert waiter.silent_for(0.3)
@@ -60,7 +60,7 @@ def test_claim_made_by_hand_waits(gateway, foreign):
 
 
 def test_everybody_in_turn(gateway, foreign):
-    """Gateway and others alternate in one queue."""
+    """Claims of the gateway and foreign claims alternate in the queue."""
     lock = gateway.znode("x")
     workers = gateway.worker_pids()
     hand = foreign.make_claim(lock)
@@ -90,7 +90,7 @@ def test_everybody_in_turn(gateway, foreign):
 
 
 def test_claim_ahead_goes_without_having_held(gateway, foreign):
-    """Somebody else still holds the lock: nobody is granted too early."""
+    """A foreign claim still holds the lock: the waiter is not granted yet."""
     lock = gateway.znode("x")
     for worker in gateway.worker_pids():
         holder = foreign.make_claim(lock)
@@ -118,7 +118,7 @@ def test_all_ahead_go_at_once(gateway, foreign):
 
 
 def test_waiter_between_goes(gateway, foreign):
-    """A local claim between two others goes, then the one behind it."""
+    """A local claim between two foreign claims goes, then the claim behind."""
     lock = gateway.znode("x")
     one, other = gateway.worker_pids()
     for first, second in ((one, one), (one, other)):
@@ -139,7 +139,7 @@ def test_waiter_between_goes(gateway, foreign):
 
 
 def test_grant_passes_a_claim_that_left(gateway, foreign):
-    """The next in line by number is gone when its turn comes."""
+    """The claim that is next by number has gone before its turn."""
     lock = gateway.znode("x")
     holder = gateway.hold("x")
     skipped = foreign.make_claim(lock)
@@ -163,7 +163,8 @@ def test_session_of_the_holder_ends(gateway, zookeeper, connect_tree):
 
 
 def test_children_that_are_no_claims(gateway, foreign):
-    """Neither waited for nor an obstacle; and they stay as they are."""
+    """Such children do not block the lock, and the gateway leaves them alone.
+    """
     lock = gateway.znode("x")
     foreign.make(lock)
     strangers = ["config", "x-123-", "n_", "_c_not-a-claim", "-", "lock",
@@ -201,7 +202,7 @@ def test_layouts_that_block(gateway, foreign, prefix):
 
 
 def test_kazoo_lock_in_the_same_line(gateway, foreign):
-    """kazoo's own recipe, told of the layout, excludes and is excluded."""
+    """kazoo's recipe, told of the layout, excludes and is excluded."""
     kazoo = foreign.client.Lock(gateway.znode("x"), "kazoo",
                                 extra_lock_patterns=CURATOR_PATTERN)
     holder = gateway.hold("x", owner="gateway")
@@ -245,7 +246,8 @@ def test_others_are_shown(gateway, foreign):
 
 
 def test_held_claim_deleted_by_hand(gateway, foreign):
-    """That is how an administrator breaks a lock: its holder learns of it."""
+    """An administrator breaks a lock in this way: the holder learns of that.
+    """
     lock = gateway.znode("x")
     for worker in gateway.worker_pids():
         holder = gateway.hold("x", worker=worker)
@@ -255,7 +257,7 @@ def test_held_claim_deleted_by_hand(gateway, foreign):
 
 
 def test_waiting_claim_deleted_by_hand(gateway, foreign):
-    """It gets in line again, behind those who are there, and is granted."""
+    """The waiter queues again, behind the present claims, and is granted."""
     lock = gateway.znode("x")
     for worker in gateway.worker_pids():
         ahead = foreign.make_claim(lock)
@@ -286,7 +288,7 @@ def test_missing_parents_are_made(start_gateway, tree, root, depth):
 
 
 def test_missing_parents_of_many_at_once(start_gateway, tree):
-    """Fifty locks, each by a request of its own, none of them there."""
+    """Fifty requests for fifty locks whose znodes are not there yet."""
     gateway = start_gateway()
     waiters = [gateway.begin("x%d" % i) for i in range(50)]
     for i, waiter in enumerate(waiters):
@@ -307,8 +309,8 @@ def test_parent_vanishes_between_two_grants(gateway, tree):
 
 
 def test_parent_made_anew_proves_nothing(gateway, foreign):
-    """Numbers begin again with the parent, and the gateway must not think
-    that it knows all claims up to its own because it knew the old ones.
+    """Numbers begin again with the parent, so the gateway, which knew all old
+    claims, must not think that it knows all claims ahead of the new claim.
     """
     lock = gateway.znode("x")
     for known in (1, 3, 5):
@@ -333,7 +335,7 @@ def test_parent_made_anew_proves_nothing(gateway, foreign):
 
 
 def test_claim_that_came_between(gateway, foreign):
-    """Between two grants of one worker somebody else joined and stays."""
+    """Between two grants of a worker a foreign claim joined and stays."""
     lock = gateway.znode("x")
     worker = gateway.worker_pids()[0]
     for gap in (1, 2, 5):
@@ -350,7 +352,7 @@ def test_claim_that_came_between(gateway, foreign):
 
 def test_container_is_reaped_and_made_anew(tmp_path, private_zookeeper,
                                            start_gateway, connect_tree):
-    """An unused lock leaves nothing, and its fencing tokens still grow."""
+    """An unused lock leaves no znode, and the fencing tokens still grow."""
     private_zookeeper.properties = ["-Dznode.container.checkIntervalMs=200"]
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
@@ -381,7 +383,7 @@ def test_server_without_containers(private_zookeeper, start_gateway,
 
 
 class Room:
-    """Who is inside, with the numbers of their claims in order of entry."""
+    """The client that is inside, and the claims' numbers in order of entry."""
 
     def __init__(self):
         self.inside = []
@@ -400,8 +402,8 @@ class Room:
 
 
 def test_load_with_kazoo(start_gateway, zookeeper, connect_tree):
-    """Half of the clients are kazoo's, the other half ours: one at a time, in
-    the order of their claims, and each kind has its share.
+    """Half of the clients are kazoo's and half are the gateways': each is
+    alone, in the order of the claims, and each kind has a share.
     """
     gateways = [start_gateway(), start_gateway()]
     room, failed = Room(), []

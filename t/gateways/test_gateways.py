@@ -1,13 +1,13 @@
-"""Several gateways on one ZooKeeper: a token is good at each of them.
+"""Several gateways on one ZooKeeper: a token is good at each gateway.
 
-Whatever a client may do at the gateway that granted its lock it may do at any
-other, and is told the same.  Nothing but ZooKeeper is between the two: a lease
-is renewed by a change of the claim's znode, which the gateway that keeps the
-lease has to find before it lets the lease end.  What one gateway promised is
-kept by the other, also when both act at the same moment.
+A client may make every call of the granting gateway at any other gateway, and
+gets the same answers.  Only ZooKeeper is between the two: a renewal changes the
+claim's znode, and the gateway that keeps the lease has to find the change
+before it lets the lease end.  A gateway keeps what the other gateway promised,
+also when both act at the same moment.
 
-A waiter is told its token only with the grant, so the tokens of those who
-wait are made from their znodes.
+A waiter is told the token only with the grant, so the tests make the tokens of
+waiters from the znodes.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ def pair(start_gateway):
 
 @pytest.fixture(params=["granted here", "granted there"])
 def here_and_there(request, pair):
-    """(the gateway that grants, the other), either way round."""
+    """(the gateway that grants, the other gateway), either way round."""
     return pair if request.param == "granted here" else pair[::-1]
 
 
@@ -48,7 +48,7 @@ def everywhere(*gateways):
 
 
 def steady(response):
-    """What an answer tells, but for times: these may differ a little."""
+    """The content of an answer without times, which may differ a little."""
     assert response.status == 200, response
     content = response.json
     for claim in ([content] + content.get("holders", [])
@@ -59,7 +59,7 @@ def steady(response):
 
 
 def told_gone(gateway, name, token, worker=None):
-    """As gone(), but that a late release may be told that it is released."""
+    """Like gone(), but a late release may get 204."""
     problem(gateway.inspect(name, token, worker), 410)
     problem(gateway.renew(name, token, worker=worker), 410)
     assert gateway.release(name, token, worker).status in (204, 410)
@@ -73,9 +73,9 @@ def the_same(answers):
 
 
 def queue_up(tree, gateways, name, **query):
-    """Waiters, each at its gateway, one behind the other, by name.
+    """Queues a waiter at each gateway in turn, with owners w0, w1, and so on.
 
-    Somebody holds the lock already.
+    A client holds the lock already.
     """
     znode = gateways[0].znode(name)
     waiters = []
@@ -87,9 +87,9 @@ def queue_up(tree, gateways, name, **query):
 
 
 def queue_alone(gateways, name, **query):
-    """Claims that wait without a request, one behind the other: their tokens.
+    """Queues claims that wait without a request; returns the tokens.
 
-    Who waits otherwise knows no token.
+    A waiter with a request knows no token.
     """
     tokens = []
     for i, gateway in enumerate(gateways):
@@ -106,7 +106,7 @@ def tokens_in_line(tree, gateway, name):
 
 
 def pass_through(name, holder, waiters, releasers):
-    """Releases one after the other, at gateways in turn; FIFO for all."""
+    """Releases for each waiter, at gateways in turn; grants are in order."""
     token, fencing = holder.token, holder.fencing
     releasers = itertools.cycle(releasers)
     for i, waiter in enumerate(waiters):
@@ -215,7 +215,9 @@ def test_renewed_at_the_other(here_and_there, ttl, milliseconds):
 
 
 def test_rest_of_a_lease_is_told_where_it_was_renewed(pair):
-    """And where it is kept; nobody tells more than there is."""
+    """The gateway that keeps the lease tells the rest, too; no gateway tells
+    more than the rest.
+    """
     here, there = pair
     holder = here.hold("x", ttl="90s")
     there.renew("x", holder.token, ttl="40s")
@@ -227,7 +229,8 @@ def test_rest_of_a_lease_is_told_where_it_was_renewed(pair):
 
 
 def test_renewal_changes_nothing_that_others_see(pair, tree):
-    """But for the lease: same owner, data, fencing token, place in line."""
+    """Only the lease changes: owner, data, fencing token, place are the same.
+    """
     here, there = pair
     holder = here.hold("x", {"owner": "me", "data": [1]}, ttl="40s")
     waiters = queue_up(tree, [here, there], "x")
@@ -239,7 +242,7 @@ def test_renewal_changes_nothing_that_others_see(pair, tree):
 
 
 def test_ttl_of_a_renewal_is_known_everywhere(pair):
-    """A renewal that does not say for how long repeats the last one."""
+    """A renewal without a ttl repeats the last ttl."""
     here, there = pair
     holder = here.hold("x", ttl="90s")
     there.renew("x", holder.token, ttl="40s")
@@ -254,7 +257,7 @@ def test_ttl_of_a_renewal_is_known_everywhere(pair):
 
 
 def test_longest_lease_of_a_renewal(start_gateway):
-    """Each gateway has its own bound for those who ask there."""
+    """Each gateway has a separate bound for renewals there."""
     here = start_gateway()
     there = start_gateway(location="zk_lock_max_ttl 8s;")
     holder = here.hold("x", ttl="1h")
@@ -265,7 +268,7 @@ def test_longest_lease_of_a_renewal(start_gateway):
 
 @pytest.mark.parametrize("ttl", [{}, {"ttl": "50s"}])
 def test_queued_claim_is_renewed(here_and_there, tree, ttl):
-    """It stays where it is; its lease has not begun."""
+    """The claim keeps its place; the lease has not begun."""
     here, there = here_and_there
     holder = here.hold("x")
     tokens = queue_alone([here, here], "x")
@@ -280,7 +283,7 @@ def test_queued_claim_is_renewed(here_and_there, tree, ttl):
 
 
 def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
-    """It ends a ttl after the last renewal, and not before."""
+    """The lease ends a ttl after the last renewal, and not before."""
     here, there = here_and_there
     lock = here.znode("x")
     holder = here.hold("x", ttl="2s")
@@ -299,7 +302,7 @@ def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
 
 
 def test_many_leases_are_kept_alive_at_the_other(pair, tree):
-    """Of a hundred, every other one is renewed; those stay, and only those."""
+    """Every second of a hundred leases is renewed; only these leases stay."""
     here, there = pair
     names = ["x%d" % i for i in range(100)]
     tokens = {}
@@ -317,7 +320,7 @@ def test_many_leases_are_kept_alive_at_the_other(pair, tree):
 
 
 def test_lease_that_was_lengthened_at_the_other(here_and_there):
-    """The first gateway's own deadline passes, and it lets the lock be."""
+    """The deadline at the first gateway passes, and the lock stays held."""
     here, there = here_and_there
     holder = here.hold("x", ttl="1500ms")
     there.renew("x", holder.token, ttl="30s")
@@ -345,7 +348,7 @@ def test_lease_that_was_shortened_at_the_other(here_and_there, tree):
 
 
 def test_renewed_at_both_in_turn(pair, tree):
-    """The last one counts, wherever it was, and whatever was before."""
+    """The last renewal counts, at whatever gateway, whatever was before."""
     for last in pair:
         holder = pair[0].hold("x", ttl="2s")
         for gateway in pair * 3:
@@ -376,7 +379,7 @@ def test_released_at_the_other(here_and_there, tree):
 
 
 def test_released_twice(here_and_there):
-    """Who comes second is told so, where the first one came or elsewhere."""
+    """The second release gets 410, at the gateway of the first or elsewhere."""
     here, there = here_and_there
     worker = here.worker_pids()[0]
     token = here.hold("x", worker=worker).token
@@ -394,7 +397,7 @@ def test_release_at_the_other_grants_the_next(here_and_there, tree):
 
 
 def test_released_at_both_at_once(pair, tree):
-    """One of the two ends it; nobody is told that it is held still."""
+    """A release gets 204, and afterwards no gateway tells the claim as held."""
     for i in range(10):
         token = pair[i % 2].hold("x", timeout=5).token
         connections = [gateway.connect() for gateway in pair]
@@ -410,7 +413,7 @@ def test_released_at_both_at_once(pair, tree):
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_queued_claim_is_released(pair, tree, place):
-    """Its waiter is told so, and the others move up."""
+    """The claim's waiter is told 410, and the claims behind move up."""
     here, there = pair
     holder = here.hold("x")
     waiters = queue_up(tree, [here, here, here], "x")
@@ -458,7 +461,7 @@ def test_lease_ends_for_all_gateways(here_and_there, tree):
 
 
 def test_released_at_the_other_and_used_in_another_way(pair):
-    """It is free at the first one, too, whatever that has heard of it."""
+    """The lock is free at the first gateway, too, whatever that has heard."""
     here, there = pair
     uses = [{"mode": "shared"}, {"mode": "semaphore", "permits": "2"}]
     with contextlib.ExitStack() as stack:
@@ -476,7 +479,8 @@ def test_released_at_the_other_and_used_in_another_way(pair):
 # order
 
 def test_first_come_first_served(pair, tree):
-    """Over all workers of both, whoever releases where."""
+    """Grants come in order over all workers, at whatever gateway a release is.
+    """
     here, there = pair
     holder = here.hold("x")
     waiters = queue_up(tree, [here, there, there, here] * 2, "x")
@@ -496,11 +500,11 @@ def test_fencing_tokens_grow_over_gateways(pair):
 # races
 
 def test_lease_end_against_a_renewal_at_the_other(pair):
-    """Either it is renewed, and then for as long as was said, or it is gone.
+    """The lease is renewed, for as long as the answer says, or it is gone.
 
-    The next in line says who is right: it must not be granted before that
-    time.  Its clock runs from before the renewal was sent, so that a slow
-    machine can only hide a fault.
+    The next waiter proves the answer: it must not be granted before that time.
+    The clock starts before the renewal is sent, so that a slow machine can only
+    hide a fault.
     """
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -515,7 +519,7 @@ def test_lease_end_against_a_renewal_at_the_other(pair):
 
 
 async def race(pair, dice):
-    """Many at once, each with a lock of its own."""
+    """Many races at once, each with a separate lock."""
     return sum(await asyncio.gather(*(
         race_for(lock_path("x%d" % i), *dice.sample(pair, 2), dice)
         for i in range(AT_ONCE))), [])
@@ -543,7 +547,7 @@ async def race_for(path, here, there, dice):
         assert response.status == 201, response
         assert response.fencing > holder.fencing
         waited = time.monotonic() - began
-        # of two renewals at once, the one that came last counts
+        # of two renewals at once, the last counts
         if promised:
             assert waited >= min(promised), "%s: promised %s, given %g" % (
                 path, promised, waited)
@@ -565,7 +569,7 @@ async def connections():
         connection.close()
 
 
-# tokens that are none, or of others
+# tokens that are no tokens, or are of another lock or claim
 
 def test_tokens_that_are_none(pair):
     here, there = pair
@@ -582,7 +586,7 @@ def test_tokens_that_are_none(pair):
 
 
 def test_token_of_another_root(start_gateway, root):
-    """Tenants are kept apart, at the same gateway and at another."""
+    """Gateways keep the roots apart: another root's token is unknown."""
     here = start_gateway(root=root + "/a")
     there = start_gateway(root=root + "/b")
     holder = here.hold("x")
@@ -594,7 +598,7 @@ def test_token_of_another_root(start_gateway, root):
 
 
 def test_claims_that_no_gateway_made(pair, foreign):
-    """A program of its own takes part: it is shown, and never changed."""
+    """A foreign program takes part: its claim is shown, and never changed."""
     lock = pair[0].znode("x")
     claim = foreign.make_claim(lock, data=b"10.0.0.7")
     token = token_of(lock, claim.rpartition("/")[2])
@@ -614,7 +618,7 @@ def test_claims_that_no_gateway_made(pair, foreign):
 
 
 def test_held_claim_deleted_by_hand(pair, tree):
-    """Both learn of it when they are asked, whoever is asked first."""
+    """Both gateways learn of the delete at a call, in either order."""
     here, there = pair
     for first in (pair, pair[::-1]):
         holder = here.hold("x")
@@ -629,7 +633,7 @@ def test_held_claim_deleted_by_hand(pair, tree):
 
 def test_claim_that_has_waited_is_deleted_by_hand(start_gateway, zookeeper,
                                                   tree):
-    """A holder that has waited is watched as one that has not."""
+    """The claim of a holder that has waited is watched, as any held claim."""
     gateway = start_gateway(workers=1)
     holder = gateway.hold("x")
     second, third = queue_up(tree, [gateway] * 2, "x", ttl="1h")
@@ -646,8 +650,8 @@ def test_claim_that_has_waited_is_deleted_by_hand(start_gateway, zookeeper,
 
 
 def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
-    """Its locks are held until ZooKeeper gives them up, and not longer, at
-    whatever other gateway they are renewed.
+    """An ephemeral claim holds the lock until ZooKeeper ends the session, and
+    not longer, also at the other gateway.
     """
     here = start_gateway(session_timeout="2s")
     there = start_gateway()
@@ -669,7 +673,7 @@ def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
 
 
 def test_gateway_that_renewed_is_gone(start_gateway, tree):
-    """What it said holds all the same."""
+    """The lease that the gateway told is kept all the same."""
     here = start_gateway()
     there = start_gateway()
     holder = here.hold("x", ttl="1500ms")
@@ -686,7 +690,7 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
 
 def test_each_gateway_at_another_server(ensemble, start_gateway,
                                         connect_tree):
-    """What one was told, the other sees, though its server may lag."""
+    """A gateway sees what the other told, though the server may lag."""
     ensemble.start()
     pair = [start_gateway(zookeeper=server)
             for server in (ensemble.follower(), ensemble.leader())]

@@ -1,13 +1,13 @@
-"""A claim is held again by its token, and shared by whoever had it alone.
+"""A claim is held again by its token, and an exclusive claim becomes shared.
 
 Held again: a POST with the token counts up, a DELETE counts down, and the lock
-is free when the last hold is dropped.  Wherever the calls come to, there is
-one count, and it outlives the workers.  Shared: a PUT with mode=shared lets
-those in who wait for a shared lock, and nobody else; token, fencing token and
-place in the line stay.
+is free when the last hold is dropped.  All gateways and workers have the same
+count, and the count outlives the workers.  Shared: a PUT with mode=shared lets
+in the waiters for a shared lock, and no other waiter; the token, the fencing
+token and the place in the queue stay.
 
-ZK_LOCK_SEED is the seed of all that is done at random, ZK_LOCK_GRANTS the
-number of grants of the load.
+ZK_LOCK_SEED is the seed of all random choices, ZK_LOCK_GRANTS the number of
+grants of the load.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from lib.tokens import claim_of
 from lib.zookeeper import sequence
 
 BREAKS = (LOSE, HALF, CUT, UNANSWERED, TORN)
-SHORT = "4s"        # the sessions of a gateway that is killed
+SHORT = "4s"        # the session timeout of a gateway that is killed
 USES = {mode: {"mode": mode} for mode in MODES + ("member",)}
 USES["semaphore"] = {"mode": "semaphore", "permits": 2}
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
@@ -40,7 +40,7 @@ KINDS = {"exclusive": "mutex", "write": "write"}
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave the gateways as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -53,7 +53,7 @@ def gateway(shared_pair):
 
 @pytest.fixture
 def places(shared_pair):
-    """All of them; what is granted at the first is its own worker's."""
+    """All places; the first place is the worker of the claims."""
     return [(gateway, worker) for gateway in shared_pair
             for worker in gateway.worker_pids()]
 
@@ -70,7 +70,7 @@ def line(tree, places):
 
 @pytest.fixture
 def sturdy(start_gateway):
-    """Two whose sessions outlive the test, and their workers' deaths."""
+    """Two gateways whose sessions outlive the test, and the workers' deaths."""
     pair = [start_gateway(session_timeout="60s") for _ in range(2)]
     for gateway in pair:
         gateway.allow(r"sendmsg\(\) failed \(32")
@@ -83,7 +83,7 @@ def everywhere(pair):
 
 
 class Claim:
-    """A claim that is held, and told of at any place."""
+    """A claim that is held; the calls come to any place."""
 
     numbers = itertools.count()
 
@@ -116,7 +116,7 @@ class Claim:
         return response
 
     def count(self, response):
-        """How often the claim is held, as an answer has it; 0 if no more."""
+        """How often the claim is held, as an answer says; 0 after a release."""
         if response.status == 204:
             assert response.body == b"" and "Lock-Token" not in (
                 response.headers), response.headers.pairs
@@ -131,13 +131,13 @@ class Claim:
         return content.get("holds", 1)
 
     def is_held(self, number, places):
-        """So often, whoever is asked."""
+        """Each place says that the claim is held so often."""
         for place in places:
             for method in ("GET", "PUT"):
                 assert self.count(self.call(place, method)) == number, place
 
     def wish_is_over(self):
-        """No gateway waits for another one to count."""
+        """No remote request is waiting in the claim data."""
         claim, = self.tree.claims(self.znode)
         wait_until(lambda: b'"want"' not in self.tree.data(
             self.znode + "/" + claim), 20, "nothing is wanted of the claim")
@@ -149,7 +149,7 @@ class Claim:
 
 
 def settled(claim, place, method="GET", **query):
-    """The first answer that is no 503, as of who has just begun."""
+    """The first answer other than 503, of a place that may have just begun."""
     return wait_until(lambda: [r for r in [claim.call(place, method, **query)]
                                if r.status != 503], 20, "an answer")[0]
 
@@ -159,7 +159,7 @@ def seen(claim, place):
 
 
 def all_at_once(claim, calls):
-    """Calls, (place, method), whose answers come in the same order."""
+    """Sends all calls, (place, method), at once; the answers in that order."""
     connections = [gateway.connect(worker) for (gateway, worker), _ in calls]
     for connection, (_, method) in zip(connections, calls):
         connection.send(method, lock_path(claim.name),
@@ -190,7 +190,7 @@ def test_up_and_down(at, places, tree, up, down):
 
 
 def test_at_random_places(places, tree):
-    """Against a number that is counted here."""
+    """The test counts the holds too, and compares."""
     dice = chance()
     for _ in range(3):
         claim, number = Claim(dice.choice(places), tree), 1
@@ -223,7 +223,7 @@ def test_any_mode(at, places, tree, use):
 
 
 def test_of_several_holders_each_has_its_own(at, places, tree):
-    """Those who share a lock are counted apart."""
+    """The claims of a shared lock have separate counts."""
     one = Claim(at["worker"], tree, mode="shared")
     other = Claim(at["gateway"], tree, one.name, mode="shared")
     assert one.hold(at["gateway"]) == 2
@@ -261,7 +261,7 @@ def test_waiters_wait_for_the_last_drop(at, tree, line, where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_lease_is_renewed(at, places, tree, where):
-    """With a ttl for so long; without, for what the claim has."""
+    """A hold renews for its ttl, or without a ttl for the claim's."""
     claim = Claim(at["worker"], tree, ttl="20s")
     for arguments, ttl in (({"ttl": "30m"}, 1800000), ({}, 1800000),
                            ({"body": {"ttl": 600}}, 600000),
@@ -281,7 +281,7 @@ def test_lease_is_renewed(at, places, tree, where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_lease_that_would_have_ended(at, tree, where):
-    """A hold moves the lease's end, and so keeps others out."""
+    """A hold moves the end of the lease, and so keeps the waiters out."""
     claim = Claim(at["worker"], tree, ttl="2s")
     waiter = at["gateway"][0].begin(claim.name)
     tree.wait_claims(claim.znode, 2)
@@ -295,7 +295,7 @@ def test_lease_that_would_have_ended(at, tree, where):
 
 @pytest.mark.parametrize("where", ("worker", "sibling"))
 def test_hold_after_a_shorter_renewal_elsewhere(at, zookeeper, tree, where):
-    """The hold is younger than what the data say, and counts."""
+    """The hold is newer than the renewal in the claim data, and so counts."""
     claim = Claim(at["worker"], tree, ttl="1h")
     assert claim.call(at["gateway"], "PUT", ttl="1s").json["ttl_ms"] == 1000
     assert claim.hold(at[where], ttl="1h") == 2
@@ -324,7 +324,7 @@ def test_end_of_the_lease_ends_all_holds(at, places, tree, where):
 
 
 def test_claim_that_is_gone(at, places, tree):
-    """Released, or of a lock that somebody else holds by now."""
+    """The claim was released; later another claim holds the lock."""
     claim = Claim(at["worker"], tree)
     assert claim.drop(at["worker"]) == 0
     for place in places:
@@ -360,7 +360,7 @@ def test_claim_that_waits(at, places, tree, mode):
     {"hold": "connection"}, {"ttl": "0"}, {"ttl": "-1s"}, {"ttl": "soon"},
     {"holds": "2"}, {"ttl": "1m", "wait": "1s"}])
 def test_other_arguments(at, places, tree, arguments):
-    """In the query or in the body; nothing is counted."""
+    """In the query or in the body; the count does not change."""
     claim = Claim(at["worker"], tree)
     for place in (at["worker"], at["gateway"]):
         problem(claim.call(place, "POST", **arguments), 400)
@@ -389,7 +389,7 @@ def test_bodies_and_tokens_that_are_wrong(at, places, tree):
 
 @pytest.mark.parametrize("where", ["worker", "siblings", "gateway", "all"])
 def test_sum_of_what_comes_at_once(at, places, tree, where):
-    """No hold is lost and none is counted twice; one drop is the last."""
+    """Each hold counts exactly once; only the last drop frees the lock."""
     dice = chance()
     choice = {"worker": [at["worker"]], "gateway": [at["gateway"]],
               "siblings": [at["worker"], at["sibling"]],
@@ -423,8 +423,8 @@ def test_sum_of_what_comes_at_once(at, places, tree, where):
 
 @pytest.mark.parametrize("where", ["worker", "siblings", "gateway", "all"])
 def test_last_drop_of_several_at_once(at, places, tree, where):
-    """One of them frees the lock, and is told so.  Others may be told the
-    same, who were the last when they were answered; nobody is told that the
+    """A drop frees the lock, and is told so.  Other drops may be told the same,
+    because each was the last when it was answered; no drop is told that the
     claim was lost.
     """
     dice = chance()
@@ -450,7 +450,7 @@ def test_last_drop_of_several_at_once(at, places, tree, where):
 
 @pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
 def test_worker_dies(sturdy, tree, where):
-    """The one that granted; the next one counts on."""
+    """The granting worker dies, and its heir counts on."""
     here, there = sturdy
     worker, sibling = here.worker_pids()
     place = {"worker": (here, worker), "sibling": (here, sibling),
@@ -478,8 +478,8 @@ def test_worker_dies(sturdy, tree, where):
 @pytest.mark.parametrize("asked", ["worker", "sibling", "gateway"])
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_worker_dies_while_it_counts(sturdy, tree, asked, method):
-    """What was answered is counted; what was not, is or is not.  There is
-    one count in any case.
+    """Answered calls count; an unanswered call may count or not.  All places
+    have the same count in any case.
     """
     dice = chance()
     here, there = sturdy
@@ -510,7 +510,7 @@ def test_worker_dies_while_it_counts(sturdy, tree, asked, method):
 
 
 def agree(claim, places, number):
-    """All tell the same, if not at once."""
+    """All places tell the same count, perhaps a moment later."""
     for place in places:
         wait_until(lambda: seen(claim, place) == number, SOON,
                    "%d holds at %s" % (number, place))
@@ -518,7 +518,7 @@ def agree(claim, places, number):
 
 
 def free(claim, places, number):
-    """The lock is free when it was dropped so often."""
+    """The lock is free after so many drops."""
     turns = itertools.cycle(places)
     for left in reversed(range(number)):
         assert claim.drop(next(turns)) == left
@@ -544,7 +544,7 @@ def test_reload(sturdy, tree):
 
 @pytest.mark.parametrize("how", ["stop", "terminate", "kill"])
 def test_restart(start_gateway, tree, how):
-    """The count and what it is held by stay, at another gateway, too."""
+    """The claim and its count stay, at the other gateway too."""
     here = start_gateway(session_timeout=SHORT)
     there = start_gateway()
     claim = Claim((here, here.worker_pids()[0]), tree, durable="1")
@@ -571,7 +571,7 @@ def test_restart(start_gateway, tree, how):
 @pytest.mark.parametrize("how", BREAKS)
 def test_connection_breaks_while_it_counts(start_gateway, start_proxy,
                                            zookeeper, tree, how, cut, asked):
-    """The one to ZooKeeper, of the gateway that granted or of the other."""
+    """The connection to ZooKeeper breaks at either gateway."""
     proxy = start_proxy(zookeeper)
     pair = {"its own": None, "another": None}
     for which in pair:
@@ -606,7 +606,7 @@ def test_connection_breaks_while_it_counts(start_gateway, start_proxy,
 # shared from now on
 
 def shared_name(claim):
-    """The name of a claim's znode when it is shared."""
+    """The name of a claim's znode when the claim is shared."""
     for mode in ALONE:
         claim = claim.replace(MARKERS[mode], MARKERS["shared"])
     return claim
@@ -615,7 +615,7 @@ def shared_name(claim):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("mode", ALONE)
 def test_share(at, places, tree, line, mode, where):
-    """Who waits for a shared lock goes on, up to the first who does not."""
+    """The waiters for a shared lock go on, up to the first other waiter."""
     place = at[where]
     claim = Claim(places[0], tree, line.name, mode=mode)
     readers = [line.join("shared") for _ in places]
@@ -646,7 +646,7 @@ def test_share(at, places, tree, line, mode, where):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("size", [0, 100, 1664, 5000])
 def test_data_of_the_lock_itself(at, places, tree, where, size):
-    """They are somebody's; nothing of them is lost."""
+    """The data belong to the lock's users; the share keeps all of the data."""
     claim = Claim(at["worker"], tree)
     data = b"x" * size
     tree.client.set(claim.znode, data)
@@ -662,7 +662,7 @@ def test_data_of_the_lock_itself(at, places, tree, where, size):
 
 @pytest.mark.parametrize("size", [100, 5000, 100000])
 def test_share_is_no_end_to_another_gateway(at, places, tree, size):
-    """Who waits there for the lock alone goes on to wait."""
+    """A waiter for an exclusive lock at another gateway waits on."""
     claim = Claim(at["worker"], tree)
     tree.client.set(claim.znode, b"x" * size)
     gateway, worker = at["gateway"]
@@ -680,7 +680,7 @@ def test_share_is_no_end_to_another_gateway(at, places, tree, size):
 
 
 def test_wish_under_a_mark(at, tree, foreign):
-    """A hold that a Curator client has written over is not told as counted."""
+    """A hold that a Curator client has overwritten is not told as counted."""
     claim = Claim(at["worker"], tree)
     gateway, worker = at["gateway"]
     znode, = tree.claims(claim.znode)
@@ -702,7 +702,7 @@ def test_wish_under_a_mark(at, tree, foreign):
 
 @pytest.mark.parametrize("mode", ALONE)
 def test_shared_claim_by_its_old_token(at, places, tree, mode):
-    """It is asked for, renewed, held again and released everywhere."""
+    """The old token inspects, holds again and releases, at each place."""
     for shares, place in itertools.product(at.values(), places):
         claim = Claim(at["worker"], tree, mode=mode)
         response = claim.share(shares)
@@ -721,7 +721,7 @@ def test_shared_claim_by_its_old_token(at, places, tree, mode):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
-    """It is no other than before, is renewed, and ends."""
+    """The share keeps the lease; a renewal works, and the lease ends."""
     claim = Claim(at["worker"], tree, ttl="30m")
     claim.share(at[where])
     assert claim.call(at[where], "GET").json["ttl_ms"] == 1800000
@@ -729,7 +729,7 @@ def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
     tree.wait_claims(claim.znode, 2)
     response = claim.call(at[where], "PUT", ttl="1500ms")
     assert response.json["ttl_ms"] == 1500
-    # its gateway hears of a renewal at another one when it is held for long
+    # the claim's gateway learns of a foreign renewal when the claim is durable
     response = granted(waiter.response(2 * SOON), claim.name, "exclusive")
     assert response.fencing > claim.fencing
     for gateway, worker in places:
@@ -739,7 +739,7 @@ def test_lease_of_a_claim_that_is_shared(at, places, tree, where):
 
 
 def test_lease_that_was_short_before(at, places, tree):
-    """Nobody renews it, and whoever shared it has no part in that."""
+    """The share, at any place, does not renew the lease."""
     for place in places:
         claim = Claim(at["worker"], tree, ttl="2s")
         claim.share(place)
@@ -751,7 +751,7 @@ def test_lease_that_was_short_before(at, places, tree):
 @pytest.mark.parametrize("first", PLACES)
 @pytest.mark.parametrize("then", PLACES)
 def test_held_more_than_once(at, places, tree, first, then):
-    """The count goes along."""
+    """The share keeps the count."""
     claim = Claim(at["worker"], tree)
     assert claim.hold(at[first]) == 2
     assert claim.hold(at[then]) == 3
@@ -767,7 +767,7 @@ def test_held_more_than_once(at, places, tree, first, then):
 
 
 def test_share_what_is_shared(at, places, tree):
-    """Nothing changes, however often and wherever it is said."""
+    """A repeated share changes nothing, at any place."""
     claim = Claim(at["worker"], tree, mode="shared")
     znode, = tree.claims(claim.znode)
     created = tree.stat(claim.znode + "/" + znode).czxid
@@ -806,7 +806,7 @@ def test_share_at_many_places_at_once(at, places, tree, mode):
     ([("POST", {})] * 3, 4), ([("PUT", {"ttl": "2h"})], 1),
     ([("POST", {"ttl": "2h"}), ("POST", {"ttl": "2h"})], 3)])
 def test_share_hold_and_renew_at_once(places, tree, calls, number):
-    """None of it is lost for the other, whoever is asked for it."""
+    """Share, hold and renewal all count, at any place."""
     dice = chance()
     for _ in range(12):
         claim = Claim(places[0], tree)
@@ -854,7 +854,7 @@ def test_share_what_is_shared_otherwise(at, places, tree, use):
 
 
 def test_share_what_is_not_held(at, places, tree):
-    """A claim that waits: 409; one that is gone: 410."""
+    """409 for a claim that waits, 410 for a claim that is gone."""
     holder = Claim(at["worker"], tree)
     gateway, worker = at["worker"]
     queued = gateway.acquire(holder.name, worker=worker,
@@ -871,12 +871,12 @@ def test_share_what_is_not_held(at, places, tree):
         problem(holder.call(place, "PUT", mode="shared"), 410)
 
 
-# others who wait
+# foreign clients that wait
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("mode", ALONE)
 def test_kazoo_reads(at, tree, foreign, mode, where):
-    """Nobody is behind it, which its readers would wait for, too."""
+    """No writer waits behind, which kazoo's reader would wait for too."""
     claim = Claim(at["worker"], tree, mode=mode)
     reader = Kazoo(foreign, claim.znode, "shared").begin()
     tree.wait_claims(claim.znode, 2)
@@ -889,7 +889,7 @@ def test_kazoo_reads(at, tree, foreign, mode, where):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_kazoo_writes(at, tree, foreign, where):
-    """It waits until the lock is released."""
+    """kazoo's writer waits until the lock is released."""
     claim = Claim(at["worker"], tree)
     writer = Kazoo(foreign, claim.znode, "write").begin()
     tree.wait_claims(claim.znode, 2)
@@ -910,7 +910,7 @@ def curator(class_path, zookeeper, tmp_path_factory):
 
 @pytest.mark.parametrize("where", PLACES)
 def test_curator_reads(at, tree, curator, where):
-    """Two readers, and behind them a writer that waits on."""
+    """Two readers go on, and the writer behind the readers waits on."""
     claim = Claim(at["worker"], tree, mode="write")
     clients = [curator.client() for _ in range(3)]
     reading = [client.begin("read", claim.znode) for client in clients[:2]]
@@ -933,12 +933,12 @@ def test_curator_reads(at, tree, curator, where):
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("mode", ALONE)
 def test_curator_waits_behind(at, tree, curator, mode, where):
-    """A mutex behind an exclusive claim, a writer behind a write claim."""
+    """A writer behind an exclusive claim, or behind a write claim."""
     claim, client = Claim(at["worker"], tree, mode=mode), curator.client()
     waiting = client.begin("write", claim.znode)
     claims = tree.wait_claims(claim.znode, 2)
     if mode == "exclusive":
-        # it does not see a mutex, and sees the reader that it becomes
+        # the writer ignores a mutex, but sees the reader that the mutex becomes
         assert waiting.claim() == claims[1]
         client.release()
         claim.share(at[where])
@@ -953,11 +953,12 @@ def test_curator_waits_behind(at, tree, curator, mode, where):
     tree.wait_claims(claim.znode, 0)
 
 
-# whatever happens meanwhile
+# a share and a fault at once
 
 def judge_share(claim, places, reader, sure):
-    """After a break: it is shared if that was said; else it is as it was, or
-    shared.  It can be shared still, and released, and has one znode.
+    """After a break: the claim is shared if an answer said so; else the claim
+    is as before, or shared.  A share and a release still work, and the claim
+    has a single znode.
     """
     own, behind = claim_of(claim.token), claim.tree.claims(claim.znode)[-1]
     response = settled(claim, places[0])
@@ -1006,7 +1007,7 @@ def test_worker_dies_while_it_shares(sturdy, tree, asked):
 def test_connection_breaks_while_it_shares(start_gateway, start_proxy,
                                            zookeeper, tree, how, operation,
                                            asked):
-    """That of the gateway that granted."""
+    """The connection of the granting gateway breaks."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          wait_sessions=False)
@@ -1029,8 +1030,8 @@ def test_connection_breaks_while_it_shares(start_gateway, start_proxy,
 
 @pytest.fixture
 def handed_over(start_gateway, start_proxy, zookeeper, tree):
-    """A claim whose gateway has not got the delete of the one ahead through,
-    that gateway's proxy, and another gateway.
+    """A claim whose gateway still has to delete the claim ahead, that gateway's
+    proxy, and another gateway.
     """
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
@@ -1041,7 +1042,7 @@ def handed_over(start_gateway, start_proxy, zookeeper, tree):
     waiter = here.begin(claim.name, worker=worker, wait="1m", ttl="1h")
     tree.wait_claims(claim.znode, 2)
     for _ in range(2):
-        # what this worker had asked before is answered by then
+        # the worker's earlier reads are answered by then
         assert here.inspect(claim.name, worker=worker).status == 200
     release = here.connect(worker)
     proxy.hole()
@@ -1052,7 +1053,7 @@ def handed_over(start_gateway, start_proxy, zookeeper, tree):
     proxy.pass_on()
     assert release.response(SOON).status in (204, 503)
     while settled(claim, (here, worker), "DELETE").status == 200:
-        pass        # it was held once more
+        pass        # the claim was held once more
     tree.wait_claims(claim.znode, 0)
 
 
@@ -1060,7 +1061,7 @@ def handed_over(start_gateway, start_proxy, zookeeper, tree):
     ("PUT", {"mode": "shared"}), ("PUT", {"ttl": "1h"}), ("POST", {}),
     ("GET", {})])
 def test_handed_over_a_moment_ago(handed_over, method, query):
-    """It is held, though another gateway sees somebody ahead of it still."""
+    """The claim is held, though another gateway still sees a claim ahead."""
     claim, proxy, there = handed_over
     connection = there.connect()
     connection.send(method, lock_path(claim.name), query,
@@ -1073,7 +1074,7 @@ def test_handed_over_a_moment_ago(handed_over, method, query):
 
 
 def test_handed_over_and_out_of_reach(handed_over):
-    """Then it is not known whether it is held."""
+    """The other gateway cannot know then whether the claim is held."""
     claim, proxy, there = handed_over
     problem(claim.call(everywhere([there])[0], "PUT", mode="shared"), 503)
     proxy.pass_on()
@@ -1084,7 +1085,7 @@ def test_handed_over_and_out_of_reach(handed_over):
 @pytest.mark.parametrize("asked", [0, 1])
 def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
                                    tree, asked):
-    """Nothing is sure, and it is done when it is said again."""
+    """The result is unknown; a repeat of the share works."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          wait_sessions=False)
@@ -1104,7 +1105,7 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
 
 
 def test_session_ends(start_gateway, start_proxy, zookeeper, tree):
-    """A claim that was shared goes with it, as any other."""
+    """A shared claim ends with its session, as any claim does."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="2s",
                          wait_sessions=False)
@@ -1151,7 +1152,7 @@ def test_shared_claim_outlives_its_workers(start_gateway, tree, how):
 # a load
 
 class Sharers(Visitors):
-    """Visitors of whom half of those who are alone share in the end."""
+    """Visitors; half of the exclusive holders share in the end."""
 
     shared = 0
 
@@ -1175,7 +1176,7 @@ class Sharers(Visitors):
                 assert answer.status in (200, 410), answer
             return
         if shares:
-            # from now on others may share it
+            # from here on readers may be inside too
             self.room.inside[who] = False
             answer = await self.ask("PUT", token, {"mode": "shared"})
             assert answer.status == 200, answer
@@ -1192,7 +1193,7 @@ class Sharers(Visitors):
 
 
 def test_load(start_gateway, tree):
-    """Two gateways; whoever shares a lock has company, and nobody else."""
+    """Two gateways; a shared lock has company, no other lock has."""
     pair = [start_gateway(), start_gateway()]
     znode = pair[0].znode("x")
     tree.make(znode)

@@ -1,14 +1,14 @@
-"""Locks that are one znode each (zk_lock_layout node).
+"""Locks that are a single znode each (zk_lock_layout node).
 
-Who makes the znode has the lock; all others wait for it to be deleted.  Other
-clients of this old recipe take part: here they are kazoo clients that make the
-ephemeral and watch it by hand.  Of a gateway, with all its workers, one claim
-at a time goes to ZooKeeper: that is counted by the server's watches and by the
-requests that a proxy sees.
+The client that makes the znode has the lock; all other clients wait for the
+znode's delete.  Other clients of this old recipe take part: here kazoo clients
+make the ephemeral and watch the znode by hand.  Of all workers of a gateway,
+only one claim at a time goes to ZooKeeper: the tests count the server's watches
+and the requests that a proxy sees.
 
-Nobody deletes a znode that is not his: its name does not tell, so who has
-deleted it, and who has made it anew meanwhile, is what many tests here are
-about.
+A client must not delete another client's znode, but the znode's name does not
+tell whose znode it is.  So many tests are about who deleted the znode, and who
+has made the znode anew.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ LAYOUT = "zk_lock_layout node;"
 
 @pytest.fixture
 def start(start_gateway):
-    """A function that starts a gateway whose locks are one znode each."""
+    """A function that starts a gateway whose locks are a single znode each."""
     def make(location="", **options):
         return start_gateway(location=LAYOUT + location, **options)
     return make
@@ -53,7 +53,7 @@ class Plain:
         self.tree = tree
 
     def take(self, path, data=b"plain"):
-        """Whether it has the lock now."""
+        """Whether the client has the lock now."""
         try:
             self.client.create(path, data, ephemeral=True, makepath=True)
             return True
@@ -61,7 +61,9 @@ class Plain:
             return False
 
     def wait(self, path, data=b"plain", timeout=30.0):
-        """Takes the lock when it can; how often it had to be woken."""
+        """Takes the lock when the lock is free; how often a watch woke the
+        client.
+        """
         wakes = 0
         deadline = time.monotonic() + timeout
         while not self.take(path, data):
@@ -81,7 +83,7 @@ def plain(foreign):
 
 
 def label(tree, gateway, name):
-    """What a gateway wrote into the lock's znode."""
+    """The label that a gateway wrote into the lock's znode."""
     return json.loads(tree.data(gateway.znode(name)).split(b"\n", 1)[1])
 
 
@@ -185,19 +187,19 @@ def test_release_anywhere_wakes_the_next(pair, where):
         left.remove(ready[0])
 
 
-# the line
+# the queue
 
 def reached(gateway, worker):
-    """What was sent to the worker before is in its line.
+    """The requests that were sent to the worker are in the worker's queue.
 
-    It has its place by nginx's clock, whose steps are coarse.
+    Places depend on nginx's clock, whose steps are coarse.
     """
     assert gateway.call("GET", "/ready", worker=worker).status == 204
     time.sleep(0.03)
 
 
 def test_first_come_first_served(start):
-    """By all workers of a gateway."""
+    """All workers of a gateway serve in the order of the requests."""
     gateway = start(workers=3)
     workers = gateway.worker_pids()
     held = gateway.hold("q", worker=workers[0])
@@ -215,7 +217,7 @@ def test_first_come_first_served(start):
 
 
 def test_one_contender_per_gateway(pair, zookeeper, plain):
-    """However many wait: one watch per gateway, and one create."""
+    """However many claims wait, a gateway has a single watch and create."""
     path = pair[0].znode("c")
     assert plain.take(path)
     line = [gateway.begin("c", worker=worker, wait="60s", ttl="30s")
@@ -233,20 +235,21 @@ def test_one_contender_per_gateway(pair, zookeeper, plain):
         assert len(ready) == 1
         line.remove(ready[0])
         token = grant(ready[0].response(), "c")["token"]
-        # the holder's, and the other gateway's
+        # the holder's watch, and the other gateway's
         assert waits_at(zookeeper, path) <= 2
         assert pair[0].release("c", token).status == 204
 
 
 def spent(proxy):
-    """The requests for locks: the list of the gates changes by other gateways'
-    sessions, too."""
+    """The requests for locks, without the lists of the gates, which change by
+    other gateways' sessions too.
+    """
     return sum(n for what, n in proxy.requests.items()
                if what not in ("ping", "getChildren"))
 
 
 def test_requests_of_a_handoff(start, zookeeper, start_proxy, plain):
-    """Fifty who wait cost no more than one, for a release elsewhere."""
+    """A foreign release costs the same for fifty waiters as for a single."""
     proxy = start_proxy(zookeeper)
     gateway = start(servers=proxy.address, workers=2)
     path = gateway.znode("h")
@@ -271,7 +274,7 @@ def test_requests_of_a_handoff(start, zookeeper, start_proxy, plain):
 
 
 def test_mutual_exclusion_with_plain_clients(pair, zookeeper, connect_tree):
-    """Gateways' clients and others, all at the same lock."""
+    """Gateways' clients and plain clients, all at the same lock."""
     path = pair[0].znode("m")
     inside = []
     worst = []
@@ -325,7 +328,7 @@ def test_mutual_exclusion_with_plain_clients(pair, zookeeper, connect_tree):
     assert order.count("gateway") == order.count("plain") == 24 * ROUNDS
 
 
-# who does not get it
+# claims that do not get the lock
 
 def test_the_wait_is_over(pair, plain):
     path = pair[0].znode("w")
@@ -352,7 +355,7 @@ def test_the_wait_is_over(pair, plain):
 
 
 def test_who_waits_leaves(start, plain):
-    """Also the one that contends: another one takes its place."""
+    """When the contender leaves, another claim contends."""
     gateway = start()
     path = gateway.znode("x")
     assert plain.take(path)
@@ -414,7 +417,7 @@ def test_a_renewal_elsewhere_counts(pair):
 
 
 def test_an_old_lease_deletes_nobodys_znode(pair, plain, tree):
-    """Released elsewhere, and taken by another one, before the lease ends."""
+    """The lock is released and taken elsewhere before the lease ends."""
     here, other = pair
     answers = []
     for i in range(10):
@@ -445,7 +448,7 @@ def test_a_znode_deleted_by_hand(start, plain, tree):
         plain.drop(path)
 
 
-# others
+# foreign znodes
 
 def test_a_foreign_znode(start, plain):
     gateway = start("zk_lock_admin on;")
@@ -668,7 +671,7 @@ def test_an_adopted_lock_that_others_delete(pair, plain, tree):
 
 
 def test_the_contender_dies(start, plain, zookeeper):
-    """A sibling goes to ZooKeeper in its place."""
+    """A sibling contends in place of the dead worker."""
     gateway = start(session_timeout="60s")
     dying, staying = gateway.worker_pids()
     path = gateway.znode("u")
@@ -689,7 +692,7 @@ def test_the_contender_dies(start, plain, zookeeper):
 
 
 def test_dies_between_create_and_answer(start, zookeeper, start_proxy, tree):
-    """Nobody was told of the grant: it is undone."""
+    """No client was told of the grant, so the grant is undone."""
     proxy = start_proxy(zookeeper)
     gateway = start(servers=proxy.address, session_timeout="60s")
     gateway.release("warm", gateway.hold("warm").token)
@@ -708,7 +711,7 @@ def test_dies_between_create_and_answer(start, zookeeper, start_proxy, tree):
 
 
 def test_many_deaths(start, tree, connect_tree, zookeeper):
-    """Under load; at no moment do two have the lock."""
+    """Workers die under load; two clients never have the lock at once."""
     gateway = start(session_timeout="60s")
     gateway.allow(r"sendmsg\(\) failed \(32")
     other = start()
@@ -761,7 +764,7 @@ def test_many_deaths(start, tree, connect_tree, zookeeper):
     for _ in range(3 * ROUNDS):
         time.sleep(0.4)
         kill(gateway, gateway.worker_pids()[0])
-        # what nobody was told of is held until its lease ends, at the worst
+        # at the worst an untold grant lasts until the end of its lease
     stop.set()
     for thread in threads:
         thread.join(90)
@@ -769,7 +772,7 @@ def test_many_deaths(start, tree, connect_tree, zookeeper):
 
 
 def test_a_worker_stands_still(start, plain, zookeeper):
-    """Who is before the others, and does nothing, is not waited for."""
+    """A worker that comes first, and does nothing, does not block the rest."""
     gateway = start(session_timeout="3s")
     still, other = gateway.worker_pids()
     path = gateway.znode("st")
@@ -814,7 +817,7 @@ def durable(tree, gateway, name):
 
 
 def test_it_becomes_durable(pair, tree, plain):
-    """Nobody who waits is granted, here, elsewhere, or by the old recipe."""
+    """No waiter gets the lock: here, elsewhere, or by the old recipe."""
     here, there = pair
     holder = here.hold("d", ttl="60s")
     made = tree.stat(here.znode("d")).czxid
@@ -863,7 +866,7 @@ def test_durable_from_the_start(start, tree):
 
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 def test_it_outlives_its_gateway(start, tree, plain, how):
-    """Another gateway counts it, renews it, releases it."""
+    """Another gateway counts, renews and releases the lease."""
     here, there = start(session_timeout="4s"), start()
     holder = here.hold("d", ttl="60s")
     short = here.hold("short", ttl="6s")
@@ -888,7 +891,7 @@ def test_it_outlives_its_gateway(start, tree, plain, how):
 
 
 def test_it_outlives_nginx(start, tree):
-    """A gateway that is started again goes on with it."""
+    """A gateway that starts again goes on with the lease."""
     gateway = start()
     holder = gateway.hold("d", ttl="60s")
     gateway.stop()
@@ -902,7 +905,7 @@ def test_it_outlives_nginx(start, tree):
 
 
 def test_no_queue_in_a_durable_claim(start, start_gateway, tree):
-    """A gateway of the other layout makes no claim below it."""
+    """A gateway of the other layout makes no claim below the znode."""
     gateway, other = start(), start_gateway()
     holder = gateway.hold("d", durable="1", ttl="60s")
     path = gateway.znode("d")
@@ -922,7 +925,7 @@ def proxy(zookeeper, start_proxy):
 
 @pytest.fixture
 def behind(proxy, start):
-    """A gateway behind a proxy, with one worker."""
+    """A gateway behind a proxy, with a single worker."""
     gateway = start(servers=proxy.address, workers=1, session_timeout="10s")
     assert gateway.release("warm", gateway.hold("warm").token).status == 204
     return gateway
@@ -951,7 +954,7 @@ def test_the_create_is_cut(behind, proxy, how, tree):
 
 @pytest.mark.parametrize("how", [LOSE, UNANSWERED, TORN])
 def test_the_create_is_cut_and_another_has_it(behind, proxy, how, plain):
-    """Behind the cut there is a znode, and it is not ours."""
+    """After the cut the znode exists, and belongs to another client."""
     assert plain.take(behind.znode("k"))
     fault = proxy.fault("create2", how)
     waiting = behind.begin("k", wait="20s")
@@ -965,7 +968,7 @@ def test_the_create_is_cut_and_another_has_it(behind, proxy, how, plain):
 
 @pytest.mark.parametrize("how", [LOSE, CUT, UNANSWERED, TORN])
 def test_the_delete_is_cut(behind, proxy, how, tree, plain):
-    """And if another one has the lock by then, it keeps it."""
+    """If another client has the lock by then, that client keeps the lock."""
     answer = behind.hold("k", ttl="60s")
     stop = threading.Event()
     took = []
@@ -1016,7 +1019,7 @@ def test_waiters_outlive_an_outage(behind, proxy, plain):
 
 
 def test_a_lost_session(proxy, start, plain, tree):
-    """What was held is lost, and told so; who waits goes on."""
+    """The holder's claim is lost, and the gateway says so; waiters go on."""
     gateway = start(servers=proxy.address, workers=1, session_timeout="2s")
     held = gateway.hold("s1", ttl="60s")
     waiting = gateway.begin("s1", wait="40s")

@@ -1,8 +1,8 @@
-"""Leases: a grant ends by itself unless it is renewed.
+"""Leases: a grant ends by itself unless a client renews the grant.
 
-A lease begins with the grant, not with the request, is over no earlier than it
-says, and ends for everybody: the claim leaves ZooKeeper, the next is granted,
-and whoever shows the token is told that it is gone.
+A lease begins with the grant, not with the request, and is over no earlier than
+the answer says.  At the end the claim leaves ZooKeeper, the next claim is
+granted, and a call with the old token is answered 410.
 """
 
 import time
@@ -41,8 +41,8 @@ def test_next_is_granted_when_the_lease_ends(gateway, tree):
 
 def test_lease_is_over_before_the_claim_is_gone(zookeeper, tree,
                                                 start_gateway, start_proxy):
-    """The delete is still on its way when the next holds the lock already:
-    the late holder's release is told that it came too late.
+    """The delete is still on its way when the next claim already holds the
+    lock: the late holder's release gets 410.
     """
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False)
@@ -63,7 +63,7 @@ def test_lease_is_over_before_the_claim_is_gone(zookeeper, tree,
 
 
 def test_leases_of_a_whole_queue_end_in_turn(gateway, tree):
-    """Nobody releases, and still everybody gets the lock."""
+    """No client releases, and still every client gets the lock."""
     waiters = [gateway.begin("x", ttl="100ms") for _ in range(8)]
     answers = sorted((waiter.response() for waiter in waiters),
                      key=lambda response: response.fencing)
@@ -98,7 +98,7 @@ def test_rest_of_a_lease_is_told(gateway):
 
 
 def test_renewed_lease_goes_on(gateway, tree):
-    """Each renewal counts from its own moment; at any worker."""
+    """Each renewal counts from its own moment, at either worker."""
     workers = gateway.worker_pids()
     holder = gateway.hold("x", ttl="2s")
     began = time.monotonic()
@@ -129,7 +129,7 @@ def test_renewal_with_another_ttl(gateway, tree):
 
 
 def test_renewal_that_shortens(gateway, tree):
-    """At either worker: the lease's owner has to learn of it in time."""
+    """The claim's worker has to learn of either worker's renewal in time."""
     for worker in gateway.worker_pids():
         token = gateway.hold("x", ttl="60s",
                              worker=gateway.worker_pids()[0]).token
@@ -148,7 +148,7 @@ def test_renewal_by_header(gateway):
 
 
 def test_release_ends_the_lease(gateway):
-    """The deadline of one who released does not hit those who come after."""
+    """The deadline of a released claim does not end later claims."""
     for _ in range(3):
         token = gateway.hold("x", ttl="300ms").token
         gateway.release("x", token)
@@ -158,7 +158,7 @@ def test_release_ends_the_lease(gateway):
 
 
 def test_release_at_the_end_of_the_lease(gateway, tree):
-    """Both at once: it is gone either way, and free for the next."""
+    """Whichever comes first, the claim ends, and the next claim is granted."""
     for i in range(20):
         holder = gateway.hold("x", ttl="100ms", timeout=5)
         waiter = gateway.begin("x")
@@ -172,7 +172,7 @@ def test_release_at_the_end_of_the_lease(gateway, tree):
 
 
 def test_many_leases_end(gateway, tree):
-    """Two hundred locks, their leases over at two hundred moments."""
+    """Two hundred locks have leases that end at two hundred moments."""
     began = time.monotonic()
     with gateway.connect() as connection:
         for i in range(200):

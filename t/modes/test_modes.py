@@ -1,12 +1,13 @@
-"""Readers share a lock, writers have it alone, and nobody jumps the queue.
+"""Readers share a lock, writers have it alone, and no claim jumps the queue.
 
-A claim of mode exclusive has the layout of Curator's mutex, shared (or read)
-and write those of its read-write lock.  The gateway mixes all three: shared
-waits for any exclusive or write ahead, the other two for everybody ahead.
+A claim of mode exclusive has the layout of Curator's mutex; claims of modes
+shared (or read) and write have the layouts of Curator's read-write lock.  The
+gateway mixes all three: shared waits for any exclusive or write ahead, the
+other two wait for every claim ahead.
 
-Others on the same path are kazoo's locks and Curator's own, told of each
-other's layouts where they can be.  Where they can not, a test says what comes
-of it.  ZK_LOCK_GRANTS is the number of grants of each of the loads.
+Foreign claims on the same path are kazoo's and Curator's own locks, which are
+told of each other's layouts where possible.  Where not possible, a test says
+what happens.  ZK_LOCK_GRANTS is the number of grants of each of the loads.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ def pair(start_gateway):
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave the gateways as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -67,7 +68,7 @@ def line(tree, places):
 
 @pytest.fixture
 def short_line(tree, shared_pair):
-    """The same at one gateway."""
+    """The same at a single gateway."""
     gateway = shared_pair[0]
     return Line(tree, itertools.cycle([(gateway, worker) for worker
                                        in gateway.worker_pids()]))
@@ -79,7 +80,7 @@ def short_line(tree, shared_pair):
     ("exclusive", "exclusive"), ("shared", "shared"), ("read", "shared"),
     ("write", "write"), (None, "exclusive")])
 def test_mode_is_told(gateway, tree, said, mode):
-    """In the grant, to who holds the token, and to everybody."""
+    """The grant, a GET with the token and a GET of the lock tell the mode."""
     for query, body in (({"mode": said}, None), ({}, {"mode": said}),
                         ({"mode": "write"}, {"mode": said})):
         if said is None:
@@ -119,9 +120,7 @@ def test_mode_that_is_no_text(shared_gateway, tree, body):
 
 
 def test_mode_of_other_calls(shared_gateway):
-    """A claim that is held can be changed to shared only, and no other call
-    takes a mode.
-    """
+    """A held claim can only change to shared; no other call takes a mode."""
     holder = shared_gateway.hold("x", mode="shared")
     problem(shared_gateway.renew("x", holder.token, mode="write"), 400)
     problem(shared_gateway.call("GET", "/locks/x/" + holder.token,
@@ -131,7 +130,7 @@ def test_mode_of_other_calls(shared_gateway):
     assert shared_gateway.release("x", holder.token).status == 204
 
 
-# who waits for whom
+# which claims wait for which
 
 @pytest.mark.parametrize("ahead", MODES)
 @pytest.mark.parametrize("behind", MODES)
@@ -157,7 +156,7 @@ def test_two(short_line, ahead, behind):
     GUID + "-__WRIT__", GUID + "-__READ__",
     "0123456789abcdef0123456789abcdef__rlock__"])
 def test_beside_claims_made_by_hand(gateway, foreign, marker):
-    """Of all layouts; a reader passes those that read."""
+    """Claims of all layouts; a reader passes the claims that read."""
     lock = gateway.znode("x")
     reads = "__READ__" in marker or "__rlock__" in marker
     for worker in gateway.worker_pids():
@@ -195,7 +194,7 @@ def test_readers_share(line):
 
 @pytest.mark.parametrize("mode", ALONE)
 def test_readers_behind_a_waiting_writer_wait(line, mode):
-    """Though those who hold the lock are readers, too."""
+    """The readers wait although the holders are readers too."""
     holders = [line.take("shared") for _ in range(3)]
     writer = line.join(mode)
     readers = [line.join("shared") for _ in range(4)]
@@ -213,7 +212,7 @@ def test_readers_behind_a_waiting_writer_wait(line, mode):
 @pytest.mark.parametrize("order", ["RRWRRXRWWRRR", "WRWRWR", "XXRRRX",
                                    "RXRWRXRW"])
 def test_whole_line(line, order):
-    """Those who go together go together, and nobody else does."""
+    """Neighbouring readers are granted together, and no other claims are."""
     modes = {"R": "shared", "W": "write", "X": "exclusive"}
     holder = line.take("exclusive")
     queue = [(line.join(modes[letter]), modes[letter]) for letter in order]
@@ -235,7 +234,7 @@ def test_whole_line(line, order):
 @pytest.mark.parametrize("mode", ALONE)
 @pytest.mark.parametrize("how", ["close", "reset", "wait ends"])
 def test_waiting_writer_leaves(line, mode, how):
-    """Readers behind it join those ahead of it, who hold the lock still."""
+    """Readers behind the writer join the readers that hold the lock."""
     holder = line.take("shared")
     writer = line.join(mode, wait="700ms" if how == "wait ends" else "1m")
     readers = [line.join("shared") for _ in range(4)]
@@ -250,8 +249,9 @@ def test_waiting_writer_leaves(line, mode, how):
 
 
 def test_waiting_writer_is_deleted_by_hand(line, tree):
-    """Readers at the other gateway go on at once; at its own, where nobody
-    has looked, when the holder goes.  It gets in line again, behind them.
+    """Readers at the other gateway go on at once.  Readers at the writer's
+    gateway, which has not read the queue, go on when the holder leaves.  The
+    writer queues again, behind the readers.
     """
     holder = line.take("shared")
     writer = line.join("write")
@@ -270,8 +270,8 @@ def test_waiting_writer_is_deleted_by_hand(line, tree):
 
 
 def test_readers_are_released_elsewhere_at_once(pair, tree):
-    """At the other gateway: theirs has to learn that each of them is gone,
-    for a writer waits there.
+    """Both readers are released at the other gateway at once.  The readers'
+    gateway has to learn that each reader is gone, because a writer waits there.
     """
     here, there = pair
     worker = here.worker_pids()[0]
@@ -291,7 +291,7 @@ def test_readers_are_released_elsewhere_at_once(pair, tree):
 
 
 def test_waiting_reader_leaves(line):
-    """Nobody is let in for it: a writer is ahead, another one behind."""
+    """The leave grants no claim, because writers are ahead and behind."""
     holder = line.take("write")
     leavers = [line.join("shared") for _ in range(3)]
     writer = line.join("write")
@@ -326,7 +326,7 @@ def test_lease_ends(line, mode):
 
 
 def test_lease_of_one_of_several_readers_ends(line):
-    """The others are not touched, and a writer waits for them."""
+    """The other readers stay, and a writer waits for their releases."""
     holders = [line.take("shared", ttl=ttl) for ttl in ("1m", "1500ms", "1m")]
     writer = line.join("write")
     line.tree.wait_claims(line.znode, 3)
@@ -341,7 +341,7 @@ def test_lease_of_one_of_several_readers_ends(line):
 
 
 def test_leases_of_a_whole_line_end(line):
-    """Nobody releases, and everybody gets the lock."""
+    """No client releases, and every client gets the lock."""
     modes = ("shared", "write", "shared", "shared", "exclusive", "shared")
     holder = line.take("exclusive")
     waiters = [line.join(mode, ttl="200ms") for mode in modes]
@@ -384,7 +384,7 @@ def test_holders_are_shown(line, mode):
 
 
 def test_readers_by_hand_are_shown(gateway, foreign):
-    """Of all layouts that read, among the gateway's own."""
+    """All foreign layouts that read, among the gateway's own readers."""
     lock = gateway.znode("x")
     foreign.make_claim(lock, before=GUID + "-__READ__", data=b"one")
     reader = gateway.hold("x", mode="shared", owner="two")
@@ -404,7 +404,7 @@ def test_readers_by_hand_are_shown(gateway, foreign):
 # what a lock survives
 
 class Shared:
-    """Readers who hold a lock, whatever becomes of their workers."""
+    """Readers that hold a lock, whatever becomes of their workers."""
 
     def __init__(self, line, number):
         self.line = line
@@ -413,13 +413,13 @@ class Shared:
         self.created = self._created()
 
     def _created(self):
-        """The claims, and when they were made first."""
+        """The claims, and the first time at which each claim was made."""
         claims = self.line.tree.claims(self.znode)[:len(self.readers)]
         return [(claim, self.line.tree.made(self.znode + "/" + claim))
                 for claim in claims]
 
     def check(self, gateway):
-        """They are held and shared, and no writer gets in."""
+        """The claims are held and shared, and no writer gets the lock."""
         assert self._created() == self.created
         for worker in gateway.worker_pids():
             for reader in self.readers:
@@ -434,7 +434,7 @@ class Shared:
                                         worker=worker), 423)
 
     def join(self, gateway):
-        """Others may share with them, at every worker."""
+        """Other readers may share the lock, at every worker."""
         for worker in gateway.worker_pids():
             response = granted(
                 gateway.acquire(self.line.name, mode="shared", wait="0",
@@ -445,14 +445,14 @@ class Shared:
 
 @pytest.fixture
 def sturdy(start_gateway, tree):
-    """A gateway whose sessions outlive the test, and its line."""
+    """A gateway whose sessions outlive the test, and a queue there."""
     gateway = start_gateway(session_timeout="60s")
     gateway.allow(r"sendmsg\(\) failed \(32")
     return gateway, Line(tree, itertools.cycle([(gateway, None)]))
 
 
 def test_reload(sturdy):
-    """Held claims stay shared; who waited has its turn, at an old worker."""
+    """Held claims stay shared; waiters get their turns at an old worker."""
     gateway, line = sturdy
     shared = Shared(line, 6)
     writer = line.join("write", wait="1m")
@@ -484,8 +484,8 @@ def test_reload_twice(sturdy):
 
 
 def test_crash(sturdy):
-    """Each worker dies in turn, with readers of its own and with a writer
-    that waits: the claims stay shared, and the writer is in nobody's way.
+    """Each worker dies in turn, with its readers and a waiting writer.  The
+    readers' claims stay shared, and the writer does not block any claim.
     """
     gateway, line = sturdy
     shared = Shared(line, 6)
@@ -505,7 +505,7 @@ def test_crash(sturdy):
 
 
 def test_crash_with_readers_behind_the_dead(sturdy):
-    """The writer that waited dies with its worker; those behind it go on."""
+    """The waiting writer dies with its worker; the readers behind go on."""
     gateway, line = sturdy
     dead, other = gateway.worker_pids()
     line.places = itertools.cycle([(gateway, other)])
@@ -524,7 +524,7 @@ def test_crash_with_readers_behind_the_dead(sturdy):
 # loads
 
 def test_room_says_no():
-    """What judges the loads can tell when something is wrong."""
+    """The class that judges the loads notices errors."""
     wrong = [(("a", True, 0), ("b", True, 1)),
              (("a", True, 0), ("b", False, 1)),
              (("a", False, 0), ("b", True, 1))]
@@ -551,7 +551,7 @@ def test_room_says_no():
 
 
 def test_load(pair, tree):
-    """Two gateways; all modes; some hang up, some die, some are impatient."""
+    """Two gateways, all modes; some clients hang up, die or are impatient."""
     znode = pair[0].znode("x")
     tree.make(znode)
     room = Room()
@@ -569,7 +569,7 @@ def test_load(pair, tree):
 
 
 def test_load_of_many_readers(pair, tree):
-    """Readers come all the time, and a writer has its turn still."""
+    """Readers come all the time, and still a writer gets its turn."""
     znode = pair[0].znode("x")
     tree.make(znode)
     room = Room()
@@ -625,7 +625,7 @@ def test_we_wait_for_kazoo(gateway, foreign, mode):
 
 
 def test_kazoo_writers_and_us_in_turn(gateway, foreign):
-    """A line of both: readers of ours, writers of kazoo's."""
+    """A queue of both kinds: the gateway's readers, kazoo's writers."""
     path = gateway.znode("x")
     holder = gateway.hold("x", mode="write")
     writers, readers = [], []
@@ -650,8 +650,8 @@ def test_kazoo_writers_and_us_in_turn(gateway, foreign):
 
 
 def test_kazoo_reader_and_a_writer_behind(gateway, foreign):
-    """kazoo 2.8 has its readers wait for writers behind them: such a pair
-    would wait for ever.  The reader's patience or the writer's ends it.
+    """kazoo 2.8 has readers wait for writers behind, so such a pair would wait
+    for ever.  The end of the reader's or the writer's wait breaks the tie.
     """
     path = gateway.znode("x")
     holder = gateway.hold("x", mode="write")
@@ -666,8 +666,8 @@ def test_kazoo_reader_and_a_writer_behind(gateway, foreign):
 
 
 def test_kazoo_without_patterns(gateway, foreign):
-    """It does not know of our claims then, and does not wait for them; we
-    know of its claims in any case.
+    """kazoo then does not see the gateway's claims, and does not wait; the
+    gateway sees kazoo's claims in any case.
     """
     path = gateway.znode("x")
     holder = gateway.hold("x", mode="write")
@@ -697,7 +697,7 @@ def curator(class_path, zookeeper, tmp_path_factory):
     ("mutex", "mutex"), ("read", "read"), ("read", "write"),
     ("write", "read"), ("write", "write")])
 def test_curator_and_us(short_line, tree, curator, ahead, behind):
-    """Whoever comes first: the other waits, or both share."""
+    """Either client comes first: the other client waits, or both share."""
     line, client = short_line, curator.client()
     path = line.znode
     for _ in range(2):
@@ -724,7 +724,7 @@ def test_curator_and_us(short_line, tree, curator, ahead, behind):
 
 
 def test_curator_knows_who_takes_part(gateway, tree, curator):
-    """Ours, its own, and in their order."""
+    """Curator lists the gateway's claims and its own, in their order."""
     client, asking = curator.client(), curator.client()
     path = gateway.znode("m")
     holder = gateway.hold("m", {"owner": "me", "data": {"a": [1]}})
@@ -773,7 +773,7 @@ def test_curator_shows_in_ours(gateway, tree, curator):
 
 
 class Curators:
-    """Clients of Curator's that come to one lock, as Visitors do."""
+    """Clients of Curator that come to the same lock, as Visitors do."""
 
     def __init__(self, curator, path, room, dice, kinds):
         self.curator = curator
@@ -810,7 +810,7 @@ class Curators:
 
 @pytest.mark.parametrize("kinds", [["mutex"], ["read", "write"]])
 def test_load_with_curator(pair, tree, curator, kinds):
-    """Half of the clients are its, the other half ours; deaths included."""
+    """Half of the clients use Curator, half the gateway; some clients die."""
     znode = pair[0].znode("x")
     tree.make(znode)
     room, dice = Room(), chance()
@@ -834,7 +834,7 @@ def test_load_with_curator(pair, tree, curator, kinds):
 
 @pytest.mark.parametrize("kind", ["mutex", "read", "write"])
 def test_curator_dies(gateway, tree, zookeeper, class_path, tmp_path, kind):
-    """The holder's session ends, and with it what it held and waited for."""
+    """The session ends, and with the session the held and waiting claims."""
     curator = Curator(class_path, zookeeper.address, tmp_path / "log",
                       session_timeout=1000).wait_ready()
     path = gateway.znode("x")
@@ -852,7 +852,7 @@ def test_curator_dies(gateway, tree, zookeeper, class_path, tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["mutex", "read", "write"])
 def test_gateway_dies(start_gateway, tree, curator, kind):
-    """All of a sudden, as a machine does; Curator has the lock then."""
+    """The gateway dies suddenly, as a machine does; Curator gets the lock."""
     gateway = start_gateway(session_timeout="1s")
     client, path = curator.client(), gateway.znode("x")
     gateway.hold("x", mode=KINDS[kind])
@@ -868,8 +868,9 @@ def test_gateway_dies(start_gateway, tree, curator, kind):
 
 
 def test_curators_own_mixture(gateway, tree, curator):
-    """Its mutex does not see readers and writers, nor they a mutex: beside
-    its read-write lock say write, not exclusive.  The gateway sees all.
+    """Curator's mutex ignores readers and writers, which ignore a mutex.
+    Beside Curator's read-write lock use write, not exclusive.  The gateway sees
+    all kinds.
     """
     path = gateway.znode("x")
     client = curator.client()

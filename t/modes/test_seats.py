@@ -1,14 +1,14 @@
-"""Seats: a semaphore has so many, and members of a lock need none.
+"""Seats: a semaphore has a number of seats, and members need no seat.
 
-At most as many claims hold a semaphore as it has permits, and the line is kept
-for all others: whoever of those ahead leaves, wherever that one was granted
-its seat, the next in line has it.  A member has no line to wait in.  A lock is
-used in one way at a time: who comes with another mode, or with other permits,
-while somebody is ahead is refused with 409, and not kept waiting.
+At most as many claims hold a semaphore as the semaphore has permits, and the
+other claims keep their order: when a claim leaves its seat, at any gateway, the
+next claim in the queue gets the seat.  A member never waits in a queue.  A lock
+has a single use at a time: a claim with another mode, or with other permits, is
+refused with 409 while a claim is ahead, and does not wait.
 
-Others on the same path are claims made by hand, as of other gateways.
-ZK_LOCK_GRANTS is the number of grants of each of the loads, and ZK_LOCK_SEED
-the seed of all that is done at random.
+Foreign claims on the same path are made by hand, as another gateway makes
+claims.  ZK_LOCK_GRANTS is the number of grants of each of the loads, and
+ZK_LOCK_SEED the seed of all random choices.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ USES = {"exclusive": {"mode": "exclusive"}, "shared": {"mode": "shared"},
         "semaphore1": {"mode": "semaphore", "permits": 1},
         "semaphore2": {"mode": "semaphore", "permits": 2}}
 MIXED = ("exclusive", "shared", "write")
-ROOMY = ("shared", "member", "semaphore2")      # two hold it together
+ROOMY = ("shared", "member", "semaphore2")      # two hold the lock
 MODES = ("exclusive", "shared", "write", "semaphore", "member")
 APART = [(one, other) for one, other in itertools.permutations(USES, 2)
          if one not in MIXED or other not in MIXED]
@@ -42,7 +42,7 @@ GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave the gateways as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(), make()
@@ -60,7 +60,7 @@ def gateway(shared_pair):
 
 @pytest.fixture
 def near_and_far(shared_pair):
-    """The places at hand, as one worker sees them."""
+    """The places as seen from a worker."""
     one, other = shared_pair
     here, sibling = one.worker_pids()
     return {"worker": (one, here), "sibling": (one, sibling),
@@ -69,9 +69,7 @@ def near_and_far(shared_pair):
 
 @pytest.fixture
 def start_line(tree, shared_pair):
-    """A line at all workers of two gateways, for a semaphore or for another
-    use.
-    """
+    """A queue at all workers of two gateways, for a semaphore or other use."""
     def start(permits=None, **use):
         if permits is not None:
             use = {"mode": "semaphore", "permits": permits}
@@ -97,7 +95,7 @@ def is_claim_of(claim, mode, permits=None):
 
 
 def told(content, mode, permits=None):
-    """An answer says how the lock is used, and of no permits if of none."""
+    """The answer tells the lock's mode, and permits only for a semaphore."""
     assert content["mode"] == mode, content
     assert content.get("permits") == permits, content
     assert "permits" not in content or mode == "semaphore", content
@@ -115,15 +113,15 @@ def granted(response, name, mode, permits=None):
 
 
 def answer(connection):
-    """Its answer, which is the last."""
+    """The connection's last answer."""
     with connection:
         return connection.response(SOON)
 
 
 class Line:
-    """Claims of one use for one lock, one behind the other.
+    """Claims of the same use for the same lock, in order.
 
-    Each is made at the next place, unless it is said where.
+    Each claim is made at the next place, unless the test names a place.
     """
 
     numbers = itertools.count()
@@ -138,7 +136,7 @@ class Line:
         self.fencing = 0
 
     def join(self, place=None, **query):
-        """The connection of a claim that is in line now, or is answered."""
+        """The connection of a claim that is in the queue, or is answered."""
         self.gateway, worker = place or next(self.places)
         before = set(self.tree.children(self.znode))
         waiter = self.gateway.begin(self.name, worker=worker,
@@ -165,7 +163,7 @@ class Line:
                                    worker).status == 204
 
     def tried(self, status, **use):
-        """Who tries it so is refused, wherever that one asks."""
+        """An acquire with this use is refused at each place."""
         answers = []
         for _ in range(4):
             gateway, worker = next(self.places)
@@ -175,7 +173,7 @@ class Line:
         return answers
 
     def holds(self, *holders):
-        """All of these do, as everybody knows."""
+        """Each place says that all of these claims hold the lock."""
         for _ in range(4):
             gateway, worker = next(self.places)
             for holder in holders:
@@ -189,7 +187,7 @@ class Line:
                     assert content["fencing_token"] == holder.fencing
 
     def shown(self):
-        """What everybody is told of the lock: (holders, queue) by owner."""
+        """What each place shows of the lock: (holders, queue) by owner."""
         seen = []
         for _ in range(4):
             gateway, worker = next(self.places)
@@ -212,7 +210,7 @@ class Line:
 
 @pytest.mark.parametrize("permits", [1, 2, 10, 999, 1000])
 def test_permits_are_told(gateway, tree, permits):
-    """In the grant, to who holds the token, and to everybody."""
+    """The grant, and GET with and without the token, tell the permits."""
     use = {"mode": "semaphore", "permits": permits}
     for query, body in ((use, None), ({}, use),
                         ({"mode": "semaphore"}, {"permits": permits}),
@@ -272,7 +270,7 @@ def test_permits_of_another_mode(shared_gateway, tree, mode):
 
 
 def test_permits_of_other_calls(shared_gateway):
-    """Nobody asks for them but who acquires."""
+    """Only an acquire takes permits."""
     use = {"mode": "semaphore", "permits": 2}
     holder = granted(shared_gateway.hold("x", **use), "x", **use)
     path = lock_path("x", holder.token)
@@ -283,7 +281,7 @@ def test_permits_of_other_calls(shared_gateway):
     assert shared_gateway.release("x", holder.token).status == 204
 
 
-# who has a seat
+# which claims have a seat
 
 @pytest.mark.parametrize("permits", [1, 2, 3, 7])
 def test_at_most_so_many(start_line, permits):
@@ -312,8 +310,8 @@ def test_at_most_so_many(start_line, permits):
     "gateway gateway gateway", "worker sibling gateway",
     "gateway worker sibling"])
 def test_any_seat_ahead(start_line, near_and_far, where, seat):
-    """Whichever is freed, and wherever: the first that waits has it, and the
-    one behind has not.
+    """Whichever seat is freed, at any place: the first waiter gets the seat,
+    and the waiter behind does not.
     """
     line = start_line(3)
     here = near_and_far["worker"]
@@ -332,8 +330,8 @@ def test_any_seat_ahead(start_line, near_and_far, where, seat):
 
 @pytest.mark.parametrize("seat", range(3))
 def test_seat_of_who_came_last(start_line, near_and_far, seat):
-    """One that waited is granted a seat and leaves it before all others do;
-    then, one by one, those leave who were ahead.
+    """A claim that waited gets a seat and leaves before all other holders; then
+    the claims ahead leave, in turn.
     """
     line = start_line(3)
     for where in itertools.permutations(near_and_far.values()):
@@ -351,7 +349,9 @@ def test_seat_of_who_came_last(start_line, near_and_far, seat):
 
 
 def test_seats_are_freed_at_once(start_line):
-    """All at the same time and at different places: nobody is forgotten."""
+    """All seats are freed at once, at different places; each waiter gets a
+    seat.
+    """
     line = start_line(4)
     holders = [line.take() for _ in range(4)]
     for _ in range(20):
@@ -370,7 +370,7 @@ def test_seats_are_freed_at_once(start_line):
 
 @pytest.mark.parametrize("how", ["close", "reset", "wait ends"])
 def test_waiting_one_leaves(start_line, how):
-    """Nobody is let in for it; but who is behind is one place further."""
+    """The leave grants no claim, but moves up the claims behind."""
     line = start_line(2)
     holders = [line.take() for _ in range(2)]
     leaver = line.join(wait="700ms" if how == "wait ends" else "1m")
@@ -392,7 +392,7 @@ def test_waiting_one_leaves(start_line, how):
 
 @pytest.mark.parametrize("permits", [1, 2, 3, 5])
 def test_line_in_any_order(start_line, permits):
-    """They come, leave their seats and their places at random."""
+    """Claims come, and leave their seats and places, at random."""
     dice = chance()
     line = start_line(permits)
     holders, waiters = [], []
@@ -422,7 +422,7 @@ def test_line_in_any_order(start_line, permits):
 
 @pytest.mark.parametrize("seat", range(3))
 def test_seat_taken_by_hand(gateway, foreign, seat):
-    """As another gateway takes it: it counts, and is waited for."""
+    """As another gateway makes the claim: the claim counts, and claims wait."""
     use = {"mode": "semaphore", "permits": 3}
     lock = gateway.znode("x")
     for worker in gateway.worker_pids():
@@ -454,7 +454,7 @@ def test_seat_taken_by_hand(gateway, foreign, seat):
 
 @pytest.mark.parametrize("seat", range(2))
 def test_seat_is_freed_by_hand(start_line, tree, near_and_far, seat):
-    """A claim of ours that somebody deletes: who waits elsewhere goes on."""
+    """The gateway's claim is deleted by hand: a waiter elsewhere goes on."""
     line = start_line(2)
     for place in near_and_far.values():
         holders = [line.take(near_and_far["worker"]) for _ in range(2)]
@@ -494,7 +494,7 @@ def test_seats_are_shown(start_line):
 
 
 def test_seat_is_released_once(start_line, near_and_far):
-    """And then it is gone for everybody; the other one is not."""
+    """The release ends the claim at each place, and not the other claim."""
     line = start_line(2)
     for place in near_and_far.values():
         one, other = line.take(), line.take()
@@ -512,7 +512,7 @@ def test_seat_is_released_once(start_line, near_and_far):
                                     {"mode": "member"}])
 def test_another_use_that_waits_is_not_told_as_held(start_gateway, tree,
                                                     behind):
-    """Whoever is asked, as long as anybody of the first use is ahead."""
+    """No place tells so while a claim of the first use is ahead."""
     here, there = start_gateway(), start_gateway()
     one, other = here.worker_pids()
     holder = here.hold("x", worker=one)
@@ -534,7 +534,7 @@ def test_another_use_that_waits_is_not_told_as_held(start_gateway, tree,
 
 @pytest.mark.parametrize("ahead, behind", APART)
 def test_another_use(start_line, ahead, behind):
-    """It is refused, however long it would wait, and does no harm."""
+    """The claim is refused, whatever its wait, and does no harm."""
     line = start_line(**USES[ahead])
     one, other = line.take(), USES[behind]
     for wait_for in ("0", "1m"):
@@ -574,7 +574,7 @@ def test_another_use(start_line, ahead, behind):
 
 @pytest.mark.parametrize("one, other", [(1, 2), (2, 3), (10, 1), (100, 1000)])
 def test_other_permits(start_line, one, other):
-    """Neither more nor less of them, in both directions."""
+    """Neither more permits nor fewer, in both directions."""
     line = start_line(one)
     for permits, beside in ((one, other), (other, one)) * 2:
         line.use["permits"] = permits
@@ -586,7 +586,7 @@ def test_other_permits(start_line, one, other):
 
 
 def test_any_use_in_turn(start_line):
-    """Of a lock that is free nobody remembers how it was used."""
+    """A free lock does not remember its last use."""
     line = start_line(**USES["exclusive"])
     for uses in itertools.permutations(USES, 2):
         for use in uses:
@@ -596,9 +596,10 @@ def test_any_use_in_turn(start_line):
 
 @pytest.mark.parametrize("ahead, behind", APART)
 def test_uses_at_once(start_line, ahead, behind):
-    """Whoever is first in line has its way, and only its kind with it.
+    """The first claim in the queue decides the use, and no other use gets in.
 
-    Who shares with the first may have to wait until the others are refused.
+    A claim that could share with the first may have to wait until the other
+    claims are refused.
     """
     line = start_line(**USES[ahead])
     roomy = shared = 0
@@ -621,7 +622,7 @@ def test_uses_at_once(start_line, ahead, behind):
         won = held[0][0]
         for use, response in zip(uses, answers):
             if response.status != 201:
-                # who is refused himself may have been the first for a moment
+                # a refused claim may have been the first for a moment
                 problem(response, 409 if use != won or won in ROOMY
                         or response.status == 409 else 423)
         roomy += won in ROOMY
@@ -656,7 +657,7 @@ def test_another_use_than_that_of_a_claim_by_hand(gateway, foreign, marker,
 # members
 
 def test_members(start_line):
-    """They come and go, nobody waits, and all are shown."""
+    """Members come and go, no member waits, and all members are shown."""
     line = start_line(**USES["member"])
     members = {"m%d" % i: line.take(wait="0", owner="m%d" % i)
                for i in range(12)}
@@ -728,7 +729,7 @@ def test_member_by_hand_is_shown(gateway, foreign):
 
 @pytest.mark.parametrize("seat", range(3))
 def test_lease_of_one_seat_ends(start_line, seat):
-    """Who waits has it, and the others are not touched."""
+    """A waiter gets the seat, and the other holders stay."""
     line = start_line(3)
     holders = [line.take(ttl="400ms" if i == seat else "1m")
                for i in range(3)]
@@ -743,7 +744,7 @@ def test_lease_of_one_seat_ends(start_line, seat):
 
 
 def test_leases_of_a_whole_line_end(start_line):
-    """Nobody releases, and everybody gets a seat."""
+    """No client releases, and every client gets a seat."""
     line = start_line(2)
     for waiter in [line.join(ttl="200ms") for _ in range(8)]:
         line.granted(waiter)
@@ -778,14 +779,14 @@ def sturdy(start_gateway):
 
 
 def line_of(tree, pair, permits):
-    """A line for a semaphore, at all workers that there are now."""
+    """A queue for a semaphore, at all current workers."""
     return Line(tree, all_places(*pair), mode="semaphore", permits=permits)
 
 
 @pytest.mark.parametrize("seat", range(3))
 def test_crash(sturdy, tree, seat):
-    """A worker dies that holds seats: nobody gets them, and whoever waits
-    does when one is given back.
+    """A worker that holds seats dies: no waiter gets those seats, but waiters
+    get the seats that are released.
     """
     one, other = sturdy
     dead, sibling = one.worker_pids()
@@ -816,7 +817,7 @@ def test_crash(sturdy, tree, seat):
 
 
 def test_all_workers_crash(sturdy, tree):
-    """One after the other, and at both gateways."""
+    """The workers die in turn, at both gateways."""
     line = line_of(tree, sturdy, 4)
     holders = [line.take(ttl="1h") for _ in range(3)]
     for gateway in sturdy:
@@ -847,7 +848,7 @@ def test_members_of_a_worker_that_dies(sturdy, tree):
 
 
 def test_reload(sturdy, tree):
-    """Seats stay; who waited at an old worker has its turn."""
+    """Seats stay; waiters get their turns at an old worker."""
     one, _ = sturdy
     line = line_of(tree, sturdy, 3)
     workers = one.worker_pids()
@@ -871,8 +872,8 @@ def test_reload(sturdy, tree):
 
 
 def test_gateway_dies(start_gateway, tree):
-    """All of a sudden, as a machine does: its seats are free when ZooKeeper
-    finds its sessions to be over, and the other's are not.
+    """The gateway dies suddenly, as a machine does.  Its seats are free when
+    ZooKeeper ends its sessions; the other gateway's seats stay.
     """
     one, other = pair = [start_gateway(session_timeout="1s"), start_gateway()]
     line = line_of(tree, pair, 3)
@@ -892,7 +893,7 @@ def test_gateway_dies(start_gateway, tree):
 # loads
 
 def test_seats_say_no():
-    """What judges the loads can tell when something is wrong."""
+    """The class that judges the loads notices errors."""
     room = Seats(2)
     room.enter("a", 1, 10)
     room.enter("b", 2, 20)
@@ -904,7 +905,7 @@ def test_seats_say_no():
     room.leave("b")
     room.judge()
 
-    # one may come in late, but the second of them has been passed
+    # a claim may come in late, but the second claim here has been passed
     room = Seats(2)
     room.enter("c", 3, 30)
     room.enter("b", 2, 20)
@@ -912,7 +913,7 @@ def test_seats_say_no():
     with pytest.raises(AssertionError, match="a, 1, is passed by 3"):
         room.enter("a", 1, 10)
 
-    # who is inside and ahead counts as who waits does
+    # a claim that is inside and ahead counts as a waiter does
     room = Seats(2)
     room.enter("a", 1, 10)
     room.enter("c", 3, 30)
@@ -930,11 +931,11 @@ def test_seats_say_no():
 
 
 class Visitors:
-    """Clients over HTTP that come to one lock.
+    """Clients over HTTP that come to the same lock.
 
-    Most stay until they are granted it, and give it back.  The others leave:
-    while they wait, with a short wait, or without a word while they hold it,
-    and their leases are short then.
+    Most clients stay until the grant, and release.  The rest leave: while the
+    client waits, with a short wait, or without a word while the client holds a
+    short lease.
     """
 
     LEASE = "250ms"
@@ -1008,8 +1009,8 @@ class Visitors:
 
 @pytest.mark.parametrize("permits", [1, 2, 3, 8])
 def test_load(pair, tree, permits):
-    """Some hang up, some die, some are impatient; never are more in than
-    there are seats, nobody passes who waits, and nobody waits for ever.
+    """Some clients hang up, die or are impatient.  There are never more holders
+    than seats, no waiter is passed, and no waiter waits for ever.
     """
     znode = pair[0].znode("x")
     tree.make(znode)
@@ -1023,13 +1024,13 @@ def test_load(pair, tree, permits):
 
 
 class Members(Visitors):
-    """They look around while they stay, and miss nobody who is there."""
+    """Members list the lock while present, and see every present member."""
 
     FATES = ("stays",) * 20 + ("leaves",) * 3 + ("dies",)
 
     def __init__(self, gateways, room, dice):
         super().__init__(gateways, room, dice, self.FATES)
-        self.present = {}       # who -> fencing token
+        self.present = {}       # visitor -> fencing token
 
     async def stay(self, who, response):
         self.present[who] = response.fencing
@@ -1058,17 +1059,17 @@ def test_load_of_members(pair, tree):
 
 
 class Rivals:
-    """Clients who want the lock in different ways.
+    """Clients that want the lock for different uses.
 
-    Who is refused comes again and wants the same; so those who use the lock
-    become fewer, until nobody does and it is another one's turn.  It takes a
-    break before: one that is being refused is in the way of others, too.
+    A refused client comes again and wants the same use; so the current use has
+    fewer and fewer clients until the lock is free for another use.  A refused
+    client takes a break first, because its claim would block other claims too.
     """
 
     def __init__(self, gateways, dice):
         self.gateways = gateways
         self.dice = dice
-        self.inside = {}        # who -> the name of its use
+        self.inside = {}        # client -> name of its use
         self.numbers = itertools.count()
         self.granted = dict.fromkeys(USES, 0)
         self.refused = 0
@@ -1119,7 +1120,7 @@ class Rivals:
 
 
 def test_load_of_rivals(pair, tree):
-    """One use at a time, and each has its time."""
+    """The lock has a single use at a time, and each use gets its turn."""
     znode = pair[0].znode("x")
     tree.make(znode)
     rivals = Rivals(pair, chance())

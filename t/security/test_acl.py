@@ -1,9 +1,9 @@
-"""Who may do what in ZooKeeper, with zk_lock_auth.
+"""The rights of clients in ZooKeeper, with zk_lock_auth.
 
-Three users of one server of this file's own: the gateway, a kazoo client with
-the same identity, and a stranger with another one.  What a stranger can do
-where the parents are open is ZooKeeper's rule: to delete a znode takes a right
-on its parent.
+A separate server has three users: the gateway, a kazoo client with the same
+identity, and a stranger with another identity.  ZooKeeper's rule decides what a
+stranger can do where the parents are open: the delete of a znode takes a right
+on the parent.
 """
 
 import re
@@ -39,7 +39,7 @@ def server(tmp_path_factory):
 
 @pytest.fixture
 def start(request, tmp_path, server, connect_tree, root):
-    """start_gateway on `server`; nothing of it may be left there."""
+    """start_gateway on `server`; the gateways must leave no znodes there."""
     known = connect(connect_tree, server, USER, PASSWORD)
     known.client.add_auth("digest", "stranger:s")
     with gateways(request.node, tmp_path, server, known, root) as make:
@@ -54,7 +54,7 @@ def connect(connect_tree, server, user, password):
 
 @pytest.fixture
 def same(server, connect_tree):
-    """Another client, with the gateway's identity."""
+    """A client with the gateway's identity."""
     return connect(connect_tree, server, USER, PASSWORD)
 
 
@@ -71,9 +71,9 @@ def parents(path):
 
 
 def denied(stranger, path):
-    """Nothing that ZooKeeper has a right for can be done to a znode.
+    """ZooKeeper refuses each operation on a znode that needs a right.
 
-    Those below "/", which is open to all, can be deleted when they are empty.
+    Empty znodes below "/", which is open to all, can be deleted.
     """
     client = stranger.client
     attempts = [lambda: client.get(path), lambda: client.set(path, b"x"),
@@ -90,7 +90,7 @@ def denied(stranger, path):
 
 
 def made_by(same, gateway, name):
-    """All that is there because of a lock, and of whom."""
+    """All znodes that exist because of a lock: parents, claims and gates."""
     paths = list(parents(gateway.znode(name)))
     paths += [gateway.znode(name) + "/" + claim
               for claim in same.children(gateway.znode(name))]
@@ -118,7 +118,7 @@ def test_what_is_made_is_ours(start, same, stranger, queued):
 
 
 def test_top_that_is_closed(start, same):
-    """A gateway needs no right on "/", but to make its own znodes."""
+    """A gateway needs no right on "/", except to create the first znodes."""
     gateway = start(http=AUTH)
     gateway.release("x", gateway.hold("x").token)
     opened = same.client.get_acls("/")[0]
@@ -174,7 +174,7 @@ def test_without_containers(private_zookeeper, request, tmp_path, root,
 
 @pytest.mark.parametrize("acl", [None, [OURS]])
 def test_same_identity_takes_part(start, same, acl):
-    """kazoo's own recipe, whose claims are open, or its own alone."""
+    """kazoo's recipe takes part, with open claims or closed claims."""
     gateway = start(http=AUTH)
     same.client.default_acl = acl
     lock = same.client.Lock(gateway.znode("x"), "kazoo",
@@ -205,7 +205,7 @@ def test_gateways_of_one_identity(start):
 # parents that were there
 
 def test_open_root(start, stranger, root):
-    """A root that is there keeps its ACL; the locks below are ours."""
+    """A root that is there keeps the ACL; the locks below are ours."""
     stranger.make(root)
     gateway = start(http=AUTH)
     holder = gateway.hold("x")
@@ -220,8 +220,8 @@ def test_open_root(start, stranger, root):
 
 
 def test_open_lock(start, stranger):
-    """Of a lock's znode that somebody else made, claims can be deleted: who
-    held it is told so.  They cannot be read.
+    """Below a lock's znode that a stranger made, the stranger can delete
+    claims, and the holder is told so.  The stranger cannot read claims.
     """
     gateway = start(http=AUTH)
     other = start()
@@ -238,7 +238,7 @@ def test_open_lock(start, stranger):
 # what keeps the gateway out
 
 def calls(gateway, name, token):
-    """Every call about a lock: what it is and its answer."""
+    """Every call about a lock: the call's name and the answer."""
     headers = {"Lock-Token": token}
     path = lock_path(name)
     yield "acquire", gateway.acquire(name)
@@ -263,14 +263,14 @@ def calls(gateway, name, token):
 
 
 def token_for(start, name):
-    """A well-formed token of a lock, whose claim is gone."""
+    """A well-formed token of a claim that is gone."""
     gateway = start(http=AUTH)
     holder = gateway.hold(name)
     assert gateway.release(name, holder.token).status == 204
     return holder.token
 
 
-# a lock that is not there is not there, whatever is forbidden above it
+# a lock that is not there is told so, whatever the ACL above forbids
 MAKING = {"acquire", "try", "key", "poll", "stream", "several", "LOCK"}
 ANY = (500, 410)
 NOT_THERE = (200, 204, 404, 410, 412)
@@ -278,7 +278,7 @@ NOT_THERE = (200, 204, 404, 410, 412)
 
 @pytest.mark.parametrize("closed", ["lock", "root", "above"])
 def test_foreign_acl(start, stranger, same, root, closed):
-    """Every call is answered: by 500, or by what can be known without."""
+    """Every call is answered: by 500, or by what is known without a right."""
     token = token_for(start, "x")
     same.delete_tree(root)
     path = {"lock": root + "/x", "root": root,
@@ -302,8 +302,8 @@ def test_foreign_acl(start, stranger, same, root, closed):
 
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_claims_that_cannot_be_removed(start, same, elsewhere):
-    """Whoever waits for that is told, at any worker, and need not wait on;
-    what was released is released, and removed when that is allowed again.
+    """Any worker tells a client that waits for the removal, so the client need
+    not wait; a released claim is removed when the ACL allows that again.
     """
     gateway = start(http=AUTH)
     lock = gateway.znode("x")
@@ -328,7 +328,7 @@ def test_claims_that_cannot_be_removed(start, same, elsewhere):
 
 
 def test_end_with_claims_that_cannot_be_removed(start, same):
-    """They go with their session; they keep no worker."""
+    """The claims go with the session; they keep no worker."""
     gateway = start(http=AUTH)
     lock = gateway.znode("x")
     same.client.ensure_path(lock)
@@ -341,8 +341,8 @@ def test_end_with_claims_that_cannot_be_removed(start, same):
 
 
 def test_reload_with_claims_that_cannot_be_removed(start, same):
-    """Whoever comes after the worker has them, too, and is not kept by them;
-    what is held through the same session is held on.
+    """The heir has the claims, too, and can leave all the same; locks that are
+    held through the same session stay held.
     """
     gateway = start(http=AUTH)
     lock = gateway.znode("x")
@@ -374,8 +374,8 @@ RIGHTS = ["read", "write", "create", "delete", "admin"]
 @pytest.mark.parametrize("headers", [None, {"Idempotency-Key": "k" * 20}])
 @pytest.mark.parametrize("missing", RIGHTS)
 def test_a_right_is_missing(start, same, stranger, missing, headers):
-    """Of the lock's znode all rights are there but one: nothing hangs, and
-    nobody is told that a claim is gone that is there.
+    """A single right on the lock's znode is missing: no call hangs, and no
+    call tells that a claim is gone while it is there.
     """
     gateway = start(http=AUTH, session_timeout="4s")
     lock = gateway.znode("x")
@@ -406,7 +406,8 @@ def test_a_right_is_missing(start, same, stranger, missing, headers):
     {"Idempotency-Key": "k" * 20, "Prefer": "respond-async"},
     {"Accept": streams.SSE}])
 def test_who_is_ahead_cannot_be_known(start, same, stranger, headers):
-    """The claims may not be listed: whose turn it is will never be known."""
+    """The gateway may not list the claims, so it never knows whose turn it is.
+    """
     gateway = start(http=AUTH)
     lock = gateway.znode("x")
     same.client.ensure_path(lock)
@@ -423,7 +424,7 @@ def test_who_is_ahead_cannot_be_known(start, same, stranger, headers):
 @pytest.mark.parametrize("acl", [THEIRS, make_acl("world", "anyone",
                                                   delete=True)])
 def test_a_claim_that_cannot_be_read(start, same, stranger, acl):
-    """It counts as a holder, of whom nothing is known, until it goes."""
+    """An unreadable claim counts as an unknown holder until it goes."""
     gateway = start(http=AUTH)
     lock = gateway.znode("x")
     same.client.ensure_path(lock)
@@ -438,10 +439,10 @@ def test_a_claim_that_cannot_be_read(start, same, stranger, acl):
     gateway.release("x", grant(waiter.response(15), "x")["token"])
 
 
-# what SECURITY.md says of those who reach ZooKeeper
+# what SECURITY.md says about clients that reach ZooKeeper
 
 def test_a_reader_can_make_tokens(start, stranger):
-    """Without zk_lock_auth: it is said that this is so."""
+    """Without zk_lock_auth a reader can release, as SECURITY.md says."""
     gateway = start()
     holder = gateway.hold("x")
     claim, = stranger.claims(gateway.znode("x"))
@@ -451,7 +452,7 @@ def test_a_reader_can_make_tokens(start, stranger):
 
 
 def password_of(session):
-    """As ZooKeeper makes it: java.util.Random, seeded with the id."""
+    """ZooKeeper's algorithm: java.util.Random, seeded with the id."""
     seed = (session ^ 0xb3415c00 ^ 0x5deece66d) & (1 << 48) - 1
     made = b""
     while len(made) < 16:
@@ -461,13 +462,13 @@ def password_of(session):
 
 
 def steal(server, session):
-    """Takes a session over, and ends it, if it still has it by then."""
+    """Takes a session over and ends it, unless the session is over already."""
     thief = KazooClient(hosts=server.address, timeout=10,
                         client_id=(session, password_of(session)))
     try:
         thief.start(10)
     except KazooTimeoutError:
-        pass        # it is over already
+        pass        # the session is over already
     thief.stop()
     thief.close()
 
@@ -477,9 +478,9 @@ def answered(response):
 
 
 def test_a_stolen_session(start, stranger, server):
-    """Ids of sessions are consecutive, and passwords follow from them, so
-    whoever reaches ZooKeeper can end a session, with ACLs and without: the
-    holder is told so, and the gateway goes on.
+    """Session ids are consecutive and passwords follow from ids, so a client
+    that reaches ZooKeeper can end a session, with or without ACLs: the holder
+    is told so, and the gateway goes on.
     """
     gateway = start(http=AUTH)
     holder = gateway.hold("x")
@@ -497,7 +498,7 @@ def test_a_stolen_session(start, stranger, server):
             break
         for session in left:
             steal(server, session)
-        # the gateway may be quicker, and have its session again
+        # the gateway may be quicker, and have the session back
         wait_until(lambda: gateway.inspect("x", holder.token).status != 503,
                    20)
     assert not server.living_sessions() & set(near)
@@ -533,7 +534,8 @@ def test_scheme_that_the_server_does_not_know(start):
 
 
 def test_two_identities_on_one_server(start, same):
-    """Each has its root; that the gates are the other's costs only time."""
+    """Each identity has a root; gates of the other identity cost only time.
+    """
     here = start(http=AUTH)
     there = start(root=new_root(), http="zk_lock_auth digest stranger:s;")
     for gateway in (here, there):
@@ -576,7 +578,7 @@ def test_file_is_relative_to_the_configuration(start, same):
 
 
 def test_file_is_read_again_at_a_reload(start, same, tmp_path):
-    """Another identity: what the old one made is not for it."""
+    """The new identity has no rights on znodes of the old identity."""
     path = written(tmp_path, b"gateway:kept-from-others\n")
     gateway = start(http="zk_lock_auth digest file=%s;" % path)
     gateway.release("x", gateway.hold("x").token)

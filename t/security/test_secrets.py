@@ -1,13 +1,13 @@
-"""Who sees a secret: whoever it was given to, and nobody else.
+"""A secret is seen only by the client that it was given to.
 
-A token, or what it could be made from: the UUID in the name of its claim; and
-an Idempotency-Key.  One run of all methods gives many of each, and then logs,
-what others are answered, and ZooKeeper are looked through for all of them.
-And a token does nothing to any lock but its own, also if it was made over so
-that it looks like one of that other lock.
+Secrets are a token, the UUID in the name of the token's claim, from which the
+token could be made, and an Idempotency-Key.  A run of all methods gives many of
+each, and then the test looks for all secrets in the logs, in the answers to
+other clients, and in ZooKeeper.  Also, a token has no effect on another lock,
+even if it was made over to look like a token of that lock.
 
-The error log at level debug has lines of nginx itself, which show requests and
-answers whole; those of the module are told by their words.
+The error log at level debug has lines of nginx, which show whole requests and
+answers; the test knows the module's lines by their words.
 """
 
 import base64
@@ -41,13 +41,13 @@ ACCESS_LOGS = "access_log combined.log; access_log spare.log spare;\n"
 
 
 class Secrets:
-    """What one run has given out, in every spelling that gives it away."""
+    """The secrets of a run, in every spelling that gives a secret away."""
 
     def __init__(self):
         self.words = set()
 
     def token(self, response, lock=None):
-        """The token of an answer, which is a secret from now on."""
+        """The token of an answer; the token is a secret from now on."""
         token = response.headers["Lock-Token"]
         self.words.add(token)
         for part in token.split("."):
@@ -82,7 +82,7 @@ def header(token):
 
 
 def seen_by_others(gateway, name):
-    """What whoever may reach the location is told of a lock."""
+    """The answers about a lock that any client of the location gets."""
     answers = [gateway.inspect(name), gateway.acquire(name, wait="0"),
                gateway.call("GET", "/locks/"), gateway.call("GET", "/metrics"),
                gateway.call("HEAD", lock_path(name)),
@@ -97,9 +97,9 @@ def seen_by_others(gateway, name):
 
 
 def all_methods(gateway, other, secrets, seen):
-    """Each call of the API, with its token in a header.
+    """Each call of the API, with the token in a header.
 
-    seen gets what others are told in the meantime.
+    seen gets the answers to other clients in the meantime.
     """
     lock = gateway.znode
     held = gateway.hold("held", owner="me", data='{"a":1}')
@@ -194,7 +194,7 @@ def everything(tree, path):
 
 @pytest.fixture(scope="module")
 def run(request, tmp_path_factory, zookeeper, tree):
-    """Both gateways, the secrets of a run, and what others saw of it."""
+    """Both gateways, the secrets of a run, and what other clients saw."""
     directory = tmp_path_factory.mktemp("secrets")
     with gateways(request.node, directory, zookeeper, tree,
                   new_root()) as make:
@@ -219,7 +219,7 @@ def test_nobody_else_is_told(run):
 
 
 def test_logs(run):
-    """Headers are in no access log, and in no line of the module."""
+    """Secrets in headers are in no access log and in no line of the module."""
     pair, secrets, _ = run
     for gateway in pair:
         for name in ("combined.log", "spare.log"):
@@ -239,7 +239,8 @@ def test_logs(run):
 
 
 def test_a_token_in_the_path(run):
-    """nginx logs the path of a request; the module's lines do without it."""
+    """nginx logs the path of a request; the module's lines cut the token off.
+    """
     pair, secrets, _ = run
     gateway = pair[0]
     held = gateway.hold("path")
@@ -261,7 +262,7 @@ def test_a_token_in_the_path(run):
 
 
 def test_what_lies_in_zookeeper(run, tree):
-    """No token, in no key; a token's UUID is in the name of its claim."""
+    """ZooKeeper has no token and no key, but the UUID in the claim's name."""
     pair, secrets, _ = run
     numbers = {word for word in secrets.words
                if re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
@@ -277,8 +278,8 @@ def test_what_lies_in_zookeeper(run, tree):
 
 
 def test_refusals_of_zookeeper(start_gateway, foreign):
-    """They are logged with a path, which may be that of a claim: here of one
-    that is no ephemeral, and that nobody can delete for a child that it has.
+    """The log of a refusal has a path, which may be a claim's: here of a
+    persistent claim that the gateway cannot delete because it has a child.
     """
     gateway = start_gateway(location="zk_lock_admin on;")
     number = str(uuid.uuid4())
@@ -293,7 +294,7 @@ def test_refusals_of_zookeeper(start_gateway, foreign):
     foreign.delete_tree(gateway.znode("x"))
 
 
-# a token at another lock, or at another tenant's
+# a token at another lock, or at another tenant
 
 TENANTS = """\
 location /other/ {
@@ -307,14 +308,14 @@ location /other/ {
 
 @pytest.fixture(params=["queue", "node"])
 def tenants(request, start_gateway, root):
-    """A gateway with /locks/ and /other/, and what it is configured for."""
+    """A gateway with /locks/ and /other/, and the layout of both."""
     layout = request.param
     return start_gateway(server=TENANTS % (root, layout),
                          location="zk_lock_layout %s;" % layout), layout
 
 
 def with_token(gateway, path, token):
-    """Every call that takes a token: what it is, and its answer."""
+    """Every call that takes a token: the method and the answer."""
     headers = header(token)
     for method, query in (("GET", None), ("PUT", None), ("DELETE", None),
                           ("POST", None), ("GET", {"wait": "50ms"}),
@@ -325,7 +326,7 @@ def with_token(gateway, path, token):
 
 
 def test_token_of_another_tenant(tenants, tree, root):
-    """Of the same name at another root, where nobody, or somebody, holds."""
+    """The lock of the same name at another root is free, and then held."""
     gateway, layout = tenants
     holder = gateway.hold("x")
     token = holder.token
@@ -352,9 +353,9 @@ def test_token_of_another_tenant(tenants, tree, root):
 
 
 def for_lock(token, lock):
-    """The token as one of another lock: only its last bits say which.
+    """Makes the token over for another lock, which only the last bits tell.
 
-    They are no secret, so whoever has a token can do this.
+    These bits are no secret, so a client that has a token can do this.
     """
     head = base64.urlsafe_b64decode(token)[:-2]
     return base64.urlsafe_b64encode(head + check(head + lock.encode())
@@ -362,7 +363,7 @@ def for_lock(token, lock):
 
 
 def test_made_over_tokens_are_as_the_gateway_makes_them(gateway):
-    """Or the tests here would show nothing."""
+    """for_lock() is right; otherwise its tokens would test no check."""
     one, other = gateway.hold("x"), gateway.hold("y")
     for held, name in ((one, "x"), (other, "y")):
         assert for_lock(held.token, gateway.znode(name)) == held.token
@@ -385,7 +386,7 @@ def test_token_of_another_lock(gateway, tree):
 
 
 def test_several_elsewhere(start_gateway, root):
-    """Its token has names in it; another tenant's locks have those, too."""
+    """The token has names, which another tenant's locks have, too."""
     gateway = start_gateway(server=TENANTS % (root, "queue"))
     names = {"names": ["a", "b"]}
     mine = gateway.call("POST", "/locks/", body=names)
@@ -408,7 +409,7 @@ def test_several_elsewhere(start_gateway, root):
 
 
 def test_names_put_into_a_token_of_several(gateway):
-    """Whoever has one may write other names into it: it gets nothing."""
+    """A client that writes other names into such a token gets no lock."""
     mine = gateway.call("POST", "/locks/", body={"names": ["a", "b"]})
     theirs = gateway.call("POST", "/locks/", body={"names": ["c", "d"]})
     victim = gateway.hold("e")
@@ -429,7 +430,8 @@ def encode(text):
 
 
 def test_keys_and_ids_are_of_one_tenant(start_gateway, root):
-    """The same Idempotency-Key, and the same ID of Terraform, elsewhere."""
+    """The same key and the same Terraform ID lead to no other tenant's claim.
+    """
     gateway = start_gateway(server=TENANTS % (root, "queue"))
     key = {"Idempotency-Key": "key-of-" + str(uuid.uuid4())}
     mine = gateway.acquire("x", headers=key)
@@ -450,7 +452,7 @@ def test_keys_and_ids_are_of_one_tenant(start_gateway, root):
 
 
 def test_operators_are_of_one_tenant(start_gateway, root):
-    """zk_lock_admin is on at the other's alone."""
+    """zk_lock_admin is on at the other tenant's location alone."""
     gateway = start_gateway(server=TENANTS % (root, "queue"))
     holder = gateway.hold("x")
     for method, query in (("DELETE", {"force": "1"}),
@@ -469,7 +471,7 @@ def test_operators_are_of_one_tenant(start_gateway, root):
 
 
 def test_stream_and_place_elsewhere(start_gateway, root):
-    """What hangs on a connection, or is polled."""
+    """Tokens of a stream and of a polled claim are unknown at another root."""
     gateway = start_gateway(server=TENANTS % (root, "queue"))
     stream = streams.hold(gateway, "x")
     token = stream.event("granted")["token"]

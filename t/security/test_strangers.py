@@ -1,10 +1,11 @@
 """Strangers: clients that dribble, flood and do not read, and a client of
-ZooKeeper that puts what it likes where locks lie.
+ZooKeeper that writes anything below the root of the locks.
 
-Whatever they do, limits answer as documented, everybody else is served, the
-workers are those of before and have not grown without bound, and the error log
-has not, either.  What somebody who may write to the locks' znodes can do to a
-lock is in SECURITY.md; here it is what he cannot do to the gateway.
+Whatever a stranger does, limits answer as documented, all other clients are
+served, no worker has died, and neither the workers nor the error log have grown
+without bound.  SECURITY.md says what a client that may write to the locks'
+znodes can do to a lock; these tests show what that client cannot do to the
+gateway.
 """
 
 import asyncio
@@ -28,7 +29,8 @@ from lib.zookeeper import Server, Tree
 
 FLOOD = int(os.environ.get("ZK_LOCK_FLOOD") or 10000)
 
-# what workers may grow by in a test, in kB: less than a hostile client sends
+# the growth of workers allowed in a test, in kB: less than a hostile client
+# sends
 GROWTH = 64 * 1024
 LINES = 2000
 
@@ -39,7 +41,7 @@ def memory(pid):
 
 
 def peak(pid):
-    """The most that it had since forget_peak()."""
+    """The most memory that the process had since forget_peak()."""
     with open("/proc/%d/status" % pid) as f:
         return int(re.search(r"^VmHWM:\s*(\d+) kB$", f.read(), re.M).group(1))
 
@@ -50,7 +52,7 @@ def forget_peak(pid):
 
 
 class Judge:
-    """Around what strangers do: the gateway is none the worse for it."""
+    """Checks that the gateway is unharmed after what strangers do inside."""
 
     def __init__(self, gateway, growth=GROWTH):
         self.gateway = gateway
@@ -77,7 +79,7 @@ class Judge:
 
 
 def serves(gateway):
-    """Every worker grants, tells and releases somebody else's lock."""
+    """Every worker grants, tells and releases another client's lock."""
     for worker in gateway.worker_pids():
         held = gateway.hold("calm", worker=worker, timeout=20)
         assert gateway.inspect("calm", held.token,
@@ -89,7 +91,7 @@ def serves(gateway):
 # clients of HTTP
 
 def dribble(connections, text, pieces, pause):
-    """Sends a piece of text to each, so many times; who is closed is out."""
+    """Sends a piece of text to each connection that is open, so many times."""
     alive = list(connections)
     for i in range(pieces):
         for connection in list(alive):
@@ -107,8 +109,8 @@ SLOW = ("client_header_timeout 1s;\nclient_body_timeout 1s;\n"
 
 @pytest.mark.parametrize("part", ["header", "body"])
 def test_requests_that_do_not_come(start_gateway, tree, part):
-    """nginx's timeouts end them, however slowly they go on: of a head as a
-    whole, of a body between two pieces.  No claim is made.
+    """nginx's timeouts end slow requests: a head's timeout is for the whole
+    head, a body's between two pieces.  No claim is made.
     """
     gateway = start_gateway(http=SLOW)
     head = (b"POST /locks/x HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n"
@@ -119,7 +121,7 @@ def test_requests_that_do_not_come(start_gateway, tree, part):
             connection.send_bytes(head if part == "header" else
                                   head + b"\r\n\r\n{")
         if part == "header":
-            # a byte each while anybody listens
+            # a byte for each connection while any is open
             wait_until(lambda: not dribble(slow, b"x", 1,
                                            lambda: time.sleep(0.05)), 20)
         for connection in slow:
@@ -131,7 +133,7 @@ def test_requests_that_do_not_come(start_gateway, tree, part):
 
 
 def test_bodies_that_come_slowly(start_gateway, tree):
-    """They are taken, and nobody waits for them meanwhile."""
+    """Slow bodies are read, and hold up no other client meanwhile."""
     gateway = start_gateway()
     body = json.dumps({"ttl": "1m", "owner": "slow"}).encode()
     with Judge(gateway):
@@ -151,7 +153,7 @@ def test_bodies_that_come_slowly(start_gateway, tree):
 
 
 def unread(gateway, method, path, headers=None):
-    """A request whose answer nobody reads, with no room for much of it."""
+    """A request whose answer is not read, with little room for the answer."""
     sock = socket.socket()
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
     sock.connect(("127.0.0.1", gateway.port))
@@ -161,7 +163,7 @@ def unread(gateway, method, path, headers=None):
 
 @pytest.mark.plain("they keep what is freed")
 def test_answers_that_nobody_reads(start_gateway, tree):
-    """Long ones: a list of many locks, and who waits for one."""
+    """Long answers: a list of many locks, and the waiters of a lock."""
     gateway = start_gateway(http=SLOW, workers=1)
     data = json.dumps({"x": "y" * 900})
     held = [gateway.hold("many%02d" % i, data=data) for i in range(60)]
@@ -173,7 +175,7 @@ def test_answers_that_nobody_reads(start_gateway, tree):
                        ("/locks/", None), ("/locks/many00", None),
                        ("/locks/many00", {"Accept": streams.SSE}))
                    for _ in range(50)]
-        # pipelined as well, and unread: one after the other
+        # pipelined requests as well, unread
         for sock in sockets[:20]:
             try:
                 sock.sendall(encode("GET", "/locks/many00") * 50)
@@ -191,7 +193,8 @@ def test_answers_that_nobody_reads(start_gateway, tree):
 
 @pytest.mark.plain("they keep what is freed")
 def test_many_look_at_many(start_gateway, tree):
-    """All who wait for a lock look at it at once, and many hold it."""
+    """All polls of a lock look at the lock at once, and many clients hold it.
+    """
     gateway = start_gateway(workers=1)
     with gateway.connect() as connection:
         tokens = [connection.request(
@@ -217,7 +220,7 @@ def test_many_look_at_many(start_gateway, tree):
         grown = peak(worker) - before
         assert grown < GROWTH, "%d kB more for a moment" % grown
 
-        # those whose turn is to come leave, too
+        # polls that still wait for their turn leave, too
         gateway.release("x", tokens.pop())
         for connection in polls:
             connection.close()
@@ -227,9 +230,9 @@ def test_many_look_at_many(start_gateway, tree):
 
 
 async def flood(gateway, number, path, during, query=None, tokens=None):
-    """So many acquires at once; during() is called while they wait.
+    """So many acquires at once; during() is called while the acquires wait.
 
-    tokens gets those that were granted, by path.
+    tokens gets the tokens of the granted, by path.
     """
     connections = [AsyncConnection(gateway.port) for _ in range(number)]
     gate = asyncio.Semaphore(500)
@@ -259,8 +262,8 @@ async def flood(gateway, number, path, during, query=None, tokens=None):
 
 @pytest.mark.plain("they keep what is freed")
 def test_flood_of_one_lock(start_gateway, tree):
-    """As many connections as that: the queue is as long as it may be, all
-    others get 429, and other locks are served.
+    """The queue is as long as allowed, all further acquires get 429, and other
+    locks are served.
     """
     room = 300
     gateway = start_gateway(location="zk_lock_max_queue %d;" % room)
@@ -284,7 +287,7 @@ def test_flood_of_one_lock(start_gateway, tree):
 
 
 def test_flood_of_locks(start_gateway):
-    """A zone that is full: 503 for the rest, those who hold hold on."""
+    """A zone that is full: 503 for further acquires, holders go on holding."""
     gateway = start_gateway(http="zk_lock_zone 256k;", metrics=True)
     first = gateway.hold("first", ttl="1h")
     number = 3000
@@ -313,7 +316,7 @@ def test_flood_of_locks(start_gateway):
 
 
 def test_limits_of_nginx(start_gateway):
-    """limit_conn counts those who wait, as in conf-examples/limits.conf."""
+    """limit_conn counts waiters, as in conf-examples/limits.conf."""
     gateway = start_gateway(
         http="limit_conn_zone $arg_owner zone=held:1m;",
         location="limit_conn held 5; limit_conn_status 429;")
@@ -342,7 +345,7 @@ HOSTILE_NAMES = [
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
 def test_hostile_names(gateway, tree, name):
-    """Refused, or a name as any other, which comes back as it was."""
+    """The gateway refuses the name, or tells it back unchanged."""
     answer = gateway.call("POST", "/locks/" + name)
     if answer.status != 201:
         assert answer.status in (400, 404, 405), answer
@@ -398,7 +401,7 @@ def clean(tree, path):
 
 
 def every_call(gateway, name):
-    """What can be asked of a lock without a token: answers, all of them."""
+    """The answers to all calls about a lock that need no token."""
     path = lock_path(name)
     return [gateway.acquire(name, wait="0", timeout=20),
             gateway.acquire(name, wait="300ms", timeout=20),
@@ -415,7 +418,7 @@ def every_call(gateway, name):
 
 
 def finished(answers, gateway, name):
-    """Answers that make sense, and no lock stays held by one of them."""
+    """The answers make sense; releases each lock that was granted."""
     for answer in answers:
         assert answer.status in (200, 201, 202, 204, 404, 409, 412, 413, 423,
                                  500, 503), answer
@@ -445,9 +448,9 @@ NO_CLAIMS = {
 
 @pytest.mark.parametrize("what", sorted(NO_CLAIMS))
 def test_children_that_are_no_claims(victim, hostile, what):
-    """They take no part: the lock is granted, told and released.
+    """Such children take no part: the lock is granted, told and released.
 
-    Their number costs time, as any list of them does.
+    Many children cost time, because each list has all of the names.
     """
     lock = victim.znode("x")
     put(hostile, lock, NO_CLAIMS[what])
@@ -488,8 +491,8 @@ BLOCKING = {
 
 @pytest.mark.parametrize("what", sorted(BLOCKING))
 def test_claims_that_no_recipe_makes(victim, hostile, what):
-    """The lock may be blocked; the gateway is not, and when they are gone,
-    nor is the lock.
+    """Such claims may block the lock, but not the gateway; when the claims are
+    gone, the lock is free.
     """
     lock = victim.znode("x")
     put(hostile, lock, BLOCKING[what]())
@@ -503,7 +506,9 @@ def test_claims_that_no_recipe_makes(victim, hostile, what):
 
 
 def test_claim_with_children(victim, hostile):
-    """It is persistent, or it could have none, and cannot be broken."""
+    """Such a claim is persistent, because ephemeral znodes have no children,
+    and cannot be broken.
+    """
     lock = victim.znode("x")
     claim, = put(hostile, lock, [claim_name(0)])
     hostile.client.ensure_path(claim + "/a/b/c/d/e/f/g")
@@ -542,7 +547,7 @@ LABELS = {
 
 @pytest.mark.parametrize("what", sorted(LABELS))
 def test_data_of_a_foreign_claim(victim, hostile, what):
-    """It is shown as far as it can be, as JSON that is well-formed."""
+    """The data are shown as far as possible, in well-formed JSON."""
     lock = victim.znode("x")
     claims = put(hostile, lock, [claim_name(0), claim_name(1, "-__READ__")],
                  LABELS[what])
@@ -564,10 +569,10 @@ def test_data_of_a_foreign_claim(victim, hostile, what):
 
 @pytest.mark.parametrize("what", sorted(LABELS))
 def test_data_of_a_gateways_claim(start, hostile, what):
-    """Somebody writes over it while it is held, and while it waits.
+    """A stranger overwrites a held claim's data and a waiting claim's data.
 
-    Who may write there can end a lease, or ask for the lock; the holder is
-    told the truth of it.
+    The stranger can end a lease, or request the lock from the holder; the
+    holder is told the truth.
     """
     here, there = start(), start()
     lock = here.znode("x")
@@ -592,13 +597,13 @@ def test_data_of_a_gateways_claim(start, hostile, what):
             if again.status == 200:
                 hostile.delete(lock + "/" + claim_of(holder.token))
         content = grant(waiter.response(20), "x")
-        # a lease and a wish that were written there count for it, too
+        # a lease and a remote request that were written there count, too
         assert here.release("x", content["token"]).status in (200, 204, 410)
         clean(hostile, lock)
 
 
 def test_a_root_full_of_what_is_no_lock(victim, hostile):
-    """A page of a list is a page, and has what is in use."""
+    """The pages of a list are short, and have the locks in use."""
     root = victim.root
     put(hostile, root, ["g-%d\u00e4\"\\" % i for i in range(3000)])
     put(hostile, root, ["big%d" % i for i in range(5)], b"x" * 900000)
@@ -626,8 +631,8 @@ def test_a_root_full_of_what_is_no_lock(victim, hostile):
 
 
 def test_a_lock_that_never_rests(victim, hostile):
-    """Children come and go, and the lock's data is written, as fast as one
-    client can: who holds, waits and watches is served.
+    """Children come and go, and the lock's data is written, as fast as a client
+    can: the holder, the waiter and the watcher are served.
     """
     lock = victim.znode("x")
     holder = victim.hold("x", ttl="1h")
@@ -654,7 +659,7 @@ def test_a_lock_that_never_rests(victim, hostile):
 
 
 def test_claims_are_deleted_as_fast_as_they_are_made(victim, hostile):
-    """Nobody is granted who has no claim; a holder is told that it is gone."""
+    """No client without a claim is granted; a holder is told of the loss."""
     lock = victim.znode("x")
     with Judge(victim):
         for worker in victim.worker_pids() * 5:
@@ -664,7 +669,7 @@ def test_claims_are_deleted_as_fast_as_they_are_made(victim, hostile):
 
 
 def test_the_gate_is_deleted(victim, hostile):
-    """Whoever may write there can; claims are made without it then."""
+    """A client with write access can delete a gate; claims go on without."""
     for gate in hostile.children("/zk_lock_gates"):
         hostile.delete("/zk_lock_gates/" + gate)
     with Judge(victim):
@@ -677,7 +682,7 @@ def test_the_gate_is_deleted(victim, hostile):
 # while ZooKeeper is out of reach
 
 def burst(first, number):
-    """What an HTTP/2 client sends who looks at so many locks at once."""
+    """The bytes of an HTTP/2 client that looks at so many locks at once."""
     text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
     for i in range(number):
         path = b"/locks/%s%06d?until=free&wait=1s" % (b"x" * 190, first + i)
@@ -694,7 +699,7 @@ def frame(kind, flags, stream, payload):
 
 
 def integer(n):
-    """The rest of an integer of HPACK's."""
+    """The rest of an HPACK integer."""
     return bytes([n % 128 + 128, n // 128]) if n >= 128 else bytes([n])
 
 
@@ -704,7 +709,7 @@ def watches(server):
 
 
 def test_watches_of_what_never_is(start_gateway, private_zookeeper):
-    """As many as one packet has room for: they are set again after a break."""
+    """A session has no more watches than a packet sets again after a break."""
     server = private_zookeeper.start()
     gateway = start_gateway(workers=1, zookeeper=server)
     held = gateway.hold("held", ttl="1h")
@@ -726,7 +731,7 @@ def test_watches_of_what_never_is(start_gateway, private_zookeeper):
 
 def test_releases_of_what_nobody_waits_for(start_gateway, private_zookeeper,
                                            start_proxy):
-    """Out of reach, a worker owes only so many."""
+    """A worker that is out of reach owes only so many releases."""
     server = private_zookeeper.start()
     proxy = start_proxy(server)
     gateway = start_gateway(workers=1, servers=proxy.address,
@@ -747,5 +752,5 @@ def test_releases_of_what_nobody_waits_for(start_gateway, private_zookeeper,
     wait_until(lambda: gateway.inspect("x").status == 404, 60.0,
                "it is in reach again")
     serves(gateway)
-    # each asks for both names that a claim can have
+    # each release reads both names that a claim can have
     assert proxy.requests["getData"] - before < 10000

@@ -1,9 +1,8 @@
 """TLS to ZooKeeper, which is there if the C library was built with it.
 
-Debian's was not: the directives say so.  That the code for a library with TLS
-is well-formed is shown to the compiler, with stubs of OpenSSL's two types,
-which are all that the library's header wants of it.  What SECURITY.md has in
-its place, a tunnel, is tried.
+Debian's was not, and the directives say so.  The compiler checks the code for a
+library with TLS, with stubs of the two OpenSSL types that the library's header
+needs.  SECURITY.md names a tunnel as the replacement, and a test tries that.
 """
 
 import os
@@ -71,7 +70,8 @@ def test_paths(start_gateway, directive, path):
 @pytest.mark.parametrize("source", ["zk/client", "conf"])
 @pytest.mark.parametrize("tls", [0, 1])
 def test_both_ways_compile(tmp_path, source, tls):
-    """And it is the macro of `config` that decides."""
+    """The code compiles with and without TLS, as the macro of `config` says.
+    """
     stub = tmp_path / "openssl"
     stub.mkdir()
     (stub / "ossl_typ.h").write_text("typedef struct ssl_st  SSL;\n"
@@ -153,7 +153,7 @@ def tunnel_conf(directory, near, far, name):
 @pytest.mark.parametrize("name, works", [("localhost", True),
                                          ("zookeeper.example.com", False)])
 def test_tunnel(start_gateway, secure, tmp_path, name, works):
-    """And the name of a server is looked at, as it says."""
+    """The tunnel works, and checks the server's name, as SECURITY.md says."""
     near = free_port()
     conf = tmp_path / "stunnel.conf"
     conf.write_text(tunnel_conf(tmp_path, near, secure.secure_port, name))
