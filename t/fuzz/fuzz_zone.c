@@ -329,7 +329,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 8:
-        rule(zkl_record_ask(other, &k->id, path, 0) == NGX_OK, "ask");
+        rule(zkl_record_request(other, &k->id, path, 0) == NGX_OK, "ask");
         rule(zkl_record_asked(own, k->id.record), "not asked");
         break;
 
@@ -470,7 +470,7 @@ meet(zkl_zone_t *zone, fuzz_input_t *in)
             break;
 
         case 4:
-            rc = zkl_record_ask(zone, &id, path, 0);
+            rc = zkl_record_request(zone, &id, path, 0);
             break;
 
         case 5:
