@@ -134,8 +134,10 @@ history(uint64_t seed)
     gsim_process_reset();
 
     if (setjmp(gsim_over) != 0) {
-        printf("failed: seed %llu; see --seed %llu --trace\n",
-               (unsigned long long) seed, (unsigned long long) seed);
+        printf("failed: seed %llu; see%s%s%s --seed %llu --trace\n",
+               (unsigned long long) seed, gsim_all_rich ? " --rich" : "",
+               gsim_about_sessions ? " --sessions" : "",
+               gsim_lates ? " --late" : "", (unsigned long long) seed);
         exit(1);
     }
 
