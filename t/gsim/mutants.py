@@ -655,7 +655,7 @@ MUTANTS = [
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
-# they are tried by name.  The first is found by t/failures/test_known_alive.py, too.
+# they are tried by name.  t/failures/test_known_alive.py finds the first, too.
 RARE = [
     'a longer time is told while the claim becomes durable',
     'a hold that went with its record is told',
