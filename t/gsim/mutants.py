@@ -657,10 +657,6 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # they are tried by name.  t/failures/test_known_alive.py finds the first, too.
 RARE = [
-    'a longer time is told while the claim becomes durable',
-    'a hold that went with its record is told',
-    'a delete that was never sent may have happened',
-    'a claim that is shared meanwhile is taken for gone',
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
     'the holds of a claim that was taken over are counted in its old record',
@@ -676,6 +672,10 @@ RARE = [
     'contiguity is kept over a reaped parent',
     'a hold is counted in a lease that another gateway has taken over',
     'a watch on a claim that is counted elsewhere outlives its session',
+    'a longer time is told while the claim becomes durable',
+    'a hold that went with its record is told',
+    'a delete that was never sent may have happened',
+    'a claim that is shared meanwhile is taken for gone',
 ]
 
 
