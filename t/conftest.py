@@ -1,19 +1,19 @@
-"""The fixtures: one ZooKeeper for the whole run, gateways as tests ask.
+"""The fixtures: one ZooKeeper for the whole run, and gateways for each test.
 
-    zookeeper       a standalone server that lives as long as the run; tests
-                    keep apart by roots of their own
+    zookeeper       a standalone server that lives as long as the run; each test
+                    uses a separate root
     private_zookeeper, ensemble
                     servers that a test may stop, freeze and kill
-    tree            a look into `zookeeper`, and a hand for claims
-    root            a path for the test's locks; none of its parents exists
-    start_gateway   makes and starts gateways; at the end each is stopped and
-                    judged, and no ephemeral of it may be left in ZooKeeper;
-                    durable leases are forgotten
-    gateway         one with two workers and all defaults
+    tree            looks into `zookeeper`, and makes claims
+    root            a path for the test's locks; none of the parents exists
+    start_gateway   makes and starts gateways; at the end each gateway is
+                    stopped and judged, and no ephemeral znode may be left in
+                    ZooKeeper; durable leases are deleted
+    gateway         a gateway with two workers and all defaults
     shared_gateway  the same, for all tests of a file
     start_proxy     proxies in front of a server
 
-A test that fails shows where its gateway's files are and the end of its log.
+A failed test shows where the gateway's files are and the end of the log.
 """
 
 import contextlib
@@ -40,7 +40,7 @@ def pytest_configure(config):
         "markers", "plain(why): not under the sanitizers, and why not")
 
 
-# files that take longest: of those that run beside each other they come first
+# the files that take longest: in a parallel run these come first
 LONGEST = ["test_repeats", "test_holds", "test_streams", "test_allocations",
            "test_conf_examples", "test_strangers", "test_seats"]
 
@@ -81,7 +81,7 @@ def tree(zookeeper):
 
 @pytest.fixture
 def private_zookeeper(tmp_path):
-    """A server of the test's own, not started yet."""
+    """A server for this test alone, not started yet."""
     server = Server(tmp_path / "zookeeper")
     yield server
     server.kill()
@@ -89,7 +89,7 @@ def private_zookeeper(tmp_path):
 
 @pytest.fixture
 def ensemble(tmp_path):
-    """Three servers of the test's own, not started yet."""
+    """Three servers for this test alone, not started yet."""
     servers = Ensemble(tmp_path / "ensemble")
     yield servers
     servers.stop()
@@ -111,7 +111,7 @@ def connect_tree():
 
 @pytest.fixture
 def foreign(zookeeper, connect_tree):
-    """Another client of ZooKeeper, with a session of its own."""
+    """Another client of ZooKeeper, with a separate session."""
     return connect_tree(zookeeper.address)
 
 
@@ -120,7 +120,7 @@ def new_root():
 
 
 def top(path):
-    """The top-level znode of a path, which the server's counters go by."""
+    """The top-level znode of a path; the server's counters are per top."""
     return "/" + path.split("/")[1]
 
 
@@ -177,7 +177,7 @@ def start_gateway(request, tmp_path, zookeeper, tree, root):
 
 @pytest.fixture(scope="module")
 def shared_gateway(request, tmp_path_factory, zookeeper, tree):
-    """One gateway for all tests of a file that leave nothing behind."""
+    """A gateway for all tests of a file; the tests leave no claims behind."""
     name = request.node.name.rpartition("/")[2].rpartition(".")[0]
     directory = tmp_path_factory.mktemp(name)
     with gateways(request.node, directory, zookeeper, tree,

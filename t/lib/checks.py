@@ -1,10 +1,10 @@
-"""What an answer of the API has to look like, whatever the call was."""
+"""What an answer to any call of the API has to look like."""
 
 import re
 
 from lib.client import lock_path
 
-# Terraform reads these from any refusal, without regard to case
+# Terraform reads these names from any refusal, in any case of letters
 TERRAFORM = {"id", "info", "who", "path", "version", "created", "operation"}
 
 TOKEN = re.compile(r"^[A-Za-z0-9_-]{22,200}$")
@@ -12,7 +12,7 @@ TIME = re.compile(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
 
 
 def problem(response, status, *words):
-    """A refusal as RFC 9457 has it, whose detail has all of the words."""
+    """A refusal in the form of RFC 9457; the detail has all of the words."""
     assert response.status == status, response
     media_type = response.headers["Content-Type"].split(";")[0]
     assert media_type == "application/problem+json", response.headers.pairs
@@ -28,14 +28,14 @@ def problem(response, status, *words):
 
 
 def retry_after(response):
-    """The seconds after which a repeat may do better."""
+    """The seconds after which a repeat may succeed."""
     seconds = int(response.headers["Retry-After"])
     assert 0 <= seconds <= 3600
     return seconds
 
 
 def grant(response, name, status=201, prefix="/locks/"):
-    """A grant, and all that its answer has to say of it."""
+    """A grant, with all members that the answer to a grant has."""
     assert response.status == status, response
     assert response.headers["Content-Type"].split(";")[0] == "application/json"
     content = response.json
@@ -59,7 +59,7 @@ def grant(response, name, status=201, prefix="/locks/"):
 
 
 def gone(gateway, name, token, worker=None):
-    """Whoever asks for the claim is told that it is gone."""
+    """Every call with the token is told that the claim is gone."""
     for response in (gateway.inspect(name, token, worker=worker),
                      gateway.renew(name, token, worker=worker),
                      gateway.release(name, token, worker=worker)):

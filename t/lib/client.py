@@ -1,12 +1,12 @@
-"""HTTP clients that can do what libraries keep one from doing.
+"""HTTP clients that can do what HTTP libraries prevent.
 
-Connection is a plain blocking HTTP/1.1 connection: it sends what it is told,
-reads answers one by one (keep-alive), and leaves in every way that a client
-can: close, reset, half-close.  AsyncConnection is the same for thousands at a
-time, Http2Connection speaks HTTP/2 without TLS (prior knowledge), with many
-requests on one connection, any of which can be cancelled.
+Connection is a plain blocking HTTP/1.1 connection: it sends the given bytes,
+reads answers in turn (keep-alive), and leaves in every way that a client can:
+close, reset, half-close.  AsyncConnection does the same for thousands at a
+time.  Http2Connection speaks HTTP/2 without TLS (prior knowledge) and carries
+many requests, any of which can be cancelled.
 
-All of them give a Response: status, headers without regard to case, body.
+Each class gives a Response: status, headers without regard to case, body.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ def lock_path(name, token=None, prefix="/locks/"):
 
 
 def encode(method, target, headers=None, body=None, host="localhost"):
-    """A whole request; body is bytes, or anything else to be sent as JSON."""
+    """A whole request; body is bytes, or any value to be sent as JSON."""
     headers = dict(headers or {})
     if body is not None and not isinstance(body, bytes):
         body = json.dumps(body).encode()
@@ -152,7 +152,7 @@ class Connection:
     def __exit__(self, *_):
         self.close()
 
-    # asking
+    # requests
 
     def request(self, method, path, query=None, headers=None, body=None,
                 timeout=None):
@@ -183,7 +183,7 @@ class Connection:
         return Response(status, pairs, body)
 
     def silent_for(self, seconds):
-        """Whether nothing, no answer and no end, comes for so long."""
+        """Whether neither an answer nor the end comes for so long."""
         return not self.buffer and not select.select([self.socket], [], [],
                                                      seconds)[0]
 
@@ -209,7 +209,7 @@ class Connection:
         self.socket.close()
 
     def half_close(self):
-        """Says that nothing more will be sent; still able to read."""
+        """Ends the sending side; answers can still be read."""
         self.socket.shutdown(socket.SHUT_WR)
 
     # reading
@@ -259,7 +259,7 @@ class Connection:
 
 
 class AsyncConnection:
-    """The same for asyncio; one request at a time."""
+    """The same for asyncio, with a single request at a time."""
 
     def __init__(self, port, host="127.0.0.1"):
         self.port = port
@@ -312,7 +312,7 @@ class AsyncConnection:
 
 
 async def ask(port, method, path, query=None, headers=None, body=None):
-    """One request over a connection of its own."""
+    """A request over a separate connection."""
     connection = AsyncConnection(port)
     try:
         return await connection.request(method, path, query, headers, body)
@@ -331,12 +331,12 @@ class Http2Connection:
         self.h2 = h2.connection.H2Connection(
             config=h2.config.H2Configuration(client_side=True,
                                              header_encoding="latin-1"))
-        # it is no end: streams that are open go on, which h2 would not allow
+        # GOAWAY is not the end here: open streams go on, which h2 would forbid
         self.h2._frame_dispatch_table[GoAwayFrame] = lambda frame: ([], [])
         self.h2.initiate_connection()
         self.answers = {}       # stream -> [status, pairs, body]
         self.ended = set()
-        self.broken = {}        # stream -> error code of its reset
+        self.broken = {}        # stream -> error code of the reset
         self._flush()
 
     def __enter__(self):
@@ -345,7 +345,7 @@ class Http2Connection:
     def __exit__(self, *_):
         self.close()
 
-    # asking
+    # requests
 
     def request(self, method, path, query=None, headers=None, body=None,
                 timeout=None):

@@ -1,8 +1,8 @@
-"""Curator's own locks, from Debian's jars, in a Java of their own.
+"""Curator's locks, from Debian's jars, in a Java process.
 
-Curator is one process with one session; Client is one of its threads, which
-takes and releases one lock at a time.  What Curator says comes as futures, so
-that a test can wait for it, and see that it does not come.
+Curator is a process with a session; Client is a thread of the process, which
+takes and releases a lock at a time.  Curator's answers come as futures, so that
+a test can wait for an answer, and see that no answer comes.
 
 Needs the packages libcurator-recipes-java and default-jdk-headless.
 """
@@ -79,12 +79,12 @@ class Curator:
         return future
 
     def kill(self):
-        """It dies without a word to anybody."""
+        """Kills the process, without a close of the session."""
         self.process.kill()
         self._wait()
 
     def close(self):
-        """Its session ends, and with it what it holds."""
+        """Ends the session, and with the session all claims."""
         if self.process.poll() is None:
             self.process.stdin.close()
         self._wait()
@@ -126,7 +126,7 @@ class Client:
                                         str(int(seconds * 1000))))
 
     def acquire(self, kind, path, seconds=TIMEOUT):
-        """The name of the claim that holds the lock, None if it is taken."""
+        """The name of the claim that holds the lock, None if refused."""
         return self.begin(kind, path, seconds).claim(seconds + TIMEOUT)
 
     def begin_release(self):
@@ -136,7 +136,7 @@ class Client:
         self.begin_release().result(TIMEOUT)
 
     def participants(self, kind, path):
-        """The names of the claims that Curator knows to take part."""
+        """The names of the claims that Curator lists as participants."""
         future = self.curator.ask(self.name, "participants", kind, path)
         return [claim.rpartition("/")[2]
                 for claim in future.result(TIMEOUT)[1:]]

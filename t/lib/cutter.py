@@ -1,14 +1,14 @@
 """A TCP proxy in front of a gateway that cuts a client off.
 
-Each connection to it is led to the gateway.  The next one is cut as cut()
-says, where a number of bytes below zero counts from the end:
+The proxy leads each connection to the gateway, and cuts the next connection as
+cut() says, where a number of bytes below zero counts from the end:
 
     cut(request=N)  N bytes of the request are passed on, and no more
     cut(unheard=S)  the whole request is; the cut is S seconds after that
-    cut(answer=N)   the answer has come, and N bytes of it are passed on
+    cut(answer=N)   the answer has come, and N bytes of the answer are passed on
 
-Both sides of the connection end then, the gateway's as `how` says.  A Cut
-tells when it happened, and has the answer that was lost, if there was one.
+Both sides of the connection end then, the gateway's as `how` says.  A Cut tells
+when the cut happened, and has the lost answer, if an answer came.
 """
 
 import socket
@@ -62,7 +62,7 @@ class Cutter:
         return cut
 
     def close(self):
-        # an accept() that is under way is not ended by close() alone
+        # close() alone does not end an accept() that is under way
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         self.thread.join(5)

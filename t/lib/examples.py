@@ -1,23 +1,24 @@
 """The files of conf-examples/, as a test runs them.
 
-A configuration is taken as it is but for what belongs to a machine:
+A configuration stays as written, except for what belongs to a machine:
 
     in the example                  in a test
     modules/ngx_http_....so         the module under test
-    user www-data;                  root, or none if the tests are not root's
+    user www-data;                  root, or none if the tests do not run as
+                                    root
     worker_processes auto;          two
     /etc/nginx/, /run/, /var/log/nginx/, /var/lib/
                                     the gateway's own directory
-    127.0.0.1:2181                  the test's ZooKeeper, and a chroot that is
-                                    the test's own
-    listen 8080                     a free port of loopback; so are others,
-                                    wherever they are named
+    127.0.0.1:2181                  the test's ZooKeeper, and a chroot for this
+                                    test alone
+    listen 8080                     a free port of loopback; also the other
+                                    ports, wherever the example names a port
 
-It is no daemon, and has one server more, by which the harness sees that it
-runs.  What stands in within comments, in lines that begin with "#   ", is
+nginx runs in the foreground, with a further server by which the harness sees
+that nginx runs.  Text within comments, in lines that begin with "#   ", is
 changed alike.
 
-Script is a process of an example's script, with all that comes of it.
+Script is a process of an example's script, with all child processes.
 """
 
 import itertools
@@ -68,17 +69,16 @@ def readme(title):
 
 
 def blocks(text):
-    """What stands in within comments, commands or pieces of files."""
+    """The indented text within comments: commands or pieces of files."""
     return ["".join(line[4:] + "\n" for line in block.splitlines())
             for block in re.findall(r"(?m)(?:^#   .*\n)+", text)]
 
 
 class Example:
-    """A configuration, and the gateway (not started yet) that is to run it.
+    """A configuration, and the gateway (not started yet) that will run it.
 
-    ports is what takes the place of the example's ports, by those; blocks is
-    what stands in within its comments, changed as the rest.  text is instead of
-    the file.
+    ports maps the example's ports to the test's ports; blocks is the text
+    within comments, changed like the rest.  text replaces the file.
     """
 
     def __init__(self, name, gateway, ports, text=None):
@@ -116,15 +116,15 @@ class Example:
         return text
 
     def _temporary_paths(self):
-        """nginx makes all of them, and Debian's are not for us."""
+        """nginx makes all of these paths; the tests may not use Debian's."""
         return "".join("    %s_temp_path %s_temp;\n" % (name, name)
                        for name in TEMPORARY
                        if name + "_temp_path" not in self.text)
 
-    # talk
+    # calls
 
     def shell(self, commands):
-        """What the commands print; they have to succeed."""
+        """The output of the commands, which have to succeed."""
         run = subprocess.run(["sh", "-e", "-c", commands], timeout=60,
                              cwd=self.gateway.prefix, encoding="utf-8",
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -171,8 +171,8 @@ class ConnectionFrom(Connection):
 
 def as_from_a_terminal():
     """For Popen(preexec_fn=): a shell cannot trap a signal that was ignored
-    when it began, as INT is in what another shell runs in the background;
-    the test run may be such a thing.
+    when the shell began, and a shell that runs a command in the background
+    ignores INT; the test run may be such a command.
     """
     die_with_parent()
     for how in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
@@ -180,10 +180,10 @@ def as_from_a_terminal():
 
 
 class Script:
-    """A process that runs one of the scripts, and all that comes of it.
+    """A process that runs a script, and all child processes.
 
-    Whatever it starts inherits a word in its environment, by which it is
-    found wherever it has gone.
+    Every child inherits a word in the environment, by which the test finds the
+    child anywhere.
     """
 
     numbers = itertools.count(1)
@@ -202,7 +202,7 @@ class Script:
         self.pid = self.process.pid
 
     def wait(self, timeout=30.0):
-        """Its exit code."""
+        """The exit code."""
         try:
             return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -217,7 +217,7 @@ class Script:
             return file.read()
 
     def processes(self):
-        """The pids of those that run, its own among them."""
+        """The pids of all running processes of the script."""
         return [int(entry) for entry in os.listdir("/proc")
                 if entry.isdigit() and alive(int(entry))
                 and self._is_ours(entry)]
@@ -234,7 +234,7 @@ class Script:
                    "all that the script had started is gone")
 
     def kill(self):
-        """The end of all of it."""
+        """Kills all processes of the script."""
         def kill_all():
             pids = self.processes()
             for pid in pids:

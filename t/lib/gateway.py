@@ -1,21 +1,21 @@
-"""A gateway: an nginx with the module, in a directory of its own.
+"""A gateway: an nginx with the module, in a separate directory.
 
 Gateway writes a configuration around the directives that a test gives, starts
-nginx with it, knows its processes, and talks to it.  Every answer carries the
-pid of the worker that gave it (X-Worker), and workers have listening sockets
-of their own (reuseport), so that new connections reach all of them and a test
-can pick one.
+nginx with the configuration, knows the processes, and sends calls.  Every
+answer carries the pid of the worker that answered (X-Worker), and workers have
+separate listening sockets (reuseport), so that new connections reach all
+workers and a test can pick a worker.
 
-finish() ends it and then judges it: a process that is left, a line of
-[alert], [emerg] or [crit] in the log, or a word from a sanitizer fails the
-test.  A test that brings such a line about on purpose says so with allow().
+finish() ends the gateway and then judges: a process that is left, a line of
+[alert], [emerg] or [crit] in the log, or a report of a sanitizer fails the
+test.  A test that causes such a line on purpose says so with allow().
 
 Environment:
     NGINX_BIN           the nginx to run
     ZK_LOCK_MODULE      the module to load
     ZK_LOCK_LOG         the level of the error log, info if not set
     ASAN_OPTIONS, UBSAN_OPTIONS, TSAN_OPTIONS
-                        put in front of what the harness needs itself
+                        put in front of the options that the harness needs
 """
 
 import contextlib
@@ -113,7 +113,7 @@ METRIC = re.compile(r'^zk_lock_(\w+)\{state="(\w+)"\} (\d+)$', re.M)
 
 @functools.lru_cache()
 def leaks_can_be_found():
-    """Whether LeakSanitizer works here: it may not trace in a container."""
+    """Whether LeakSanitizer works here: a container may forbid the trace."""
     run = subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
                          stderr=subprocess.STDOUT, timeout=30,
                          env=dict(os.environ, ASAN_OPTIONS="detect_leaks=1"))
@@ -122,7 +122,7 @@ def leaks_can_be_found():
 
 @functools.lru_cache()
 def http2_is_of_listen():
-    """From 1.25.1 on HTTP/2 is the server's, and nginx warns of the other."""
+    """From 1.25.1 on "listen ... http2" is deprecated, and nginx warns."""
     version = subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
                              stderr=subprocess.STDOUT, timeout=30).stdout
     number = re.search(rb"nginx/(\d+)\.(\d+)\.(\d+)", version)
@@ -142,7 +142,7 @@ class Gateway:
                  host="127.0.0.1", enter=()):
         self.prefix = str(prefix)
         self.host = host
-        self.enter = list(enter)    # the words in front of its command
+        self.enter = list(enter)    # the words in front of the command
         self.zookeeper = zookeeper
         self.root = root
         self.workers = workers
@@ -152,7 +152,7 @@ class Gateway:
         self.port = free_port()
         self.http2_port = free_port()
         self.process = None
-        self.seen = {}              # pid -> birth, of all its processes
+        self.seen = {}              # pid -> birth, of all processes
         self.allowed = []
         self.connections = []
         os.makedirs(self.prefix, exist_ok=True)
@@ -240,7 +240,7 @@ class Gateway:
         return self
 
     def _follow_daemon(self):
-        """nginx leaves the process that was started, and writes its pid."""
+        """nginx leaves the started process, and writes the new pid."""
         starter = self.process.pid
         code = self.process.wait(START_TIMEOUT)
         assert code == 0, self.log_text()[-2000:]
@@ -248,7 +248,7 @@ class Gateway:
                                          START_TIMEOUT, "nginx runs"))
 
     def _master_after(self, former):
-        """The pid in the file, if it is that of another, living master."""
+        """The pid in the file, if a new, living master has this pid."""
         try:
             with open(self.pid_file) as f:
                 pid = int(f.read() or 0)
@@ -257,8 +257,8 @@ class Gateway:
         return pid if pid != former and alive(pid) else None
 
     def test_conf(self, *options):
-        """nginx -t, or with these options: (exit code, what it says)."""
-        # of a configuration that it refuses nginx frees nothing
+        """nginx -t, or with these options: (exit code, output)."""
+        # nginx frees no memory of a configuration that nginx refuses
         environment = dict(self._environment(), LSAN_OPTIONS="detect_leaks=0")
         run = subprocess.run(self._command() + list(options or ["-t"]),
                              cwd=self.prefix, env=environment, timeout=30,
@@ -269,7 +269,7 @@ class Gateway:
     def reload(self, wait=True):
         """SIGHUP; waits until only workers of the new configuration serve.
 
-        The old ones may still be leaving; returns their pids.
+        Returns the pids of the old workers, which may still be leaving.
         """
         old = set(self.worker_pids())
         self.process.send_signal(signal.SIGHUP)
@@ -280,7 +280,7 @@ class Gateway:
         return old
 
     def wait_served(self):
-        """Until every worker has its session: up to then it says 503."""
+        """Waits until every worker has a session: until then calls get 503."""
         for worker in self.worker_pids():
             wait_until(lambda: self.inspect("nobodys", worker=worker).status
                        != 503, START_TIMEOUT, "a session of each worker")
@@ -290,10 +290,10 @@ class Gateway:
         return len(now) >= self.workers and not now & old
 
     def upgrade(self):
-        """SIGUSR2: a new master, with workers of its own, beside the old one.
+        """SIGUSR2: a new master, with new workers, beside the old master.
 
-        Returns the old master, which is to be ended by end_upgrade(), and
-        its workers.  nginx takes the signal only if it is a daemon.
+        Returns the old master, which end_upgrade() ends, and the old workers.
+        nginx takes the signal only as a daemon.
         """
         old, workers = self.process, self.worker_pids()
         old.send_signal(signal.SIGUSR2)
@@ -305,7 +305,7 @@ class Gateway:
         return old, workers
 
     def end_upgrade(self, old, workers, timeout=QUIT_TIMEOUT):
-        """SIGWINCH: the old workers leave; then the old master does."""
+        """SIGWINCH: the old workers leave; then the old master leaves."""
         old.send_signal(signal.SIGWINCH)
         wait_until(lambda: not any(alive(pid) for pid in workers), timeout,
                    "the old workers are gone")
@@ -313,7 +313,7 @@ class Gateway:
         old.wait(timeout)
 
     def downgrade(self, old, timeout=QUIT_TIMEOUT):
-        """The new master leaves, and the old one is the master again."""
+        """The new master leaves, and the old master is the master again."""
         new, self.process = self.process, old
         new.send_signal(signal.SIGTERM)
         new.wait(timeout)
@@ -329,9 +329,9 @@ class Gateway:
         self._signal_and_wait(signal.SIGTERM, timeout)
 
     def kill(self):
-        """The end of everything at once, as of a machine."""
+        """The end of all processes at once, as of a machine."""
         if self.process is not None:
-            # it is not to make a new worker between two of these lines
+            # the master must not make a new worker between two of these lines
             self.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: state(self.process.pid) in "TZ")
             self._note_processes()
@@ -343,7 +343,7 @@ class Gateway:
         wait_until(lambda: not self.left(), 5.0, "all processes are gone")
 
     def kill_master(self):
-        """Only the master dies; returns its workers, who serve on."""
+        """Only the master dies; returns the workers, which serve on."""
         self._note_processes()
         workers = self.worker_pids()
         self._kill(self.process.pid)
@@ -352,14 +352,14 @@ class Gateway:
         return workers
 
     def kill_orphans(self):
-        """The end of those whom a dead master left behind."""
+        """Kills the workers that a dead master left behind."""
         assert self.process is None
         for pid in self.left():
             self._kill(pid)
         wait_until(lambda: not self.left(), 5.0, "all processes are gone")
 
     def kill_worker(self, pid, how=signal.SIGKILL):
-        """Kills one worker; the master's complaint about it is allowed."""
+        """Kills a worker; the master's complaint about that is allowed."""
         self.allow(r"worker process %d exited on signal" % pid)
         os.kill(pid, how)
 
@@ -447,7 +447,7 @@ class Gateway:
                 and not any(p.search(line) for p in self.allowed)]
 
     def _backtraces(self):
-        """Where workers crashed, if they left a core and there is a gdb."""
+        """Where workers crashed, if a worker left a core and there is a gdb."""
         cores = glob.glob(os.path.join(self.prefix, "core*"))
         if not shutil.which("gdb"):
             return cores
@@ -507,10 +507,10 @@ class Gateway:
         except ProcessLookupError:
             pass
 
-    # talk
+    # calls
 
     def connect(self, worker=None):
-        """A connection, to one worker if its pid is given."""
+        """A connection, to the given worker if a pid is given."""
         deadline = time.monotonic() + START_TIMEOUT
         while True:
             assert time.monotonic() < deadline, (
@@ -585,10 +585,10 @@ class Gateway:
                 for what, state, number in METRIC.findall(text)}
 
     def catch_up(self, name):
-        """Every worker knows of its claims for a lock that is in use.
+        """Every worker knows of the worker's claims for a lock in use.
 
-        That a claim is in ZooKeeper does not mean that its worker has been
-        told so; but the answer to this look comes behind all those before.
+        A claim may be in ZooKeeper before the worker hears so, but the answer
+        to this look comes behind all earlier answers.
         """
         for worker in self.worker_pids():
             assert self.inspect(name, worker=worker).status == 200

@@ -1,16 +1,16 @@
-"""Holders of locks who notice whatever becomes of these.
+"""Holders of locks that notice every loss of a lock.
 
-Held      locks that are held for long.  Their znodes are watched from the
-          grant on: that one was gone for a moment is never overlooked.  A
-          claim that is made durable is deleted and created at once.
-Keeper    renews all of them the whole time, whatever happens to the gateway.
-          Connections may be cut and an answer may be a 503, but never a word
-          that a lock is lost, and in the end each renewal is a 200.
-Load      clients who take a few locks again and again, hold them for a moment
-          and watch that they are alone.
+Held      locks that are held for long.  A watch on each znode from the grant on
+          shows if a znode was gone even for a moment.  A claim that is made
+          durable is deleted and created in the same transaction.
+Keeper    renews all of these locks the whole time, whatever the gateway does.
+          A connection may be cut and an answer may be a 503, but no answer may
+          say that a lock is lost, and in the end each renewal is a 200.
+Load      clients that take a few locks repeatedly, hold each lock for a moment
+          and check that no other client is in.
 
-A worker's end cuts connections, and with them answers: who asks again and
-again here does it over new ones.
+The end of a worker cuts connections and loses answers: a client that repeats a
+call uses a new connection.
 """
 
 import collections
@@ -31,7 +31,7 @@ CUT = (OSError, Gone)
 
 
 class Lock:
-    """A lock that is held, and what must not change while it is."""
+    """A held lock, and what must not change while the lock is held."""
 
     def __init__(self, name, response, claim, czxid, session):
         self.name = name
@@ -40,11 +40,11 @@ class Lock:
         self.claim = claim
         self.czxid = czxid
         self.session = session
-        self.over = False       # its release has begun
+        self.over = False       # the release has begun
 
 
 class Held:
-    """Who asks may be told to come again: ZooKeeper stalls now and then."""
+    """Held locks; a 503 is repeated, because ZooKeeper may stall."""
 
     def __init__(self, gateway, tree):
         self.gateway = gateway
@@ -58,14 +58,14 @@ class Held:
                                                  timeout=20, **query))
 
     def spread(self, number, name="held%d", **query):
-        """So many locks, in turn at all workers."""
+        """Takes the given number of locks, in turn at all workers."""
         workers = self.gateway.worker_pids()
         for i in range(number):
             self.add(name % i, workers[i % len(workers)], **query)
         return self
 
     def note(self, name, response):
-        """Takes care of a lock that somebody was granted."""
+        """Watches over a lock that was granted."""
         znode = self.gateway.znode(name)
         claim = znode + "/" + self.tree.claims(znode)[0]
         lock = Lock(name, response, claim, self.tree.made(claim),
@@ -75,7 +75,7 @@ class Held:
         return lock
 
     def _watch(self, lock):
-        """No claim has the name of one that is gone: so it is looked for."""
+        """Looks for the claim at each event, as claim names never recur."""
         def changed(event):
             if not lock.over and event.type != EventType.NONE:
                 self.tree.client.exists_async(
@@ -89,14 +89,14 @@ class Held:
             self.lost.append(lock.claim)
 
     def check(self, workers=None):
-        """Every worker knows them to be held, and ZooKeeper does."""
+        """Every worker and ZooKeeper know the locks to be held."""
         for worker in workers or self.gateway.worker_pids():
             try:
                 connection = self.gateway.connect(worker)
             except AssertionError:
                 if worker in self.gateway.worker_pids():
                     raise
-                # it was told to leave after the others were replaced
+                # the worker was told to leave after the siblings were replaced
                 continue
             with connection:
                 self.check_at(connection)
@@ -116,7 +116,7 @@ class Held:
             assert content["token"] == lock.token
 
     def _ask(self, connection, method, lock):
-        """(the first answer that is one, whether it was the first at all)"""
+        """(the first answer but 503, whether the first call got this answer)"""
         deadline = time.monotonic() + PATIENCE
         first = True
         while True:
@@ -131,7 +131,7 @@ class Held:
             time.sleep(PAUSE)
 
     def check_znodes(self):
-        """The claims are those that were granted, all the time."""
+        """The granted claims are there and were there all the time."""
         assert not self.lost, "lost: %s" % self.lost
         for lock in self.locks:
             stat = self.tree.stat(lock.claim)
@@ -140,7 +140,7 @@ class Held:
             assert stat.ephemeralOwner in (lock.session, 0), lock.claim
 
     def release(self, *names):
-        """These or all, in turn at all workers; each is free afterwards."""
+        """Releases these or all locks, in turn at all workers."""
         self.check_znodes()
         locks = [lock for lock in self.locks
                  if lock.name in names or not names]
@@ -156,20 +156,20 @@ class Held:
     def _release_lock(self, connection, lock):
         lock.over = True
         response, first = self._ask(connection, "DELETE", lock)
-        # what was not confirmed may have been carried out
+        # an unconfirmed release may have been carried out
         assert response.status == 204 or (
             response.status == 410 and not first), (lock.name, response)
 
 
 class Repeating:
-    """A connection that is made anew whenever it was cut."""
+    """A connection that is made anew after every cut."""
 
     def __init__(self, gateway):
         self.gateway = gateway
         self.connection = None
 
     def ask(self, method, path, query=None):
-        """The answer; None if there came none, and what happened is open."""
+        """The answer; None if no answer came and the outcome is open."""
         try:
             if self.connection is None:
                 self.connection = Connection(self.gateway.port)
@@ -186,7 +186,7 @@ class Repeating:
 
 
 class Background:
-    """Threads that do turn() again and again as long as `with` lasts."""
+    """Threads that call turn() repeatedly as long as `with` lasts."""
 
     def __init__(self, threads):
         self.over = threading.Event()
@@ -219,7 +219,7 @@ class Background:
 
 
 class Keeper(Background):
-    """Renews what is held, one after the other."""
+    """Renews the held locks in turn."""
 
     def __init__(self, held, pause=PAUSE):
         super().__init__(1)
@@ -255,7 +255,7 @@ class Keeper(Background):
         return True
 
     def next_rounds(self, number=1, timeout=20.0):
-        """Waits until everything was renewed so many times from now on."""
+        """Waits until each lock was renewed so many more times."""
         goal = self.rounds + 1 + number
         wait_until(lambda: self.wrong or self.rounds >= goal, timeout,
                    "all locks were renewed")
@@ -320,7 +320,7 @@ class Load(Background):
                 del self.inside[name]
 
     def release(self, name, token):
-        """Again and again, until somebody says what has become of it."""
+        """Repeats the call until an answer tells the outcome."""
         allowed = {204}
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
@@ -335,13 +335,13 @@ class Load(Background):
         return self.answers["POST", 201]
 
     def gone(self, tree):
-        """Nothing of it is left, at the latest when the leases are over."""
+        """No claim of the load is left when the leases are over."""
         for name in self.names:
             tree.wait_claims(self.gateway.znode(name), 0, self.TTL + 10)
 
 
 class Sessions:
-    """The sessions in ZooKeeper that a test's gateways brought about."""
+    """The ZooKeeper sessions of a test's gateways."""
 
     def __init__(self, zookeeper, tree):
         self.zookeeper = zookeeper
@@ -353,10 +353,11 @@ class Sessions:
                 - self.tree.sessions)
 
     def owning(self):
-        """Those of them that own something.
+        """The sessions that own a znode.
 
-        One that owns nothing, not even a gate, is that of a worker that was
-        killed before it heard of it: nobody can close it, and it harms nobody.
+        A session without a znode, not even a gate, is that of a worker that
+        was killed before hearing of the session: no process can close such a
+        session, and no harm comes from the session.
         """
         return self.now() & self.zookeeper.owning_sessions()
 

@@ -1,14 +1,14 @@
-"""HTTP/3, many requests at a time on one connection, as Http2Connection does.
+"""HTTP/3, many requests at a time on a connection, as Http2Connection does.
 
 The QUIC below is aioquic's (python3-aioquic, or what scripts/build-aioquic
-makes).  What HTTP/3 adds to it is small here: fields are sent as literals, and
-of QPACK's static table those entries are known that nginx writes.
+makes).  The HTTP/3 part is small: fields are sent as literals, and this client
+knows only those entries of QPACK's static table that nginx writes.
 
-    stop(stream)    STOP_SENDING alone: the answer is not wanted any more
+    stop(stream)    STOP_SENDING alone: the client no longer wants the answer
     reset(stream)   RESET_STREAM alone: the request is given up
     cancel(stream)  both, as browsers do
     close()         the connection ends
-    vanish()        the same, without a word to the server
+    vanish()        the same, but the server is not told
 """
 
 import json
@@ -64,7 +64,7 @@ class Http3Connection:
         self.buffers = {}       # stream -> what is no whole frame yet
         self.answers = {}       # stream -> [status, pairs, body]
         self.ended = set()
-        self.broken = {}        # stream -> error code of its reset
+        self.broken = {}        # stream -> error code of the reset
         self.is_open = False
         self.quic.connect(self.address, time.monotonic())
         self._flush()
@@ -76,7 +76,7 @@ class Http3Connection:
             integer(CONTROL_STREAM) + frame(SETTINGS, b""))
         self._flush()
 
-    # asking
+    # requests
 
     def request(self, method, path, query=None, headers=None, body=None,
                 timeout=None):
@@ -156,7 +156,7 @@ class Http3Connection:
                 raise Gone("no server is there") from None
 
     def _take(self, timeout):
-        """Takes what comes first: a datagram, or a timer of QUIC's."""
+        """Takes the next datagram or timer of QUIC."""
         if timeout <= 0:
             raise TimeoutError("no answer in time")
         deadline = time.monotonic() + timeout
@@ -214,7 +214,7 @@ class Http3Connection:
             self.answers[stream][2] += data
 
 
-# QUIC's integers, and QPACK's, which share their byte with flags
+# integers of QUIC and QPACK, which share the first byte with flags
 
 def integer(value):
     for size, mark in ((1, 0x00), (2, 0x40), (4, 0x80)):

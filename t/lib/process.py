@@ -1,8 +1,8 @@
 """Processes, ports and deadlines, as every part of the harness needs them.
 
-A process that a test starts dies with the test run, whatever happens to it,
-and nothing here sleeps for a fixed time: conditions are looked at again and
-again until they hold or a deadline is over.
+A process that a test starts dies with the test run in every case, and no
+function here sleeps for a fixed time: a condition is polled until the condition
+holds or a deadline is over.
 """
 
 import collections
@@ -29,11 +29,11 @@ def die_with_parent():
 
 
 def free_port():
-    """A loopback port that nobody listens on.
+    """A loopback port that no process listens on.
 
-    It is taken from below the range from which the kernel picks the ports of
-    outgoing connections, so that none of those can take it meanwhile; and of
-    processes that run tests beside each other each has ports of its own.
+    The port is below the range from which the kernel picks the ports of
+    outgoing connections, so that no such connection can take the port
+    meanwhile; test processes that run in parallel use disjoint sets of ports.
     """
     beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % APART
     with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
@@ -68,9 +68,9 @@ def wait_until(condition, timeout=10.0, what="the condition"):
 
 
 class Daemon:
-    """A process that has left its parent: as much of Popen as is needed.
+    """A process that has left the parent: the part of Popen that tests need.
 
-    A guard ends its process group when the test run dies.
+    A guard ends the process group when the test run dies.
     """
 
     GUARD = "read _; kill -s KILL -- -%d"
@@ -86,7 +86,7 @@ class Daemon:
         os.kill(self.pid, how)
 
     def poll(self):
-        """0, since nobody knows its exit code, or None while it runs."""
+        """0, because the exit code is unknown; None while the process runs."""
         if self.returncode is None and not alive(self.pid):
             self.guard.kill()
             self.guard.communicate()
@@ -103,8 +103,8 @@ class Daemon:
 
 
 def alive(pid):
-    """Whether a process exists and is no zombie, nor a thread of it still on
-    its way out: until then its sockets are open.
+    """Whether a process exists and is no zombie; a thread that is still on the
+    way out counts as alive, because until then the sockets are open.
     """
     try:
         tasks = os.listdir("/proc/%d/task" % pid)
@@ -122,7 +122,7 @@ def state(pid):
 def birth(pid):
     """When a process was started, in the kernel's ticks, or None.
 
-    A pid may be another's by now; with this it is known to be the same.
+    The kernel may reuse a pid; the birth tells the processes apart.
     """
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
@@ -141,7 +141,7 @@ def children(pid):
 
 
 def title(pid):
-    """A process's command line, which nginx rewrites to say what it is."""
+    """A process's command line, which nginx rewrites as a title."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as f:
             return f.read().replace(b"\0", b" ").decode("latin-1").strip()

@@ -1,9 +1,9 @@
-"""A TCP proxy in front of a ZooKeeper server, to break the connection with.
+"""A TCP proxy in front of a ZooKeeper server, to break connections with.
 
-It runs in a thread of the test run and understands just enough of ZooKeeper's
-protocol to tell one request from the next: every message is a length and a
-body, and every request but the first of a connection begins with its number
-(xid) and its operation.  So it can
+The proxy runs in a thread of the test run and understands just enough of
+ZooKeeper's protocol to separate requests: every message is a length and a body,
+and every request but the first of a connection begins with a number (xid) and
+an operation.  So the proxy can
 
     pass            let everything through
     hole            let nothing through, either way; keep the connections
@@ -13,13 +13,13 @@ body, and every request but the first of a connection begins with its number
     refuse()        take no new connections; listen() takes them again
     retarget(port)  lead new connections to another server
     greet_late(s)   the answer to the next connection's first message is late
-    fault(op, how)  break at the next request of one kind, in a chosen way
+    fault(op, how)  break at the next request of a kind, in a chosen way
     cut_off(id)     a hole for one session alone, and for all its connections
 
     pass_on()       ends every mode and every cut
 
-and it counts connections and requests by operation.  A transaction that only
-checks, which gateways send in front of reads, is a "barrier" and no "multi".
+and counts connections and requests by operation.  A transaction of checks only,
+which gateways send in front of reads, is a "barrier" and no "multi".
 """
 
 import asyncio
@@ -41,18 +41,18 @@ OPERATIONS = {
 LOSE = "lose"               # the request is not passed on; cut
 HALF = "half"               # half of the request is passed on; cut
 CUT = "cut"                 # passed on; cut at once: it may arrive or not
-UNANSWERED = "unanswered"   # passed on; cut when its answer comes
-TORN = "torn"               # passed on; half of its answer, and then cut
-SWALLOWED = "swallowed"     # passed on; its answer, and only that, is lost
-LAST = "last"               # passed on; its answer is the last: a hole
+UNANSWERED = "unanswered"   # passed on; cut when the answer comes
+TORN = "torn"               # passed on; half of the answer, and then cut
+SWALLOWED = "swallowed"     # passed on; the answer, and only that, is lost
+LAST = "last"               # passed on; the answer is the last: a hole
 
 ON_REQUEST = (LOSE, HALF, CUT)
 
 
 class Fault:
-    """One break to come, at an operation or at one of several.
+    """A break to come, at an operation or the first of several operations.
 
-    happened is set when it did.
+    happened is set when the break did happen.
     """
 
     def __init__(self, operation, how):
@@ -90,7 +90,7 @@ class Proxy:
     def address(self):
         return "127.0.0.1:%d" % self.port
 
-    # what tests do to it
+    # the calls of tests
 
     def pass_on(self):
         self.mode = "pass"
@@ -182,16 +182,16 @@ class Proxy:
 
 
 class _Link:
-    """One client's connection and the one to the server behind it."""
+    """A client's connection and the connection to the server behind."""
 
     def __init__(self, proxy, client):
         self.proxy = proxy
         self.client = client
         self.server = None
-        self.session = None         # its id, when that was told
+        self.session = None         # the id, after the server told the id
         self.first_request = True
         self.first_reply = True
-        self.awaited = {}           # xid -> the fault that its answer sets off
+        self.awaited = {}           # xid -> the fault that the answer sets off
 
     def cut(self):
         for writer in (self.client, self.server):
@@ -219,7 +219,7 @@ class _Link:
             await asyncio.sleep(0.005)
 
     async def _pump(self, reader, handle):
-        """Takes message after message, and passes each on when it is due."""
+        """Takes each message, and passes the message on when due."""
         messages = asyncio.Queue()
         passing = asyncio.ensure_future(self._pass_on(messages, handle))
         taking = asyncio.ensure_future(self._take(reader, messages))
@@ -278,7 +278,7 @@ class _Link:
         return self._happen(fault) if how in ON_REQUEST else True
 
     def _note(self, frame):
-        """Counts a request; returns the fault that it sets off, if any."""
+        """Counts a request; returns the fault that the request sets off."""
         xid, code = struct.unpack_from(">ii", frame, 4)
         operation = OPERATIONS.get(code, str(code))
         if operation == "multi" and first_of_multi(frame) == "check":
@@ -332,7 +332,7 @@ def first_of_multi(frame):
 
 
 def frame_session(frame, offset):
-    """The session's id in the first message of either side; 0 if none."""
+    """The session's id in the first message of either side, or 0."""
     if len(frame) < offset + 8:
         return 0
     return struct.unpack_from(">q", frame, offset)[0]

@@ -1,7 +1,7 @@
-"""Queues of clients: lines that a test sets up, and loads of visitors.
+"""Queues of claims that a test sets up, and loads of clients.
 
-ZK_LOCK_GRANTS is the number of grants of each of the loads, ZK_LOCK_SEED what
-is random in them.
+ZK_LOCK_GRANTS is the number of grants of each load, ZK_LOCK_SEED the seed of
+the random choices.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ def granted(response, name, mode):
 
 
 class Line:
-    """Claims for one lock, one behind the other, each at the next place."""
+    """Claims for a lock, queued in order, each at the next place."""
 
     numbers = itertools.count()
 
@@ -52,12 +52,12 @@ class Line:
         self.fencing = 0
 
     def join(self, mode, **query):
-        """The connection of a claim that is in line now."""
+        """The connection of a claim that is in the queue now."""
         self.gateway, worker = next(self.places)
         before = set(self.tree.claims(self.znode))
         waiter = self.gateway.begin(self.name, worker=worker, mode=mode,
                                     **query)
-        # those ahead may end meanwhile, and so may this one's wait
+        # claims ahead may end meanwhile, and so may this wait
         self.tree.wait_claims(self.znode, lambda claims: (
             set(claims) - before or not waiter.silent_for(0)))
         return waiter
@@ -79,7 +79,7 @@ class Line:
                                    worker).status == 204
 
     def taken(self, *modes):
-        """Who tries to take it so is refused, wherever it asks."""
+        """An acquire in these modes is refused at every gateway."""
         for mode in modes:
             for _ in range(4):
                 gateway, worker = next(self.places)
@@ -91,13 +91,13 @@ class Line:
 
 
 def wait(*waiters):
-    """They all wait, and go on doing so."""
+    """All waiters wait, and go on waiting."""
     assert waiters[0].silent_for(0.2)
     assert all(waiter.silent_for(0) for waiter in waiters)
 
 
 def kill(gateway, worker):
-    """It dies, and the master replaces it."""
+    """Kills the worker; the master starts a new worker."""
     gateway.kill_worker(worker)
     wait_until(lambda: len(gateway.worker_pids()) == gateway.workers
                and worker not in gateway.worker_pids(), SOON, "a new worker")
@@ -112,10 +112,10 @@ def chance():
 
 
 class Visitors:
-    """Clients over HTTP that come to one lock in all modes.
+    """Clients over HTTP that come to a lock in all modes.
 
-    Most stay until they are granted the lock, and give it back.  The others
-    leave: while they wait, with a short wait, or without a word while they
+    Most clients wait until the lock is granted, and release the lock.  Some
+    leave while they wait, some have a short wait, and some vanish while they
     hold the lock, whose lease is short then.
     """
 
@@ -189,7 +189,7 @@ class Visitors:
 
 
 class Kazoo:
-    """A lock of kazoo's, taken in a thread of its own."""
+    """A lock of kazoo's, taken in a separate thread."""
 
     def __init__(self, foreign, path, mode):
         recipe = {"shared": foreign.client.ReadLock,
@@ -223,7 +223,7 @@ class Kazoo:
 
 
 def play(*clients, timeout=None):
-    """Runs them all to their ends; the first failure is everybody's."""
+    """Runs all clients to the end; the first failure fails the run."""
     async def together():
         tasks = [asyncio.ensure_future(client) for client in clients]
         await asyncio.wait_for(asyncio.gather(*tasks), timeout)

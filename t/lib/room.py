@@ -1,10 +1,10 @@
-"""What the holders of one lock know together: who is in, and in what order.
+"""What the holders of a lock know together: who is in, and in what order.
 
-Each tells when it was granted the lock, and when it begins to give it back.
-So whoever is in the room held the lock in truth, and two of whom one wants to
-be alone are in it at once only if both were granted the lock at once.  Who
-comes in has a place in line, the number of its claim: nobody passes a writer,
-and no writer passes anybody.
+Each holder enters the room when told of the grant, and leaves before the
+release.  So a client in the room holds the lock, and an exclusive holder is in
+the room together with another only if both were granted the lock at once.  Each
+holder has a place in the queue, the number of the claim: no claim passes a
+writer, and no writer passes another claim.
 """
 
 import bisect
@@ -12,10 +12,10 @@ import bisect
 
 class Room:
     def __init__(self):
-        self.inside = {}        # who -> whether it wants to be alone
+        self.inside = {}        # client -> whether the mode is exclusive
         self.entered = []       # (number, alone, fencing token or None)
         self.last = -1          # the greatest number that was in
-        self.last_alone = -1    # and that wanted to be alone
+        self.last_alone = -1    # the greatest exclusive number that was in
         self.most = 0           # how many were in at once
 
     def enter(self, who, alone, number, fencing=None):
@@ -37,7 +37,7 @@ class Room:
         del self.inside[who]
 
     def judge(self):
-        """At the end: nobody is in, and fencing tokens grew in the line."""
+        """At the end: the room is empty, fencing tokens grew with the queue."""
         assert not self.inside, self.inside
         fencing = [token for _, _, token in sorted(self.entered)
                    if token is not None]
@@ -51,17 +51,17 @@ class Room:
 
 
 class Seats:
-    """The same of a lock that so many may hold at once, first come first.
+    """The same for a lock with a number of seats, first come first.
 
-    When one comes in, fewer than that are ahead of it in line: nobody else is
-    to have passed who waits still.  Who waits tells its place only when it
-    comes in itself, so whom it finds to have passed it is judged then.
+    When a claim comes in, fewer claims than seats are ahead in the queue: no
+    other claim may have passed a claim that still waits.  A waiter tells the
+    place only on entry, so the passing claims are judged then.
     """
 
     def __init__(self, seats):
         self.seats = seats
-        self.inside = {}        # who -> number
-        self.entered = []       # (number, fencing token), in their order
+        self.inside = {}        # client -> number
+        self.entered = []       # (number, fencing token), in queue order
         self.ahead = {}         # number -> how many were ahead and not gone
         self.most = 0           # how many were in at once
 
@@ -86,7 +86,7 @@ class Seats:
         del self.inside[who]
 
     def judge(self):
-        """At the end: nobody is in, and fencing tokens grew in the line."""
+        """At the end: the room is empty, fencing tokens grew with the queue."""
         assert not self.inside, self.inside
         for (_, one), (_, next_one) in zip(self.entered, self.entered[1:]):
             assert one < next_one, "fencing tokens %d, %d" % (one, next_one)

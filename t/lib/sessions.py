@@ -2,8 +2,8 @@
 
 
 def expire(gateway, proxy, tree, *names):
-    """The way to ZooKeeper is cut until the sessions are over of those who
-    have claims for these locks: each session ends when ZooKeeper finds it.
+    """Cuts the way to ZooKeeper until the sessions that have claims for these
+    locks are over: each session ends when ZooKeeper expires the session.
     """
     for name in names:
         gateway.catch_up(name)

@@ -1,15 +1,15 @@
-"""Memory that runs short: allocations of one process fail, one or all.
+"""Memory that runs short: allocations of a process fail, one or all.
 
 shortage.c is preloaded into a gateway's nginx and shares a file with this:
 
-    arm(pid, first)     its allocation of that number fails, from now on
+    arm(pid, first)     the allocation of that number fails, from now on
     arm(pid, first, for_good=True)
-                        that one and all that come after it
-    disarm()            nobody's fail any more
-    count, failed       allocations since arm(), and how many of them failed
+                        that allocation and all later allocations fail
+    disarm()            no allocation fails any more
+    count, failed       allocations since arm(), and how many of these failed
 
-What libzookeeper allocates for itself is left alone: it writes through what
-malloc() gives it without a look.
+libzookeeper's own allocations never fail, because libzookeeper writes to what
+malloc() returned without a check.
 
 traces() tells where the failures were, as functions, the innermost first.
 """
@@ -78,7 +78,7 @@ class Shortage:
         return self.shared.failed
 
     def traces(self, pid):
-        """Of each failure the functions that led to it."""
+        """For each failure, the functions that led there."""
         notes = self.shared.notes
         return [[self._function(pid, address) for address in notes[i]
                  if address] for i in range(min(self.failed, NOTES))]
@@ -102,7 +102,7 @@ class Shortage:
     def _function(self, pid, address):
         for begin, end, offset, path in self._mapped(pid):
             if begin <= address < end:
-                # of the call, not of what comes behind it
+                # the address of the call, not the return address
                 return self._named(path, address - begin + offset - 1)
         return "?"
 

@@ -1,14 +1,14 @@
 """Answers that go on: the events of a stream, read as they come.
 
-A stream is one of Connection's answers, or one of Http2Connection's, whose
-body is read piece by piece, as server-sent events or as lines of JSON.
+A stream is an answer on a Connection or an Http2Connection, whose body is read
+piece by piece, as server-sent events or as lines of JSON.
 
-    hold()      a claim that lasts as long as its connection
+    hold()      a claim that lasts as long as the connection
     watch()     the states of a lock
-    head()      the answer's status and headers, without its body
-    next()      the next event, whatever it is
-    event(NAME) the next one, which has to be of that name: its data
-    ended()     the stream has ended as an answer ends; nothing more came
+    head()      the answer's status and headers, without the body
+    next()      the next event of any name
+    event(NAME) the data of the next event, which must have this name
+    ended()     the stream has ended as an answer ends; no more events came
 
 Signs of life are no events, and are counted in `alive`.
 """
@@ -34,7 +34,7 @@ Event = collections.namedtuple("Event", "name data")
 
 def hold(gateway, name, accept=SSE, worker=None, headers=None, path=None,
          connection=None, **query):
-    """An acquire that is held by its connection; its events are to come."""
+    """An acquire that the connection holds; the events are to come."""
     query.setdefault("hold", "connection")
     connection = connection or gateway.connect(worker)
     return Stream(connection, "POST", path or lock_path(name), query,
@@ -67,10 +67,10 @@ class Events:
         self.response = None
         self.decoder = None
 
-    # what tests ask
+    # what tests call
 
     def head(self, timeout=TIMEOUT):
-        """The answer to a refusal is whole, and that of a stream its head."""
+        """The answer to a refusal is whole, and that of a stream is a head."""
         if self.response is None:
             self.response = self._head(time.monotonic() + timeout)
             encoding = self.response.headers.get("Content-Encoding")
@@ -93,7 +93,7 @@ class Events:
         return event.data
 
     def until(self, condition, timeout=TIMEOUT):
-        """The data of the first event that is as waited for."""
+        """The data of the first event that meets the condition."""
         deadline = time.monotonic() + timeout
         while True:
             event = self.next(max(0.0, deadline - time.monotonic()))
@@ -117,7 +117,7 @@ class Events:
         return False
 
     def wait_alive(self, number, timeout):
-        """Until so many signs of life have come, and no event."""
+        """Waits until so many signs of life have come, and no event."""
         deadline = time.monotonic() + timeout
         self.head(timeout)
         while self.alive < number:
@@ -162,7 +162,7 @@ def parse_line(line):
 
 
 class Stream(Events):
-    """One over HTTP/1; the connection is the stream's."""
+    """A stream over HTTP/1, which has the connection alone."""
 
     def __init__(self, connection, method, path, query=None, headers=None):
         super().__init__()
@@ -195,7 +195,7 @@ class Stream(Events):
         return response
 
     def _fill(self, deadline):
-        """Reads once, or less if there is something."""
+        """Reads once, or less if data is there."""
         self.head()
         connection = self.connection
         if not connection.buffer:
@@ -216,7 +216,7 @@ class Stream(Events):
             pass
 
     def _chunk(self):
-        """Takes one chunk, if all of it is there."""
+        """Takes a chunk, if the whole chunk is there."""
         size, end, rest = self.raw.partition(b"\r\n")
         if not end:
             return False
@@ -228,14 +228,14 @@ class Stream(Events):
         if size != 0:
             self._take(rest[:size])
             return True
-        # what comes behind is the next answer's
+        # the rest belongs to the next answer
         self.over = True
         self.connection.buffer, self.raw = self.raw, b""
         return False
 
 
 class Http2Stream(Events):
-    """One of many on a connection of HTTP/2."""
+    """A stream among many on a connection of HTTP/2."""
 
     def __init__(self, connection, method, path, query=None, headers=None):
         super().__init__()
@@ -269,7 +269,7 @@ class Http2Stream(Events):
 
 
 def first(*streams, timeout=TIMEOUT):
-    """Those of them that have something to read, as soon as there is one."""
+    """The streams that have data to read, as soon as a stream has."""
     ready = [s for s in streams
              if s.events or s.raw or s.connection.buffer]
     if ready:
@@ -282,8 +282,8 @@ def first(*streams, timeout=TIMEOUT):
 def vanish(connection):
     """The end of a client's machine: no FIN, no RST, not now.
 
-    The kernel forgets the connection; only who asks for it is told that
-    there is none.
+    The kernel forgets the connection; a RST answers only a later packet of the
+    gateway.
     """
     connection.socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
     connection.close()

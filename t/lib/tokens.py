@@ -1,8 +1,8 @@
 """Tokens from claims and claims from tokens, as every gateway makes them.
 
-To a client a token is opaque.  But one that was made here from a claim's
-znode lets a test ask for a claim whose client was told no token yet, and one
-that is taken apart here tells which znode a client's token stands for.
+To a client a token is opaque.  A token that is made here from a claim's znode
+lets a test call with a token that no client was told yet, and a token that is
+taken apart here tells which znode a client's token stands for.
 """
 
 import base64

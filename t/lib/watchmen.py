@@ -1,4 +1,4 @@
-"""Watchmen: each asks one worker for a claim again and again."""
+"""Watchmen: each sends calls about a claim to a worker, repeatedly."""
 
 import contextlib
 import threading
@@ -8,15 +8,15 @@ from lib.client import lock_path
 from lib.process import wait_until
 
 SHORT = 2.0     # of a session that is to end
-LONG = 6.0      # of one that is to live
+LONG = 6.0      # of a session that is to live
 BACK = 20.0
 
-# it is watched closely what is said: no call waits for long
+# the answers are watched closely: no call waits for long
 QUICK = "zk_lock_timeout 1200ms;"
 
 
 class Watchman(threading.Thread):
-    """Asks one worker for a claim over and over, and notes the answers.
+    """Sends calls about a claim to a worker and notes the answers.
 
     notes: (sent, received, status), by the clock of the server's log.
     """
@@ -52,7 +52,7 @@ class Watchman(threading.Thread):
         return {status for _, _, status in self.notes}
 
     def held(self):
-        """(sent, received) of each answer that said that it is held."""
+        """(sent, received) of each answer that said that the claim is held."""
         return [(sent, received) for sent, received, status in self.notes
                 if status == 200]
 
@@ -63,7 +63,7 @@ class Watchman(threading.Thread):
 
 @contextlib.contextmanager
 def watched(name, token, *gateways):
-    """Every worker is asked all the time."""
+    """Watchmen call every worker all the time."""
     men = [Watchman(gateway, worker, method, name, token)
            for gateway in gateways for worker in gateway.worker_pids()
            for method in ("GET", "PUT")]
@@ -81,7 +81,7 @@ def watched(name, token, *gateways):
 
 
 def never_held_after(men, expired):
-    """No "held" came later; once it was gone, it was gone for good."""
+    """No "held" came later; a claim that was gone stayed gone."""
     for man in men:
         late = [received - expired for _, received in man.held()
                 if received > expired]
@@ -100,7 +100,7 @@ def all_say(men, status, timeout=BACK):
 
 
 def in_line(gateway, tree, name, workers, **query):
-    """Waiters at these workers, one behind the other."""
+    """Waiters at these workers, queued in this order."""
     present = len(tree.claims(gateway.znode(name)))
     waiters = []
     for i, worker in enumerate(workers):

@@ -1,27 +1,26 @@
-"""A private ZooKeeper: servers from Debian's jars, and looks into them.
+"""A private ZooKeeper: servers from Debian's jars, and looks into the servers.
 
-Server is one process, standalone or a member of an Ensemble, on loopback, with
-its data in a directory of the test run.  It is started, stopped, killed,
-frozen and thawed by pid.  It does not wait for the disk, unless sync says so:
-what a server has written outlives its process anyway, and a disk that stands
-still for a second makes it seem out of reach.  Its own counters are read with
-four-letter words, over connections that have no session, and so disturb no
-count:
+Server is a process, standalone or a member of an Ensemble, on loopback, with
+the data in a directory of the test run.  A test starts, stops, kills, freezes
+and thaws the server by pid.  The server does not wait for the disk, unless sync
+says so: written data outlives the process anyway, and a disk that stalls for a
+second makes the server seem out of reach.  Four-letter words read the server's
+counters over connections that have no session, and so disturb no count:
 
     transactions()    every write that the server ordered, counted once whether
-                      it is a lone operation, a failed one, or a multi of 200;
-                      it is the server's last zxid.  The start and the end of a
-                      session are one each.
+                      a lone operation, a failed operation, or a multi of 200;
+                      this is the server's last zxid.  The start and the end of
+                      a session count 1 each.
     reads(TOP)        lookups (data, children, existence) of znodes that exist
                       below the top-level znode TOP; pings and the reads of
                       other tests, which use other tops, do not count
     writes(TOP)       creates, deletes and changes below TOP, each operation
                       inside a multi counted
-    lookups()         every request that was no write, of everybody: also
-                      pings, syncs and lookups of what does not exist
+    lookups()         every request of any client that was no write: also pings,
+                      syncs and lookups of what does not exist
 
-Tree looks at znodes with kazoo, and makes claims by hand.  Its own reads count
-as anybody's: take the counters' difference around what is to be measured, and
+Tree looks at znodes with kazoo, and makes claims by hand.  Tree's reads count
+like any reads: take the counters' difference around what is to be measured, and
 look at the tree outside of that.
 """
 
@@ -54,14 +53,14 @@ logging.getLogger("kazoo").setLevel(logging.CRITICAL)
 
 
 class Server:
-    """One ZooKeeper process; start() may be called again after a stop()."""
+    """A ZooKeeper process; start() may be called again after a stop()."""
 
     def __init__(self, directory, port=None, tick=500, container_check=60000,
                  properties=(), config=(), sync=False, jars=(),
                  host="127.0.0.1", enter=()):
         self.directory = str(directory)
         self.host = host
-        self.enter = list(enter)    # the words in front of its command
+        self.enter = list(enter)    # the words in front of the command
         self.port = port or free_port()
         self.tick = tick
         self.properties = ["-Dznode.container.checkIntervalMs=%d"
@@ -106,25 +105,25 @@ class Server:
                 raise AssertionError("ZooKeeper died, see %s: %s"
                                      % (self.log, f.read()[-2000:]))
         try:
-            # a server that is asked too early may never answer that one
+            # a server that gets a word too early may never answer that word
             return "Mode: " in self.command("srvr", timeout=0.3)
         except OSError:
             return False
 
     def stop(self):
-        """A clean end; sessions go on, their time is counted anew at start."""
+        """A clean end; sessions go on and are timed anew from the start."""
         self._end(signal.SIGTERM)
 
     def kill(self):
         self._end(signal.SIGKILL)
 
     def freeze(self):
-        """It keeps its connections and answers nobody."""
+        """The server keeps the connections but answers no client."""
         self.process.send_signal(signal.SIGSTOP)
         wait_until(self._stands_still, what="ZooKeeper stands still")
 
     def _stands_still(self):
-        """Whether all its threads do; they stop one after the other."""
+        """Whether all threads stand still; the threads stop in turn."""
         tasks = os.listdir("/proc/%d/task" % self.process.pid)
         return all(state(int(task)) in ("T", None) for task in tasks)
 
@@ -182,7 +181,7 @@ class Server:
                 parts.append(part)
 
     def mntr(self):
-        """The server's counters, those that are numbers."""
+        """The numeric counters of the server."""
         counters = {}
         for line in self.command("mntr").splitlines():
             key, _, value = line.partition("\t")
@@ -197,7 +196,7 @@ class Server:
         return int(found.group(1), 16)
 
     def mode(self):
-        """standalone, leader or follower; None while there is none."""
+        """standalone, leader or follower; None without a mode."""
         try:
             found = re.search(r"^Mode: (\w+)", self.command("srvr"), re.M)
         except OSError:
@@ -241,7 +240,7 @@ class Server:
                                                    sessions, re.M)}
 
     def owning_sessions(self):
-        """The ids of those that have made something."""
+        """The ids of the sessions that own a znode."""
         owners = self.command("dump").partition("ephemeral nodes dump")[2]
         return {int(sid, 16) for sid in re.findall(r"^0x([0-9a-f]+):$",
                                                    owners, re.M)}
@@ -251,10 +250,10 @@ class Server:
         return int(self.mntr()["zk_global_sessions"])
 
     def expirations(self):
-        """session -> when this server found its time to be over.
+        """session -> when this server found the session to be expired.
 
-        Seconds since the epoch, by the server's own log; whoever waits for
-        what the session held cannot have got it before.
+        Seconds since the epoch, by the server's own log; a waiter for a lock of
+        the session cannot have been granted the lock before.
         """
         with open(self.log, errors="replace") as f:
             lines = re.findall(r"(\d+:\d+:\d+\.\d+) .*Expiring session "
@@ -262,11 +261,11 @@ class Server:
         return {int(sid, 16): _moment(clock) for clock, sid in lines}
 
     def connections(self):
-        """The number of client connections, without the one that asks."""
+        """The number of client connections, without that of this call."""
         return len(re.findall(r"^ /", self.command("cons"), re.M)) - 1
 
     def watched_paths(self):
-        """path -> ids of the sessions that watch it."""
+        """path -> ids of the sessions that watch the path."""
         watched = {}
         for line in self.command("wchp").splitlines():
             if line.startswith("/"):
@@ -328,7 +327,7 @@ class Ensemble:
 
 
 class Tree:
-    """Looks at znodes, waits for what they become, makes claims by hand."""
+    """Looks at znodes, waits for changes, makes claims by hand."""
 
     sessions = set()        # of all trees: the tests' own
 
@@ -347,8 +346,8 @@ class Tree:
         return self.client.client_id[0]
 
     def wait_back(self):
-        """Until kazoo is connected again.  A server that just starts may lose
-        what it was asked, and kazoo then waits for timeout before it asks anew.
+        """Waits until kazoo is connected again.  A server that just starts may
+        lose a request, and kazoo then waits for timeout before a repeat.
         """
         wait_until(lambda: self.client.connected,
                    2 * self.timeout + READY_TIMEOUT, "kazoo is back")
@@ -356,25 +355,25 @@ class Tree:
     # looks
 
     def children(self, path):
-        """The names of the children, [] if there is no such znode."""
+        """The names of the children, [] if there is no znode."""
         try:
             return self.client.get_children(path)
         except NoNodeError:
             return []
 
     def claims(self, path):
-        """The names of a lock's claims in their order."""
+        """The names of a lock's claims in order."""
         return sorted(self.children(path), key=sequence)
 
     def data(self, path):
         return self.client.get(path)[0]
 
     def label(self, path):
-        """What gateways tell each other about a claim of theirs."""
+        """The label of a gateway's claim."""
         return _label(self.data(path))
 
     def made(self, path):
-        """The transaction that made a claim, whatever its znode is now."""
+        """The transaction that made a claim, even if the znode is newer."""
         data, stat = self.client.get(path)
         return _label(data).get("czxid", stat.czxid)
 
@@ -423,7 +422,7 @@ class Tree:
                 and "gate" in _label(data))
 
     def marks(self, top):
-        """mark -> its root, of the marks for roots at or below top."""
+        """mark -> root, of the marks for roots at or below top."""
         found = {}
         for mark in self.children(GATES):
             gate, dot, root = mark.partition(".")
@@ -435,7 +434,7 @@ class Tree:
     # conditions, by watch
 
     def wait_claims(self, path, condition, timeout=10.0):
-        """Waits until condition(claims) is true, or their number is it."""
+        """Waits until condition(claims) is true, or for so many claims."""
         if not callable(condition):
             number = condition
 
@@ -482,12 +481,12 @@ class Tree:
     # changes
 
     def make(self, path, data=b""):
-        """Makes a persistent znode and its parents, if they are missing."""
+        """Makes a persistent znode and the missing parents."""
         self.client.ensure_path(path)
         self.client.set(path, data)
 
     def make_claim(self, lock, layout="-lock-", data=b"", before=None):
-        """A claim of Curator's layout, by hand; returns its path."""
+        """A claim of Curator's layout, by hand; returns the path."""
         self.client.ensure_path(lock)
         prefix = before if before is not None else "_c_%s%s" % (uuid.uuid4(),
                                                                 layout)
@@ -503,8 +502,9 @@ class Tree:
     def forget(self, top):
         """Removes what durable leases below top have left.
 
-        Gateways would take it over.  Without a mark nobody looks for a claim,
-        so one that this client may not delete harms nobody.
+        Else gateways would take over the leases.  Without a mark no gateway
+        looks for a claim, so a claim that this client may not delete does no
+        harm.
         """
         for path in self.durables(top):
             try:
@@ -522,7 +522,7 @@ class Tree:
 
 
 def _label(data):
-    """Behind the first line, if there is one; {} if it is no gateway's."""
+    """The text behind the first line; {} unless a gateway made the claim."""
     try:
         label = json.loads(data[data.find(b"\n{") + 1:])
     except ValueError:
@@ -540,6 +540,6 @@ def _moment(clock):
 
 
 def sequence(name):
-    """The number that ZooKeeper appended; -1 if the name ends in none."""
+    """The number that ZooKeeper appended; -1 without a number."""
     digits = name[-10:]
     return int(digits) if len(digits) == 10 and digits.isdigit() else -1

@@ -1,12 +1,12 @@
-"""What operators may do to those who hold a lock, where zk_lock_admin is on.
+"""What an operator may do to holders of a lock where zk_lock_admin is on.
 
-A claim is broken by its fencing token, so that nobody is hit who was not
-meant, or all that hold the lock are.  Whoever waits stays, and is granted the
-lock.  It does not matter who made the claim: another gateway, Curator or
-kazoo.
+The operator breaks a claim by the fencing token, so that no other claim is hit
+by mistake, or breaks all claims that hold the lock.  A waiter stays and is
+granted the lock.  The maker of the claim does not matter: another gateway,
+Curator or kazoo.
 
-A holder that is asked to let go is told so with its next call, and may do what
-it likes.
+A revoked holder learns of the revocation from the answer to the next call, and
+is free to ignore the message.
 """
 
 import base64
@@ -28,7 +28,7 @@ GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
 
 @pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two for all tests that leave them as they were."""
+    """Two gateways for all tests that leave them as they were."""
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
         yield make(location=ADMIN), make(location=ADMIN)
@@ -81,7 +81,7 @@ def asked(response, name, number):
 
 
 def begin(gateway, tree, name, **query):
-    """A waiter that is in line now."""
+    """A waiter whose claim is in the queue now."""
     before = len(tree.claims(gateway.znode(name)))
     waiter = gateway.begin(name, wait="1m", **query)
     tree.wait_claims(gateway.znode(name), before + 1)
@@ -93,7 +93,7 @@ def fencing_tokens(gateway, name):
             for holder in gateway.inspect(name).json["holders"]]
 
 
-# where it is not allowed
+# where the calls are not allowed
 
 @pytest.mark.parametrize("location", ["", "zk_lock_admin off;"])
 def test_not_allowed(start_gateway, location):
@@ -124,7 +124,7 @@ def test_allowed_in_one_location(start_gateway):
     problem(gateway.inspect("x"), 404)
 
 
-# whom
+# which holder is meant
 
 @pytest.mark.parametrize("form", ["%d", '"%d"', "*"])
 def test_holder_is_broken(here_and_there, tree, name, form):
@@ -146,7 +146,7 @@ def test_holder_is_broken(here_and_there, tree, name, form):
 
 
 def test_whom_is_missing(here_and_there, name):
-    """Nobody is broken by mistake."""
+    """No holder is broken by mistake."""
     here, there = here_and_there
     problem(break_(there, name, None), 428)
     holder = here.hold(name)
@@ -183,7 +183,7 @@ def test_whom_is_said_twice(gateway, name, how):
 
 @pytest.mark.parametrize("how", [break_, revoke])
 def test_another_holder_is_meant(here_and_there, name, how):
-    """He has left, and somebody else came after him."""
+    """The named holder has left, and another client holds the lock."""
     here, there = here_and_there
     former = here.hold(name)
     here.release(name, former.token)
@@ -223,11 +223,11 @@ def test_beside_other_arguments(gateway, name):
     gateway.release(name, holder.token)
 
 
-# who waits
+# waiters
 
 @pytest.mark.parametrize("match", ["*", "number"])
 def test_waiters_stay(here_and_there, tree, name, match):
-    """And the next is granted the lock at once."""
+    """The next waiter is granted the lock at once."""
     here, there = here_and_there
     holder = here.hold(name)
     waiters = [begin(gateway, tree, name)
@@ -244,7 +244,7 @@ def test_waiters_stay(here_and_there, tree, name, match):
 
 
 def test_waiter_is_not_meant(here_and_there, tree, name):
-    """Its fencing token is not one yet."""
+    """A waiter's fencing token is not valid yet."""
     here, there = here_and_there
     holder = here.hold(name)
     waiter = begin(here, tree, name)
@@ -259,7 +259,7 @@ def test_waiter_is_not_meant(here_and_there, tree, name):
 
 
 def test_who_holds_by_a_connection_is_broken(here_and_there, name):
-    """And is told so."""
+    """The stream says that the lock is lost."""
     here, there = here_and_there
     connection = here.begin(name, hold="connection")
     wait_until(lambda: here.inspect(name).status == 200)
@@ -272,7 +272,7 @@ def test_who_holds_by_a_connection_is_broken(here_and_there, name):
 
 
 def test_held_more_than_once(here_and_there, name):
-    """All of it ends."""
+    """One break ends all holds of the claim."""
     here, there = here_and_there
     holder = here.hold(name)
     for _ in range(2):
@@ -320,7 +320,7 @@ def test_all_holders(here_and_there, tree, name, mode, permits):
 
 
 def test_no_more_than_all_holders(here_and_there, tree, name):
-    """Those who come after them are not hit."""
+    """Waiters that are granted the lock after the break are not hit."""
     here, there = here_and_there
     for _ in range(2):
         here.hold(name, mode="semaphore", permits=2)
@@ -334,7 +334,7 @@ def test_no_more_than_all_holders(here_and_there, tree, name):
 
 
 def test_very_many_holders(here_and_there, tree, name):
-    """More than a look at the lock describes; a writer waits behind them."""
+    """More holders than a look at the lock lists, with a writer behind."""
     here, there = here_and_there
     connections = [here.connect(worker) for worker in here.worker_pids()]
     for i in range(250):
@@ -353,7 +353,7 @@ def test_very_many_holders(here_and_there, tree, name):
 
 
 def test_one_of_very_many_holders(shared_pair, tree, name):
-    """It is found, wherever it is in the line."""
+    """The claim is found at any place of the queue."""
     here, there = shared_pair
     connections = [here.connect(worker) for worker in here.worker_pids()]
     holders = [connections[i % 2].request("POST", lock_path(name), {
@@ -381,7 +381,7 @@ def test_several_locks_are_broken_one_by_one(here_and_there, name):
     assert problem(answer, 410)["gone"] == [name]
 
 
-# holders of other kinds
+# claims of other clients
 
 @pytest.mark.parametrize("before, layout", [
     (None, "-lock-"), ("lock-", None), (GUID[3:].replace("-", "")
@@ -416,7 +416,7 @@ def test_kazoo(here_and_there, foreign, name):
 
 
 def test_curator(here_and_there, tree, curator, name):
-    """Its holder finds its mark, and then that its claim is gone."""
+    """The Curator holder finds the mark, and then that the claim is gone."""
     here, there = here_and_there
     client = curator.client()
     claim = client.acquire("mutex", here.znode(name))
@@ -434,7 +434,7 @@ def test_curator(here_and_there, tree, curator, name):
     assert here.release(name, response.token).status == 204
 
 
-# to be asked
+# revocation
 
 @pytest.mark.parametrize("match", [None, "*", "number", "quoted"])
 def test_holder_is_asked(here_and_there, tree, name, match):
@@ -493,7 +493,7 @@ def test_who_holds_by_a_connection_is_asked(here_and_there, name):
 
 
 def test_asked_by_a_curator_client(here_and_there, tree, foreign, name):
-    """It writes over what the gateway keeps there; that is mended."""
+    """The mark overwrites the claim data; the gateway restores the data."""
     here, there = here_and_there
     holder = here.hold(name, {"owner": "me", "data": [1]}, ttl="90s")
     claim = here.znode(name) + "/" + claim_of(holder.token)
@@ -512,7 +512,7 @@ def test_asked_by_a_curator_client(here_and_there, tree, foreign, name):
 @pytest.mark.parametrize("holds", [1, 2])
 def test_mark_on_the_claim_of_a_dead_worker(start_gateway, zookeeper, tree,
                                             foreign, holds):
-    """It is mended, too, and then the claim can be released anywhere."""
+    """The gateway restores the data; then any gateway can release the claim."""
     here, there = start_gateway(), start_gateway()
     holder = here.hold("x", ttl="1h", worker=here.worker_pids()[0])
     token = {"Lock-Token": holder.token}
@@ -535,7 +535,7 @@ def test_mark_on_the_claim_of_a_dead_worker(start_gateway, zookeeper, tree,
 
 def test_renewals_go_on_after_a_mark(shared_pair, zookeeper, tree, foreign,
                                      name):
-    """What a Curator client wrote over is mended, renewals and all."""
+    """The gateway restores the overwritten data, and renewals still count."""
     here, there = shared_pair
     holder = here.hold(name, ttl="3s")
     for _ in range(3):
@@ -572,7 +572,7 @@ def test_several_locks_are_asked_for(here_and_there, name):
 # the log
 
 def lines(gateway, *words, level="error"):
-    """What a break leaves is in a log of the default level, error."""
+    """The log lines of a break; the default level, error, shows them."""
     return [line for line in gateway.log_text().splitlines()
             if "[%s]" % level in line and all(word in line for word in words)]
 
@@ -615,7 +615,7 @@ def test_nothing_is_logged_of_what_was_not_done(here_and_there, name):
 
 
 def test_log_is_not_forged(here_and_there, name):
-    """By whatever a user, an owner or a lock is called."""
+    """A name of a user, an owner or a lock cannot forge a log line."""
     here, there = here_and_there
     name += '" \\'
     here.hold(name, owner='o" \\ ö')
@@ -643,10 +643,10 @@ def test_outcomes_are_logged(start_gateway, tmp_path):
     gateway.start()
 
 
-# whatever happens meanwhile
+# what happens meanwhile
 
 def test_operator_leaves(shared_pair, tree, name):
-    """What was begun may be done or not; the lock is sound."""
+    """The break is carried out or not; the lock works either way."""
     here, there = shared_pair
     for i in range(10):
         holder = here.hold(name)
@@ -666,7 +666,7 @@ def test_operator_leaves(shared_pair, tree, name):
 
 
 def test_broken_and_released_at_once(shared_pair, tree, name):
-    """One of the two is first, and who waits is granted the lock once."""
+    """Break or release comes first; the waiter is granted the lock once."""
     here, there = shared_pair
     for i in range(20):
         holder = here.hold(name)

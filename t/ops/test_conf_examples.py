@@ -31,15 +31,15 @@ LOST, TAKEN, OUT_OF_REACH, USAGE = 70, 75, 69, 64
 
 @pytest.fixture
 def name():
-    """A lock of the test's own."""
+    """A lock that only this test uses."""
     return "lock%d" % next(NUMBERS)
 
 
 @pytest.fixture
 def start_script(tmp_path, start_gateway):
-    """A function that starts a script; at the end nothing may be left.
+    """A function that starts a script; no process may be left at the end.
 
-    That end comes before that of the test's gateways.
+    This end comes before the end of the test's gateways.
     """
     scripts = []
 
@@ -60,7 +60,7 @@ def start_script(tmp_path, start_gateway):
 
 
 def take_away(gateway, tree, name):
-    """The one claim that there is goes; its holder has lost the lock."""
+    """Deletes the only claim; the holder has lost the lock."""
     claim, = tree.claims(gateway.znode(name))
     tree.delete(gateway.znode(name) + "/" + claim)
 
@@ -106,7 +106,7 @@ def test_ten_lines(make_example):
     assert len(text.split("\n")) < 14
     example = make_example(None, text=text.replace(
         "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181", "127.0.0.1:2181"))
-    # where an nginx that is not Debian's has its log and its pid
+    # where an nginx that is not Debian's has the log and the pid
     os.makedirs(os.path.join(os.path.dirname(example.gateway.conf), "logs"),
                 exist_ok=True)
     example.start()
@@ -114,7 +114,7 @@ def test_ten_lines(make_example):
 
 
 def streams_of(*pages):
-    """The curls of these pages that hold by a connection, or watch."""
+    """The curl commands of these pages that open streams."""
     lines = []
     for page in pages:
         with open(os.path.join(TREE, page), encoding="utf-8") as file:
@@ -125,7 +125,7 @@ def streams_of(*pages):
 
 @pytest.mark.parametrize("line", streams_of("README.md", "docs/calls.md"))
 def test_streams_through_a_pipe(start_script, start_gateway, line):
-    """Their events are seen when they come, and not when they fill a buffer.
+    """Events are seen when the gateway sends them, not when a buffer is full.
     """
     gateway = start_gateway()
     script = start_script(
@@ -138,7 +138,7 @@ def test_streams_through_a_pipe(start_script, start_gateway, line):
         wait_until(lambda name=name: is_free(gateway, name))
 
 
-# whose locks they are
+# owners of the locks
 
 def basic(user, password):
     credentials = base64.b64encode(("%s:%s" % (user, password)).encode())
@@ -146,9 +146,9 @@ def basic(user, password):
 
 
 def tenants_are_apart(example, tree, one, other):
-    """Two who send these headers have locks of the same name, by themselves.
+    """Two clients with different headers have separate locks of the same name.
 
-    Those of the first are alice's.
+    The first headers are alice's.
     """
     tokens = []
     for headers in one, other:
@@ -244,7 +244,7 @@ def test_tls(make_example, tree):
 
 
 class AuthService(http.server.BaseHTTPRequestHandler):
-    """Knows who may by a word in a header, and remembers what it was asked."""
+    """Decides by the word in a header, and remembers each request."""
 
     protocol_version = "HTTP/1.1"
     users = {"alice": (204, "alice"), "bob": (204, "bob"),
@@ -311,7 +311,7 @@ def asks_the_service(example, tree, seen):
     assert response.headers["WWW-Authenticate"] == "Word"
     assert example.call("POST", "/locks/x", None, {"X-User": "mallory"}
                         ).status == 403
-    # the service forgot to say whose: nobody's
+    # the service named no tenant, so the lock has no owner
     assert example.call("POST", "/locks/x", None, {"X-User": "nobody"}
                         ).status == 500
     assert example.call("GET", "/auth", None, {"X-User": "alice"}
@@ -321,7 +321,7 @@ def asks_the_service(example, tree, seen):
 # limits
 
 def waiters(example, tree, name, number, source):
-    """So many requests of one address that wait for a lock that is held."""
+    """Sends waiting acquires of a held lock from one address."""
     znode = example.znode("/locks/" + name)
     before = len(tree.claims(znode))
     connections = [example.connect(source).send("POST", lock_path(name))
@@ -331,7 +331,7 @@ def waiters(example, tree, name, number, source):
 
 
 def test_limit_of_waiters(make_example, tree):
-    """Who has too many gets no more, but can keep and give back its own."""
+    """A client at the limit gets no more, but can renew and release."""
     greedy, modest = "127.0.0.2", "127.0.0.3"
     example = make_example("limits.conf").start()
     own = example.hold("/locks/own", source=greedy)
@@ -384,7 +384,7 @@ def test_limit_of_the_queue(make_example, tree):
 
 
 def test_limit_of_calls(make_example):
-    """Faster than fifty in a second, and a hundred at once, is too fast."""
+    """More than fifty calls a second, and a hundred at once, is too fast."""
     greedy, modest = "127.0.0.2", "127.0.0.3"
     example = make_example("limits.conf").start()
     connection = example.connect(greedy)
@@ -468,7 +468,7 @@ def test_terraform_backend(terraform_backend):
     assert call("UNLOCK", "/locks/prod", one).status == 200
     assert waiter.response().status == 200
 
-    # what is left behind is broken by those who may
+    # an admin breaks a lock that was left behind
     assert call("UNLOCK", "/locks/prod").status == 403
     assert call("UNLOCK", "/force/prod").status == 401
     assert call("UNLOCK", "/force/prod", user="root").status == 200
@@ -488,7 +488,7 @@ resource "terraform_data" "x" {
 
 @pytest.mark.skipif(not shutil.which("terraform"), reason="no Terraform here")
 def test_terraform(terraform_backend, start_script, tmp_path):
-    """Terraform itself, with the backend that the comment has."""
+    """Terraform itself, with the backend from the comment."""
     config = tmp_path / "terraformrc"
     config.write_text("disable_checkpoint = true\n")
     environment = {"TF_CLI_CONFIG_FILE": str(config), "TF_IN_AUTOMATION": "1",
@@ -509,7 +509,7 @@ def test_terraform(terraform_backend, start_script, tmp_path):
     assert "Error acquiring the state lock" in second.said()
     identity = re.search(r"ID: +([0-9a-f-]{36})", second.said()).group(1)
 
-    # the first dies, and leaves its lock
+    # the first Terraform dies, and leaves the lock
     first.kill()
     assert terraform(*apply).wait(60) == 1
     assert terraform("force-unlock", "-force", identity).wait(60) == 1
@@ -529,8 +529,8 @@ def test_terraform(terraform_backend, start_script, tmp_path):
 # elections
 
 class Candidate:
-    """leader.sh, with a command that shows when it runs, and never with one
-    of another candidate, unless the lock was taken away by force.
+    """leader.sh, with a command that shows when it runs, and never beside the
+    command of another candidate, unless the lock was taken away by force.
     """
 
     COMMAND = """
@@ -559,9 +559,9 @@ class Term:
 
 
 def test_election(make_example, start_script, tree, tmp_path):
-    """The leader leaves, is killed, and loses the lock; each time there is
-    another one, which for the first two comes when the last one's command
-    has ended.
+    """The leader leaves, is killed, and loses the lock; a new leader follows
+    each time.  After the first two changes the new leader starts when the last
+    leader's command has ended.
     """
     example = make_example("election.conf").start()
     znode = example.znode("/locks/scheduler")
@@ -605,8 +605,8 @@ def test_election(make_example, start_script, tree, tmp_path):
     assert not alive(second.pid)
     assert script.wait() == -signal.SIGKILL
 
-    # whose claim is taken away is a candidate again, as soon as it hears of
-    # that, which may be after the next one does
+    # a candidate whose claim is taken away is a candidate again after learning
+    # of the loss, which may be later than the next leader's start
     (tmp_path / "leaders.taken").touch()
     tree.delete(znode + "/" + tree.claims(znode)[0])
     fourth = leader()
@@ -614,7 +614,7 @@ def test_election(make_example, start_script, tree, tmp_path):
     wait_until(lambda: not alive(third.pid), what="the third has ended")
     tree.wait_claims(znode, 2)
 
-    # whose command ends has had enough
+    # a candidate whose command ends does not come back
     (tmp_path / "leaders.go").touch()
     for name in third.name, fourth.name:
         assert candidates[name].script.wait() == 3
@@ -650,7 +650,7 @@ def test_live_servers(live_servers, tmp_path):
     wait_until(lambda: watcher.said() == "\n", what="nobody is there")
 
     def wait_list(*addresses):
-        """Who watches and who asks see the same."""
+        """The watcher and a list call see the same servers."""
         wait_until(lambda: (sorted(watcher.said().splitlines()[-1].split())
                             == sorted(addresses)),
                    30.0, "the list is %s" % (addresses,))
@@ -672,7 +672,7 @@ def test_live_servers(live_servers, tmp_path):
     wait_list(two, three, ill)
     assert servers[one].wait() == 128 + signal.SIGTERM
 
-    # these two are noticed at the next word of the gateway
+    # the gateway's next event reveals both
     servers[two].signal(signal.SIGKILL)
     healthy.unlink()
     wait_list(three)
@@ -686,7 +686,7 @@ def test_live_servers(live_servers, tmp_path):
 
 
 def test_live_servers_lose_their_gateway(live_servers):
-    """They are there again when it is back."""
+    """The servers are listed again when the gateway is back."""
     start, example = live_servers
     server = start("join", "web", "10.0.0.1:80")
 
@@ -702,7 +702,7 @@ def test_live_servers_lose_their_gateway(live_servers):
 
 
 class Words(http.server.BaseHTTPRequestHandler):
-    """Tells its server's words to who joins or looks; a stream stays."""
+    """Sends the server's words to each client; a stream stays open."""
 
     def do_POST(self):
         self.server.joined += 1
@@ -738,7 +738,7 @@ def gateway_that_says(*words, status=200):
 
 
 def test_live_servers_may_be_queued(start_script, tmp_path):
-    """It is not the end, as long as the gateway makes sure."""
+    """A queued server waits on as long as signs of life come."""
     checks = tmp_path / "checks"
     with gateway_that_says(b'{"event":"queued","name":"web","position":0}',
                            b'{"event":"granted","name":"web"}',
@@ -774,7 +774,7 @@ NO_LISTS = {
 
 @pytest.mark.parametrize("what", sorted(NO_LISTS))
 def test_live_servers_without_a_list(start_script, what):
-    """Who feeds a balancer must not take this for an empty list."""
+    """A script that feeds a balancer must not read this as an empty list."""
     status, words = NO_LISTS[what]
     with gateway_that_says(words, status=status) as gateway:
         script = start_script(examples.path("live-servers.sh"), "list", "web",
@@ -816,7 +816,7 @@ CHANGE = json.dumps({
 
 @pytest.mark.parametrize("reader", ["jq", "python3", None])
 def test_live_servers_reads_json(start_script, tmp_path, reader):
-    """Owners of holders, and nothing else; with either program."""
+    """Owners of holders and no other text, with either program."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for program in ("cat", "curl", "mkfifo", "mktemp", "paste", "rm", "sed",
@@ -848,7 +848,7 @@ def test_live_servers_reads_json(start_script, tmp_path, reader):
 
 
 def test_live_servers_are_joined_from_within(live_servers):
-    """Others may look, and not join."""
+    """Other addresses may look, but not join."""
     _, example = live_servers
     assert example.call("GET", "/locks/web", source="127.0.0.2").status == 404
     for method in "POST", "PUT", "DELETE":
@@ -859,10 +859,10 @@ def test_live_servers_are_joined_from_within(live_servers):
 # run-once.sh
 
 class Job:
-    """A command for run-once.sh that runs until it is told to go.
+    """A command for run-once.sh that runs until the test ends the command.
 
-    It says that it runs by writing its pid, its fencing token, and in the end
-    "done" into a file.
+    The command writes the pid, the fencing token, and in the end "done" into a
+    file.
     """
 
     SCRIPT = ('echo "$$ $LOCK_FENCING_TOKEN" >> "$0"\n'
@@ -882,7 +882,7 @@ class Job:
             return []
 
     def wait_running(self):
-        """Its pid."""
+        """The pid of the job."""
         wait_until(self.lines, 20.0, "the job runs")
         return int(self.lines()[0].split()[0])
 
@@ -942,7 +942,7 @@ def start_locked(start_script, tmp_path, job):
     (502, OUT_OF_REACH), (503, OUT_OF_REACH), (301, USAGE), (400, USAGE),
     (403, USAGE), (404, USAGE), (409, USAGE)])
 def test_locked_is_not_granted(start_locked, job, name, status, code):
-    """75 is for a lock that is taken, and for nothing else."""
+    """75 is for a lock that is taken, and for no other refusal."""
     with gateway_that_says(b'{"detail":"this is why"}',
                            status=status) as gateway:
         script = start_locked(gateway.url, name)
@@ -966,7 +966,7 @@ def test_locked_by_its_name(start_locked, shared_gateway, job, name):
 
 
 def test_locked_without_a_command(start_script, tmp_path, name):
-    """It says how it is used, and asks for no lock."""
+    """The script prints the usage, and sends no request."""
     path = tmp_path / "locked"
     path.write_text(examples.readme("A command under a lock"))
     with gateway_that_says(b"") as gateway:
@@ -1005,7 +1005,7 @@ def test_run_once(run_once, shared_gateway, tree, name, job, shell):
 
 
 def test_run_once_in_a_fleet(run_once, shared_gateway, name, job):
-    """Eight at the same minute: one runs the job, the others do not."""
+    """Eight at the same minute: one script runs the job, seven do not."""
     fleet = [run_once(name, *job.command) for _ in range(8)]
     wait_until(lambda: [script.process.poll() for script in fleet
                         ].count(TAKEN) == 7, 30.0, "seven have found it taken")
@@ -1036,7 +1036,7 @@ def test_run_once_without_a_command(run_once, shared_gateway, name):
 
 def test_run_once_and_names_that_curl_would_read(run_once, shared_gateway,
                                                  name):
-    """Braces and brackets are parts of a name, and no list of URLs."""
+    """Braces and brackets are parts of a name, and not a list of URLs."""
     for more in ("{1,2}", "[1-2]"):
         assert run_once(name + more, "true").wait() == 0
     for more in ("?owner=me", "#1"):
@@ -1050,7 +1050,7 @@ def test_run_once_and_names_that_curl_would_read(run_once, shared_gateway,
     (("-g", ""), "-g"), (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),
     ((), "COMMAND"), (("-t", "5"), "-t"), (("-g", "9"), "-g")])
 def test_run_once_says_which_argument(run_once, name, arguments, word):
-    """In a line, and one on how it is used."""
+    """A line names the argument, and a second line tells the usage."""
     more = (name, "true") if len(arguments) != 1 and arguments else ()
     script = run_once(*arguments, *more)
     assert script.wait() == USAGE
@@ -1105,7 +1105,7 @@ def test_run_once_ends_while_it_waits(run_once, shared_gateway, tree, name,
 
 def test_run_once_keeps_the_lock_for_a_while(run_once, shared_gateway, tree,
                                              name, job):
-    """A machine whose clock is late comes when the job is done already."""
+    """A machine with a late clock comes when the job is done already."""
     job.go()
     assert run_once("-m", "60", name, *job.command).wait() == 3
     assert run_once("-m", "60", name, *job.command).wait() == TAKEN
@@ -1131,7 +1131,7 @@ def test_run_once_renews(run_once, shared_gateway, name, job):
 
 
 class Spy:
-    """A curl in front of the real one: what was asked, and what was answered.
+    """A curl in front of the real curl that records requests and answers.
     """
 
     PROGRAM = """\
@@ -1164,8 +1164,8 @@ def spy(tmp_path):
 
 def test_run_once_keeps_the_secret(run_once, shared_gateway, tmp_path, name,
                                    spy):
-    """The token is in no command line, and the command does not know it."""
-    # what comes from outside would go on to the command by itself
+    """The token is in no command line, and the command cannot see it."""
+    # the shell would pass variables from outside on to the command
     outside = {"token": "mine", "answer": "yes", "secret": "none"}
     job = Job(tmp_path, before='env > "$0.env"\n')
     script = run_once("-t", "8", name, *job.command,
@@ -1207,7 +1207,7 @@ def test_run_once_bears_a_signal_that_its_job_bears(run_once, name, tmp_path):
                                     "TERM; while :; do sleep 1; done' &\n"])
 def test_run_once_loses_the_lock(run_once, shared_gateway, tree, tmp_path,
                                  name, before):
-    """Its claim goes: the job ends, willing or not, and its children, too."""
+    """The claim goes: the job ends, willing or not, with all children."""
     job = Job(tmp_path, before)
     script = run_once("-t", "8", name, *job.command)
     pid = job.wait_running()
@@ -1221,7 +1221,7 @@ def test_run_once_loses_the_lock(run_once, shared_gateway, tree, tmp_path,
 
 def test_run_once_learns_it_at_the_end(run_once, shared_gateway, name, job,
                                        spy):
-    """The job is done before the next renewal; that is too late to help."""
+    """The job is done before the next renewal: too late to help."""
     script = run_once("-t", "3600", name, *job.command,
                       environment=spy.environment)
     job.wait_running()
@@ -1234,7 +1234,7 @@ def test_run_once_learns_it_at_the_end(run_once, shared_gateway, name, job,
 
 def test_run_once_loses_its_gateway(run_once, start_gateway, tree, tmp_path,
                                     name):
-    """nginx is killed; the job is dead while ZooKeeper still has its claim."""
+    """nginx is killed; the job is dead while ZooKeeper has the claim."""
     gateway = start_gateway(session_timeout="15s")
     job = Job(tmp_path, before="trap '' TERM\n")
     script = run_once("-t", "8", name, *job.command, gateway=gateway)
@@ -1249,8 +1249,8 @@ def test_run_once_loses_its_gateway(run_once, start_gateway, tree, tmp_path,
 
 def test_run_once_is_cut_off(run_once, shared_gateway, start_gateway, tree,
                              tmp_path, name):
-    """What is between it and the gateway dies, and the gateway knows of
-    nothing: the job is dead while its lease lasts.
+    """The proxy between script and gateway dies, and the gateway does not
+    notice: the job is dead while the lease lasts.
     """
     front = start_gateway(servers=None, server=(
         "location /locks/ {\n    proxy_pass http://127.0.0.1:%d;\n}"
@@ -1269,7 +1269,7 @@ def test_run_once_is_cut_off(run_once, shared_gateway, start_gateway, tree,
 @pytest.mark.parametrize("before", ["", "trap '' TERM\n"])
 def test_run_once_is_killed(run_once, shared_gateway, tmp_path, name, whom,
                             before):
-    """With -9: the job does not outlive it for long, and the lock is free."""
+    """After -9 on the script the job soon ends, and the lock is free."""
     job = Job(tmp_path, before)
     script = run_once(name, *job.command)
     pid = job.wait_running()
@@ -1277,7 +1277,7 @@ def test_run_once_is_killed(run_once, shared_gateway, tmp_path, name, whom,
         os.killpg(script.pid, signal.SIGKILL)
     else:
         script.signal(signal.SIGKILL)
-    # nobody has waited for the script yet: it is a zombie, which is enough
+    # the script is a zombie, because no process waited yet: alive() is enough
     wait_until(lambda: not alive(pid), what="the job is dead")
     wait_until(lambda: is_free(shared_gateway, name), what="it is free")
     assert script.wait() == -signal.SIGKILL
@@ -1286,7 +1286,7 @@ def test_run_once_is_killed(run_once, shared_gateway, tmp_path, name, whom,
 
 
 def test_run_once_without_setsid(run_once, shared_gateway, tmp_path, name):
-    """The same with less: a job that starts nothing else ends as well."""
+    """Without setsid, a job that starts no other process ends as well."""
     programs = tmp_path / "programs"
     programs.mkdir()
     for program in ("cat", "curl", "id", "mkfifo", "mktemp", "rm", "sed",
@@ -1304,7 +1304,7 @@ def test_run_once_without_setsid(run_once, shared_gateway, tmp_path, name):
 
 def test_run_once_and_all_its_helpers_are_killed(run_once, shared_gateway,
                                                  name, job):
-    """Nobody is left to release: the lock is free when its lease is over."""
+    """No process can release: the lock is free when the lease is over."""
     script = run_once("-t", "8", name, *job.command)
     job.wait_running()
     script.kill()
@@ -1324,7 +1324,7 @@ def test_run_once_without_a_gateway(run_once, start_gateway, name, job):
 
 
 def test_run_once_wants_its_lease(run_once, start_gateway, name, job):
-    """A lease that is cut short would have to be renewed sooner."""
+    """The script refuses a shortened lease, which needs sooner renewals."""
     gateway = start_gateway(location="zk_lock_max_ttl 9s;")
     assert run_once(name, *job.command, gateway=gateway).wait() == (
         OUT_OF_REACH)
@@ -1336,7 +1336,7 @@ def test_run_once_wants_its_lease(run_once, start_gateway, name, job):
 
 @pytest.mark.plain("it builds the module for Debian's nginx")
 def test_quickstart(start_script, private_zookeeper):
-    """Its JSON can be read, and what it says for a lost token helps."""
+    """The printed JSON is valid, and the hint for a lost token works."""
     private_zookeeper.start()
     port = free_port()
     script = start_script("env", "-u", "NGINX_BIN", "-u", "ZK_LOCK_MODULE",

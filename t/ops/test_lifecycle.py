@@ -1,8 +1,8 @@
-"""The gateway as a process: what opens a session, what closes it, and when.
+"""The gateway as a process: what opens a session, what closes a session, when.
 
-Only workers have sessions, and only where the module is asked for.  A clean
-end closes them, so that locks are free at once.  A configuration that cannot
-work is refused by nginx -t with a sentence.
+Only workers have sessions, and only where the configuration uses the module.  A
+clean end closes the sessions, so that locks are free at once.  nginx -t refuses
+a configuration that cannot work, and says why.
 """
 
 import re
@@ -19,10 +19,10 @@ CACHE = "proxy_cache_path cache levels=1:2 keys_zone=cache:1m;"
 
 
 def connections_stay(proxy, number):
-    """The proxy sees so many connections, and no more come."""
+    """The proxy sees the given number of connections, and no further one."""
     wait_until(lambda: proxy.accepted >= number, 10,
                "%d connections" % number)
-    time.sleep(0.3)     # for one too many there is nothing to wait for
+    time.sleep(0.3)     # an absence can only be waited out
     assert proxy.accepted == number
 
 
@@ -68,10 +68,10 @@ def test_without_directives_it_costs_nothing(start_gateway):
 @pytest.mark.parametrize("end", ["stop", "terminate"])
 def test_clean_end_closes_the_sessions(start_gateway, private_zookeeper,
                                        connect_tree, end):
-    """Young leases are durable then, if the workers had the time, or free: a
-    worker that is still there may adopt what the first one left.
+    """Young leases are durable then, if the workers had the time, or free,
+    because a worker that still runs may adopt what the first worker left.
 
-    The sessions are counted, so the server is the test's own.
+    The test counts sessions, so the test has a server alone.
     """
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
@@ -97,7 +97,7 @@ def test_clean_end_closes_the_sessions(start_gateway, private_zookeeper,
 
 
 def test_end_without_zookeeper(private_zookeeper, start_gateway):
-    """Nobody is left to close the session with; nginx ends all the same."""
+    """No server answers the close of the session; nginx ends all the same."""
     for how in ("stop", "freeze"):
         if private_zookeeper.process is None:
             private_zookeeper.start()
@@ -115,7 +115,7 @@ def test_end_when_zookeeper_was_never_there(private_zookeeper,
 
 
 def test_end_with_waiters(start_gateway, tree):
-    """A fast end cuts them, and leaves no claim."""
+    """A fast end cuts the waiters, and leaves no claim."""
     gateway = start_gateway(session_timeout="60s")
     gateway.hold("x")
     waiters = [gateway.begin("x") for _ in range(20)]
@@ -127,7 +127,7 @@ def test_end_with_waiters(start_gateway, tree):
 
 
 def test_first_request_of_all(start_gateway):
-    """The session is not there yet: the request waits for it."""
+    """The request comes before the session is there, and waits."""
     for _ in range(3):
         gateway = start_gateway(wait_sessions=False)
         response = gateway.acquire("x")
@@ -137,7 +137,7 @@ def test_first_request_of_all(start_gateway):
 
 
 def test_reload_without_locks(start_gateway, private_zookeeper):
-    """New workers serve at once, the old ones and their sessions go."""
+    """New workers serve at once; the old workers and their sessions go."""
     private_zookeeper.start()
     sessions = private_zookeeper.global_sessions()
     gateway = start_gateway(zookeeper=private_zookeeper)
@@ -165,8 +165,8 @@ def test_reload_changes_directives(start_gateway):
 
 
 def test_killed_worker(start_gateway, tree):
-    """Its waiters are cut off, a new one takes its place, and sooner or later
-    every lock can be had again: nobody waits for the dead for ever.
+    """The dead worker's waiters are cut off, a new worker starts, and every
+    lock can be acquired again after a while: no waiter waits for ever.
     """
     gateway = start_gateway(session_timeout="2s")
     victim, other = gateway.worker_pids()
@@ -201,7 +201,7 @@ def test_single_process(start_gateway, tree):
 
 def test_zookeepers_expired_session_is_replaced(private_zookeeper,
                                                 start_gateway, connect_tree):
-    """The session is over: new requests are served by a new one."""
+    """The session expired: a new session serves new requests."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="2s",
                             workers=1)
@@ -288,7 +288,7 @@ TWO_ANSWERS = {
     "empty_gif behind": ("zk_lock_metrics; empty_gif;", "does not go with"),
 }
 
-# values that are too small: the directive, and what it takes
+# values that are too small: the directive, and what the directive accepts
 TOO_SMALL = {
     "zk_lock_session_timeout": ("100ms", "at least 1s"),
     "zk_lock_zone": ("4k", "at least 256k"),
@@ -297,7 +297,7 @@ TOO_SMALL = {
     "zk_lock_grace": ("0", "above zero"),
 }
 
-# what is taken, and is not what is meant: what goes into the server block
+# accepted but hardly meant: what goes into the server block
 SUSPICIOUS = {
     "location without a slash": ("location /bare { zk_lock_api; }",
                                  '"/bare/"'),
@@ -316,7 +316,7 @@ SUSPICIOUS = {
         "zk_lock_admin"),
 }
 
-# what could be taken for one of these
+# correct directives that look similar
 SOUND = {
     "slash": "location / { zk_lock_api; }",
     "longest ttl below the default": (
@@ -339,9 +339,9 @@ SOUND = {
 
 
 def lines_of(gateway, level):
-    """nginx -t: its code, and its lines of that level.
+    """nginx -t: the exit code, and the output lines of that level.
 
-    The path of the file has the name of the test in it, and is cut.
+    The path of the file contains the name of the test, and is cut.
     """
     code, output = gateway.test_conf()
     return code, [line for line in output.replace(gateway.conf, "nginx.conf"
@@ -357,7 +357,7 @@ def test_bad_configuration(start_gateway, what):
     code, (line,) = lines_of(gateway, "emerg")
     assert code != 0
     assert word in line
-    # where a variable is that is none, nginx itself does not tell
+    # nginx itself does not name the place of an unknown variable
     assert (re.search(r" in nginx\.conf:\d+$", line)
             or what == "unknown variable")
 
@@ -376,7 +376,7 @@ def test_two_answers(start_gateway, what):
 
 @pytest.mark.parametrize("name", sorted(TOO_SMALL))
 def test_too_small(start_gateway, name):
-    """The error tells the directive, no other one, and where it is."""
+    """The error names the directive, no other directive, and the place."""
     value, takes = TOO_SMALL[name]
     gateway = start_gateway(zookeeper=None, start=False, http=(
         "zk_lock_servers 127.0.0.1:1;\n\n%s %s;\n" % (name, value)))
@@ -393,14 +393,14 @@ def test_too_small(start_gateway, name):
 
 @pytest.mark.parametrize("what", sorted(SUSPICIOUS))
 def test_suspicious_configuration(start_gateway, what):
-    """It works, and a line tells what it comes to; one is enough."""
+    """The configuration works; exactly one warning tells the consequence."""
     server, word = SUSPICIOUS[what]
     gateway = start_gateway(servers="127.0.0.1:1", start=False, server=server)
     gateway.change_conf("location /locks/ {", "location /other/ {")
     code, lines = lines_of(gateway, "warn")
     assert code == 0
     if server.startswith("zk_lock_ttl"):
-        # of each location that has it
+        # a warning for each location that inherits the directive
         assert sorted(re.search('"(/.*?)"', line).group(1) for line in lines
                       ) == ["/other/", "/x/"]
     else:
@@ -436,7 +436,7 @@ def test_path_without_its_slash(start_gateway):
 
 
 def test_location_without_a_slash(start_gateway, tree):
-    """What only begins with it is no path of a lock."""
+    """A path that begins with the name but lacks the slash names no lock."""
     gateway = start_gateway(server="location /bare { zk_lock_api; }")
     for method, path in (("POST", "/baresmith"), ("GET", "/baresmith"),
                          ("GET", "/bare"), ("PUT", "/bare.x/y")):
@@ -449,7 +449,7 @@ def test_location_without_a_slash(start_gateway, tree):
 
 
 def test_too_few_descriptors(start_gateway):
-    """A worker that could take no connection at all is not started."""
+    """A worker without descriptors for connections is not started."""
     gateway = start_gateway()
     token = gateway.hold("x").token
     gateway.allow(r"worker_rlimit_nofile 64")
@@ -480,7 +480,7 @@ def test_zone_says_how_much_it_holds(start_gateway):
 
 
 def test_full_zone(start_gateway, tree):
-    """No room for a record: 503, and those who have one are not harmed."""
+    """No room for a record: 503, and claims that have a record stay."""
     gateway = start_gateway(http="zk_lock_zone 256k;", workers=1)
     held = []
     with gateway.connect() as connection:
@@ -498,7 +498,7 @@ def test_full_zone(start_gateway, tree):
                  if "no room" in line]
         assert "[error]" in line and '"zk_lock_zone"' in line
         response = connection.request("DELETE", lock_path("x0", held[0]))
-        # 503: a stall of ZooKeeper; the gateway carries the release out
+        # 503: ZooKeeper stalled; the gateway carries the release out
         assert response.status in (204, 503)
         grant(connection.request("POST", lock_path("x0")), "x0")
 
@@ -520,7 +520,7 @@ def test_a_dead_server_in_the_list(start_gateway, zookeeper,
 
 
 def test_post_action_leads_nowhere(start_gateway):
-    """Neither behind an `if`, which is no location, nor to a lock."""
+    """Neither from an `if`, which is not a location, nor to a lock."""
     gateway = start_gateway(
         location="if ($arg_owner) { post_action @after; }",
         server="location @after { return 204; }"

@@ -1,10 +1,10 @@
-"""A gateway that ends for good: its leases go on, and it grants no more.
+"""A gateway that ends for good: the leases go on, but no lock is granted.
 
-The sessions are closed with their workers.  What these hold is made durable
-before that, and is another gateway's then.
-But a worker that leaves and that no other worker comes after grants nothing
-any more.  Its waiters are told to come again, and their claims are gone before
-that of another gateway's waiter is granted.
+A worker closes the session at its end.  Before that the worker makes the held
+leases durable, and another gateway then serves them.
+A worker that leaves without an heir grants no lock any more.  Waiters are told
+to come again, and the waiters' claims are gone before a waiter of another
+gateway is granted the lock.
 
 ZK_LOCK_QUITS is the number of rounds of the test that repeats all this.
 """
@@ -28,7 +28,7 @@ INFO = {"ID": "4711", "Operation": "OperationTypeApply", "Info": "",
 
 @pytest.fixture
 def start(start_gateway):
-    """A gateway whose sessions end only if they are closed."""
+    """A gateway whose sessions end only when a worker closes them."""
     def make(**options):
         options.setdefault("session_timeout", "60s")
         gateway = start_gateway(**options)
@@ -38,13 +38,13 @@ def start(start_gateway):
 
 
 def refused(response):
-    """Nothing was granted, and a repeat is welcome."""
+    """No lock was granted, and the answer asks for a repeat."""
     problem(response, 503, "leaves")
     retry_after(response)
 
 
 def quit_with(gateway, tree, name, claims):
-    """The claims are there; then nginx quits."""
+    """Waits for the claims; then nginx quits."""
     tree.wait_claims(gateway.znode(name), claims)
     gateway.process.send_signal(signal.SIGQUIT)
 
@@ -56,7 +56,7 @@ def ended(gateway):
 
 
 def granted_elsewhere(there, tree, waiter, holder, name="x"):
-    """A waiter at another gateway, and no other, when the holder is done.
+    """The waiter at another gateway is granted the lock after the release.
 
     The lock is held until then, though the holder's gateway has ended.
     """
@@ -70,9 +70,9 @@ def granted_elsewhere(there, tree, waiter, holder, name="x"):
 
 
 def lead(gateway, tree):
-    """(holder, waiters): a waiter at each worker, ahead of all others.
+    """(holder, waiters): waiters at both workers, ahead of all other clients.
 
-    The holder's lease is the first worker's.
+    The lease of the holder belongs to the first worker.
     """
     one, other = gateway.worker_pids()
     holder = gateway.hold("x", ttl="10m", worker=one)
@@ -84,7 +84,7 @@ def lead(gateway, tree):
 
 
 def test_waiters(start, tree):
-    """They are ahead of another gateway's, and it is granted all the same."""
+    """Another gateway's waiter behind the refused waiters gets the lock."""
     here, there = start(), start()
     holder, waiters = lead(here, tree)
     last = there.begin("x", wait="1m")
@@ -131,7 +131,7 @@ def test_polled(start, tree):
 
 
 def test_keyed(start, tree):
-    """With a repeat that waits at another worker for the same claim."""
+    """A repeat of the request waits at another worker for the same claim."""
     here, there = start(), start()
     one, other = here.worker_pids()
     holder = here.hold("x", ttl="10m", worker=one)
@@ -139,7 +139,7 @@ def test_keyed(start, tree):
     waiters = [here.begin("x", None, headers, other, wait="1m")]
     tree.wait_claims(here.znode("x"), 2)
     waiters.append(here.begin("x", None, headers, one, wait="1m"))
-    assert waiters[1].silent_for(0.3)   # its own claim came, and is gone
+    assert waiters[1].silent_for(0.3)   # the second claim came and is gone
     last = there.begin("x", wait="1m")
     quit_with(here, tree, "x", 3)
     for waiter in waiters:
@@ -149,7 +149,7 @@ def test_keyed(start, tree):
 
 
 def test_stream(start, tree):
-    """One that holds a lock keeps it, and its worker; one that waits ends."""
+    """A holding stream and its worker stay; a waiting stream ends."""
     here, there = start(), start()
     one, other = here.worker_pids()
     holder = here.hold("x", ttl="10m", worker=one)
@@ -168,7 +168,7 @@ def test_stream(start, tree):
 
 
 def test_several(start, tree):
-    """What they have of their locks so far is given up."""
+    """A waiter for several locks gives up the locks that were granted."""
     here, there = start(), start()
     one, other = here.worker_pids()
     holder = here.hold("b", ttl="10m", worker=one)
@@ -228,7 +228,7 @@ def test_one_znode(start, tree):
 
 
 def test_after_a_reload(start, tree):
-    """Old workers counted on the new ones; these leave as well."""
+    """The old workers' heirs are the new workers, which leave as well."""
     here, there = start(), start()
     holder, waiters = lead(here, tree)
     here.reload()
@@ -243,7 +243,7 @@ def test_after_a_reload(start, tree):
 
 
 def test_another_zone(start, tree):
-    """The new workers are another gateway: they only take the leases over."""
+    """The new workers are another gateway and only take the leases over."""
     here = start(http="zk_lock_zone 2m;")
     holder, waiters = lead(here, tree)
     here.change_conf("zk_lock_zone 2m;", "zk_lock_zone 3m;")
@@ -256,13 +256,13 @@ def test_another_zone(start, tree):
 
 
 def test_worker_quits_alone(start, tree):
-    """The lock and its waiter: another worker stays, and is the heir."""
+    """The lock and the waiter stay, because another worker is the heir."""
     here = start()
     one, other = here.worker_pids()
     holder = here.hold("x", ttl="10m", worker=one)
     waiter = here.begin("x", wait="1m", ttl="10m", worker=one)
     tree.wait_claims(here.znode("x"), 2)
-    side = here.connect(other)      # new ones may lead to the one that leaves
+    side = here.connect(other)      # a new connection may miss this worker
     os.kill(one, signal.SIGQUIT)
     assert waiter.silent_for(0.3)
     assert side.request("DELETE", lock_path("x", holder.token)).status == 204
@@ -277,7 +277,7 @@ def test_worker_quits_alone(start, tree):
 
 
 def test_sibling_is_told_late(start, tree):
-    """Until then it is the heir of the one that waits, and then is none."""
+    """The sibling counts as the heir until the sibling learns of the quit."""
     here, there = start(), start()
     holder, waiters = lead(here, tree)
     last = there.begin("x", wait="1m")
@@ -292,7 +292,7 @@ def test_sibling_is_told_late(start, tree):
 
 @pytest.mark.plain("a new binary is without their options")
 def test_upgrade(start, tree):
-    """A new binary is another gateway, which takes over."""
+    """The new binary is another gateway, which takes over."""
     here = start(daemon=True)
     holder, waiters = lead(here, tree)
     old, _ = here.upgrade()

@@ -1,12 +1,13 @@
-"""A reload: the workers are others, the locks and their holders the same.
+"""A reload replaces the workers; the locks and their holders stay the same.
 
-An old worker serves its waiters to the end, and goes at once if it has none.
-What it granted stays granted: a new worker takes its session over, and with
-it the claims, whose znodes are the same as before.  Tokens know nothing of
-workers, so each of them answers for every claim, before, during and after.
+An old worker serves all waiters to the end, and exits at once if no client
+waits.  A granted lock stays granted: a new worker takes over the session and
+the claims, whose znodes do not change.  Because a token does
+not name a worker, each worker answers for every claim, before, during and after
+the reload.
 
-The session's timeout is long here: nothing that is gone in the end, claim or
-session, is gone because ZooKeeper gave up on it.
+The session timeout is long here, so that no claim and no session ends because
+ZooKeeper let the session expire.
 """
 
 import re
@@ -39,14 +40,14 @@ def held(gateway, tree):
 
 
 def settled(gateway, sessions):
-    """Nothing is left of workers that are gone."""
+    """No old worker and no session of an old worker is left."""
     wait_until(lambda: not gateway.worker_pids(leaving=True), SOON,
                "the old workers are gone")
     sessions.wait(gateway.workers)
 
 
 def test_held_locks(gateway, held, sessions):
-    """Renewed, inspected and released at workers who never granted them."""
+    """Other workers than the granting workers renew, inspect and release."""
     held.spread(6)
     old = gateway.reload()
     held.check()
@@ -57,15 +58,15 @@ def test_held_locks(gateway, held, sessions):
 
 
 def timeouts(zookeeper):
-    """{session: its timeout in milliseconds} of those that are connected."""
+    """{session: timeout in milliseconds} of the connected sessions."""
     return {int(sid, 16): int(timeout) for sid, timeout in
             re.findall(r"\bsid=0x([0-9a-f]+),.*?\bto=(\d+)",
                        zookeeper.command("cons"))}
 
 
 def test_another_session_timeout(gateway, held, sessions, zookeeper):
-    """ZooKeeper keeps the timeout that a session was made with: the new workers
-    have sessions of their own, and those of the old ones are closed.
+    """ZooKeeper keeps the timeout that a session began with, so the new workers
+    have sessions of their own, and the sessions of the old workers are closed.
     """
     held.spread(2)
     gateway.change_conf("zk_lock_session_timeout " + TIMEOUT,
@@ -80,7 +81,7 @@ def test_another_session_timeout(gateway, held, sessions, zookeeper):
 
 
 def test_taken_locks_are_taken(gateway, held):
-    """Who asks a new worker for them is told so, and by whom."""
+    """A new worker refuses to grant a held lock, and names the owner."""
     for worker in gateway.worker_pids():
         held.add("of %d" % worker, worker, owner="somebody")
     old = gateway.reload()
@@ -100,7 +101,7 @@ def test_taken_locks_are_taken(gateway, held):
 
 @pytest.mark.parametrize("of", ["same worker", "sibling"])
 def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
-    """It gets its lock from the worker that it is connected to."""
+    """The waiter's own worker grants the lock to the waiter."""
     one, other = gateway.worker_pids()
     lock = held.add("x", one)
     waiting = one if of == "same worker" else other
@@ -126,7 +127,7 @@ def test_waiter_of_an_old_worker(gateway, held, tree, sessions, of):
 
 
 def test_waiters_in_two_generations(gateway, held, tree, sessions):
-    """Those of old workers and of new ones take their turns."""
+    """Waiters of old workers and of new workers take turns."""
     held.add("x")
     waiters = []
     for _ in range(3):
@@ -151,7 +152,7 @@ def test_waiters_in_two_generations(gateway, held, tree, sessions):
 
 
 def test_only_waiters_keep_an_old_worker(gateway, held, tree):
-    """Locks that it granted do not, whatever their lease is."""
+    """A granted lock does not keep the worker, however long the lease is."""
     one, other = gateway.worker_pids()
     held.add("x", one)
     held.add("y", other)
@@ -171,7 +172,7 @@ def test_only_waiters_keep_an_old_worker(gateway, held, tree):
 
 
 def test_wait_ends_at_an_old_worker(gateway, held, tree):
-    """423 in due time, no claim, and no worker that stays for it."""
+    """423 in due time, no claim, and no worker that stays for the waiter."""
     held.add("x", gateway.worker_pids()[0])
     waiters = [gateway.begin("x", wait="1500ms", worker=worker)
                for worker in gateway.worker_pids()]
@@ -213,7 +214,7 @@ def test_behind_a_claim_of_an_old_worker(gateway, held, tree):
 
 
 def test_lease_ends_after_the_hand_over(gateway, tree):
-    """In its time and no earlier, and the next in line gets the lock."""
+    """The lease ends on time and not earlier; the next waiter gets the lock."""
     began = time.monotonic()
     holder = gateway.hold("x", ttl="8s")
     old = gateway.reload()
@@ -235,7 +236,7 @@ def test_lease_ends_after_the_hand_over(gateway, tree):
 
 
 def test_lease_is_renewed_before_the_hand_over(gateway, tree):
-    """The deadline is the last that the holder was told of."""
+    """The last deadline that the holder was told counts."""
     worker = gateway.worker_pids()[0]
     longer = gateway.hold("longer", ttl="1s", worker=worker)
     shorter = gateway.hold("shorter", ttl="1h", worker=worker)
@@ -252,7 +253,7 @@ def test_lease_is_renewed_before_the_hand_over(gateway, tree):
 
 
 def test_reloads_in_a_row(gateway, held, tree, sessions):
-    """Under load; before one generation has left, the next one begins."""
+    """Under load; the next reload begins before the old workers have left."""
     held.spread(10)
     with Keeper(held) as keeper, Load(gateway) as load:
         for _ in range(3):
@@ -283,7 +284,7 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
 
 
 def test_one_session_for_each_worker(start_gateway, tree, sessions):
-    """Old workers' sessions are closed at once, whatever they hold."""
+    """Sessions of old workers are closed at once, whatever they hold."""
     gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
     held = Held(gateway, tree).spread(4)
     for _ in range(3):
@@ -302,7 +303,7 @@ def test_one_session_for_each_worker(start_gateway, tree, sessions):
 
 
 def test_old_worker_is_killed(gateway, held, tree):
-    """While it drains: its waiters are cut off, what it granted stays."""
+    """The killed worker was draining: waiters are cut off, claims stay."""
     worker = gateway.worker_pids()[0]
     held.add("x", worker)
     waiter = gateway.begin("x", wait="1m", worker=worker)
@@ -317,13 +318,13 @@ def test_old_worker_is_killed(gateway, held, tree):
 
 @pytest.fixture
 def hasty(start_gateway):
-    """Its old workers have to be gone in a second."""
+    """A gateway whose old workers have to exit within a second."""
     return start_gateway(session_timeout=TIMEOUT,
                          main="worker_shutdown_timeout 1s;")
 
 
 def test_shutdown_timeout(hasty, tree, sessions):
-    """Waiters are told to come again; what is held is handed over."""
+    """Waiters get 503 and may retry; held locks are handed over."""
     held = Held(hasty, tree).spread(4)
     held.add("x")
     plain = [hasty.begin("x", wait="1m", worker=worker)
@@ -348,7 +349,7 @@ def test_shutdown_timeout(hasty, tree, sessions):
 
 
 def test_shutdown_timeout_and_those_behind(hasty, tree):
-    """A waiter of a new worker does not wait for those that were sent off."""
+    """A waiter of a new worker does not wait behind the refused waiters."""
     held = Held(hasty, tree)
     held.add("x")
     sent_off = [hasty.begin("x", wait="1m", worker=worker)
@@ -366,7 +367,7 @@ def test_shutdown_timeout_and_those_behind(hasty, tree):
 
 
 def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
-    """The new workers know nothing of the old ones' leases; they find them."""
+    """The new workers find the old workers' leases in ZooKeeper."""
     gateway = start_gateway(session_timeout=TIMEOUT,
                             http="zk_lock_zone 2m;")
     holder = gateway.hold("x", ttl="1h")
@@ -388,7 +389,7 @@ def test_another_zone_is_another_gateway(start_gateway, tree, sessions):
 @pytest.mark.parametrize("headers", [None, {"Idempotency-Key": '"k"'}])
 def test_wait_is_over_in_a_worker_that_leaves(start_gateway, start_proxy,
                                               zookeeper, tree, headers):
-    """What was to decide it was under way, and the connection breaks."""
+    """The deciding read is under way when the connection breaks."""
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout=TIMEOUT,
                          wait_sessions=False, location="zk_lock_grace 1s;")
@@ -406,7 +407,7 @@ def test_wait_is_over_in_a_worker_that_leaves(start_gateway, start_proxy,
     wait_until(lambda: lists() > before, what="a list is asked for")
     proxy.hole()
     here.reload(wait=False)
-    waiter.silent_for(0.3)      # the wait is over, and nobody knows for sure
+    waiter.silent_for(0.3)      # the wait is over, but the outcome is unknown
     proxy.kill()
     response = waiter.response(SOON)
     assert response.status in (423, 503), response

@@ -1,10 +1,10 @@
-"""nginx ends and is started again: what is durable is held on.
+"""nginx ends and is started again: durable leases survive.
 
-Nothing of it is on the machine: a durable lease is a persistent znode, and the
-next nginx finds it there, under the same token, and counts it.  So it does not
-matter whether nginx was stopped, was killed or changed its binary.  The waiters
-are gone, and so are their claims, and leases that were not durable yet: at once
-if nginx was stopped, with their sessions if it was killed.
+No part of a durable lease is on the machine: the lease is a persistent znode,
+which the next nginx finds there, under the same token, and counts.  So the test
+may stop nginx, kill nginx or change the binary.  The waiters, their claims and
+the leases that were not durable yet are gone: at once if nginx was stopped,
+when their sessions end if nginx was killed.
 """
 
 import os
@@ -19,7 +19,7 @@ from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, wait_until
 
 SOON = 10.0
-SHORT = "4s"            # a session's time that a test waits for
+SHORT = "4s"            # a session timeout short enough to wait for
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def held(gateway, tree):
 
 
 def all_durable(held):
-    """They become so by themselves."""
+    """The leases become durable without a further call."""
     root = held.gateway.root
     wait_until(lambda: len(held.tree.durables(root)) == len(held.locks),
                SOON, "all leases are durable")
 
 
 def end(gateway, how):
-    """The old processes are gone; so are the connections to them."""
+    """Ends the old processes, and the connections to them."""
     getattr(gateway, how)()
 
 
@@ -55,13 +55,13 @@ def restart(gateway, how):
 
 
 def status_in_time(gateway, name, token):
-    """What a renewal is told as soon as ZooKeeper is in reach."""
+    """The status of a renewal as soon as ZooKeeper is in reach."""
     return wait_until(lambda: [r.status for r in [gateway.renew(name, token)]
                                if r.status != 503], 20, "an answer")[0]
 
 
 def test_again_and_again(gateway, held, sessions):
-    """Every generation adds locks of its own to those that it inherits."""
+    """Every generation adds locks to the inherited locks."""
     for i, how in enumerate(["terminate", "kill", "stop", "kill",
                              "terminate"]):
         held.spread(2, "%d.%%d" % i, durable="1")
@@ -72,7 +72,7 @@ def test_again_and_again(gateway, held, sessions):
 
 
 def test_heirs_are_gone_at_once(gateway, held, sessions):
-    """They are killed while they take over, and those after them."""
+    """New workers are killed while they take over, three times."""
     held.spread(6, durable="1")
     for _ in range(3):
         end(gateway, "kill")
@@ -84,7 +84,7 @@ def test_heirs_are_gone_at_once(gateway, held, sessions):
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_waiters(gateway, held, tree, how):
-    """They are cut off, and their claims do not come back with the rest."""
+    """Waiters are cut off, and their claims do not come back."""
     held.add("x", durable="1")
     waiters = [gateway.begin("x", wait="1m", worker=worker)
                for worker in gateway.worker_pids()]
@@ -117,7 +117,7 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
 
 
 def test_after_crash_and_reload(gateway, held, sessions):
-    """What was inherited once is inherited again."""
+    """A lease that was inherited once is inherited again."""
     held.spread(4)
     gateway.reload()
     held.spread(4, "more%d")
@@ -131,7 +131,7 @@ def test_after_crash_and_reload(gateway, held, sessions):
 
 
 def ask_for_many(gateway, name):
-    """Every worker is busy with claims when this returns."""
+    """Sends many acquires; every worker is busy with claims on return."""
     for worker in gateway.worker_pids():
         response = gateway.hold("y", worker=worker)
         assert gateway.release("y", response.token).status == 204
@@ -145,7 +145,7 @@ def ask_for_many(gateway, name):
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_end_while_much_is_under_way(gateway, tree, sessions, how):
-    """Nobody knows which of the claims were made: all of them go."""
+    """No claim stays, whether or not ZooKeeper carried out the acquire."""
     names = []
     for i in range(5):
         names += ask_for_many(gateway, "x%d.%%d" % i)
@@ -159,7 +159,7 @@ def test_end_while_much_is_under_way(gateway, tree, sessions, how):
 # leases
 
 def counted(gateway, name, token):
-    """What is told of a lease, as soon as that tells when it ends."""
+    """The state of a lease as soon as the answer says when the lease ends."""
     return wait_until(lambda: [
         r.json for r in [gateway.inspect(name, token)]
         if r.status == 200 and "expires_in_ms" in r.json], SOON,
@@ -167,7 +167,7 @@ def counted(gateway, name, token):
 
 
 def test_lease_goes_on(gateway, held):
-    """For as long as was told last, from when it is taken over."""
+    """A lease lasts for the last told time, counted from the takeover."""
     lock = held.add("x", ttl="10m", durable="1")
     assert gateway.renew("x", lock.token, ttl="30m").status == 200
     before = counted(gateway, "x", lock.token)
@@ -182,7 +182,7 @@ def test_lease_goes_on(gateway, held):
 
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_lease_that_ended_meanwhile(gateway, tree, how):
-    """Nobody had the lock since: its holder may renew it again."""
+    """No other client took the lock: the holder may renew the lease again."""
     ends = time.monotonic() + 2.0
     holder = gateway.hold("x", ttl="2s", durable="1")
     end(gateway, how)
@@ -197,7 +197,7 @@ def test_lease_that_ended_meanwhile(gateway, tree, how):
 
 
 def test_longer_than_the_session_lives(gateway, tree, sessions):
-    """What is durable is held on; what is not is free, and who had it is told.
+    """A durable lease survives; else the lock is free, and the holder gets 410.
     """
     kept = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1")
             for i in range(4)}
@@ -221,7 +221,7 @@ def test_longer_than_the_session_lives(gateway, tree, sessions):
 
 
 def test_released_after_its_session(gateway, tree):
-    """Nobody who asks before that is known is told that he released it."""
+    """A release is answered 410 or 503, never 204, as the session is over."""
     holders = [gateway.hold("x%d" % i, ttl="1h") for i in range(4)]
     gateway.terminate()
     for i in range(len(holders)):
@@ -232,10 +232,10 @@ def test_released_after_its_session(gateway, tree):
         assert response.status in (410, 503), response
 
 
-# what becomes of the sessions
+# the sessions
 
 def test_a_clean_end_and_a_start(start_gateway, tree, sessions):
-    """A young lease is free at once, for everybody and for the next nginx."""
+    """A young lease is free at once, for all clients and for the next nginx."""
     gateway = start_gateway(session_timeout="60s")
     holder = gateway.hold("x", ttl="1h")
     end(gateway, "terminate")
@@ -252,9 +252,9 @@ def test_a_clean_end_and_a_start(start_gateway, tree, sessions):
                                         ("terminate", {"durable": "1"})])
 def test_durable_lease_over_a_restart(start_gateway, tree, sessions, how,
                                       query):
-    """It is held by nobody's session; the next nginx goes on with it.
+    """No session holds a durable lease; the next nginx goes on with the lease.
 
-    A worker that is told to quit makes durable what is not so yet.
+    A worker that is told to quit makes the other leases durable.
     """
     gateway = start_gateway(session_timeout="60s")
     holder = gateway.hold("x", ttl="1h", **query)
@@ -272,7 +272,7 @@ def test_durable_lease_over_a_restart(start_gateway, tree, sessions, how,
 
 
 def test_clean_end_while_much_is_under_way(start_gateway, sessions):
-    """What ZooKeeper answers just then does not keep a session open."""
+    """An answer of ZooKeeper at that moment does not keep a session open."""
     gateway = start_gateway(session_timeout="60s")
     for i in range(5):
         ask_for_many(gateway, "x%d.%%d" % i)
@@ -296,7 +296,7 @@ def test_all_killed_and_started(start_gateway, tree):
 # the master
 
 def test_master_and_orphans_die(gateway, held, sessions):
-    """Workers without a master serve on; then they are gone, too."""
+    """Workers without a master serve on; then the workers die, too."""
     held.spread(6, durable="1")
     orphans = gateway.kill_master()
     held.check(orphans)
@@ -308,7 +308,7 @@ def test_master_and_orphans_die(gateway, held, sessions):
 
 
 def test_orphan_inherits_from_an_orphan(gateway, held):
-    """There is nobody to replace the one that dies."""
+    """No new worker replaces the orphan that dies."""
     held.spread(4)
     dead, other = gateway.kill_master()
     connection = gateway.connect(other)
@@ -323,8 +323,8 @@ def test_orphan_inherits_from_an_orphan(gateway, held):
 
 
 def test_start_beside_orphans(gateway, held, sessions):
-    """A new nginx serves while workers of the old one still do: two gateways,
-    of which everybody knows every token.
+    """A new nginx serves beside workers of the old nginx: two gateways, and
+    every worker knows every token.
     """
     held.spread(4)
     orphans = gateway.kill_master()
@@ -342,7 +342,7 @@ def test_start_beside_orphans(gateway, held, sessions):
 
 
 def test_upgrade(start_gateway, tree, sessions):
-    """SIGUSR2: two gateways, until the old one leaves what it holds."""
+    """SIGUSR2: two gateways, until the old gateway leaves and hands over."""
     gateway = start_gateway(daemon=True)
     held = Held(gateway, tree).spread(4)
     held.add("x")
@@ -366,7 +366,7 @@ def test_upgrade(start_gateway, tree, sessions):
 
 @pytest.mark.plain("a new binary is without their options")
 def test_upgrade_is_taken_back(start_gateway, tree, sessions):
-    """The new master is the one that leaves; what it granted stays."""
+    """The new master leaves; the locks that its workers granted stay."""
     gateway = start_gateway(daemon=True)
     held = Held(gateway, tree).spread(4)
     old, workers = gateway.upgrade()
@@ -396,7 +396,7 @@ def test_no_session_is_left(start_gateway, private_zookeeper, connect_tree):
 
 def test_a_worker_dies_before_a_quit(start_gateway, private_zookeeper,
                                      connect_tree):
-    """What it held becomes durable all the same, and its session is closed."""
+    """The dead worker's leases become durable, and the session is closed."""
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     sessions = Sessions(private_zookeeper, tree)

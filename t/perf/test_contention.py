@@ -1,8 +1,8 @@
-"""Many for one lock: everybody gets it, one at a time, in order.
+"""Many clients for a lock: each is granted the lock, alone and in order.
 
-The clients themselves watch: between its 201 and its DELETE each is alone, and
-fencing tokens come in the order in which the lock was held.  ZooKeeper says
-in which order they had entered.
+The clients check this: between 201 and DELETE each client holds the lock alone,
+and fencing tokens grow in the order of holding.  ZooKeeper tells the order in
+which the clients entered the queue.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ HOLD = 0.004    # seconds at most; long enough for a wrong grant to be seen
 
 
 class Ring:
-    """Holders of one lock, as the clients see them."""
+    """Holders of a lock, as the clients see the holders."""
 
     def __init__(self):
         self.holder = None
@@ -37,7 +37,7 @@ class Ring:
 
 
 async def take_turn(port, name, who, ring):
-    """Waits for the lock, holds it for a moment, gives it back elsewhere."""
+    """Waits, holds the lock for a moment, releases over a new connection."""
     connection = AsyncConnection(port)
     response = await connection.request("POST", lock_path(name),
                                         {"wait": "2m", "owner": str(who)})
@@ -53,7 +53,7 @@ async def take_turn(port, name, who, ring):
 
 
 def test_five_hundred_waiters(gateway, tree):
-    """Through two workers; each is released through a new connection."""
+    """The waiters use two workers; a new connection releases each claim."""
     number = 500
     znode = gateway.znode("x")
     holder = gateway.hold("x")
@@ -79,7 +79,7 @@ def test_five_hundred_waiters(gateway, tree):
 
 
 def owners_of(tree, znode, claims):
-    """Who made the claims, in the order of the claims."""
+    """The makers of the claims, in the order of the claims."""
     assert [sequence(claim) for claim in claims] == sorted(
         sequence(claim) for claim in claims)
     return [int(tree.data(znode + "/" + claim).split(b"\n")[0])
@@ -87,7 +87,7 @@ def owners_of(tree, znode, claims):
 
 
 def test_round_and_round(gateway, tree):
-    """Twenty clients, each takes the lock ten times."""
+    """Twenty clients take the lock ten times each."""
     ring = Ring()
 
     async def client(number):
@@ -103,7 +103,7 @@ def test_round_and_round(gateway, tree):
 
 
 def test_many_locks_at_once(gateway, tree):
-    """Forty clients and eight locks; each lock has its own order."""
+    """Forty clients and eight locks; each lock has a separate order."""
     rings = [Ring() for _ in range(8)]
 
     async def client(number):
@@ -121,7 +121,7 @@ def test_many_locks_at_once(gateway, tree):
 
 
 def test_two_gateways(start_gateway, tree):
-    """Two of them on one path: what one knows, the other must not miss."""
+    """Two gateways on the same path: each must notice the other's claims."""
     gateways = [start_gateway(), start_gateway()]
     ring = Ring()
 
@@ -139,7 +139,7 @@ def test_two_gateways(start_gateway, tree):
 
 
 def test_others_in_between(gateway, tree, foreign):
-    """A client that makes claims by hand takes its turns among a hundred."""
+    """A client that makes claims by hand takes turns with HTTP clients."""
     ring = Ring()
     znode = gateway.znode("x")
     hand_made = itertools.count()

@@ -1,11 +1,11 @@
 """What a lock costs ZooKeeper, by the server's own counters.
 
-A lock that one worker takes and gives back again and again is two transactions
-a time and no read; a hand-over to a waiter of the same gateway costs no read;
-and many requests at once share few transactions.  lookups() counts pings too,
-so it is bounded; reads() counts what looks at the test's own znodes, and that
-is nothing at all.  The server is this file's own: nobody else's sessions begin
-and end on it, and no container is reaped while it is counted.
+A lock that one worker takes and gives back repeatedly costs two transactions
+each time and no read; a hand-over to a waiter of the same gateway costs no
+read; and many requests at once share few transactions.  Since lookups() counts
+pings too, the test bounds that count; reads() counts lookups of the test's own
+znodes and has to stay zero.  Only this file uses the server, so no other
+session begins or ends and no container is reaped during a count.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PINGS = 10
 
 
 class Cost:
-    """The differences of the counters since it was made."""
+    """The differences of the counters since the object was made."""
 
     def __init__(self, zookeeper, root):
         self.zookeeper = zookeeper
@@ -89,7 +89,7 @@ def test_acquire_and_release_again_and_again(single, zookeeper):
 def test_first_use_of_a_lock_costs_no_list(zookeeper, start_proxy,
                                            start_gateway):
     """Number 0 proves that a claim is the first."""
-    # the proxy stays until the gateway has ended its session
+    # the proxy stays until the gateway has ended the session
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
                             workers=1)
@@ -105,7 +105,7 @@ def test_first_use_of_a_lock_costs_no_list(zookeeper, start_proxy,
 
 
 def test_hand_over_to_local_waiters(single, zookeeper, tree):
-    """No read and no wait for a watch: the next is known."""
+    """No read and no wait for a watch: the worker knows the next claim."""
     warm_up(single, "x")
     holder = single.hold("x")
     waiters = []
@@ -129,7 +129,7 @@ def test_hand_over_to_local_waiters(single, zookeeper, tree):
 
 
 def first_answer(waiters):
-    """The one waiter that was granted; it leaves the list."""
+    """The only waiter that was granted; removed from the list."""
     import select
     ready = select.select([w.socket for w in waiters], [], [], 10)[0]
     assert len(ready) == 1
@@ -163,7 +163,7 @@ def test_hand_over_to_waiters_of_a_sibling(gateway, zookeeper, tree):
 
 def test_an_idle_worker_writes_a_third_of_the_timeout_apart(start_gateway,
                                                             zookeeper):
-    """To know that its session lives; what it sends changes nothing."""
+    """The write shows that the session lives, and changes no znode."""
     gateway = start_gateway(workers=1, session_timeout="3s")
     gateway.release("x", gateway.hold("x").token)
     before, since = zookeeper.transactions(), time.monotonic()
@@ -172,7 +172,7 @@ def test_an_idle_worker_writes_a_third_of_the_timeout_apart(start_gateway,
 
 
 async def look(port, name, each, rounds):
-    """So many clients that look at a lock, over and over."""
+    """Many clients that look at a lock repeatedly."""
     async def client():
         connection = await AsyncConnection(port).open()
         for _ in range(rounds):
@@ -184,7 +184,7 @@ async def look(port, name, each, rounds):
 
 
 def test_those_who_look_at_once_share_a_transaction(single, zookeeper):
-    """What is read for an answer is read behind a write."""
+    """The read for an answer follows a write."""
     warm_up(single, "x")
     holder = single.hold("x")
     before = zookeeper.transactions()
@@ -194,7 +194,7 @@ def test_those_who_look_at_once_share_a_transaction(single, zookeeper):
 
 
 async def contend(port, name, workers, rounds, each):
-    """So many clients at each worker, which take the lock in a closed loop."""
+    """Many clients at each worker, which take the lock in a closed loop."""
     async def client(worker):
         while True:
             connection = await AsyncConnection(port).open()
@@ -216,11 +216,11 @@ async def contend(port, name, workers, rounds, each):
 
 @pytest.mark.parametrize("each", [1, 8, 32])
 def test_a_hot_lock_is_never_read(gateway, zookeeper, each):
-    """Two workers' clients, in any order: the zone knows what each has made.
+    """Two workers' clients, in any order: the zone has all claims of both.
 
-    A read in twenty grants is what a worker may take that heard nothing of its
-    sibling for a millisecond, on a machine that has more to do; without the
-    zone it is one for each grant.
+    One read in twenty grants is allowed, because on a busy machine a worker may
+    not hear of the sibling for a millisecond; without the zone each grant costs
+    a read.
     """
     workers, rounds = gateway.worker_pids(), 640 // (2 * each)
     asyncio.run(contend(gateway.port, "x", workers, 4, each))
@@ -229,7 +229,7 @@ def test_a_hot_lock_is_never_read(gateway, zookeeper, each):
     transactions, reads, _ = cost.spent()
     assert reads <= rounds * 2 * each / 20
     if each == 32:
-        # those whose turn is far off share transactions
+        # waiters whose turn is far off share transactions
         assert transactions < rounds * 2 * each
 
 
@@ -245,7 +245,7 @@ def again_and_again(gateway, names, rounds):
 
 
 def test_idle_locks_are_remembered(start_gateway, zookeeper):
-    """As many as zk_lock_cache says, those that were used last."""
+    """As many as zk_lock_cache says, the locks that were used last."""
     gateway = start_gateway(workers=1, http="zk_lock_cache 5;")
     few, many = (["x%d" % i for i in range(n)] for n in (5, 6))
     again_and_again(gateway, few, 3)
@@ -253,7 +253,7 @@ def test_idle_locks_are_remembered(start_gateway, zookeeper):
     again_and_again(gateway, few, 10)
     assert cost.spent()[1] == 0
 
-    # the one that is wanted is the one that was forgotten last
+    # the next lock is always the lock that was just forgotten
     again_and_again(gateway, many, 3)
     cost = Cost(zookeeper, gateway.root)
     again_and_again(gateway, many, 10)
@@ -272,7 +272,7 @@ def test_no_idle_lock_is_remembered(start_gateway, zookeeper, tree):
 
 @pytest.mark.parametrize("number", [200])
 def test_many_at_once_share_transactions(single, zookeeper, number):
-    """Acquires of different locks, and then their releases."""
+    """Acquires of different locks, and then releases."""
     names = ["x%d" % i for i in range(number)]
     warm_up(single, *names)
     cost = Cost(zookeeper, single.root)
@@ -299,7 +299,7 @@ async def acquire_and_release(port, names):
 
 
 def test_waiters_watch_one_znode(gateway, zookeeper, tree, foreign):
-    """However many wait, and behind whom: one watch on a claim a worker."""
+    """At any length of the queue a worker watches one claim."""
     lock = gateway.znode("x")
     foreign.make_claim(lock)
     workers = gateway.worker_pids()
@@ -315,7 +315,7 @@ def test_waiters_watch_one_znode(gateway, zookeeper, tree, foreign):
 
 
 def test_bogus_releases_cost_nobody_a_transaction(single, zookeeper):
-    """A token that is none does not get as far as ZooKeeper."""
+    """A false token does not get as far as ZooKeeper."""
     holder = single.hold("x")
     cost = Cost(zookeeper, single.root)
     with single.connect() as connection:
@@ -333,7 +333,7 @@ def test_waiting_and_idling_costs_nothing(single, zookeeper, tree):
     waiters = [single.begin("x", wait="1m") for _ in range(20)]
     tree.wait_claims(single.znode("x"), 21)
 
-    # what is held for long is made durable, and then read once and watched
+    # a long lease is made durable, and then read once and watched
     claim = "%s/%s" % (single.znode("x"), claim_of(holder.token))
     wait_until(lambda: tree.durables(single.znode("x")) == [claim])
     wait_until(lambda: claim in zookeeper.watched_paths())

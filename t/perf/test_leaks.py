@@ -1,16 +1,14 @@
-"""Every kind of call, in peace: it is answered, and nothing is left of it.
+"""Every kind of call in peace: the gateway answers and leaves no znode behind.
 
-By itself this says that the scenarios which others play under bad conditions
-do well without these.  It is for valgrind above all (make valgrind), which
-then finds in it what is leaked, and what is used that was never written.  It
-is too slow for much more, and takes nginx without a master: what it covers is
-one worker from its start to its end, with its session and with one call of
-every kind, repeated.
+This shows that the scenarios, which other files play under bad conditions,
+pass without such conditions.  The main purpose is valgrind (make valgrind),
+which finds leaked memory and reads of memory that was never written.  Valgrind
+is too slow for much more, and runs nginx without a master: the test covers a
+worker from start to end, with the session and each kind of call, repeated.
 
 Environment:
-    ZK_LOCK_ROUNDS  how often each is played
+    ZK_LOCK_ROUNDS  how often each scenario is played
 """
-
 import os
 
 import pytest
@@ -40,7 +38,7 @@ def test_calls(world, scenario):
 
 
 def test_connection_breaks(private_zookeeper, start_gateway, connect_tree):
-    """The session goes on, and so does who waits."""
+    """The session goes on, and so does the waiter."""
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     gateway = start_gateway(zookeeper=private_zookeeper, master=False,
@@ -58,7 +56,7 @@ def test_connection_breaks(private_zookeeper, start_gateway, connect_tree):
 
 
 def test_clients_leave(start_gateway, tree):
-    """In the middle of everything; then nginx ends with one still there."""
+    """Clients leave early; then nginx ends while waiters are connected."""
     gateway = start_gateway(master=False, workers=1)
     holder = gateway.hold("x")
     connections = [gateway.begin("x", wait="20s") for _ in range(10)]
