@@ -1,12 +1,12 @@
-"""What is put under faults: an ensemble of three, and two gateways.
+"""What the run puts under faults: an ensemble of three, and two gateways.
 
-Each server and each gateway has a network namespace of its own, and each
-server's transaction log a small disk of its own (a tmpfs).  Where the machine
-gives no rights for the one or the other, the arena goes on without and says
-so in `missing`.
+Each server and each gateway has a separate network namespace, and each server's
+transaction log has a small separate disk (a tmpfs).  Where the machine lacks
+the rights for namespaces or disks, the arena goes on without and says so in
+`missing`.
 
-Leases that are durable survive the death of their gateway; what is not durable
-yet ends with its session.
+Durable leases survive the death of the gateway; other leases end with the
+session.
 """
 
 import ctypes
@@ -46,12 +46,12 @@ CLONE_NEWNS = 0x00020000
 SESSION = re.compile(r"Established session 0x([0-9a-f]+) with .* for client "
                      r"/([0-9.]+):")
 
-# what nginx says when it is killed, stopped, or found by others so
+# what nginx logs when a test kills or stops a process
 EXPECTED = [r"exited on signal 9", r"signal process started"]
 
 
 class Counter:
-    """How often a growing file says something; what is new is read alone."""
+    """Counts words in a growing file; each call reads only the new part."""
 
     def __init__(self, path, words):
         self.path = path
@@ -100,7 +100,7 @@ class Arena:
         return Loopback()
 
     def _mounts(self):
-        """Mounts of our own, which end with us."""
+        """Private mounts, which end with this process."""
         libc = ctypes.CDLL(None, use_errno=True)
         if (libc.unshare(CLONE_NEWNS) == 0
                 and subprocess.call(["mount", "--make-rprivate", "/"]) == 0):
@@ -160,7 +160,7 @@ class Arena:
         return self
 
     def close(self):
-        """Whatever happened: nothing of it is left."""
+        """Ends all processes and removes all mounts, whatever happened."""
         ends = [functools.partial(self._end_gateway, gateway)
                 for gateway in self.gateways]
         ends += [server.kill for server in self.servers]
@@ -175,7 +175,7 @@ class Arena:
 
     @staticmethod
     def _end_gateway(gateway):
-        """Also of a gateway whose master is dead."""
+        """Also ends a gateway whose master is dead."""
         if gateway.process is not None and gateway.process.poll() is not None:
             gateway.process = None
         if gateway.process is not None:
@@ -183,7 +183,7 @@ class Arena:
         gateway.kill_orphans()
 
     def wait_quorum(self, timeout=QUORUM_TIMEOUT):
-        """All servers serve; who has ended by itself is started again."""
+        """All servers serve; a server that has ended is started again."""
         wait_until(self._all_serve, timeout, "the ensemble is whole")
 
     def _all_serve(self):
@@ -197,11 +197,11 @@ class Arena:
                    for server in self.servers)
 
     def _broken(self, server):
-        """Whether it will never serve, though the others do.
+        """Whether this server will never serve, though the other servers do.
 
         A full disk may leave half a transaction in the middle of the log, and
-        an election a hole; ZooKeeper's only cure is to throw the server's data
-        away.
+        an election may leave a hole; ZooKeeper's only cure is to delete the
+        server's data.
         """
         return (self._unreadable(server) > server.unreadable
                 and self.mode(server) is None
@@ -213,7 +213,7 @@ class Arena:
         return sum(server.says(words) for words in UNREADABLE)
 
     def _replace(self, server):
-        """As an operator would: an empty server, which gets all from others."""
+        """Starts an empty server that copies the data, as an operator would."""
         server.kill()
         for path in (server.disk, os.path.join(server.directory, "data")):
             shutil.rmtree(os.path.join(path, "version-2"), ignore_errors=True)
@@ -238,7 +238,7 @@ class Arena:
     # what is known at the end
 
     def sessions(self):
-        """(session, gateways) of all that a gateway opened, or may have."""
+        """(session, gateways) of sessions that a gateway may have opened."""
         found = set()
         for server in self.servers:
             with open(server.log, errors="replace") as f:
@@ -250,7 +250,7 @@ class Arena:
                 yield int(session, 16), gateways
 
     def expirations(self):
-        """(session, monotonic time) of what the servers found to be over."""
+        """(session, monotonic time) of the sessions that servers expired."""
         offset = time.time() - time.monotonic()
         for server in self.servers:
             for session, at in server.expirations().items():

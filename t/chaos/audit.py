@@ -1,19 +1,19 @@
 """Whether ZooKeeper's servers tell the same story.
 
-A lock service is no better than its ZooKeeper, and versions of that have faults
-of their own: a server may lose what was committed, or keep an ephemeral znode
-whose session is over.  Then two clients at two servers see different lines, and
-no gateway can know.  The audit proves such cases, so that they are not taken
-for the gateways':
+A lock service is no better than the ZooKeeper below, and some versions have
+faults: a server may lose what was committed, or keep an ephemeral znode whose
+session is over.  Then two clients at two servers see different queues, and no
+gateway can know.  The audit proves such cases, so that the run does not blame
+the gateways:
 
     a server A has the znode,
-    then B, which has applied all that A had then, does not have it,
-    then A, which has applied all that B had then, still has it.
+    then B, which has applied all that A had then, does not have the znode,
+    then A, which has applied all that B had then, still has the znode.
 
-Names of claims are never used twice, so B has seen the end of that znode and A
-has not, though it should.  B is looked at twice, since a server shows what a
-transaction does a moment before it shows its zxid.  One thread a server looks
-at its ephemerals (`dump`) and at its zxid (`srvr`) before and after, over
+Claim names are never used twice, so B has seen the end of that znode and A has
+missed the end.  The audit looks at B twice, because a server shows the effect
+of a transaction a moment before the zxid.  A thread for each server looks at
+the ephemerals (`dump`), and at the zxid (`srvr`) before and after, over
 connections without a session.
 """
 
@@ -37,7 +37,7 @@ class Look:
 
 
 def look(server, root):
-    """What a server has, or None if it does not serve."""
+    """What a server has, or None if the server does not serve."""
     try:
         before = ZXID.search(server.command("srvr", TIMEOUT))
         dump = server.command("dump", TIMEOUT)
@@ -51,9 +51,9 @@ def look(server, root):
 
 
 def outlived(last, former, others):
-    """The znodes of A's last look that B has seen the end of, and A has not.
+    """The znodes of A's last look whose end B has seen, and A has not.
 
-    former are A's looks before that, others are B's.
+    former are the earlier looks of A, others are the looks of B.
     """
     found = set()
     for middle, again in zip(others, others[1:]):

@@ -4,40 +4,40 @@ What a holder may be sure of, and so what is held against the gateways:
 
     certain     from when the grant was told up to when the last call was
                 *sent* that said "held" (200).  A claim that is held then was
-                held all the time.  No fault excuses another holder in it.
-    promised    beyond that, to the end of the lease as it was told last: its
-                time, from when the call was sent.  If the acquire asked for a
-                durable lease, no fault excuses another holder in it, either.
-                Else it is lost with a session of the gateway that granted, and
-                with nothing else: another holder in it is excused if ZooKeeper
-                found a session of that gateway to be over, between the acquire
-                and that moment.
+                held all the time.  No fault excuses another holder then.
+    promised    beyond that, to the end of the lease as last told: the told
+                time, counted from when the call was sent.  If the acquire asked
+                for a durable lease, no fault excuses another holder here,
+                either.  Else the lock is lost with a session of the gateway
+                that granted, and for no other reason: another holder is excused
+                if ZooKeeper found a session of that gateway to be over, between
+                the acquire and that moment.
 
-Both end when the release is sent.  What has happened is known from the clients
-alone, but for the sessions that were over, which the servers' logs tell.  A
-holder that is not a gateway's (kazoo, Curator) has only what is certain.
+Both end when the release is sent.  The clients' lines alone tell what happened,
+except for the sessions that were over, which the servers' logs tell.  A foreign
+holder (kazoo, Curator) has only what is certain.
 
-When a grant was told is known, when it was made is not, since answers are late.
-It was made no sooner than its request was sent, and than the time that it
-waited (`waited_ms`) after that.
+The record tells when a grant was told, but not when the grant was made, because
+answers are late.  The grant was made no sooner than the request was sent plus
+the time of the wait (`waited_ms`).
 
-ZooKeeper's own servers may disagree about a lock (audit.py); what is found of
-that lock around then is not the gateways', and counted apart.
+ZooKeeper's own servers may disagree about a lock (audit.py); a violation of
+that lock around then is not the gateways', and is counted apart.
 
 These are the violations, by their names:
 
     two holders     of a lock that admits one
     too many        holders of a semaphore
-    lost            a claim is gone before its lease is, and it was durable, or
-                    no session was over
+    lost            a claim is gone before the lease is, and the claim was
+                    durable, or no session was over
     order           a later grant with a smaller fencing token, or the same one
     refused         the resource refused a holder that was certain
     unanswered      a call without any end
     answer          a status that this call never has
     unavailable     a lock that cannot be had after all faults
-    left            claims that stay when everybody is gone
-    log             lines in an error log that nobody expected
-    incomplete      the record itself: nobody was granted, no end, no order
+    left            claims that stay when all clients are gone
+    log             unexpected lines in an error log
+    incomplete      the record itself: no grant, no end, no order
 """
 
 import collections
@@ -52,12 +52,12 @@ STATUSES = {"acquire": {200, 201, 423, 503},
             "release": {204, 410, 503}}
 ENDS = {"cut", "unreached", "left", "error"}
 PERMITS = 2                     # of the run's semaphores
-SLACK = 0.5                     # of the servers' clocks and their logs
+SLACK = 0.5                     # of the servers' clocks and logs
 SHADOW = 20.0                   # of a proof that the servers disagreed
 
 
 class Call:
-    """An ask and what was told."""
+    """An `ask` line and the `told` line."""
 
     def __init__(self, ask):
         self.ask = ask
@@ -79,7 +79,7 @@ class Call:
 
 
 class Claim:
-    """What is known of one claim that was granted."""
+    """What is known of a claim that was granted."""
 
     def __init__(self, name, call):
         self.name = name
@@ -99,7 +99,7 @@ class Claim:
         self.gone = None                # the first call that said so
 
     def grant(self, call):
-        """A grant, or a repeat that was told of it."""
+        """A grant, or a repeated call that was told of the grant."""
         waited = call.answer.get("waited", 0.0)
         if call.status == 201:
             self.made = call.asked + waited
@@ -206,8 +206,8 @@ class History:
         return locks
 
     def session_over(self, claim, until):
-        """Whether a session that it may hang on was over by then; a durable
-        claim hangs on none.
+        """Whether a session that holds the claim may have been over by then; no
+        session holds a durable claim.
         """
         return not claim.durable and any(
             claim.asked <= t <= until + SLACK
@@ -216,7 +216,7 @@ class History:
 
 
 def exclude(a, b):
-    """Whether two modes do not go together."""
+    """Whether two modes exclude each other."""
     return not (a == b and a in ("shared", "semaphore"))
 
 
@@ -226,7 +226,7 @@ def overlap(begin, end, other_begin, other_end):
 
 
 def pairs(claims, end):
-    """Those of which one begins before the other ends."""
+    """The pairs in which a claim begins before the other claim ends."""
     active = []
     for claim in sorted(claims, key=lambda claim: claim.granted):
         active = [a for a in active if end(a) > claim.granted]
@@ -236,7 +236,7 @@ def pairs(claims, end):
 
 
 def judge_pair(history, a, b):
-    """None, "excused", or what is wrong with two claims of one lock."""
+    """None, "excused", or what is wrong with two claims of a lock."""
     if overlap(a.granted, a.certain, b.granted, b.certain):
         return "for certain"
     both = overlap(a.granted, a.promised, b.granted, b.promised)
@@ -260,7 +260,7 @@ def two_holders(history):
 
 
 def excused(history):
-    """How often somebody was granted before a promised end, with reason."""
+    """How many grants came before a promised end, with an excuse."""
     return sum(judge_pair(history, a, b) == "excused"
                for claims in history.by_lock().values()
                for a, b in pairs(claims, lambda claim: claim.promised)
@@ -298,7 +298,7 @@ def order(history):
         told = sorted(claims, key=lambda claim: claim.granted)
         seen = 0
         for claim in sorted(claims, key=lambda claim: claim.made):
-            # what a grant says that it waited may be rounded up
+            # the wait that a grant tells may be rounded up
             while seen < len(told) and told[seen].granted < claim.made:
                 other = told[seen]
                 seen += 1
@@ -335,7 +335,7 @@ def refused(history):
 
 
 def resource(history):
-    """The witness itself: it never takes what is older."""
+    """The witness itself never takes an older token."""
     largest = {}
     for line in history.of("guard"):
         if line["ok"] and line["fencing"] < largest.get(line["lock"], 0):
@@ -374,12 +374,12 @@ RULES = [two_holders, too_many, lost, order, refused, resource, answers, ends]
 
 
 def check(lines):
-    """All violations of a record, but for those that are ZooKeeper's."""
+    """All violations of a record, except those that are ZooKeeper's."""
     return judge(lines)[0]
 
 
 def judge(lines):
-    """(violations, those of a lock that the servers disagreed about then)."""
+    """(violations, violations of a lock that servers disagreed about)."""
     history = History(lines)
     found = [violation for rule in RULES for violation in rule(history)]
     theirs = [violation for violation in found
@@ -390,8 +390,8 @@ def judge(lines):
 def disagreed(history, violation):
     """Whether the servers had different claims of that lock, around then.
 
-    That is proved with a delay, and may last: what they disagree about at the
-    end of the run, they have disagreed about since.
+    The proof comes with a delay, and the disagreement may last: a disagreement
+    at the end of the run has lasted since the proof.
     """
     return any(line["lock"] == violation.lock
                and (abs(line["t"] - violation.t) < SHADOW
@@ -402,7 +402,7 @@ def disagreed(history, violation):
 # --- what is no violation, but worth knowing ---------------------------------
 
 def clients_faults(history):
-    """Operations of clients whose lease was over by their own clock."""
+    """Operations of clients whose lease was over by the client's clock."""
     return [op for op in history.of("op") if op.get("over")]
 
 
@@ -413,14 +413,14 @@ def stopped(history):
 
 
 def longest_gap(history):
-    """The longest time in which nobody was granted anything by a gateway."""
+    """The longest time in which no gateway granted a lock."""
     times = sorted(claim.granted for claim in history.claims.values()
                    if not claim.foreign)
     return max((b - a for a, b in zip(times, times[1:])), default=0.0)
 
 
 def latest_answer(history):
-    """By how much an answer to an acquire was later than its wait, at most."""
+    """By how much an answer to an acquire came after the wait, at most."""
     return max((call.told - call.asked - call.ask["wait"]
                 for call in history.calls.values()
                 if call.kind == "acquire" and "gateway" in call.ask

@@ -2,25 +2,25 @@
 
 usage: clients.py JOB     (a file of JSON, see Job)
 
-One process, many clients, each with one acquire at a time.  What a client does
-in a turn is drawn at random:
+One process, many clients, each with a single acquire at a time.  A client draws
+the turn at random:
 
-    plain       waits for a lock, holds it, renews at a third of its lease at
-                any gateway, operates the guarded resource after each answer
+    plain       waits for a lock, holds the lock, renews at a third of the lease
+                at any gateway, operates the guarded resource after each answer
                 that says held, and releases until that is confirmed
-    long        the same, but it holds the lock until the lease is durable
-    key         the same with an Idempotency-Key: whatever is cut off, and now
-                and then on purpose, is asked again
-    dies        takes the lock and is not heard of again: its lease has to end
-    leaves      hangs up while it waits
+    long        the same, but holds the lock until the lease is durable
+    key         the same with an Idempotency-Key: a call that was cut off, now
+                and then on purpose, is repeated
+    dies        takes the lock and sends no more: the lease has to end
+    leaves      hangs up while the request waits
 
-Each calls all gateways, or, if it `stays`, one.  Some leases are to be durable
-from the start.
+Each client calls all gateways, or, if the job `stays`, one.  Some leases are to
+be durable from the start.
 
-It is a careful holder: it stops on 410, and when its lease is over by its own
-clock, counted from when it asked.  One that is planted to outlive goes on.
-Ends when its standard input does: then no client begins anything new, and all
-that was begun is waited for.
+A client is a careful holder: the client stops on 410, and when the lease is
+over by the client's clock, counted from the sending of the call.  A client that
+is planted to outlive goes on.  When the standard input ends, no client begins a
+new turn, and the process waits for all turns.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ from chaos.record import Record                             # noqa: E402
 from lib.client import AsyncConnection, Gone, lock_path     # noqa: E402
 
 CONNECT = 5.0
-PATIENCE = 40.0             # how much longer than its wait a call may take
+PATIENCE = 40.0             # how much longer than the wait a call may take
 TRIES = 60                  # of a release
 PAUSE = 0.2                 # before a call is repeated
 
@@ -122,14 +122,14 @@ class Client:
         await self._hold(grant)
 
     async def outlives(self):
-        """Planted: it operates the resource when its lease is over."""
+        """Planted: the client operates the resource after the lease is over."""
         grant = await self._acquire(ttl=0.5)
         if grant is not None:
             claim, fencing, until = grant
             await asyncio.sleep(1.5)
             self._operate(claim, fencing, until)
 
-    # parts of them
+    # parts of turns
 
     def _ttl(self):
         return round(self.rng.uniform(*self.job.ttl), 3)
@@ -213,7 +213,7 @@ class Client:
 
     async def _call(self, kind, method, path, query, headers, leave, wait=0.0,
                     **fields):
-        """(when it was asked, the answer or None); self.status says more."""
+        """(sending time, the answer or None); self.status says more."""
         gateway, (host, port) = self.rng.choice(self.gateways)
         number = self.record.ask(
             who=self.name, kind=kind, lock=self.lock, mode=self.mode,
@@ -265,7 +265,7 @@ class Client:
 
 
 class Unreached(Exception):
-    """There was no connection, so nothing was asked."""
+    """There was no connection, so no request was sent."""
 
 
 async def main(job):

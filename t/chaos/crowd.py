@@ -1,8 +1,8 @@
-"""The clients of a run as processes, and how they are told to end.
+"""The clients of a run as processes, and how the run ends them.
 
 HTTP clients (clients.py), kazoo's (foreign.py) and Curator's (Contenders.java)
-are a process each.  They end when their standard input does, and the run waits
-for them: a client that never ends is one whose call was never answered.
+are a process each.  A process ends when the standard input ends, and the run
+waits: a client that never ends has a call that was never answered.
 """
 
 import json
@@ -18,7 +18,7 @@ from lib.zookeeper import JAVA
 HERE = os.path.dirname(os.path.abspath(__file__))
 END_TIMEOUT = 150.0
 
-# what locks are called says who takes them, and how
+# the name of a lock says which clients take the lock, and how
 HTTP = ["own1", "own2", "own3", "rw1", "sem1"]
 KAZOO = ["kazoo1", "kazoo2"]
 CURATOR = ["curator1", "curator2"]
@@ -75,12 +75,12 @@ class Crowd:
         self.processes.append(process)
 
     def dead(self):
-        """Those that have ended by themselves."""
+        """The processes that have ended before they were told to."""
         return ["%s ended by itself with %d" % (p.name, p.returncode)
                 for p in self.processes if p.poll() is not None]
 
     def finish(self):
-        """Lets all end; returns what went wrong with that."""
+        """Lets all processes end; returns what went wrong."""
         complaints = self.dead()
         for process in self.processes:
             process.stdin.close()

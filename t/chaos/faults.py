@@ -1,11 +1,11 @@
-"""The faults, and who chooses among them.
+"""The faults, and the lanes that choose the faults.
 
-Each fault is a function of a Lane, which makes it and heals it, and knows the
-name of its kind.  Lanes are threads that inject one fault after the other: one
+Each fault is a function of a Lane that makes the fault, heals the fault and
+knows the name of the kind.  A lane is a thread that injects faults in turn: one
 for the servers, one for each gateway, one for the network's quality.  So a
-server and both gateways may be broken at the same time, and a line slow, but
-the ensemble is whole again before the next fault of a server.  A lane takes
-the kind that it had least often, at random among these, from the run's seed.
+server and both gateways may be broken at the same time and the network slow,
+but the ensemble is whole again before the next fault of a server.  A lane takes
+the rarest kind so far, or draws among the rarest with the run's seed.
 """
 
 import os
@@ -37,7 +37,7 @@ class Lane(threading.Thread):
         self.may_end = threading.Event()
 
     def run(self):
-        """What a thread has started dies with it: it stays until the end."""
+        """The thread stays to the end, because child processes die with it."""
         try:
             self._inject()
         finally:
@@ -52,12 +52,12 @@ class Lane(threading.Thread):
                                         if self.counts[kind] == least])
                 kind(self)
                 self.counts[kind] += 1
-        except Exception as e:      # the run has to know of any
+        except Exception as e:      # the run has to know of any error
             self.error = e
             self.stop.set()
 
     def sleep(self, least, most):
-        """A time at random; the end of the run ends it."""
+        """Sleeps for a random time, or until the run ends."""
         self.stop.wait(self.rng.uniform(least, most))
 
     def fault(self, kind, target, **fields):
@@ -65,7 +65,7 @@ class Lane(threading.Thread):
 
 
 class Fault:
-    """From its begin to its end; what is inside heals it."""
+    """Writes the begin and the end; the body makes and heals the fault."""
 
     numbers = 0
 
@@ -133,7 +133,7 @@ def lose_quorum(lane):
 
 
 def part_servers(lane):
-    """One of them, half of the time the leader, from the others."""
+    """Parts a server, half of the time the leader, from the other servers."""
     alone = (lane.arena.leader() if lane.rng.random() < 0.5
              else lane.rng.choice(lane.arena.servers))
     others = [s for s in lane.arena.servers if s is not alone]
@@ -151,8 +151,8 @@ def part_servers(lane):
 
 
 def depose_leader(lane):
-    """The leader is cut off, and the others are started anew: they elect one of
-    them, while the former goes on and does not know.
+    """Cuts the leader off and restarts the other servers: these elect a new
+    leader, while the former leader goes on and does not know.
     """
     alone = lane.arena.leader()
     others = [s for s in lane.arena.servers if s is not alone]
@@ -185,7 +185,7 @@ def one_way_servers(lane):
 
 
 def fill_disk(lane):
-    """A server may end itself, or leave and join again; both are healed."""
+    """A server may end, or leave and join again; the run heals both."""
     server = lane.rng.choice(lane.arena.servers)
     path = os.path.join(server.disk, "full")
     with lane.fault("disk full", server.name) as fields:
@@ -204,7 +204,7 @@ def fill_disk(lane):
 
 
 def _fill(path):
-    """Until there is no room for one byte more; returns the bytes."""
+    """Fills the disk to the last byte; returns the number of bytes."""
     with open(path, "wb", buffering=0) as f:
         for size in (CHUNK, 1):
             try:
@@ -216,7 +216,7 @@ def _fill(path):
 
 
 def _serve_again(lane, server):
-    """A server that does not come back by itself is started anew."""
+    """Ends a server that does not come back, for a new start."""
     try:
         wait_until(lambda: (server.process.poll() is not None
                             or lane.arena.mode(server)), SERVE_TIMEOUT)
@@ -252,8 +252,8 @@ def kill_gateway(lane):
 
 
 def lose_machine(lane):
-    """Its cable is out, so that no server sees how its connections end, then
-    the processes die; often for longer than its sessions live.
+    """The gateway's cable is out, so that no server sees the connections end,
+    then the processes die; often for longer than the sessions live.
     """
     gateway = lane.target
     with lane.fault("gateway's machine lost", gateway.name):
@@ -267,7 +267,7 @@ def lose_machine(lane):
 
 
 def kill_master(lane):
-    """The master dies; its workers serve on, then they die, too."""
+    """The master dies; the workers serve on, then the workers die, too."""
     with lane.fault("master killed", lane.target.name):
         lane.target.kill_master()
         lane.sleep(0.2, 2)
@@ -355,7 +355,7 @@ LINES = [late_frames, lost_frames]
 
 
 def lanes(arena, record, seed, stop, servers_too=True):
-    """All that this machine can do, not started; the servers may be left out.
+    """All lanes that this machine can run, not started, on request no servers.
     """
     parted = not isinstance(arena.network, Loopback)
     servers = (SERVERS + (PARTED_SERVERS if parted else [])

@@ -2,10 +2,10 @@
 
 usage: foreign.py JOB
 
-Each is a thread with a session of its own and a kazoo Lock that is told of the
-gateways' layout.  A holder looks for its claim behind a sync; what it sees
-there is what it may be sure of.  Some leave with their session.  Ends when its
-standard input does.
+Each client is a thread with a separate session and a kazoo Lock that knows the
+gateways' layout.  A holder looks for the claim behind a sync; the holder may be
+sure of what the look shows.  Some clients leave with the session.  The process
+ends when its standard input ends.
 """
 
 import os
@@ -45,7 +45,7 @@ class Client:
                 self._connect()
                 self._turn()
             except FAILURES:
-                # what it may have left in ZooKeeper goes with its session
+                # claims that the client left go with the session
                 self._disconnect()
             self.stop.wait(self.rng.uniform(0, self.job.pause))
         self._disconnect()
@@ -78,7 +78,7 @@ class Client:
         while self._look(claim, fields) and time.monotonic() < end:
             time.sleep(self.rng.uniform(0, 0.3))
         if self.rng.random() < 0.1:
-            self._disconnect()      # its session ends, and the claim
+            self._disconnect()      # the session ends, and the claim
         else:
             self._release(lock, claim, fields)
 

@@ -1,9 +1,9 @@
-"""The guarded resource: takes operations, and refuses what is too old.
+"""The guarded resource: takes operations, and refuses old fencing tokens.
 
-It is the witness of a run: for each lock it remembers the largest fencing token
-that it has seen, refuses operations with a smaller one, and writes down all.
-It serves on loopback, where no fault reaches it, lines of "LOCK TOKEN", which
-it answers with "ok" or "stale".
+The resource is the witness of a run: for each lock the resource remembers the
+largest fencing token so far, refuses operations with a smaller token, and
+writes down all operations.  The resource serves on loopback, where no fault
+strikes, takes lines of "LOCK TOKEN", and answers "ok" or "stale".
 """
 
 import socket
@@ -47,7 +47,7 @@ class Guard:
 
 
 class Guarded:
-    """A client's way to it; one operation at a time."""
+    """A client's connection to the resource; one operation at a time."""
 
     def __init__(self, port):
         self.socket = socket.create_connection(("127.0.0.1", port), 10)

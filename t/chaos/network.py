@@ -1,20 +1,20 @@
-"""A network of its own for a run: namespaces on a bridge, and what ails them.
+"""A network for a run: namespaces on a bridge, and the faults of the network.
 
-Network makes a bridge and hands out Nodes, each a network namespace with one
-interface on it; the machine itself has an address on the bridge, too, from
-which clients ask.  Needs root and iproute2, and no firewall: what a node is to
-lose on the way to another goes to a hardware address that nobody has.  That
-drops one direction, silently, as a cable would.
+Network makes a bridge and hands out Nodes, each a network namespace with an
+interface on the bridge; the machine has an address on the bridge, too, from
+which clients call.  Needs root and iproute2, and no firewall: a frame that a
+node is to lose goes to a hardware address that no machine has.  That drops one
+direction, silently, as a cable would.
 
     cut(A)      what this node sends to A is lost; mend(A)
-    down()      the node's cable is out: nobody reaches it; up()
+    down()      the node's cable is out: no node reaches this node; up()
     spoil()     every frame from and to the node is late by a random time, or
-                lost; restore().  A relay does it (relay.py), since kernels
-                without netem are common.
+                lost; restore().  A relay does so (relay.py), because many
+                kernels lack netem.
 
-Names begin with the pid of the run.  close() removes all, and the next run what
-a run left behind that was killed.  Loopback is the same without any of this,
-for machines that give no rights.
+Names begin with the pid of the run.  close() removes all, and the next run
+removes what a killed run left behind.  Loopback is the same without any of
+this, for machines that give no rights.
 """
 
 import ctypes
@@ -38,7 +38,7 @@ ETHTOOL_STXCSUM = 0x17
 
 
 class NoRights(Exception):
-    """The machine does not let us make namespaces; says why."""
+    """The machine does not allow namespaces; says why."""
 
 
 def ip(*words, check=True):
@@ -51,7 +51,7 @@ def ip(*words, check=True):
 
 
 def whole_checksums(interface):
-    """The kernel computes checksums itself, since a relay could not."""
+    """The kernel computes checksums itself, because a relay could not."""
     value = ctypes.create_string_buffer(struct.pack("II", ETHTOOL_STXCSUM, 0))
     request = struct.pack("16sP16x", interface.encode(),
                           ctypes.addressof(value))
@@ -119,7 +119,7 @@ class Node:
         self.namespace = "%s%s" % (network.prefix, name)
         self.address = "%s.%d" % (network.net, number)
         self.enter = ["nsenter", "--net=/run/netns/" + self.namespace]
-        self.cable = self.namespace + "c"       # our end of its interface
+        self.cable = self.namespace + "c"       # the bridge's end of the pair
         self.detour = self.namespace + "d"      # leads to the bridge, too
         self.relay = None
         try:
@@ -171,7 +171,7 @@ class Node:
         ip("link", "set", self.cable, "up")
 
     def spoil(self, delay, loss, seed):
-        """Seconds, of which each frame is late by up to so much; a share."""
+        """delay: the latest a frame may be, in seconds; loss: a share."""
         self.relay = subprocess.Popen(
             [sys.executable, os.path.join(HERE, "relay.py"), self.cable,
              self.detour, str(delay), str(loss), str(seed)],
@@ -182,7 +182,7 @@ class Node:
         ip("link", "set", self.cable, "nomaster")
 
     def restore(self):
-        """Returns how many frames it passed on, and how many it lost."""
+        """Returns how many frames the relay passed on and lost."""
         ip("link", "set", self.cable, "master", self.bridge)
         return self._end_relay()
 
@@ -198,7 +198,7 @@ class Node:
 
 
 class Loopback:
-    """No rights: one network for all, and no faults of it."""
+    """No rights: a single network without network faults."""
 
     partitions = False
 

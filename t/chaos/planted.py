@@ -1,13 +1,14 @@
-"""Violations that are planted, to see that the whole of it can fail.
+"""Violations that are planted, to see that the whole run can fail.
 
-Real servers, real clients and the real checker, without any fault but the one
-that is planted:
+Real servers, real clients and the real checker, without any fault except the
+planted fault:
 
     roots       the gateways have different roots, and so different locks, in
                 front of one resource: two holders
-    liar        a server that answers every acquire 201, without asking anybody
-    outlive     clients that go on when their lease is over: theirs is the
-                fault, which has to be seen, and no violation of the service's
+    liar        a server that answers every acquire 201, without ZooKeeper
+    outlive     clients that go on when their lease is over: the fault is the
+                clients', and has to be seen, and the service does not violate
+                a promise
     nothing     no fault at all: no violation
 """
 
@@ -31,7 +32,7 @@ LOCKS = ["own1"]
 
 
 class Liar(BaseHTTPRequestHandler):
-    """Grants everything to everybody."""
+    """Grants every acquire."""
 
     protocol_version = "HTTP/1.1"
     numbers = 0
@@ -115,7 +116,7 @@ def names(violations):
 
 
 def run(directory, seed):
-    """Whether all that was planted was found; says what was."""
+    """Whether all planted violations were found; prints what was found."""
     os.makedirs(directory)
     arena = Arena(directory, loopback=True, roots=(ROOT, ROOT + "/other"))
     try:

@@ -1,28 +1,28 @@
-"""What everybody writes down: one JSON object a line, with the time.
+"""What every process writes down: one JSON object a line, with the time.
 
 All times are seconds of the machine's monotonic clock, which every process of
-the run shares, whatever its network namespace, Java's System.nanoTime() as
-well.  These are the lines, by their `what`:
+the run shares in any network namespace, and which Java reads as
+System.nanoTime().  These are the lines, by `what`:
 
-    ask     somebody is about to ask: id, who, kind (acquire, look, renew,
-            release), lock, mode; gateway, wait, ttl, key, durable of an
-            acquire; claim of the others.  A claim is named by its token, or, of
-            kazoo's and Curator's, by its znode
+    ask     a client is about to call: id, who, kind (acquire, look, renew,
+            release), lock, mode, gateway (HTTP clients); of an acquire
+            wait, ttl, key, durable; else claim.  The name of a claim is the
+            token, or, for kazoo and Curator, the znode
     told    the answer to the ask with that id: status, and of a grant claim,
             fencing, expires and waited (seconds).  Instead of a status: cut,
-            unreached (no connection), left (its own will), timeout
+            unreached (no connection), left (by choice), timeout
     op      a guarded operation: who, lock, claim, fencing, asked, ok; over is
-            true if by its own clock the lease was over when it was asked
+            true if the lease was over by the client's clock at the start
     guard   what the guarded resource saw: lock, fencing, ok
     fault   id, kind, target; healed: when, in a second line with that id
-    session which gateway opened which session, or which of them may have
+    session which gateway opened which session, or which gateways may have
     expired ZooKeeper found a session's time to be over
-    zookeeper   a claim that one server has and another has seen the end of:
-            lock, path
+    zookeeper   a claim that a server has and whose end another has seen: lock,
+            path
     final   after all faults: lock, gateway, tries, ok
     znodes  claims that are left at the end
-    bad     a line of an error log that nobody expected
-    end     everybody was waited for
+    bad     an unexpected line of an error log
+    end     the run has waited for all clients
 """
 
 import glob
@@ -34,7 +34,7 @@ import time
 
 
 class Record:
-    """A file of a process's own; any thread may write."""
+    """The file of a process; any thread may write."""
 
     def __init__(self, directory, name):
         self.name = name
@@ -52,7 +52,7 @@ class Record:
         return t
 
     def ask(self, **fields):
-        """Writes an ask and returns its id."""
+        """Writes an ask and returns the id."""
         number = "%s.%d" % (self.name, next(self.numbers))
         self.write("ask", id=number, **fields)
         return number
@@ -67,6 +67,6 @@ def read(directory):
     for path in glob.glob(os.path.join(str(directory), "*.jsonl")):
         with open(path) as f:
             for line in f:
-                if line.endswith("\n"):     # its writer may have been killed
+                if line.endswith("\n"):     # the writer may have been killed
                     lines.append(json.loads(line))
     return sorted(lines, key=lambda line: line["t"])

@@ -1,10 +1,11 @@
-"""Carries frames between two interfaces, late, and not all of them.
+"""Carries frames between two interfaces, delays frames and loses some.
 
 usage: relay.py INTERFACE INTERFACE DELAY LOSS SEED
 
 Each frame is late by a random time of up to DELAY seconds, so that frames
-overtake each other, and lost with the probability LOSS.  Says "ready" when it
-listens, and at its end (SIGTERM) how many frames it passed on and lost.
+overtake each other, and lost with the probability LOSS.  The relay prints
+"ready" when listening, and at the end (SIGTERM) how many frames passed and got
+lost.
 """
 
 import heapq
@@ -29,7 +30,7 @@ def listen(interface):
 
 
 def frames(s):
-    """What came in from outside since the last time."""
+    """The frames that came in from outside since the last call."""
     while True:
         try:
             frame, origin = s.recvfrom(FRAME)

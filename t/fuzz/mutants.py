@@ -2,8 +2,8 @@
 """Shows that each fuzzer can fail.
 
 Each line of MUTANTS plants a bug: a text in a file of src/, which has to be
-there once, is replaced in a copy.  The fuzzer is built of that copy and runs
-from its corpus until it finds the bug, for a minute at most.
+there once, is replaced in a copy.  The fuzzer is built from that copy and runs
+on the corpus until the bug is found, for a minute at most.
 
 usage: mutants.py [NAME]...
 """
@@ -35,7 +35,7 @@ VIEW = "base/view.c"
 MAP = "shm/layout.c"
 RECORD = "shm/record.c"
 
-# fuzzer, file, what is there, what is planted
+# fuzzer, file, the text, the replacement
 MUTANTS = [
     ("name", NAME, "code <= 0xf8ff) || code >= 0xfff0)",
      "code <= 0xf8ff) || code > 0xfff0)"),
@@ -100,7 +100,7 @@ MUTANTS = [
 
 
 def plant(number, name, file, old, new):
-    """Returns a tree with the bug in it."""
+    """Returns a tree with the bug planted."""
     tree = os.path.join(OUT, "%s-%d" % (name, number))
     shutil.rmtree(tree, ignore_errors=True)
     shutil.copytree(os.path.join(ROOT, "src"), os.path.join(tree, "src"))

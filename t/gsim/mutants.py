@@ -1,14 +1,14 @@
 #!/usr/bin/python3
-"""Breaks src/ in one place at a time, and has the simulation find it.
+"""Breaks src/ in one place at a time, and has the simulation find the bug.
 
 usage: mutants.py BUILD [NAME]...
 
-BUILD has the objects of gateway_sim.  Each mutant is one file of src/ with
-one text replaced, compiled and linked with the others; MUTANT_CC and
-MUTANT_LINK say how.  Line ends and indentation of the text do not matter.  A
-text that is not there exactly once, a mutant that does not compile, and one
-that is not found within its histories, are failures.  It
-is found in a history that the program without it passes.
+BUILD has the objects of gateway_sim.  Each mutant is a file of src/ with one
+text replaced, compiled and linked with the other files; MUTANT_CC and
+MUTANT_LINK say how.  Line ends and indentation of the text do not matter.
+Failures are a text that is not there exactly once, a mutant that does not
+compile, and a mutant that is not found within the given histories.  A mutant
+counts as found by a history that the program without the mutant passes.
 """
 
 import concurrent.futures
@@ -23,8 +23,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), '..', 'lib'))
 
 import planted  # noqa: E402
 
-# name, file, what is there, what is put in its place, and in how many histories
-# it is found; or a trait of these and how many, for what harms too seldom
+# name, file, the text, the replacement, and the number of histories that find
+# the mutant; or a trait of the histories and the number, for rare harm
 
 LIBRARY = 'zk/client.c'
 
@@ -253,7 +253,7 @@ MUTANTS = [
      'if (op->children != NULL) {\n        free(op->children);\n    }\n\n',
      '', 2000),
 
-    # what this simulation has found once
+    # bugs that this simulation has found
 
     ('refused again in the same turn', 'zk/session.c',
      '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n',
@@ -458,7 +458,7 @@ MUTANTS = [
      ';',
      6000),
 
-    # doorbells
+    # subscriptions
 
     ('no bell hangs at a sibling ahead',
      'core/lock.c',
@@ -579,7 +579,7 @@ MUTANTS = [
      'ngx_add_timer(&claim->timer, 2 * acquire->wait);',
      500),
 
-    # planted without a look at this simulation
+    # planted without regard to this simulation
 
     ('a write proves by itself that a session lives',
      'zk/session.c',
@@ -655,7 +655,7 @@ MUTANTS = [
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
-# they are tried by name.  t/failures/test_known_alive.py finds the first, too.
+# tried by name only.  t/failures/test_known_alive.py finds the first, too.
 RARE = [
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
@@ -680,7 +680,7 @@ RARE = [
 
 
 def taken_in(library):
-    """Returns gsim_library.c with that text in the place of its include."""
+    """Returns gsim_library.c with that text in the place of the include."""
 
     with open('t/gsim/gsim_library.c') as source:
         text = source.read()
@@ -763,7 +763,7 @@ def run(build, number, mutant):
         if wrong is not None:
             return wrong if left > 0 else f'not found in {seeds} histories'
 
-        # a history that goes wrong by itself says nothing of the mutant
+        # a history that fails without the mutant says nothing of the mutant
 
         alone = look(f'{build}/gateway_sim', traits, seed, 1)
 

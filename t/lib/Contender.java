@@ -1,5 +1,5 @@
 /*
- * Curator's own locks, told what to do line by line.
+ * Curator's own locks, driven by commands, a line each.
  *
  * usage: Contender SERVERS SESSION_TIMEOUT_MS
  *
@@ -7,9 +7,9 @@
  *     CLIENT release                  CLIENT released
  *     CLIENT participants KIND PATH   CLIENT participants CLAIM...
  *
- * KIND is mutex, read or write.  Curator knows the owner of a lock by its
- * thread, so each CLIENT, whatever it is called, is a thread of its own.  What
- * goes wrong is answered with CLIENT error WHAT.
+ * KIND is mutex, read or write.  Curator knows the owner of a lock by the
+ * thread, so each CLIENT of any name is a separate thread.  A failure is
+ * answered with CLIENT error WHAT.
  */
 
 import java.io.BufferedReader;
@@ -79,7 +79,7 @@ public class Contender {
         return kind.equals("read") ? both.readLock() : both.writeLock();
     }
 
-    /* The claim's znode, of which a lock tells nobody but its own kind. */
+    /* The claim's znode, which a lock reveals only to its own class. */
     static String claim(InterProcessMutex lock) throws Exception {
         Method path = InterProcessMutex.class.getDeclaredMethod("getLockPath");
         path.setAccessible(true);

@@ -1,10 +1,10 @@
 
 /*
- * What src/ calls of nginx's core, and that is the same wherever it is tried
- * without nginx: by the simulation of gateways and by the fuzzers.
+ * The parts of nginx's core that src/ calls and that are the same wherever
+ * src/ runs without nginx: in the simulation of gateways and in the fuzzers.
  *
- * Debian installs nginx's headers, not its source, so these few are written
- * again, as plainly as can be.  Whoever links this runs one thread.
+ * Debian installs nginx's headers, not the source, so these few functions are
+ * written again, as plainly as can be.  Programs with this file run one thread.
  */
 
 

@@ -1,12 +1,12 @@
-"""One request of every kind, to be played under bad conditions.
+"""A request of every kind, to be played under bad conditions.
 
-A scenario is a generator with three parts.  What comes before its first
-`yield` is done in peace; then the conditions are bad; behind the second one
-there is peace again, and it is put right what a client would put right.
+A scenario is a generator with three parts.  The part before the first `yield`
+runs in peace; the second part runs under the bad conditions; the third part
+runs in peace again, and does what a client would do to clean up.
 
-    World       a gateway that is tried, and one beside it on the same root
-    Play        one turn of a scenario: its requests, and their answers
-    play()      one turn, from its beginning to a look at what is left
+    World       a gateway under test, and a second gateway on the same root
+    Play        a turn of a scenario: the requests, and the answers
+    play()      one turn, from the beginning to a check of what is left
 """
 
 import collections
@@ -31,7 +31,7 @@ OPTIONS = {"session_timeout": "60s", "metrics": True, "workers": 1,
 
 
 class World:
-    """A gateway that is tried, and one beside it; shortage may be None."""
+    """A gateway under test, and a second gateway; shortage may be None."""
 
     def __init__(self, tried, other, tree, shortage=None):
         self.tried = tried
@@ -42,7 +42,7 @@ class World:
         self.answers = collections.Counter()
         self.spoiled = False
         self.also = ()          # statuses that are right at any time
-        self.others = 0         # claims that are there besides
+        self.others = 0         # further claims in the gateway under test
 
     def relieve(self):
         if self.shortage is not None:
@@ -50,7 +50,7 @@ class World:
 
 
 class Play:
-    """One turn of a scenario: what was asked, and what has to be undone."""
+    """One turn of a scenario: what was requested, and what to undo."""
 
     def __init__(self, world, name):
         self.world = world
@@ -112,7 +112,7 @@ class Play:
         return self.world.tree.claims(self.world.tried.znode(self.name))
 
     def wait(self, number, connection):
-        """So many claims are there, or there is an answer already."""
+        """Waits for so many claims, or for an answer."""
         wait_until(lambda: (len(self.claims()) == number
                             or not connection.silent_for(0)),
                    PATIENCE, "a claim waits")
@@ -131,15 +131,15 @@ class Play:
 
 
 def released(play, holder, gateway=None, path=None):
-    """It is, by a repeat with memory enough if need be."""
+    """Releases the claim, if need be by a repeat with memory enough."""
     response = play.with_token("DELETE", holder, path, gateway, ok=(204,))
     if response is None or response.status != 204:
         play.world.relieve()
         play.with_token("DELETE", holder, path, gateway, ok=(204, 410))
 
 
-# scenarios: what comes before `yield` and what comes behind the second one is
-# done with memory enough
+# scenarios: the parts before the first and after the second `yield` have memory
+# enough
 
 def acquire_and_release(play):
     yield
@@ -150,7 +150,7 @@ def acquire_and_release(play):
 
 
 def first_acquire(play):
-    """Of a lock that nobody has used before."""
+    """The lock is new."""
     play.name += uuid.uuid4().hex[:8]
     yield
     play.acquire(body={"owner": "me", "data": {"a": [1, 2]}, "wait": "5s"})
@@ -175,7 +175,7 @@ def wait_and_grant(play):
 
 
 def wait_behind_another(play):
-    """The holder is the other gateway's."""
+    """The other gateway has the holder."""
     holder = play.hold(gateway=play.world.other)
     yield
     waiter = play.begin("POST", lock_path(play.name), {"wait": "4s"})
@@ -317,7 +317,7 @@ def respond_async(play):
     response = play.acquire(headers={"Prefer": "respond-async"}, wait="5s",
                             ok=(202,))
     if response is not None and response.status == 202:
-        # 410: nobody asked for it in time
+        # 410: no client polled the claim in time
         play.with_token("GET", response, ok=(200, 410))
     yield
 
@@ -368,7 +368,7 @@ def bad_input(play):
 
 
 def one_znode(play):
-    """The same, where a lock is one znode and its claims have none."""
+    """The same, where a lock is one znode and claims have no znodes."""
     name = "one_znode_of_all"
     path = lock_path(name, prefix=NODES)
     yield
@@ -399,7 +399,7 @@ SCENARIOS = [acquire_and_release, first_acquire, taken, wait_and_grant,
 
 
 def play(world, scenario, conditions=contextlib.nullcontext()):
-    """One turn, with its second part under these conditions."""
+    """One turn, with the second part under these conditions."""
     turn = Play(world, scenario.__name__)
     steps = scenario(turn)
     try:
@@ -415,7 +415,7 @@ def play(world, scenario, conditions=contextlib.nullcontext()):
 
 
 def check(world, play):
-    """It lives, and nothing is left of what was asked."""
+    """The worker lives, and no claim of the turn is left."""
     assert world.tried.worker_pids() == [world.worker], "it died"
     assert not play.wrong, play.wrong
     names = [play.name, play.name + "2", play.name + "3"]

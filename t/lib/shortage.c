@@ -1,19 +1,19 @@
 
 /*
- * A library to preload (LD_PRELOAD): allocations of one process fail, as the
- * test says that shares the file $ZK_LOCK_SHORTAGE with it.
+ * A library to preload (LD_PRELOAD): allocations of a process fail, as told by
+ * the test that shares the file $ZK_LOCK_SHORTAGE with the process.
  *
- * It owns that file's memory, which lib/shortage.py writes and reads: whose
- * allocations are counted, of which threads, and which of them fail, from
- * `first` to `last`.  What was made to fail is noted with its backtrace.  A
- * process is nobody's until its pid is written: what happens before costs one
+ * The library owns that file's memory, which lib/shortage.py writes and reads:
+ * the process and the threads whose allocations are counted, and the failing
+ * allocations, from `first` to `last`.  Each failure is noted with a backtrace.
+ * Until the test writes a pid no process is meant, and an allocation costs one
  * comparison.
  *
- * Code between `low` and `high` is left alone: these are the libraries that do
- * not look at what malloc() gives them, which nobody here can mend.
+ * Code between `low` and `high` never fails: these are the libraries that do
+ * not check the result of malloc(), which this project cannot mend.
  *
- * Any thread may be in here.  The memory is mapped before main(), and shared by
- * the master's children; map is NULL if there is no file.
+ * Any thread may run this code.  The memory is mapped before main(), and shared
+ * by the master's children; map is NULL if there is no file.
  */
 
 
@@ -56,11 +56,11 @@ typedef struct {
 static shortage_t              *map;
 static uint64_t                 self;
 
-/* only the thread that forked lives on in the child, and is its event loop */
+/* only the forking thread lives on in the child, and is the event loop */
 static __thread int             others = 1;
 static __thread int             busy;
 
-/* what is allocated while the real functions are looked up */
+/* allocations while the real functions are looked up */
 static char                     attic[ATTIC];
 static size_t                   used;
 
@@ -155,7 +155,7 @@ start(void)
         return;
     }
 
-    /* the first one loads a library */
+    /* the first call of backtrace() loads a library */
     (void) backtrace(frame, 1);
 
     child();
@@ -179,7 +179,7 @@ note(uint64_t n)
     depth = backtrace(frames, DEPTH + 2);
     busy = 0;
 
-    /* without this function and the one that calls it */
+    /* without the frames of note() and fails() */
     for (i = 2; i < depth; i++) {
         map->notes[n][i - 2] = (uint64_t) (uintptr_t) frames[i];
     }

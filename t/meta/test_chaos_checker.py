@@ -1,8 +1,8 @@
-"""The checker of t/chaos finds what breaks a promise, and nothing else.
+"""The checker of t/chaos finds broken promises, and no false ones.
 
-Records are made up here, line by line: each violation that it knows is planted
-once, beside the same record without it.  That real violations are found in real
-runs is seen by `make chaos`.
+The records are made up here, line by line: each kind of violation is planted
+once, beside the same record without the violation.  `make chaos` shows that
+real violations are found in real runs.
 """
 
 import itertools
@@ -14,7 +14,7 @@ from chaos.audit import Look, outlived
 
 
 class Story:
-    """Lines of a record, as clients would write them."""
+    """Lines of a record, as clients would write the lines."""
 
     def __init__(self):
         self.lines = []
@@ -152,7 +152,7 @@ def test_another_session_does_not(story, t, gateway):
 
 
 def test_a_grant_that_was_told_late(story):
-    """Its own session was over by then: nobody may be sure of it."""
+    """The grant's session was over by then: the holder may not be sure."""
     story.grant(1, 6, "A", 1, expires=9, gateway="g2").over(4, "g2")
     story.grant(2, 5, "B", 2, who="b").look(5.5, "B").look(7, "B")
     assert story.found() == []
@@ -165,7 +165,7 @@ def test_a_release_that_is_under_way_ends_it(story):
 
 
 def test_an_answer_may_be_late(story):
-    """It was held when it was asked for, not when the answer came."""
+    """The lock was held when the call was sent, not when the answer came."""
     story.grant(1, 1.1, "A", 1, expires=1).look(2, "A", told=5)
     story.grant(1, 3.1, "B", 2, who="b", waited=2).look(4, "B")
     assert story.found() == []
@@ -252,7 +252,7 @@ def test_who_asked_before_may_have_the_smaller_one(story):
 
 
 def test_who_waited_longer_was_granted_later(story):
-    """It asked before the other was told, but had waited by then."""
+    """B called before A was told, but had waited long enough by then."""
     story.grant(1, 3.1, "A", 5).release(4, "A")
     story.grant(2, 5.1, "B", 4, who="b", waited=2.5).release(6, "B")
     assert story.found() == ["order"]
@@ -354,15 +354,15 @@ def test_servers_that_disagree_about_something_else(story, lock, t):
 @pytest.mark.parametrize("last, middle, again, found", [
     # the proof
     ((7, {"x"}, 7), (5, set(), 5), (6, set(), 6), {"x"}),
-    # they agree
+    # A and B agree
     ((7, {"x"}, 7), (5, {"x"}, 6), (6, {"x"}, 6), set()),
-    # both have seen its end
+    # both have seen the end
     ((7, set(), 7), (5, set(), 6), (6, set(), 6), set()),
     # A may have been behind B
     ((5, {"x"}, 7), (5, set(), 5), (6, set(), 6), set()),
     # B may have been behind A
     ((7, {"x"}, 7), (2, set(), 5), (6, set(), 6), set()),
-    # B was about to see its end
+    # B was about to see the end
     ((5, {"x"}, 5), (5, set(), 5), (6, set(), 6), set())])
 def test_a_claim_that_outlives_itself(last, middle, again, found):
     former = [Look(2, {"x"}, 3)]

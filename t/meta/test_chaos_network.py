@@ -1,4 +1,4 @@
-"""What t/chaos does to its network is what it says: frames tell.
+"""The network faults of t/chaos do what they say: frames tell.
 
 Skipped where the machine gives no rights for network namespaces.
 """
@@ -16,7 +16,7 @@ PORT = 7000
 SOON = 5.0
 NEVER = 0.5         # long enough for a frame that is not lost
 
-# answers each datagram with itself
+# answers each datagram with the same datagram
 ECHO = """
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -47,7 +47,7 @@ sys.exit(1)
 
 
 class Echo:
-    """A node that answers, and remembers what it has heard."""
+    """A node that answers, and remembers every word."""
 
     def __init__(self, node):
         self.node = node
@@ -57,7 +57,7 @@ class Echo:
         assert self.process.stdout.readline() == "ready\n"
 
     def end(self):
-        """All that it has heard."""
+        """All words that the node has received."""
         self.process.kill()
         heard = set(self.process.stdout.read().split())
         self.process.wait()

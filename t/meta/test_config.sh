@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs ./config as nginx's configure does, with nginx's scripts played by two
-# of a few lines: what is missing ends it with a sentence that says so.
+# Runs ./config as nginx's configure does, with two short stand-ins for nginx's
+# scripts: ./config ends with a sentence that names what is missing.
 
 set -eu
 cd "$(dirname "$0")/../.."
@@ -12,7 +12,7 @@ trap 'exit 1' INT TERM HUP
 
 mkdir "$temp/auto"
 
-# every header is there, but for the one that LACKS names
+# every header is there, except for the header that LACKS names
 cat > "$temp/auto/feature" <<'END'
 case "$ngx_feature_incs" in
 *"${LACKS:-#none}"*) ngx_found=no ;;

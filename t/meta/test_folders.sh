@@ -1,6 +1,6 @@
 #!/bin/sh
-# Shows of each rule of scripts/check-folders and scripts/check-style that it
-# can fail, and that it does not when it is kept: in a tree of one file.
+# Shows for each rule of scripts/check-folders and scripts/check-style, in a
+# tree with a single file, that a breach fails and that a correct file passes.
 
 set -eu
 cd "$(dirname "$0")/../.."
@@ -11,7 +11,7 @@ trap 'exit 1' INT TERM HUP
 
 count=0
 
-# a tree in which FILE has the LINE passes, or breaks the RULE that is named
+# a tree in which FILE has the LINE passes, or breaks the named RULE
 expect() # CHECK FILE LINE [RULE]
 {
     check=$1 file=$2 line=$3 rule=${4:-}
@@ -37,7 +37,7 @@ expect() # CHECK FILE LINE [RULE]
 folders() { expect check-folders "$@"; }
 style() { expect check-style "$@"; }
 
-# foreign libraries, each in its one file
+# foreign libraries, each included in a single file
 folders zk/client.c '#include <zookeeper/zookeeper.h>'
 folders zk/session.c '#include <zookeeper/zookeeper.h>' 'only src/'
 folders core/claim.c '#include <zookeeper/zookeeper.h>' 'only src/'
@@ -76,7 +76,7 @@ folders core/claim.h '#include <ngx_http_request.h>' 'may not know of HTTP'
 folders core/claim.c '#include <ngx_event.h>'
 folders http/answer.c '#include <ngx_http.h>'
 
-# what has no place
+# files outside the folders, and includes that name no file
 folders more/new.c 'int new;' 'in no folder'
 folders module.c '#include "more/new.h"' 'in no folder'
 folders module.c '#include SOMETHING' 'other than a file name'

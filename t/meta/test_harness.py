@@ -1,7 +1,7 @@
-"""The harness itself: what judges the gateway has to be able to say no.
+"""The harness: the checks that judge a gateway must be able to fail.
 
-These tests run nginx without the module (but for nothing at all), so that a
-failure here speaks of the harness or of the machine, and never of the module.
+These tests run nginx without the module, so that a failure here points to the
+harness or the machine, and never to the module.
 """
 
 import os

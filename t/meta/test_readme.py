@@ -1,8 +1,8 @@
-"""README.md and docs/ against the source: what they describe is what there is.
+"""README.md and docs/ against the source: the pages describe what there is.
 
-Directives with their contexts, variables, statuses, metrics, the words of
-$zk_lock_outcome, events and labels, each compared both ways.  And the tests,
-the examples and the pages that they name are there.
+Directives with contexts, variables, statuses, metrics, the words of
+$zk_lock_outcome, events and labels, each compared both ways.  The tests, the
+examples and the pages that are named there have to exist.
 """
 
 import glob
@@ -16,8 +16,8 @@ NGINX = "/usr/share/nginx/src/src/http/ngx_http_request.h"
 FLAGS = [("NGX_HTTP_MAIN_CONF", "http"), ("NGX_HTTP_SRV_CONF", "server"),
          ("NGX_HTTP_LOC_CONF", "location")]
 
-# no answers: where nginx's special ones begin, a client that has left, and one
-# that does not read its stream, which is cut off
+# no answers: where nginx's special statuses begin, a client that has left, and
+# a client that does not read the stream, and is cut off
 NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
              "NGX_HTTP_REQUEST_TIME_OUT"}
 
@@ -51,13 +51,13 @@ def constant(file, what):
 
 
 def section(title, page="README.md"):
-    """The text below a heading, to the next one of any level."""
+    """The text below a heading, to the next heading of any level."""
     text = read(page).split("\n%s\n" % title, 1)[1]
     return re.split(r"(?m)^#+ ", text, maxsplit=1)[0]
 
 
 def words(text):
-    """What stands in the first cells of tables, as code."""
+    """The first cells of tables that are code."""
     cells = re.findall(r"(?m)^\| (`.*?) \|", text)
     return re.findall(r"`(\w+)`", " ".join(cells))
 
@@ -88,7 +88,7 @@ def test_variables():
 
 
 def test_changes():
-    """The first release names all of them."""
+    """The first release names all directives."""
     text = read("CHANGES")
     for file in "module.c", "http/variables.c":
         for name in re.findall(r'\{ ngx_string\("(zk_lock\w*)"\)',
@@ -130,7 +130,7 @@ def test_metrics():
 
 
 def test_tests():
-    """Whatever may break has a test, and what is named as one is one."""
+    """Each row of the failure table names a test, and each test exists."""
     text = section("## What breaks, and who sees what")
     rows = [row.strip("|").split("|")
             for row in re.findall(r"(?m)^\|.*\|$", text)]
@@ -182,7 +182,7 @@ def test_limits():
 
 
 def cell():
-    """The bytes of a cell, and those of them that a path can take."""
+    """The bytes of a cell, and the bytes that a path can take there."""
     text = source("shm/layout.h")
     bits = 64
     sizes = {"ngx_atomic_t": 8, "int64_t": 8, "uint32_t": 4, "uint16_t": 2,
@@ -228,7 +228,7 @@ def test_limits_of_calls():
 
 
 def test_events():
-    """The events of streams, and the reasons of their end."""
+    """The events of streams, and the reasons for the end of a stream."""
     stream = source("http/stream.c")
     text = section("## As long as a connection", "docs/calls.md")
     events, reasons = text.split("| reason of `lost` | why |")
@@ -257,7 +257,7 @@ def test_examples():
 
 
 def test_links():
-    """Every link within these pages leads somewhere."""
+    """Every link within these pages leads to a page or heading."""
     assert sorted(PAGES[2:]) == sorted(
         "docs/" + name for name in os.listdir(os.path.join(TOP, "docs"))
         if name.endswith(".md"))

@@ -1,8 +1,8 @@
 """nginx ends and is started again: durable leases survive.
 
 No part of a durable lease is on the machine: the lease is a persistent znode,
-which the next nginx finds there, under the same token, and counts.  So the test
-may stop nginx, kill nginx or change the binary.  The waiters, their claims and
+which the next nginx finds under the same token and counts.  So nginx may be
+stopped, may be killed and may change the binary.  The waiters, their claims and
 the leases that were not durable yet are gone: at once if nginx was stopped,
 when their sessions end if nginx was killed.
 """
