@@ -1,30 +1,19 @@
 
 /*
- * Durable leases: how a held claim outlives the session.
+ * Marks: how a mark is made, kept and named.  core/mark.h says what marks are
+ * for; how a claim becomes durable is in core/claim.c.
  *
- * A lease that has been held for a while becomes durable: a persistent znode
- * takes the claim's place, under the claim's name (share).  The data of that
- * znode name the session that counts the lease, by the session's gate.  While
- * the gate is there, no other session ends the lease.
- *
- * When this worker's session is over, the durable claims go to TAKE.  The
- * records are open then: all workers ask ZooKeeper about these claims, and do
- * not go by the records.  The next session reads each claim.  If the claim data
- * still name a gate of this worker, the session writes the new gate there, by
- * the version that was read, and the lease goes on with the same deadline.  A
- * claim of a gateway that is gone (scan) goes the same way; the lease counts
- * from then on.  If another session was first, the claim stays in TAKE until
- * the znode is gone.
+ * A worker has a list of marks, one for each root below which the worker has
+ * made a lease durable since its session began; the end of the session frees
+ * the list, because the next session has another gate.  A mark that ZooKeeper
+ * refused is tried again after some time.
  *
  * Everything here runs on the event loop.  A mark's `op` is NULL unless the
- * mark's create is under way; claim->op is NULL in TAKE unless the claim is
- * read or written.
+ * create of the mark's znode is under way.
  */
 
 
 #include "core/mark.h"
-#include "core/node.h"
-#include "core/share.h"
 
 
 /* roots that a session marks at most, because a client may name roots */
