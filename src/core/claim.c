@@ -50,6 +50,7 @@
 #include "core/node.h"
 #include "core/mark.h"
 #include "core/share.h"
+#include "shm/seq_index.h"
 
 
 /* after how long a held claim is made durable, and watched, in ms */

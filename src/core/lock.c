@@ -25,6 +25,7 @@
 
 #include "core/lock.h"
 #include "core/node.h"
+#include "shm/seq_index.h"
 
 
 /* so many claims make the queue of a mutex crowded */

@@ -26,6 +26,7 @@
 
 
 #include "core/node.h"
+#include "shm/seq_index.h"
 
 
 /* the digits of a czxid */

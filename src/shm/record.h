@@ -339,35 +339,6 @@ zkl_ending_e zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token,
     ngx_str_t *path);
 
 
-/*
- * The sequence index (shm/seq_index.c).  find() looks for the claim of path
- * with that seq: NGX_OK and a copy if the claim may exist, NGX_DONE and a copy
- * if the claim has ended (compare czxid: the path may have been made anew
- * meanwhile), or NGX_DECLINED if the index has no such claim.  await() returns
- * NGX_OK if the index has the claim by now, NGX_DECLINED if no other worker
- * lives that could put the claim there, or NGX_AGAIN: then the worker that puts
- * the claim there rings *record, for which other rings may come, too.
- */
-void zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
-    uint32_t record);
-ngx_int_t zkl_seq_index_find(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
-    zkl_record_t *copy);
-ngx_int_t zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
-    uint32_t *record);
-
-/*
- * The same index, for a lock that is a single znode: each worker puts the
- * record of the worker's next claim there.  turn() puts an own waiting record
- * there and says whether that claim is next: NGX_OK, or NGX_BUSY and a copy of
- * the record whose claim has to end, or to be granted, before: the claim that
- * holds the lock, else a claim that contends already, else the claim that has
- * waited for longest.  While a record waits, czxid says since when, and index
- * whether the claim contends; czxid is 0 if the claim's worker is gone.
- */
-ngx_int_t zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path,
-    uint32_t record, zkl_record_t *copy);
-
-
 /* For the index: a whole copy of a record, if the record is of path. */
 ngx_int_t zkl_record_copy(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     zkl_record_t *copy);

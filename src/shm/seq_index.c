@@ -13,7 +13,7 @@
  */
 
 
-#include "shm/record.h"
+#include "shm/seq_index.h"
 
 
 /*

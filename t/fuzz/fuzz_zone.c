@@ -18,7 +18,7 @@
 
 #include "fuzz.h"
 #include "ngx_stub.h"
-#include "shm/record.h"
+#include "shm/seq_index.h"
 
 
 #define PAGES       18
