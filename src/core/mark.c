@@ -22,10 +22,6 @@
 /* how soon a mark that was refused is asked for again, milliseconds */
 #define ZKL_MARK_AGAIN                10000
 
-/* bytes of a mark's name at most: each byte of the root may be escaped */
-#define ZKL_MARK_LEN                  (ZKL_GATE_LEN + 1                       \
-                                       + 3 * ZKL_PATH_MAX)
-
 struct zkl_mark_s {
     ngx_queue_t                        queue;   /* worker->marks */
     zkl_worker_t                      *worker;

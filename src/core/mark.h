@@ -18,6 +18,10 @@
 #include "core/claim.h"
 
 
+/* bytes of a mark's name at most: each byte of the root may be escaped */
+#define ZKL_MARK_LEN                  (ZKL_GATE_LEN + 1 + 3 * ZKL_PATH_MAX)
+
+
 /*
  * Whether a claim of the lock at path can be durable: *gate is the session's
  * then.  NGX_AGAIN: the gate or the mark is being made, and zkl_claim_marked()

@@ -17,6 +17,10 @@
  * A mark and the gate are listed together, and the gate is made before the
  * mark: so a gate that is missing there never comes back.
  *
+ * A scan that meets a claim whose gate and mark are both missing makes the mark
+ * again: an operator has removed it, or ZooKeeper has lost it.  So the claim is
+ * found as if the mark had always been there.
+ *
  *   IDLE    no mark is without a gate; a change has the gates listed
  *   WAIT    a mark has no gate; a timer looks again
  *   ROOT    the locks of the root are listed
@@ -27,7 +31,7 @@
  * A mark whose scan fails is scanned again after the other marks, less and less
  * often.  Everything here runs on the event loop.  `pending` counts the reads
  * under way; LOCKS ends when `pending` is 0.  `names` is NULL from the begin of
- * a run until the root was listed.
+ * a run until the root was listed; `gates` is NULL until the gates were listed.
  */
 
 
@@ -69,6 +73,8 @@ struct zkl_scan_s {
     zkl_scan_state_e                state;
 
     zkl_op_t                       *list;       /* of the gates, or NULL */
+    ngx_str_t                      *gates;      /* and marks, sorted */
+    ngx_uint_t                      ngates;
     u_char                          gate[ZKL_GATE_LEN];
                                                 /* the missing gate of a mark */
     ngx_msec_t                      since;      /* a mark of gate was seen */
@@ -80,6 +86,8 @@ struct zkl_scan_s {
     ngx_str_t                       mark;       /* the mark of the run */
     ngx_str_t                       root;       /* the mark's root */
     u_char                         *block;      /* of mark and root */
+    u_char                          unmarked[ZKL_GATE_LEN];
+                                                /* its mark was made last */
 
     ngx_str_t                      *names;      /* of the root's locks */
     ngx_uint_t                      nnames;
@@ -95,9 +103,10 @@ struct zkl_scan_s {
 static void zkl_scan_timer_handler(ngx_event_t *ev);
 static void zkl_scan_after(zkl_scan_t *scan, ngx_msec_t wait);
 static void zkl_scan_gates_handler(zkl_op_t *op);
-static ngx_str_t *zkl_scan_orphan(zkl_op_t *op, ngx_str_t *after);
+static ngx_str_t *zkl_scan_orphan(zkl_scan_t *scan, ngx_str_t *after);
 static int ngx_libc_cdecl zkl_scan_compare(const void *one, const void *two);
-static ngx_uint_t zkl_scan_rank(zkl_scan_t *scan, zkl_op_t *op);
+static ngx_uint_t zkl_scan_lists(zkl_scan_t *scan, ngx_str_t *name);
+static ngx_uint_t zkl_scan_rank(zkl_scan_t *scan);
 static ngx_int_t zkl_scan_begin(zkl_scan_t *scan, ngx_str_t *mark);
 static zkl_op_t *zkl_scan_op(zkl_scan_t *scan, zkl_op_e type, ngx_str_t *dir,
     ngx_str_t *name, zkl_op_pt handler);
@@ -110,6 +119,8 @@ static void zkl_scan_claim_handler(zkl_op_t *op);
 static void zkl_scan_node_handler(zkl_op_t *op);
 static void zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path,
     zkl_child_t *child, zkl_op_t *get);
+static void zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *label);
+static void zkl_scan_marked_handler(zkl_op_t *op);
 static void zkl_scan_done(zkl_scan_t *scan);
 static void zkl_scan_removed_handler(zkl_op_t *op);
 static void zkl_scan_failed(zkl_scan_t *scan);
@@ -144,6 +155,7 @@ zkl_scan_free(zkl_scan_t *scan)
         ngx_del_timer(&scan->timer);
     }
 
+    free(scan->gates);
     ngx_free(scan);
 }
 
@@ -240,8 +252,18 @@ zkl_scan_gates_handler(zkl_op_t *op)
 
     zkl_mark_listed(scan->worker, op->children, op->nchildren);
 
-    if (op->nchildren != 0) {
-        ngx_qsort(op->children, op->nchildren, sizeof(ngx_str_t),
+    /* the scan owns the list from now on */
+
+    free(scan->gates);
+
+    scan->gates = op->children;
+    scan->ngates = op->nchildren;
+
+    op->children = NULL;
+    op->nchildren = 0;
+
+    if (scan->ngates != 0) {
+        ngx_qsort(scan->gates, scan->ngates, sizeof(ngx_str_t),
                   zkl_scan_compare);
     }
 
@@ -250,11 +272,11 @@ zkl_scan_gates_handler(zkl_op_t *op)
     mark = NULL;
 
     if (scan->failed && scan->mark.len != 0) {
-        mark = zkl_scan_orphan(op, &scan->mark);
+        mark = zkl_scan_orphan(scan, &scan->mark);
     }
 
     if (mark == NULL) {
-        mark = zkl_scan_orphan(op, NULL);
+        mark = zkl_scan_orphan(scan, NULL);
     }
 
     if (mark == NULL) {
@@ -276,7 +298,7 @@ zkl_scan_gates_handler(zkl_op_t *op)
 
         scan->state = ZKL_SCAN_WAIT;
         scan->since = ngx_current_msec;
-        scan->wait = ZKL_SCAN_FIRST + ZKL_SCAN_RANK * zkl_scan_rank(scan, op);
+        scan->wait = ZKL_SCAN_FIRST + ZKL_SCAN_RANK * zkl_scan_rank(scan);
         scan->wait = ngx_min(scan->wait, ZKL_SCAN_LAST);
     }
 
@@ -299,15 +321,15 @@ zkl_scan_gates_handler(zkl_op_t *op)
  */
 
 static ngx_str_t *
-zkl_scan_orphan(zkl_op_t *op, ngx_str_t *after)
+zkl_scan_orphan(zkl_scan_t *scan, ngx_str_t *after)
 {
     ngx_str_t   *name, *gate;
     ngx_uint_t   i;
 
     gate = NULL;
 
-    for (i = 0; i < op->nchildren; i++) {
-        name = &op->children[i];
+    for (i = 0; i < scan->ngates; i++) {
+        name = &scan->gates[i];
 
         if (name->len == ZKL_GATE_LEN) {
             gate = name;
@@ -349,10 +371,22 @@ zkl_scan_compare(const void *one, const void *two)
 }
 
 
+/* Whether the last list of the gates has the gate or mark. */
+
+static ngx_uint_t
+zkl_scan_lists(zkl_scan_t *scan, ngx_str_t *name)
+{
+    return scan->ngates != 0
+           && bsearch(name, scan->gates, scan->ngates, sizeof(ngx_str_t),
+                      zkl_scan_compare)
+              != NULL;
+}
+
+
 /* The number of gates before the gate of this worker. */
 
 static ngx_uint_t
-zkl_scan_rank(zkl_scan_t *scan, zkl_op_t *op)
+zkl_scan_rank(zkl_scan_t *scan)
 {
     ngx_str_t   gate;
     ngx_uint_t  i, rank;
@@ -360,12 +394,12 @@ zkl_scan_rank(zkl_scan_t *scan, zkl_op_t *op)
     rank = 0;
 
     if (zkl_session_gated(scan->worker->session, &gate) != NGX_OK) {
-        return op->nchildren;
+        return scan->ngates;
     }
 
-    for (i = 0; i < op->nchildren; i++) {
-        rank += op->children[i].len == ZKL_GATE_LEN
-                && ngx_memcmp(op->children[i].data, gate.data, ZKL_GATE_LEN)
+    for (i = 0; i < scan->ngates; i++) {
+        rank += scan->gates[i].len == ZKL_GATE_LEN
+                && ngx_memcmp(scan->gates[i].data, gate.data, ZKL_GATE_LEN)
                    < 0;
     }
 
@@ -630,10 +664,12 @@ zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
 
     zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
 
-    if (get->owner != 0 || label.gate_len != ZKL_GATE_LEN
-        || ngx_memcmp(label.gate, scan->mark.data, ZKL_GATE_LEN)
-           != 0)
-    {
+    if (get->owner != 0 || label.gate_len != ZKL_GATE_LEN) {
+        return;
+    }
+
+    if (ngx_memcmp(label.gate, scan->mark.data, ZKL_GATE_LEN) != 0) {
+        zkl_scan_unmarked(scan, &label);
         return;
     }
 
@@ -642,6 +678,71 @@ zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
     if (zkl_claim_inherit(scan->worker, path, child, get) != NGX_OK) {
         scan->failed = 1;
     }
+}
+
+
+/*
+ * The claim names another gate than the mark.  If the gate is newer than the
+ * list, and not missing, its mark exists, or is one too many, which a scan
+ * removes.
+ */
+
+static void
+zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *label)
+{
+    u_char     *p, buf[ZKL_MARK_LEN];
+    ngx_str_t   name;
+
+    name.data = buf;
+    name.len = ZKL_GATE_LEN;
+    p = ngx_cpymem(buf, label->gate, ZKL_GATE_LEN);
+
+    if (zkl_scan_lists(scan, &name)
+        || ngx_memcmp(label->gate, scan->unmarked, ZKL_GATE_LEN) == 0)
+    {
+        return;
+    }
+
+    name.len = scan->mark.len;
+    ngx_memcpy(p, scan->mark.data + ZKL_GATE_LEN,
+               scan->mark.len - ZKL_GATE_LEN);
+
+    if (zkl_scan_lists(scan, &name)) {
+        return;
+    }
+
+    ngx_memcpy(scan->unmarked, label->gate, ZKL_GATE_LEN);
+
+    (void) zkl_scan_op(scan, ZKL_OP_PERSISTENT, &zkl_gates, &name,
+                       zkl_scan_marked_handler);
+}
+
+
+static void
+zkl_scan_marked_handler(zkl_op_t *op)
+{
+    zkl_scan_t  *scan;
+
+    scan = op->data;
+    scan->pending--;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+        ngx_log_error(NGX_LOG_NOTICE, scan->worker->log, 0,
+                      "durable leases below \"%V\" had no mark any more",
+                      &scan->root);
+        break;
+
+    case ZKL_EXISTS:
+        break;
+
+    default:
+        scan->failed = 1;
+        break;
+    }
+
+    zkl_scan_go(scan);
 }
 
 
@@ -755,6 +856,8 @@ zkl_scan_end(zkl_scan_t *scan)
     scan->next = 0;
     scan->failed = 0;
     scan->found = 0;
+
+    ngx_memzero(scan->unmarked, ZKL_GATE_LEN);
 
     ngx_str_null(&scan->mark);
     ngx_str_null(&scan->root);

@@ -808,3 +808,34 @@ def test_its_gate_and_mark_are_removed(pair, tree):
                "gates and marks are there again")
     for i, holder in enumerate(holders):
         is_held("x%d" % i, holder, everywhere(*pair))
+
+
+def test_mark_that_is_lost(start_gateway, tree, root):
+    """The scan for another gateway's leases finds a lease without a mark."""
+    gateways = [start_gateway(session_timeout=SHORT, workers=1)
+                for _ in range(2)]
+    there = start_gateway()
+    places = everywhere(there)
+    for gateway, name in zip(gateways, "xy"):
+        gateway.hold(name, ttl="2s", durable="1")
+    first, second = gateways
+    path, = made_durable(tree, first)
+    gate = tree.label(path)["gate"]
+    waiter = there.begin("x", wait="1m")
+    tree.wait_claims(there.znode("x"), 2)
+
+    with first.frozen_worker(*first.worker_pids()):
+        for mark in tree.marks(root):
+            if gate in mark:
+                tree.delete(mark)
+        first.kill()
+    wait_until(lambda: gate not in tree.children(GATES), 20.0,
+               "the session is over")
+    assert not any(gate in mark for mark in tree.marks(root))
+    second.kill()
+    response = waiter.response(30)
+    grant(response, "x")
+    assert "had no mark any more" in there.log_text()
+    assert there.release("x", response.token).status == 204
+    wait_until(lambda: not any(
+        gate in mark for mark in tree.marks(root)), 20.0, "no mark is left")
