@@ -1309,6 +1309,12 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
     call->pending = 0;
 
     if (call->counted) {
+
+        if (zkl_call_renewals(call) > record->renewals) {
+            /* the record does not have another gateway's renewal yet */
+            info->timed = 0;
+        }
+
         zkl_call_set(call);
         return;
     }
