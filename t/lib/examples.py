@@ -59,13 +59,13 @@ def read(name):
         return file.read()
 
 
-def readme(title):
-    """The first block of code of a section of README.md."""
-    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
+def code(page, title):
+    """The first block of code of a section of a page."""
+    with open(os.path.join(TREE, page), encoding="utf-8") as file:
         text = file.read().split("\n## %s\n" % title, 1)[1]
-    code = re.search(r"(?m)^```sh\n((?:.*\n)*?)```$"
-                     r"|^(    \S.*\n(?:    .*\n|\n)*)", text)
-    return code.group(1) or textwrap.dedent(code.group(2))
+    found = re.search(r"(?m)^```sh\n((?:.*\n)*?)```$"
+                      r"|^(    \S.*\n(?:    .*\n|\n)*)", text)
+    return found.group(1) or textwrap.dedent(found.group(2))
 
 
 def blocks(text):

@@ -26,6 +26,7 @@ from lib.gateway import TREE
 from lib.process import alive, free_port, wait_until
 
 NUMBERS = itertools.count(1)
+LOCKED = ("docs/recipes.md", "A command under a lock")
 LOST, TAKEN, OUT_OF_REACH, USAGE = 70, 75, 69, 64
 
 
@@ -102,7 +103,7 @@ def test_minimal(make_example):
 
 
 def test_ten_lines(make_example):
-    text = examples.readme("Configuration in ten lines")
+    text = examples.code("README.md", "Configuration in ten lines")
     assert len(text.split("\n")) < 14
     example = make_example(None, text=text.replace(
         "10.0.0.1:2181,10.0.0.2:2181,10.0.0.3:2181", "127.0.0.1:2181"))
@@ -111,6 +112,28 @@ def test_ten_lines(make_example):
                 exist_ok=True)
     example.start()
     release(example, "x", example.hold("/locks/x"))
+
+
+def test_dozen_calls(start_script, gateway, name):
+    """Each call of the README is answered with the status that is said."""
+    with open(os.path.join(TREE, "README.md"), encoding="utf-8") as file:
+        calls = re.findall(r"(?m)^    (curl .*?) +# (\d{3})", file.read())
+    assert len(calls) == 12
+    token = None
+    for call, status in calls:
+        call = re.sub(r"\$url/(\w)", r"$url/%s-\1" % name, call)
+        call = re.sub(r'"(disk|tape)"', r'"%s-\1"' % name, call)
+        script = start_script("sh", "-c", call, environment={
+            "url": "http://127.0.0.1:%d/locks" % gateway.port,
+            "token": token or "", "key": name + "-8e03"})
+        wait_until(lambda: "HTTP/1.1 %s " % status in script.said(), 10.0,
+                   "%s of %s" % (status, call))
+        found = re.search(r"(?m)^Lock-Token: (\S+)", script.said())
+        token = token or found.group(1)
+        if "hold=connection" in call:
+            script.kill()
+        else:
+            assert script.wait() == 0
 
 
 def streams_of(*pages):
@@ -123,7 +146,8 @@ def streams_of(*pages):
             if re.search("hold=connection|Accept: ", line)]
 
 
-@pytest.mark.parametrize("line", streams_of("README.md", "docs/calls.md"))
+@pytest.mark.parametrize("line", streams_of("README.md", "docs/calls.md",
+                                           "docs/recipes.md"))
 def test_streams_through_a_pipe(start_script, start_gateway, line):
     """Events are seen when the gateway sends them, not when a buffer is full.
     """
@@ -910,9 +934,9 @@ def run_once(start_script, shared_gateway):
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_locked(start_script, shared_gateway, tmp_path, name, job, shell):
-    """The short script of README.md."""
+    """The short script of docs/recipes.md."""
     path = tmp_path / "locked"
-    path.write_text(examples.readme("A command under a lock"))
+    path.write_text(examples.code(*LOCKED))
     script = start_script(shell, str(path), name, *job.command, environment={
         "LOCKS": "http://127.0.0.1:%d/locks" % shared_gateway.port})
     job.wait_running()
@@ -926,9 +950,9 @@ def test_locked(start_script, shared_gateway, tmp_path, name, job, shell):
 
 @pytest.fixture
 def start_locked(start_script, tmp_path, job):
-    """A function that runs README's script at a URL, with the job."""
+    """A function that runs the short script at a URL, with the job."""
     path = tmp_path / "locked"
-    path.write_text(examples.readme("A command under a lock"))
+    path.write_text(examples.code(*LOCKED))
 
     def start(url, name, *command):
         return start_script("sh", str(path), name, *(command or job.command),
@@ -968,7 +992,7 @@ def test_locked_by_its_name(start_locked, shared_gateway, job, name):
 def test_locked_without_a_command(start_script, tmp_path, name):
     """The script prints the usage, and sends no request."""
     path = tmp_path / "locked"
-    path.write_text(examples.readme("A command under a lock"))
+    path.write_text(examples.code(*LOCKED))
     with gateway_that_says(b"") as gateway:
         for arguments in (), (name,):
             script = start_script("sh", str(path), *arguments,
