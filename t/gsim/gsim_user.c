@@ -77,7 +77,9 @@ gsim_user_reset(int64_t until)
     gsim_nusers = (int) gsim_between(3, GSIM_USERS);
     gsim_users_until = until;
     gsim_grace = (ngx_msec_t) gsim_between(500, 3000);
-    gsim_timeout = (ngx_msec_t) gsim_between(500, 8000);
+    /* a call may need eight round trips to a server that lags by 90 ms */
+
+    gsim_timeout = (ngx_msec_t) gsim_between(900, 8000);
     gsim_max_queue = gsim_chance(5) ? 4 : 1000;
 
     for (i = 0; i < GSIM_LOCKS; i++) {
