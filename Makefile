@@ -376,11 +376,11 @@ clean:
 
 help:
 	@echo "build (default)   the module: $(MODULE)"
-	@echo "unit              cmocka tests of src/base, check-folders"
+	@echo "unit              cmocka tests of src/base, and of the checks"
 	@echo "sim               the view against a naive model"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
-	@echo "test              these three"
+	@echo "test              unit, sim and integration"
 	@echo "check T=...       one: t/api/test_x.py::name or t/unit/test_x.c"
 	@echo "nginxes           the module for several nginx (NGINX_SOURCES=)"
 	@echo "integration-nginx the tests with one of them (WITH=trixie)"

@@ -5,8 +5,8 @@
  * Everything here runs on the main thread of the master or of "nginx -t" and
  * leaves nothing open: a file of credentials is read and closed.  ZooKeeper is
  * not asked.  A directive that was not set gets the default when all was read.
- * The zone is added last, because the servers and a hash of the credentials are
- * in the zone's name.
+ * The zone is added last, because the servers and a hash of the credentials and
+ * certificates are in the zone's name.
  *
  * zmcf->shm_zone is NULL without zk_lock_servers, and zmcf->worker is NULL
  * throughout.  The root of a location is never NULL after the merge.

@@ -240,8 +240,8 @@ ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
     }
 
     if (!permits) {
-        return "\"mode\" \"semaphore\" takes \"permits\", the number of those "
-               "who may hold the lock at the same time";
+        return "\"mode\" \"semaphore\" takes \"permits\", the number of claims "
+               "that may hold the lock at the same time";
     }
 
     *kind = zkl_semaphore(args->permits);

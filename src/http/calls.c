@@ -403,7 +403,7 @@ ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "free");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
-                                        "nobody holds this lock or waits "
+                                        "no claim holds this lock or waits "
                                         "for it");
 
     case ZKL_CALL_FOREIGN:

@@ -655,7 +655,7 @@ MUTANTS = [
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
-# tried by name only.  t/failures/test_known_alive.py finds the first, too.
+# tried by name only.
 RARE = [
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
@@ -784,6 +784,10 @@ def run(build, number, mutant):
 def main():
     build, *names = sys.argv[1:]
     failed = 0
+
+    for name in set(names) - {m[0] for m in MUTANTS}:
+        sys.exit(f'no planted bug has the name "{name}"')
+
     mutants = [m for m in MUTANTS
                if (m[0] in names if names else m[0] not in RARE)]
 
