@@ -35,8 +35,8 @@
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
  * be gone.  Only zkl_claim_state() changes the state, and only zkl_claim_done()
- * frees a claim, except in a process that ends.  Most functions may free the
- * claim.
+ * ends a claim, except in a process that ends.  Most functions may end the
+ * claim, which stays in memory until the end of the turn of the event loop.
  *
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation
@@ -176,24 +176,23 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
         return NULL;
     }
 
-    zkl_lock_pin(lock);
-
     claim = zkl_claim_new(lock, acquire, outcome);
 
-    if (claim != NULL) {
-        zkl_lock_join(lock, claim);
-
-        worker->nowed++;
-        worker->claims[claim->id.record] = claim;
-
-        zkl_claim_note(claim, acquire);
-        zkl_claim_time(claim, acquire);
-
-        zkl_claim_state(claim, ZKL_START);
-        zkl_claim_start(claim);
+    if (claim == NULL) {
+        zkl_lock_post(lock);
+        return NULL;
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_join(lock, claim);
+
+    worker->nowed++;
+    worker->claims[claim->id.record] = claim;
+
+    zkl_claim_note(claim, acquire);
+    zkl_claim_time(claim, acquire);
+
+    zkl_claim_state(claim, ZKL_START);
+    zkl_claim_start(claim);
 
     return claim;
 }
@@ -690,7 +689,7 @@ zkl_claim_start(zkl_claim_t *claim)
     }
 
     if (claim->lock->node) {
-        zkl_lock_advance(claim->lock);
+        zkl_lock_post(claim->lock);
         return;
     }
 
@@ -828,12 +827,8 @@ zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op)
     claim->czxid = op->czxid;
     claim->index = op->index;
 
-    zkl_lock_pin(claim->lock);
-
     zkl_lock_created(claim->lock, &claim->entry, claim->czxid);
     zkl_claim_queued(claim);
-
-    zkl_lock_unpin(claim->lock);
 }
 
 
@@ -907,7 +902,7 @@ zkl_claim_queued(zkl_claim_t *claim)
         lock->settle = 1;
     }
 
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -1002,7 +997,7 @@ zkl_claim_single_handler(zkl_op_t *op)
     }
 
     zkl_lock_look_first(claim->lock, &claim->entry);
-    zkl_lock_advance(claim->lock);
+    zkl_lock_post(claim->lock);
 }
 
 
@@ -2611,8 +2606,6 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         return NULL;
     }
 
-    zkl_lock_pin(lock);
-
     claim = NULL;
     *rc = zkl_lock_layout(lock, child->kind == ZKL_NODE);
 
@@ -2620,23 +2613,24 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         claim = zkl_claim_copy(worker, path, child, get, from, rc);
     }
 
-    if (claim != NULL) {
-        claim->lock = lock;
-        zkl_lock_join(lock, claim);
-
-        worker->claims[claim->id.record] = claim;
-
-        /* the view may have the znode as another gateway's claim */
-
-        zkl_lock_forget(lock);
-
-        zkl_claim_state(claim, ZKL_TAKE);
-
-        lock->partial = 1;
-        zkl_lock_list(lock);
+    if (claim == NULL) {
+        zkl_lock_post(lock);
+        return NULL;
     }
 
-    zkl_lock_unpin(lock);
+    claim->lock = lock;
+    zkl_lock_join(lock, claim);
+
+    worker->claims[claim->id.record] = claim;
+
+    /* the view may have the znode as another gateway's claim */
+
+    zkl_lock_forget(lock);
+
+    zkl_claim_state(claim, ZKL_TAKE);
+
+    lock->partial = 1;
+    zkl_lock_list(lock);
 
     return claim;
 }
@@ -3005,7 +2999,7 @@ zkl_claim_renewed(zkl_claim_t *claim)
         claim->lock->settle |= (claim->handler != NULL);
 
         zkl_claim_single(claim);
-        zkl_lock_advance(claim->lock);
+        zkl_lock_post(claim->lock);
 
     } else if (claim->handler != NULL || claim->lock->worker->leaving) {
 
@@ -3172,7 +3166,7 @@ zkl_claim_share(zkl_claim_t *claim)
 
     claim->entry.kind = ZKL_READ;
 
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -3247,8 +3241,6 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
         return;
     }
 
-    zkl_lock_pin(lock);
-
     /* the holder is told before the next claim is granted */
 
     if (claim->state == ZKL_HELD) {
@@ -3258,8 +3250,6 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
     zkl_record_end(lock->worker->zone, claim->id.record);
     zkl_claim_delete(claim, linked);
     zkl_lock_removed(lock, &claim->entry);
-
-    zkl_lock_unpin(lock);
 }
 
 
@@ -3445,12 +3435,8 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
     claim->refused = 1;
     zkl_claim_state(claim, claim->state);
 
-    zkl_lock_pin(claim->lock);
-
     zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
     zkl_claim_mourn(claim, rc);
-
-    zkl_lock_unpin(claim->lock);
 }
 
 
@@ -3495,8 +3481,6 @@ zkl_claim_done(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    zkl_lock_pin(lock);
-
     zkl_claim_state(claim, ZKL_DONE);
 
     if (claim->timer.timer_set) {
@@ -3539,10 +3523,7 @@ zkl_claim_done(zkl_claim_t *claim)
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);
-
-    ngx_free(claim);
-
-    zkl_lock_unpin(lock);
+    zkl_lock_bury(worker, claim);
 }
 
 

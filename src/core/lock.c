@@ -12,14 +12,19 @@
  * lock's znode: that watch tells that the znode is gone, and was perhaps made
  * anew, or that another gateway has changed a claim.
  *
- * Everything here runs on the event loop.  Each operation under way pins the
- * lock, and so does lock->soon while that timer is set; a watch on a claim does
- * not, and ends with the entry of the view.  `list`, `guard` and `verify` are
- * NULL unless the operation is under way and the answer still counts: several
- * lists may be under way, but only the answer of lock->list is used.  Once the
- * parent watch is set, only view.watched says so.  `other->watch` is NULL
- * unless the operation is under way, and lock->watching counts these
- * operations.
+ * A function that changes a lock posts the lock.  The worker advances the posted
+ * locks once in each turn of the event loop, from zkl_lock_run(), and only that
+ * function frees locks and claims that have ended: so no function of this folder
+ * loses its lock or its claim under way.
+ *
+ * Everything here runs on the event loop.  lock->nops counts the operations
+ * under way that have the lock as data, and lock->soon while that timer is set;
+ * a watch on a claim is not counted, and ends with the entry of the view.
+ * `list`, `guard` and `verify` are NULL unless the operation is under way and
+ * the answer still counts: several lists may be under way, but only the answer
+ * of lock->list is used.  Once the parent watch is set, only view.watched says
+ * so.  `other->watch` is NULL unless the operation is under way, and
+ * lock->watching counts these operations.
  */
 
 
@@ -60,6 +65,7 @@ static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
 static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
 static void zkl_lock_sweep_held(zkl_lock_t *lock);
 static ngx_uint_t zkl_lock_line(zkl_lock_t *lock, size_t n);
+static void zkl_lock_advance(zkl_lock_t *lock);
 static void zkl_lock_settle(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
 static ngx_uint_t zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other);
@@ -194,8 +200,7 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
         }
     }
 
-    zkl_lock_free(lock);
-    zkl_lock_trim(worker);
+    zkl_lock_post(lock);
 }
 
 
@@ -232,8 +237,8 @@ zkl_lock_trim(zkl_worker_t *worker)
         lock = ngx_queue_data(ngx_queue_head(&worker->idle), zkl_lock_t,
                               queue);
 
-        if (lock->pins != 0) {
-            /* the last unpin frees the lock, or the next trim */
+        if (lock->nops != 0) {
+            /* the end of the last operation frees the lock, or the next trim */
             break;
         }
 
@@ -270,18 +275,68 @@ zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node)
 
 
 void
-zkl_lock_pin(zkl_lock_t *lock)
+zkl_lock_post(zkl_lock_t *lock)
 {
-    lock->pins++;
+    if (!lock->posted) {
+        lock->posted = 1;
+
+        ngx_queue_insert_tail(&lock->worker->posted, &lock->turn);
+        ngx_post_event(&lock->worker->turn, &ngx_posted_events);
+    }
 }
 
 
 void
-zkl_lock_unpin(zkl_lock_t *lock)
+zkl_lock_run(zkl_worker_t *worker)
 {
-    lock->pins--;
+    ngx_queue_t  *q;
+    zkl_lock_t   *lock;
 
-    zkl_lock_free(lock);
+    while (!ngx_queue_empty(&worker->posted)) {
+        q = ngx_queue_head(&worker->posted);
+        ngx_queue_remove(q);
+
+        lock = ngx_queue_data(q, zkl_lock_t, turn);
+        lock->posted = 0;
+
+        zkl_lock_advance(lock);
+        zkl_lock_free(lock);
+    }
+
+    zkl_lock_trim(worker);
+
+    while (!ngx_queue_empty(&worker->ended)) {
+        q = ngx_queue_head(&worker->ended);
+        ngx_queue_remove(q);
+
+        ngx_free(ngx_queue_data(q, zkl_claim_t, queue));
+    }
+}
+
+
+void
+zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim)
+{
+    ngx_queue_insert_tail(&worker->ended, &claim->queue);
+}
+
+
+void
+zkl_lock_op_begin(zkl_lock_t *lock)
+{
+    lock->nops++;
+}
+
+
+void
+zkl_lock_op_end(zkl_lock_t *lock)
+{
+    lock->nops--;
+
+    if (lock->nclaims == 0) {
+        /* no further operation may need the lock */
+        zkl_lock_post(lock);
+    }
 }
 
 
@@ -290,7 +345,7 @@ zkl_lock_unpin(zkl_lock_t *lock)
 static void
 zkl_lock_free(zkl_lock_t *lock)
 {
-    if (lock->nclaims != 0 || lock->pins != 0
+    if (lock->nclaims != 0 || lock->nops != 0 || lock->posted
         || (lock->view.watched
             && lock->worker->nidle <= lock->worker->cache))
     {
@@ -326,8 +381,6 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
 {
     ngx_queue_t  *q, *next;
 
-    zkl_lock_pin(lock);
-
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
          q = next)
@@ -335,14 +388,12 @@ zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim))
         next = ngx_queue_next(q);
         tell(ngx_queue_data(q, zkl_claim_t, queue));
     }
-
-    zkl_lock_unpin(lock);
 }
 
 
 /*
- * Makes a read of the lock's znode or of a child, and pins the lock; handler
- * unpins the lock.  Returns NULL if there is no memory.
+ * Makes a read of the lock's znode or of a child; handler calls
+ * zkl_lock_op_end().  Returns NULL if there is no memory.
  */
 
 static zkl_op_t *
@@ -359,7 +410,7 @@ zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
     op->handler = handler;
     op->data = lock;
 
-    zkl_lock_pin(lock);
+    zkl_lock_op_begin(lock);
 
     return op;
 }
@@ -407,7 +458,7 @@ zkl_lock_forget(zkl_lock_t *lock)
 
     zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
 
-    zkl_lock_free(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -419,8 +470,6 @@ zkl_lock_shut(zkl_lock_t *lock)
 
     n = 0;
 
-    zkl_lock_pin(lock);
-
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
          q = next)
@@ -428,8 +477,6 @@ zkl_lock_shut(zkl_lock_t *lock)
         next = ngx_queue_next(q);
         n += zkl_claim_shut(ngx_queue_data(q, zkl_claim_t, queue));
     }
-
-    zkl_lock_unpin(lock);
 
     return n;
 }
@@ -499,8 +546,6 @@ zkl_lock_discard(zkl_lock_t *lock)
 void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
-    zkl_lock_pin(lock);
-
     if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->touched) {
         /*
          * Only the nearest claims ahead are watched, so a list has to show the
@@ -519,9 +564,7 @@ zkl_lock_sweep(zkl_lock_t *lock)
         zkl_lock_sweep_held(lock);
     }
 
-    zkl_lock_advance(lock);
-
-    zkl_lock_unpin(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -596,9 +639,8 @@ zkl_lock_sweep_held(zkl_lock_t *lock)
 
 
 /*
- * Advance: grants, watches and reads until the lock has to wait.  The lock is
- * pinned meanwhile, because a grant can end in a release, which advances the
- * lock again.
+ * Advance: grants, watches and reads until the lock has to wait.  A grant can
+ * end in a release, which posts the lock again.
  */
 
 
@@ -701,35 +743,16 @@ zkl_lock_removed(zkl_lock_t *lock, zkl_entry_t *entry)
 {
     zkl_view_remove(&lock->view, entry);
 
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 }
 
 
-void
+static void
 zkl_lock_advance(zkl_lock_t *lock)
 {
-    ngx_int_t  rc;
-
-    /* a grant can end in a release, which calls this again */
-
-    if (lock->advancing) {
-        lock->again = 1;
-        return;
-    }
-
-    zkl_lock_pin(lock);
-    lock->advancing = 1;
-
-    do {
-        lock->again = 0;
-        rc = zkl_lock_step(lock);
-    } while (rc == NGX_OK || lock->again);
-
-    lock->advancing = 0;
+    while (zkl_lock_step(lock) == NGX_OK) { /* void */ }
 
     zkl_lock_settle(lock);
-
-    zkl_lock_unpin(lock);
 }
 
 
@@ -743,19 +766,10 @@ zkl_lock_settle(zkl_lock_t *lock)
         return;
     }
 
-    /* each claim that leaves then calls this again */
-
-    if (lock->settle && !lock->settling && !zkl_lock_unsure(lock)) {
-        zkl_lock_pin(lock);
-
+    if (lock->settle && !zkl_lock_unsure(lock)) {
         lock->settle = 0;
-        lock->settling = 1;
 
         zkl_lock_tell(lock, zkl_claim_settle);
-
-        lock->settling = 0;
-
-        zkl_lock_unpin(lock);
     }
 }
 
@@ -1112,7 +1126,7 @@ zkl_lock_await(zkl_lock_t *lock, int64_t seq)
         return rc;
     }
 
-    zkl_lock_pin(lock);
+    zkl_lock_op_begin(lock);
 
     zkl_worker_subscribe(lock->worker, &lock->gap, record);
     ngx_add_timer(&lock->soon, ZKL_SOON);
@@ -1130,8 +1144,8 @@ zkl_lock_soon_handler(ngx_event_t *ev)
 
     zkl_worker_unsubscribe(lock->worker, &lock->gap);
 
-    zkl_lock_advance(lock);
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -1144,8 +1158,8 @@ zkl_lock_gap_handler(zkl_subscription_t *bell)
 
     ngx_del_timer(&lock->soon);
 
-    zkl_lock_advance(lock);
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -1199,7 +1213,7 @@ zkl_lock_list_handler(zkl_op_t *op)
 
             zkl_lock_tell(lock, zkl_claim_listed);
             lock->touched = 0;
-            zkl_lock_advance(lock);
+            zkl_lock_post(lock);
 
         } else {
             if (op->rc == ZKL_NO_AUTH) {
@@ -1211,7 +1225,7 @@ zkl_lock_list_handler(zkl_op_t *op)
         }
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
 }
 
 
@@ -1442,7 +1456,7 @@ zkl_lock_make_step(zkl_lock_t *lock)
     op->handler = zkl_lock_make_handler;
     op->data = lock;
 
-    zkl_lock_pin(lock);
+    zkl_lock_op_begin(lock);
     zkl_session_send(op);
 }
 
@@ -1517,7 +1531,7 @@ zkl_lock_make_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
 }
 
 
@@ -1526,8 +1540,6 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
 {
     ngx_queue_t  *q, *next;
     zkl_claim_t  *claim;
-
-    zkl_lock_pin(lock);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -1540,8 +1552,6 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
             zkl_claim_refuse(claim, outcome);
         }
     }
-
-    zkl_lock_unpin(lock);
 }
 
 
@@ -1685,10 +1695,10 @@ zkl_lock_guard_handler(zkl_op_t *op)
             }
         }
 
-        zkl_lock_advance(lock);
+        zkl_lock_post(lock);
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
 }
 
 
@@ -1729,8 +1739,6 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         lock->known = 0;
     }
 
-    zkl_lock_pin(lock);
-
     if (deleted) {
 
         /* a znode with children cannot be deleted: all claims are gone, too */
@@ -1749,7 +1757,7 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         zkl_lock_touched(lock);
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -1820,7 +1828,7 @@ zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name, ngx_uint_t deleted)
      */
 
     zkl_lock_unwatch((zkl_other_t *) entry);
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -1969,12 +1977,10 @@ zkl_lock_watch_handler(zkl_op_t *op)
     other->watch = NULL;
     lock->watching--;
 
-    zkl_lock_pin(lock);
-
     switch (op->rc) {
 
     case ZKL_OK:
-        zkl_lock_advance(lock);
+        zkl_lock_post(lock);
         break;
 
     case ZKL_NO_NODE:
@@ -1991,8 +1997,6 @@ zkl_lock_watch_handler(zkl_op_t *op)
         zkl_lock_settle(lock);
         break;
     }
-
-    zkl_lock_unpin(lock);
 }
 
 
@@ -2021,7 +2025,7 @@ zkl_lock_vanished(zkl_other_t *other)
         zkl_lock_list(lock);
     }
 
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -2095,7 +2099,7 @@ zkl_lock_bell_handler(zkl_subscription_t *bell)
 
     other->entry.watched = 0;
 
-    zkl_lock_advance(other->lock);
+    zkl_lock_post(other->lock);
 }
 
 
@@ -2139,7 +2143,7 @@ zkl_lock_verify_handler(zkl_op_t *op)
 
         case ZKL_OK:
             lock->doubtful = 0;
-            zkl_lock_advance(lock);
+            zkl_lock_post(lock);
             break;
 
         case ZKL_NO_NODE:
@@ -2152,7 +2156,7 @@ zkl_lock_verify_handler(zkl_op_t *op)
         }
     }
 
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
 }
 
 

@@ -20,6 +20,7 @@
 struct zkl_lock_s {
     ngx_str_node_t                     sn;      /* the path */
     ngx_queue_t                        queue;   /* active or idle */
+    ngx_queue_t                        turn;    /* worker->posted, if posted */
     zkl_worker_t                      *worker;
 
     zkl_view_t                         view;
@@ -29,7 +30,8 @@ struct zkl_lock_s {
     ngx_uint_t                         nkeen;   /* keen claims */
     ngx_uint_t                         nrenumbered; /* claims named after
                                                        another record */
-    ngx_uint_t                         pins;    /* operations and calls */
+    ngx_uint_t                         nops;    /* operations under way, and
+                                                   soon */
 
     ngx_uint_t                         watching;    /* watches under way */
     zkl_op_t                          *list;    /* under way; else NULL */
@@ -56,11 +58,10 @@ struct zkl_lock_s {
                                                    being made; 0: none */
 
     unsigned                           known:1; /* the znode exists */
-    unsigned                           advancing:1;
-    unsigned                           again:1;
+    unsigned                           posted:1;    /* to be advanced in this
+                                                       turn */
     unsigned                           settle:1;    /* a claim waits for the
                                                        view to be sure */
-    unsigned                           settling:1;
     unsigned                           vanished:1;  /* a claim vanished */
     unsigned                           touched:1;   /* another gateway wrote: a
                                                        list comes before a grant
@@ -81,8 +82,6 @@ struct zkl_lock_s {
                                                        lock, or is next */
 
     zkl_subscription_t                 bell;        /* to the claim before */
-    ngx_event_t                        later;       /* tells clients that the
-                                                       wait is over */
 };
 
 
@@ -104,7 +103,7 @@ zkl_lock_t *zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path);
 /* Finds the lock at path, or returns NULL. */
 zkl_lock_t *zkl_lock_find(zkl_worker_t *worker, ngx_str_t *path);
 
-/* A claim joins or leaves; the lock may be freed when the last claim leaves. */
+/* A claim joins or leaves. */
 void zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 
@@ -112,14 +111,28 @@ void zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim);
 void zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim);
 
 /*
- * Sets the layout of a pinned lock; node: the lock is one znode.  NGX_DECLINED:
- * the lock has claims of the other layout.
+ * Sets the layout of the lock; node: the lock is one znode.  NGX_DECLINED: the
+ * lock has claims of the other layout.
  */
 ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 
-/* Keeps a lock from being freed; unpin may free the lock. */
-void zkl_lock_pin(zkl_lock_t *lock);
-void zkl_lock_unpin(zkl_lock_t *lock);
+/*
+ * The lock has changed: before this turn of the event loop ends, the worker
+ * grants what can be granted, reads what the next grant depends on, and frees
+ * the lock if no claim and no operation needs the lock.  So a lock and a claim
+ * stay in memory as long as the caller's function runs.
+ */
+void zkl_lock_post(zkl_lock_t *lock);
+
+/* Advances the posted locks, and frees what has ended; called once a turn. */
+void zkl_lock_run(zkl_worker_t *worker);
+
+/* The claim has left its lock: the claim is freed when the turn ends. */
+void zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim);
+
+/* An operation of the lock begins or ends. */
+void zkl_lock_op_begin(zkl_lock_t *lock);
+void zkl_lock_op_end(zkl_lock_t *lock);
 
 /* A claim was created: the claim joins the view, under the parent watch. */
 void zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid);
@@ -142,9 +155,6 @@ void zkl_lock_prune(zkl_lock_t *lock);
 /* A claim is gone, or the delete of a claim was decided. */
 void zkl_lock_removed(zkl_lock_t *lock, zkl_entry_t *entry);
 
-/* Grants what can be granted, and reads what the next grant depends on. */
-void zkl_lock_advance(zkl_lock_t *lock);
-
 /* Makes the lock's znode and the missing parents, and tells the claims. */
 void zkl_lock_make(zkl_lock_t *lock);
 
@@ -163,7 +173,7 @@ ngx_uint_t zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry);
  */
 void zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry);
 
-/* The connection broke: forgets the view, and may free the lock. */
+/* The connection broke: forgets the view. */
 void zkl_lock_forget(zkl_lock_t *lock);
 
 /* A watch fired, on the lock's znode or on a claim's znode. */
@@ -197,7 +207,7 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 /* For the other files of core. */
 
 
-/* Calls tell for each claim; tell may free that claim. */
+/* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 
 void zkl_lock_guard_again(zkl_lock_t *lock);

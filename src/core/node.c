@@ -41,7 +41,6 @@ static void zkl_node_bell_handler(zkl_subscription_t *bell);
 static void zkl_node_watch(zkl_lock_t *lock);
 static void zkl_node_watch_handler(zkl_op_t *op);
 static ngx_uint_t zkl_node_taken(zkl_lock_t *lock);
-static void zkl_node_later_handler(ngx_event_t *ev);
 static void zkl_node_places(zkl_lock_t *lock);
 static void zkl_node_look_handler(zkl_op_t *op);
 static ngx_int_t zkl_node_note(zkl_call_t *call, zkl_op_t *op);
@@ -92,8 +91,6 @@ void
 zkl_node_init(zkl_lock_t *lock)
 {
     lock->bell.handler = zkl_node_bell_handler;
-
-    zkl_worker_timer(lock->worker, &lock->later, zkl_node_later_handler);
 }
 
 
@@ -101,10 +98,6 @@ void
 zkl_node_leave(zkl_lock_t *lock)
 {
     zkl_worker_unsubscribe(lock->worker, &lock->bell);
-
-    if (lock->later.posted) {
-        ngx_delete_posted_event(&lock->later);
-    }
 }
 
 
@@ -255,7 +248,7 @@ zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record)
 static void
 zkl_node_bell_handler(zkl_subscription_t *bell)
 {
-    zkl_lock_advance(ngx_queue_data(bell, zkl_lock_t, bell));
+    zkl_lock_post(ngx_queue_data(bell, zkl_lock_t, bell));
 }
 
 
@@ -265,8 +258,6 @@ zkl_node_exists(zkl_claim_t *claim)
     zkl_lock_t  *lock;
 
     lock = claim->lock;
-
-    zkl_lock_pin(lock);
 
     zkl_claim_state(claim, ZKL_START);
 
@@ -278,8 +269,6 @@ zkl_node_exists(zkl_claim_t *claim)
     } else {
         zkl_node_watch(lock);
     }
-
-    zkl_lock_unpin(lock);
 }
 
 
@@ -310,7 +299,7 @@ zkl_node_watch(zkl_lock_t *lock)
 
     lock->guard = op;
 
-    zkl_lock_pin(lock);
+    zkl_lock_op_begin(lock);
     zkl_session_send(op);
 }
 
@@ -356,11 +345,11 @@ zkl_node_watch_handler(zkl_op_t *op)
         goto done;
     }
 
-    zkl_lock_advance(lock);
+    zkl_lock_post(lock);
 
 done:
 
-    zkl_lock_unpin(lock);
+    zkl_lock_op_end(lock);
 }
 
 
@@ -372,8 +361,6 @@ zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
     zkl_claim_t  *claim;
 
     lock->waits = 0;
-
-    zkl_lock_pin(lock);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -393,8 +380,7 @@ zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         zkl_node_watch(lock);
     }
 
-    zkl_lock_advance(lock);
-    zkl_lock_unpin(lock);
+    zkl_lock_post(lock);
 }
 
 
@@ -486,28 +472,14 @@ zkl_node_taken(zkl_lock_t *lock)
 void
 zkl_node_settle(zkl_lock_t *lock)
 {
-    ngx_post_event(&lock->later, &ngx_posted_events);
-}
-
-
-static void
-zkl_node_later_handler(ngx_event_t *ev)
-{
-    ngx_uint_t     taken, ready;
-    ngx_queue_t   *q;
-    zkl_lock_t    *lock;
-    zkl_claim_t   *claim;
-    zkl_worker_t  *worker;
-
-    lock = ngx_queue_data(ev, zkl_lock_t, later);
-    worker = lock->worker;
-
-    zkl_lock_pin(lock);
+    ngx_uint_t    taken, ready;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
 
 again:
 
     taken = zkl_node_taken(lock);
-    ready = zkl_session_ready(worker->session);
+    ready = zkl_session_ready(lock->worker->session);
 
     for (q = ngx_queue_head(&lock->claims);
          q != ngx_queue_sentinel(&lock->claims);
@@ -535,8 +507,6 @@ again:
             goto again;
         }
     }
-
-    zkl_lock_unpin(lock);
 }
 
 

@@ -59,6 +59,7 @@ static void zkl_worker_tell_asks(zkl_worker_t *worker,
 static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
+static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_forget(zkl_worker_t *worker);
 static void zkl_worker_tell(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
@@ -104,6 +105,8 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->estates);
+    ngx_queue_init(&worker->posted);
+    ngx_queue_init(&worker->ended);
     ngx_queue_init(&worker->active);
     ngx_queue_init(&worker->idle);
     ngx_queue_init(&worker->unsettled);
@@ -111,6 +114,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->looks);
     ngx_queue_init(&worker->marks);
 
+    zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
     worker->sweep.cancelable = 1;
 
@@ -315,6 +319,15 @@ zkl_worker_discard(zkl_worker_t *worker)
     while (!ngx_queue_empty(&worker->idle)) {
         q = ngx_queue_head(&worker->idle);
         zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
+    }
+
+    /* the locks are gone: frees the claims that have ended */
+
+    ngx_queue_init(&worker->posted);
+    zkl_lock_run(worker);
+
+    if (worker->turn.posted) {
+        ngx_delete_posted_event(&worker->turn);
     }
 }
 
@@ -700,7 +713,14 @@ zkl_worker_suspended(void *data)
 }
 
 
-/* Calls tell for each lock with claims; tell may free that lock. */
+static void
+zkl_worker_turn_handler(ngx_event_t *ev)
+{
+    zkl_lock_run(ngx_queue_data(ev, zkl_worker_t, turn));
+}
+
+
+/* Calls tell for each lock with claims. */
 
 static void
 zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
@@ -711,7 +731,7 @@ zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
          q != ngx_queue_sentinel(&worker->active);
          q = next)
     {
-        /* a lock without claims goes to another queue, or is freed */
+        /* a lock without claims goes to another queue */
 
         next = ngx_queue_next(q);
         tell(ngx_queue_data(q, zkl_lock_t, queue));
@@ -719,7 +739,7 @@ zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
 }
 
 
-/* Calls tell for each claim; tell may free that claim. */
+/* Calls tell for each claim; tell may end that claim. */
 
 static void
 zkl_worker_tell_claims(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
@@ -877,7 +897,7 @@ zkl_worker_forget(zkl_worker_t *worker)
 }
 
 
-/* Calls tell for each unsettled claim; tell may free that claim. */
+/* Calls tell for each unsettled claim; tell may end that claim. */
 
 static void
 zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
