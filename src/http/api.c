@@ -227,7 +227,7 @@ ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     if (r->method == NGX_HTTP_POST && ctx->has_token) {
-        return "zk_lock_layout node takes no further holds of a claim";
+        return "zk_lock_layout node lets a claim be held once only";
     }
 
     return NULL;
