@@ -12,10 +12,9 @@
  * lock's znode: that watch tells that the znode is gone, and was perhaps made
  * anew, or that another gateway has changed a claim.
  *
- * A function that changes a lock posts the lock.  The worker advances the posted
- * locks once in each turn of the event loop, from zkl_lock_run(), and only that
- * function frees locks and claims that have ended: so no function of this folder
- * loses its lock or its claim under way.
+ * A function that changes a lock posts the lock.  In each turn of the event
+ * loop zkl_lock_run() advances the posted locks, and it alone frees locks and
+ * claims that have ended: so no function loses its lock or its claim under way.
  *
  * Everything here runs on the event loop.  lock->nops counts the operations
  * under way that have the lock as data, and lock->soon while that timer is set;

@@ -59,7 +59,7 @@ struct zkl_worker_s {
     ngx_rbtree_node_t                  locks_sentinel;
     ngx_event_t                        turn;    /* posted: runs the locks in: */
     ngx_queue_t                        posted;  /* locks that have changed */
-    ngx_queue_t                        ended;   /* claims that this turn frees */
+    ngx_queue_t                        ended;   /* claims to be freed then */
     ngx_queue_t                        active;  /* locks with claims */
     ngx_queue_t                        idle;    /* locks without claims; at the
                                                    end the lock used last */

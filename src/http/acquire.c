@@ -3,14 +3,18 @@
  * Acquires: POST of a lock.
  *
  * A request makes a claim and waits with the claim.  This file reads what the
- * request asks for, leaves the request to stream.c if a connection holds the
- * claim, to repeat.c if the request has a key, and answers refusals for both.
+ * request asks for, and leaves the request to stream.c if a connection holds
+ * the claim, or to repeat.c if the request has a key.
  *
  * Everything here runs on the event loop; ctx->claim is NULL after the outcome.
  */
 
 
+#include "http/acquire.h"
 #include "http/answer.h"
+#include "http/args.h"
+#include "http/repeat.h"
+#include "http/result.h"
 #include "http/stream.h"
 
 
@@ -21,8 +25,6 @@ static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
 static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
-static void ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *call,
-    zkl_answer_e answer);
 
 
 ngx_int_t
@@ -62,7 +64,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "1 to 255 visible characters");
     }
 
-    if (key.data != NULL && ngx_http_zk_lock_api_node(r)) {
+    if (key.data != NULL && ngx_http_zk_lock_request_node(r)) {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "zk_lock_layout node takes no "
                                         "Idempotency-Key");
@@ -93,7 +95,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     if (ngx_http_zk_lock_prefers(r, "respond-async")
-        && !ngx_http_zk_lock_api_node(r))
+        && !ngx_http_zk_lock_request_node(r))
     {
         if (args.given & ZKL_ARG_DURABLE) {
             return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
@@ -140,7 +142,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
         why = ngx_http_zk_lock_acquire_check(args);
     }
 
-    if (why == NULL && ngx_http_zk_lock_api_node(r)) {
+    if (why == NULL && ngx_http_zk_lock_request_node(r)) {
 
         if (acquire->kind != ZKL_MUTEX) {
             why = "zk_lock_layout node takes \"mode\" \"exclusive\" only";
@@ -275,7 +277,7 @@ ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ngx_int_t      rc;
     zkl_outcome_e  outcome;
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -286,7 +288,7 @@ ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
 
     if (ctx->claim == NULL) {
-        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
     }
 
     return NGX_DONE;
@@ -320,17 +322,17 @@ ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
 
     case ZKL_QUEUED:
         ngx_str_set(&ctx->outcome, "queued");
-        ngx_http_zk_lock_api_note(ctx, claim);
+        ngx_http_zk_lock_request_note(ctx, claim);
 
         rc = ngx_http_zk_lock_answer_queued(r, ctx, claim);
         break;
 
     default:
-        rc = ngx_http_zk_lock_api_refused(r, ctx, outcome);
+        rc = ngx_http_zk_lock_result_refused(r, ctx, outcome);
         break;
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -338,7 +340,7 @@ static ngx_int_t
 ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
 {
-    if (ngx_http_zk_lock_api_gone(r)) {
+    if (ngx_http_zk_lock_request_gone(r)) {
         ngx_str_set(&ctx->outcome, "gone");
         zkl_claim_abandon(claim);
 
@@ -347,112 +349,8 @@ ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
 
     ngx_str_set(&ctx->outcome, "granted");
 
-    ngx_http_zk_lock_api_note(ctx, claim);
+    ngx_http_zk_lock_request_note(ctx, claim);
     ctx->granted = 1;
 
     return ngx_http_zk_lock_answer_granted(r, ctx, claim);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_api_refused(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_outcome_e outcome)
-{
-    switch (outcome) {
-
-    case ZKL_TAKEN:
-        ngx_str_set(&ctx->outcome, "taken");
-
-        return ngx_http_zk_lock_api_call(r, ctx, ZKL_HOLDER, 0,
-                                    ngx_http_zk_lock_acquire_holder_handler);
-
-    case ZKL_CONFLICT:
-        ngx_str_set(&ctx->outcome, "conflict");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "the lock is used in another mode, or "
-                                        "with another number of permits, by "
-                                        "those who hold it or wait for it");
-
-    case ZKL_LAYOUT:
-        ngx_str_set(&ctx->outcome, "conflict");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "this znode is no lock of this "
-                                        "location's zk_lock_layout");
-
-    case ZKL_FULL:
-        ngx_str_set(&ctx->outcome, "full");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_TOO_MANY_REQUESTS,
-                                        "the queue of this lock is full");
-
-    case ZKL_UNREACHABLE:
-        ngx_str_set(&ctx->outcome, "unreachable");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "ZooKeeper is out of reach: nothing "
-                                        "was granted, repeating is safe");
-
-    case ZKL_NO_ROOM:
-        ngx_str_set(&ctx->outcome, "no_room");
-
-        return ngx_http_zk_lock_answer_no_room(r,
-                                        "this gateway has no room for one "
-                                        "more claim, in its zk_lock_zone or "
-                                        "in this worker's ZooKeeper session: "
-                                        "nothing was granted");
-
-    case ZKL_WORN_OUT:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "ZooKeeper has no numbers left for "
-                                        "claims of this lock: its znode has "
-                                        "to be removed once it is empty");
-
-    case ZKL_DENIED:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "ZooKeeper does not let this gateway "
-                                        "queue for this lock");
-
-    case ZKL_CANCELLED:
-        ngx_str_set(&ctx->outcome, "cancelled");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
-                                        "the claim was cancelled");
-
-    case ZKL_SHUT:
-        ngx_str_set(&ctx->outcome, "shut");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "this worker process leaves: nothing "
-                                        "was granted, repeating is safe");
-
-    default: /* ZKL_FAILED */
-        ngx_str_set(&ctx->outcome, "failed");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "the claim could not be made: "
-                                        "nothing was granted");
-    }
-}
-
-
-static void
-ngx_http_zk_lock_acquire_holder_handler(zkl_call_t *call, zkl_answer_e answer)
-{
-    ngx_int_t            rc;
-    ngx_http_request_t  *r;
-
-    r = ngx_http_zk_lock_api_told(call, answer);
-
-    /* the holder is a courtesy: the answer is sent without a holder, too */
-
-    rc = ngx_http_zk_lock_answer_taken(r, answer == ZKL_CALL_OK
-                                          ? &call->infos[0] : NULL);
-
-    ngx_http_zk_lock_api_end(r, rc);
 }

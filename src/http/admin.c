@@ -17,6 +17,8 @@
 
 #include "http/admin.h"
 #include "http/answer.h"
+#include "http/args.h"
+#include "http/result.h"
 
 
 /* calls in flight */
@@ -143,8 +145,8 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     ctx->other = admin;
     ctx->leave = ngx_http_zk_lock_admin_leave;
 
-    return ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
-                                     ngx_http_zk_lock_admin_list_handler);
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_LIST, 0,
+                                         ngx_http_zk_lock_admin_list_handler);
 }
 
 
@@ -248,11 +250,11 @@ ngx_http_zk_lock_admin_list_handler(zkl_call_t *call, zkl_answer_e answer)
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     rc = ngx_http_zk_lock_admin_listed(ctx->other, call, answer);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -268,8 +270,8 @@ ngx_http_zk_lock_admin_listed(ngx_http_zk_lock_admin_t *admin,
     }
 
     if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(admin->request, admin->ctx, call,
-                                             answer);
+        return ngx_http_zk_lock_result_answered(admin->request, admin->ctx,
+                                                call, answer);
     }
 
     if (!admin->listed) {
@@ -397,9 +399,9 @@ ngx_http_zk_lock_admin_go(ngx_http_zk_lock_admin_t *admin)
     /* after a revoke the next list would show the same holders */
 
     if (admin->rest != 0 && admin->fencing == 0 && admin->type == ZKL_BREAK) {
-        return ngx_http_zk_lock_api_call(admin->request, admin->ctx, ZKL_LIST,
-                                         0,
-                                         ngx_http_zk_lock_admin_list_handler);
+        return ngx_http_zk_lock_request_call(admin->request, admin->ctx,
+                                        ZKL_LIST, 0,
+                                        ngx_http_zk_lock_admin_list_handler);
     }
 
     return ngx_http_zk_lock_admin_answer(admin);
@@ -427,7 +429,7 @@ ngx_http_zk_lock_admin_call(ngx_http_zk_lock_admin_t *admin,
     question.forced = 1;
     question.path = &admin->ctx->path;
     question.timeout = zlcf->timeout;
-    question.node = ngx_http_zk_lock_api_node(admin->request);
+    question.node = ngx_http_zk_lock_request_node(admin->request);
     question.handler = ngx_http_zk_lock_admin_call_handler;
     question.data = admin;
 
@@ -494,13 +496,14 @@ ngx_http_zk_lock_admin_call_handler(zkl_call_t *call, zkl_answer_e answer)
     }
 
     if (admin->calls == 0 && admin->worst != ZKL_CALL_OK) {
-        rc = ngx_http_zk_lock_api_answered(r, admin->ctx, call, admin->worst);
+        rc = ngx_http_zk_lock_result_answered(r, admin->ctx, call,
+                                              admin->worst);
 
     } else {
         rc = ngx_http_zk_lock_admin_go(admin);
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 

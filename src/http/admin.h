@@ -9,7 +9,7 @@
 #define _NGX_HTTP_ZK_LOCK_ADMIN_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 
 
 /* DELETE with "force": breaks the claims that If-Match names. */

@@ -8,7 +8,7 @@
 #define _NGX_HTTP_ZK_LOCK_ANSWER_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 #include "base/json.h"
 #include "base/claim_data.h"
 #include "base/terraform.h"

@@ -1,18 +1,12 @@
 
 /*
- * The API: the target, the token, and a request's life while it is held.
+ * The API: which lock or claim a request names, and which file serves it.
  *
  * The location's prefix is taken off the path, which leaves nothing, NAME or
  * NAME/TOKEN.  The location's root, which may hold variables, and NAME make
  * the path of the lock's znode.  Both are checked.  Then the body is read, even
  * if the method needs no body, because a body that nginx still discards would
  * hide a client that leaves.
- *
- * A request that waits has a claim, a call or another object in the context,
- * and a cleanup that lets go of the object.  So the end of the request ends the
- * waiting: the answer, a client that leaves, a broken connection.  The cleanup
- * also releases a grant whose answer was not written, or keeps the claim for
- * the grace.
  *
  * Everything here runs on the event loop.  ctx->worker is NULL while the
  * process serves no locks.  ctx->name points into the request's path, ctx->text
@@ -22,8 +16,10 @@
 
 
 #include "http/api.h"
+#include "http/acquire.h"
 #include "http/admin.h"
 #include "http/answer.h"
+#include "http/args.h"
 #include "http/calls.h"
 #include "http/page.h"
 #include "http/several.h"
@@ -39,14 +35,12 @@ static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-static void ngx_http_zk_lock_api_writer(ngx_http_request_t *r);
-static void ngx_http_zk_lock_api_cleanup(void *data);
-static ngx_int_t ngx_http_zk_lock_target(ngx_http_request_t *r,
+static ngx_int_t ngx_http_zk_lock_api_target(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const char **why);
-static ngx_uint_t ngx_http_zk_lock_target_rewritten(ngx_str_t *uri);
-static ngx_int_t ngx_http_zk_lock_target_method(ngx_http_request_t *r,
+static ngx_uint_t ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri);
+static ngx_int_t ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
-static ngx_int_t ngx_http_zk_lock_target_path(ngx_http_request_t *r,
+static ngx_int_t ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
 
@@ -86,7 +80,7 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     r->disable_not_modified = 1;
 
     why = NULL;
-    found = ngx_http_zk_lock_target(r, ctx, &why);
+    found = ngx_http_zk_lock_api_target(r, ctx, &why);
 
     if (found != NGX_OK) {
         rc = ngx_http_discard_request_body(r);
@@ -97,7 +91,7 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
                                           : NGX_HTTP_BAD_REQUEST, why);
     }
 
-    rc = ngx_http_zk_lock_target_method(r, ctx);
+    rc = ngx_http_zk_lock_api_target_method(r, ctx);
     if (rc != NGX_DECLINED) {
         return rc;
     }
@@ -110,7 +104,7 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
                                           "a body has at most 8192 bytes");
     }
 
-    rc = ngx_http_zk_lock_target_path(r, ctx);
+    rc = ngx_http_zk_lock_api_target_path(r, ctx);
     if (rc != NGX_DECLINED) {
         return rc;
     }
@@ -167,7 +161,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
         return rc;
     }
 
-    if (ngx_http_zk_lock_api_node(r)) {
+    if (ngx_http_zk_lock_request_node(r)) {
         why = ngx_http_zk_lock_api_check(r, ctx);
 
         if (why != NULL) {
@@ -186,7 +180,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     if (!ctx->has_token && !(r->method & NGX_HTTP_ZK_LOCK_READS)
-        && !ngx_http_zk_lock_api_node(r))
+        && !ngx_http_zk_lock_request_node(r))
     {
         rc = ngx_http_zk_lock_terraform(r, ctx);
         if (rc != NGX_DECLINED) {
@@ -231,17 +225,6 @@ ngx_http_zk_lock_api_check(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     return NULL;
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_api_node(ngx_http_request_t *r)
-{
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    return zlcf->layout == NGX_HTTP_ZK_LOCK_LAYOUT_NODE;
 }
 
 
@@ -314,279 +297,6 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/*
- * A ready read event is posted, because an end of the connection that came
- * before now raises no further event.
- */
-
-ngx_int_t
-ngx_http_zk_lock_api_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
-{
-    ngx_connection_t    *c;
-    ngx_http_cleanup_t  *cln;
-
-    if (ctx->held) {
-        return NGX_OK;
-    }
-
-    if (ctx->preferred && ngx_http_zk_lock_add_preference(r, ctx) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    cln = ngx_http_cleanup_add(r, 0);
-    if (cln == NULL) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    cln->handler = ngx_http_zk_lock_api_cleanup;
-    cln->data = ctx;
-
-    ctx->held = 1;
-
-    c = r->connection;
-
-    if (c->read->ready) {
-        ngx_post_event(c->read, &ngx_posted_events);
-
-    } else if (ngx_handle_read_event(c->read, 0) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    r->read_event_handler = ngx_http_test_reading;
-    r->write_event_handler = ngx_http_zk_lock_api_writer;
-
-    if (ngx_http_zk_lock_api_stopped(c)) {
-        ngx_post_event(c->write, &ngx_posted_events);
-    }
-
-    return NGX_OK;
-}
-
-
-static void
-ngx_http_zk_lock_api_writer(ngx_http_request_t *r)
-{
-    ngx_connection_t  *c;
-
-    c = r->connection;
-
-    if (ngx_http_zk_lock_api_stopped(c)) {
-        c->error = 1;
-
-        ngx_log_error(NGX_LOG_INFO, c->log, 0,
-                      "client stopped reading the response");
-
-        ngx_http_finalize_request(r, NGX_HTTP_CLIENT_CLOSED_REQUEST);
-    }
-}
-
-
-ngx_uint_t
-ngx_http_zk_lock_api_stopped(ngx_connection_t *c)
-{
-#if (NGX_HTTP_V3)
-
-    return c->quic != NULL && c->write->error;
-
-#else
-
-    return 0;
-
-#endif
-}
-
-
-static void
-ngx_http_zk_lock_api_cleanup(void *data)
-{
-    ngx_http_zk_lock_ctx_t *ctx = data;
-
-    zkl_claim_t  *claim;
-
-    if (ctx->claim != NULL) {
-        claim = ctx->claim;
-        ctx->claim = NULL;
-
-        if (ctx->outcome.len == 0) {
-            ngx_str_set(&ctx->outcome, "gone");
-        }
-
-        zkl_claim_abandon(claim);
-    }
-
-    if (ctx->call != NULL) {
-        zkl_call_leave(ctx->call);
-        ctx->call = NULL;
-    }
-
-    if (ctx->other != NULL) {
-        ctx->leave(ctx->other);
-        ctx->other = NULL;
-    }
-
-    if (!ctx->granted) {
-        return;
-    }
-
-    ctx->granted = 0;
-
-    if (ngx_http_zk_lock_api_written(ctx)) {
-        return;
-    }
-
-    claim = zkl_claim_find(ctx->worker, &ctx->token.id, &ctx->path);
-
-    if (claim != NULL) {
-        ngx_log_error(NGX_LOG_INFO, ctx->request->connection->log, 0,
-                      "client left before its grant was written");
-
-        ngx_str_set(&ctx->outcome, "gone");
-        zkl_claim_unseen(claim);
-    }
-}
-
-
-/* r->header_sent proves nothing, because nginx sets the flag before sending */
-
-ngx_uint_t
-ngx_http_zk_lock_api_written(ngx_http_zk_lock_ctx_t *ctx)
-{
-    return ctx->told && ctx->request->request_complete;
-}
-
-
-void
-ngx_http_zk_lock_api_end(ngx_http_request_t *r, ngx_int_t rc)
-{
-    ngx_connection_t  *c;
-
-    c = r->connection;
-
-    if (rc != NGX_DONE) {
-        ngx_http_finalize_request(r, rc);
-    }
-
-    ngx_http_run_posted_requests(c);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_api_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_call_e type, ngx_msec_t ttl, zkl_call_pt handler)
-{
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_question_t                question;
-
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
-    if (rc != NGX_OK) {
-        return rc;
-    }
-
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    ngx_memzero(&question, sizeof(zkl_question_t));
-
-    question.type = type;
-    question.path = &ctx->path;
-    question.token = ctx->has_token ? &ctx->token : NULL;
-    question.ttl = ttl;
-    question.timeout = ctx->patience ? ctx->patience : zlcf->timeout;
-    question.grace = zlcf->grace;
-    question.node = ngx_http_zk_lock_api_node(r);
-    question.handler = handler;
-    question.data = ctx;
-
-    ctx->call = zkl_call_start(ctx->worker, &question);
-
-    return (ctx->call != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
-}
-
-
-ngx_http_request_t *
-ngx_http_zk_lock_api_told(zkl_call_t *call, zkl_answer_e answer)
-{
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = call->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug2(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" answer %d", &ctx->path, answer);
-
-    ctx->call = NULL;
-
-    return r;
-}
-
-
-void
-ngx_http_zk_lock_api_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
-{
-    ctx->token.id = claim->id;
-    ctx->token.seq = claim->entry.seq;
-    ctx->token.kind = claim->entry.kind;
-    ctx->has_token = 1;
-
-    zkl_name_token_write((char *) ctx->secret, &ctx->token,
-                         (char *) ctx->path.data, ctx->path.len);
-
-    ctx->fencing = zkl_fencing_token(claim->czxid, claim->index);
-}
-
-
-/* The event that the client has left may come after the grant in the loop. */
-
-ngx_uint_t
-ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
-{
-    char               buf[1];
-    ssize_t            n;
-    ngx_connection_t  *c;
-
-    c = r->connection;
-
-    if (c->error) {
-        return 1;
-    }
-
-#if (NGX_HTTP_V2)
-
-    if (r->stream) {
-        c = r->stream->connection->connection;
-
-        if (c->error) {
-            return 1;
-        }
-    }
-
-#endif
-
-#if (NGX_HTTP_V3)
-
-    if (c->quic) {
-        return c->read->error || c->write->error;
-    }
-
-#endif
-
-#if (NGX_HTTP_SSL)
-
-    if (c->ssl) {
-        return c->read->pending_eof;
-    }
-
-#endif
-
-    n = recv(c->fd, buf, 1, MSG_PEEK);
-
-    return n == 0 || (n == -1 && ngx_socket_errno != NGX_EAGAIN);
-}
-
-
 /* The target: which lock or claim the request's path names. */
 
 
@@ -596,7 +306,7 @@ ngx_http_zk_lock_api_gone(ngx_http_request_t *r)
  */
 
 static ngx_int_t
-ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     const char **why)
 {
     u_char                    *p, *last, *slash;
@@ -619,7 +329,7 @@ ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     /* a path that nginx has changed does not show the name that was sent */
 
-    if (ngx_http_zk_lock_target_rewritten(&r->unparsed_uri)) {
+    if (ngx_http_zk_lock_api_target_rewritten(&r->unparsed_uri)) {
         *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
                "without a slash in it, \"%2F\" included, and without an empty "
                "segment or one of dots around it";
@@ -661,7 +371,7 @@ ngx_http_zk_lock_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
  */
 
 static ngx_uint_t
-ngx_http_zk_lock_target_rewritten(ngx_str_t *uri)
+ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri)
 {
     size_t      i, len, dots;
     u_char     *p;
@@ -715,7 +425,7 @@ ngx_http_zk_lock_target_rewritten(ngx_str_t *uri)
 /* Returns NGX_DECLINED if the target takes the method, or else answers. */
 
 static ngx_int_t
-ngx_http_zk_lock_target_method(ngx_http_request_t *r,
+ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
     ngx_int_t    rc;
@@ -764,7 +474,8 @@ ngx_http_zk_lock_target_method(ngx_http_request_t *r,
 /* Sets root and path and returns NGX_DECLINED, or else answers. */
 
 static ngx_int_t
-ngx_http_zk_lock_target_path(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx)
 {
     u_char                       *p;
     ngx_int_t                     rc;

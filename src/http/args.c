@@ -8,8 +8,7 @@
  */
 
 
-#include "http/api.h"
-#include "base/args.h"
+#include "http/args.h"
 
 
 static ngx_int_t ngx_http_zk_lock_args_read(ngx_http_request_t *r,

@@ -11,12 +11,12 @@
 #include "http/calls.h"
 #include "http/admin.h"
 #include "http/answer.h"
+#include "http/args.h"
+#include "http/result.h"
 #include "http/stream.h"
 #include "http/watch.h"
 
 
-static ngx_int_t ngx_http_zk_lock_call_done(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
 static ngx_int_t ngx_http_zk_lock_call_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_msec_t wait);
 static ngx_int_t ngx_http_zk_lock_call_claim_handler(
@@ -139,8 +139,8 @@ ngx_http_zk_lock_call_claim_handler(ngx_http_zk_lock_watch_t *watch,
         }
     }
 
-    return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, call,
-                                         answer);
+    return ngx_http_zk_lock_result_answered(watch->request, watch->ctx, call,
+                                            answer);
 }
 
 
@@ -157,7 +157,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     header = watch->data;
 
     if (answer != ZKL_CALL_OK && answer != ZKL_CALL_FREE) {
-        return ngx_http_zk_lock_api_answered(r, watch->ctx, call, answer);
+        return ngx_http_zk_lock_result_answered(r, watch->ctx, call, answer);
     }
 
     tag.data = buf;
@@ -191,7 +191,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
     }
 
     if (changed) {
-        return ngx_http_zk_lock_api_answered(r, watch->ctx, call, answer);
+        return ngx_http_zk_lock_result_answered(r, watch->ctx, call, answer);
     }
 
     ngx_str_set(&watch->ctx->outcome, "unchanged");
@@ -226,8 +226,8 @@ ngx_http_zk_lock_call_free_handler(ngx_http_zk_lock_watch_t *watch,
     }
 
     if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(watch->request, watch->ctx, call,
-                                             answer);
+        return ngx_http_zk_lock_result_answered(watch->request, watch->ctx,
+                                                call, answer);
     }
 
     if (!watch->over) {
@@ -273,11 +273,11 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "behind the name");
     }
 
-    return ngx_http_zk_lock_api_call(r, ctx, (args.given & ZKL_ARG_MODE)
-                                     ? ZKL_SHARE
-                                     : ZKL_RENEW,
-                                     ngx_http_zk_lock_args_ttl(r, &args),
-                                     ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_request_call(r, ctx, (args.given & ZKL_ARG_MODE)
+                                         ? ZKL_SHARE
+                                         : ZKL_RENEW,
+                                         ngx_http_zk_lock_args_ttl(r, &args),
+                                         ngx_http_zk_lock_call_handler);
 }
 
 
@@ -340,8 +340,8 @@ ngx_http_zk_lock_call_delete(ngx_http_request_t *r,
                                         "behind the name");
     }
 
-    return ngx_http_zk_lock_api_call(r, ctx, ZKL_RELEASE, 0,
-                                     ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_RELEASE, 0,
+                                         ngx_http_zk_lock_call_handler);
 }
 
 
@@ -363,9 +363,9 @@ ngx_http_zk_lock_call_hold(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                         "zero");
     }
 
-    return ngx_http_zk_lock_api_call(r, ctx, ZKL_HOLD,
-                                     ngx_http_zk_lock_args_ttl(r, &args),
-                                     ngx_http_zk_lock_call_handler);
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLD,
+                                         ngx_http_zk_lock_args_ttl(r, &args),
+                                         ngx_http_zk_lock_call_handler);
 }
 
 
@@ -377,129 +377,11 @@ ngx_http_zk_lock_call_handler(zkl_call_t *call, zkl_answer_e answer)
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
-    rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
+    rc = ngx_http_zk_lock_result_answered(r, ctx, call, answer);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
-ngx_int_t
-ngx_http_zk_lock_api_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer)
-{
-    switch (answer) {
-
-    case ZKL_CALL_OK:
-        return ngx_http_zk_lock_call_done(r, ctx, call);
-
-    case ZKL_CALL_GONE:
-        ngx_str_set(&ctx->outcome, "lost");
-
-        return ngx_http_zk_lock_answer_gone(r, ctx);
-
-    case ZKL_CALL_FREE:
-        ngx_str_set(&ctx->outcome, "free");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND,
-                                        "no claim holds this lock or waits "
-                                        "for it");
-
-    case ZKL_CALL_FOREIGN:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "this claim was not made by a "
-                                        "gateway, and has no lease");
-
-    case ZKL_CALL_WAITS:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT,
-                                        "this claim waits: it does not hold "
-                                        "the lock yet");
-
-    case ZKL_CALL_CONFLICT:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_CONFLICT, call->node
-                                        ? "a lock that is one znode cannot "
-                                          "be shared"
-                                        : "only a claim that has its lock "
-                                          "alone can share it");
-
-    case ZKL_CALL_LAYOUT:
-        return ngx_http_zk_lock_api_refused(r, ctx, ZKL_LAYOUT);
-
-    case ZKL_CALL_UNREACHABLE:
-        ngx_str_set(&ctx->outcome, "unreachable");
-
-        if (call->type == ZKL_HOLD
-            || (call->type == ZKL_RELEASE && call->ninfos != 0))
-        {
-            /* a repeat is not safe, because the gateway counts the holds */
-
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "ZooKeeper is out of reach: this may "
-                                        "have been counted or not, and GET "
-                                        "tells \"holds\"; a repeat counts "
-                                        "again");
-        }
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        call->type == ZKL_RELEASE
-                                        ? "ZooKeeper is out of reach: the "
-                                          "release is not confirmed, "
-                                          "repeating is safe"
-                                        : "ZooKeeper is out of reach: nothing "
-                                          "is sure, repeating is safe");
-
-    case ZKL_CALL_DENIED:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "ZooKeeper does not let this gateway "
-                                        "see this lock");
-
-    default: /* ZKL_CALL_FAILED */
-        ngx_str_set(&ctx->outcome, "failed");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "no memory");
-    }
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_call_done(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_call_t *call)
-{
-    switch (call->type) {
-
-    case ZKL_RELEASE:
-
-        if (call->nknown != 0 && call->infos[0].held) {
-            return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
-        }
-
-        ngx_str_set(&ctx->outcome, "released");
-        return ngx_http_zk_lock_answer_done(r);
-
-    case ZKL_LIST:
-        ngx_str_set(&ctx->outcome, "listed");
-        return ngx_http_zk_lock_answer_lock(r, ctx, call);
-
-    case ZKL_RENEW:
-
-        /* a waiting claim has no lease, so the status differs */
-
-        return ngx_http_zk_lock_answer_claim(r, ctx, call,
-                                             call->infos[0].held
-                                             ? NGX_HTTP_OK
-                                             : NGX_HTTP_ACCEPTED);
-
-    default:
-        return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
-    }
-}

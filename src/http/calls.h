@@ -6,7 +6,7 @@
 #define _NGX_HTTP_ZK_LOCK_CALLS_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 
 
 ngx_int_t ngx_http_zk_lock_call_get(ngx_http_request_t *r,

@@ -13,6 +13,8 @@
 
 #include "http/page.h"
 #include "http/answer.h"
+#include "http/args.h"
+#include "http/result.h"
 #include "core/names.h"
 
 
@@ -77,7 +79,7 @@ ngx_http_zk_lock_page_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -128,7 +130,7 @@ ngx_http_zk_lock_page_handler(zkl_names_t *names, zkl_answer_e answer)
 
     rc = ngx_http_zk_lock_page_answered(r, ctx, names, answer);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -138,30 +140,8 @@ ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    switch (answer) {
-
-    case ZKL_CALL_OK:
-        break;
-
-    case ZKL_CALL_UNREACHABLE:
-        ngx_str_set(&ctx->outcome, "unreachable");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "ZooKeeper is out of reach: nothing "
-                                        "is sure, repeating is safe");
-
-    case ZKL_CALL_DENIED:
-        ngx_str_set(&ctx->outcome, "refused");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "ZooKeeper does not let this gateway "
-                                        "see these locks");
-
-    default: /* ZKL_CALL_FAILED */
-        ngx_str_set(&ctx->outcome, "failed");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                        "the locks could not be listed");
+    if (answer != ZKL_CALL_OK) {
+        return ngx_http_zk_lock_result_failed(r, ctx, answer);
     }
 
     ngx_str_set(&ctx->outcome, "listed");

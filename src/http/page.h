@@ -8,7 +8,7 @@
 #define _NGX_HTTP_ZK_LOCK_PAGE_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 
 
 ngx_int_t ngx_http_zk_lock_page(ngx_http_request_t *r,

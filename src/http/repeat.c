@@ -14,7 +14,10 @@
 
 #include <ngx_sha1.h>
 
+#include "http/repeat.h"
 #include "http/answer.h"
+#include "http/args.h"
+#include "http/result.h"
 #include "http/watch.h"
 
 
@@ -28,6 +31,7 @@ typedef struct {
     zkl_claim_data_t                   label;
     uint8_t                            key[ZKL_KEY];
     ngx_msec_t                         started;
+    zkl_claim_pt                       handler; /* of the claim's outcome */
 } ngx_http_zk_lock_keyed_t;
 
 
@@ -141,7 +145,7 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -161,6 +165,7 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     keyed->acquire.label = &keyed->label;
     keyed->acquire.key = keyed->key;
     keyed->acquire.grace = zlcf->grace;
+    keyed->handler = acquire->handler;
     keyed->acquire.handler = ngx_http_zk_lock_repeat_handler;
     keyed->acquire.data = keyed;
 
@@ -171,7 +176,7 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     ctx->claim = zkl_claim_acquire(ctx->worker, &keyed->acquire, &outcome);
 
     if (ctx->claim == NULL) {
-        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
     }
 
     return NGX_DONE;
@@ -192,7 +197,7 @@ ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
     ctx = keyed->watch.ctx;
 
     if (outcome != ZKL_TWIN) {
-        ngx_http_zk_lock_acquire_handler(ctx, claim, outcome);
+        keyed->handler(ctx, claim, outcome);
         return;
     }
 
@@ -219,7 +224,7 @@ ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
     rc = ngx_http_zk_lock_watch(ctx->request, ctx, &keyed->watch, left);
 
     if (rc != NGX_DONE) {
-        ngx_http_zk_lock_api_end(ctx->request, rc);
+        ngx_http_zk_lock_request_end(ctx->request, rc);
     }
 }
 
@@ -262,11 +267,12 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 
         ctx->has_token = 0;
         keyed->acquire.wait = ngx_http_zk_lock_repeat_left(keyed);
+        keyed->acquire.handler = keyed->handler;
 
         return ngx_http_zk_lock_repeat(r, ctx, &keyed->acquire);
 
     default:
-        return ngx_http_zk_lock_api_answered(r, ctx, call, answer);
+        return ngx_http_zk_lock_result_answered(r, ctx, call, answer);
     }
 }
 
@@ -317,7 +323,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
     }
 
     if (info->held) {
-        return ngx_http_zk_lock_api_refused(r, ctx, ZKL_UNREACHABLE);
+        return ngx_http_zk_lock_result_refused(r, ctx, ZKL_UNREACHABLE);
     }
 
     if (!keyed->watch.over) {
@@ -325,5 +331,5 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
         return NGX_OK;
     }
 
-    return ngx_http_zk_lock_api_refused(r, ctx, ZKL_TAKEN);
+    return ngx_http_zk_lock_result_refused(r, ctx, ZKL_TAKEN);
 }

@@ -24,18 +24,13 @@
 
 
 #include "http/several.h"
+#include "http/acquire.h"
+#include "http/args.h"
+#include "http/repeat.h"
+#include "http/result.h"
 
 #include <sys/random.h>
 
-
-/* a refusal that is due to a single lock */
-
-typedef struct {
-    zkl_outcome_e                      outcome;
-    ngx_uint_t                         status;
-    ngx_str_t                          word;    /* for logs */
-    const char                        *detail;
-} ngx_http_zk_lock_several_reason_t;
 
 /* bytes of a token, a dot and the names */
 #define NGX_HTTP_ZK_LOCK_PARTS_TEXT(len)                                       \
@@ -113,31 +108,6 @@ static void ngx_http_zk_lock_parts_write_label(zkl_json_t *json,
 
 static ngx_str_t  ngx_http_zk_lock_several_key =
     ngx_string("idempotency-key");
-
-static const ngx_http_zk_lock_several_reason_t
-    ngx_http_zk_lock_several_reasons[] =
-{
-    { ZKL_CONFLICT, NGX_HTTP_CONFLICT, ngx_string("conflict"),
-      "one of the locks is used in another mode, or with another number of "
-      "permits, by those who hold it or wait for it" },
-
-    { ZKL_FULL, NGX_HTTP_TOO_MANY_REQUESTS, ngx_string("full"),
-      "the queue of one of the locks is full" },
-
-    { ZKL_WORN_OUT, NGX_HTTP_CONFLICT, ngx_string("refused"),
-      "ZooKeeper has no numbers left for claims of one of the locks: its "
-      "znode has to be removed once it is empty" },
-
-    { ZKL_DENIED, NGX_HTTP_INTERNAL_SERVER_ERROR,
-      ngx_string("refused"),
-      "ZooKeeper does not let this gateway queue for one of the locks" },
-
-    { ZKL_CANCELLED, NGX_HTTP_ZK_LOCK_STATUS_GONE,
-      ngx_string("cancelled"),
-      "the claim of one of the locks was cancelled" },
-
-    { ZKL_FAILED, 0, ngx_null_string, NULL }
-};
 
 
 ngx_int_t
@@ -356,7 +326,7 @@ ngx_http_zk_lock_several_hold(ngx_http_zk_lock_several_t *several)
 
     ctx = several->ctx;
 
-    rc = ngx_http_zk_lock_api_hold(several->request, ctx);
+    rc = ngx_http_zk_lock_request_hold(several->request, ctx);
 
     if (rc == NGX_OK) {
         ctx->other = several;
@@ -388,7 +358,7 @@ ngx_http_zk_lock_several_leave(void *data)
         }
     }
 
-    if (several->granted && !ngx_http_zk_lock_api_written(several->ctx)) {
+    if (several->granted && !ngx_http_zk_lock_request_written(several->ctx)) {
         ngx_log_error(NGX_LOG_INFO, several->request->connection->log, 0,
                       "client left before its grant was written, "
                       "its locks are released");
@@ -543,7 +513,7 @@ ngx_http_zk_lock_several_claim_handler(void *data, zkl_claim_t *claim,
         rc = ngx_http_zk_lock_several_granted(several);
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -598,7 +568,7 @@ ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev)
          ? ngx_http_zk_lock_several_again(several)
          : ngx_http_zk_lock_several_refused(several);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -685,7 +655,7 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
     ctx = several->ctx;
     ctx->waited = ngx_current_msec - several->started;
 
-    if (ngx_http_zk_lock_api_gone(several->request)) {
+    if (ngx_http_zk_lock_request_gone(several->request)) {
         ngx_http_zk_lock_several_abandon(several);
         return NGX_HTTP_CLIENT_CLOSED_REQUEST;
     }
@@ -725,8 +695,8 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 static ngx_int_t
 ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
 {
-    ngx_http_zk_lock_ctx_t                   *ctx;
-    const ngx_http_zk_lock_several_reason_t  *why;
+    ngx_http_zk_lock_ctx_t           *ctx;
+    const ngx_http_zk_lock_result_t  *row;
 
     ctx = several->ctx;
     ctx->waited = ngx_current_msec - several->started;
@@ -745,18 +715,17 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
                                     ngx_http_zk_lock_several_holder_handler);
     }
 
-    for (why = ngx_http_zk_lock_several_reasons; why->status != 0; why++) {
+    row = ngx_http_zk_lock_result(several->outcome);
 
-        if (why->outcome == several->outcome) {
-            ctx->outcome = why->word;
+    if (row->one != NULL) {
+        ctx->outcome = row->word;
 
-            return ngx_http_zk_lock_several_problem(several, why->status,
-                                                    why->detail, NULL);
-        }
+        return ngx_http_zk_lock_several_problem(several, row->status, row->one,
+                                                NULL);
     }
 
-    return ngx_http_zk_lock_api_refused(several->request, ctx,
-                                        several->outcome);
+    return ngx_http_zk_lock_result_refused(several->request, ctx,
+                                           several->outcome);
 }
 
 
@@ -785,7 +754,7 @@ ngx_http_zk_lock_several_holder_handler(zkl_call_t *call, zkl_answer_e answer)
                                     answer == ZKL_CALL_OK
                                     ? &call->infos[0] : NULL);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -1022,7 +991,7 @@ ngx_http_zk_lock_parts_call_handler(zkl_call_t *call, zkl_answer_e answer)
 
     rc = ngx_http_zk_lock_parts_answered(several, call);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -1076,8 +1045,8 @@ ngx_http_zk_lock_parts_answered(ngx_http_zk_lock_several_t *several,
     }
 
     if (worst != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_api_answered(several->request, ctx, call,
-                                             worst);
+        return ngx_http_zk_lock_result_answered(several->request, ctx, call,
+                                                worst);
     }
 
     if (gone != 0) {

@@ -28,6 +28,7 @@
 
 
 #include "http/stream.h"
+#include "http/result.h"
 
 
 /* the least time between two states of a lock, in ms */
@@ -35,14 +36,6 @@
 
 /* how soon the stream looks again after a look that failed, in ms */
 #define NGX_HTTP_ZK_LOCK_STREAM_AGAIN   1000
-
-/* what a stream that has begun tells of a refusal, and logs */
-
-typedef struct {
-    zkl_outcome_e                      outcome;
-    const char                        *reason;
-    ngx_str_t                          word;
-} ngx_http_zk_lock_stream_end_t;
 
 /* the time between two signs of life, in ms */
 #define NGX_HTTP_ZK_LOCK_STREAM_ALIVE   15000
@@ -108,23 +101,6 @@ static ngx_uint_t ngx_http_zk_lock_stream_clogged(
 static void ngx_http_zk_lock_stream_writer(ngx_http_request_t *r);
 
 
-static const ngx_http_zk_lock_stream_end_t  ngx_http_zk_lock_stream_ends[] = {
-
-    { ZKL_CONFLICT, "conflict", ngx_string("conflict") },
-    { ZKL_FULL, "full", ngx_string("full") },
-    { ZKL_UNREACHABLE, "unreachable", ngx_string("unreachable") },
-    { ZKL_NO_ROOM, "no_room", ngx_string("no_room") },
-    { ZKL_WORN_OUT, "refused", ngx_string("refused") },
-    { ZKL_DENIED, "refused", ngx_string("refused") },
-    { ZKL_CANCELLED, "cancelled", ngx_string("cancelled") },
-    { ZKL_SHUT, "shutdown", ngx_string("shut") },
-
-    /* must be the last */
-
-    { ZKL_FAILED, "failed", ngx_string("failed") }
-};
-
-
 ngx_int_t
 ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire)
@@ -133,7 +109,7 @@ ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_stream_t  *stream;
     zkl_outcome_e               outcome;
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -151,7 +127,7 @@ ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
     ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
 
     if (ctx->claim == NULL) {
-        return ngx_http_zk_lock_api_refused(r, ctx, outcome);
+        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
     }
 
     return NGX_DONE;
@@ -165,7 +141,7 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
     ngx_int_t                   rc;
     ngx_http_zk_lock_stream_t  *stream;
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -183,14 +159,14 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
     }
 
     stream->follow.handler = ngx_http_zk_lock_stream_follow_handler;
-    stream->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
+    stream->follow.node = (ngx_http_zk_lock_request_node(r) != 0);
 
     if (zkl_follow(ctx->worker, &ctx->path, &stream->follow) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    rc = ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
-                                   ngx_http_zk_lock_stream_list_handler);
+    rc = ngx_http_zk_lock_request_call(r, ctx, ZKL_LIST, 0,
+                                       ngx_http_zk_lock_stream_list_handler);
 
     if (rc != NGX_DONE) {
         ngx_http_zk_lock_stream_stop(stream);
@@ -287,7 +263,7 @@ ngx_http_zk_lock_stream_claim_handler(void *data, zkl_claim_t *claim,
         rc = ngx_http_zk_lock_stream_refused(stream, outcome);
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -301,13 +277,13 @@ ngx_http_zk_lock_stream_granted(ngx_http_zk_lock_stream_t *stream,
 
     ctx = stream->ctx;
 
-    if (ngx_http_zk_lock_api_gone(stream->request)) {
+    if (ngx_http_zk_lock_request_gone(stream->request)) {
         return NGX_HTTP_CLIENT_CLOSED_REQUEST;
     }
 
     ngx_str_set(&ctx->outcome, "granted");
 
-    ngx_http_zk_lock_api_note(ctx, claim);
+    ngx_http_zk_lock_request_note(ctx, claim);
 
     stream->held = 1;
 
@@ -319,38 +295,33 @@ static ngx_int_t
 ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
     zkl_outcome_e outcome)
 {
-    ngx_int_t                             rc;
-    ngx_http_zk_lock_ctx_t               *ctx;
-    const ngx_http_zk_lock_stream_end_t  *end;
+    ngx_int_t                         rc;
+    ngx_http_zk_lock_ctx_t           *ctx;
+    const ngx_http_zk_lock_result_t  *row;
 
     ctx = stream->ctx;
 
     if (!stream->begun) {
         ngx_http_zk_lock_stream_stop(stream);
 
-        return ngx_http_zk_lock_api_refused(stream->request, ctx, outcome);
+        return ngx_http_zk_lock_result_refused(stream->request, ctx, outcome);
     }
 
     if (outcome == ZKL_TAKEN) {
         ngx_str_set(&ctx->outcome, "taken");
 
-        rc = ngx_http_zk_lock_api_call(stream->request, ctx, ZKL_HOLDER, 0,
-                                       ngx_http_zk_lock_stream_holder_handler);
+        rc = ngx_http_zk_lock_request_call(stream->request, ctx, ZKL_HOLDER, 0,
+                                        ngx_http_zk_lock_stream_holder_handler);
 
         return (rc == NGX_DONE) ? rc
                                 : ngx_http_zk_lock_stream_taken(stream, NULL);
     }
 
-    for (end = ngx_http_zk_lock_stream_ends;
-         end->outcome != outcome && end->outcome != ZKL_FAILED;
-         end++)
-    {
-        /* void */
-    }
+    row = ngx_http_zk_lock_result(outcome);
 
-    ctx->outcome = end->word;
+    ctx->outcome = row->word;
 
-    return ngx_http_zk_lock_stream_lost(stream, end->reason);
+    return ngx_http_zk_lock_stream_lost(stream, row->reason);
 }
 
 
@@ -364,12 +335,12 @@ ngx_http_zk_lock_stream_holder_handler(zkl_call_t *call, zkl_answer_e answer)
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     rc = ngx_http_zk_lock_stream_taken(ctx->other, answer == ZKL_CALL_OK
                                        ? &call->infos[0] : NULL);
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -430,7 +401,7 @@ ngx_http_zk_lock_stream_event_handler(void *data, zkl_claim_t *claim,
         break;
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -583,8 +554,8 @@ ngx_http_zk_lock_stream_look(ngx_http_zk_lock_stream_t *stream)
 
     stream->changed = 0;
 
-    rc = ngx_http_zk_lock_api_call(stream->request, ctx, ZKL_LIST, 0,
-                                   ngx_http_zk_lock_stream_list_handler);
+    rc = ngx_http_zk_lock_request_call(stream->request, ctx, ZKL_LIST, 0,
+                                       ngx_http_zk_lock_stream_list_handler);
 
     if (rc != NGX_DONE) {
         stream->changed = 1;
@@ -601,7 +572,7 @@ ngx_http_zk_lock_stream_list_handler(zkl_call_t *call, zkl_answer_e answer)
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     rc = ngx_http_zk_lock_stream_listed(ctx->other, call, answer);
 
@@ -609,7 +580,7 @@ ngx_http_zk_lock_stream_list_handler(zkl_call_t *call, zkl_answer_e answer)
         ngx_http_zk_lock_stream_look(ctx->other);
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -628,8 +599,8 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
         if (!stream->begun) {
             ngx_http_zk_lock_stream_stop(stream);
 
-            return ngx_http_zk_lock_api_answered(stream->request, ctx, call,
-                                                 answer);
+            return ngx_http_zk_lock_result_answered(stream->request, ctx, call,
+                                                    answer);
         }
 
         stream->changed = 1;
@@ -925,7 +896,7 @@ ngx_http_zk_lock_stream_alive_handler(ngx_event_t *ev)
     out->buf->last = ngx_cpymem(out->buf->last, text.data, text.len);
 
     if (ngx_http_zk_lock_stream_output(stream, out) == NGX_ERROR) {
-        ngx_http_zk_lock_api_end(r, NGX_ERROR);
+        ngx_http_zk_lock_request_end(r, NGX_ERROR);
     }
 }
 
@@ -1108,7 +1079,7 @@ ngx_http_zk_lock_stream_writer(ngx_http_request_t *r)
         return;
     }
 
-    if (c->error || ngx_http_zk_lock_api_stopped(c)) {
+    if (c->error || ngx_http_zk_lock_request_stopped(c)) {
         ngx_http_finalize_request(r, NGX_ERROR);
         return;
     }

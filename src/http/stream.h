@@ -9,6 +9,7 @@
 
 
 #include "http/answer.h"
+#include "http/args.h"
 #include "core/follow.h"
 
 

@@ -17,9 +17,12 @@
 
 
 #include "http/terraform.h"
+#include "http/acquire.h"
 #include "http/admin.h"
 #include "http/answer.h"
-#include "base/args.h"
+#include "http/args.h"
+#include "http/repeat.h"
+#include "http/result.h"
 #include "base/terraform.h"
 
 
@@ -230,8 +233,8 @@ ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     ctx->token.seq = -1;
     ctx->has_token = 1;
 
-    return ngx_http_zk_lock_api_call(r, ctx, ZKL_BREAK, 0,
-                                    ngx_http_zk_lock_terraform_unlock_handler);
+    return ngx_http_zk_lock_request_call(r, ctx, ZKL_BREAK, 0,
+                                     ngx_http_zk_lock_terraform_unlock_handler);
 }
 
 
@@ -244,7 +247,7 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     switch (answer) {
 
@@ -258,16 +261,16 @@ ngx_http_zk_lock_terraform_unlock_handler(zkl_call_t *call,
 
         ctx->has_token = 0;
 
-        rc = ngx_http_zk_lock_api_call(r, ctx, ZKL_LIST, 0,
-                                   ngx_http_zk_lock_terraform_holder_handler);
+        rc = ngx_http_zk_lock_request_call(r, ctx, ZKL_LIST, 0,
+                                     ngx_http_zk_lock_terraform_holder_handler);
         break;
 
     default:
-        rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
+        rc = ngx_http_zk_lock_result_answered(r, ctx, call, answer);
         break;
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 
@@ -280,7 +283,7 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = call->data;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     switch (answer) {
 
@@ -297,11 +300,11 @@ ngx_http_zk_lock_terraform_holder_handler(zkl_call_t *call,
         break;
 
     default:
-        rc = ngx_http_zk_lock_api_answered(r, ctx, call, answer);
+        rc = ngx_http_zk_lock_result_answered(r, ctx, call, answer);
         break;
     }
 
-    ngx_http_zk_lock_api_end(r, rc);
+    ngx_http_zk_lock_request_end(r, rc);
 }
 
 

@@ -6,7 +6,7 @@
 #define _NGX_HTTP_ZK_LOCK_TERRAFORM_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 
 
 /*

@@ -43,7 +43,7 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     watch->ctx = ctx;
     watch->rest = (wait != 0) ? ZKL_PATIENCE : zlcf->timeout;
 
-    rc = ngx_http_zk_lock_api_hold(r, ctx);
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -64,7 +64,7 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     }
 
     watch->follow.handler = ngx_http_zk_lock_watch_news;
-    watch->follow.node = (ngx_http_zk_lock_api_node(r) != 0);
+    watch->follow.node = (ngx_http_zk_lock_request_node(r) != 0);
 
     if (zkl_follow(ctx->worker, &ctx->path, &watch->follow) != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -96,8 +96,8 @@ ngx_http_zk_lock_watch_call(ngx_http_zk_lock_watch_t *watch)
 
     ctx->patience = ngx_max(left, 0) + watch->rest;
 
-    rc = ngx_http_zk_lock_api_call(watch->request, ctx, watch->type, 0,
-                                   ngx_http_zk_lock_watch_handler);
+    rc = ngx_http_zk_lock_request_call(watch->request, ctx, watch->type, 0,
+                                       ngx_http_zk_lock_watch_handler);
 
     ctx->patience = 0;
 
@@ -116,7 +116,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 
     ctx = call->data;
     watch = ctx->other;
-    r = ngx_http_zk_lock_api_told(call, answer);
+    r = ngx_http_zk_lock_request_told(call, answer);
 
     again = NGX_HTTP_ZK_LOCK_ENOUGH;
 
@@ -132,7 +132,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
             ctx->other = NULL;
         }
 
-        ngx_http_zk_lock_api_end(r, rc);
+        ngx_http_zk_lock_request_end(r, rc);
         return;
     }
 
@@ -215,7 +215,7 @@ ngx_http_zk_lock_watch_again(ngx_http_zk_lock_watch_t *watch)
     rc = ngx_http_zk_lock_watch_call(watch);
 
     if (rc != NGX_DONE) {
-        ngx_http_zk_lock_api_end(r, rc);
+        ngx_http_zk_lock_request_end(r, rc);
     }
 }
 

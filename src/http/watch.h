@@ -9,7 +9,7 @@
 #define _NGX_HTTP_ZK_LOCK_WATCH_H_INCLUDED_
 
 
-#include "http/api.h"
+#include "http/request.h"
 #include "core/follow.h"
 
 

@@ -103,6 +103,20 @@ then
     exit 1
 fi
 
+# http/one.c and http/two.c call each other
+rm "$temp/objects/shm/zone.o"
+for pair in 'one two' 'two one'; do
+    echo "int ${pair#* }(void); int ${pair% *}(void) { return ${pair#* }(); }" |
+        "${CC:-cc}" -x c -c -o "$temp/objects/http/${pair% *}.o" -
+done
+
+if scripts/check-folders --objects "$temp/objects" 2> "$temp/says" ||
+   ! grep -qF 'files of http/ need each other:' "$temp/says"
+then
+    echo "check-folders --objects: a circle in http/ was not found" >&2
+    exit 1
+fi
+
 # style
 style base/name.c '/* see http://127.0.0.1/ */ char  *s = "//";'
 style base/name.c 'int  i;  // one' '// comment'

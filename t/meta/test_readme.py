@@ -23,7 +23,8 @@ NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
 
 # the files that answer
 ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "page",
-           "several", "stream", "terraform", "watch"]
+           "repeat", "request", "result", "several", "stream", "terraform",
+           "watch"]
 PAGES = ["README.md", "SECURITY.md", "bench/README.md", "t/README.md",
          "t/chaos/README.md", "t/fuzz/README.md"]
 PAGES += sorted("docs/" + name for name in os.listdir(os.path.join(TOP, "docs"))
@@ -46,6 +47,14 @@ def sources():
 
 def answers():
     return "".join(source("http/%s.c" % name) for name in ANSWERS)
+
+
+def results():
+    """Of each row of the tables of results the word and the reason."""
+    rows = re.findall(r'\{ ZKL_\w+, NGX_HTTP_\w+,\s+ngx_string\("(\w+)"\),'
+                      r'\s+(?:"(\w+)"|NULL),', source("http/result.c"))
+    assert len(rows) == source("http/result.c").count("{ ZKL_")
+    return rows
 
 
 def constant(file, what):
@@ -121,6 +130,7 @@ def test_statuses():
 def test_outcomes():
     used = set(re.findall(
         r'ngx_str_set\(&(?:\w+->)*outcome,\s*"(\w+)"\)', answers()))
+    used |= {word for word, _ in results()}
     assert used
     told = words(section("### $zk_lock_outcome", "docs/directives.md"))
     assert sorted(told) == sorted(used)
@@ -165,7 +175,7 @@ def test_limits():
     assert "up to %d bytes" % constant(json, "ZKL_OWNER_MAX") in text
     assert "up to %d levels" % constant(json, "ZKL_DATA_DEPTH") in text
     assert constant(json, "ZKL_DATA_MAX") == 1024 and "1 KiB" in text
-    assert constant(source("http/api.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
+    assert constant(source("http/args.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
     assert "%s bytes of paths" % format(constant(
         source("zk/session.c"), "ZKL_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
@@ -242,7 +252,7 @@ def test_events():
     assert used and set(words(events)) == used
 
     used = (set(re.findall(r'stream_lost\(stream,\s*"(\w+)"', stream))
-            | set(re.findall(r'\{ ZKL_\w+, "(\w+)",', stream))
+            | {reason for _, reason in results() if reason}
             | set(re.findall(r'EVENT_LOST,\s*"(\w+)"', sources())))
     assert used and set(words(reasons)) == used
 

@@ -1,0 +1,30 @@
+
+/* POST of a lock: makes a claim, and waits with the claim. */
+
+
+#ifndef _NGX_HTTP_ZK_LOCK_ACQUIRE_H_INCLUDED_
+#define _NGX_HTTP_ZK_LOCK_ACQUIRE_H_INCLUDED_
+
+
+#include "http/request.h"
+#include "base/args.h"
+
+
+/*
+ * Fills acquire from the arguments and the location.  label is the caller's
+ * and zeroed.  Returns NGX_OK, or NGX_ERROR with the error in args.
+ */
+ngx_int_t ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, zkl_acquire_t *acquire,
+    zkl_claim_data_t *label);
+
+/* POST of a lock, without a token. */
+ngx_int_t ngx_http_zk_lock_acquire(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
+
+/* The handler of an acquire; data is the request's context. */
+void ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
+
+
+#endif /* _NGX_HTTP_ZK_LOCK_ACQUIRE_H_INCLUDED_ */
