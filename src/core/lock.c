@@ -236,12 +236,11 @@ zkl_lock_trim(zkl_worker_t *worker)
         lock = ngx_queue_data(ngx_queue_head(&worker->idle), zkl_lock_t,
                               queue);
 
-        if (lock->nops != 0) {
+        if (lock->nops != 0 || lock->posted) {
             /* the end of the last operation frees the lock, or the next trim */
             break;
         }
 
-        lock->view.watched = 0;
         zkl_lock_free(lock);
     }
 }
@@ -299,10 +298,21 @@ zkl_lock_run(zkl_worker_t *worker)
         lock->posted = 0;
 
         zkl_lock_advance(lock);
-        zkl_lock_free(lock);
+
+        if (!lock->view.watched) {
+            zkl_lock_free(lock);
+        }
     }
 
     zkl_lock_trim(worker);
+    zkl_lock_reap(worker);
+}
+
+
+void
+zkl_lock_reap(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
 
     while (!ngx_queue_empty(&worker->ended)) {
         q = ngx_queue_head(&worker->ended);
@@ -339,15 +349,12 @@ zkl_lock_op_end(zkl_lock_t *lock)
 }
 
 
-/* Frees a lock that is not in use and whose view no watch keeps true. */
+/* Frees a lock that no claim and no operation needs. */
 
 static void
 zkl_lock_free(zkl_lock_t *lock)
 {
-    if (lock->nclaims != 0 || lock->nops != 0 || lock->posted
-        || (lock->view.watched
-            && lock->worker->nidle <= lock->worker->cache))
-    {
+    if (lock->nclaims != 0 || lock->nops != 0 || lock->posted) {
         return;
     }
 

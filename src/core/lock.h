@@ -129,6 +129,7 @@ void zkl_lock_run(zkl_worker_t *worker);
 
 /* The claim has left its lock: the claim is freed when the turn ends. */
 void zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim);
+void zkl_lock_reap(zkl_worker_t *worker);
 
 /* An operation of the lock begins or ends. */
 void zkl_lock_op_begin(zkl_lock_t *lock);

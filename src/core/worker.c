@@ -321,10 +321,7 @@ zkl_worker_discard(zkl_worker_t *worker)
         zkl_lock_discard(ngx_queue_data(q, zkl_lock_t, queue));
     }
 
-    /* the locks are gone: frees the claims that have ended */
-
-    ngx_queue_init(&worker->posted);
-    zkl_lock_run(worker);
+    zkl_lock_reap(worker);
 
     if (worker->turn.posted) {
         ngx_delete_posted_event(&worker->turn);
