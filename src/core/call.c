@@ -17,6 +17,22 @@
  * reach; sooner only if the answer to a write was lost that must not be
  * repeated.  A release begins at once, because the release is owed.
  *
+ * While no operation is under way, call->step says what the call waits for:
+ *
+ *   step      waits for               which event                 then
+ *   -------   ---------------------   -------------------------   -----------
+ *   BEGIN     ZooKeeper's answers     zkl_call_connected()        begin
+ *   TURN      a turn to list          another call's end          list
+ *   DELETE    a delete that is owed   zkl_call_connected()        delete
+ *   POLL      a moment                the timer                   inspect
+ *   RECORD    how the claim ended     the timer                   missing
+ *   SIBLING   the claim's worker      the subscription            ended
+ *                                     the timer, or the timeout   delete
+ *   CLAIM     this worker's claim     zkl_call_released()         tell
+ *
+ * An event sets the step back to OP.  The timeout tells the client in any step;
+ * CLAIM, DELETE and a count that is not written go on without the client.
+ *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
  * reads a znode or has sorted a list.  A call is freed when handler is NULL and
@@ -179,7 +195,6 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
     if (question->token != NULL) {
         call->token = *question->token;
         call->kind = call->token.kind;
-        call->find = (call->token.seq == -1);
         call->node = (call->kind == ZKL_NODE);
 
     } else {
@@ -226,26 +241,28 @@ zkl_call_time(zkl_question_t *question)
 static void
 zkl_call_begin(zkl_call_t *call)
 {
+    ngx_uint_t     find;
     zkl_worker_t  *worker;
 
     worker = call->worker;
+    find = (call->token.seq == -1);
 
-    if ((call->type != ZKL_RELEASE || call->find || call->counted
+    if ((call->type != ZKL_RELEASE || find || call->counted
          || worker->ncalls - worker->nawaited >= ZKL_DEBTS_MAX)
         && !zkl_session_ready(worker->session))
     {
-        if (call->type == ZKL_RENEW && !call->find) {
+        if (call->type == ZKL_RENEW && !find) {
 
             /* the lease must not end while the call waits */
 
             (void) zkl_call_prolong(call);
         }
 
-        call->later = 1;
+        call->step = ZKL_STEP_BEGIN;
         return;
     }
 
-    if (call->find) {
+    if (find) {
         zkl_call_find(call);
         return;
     }
@@ -322,30 +339,32 @@ zkl_call_deaf(zkl_call_t *call)
 void
 zkl_call_connected(zkl_call_t *call)
 {
-    if (call->owed) {
-
-        if (call->pins == 0 && call->tries == 0) {
-
-            /* no delete was sent: the claim's worker can end the claim again */
-
-            call->owed = 0;
-            zkl_call_release(call);
-            zkl_call_free(call);
-
-        } else if (call->pins == 0) {
-            zkl_call_delete(call);
-        }
-
+    if (call->step == ZKL_STEP_TURN) {
+        zkl_call_list(call);
         return;
     }
 
-    if ((call->later || call->unwritten) && call->pins == 0) {
-        call->later = 0;
+    if (call->pins != 0) {
+        return;
+    }
+
+    if (call->step == ZKL_STEP_DELETE && call->tries == 0) {
+
+        /* no delete was sent: the claim's worker can end the claim again */
+
+        call->step = ZKL_STEP_OP;
+        zkl_call_release(call);
+        zkl_call_free(call);
+
+    } else if (call->step == ZKL_STEP_DELETE) {
+        zkl_call_delete(call);
+
+    } else if (call->step == ZKL_STEP_BEGIN
+               || (call->step == ZKL_STEP_OP && call->unwritten))
+    {
+        call->step = ZKL_STEP_OP;
         call->asked = ngx_current_msec;
         zkl_call_begin(call);
-
-    } else if (call->waits) {
-        zkl_call_list(call);
     }
 }
 
@@ -355,7 +374,7 @@ zkl_call_unreachable(zkl_call_t *call)
 {
     zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
 
-    if (call->bell.set) {
+    if (call->step == ZKL_STEP_SIBLING) {
 
         /* the release is owed, though the claim's worker stands still */
 
@@ -379,9 +398,10 @@ zkl_call_discard(zkl_call_t *call)
 {
     zkl_call_deaf(call);
 
+    zkl_call_turn_over(call);
+
     call->pins = 0;
-    call->mourning = 0;
-    call->owed = 0;
+    call->step = ZKL_STEP_OP;
     call->unwritten = 0;
 
     zkl_call_free(call);
@@ -402,25 +422,26 @@ zkl_call_timer_handler(ngx_event_t *ev)
 
     call = ngx_queue_data(ev, zkl_call_t, timer);
 
-    if (call->bell.set) {
-        zkl_call_forsaken(call);
-        return;
-    }
+    switch (call->step) {
 
-    if (call->missing) {
+    case ZKL_STEP_SIBLING:
+        zkl_call_forsaken(call);
+        break;
+
+    case ZKL_STEP_RECORD:
         zkl_call_missing(call);
         zkl_call_free(call);
-        return;
-    }
+        break;
 
-    if (call->polls) {
-        call->polls = 0;
+    case ZKL_STEP_POLL:
+        call->step = ZKL_STEP_OP;
         zkl_call_inspect(call);
-        return;
-    }
+        break;
 
-    zkl_call_tell(call, call->answer);
-    zkl_call_free(call);
+    default: /* zkl_call_post() */
+        zkl_call_tell(call, call->answer);
+        zkl_call_free(call);
+    }
 }
 
 
@@ -440,7 +461,7 @@ zkl_call_poll(zkl_call_t *call)
 
     elapsed = ngx_current_msec - call->asked;
 
-    call->polls = 1;
+    call->step = ZKL_STEP_POLL;
 
     if (!call->timer.timer_set) {
         ngx_add_timer(&call->timer, ngx_min(ZKL_CALL_AGAIN + elapsed / 4,
@@ -467,11 +488,11 @@ zkl_call_turn(zkl_call_t *call)
 
     if (worker->nlooks >= ZKL_LOOKS_MAX) {
 
-        if (call->waits) {
+        if (call->step == ZKL_STEP_TURN) {
             return NGX_AGAIN;
         }
 
-        call->waits = 1;
+        call->step = ZKL_STEP_TURN;
 
         if (call->type < ZKL_LIST) {
 
@@ -486,8 +507,8 @@ zkl_call_turn(zkl_call_t *call)
         return NGX_AGAIN;
     }
 
-    if (call->waits) {
-        call->waits = 0;
+    if (call->step == ZKL_STEP_TURN) {
+        call->step = ZKL_STEP_OP;
         ngx_queue_remove(&call->turn);
     }
 
@@ -508,8 +529,8 @@ zkl_call_turn_over(zkl_call_t *call)
 
     worker = call->worker;
 
-    if (call->waits) {
-        call->waits = 0;
+    if (call->step == ZKL_STEP_TURN) {
+        call->step = ZKL_STEP_OP;
         ngx_queue_remove(&call->turn);
     }
 
@@ -626,7 +647,10 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
         /* a counted hold is written even if the client has left */
 
         call->unwritten = call->counted;
-        call->later = (call->handler != NULL);
+
+        if (call->handler != NULL) {
+            call->step = ZKL_STEP_BEGIN;
+        }
 
         return;
     }
@@ -684,8 +708,9 @@ zkl_call_unpin(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    if (call->handler != NULL || call->pins != 0 || call->mourning || call->owed
-        || call->unwritten)
+    if (call->handler != NULL || call->pins != 0 || call->unwritten
+        || call->step == ZKL_STEP_CLAIM
+        || call->step == ZKL_STEP_DELETE)
     {
         return;
     }
@@ -770,8 +795,6 @@ zkl_call_find_handler(zkl_op_t *op)
         call->token.kind = child.kind;
         call->kind = child.kind;
     }
-
-    call->find = 0;
 
     if (call->token.seq == -1) {
         zkl_call_tell(call, ZKL_CALL_GONE);
@@ -2056,7 +2079,7 @@ zkl_call_read_handler(zkl_op_t *op)
 
     call->reads--;
 
-    if (call->handler == NULL || call->later) {
+    if (call->handler == NULL || call->step == ZKL_STEP_BEGIN) {
         goto done;
     }
 
@@ -2323,7 +2346,7 @@ zkl_call_release(zkl_call_t *call)
         && zkl_call_ours(claim, &record)
         && claim->state != ZKL_TAKE)
     {
-        call->mourning = 1;
+        call->step = ZKL_STEP_CLAIM;
         call->mourner.handler = zkl_call_released;
         call->mourner.data = call;
 
@@ -2346,6 +2369,7 @@ zkl_call_release(zkl_call_t *call)
             call->gen = record.gen;
             call->ended = (record.state == ZKL_RECORD_ENDED);
 
+            call->step = ZKL_STEP_SIBLING;
             zkl_worker_subscribe(worker, &call->bell, token->id.record);
             ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
             return;
@@ -2470,7 +2494,7 @@ zkl_call_delete(zkl_call_t *call)
     ngx_str_t  name;
     zkl_op_t  *op;
 
-    call->owed = 1;
+    call->step = ZKL_STEP_DELETE;
 
     if (!zkl_session_connected(call->worker->session)) {
         return;
@@ -2525,7 +2549,7 @@ zkl_call_label_handler(zkl_op_t *op)
 
         if (call->node) {
             zkl_call_failed(call, op->rc);
-            call->owed = 0;
+            call->step = ZKL_STEP_OP;
             goto done;
         }
 
@@ -2560,7 +2584,7 @@ zkl_call_label_handler(zkl_op_t *op)
                && ((label.index >= 0 && label.holds > 1)
                    || (label.index < 0 && label.revoke)))
     {
-        call->owed = 0;
+        call->step = ZKL_STEP_OP;
 
         /* the claim's gateway counts, also if Curator's mark hides the holds */
 
@@ -2714,7 +2738,7 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_OK:
         zkl_call_tell(call, ZKL_CALL_OK);
-        call->owed = 0;
+        call->step = ZKL_STEP_OP;
         break;
 
     case ZKL_NO_NODE:
@@ -2736,13 +2760,12 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_UNKNOWN:
     case ZKL_UNSENT:
-        call->owed = 1;
         call->tries += (op->rc == ZKL_UNKNOWN);
         break;
 
     default:
         zkl_call_failed(call, op->rc);
-        call->owed = 0;
+        call->step = ZKL_STEP_OP;
         break;
     }
 
@@ -2763,9 +2786,11 @@ static void
 zkl_call_missing(zkl_call_t *call)
 {
     ngx_int_t     rc;
+    ngx_uint_t    first;
     zkl_record_t  record;
 
-    call->owed = 0;
+    first = (call->step != ZKL_STEP_RECORD);
+    call->step = ZKL_STEP_OP;
 
     if (call->tries != 0 || !call->dropped) {
         zkl_call_tell(call, call->tries ? ZKL_CALL_OK : ZKL_CALL_GONE);
@@ -2780,8 +2805,7 @@ zkl_call_missing(zkl_call_t *call)
         return;
     }
 
-    if (!call->missing) {
-        call->missing = 1;
+    if (first) {
         call->missed = ngx_current_msec;
     }
 
@@ -2793,6 +2817,7 @@ zkl_call_missing(zkl_call_t *call)
         return;
     }
 
+    call->step = ZKL_STEP_RECORD;
     ngx_add_timer(&call->timer, ZKL_MISSING_AGAIN);
 }
 
@@ -2829,7 +2854,7 @@ zkl_call_released(void *data, zkl_rc_e rc)
 {
     zkl_call_t  *call = data;
 
-    call->mourning = 0;
+    call->step = ZKL_STEP_OP;
 
     if (rc == ZKL_OK) {
         zkl_call_tell(call, ZKL_CALL_OK);

@@ -53,6 +53,23 @@ typedef enum {
 } zkl_answer_e;
 
 
+/* what a call waits for; call.c says what comes next */
+
+typedef enum {
+    ZKL_STEP_OP = 0,                    /* an operation, whose handler goes on;
+                                           or nothing */
+    ZKL_STEP_BEGIN,                     /* ZooKeeper's answers */
+    ZKL_STEP_POLL,                      /* the time to read the claim again */
+    ZKL_STEP_TURN,                      /* a turn to list, in worker->looks */
+    ZKL_STEP_SIBLING,                   /* the claim's worker, which was asked
+                                           to release */
+    ZKL_STEP_CLAIM,                     /* this worker's claim, to be gone */
+    ZKL_STEP_DELETE,                    /* a delete that is owed */
+    ZKL_STEP_RECORD                     /* the record of a claim whose znode is
+                                           missing, to say why */
+} zkl_step_e;
+
+
 typedef struct zkl_call_s  zkl_call_t;
 
 /* Tells the result, once, and never from inside zkl_call_start(). */
@@ -84,8 +101,9 @@ struct zkl_call_s {
     ngx_queue_t                        queue;   /* worker->calls */
     zkl_worker_t                      *worker;
     zkl_call_e                         type;
+    zkl_step_e                         step;
     ngx_str_t                          path;
-    zkl_token_t                        token;
+    zkl_token_t                        token;   /* seq -1: not known yet */
     ngx_str_t                          name;    /* the znode's, instead of a
                                                    token; or "" */
     ngx_msec_t                         ttl;
@@ -97,7 +115,7 @@ struct zkl_call_s {
 
     ngx_uint_t                         pins;    /* operations under way */
     ngx_uint_t                         reads;   /* GETs of infos under way */
-    ngx_queue_t                        turn;    /* worker->looks, if waits */
+    ngx_queue_t                        turn;    /* worker->looks, in TURN */
     ngx_event_t                        timer;
     ngx_event_t                        over;    /* the call's timeout */
     zkl_subscription_t                 bell;
@@ -134,15 +152,8 @@ struct zkl_call_s {
                                                        the claim ended */
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
-    ngx_msec_t                         missed;      /* when the znode was found
-                                                       missing */
+    ngx_msec_t                         missed;      /* when RECORD began */
 
-    unsigned                           mourning:1;
-    unsigned                           later:1;     /* the call waits for
-                                                       ZooKeeper */
-    unsigned                           owed:1;      /* the delete is not
-                                                       confirmed so far */
-    unsigned                           find:1;      /* token.seq is not known */
     unsigned                           other:1;     /* the other name was tried
                                                        already */
     unsigned                           renewed:1;   /* the record has this
@@ -154,17 +165,12 @@ struct zkl_call_s {
     unsigned                           ended:1;     /* the claim had ended
                                                        before the request */
     unsigned                           dropped:1;   /* the last hold is gone */
-    unsigned                           missing:1;   /* the znode is missing, the
-                                                       record tells why */
     unsigned                           unwritten:1; /* the claim data lack the
                                                        count */
     unsigned                           wished:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
                                                        so far */
-    unsigned                           polls:1;     /* the timer is for
-                                                       zkl_call_poll() */
-    unsigned                           waits:1;     /* for a turn to list */
     unsigned                           looks:1;     /* the call has a turn to
                                                        list */
     unsigned                           node:1;      /* the lock is one znode */

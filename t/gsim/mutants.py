@@ -331,8 +331,9 @@ MUTANTS = [
      'claim->state != ZKL_WAIT || claim->seen\n',
      'claim->state != ZKL_WAIT\n', 12000),
 
-    ('an ask that got no answer is not begun again', 'core/call.c',
-     'call->later = (call->handler != NULL);', 'call->later = 0;', 12000),
+    ('an ask that got no answer is not begun again',
+     'core/call.c:zkl_call_failed',
+     'call->step = ZKL_STEP_BEGIN;', '', 12000),
 
     ('an ask waits without an end', 'core/call.c',
      'ngx_add_timer(&call->over, zkl_call_time(question));', '',
