@@ -667,7 +667,7 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
 {
     int           anew;
     size_t        i;
-    zkl_entry_t  *entry, *twin;
+    zkl_entry_t  *entry, *duplicate;
 
     anew = 0;
     entry = view->alive.next;
@@ -680,23 +680,23 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
 
         /* a downgraded writer and its reader share a seq */
 
-        for (twin = entry;
-             twin != &view->alive && twin->seq == sightings[i].seq;
-             twin = twin->next)
+        for (duplicate = entry;
+             duplicate != &view->alive && duplicate->seq == sightings[i].seq;
+             duplicate = duplicate->next)
         {
             /* a sibling may have shared the lock after the list */
 
-            if ((twin->kind != sightings[i].kind
-                 && (twin->origin != ZKL_SIBLING
-                     || !zkl_view_same(twin, &sightings[i])))
-                || sightings[i].gone || zkl_view_doubtful(view, twin))
+            if ((duplicate->kind != sightings[i].kind
+                 && (duplicate->origin != ZKL_SIBLING
+                     || !zkl_view_same(duplicate, &sightings[i])))
+                || sightings[i].gone || zkl_view_doubtful(view, duplicate))
             {
                 continue;
             }
 
-            if (zkl_view_same(twin, &sightings[i])) {
-                twin->listed = 1;
-                sightings[i].entry = twin;
+            if (zkl_view_same(duplicate, &sightings[i])) {
+                duplicate->listed = 1;
+                sightings[i].entry = duplicate;
 
             } else {
                 anew = 1;

@@ -83,7 +83,7 @@ static ngx_msec_t zkl_call_time(zkl_question_t *question);
 static void zkl_call_begin(zkl_call_t *call);
 static void zkl_call_deaf(zkl_call_t *call);
 static void zkl_call_over_handler(ngx_event_t *ev);
-static void zkl_call_bell_handler(zkl_subscription_t *bell);
+static void zkl_call_sub_handler(zkl_subscription_t *sub);
 static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
 static ngx_int_t zkl_call_turn(zkl_call_t *call);
@@ -144,9 +144,9 @@ static void zkl_call_ended(zkl_call_t *call);
 static void zkl_call_released(void *data, zkl_rc_e rc);
 static void zkl_call_rung(zkl_call_t *call);
 static void zkl_call_forsaken(zkl_call_t *call);
-static void zkl_call_wish(zkl_call_t *call, const char *want);
-static void zkl_call_wish_handler(zkl_op_t *op);
-static ngx_int_t zkl_call_wished(zkl_call_t *call);
+static void zkl_call_remote(zkl_call_t *call, const char *want);
+static void zkl_call_remote_handler(zkl_op_t *op);
+static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
 static void zkl_call_share(zkl_call_t *call);
 static void zkl_call_revoke(zkl_call_t *call);
 static void zkl_call_mark_handler(zkl_op_t *op);
@@ -178,7 +178,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
     call->handler = question->handler;
     call->data = question->data;
     call->asked = ngx_current_msec;
-    call->bell.handler = zkl_call_bell_handler;
+    call->sub.handler = zkl_call_sub_handler;
 
     p = (u_char *) call + sizeof(zkl_call_t);
 
@@ -271,7 +271,7 @@ zkl_call_begin(zkl_call_t *call)
 
     case ZKL_RELEASE:
 
-        if (!call->counted && !call->wished) {
+        if (!call->counted && !call->remote) {
             zkl_call_release(call);
             break;
         }
@@ -409,9 +409,9 @@ zkl_call_discard(zkl_call_t *call)
 
 
 static void
-zkl_call_bell_handler(zkl_subscription_t *bell)
+zkl_call_sub_handler(zkl_subscription_t *sub)
 {
-    zkl_call_rung(ngx_queue_data(bell, zkl_call_t, bell));
+    zkl_call_rung(ngx_queue_data(sub, zkl_call_t, sub));
 }
 
 
@@ -715,8 +715,8 @@ zkl_call_free(zkl_call_t *call)
         return;
     }
 
-    if (call->bell.set) {
-        zkl_worker_unsubscribe(call->worker, &call->bell);
+    if (call->sub.set) {
+        zkl_worker_unsubscribe(call->worker, &call->sub);
     }
 
     if (call->timer.timer_set) {
@@ -922,7 +922,7 @@ zkl_call_gone(zkl_call_t *call)
     call->unwritten = 0;
 
     zkl_call_tell(call, call->type == ZKL_RELEASE
-                        && (call->counted || call->wished)
+                        && (call->counted || call->remote)
                         ? ZKL_CALL_OK
                         : ZKL_CALL_GONE);
 }
@@ -980,7 +980,7 @@ zkl_call_placed(zkl_call_t *call)
     case ZKL_HOLD:
     case ZKL_RELEASE:
 
-        rc = call->wished ? zkl_call_wished(call) : NGX_AGAIN;
+        rc = call->remote ? zkl_call_remote_done(call) : NGX_AGAIN;
 
         if (rc == NGX_OK) {
             break;
@@ -991,7 +991,7 @@ zkl_call_placed(zkl_call_t *call)
             return;
         }
 
-        zkl_call_wish(call, call->type == ZKL_HOLD ? "hold" : "drop");
+        zkl_call_remote(call, call->type == ZKL_HOLD ? "hold" : "drop");
         return;
 
     default: /* ZKL_INSPECT */
@@ -1342,7 +1342,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
     }
 
-    if (call->type == ZKL_RELEASE && !call->wished
+    if (call->type == ZKL_RELEASE && !call->remote
         && record->state == ZKL_RECORD_HELD)
     {
         /* no record told the number of holds when the call began */
@@ -1372,11 +1372,11 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
     }
 
-    if (call->wished && call->type != ZKL_SHARE) {
+    if (call->remote && call->type != ZKL_SHARE) {
 
         /* no worker had the claim before; the new worker counts the request */
 
-        rc = zkl_call_wished(call);
+        rc = zkl_call_remote_done(call);
 
         if (rc == NGX_AGAIN) {
             zkl_call_poll(call);
@@ -1416,7 +1416,7 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
 
     if (answer == ZKL_CALL_OK) {
 
-        if (call->type == ZKL_HOLD && !call->wished) {
+        if (call->type == ZKL_HOLD && !call->remote) {
             zkl_call_more(call, record);
             return;
         }
@@ -2347,14 +2347,14 @@ zkl_call_release(zkl_call_t *call)
         && claim->state != ZKL_TAKE)
     {
         call->step = ZKL_STEP_CLAIM;
-        call->mourner.handler = zkl_call_released;
-        call->mourner.data = call;
+        call->listener.handler = zkl_call_released;
+        call->listener.data = call;
 
         zkl_record_ending(worker->zone, token->id.record, call->forced
                           ? ZKL_ENDING_BROKEN
                           : ZKL_ENDING_RELEASED);
 
-        zkl_claim_release(claim, &call->mourner);
+        zkl_claim_release(claim, &call->listener);
         return;
     }
 
@@ -2370,7 +2370,7 @@ zkl_call_release(zkl_call_t *call)
             call->ended = (record.state == ZKL_RECORD_ENDED);
 
             call->step = ZKL_STEP_SIBLING;
-            zkl_worker_subscribe(worker, &call->bell, token->id.record);
+            zkl_worker_subscribe(worker, &call->sub, token->id.record);
             ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
             return;
         }
@@ -2880,7 +2880,7 @@ zkl_call_rung(zkl_call_t *call)
                         &record)
         != NGX_DECLINED)
     {
-        zkl_worker_subscribe(call->worker, &call->bell, call->token.id.record);
+        zkl_worker_subscribe(call->worker, &call->sub, call->token.id.record);
         return;
     }
 
@@ -2916,7 +2916,7 @@ zkl_call_forsaken(zkl_call_t *call)
 {
     call->tries += !call->ended;
 
-    zkl_worker_unsubscribe(call->worker, &call->bell);
+    zkl_worker_unsubscribe(call->worker, &call->sub);
     zkl_call_delete(call);
 }
 
@@ -2933,7 +2933,7 @@ zkl_call_forsaken(zkl_call_t *call)
 /* The claim data were read into infos[0]. */
 
 static void
-zkl_call_wish(zkl_call_t *call, const char *want)
+zkl_call_remote(zkl_call_t *call, const char *want)
 {
     char              text[ZKL_CLAIM_DATA_MAX];
     size_t            index_at;
@@ -2952,7 +2952,7 @@ zkl_call_wish(zkl_call_t *call, const char *want)
 
     /* the claim data have room for one request; a mark is mended first */
 
-    if (call->wished || label.index < 0 || label.want_len != 0) {
+    if (call->remote || label.index < 0 || label.want_len != 0) {
         zkl_call_poll(call);
         return;
     }
@@ -2985,12 +2985,12 @@ zkl_call_wish(zkl_call_t *call, const char *want)
     value.len = zkl_claim_data_write(text, &label, &index_at);
     value.data = (u_char *) text;
 
-    zkl_call_write(call, &value, call->version, zkl_call_wish_handler);
+    zkl_call_write(call, &value, call->version, zkl_call_remote_handler);
 }
 
 
 static void
-zkl_call_wish_handler(zkl_op_t *op)
+zkl_call_remote_handler(zkl_op_t *op)
 {
     zkl_call_t  *call;
 
@@ -2999,7 +2999,7 @@ zkl_call_wish_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
-        call->wished = 1;
+        call->remote = 1;
         zkl_call_touch(call);
         zkl_call_poll(call);
         break;
@@ -3050,7 +3050,7 @@ zkl_call_wish_handler(zkl_op_t *op)
  */
 
 static ngx_int_t
-zkl_call_wished(zkl_call_t *call)
+zkl_call_remote_done(zkl_call_t *call)
 {
     zkl_claim_data_t  label;
     zkl_info_t       *info;
@@ -3087,7 +3087,7 @@ zkl_call_share(zkl_call_t *call)
     claim = zkl_claim_find(call->worker, &call->token.id, &call->path);
 
     if (claim == NULL) {
-        zkl_call_wish(call, "shared");
+        zkl_call_remote(call, "shared");
         return;
     }
 

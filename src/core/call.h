@@ -118,8 +118,8 @@ struct zkl_call_s {
     ngx_queue_t                        turn;    /* worker->looks, in TURN */
     ngx_event_t                        timer;
     ngx_event_t                        over;    /* the call's timeout */
-    zkl_subscription_t                 bell;
-    zkl_mourner_t                      mourner;
+    zkl_subscription_t                 sub;
+    zkl_listener_t                     listener;
 
     zkl_info_t                        *infos;
     ngx_uint_t                         ninfos;
@@ -167,7 +167,7 @@ struct zkl_call_s {
     unsigned                           dropped:1;   /* the last hold is gone */
     unsigned                           unwritten:1; /* the claim data lack the
                                                        count */
-    unsigned                           wished:1;    /* the remote request is
+    unsigned                           remote:1;    /* the remote request is
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
                                                        so far */

@@ -133,7 +133,7 @@ static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
     zkl_claim_data_t *label);
 static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label);
 static void zkl_claim_renewed(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_wishes(zkl_claim_t *claim,
+static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
     zkl_claim_data_t *label);
 static void zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
     int32_t version);
@@ -146,7 +146,7 @@ static void zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather);
 static void zkl_claim_look_handler(zkl_op_t *op);
 static void zkl_claim_delete_handler(zkl_op_t *op);
 static void zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc);
-static void zkl_claim_mourn(zkl_claim_t *claim, zkl_rc_e rc);
+static void zkl_claim_tell_listeners(zkl_claim_t *claim, zkl_rc_e rc);
 static void zkl_claim_missing(zkl_claim_t *claim);
 static void zkl_claim_recover(zkl_claim_t *claim);
 static void zkl_claim_found(zkl_claim_t *claim);
@@ -289,7 +289,7 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->state = ZKL_DONE;
     claim->settled = 1;
 
-    ngx_queue_init(&claim->mourners);
+    ngx_queue_init(&claim->listeners);
 }
 
 
@@ -974,7 +974,7 @@ zkl_claim_single_handler(zkl_op_t *op)
             && zkl_name_secret_equal(child.id.random, claim->id.random,
                                      ZKL_KEY))
         {
-            claim->twin = child;
+            claim->duplicate = child;
             seq = child.seq;
         }
     }
@@ -984,7 +984,7 @@ zkl_claim_single_handler(zkl_op_t *op)
         /* a client may have joined this claim if the duplicate has ended */
 
         claim->alone = 0;
-        zkl_claim_withdraw(claim, ZKL_TWIN);
+        zkl_claim_withdraw(claim, ZKL_DUPLICATE);
         return;
     }
 
@@ -2071,7 +2071,7 @@ zkl_claim_yield(zkl_claim_t *claim)
 
     /* deleted in TAKE: released, or no client can call for the claim */
 
-    claim->ending |= !ngx_queue_empty(&claim->mourners)
+    claim->ending |= !ngx_queue_empty(&claim->listeners)
                      || (claim->handler != NULL
                          && !zkl_claim_known(claim));
 
@@ -2679,7 +2679,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     claim->state = ZKL_DONE;
     claim->settled = 1;
 
-    ngx_queue_init(&claim->mourners);
+    ngx_queue_init(&claim->listeners);
 
     zkl_worker_timer(worker, &claim->timer, zkl_claim_timer_handler);
     claim->timer.cancelable = 1;
@@ -2854,7 +2854,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         claim->lapsed = 0;
 
         if (claim->state == ZKL_LAPSE && !claim->entry.waiting
-            && ngx_queue_empty(&claim->mourners))
+            && ngx_queue_empty(&claim->listeners))
         {
             /* only a held claim fulfils a remote request */
 
@@ -2862,7 +2862,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         }
     }
 
-    if (zkl_claim_wishes(claim, &label)) {
+    if (zkl_claim_remote(claim, &label)) {
         zkl_claim_relabel(claim, &label, op->version);
     }
 
@@ -2977,7 +2977,7 @@ zkl_claim_renewed(zkl_claim_t *claim)
         zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
     }
 
-    if (!ngx_queue_empty(&claim->mourners)
+    if (!ngx_queue_empty(&claim->listeners)
         || (claim->bound && claim->handler == NULL && claim->event == NULL))
     {
         /* the claim was released, or the holder's connection is gone */
@@ -3016,7 +3016,7 @@ zkl_claim_renewed(zkl_claim_t *claim)
  */
 
 static ngx_uint_t
-zkl_claim_wishes(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
 {
     ngx_msec_t  ttl;
     ngx_uint_t  write;
@@ -3072,8 +3072,8 @@ zkl_claim_wishes(zkl_claim_t *claim, zkl_claim_data_t *label)
 
     /* counted once, however often the claim data have to be written */
 
-    if (zkl_record_wish(claim->lock->worker->zone, &claim->id,
-                        &claim->lock->sn.str, label, &claim->holds)
+    if (zkl_record_remote(claim->lock->worker->zone, &claim->id,
+                          &claim->lock->sn.str, label, &claim->holds)
         != NGX_OK)
     {
         return write;
@@ -3205,10 +3205,10 @@ zkl_claim_shared(void *data, ngx_int_t rc)
 
 
 void
-zkl_claim_release(zkl_claim_t *claim, zkl_mourner_t *mourner)
+zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener)
 {
-    if (mourner != NULL) {
-        ngx_queue_insert_tail(&claim->mourners, &mourner->queue);
+    if (listener != NULL) {
+        ngx_queue_insert_tail(&claim->listeners, &listener->queue);
     }
 
     if (claim->state == ZKL_WAIT || claim->state == ZKL_HELD) {
@@ -3436,26 +3436,26 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
     zkl_claim_state(claim, claim->state);
 
     zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
-    zkl_claim_mourn(claim, rc);
+    zkl_claim_tell_listeners(claim, rc);
 }
 
 
 /* Tells the completion listeners what became of the claim. */
 
 static void
-zkl_claim_mourn(zkl_claim_t *claim, zkl_rc_e rc)
+zkl_claim_tell_listeners(zkl_claim_t *claim, zkl_rc_e rc)
 {
-    ngx_queue_t    *q;
-    zkl_mourner_t  *mourner;
+    ngx_queue_t     *q;
+    zkl_listener_t  *listener;
 
-    while (!ngx_queue_empty(&claim->mourners)) {
-        q = ngx_queue_head(&claim->mourners);
+    while (!ngx_queue_empty(&claim->listeners)) {
+        q = ngx_queue_head(&claim->listeners);
         ngx_queue_remove(q);
 
-        mourner = ngx_queue_data(q, zkl_mourner_t, queue);
+        listener = ngx_queue_data(q, zkl_listener_t, queue);
 
-        if (mourner->handler != NULL) {
-            mourner->handler(mourner->data, rc);
+        if (listener->handler != NULL) {
+            listener->handler(listener->data, rc);
         }
     }
 }
@@ -3519,7 +3519,7 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
 
-    zkl_claim_mourn(claim, claim->lapsed ? ZKL_NO_NODE : ZKL_OK);
+    zkl_claim_tell_listeners(claim, claim->lapsed ? ZKL_NO_NODE : ZKL_OK);
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);
@@ -3730,7 +3730,7 @@ zkl_claim_found_handler(zkl_op_t *op)
         claim->index = (label.index > 0) ? label.index : 0;
         claim->lock->known = 1;
 
-        zkl_lock_guard_again(claim->lock);
+        zkl_lock_watch_parent_again(claim->lock);
         zkl_claim_queued(claim);
         break;
 
@@ -3787,7 +3787,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
 
     /* a client that was told the token would not find the claim's new id */
 
-    if (claim->handler == NULL || !ngx_queue_empty(&claim->mourners)) {
+    if (claim->handler == NULL || !ngx_queue_empty(&claim->listeners)) {
         claim->lapsed |= claim->seen;
         zkl_claim_done(claim);
         return;

@@ -49,7 +49,7 @@ typedef enum {
 typedef enum {
     ZKL_GRANTED = 0,
     ZKL_QUEUED,                     /* async: the claim waits on */
-    ZKL_TWIN,                       /* the key has a claim: claim->twin */
+    ZKL_DUPLICATE,                  /* the key has a claim: claim->duplicate */
     ZKL_TAKEN,                      /* the wait is over */
     ZKL_CONFLICT,                   /* the lock is used in another way */
     ZKL_LAYOUT,                     /* the znode is of the other layout */
@@ -109,14 +109,14 @@ typedef struct {
     ngx_queue_t                        queue;
     zkl_gone_pt                        handler;     /* NULL: the caller left */
     void                              *data;
-} zkl_mourner_t;
+} zkl_listener_t;
 
 
 struct zkl_claim_s {
     zkl_entry_t                        entry;       /* must be first */
     ngx_queue_t                        queue;       /* lock->claims */
     ngx_queue_t                        unsettled;   /* worker->unsettled */
-    ngx_queue_t                        mourners;
+    ngx_queue_t                        listeners;
     zkl_lock_t                        *lock;
 
     zkl_claim_state_e                  state;
@@ -226,7 +226,7 @@ struct zkl_claim_s {
     unsigned                           anew:1;      /* the lease starts when the
                                                        claim is taken over */
 
-    zkl_child_t                        twin;        /* of the outcome TWIN */
+    zkl_child_t                        duplicate;   /* of that outcome */
     ngx_uint_t                         place;       /* how many claims wait
                                                        ahead, as counted last;
                                                        0: the claim is next */
@@ -297,10 +297,10 @@ zkl_claim_t *zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 void zkl_claim_abandon(zkl_claim_t *claim);
 
 /*
- * Ends a claim that waits or is held; mourner, if not NULL, is told when the
- * claim is gone or cannot be removed, unless mourner->handler is NULL by then.
+ * Ends a claim that waits or is held; listener, if not NULL, is told when the
+ * claim is gone or cannot be removed, unless listener->handler is NULL by then.
  */
-void zkl_claim_release(zkl_claim_t *claim, zkl_mourner_t *mourner);
+void zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener);
 
 /*
  * The client was not told of the grant after all: the claim is released, or

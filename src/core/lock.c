@@ -19,7 +19,7 @@
  * Everything here runs on the event loop.  lock->nops counts the operations
  * under way that have the lock as data, and lock->soon while that timer is set;
  * a watch on a claim is not counted, and ends with the entry of the view.
- * `list`, `guard` and `verify` are NULL unless the operation is under way and
+ * `list`, `parent` and `verify` are NULL unless the operation is under way and
  * the answer still counts: several lists may be under way, but only the answer
  * of lock->list is used.  Once the parent watch is set, only view.watched says
  * so.  `other->watch` is NULL unless the operation is under way, and
@@ -74,7 +74,7 @@ static ngx_int_t zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter);
 static void zkl_lock_await_init(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_await(zkl_lock_t *lock, int64_t seq);
 static void zkl_lock_soon_handler(ngx_event_t *ev);
-static void zkl_lock_gap_handler(zkl_subscription_t *bell);
+static void zkl_lock_gap_handler(zkl_subscription_t *sub);
 static void zkl_lock_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op);
 static ngx_uint_t zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name,
@@ -86,9 +86,9 @@ static uint64_t zkl_name_who(ngx_str_t *name);
 static size_t zkl_lock_bottom(zkl_lock_t *lock);
 static void zkl_lock_make_step(zkl_lock_t *lock);
 static void zkl_lock_make_handler(zkl_op_t *op);
-static void zkl_lock_guard(zkl_lock_t *lock, int64_t czxid);
+static void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid);
 static void zkl_lock_doubt(zkl_lock_t *lock);
-static void zkl_lock_guard_handler(zkl_op_t *op);
+static void zkl_lock_watch_parent_handler(zkl_op_t *op);
 static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
 static void zkl_lock_touched(zkl_lock_t *lock);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
@@ -99,7 +99,7 @@ static ngx_int_t zkl_lock_watch_znode(zkl_lock_t *lock, zkl_other_t *other);
 static void zkl_lock_watch_handler(zkl_op_t *op);
 static void zkl_lock_vanished(zkl_other_t *other);
 static ngx_int_t zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other);
-static void zkl_lock_bell_handler(zkl_subscription_t *bell);
+static void zkl_lock_sub_handler(zkl_subscription_t *sub);
 static void zkl_lock_verify(zkl_lock_t *lock, zkl_entry_t *entry);
 static void zkl_lock_verify_handler(zkl_op_t *op);
 static void zkl_lock_unwatch(zkl_other_t *other);
@@ -451,7 +451,7 @@ void
 zkl_lock_forget(zkl_lock_t *lock)
 {
     lock->list = NULL;
-    lock->guard = NULL;
+    lock->parent = NULL;
     lock->verify = NULL;
     lock->known = 0;
     lock->handled = lock->touched ? 0 : lock->handled;
@@ -667,7 +667,7 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
     }
 
     if (!lock->node) {
-        zkl_lock_guard(lock, czxid);
+        zkl_lock_watch_parent(lock, czxid);
     }
 
     if (lock->partial) {
@@ -800,7 +800,7 @@ zkl_lock_step(zkl_lock_t *lock)
             return NGX_AGAIN;
         }
 
-        if (!lock->node && lock->guard != NULL && waiter->seq != 0) {
+        if (!lock->node && lock->parent != NULL && waiter->seq != 0) {
             /* the parent watch tells whether the view is of this znode */
             return NGX_AGAIN;
         }
@@ -973,7 +973,7 @@ zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter)
 ngx_uint_t
 zkl_lock_unsure(zkl_lock_t *lock)
 {
-    return lock->list != NULL || lock->guard != NULL || lock->watching != 0
+    return lock->list != NULL || lock->parent != NULL || lock->watching != 0
            || lock->verify != NULL || lock->soon.timer_set
            || !zkl_session_connected(lock->worker->session);
 }
@@ -1156,11 +1156,11 @@ zkl_lock_soon_handler(ngx_event_t *ev)
 
 
 static void
-zkl_lock_gap_handler(zkl_subscription_t *bell)
+zkl_lock_gap_handler(zkl_subscription_t *sub)
 {
     zkl_lock_t  *lock;
 
-    lock = ngx_queue_data(bell, zkl_lock_t, gap);
+    lock = ngx_queue_data(sub, zkl_lock_t, gap);
 
     ngx_del_timer(&lock->soon);
 
@@ -1180,7 +1180,7 @@ zkl_lock_list(zkl_lock_t *lock)
 
     /* the list shows changes before the watch, the watch later changes */
 
-    zkl_lock_guard_again(lock);
+    zkl_lock_watch_parent_again(lock);
     zkl_lock_doubt(lock);
 
     op = zkl_lock_op(lock, lock->node ? ZKL_OP_GET
@@ -1564,7 +1564,7 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
 /*
  * The parent watch: the watch on a lock's znode; and what follows when this
  * watch, or a watch on a claim's znode, fires.  In the one-node layout
- * lock->guard is a read of node.c, which watches the znode for the waiting
+ * lock->parent is a read of node.c, which watches the znode for the waiting
  * claims.
  */
 
@@ -1576,26 +1576,26 @@ zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome)
  */
 
 static void
-zkl_lock_guard(zkl_lock_t *lock, int64_t czxid)
+zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid)
 {
     zkl_op_t  *op;
 
-    if (lock->view.watched || lock->guard != NULL
+    if (lock->view.watched || lock->parent != NULL
         || (!zkl_session_may_watch(lock->worker->session, lock->sn.str.len)
             && !zkl_session_watches(lock->worker->session, &lock->sn.str)))
     {
         return;
     }
 
-    op = zkl_lock_op(lock, ZKL_OP_GET, NULL, zkl_lock_guard_handler);
+    op = zkl_lock_op(lock, ZKL_OP_GET, NULL, zkl_lock_watch_parent_handler);
     if (op == NULL) {
         return;
     }
 
     op->watch = 1;
 
-    lock->guard = op;
-    lock->guarded = czxid;
+    lock->parent = op;
+    lock->witness = czxid;
     lock->stale = (lock->list != NULL);
 
     zkl_session_send(op);
@@ -1613,7 +1613,7 @@ zkl_lock_guard(zkl_lock_t *lock, int64_t czxid)
 static void
 zkl_lock_doubt(zkl_lock_t *lock)
 {
-    if (!lock->node && !lock->view.watched && lock->guard == NULL) {
+    if (!lock->node && !lock->view.watched && lock->parent == NULL) {
 
         /* a list finds the own claims again */
 
@@ -1632,13 +1632,13 @@ zkl_lock_doubt(zkl_lock_t *lock)
  */
 
 void
-zkl_lock_guard_again(zkl_lock_t *lock)
+zkl_lock_watch_parent_again(zkl_lock_t *lock)
 {
     int64_t       oldest, youngest;
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
-    if (lock->node || lock->view.watched || lock->guard != NULL) {
+    if (lock->node || lock->view.watched || lock->parent != NULL) {
         return;
     }
 
@@ -1661,26 +1661,26 @@ zkl_lock_guard_again(zkl_lock_t *lock)
     }
 
     if (youngest != 0) {
-        zkl_lock_guard(lock, oldest ? oldest : youngest);
+        zkl_lock_watch_parent(lock, oldest ? oldest : youngest);
     }
 }
 
 
 static void
-zkl_lock_guard_handler(zkl_op_t *op)
+zkl_lock_watch_parent_handler(zkl_op_t *op)
 {
     zkl_lock_t  *lock;
 
     lock = op->data;
 
-    if (lock->guard == op) {
-        lock->guard = NULL;
+    if (lock->parent == op) {
+        lock->parent = NULL;
 
-        if (op->rc == ZKL_OK && op->czxid < lock->guarded) {
+        if (op->rc == ZKL_OK && op->czxid < lock->witness) {
             lock->view.watched = 1;
             lock->born = op->czxid;
 
-            if (op->mzxid > lock->guarded && lock->nclaims != 0) {
+            if (op->mzxid > lock->witness && lock->nclaims != 0) {
                 zkl_lock_found(lock, op->mzxid);
             }
 
@@ -1778,7 +1778,7 @@ zkl_lock_touched(zkl_lock_t *lock)
 
     lock->list = NULL;
 
-    zkl_lock_guard_again(lock);
+    zkl_lock_watch_parent_again(lock);
     zkl_lock_list(lock);
     zkl_lock_tell(lock, zkl_claim_touched);
 }
@@ -1865,7 +1865,7 @@ zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin, zkl_id_t *id,
     }
 
     other->lock = lock;
-    other->bell.handler = zkl_lock_bell_handler;
+    other->sub.handler = zkl_lock_sub_handler;
     other->entry.origin = origin;
     other->id = *id;
 
@@ -2082,7 +2082,7 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
         zkl_lock_same(other, &record);
 
         other->entry.watched = 1;
-        zkl_worker_subscribe(lock->worker, &other->bell, other->id.record);
+        zkl_worker_subscribe(lock->worker, &other->sub, other->id.record);
 
         return NGX_OK;
     }
@@ -2095,11 +2095,11 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
 
 static void
-zkl_lock_bell_handler(zkl_subscription_t *bell)
+zkl_lock_sub_handler(zkl_subscription_t *sub)
 {
     zkl_other_t  *other;
 
-    other = ngx_queue_data(bell, zkl_other_t, bell);
+    other = ngx_queue_data(sub, zkl_other_t, sub);
 
     /* advance() reads the claim's record again */
 
@@ -2182,7 +2182,7 @@ zkl_lock_unwatch(zkl_other_t *other)
         other->lock->watching--;
     }
 
-    zkl_worker_unsubscribe(other->lock->worker, &other->bell);
+    zkl_worker_unsubscribe(other->lock->worker, &other->sub);
 }
 
 

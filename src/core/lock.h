@@ -37,14 +37,15 @@ struct zkl_lock_s {
     zkl_op_t                          *list;    /* under way; else NULL */
     zkl_claim_t                       *converting;  /* becomes durable; or
                                                        NULL */
-    zkl_op_t                          *guard;   /* under way; else NULL */
+    zkl_op_t                          *parent;  /* the parent watch, under way;
+                                                   else NULL */
     zkl_op_t                          *verify;  /* under way; else NULL */
     uint64_t                           mark;    /* of list */
 
     int64_t                            born;    /* the znode existed at this
                                                    zxid; 0: unknown */
-    int64_t                            guarded; /* czxid of a claim that existed
-                                                   when guard was sent */
+    int64_t                            witness; /* czxid of a claim that existed
+                                                   when parent was sent */
     int64_t                            handled; /* changes of the znode up to
                                                    this mzxid were handled */
     ngx_event_t                        soon;    /* a timer: until then a sibling
@@ -67,7 +68,7 @@ struct zkl_lock_s {
                                                        list comes before a grant
                                                        or a refusal */
     unsigned                           stale:1;     /* list was sent before
-                                                       guard */
+                                                       parent */
     unsigned                           doubtful:1;  /* the next grant reads the
                                                        claim first */
     unsigned                           partial:1;   /* own claims are missing in
@@ -78,10 +79,10 @@ struct zkl_lock_s {
     unsigned                           node:1;      /* the lock is one znode: */
     unsigned                           waits:1;     /* for the znode's end */
     unsigned                           blind:1;     /* without a watch */
-    unsigned                           ahead:1;     /* bell's claim has the
+    unsigned                           ahead:1;     /* sub's claim has the
                                                        lock, or is next */
 
-    zkl_subscription_t                 bell;        /* to the claim before */
+    zkl_subscription_t                 sub;         /* to the claim before */
 };
 
 
@@ -91,7 +92,7 @@ typedef struct {
     zkl_entry_t                        entry;   /* must be first */
     zkl_lock_t                        *lock;
     zkl_op_t                          *watch;   /* under way; else NULL */
-    zkl_subscription_t                 bell;    /* to a sibling's record */
+    zkl_subscription_t                 sub;     /* to a sibling's record */
     zkl_id_t                           id;      /* of a sibling's claim */
     ngx_str_t                          name;    /* of a foreign claim */
 } zkl_other_t;
@@ -211,7 +212,7 @@ void zkl_lock_sweep(zkl_lock_t *lock);
 /* Calls tell for each claim; tell may end that claim. */
 void zkl_lock_tell(zkl_lock_t *lock, void (*tell)(zkl_claim_t *claim));
 
-void zkl_lock_guard_again(zkl_lock_t *lock);
+void zkl_lock_watch_parent_again(zkl_lock_t *lock);
 
 
 #endif /* _ZKL_LOCK_H_INCLUDED_ */

@@ -37,7 +37,7 @@ static ngx_uint_t zkl_node_fits(zkl_op_t *op);
 static zkl_claim_t *zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy);
 static void zkl_node_offer(zkl_claim_t *claim, ngx_uint_t contends);
 static ngx_int_t zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record);
-static void zkl_node_bell_handler(zkl_subscription_t *bell);
+static void zkl_node_sub_handler(zkl_subscription_t *sub);
 static void zkl_node_watch(zkl_lock_t *lock);
 static void zkl_node_watch_handler(zkl_op_t *op);
 static ngx_uint_t zkl_node_taken(zkl_lock_t *lock);
@@ -90,14 +90,14 @@ zkl_node_fits(zkl_op_t *op)
 void
 zkl_node_init(zkl_lock_t *lock)
 {
-    lock->bell.handler = zkl_node_bell_handler;
+    lock->sub.handler = zkl_node_sub_handler;
 }
 
 
 void
 zkl_node_leave(zkl_lock_t *lock)
 {
-    zkl_worker_unsubscribe(lock->worker, &lock->bell);
+    zkl_worker_unsubscribe(lock->worker, &lock->sub);
 }
 
 
@@ -147,7 +147,7 @@ zkl_node_turn(zkl_lock_t *lock)
     first = zkl_node_first(lock, &busy);
 
     if (first == NULL || busy) {
-        zkl_worker_unsubscribe(worker, &lock->bell);
+        zkl_worker_unsubscribe(worker, &lock->sub);
         return;
     }
 
@@ -155,7 +155,7 @@ zkl_node_turn(zkl_lock_t *lock)
         return;
     }
 
-    if (lock->bell.set || lock->making != 0 || lock->guard != NULL) {
+    if (lock->sub.set || lock->making != 0 || lock->parent != NULL) {
         return;
     }
 
@@ -239,16 +239,16 @@ zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record)
 
     lock->ahead = (record->state != ZKL_RECORD_ENDED);
 
-    zkl_worker_subscribe(lock->worker, &lock->bell, id.record);
+    zkl_worker_subscribe(lock->worker, &lock->sub, id.record);
 
     return NGX_OK;
 }
 
 
 static void
-zkl_node_bell_handler(zkl_subscription_t *bell)
+zkl_node_sub_handler(zkl_subscription_t *sub)
 {
-    zkl_lock_post(ngx_queue_data(bell, zkl_lock_t, bell));
+    zkl_lock_post(ngx_queue_data(sub, zkl_lock_t, sub));
 }
 
 
@@ -282,7 +282,7 @@ zkl_node_watch(zkl_lock_t *lock)
 {
     zkl_op_t  *op;
 
-    if (lock->guard != NULL) {
+    if (lock->parent != NULL) {
         return;
     }
 
@@ -297,7 +297,7 @@ zkl_node_watch(zkl_lock_t *lock)
     op->handler = zkl_node_watch_handler;
     op->data = lock;
 
-    lock->guard = op;
+    lock->parent = op;
 
     zkl_lock_op_begin(lock);
     zkl_session_send(op);
@@ -311,11 +311,11 @@ zkl_node_watch_handler(zkl_op_t *op)
 
     lock = op->data;
 
-    if (lock->guard != op) {
+    if (lock->parent != op) {
         goto done;
     }
 
-    lock->guard = NULL;
+    lock->parent = NULL;
 
     switch (op->rc) {
 
@@ -392,7 +392,7 @@ zkl_node_sweep(zkl_lock_t *lock)
     }
 
     zkl_node_places(lock);
-    zkl_worker_unsubscribe(lock->worker, &lock->bell);
+    zkl_worker_unsubscribe(lock->worker, &lock->sub);
 
     lock->ahead = 0;
 
@@ -446,7 +446,7 @@ zkl_node_taken(zkl_lock_t *lock)
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
-    if (lock->waits || (lock->bell.set && lock->ahead)) {
+    if (lock->waits || (lock->sub.set && lock->ahead)) {
         return 1;
     }
 

@@ -42,7 +42,7 @@ static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
 static void zkl_worker_ring(void *data, uint32_t record);
-static zkl_subscription_t *zkl_bell_find(zkl_worker_t *worker,
+static zkl_subscription_t *zkl_worker_sub_find(zkl_worker_t *worker,
     uint32_t record);
 static ngx_uint_t zkl_worker_secures(zkl_worker_t *worker);
 static void zkl_worker_connected(void *data, const zkl_key_t *fresh);
@@ -54,7 +54,7 @@ static void zkl_worker_tell_claims(zkl_worker_t *worker,
 static void zkl_worker_lost(void *data);
 static void zkl_worker_unreachable(void *data);
 static void zkl_worker_heard(zkl_worker_t *worker);
-static void zkl_worker_tell_asks(zkl_worker_t *worker,
+static void zkl_worker_tell_calls(zkl_worker_t *worker,
     void (*tell)(zkl_call_t *call));
 static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
@@ -99,7 +99,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->scenes, &worker->scenes_sentinel,
                     ngx_str_rbtree_insert_value);
-    ngx_rbtree_init(&worker->bells, &worker->bells_sentinel,
+    ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
                     ngx_rbtree_insert_value);
     ngx_rbtree_init(&worker->wards, &worker->wards_sentinel,
                     ngx_rbtree_insert_value);
@@ -403,7 +403,7 @@ zkl_worker_shut(zkl_worker_t *worker)
         n += zkl_lock_shut(lock);
     }
 
-    zkl_worker_tell_asks(worker, zkl_call_unreachable);
+    zkl_worker_tell_calls(worker, zkl_call_unreachable);
 
     if (n != 0) {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
@@ -540,7 +540,7 @@ zkl_worker_ring(void *data, uint32_t record)
 
     ngx_queue_t          ringing;
     ngx_queue_t         *q;
-    zkl_subscription_t  *bell;
+    zkl_subscription_t  *sub;
     zkl_claim_t         *claim;
 
     ngx_log_debug1(NGX_LOG_DEBUG_HTTP, worker->log, 0,
@@ -559,34 +559,34 @@ zkl_worker_ring(void *data, uint32_t record)
     ngx_queue_init(&ringing);
 
     for ( ;; ) {
-        bell = zkl_bell_find(worker, record);
-        if (bell == NULL) {
+        sub = zkl_worker_sub_find(worker, record);
+        if (sub == NULL) {
             break;
         }
 
-        ngx_rbtree_delete(&worker->bells, &bell->node);
-        ngx_queue_insert_tail(&ringing, &bell->queue);
-        bell->ringing = 1;
+        ngx_rbtree_delete(&worker->subs, &sub->node);
+        ngx_queue_insert_tail(&ringing, &sub->queue);
+        sub->ringing = 1;
     }
 
     while (!ngx_queue_empty(&ringing)) {
         q = ngx_queue_head(&ringing);
-        bell = ngx_queue_data(q, zkl_subscription_t, queue);
+        sub = ngx_queue_data(q, zkl_subscription_t, queue);
 
-        zkl_worker_unsubscribe(worker, bell);
-        bell->handler(bell);
+        zkl_worker_unsubscribe(worker, sub);
+        sub->handler(sub);
     }
 }
 
 
 static zkl_subscription_t *
-zkl_bell_find(zkl_worker_t *worker, uint32_t record)
+zkl_worker_sub_find(zkl_worker_t *worker, uint32_t record)
 {
     ngx_rbtree_node_t  *node;
 
-    node = worker->bells.root;
+    node = worker->subs.root;
 
-    while (node != worker->bells.sentinel) {
+    while (node != worker->subs.sentinel) {
 
         if (node->key == record) {
             return (zkl_subscription_t *) node;
@@ -600,33 +600,33 @@ zkl_bell_find(zkl_worker_t *worker, uint32_t record)
 
 
 void
-zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *bell,
+zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
     uint32_t record)
 {
-    bell->node.key = record;
-    bell->set = 1;
-    bell->ringing = 0;
+    sub->node.key = record;
+    sub->set = 1;
+    sub->ringing = 0;
 
-    ngx_rbtree_insert(&worker->bells, &bell->node);
+    ngx_rbtree_insert(&worker->subs, &sub->node);
 }
 
 
 void
-zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell)
+zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub)
 {
-    if (!bell->set) {
+    if (!sub->set) {
         return;
     }
 
-    if (bell->ringing) {
-        ngx_queue_remove(&bell->queue);
+    if (sub->ringing) {
+        ngx_queue_remove(&sub->queue);
 
     } else {
-        ngx_rbtree_delete(&worker->bells, &bell->node);
+        ngx_rbtree_delete(&worker->subs, &sub->node);
     }
 
-    bell->set = 0;
-    bell->ringing = 0;
+    sub->set = 0;
+    sub->ringing = 0;
 }
 
 
@@ -795,7 +795,7 @@ zkl_worker_heard(zkl_worker_t *worker)
     worker->away = 0;
 
     zkl_worker_tell(worker, zkl_claim_connected);
-    zkl_worker_tell_asks(worker, zkl_call_connected);
+    zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_worker_busy(worker);
 }
 
@@ -803,7 +803,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 /* Calls tell for each call under way; tell may free that call. */
 
 static void
-zkl_worker_tell_asks(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
+zkl_worker_tell_calls(zkl_worker_t *worker, void (*tell)(zkl_call_t *call))
 {
     ngx_queue_t   calls;
     ngx_queue_t  *q;
@@ -940,7 +940,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
         /* claims that there was no memory for, or that were refused */
 
         zkl_worker_tell(worker, zkl_claim_connected);
-        zkl_worker_tell_asks(worker, zkl_call_connected);
+        zkl_worker_tell_calls(worker, zkl_call_connected);
     }
 
     zkl_worker_sweep_estates(worker);

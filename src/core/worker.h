@@ -28,7 +28,7 @@ typedef struct zkl_mark_s    zkl_mark_t;
 typedef struct zkl_scan_s    zkl_scan_t;
 
 
-typedef void (*zkl_subscription_pt)(zkl_subscription_t *bell);
+typedef void (*zkl_subscription_pt)(zkl_subscription_t *sub);
 
 
 /* a call of handler, once, when a sibling's record has changed */
@@ -95,8 +95,8 @@ struct zkl_worker_s {
     ngx_rbtree_t                       scenes;  /* followed locks, by path */
     ngx_rbtree_node_t                  scenes_sentinel;
 
-    ngx_rbtree_t                       bells;
-    ngx_rbtree_node_t                  bells_sentinel;
+    ngx_rbtree_t                       subs;
+    ngx_rbtree_node_t                  subs_sentinel;
 
     ngx_event_t                        sweep;
 
@@ -151,12 +151,12 @@ ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
 void zkl_worker_busy(zkl_worker_t *worker);
 
 /*
- * Calls bell->handler once, when this worker is rung for record; the handler
+ * Calls sub->handler once, when this worker is rung for record; the handler
  * may subscribe again.
  */
-void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *bell,
+void zkl_worker_subscribe(zkl_worker_t *worker, zkl_subscription_t *sub,
     uint32_t record);
-void zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *bell);
+void zkl_worker_unsubscribe(zkl_worker_t *worker, zkl_subscription_t *sub);
 
 
 /* The events of the worker's session; data is the worker. */

@@ -175,6 +175,8 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
     acquire->max_queue = zlcf->max_queue;
     acquire->label = label;
+    acquire->handler = ngx_http_zk_lock_acquire_handler;
+    acquire->data = ctx;
 
     label->has_id = (acquire->kind == ZKL_NODE);
     label->ttl = acquire->ttl;
@@ -281,9 +283,6 @@ ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     if (rc != NGX_OK) {
         return rc;
     }
-
-    acquire->handler = ngx_http_zk_lock_acquire_handler;
-    acquire->data = ctx;
 
     ctx->claim = zkl_claim_acquire(ctx->worker, acquire, &outcome);
 

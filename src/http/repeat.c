@@ -191,23 +191,23 @@ ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
 
     ngx_int_t                rc;
     ngx_msec_t               left;
-    zkl_child_t              twin;
+    zkl_child_t              duplicate;
     ngx_http_zk_lock_ctx_t  *ctx;
 
     ctx = keyed->watch.ctx;
 
-    if (outcome != ZKL_TWIN) {
+    if (outcome != ZKL_DUPLICATE) {
         keyed->handler(ctx, claim, outcome);
         return;
     }
 
     ctx->claim = NULL;
 
-    twin = claim->twin;
+    duplicate = claim->duplicate;
 
-    ctx->token.id = twin.id;
-    ctx->token.seq = twin.seq;
-    ctx->token.kind = twin.kind;
+    ctx->token.id = duplicate.id;
+    ctx->token.seq = duplicate.seq;
+    ctx->token.kind = duplicate.kind;
     ctx->has_token = 1;
 
     zkl_name_token_write((char *) ctx->secret, &ctx->token,

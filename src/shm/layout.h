@@ -78,7 +78,7 @@ typedef struct {
     uint32_t                    kind;
     uint32_t                    was;        /* the kind before, in the znode's
                                                name until a rename */
-    uint32_t                    wish;       /* the last counted remote request
+    uint32_t                    remote;     /* the last counted remote request
                                                in full; of a free record: a hash
                                                of the id that was here */
     uint32_t                    named;      /* the record in the znode's name */

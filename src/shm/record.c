@@ -118,7 +118,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->version = 0;
     cell->renewals = 0;
     cell->holds = 0;
-    cell->wish = 0;
+    cell->remote = 0;
     cell->told = ZKL_TOLD_ITS_OWN;
     cell->bound = 0;
     cell->leader = 0;
@@ -371,8 +371,8 @@ zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
 
     cell = zkl_layout_cell(zone->map, id->record);
 
-    return (cell->wish == ngx_crc32_short((u_char *) id->random,
-                                          ZKL_RANDOM_LEN))
+    return (cell->remote == ngx_crc32_short((u_char *) id->random,
+                                            ZKL_RANDOM_LEN))
            ? NGX_DECLINED : NGX_AGAIN;
 }
 
@@ -528,7 +528,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     /* a hash of the secret stays, to recognize the claim's token */
 
-    cell->wish = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
+    cell->remote = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
     ngx_memzero(cell->random, ZKL_RANDOM_LEN);
     cell->lease = 0;
     cell->state = ZKL_RECORD_FREE;
@@ -578,8 +578,8 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
     cell = zkl_layout_cell(zone->map, token->id.record);
 
     if (copy.state == ZKL_RECORD_FREE) {
-        same = (cell->wish == ngx_crc32_short((u_char *) token->id.random,
-                                              ZKL_RANDOM_LEN));
+        same = (cell->remote == ngx_crc32_short((u_char *) token->id.random,
+                                                ZKL_RANDOM_LEN));
     } else {
         same = zkl_name_secret_equal(copy.id.random, token->id.random,
                                      ZKL_RANDOM_LEN);
@@ -1280,19 +1280,19 @@ zkl_record_holds(zkl_zone_t *zone, uint32_t record)
 
 
 ngx_int_t
-zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
+zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_claim_data_t *label, ngx_uint_t *holds)
 {
-    uint32_t           wish;
+    uint32_t           remote;
     ngx_atomic_uint_t  mark;
     zkl_cell_t        *cell;
 
     cell = zkl_layout_cell(zone->map, id->record);
 
-    wish = ngx_crc32_short((u_char *) label->want, label->want_len);
-    mark = (ngx_atomic_uint_t) wish << ZKL_HOLDS_BITS;
+    remote = ngx_crc32_short((u_char *) label->want, label->want_len);
+    mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;
 
-    if (cell->wish == wish && (cell->holds & ~ZKL_HOLDS) == mark) {
+    if (cell->remote == remote && (cell->holds & ~ZKL_HOLDS) == mark) {
         *holds = cell->holds & ZKL_HOLDS;
         return NGX_OK;
     }
@@ -1302,7 +1302,7 @@ zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
      * so that a dying worker cannot do only half of that.
      */
 
-    cell->wish = wish;
+    cell->remote = remote;
     ngx_memory_barrier();
 
     return zkl_record_count(zone, id, path,

@@ -278,7 +278,7 @@ ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
  * Counts the remote request of a gateway in the holds of an own record, unless
  * the request was counted before; *holds is the number of holds afterwards.
  */
-ngx_int_t zkl_record_wish(zkl_zone_t *zone, const zkl_id_t *id,
+ngx_int_t zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, zkl_claim_data_t *label, ngx_uint_t *holds);
 
 /* Whether a worker has asked for the release of an own record. */

@@ -503,7 +503,7 @@ rung(void *data, uint32_t record)
 {
     (void) data;
 
-    rule(record < map->ncells, "a bell of no cell: %u", record);
+    rule(record < map->ncells, "a sub of no cell: %u", record);
 }
 
 

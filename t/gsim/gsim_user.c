@@ -761,11 +761,11 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         gsim_user_granted(u, claim);
         return;
 
-    case ZKL_TWIN:
+    case ZKL_DUPLICATE:
         gsim_count.twins++;
-        u->token.id = claim->twin.id;
-        u->token.seq = claim->twin.seq;
-        u->token.kind = claim->twin.kind;
+        u->token.id = claim->duplicate.id;
+        u->token.seq = claim->duplicate.seq;
+        u->token.kind = claim->duplicate.kind;
         break;
 
     case ZKL_QUEUED:

@@ -151,7 +151,7 @@ MUTANTS = [
      'if (1)\n', 2000),
 
     ('contiguity is kept over a reaped parent', 'core/lock.c',
-     'op->rc == ZKL_OK && op->czxid < lock->guarded)',
+     'op->rc == ZKL_OK && op->czxid < lock->witness)',
      'op->rc == ZKL_OK)', 12000),
 
     ('a reader passes a writer', 'base/view.c',
@@ -279,8 +279,8 @@ MUTANTS = [
      'return 0;', 12000),
 
     ('a repeat joins whom it sees first', 'core/claim.c',
-     'claim->twin = child;\n            seq = child.seq;\n',
-     'if (seq == claim->entry.seq) {\n                claim->twin = child;\n'
+     'claim->duplicate = child;\n            seq = child.seq;\n',
+     'if (seq == claim->entry.seq) {\n claim->duplicate = child;\n'
      '            }\n            seq = child.seq;\n', 12000),
 
     ('a renewal is known before it counts', 'shm/record.c',
@@ -296,10 +296,10 @@ MUTANTS = [
      '&& ttl != said->ttl\n', '\n', 12000),
 
     ('who shares while a list is merged is forgotten', 'base/view.c',
-     '(twin->kind != sightings[i].kind\n'
-     '                 && (twin->origin != ZKL_SIBLING\n'
-     '                     || !zkl_view_same(twin, &sightings[i])))',
-     'twin->kind != sightings[i].kind', ('--rich', 12000)),
+     '(duplicate->kind != sightings[i].kind\n'
+     '                 && (duplicate->origin != ZKL_SIBLING\n'
+     '                     || !zkl_view_same(duplicate, &sightings[i])))',
+     'duplicate->kind != sightings[i].kind', ('--rich', 12000)),
 
 
     ('held twice, released once', 'core/call.c',
@@ -461,9 +461,9 @@ MUTANTS = [
 
     # subscriptions
 
-    ('no bell hangs at a sibling ahead',
+    ('no sub hangs at a sibling ahead',
      'core/lock.c',
-     '        zkl_worker_subscribe(lock->worker, &other->bell,\n'
+     '        zkl_worker_subscribe(lock->worker, &other->sub,\n'
      '                                   other->id.record);\n'
      '\n'
      '        return NGX_OK;\n'
@@ -597,7 +597,7 @@ MUTANTS = [
      'if ((ngx_msec_int_t) (lease - copy.lease) > 0) {',
      26000),
 
-    ('a wish that was counted is counted again',
+    ('a remote that was counted is counted again',
      'shm/record.c',
      '(cell->holds & ~ZKL_HOLDS) == mark)',
      '(cell->holds & ZKL_HOLDS) == mark)',

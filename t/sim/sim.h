@@ -262,7 +262,7 @@ typedef struct {
     lock_t              locks[SIM_LOCKS];
     claim_t            *claims[SIM_CLAIMS];
     size_t              nclaims;
-    unsigned            bells;          /* a bit a lock */
+    unsigned            subs;          /* a bit a lock */
     unsigned            connected:1;
 } worker_t;
 

@@ -573,7 +573,7 @@ record_end(record_t *record)
 
     for (i = 0; i < gateway.nworkers; i++) {
         if (record->watchers & (1u << i)) {
-            gateway.workers[i].bells |= 1u << record->lock;
+            gateway.workers[i].subs |= 1u << record->lock;
         }
     }
 
@@ -1543,18 +1543,18 @@ int
 gateway_answer(worker_t *worker)
 {
     int           lock;
-    unsigned      bells;
+    unsigned      subs;
     zkl_entry_t  *entry;
 
-    bells = worker->bells;
-    worker->bells = 0;
+    subs = worker->subs;
+    worker->subs = 0;
 
-    if (bells == 0) {
+    if (subs == 0) {
         return 0;
     }
 
     for (lock = 0; lock < SIM_LOCKS; lock++) {
-        if (bells & (1u << lock)) {
+        if (subs & (1u << lock)) {
             trace("w%d: lock %d doorbell", worker->index, lock);
 
             /* reads the records of the siblings again */
@@ -1735,7 +1735,7 @@ gateway_crash(worker_t *worker, zk_session_t *session)
     /* the slow sweep of all workers, some time later */
 
     for (i = 0; i < gateway.nworkers; i++) {
-        gateway.workers[i].bells = (1u << SIM_LOCKS) - 1;
+        gateway.workers[i].subs = (1u << SIM_LOCKS) - 1;
     }
 }
 
