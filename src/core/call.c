@@ -30,8 +30,9 @@
  *                                     the timer, or the timeout   delete
  *   CLAIM     this worker's claim     zkl_call_released()         tell
  *
- * An event sets the step back to OP.  The timeout tells the client in any step;
- * CLAIM, DELETE and a count that is not written go on without the client.
+ * Then the step is OP again, unless the call ends.  The timeout tells the
+ * client in any step; CLAIM, DELETE and a count that is not written go on
+ * without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call

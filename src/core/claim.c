@@ -3199,8 +3199,8 @@ zkl_claim_shared(void *data, ngx_int_t rc)
 
 /*
  * The end.  The worker sends the delete until the znode is known to be gone,
- * and only then frees the claim, tells the waiter the outcome, and tells the
- * completion listeners.
+ * and only then tells the waiter the outcome, tells the completion listeners,
+ * and ends the claim.
  */
 
 
@@ -3470,7 +3470,7 @@ zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome)
 }
 
 
-/* The claim has no znode (any more): tells the waiter, frees the claim. */
+/* The claim has no znode (any more): tells the waiter, ends the claim. */
 
 void
 zkl_claim_done(zkl_claim_t *claim)

@@ -371,9 +371,9 @@ ngx_int_t zkl_claim_grant(zkl_claim_t *claim);
 ngx_int_t zkl_claim_conflict(zkl_claim_t *claim);
 /* The lock's znode exists: the claim can be created. */
 void zkl_claim_start(zkl_claim_t *claim);
-/* The lock cannot be had: tells the outcome, and frees the claim. */
+/* The lock cannot be had: tells the outcome, and ends the claim. */
 void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
-/* A list was merged into the view: updates, and may free, the claim. */
+/* A list was merged into the view: updates, or ends, the claim. */
 void zkl_claim_listed(zkl_claim_t *claim);
 /* Called once a second. */
 void zkl_claim_sweep(zkl_claim_t *claim);

@@ -57,6 +57,7 @@ typedef struct {
 
 
 static void zkl_lock_trim(zkl_worker_t *worker);
+static void zkl_lock_unpost(zkl_lock_t *lock);
 static void zkl_lock_free(zkl_lock_t *lock);
 static void zkl_lock_forgotten(void *data, zkl_entry_t *entry);
 static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
@@ -284,6 +285,16 @@ zkl_lock_post(zkl_lock_t *lock)
 }
 
 
+static void
+zkl_lock_unpost(zkl_lock_t *lock)
+{
+    if (lock->posted) {
+        lock->posted = 0;
+        ngx_queue_remove(&lock->turn);
+    }
+}
+
+
 void
 zkl_lock_run(zkl_worker_t *worker)
 {
@@ -292,11 +303,9 @@ zkl_lock_run(zkl_worker_t *worker)
 
     while (!ngx_queue_empty(&worker->posted)) {
         q = ngx_queue_head(&worker->posted);
-        ngx_queue_remove(q);
-
         lock = ngx_queue_data(q, zkl_lock_t, turn);
-        lock->posted = 0;
 
+        zkl_lock_unpost(lock);
         zkl_lock_advance(lock);
 
         if (!lock->view.watched) {
@@ -530,6 +539,7 @@ zkl_lock_discard(zkl_lock_t *lock)
     }
 
     zkl_node_leave(lock);
+    zkl_lock_unpost(lock);
 
     if (lock->soon.timer_set) {
         ngx_del_timer(&lock->soon);
@@ -762,20 +772,47 @@ zkl_lock_advance(zkl_lock_t *lock)
 }
 
 
-/* Tells the claims that waited for the view to be sure. */
+/*
+ * Tells the claims that waited for the view to be sure.  If one of them ends,
+ * the next claim may be granted, and is not told that the lock is taken.
+ */
 
 static void
 zkl_lock_settle(zkl_lock_t *lock)
 {
+    ngx_uint_t    ended;
+    ngx_queue_t  *q, *next;
+
     if (lock->node) {
         zkl_node_settle(lock);
         return;
     }
 
-    if (lock->settle && !zkl_lock_unsure(lock)) {
-        lock->settle = 0;
+    if (!lock->settle || zkl_lock_unsure(lock)) {
+        return;
+    }
 
-        zkl_lock_tell(lock, zkl_claim_settle);
+    lock->settle = 0;
+    ended = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        zkl_claim_settle(ngx_queue_data(q, zkl_claim_t, queue));
+
+        if (lock->posted) {
+            zkl_lock_unpost(lock);
+
+            while (zkl_lock_step(lock) == NGX_OK) { /* void */ }
+
+            ended = 1;
+        }
+    }
+
+    if (ended) {
+        zkl_lock_post(lock);
     }
 }
 
@@ -974,7 +1011,7 @@ ngx_uint_t
 zkl_lock_unsure(zkl_lock_t *lock)
 {
     return lock->list != NULL || lock->parent != NULL || lock->watching != 0
-           || lock->verify != NULL || lock->soon.timer_set
+           || lock->verify != NULL || lock->soon.timer_set || lock->posted
            || !zkl_session_connected(lock->worker->session);
 }
 

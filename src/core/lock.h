@@ -118,7 +118,7 @@ void zkl_lock_order(zkl_lock_t *lock, zkl_claim_t *claim);
 ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 
 /*
- * The lock has changed: before this turn of the event loop ends, the worker
+ * The lock has changed: at the end of this turn of the event loop the worker
  * grants what can be granted, reads what the next grant depends on, and frees
  * the lock if no claim and no operation needs the lock.  So a lock and a claim
  * stay in memory as long as the caller's function runs.
@@ -163,7 +163,7 @@ void zkl_lock_make(zkl_lock_t *lock);
 /* Lists the lock's claims, unless a list is under way. */
 void zkl_lock_list(zkl_lock_t *lock);
 
-/* Whether an answer under way may change the view. */
+/* Whether an answer under way, or this turn's run, may change the view. */
 ngx_uint_t zkl_lock_unsure(zkl_lock_t *lock);
 
 /* Whether a claim surely came to a lock that is used in another way. */

@@ -109,7 +109,8 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_answers[] = {
 
     { ZKL_CALL_FAILED, NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_string("failed"),
       NULL,
-      "no memory", NULL }
+      "memory is short, or ZooKeeper refused: the error log tells more",
+      NULL }
 };
 
 

@@ -461,7 +461,7 @@ MUTANTS = [
 
     # subscriptions
 
-    ('no sub hangs at a sibling ahead',
+    ('no subscription hangs at a sibling ahead',
      'core/lock.c',
      '        zkl_worker_subscribe(lock->worker, &other->sub,\n'
      '                                   other->id.record);\n'
@@ -597,7 +597,7 @@ MUTANTS = [
      'if ((ngx_msec_int_t) (lease - copy.lease) > 0) {',
      26000),
 
-    ('a remote that was counted is counted again',
+    ('a remote request that was counted is counted again',
      'shm/record.c',
      '(cell->holds & ~ZKL_HOLDS) == mark)',
      '(cell->holds & ZKL_HOLDS) == mark)',
