@@ -18,8 +18,8 @@
  * NULL unless this request waits for the lock or holds a bound claim;
  * part->call is NULL unless the call is in flight.  The worker may tell that a
  * claim is lost while the worker walks the claims of a lock, and to abandon a
- * claim may take the claim out of that walk: so `lost`, a posted event, abandons
- * the claims later.
+ * claim may take the claim out of that walk: so `lost`, a posted event,
+ * abandons the claims later.
  */
 
 
