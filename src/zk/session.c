@@ -839,6 +839,11 @@ zkl_now(void)
  *   from t or later.  The quarter is by the leader's clock: because clocks do
  *   not run evenly, the second write is sent a twentieth of the timeout later.
  *
+ * - A leader that stands still pings no follower, and ends the sessions that it
+ *   has not heard of as soon as it goes on, perhaps just after a commit.  So a
+ *   write whose answer took an eighth of the timeout does not prove what the
+ *   leader has heard, and only counts as a first write.
+ *
  * - When a session is made, moves to another server or comes back to the same
  *   server, the leader is asked at once, and counts from then.  The time of the
  *   request is not known, but `apart` is earlier: the last moment at which
@@ -871,7 +876,7 @@ zkl_session_touched(zkl_session_t *s)
 static void
 zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
 {
-    ngx_msec_t  until;
+    ngx_msec_t  now, until;
 
     if (s->events == NULL || (ngx_msec_int_t) (sent - s->proves) < 0) {
 
@@ -880,14 +885,17 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
         return;
     }
 
+    now = zkl_now();
     until = zkl_session_until(s, s->touched);
 
-    if ((ngx_msec_int_t) (until - *s->alive) > 0) {
+    if (now - sent < s->timeout / 8
+        && (ngx_msec_int_t) (until - *s->alive) > 0)
+    {
         *s->alive = until;
     }
 
     s->touched = sent;
-    s->proves = zkl_now() + s->timeout / 4 + s->timeout / 20;
+    s->proves = now + s->timeout / 4 + s->timeout / 20;
 }
 
 
