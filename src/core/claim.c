@@ -1424,7 +1424,7 @@ zkl_claim_lease(zkl_claim_t *claim)
     {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
         zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
-        zkl_claim_end(claim, ZKL_CANCELLED);
+        zkl_claim_end(claim, ZKL_UNREACHABLE);
         return;
     }
 
@@ -1452,6 +1452,11 @@ zkl_claim_lease(zkl_claim_t *claim)
 
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);
+    }
+
+    if (claim->state == ZKL_HELD) {
+        /* a waiter hears of this: the claim did not become durable in time */
+        claim->outcome = ZKL_UNREACHABLE;
     }
 
     if (claim->handler != NULL) {

@@ -807,6 +807,13 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         return;
 
     case ZKL_CANCELLED:
+
+        /* no other user has the token of a claim without a key */
+
+        if (!u->keyed && !u->async) {
+            gsim_violation("%s is told that its claim was cancelled", u->name);
+        }
+
         gsim_user_idle(u);
         return;
 

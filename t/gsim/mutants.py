@@ -350,11 +350,22 @@ MUTANTS = [
      'if (claim->timer.timer_set && claim->handler == NULL) {',
      'if (claim->timer.timer_set) {', 12000),
 
+    ('a lease that is over before it is durable is told as cancelled',
+     'core/claim.c',
+     'claim->outcome = ZKL_UNREACHABLE;\n    }\n\n'
+     '    if (claim->handler != NULL) {',
+     '}\n\n    if (claim->handler != NULL) {', 30000),
+
     # until when a session lives
+
+    ('a leader that stood still has heard of each write',
+     'zk/session.c',
+     'if (now - sent < s->timeout / 8\n        && ',
+     'if (', ('--sessions', 400000)),
 
     ('the newest write proves that a session lives',
      'zk/session.c',
-     '    s->proves = zkl_now() + s->timeout / 4 + '
+     '    s->proves = now + s->timeout / 4 + '
      's->timeout / 20;',
      '    s->proves = zkl_now();',
      ('--sessions', 30000)),
@@ -585,10 +596,10 @@ MUTANTS = [
     ('a write proves by itself that a session lives',
      'zk/session.c',
      '    until = zkl_session_until(s, s->touched);\n\n'
-     '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
+     '    if (now - sent < s->timeout / 8\n',
      '    s->touched = sent;\n'
      '    until = zkl_session_until(s, s->touched);\n\n'
-     '    if ((ngx_msec_int_t) (until - *s->alive) > 0) {',
+     '    if (now - sent < s->timeout / 8\n',
      ('--sessions', 12000)),
 
     ('a lease that is made shorter ends when it would have',
@@ -658,6 +669,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a leader that stood still has heard of each write',
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
     'the holds of a claim that was taken over are counted in its old record',
