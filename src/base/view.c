@@ -29,7 +29,7 @@ static int zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings,
     size_t n);
 static int zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting);
 static int zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry);
-static void zkl_view_sweep(zkl_view_t *view, uint64_t mark, int64_t last,
+static void zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last,
     int anew, zkl_view_gone_pt gone, void *data);
 static int zkl_view_add(zkl_view_t *view, zkl_sighting_t *s,
     zkl_view_make_pt make, void *data);
@@ -535,15 +535,10 @@ zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
 static zkl_entry_t *
 zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 {
-    unsigned      n, seats;
+    size_t        n, seats;
     zkl_entry_t  *ahead, *nearest, *first;
 
-    seats = 1;
-
-    if (zkl_kind_base(waiter->kind) == ZKL_SEMAPHORE) {
-        seats = zkl_kind_permits(waiter->kind);
-    }
-
+    seats = zkl_view_seats(waiter->kind);
     n = 0;
     nearest = NULL;
     *watch = NULL;
@@ -594,20 +589,20 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 
 /*
  * The merge of a list of children into the view.  An entry with a tick above
- * the mark is younger than the list.  The list may be of another parent than
+ * the tick is younger than the list.  The list may be of another parent than
  * the view, which shows as another claim in the place of a known claim.
  */
 
 
 uint64_t
-zkl_view_mark(zkl_view_t *view)
+zkl_view_tick(zkl_view_t *view)
 {
     return view->tick;
 }
 
 
 int
-zkl_view_merge(zkl_view_t *view, uint64_t mark, zkl_sighting_t *sightings,
+zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
     size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data)
 {
     int      anew;
@@ -622,7 +617,7 @@ zkl_view_merge(zkl_view_t *view, uint64_t mark, zkl_sighting_t *sightings,
 
     anew = zkl_view_match(view, sightings, n);
 
-    zkl_view_sweep(view, mark, last, anew, gone, data);
+    zkl_view_sweep(view, tick, last, anew, gone, data);
 
     if (anew) {
         view->complete_through = -1;
@@ -762,7 +757,7 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
  */
 
 static void
-zkl_view_sweep(zkl_view_t *view, uint64_t mark, int64_t last, int anew,
+zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last, int anew,
     zkl_view_gone_pt gone, void *data)
 {
     int           younger;
@@ -778,7 +773,7 @@ zkl_view_sweep(zkl_view_t *view, uint64_t mark, int64_t last, int anew,
 
         younger = entry->seq < last + anew
                   || ((entry->origin != ZKL_SIBLING || anew)
-                      && entry->tick <= mark);
+                      && entry->tick <= tick);
 
         if (younger) {
             zkl_view_remove(view, entry);

@@ -191,11 +191,11 @@ zkl_verdict_e zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter,
     zkl_entry_t **blocker);
 
 /*
- * Call when a list is sent: returns the mark for the zkl_view_merge() of the
+ * Call when a list is sent: returns the tick for the zkl_view_merge() of the
  * answer.  The list must be sent on the same session, behind the replies of
  * all local entries in the view.
  */
-uint64_t zkl_view_mark(zkl_view_t *view);
+uint64_t zkl_view_tick(zkl_view_t *view);
 
 /*
  * Merges a list of all children that are claims.  If the list has another claim
@@ -206,7 +206,7 @@ uint64_t zkl_view_mark(zkl_view_t *view);
  * linked (found after a lost connection) are linked, and wait if entry->waiting
  * is set.  Returns 0, or -1 if make returned NULL.
  */
-int zkl_view_merge(zkl_view_t *view, uint64_t mark, zkl_sighting_t *sightings,
+int zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
     size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data);
 
 /* Forgets all entries, local entries too, and calls gone for each. */

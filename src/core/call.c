@@ -30,9 +30,10 @@
  *                                     the timer, or the timeout   delete
  *   CLAIM     this worker's claim     zkl_call_released()         tell
  *
- * Then the step is OP again, unless the call ends.  The timeout tells the
- * client in any step; CLAIM, DELETE and a count that is not written go on
- * without the client.
+ * zkl_call_connected() is called with each connection, and once a second while
+ * ZooKeeper answers.  After the event the step is OP again, unless the call
+ * ends.  The timeout tells the client in any step; CLAIM, DELETE and a count
+ * that is not written go on without the client.
  *
  * The event loop of the worker that got the call runs all code here.  handler
  * is NULL once the client was told or has left.  infos is NULL until the call
@@ -150,8 +151,8 @@ static void zkl_call_remote_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
 static void zkl_call_share(zkl_call_t *call);
 static void zkl_call_revoke(zkl_call_t *call);
-static void zkl_call_mark_handler(zkl_op_t *op);
-static void zkl_call_marked_handler(zkl_op_t *op);
+static void zkl_call_revoke_handler(zkl_op_t *op);
+static void zkl_call_revoked_handler(zkl_op_t *op);
 static void zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
     zkl_op_pt handler);
 
@@ -2017,7 +2018,7 @@ zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
 
     ngx_crc32_final(crc);
 
-    call->mark = (uint64_t) crc << 32 | sum;
+    call->etag = (uint64_t) crc << 32 | sum;
 }
 
 
@@ -3111,14 +3112,14 @@ zkl_call_revoke(zkl_call_t *call)
 
     zkl_call_name(call, &name, buf);
 
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_mark_handler, call);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_revoke_handler, call);
 
     zkl_call_send(call, op);
 }
 
 
 static void
-zkl_call_mark_handler(zkl_op_t *op)
+zkl_call_revoke_handler(zkl_op_t *op)
 {
     char              text[ZKL_CLAIM_DATA_MAX];
     size_t            index_at;
@@ -3168,7 +3169,7 @@ zkl_call_mark_handler(zkl_op_t *op)
         ngx_str_set(&value, ZKL_REVOKE_MARK);
     }
 
-    zkl_call_write(call, &value, op->version, zkl_call_marked_handler);
+    zkl_call_write(call, &value, op->version, zkl_call_revoked_handler);
 
 done:
 
@@ -3177,7 +3178,7 @@ done:
 
 
 static void
-zkl_call_marked_handler(zkl_op_t *op)
+zkl_call_revoked_handler(zkl_op_t *op)
 {
     zkl_call_t  *call;
 

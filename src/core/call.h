@@ -130,7 +130,7 @@ struct zkl_call_s {
     ngx_uint_t                         total;   /* claims of the lock */
     ngx_uint_t                         holders; /* claims that hold the lock */
     int64_t                            last;    /* the seq of the last holder */
-    uint64_t                           mark;    /* a hash of the claims */
+    uint64_t                           etag;    /* a hash of the claims */
     ngx_uint_t                         position;    /* claims ahead of a kind
                                                        that blocks */
     ngx_uint_t                         place;       /* claims ahead that wait;

@@ -1228,7 +1228,7 @@ zkl_lock_list(zkl_lock_t *lock)
     }
 
     lock->list = op;
-    lock->mark = zkl_view_mark(&lock->view);
+    lock->tick = zkl_view_tick(&lock->view);
 
     zkl_session_send(op);
 }
@@ -1314,7 +1314,7 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 
     zkl_lock_siblings(lock);
 
-    rc = zkl_view_merge(&lock->view, lock->mark, sightings, n,
+    rc = zkl_view_merge(&lock->view, lock->tick, sightings, n,
                         zkl_lock_make_other, zkl_lock_gone, lock);
 
     ngx_free(sightings);

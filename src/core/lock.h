@@ -40,7 +40,7 @@ struct zkl_lock_s {
     zkl_op_t                          *parent;  /* the parent watch, under way;
                                                    else NULL */
     zkl_op_t                          *verify;  /* under way; else NULL */
-    uint64_t                           mark;    /* of list */
+    uint64_t                           tick;    /* of list */
 
     int64_t                            born;    /* the znode existed at this
                                                    zxid; 0: unknown */
@@ -120,8 +120,8 @@ ngx_int_t zkl_lock_layout(zkl_lock_t *lock, ngx_uint_t node);
 /*
  * The lock has changed: at the end of this turn of the event loop the worker
  * grants what can be granted, reads what the next grant depends on, and frees
- * the lock if no claim and no operation needs the lock.  So a lock and a claim
- * stay in memory as long as the caller's function runs.
+ * the lock if no claim, no operation and no parent watch needs the lock.  So a
+ * lock and a claim stay in memory as long as the caller's function runs.
  */
 void zkl_lock_post(zkl_lock_t *lock);
 

@@ -652,7 +652,7 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
     call->nknown = 1;
     call->total = 1;
     call->holders = 1;
-    call->mark = (uint64_t) op->czxid;
+    call->etag = (uint64_t) op->czxid;
 
     return NGX_OK;
 }

@@ -61,7 +61,7 @@ static void zkl_worker_changed(void *data, ngx_str_t *path,
 static void zkl_worker_listed(void *data, ngx_str_t *path);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_forget(zkl_worker_t *worker);
-static void zkl_worker_tell(zkl_worker_t *worker,
+static void zkl_worker_tell_unsettled(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 static void zkl_worker_sweep_estates(zkl_worker_t *worker);
@@ -794,7 +794,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 {
     worker->away = 0;
 
-    zkl_worker_tell(worker, zkl_claim_connected);
+    zkl_worker_tell_unsettled(worker, zkl_claim_connected);
     zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_worker_busy(worker);
 }
@@ -897,7 +897,8 @@ zkl_worker_forget(zkl_worker_t *worker)
 /* Calls tell for each unsettled claim; tell may end that claim. */
 
 static void
-zkl_worker_tell(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
+zkl_worker_tell_unsettled(zkl_worker_t *worker,
+    void (*tell)(zkl_claim_t *claim))
 {
     ngx_queue_t  unsettled;
     ngx_queue_t  *q;
@@ -939,7 +940,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
         /* claims that there was no memory for, or that were refused */
 
-        zkl_worker_tell(worker, zkl_claim_connected);
+        zkl_worker_tell_unsettled(worker, zkl_claim_connected);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }
 

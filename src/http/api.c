@@ -151,6 +151,8 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     if (ctx->worker == NULL) {
+        ngx_str_set(&ctx->outcome, "no_room");
+
         return ngx_http_zk_lock_answer_no_room(r,
                                         "this worker has no place in "
                                         "zk_lock_zone");

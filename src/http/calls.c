@@ -166,7 +166,7 @@ ngx_http_zk_lock_call_lock_handler(ngx_http_zk_lock_watch_t *watch,
         tag.len = ngx_sprintf(buf, "W/\"free\"") - buf;
 
     } else {
-        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) call->mark) - buf;
+        tag.len = ngx_sprintf(buf, "W/\"%016xL\"", (int64_t) call->etag) - buf;
     }
 
     /* "*" matches any claims, so the answer is 304 without a wait */

@@ -588,7 +588,7 @@ static ngx_int_t
 ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
     zkl_call_t *call, zkl_answer_e answer)
 {
-    uint64_t                 mark;
+    uint64_t                 etag;
     ngx_int_t                rc;
     zkl_json_t              *json;
     ngx_http_zk_lock_ctx_t  *ctx;
@@ -609,9 +609,9 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
         return NGX_DONE;
     }
 
-    mark = (answer == ZKL_CALL_OK) ? call->mark : 0;
+    etag = (answer == ZKL_CALL_OK) ? call->etag : 0;
 
-    if (stream->told && mark == stream->mark) {
+    if (stream->told && etag == stream->etag) {
         return NGX_DONE;
     }
 
@@ -625,7 +625,7 @@ ngx_http_zk_lock_stream_listed(ngx_http_zk_lock_stream_t *stream,
 
     if (rc == NGX_DONE) {
         stream->told = 1;
-        stream->mark = mark;
+        stream->etag = etag;
 
         ngx_add_timer(&stream->rest, NGX_HTTP_ZK_LOCK_STREAM_REST);
     }

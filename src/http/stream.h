@@ -25,11 +25,11 @@ typedef struct {
     /* of a lock's stream */
     zkl_follow_t                       follow;
     ngx_event_t                        rest;    /* while set, no look */
-    uint64_t                           mark;    /* of the last state told */
+    uint64_t                           etag;    /* of the last state told */
 
     unsigned                           begun:1; /* the header was sent */
     unsigned                           held:1;  /* the claim was granted */
-    unsigned                           told:1;  /* mark is set */
+    unsigned                           told:1;  /* etag is set */
     unsigned                           changed:1;   /* look again */
 } ngx_http_zk_lock_stream_t;
 

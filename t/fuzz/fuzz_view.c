@@ -509,7 +509,7 @@ list(world_t *w)
         n++;
     }
 
-    rule(zkl_view_merge(&w->view, zkl_view_mark(&w->view), sightings, n, make,
+    rule(zkl_view_merge(&w->view, zkl_view_tick(&w->view), sightings, n, make,
                         gone, w) == 0, "no memory");
 }
 

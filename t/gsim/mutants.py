@@ -261,12 +261,6 @@ MUTANTS = [
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
      '    return;\n\n', 12000),
 
-    ('a grant is told though its lease is over',
-     'core/claim.c',
-     'zkl_claim_answer(claim, ZKL_UNREACHABLE);\n'
-     '    }\n\n    return NGX_OK;',
-     '    }\n\n    return NGX_OK;', 40000),
-
     ('an heir deletes what was told as held elsewhere',
      'core/ward.c',
      'ward->alone = (record->ttl != 0 && !record->bound',

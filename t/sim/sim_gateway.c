@@ -652,7 +652,7 @@ lock_list(worker_t *worker, int lock)
     counters.lists++;
 
     l->listing = 1;
-    l->mark = zkl_view_mark(&l->view);
+    l->mark = zkl_view_tick(&l->view);
 
     send_request(worker, ZK_LIST, lock, NULL, 0);
 }
