@@ -663,6 +663,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a mark is removed before all is taken over',
     'a leader that stood still has heard of each write',
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
