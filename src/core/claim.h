@@ -361,7 +361,7 @@ void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
 zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
 /* A list shows the claim: tells the view what the claim's state is. */
 void zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting);
-/* The view says that the claim is next; NGX_AGAIN: not yet, advance later. */
+/* The view says that the claim is next; NGX_AGAIN: not yet. */
 ngx_int_t zkl_claim_grant(zkl_claim_t *claim);
 /*
  * The view says that the lock is used in another way.  NGX_OK: the claim is

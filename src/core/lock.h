@@ -130,6 +130,7 @@ void zkl_lock_run(zkl_worker_t *worker);
 
 /* The claim has left its lock: the claim is freed when the turn ends. */
 void zkl_lock_bury(zkl_worker_t *worker, zkl_claim_t *claim);
+/* Frees these claims: the turn, or the process, ends. */
 void zkl_lock_reap(zkl_worker_t *worker);
 
 /* An operation of the lock begins or ends. */

@@ -1,6 +1,6 @@
 
 /*
- * A request's life while it is held.
+ * The life of a held request.
  *
  * A request that waits has a claim, a call or another object in the context,
  * and a cleanup that lets go of the object.  So the end of the request ends the

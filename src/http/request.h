@@ -1,5 +1,5 @@
 
-/* A request: its configuration, its context, and its life while it is held. */
+/* A request: the configuration, the context, and the life of a held request. */
 
 
 #ifndef _NGX_HTTP_ZK_LOCK_REQUEST_H_INCLUDED_

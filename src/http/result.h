@@ -9,7 +9,7 @@
 #include "http/request.h"
 
 
-/* what a client is told of a failure */
+/* the answer to a failure */
 
 typedef struct {
     ngx_uint_t                         result;  /* zkl_outcome_e, or
@@ -19,12 +19,12 @@ typedef struct {
     const char                        *reason;  /* of a stream's end */
     const char                        *detail;
     const char                        *one;     /* the detail if one of several
-                                                   locks is refused; NULL: that
-                                                   is not due to one lock */
+                                                   locks is refused; NULL: the
+                                                   refusal names no lock */
 } ngx_http_zk_lock_result_t;
 
 
-/* The row of an acquire's outcome that is no grant. */
+/* The row of an outcome; of a grant there is no row. */
 const ngx_http_zk_lock_result_t *ngx_http_zk_lock_result(
     zkl_outcome_e outcome);
 
@@ -36,7 +36,7 @@ ngx_int_t ngx_http_zk_lock_result_refused(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer);
 
-/* Answers with the row of a call's result that is not OK. */
+/* Answers with the row of a call's result; of OK there is no row. */
 ngx_int_t ngx_http_zk_lock_result_failed(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_answer_e answer);
 
