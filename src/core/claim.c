@@ -92,6 +92,7 @@ static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
 static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
 static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
     ngx_msec_t wait);
 static void zkl_claim_lapse(zkl_claim_t *claim);
@@ -1134,12 +1135,23 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         return;
     }
 
-    if (claim->alone && claim->state == ZKL_WAIT
-        && !((claim->limited || claim->handler != NULL)
-             && zkl_claim_time_left(claim) <= 0))
-    {
-        zkl_claim_lease(claim);
-        return;
+    if (claim->alone && !zkl_claim_overdue(claim)) {
+
+        if (claim->state == ZKL_WAIT) {
+            zkl_claim_lease(claim);
+            return;
+        }
+
+        if (claim->state == ZKL_LAPSE) {
+
+            /* the wait goes on if another gateway has renewed the claim */
+
+            if (claim->limited || claim->handler != NULL) {
+                ngx_add_timer(ev, zkl_claim_time_left(claim));
+            }
+
+            return;
+        }
     }
 
     if (claim->handler != NULL) {
@@ -1528,6 +1540,16 @@ zkl_claim_time_left(zkl_claim_t *claim)
     return (ngx_msec_int_t) ((claim->limited ? claim->deadline
                                              : claim->patience)
                              - ngx_current_msec);
+}
+
+
+/* Whether the wait of a claim in WAIT has an end, and is over. */
+
+static ngx_uint_t
+zkl_claim_overdue(zkl_claim_t *claim)
+{
+    return (claim->limited || claim->handler != NULL)
+           && zkl_claim_time_left(claim) <= 0;
 }
 
 
