@@ -507,6 +507,8 @@ struct gsim_gateway_s {
     uint64_t                          life;     /* counts the masters */
     unsigned                          up:1;
     unsigned                          stops:1;
+    unsigned                          heard:1;  /* one of workers knows that
+                                                   the gateway stops */
 };
 
 extern gsim_gateway_t  gsim_gateways[GSIM_GATEWAYS];

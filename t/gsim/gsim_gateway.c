@@ -32,6 +32,7 @@ static void gsim_gateway_spawn(gsim_gateway_t *g, int i);
 static void gsim_worker_start(void *data);
 static void gsim_worker_started(void *data, uint64_t tag);
 static void gsim_worker_leave(gsim_process_t *p);
+static int gsim_worker_newest(gsim_process_t *p);
 static void gsim_worker_idle(void *data);
 static void gsim_worker_shut(void *data, uint64_t tag);
 static void gsim_worker_hurry(void *data);
@@ -120,6 +121,7 @@ gsim_gateway_master(gsim_gateway_t *g)
     g->life++;
     g->up = 1;
     g->stops = 0;
+    g->heard = 0;
 
     before = gsim_enter(g->master);
 
@@ -320,6 +322,7 @@ gsim_worker_left(void *data, uint64_t tag)
 
         if (p->begun && gsim_turn(p, gsim_worker_idle, p)) {
             p->told = 1;
+            p->gateway->heard |= gsim_worker_newest(p);
             gsim_worker_turned(p);
 
         } else {
@@ -340,6 +343,23 @@ gsim_worker_left(void *data, uint64_t tag)
     }
 
     (void) gsim_turn(p, gsim_worker_stop, p);
+}
+
+
+/* Whether no reload has replaced the worker. */
+
+static int
+gsim_worker_newest(gsim_process_t *p)
+{
+    int  i;
+
+    for (i = 0; i < GSIM_WORKERS; i++) {
+        if (p->gateway->workers[i] == p) {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -566,12 +586,18 @@ gsim_gateway_quitting(void *data, uint64_t tag)
 }
 
 
+/*
+ * nginx tells a worker to quit once: a worker that a reload has replaced hears
+ * of the gateway's end from the workers that replaced it, if these live to hear
+ * of the end themselves.
+ */
+
 void
 gsim_gateway_grants(gsim_process_t *p)
 {
     gsim_process_t  *other;
 
-    if (!p->gateway->stops || p->stood) {
+    if (!p->gateway->heard || p->stood) {
         return;
     }
 
