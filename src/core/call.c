@@ -346,7 +346,7 @@ zkl_call_connected(zkl_call_t *call)
         return;
     }
 
-    if (call->pins != 0) {
+    if (call->nops != 0) {
         return;
     }
 
@@ -402,7 +402,7 @@ zkl_call_discard(zkl_call_t *call)
 
     zkl_call_turn_over(call);
 
-    call->pins = 0;
+    call->nops = 0;
     call->step = ZKL_STEP_OP;
     call->unwritten = 0;
 
@@ -614,7 +614,7 @@ zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
 }
 
 
-/* Sends op, and pins the call; op may be NULL for want of memory. */
+/* Sends op, for which the call stays; op may be NULL for want of memory. */
 
 static void
 zkl_call_send(zkl_call_t *call, zkl_op_t *op)
@@ -624,7 +624,7 @@ zkl_call_send(zkl_call_t *call, zkl_op_t *op)
         return;
     }
 
-    call->pins++;
+    call->nops++;
 
     zkl_session_send(op);
 }
@@ -687,19 +687,19 @@ zkl_call_tell(zkl_call_t *call, zkl_answer_e answer)
         return;
     }
 
-    call->pins++;
+    call->nops++;
     zkl_call_deaf(call);
 
     handler(call, answer);
 
-    call->pins--;
+    call->nops--;
 }
 
 
 void
-zkl_call_unpin(zkl_call_t *call)
+zkl_call_op_end(zkl_call_t *call)
 {
-    call->pins--;
+    call->nops--;
 
     zkl_call_free(call);
 }
@@ -710,7 +710,7 @@ zkl_call_unpin(zkl_call_t *call)
 static void
 zkl_call_free(zkl_call_t *call)
 {
-    if (call->handler != NULL || call->pins != 0 || call->unwritten
+    if (call->handler != NULL || call->nops != 0 || call->unwritten
         || call->step == ZKL_STEP_CLAIM
         || call->step == ZKL_STEP_DELETE)
     {
@@ -807,7 +807,7 @@ zkl_call_find_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -911,7 +911,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -1232,7 +1232,7 @@ zkl_call_set_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -1741,7 +1741,7 @@ zkl_call_holder_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -1827,7 +1827,7 @@ zkl_call_list_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2110,7 +2110,7 @@ zkl_call_read_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2392,7 +2392,7 @@ static ngx_uint_t
 zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record)
 {
     return claim->named == claim->id.record
-           && (!claim->durable || zkl_ahead(record->alive));
+           && (claim->lasting != ZKL_DURABLE || zkl_ahead(record->alive));
 }
 
 
@@ -2603,7 +2603,7 @@ zkl_call_label_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2642,7 +2642,7 @@ zkl_call_parent_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2659,7 +2659,7 @@ zkl_call_touched_handler(zkl_op_t *op)
         zkl_call_touch(call);
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2697,7 +2697,7 @@ zkl_call_touch_handler(zkl_op_t *op)
         zkl_call_send(call, set);
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -2771,7 +2771,7 @@ zkl_call_delete_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -3038,7 +3038,7 @@ zkl_call_remote_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -3173,7 +3173,7 @@ zkl_call_revoke_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 
@@ -3204,7 +3204,7 @@ zkl_call_revoked_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 

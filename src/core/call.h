@@ -113,7 +113,7 @@ struct zkl_call_s {
     zkl_call_pt                        handler; /* NULL: told, or abandoned */
     void                              *data;
 
-    ngx_uint_t                         pins;    /* operations under way */
+    ngx_uint_t                         nops;    /* operations under way */
     ngx_uint_t                         reads;   /* GETs of infos under way */
     ngx_queue_t                        turn;    /* worker->looks, in TURN */
     ngx_event_t                        timer;
@@ -234,7 +234,8 @@ zkl_op_t *zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
     zkl_op_pt handler, void *data);
 /* For a GET or a LIST: what is read is no older than this call. */
 void zkl_call_send_fresh(zkl_call_t *call, zkl_op_t *op);
-void zkl_call_unpin(zkl_call_t *call);
+/* An operation has ended; the call may be freed. */
+void zkl_call_op_end(zkl_call_t *call);
 
 /*
  * Tells the client; without a connection the call begins again later instead,

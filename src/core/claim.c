@@ -75,6 +75,10 @@ static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
 static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire);
+static ngx_uint_t zkl_claim_settled(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_pressing(zkl_claim_t *claim);
+static void zkl_claim_uncount(zkl_claim_t *claim);
+static void zkl_claim_count(zkl_claim_t *claim);
 static void zkl_claim_quit(zkl_claim_t *claim);
 static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
 static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
@@ -92,10 +96,12 @@ static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
 static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
 static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
     ngx_msec_t wait);
 static void zkl_claim_lapse(zkl_claim_t *claim);
+static void zkl_claim_lapse_delete(zkl_claim_t *claim);
 static void zkl_claim_lapse_handler(zkl_op_t *op);
 static void zkl_claim_sweep_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
@@ -103,6 +109,7 @@ static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(void *data, ngx_int_t rc);
+static void zkl_claim_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
@@ -219,7 +226,7 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
 
     /* this worker's claims alone exceed the limit */
 
-    if (acquire->key == NULL && lock->nclaims > acquire->max_queue) {
+    if (acquire->key == NULL && lock->nclaims > acquire->terms.max_queue) {
         *outcome = ZKL_FULL;
         return NULL;
     }
@@ -264,31 +271,26 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
 static void
 zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 {
-    claim->urgent = (acquire->durable && !acquire->bound);
+    claim->terms = acquire->terms;
+    claim->terms.keyed = (acquire->key != NULL);
+    claim->bound = claim->terms.bound;
     claim->entry.kind = acquire->kind;
+    claim->named_kind = acquire->kind;
     claim->entry.seq = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
     claim->data = acquire->data;
     claim->ttl = acquire->ttl;
-    claim->said.ttl = (acquire->bound && !acquire->leased) ? 0 : acquire->ttl;
-    claim->grace = acquire->grace;
-    claim->limited = !acquire->forever;
-    claim->keyed = (acquire->key != NULL);
-    claim->async = acquire->async;
-    claim->keen = (acquire->event != NULL || claim->keyed);
-    claim->bound = acquire->bound;
-    claim->leased = acquire->leased;
-    claim->max_queue = acquire->max_queue;
+    claim->said.ttl = (claim->bound && !claim->terms.leased) ? 0 : claim->ttl;
+    claim->time = claim->terms.forever ? ZKL_TIME_ENDLESS : ZKL_TIME_LIMITED;
+    claim->single = !claim->terms.keyed;
     claim->started = ngx_current_msec;
     claim->deadline = ngx_current_msec + acquire->wait;
-    claim->once = acquire->once;
     claim->patience = ngx_current_msec
-                      + (acquire->once ? ngx_max(acquire->wait,
-                                                 acquire->timeout)
-                                       : acquire->wait + acquire->timeout);
+                      + (claim->terms.once
+                         ? ngx_max(acquire->wait, acquire->timeout)
+                         : acquire->wait + acquire->timeout);
     claim->state = ZKL_DONE;
-    claim->settled = 1;
 
     ngx_queue_init(&claim->listeners);
 }
@@ -303,11 +305,11 @@ zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
 
     zone = claim->lock->worker->zone;
 
-    if (claim->keyed) {
+    if (claim->terms.keyed) {
 
         /* further requests with this key move this deadline */
 
-        claim->lease = zkl_now() + acquire->wait + claim->grace;
+        claim->lease = zkl_now() + acquire->wait + claim->terms.grace;
 
         zkl_record_keep(zone, claim->id.record, claim->ttl, claim->lease);
     }
@@ -328,14 +330,16 @@ zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire)
     zkl_worker_timer(claim->lock->worker, &claim->timer,
                      zkl_claim_timer_handler);
 
-    if (!acquire->forever && acquire->wait != 0) {
+    if (!acquire->terms.forever && acquire->wait != 0) {
         ngx_add_timer(&claim->timer, acquire->wait);
         return;
     }
 
-    claim->expired = !acquire->forever;
+    if (!acquire->terms.forever) {
+        claim->time = ZKL_TIME_OVER;
+    }
 
-    ngx_add_timer(&claim->timer, acquire->once || acquire->forever
+    ngx_add_timer(&claim->timer, acquire->terms.once || acquire->terms.forever
                                  ? acquire->timeout
                                  : ZKL_PATIENCE);
 }
@@ -350,7 +354,9 @@ zkl_claim_abandon(zkl_claim_t *claim)
     if (zkl_claim_known(claim) && claim->state != ZKL_START) {
         /* the wait of the client does not count any more */
 
-        claim->limited = 0;
+        if (claim->time == ZKL_TIME_LIMITED) {
+            claim->time = ZKL_TIME_ENDLESS;
+        }
 
         zkl_claim_alone(claim);
         return;
@@ -390,7 +396,8 @@ zkl_claim_wanted(zkl_claim_t *claim)
 static ngx_uint_t
 zkl_claim_known(zkl_claim_t *claim)
 {
-    return claim->grace != 0 && (claim->keyed || claim->told);
+    return claim->terms.grace != 0
+           && (claim->terms.keyed || (claim->told & ZKL_TOLD_WAITS));
 }
 
 
@@ -486,6 +493,13 @@ zkl_claim_of(zkl_entry_t *entry)
 }
 
 
+ngx_uint_t
+zkl_claim_keen(zkl_claim_t *claim)
+{
+    return claim->terms.keyed || claim->terms.bound;
+}
+
+
 void
 zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
 {
@@ -503,7 +517,7 @@ zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
 void
 zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
 {
-    ngx_uint_t     settled, pressing, fleeting;
+    ngx_uint_t     settled;
     zkl_worker_t  *worker;
 
 #if (NGX_DEBUG)
@@ -519,36 +533,74 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
                    "zk lock claim %uD of \"%V\": %s -> %s", claim->id.record,
                    &claim->lock->sn.str, names[claim->state], names[state]);
 
+    settled = zkl_claim_settled(claim);
+
+    zkl_claim_uncount(claim);
     claim->state = state;
+    zkl_claim_count(claim);
 
     if (state == ZKL_WAIT || state == ZKL_HELD) {
         zkl_lock_order(claim->lock, claim);
     }
 
-    settled = state == ZKL_WAIT || state == ZKL_HELD || state == ZKL_DONE;
-
-    if (claim->settled && !settled) {
+    if (settled && !zkl_claim_settled(claim)) {
         ngx_queue_insert_tail(&worker->unsettled, &claim->unsettled);
 
-    } else if (!claim->settled && settled) {
+    } else if (!settled && zkl_claim_settled(claim)) {
         ngx_queue_remove(&claim->unsettled);
     }
 
-    claim->settled = settled;
-
-    pressing = !settled && !claim->refused && state != ZKL_TAKE;
-
-    worker->npressing += pressing;
-    worker->npressing -= claim->pressing;
-    claim->pressing = pressing;
-
-    fleeting = zkl_claim_ephemeral(claim);
-
-    worker->nfleeting += fleeting;
-    worker->nfleeting -= claim->fleeting;
-    claim->fleeting = fleeting;
-
     zkl_worker_busy(worker);
+}
+
+
+/* Whether the claim stays in the state for long; else it is in unsettled. */
+
+static ngx_uint_t
+zkl_claim_settled(zkl_claim_t *claim)
+{
+    return claim->state == ZKL_WAIT || claim->state == ZKL_HELD
+           || claim->state == ZKL_DONE;
+}
+
+
+/* Whether a worker that leaves waits until the claim is settled. */
+
+static ngx_uint_t
+zkl_claim_pressing(zkl_claim_t *claim)
+{
+    return !zkl_claim_settled(claim) && !claim->refused
+           && claim->state != ZKL_TAKE;
+}
+
+
+/*
+ * The worker counts claims that are pressing, or that are still to become
+ * durable: a claim is taken out of the counts before a change of what these
+ * depend on, and counted again after the change.
+ */
+
+static void
+zkl_claim_uncount(zkl_claim_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    worker->npressing -= zkl_claim_pressing(claim);
+    worker->nfleeting -= zkl_claim_ephemeral(claim);
+}
+
+
+static void
+zkl_claim_count(zkl_claim_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    worker->npressing += zkl_claim_pressing(claim);
+    worker->nfleeting += zkl_claim_ephemeral(claim);
 }
 
 
@@ -633,7 +685,7 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
     id = zkl_claim_id(claim);
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->entry.kind,
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_kind,
                                     claim->entry.seq);
 
     op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
@@ -735,8 +787,8 @@ zkl_claim_create(zkl_claim_t *claim)
     /* the claim's turn is far off, and no client needs an early answer */
 
     op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind, NULL)
-                  && !claim->expired && !claim->async && !claim->keyed
-                  && claim->event == NULL;
+                  && claim->time != ZKL_TIME_OVER && claim->event == NULL
+                  && !claim->terms.async && !claim->terms.keyed;
 
     claim->op = op;
 
@@ -880,7 +932,7 @@ zkl_claim_queued(zkl_claim_t *claim)
 
     zkl_claim_single(claim);
 
-    if (!claim->keyed) {
+    if (!claim->terms.keyed) {
         zkl_lock_look_first(lock, &claim->entry);
     }
 
@@ -892,12 +944,12 @@ zkl_claim_queued(zkl_claim_t *claim)
     ahead = claim->entry.seq - lock->view.complete_through;
     ahead = ngx_max(ahead, 0) + (int64_t) lock->view.nalive - 1;
 
-    if (ahead > (int64_t) claim->max_queue) {
+    if (ahead > (int64_t) claim->terms.max_queue) {
         claim->counting = 1;
         zkl_lock_list(lock);
     }
 
-    if (claim->counting || claim->expired || claim->async
+    if (claim->counting || claim->time == ZKL_TIME_OVER || claim->terms.async
         || claim->event != NULL)
     {
         lock->settle = 1;
@@ -920,7 +972,7 @@ zkl_claim_single(zkl_claim_t *claim)
 {
     zkl_op_t  *op;
 
-    if (!claim->keyed || claim->single || claim->op != NULL) {
+    if (claim->single || claim->op != NULL) {
         return;
     }
 
@@ -935,7 +987,8 @@ void
 zkl_claim_unlisted(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_WAIT
-        && claim->handler != NULL && !claim->seen && !claim->told)
+        && claim->handler != NULL && !claim->seen
+        && !(claim->told & ZKL_TOLD_WAITS))
     {
         zkl_claim_withdraw(claim, ZKL_DENIED);
     }
@@ -1011,9 +1064,7 @@ zkl_claim_conflict(zkl_claim_t *claim)
      * though the view does not show that yet.
      */
 
-    if (claim->state != ZKL_WAIT || claim->seen
-        || (claim->keyed && !claim->single))
-    {
+    if (claim->state != ZKL_WAIT || claim->seen || !claim->single) {
         return NGX_AGAIN;
     }
 
@@ -1032,8 +1083,7 @@ zkl_claim_grant(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    if (claim->state != ZKL_WAIT
-        || (claim->keyed && !claim->single)
+    if (claim->state != ZKL_WAIT || !claim->single
         || !zkl_session_alive(worker->session)
         || zkl_worker_over(worker))
     {
@@ -1042,18 +1092,18 @@ zkl_claim_grant(zkl_claim_t *claim)
 
     zkl_view_grant(&claim->lock->view, &claim->entry);
 
-    told = ZKL_TOLD_ITS_OWN;
+    told = ZKL_DELIVERED;
     lease = claim->ttl;
 
     if (claim->seen) {
-        told = ZKL_TOLD_OTHERS;
+        told = ZKL_DELIVERED_ELSEWHERE;
 
     } else if (claim->alone && claim->handler == NULL) {
-        told = ZKL_TOLD_NOBODY;
-        lease = claim->grace;
+        told = ZKL_UNDELIVERED;
+        lease = claim->terms.grace;
     }
 
-    if (claim->bound && !claim->leased) {
+    if (claim->bound && !claim->terms.leased) {
         lease = ZKL_NO_LEASE;
     }
 
@@ -1078,7 +1128,9 @@ zkl_claim_grant(zkl_claim_t *claim)
         zkl_claim_sweep(claim);
     }
 
-    if (claim->urgent && claim->handler != NULL && claim->state == ZKL_HELD) {
+    if (claim->terms.durable && !claim->terms.bound
+        && claim->handler != NULL && claim->state == ZKL_HELD)
+    {
         /* the waiter is told when the claim is durable */
 
         claim->outcome = ZKL_CANCELLED;
@@ -1146,7 +1198,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 
             /* the wait goes on if another gateway has renewed the claim */
 
-            if (claim->limited || claim->handler != NULL) {
+            if (zkl_claim_limited(claim)) {
                 ngx_add_timer(ev, zkl_claim_time_left(claim));
             }
 
@@ -1158,8 +1210,8 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         session = claim->lock->worker->session;
         left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
 
-        if (left <= 0 || !claim->limited
-            || (!claim->once
+        if (left <= 0 || claim->time == ZKL_TIME_ENDLESS
+            || (!claim->terms.once
                 && (!zkl_session_ready(session)
                     || zkl_session_starved(session))))
         {
@@ -1167,12 +1219,12 @@ zkl_claim_timer_handler(ngx_event_t *ev)
             return;
         }
 
-        ngx_add_timer(ev, claim->once ? (ngx_msec_t) left
-                                      : ngx_min((ngx_msec_t) left,
-                                                ZKL_PATIENCE));
+        ngx_add_timer(ev, claim->terms.once
+                          ? (ngx_msec_t) left
+                          : ngx_min((ngx_msec_t) left, ZKL_PATIENCE));
     }
 
-    claim->expired = 1;
+    claim->time = ZKL_TIME_OVER;
 
     zkl_claim_settle(claim);
 }
@@ -1202,13 +1254,14 @@ zkl_claim_settle(zkl_claim_t *claim)
         return;
     }
 
-    if (!claim->expired && !claim->counting
-        && ((!claim->async && claim->event == NULL) || claim->told))
+    if (claim->time != ZKL_TIME_OVER && !claim->counting
+        && ((!claim->terms.async && claim->event == NULL)
+            || (claim->told & ZKL_TOLD_WAITS)))
     {
         return;
     }
 
-    if (zkl_lock_unsure(lock) || (claim->keyed && !claim->single)) {
+    if (zkl_lock_unsure(lock) || !claim->single) {
         lock->settle = 1;
         return;
     }
@@ -1218,16 +1271,16 @@ zkl_claim_settle(zkl_claim_t *claim)
 
         ahead = zkl_view_position(&lock->view, &claim->entry);
 
-        if (ahead > claim->max_queue) {
+        if (ahead > claim->terms.max_queue) {
             zkl_claim_withdraw(claim, ZKL_FULL);
             return;
         }
     }
 
-    if (!claim->expired) {
+    if (claim->time != ZKL_TIME_OVER) {
         zkl_claim_wait(claim);
 
-    } else if (claim->keyed && claim->handler != NULL) {
+    } else if (claim->terms.keyed && claim->handler != NULL) {
         zkl_claim_part(claim);
 
     } else {
@@ -1243,7 +1296,7 @@ zkl_claim_wait(zkl_claim_t *claim)
 {
     zkl_lock_t  *lock;
 
-    if (claim->told) {
+    if (claim->told & ZKL_TOLD_WAITS) {
         return;
     }
 
@@ -1260,7 +1313,7 @@ zkl_claim_wait(zkl_claim_t *claim)
 
     zkl_lock_prune(lock);
 
-    claim->told = 1;
+    claim->told |= ZKL_TOLD_WAITS;
     claim->place = zkl_place(zkl_view_position(&lock->view, &claim->entry),
                              zkl_view_holders(&lock->view));
     claim->position = claim->place;
@@ -1268,7 +1321,7 @@ zkl_claim_wait(zkl_claim_t *claim)
     if (claim->event != NULL) {
         zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
 
-    } else if (claim->async && claim->handler != NULL) {
+    } else if (claim->terms.async && claim->handler != NULL) {
         zkl_claim_alone(claim);
         zkl_claim_answer(claim, ZKL_QUEUED);
     }
@@ -1297,7 +1350,7 @@ zkl_claim_alone(zkl_claim_t *claim)
     now = zkl_now();
 
     claim->alone = 1;
-    claim->lease = now + (claim->seen ? claim->ttl : claim->grace);
+    claim->lease = now + (claim->seen ? claim->ttl : claim->terms.grace);
 
     /* not cancelable: a worker that leaves serves polling clients to the end */
 
@@ -1341,8 +1394,7 @@ zkl_claim_part(zkl_claim_t *claim)
 static void
 zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
-    claim->expired = 0;
-    claim->limited = 0;
+    claim->time = ZKL_TIME_ENDLESS;
 
     zkl_claim_alone(claim);
     zkl_claim_answer(claim, outcome);
@@ -1354,7 +1406,7 @@ zkl_claim_unseen(zkl_claim_t *claim)
 {
     ngx_msec_t  granted, lease;
 
-    if (claim->grace == 0) {
+    if (claim->terms.grace == 0) {
         zkl_claim_release(claim, NULL);
         return;
     }
@@ -1364,7 +1416,7 @@ zkl_claim_unseen(zkl_claim_t *claim)
     }
 
     granted = claim->granted + claim->ttl;
-    lease = zkl_now() + claim->grace;
+    lease = zkl_now() + claim->terms.grace;
 
     if (!claim->seen && (ngx_msec_int_t) (granted - lease) > 0) {
         zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
@@ -1389,7 +1441,10 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
         claim = claims[i];
         zone = claim->lock->worker->zone;
 
+        zkl_claim_uncount(claim);
         claim->bound = 0;
+        zkl_claim_count(claim);
+
         claim->event = NULL;
         claim->timer.cancelable = 1;
 
@@ -1407,8 +1462,9 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
         zkl_record_unbind(zone, claims[i]->id.record);
     }
 
+    zkl_worker_busy(claims[0]->lock->worker);
+
     for (i = 0; i < n; i++) {
-        zkl_claim_state(claims[i], claims[i]->state);
         zkl_claim_lease(claims[i]);
     }
 }
@@ -1450,7 +1506,7 @@ zkl_claim_lease(zkl_claim_t *claim)
     {
         if (lease != claim->lease) {
             claim->lease = lease;
-            claim->warned = 0;
+            claim->told &= ~ZKL_TOLD_LEASE;
         }
 
         zkl_claim_arm(claim, now);
@@ -1515,7 +1571,7 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
             wait = ngx_min(wait, (ngx_msec_t) left);
         }
 
-    } else if (claim->limited || claim->handler != NULL) {
+    } else if (zkl_claim_limited(claim)) {
         left = zkl_claim_time_left(claim);
         left = ngx_max(left, 0);
         wait = ngx_min(wait, (ngx_msec_t) left);
@@ -1537,19 +1593,27 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
 static ngx_msec_int_t
 zkl_claim_time_left(zkl_claim_t *claim)
 {
-    return (ngx_msec_int_t) ((claim->limited ? claim->deadline
-                                             : claim->patience)
+    return (ngx_msec_int_t) ((claim->time == ZKL_TIME_ENDLESS
+                              ? claim->patience : claim->deadline)
                              - ngx_current_msec);
 }
 
 
-/* Whether the wait of a claim in WAIT has an end, and is over. */
+/* Whether the time of a claim in WAIT has an end, */
+
+static ngx_uint_t
+zkl_claim_limited(zkl_claim_t *claim)
+{
+    return claim->time != ZKL_TIME_ENDLESS || claim->handler != NULL;
+}
+
+
+/* and whether that time is over. */
 
 static ngx_uint_t
 zkl_claim_overdue(zkl_claim_t *claim)
 {
-    return (claim->limited || claim->handler != NULL)
-           && zkl_claim_time_left(claim) <= 0;
+    return zkl_claim_limited(claim) && zkl_claim_time_left(claim) <= 0;
 }
 
 
@@ -1562,7 +1626,7 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
 
     warn = 0;
 
-    if (claim->leased && !claim->warned) {
+    if (claim->terms.leased && !(claim->told & ZKL_TOLD_LEASE)) {
         warning = claim->ttl / 3;
 
         if (wait <= warning) {
@@ -1585,7 +1649,7 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
     ngx_add_timer(&claim->timer, ngx_min(wait, ZKL_TIMER_MAX));
 
     if (warn) {
-        claim->warned = 1;
+        claim->told |= ZKL_TOLD_LEASE;
         zkl_claim_tell(claim, ZKL_EVENT_ENDING, "lease");
     }
 }
@@ -1596,7 +1660,6 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
 static void
 zkl_claim_lapse(zkl_claim_t *claim)
 {
-    zkl_op_t       *op;
     zkl_session_t  *session;
 
     session = claim->lock->worker->session;
@@ -1605,12 +1668,22 @@ zkl_claim_lapse(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->lock->node && !claim->watched && !claim->looked) {
+    if (claim->lock->node && !claim->watched) {
+
+        /* the znode may be another claim's by now */
+
         zkl_claim_reread(claim, 0);
         return;
     }
 
-    claim->looked = 0;
+    zkl_claim_lapse_delete(claim);
+}
+
+
+static void
+zkl_claim_lapse_delete(zkl_claim_t *claim)
+{
+    zkl_op_t  *op;
 
     op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_lapse_handler);
     if (op == NULL) {
@@ -1706,7 +1779,7 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
         && lease != claim->lease)
     {
         claim->lease = lease;
-        claim->warned = 0;
+        claim->told &= ~ZKL_TOLD_LEASE;
     }
 
     if (zkl_session_alive(lock->worker->session)
@@ -1768,7 +1841,7 @@ zkl_claim_lasts(zkl_claim_t *claim)
 static void
 zkl_claim_moved(zkl_claim_t *claim)
 {
-    if (claim->event == NULL || !claim->told) {
+    if (claim->event == NULL || !(claim->told & ZKL_TOLD_WAITS)) {
         return;
     }
 
@@ -1782,8 +1855,10 @@ zkl_claim_moved(zkl_claim_t *claim)
 void
 zkl_claim_suspended(zkl_claim_t *claim)
 {
-    if (claim->bound && claim->state == ZKL_HELD && !claim->unsure) {
-        claim->unsure = 1;
+    if (claim->bound && claim->state == ZKL_HELD
+        && !(claim->told & ZKL_TOLD_ZOOKEEPER))
+    {
+        claim->told |= ZKL_TOLD_ZOOKEEPER;
         zkl_claim_tell(claim, ZKL_EVENT_ENDING, "zookeeper");
     }
 }
@@ -1792,9 +1867,9 @@ zkl_claim_suspended(zkl_claim_t *claim)
 void
 zkl_claim_sure(zkl_claim_t *claim)
 {
-    if (claim->unsure) {
-        claim->unsure = 0;
-        claim->reminded = 1;
+    if (claim->told & ZKL_TOLD_ZOOKEEPER) {
+        claim->told &= ~ZKL_TOLD_ZOOKEEPER;
+        claim->told |= ZKL_TOLD_SURE;
         zkl_claim_tell(claim, ZKL_EVENT_SURE, NULL);
     }
 }
@@ -1813,7 +1888,7 @@ static ngx_uint_t
 zkl_claim_ephemeral(zkl_claim_t *claim)
 {
     return claim->state == ZKL_HELD
-           && !claim->durable && !claim->unfit && !claim->bound;
+           && claim->lasting == ZKL_EPHEMERAL && !claim->bound;
 }
 
 
@@ -1923,7 +1998,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
                       "it ends with this worker's session", &lock->sn.str);
 
-        claim->unfit = 1;
+        zkl_claim_lasting(claim, ZKL_UNFIT);
     }
 
     zkl_claim_next_durable(claim, rc);
@@ -1934,28 +2009,35 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
         return;
     }
 
-    /* the claim is not fleeting any more */
-
-    zkl_claim_state(claim, claim->state);
-
     if (claim->ending) {
         claim->ending = 0;
         zkl_claim_end(claim, claim->outcome);
         return;
     }
 
-    if (claim->handler != NULL && claim->unfit) {
+    if (claim->handler != NULL && claim->lasting == ZKL_UNFIT) {
         zkl_claim_disown(claim, ZKL_DENIED);
         return;
     }
 
-    if (claim->handler != NULL && claim->durable) {
+    if (claim->handler != NULL && claim->lasting == ZKL_DURABLE) {
         zkl_claim_tell_durable(claim);
         return;
     }
 
     zkl_claim_watch(claim);
     zkl_claim_lease(claim);
+}
+
+
+static void
+zkl_claim_lasting(zkl_claim_t *claim, zkl_lasting_e lasting)
+{
+    zkl_claim_uncount(claim);
+    claim->lasting = lasting;
+    zkl_claim_count(claim);
+
+    zkl_worker_busy(claim->lock->worker);
 }
 
 
@@ -1966,11 +2048,11 @@ zkl_claim_persists(zkl_claim_t *claim)
 {
     zkl_lock_t  *lock;
 
-    if (claim->durable) {
+    if (claim->lasting == ZKL_DURABLE) {
         return;
     }
 
-    claim->durable = 1;
+    zkl_claim_lasting(claim, ZKL_DURABLE);
 
     lock = claim->lock;
 
@@ -2050,7 +2132,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
     case ZKL_DELETE:
     case ZKL_OWED:
 
-        if (!claim->durable) {
+        if (claim->lasting != ZKL_DURABLE) {
             return NGX_DECLINED;
         }
 
@@ -2070,7 +2152,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
     case ZKL_HELD:
     case ZKL_LAPSE:
 
-        if ((!claim->durable && !begun) || claim->entry.waiting) {
+        if ((claim->lasting != ZKL_DURABLE && !begun) || claim->entry.waiting) {
             return NGX_DECLINED;
         }
 
@@ -2091,7 +2173,6 @@ zkl_claim_outlives(zkl_claim_t *claim)
 static void
 zkl_claim_yield(zkl_claim_t *claim)
 {
-    zkl_kind_t     was;
     zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
@@ -2120,9 +2201,8 @@ zkl_claim_yield(zkl_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    (void) zkl_record_ttl(worker->zone, claim->id.record, &was);
+    (void) zkl_record_ttl(worker->zone, claim->id.record, &claim->named_kind);
 
-    claim->unshared = (was != claim->entry.kind);
     claim->watched = 0;
     claim->changed = 0;
 
@@ -2138,7 +2218,7 @@ zkl_claim_yield(zkl_claim_t *claim)
 static ngx_uint_t
 zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label)
 {
-    return claim->durable && label->index >= 0
+    return claim->lasting == ZKL_DURABLE && label->index >= 0
            && (label->gate_len != ZKL_GATE_LEN
                || ngx_memcmp(label->gate, claim->gate, ZKL_GATE_LEN)
                   != 0);
@@ -2156,7 +2236,6 @@ zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label)
 static void
 zkl_claim_take(zkl_claim_t *claim)
 {
-    zkl_kind_t     kind;
     zkl_op_t      *op;
     zkl_lock_t    *lock;
     zkl_worker_t  *worker;
@@ -2170,20 +2249,7 @@ zkl_claim_take(zkl_claim_t *claim)
         return;
     }
 
-    kind = claim->entry.kind;
-
-    if (claim->unshared) {
-
-        /* the znode may still have the name of the kind before */
-
-        (void) zkl_record_ttl(worker->zone, claim->id.record,
-                              &claim->entry.kind);
-    }
-
     op = zkl_claim_op(claim, ZKL_OP_GET, NULL, zkl_claim_take_handler);
-
-    claim->entry.kind = kind;
-
     if (op == NULL) {
         return;
     }
@@ -2248,10 +2314,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         claim->lapsed = 0;
         zkl_claim_persists(claim);
 
-        if (claim->unshared) {
-            (void) zkl_record_ttl(lock->worker->zone, claim->id.record,
-                                  &claim->entry.kind);
-        }
+        claim->entry.kind = claim->named_kind;
 
         zkl_record_end(lock->worker->zone, claim->id.record);
         zkl_claim_delete(claim, 0);
@@ -2296,7 +2359,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
         /* another session counts the lease: the watch tells of a change */
 
-        claim->elsewhere = 1;
+        claim->take = ZKL_TAKE_ELSEWHERE;
         claim->watched = op->watch;
         return;
     }
@@ -2314,11 +2377,11 @@ zkl_claim_take_missed(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    if (claim->unshared) {
+    if (claim->named_kind != claim->entry.kind) {
 
         /* the znode got the new name, or is gone */
 
-        claim->unshared = 0;
+        claim->named_kind = claim->entry.kind;
         zkl_record_named(worker->zone, claim->id.record, claim->entry.kind);
         zkl_claim_take(claim);
         return;
@@ -2344,8 +2407,8 @@ zkl_claim_renamed(zkl_claim_t *claim)
 {
     zkl_zone_t  *zone;
 
-    if (!claim->durable || (claim->entry.kind != ZKL_MUTEX
-                            && claim->entry.kind != ZKL_WRITE))
+    if (claim->lasting != ZKL_DURABLE
+        || (claim->entry.kind != ZKL_MUTEX && claim->entry.kind != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
@@ -2353,6 +2416,7 @@ zkl_claim_renamed(zkl_claim_t *claim)
     zone = claim->lock->worker->zone;
 
     claim->entry.kind = ZKL_READ;
+    claim->named_kind = ZKL_READ;
 
     zkl_record_kind(zone, claim->id.record, ZKL_READ);
     zkl_record_named(zone, claim->id.record, ZKL_READ);
@@ -2369,7 +2433,6 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
     size_t       index_at;
     ngx_str_t    value;
     ngx_msec_t   ttl;
-    zkl_kind_t   kind;
     zkl_op_t    *op;
     zkl_zone_t  *zone;
 
@@ -2378,7 +2441,7 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
     label->gate_len = ZKL_GATE_LEN;
     ngx_memcpy(label->gate, gate->data, ZKL_GATE_LEN);
 
-    if (!claim->anew) {
+    if (claim->take != ZKL_TAKE_ANEW) {
 
         /* the record knows of renewals that the claim data do not have */
 
@@ -2391,16 +2454,7 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
     value.len = zkl_claim_data_write(text, label, &index_at);
     value.data = (u_char *) text;
 
-    kind = claim->entry.kind;
-
-    if (claim->unshared) {
-        (void) zkl_record_ttl(zone, claim->id.record, &claim->entry.kind);
-    }
-
     op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_took_handler);
-
-    claim->entry.kind = kind;
-
     if (op != NULL) {
         op->version = version;
         zkl_session_send(op);
@@ -2459,17 +2513,16 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
     lock = claim->lock;
     zone = lock->worker->zone;
 
-    zkl_record_regain(zone, claim->id.record, label, claim->anew);
+    zkl_record_regain(zone, claim->id.record, label,
+                      claim->take == ZKL_TAKE_ANEW);
     (void) zkl_record_renewed(zone, claim->id.record, version, label->renewals,
                               (ngx_msec_t) label->ttl, 0);
     (void) zkl_record_said(zone, claim->id.record, &claim->said, label);
 
     claim->holds = zkl_record_holds(zone, claim->id.record);
     claim->granted = zkl_now();
-    claim->anew = 0;
-    claim->elsewhere = 0;
+    claim->take = ZKL_TAKE_ON;
     claim->lapsed = 0;
-    claim->vanished = 0;
 
     zkl_claim_state(claim, ZKL_HELD);
 
@@ -2485,9 +2538,11 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
         zkl_lock_list(lock);
     }
 
-    if (claim->unshared) {
-        claim->unshared = 0;
-        (void) zkl_record_ttl(zone, claim->id.record, &claim->entry.kind);
+    if (claim->named_kind != claim->entry.kind) {
+
+        /* the downgrade that the session did not finish begins again */
+
+        claim->entry.kind = claim->named_kind;
         zkl_claim_share(claim);
     }
 
@@ -2520,9 +2575,12 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
             /* the session that counted the lease is over as well */
 
-            claim->anew |= (ngx_memcmp(claim->gate, label.gate, ZKL_GATE_LEN)
-                            != 0);
-            claim->elsewhere = 0;
+            if (claim->take == ZKL_TAKE_ELSEWHERE
+                || ngx_memcmp(claim->gate, label.gate, ZKL_GATE_LEN) != 0)
+            {
+                claim->take = ZKL_TAKE_ANEW;
+            }
+
             claim->watched = 0;
             ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
 
@@ -2535,7 +2593,7 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     claim = zkl_claim_enter(worker, path, child, get, NULL, &rc);
 
     if (claim != NULL) {
-        claim->anew = 1;
+        claim->take = ZKL_TAKE_ANEW;
         zkl_claim_take(claim);
     }
 
@@ -2569,7 +2627,7 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     claim = zkl_claim_enter(worker, path, &child, get, record, &rc);
 
     if (claim != NULL) {
-        claim->unshared = (record->was != record->kind);
+        claim->named_kind = record->was;
         claim->ttl = record->ttl;
         claim->said.ttl = record->ttl;
         claim->ending = (ending != 0);
@@ -2701,10 +2759,11 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
     claim->entry.kind = child->kind;
+    claim->named_kind = child->kind;
     claim->entry.seq = child->seq;
-    claim->durable = 1;
+    claim->lasting = ZKL_DURABLE;
+    claim->single = 1;
     claim->state = ZKL_DONE;
-    claim->settled = 1;
 
     ngx_queue_init(&claim->listeners);
 
@@ -2750,9 +2809,10 @@ zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate)
     {
         claim = ngx_queue_data(q, zkl_claim_t, unsettled);
 
-        if (((claim->state == ZKL_TAKE && !claim->elsewhere)
-             || (claim->durable && (claim->state == ZKL_DELETE
-                                    || claim->state == ZKL_OWED)))
+        if (((claim->state == ZKL_TAKE && claim->take != ZKL_TAKE_ELSEWHERE)
+             || (claim->lasting == ZKL_DURABLE
+                 && (claim->state == ZKL_DELETE
+                     || claim->state == ZKL_OWED)))
             && ngx_memcmp(claim->gate, gate, ZKL_GATE_LEN) == 0)
         {
             return 1;
@@ -2863,7 +2923,6 @@ zkl_claim_reread_handler(zkl_op_t *op)
     }
 
     claim->watched |= op->watch;
-    claim->looked = (claim->state == ZKL_LAPSE);
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
@@ -2902,7 +2961,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_renewed(claim);
 
     } else if (claim->state == ZKL_LAPSE) {
-        zkl_claim_lapse(claim);
+        zkl_claim_lapse_delete(claim);
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
@@ -2926,13 +2985,16 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
 
     if (claim->entry.waiting) {
         claim->alone = 1;
-        ttl = claim->grace;
+        ttl = claim->terms.grace;
 
         if (zkl_claim_shown(claim, label)) {
             claim->seen = 1;
-            claim->limited = 0;
             claim->counting = 0;
-            claim->expired = claim->expired && claim->handler != NULL;
+
+            if (claim->time != ZKL_TIME_OVER || claim->handler == NULL) {
+                claim->time = ZKL_TIME_ENDLESS;
+            }
+
             claim->ttl = label->ttl ? (ngx_msec_t) label->ttl : claim->ttl;
         }
     }
@@ -2975,7 +3037,7 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
     shorter = zkl_record_said(claim->lock->worker->zone, claim->id.record,
                               &claim->said, label);
 
-    if (claim->bound && !claim->leased) {
+    if (claim->bound && !claim->terms.leased) {
         return 0;
     }
 
@@ -2992,7 +3054,7 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
 static ngx_uint_t
 zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label)
 {
-    return claim->grace != 0 && !claim->bound && label->index >= 0
+    return claim->terms.grace != 0 && !claim->bound && label->index >= 0
            && !label->async;
 }
 
@@ -3013,7 +3075,7 @@ zkl_claim_renewed(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->expired && claim->handler != NULL) {
+    if (claim->time == ZKL_TIME_OVER && claim->handler != NULL) {
         zkl_claim_leave(claim, ZKL_TAKEN);
     }
 
@@ -3065,7 +3127,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
 
         zkl_record_label(claim->lock->worker->zone, claim->id.record, label);
 
-        if (claim->durable) {
+        if (claim->lasting == ZKL_DURABLE) {
             label->gate_len = ZKL_GATE_LEN;
             ngx_memcpy(label->gate, claim->gate, ZKL_GATE_LEN);
         }
@@ -3073,15 +3135,16 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
         write = 1;
     }
 
-    if (label->revoke && !claim->revoked) {
-        claim->revoked = 1;
+    if (label->revoke && !(claim->told & ZKL_TOLD_REVOKE)) {
+        claim->told |= ZKL_TOLD_REVOKE;
         zkl_claim_tell(claim, ZKL_EVENT_REVOKE, NULL);
     }
 
     ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
 
-    if (claim->durable && label->ttl > 0 && (int64_t) ttl > label->ttl) {
-
+    if (claim->lasting == ZKL_DURABLE
+        && label->ttl > 0 && (int64_t) ttl > label->ttl)
+    {
         /* a holder was told the longer ttl while the claim became durable */
 
         label->ttl = (int64_t) ttl;
@@ -3204,6 +3267,7 @@ zkl_claim_shared(void *data, ngx_int_t rc)
 
     claim->share = NULL;
     claim->watched = 0;
+    claim->named_kind = claim->entry.kind;
 
     if (rc == NGX_DECLINED) {
         zkl_claim_changed(claim, 1);
@@ -3459,8 +3523,11 @@ zkl_claim_denied(zkl_claim_t *claim, zkl_rc_e rc)
 {
     /* a refused claim is not pressing: a leaving worker does not wait */
 
+    zkl_claim_uncount(claim);
     claim->refused = 1;
-    zkl_claim_state(claim, claim->state);
+    zkl_claim_count(claim);
+
+    zkl_worker_busy(claim->lock->worker);
 
     zkl_claim_answer(claim, rc == ZKL_NO_AUTH ? ZKL_DENIED : ZKL_FAILED);
     zkl_claim_tell_listeners(claim, rc);
@@ -3538,7 +3605,7 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_record_end(worker->zone, claim->id.record);
     zkl_record_free(worker->zone, claim->id.record);
 
-    if (!claim->durable) {
+    if (claim->lasting != ZKL_DURABLE) {
         zkl_session_unreserve(worker->session,
                               lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
     }
@@ -3638,7 +3705,7 @@ zkl_claim_listed(zkl_claim_t *claim)
             break;
         }
 
-        if (claim->vanished) {
+        if (claim->entry.seq != -1) {
             /* an earlier list has shown the znode */
             zkl_claim_removed(claim);
             break;
@@ -3658,7 +3725,7 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_WAIT:
 
-        if (!claim->vanished && claim->entry.linked) {
+        if (claim->entry.linked) {
 
             if (zkl_lock_conflicts(claim->lock, &claim->entry)
                 && zkl_claim_conflict(claim) == NGX_OK)
@@ -3675,7 +3742,7 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_LAPSE:
 
-        if (claim->vanished || !claim->entry.linked) {
+        if (!claim->entry.linked) {
             zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
             zkl_claim_done(claim);
 
@@ -3687,7 +3754,7 @@ zkl_claim_listed(zkl_claim_t *claim)
 
     case ZKL_HELD:
 
-        if (claim->vanished || !claim->entry.linked) {
+        if (!claim->entry.linked) {
             ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
                           "a held claim of \"%V\" was deleted by "
                           "somebody else", &claim->lock->sn.str);
@@ -3808,8 +3875,6 @@ zkl_claim_requeue(zkl_claim_t *claim)
         zkl_view_remove(&lock->view, &claim->entry);
     }
 
-    claim->vanished = 0;
-
     zkl_claim_state(claim, ZKL_START);
 
     /* a client that was told the token would not find the claim's new id */
@@ -3821,7 +3886,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     }
 
     if (zkl_record_take(worker->zone, &lock->sn.str, claim->entry.kind,
-                        claim->keyed ? claim->id.random : NULL, &id)
+                        claim->terms.keyed ? claim->id.random : NULL, &id)
         != NGX_OK)
     {
         zkl_claim_refuse(claim, ZKL_NO_ROOM);
@@ -3832,7 +3897,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
         zkl_record_bind(worker->zone, id.record, ZKL_NO_RECORD);
     }
 
-    if (claim->keyed) {
+    if (claim->terms.keyed) {
         zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
     }
 
@@ -3856,10 +3921,9 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->requeued = 1;
     claim->seen = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
-    claim->single = 0;
-    claim->offered = 0;
-    claim->contends = 0;
-    claim->told = 0;
+    claim->single = !claim->terms.keyed;
+    claim->offer = ZKL_NO_OFFER;
+    claim->told &= ~ZKL_TOLD_WAITS;
 
     zkl_claim_start(claim);
 }
@@ -3876,7 +3940,7 @@ zkl_claim_limit(zkl_claim_t *claim)
     ngx_msec_int_t  left;
 
     claim->alone = 0;
-    claim->limited = 1;
+    claim->time = ZKL_TIME_LIMITED;
 
     if (claim->timer.timer_set) {
         ngx_del_timer(&claim->timer);

@@ -112,15 +112,103 @@ typedef struct {
 } zkl_listener_t;
 
 
+/* what the client that waits or listens was told */
+
+#define ZKL_TOLD_WAITS                0x01          /* the claim waits */
+#define ZKL_TOLD_LEASE                0x02          /* the lease is about to
+                                                       end, unless renewed */
+#define ZKL_TOLD_ZOOKEEPER            0x04          /* ZooKeeper does not
+                                                       answer */
+#define ZKL_TOLD_SURE                 0x08          /* ZooKeeper has answered
+                                                       again */
+#define ZKL_TOLD_REVOKE               0x10          /* the holder is asked to
+                                                       release */
+
+
+/* whether the time that a client waits has an end */
+
+typedef enum {
+    ZKL_TIME_ENDLESS = 0,
+    ZKL_TIME_LIMITED,                   /* at the deadline */
+    ZKL_TIME_OVER                       /* the claim is withdrawn once the
+                                           worker knows that the claim is not
+                                           next */
+} zkl_time_e;
+
+
+/* in TAKE, how this session counts the lease once it is taken over */
+
+typedef enum {
+    ZKL_TAKE_ON = 0,                    /* to the deadline in the record: this
+                                           gateway was the last to count */
+    ZKL_TAKE_ANEW,                      /* for the whole ttl */
+    ZKL_TAKE_ELSEWHERE                  /* not: another session counts */
+} zkl_take_e;
+
+
+/* whether the znode outlives the session */
+
+typedef enum {
+    ZKL_EPHEMERAL = 0,
+    ZKL_UNFIT,                          /* no, and ZooKeeper refuses to make
+                                           the znode durable */
+    ZKL_DURABLE
+} zkl_lasting_e;
+
+
+/* in the one-node layout, what the record of a claim in START says */
+
+typedef enum {
+    ZKL_NO_OFFER = 0,
+    ZKL_OFFER_WAITS,                    /* since when the claim waits */
+    ZKL_OFFER_CONTENDS                  /* and that the claim contends */
+} zkl_offer_e;
+
+
+/*
+ * What the client asked for; the terms of a claim do not change.
+ *
+ * once:    the claim does not wait for the lock, though the wait may not be 0
+ * async:   the client is told QUEUED as soon as the worker knows that the
+ *          claim has to wait
+ * forever: the wait has no end
+ * bound:   the claim ends with the worker and, unless leased, has no lease
+ * durable: the client is told of the grant when the claim is durable
+ * keyed:   further requests may have the same key; set by zkl_claim_acquire()
+ */
+
+typedef struct {
+    ngx_msec_t                         grace;       /* how long a claim that
+                                                       waits, or whose grant was
+                                                       not told, stays while no
+                                                       client waits or calls;
+                                                       0: no time */
+    ngx_uint_t                         max_queue;
+    unsigned                           once:1;
+    unsigned                           async:1;
+    unsigned                           forever:1;
+    unsigned                           bound:1;
+    unsigned                           leased:1;
+    unsigned                           durable:1;
+    unsigned                           keyed:1;
+} zkl_terms_t;
+
+
 struct zkl_claim_s {
     zkl_entry_t                        entry;       /* must be first */
     ngx_queue_t                        queue;       /* lock->claims */
     ngx_queue_t                        unsettled;   /* worker->unsettled */
     ngx_queue_t                        listeners;
     zkl_lock_t                        *lock;
+    zkl_terms_t                        terms;
 
     zkl_claim_state_e                  state;
     zkl_outcome_e                      outcome;     /* of DELETE and OWED */
+    zkl_time_e                         time;
+    zkl_take_e                         take;
+    zkl_lasting_e                      lasting;
+    zkl_offer_e                        offer;
+    ngx_uint_t                         told;        /* ZKL_TOLD_... */
 
     zkl_op_t                          *op;          /* under way, or NULL */
     zkl_claim_pt                       handler;     /* NULL: no client waits */
@@ -137,94 +225,60 @@ struct zkl_claim_s {
     ngx_msec_t                         patience;    /* until when the claim
                                                        waits for ZooKeeper's
                                                        answer, at most */
-    ngx_msec_t                         grace;       /* how long the claim stays
-                                                       while no client waits for
-                                                       the grant; 0: no time */
     ngx_msec_t                         granted;     /* when; of HELD */
     ngx_msec_t                         lease;       /* as read last */
     ngx_msec_t                         ttl;
     zkl_said_t                         said;        /* by the znode's data */
 
     zkl_id_t                           id;          /* with the record */
-    uint32_t                           named;       /* the record in the
-                                                       znode's name */
+    uint32_t                           named;       /* the record, and the */
+    zkl_kind_t                         named_kind;  /* kind, in the znode's
+                                                       name */
     u_char                             gate[ZKL_GATE_LEN];
                                                     /* of the session that
                                                        counts the lease of a
                                                        durable claim */
     int64_t                            czxid;       /* 0: not known yet */
     ngx_uint_t                         index;
-    ngx_uint_t                         max_queue;
 
     uint16_t                           index_at;    /* in label */
     uint16_t                           label_len;
     uint16_t                           tries;
 
-    unsigned                           settled:1;   /* not in unsettled */
-    unsigned                           pressing:1;  /* in npressing */
-    unsigned                           refused:1;   /* ZooKeeper refuses to
-                                                       delete the znode */
-    unsigned                           expired:1;   /* the wait is over */
-    unsigned                           counting:1;  /* a list tells whether the
-                                                       queue is full */
-    unsigned                           requeued:1;  /* the place was lost */
-    unsigned                           watched:1;   /* the znode has a watch */
-    unsigned                           doubtful:1;  /* a delete may have
-                                                       happened */
-    unsigned                           lapsed:1;    /* the lease was over, or
-                                                       the znode gone, before
-                                                       the release */
-    unsigned                           vanished:1;  /* another client deleted
-                                                       the znode */
-
-    unsigned                           limited:1;   /* the wait has an end */
-    unsigned                           once:1;      /* the acquire waits for
-                                                       ZooKeeper, not for the
-                                                       lock */
-    unsigned                           keen:1;      /* the sweep visits the
-                                                       claim while the claim
-                                                       waits */
-    unsigned                           keyed:1;     /* a duplicate may exist */
-    unsigned                           single:1;    /* no duplicate exists */
-    unsigned                           async:1;     /* QUEUED is an answer */
-    unsigned                           alone:1;     /* no client waits, but a
-                                                       client may call later */
-    unsigned                           seen:1;      /* before this worker's
-                                                       grant another gateway
-                                                       told that the claim is
-                                                       held */
-    unsigned                           bound:1;     /* ends with the worker */
-    unsigned                           leased:1;    /* bound, with a lease */
-    unsigned                           told:1;      /* the client was told that
-                                                       the claim waits, */
-    unsigned                           warned:1;    /* that the claim will be
-                                                       lost, */
-    unsigned                           unsure:1;    /* that ZooKeeper does not
-                                                       answer, */
-    unsigned                           reminded:1;  /* of the grant again */
-    unsigned                           revoked:1;   /* the holder was asked to
-                                                       release */
-    unsigned                           changed:1;   /* the data may have changed
-                                                       since the last read */
-    unsigned                           ending:1;    /* the claim is deleted when
-                                                       shared or taken over */
-    unsigned                           offered:1;   /* the record says that the
-                                                       claim waits, in START, */
-    unsigned                           contends:1;  /* and contends */
-    unsigned                           looked:1;    /* a read has shown that the
-                                                       znode is the claim's */
-    unsigned                           durable:1;
-    unsigned                           urgent:1;    /* the client is told of the
-                                                       grant once the claim is
-                                                       durable */
-    unsigned                           fleeting:1;  /* in nfleeting */
-    unsigned                           unshared:1;  /* the znode may not have a
-                                                       reader's name yet */
-    unsigned                           unfit:1; /* to become durable */
-    unsigned                           elsewhere:1; /* another session counts
-                                                       the lease */
-    unsigned                           anew:1;      /* the lease starts when the
-                                                       claim is taken over */
+    /*
+     * Flags, and the states in which each may be set.
+     *
+     * counting: a list is to tell whether the queue is full; WAIT
+     * single:   no other claim has the claim's key; all states
+     * alone:    no client waits for the claim, but a client may call with the
+     *           key or the token; CREATE to LAPSE, before the grant
+     * seen:     another gateway told a client that the claim is held, before
+     *           this worker's grant; WAIT, and from then on
+     * requeued: the claim has lost its place in the queue, and has another
+     *           now; START, and from then on
+     * bound:    the claim ends with the worker; until zkl_claim_begin()
+     * watched:  the znode has a watch; HELD, LAPSE, TAKE, DELETE
+     * changed:  the data are to be read again; HELD, LAPSE
+     * ending:   the claim is deleted as soon as it is shared, made durable or
+     *           taken over; HELD, LAPSE, TAKE
+     * refused:  ZooKeeper has refused to delete the znode; LAPSE, DELETE, OWED
+     * doubtful: a delete without an answer may have happened; TAKE, DELETE,
+     *           OWED
+     * lapsed:   the lease was over, or the znode gone, before the release;
+     *           HELD to DONE
+     */
+    unsigned                           counting:1;
+    unsigned                           single:1;
+    unsigned                           alone:1;
+    unsigned                           seen:1;
+    unsigned                           requeued:1;
+    unsigned                           bound:1;
+    unsigned                           watched:1;
+    unsigned                           changed:1;
+    unsigned                           ending:1;
+    unsigned                           refused:1;
+    unsigned                           doubtful:1;
+    unsigned                           lapsed:1;
 
     zkl_child_t                        duplicate;   /* of that outcome */
     ngx_uint_t                         place;       /* how many claims wait
@@ -247,38 +301,19 @@ typedef struct {
                                                        for a late answer at the
                                                        end of the wait */
     ngx_msec_t                         ttl;
-    ngx_uint_t                         max_queue;
+    zkl_terms_t                        terms;
     const zkl_claim_data_t            *label;
-
-    /*
-     * once:    the claim does not wait for the lock, though wait may not be 0
-     * key:     what the random part of the claim's id begins with
-     *          (ZKL_KEY bytes); a lock has only one claim with a
-     *          key; NULL: none
-     * grace:   how long a claim that waits, or whose grant was not told, stays
-     *          while no client waits or calls; for claims with a key and async
-     *          claims; 0: the claim ends when the waiting client leaves
-     * async:   the client is told QUEUED as soon as the worker knows that the
-     *          claim has to wait
-     * forever: the wait has no end
-     * bound:   the claim ends with the worker and, unless leased, has no lease
-     * durable: the client is told of the grant when the claim is durable
-     * leader:  another bound claim, whose begin frees this claim, too
-     * event:   tells of a bound claim; data is the handler's
-     */
-    const uint8_t                     *key;
-    ngx_msec_t                         grace;
-    unsigned                           once:1;
-    unsigned                           async:1;
-    unsigned                           forever:1;
-    unsigned                           bound:1;
-    unsigned                           leased:1;
-    unsigned                           durable:1;
-    zkl_claim_t                       *leader;
-
+    const uint8_t                     *key;         /* what the random part of
+                                                       the claim's id begins
+                                                       with, ZKL_KEY bytes; a
+                                                       lock has only one claim
+                                                       with a key; NULL: none */
+    zkl_claim_t                       *leader;      /* another bound claim,
+                                                       whose begin frees this
+                                                       claim, too */
     zkl_claim_pt                       handler;
-    zkl_event_pt                       event;
-    void                              *data;
+    zkl_event_pt                       event;       /* tells of a bound claim */
+    void                              *data;        /* of both handlers */
 } zkl_acquire_t;
 
 
@@ -359,6 +394,8 @@ void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
 /* for the lock */
 
 zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
+/* Whether the sweep visits the claim while the claim waits. */
+ngx_uint_t zkl_claim_keen(zkl_claim_t *claim);
 /* A list shows the claim: tells the view what the claim's state is. */
 void zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting);
 /* The view says that the claim is next; NGX_AGAIN: not yet. */

@@ -161,7 +161,7 @@ zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim)
 {
     ngx_queue_insert_tail(&lock->claims, &claim->queue);
     lock->nclaims++;
-    lock->nkeen += claim->keen;
+    lock->nkeen += zkl_claim_keen(claim);
     lock->nrenumbered += (claim->named != claim->id.record);
 
     if (lock->nclaims == 1) {
@@ -181,7 +181,7 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
 
     ngx_queue_remove(&claim->queue);
     lock->nclaims--;
-    lock->nkeen -= claim->keen;
+    lock->nkeen -= zkl_claim_keen(claim);
     lock->nrenumbered -= (claim->named != claim->id.record);
 
     if (lock->converting == claim) {
@@ -512,9 +512,9 @@ zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
         /* another gateway may have told of the grant: an heir looks */
 
         if ((claim->state == ZKL_HELD
-             && (durable || !claim->durable))
+             && (durable || claim->lasting != ZKL_DURABLE))
             || claim->state == ZKL_LAPSE
-            || (claim->state == ZKL_WAIT && claim->grace != 0))
+            || (claim->state == ZKL_WAIT && claim->terms.grace != 0))
         {
             return 1;
         }
@@ -1400,7 +1400,6 @@ zkl_lock_gone(void *data, zkl_entry_t *entry)
     zkl_lock_t  *lock = data;
 
     if (entry->origin == ZKL_LOCAL) {
-        zkl_claim_of(entry)->vanished = 1;
         lock->vanished = 1;
         return;
     }

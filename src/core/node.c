@@ -35,7 +35,7 @@
 
 static ngx_uint_t zkl_node_fits(zkl_op_t *op);
 static zkl_claim_t *zkl_node_first(zkl_lock_t *lock, ngx_uint_t *busy);
-static void zkl_node_offer(zkl_claim_t *claim, ngx_uint_t contends);
+static void zkl_node_offer(zkl_claim_t *claim, zkl_offer_e offer);
 static ngx_int_t zkl_node_waits(zkl_lock_t *lock, zkl_record_t *record);
 static void zkl_node_sub_handler(zkl_subscription_t *sub);
 static void zkl_node_watch(zkl_lock_t *lock);
@@ -159,7 +159,7 @@ zkl_node_turn(zkl_lock_t *lock)
         return;
     }
 
-    zkl_node_offer(first, 0);
+    zkl_node_offer(first, ZKL_OFFER_WAITS);
 
     for (tries = 0; tries < 3; tries++) {
 
@@ -175,7 +175,7 @@ zkl_node_turn(zkl_lock_t *lock)
         }
     }
 
-    zkl_node_offer(first, 1);
+    zkl_node_offer(first, ZKL_OFFER_CONTENDS);
 
     if (!lock->waits) {
         zkl_claim_create(first);
@@ -186,19 +186,18 @@ zkl_node_turn(zkl_lock_t *lock)
 /* Writes to the record since when the claim waits, and whether it contends. */
 
 static void
-zkl_node_offer(zkl_claim_t *claim, ngx_uint_t contends)
+zkl_node_offer(zkl_claim_t *claim, zkl_offer_e offer)
 {
-    if (claim->contends || (claim->offered && !contends)) {
+    if (claim->offer >= offer) {
         return;
     }
 
-    claim->offered = 1;
-    claim->contends = (contends != 0);
+    claim->offer = offer;
 
     zkl_record_publish(claim->lock->worker->zone, claim->id.record, 0,
                        claim->started ? (int64_t) claim->started
                                       : 1,
-                       contends);
+                       offer == ZKL_OFFER_CONTENDS);
 }
 
 
@@ -214,7 +213,7 @@ zkl_node_next(zkl_claim_t *claim)
     first = zkl_node_first(lock, &busy);
 
     if (first != NULL && !busy) {
-        zkl_node_offer(first, 0);
+        zkl_node_offer(first, ZKL_OFFER_WAITS);
         zkl_seq_index_put(lock->worker->zone, &lock->sn.str,
                           (int64_t) lock->worker->zone->slot,
                           first->id.record);
@@ -459,7 +458,7 @@ zkl_node_taken(zkl_lock_t *lock)
         if (claim->state == ZKL_WAIT
             || claim->state == ZKL_HELD
             || claim->state == ZKL_LAPSE
-            || (claim->state == ZKL_TAKE && claim->elsewhere))
+            || (claim->state == ZKL_TAKE && claim->take == ZKL_TAKE_ELSEWHERE))
         {
             return 1;
         }
@@ -491,7 +490,7 @@ again:
             continue;
         }
 
-        if (claim->expired && taken && ready) {
+        if (claim->time == ZKL_TIME_OVER && taken && ready) {
             zkl_claim_refuse(claim, ZKL_TAKEN);
 
             /* the handler that was called may have removed other claims */
@@ -499,8 +498,10 @@ again:
             goto again;
         }
 
-        if (claim->event != NULL && taken && !claim->told) {
-            claim->told = 1;
+        if (claim->event != NULL && taken
+            && !(claim->told & ZKL_TOLD_WAITS))
+        {
+            claim->told |= ZKL_TOLD_WAITS;
             zkl_node_places(lock);
             claim->position = claim->place;
             zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
@@ -581,7 +582,7 @@ zkl_node_look_handler(zkl_op_t *op)
 
 done:
 
-    zkl_call_unpin(call);
+    zkl_call_op_end(call);
 }
 
 

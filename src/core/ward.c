@@ -417,7 +417,7 @@ zkl_ward_look(zkl_ward_t *ward, zkl_op_t *op)
     zkl_record_publish(zone, ward->id.record, ward->seq, op->czxid,
                        (ngx_uint_t) label.index);
     zkl_record_grant(zone, ward->id.record, ttl, zkl_now() + ttl,
-                     ZKL_TOLD_OTHERS);
+                     ZKL_DELIVERED_ELSEWHERE);
 
     ward->state = ZKL_WARD_READ;
     zkl_ward_read(ward, op);

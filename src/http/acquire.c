@@ -87,7 +87,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                             "takes no Idempotency-Key");
         }
 
-        if (!acquire.leased) {
+        if (!acquire.terms.leased) {
             label.ttl = 0;
         }
 
@@ -103,10 +103,10 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
                                             "\"Prefer: respond-async\"");
         }
 
-        acquire.async = 1;
-        acquire.durable = 0;
-        acquire.grace = zlcf->grace;
-        acquire.forever = !(args.given & ZKL_ARG_WAIT);
+        acquire.terms.async = 1;
+        acquire.terms.durable = 0;
+        acquire.terms.grace = zlcf->grace;
+        acquire.terms.forever = !(args.given & ZKL_ARG_WAIT);
         label.async = 1;
     }
 
@@ -160,7 +160,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->path = ctx->path;
     acquire->wait = ngx_http_zk_lock_args_wait(r, args, zlcf->wait);
     acquire->timeout = zlcf->timeout;
-    acquire->once = (acquire->wait == 0);
+    acquire->terms.once = (acquire->wait == 0);
 
     if (acquire->kind == ZKL_MEMBER) {
 
@@ -169,11 +169,11 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
         acquire->wait = ngx_max(acquire->wait, ZKL_PATIENCE);
     }
 
-    acquire->leased = (args->given & ZKL_ARG_TTL) ? 1 : 0;
-    acquire->ttl = acquire->leased ? ngx_http_zk_lock_args_ttl(r, args)
+    acquire->terms.leased = (args->given & ZKL_ARG_TTL) ? 1 : 0;
+    acquire->ttl = acquire->terms.leased ? ngx_http_zk_lock_args_ttl(r, args)
                                    : ngx_min(zlcf->ttl, zlcf->max_ttl);
-    acquire->durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
-    acquire->max_queue = zlcf->max_queue;
+    acquire->terms.durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
+    acquire->terms.max_queue = zlcf->max_queue;
     acquire->label = label;
     acquire->handler = ngx_http_zk_lock_acquire_handler;
     acquire->data = ctx;

@@ -554,10 +554,10 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
         ngx_http_zk_lock_write_time(json, "since", record.since);
     }
 
-    if (!claim->bound || claim->leased) {
+    if (!claim->bound || claim->terms.leased) {
         left = (ngx_msec_int_t) claim->ttl;
 
-        if (claim->reminded) {
+        if (claim->told & ZKL_TOLD_SURE) {
             left = (ngx_msec_int_t) (claim->lease - zkl_now());
             left = ngx_max(left, 0);
         }
@@ -632,7 +632,7 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
     ngx_http_zk_lock_write_mode(json, claim->entry.kind);
     zkl_json_integer(json, "position", (int64_t) claim->position);
-    zkl_json_integer(json, "grace_ms", (int64_t) claim->grace);
+    zkl_json_integer(json, "grace_ms", (int64_t) claim->terms.grace);
     zkl_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
     ngx_http_zk_lock_write_note(json, ctx, NGX_HTTP_ZK_LOCK_NOTE_TTL
                                            |NGX_HTTP_ZK_LOCK_NOTE_WAIT);

@@ -164,7 +164,7 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     keyed->acquire = *acquire;
     keyed->acquire.label = &keyed->label;
     keyed->acquire.key = keyed->key;
-    keyed->acquire.grace = zlcf->grace;
+    keyed->acquire.terms.grace = zlcf->grace;
     keyed->handler = acquire->handler;
     keyed->acquire.handler = ngx_http_zk_lock_repeat_handler;
     keyed->acquire.data = keyed;
@@ -219,7 +219,7 @@ ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
     keyed->watch.handler = ngx_http_zk_lock_repeat_join_handler;
     keyed->watch.data = keyed;
 
-    left = keyed->acquire.async ? 0 : ngx_http_zk_lock_repeat_left(keyed);
+    left = keyed->acquire.terms.async ? 0 : ngx_http_zk_lock_repeat_left(keyed);
 
     rc = ngx_http_zk_lock_watch(ctx->request, ctx, &keyed->watch, left);
 
@@ -301,11 +301,11 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
                                         "this lock with other parameters");
     }
 
-    if (info->held && (!keyed->acquire.durable || label.gate_len != 0)) {
+    if (info->held && (!keyed->acquire.terms.durable || label.gate_len != 0)) {
         return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
     }
 
-    if (keyed->acquire.async) {
+    if (keyed->acquire.terms.async) {
         return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_ACCEPTED);
     }
 

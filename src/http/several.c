@@ -418,8 +418,8 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
     several->timeout = acquire->timeout;
 
     acquire->key = several->key;
-    acquire->bound = 1;
-    acquire->leased = 0;
+    acquire->terms.bound = 1;
+    acquire->terms.leased = 0;
     acquire->handler = ngx_http_zk_lock_several_claim_handler;
     acquire->event = ngx_http_zk_lock_several_event_handler;
     acquire->data = several;
@@ -583,7 +583,7 @@ ngx_http_zk_lock_several_again(ngx_http_zk_lock_several_t *several)
 {
     ngx_msec_t  time;
 
-    time = several->acquire.once ? several->timeout : several->wait;
+    time = several->acquire.terms.once ? several->timeout : several->wait;
 
     if (ngx_http_zk_lock_several_left(several, time) == 0) {
         return ngx_http_zk_lock_several_refused(several);

@@ -119,7 +119,7 @@ ngx_http_zk_lock_stream_claim(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    acquire->bound = 1;
+    acquire->terms.bound = 1;
     acquire->handler = ngx_http_zk_lock_stream_claim_handler;
     acquire->event = ngx_http_zk_lock_stream_event_handler;
     acquire->data = stream;

@@ -119,7 +119,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->renewals = 0;
     cell->holds = 0;
     cell->remote = 0;
-    cell->told = ZKL_TOLD_ITS_OWN;
+    cell->told = ZKL_DELIVERED;
     cell->bound = 0;
     cell->leader = 0;
     cell->named = record;
@@ -317,7 +317,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
         cell->lease = lease ? lease : 1;
         cell->holds = ngx_max(label->holds, 1);
         cell->renewals = label->renewals;
-        cell->told = ZKL_TOLD_OTHERS;
+        cell->told = ZKL_DELIVERED_ELSEWHERE;
     }
 
     ngx_memory_barrier();
@@ -1067,10 +1067,10 @@ zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
 
     /* a worker that tells a client from here on changes the lease first */
 
-    if (ngx_atomic_cmp_set(&cell->told, ZKL_TOLD_ITS_OWN, ZKL_TOLD_NOBODY)
+    if (ngx_atomic_cmp_set(&cell->told, ZKL_DELIVERED, ZKL_UNDELIVERED)
         && !ngx_atomic_cmp_set(&cell->lease, from, lease ? lease : 1))
     {
-        cell->told = ZKL_TOLD_OTHERS;
+        cell->told = ZKL_DELIVERED_ELSEWHERE;
     }
 }
 
@@ -1202,7 +1202,7 @@ zkl_record_version(zkl_zone_t *zone, uint32_t record)
 ngx_int_t
 zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
 {
-    ngx_uint_t   nobody;
+    ngx_uint_t   undelivered;
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
@@ -1211,15 +1211,15 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
         return NGX_DECLINED;
     }
 
-    nobody = (cell->told == ZKL_TOLD_NOBODY);
+    undelivered = (cell->told == ZKL_UNDELIVERED);
 
-    if (nobody) {
+    if (undelivered) {
         zkl_record_extend(cell, ttl, 0);
     }
 
-    cell->told = ZKL_TOLD_OTHERS;
+    cell->told = ZKL_DELIVERED_ELSEWHERE;
 
-    return nobody ? NGX_OK : NGX_DECLINED;
+    return undelivered ? NGX_OK : NGX_DECLINED;
 }
 
 
@@ -1266,7 +1266,7 @@ zkl_record_label(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
         label->ttl = (int64_t) cell->ttl;
     }
 
-    if (cell->told == ZKL_TOLD_OTHERS) {
+    if (cell->told == ZKL_DELIVERED_ELSEWHERE) {
         label->async = 0;
     }
 }
@@ -1374,7 +1374,7 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     }
 
     if (copy.state == ZKL_RECORD_HELD) {
-        cell->told = ZKL_TOLD_OTHERS;
+        cell->told = ZKL_DELIVERED_ELSEWHERE;
         cell->ttl = ttl;
 
         /* the caller looks afterwards whether the znode may be durable */
@@ -1414,11 +1414,11 @@ zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
             return NGX_DECLINED;
         }
 
-        if (copy->told == ZKL_TOLD_OTHERS) {
+        if (copy->told == ZKL_DELIVERED_ELSEWHERE) {
             return NGX_OK;
         }
 
-        if (copy->told == ZKL_TOLD_NOBODY) {
+        if (copy->told == ZKL_UNDELIVERED) {
             lease = zkl_now() + copy->ttl;
 
             if ((ngx_msec_int_t) (lease - copy->lease) <= 0) {
@@ -1434,7 +1434,9 @@ zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
             copy->lease = lease;
         }
 
-        if (ngx_atomic_cmp_set(&cell->told, copy->told, ZKL_TOLD_OTHERS)) {
+        if (ngx_atomic_cmp_set(&cell->told, copy->told,
+                               ZKL_DELIVERED_ELSEWHERE))
+        {
             return NGX_OK;
         }
     }

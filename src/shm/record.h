@@ -43,14 +43,14 @@ typedef enum {
 #define ZKL_UNREAD               NGX_MAX_INT32_VALUE
 
 
-/* which client was told that a claim is held */
+/* to which client the grant was delivered */
 
 typedef enum {
-    ZKL_TOLD_ITS_OWN = 0,               /* the client that made the claim, or
+    ZKL_DELIVERED = 0,                  /* the client that made the claim, or
                                            is being told; the worker may find
                                            that this client has left */
-    ZKL_TOLD_NOBODY,                    /* none: the lease is the grace */
-    ZKL_TOLD_OTHERS                     /* a client that asked or renewed, even
+    ZKL_UNDELIVERED,                    /* none: the lease is the grace */
+    ZKL_DELIVERED_ELSEWHERE             /* a client that asked or renewed, even
                                            if the first client has left */
 } zkl_told_e;
 

@@ -288,7 +288,7 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         if (k->state == ZKL_RECORD_WAITING) {
             k->state = ZKL_RECORD_HELD;
             zkl_record_grant(own, k->id.record, 10, stub_clock + 10,
-                             ZKL_TOLD_NOBODY);
+                             ZKL_UNDELIVERED);
         }
         break;
 

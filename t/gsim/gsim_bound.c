@@ -17,8 +17,8 @@ void
 gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,
     zkl_claim_data_t *label)
 {
-    acquire->bound = 1;
-    acquire->leased = u->leased;
+    acquire->terms.bound = 1;
+    acquire->terms.leased = u->leased;
     acquire->event = gsim_user_event_told;
 
     if (!u->leased) {

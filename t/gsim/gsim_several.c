@@ -106,8 +106,8 @@ gsim_several_next(gsim_user_t *u)
 
     acquire.wait = (ngx_msec_t) (ngx_max(u->deadline - gsim_now, 0) / GSIM_MS);
     acquire.key = u->key;
-    acquire.bound = 1;
-    acquire.leased = 0;
+    acquire.terms.bound = 1;
+    acquire.terms.leased = 0;
     acquire.leader = u->parts[0];
     acquire.handler = gsim_several_answered;
     acquire.event = gsim_several_event;

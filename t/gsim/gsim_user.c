@@ -641,12 +641,12 @@ gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
     acquire->path.len = strlen(gsim_paths[u->lock]);
     acquire->kind = u->kind;
     acquire->wait = (ngx_msec_t) u->wait;
-    acquire->once = (u->wait == 0);
+    acquire->terms.once = (u->wait == 0);
     acquire->timeout = gsim_timeout;
     acquire->ttl = (ngx_msec_t) u->ttl;
-    acquire->max_queue = gsim_max_queue;
+    acquire->terms.max_queue = gsim_max_queue;
     acquire->label = label;
-    acquire->leased = 1;
+    acquire->terms.leased = 1;
     acquire->handler = gsim_user_answered;
     acquire->data = u;
 }
@@ -683,13 +683,13 @@ gsim_user_acquire(void *data)
 
     if (u->keyed) {
         acquire.key = u->key;
-        acquire.grace = gsim_grace;
+        acquire.terms.grace = gsim_grace;
     }
 
     if (u->async) {
-        acquire.async = 1;
-        acquire.grace = gsim_grace;
-        acquire.forever = gsim_chance(2);
+        acquire.terms.async = 1;
+        acquire.terms.grace = gsim_grace;
+        acquire.terms.forever = gsim_chance(2);
     }
 
     if (u->binds) {
@@ -697,7 +697,7 @@ gsim_user_acquire(void *data)
     }
 
     u->durable = u->durable && !u->async && !u->binds;
-    acquire.durable = u->durable;
+    acquire.terms.durable = u->durable;
 
     gsim_say("%s acquires %s, wait %d, ttl %d%s%s%s%s", u->name,
              gsim_paths[u->lock], (int) u->wait, (int) u->ttl,
@@ -721,7 +721,7 @@ gsim_user_acquire(void *data)
     }
 
     u->claim = claim;
-    u->must = gsim_user_must(acquire.forever ? 0 : u->wait);
+    u->must = gsim_user_must(acquire.terms.forever ? 0 : u->wait);
 
     if (gsim_chance(u->keyed && !u->shares ? 3 : 8)) {
         gsim_user_next(u, gsim_between(0, u->wait + 1) * GSIM_MS
@@ -973,7 +973,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 
     u->hold = gsim_oracle_held(u->lock, u->kind, path,
                                zkl_fencing_token(claim->czxid, claim->index),
-                               claim->reminded ? gsim_now
+                               (claim->told & ZKL_TOLD_SURE) ? gsim_now
                                : u->binds && !u->leased ? GSIM_NEVER
                                : since + (u->ttl - 1) * GSIM_MS, u->name);
 
@@ -1049,7 +1049,8 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
 
         if (other == u || other->claim == NULL || other->lock != u->lock
             || other->process->in_turn
-            || other->claim->handler == NULL || other->claim->expired
+            || other->claim->handler == NULL
+            || other->claim->time == ZKL_TIME_OVER
             || other->claim->state != ZKL_WAIT
             || other->claim->entry.seq >= seq
             || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
@@ -1341,7 +1342,7 @@ gsim_user_check_wait(gsim_user_t *u)
         return;
     }
 
-    if (u->claim->limited
+    if (u->claim->time != ZKL_TIME_ENDLESS
         && gsim_now > u->acquired + u->wait * GSIM_MS + 2 * GSIM_S)
     {
         gsim_violation("%s waits for longer than %d ms", u->name,

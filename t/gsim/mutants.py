@@ -113,7 +113,7 @@ MUTANTS = [
 
     ('a claim that another session has taken is counted here',
      'core/claim.c',
-     'return claim->durable && label->index >= 0',
+     'return claim->lasting == ZKL_DURABLE && label->index >= 0',
      'return 0 && label->index >= 0', 60000),
 
     ('an open record tells', 'core/call.c',
@@ -196,7 +196,7 @@ MUTANTS = [
      '        break;\n\n    default:\n        /* CREATE', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'core/claim.c:zkl_claim_lapse',
+     'core/claim.c:zkl_claim_lapse_delete',
      'op->version = zkl_record_version(claim->lock->worker->zone,'
      '\n                                                  claim->id.record);',
      'op->version = -1;', 2000),
@@ -268,7 +268,8 @@ MUTANTS = [
 
     ('a worker deletes what was told as held elsewhere',
      'core/claim.c',
-     'return claim->grace != 0 && !claim->bound && label->index >= 0\n'
+     'return claim->terms.grace != 0 && !claim->bound '
+     '&& label->index >= 0\n'
      '           && !label->async;',
      'return 0;', 12000),
 
@@ -335,9 +336,10 @@ MUTANTS = [
 
     ('an acquire waits without an end', 'core/claim.c',
      '{\n            zkl_claim_unreachable(claim);\n'
-     '            return;\n        }\n\n        ngx_add_timer(ev, claim->once',
+     '            return;\n        }\n\n'
+     '        ngx_add_timer(ev, claim->terms.once',
      '{\n            return;\n        }\n\n'
-     '        ngx_add_timer(ev, claim->once', 4000),
+     '        ngx_add_timer(ev, claim->terms.once', 4000),
 
     ('a claim that is to be deleted is waited for without an end',
      'core/claim.c',
@@ -429,8 +431,8 @@ MUTANTS = [
      60000),
 
     ('a claim that queues again has no duplicates',
-     'core/claim.c',
-     '    claim->single = 0;\n',
+     'core/claim.c:zkl_claim_requeue',
+     '    claim->single = !claim->terms.keyed;\n',
      '',
      6000),
 
@@ -539,7 +541,7 @@ MUTANTS = [
     ('a grant told elsewhere lasts for its grace',
      'core/claim.c',
      '    if (claim->seen) {\n'
-     '        told = ZKL_TOLD_OTHERS;\n'
+     '        told = ZKL_DELIVERED_ELSEWHERE;\n'
      '\n'
      '    } else if',
      '    if',
@@ -549,31 +551,31 @@ MUTANTS = [
 
     ('a line has no limit',
      'core/claim.c',
-     'if (ahead > claim->max_queue) {',
+     'if (ahead > claim->terms.max_queue) {',
      'if (0) {',
      1000),
 
     ('a line has room for one more',
      'core/claim.c',
-     'if (ahead > claim->max_queue) {',
-     'if (ahead > claim->max_queue + 1) {',
+     'if (ahead > claim->terms.max_queue) {',
+     'if (ahead > claim->terms.max_queue + 1) {',
      1000),
 
     ('a line has room for one less',
      'core/claim.c',
-     'if (ahead > claim->max_queue) {',
-     'if (ahead >= claim->max_queue) {',
+     'if (ahead > claim->terms.max_queue) {',
+     'if (ahead >= claim->terms.max_queue) {',
      500),
 
     ('a line is not counted',
      'core/claim.c',
-     'if (ahead > (int64_t) claim->max_queue) {',
+     'if (ahead > (int64_t) claim->terms.max_queue) {',
      'if (0) {',
      1000),
 
     ('the end of a wait is not noted',
      'core/claim.c',
-     '    claim->expired = 1;\n'
+     '    claim->time = ZKL_TIME_OVER;\n'
      '\n'
      '    zkl_claim_settle(claim);',
      '    zkl_claim_settle(claim);',
@@ -619,7 +621,9 @@ MUTANTS = [
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
      "        /* the wait of the client does not count any more */\n\n"
-     '        claim->limited = 0;\n\n',
+     '        if (claim->time == ZKL_TIME_LIMITED) {\n'
+     '            claim->time = ZKL_TIME_ENDLESS;\n'
+     '        }\n\n',
      '',
      10000),
 
