@@ -1261,8 +1261,8 @@ zkl_call_own(zkl_call_t *call, zkl_record_t *record)
 
 /*
  * Renews a claim of this gateway in the record, also while the claim's worker
- * is dead and no heir has adopted the session yet; renews another gateway's
- * claim in the znode.
+ * is dead and no successor has adopted the session yet; renews another
+ * gateway's claim in the znode.
  */
 
 static void
@@ -2779,9 +2779,9 @@ zkl_call_delete_handler(zkl_op_t *op)
  * The claim's znode is not there: tells the client, or reads the record again.
  *
  * If an earlier try may have deleted the znode, the claim was released.  The
- * heir of a dead worker may have deleted the znode, too, because the record
- * says that the claim has no holds: the heir frees the record afterwards, and
- * the record tells.
+ * successor of a dead worker may have deleted the znode, too, because the
+ * record says that the claim has no holds: the successor frees the record
+ * afterwards, and the record tells.
  */
 
 static void
@@ -2908,9 +2908,9 @@ zkl_call_rung(zkl_call_t *call)
 
 
 /*
- * The sibling does not answer.  The sibling may be dead, and the heir may have
- * carried out the release; a claim that had begun to end before the request may
- * have ended for another reason.
+ * The sibling does not answer.  The sibling may be dead, and the successor may
+ * have carried out the release; a claim that had begun to end before the
+ * request may have ended for another reason.
  */
 
 static void

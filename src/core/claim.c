@@ -296,7 +296,9 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
 }
 
 
-/* Writes to the record what an heir has to know before the claim is held. */
+/*
+ * Writes to the record what a successor has to know before the claim is held.
+ */
 
 static void
 zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire)
@@ -4112,7 +4114,7 @@ zkl_claim_shut(zkl_claim_t *claim)
 
     if (claim->state == ZKL_WAIT && claim->seen) {
 
-        /* another gateway has told the grant: the heir keeps the claim */
+        /* another gateway has told the grant: the successor keeps the claim */
 
         zkl_claim_leave(claim, ZKL_SHUT);
         claim->timer.cancelable = 1;

@@ -2,7 +2,7 @@
 /*
  * The worker: how a worker starts and leaves, what becomes of the sessions and
  * the slots then, and the wiring: the worker hears from the loop, the session,
- * the siblings and the clock, and tells the locks, claims, calls and estates.
+ * the siblings and the clock, and tells the locks, claims, calls and adoptions.
  *
  * Everything here runs on the event loop.  `zone` and `session` are NULL only
  * while the worker is freed: the start failed, or the stop has given both away.
@@ -16,7 +16,7 @@
 #include "core/worker.h"
 #include "core/call.h"
 #include "core/mark.h"
-#include "core/estate.h"
+#include "core/adopt.h"
 #include "core/scan.h"
 #include "core/follow.h"
 
@@ -37,7 +37,6 @@ static void zkl_worker_discard(zkl_worker_t *worker);
 static void zkl_worker_free(zkl_worker_t *worker);
 static void zkl_worker_refuse_waiters(zkl_worker_t *worker);
 static void zkl_worker_shut(zkl_worker_t *worker);
-static void zkl_worker_adopt(zkl_worker_t *worker);
 static ngx_int_t zkl_worker_listen(zkl_worker_t *worker);
 static void zkl_worker_wakeup_handler(ngx_event_t *ev);
 static void zkl_worker_write_handler(ngx_event_t *ev);
@@ -64,7 +63,6 @@ static void zkl_worker_forget(zkl_worker_t *worker);
 static void zkl_worker_tell_unsettled(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
-static void zkl_worker_sweep_estates(zkl_worker_t *worker);
 
 
 const zkl_session_events_t zkl_worker_events =
@@ -101,10 +99,10 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
                     ngx_rbtree_insert_value);
-    ngx_rbtree_init(&worker->wards, &worker->wards_sentinel,
+    ngx_rbtree_init(&worker->adopted, &worker->adopted_sentinel,
                     ngx_rbtree_insert_value);
 
-    ngx_queue_init(&worker->estates);
+    ngx_queue_init(&worker->adoptions);
     ngx_queue_init(&worker->posted);
     ngx_queue_init(&worker->ended);
     ngx_queue_init(&worker->active);
@@ -170,24 +168,21 @@ failed:
 void
 zkl_worker_stop(zkl_worker_t *worker)
 {
-    ngx_uint_t      heir, needed;
-    ngx_queue_t    *q;
+    ngx_uint_t      successor, needed;
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
     zkl_worker_drain(worker);
 
-    while (!ngx_queue_empty(&worker->estates)) {
-        q = ngx_queue_head(&worker->estates);
-        zkl_estate_leave(ngx_queue_data(q, zkl_estate_t, queue));
-    }
+    zkl_adopt_leave(worker);
 
     zone = worker->zone;
     session = worker->session;
 
-    heir = zkl_worker_holds(worker, 1) && zkl_zone_outlives(zone);
+    successor = zkl_worker_holds(worker, 1) && zkl_zone_outlives(zone);
 
-    needed = heir && (zkl_zone_replaced(zone) || zkl_worker_holds(worker, 0));
+    needed = successor
+             && (zkl_zone_replaced(zone) || zkl_worker_holds(worker, 0));
 
     worker->session = NULL;
     worker->zone = NULL;
@@ -197,21 +192,21 @@ zkl_worker_stop(zkl_worker_t *worker)
     zkl_worker_discard(worker);
     zkl_mark_lost(worker);
 
-    zkl_worker_part(session, zone, heir, needed);
+    zkl_worker_part(session, zone, successor, needed);
 
     zkl_worker_free(worker);
 }
 
 
 /*
- * The heir makes the held claims durable, moves the records, and closes the
- * session if that is open.  At a quit and a stop the siblings end at the same
- * time, and may be no heirs a moment later: so the session is closed here at a
- * stop, and at a quit if all held claims are durable.
+ * The successor makes the held claims durable, moves the records, and closes
+ * the session if that is open.  At a quit and a stop the siblings end at the
+ * same time, and may be no successors a moment later: so the session is closed
+ * here at a stop, and at a quit if all held claims are durable.
  */
 
 void
-zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
+zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
     ngx_uint_t needed)
 {
     ngx_uint_t  closes;
@@ -226,7 +221,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
         zkl_session_leave(session);
     }
 
-    if ((heir || !closes) && zkl_zone_key(zone, &key) == NGX_OK) {
+    if ((successor || !closes) && zkl_zone_key(zone, &key) == NGX_OK) {
         zkl_zone_abandon(zone);
 
     } else {
@@ -414,34 +409,6 @@ zkl_worker_shut(zkl_worker_t *worker)
 
 
 /*
- * Adopts the slots of workers that are dead or have left, unless this worker
- * leaves and another worker stays.
- */
-
-static void
-zkl_worker_adopt(zkl_worker_t *worker)
-{
-    zkl_zone_t  *zone;
-
-    while (!worker->leaving || zkl_worker_over(worker)) {
-
-        zone = zkl_zone_adopt(worker->zone);
-        if (zone == NULL) {
-            break;
-        }
-
-        if (zkl_estate_open(worker, zone) != NGX_OK) {
-            break;
-        }
-
-        worker->left = ngx_current_msec;
-    }
-
-    zkl_worker_busy(worker);
-}
-
-
-/*
  * Puts the slot's descriptor into the event loop.  NGX_ERROR: no connection.
  */
 
@@ -497,7 +464,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
                        "zk lock worker: leaving, shut: %d", c->error);
 
         zkl_worker_drain(worker);
-        zkl_worker_adopt(worker);
+        zkl_adopt_orphans(worker);
         zkl_worker_refuse_waiters(worker);
 
         if (c->error) {
@@ -519,7 +486,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
                         worker);
 
     if (zkl_zone_orphans(worker->zone)) {
-        zkl_worker_adopt(worker);
+        zkl_adopt_orphans(worker);
     }
 
     zkl_worker_refuse_waiters(worker);
@@ -552,7 +519,7 @@ zkl_worker_ring(void *data, uint32_t record)
         zkl_claim_rung(claim);
     }
 
-    zkl_estate_rung(worker, record);
+    zkl_adopt_rung(worker, record);
 
     /* a handler may subscribe again, or end another subscription */
 
@@ -664,7 +631,7 @@ static ngx_uint_t
 zkl_worker_secures(zkl_worker_t *worker)
 {
     return worker->leaving
-           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->estates))
+           && (worker->nfleeting != 0 || !ngx_queue_empty(&worker->adoptions))
            && ngx_current_msec - worker->left < ZKL_LAST;
 }
 
@@ -682,7 +649,7 @@ zkl_worker_connected(void *data, const zkl_key_t *fresh)
 
     /* what a worker has left is made durable through this session */
 
-    zkl_worker_adopt(worker);
+    zkl_adopt_orphans(worker);
 
     /*
      * The same session, perhaps on another server, which may lag behind: the
@@ -758,17 +725,11 @@ zkl_worker_lost(void *data)
 {
     zkl_worker_t  *worker = data;
 
-    ngx_queue_t  *q;
 
     zkl_zone_set_key(worker->zone, NULL);
     zkl_mark_lost(worker);
 
-    for (q = ngx_queue_head(&worker->estates);
-         q != ngx_queue_sentinel(&worker->estates);
-         q = ngx_queue_next(q))
-    {
-        zkl_estate_unshare(ngx_queue_data(q, zkl_estate_t, queue));
-    }
+    zkl_adopt_unshare(worker);
 
     zkl_worker_forget(worker);
     zkl_worker_tell_claims(worker, zkl_claim_lost);
@@ -944,7 +905,8 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }
 
-    zkl_worker_sweep_estates(worker);
+    zkl_adopt_orphans(worker);
+    zkl_adopt_sweep(worker);
 
     /* rings that a worker lost by dying while ringing */
 
@@ -955,22 +917,4 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
     zkl_worker_busy(worker);
     ngx_add_timer(&worker->sweep, ZKL_SWEEP);
-}
-
-
-/* Adopts what dead workers left, and sends what could not be sent before. */
-
-static void
-zkl_worker_sweep_estates(zkl_worker_t *worker)
-{
-    ngx_queue_t  *q;
-
-    zkl_worker_adopt(worker);
-
-    for (q = ngx_queue_head(&worker->estates);
-         q != ngx_queue_sentinel(&worker->estates);
-         q = ngx_queue_next(q))
-    {
-        zkl_estate_sweep(ngx_queue_data(q, zkl_estate_t, queue));
-    }
 }

@@ -21,7 +21,6 @@ typedef struct zkl_worker_s  zkl_worker_t;
 typedef struct zkl_claim_s   zkl_claim_t;
 typedef struct zkl_lock_s    zkl_lock_t;
 typedef struct zkl_subscription_s    zkl_subscription_t;
-typedef struct zkl_estate_s  zkl_estate_t;
 typedef struct zkl_share_s   zkl_share_t;
 typedef struct zkl_scene_s   zkl_scene_t;
 typedef struct zkl_mark_s    zkl_mark_t;
@@ -80,9 +79,9 @@ struct zkl_worker_s {
                                                    list a lock */
     ngx_uint_t                         nlooks;  /* calls that have a turn */
 
-    ngx_queue_t                        estates; /* of workers that are gone */
-    ngx_rbtree_t                       wards;   /* of all estates, by record */
-    ngx_rbtree_node_t                  wards_sentinel;
+    ngx_queue_t                        adoptions;   /* of dead workers' slots */
+    ngx_rbtree_t                       adopted; /* claims, by record */
+    ngx_rbtree_node_t                  adopted_sentinel;
 
     ngx_queue_t                        marks;   /* roots of durable claims */
     zkl_scan_t                        *scan;    /* of marks without gates */
@@ -126,11 +125,11 @@ zkl_worker_t *zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 void zkl_worker_stop(zkl_worker_t *worker);
 
 /*
- * The same for a slot and the slot's session.  heir: another worker stays, and
- * gets the slot; needed: that worker needs the session.
+ * The same for a slot and the slot's session.  successor: another worker stays,
+ * and gets the slot; needed: that worker needs the session.
  */
-void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t heir,
-    ngx_uint_t needed);
+void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone,
+    ngx_uint_t successor, ngx_uint_t needed);
 
 /*
  * Sets up a timer whose data is the worker's fake connection, because the event

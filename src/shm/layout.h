@@ -100,7 +100,8 @@ typedef struct {
                                                worker may take over by compare
                                                and set */
     ngx_atomic_t                home;       /* the keeper's own slot */
-    ngx_atomic_t                leaving;    /* the keeper leaves: no heir */
+    ngx_atomic_t                leaving;    /* the keeper leaves, and
+                                               is no successor */
     ngx_atomic_t                alive;      /* the session surely lives until
                                                then; in the past if that is not
                                                known, or the session is over or

@@ -1,7 +1,7 @@
 
 /*
  * Records: how a worker takes, writes, reads and frees records, and what an
- * heir makes of the records of an adopted slot.
+ * successor makes of the records of an adopted slot.
  *
  * Several processes run this code at the same time, each on its event loop,
  * under these rules:
@@ -12,7 +12,7 @@
  *   first changes the state and then looks at the bits: at least one sees the
  *   other.
  * - A record's start is noted when the record is whole, and forgotten when the
- *   record is free: an heir finds all records of claims that may be in
+ *   record is free: a successor finds all records of claims that may be in
  *   ZooKeeper.
  * - Any worker, not only the slot's keeper, may write the lease, the renewals,
  *   the holds and the request for a release: each is an atomic word, changed by
@@ -141,7 +141,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
 }
 
 
-/* Notes that a record is whole: an heir finds the record from now on. */
+/* Notes that a record is whole: a successor finds the record from now on. */
 
 static void
 zkl_record_start(zkl_zone_t *zone, uint32_t record)
@@ -176,8 +176,8 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
     zkl_record_begin(zone, *record, path, child->kind, child->id.random);
 
     /*
-     * An heir finds the record of a living claim, or no record.  The record is
-     * open before the seq is there: if this worker dies in between, a reader
+     * A successor finds the record of a living claim, or no record.  The record
+     * is open before the seq is there: if this worker dies in between, a reader
      * asks ZooKeeper.
      */
 
@@ -1129,7 +1129,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
     }
 
     /*
-     * The lease is extended first, because an heir takes known renewals for
+     * The lease is extended first, because a successor takes known renewals for
      * renewals that count already.
      */
 

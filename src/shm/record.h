@@ -6,8 +6,8 @@
  * worker may change is an atomic word.  The random part of a claim's id
  * identifies the claim's record: if the cell has another random part, the claim
  * has no record any more.  The keeper knows in private memory which cells of a
- * chunk are in use; the zone says at which cells records start, so that an heir
- * finds the records.
+ * chunk are in use; the zone says at which cells records start, so that a
+ * successor finds the records.
  */
 
 

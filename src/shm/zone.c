@@ -353,7 +353,7 @@ void
 zkl_zone_abandon(zkl_zone_t *zone)
 {
     zkl_layout_t  *map;
-    zkl_slot_t    *heir;
+    zkl_slot_t    *successor;
 
     map = zone->map;
 
@@ -362,14 +362,14 @@ zkl_zone_abandon(zkl_zone_t *zone)
 
     ngx_memory_barrier();
 
-    heir = zkl_zone_staying(zone);
+    successor = zkl_zone_staying(zone);
 
-    if (heir != NULL) {
-        zkl_doorbell_wake(map, heir - map->slots);
+    if (successor != NULL) {
+        zkl_doorbell_wake(map, successor - map->slots);
 
     } else {
 
-        /* for a worker that began to leave after the search for an heir */
+        /* for a worker that began to leave after the search for a successor */
 
         zkl_zone_wake(zone);
     }

@@ -95,7 +95,7 @@ zkl_zone_t *zkl_zone_adopt(zkl_zone_t *home);
 /* Whether a worker has left orphans; a hint, for the time between sweeps. */
 ngx_uint_t zkl_zone_orphans(zkl_zone_t *zone);
 
-/* Notes that this worker leaves, and is no heir any more. */
+/* Notes that this worker leaves, and is no successor any more. */
 void zkl_zone_leaving(zkl_zone_t *zone);
 
 /* Whether this worker was replaced by a reload. */
@@ -107,7 +107,9 @@ ngx_uint_t zkl_zone_replaced(zkl_zone_t *zone);
  */
 ngx_uint_t zkl_zone_outlives(zkl_zone_t *zone);
 
-/* Wakes the other workers that leave, because this worker is no heir now. */
+/*
+ * Wakes the other workers that leave, because this worker is no successor now.
+ */
 void zkl_zone_wake(zkl_zone_t *zone);
 
 /*

@@ -23,12 +23,12 @@
 
 #define PAGES       18
 #define RECORDS     24
-#define HEIRS       16
+#define SUCCESSORS       16
 #define CELLS       256
 
 #define DYING       1001
 #define STAYING     1002
-#define HEIR        1003
+#define SUCCESSOR        1003
 
 
 /* a record, as the list knows the record */
@@ -41,12 +41,12 @@ typedef struct {
     zkl_kind_t          kind;
     int64_t             seq;
     ngx_uint_t          torn;
-    ngx_uint_t          seen;      /* by the heir */
+    ngx_uint_t          seen;      /* by the successor */
 } known_t;
 
 
 typedef struct {
-    zkl_zone_t    *zones[HEIRS];
+    zkl_zone_t    *zones[SUCCESSORS];
     ngx_uint_t     nzones;
     ngx_uint_t     zone;             /* inherits now */
     uint8_t        used[CELLS];      /* cells of seen records */
@@ -54,7 +54,7 @@ typedef struct {
     ngx_uint_t     nids;
     ngx_pid_t      self;
     fuzz_input_t  *in;
-} heir_t;
+} successor_t;
 
 
 static zkl_layout_t  *map;
@@ -74,10 +74,10 @@ static void change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in);
 static void compare(zkl_zone_t **zones);
 static void tear(fuzz_input_t *in);
 static void meet(zkl_zone_t *zone, fuzz_input_t *in);
-static void inherit(heir_t *heir);
+static void inherit(successor_t *successor);
 static void inherited(void *data, zkl_record_t *record, ngx_str_t *path);
 static void expected(zkl_record_t *record, ngx_str_t *path);
-static void go_on(heir_t *heir);
+static void go_on(successor_t *successor);
 static void rung(void *data, uint32_t record);
 
 
@@ -86,7 +86,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     ngx_uint_t    i;
     fuzz_input_t  in;
-    heir_t        heir;
+    successor_t        successor;
     zkl_zone_t   *zones[2];
 
     in.data = data;
@@ -105,15 +105,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 
     tear(&in);
 
-    ngx_memzero(&heir, sizeof(heir_t));
-    heir.in = &in;
+    ngx_memzero(&successor, sizeof(successor_t));
+    successor.in = &in;
 
     meet(zones[1], &in);
 
-    stub_process(HEIR, 77);
-    stub_become(HEIR);
+    stub_process(SUCCESSOR, 77);
+    stub_become(SUCCESSOR);
 
-    inherit(&heir);
+    inherit(&successor);
 
     compare(zones);
 
@@ -123,8 +123,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
              (unsigned) known[i].seen);
     }
 
-    meet(heir.zones[0], &in);
-    go_on(&heir);
+    meet(successor.zones[0], &in);
+    go_on(&successor);
 
     ngx_free(zones[0]);
     ngx_free(zones[1]);
@@ -507,15 +507,15 @@ rung(void *data, uint32_t record)
 }
 
 
-/* the heir takes a home, and estates */
+/* the successor takes a home, and estates */
 
 static void
-inherit(heir_t *heir)
+inherit(successor_t *successor)
 {
     ngx_uint_t   i;
     zkl_zone_t  *zone;
 
-    heir->self = HEIR;
+    successor->self = SUCCESSOR;
 
     zone = zkl_zone_join(&shm, &stub_log);
 
@@ -526,26 +526,27 @@ inherit(heir_t *heir)
         rule(map->slots[zone->slot].keeper == zkl_layout_self(),
              "it is not the keeper");
 
-        for (i = 0; i < heir->nzones; i++) {
-            rule(heir->zones[i]->slot != zone->slot, "adopted twice");
+        for (i = 0; i < successor->nzones; i++) {
+            rule(successor->zones[i]->slot != zone->slot, "adopted twice");
         }
 
-        heir->zone = heir->nzones;
-        heir->zones[heir->nzones++] = zone;
+        successor->zone = successor->nzones;
+        successor->zones[successor->nzones++] = zone;
 
-        zkl_record_inherit(zone, inherited, heir);
+        zkl_record_inherit(zone, inherited, successor);
 
-        zone = (heir->nzones < HEIRS) ? zkl_zone_adopt(heir->zones[0]) : NULL;
+        zone = (successor->nzones < SUCCESSORS)
+               ? zkl_zone_adopt(successor->zones[0]) : NULL;
     }
 
-    rule(heir->nzones != 0, "there is no slot");
+    rule(successor->nzones != 0, "there is no slot");
 }
 
 
 static void
 inherited(void *data, zkl_record_t *record, ngx_str_t *path)
 {
-    heir_t *heir = data;
+    successor_t *successor = data;
 
     uint32_t     at;
     ngx_uint_t   i, n;
@@ -553,7 +554,7 @@ inherited(void *data, zkl_record_t *record, ngx_str_t *path)
     char         name[ZKL_CLAIM_MAX];
     zkl_zone_t  *zone;
 
-    zone = heir->zones[heir->zone];
+    zone = successor->zones[successor->zone];
     at = record->id.record;
     n = zkl_layout_cells_of(path->len);
 
@@ -582,16 +583,16 @@ inherited(void *data, zkl_record_t *record, ngx_str_t *path)
     }
 
     for (i = at; i < at + n; i++) {
-        rule(!heir->used[i], "cell %u has two records", (unsigned) i);
+        rule(!successor->used[i], "cell %u has two records", (unsigned) i);
     }
 
     expected(record, path);
 
     for (i = at; i < at + n; i++) {
-        heir->used[i] = 1;
+        successor->used[i] = 1;
     }
 
-    heir->ids[heir->nids++] = record->id;
+    successor->ids[successor->nids++] = record->id;
 }
 
 
@@ -635,19 +636,19 @@ expected(zkl_record_t *record, ngx_str_t *path)
 /* new records, then the end of all records and slots */
 
 static void
-go_on(heir_t *heir)
+go_on(successor_t *successor)
 {
     uint32_t     first;
     ngx_int_t    rc;
-    ngx_uint_t   i, k, n, slots[HEIRS];
+    ngx_uint_t   i, k, n, slots[SUCCESSORS];
     ngx_str_t   *path;
     zkl_id_t     id;
     zkl_zone_t  *zone;
 
-    zone = heir->zones[0];
+    zone = successor->zones[0];
 
-    for (n = fuzz_below(heir->in, 8); n != 0; n--) {
-        path = &paths[fuzz_below(heir->in, 6)];
+    for (n = fuzz_below(successor->in, 8); n != 0; n--) {
+        path = &paths[fuzz_below(successor->in, 6)];
 
         rc = zkl_record_take(zone, path, ZKL_MUTEX, NULL, &id);
         if (rc != NGX_OK) {
@@ -658,25 +659,26 @@ go_on(heir_t *heir)
         first = id.record;
 
         for (i = first; i < first + zkl_layout_cells_of(path->len); i++) {
-            rule(i < map->ncells && !heir->used[i], "cell %u is taken again",
+            rule(i < map->ncells && !successor->used[i],
+                 "cell %u is taken again",
                  (unsigned) i);
-            heir->used[i] = 1;
+            successor->used[i] = 1;
         }
 
         zkl_record_publish(zone, id.record, 3, 1, 1);
         zkl_seq_index_put(zone, path, 3, id.record);
     }
 
-    for (i = 0; i < heir->nids; i++) {
-        zkl_record_end(zone, heir->ids[i].record);
+    for (i = 0; i < successor->nids; i++) {
+        zkl_record_end(zone, successor->ids[i].record);
     }
 
-    for (i = 0; i < heir->nzones; i++) {
-        slots[i] = heir->zones[i]->slot;
-        zkl_zone_leave(heir->zones[i]);
+    for (i = 0; i < successor->nzones; i++) {
+        slots[i] = successor->zones[i]->slot;
+        zkl_zone_leave(successor->zones[i]);
     }
 
-    for (i = 0; i < heir->nzones; i++) {
+    for (i = 0; i < successor->nzones; i++) {
         rule(map->slots[slots[i]].keeper == ZKL_FREE
              && !map->slots[slots[i]].keyed, "a slot is kept");
 

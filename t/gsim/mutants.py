@@ -138,7 +138,7 @@ MUTANTS = [
      'zkl_record_start(zone, *record);\n    cell->seq = child->seq;', 60000),
 
     ('a renewal that a dead worker had not heard of is lost',
-     'core/ward.c',
+     'core/adopt.c',
      '    (void) zkl_record_renewed(zone, ward->id.record, '
      'op->version,',
      '    if (0) (void) zkl_record_renewed(zone, '
@@ -220,10 +220,10 @@ MUTANTS = [
     ('the doorbell is lost', 'shm/doorbell.c',
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
-    ('what is held goes with its worker', 'core/ward.c',
-     'ward->state = ZKL_WARD_READ;\n\n'
+    ('what is held goes with its worker', 'core/adopt.c',
+     'ward->state = ZKL_ADOPTED_READ;\n\n'
      '        /* the dead worker',
-     'ward->state = ZKL_WARD_DELETE;\n\n'
+     'ward->state = ZKL_ADOPTED_DELETE;\n\n'
      '        /* the dead worker', 5000),
 
     ('the tokens of a transaction fall',
@@ -262,7 +262,7 @@ MUTANTS = [
      '    return;\n\n', 12000),
 
     ('an heir deletes what was told as held elsewhere',
-     'core/ward.c',
+     'core/adopt.c',
      'ward->alone = (record->ttl != 0 && !record->bound',
      'ward->alone = (0 && !record->bound', 5000),
 
@@ -303,7 +303,7 @@ MUTANTS = [
     ('held twice, released once elsewhere', 'core/call.c',
      '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),
 
-    ('a connection is held by nobody', 'core/ward.c',
+    ('a connection is held by nobody', 'core/adopt.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
     ('an heir that was faster was somebody else', 'core/call.c',
@@ -425,7 +425,7 @@ MUTANTS = [
      1000),
 
     ('a late create is looked for once',
-     'core/ward.c',
+     'core/adopt.c',
      'if (now - ward->missed >= ZKL_LATE) {',
      'if (1) {',
      60000),

@@ -1,0 +1,1188 @@
+
+/*
+ * Adoption: the session of a worker that is dead or has left, and the claims
+ * that were made through the session, from the adoption to the close.
+ *
+ * An adoption owns the slot, the session and the adopted claims.  The session
+ * is closed when no claim depends on the session any more.  An adopted claim is
+ * deleted, or becomes a claim of this worker:
+ *
+ *            connected         the answer
+ *   ------   ---------------   -----------------------------------------------
+ *   FIND     list              DELETE, LOOK, or freed (after some time)
+ *   LOOK     get               DELETE (version), READ, or freed
+ *   READ     get               made durable, and READ again; or, if durable,
+ *                              a claim of this worker; or freed
+ *            delete            the lease was over: freed, or READ again
+ *   DELETE   delete            freed
+ *
+ * An adopted claim is in no view: the waiters behind the claim, in this worker
+ * too, know the claim by the record, as a sibling's, or by the znode.  The
+ * znode of a one-node lock may be another claim's by now, so the worker reads
+ * the znode first, and deletes by the version that was read.
+ *
+ * A claim that waited alone (a client may call for the claim later) may be held
+ * all the same, because a client with the token may call at any gateway, and a
+ * gateway that sees no claim ahead writes into the claim data that the claim is
+ * held and tells so.  The worker therefore deletes such a claim by the version
+ * of claim data that do not say "held".
+ *
+ * All of the code runs on the event loop.  The session of an adoption is NULL
+ * until the session is opened.  The work on a claim begins anew with each
+ * connection of the adopted session; `op` is NULL in between, and `share` is
+ * NULL unless the claim is about to be durable.
+ */
+
+
+#include "core/adopt.h"
+#include "core/mark.h"
+#include "core/node.h"
+#include "core/share.h"
+
+
+/* how long a create of a dead worker may take to show, in ms */
+#define ZKL_LATE               3000
+
+
+typedef struct {
+    ngx_queue_t                        queue;   /* worker->adoptions */
+    zkl_worker_t                      *worker;
+    zkl_zone_t                        *zone;
+    zkl_session_t                     *session; /* NULL: not open yet */
+    ngx_queue_t                        claims;
+    ngx_event_t                        over;    /* closes the session */
+
+    unsigned                           ended:1; /* the session is over */
+    unsigned                           failed:1;    /* no memory for a
+                                                       claim */
+} zkl_adoption_t;
+
+
+typedef enum {
+    ZKL_ADOPTED_FIND = 0,           /* a list, or a read of the lock's znode,
+                                       tells whether the claim has a znode;
+                                       the znode is to be deleted */
+    ZKL_ADOPTED_LOOK,               /* the claim waited alone: deleted, unless
+                                       another gateway told the claim as held */
+    ZKL_ADOPTED_READ,               /* the claim is held, if its znode is
+                                       there; the znode is read */
+    ZKL_ADOPTED_DELETE
+} zkl_adopted_e;
+
+
+typedef struct {
+    ngx_rbtree_node_t                  node;    /* worker->adopted, by record */
+    ngx_queue_t                        queue;   /* adoption->claims */
+    zkl_adoption_t                    *adoption;
+    zkl_op_t                          *op;      /* under way, or NULL */
+    zkl_share_t                       *share;   /* under way, or NULL */
+
+    zkl_adopted_e                      state;
+    zkl_id_t                           id;
+    zkl_id_t                           named;   /* in the znode's name */
+    zkl_kind_t                         kind;    /* in the znode's name, or */
+    zkl_kind_t                         other;   /* the other possible kind */
+    int64_t                            seq;     /* -1: not known */
+    ngx_msec_t                         missed;  /* when a list lacked the claim
+                                                   first; 0: not yet */
+
+    ngx_str_t                          path;    /* of the lock */
+    int32_t                            version; /* of the data read, of a claim
+                                                   that waited alone or is
+                                                   held */
+
+    unsigned                           alone:1;     /* the claim waited alone */
+    unsigned                           ending:1;    /* the claim is deleted when
+                                                       share is done */
+    unsigned                           unfit:1;     /* ZooKeeper refuses to make
+                                                       the claim durable */
+    unsigned                           over:1;      /* the lease is over: the
+                                                       claim is deleted by
+                                                       version */
+    unsigned                           seen:1;      /* the record or the znode
+                                                       was read while no
+                                                       release was asked for,
+                                                       and no delete can have
+                                                       happened since */
+} zkl_adopted_t;
+
+
+static ngx_int_t zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone);
+static zkl_adoption_t *zkl_adopt_new(zkl_worker_t *worker, zkl_zone_t *zone);
+static void zkl_adopt_connected(void *data, const zkl_key_t *fresh);
+static void zkl_adopt_sweep_one(zkl_adoption_t *adoption);
+static void zkl_adopt_away(void *data);
+static void zkl_adopt_lost(void *data);
+static void zkl_adopt_over_handler(ngx_event_t *ev);
+static void zkl_adopt_leave_one(zkl_adoption_t *adoption);
+static void zkl_adopt_free(zkl_adoption_t *adoption);
+static void zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path);
+static zkl_adopted_t *zkl_adopted_find(zkl_worker_t *worker, uint32_t record);
+static void zkl_adopted_go(zkl_adopted_t *claim);
+static ngx_uint_t zkl_adopted_outlives(zkl_adopted_t *claim);
+static ngx_int_t zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get);
+static void zkl_adopted_unshare(zkl_adopted_t *claim);
+static void zkl_adopted_delete(zkl_adopted_t *claim);
+static void zkl_adopted_done(zkl_adopted_t *claim);
+static void zkl_adopted_free(zkl_adopted_t *claim);
+static zkl_op_t *zkl_adopted_op(zkl_adopted_t *claim);
+static void zkl_adopted_handler(zkl_op_t *op);
+static void zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op);
+static void zkl_adopted_missing(zkl_adopted_t *claim);
+static void zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op);
+static void zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op);
+static void zkl_adopted_secure(zkl_adopted_t *claim);
+static void zkl_adopted_lease(zkl_adopted_t *claim);
+static void zkl_adopted_secured(void *data, ngx_int_t rc);
+static void zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op);
+static ngx_uint_t zkl_adopted_lost(zkl_adopted_t *claim);
+
+
+static const zkl_session_events_t
+    zkl_adopt_events =
+{
+    zkl_adopt_connected,
+    zkl_adopt_away,
+    zkl_adopt_lost,
+    zkl_adopt_away,
+
+    /* no watch is set through an adopted session */
+
+    NULL,
+    NULL
+};
+
+
+void
+zkl_adopt_orphans(zkl_worker_t *worker)
+{
+    zkl_zone_t  *zone;
+
+    while (!worker->leaving || zkl_worker_over(worker)) {
+
+        zone = zkl_zone_adopt(worker->zone);
+        if (zone == NULL) {
+            break;
+        }
+
+        if (zkl_adopt_open(worker, zone) != NGX_OK) {
+            break;
+        }
+
+        worker->left = ngx_current_msec;
+    }
+
+    zkl_worker_busy(worker);
+}
+
+
+/*
+ * Makes adopted claims of the records in the slot, and opens the slot's
+ * session.  Owns zone.  NGX_ERROR: no memory; the slot is abandoned again.
+ */
+
+static ngx_int_t
+zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
+{
+    zkl_key_t        key;
+    zkl_adoption_t  *adoption;
+
+    (void) zkl_zone_key(zone, &key);
+
+    adoption = zkl_adopt_new(worker, zone);
+    if (adoption == NULL) {
+        zkl_zone_abandon(zone);
+        return NGX_ERROR;
+    }
+
+    adoption->session = zkl_session_open(worker->conf,
+                                   &worker->mailbox, &zkl_adopt_events,
+                                   adoption, &key, zkl_zone_alive(zone),
+                                   worker->log);
+    if (adoption->session == NULL) {
+        zkl_adopt_free(adoption);
+        zkl_zone_abandon(zone);
+        return NGX_ERROR;
+    }
+
+    ngx_queue_insert_tail(&worker->adoptions, &adoption->queue);
+
+    ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
+                  "the session of a worker that has gone is adopted");
+
+    return NGX_OK;
+}
+
+
+static zkl_adoption_t *
+zkl_adopt_new(zkl_worker_t *worker, zkl_zone_t *zone)
+{
+    zkl_adoption_t  *adoption;
+
+    adoption = ngx_calloc(sizeof(zkl_adoption_t), worker->log);
+    if (adoption == NULL) {
+        return NULL;
+    }
+
+    adoption->worker = worker;
+    adoption->zone = zone;
+
+    ngx_queue_init(&adoption->claims);
+
+    adoption->over.handler = zkl_adopt_over_handler;
+    adoption->over.data = adoption;
+    adoption->over.log = worker->log;
+
+    zkl_record_inherit(zone, zkl_adopted_take, adoption);
+
+    if (adoption->failed) {
+
+        /* the close of the session would end the claims that are not known */
+
+        zkl_adopt_free(adoption);
+        return NULL;
+    }
+
+    return adoption;
+}
+
+
+static void
+zkl_adopt_connected(void *data, const zkl_key_t *fresh)
+{
+    zkl_adoption_t  *adoption = data;
+
+    zkl_adopt_sweep_one(adoption);
+}
+
+
+void
+zkl_adopt_sweep(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    for (q = ngx_queue_head(&worker->adoptions);
+         q != ngx_queue_sentinel(&worker->adoptions);
+         q = ngx_queue_next(q))
+    {
+        zkl_adopt_sweep_one(ngx_queue_data(q, zkl_adoption_t, queue));
+    }
+}
+
+
+static void
+zkl_adopt_sweep_one(zkl_adoption_t *adoption)
+{
+    ngx_queue_t    *q, *next;
+    zkl_adopted_t  *claim;
+
+    for (q = ngx_queue_head(&adoption->claims);
+         q != ngx_queue_sentinel(&adoption->claims);
+         q = next)
+    {
+        claim = ngx_queue_data(q, zkl_adopted_t, queue);
+
+        next = ngx_queue_next(q);
+
+        if (claim->share != NULL) {
+            zkl_share_again(claim->share);
+
+        } else {
+            zkl_adopted_go(claim);
+        }
+    }
+
+    if (ngx_queue_empty(&adoption->claims)) {
+        ngx_post_event(&adoption->over, &ngx_posted_events);
+    }
+}
+
+
+void
+zkl_adopt_unshare(zkl_worker_t *worker)
+{
+    ngx_queue_t     *q, *p;
+    zkl_adoption_t  *adoption;
+
+    for (q = ngx_queue_head(&worker->adoptions);
+         q != ngx_queue_sentinel(&worker->adoptions);
+         q = ngx_queue_next(q))
+    {
+        adoption = ngx_queue_data(q, zkl_adoption_t, queue);
+
+        for (p = ngx_queue_head(&adoption->claims);
+             p != ngx_queue_sentinel(&adoption->claims);
+             p = ngx_queue_next(p))
+        {
+            zkl_adopted_unshare(ngx_queue_data(p, zkl_adopted_t, queue));
+        }
+    }
+}
+
+
+/* The operations under way get an error, and the sweep sends them again. */
+
+static void
+zkl_adopt_away(void *data)
+{
+}
+
+
+/* A claim that may be durable may have outlived the adopted session. */
+
+static void
+zkl_adopt_lost(void *data)
+{
+    zkl_adoption_t  *adoption = data;
+
+    ngx_queue_t    *q;
+    zkl_adopted_t  *claim;
+
+    while (!ngx_queue_empty(&adoption->claims)) {
+        q = ngx_queue_head(&adoption->claims);
+        claim = ngx_queue_data(q, zkl_adopted_t, queue);
+
+        if (zkl_adopted_outlives(claim)
+            && zkl_adopted_move(claim, NULL) == NGX_OK)
+        {
+            continue;
+        }
+
+        zkl_record_lose(adoption->zone, claim->id.record);
+        zkl_record_ending(adoption->zone, claim->id.record, ZKL_ENDING_LOST);
+        zkl_adopted_done(claim);
+    }
+
+    adoption->ended = 1;
+    ngx_post_event(&adoption->over, &ngx_posted_events);
+}
+
+
+/*
+ * Closes the session, which no claim needs any more; an event does so, because
+ * a session must not be freed from inside a handler that the session calls.  A
+ * session that is not connected cannot be closed: the sweep tries again.
+ */
+
+static void
+zkl_adopt_over_handler(ngx_event_t *ev)
+{
+    zkl_zone_t      *zone;
+    zkl_adoption_t  *adoption;
+    zkl_worker_t    *worker;
+    zkl_session_t   *session;
+
+    adoption = ev->data;
+
+    if (!adoption->ended && !zkl_session_prompt(adoption->session)) {
+        return;
+    }
+
+    zone = adoption->zone;
+    session = adoption->session;
+
+    worker = adoption->worker;
+
+    zkl_adopt_free(adoption);
+
+    zkl_session_close(session);
+    zkl_record_hand_over(zone, worker->zone);
+    zkl_zone_leave(zone);
+
+    zkl_worker_busy(worker);
+}
+
+
+void
+zkl_adopt_leave(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&worker->adoptions)) {
+        q = ngx_queue_head(&worker->adoptions);
+        zkl_adopt_leave_one(ngx_queue_data(q, zkl_adoption_t, queue));
+    }
+}
+
+
+static void
+zkl_adopt_leave_one(zkl_adoption_t *adoption)
+{
+    ngx_uint_t      successor;
+    zkl_zone_t     *zone;
+    zkl_session_t  *session;
+
+    if (adoption->ended) {
+        zkl_adopt_over_handler(&adoption->over);
+        return;
+    }
+
+    zone = adoption->zone;
+    session = adoption->session;
+
+    /* the claims first, because the session frees the claims' operations */
+
+    zkl_adopt_free(adoption);
+
+    successor = zkl_zone_outlives(zone);
+
+    zkl_worker_part(session, zone, successor, successor);
+}
+
+
+/* Frees the adoption and the claims, but not the zone and the session. */
+
+static void
+zkl_adopt_free(zkl_adoption_t *adoption)
+{
+    ngx_queue_t  *q;
+
+    while (!ngx_queue_empty(&adoption->claims)) {
+        q = ngx_queue_head(&adoption->claims);
+        zkl_adopted_free(ngx_queue_data(q, zkl_adopted_t, queue));
+    }
+
+    if (adoption->over.posted) {
+        ngx_delete_posted_event(&adoption->over);
+    }
+
+    if (adoption->session != NULL) {
+        ngx_queue_remove(&adoption->queue);
+    }
+
+    ngx_free(adoption);
+}
+
+
+void
+zkl_adopt_rung(zkl_worker_t *worker, uint32_t record)
+{
+    zkl_adopted_t  *claim;
+
+    claim = zkl_adopted_find(worker, record);
+
+    if (claim != NULL && claim->state == ZKL_ADOPTED_READ
+        && zkl_record_asked(claim->adoption->zone, record))
+    {
+        zkl_adopted_delete(claim);
+    }
+}
+
+
+/*
+ * Makes an adopted claim of a record; data is the adoption, whose `failed` is
+ * set if there is no memory.
+ */
+
+static void
+zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
+{
+    zkl_adoption_t  *adoption = data;
+
+    zkl_adopted_t  *claim;
+    zkl_worker_t   *worker;
+
+    worker = adoption->worker;
+
+    if (record->kind == ZKL_NODE
+        && (record->state != ZKL_RECORD_HELD || record->bound))
+    {
+        /* the record ends now: no sibling waits until the znode is gone */
+
+        zkl_record_publish(adoption->zone, record->id.record, record->seq, 0,
+                           0);
+        zkl_record_end(adoption->zone, record->id.record);
+
+        if (record->seq == -1) {
+
+            /* the claim never had a znode */
+
+            zkl_record_free(adoption->zone, record->id.record);
+            return;
+        }
+
+        record->seq = -1;
+    }
+
+    if (record->state == ZKL_RECORD_OPEN) {
+
+        /* the session was over before the worker died */
+
+        zkl_record_ending(adoption->zone, record->id.record,
+                          ZKL_ENDING_FORSAKEN);
+        zkl_record_free(adoption->zone, record->id.record);
+        return;
+    }
+
+    claim = ngx_calloc(sizeof(zkl_adopted_t) + path->len, worker->log);
+    if (claim == NULL) {
+        adoption->failed = 1;
+        return;
+    }
+
+    claim->adoption = adoption;
+    claim->node.key = record->id.record;
+    claim->id = record->id;
+    claim->named = record->id;
+    claim->named.record = record->named;
+    claim->kind = record->kind;
+    claim->other = record->was;
+    claim->seq = record->seq;
+    claim->alone = (record->ttl != 0 && !record->bound
+                   && record->kind != ZKL_NODE
+                   && (record->state == ZKL_RECORD_NEW
+                       || record->state == ZKL_RECORD_WAITING));
+
+    claim->path.len = path->len;
+    claim->path.data = (u_char *) claim + sizeof(zkl_adopted_t);
+    ngx_memcpy(claim->path.data, path->data, path->len);
+
+    if (record->seq == -1) {
+        claim->state = ZKL_ADOPTED_FIND;
+
+    } else if (record->state == ZKL_RECORD_HELD && !record->bound)
+    {
+        claim->state = ZKL_ADOPTED_READ;
+
+        /* the dead worker may have deleted a claim that was released */
+
+        claim->seen = !zkl_record_asked(adoption->zone, record->id.record);
+
+        /* from here on the claim is held, even if the leader is deleted */
+
+        zkl_record_unbind(adoption->zone, record->id.record);
+
+    } else if (claim->alone) {
+        claim->state = ZKL_ADOPTED_LOOK;
+
+    } else {
+        claim->state = ZKL_ADOPTED_DELETE;
+    }
+
+    ngx_rbtree_insert(&worker->adopted, &claim->node);
+    ngx_queue_insert_tail(&adoption->claims, &claim->queue);
+}
+
+
+/* The adopted claim of that record, or NULL. */
+
+static zkl_adopted_t *
+zkl_adopted_find(zkl_worker_t *worker, uint32_t record)
+{
+    ngx_rbtree_node_t  *node;
+
+    node = worker->adopted.root;
+
+    while (node != worker->adopted.sentinel && node->key != record) {
+        node = (record < node->key) ? node->left : node->right;
+    }
+
+    return (node != worker->adopted.sentinel) ? (zkl_adopted_t *) node : NULL;
+}
+
+
+/* Sends what the claim's state asks for, unless that is under way. */
+
+static void
+zkl_adopted_go(zkl_adopted_t *claim)
+{
+    zkl_op_t       *op;
+    zkl_session_t  *session;
+
+    session = claim->adoption->session;
+
+    if (claim->op != NULL || claim->share != NULL
+        || !zkl_session_connected(session))
+    {
+        return;
+    }
+
+    op = zkl_adopted_op(claim);
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->handler = zkl_adopted_handler;
+    op->data = claim;
+
+    claim->op = op;
+
+    zkl_session_send(op);
+}
+
+
+static zkl_op_t *
+zkl_adopted_op(zkl_adopted_t *claim)
+{
+    u_char          buf[ZKL_CLAIM_MAX];
+    ngx_str_t       name;
+    zkl_op_t       *op;
+    zkl_session_t  *session;
+
+    session = claim->adoption->session;
+
+    if (claim->state == ZKL_ADOPTED_FIND) {
+        return zkl_op_new(session, claim->kind == ZKL_NODE
+                                   ? ZKL_OP_GET
+                                   : ZKL_OP_LIST,
+                          &claim->path, NULL, NULL);
+    }
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &claim->named, claim->kind,
+                                    claim->seq);
+
+    if ((claim->state == ZKL_ADOPTED_READ && !claim->over)
+        || claim->state == ZKL_ADOPTED_LOOK)
+    {
+        return zkl_op_new(session, ZKL_OP_GET, &claim->path, &name, NULL);
+    }
+
+    op = zkl_op_new(session, ZKL_OP_DELETE, &claim->path, &name, NULL);
+
+    if (op == NULL) {
+        return NULL;
+    }
+
+    if (claim->kind == ZKL_NODE || claim->alone || claim->over) {
+        op->version = claim->version;
+    }
+
+    op->gather = (claim->kind != ZKL_NODE);
+
+    return op;
+}
+
+
+static void
+zkl_adopted_handler(zkl_op_t *op)
+{
+    zkl_adopted_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == ZKL_NO_NODE && claim->kind != claim->other) {
+
+        /* the worker died while it renamed the claim: try the old name */
+
+        claim->kind = claim->other;
+
+        zkl_adopted_go(claim);
+        return;
+    }
+
+    if (op->rc == ZKL_OK && claim->kind == ZKL_NODE
+        && op->type == ZKL_OP_GET
+        && !zkl_node_is(&claim->named, op))
+    {
+        op->rc = ZKL_NO_NODE;
+    }
+
+    if (op->rc == ZKL_NO_NODE) {
+
+        if (claim->state == ZKL_ADOPTED_FIND) {
+            zkl_adopted_missing(claim);
+
+        } else {
+            zkl_adopted_done(claim);
+        }
+
+        return;
+    }
+
+    if (op->type == ZKL_OP_DELETE
+        && (op->rc == ZKL_OK
+            || op->rc == ZKL_UNKNOWN))
+    {
+        claim->seen = 0;
+    }
+
+    if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED) {
+        /* the sweep, or the next connection, tries again */
+        return;
+    }
+
+    switch (op->type) {
+
+    case ZKL_OP_LIST:
+        zkl_adopted_found(claim, op);
+        break;
+
+    case ZKL_OP_GET:
+
+        if (claim->state == ZKL_ADOPTED_FIND) {
+            claim->state = ZKL_ADOPTED_DELETE;
+            claim->version = op->version;
+            zkl_adopted_go(claim);
+            break;
+        }
+
+        if (claim->alone) {
+            zkl_adopted_look(claim, op);
+            break;
+        }
+
+        zkl_adopted_read(claim, op);
+        break;
+
+    default: /* ZKL_OP_DELETE */
+        zkl_adopted_deleted(claim, op);
+        break;
+    }
+}
+
+
+/* The id shows the claim's znode, unless the create never happened. */
+
+static void
+zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op)
+{
+    ngx_uint_t   i;
+    zkl_child_t  child;
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (zkl_name_child_read(&child, (char *) op->children[i].data,
+                                op->children[i].len)
+            == 0
+            && child.has_id
+            && child.id.record == claim->id.record
+            && zkl_name_secret_equal(child.id.random, claim->id.random,
+                                     ZKL_RANDOM_LEN))
+        {
+            claim->seq = child.seq;
+            claim->kind = child.kind;
+            claim->other = child.kind;
+
+            if (claim->alone) {
+                claim->state = ZKL_ADOPTED_LOOK;
+                zkl_adopted_go(claim);
+                return;
+            }
+
+            zkl_adopted_delete(claim);
+            return;
+        }
+    }
+
+    zkl_adopted_missing(claim);
+}
+
+
+/*
+ * The server may still execute a create that the dead worker has sent: the
+ * worker lists again.  If all claims of the adoption wait for such a create,
+ * the session is closed, because no create happens after the close.
+ */
+
+static void
+zkl_adopted_missing(zkl_adopted_t *claim)
+{
+    ngx_msec_t      now;
+    ngx_queue_t    *q;
+    zkl_adopted_t  *other;
+
+    now = zkl_now();
+
+    if (claim->missed == 0) {
+        claim->missed = now ? now : 1;
+    }
+
+    if (now - claim->missed >= ZKL_LATE) {
+        zkl_adopted_done(claim);
+        return;
+    }
+
+    for (q = ngx_queue_head(&claim->adoption->claims);
+         q != ngx_queue_sentinel(&claim->adoption->claims);
+         q = ngx_queue_next(q))
+    {
+        other = ngx_queue_data(q, zkl_adopted_t, queue);
+
+        if (other->state != ZKL_ADOPTED_FIND || other->missed == 0) {
+            return;
+        }
+    }
+
+    ngx_post_event(&claim->adoption->over, &ngx_posted_events);
+}
+
+
+/* A GET has read the znode of a claim that waited alone. */
+
+static void
+zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
+{
+    ngx_msec_t        ttl;
+    zkl_claim_data_t  label;
+    zkl_zone_t       *zone;
+
+    zone = claim->adoption->zone;
+
+    if (claim->state != ZKL_ADOPTED_LOOK) {
+
+        /* the claim was released meanwhile */
+
+        zkl_adopted_go(claim);
+        return;
+    }
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.async || label.index < 0 || label.ttl == 0) {
+        claim->version = op->version;
+        claim->state = ZKL_ADOPTED_DELETE;
+        zkl_adopted_go(claim);
+        return;
+    }
+
+    claim->alone = 0;
+    ttl = (ngx_msec_t) label.ttl;
+
+    zkl_record_publish(zone, claim->id.record, claim->seq, op->czxid,
+                       (ngx_uint_t) label.index);
+    zkl_record_grant(zone, claim->id.record, ttl, zkl_now() + ttl,
+                     ZKL_DELIVERED_ELSEWHERE);
+
+    claim->state = ZKL_ADOPTED_READ;
+    zkl_adopted_read(claim, op);
+}
+
+
+/* A GET has read the znode of a held claim. */
+
+static void
+zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op)
+{
+    zkl_claim_data_t  label;
+    zkl_zone_t       *zone;
+
+    zone = claim->adoption->zone;
+
+    if (claim->state != ZKL_ADOPTED_READ) {
+
+        /* the claim was released meanwhile */
+
+        zkl_adopted_go(claim);
+        return;
+    }
+
+    if (zkl_record_asked(zone, claim->id.record)) {
+        zkl_adopted_delete(claim);
+        return;
+    }
+
+    claim->seen = 1;
+    claim->version = op->version;
+
+    /* the dead worker may not have heard of a renewal at another gateway */
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    (void) zkl_record_renewed(zone, claim->id.record, op->version,
+                              label.renewals, (ngx_msec_t) label.ttl, 0);
+
+    if (op->owner != 0) {
+        zkl_adopted_secure(claim);
+        return;
+    }
+
+    (void) zkl_adopted_move(claim, op);
+}
+
+
+/* Whether the claim may be durable, and so outlive the adopted session. */
+
+static ngx_uint_t
+zkl_adopted_outlives(zkl_adopted_t *claim)
+{
+    return claim->state == ZKL_ADOPTED_READ
+           || claim->state == ZKL_ADOPTED_DELETE
+           || claim->kind == ZKL_NODE;
+}
+
+
+/*
+ * Makes the adopted claim a claim of this worker, and moves the record.  get
+ * has read the durable znode; if get is NULL, the adopted session is over, and
+ * the claim lives on if the claim was durable.  NGX_OK, or an error.
+ */
+
+static ngx_int_t
+zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get)
+{
+    ngx_int_t        rc;
+    zkl_adoption_t  *adoption;
+    zkl_record_t     record;
+
+    adoption = claim->adoption;
+
+    if (zkl_record_read(adoption->zone, &claim->id, &claim->path, &record)
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (get != NULL) {
+        record.was = claim->kind;
+    }
+
+    rc = zkl_claim_move(adoption->worker, &claim->path, &record, get,
+                        claim->state != ZKL_ADOPTED_READ);
+    if (rc == NGX_BUSY) {
+
+        /* a claim with another record counts the lease already */
+
+        zkl_record_ending(adoption->zone, claim->id.record,
+                          ZKL_ENDING_FORSAKEN);
+        zkl_record_free(adoption->zone, claim->id.record);
+
+    } else if (rc != NGX_OK) {
+
+        /* the sweep tries again */
+
+        return rc;
+    }
+
+    zkl_adopted_free(claim);
+
+    if (ngx_queue_empty(&adoption->claims)) {
+        ngx_post_event(&adoption->over, &ngx_posted_events);
+    }
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_adopted_secure(zkl_adopted_t *claim)
+{
+    ngx_str_t        gate;
+    zkl_adoption_t  *adoption;
+    zkl_worker_t    *worker;
+
+    adoption = claim->adoption;
+    worker = adoption->worker;
+
+    if (claim->unfit || zkl_mark_ready(worker, &claim->path, &gate) != NGX_OK) {
+        /* the sweep tries again */
+
+        zkl_adopted_lease(claim);
+        return;
+    }
+
+    claim->share = zkl_share(worker, &claim->path, &claim->named,
+                             claim->id.record, claim->kind, claim->seq, &gate,
+                             1, zkl_adopted_secured, claim);
+}
+
+
+/* A lease that cannot become durable, or not yet, ends at the deadline. */
+
+static void
+zkl_adopted_lease(zkl_adopted_t *claim)
+{
+    ngx_msec_t  lease;
+
+    if (zkl_record_lease_over(claim->adoption->zone, claim->id.record,
+                              zkl_now(), &lease)
+        != NGX_OK)
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_INFO, claim->adoption->worker->log, 0,
+                  "a lease of \"%V\" is over", &claim->path);
+
+    claim->over = 1;
+
+    zkl_adopted_go(claim);
+}
+
+
+static void
+zkl_adopted_secured(void *data, ngx_int_t rc)
+{
+    zkl_adopted_t  *claim = data;
+
+    claim->share = NULL;
+
+    if (claim->ending) {
+        claim->ending = 0;
+        zkl_adopted_delete(claim);
+        return;
+    }
+
+    if (rc == NGX_DECLINED) {
+        zkl_adopted_done(claim);
+        return;
+    }
+
+    if (rc == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_WARN, claim->adoption->worker->log, 0,
+                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
+                      "it ends with the session of its worker", &claim->path);
+
+        claim->unfit = 1;
+        return;
+    }
+
+    zkl_adopted_go(claim);
+}
+
+
+/*
+ * This worker's session is over: the claim is not made durable under the gate
+ * of that session any more, but is read again.
+ */
+
+static void
+zkl_adopted_unshare(zkl_adopted_t *claim)
+{
+    if (claim->share == NULL) {
+        return;
+    }
+
+    zkl_share_free(claim->share);
+    claim->share = NULL;
+
+    if (claim->ending) {
+        claim->ending = 0;
+        zkl_adopted_delete(claim);
+    }
+}
+
+
+static void
+zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op)
+{
+    if (op->rc == ZKL_OK) {
+
+        if (claim->over) {
+            zkl_record_ending(claim->adoption->zone, claim->id.record,
+                              ZKL_ENDING_EXPIRED);
+        }
+
+        zkl_adopted_done(claim);
+        return;
+    }
+
+    if (claim->over) {
+
+        /* another gateway may have renewed the lease */
+
+        claim->over = 0;
+        zkl_adopted_go(claim);
+        return;
+    }
+
+    if (claim->kind == ZKL_NODE) {
+        claim->state = ZKL_ADOPTED_FIND;
+
+    } else if (claim->alone) {
+        claim->state = ZKL_ADOPTED_LOOK;
+    }
+
+    zkl_adopted_go(claim);
+}
+
+
+/* Ends the claim for good: the claims behind may be granted at once. */
+
+static void
+zkl_adopted_delete(zkl_adopted_t *claim)
+{
+    if (claim->share != NULL) {
+
+        /* the znode's name is not known until the share is done */
+
+        claim->ending = 1;
+        return;
+    }
+
+    claim->state = ZKL_ADOPTED_DELETE;
+    claim->alone = 0;
+    claim->over = 0;
+
+    if (claim->kind == ZKL_NODE) {
+        claim->state = ZKL_ADOPTED_FIND;
+        claim->missed = zkl_now() - ZKL_LATE;
+    }
+
+    zkl_record_end(claim->adoption->zone, claim->id.record);
+    zkl_adopted_go(claim);
+}
+
+
+/* The claim has no znode (any more): frees the record and the claim. */
+
+static void
+zkl_adopted_done(zkl_adopted_t *claim)
+{
+    zkl_adoption_t  *adoption;
+
+    adoption = claim->adoption;
+
+    if (zkl_adopted_lost(claim)) {
+        zkl_record_lose(adoption->zone, claim->id.record);
+    }
+
+    zkl_record_end(adoption->zone, claim->id.record);
+    zkl_record_free(adoption->zone, claim->id.record);
+
+    zkl_adopted_free(claim);
+
+    if (ngx_queue_empty(&adoption->claims)) {
+        ngx_post_event(&adoption->over, &ngx_posted_events);
+    }
+}
+
+
+/*
+ * Whether the lease was over, or the znode gone, before a client released the
+ * claim.  If the release came before the adoption, the dead worker may have
+ * deleted the znode; later only a foreign client can have done so.
+ */
+
+static ngx_uint_t
+zkl_adopted_lost(zkl_adopted_t *claim)
+{
+    switch (claim->state) {
+
+    case ZKL_ADOPTED_READ:
+        return claim->seen
+               || !zkl_record_asked(claim->adoption->zone, claim->id.record);
+
+    case ZKL_ADOPTED_DELETE:
+        return claim->seen;
+
+    default:
+        return 0;
+    }
+}
+
+
+/* Frees the claim only. */
+
+static void
+zkl_adopted_free(zkl_adopted_t *claim)
+{
+    zkl_worker_t  *worker;
+
+    worker = claim->adoption->worker;
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+    }
+
+    if (claim->share != NULL) {
+        zkl_share_free(claim->share);
+    }
+
+    ngx_rbtree_delete(&worker->adopted, &claim->node);
+    ngx_queue_remove(&claim->queue);
+
+    ngx_free(claim);
+}

@@ -1,0 +1,40 @@
+
+/*
+ * Adoption: this worker takes over the session of a worker that is dead or has
+ * left, and the claims that were made through the session.
+ *
+ * This worker deletes the claims that waited, because the clients are gone with
+ * the dead worker.  The held claims are made durable and become claims of this
+ * worker, whose session counts the leases on, with the same deadlines.  Then
+ * the adopted session is closed.
+ */
+
+
+#ifndef _ZKL_ADOPT_H_INCLUDED_
+#define _ZKL_ADOPT_H_INCLUDED_
+
+
+#include "core/worker.h"
+
+
+/*
+ * Adopts the slots of workers that are dead or have left, unless this worker
+ * leaves and another worker stays.  Without memory the sweep tries again.
+ */
+void zkl_adopt_orphans(zkl_worker_t *worker);
+
+/* The worker leaves: gives up the slots and the sessions, see worker_part(). */
+void zkl_adopt_leave(zkl_worker_t *worker);
+
+
+/* Once a second: sends the operations that could not be sent before. */
+void zkl_adopt_sweep(zkl_worker_t *worker);
+
+/* The session of this worker is over, and the session's gate is gone. */
+void zkl_adopt_unshare(zkl_worker_t *worker);
+
+/* A sibling has changed the record, which may be that of an adopted claim. */
+void zkl_adopt_rung(zkl_worker_t *worker, uint32_t record);
+
+
+#endif /* _ZKL_ADOPT_H_INCLUDED_ */
