@@ -80,8 +80,10 @@ typedef struct {
     zkl_adopted_e                      state;
     zkl_id_t                           id;
     zkl_id_t                           named;   /* in the znode's name */
-    zkl_kind_t                         kind;    /* in the znode's name, or */
-    zkl_kind_t                         other;   /* the other possible kind */
+    zkl_kind_t                         kind;    /* in the znode's name */
+    zkl_kind_t                         renamed; /* in the name after a rename,
+                                                   which the dead worker may
+                                                   have sent */
     int64_t                            seq;     /* -1: not known */
     ngx_msec_t                         missed;  /* when a list lacked the claim
                                                    first; 0: not yet */
@@ -127,6 +129,7 @@ static void zkl_adopted_done(zkl_adopted_t *claim);
 static void zkl_adopted_free(zkl_adopted_t *claim);
 static zkl_op_t *zkl_adopted_op(zkl_adopted_t *claim);
 static void zkl_adopted_handler(zkl_op_t *op);
+static ngx_int_t zkl_adopted_renamed(zkl_adopted_t *claim);
 static void zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op);
 static void zkl_adopted_missing(zkl_adopted_t *claim);
 static void zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op);
@@ -525,8 +528,8 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
     claim->id = record->id;
     claim->named = record->id;
     claim->named.record = record->named;
-    claim->kind = record->kind;
-    claim->other = record->was;
+    claim->kind = record->was;
+    claim->renamed = record->kind;
     claim->seq = record->seq;
     claim->alone = (record->ttl != 0 && !record->bound
                    && record->kind != ZKL_NODE
@@ -663,13 +666,7 @@ zkl_adopted_handler(zkl_op_t *op)
     claim = op->data;
     claim->op = NULL;
 
-    if (op->rc == ZKL_NO_NODE && claim->kind != claim->other) {
-
-        /* the worker died while it renamed the claim: try the old name */
-
-        claim->kind = claim->other;
-
-        zkl_adopted_go(claim);
+    if (op->rc == ZKL_NO_NODE && zkl_adopted_renamed(claim) == NGX_OK) {
         return;
     }
 
@@ -734,6 +731,27 @@ zkl_adopted_handler(zkl_op_t *op)
 }
 
 
+/*
+ * The claim has no znode of that name.  NGX_OK: the worker looks for the new
+ * name, because the dead worker may have sent a rename, which the server may
+ * execute at any time until the session is closed.
+ */
+
+static ngx_int_t
+zkl_adopted_renamed(zkl_adopted_t *claim)
+{
+    if (claim->kind == claim->renamed) {
+        return NGX_DECLINED;
+    }
+
+    claim->kind = claim->renamed;
+
+    zkl_adopted_go(claim);
+
+    return NGX_OK;
+}
+
+
 /* The id shows the claim's znode, unless the create never happened. */
 
 static void
@@ -754,7 +772,7 @@ zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op)
         {
             claim->seq = child.seq;
             claim->kind = child.kind;
-            claim->other = child.kind;
+            claim->renamed = child.kind;
 
             if (claim->alone) {
                 claim->state = ZKL_ADOPTED_LOOK;
@@ -1016,7 +1034,11 @@ zkl_adopted_secured(void *data, ngx_int_t rc)
     }
 
     if (rc == NGX_DECLINED) {
-        zkl_adopted_done(claim);
+
+        if (zkl_adopted_renamed(claim) != NGX_OK) {
+            zkl_adopted_done(claim);
+        }
+
         return;
     }
 
