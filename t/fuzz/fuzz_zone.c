@@ -507,7 +507,7 @@ rung(void *data, uint32_t record)
 }
 
 
-/* the successor takes a home, and estates */
+/* the successor takes a home, and adopts orphans */
 
 static void
 inherit(successor_t *successor)

@@ -139,10 +139,10 @@ MUTANTS = [
 
     ('a renewal that a dead worker had not heard of is lost',
      'core/adopt.c',
-     '    (void) zkl_record_renewed(zone, ward->id.record, '
+     '    (void) zkl_record_renewed(zone, claim->id.record, '
      'op->version,',
      '    if (0) (void) zkl_record_renewed(zone, '
-     'ward->id.record, op->version,', 4000),
+     'claim->id.record, op->version,', 4000),
 
     ('a gap is trusted', 'base/view.c',
      'if (entry->seq == 0 || (view->complete_through != -1\n'
@@ -221,9 +221,9 @@ MUTANTS = [
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
     ('what is held goes with its worker', 'core/adopt.c',
-     'ward->state = ZKL_ADOPTED_READ;\n\n'
+     'claim->state = ZKL_ADOPTED_READ;\n\n'
      '        /* the dead worker',
-     'ward->state = ZKL_ADOPTED_DELETE;\n\n'
+     'claim->state = ZKL_ADOPTED_DELETE;\n\n'
      '        /* the dead worker', 5000),
 
     ('the tokens of a transaction fall',
@@ -263,8 +263,8 @@ MUTANTS = [
 
     ('an heir deletes what was told as held elsewhere',
      'core/adopt.c',
-     'ward->alone = (record->ttl != 0 && !record->bound',
-     'ward->alone = (0 && !record->bound', 5000),
+     'claim->alone = (record->ttl != 0 && !record->bound',
+     'claim->alone = (0 && !record->bound', 5000),
 
     ('a worker deletes what was told as held elsewhere',
      'core/claim.c',
@@ -426,7 +426,7 @@ MUTANTS = [
 
     ('a late create is looked for once',
      'core/adopt.c',
-     'if (now - ward->missed >= ZKL_LATE) {',
+     'if (now - claim->missed >= ZKL_LATE) {',
      'if (1) {',
      60000),
 
