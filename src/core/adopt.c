@@ -29,15 +29,15 @@
  *
  * All of the code runs on the event loop.  The session of an adoption is NULL
  * until the session is opened.  The work on a claim begins anew with each
- * connection of the adopted session; `op` is NULL in between, and `share` is
- * NULL unless the claim is about to be durable.
+ * connection of the adopted session; `op` is NULL in between, and `replace`
+ * is NULL unless the claim is about to be durable.
  */
 
 
 #include "core/adopt.h"
 #include "core/mark.h"
 #include "core/node.h"
-#include "core/share.h"
+#include "core/replace.h"
 
 
 /* how long a create of a dead worker may take to show, in ms */
@@ -75,7 +75,7 @@ typedef struct {
     ngx_queue_t                        queue;   /* adoption->claims */
     zkl_adoption_t                    *adoption;
     zkl_op_t                          *op;      /* under way, or NULL */
-    zkl_share_t                       *share;   /* under way, or NULL */
+    zkl_replace_t                     *replace; /* under way, or NULL */
 
     zkl_adopted_e                      state;
     zkl_id_t                           id;
@@ -95,7 +95,8 @@ typedef struct {
 
     unsigned                           alone:1;     /* the claim waited alone */
     unsigned                           ending:1;    /* the claim is deleted when
-                                                       share is done */
+                                                       the replacement is
+                                                       done */
     unsigned                           unfit:1;     /* ZooKeeper refuses to make
                                                        the claim durable */
     unsigned                           over:1;      /* the lease is over: the
@@ -123,7 +124,7 @@ static zkl_adopted_t *zkl_adopted_find(zkl_worker_t *worker, uint32_t record);
 static void zkl_adopted_go(zkl_adopted_t *claim);
 static ngx_uint_t zkl_adopted_outlives(zkl_adopted_t *claim);
 static ngx_int_t zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get);
-static void zkl_adopted_unshare(zkl_adopted_t *claim);
+static void zkl_adopted_gate_lost(zkl_adopted_t *claim);
 static void zkl_adopted_delete(zkl_adopted_t *claim);
 static void zkl_adopted_done(zkl_adopted_t *claim);
 static void zkl_adopted_free(zkl_adopted_t *claim);
@@ -287,8 +288,8 @@ zkl_adopt_sweep_one(zkl_adoption_t *adoption)
 
         next = ngx_queue_next(q);
 
-        if (claim->share != NULL) {
-            zkl_share_again(claim->share);
+        if (claim->replace != NULL) {
+            zkl_replace_again(claim->replace);
 
         } else {
             zkl_adopted_go(claim);
@@ -302,7 +303,7 @@ zkl_adopt_sweep_one(zkl_adoption_t *adoption)
 
 
 void
-zkl_adopt_unshare(zkl_worker_t *worker)
+zkl_adopt_gate_lost(zkl_worker_t *worker)
 {
     ngx_queue_t     *q, *p;
     zkl_adoption_t  *adoption;
@@ -317,7 +318,7 @@ zkl_adopt_unshare(zkl_worker_t *worker)
              p != ngx_queue_sentinel(&adoption->claims);
              p = ngx_queue_next(p))
         {
-            zkl_adopted_unshare(ngx_queue_data(p, zkl_adopted_t, queue));
+            zkl_adopted_gate_lost(ngx_queue_data(p, zkl_adopted_t, queue));
         }
     }
 }
@@ -594,7 +595,7 @@ zkl_adopted_go(zkl_adopted_t *claim)
 
     session = claim->adoption->session;
 
-    if (claim->op != NULL || claim->share != NULL
+    if (claim->op != NULL || claim->replace != NULL
         || !zkl_session_connected(session))
     {
         return;
@@ -991,7 +992,7 @@ zkl_adopted_secure(zkl_adopted_t *claim)
         return;
     }
 
-    claim->share = zkl_share(worker, &claim->path, &claim->named,
+    claim->replace = zkl_replace(worker, &claim->path, &claim->named,
                              claim->id.record, claim->kind, claim->seq, &gate,
                              1, zkl_adopted_secured, claim);
 }
@@ -1025,7 +1026,7 @@ zkl_adopted_secured(void *data, ngx_int_t rc)
 {
     zkl_adopted_t  *claim = data;
 
-    claim->share = NULL;
+    claim->replace = NULL;
 
     if (claim->ending) {
         claim->ending = 0;
@@ -1061,14 +1062,14 @@ zkl_adopted_secured(void *data, ngx_int_t rc)
  */
 
 static void
-zkl_adopted_unshare(zkl_adopted_t *claim)
+zkl_adopted_gate_lost(zkl_adopted_t *claim)
 {
-    if (claim->share == NULL) {
+    if (claim->replace == NULL) {
         return;
     }
 
-    zkl_share_free(claim->share);
-    claim->share = NULL;
+    zkl_replace_free(claim->replace);
+    claim->replace = NULL;
 
     if (claim->ending) {
         claim->ending = 0;
@@ -1116,9 +1117,9 @@ zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op)
 static void
 zkl_adopted_delete(zkl_adopted_t *claim)
 {
-    if (claim->share != NULL) {
+    if (claim->replace != NULL) {
 
-        /* the znode's name is not known until the share is done */
+        /* the znode's name is not known until the replacement is done */
 
         claim->ending = 1;
         return;
@@ -1199,8 +1200,8 @@ zkl_adopted_free(zkl_adopted_t *claim)
         claim->op->handler = NULL;
     }
 
-    if (claim->share != NULL) {
-        zkl_share_free(claim->share);
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
     }
 
     ngx_rbtree_delete(&worker->adopted, &claim->node);

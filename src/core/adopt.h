@@ -31,7 +31,7 @@ void zkl_adopt_leave(zkl_worker_t *worker);
 void zkl_adopt_sweep(zkl_worker_t *worker);
 
 /* The session of this worker is over, and the session's gate is gone. */
-void zkl_adopt_unshare(zkl_worker_t *worker);
+void zkl_adopt_gate_lost(zkl_worker_t *worker);
 
 /* A sibling has changed the record, which may be that of an adopted claim. */
 void zkl_adopt_rung(zkl_worker_t *worker, uint32_t record);

@@ -149,7 +149,7 @@ static void zkl_call_forsaken(zkl_call_t *call);
 static void zkl_call_remote(zkl_call_t *call, const char *want);
 static void zkl_call_remote_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_remote_done(zkl_call_t *call);
-static void zkl_call_share(zkl_call_t *call);
+static void zkl_call_downgrade(zkl_call_t *call);
 static void zkl_call_revoke(zkl_call_t *call);
 static void zkl_call_revoke_handler(zkl_op_t *op);
 static void zkl_call_revoked_handler(zkl_op_t *op);
@@ -292,7 +292,7 @@ zkl_call_begin(zkl_call_t *call)
         break;
 
     case ZKL_HOLD:
-    case ZKL_SHARE:
+    case ZKL_DOWNGRADE:
     case ZKL_INSPECT:
         zkl_call_inspect(call);
         break;
@@ -975,8 +975,8 @@ zkl_call_placed(zkl_call_t *call)
         zkl_call_set(call);
         return;
 
-    case ZKL_SHARE:
-        zkl_call_share(call);
+    case ZKL_DOWNGRADE:
+        zkl_call_downgrade(call);
         return;
 
     case ZKL_HOLD:
@@ -1374,7 +1374,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
     }
 
-    if (call->remote && call->type != ZKL_SHARE) {
+    if (call->remote && call->type != ZKL_DOWNGRADE) {
 
         /* no worker had the claim before; the new worker counts the request */
 
@@ -1423,8 +1423,8 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
             return;
         }
 
-        if (call->type == ZKL_SHARE) {
-            zkl_call_share(call);
+        if (call->type == ZKL_DOWNGRADE) {
+            zkl_call_downgrade(call);
             return;
         }
 
@@ -2970,7 +2970,7 @@ zkl_call_remote(zkl_call_t *call, const char *want)
 
     /* a number lets the claim's gateway tell two equal requests apart */
 
-    if (call->type == ZKL_SHARE) {
+    if (call->type == ZKL_DOWNGRADE) {
         label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
                          - (u_char *) label.want;
 
@@ -3023,7 +3023,7 @@ zkl_call_remote_handler(zkl_op_t *op)
 
     case ZKL_UNKNOWN:
 
-        if (call->type != ZKL_SHARE) {
+        if (call->type != ZKL_DOWNGRADE) {
 
             /* the request may be done by now, and a repeat would be, too */
 
@@ -3072,7 +3072,7 @@ zkl_call_remote_done(zkl_call_t *call)
 /* Shares a held claim that was read, until the znode has a reader's name. */
 
 static void
-zkl_call_share(zkl_call_t *call)
+zkl_call_downgrade(zkl_call_t *call)
 {
     zkl_claim_t  *claim;
 
@@ -3093,7 +3093,7 @@ zkl_call_share(zkl_call_t *call)
         return;
     }
 
-    zkl_claim_share(claim);
+    zkl_claim_downgrade(claim);
     zkl_call_poll(call);
 }
 

@@ -41,15 +41,15 @@
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation
  * of the claim is under way: in DELETE the delete, or the read in front of the
- * delete; in OWED none.  `share` is NULL unless the claim is about to be shared
- * or made durable; the znode's name is not known until the share is done.
+ * delete; in OWED none.  `replace` is NULL unless the claim is about to become
+ * a reader or durable; the znode's name is not known until that is done.
  */
 
 
 #include "core/claim.h"
 #include "core/node.h"
 #include "core/mark.h"
-#include "core/share.h"
+#include "core/replace.h"
 #include "shm/seq_index.h"
 
 
@@ -146,7 +146,7 @@ static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
 static void zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
     int32_t version);
 static void zkl_claim_relabel_handler(zkl_op_t *op);
-static void zkl_claim_shared(void *data, ngx_int_t rc);
+static void zkl_claim_downgraded(void *data, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome);
@@ -1498,7 +1498,7 @@ zkl_claim_lease(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->share != NULL) {
+    if (claim->replace != NULL) {
         ngx_add_timer(&claim->timer, ZKL_LEASE_AGAIN);
         return;
     }
@@ -1794,8 +1794,8 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
         }
     }
 
-    if (claim->share != NULL) {
-        zkl_share_again(claim->share);
+    if (claim->replace != NULL) {
+        zkl_replace_again(claim->replace);
         return;
     }
 
@@ -1807,7 +1807,7 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
     if (zkl_claim_lasts(claim)) {
         zkl_claim_durable(claim);
 
-        if (claim->state != ZKL_HELD || claim->share != NULL) {
+        if (claim->state != ZKL_HELD || claim->replace != NULL) {
             return;
         }
     }
@@ -1879,7 +1879,7 @@ zkl_claim_sure(zkl_claim_t *claim)
 
 /*
  * Durable leases.  A persistent znode takes the claim's place under the same
- * name (share.c).  The data name the session that counts the lease, by the
+ * name (replace.c).  The data name the session that counts the lease, by the
  * session's gate: while the gate exists, no other session ends the lease.
  */
 
@@ -1918,7 +1918,7 @@ zkl_claim_durable(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    if (!zkl_claim_ephemeral(claim) || claim->share != NULL
+    if (!zkl_claim_ephemeral(claim) || claim->replace != NULL
         || lock->converting != NULL)
     {
         return;
@@ -1937,11 +1937,11 @@ zkl_claim_durable(zkl_claim_t *claim)
 
     id = zkl_claim_id(claim);
 
-    claim->share = zkl_share(worker, &lock->sn.str, &id, claim->id.record,
+    claim->replace = zkl_replace(worker, &lock->sn.str, &id, claim->id.record,
                              claim->entry.kind, claim->entry.seq, &gate, 0,
                              zkl_claim_made_durable, claim);
 
-    if (claim->share != NULL) {
+    if (claim->replace != NULL) {
         lock->converting = claim;
         ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
     }
@@ -1989,7 +1989,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
 
     lock = claim->lock;
 
-    claim->share = NULL;
+    claim->replace = NULL;
     claim->watched = 0;
 
     if (rc == NGX_OK) {
@@ -2185,9 +2185,9 @@ zkl_claim_yield(zkl_claim_t *claim)
                      || (claim->handler != NULL
                          && !zkl_claim_known(claim));
 
-    if (claim->share != NULL) {
-        zkl_share_free(claim->share);
-        claim->share = NULL;
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
+        claim->replace = NULL;
     }
 
     if (claim->lock->converting == claim) {
@@ -2401,7 +2401,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
 
 /*
  * The znode of a durable claim is not there: NGX_OK if another gateway may have
- * shared the claim; the claim has a reader's name from now on.
+ * downgraded the claim; the claim has a reader's name from now on.
  */
 
 static ngx_int_t
@@ -2545,7 +2545,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
         /* the downgrade that the session did not finish begins again */
 
         claim->entry.kind = claim->named_kind;
-        zkl_claim_share(claim);
+        zkl_claim_downgrade(claim);
     }
 
     if (!claim->watched || label->want_len != 0) {
@@ -2842,7 +2842,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
         return;
     }
 
-    if (claim->share != NULL
+    if (claim->replace != NULL
         || (claim->state != ZKL_HELD
             && claim->state != ZKL_LAPSE))
     {
@@ -2874,7 +2874,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
 void
 zkl_claim_touched(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_HELD && claim->share == NULL) {
+    if (claim->state == ZKL_HELD && claim->replace == NULL) {
         zkl_claim_reread(claim, claim->watched);
     }
 }
@@ -3158,7 +3158,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
     }
 
     if (ngx_strcmp(label->want, "shared") == 0) {
-        zkl_claim_share(claim);
+        zkl_claim_downgrade(claim);
         return write;
     }
 
@@ -3230,14 +3230,14 @@ zkl_claim_relabel_handler(zkl_op_t *op)
 
 
 void
-zkl_claim_share(zkl_claim_t *claim)
+zkl_claim_downgrade(zkl_claim_t *claim)
 {
     zkl_id_t     id;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
 
-    if (claim->state != ZKL_HELD || claim->share != NULL
+    if (claim->state != ZKL_HELD || claim->replace != NULL
         || (claim->entry.kind != ZKL_MUTEX
             && claim->entry.kind != ZKL_WRITE))
     {
@@ -3246,11 +3246,11 @@ zkl_claim_share(zkl_claim_t *claim)
 
     id = zkl_claim_id(claim);
 
-    claim->share = zkl_share(lock->worker, &lock->sn.str, &id,
+    claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
                              claim->id.record, claim->entry.kind,
-                             claim->entry.seq, NULL, 0, zkl_claim_shared,
+                             claim->entry.seq, NULL, 0, zkl_claim_downgraded,
                              claim);
-    if (claim->share == NULL) {
+    if (claim->replace == NULL) {
         return;
     }
 
@@ -3263,11 +3263,11 @@ zkl_claim_share(zkl_claim_t *claim)
 
 
 static void
-zkl_claim_shared(void *data, ngx_int_t rc)
+zkl_claim_downgraded(void *data, ngx_int_t rc)
 {
     zkl_claim_t  *claim = data;
 
-    claim->share = NULL;
+    claim->replace = NULL;
     claim->watched = 0;
     claim->named_kind = claim->entry.kind;
 
@@ -3326,7 +3326,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     claim->outcome = outcome;
 
-    if (claim->share != NULL) {
+    if (claim->replace != NULL) {
 
         /* the claim ends when the znode's name is known */
 
@@ -3587,9 +3587,9 @@ zkl_claim_done(zkl_claim_t *claim)
         claim->op->handler = NULL;
     }
 
-    if (claim->share != NULL) {
-        zkl_share_free(claim->share);
-        claim->share = NULL;
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
+        claim->replace = NULL;
     }
 
     worker->claims[claim->id.record] = NULL;
@@ -3630,8 +3630,8 @@ zkl_claim_discard(zkl_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    if (claim->share != NULL) {
-        zkl_share_free(claim->share);
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
     }
 
     ngx_free(claim);
@@ -3768,8 +3768,8 @@ zkl_claim_listed(zkl_claim_t *claim)
             break;
         }
 
-        if (claim->share != NULL) {
-            zkl_share_again(claim->share);
+        if (claim->replace != NULL) {
+            zkl_replace_again(claim->replace);
         }
 
         break;

@@ -216,8 +216,9 @@ struct zkl_claim_s {
                                                        no client listens */
     void                              *data;
 
-    zkl_share_t                       *share;       /* while the claim is being
-                                                       shared; else NULL */
+    zkl_replace_t                     *replace;     /* while another znode takes
+                                                       the claim's place; else
+                                                       NULL */
 
     ngx_event_t                        timer;       /* wait, then lease */
     ngx_msec_t                         started;
@@ -259,8 +260,8 @@ struct zkl_claim_s {
      * bound:    the claim ends with the worker; until zkl_claim_begin()
      * watched:  the znode has a watch; HELD, LAPSE, TAKE, DELETE
      * changed:  the data are to be read again; HELD, LAPSE
-     * ending:   the claim is deleted as soon as it is shared, made durable or
-     *           taken over; HELD, LAPSE, TAKE
+     * ending:   the claim is deleted as soon as another znode has taken its
+     *           place, or the claim was taken over; HELD, LAPSE, TAKE
      * refused:  ZooKeeper has refused to delete the znode; LAPSE, DELETE, OWED
      * doubtful: a delete without an answer may have happened; TAKE, DELETE,
      *           OWED
@@ -351,7 +352,7 @@ void zkl_claim_unseen(zkl_claim_t *claim);
 void zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n);
 
 /* Turns a held claim that has the lock alone into a reader's claim. */
-void zkl_claim_share(zkl_claim_t *claim);
+void zkl_claim_downgrade(zkl_claim_t *claim);
 
 /* This worker's claim with that id on that path, or NULL. */
 zkl_claim_t *zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id,

@@ -2100,12 +2100,12 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
         if (other->entry.kind == ZKL_READ) {
 
-            /* the kind in the znode's name: a share may be under way */
+            /* the kind in the znode's name: a rename may be under way */
 
             other->entry.kind = (rc == NGX_ABORT || rc == NGX_DECLINED)
                                 ? ZKL_MUTEX : record.was;
 
-            /* the server of this worker may not show the share yet */
+            /* the server of this worker may not show the rename yet */
 
             other->entry.renamed = 1;
         }

@@ -10,7 +10,7 @@
 
 
 #include "core/call.h"
-#include "core/share.h"
+#include "core/replace.h"
 
 
 /*

@@ -729,7 +729,7 @@ zkl_worker_lost(void *data)
     zkl_zone_set_key(worker->zone, NULL);
     zkl_mark_lost(worker);
 
-    zkl_adopt_unshare(worker);
+    zkl_adopt_gate_lost(worker);
 
     zkl_worker_forget(worker);
     zkl_worker_tell_claims(worker, zkl_claim_lost);

@@ -21,7 +21,7 @@ typedef struct zkl_worker_s  zkl_worker_t;
 typedef struct zkl_claim_s   zkl_claim_t;
 typedef struct zkl_lock_s    zkl_lock_t;
 typedef struct zkl_subscription_s    zkl_subscription_t;
-typedef struct zkl_share_s   zkl_share_t;
+typedef struct zkl_replace_s   zkl_replace_t;
 typedef struct zkl_scene_s   zkl_scene_t;
 typedef struct zkl_mark_s    zkl_mark_t;
 typedef struct zkl_scan_s    zkl_scan_t;

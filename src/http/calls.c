@@ -274,7 +274,7 @@ ngx_http_zk_lock_call_put(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     }
 
     return ngx_http_zk_lock_request_call(r, ctx, (args.given & ZKL_ARG_MODE)
-                                         ? ZKL_SHARE
+                                         ? ZKL_DOWNGRADE
                                          : ZKL_RENEW,
                                          ngx_http_zk_lock_args_ttl(r, &args),
                                          ngx_http_zk_lock_call_handler);

@@ -121,7 +121,7 @@ gsim_user_counts_on(gsim_user_t *u)
 
         return;
 
-    case ZKL_SHARE:
+    case ZKL_DOWNGRADE:
         u->kind = ZKL_READ;
         u->hold->kind = ZKL_READ;
         u->hold->shares = 1;
@@ -239,7 +239,7 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
     if (answer != ZKL_CALL_UNREACHABLE) {
         u->untold = 0;
 
-    } else if (u->type > ZKL_SHARE || u->hold == NULL
+    } else if (u->type > ZKL_DOWNGRADE || u->hold == NULL
                || u->hold->session == NULL || u->hold->session->conn != NULL)
     {
         gsim_user_unreachable(u);
@@ -427,7 +427,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
         gsim_count.renewals++;
         break;
 
-    case ZKL_SHARE:
+    case ZKL_DOWNGRADE:
         gsim_count.shared++;
 
         if (zkl_name_child_read(&child, u->hold->node->name,

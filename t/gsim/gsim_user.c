@@ -405,7 +405,7 @@ gsim_user_wants(gsim_user_t *u)
     if (gsim_rich && !u->shares && gsim_chance(3)) {
 
         if (gsim_chance(3) && (u->kind == ZKL_MUTEX || u->kind == ZKL_WRITE)) {
-            return ZKL_SHARE;
+            return ZKL_DOWNGRADE;
         }
 
         switch (gsim_below(8)) {

@@ -49,7 +49,7 @@ MUTANTS = [
      'if (0) {', 12000),
 
     ('the fencing token of a durable claim is that of its znode',
-     'core/share.c',
+     'core/replace.c',
      'label.czxid = op->czxid;', 'label.czxid = 0;', 12000),
 
     ('others take a claim that is made durable for released',
@@ -611,7 +611,7 @@ MUTANTS = [
      ('--rich', 10000)),
 
     ('who shares gets another token',
-     'core/share.c',
+     'core/replace.c',
      '        if (label.czxid == 0) {\n'
      '            label.czxid = op->czxid;\n'
      '        }\n\n',
@@ -636,8 +636,8 @@ MUTANTS = [
      20000),
 
     ('a longer time is told while the claim becomes durable',
-     'core/share.c',
-     '    zkl_record_durable(share->zone, share->record);\n\n',
+     'core/replace.c',
+     '    zkl_record_durable(replace->zone, replace->record);\n\n',
      '', 60000),
 
     ('a hold that went with its record is told',

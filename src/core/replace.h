@@ -5,8 +5,8 @@
  */
 
 
-#ifndef _ZKL_SHARE_H_INCLUDED_
-#define _ZKL_SHARE_H_INCLUDED_
+#ifndef _ZKL_REPLACE_H_INCLUDED_
+#define _ZKL_REPLACE_H_INCLUDED_
 
 
 #include "core/claim.h"
@@ -15,9 +15,9 @@
 /*
  * NGX_OK: the new znode is there; NGX_DECLINED: the claim is gone; NGX_AGAIN:
  * another client's write to the claim counts first; NGX_ERROR: the claim cannot
- * become durable.  The share is freed.
+ * become durable.  The replacement is freed.
  */
-typedef void (*zkl_share_pt)(void *data, ngx_int_t rc);
+typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
 
 
 /*
@@ -32,15 +32,15 @@ typedef void (*zkl_share_pt)(void *data, ngx_int_t rc);
  * data that a Curator client's mark has replaced; the owner and the data of the
  * claim's client are lost.
  */
-zkl_share_t *zkl_share(zkl_worker_t *worker, ngx_str_t *path,
+zkl_replace_t *zkl_replace(zkl_worker_t *worker, ngx_str_t *path,
     const zkl_id_t *id, uint32_t record, zkl_kind_t kind, int64_t seq,
-    ngx_str_t *gate, ngx_uint_t foreign, zkl_share_pt handler, void *data);
+    ngx_str_t *gate, ngx_uint_t foreign, zkl_replace_pt handler, void *data);
 
 /* Tries again after a lost connection, unless an operation is under way. */
-void zkl_share_again(zkl_share_t *share);
+void zkl_replace_again(zkl_replace_t *replace);
 
-/* Frees the share; handler is not called. */
-void zkl_share_free(zkl_share_t *share);
+/* Frees the replacement; handler is not called. */
+void zkl_replace_free(zkl_replace_t *replace);
 
 
-#endif /* _ZKL_SHARE_H_INCLUDED_ */
+#endif /* _ZKL_REPLACE_H_INCLUDED_ */

@@ -1,0 +1,458 @@
+
+/*
+ * Replacements: a held claim becomes a reader, or durable.
+ *
+ * A transaction puts another znode into the claim's place: sets the lock's
+ * znode, if the claim is not that znode, to the present data, so that all
+ * gateways with claims list the lock before the next grant; deletes the claim's
+ * znode; and creates the new znode.  A durable znode has the name of the
+ * ephemeral znode: a client that watches the name sees the delete, looks, and
+ * finds the claim there.  A reader has another name, and the record changes
+ * first, because the workers of this gateway go by the record.
+ *
+ * If the answer is lost, the claim is read again: then the new znode is
+ * there already, or nothing has happened, or the claim is gone.
+ *
+ * The event loop runs all code here.  op is NULL unless an operation is under
+ * way.  A replacement lives until handler is called or the claim ends.
+ */
+
+
+#include "core/replace.h"
+#include "core/node.h"
+
+
+struct zkl_replace_s {
+    zkl_session_t                 *session;
+    zkl_zone_t                    *zone;
+    zkl_op_t                      *op;
+
+    zkl_replace_pt                 handler;
+    void                          *data;
+
+    zkl_id_t                       id;      /* in the claim's name */
+    uint32_t                       record;
+    zkl_kind_t                     kind;    /* before */
+    zkl_kind_t                     to;      /* and afterwards */
+    int64_t                        seq;
+    ngx_str_t                      path;
+    ngx_str_t                      gate;    /* "": for a reader */
+    u_char                         gate_name[ZKL_GATE_LEN];
+    ngx_uint_t                     persistent;
+    ngx_uint_t                     foreign;
+
+    int32_t                        version; /* of the data */
+    u_char                         label[ZKL_CLAIM_DATA_MAX];
+    size_t                         label_len;
+};
+
+
+static void zkl_replace_label_handler(zkl_op_t *op);
+static void zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label);
+static void zkl_replace_read(zkl_replace_t *replace);
+static void zkl_replace_parent_handler(zkl_op_t *op);
+static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
+static void zkl_replace_rename_handler(zkl_op_t *op);
+static void zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op);
+static void zkl_replace_look(zkl_replace_t *replace);
+static void zkl_replace_look_handler(zkl_op_t *op);
+static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
+    zkl_op_pt handler);
+static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
+static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_kind_t kind,
+    u_char *buf);
+
+
+zkl_replace_t *
+zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
+    uint32_t record, zkl_kind_t kind, int64_t seq, ngx_str_t *gate,
+    ngx_uint_t foreign, zkl_replace_pt handler, void *data)
+{
+    zkl_replace_t  *replace;
+
+    replace = ngx_calloc(sizeof(zkl_replace_t) + path->len, worker->log);
+    if (replace == NULL) {
+        return NULL;
+    }
+
+    replace->session = worker->session;
+    replace->zone = worker->zone;
+    replace->foreign = foreign;
+    replace->handler = handler;
+    replace->data = data;
+    replace->id = *id;
+    replace->record = record;
+    replace->kind = kind;
+    replace->to = gate ? kind : ZKL_READ;
+    replace->seq = seq;
+    replace->gate.data = replace->gate_name;
+
+    if (gate != NULL) {
+        replace->gate.len = ZKL_GATE_LEN;
+        ngx_memcpy(replace->gate_name, gate->data, ZKL_GATE_LEN);
+    }
+
+    replace->path.len = path->len;
+    replace->path.data = (u_char *) replace + sizeof(zkl_replace_t);
+    ngx_memcpy(replace->path.data, path->data, path->len);
+
+    if (gate == NULL) {
+        zkl_record_kind(replace->zone, record, ZKL_READ);
+    }
+
+    zkl_replace_again(replace);
+
+    return replace;
+}
+
+
+void
+zkl_replace_again(zkl_replace_t *replace)
+{
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
+
+    if (replace->op != NULL || !zkl_session_connected(replace->session)) {
+        return;
+    }
+
+    name = zkl_replace_name(replace, replace->kind, buf);
+
+    zkl_replace_send(replace,
+                     zkl_op_new(replace->session, ZKL_OP_GET, &replace->path,
+                                &name, NULL),
+                     zkl_replace_label_handler);
+}
+
+
+void
+zkl_replace_free(zkl_replace_t *replace)
+{
+    if (replace->op != NULL) {
+        replace->op->handler = NULL;
+    }
+
+    ngx_free(replace);
+}
+
+
+/*
+ * The claim data go to the new znode: without the request to replace, and with
+ * the czxid, which the claim's fencing token comes from.
+ */
+
+static void
+zkl_replace_label_handler(zkl_op_t *op)
+{
+    size_t            index_at;
+    zkl_claim_data_t  label;
+    zkl_replace_t      *replace;
+
+    replace = op->data;
+    replace->op = NULL;
+
+    if (op->rc == ZKL_NO_NODE
+        || (op->rc == ZKL_OK && replace->kind == ZKL_NODE
+            && !zkl_node_is(&replace->id, op)))
+    {
+        zkl_replace_look(replace);
+        return;
+    }
+
+    if (op->rc != ZKL_OK) {
+        zkl_replace_failed(replace, op);
+        return;
+    }
+
+    replace->persistent = (replace->gate.len != 0 || op->owner == 0);
+
+    if (replace->gate.len != 0 && op->owner == 0) {
+
+        /* the answer was lost */
+
+        zkl_replace_done(replace, NGX_OK);
+        return;
+    }
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    if (label.index < 0 && label.revoke && replace->foreign) {
+        label.mended = (uint32_t) ngx_random() | 1;
+
+        zkl_record_label(replace->zone, replace->record, &label);
+    }
+
+    if (label.index >= 0 && replace->gate.len != 0
+        && !zkl_record_knows(replace->zone, replace->record, label.renewals))
+    {
+        /* another gateway has renewed the claim, which counts first */
+
+        zkl_replace_done(replace, NGX_AGAIN);
+        return;
+    }
+
+    if (label.index >= 0) {
+        zkl_replace_label(replace, &label);
+
+        if (label.czxid == 0) {
+            label.czxid = op->czxid;
+        }
+
+        replace->label_len = zkl_claim_data_write((char *) replace->label,
+                                                  &label, &index_at);
+
+    } else if (replace->gate.len != 0) {
+
+        /* a Curator client's mark, to be mended first: the sweep tries again */
+
+        zkl_replace_done(replace, NGX_AGAIN);
+        return;
+
+    } else {
+        replace->label_len = op->reply.len;
+        ngx_memcpy(replace->label, op->reply.data, op->reply.len);
+    }
+
+    replace->version = op->version;
+
+    if (replace->kind == ZKL_NODE) {
+        zkl_replace_rename(replace, NULL);
+        return;
+    }
+
+    zkl_replace_read(replace);
+}
+
+
+/*
+ * A durable claim's data have the longest ttl that a holder was told, and the
+ * number of holds, because the next session to count the lease knows no more.
+ */
+
+static void
+zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label)
+{
+    ngx_msec_t  ttl;
+
+    if (replace->gate.len == 0) {
+
+        if (ngx_strcmp(label->want, "shared") == 0) {
+            label->want_len = 0;
+        }
+
+        return;
+    }
+
+    zkl_record_durable(replace->zone, replace->record);
+
+    ttl = zkl_record_ttl(replace->zone, replace->record, NULL);
+
+    label->ttl = ngx_max(label->ttl, (int64_t) ttl);
+    label->holds = (uint32_t) zkl_record_holds(replace->zone, replace->record);
+    label->gate_len = ZKL_GATE_LEN;
+    ngx_memcpy(label->gate, replace->gate_name, ZKL_GATE_LEN);
+}
+
+
+static void
+zkl_replace_read(zkl_replace_t *replace)
+{
+    zkl_op_t  *op;
+
+    op = zkl_op_new(replace->session, ZKL_OP_GET, &replace->path, NULL, NULL);
+    if (op != NULL) {
+        op->whole = 1;
+    }
+
+    zkl_replace_send(replace, op, zkl_replace_parent_handler);
+}
+
+
+static void
+zkl_replace_parent_handler(zkl_op_t *op)
+{
+    zkl_replace_t  *replace;
+
+    replace = op->data;
+    replace->op = NULL;
+
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_replace_done(replace, NGX_DECLINED);
+        return;
+    }
+
+    if (op->rc != ZKL_OK || op->cut) {
+        zkl_replace_failed(replace, op);
+        return;
+    }
+
+    zkl_replace_rename(replace, op);
+}
+
+
+/* parent is a GET of the lock's znode; NULL: the claim is that znode. */
+
+static void
+zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
+{
+    u_char     old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
+    ngx_str_t  from, to, label;
+    zkl_op_t  *rename;
+
+    from = zkl_replace_name(replace, replace->kind, old);
+    to = zkl_replace_name(replace, replace->to, new);
+
+    label.data = replace->label;
+    label.len = replace->label_len;
+
+    rename = zkl_op_rename(replace->session, &replace->path, &from, &to, &label,
+                           replace->version, parent);
+    if (rename != NULL) {
+        rename->persistent = (replace->persistent != 0);
+    }
+
+    zkl_replace_send(replace, rename, zkl_replace_rename_handler);
+}
+
+
+static void
+zkl_replace_rename_handler(zkl_op_t *op)
+{
+    zkl_replace_t  *replace;
+
+    replace = op->data;
+    replace->op = NULL;
+
+    switch (op->rc) {
+
+    case ZKL_OK:
+        zkl_replace_done(replace, NGX_OK);
+        break;
+
+    case ZKL_CHANGED:
+
+        /* another writer was faster */
+
+        zkl_replace_again(replace);
+        break;
+
+    case ZKL_NO_NODE:
+    case ZKL_EXISTS:
+        zkl_replace_look(replace);
+        break;
+
+    default:
+        zkl_replace_failed(replace, op);
+        break;
+    }
+}
+
+
+/*
+ * The sweep, or the next connection, tries again.  But a claim that ZooKeeper
+ * refuses to make durable stays ephemeral, and so does a claim of a lock with
+ * more data in the znode than a gateway reads.
+ */
+
+static void
+zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
+{
+    if (replace->gate.len != 0 && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN)
+    {
+        zkl_replace_done(replace, NGX_ERROR);
+    }
+}
+
+
+/* The claim's znode does not have the old name: looks for the new name. */
+
+static void
+zkl_replace_look(zkl_replace_t *replace)
+{
+    u_char     buf[ZKL_CLAIM_MAX];
+    ngx_str_t  name;
+
+    if (replace->to == replace->kind) {
+        zkl_replace_done(replace, NGX_DECLINED);
+        return;
+    }
+
+    name = zkl_replace_name(replace, replace->to, buf);
+
+    zkl_replace_send(replace,
+                     zkl_op_new(replace->session, ZKL_OP_GET, &replace->path,
+                                &name, NULL),
+                     zkl_replace_look_handler);
+}
+
+
+static void
+zkl_replace_look_handler(zkl_op_t *op)
+{
+    zkl_replace_t  *replace;
+
+    replace = op->data;
+    replace->op = NULL;
+
+    if (op->rc == ZKL_OK) {
+        zkl_replace_done(replace, NGX_OK);
+
+    } else if (op->rc == ZKL_NO_NODE) {
+        zkl_replace_done(replace, NGX_DECLINED);
+    }
+}
+
+
+static void
+zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
+{
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->handler = handler;
+    op->data = replace;
+
+    if (op->type == ZKL_OP_GET) {
+        op->fresh = (replace->foreign != 0);
+    }
+
+    replace->op = op;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
+{
+    void         *data;
+    zkl_replace_pt  handler;
+
+    if (rc == NGX_OK) {
+        zkl_record_named(replace->zone, replace->record, replace->to);
+    }
+
+    handler = replace->handler;
+    data = replace->data;
+
+    ngx_free(replace);
+
+    handler(data, rc);
+}
+
+
+/* buf has room for ZKL_CLAIM_MAX bytes. */
+
+static ngx_str_t
+zkl_replace_name(zkl_replace_t *replace, zkl_kind_t kind, u_char *buf)
+{
+    ngx_str_t  name;
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &replace->id, kind,
+                                    replace->seq);
+
+    return name;
+}
