@@ -614,7 +614,7 @@ zkl_call_op(zkl_call_t *call, zkl_op_e type, ngx_str_t *name,
 }
 
 
-/* Sends op, for which the call stays; op may be NULL for want of memory. */
+/* Sends op, which keeps the call; op may be NULL for want of memory. */
 
 static void
 zkl_call_send(zkl_call_t *call, zkl_op_t *op)

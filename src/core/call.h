@@ -113,7 +113,8 @@ struct zkl_call_s {
     zkl_call_pt                        handler; /* NULL: told, or abandoned */
     void                              *data;
 
-    ngx_uint_t                         nops;    /* operations under way */
+    ngx_uint_t                         nops;    /* operations under way, and a
+                                                   handler that is called */
     ngx_uint_t                         reads;   /* GETs of infos under way */
     ngx_queue_t                        turn;    /* worker->looks, in TURN */
     ngx_event_t                        timer;

@@ -96,6 +96,7 @@ static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
 static ngx_msec_int_t zkl_claim_time_left(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_timed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
 static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
@@ -109,7 +110,7 @@ static void zkl_claim_moved(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_ephemeral(zkl_claim_t *claim);
 static void zkl_claim_next_durable(zkl_claim_t *claim, ngx_int_t rc);
 static void zkl_claim_made_durable(void *data, ngx_int_t rc);
-static void zkl_claim_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
+static void zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting);
 static void zkl_claim_persists(zkl_claim_t *claim);
 static void zkl_claim_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
@@ -356,9 +357,8 @@ zkl_claim_abandon(zkl_claim_t *claim)
     if (zkl_claim_known(claim) && claim->state != ZKL_START) {
         /* the wait of the client does not count any more */
 
-        if (claim->time == ZKL_TIME_LIMITED) {
-            claim->time = ZKL_TIME_ENDLESS;
-        }
+        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_LEFT
+                                               : ZKL_TIME_ENDLESS;
 
         zkl_claim_alone(claim);
         return;
@@ -577,9 +577,9 @@ zkl_claim_pressing(zkl_claim_t *claim)
 
 
 /*
- * The worker counts claims that are pressing, or that are still to become
- * durable: a claim is taken out of the counts before a change of what these
- * depend on, and counted again after the change.
+ * The worker counts the claims that are pressing, and the claims that are still
+ * to become durable.  So a claim is taken out of both counts before its state,
+ * refused, lasting or bound changes, and is counted again after the change.
  */
 
 static void
@@ -789,7 +789,7 @@ zkl_claim_create(zkl_claim_t *claim)
     /* the claim's turn is far off, and no client needs an early answer */
 
     op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind, NULL)
-                  && claim->time != ZKL_TIME_OVER && claim->event == NULL
+                  && !zkl_claim_expired(claim) && claim->event == NULL
                   && !claim->terms.async && !claim->terms.keyed;
 
     claim->op = op;
@@ -951,7 +951,7 @@ zkl_claim_queued(zkl_claim_t *claim)
         zkl_lock_list(lock);
     }
 
-    if (claim->counting || claim->time == ZKL_TIME_OVER || claim->terms.async
+    if (claim->counting || zkl_claim_expired(claim) || claim->terms.async
         || claim->event != NULL)
     {
         lock->settle = 1;
@@ -1080,7 +1080,7 @@ ngx_int_t
 zkl_claim_grant(zkl_claim_t *claim)
 {
     ngx_msec_t     lease;
-    ngx_uint_t     told;
+    ngx_uint_t     delivery;
     zkl_worker_t  *worker;
 
     worker = claim->lock->worker;
@@ -1094,14 +1094,14 @@ zkl_claim_grant(zkl_claim_t *claim)
 
     zkl_view_grant(&claim->lock->view, &claim->entry);
 
-    told = ZKL_DELIVERED;
+    delivery = ZKL_DELIVERED;
     lease = claim->ttl;
 
     if (claim->seen) {
-        told = ZKL_DELIVERED_ELSEWHERE;
+        delivery = ZKL_DELIVERED_ELSEWHERE;
 
     } else if (claim->alone && claim->handler == NULL) {
-        told = ZKL_UNDELIVERED;
+        delivery = ZKL_UNDELIVERED;
         lease = claim->terms.grace;
     }
 
@@ -1113,7 +1113,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     claim->lease = claim->granted + lease;
 
     zkl_record_grant(worker->zone, claim->id.record, claim->ttl, claim->lease,
-                     told);
+                     delivery);
 
     zkl_claim_state(claim, ZKL_HELD);
 
@@ -1212,7 +1212,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         session = claim->lock->worker->session;
         left = (ngx_msec_int_t) (claim->patience - ngx_current_msec);
 
-        if (left <= 0 || claim->time == ZKL_TIME_ENDLESS
+        if (left <= 0 || !zkl_claim_timed(claim)
             || (!claim->terms.once
                 && (!zkl_session_ready(session)
                     || zkl_session_starved(session))))
@@ -1226,7 +1226,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
                           : ngx_min((ngx_msec_t) left, ZKL_PATIENCE));
     }
 
-    claim->time = ZKL_TIME_OVER;
+    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER : ZKL_TIME_LEFT;
 
     zkl_claim_settle(claim);
 }
@@ -1256,7 +1256,7 @@ zkl_claim_settle(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->time != ZKL_TIME_OVER && !claim->counting
+    if (!zkl_claim_expired(claim) && !claim->counting
         && ((!claim->terms.async && claim->event == NULL)
             || (claim->told & ZKL_TOLD_WAITS)))
     {
@@ -1279,7 +1279,7 @@ zkl_claim_settle(zkl_claim_t *claim)
         }
     }
 
-    if (claim->time != ZKL_TIME_OVER) {
+    if (!zkl_claim_expired(claim)) {
         zkl_claim_wait(claim);
 
     } else if (claim->terms.keyed && claim->handler != NULL) {
@@ -1288,6 +1288,13 @@ zkl_claim_settle(zkl_claim_t *claim)
     } else {
         zkl_claim_withdraw(claim, ZKL_TAKEN);
     }
+}
+
+
+ngx_uint_t
+zkl_claim_expired(zkl_claim_t *claim)
+{
+    return claim->time == ZKL_TIME_OVER || claim->time == ZKL_TIME_LEFT;
 }
 
 
@@ -1595,22 +1602,31 @@ zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now)
 static ngx_msec_int_t
 zkl_claim_time_left(zkl_claim_t *claim)
 {
-    return (ngx_msec_int_t) ((claim->time == ZKL_TIME_ENDLESS
-                              ? claim->patience : claim->deadline)
+    return (ngx_msec_int_t) ((zkl_claim_timed(claim) ? claim->deadline
+                                                     : claim->patience)
                              - ngx_current_msec);
 }
 
 
-/* Whether the time of a claim in WAIT has an end, */
+/* Whether the deadline of the claim counts. */
+
+static ngx_uint_t
+zkl_claim_timed(zkl_claim_t *claim)
+{
+    return claim->time == ZKL_TIME_LIMITED || claim->time == ZKL_TIME_OVER;
+}
+
+
+/* Whether the time to wait has an end; the time of a waiter always has one. */
 
 static ngx_uint_t
 zkl_claim_limited(zkl_claim_t *claim)
 {
-    return claim->time != ZKL_TIME_ENDLESS || claim->handler != NULL;
+    return claim->handler != NULL || zkl_claim_timed(claim);
 }
 
 
-/* and whether that time is over. */
+/* Whether the time to wait has an end, and is over. */
 
 static ngx_uint_t
 zkl_claim_overdue(zkl_claim_t *claim)
@@ -1657,7 +1673,10 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
 }
 
 
-/* Deletes the znode if the data have the known version; the sweep retries. */
+/*
+ * Deletes the znode unless another gateway has renewed, or told of, the claim;
+ * the sweep tries again.
+ */
 
 static void
 zkl_claim_lapse(zkl_claim_t *claim)
@@ -1681,6 +1700,11 @@ zkl_claim_lapse(zkl_claim_t *claim)
     zkl_claim_lapse_delete(claim);
 }
 
+
+/*
+ * Deletes the znode, which is the claim's, if the data have the version that
+ * this worker has read last.  No operation of the claim may be under way.
+ */
 
 static void
 zkl_claim_lapse_delete(zkl_claim_t *claim)
@@ -2000,7 +2024,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
                       "ZooKeeper refuses to make a lease of \"%V\" durable: "
                       "it ends with this worker's session", &lock->sn.str);
 
-        zkl_claim_lasting(claim, ZKL_UNFIT);
+        zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 
     zkl_claim_next_durable(claim, rc);
@@ -2033,7 +2057,7 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
 
 
 static void
-zkl_claim_lasting(zkl_claim_t *claim, zkl_lasting_e lasting)
+zkl_claim_set_lasting(zkl_claim_t *claim, zkl_lasting_e lasting)
 {
     zkl_claim_uncount(claim);
     claim->lasting = lasting;
@@ -2054,7 +2078,7 @@ zkl_claim_persists(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_lasting(claim, ZKL_DURABLE);
+    zkl_claim_set_lasting(claim, ZKL_DURABLE);
 
     lock = claim->lock;
 
@@ -2141,6 +2165,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
         /* an operation under way may have deleted the znode */
 
         claim->doubtful |= (claim->state == ZKL_DELETE);
+        claim->watched = 0;
         zkl_claim_state(claim, ZKL_OWED);
         return NGX_OK;
 
@@ -2443,7 +2468,7 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
     label->gate_len = ZKL_GATE_LEN;
     ngx_memcpy(label->gate, gate->data, ZKL_GATE_LEN);
 
-    if (claim->take != ZKL_TAKE_ANEW) {
+    if (claim->take == ZKL_TAKE_ON) {
 
         /* the record knows of renewals that the claim data do not have */
 
@@ -2516,7 +2541,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
     zone = lock->worker->zone;
 
     zkl_record_regain(zone, claim->id.record, label,
-                      claim->take == ZKL_TAKE_ANEW);
+                      claim->take != ZKL_TAKE_ON);
     (void) zkl_record_renewed(zone, claim->id.record, version, label->renewals,
                               (ngx_msec_t) label->ttl, 0);
     (void) zkl_record_said(zone, claim->id.record, &claim->said, label);
@@ -2993,7 +3018,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
             claim->seen = 1;
             claim->counting = 0;
 
-            if (claim->time != ZKL_TIME_OVER || claim->handler == NULL) {
+            if (!zkl_claim_expired(claim) || claim->handler == NULL) {
                 claim->time = ZKL_TIME_ENDLESS;
             }
 
@@ -3077,8 +3102,14 @@ zkl_claim_renewed(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->time == ZKL_TIME_OVER && claim->handler != NULL) {
+    if (zkl_claim_expired(claim) && claim->handler != NULL) {
         zkl_claim_leave(claim, ZKL_TAKEN);
+
+    } else if (claim->time == ZKL_TIME_LEFT) {
+
+        /* another client has called for the claim */
+
+        claim->time = ZKL_TIME_ENDLESS;
     }
 
     zkl_claim_rung(claim);

@@ -114,7 +114,9 @@ typedef struct {
 
 /* what the client that waits or listens was told */
 
-#define ZKL_TOLD_WAITS                0x01          /* the claim waits */
+#define ZKL_TOLD_WAITS                0x01          /* the claim waits; set even
+                                                       if the client does not
+                                                       ask to be told */
 #define ZKL_TOLD_LEASE                0x02          /* the lease is about to
                                                        end, unless renewed */
 #define ZKL_TOLD_ZOOKEEPER            0x04          /* ZooKeeper does not
@@ -125,33 +127,37 @@ typedef struct {
                                                        release */
 
 
-/* whether the time that a client waits has an end */
+/* how long a claim waits; a waiter is told at `patience` in any case */
 
 typedef enum {
     ZKL_TIME_ENDLESS = 0,
-    ZKL_TIME_LIMITED,                   /* at the deadline */
-    ZKL_TIME_OVER                       /* the claim is withdrawn once the
+    ZKL_TIME_LIMITED,                   /* until the deadline */
+    ZKL_TIME_OVER,                      /* the claim is withdrawn once the
                                            worker knows that the claim is not
                                            next */
+    ZKL_TIME_LEFT                       /* the same, and the client has left:
+                                           the claim waits on if another client
+                                           calls for the claim before */
 } zkl_time_e;
 
 
-/* in TAKE, how this session counts the lease once it is taken over */
+/* in TAKE, until when the lease counts if this session takes the claim over */
 
 typedef enum {
-    ZKL_TAKE_ON = 0,                    /* to the deadline in the record: this
-                                           gateway was the last to count */
+    ZKL_TAKE_ON = 0,                    /* until the deadline in the record:
+                                           this gateway was the last to count */
     ZKL_TAKE_ANEW,                      /* for the whole ttl */
-    ZKL_TAKE_ELSEWHERE                  /* not: another session counts */
+    ZKL_TAKE_ELSEWHERE                  /* for the whole ttl, but another
+                                           session counts the lease now */
 } zkl_take_e;
 
 
-/* whether the znode outlives the session */
+/* whether the znode outlives the session; in TAKE, as far as is known */
 
 typedef enum {
     ZKL_EPHEMERAL = 0,
-    ZKL_UNFIT,                          /* no, and ZooKeeper refuses to make
-                                           the znode durable */
+    ZKL_UNFIT,                          /* no, and the znode cannot be made
+                                           durable */
     ZKL_DURABLE
 } zkl_lasting_e;
 
@@ -247,26 +253,30 @@ struct zkl_claim_s {
     uint16_t                           tries;
 
     /*
-     * Flags, and the states in which each may be set.
+     * Flags, and when they are set.
      *
-     * counting: a list is to tell whether the queue is full; WAIT
-     * single:   no other claim has the claim's key; all states
-     * alone:    no client waits for the claim, but a client may call with the
-     *           key or the token; CREATE to LAPSE, before the grant
-     * seen:     another gateway told a client that the claim is held, before
-     *           this worker's grant; WAIT, and from then on
-     * requeued: the claim has lost its place in the queue, and has another
-     *           now; START, and from then on
-     * bound:    the claim ends with the worker; until zkl_claim_begin()
-     * watched:  the znode has a watch; HELD, LAPSE, TAKE, DELETE
-     * changed:  the data are to be read again; HELD, LAPSE
-     * ending:   the claim is deleted as soon as another znode has taken its
-     *           place, or the claim was taken over; HELD, LAPSE, TAKE
-     * refused:  ZooKeeper has refused to delete the znode; LAPSE, DELETE, OWED
-     * doubtful: a delete without an answer may have happened; TAKE, DELETE,
-     *           OWED
-     * lapsed:   the lease was over, or the znode gone, before the release;
-     *           HELD to DONE
+     * counting: in WAIT, until a list has told whether the queue is full
+     * single:   when it is known that no older claim has the claim's key
+     * alone:    when a client may call for the claim later, with the key or
+     *           the token, so that the claim waits for the grace at least; no
+     *           meaning after the grant
+     * seen:     in LAPSE, if another gateway has told a client that the claim
+     *           is held, before this worker's grant; until the claim queues
+     *           again
+     * requeued: in START, when the claim has lost its place in the queue
+     * bound:    in START, of a claim that ends with the worker; until
+     *           zkl_claim_begin()
+     * watched:  in HELD, LAPSE and TAKE, while the znode has a watch
+     * changed:  in HELD and LAPSE, when the data are to be read again
+     * ending:   in HELD, LAPSE and TAKE, if the claim is to be deleted as soon
+     *           as another znode has taken its place or the claim was taken
+     *           over
+     * refused:  in LAPSE and OWED, when ZooKeeper has refused to delete the
+     *           znode; for good
+     * doubtful: in DELETE and OWED, and from an adopted claim in TAKE, if a
+     *           delete without an answer may have happened
+     * lapsed:   when the lease or the grace is over, or the znode gone, before
+     *           the release
      */
     unsigned                           counting:1;
     unsigned                           single:1;
@@ -432,6 +442,8 @@ void zkl_claim_unlisted(zkl_claim_t *claim);
  * another way, as soon as the worker knows the queue for sure.
  */
 void zkl_claim_settle(zkl_claim_t *claim);
+/* Whether the wait of the claim is over. */
+ngx_uint_t zkl_claim_expired(zkl_claim_t *claim);
 
 
 /* for the worker */

@@ -490,7 +490,7 @@ again:
             continue;
         }
 
-        if (claim->time == ZKL_TIME_OVER && taken && ready) {
+        if (zkl_claim_expired(claim) && taken && ready) {
             zkl_claim_refuse(claim, ZKL_TAKEN);
 
             /* the handler that was called may have removed other claims */

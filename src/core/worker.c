@@ -402,7 +402,7 @@ zkl_worker_shut(zkl_worker_t *worker)
 
     if (n != 0) {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
-                      "worker_shutdown_timeout: %ui who waited for a lock "
+                      "worker_shutdown_timeout: %ui waiters of locks "
                       "were refused", n);
     }
 }

@@ -170,8 +170,9 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     }
 
     acquire->terms.leased = (args->given & ZKL_ARG_TTL) ? 1 : 0;
-    acquire->ttl = acquire->terms.leased ? ngx_http_zk_lock_args_ttl(r, args)
-                                   : ngx_min(zlcf->ttl, zlcf->max_ttl);
+    acquire->ttl = acquire->terms.leased
+                   ? ngx_http_zk_lock_args_ttl(r, args)
+                   : ngx_min(zlcf->ttl, zlcf->max_ttl);
     acquire->terms.durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
     acquire->terms.max_queue = zlcf->max_queue;
     acquire->label = label;

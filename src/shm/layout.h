@@ -61,7 +61,7 @@ typedef struct {
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last
                                                counted remote request (any) */
-    ngx_atomic_t                told;       /* which client was told of the
+    ngx_atomic_t                delivery;   /* which client was told of the
                                                grant (any) */
     ngx_atomic_t                bound;      /* the claim ends with the worker */
     ngx_atomic_t                lost;       /* the gen of the last claim here

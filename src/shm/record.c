@@ -119,7 +119,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->renewals = 0;
     cell->holds = 0;
     cell->remote = 0;
-    cell->told = ZKL_DELIVERED;
+    cell->delivery = ZKL_DELIVERED;
     cell->bound = 0;
     cell->leader = 0;
     cell->named = record;
@@ -317,7 +317,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
         cell->lease = lease ? lease : 1;
         cell->holds = ngx_max(label->holds, 1);
         cell->renewals = label->renewals;
-        cell->told = ZKL_DELIVERED_ELSEWHERE;
+        cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 
     ngx_memory_barrier();
@@ -403,7 +403,7 @@ zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
 
 void
 zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease, ngx_uint_t told)
+    ngx_msec_t lease, ngx_uint_t delivery)
 {
     zkl_cell_t  *cell;
 
@@ -412,7 +412,7 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     cell->since = ngx_time();
     cell->ttl = ttl;
     cell->holds = 1;
-    cell->told = told;
+    cell->delivery = delivery;
     cell->lease = lease ? lease : 1;
 
     ngx_memory_barrier();
@@ -961,7 +961,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;
     copy->holds = cell->holds & ZKL_HOLDS;
-    copy->told = cell->told;
+    copy->delivery = cell->delivery;
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
@@ -1067,10 +1067,10 @@ zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
 
     /* a worker that tells a client from here on changes the lease first */
 
-    if (ngx_atomic_cmp_set(&cell->told, ZKL_DELIVERED, ZKL_UNDELIVERED)
+    if (ngx_atomic_cmp_set(&cell->delivery, ZKL_DELIVERED, ZKL_UNDELIVERED)
         && !ngx_atomic_cmp_set(&cell->lease, from, lease ? lease : 1))
     {
-        cell->told = ZKL_DELIVERED_ELSEWHERE;
+        cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 }
 
@@ -1211,13 +1211,13 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
         return NGX_DECLINED;
     }
 
-    undelivered = (cell->told == ZKL_UNDELIVERED);
+    undelivered = (cell->delivery == ZKL_UNDELIVERED);
 
     if (undelivered) {
         zkl_record_extend(cell, ttl, 0);
     }
 
-    cell->told = ZKL_DELIVERED_ELSEWHERE;
+    cell->delivery = ZKL_DELIVERED_ELSEWHERE;
 
     return undelivered ? NGX_OK : NGX_DECLINED;
 }
@@ -1266,7 +1266,7 @@ zkl_record_label(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
         label->ttl = (int64_t) cell->ttl;
     }
 
-    if (cell->told == ZKL_DELIVERED_ELSEWHERE) {
+    if (cell->delivery == ZKL_DELIVERED_ELSEWHERE) {
         label->async = 0;
     }
 }
@@ -1374,7 +1374,7 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     }
 
     if (copy.state == ZKL_RECORD_HELD) {
-        cell->told = ZKL_DELIVERED_ELSEWHERE;
+        cell->delivery = ZKL_DELIVERED_ELSEWHERE;
         cell->ttl = ttl;
 
         /* the caller looks afterwards whether the znode may be durable */
@@ -1414,11 +1414,11 @@ zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
             return NGX_DECLINED;
         }
 
-        if (copy->told == ZKL_DELIVERED_ELSEWHERE) {
+        if (copy->delivery == ZKL_DELIVERED_ELSEWHERE) {
             return NGX_OK;
         }
 
-        if (copy->told == ZKL_UNDELIVERED) {
+        if (copy->delivery == ZKL_UNDELIVERED) {
             lease = zkl_now() + copy->ttl;
 
             if ((ngx_msec_int_t) (lease - copy->lease) <= 0) {
@@ -1434,7 +1434,7 @@ zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
             copy->lease = lease;
         }
 
-        if (ngx_atomic_cmp_set(&cell->told, copy->told,
+        if (ngx_atomic_cmp_set(&cell->delivery, copy->delivery,
                                ZKL_DELIVERED_ELSEWHERE))
         {
             return NGX_OK;

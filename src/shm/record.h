@@ -46,13 +46,13 @@ typedef enum {
 /* to which client the grant was delivered */
 
 typedef enum {
-    ZKL_DELIVERED = 0,                  /* the client that made the claim, or
-                                           is being told; the worker may find
-                                           that this client has left */
-    ZKL_UNDELIVERED,                    /* none: the lease is the grace */
-    ZKL_DELIVERED_ELSEWHERE             /* a client that asked or renewed, even
-                                           if the first client has left */
-} zkl_told_e;
+    ZKL_DELIVERED = 0,                  /* to the client that made the claim,
+                                           or is about to be; the worker may
+                                           find that this client has left */
+    ZKL_UNDELIVERED,                    /* to none: the lease is the grace */
+    ZKL_DELIVERED_ELSEWHERE             /* to a client that asked or renewed,
+                                           even if the first client has left */
+} zkl_delivery_e;
 
 
 /* how a claim ended, as far as the gateway knows */
@@ -91,7 +91,7 @@ typedef struct {
     int32_t                          version;   /* of the znode's data */
     uint32_t                         renewals;  /* in the znode's data */
     ngx_uint_t                       holds;
-    ngx_uint_t                       told;      /* of HELD */
+    ngx_uint_t                       delivery;  /* of HELD */
     ngx_atomic_uint_t                gen;
     ngx_uint_t                       index;
     ngx_msec_t                       lease;     /* the deadline; 0: none, or
@@ -129,7 +129,7 @@ ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
 void zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
     int64_t czxid, ngx_uint_t index);
 void zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
-    ngx_msec_t lease, ngx_uint_t told);
+    ngx_msec_t lease, ngx_uint_t delivery);
 void zkl_record_end(zkl_zone_t *zone, uint32_t record);
 void zkl_record_free(zkl_zone_t *zone, uint32_t record);
 

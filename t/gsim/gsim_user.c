@@ -1050,7 +1050,7 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
         if (other == u || other->claim == NULL || other->lock != u->lock
             || other->process->in_turn
             || other->claim->handler == NULL
-            || other->claim->time == ZKL_TIME_OVER
+            || zkl_claim_expired(other->claim)
             || other->claim->state != ZKL_WAIT
             || other->claim->entry.seq >= seq
             || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,

@@ -541,7 +541,7 @@ MUTANTS = [
     ('a grant told elsewhere lasts for its grace',
      'core/claim.c',
      '    if (claim->seen) {\n'
-     '        told = ZKL_DELIVERED_ELSEWHERE;\n'
+     '        delivery = ZKL_DELIVERED_ELSEWHERE;\n'
      '\n'
      '    } else if',
      '    if',
@@ -575,7 +575,8 @@ MUTANTS = [
 
     ('the end of a wait is not noted',
      'core/claim.c',
-     '    claim->time = ZKL_TIME_OVER;\n'
+     '    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER '
+     ': ZKL_TIME_LEFT;\n'
      '\n'
      '    zkl_claim_settle(claim);',
      '    zkl_claim_settle(claim);',
@@ -621,9 +622,8 @@ MUTANTS = [
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
      "        /* the wait of the client does not count any more */\n\n"
-     '        if (claim->time == ZKL_TIME_LIMITED) {\n'
-     '            claim->time = ZKL_TIME_ENDLESS;\n'
-     '        }\n\n',
+     '        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_LEFT\n'
+     '                                               : ZKL_TIME_ENDLESS;\n\n',
      '',
      10000),
 
