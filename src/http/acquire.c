@@ -23,6 +23,8 @@ static const char *ngx_http_zk_lock_acquire_kind(zkl_args_t *args,
 static const char *ngx_http_zk_lock_acquire_check(zkl_args_t *args);
 static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
+static void ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
+    zkl_outcome_e outcome);
 static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
 
@@ -295,7 +297,9 @@ ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
 }
 
 
-void
+/* data is the request's context */
+
+static void
 ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome)
 {

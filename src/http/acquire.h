@@ -22,9 +22,5 @@ ngx_int_t ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 ngx_int_t ngx_http_zk_lock_acquire(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
-/* The handler of an acquire; data is the request's context. */
-void ngx_http_zk_lock_acquire_handler(void *data, zkl_claim_t *claim,
-    zkl_outcome_e outcome);
-
 
 #endif /* _NGX_HTTP_ZK_LOCK_ACQUIRE_H_INCLUDED_ */
