@@ -382,6 +382,7 @@ help:
 	@echo "unit              cmocka tests of src/base, and of the checks"
 	@echo "sim               the view against a naive model"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
+	@echo "gsim-mutants      these against planted bugs (GSIM_MUTANTS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
 	@echo "test              unit, sim and integration"
 	@echo "check T=...       one: t/api/test_x.py::name or t/unit/test_x.c"
