@@ -10,7 +10,8 @@
                     stopped and judged, and no ephemeral znode may be left in
                     ZooKeeper; durable leases are deleted
     gateway         a gateway with two workers and all defaults
-    shared_gateway  the same, for all tests of a file
+    shared_gateway  the same, for all tests of a file; these leave the gateway
+    shared_pair     and the two gateways as they were
     start_proxy     proxies in front of a server
 
 A failed test shows where the gateway's files are and the end of the log.
@@ -183,6 +184,13 @@ def shared_gateway(request, tmp_path_factory, zookeeper, tree):
     with gateways(request.node, directory, zookeeper, tree,
                   new_root()) as make:
         yield make()
+
+
+@pytest.fixture(scope="module")
+def shared_pair(request, tmp_path_factory, zookeeper, tree):
+    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
+                  tree, new_root()) as make:
+        yield make(), make()
 
 
 @pytest.fixture

@@ -12,21 +12,12 @@ import uuid
 
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import problem
 from lib.process import wait_until
 
 PATH = "/locks/"
 CURSOR = re.compile(r"^[A-Za-z0-9_-]+$")
 AT_ONCE = 200       # requests of a test that are under way
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways with the same root; each test uses other names."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture

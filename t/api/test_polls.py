@@ -15,7 +15,6 @@ import time
 
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import problem, retry_after
 from lib.client import lock_path
 from lib.holders import wait_dead
@@ -28,14 +27,6 @@ TAG = re.compile(r'^W/"[^"\s\\]+"$')
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
 FOLLOWERS = 40
 LINE = 100              # more claims than a worker reads at a time
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways for all tests that leave the gateways as they were."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ import uuid
 
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import TERRAFORM, problem, retry_after
 from lib.client import lock_path
 from lib.holders import wait_dead
@@ -31,14 +30,6 @@ MAX_TTL = 24 * 3600000
 @pytest.fixture(params=WAYS)
 def way(request):
     return WAYS[request.param]
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways for all tests that leave the gateways as they were."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture

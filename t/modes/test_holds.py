@@ -16,7 +16,6 @@ import time
 
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import gone, problem
 from lib.client import Gone, ask, lock_path
 from lib.curator import Curator
@@ -36,14 +35,6 @@ USES = {mode: {"mode": mode} for mode in MODES + ("member",)}
 USES["semaphore"] = {"mode": "semaphore", "permits": 2}
 PLACES = ("worker", "sibling", "gateway", "gateway's other")
 KINDS = {"exclusive": "mutex", "write": "write"}
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways for all tests that leave the gateways as they were."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ import time
 import kazoo
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import gone, problem
 from lib.client import lock_path
 from lib.curator import Curator
@@ -37,14 +36,6 @@ GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
 @pytest.fixture
 def pair(start_gateway):
     return [start_gateway(), start_gateway()]
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways for all tests that leave the gateways as they were."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture

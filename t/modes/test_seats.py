@@ -17,7 +17,6 @@ import re
 
 import pytest
 
-from conftest import gateways, new_root
 from lib.checks import TOKEN, gone, grant, problem
 from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
@@ -38,14 +37,6 @@ APART = [(one, other) for one, other in itertools.permutations(USES, 2)
 MARKERS = {"exclusive": "lock-", "shared": "__READ__", "write": "__WRIT__",
            "semaphore": "permit%s-", "member": "member-"}
 GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
-
-
-@pytest.fixture(scope="module")
-def shared_pair(request, tmp_path_factory, zookeeper, tree):
-    """Two gateways for all tests that leave the gateways as they were."""
-    with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
-                  tree, new_root()) as make:
-        yield make(), make()
 
 
 @pytest.fixture
