@@ -120,6 +120,9 @@ static void zkl_adopt_over_handler(ngx_event_t *ev);
 static void zkl_adopt_leave_one(zkl_adoption_t *adoption);
 static void zkl_adopt_free(zkl_adoption_t *adoption);
 static void zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path);
+static zkl_adopted_t *zkl_adopted_new(zkl_adoption_t *adoption,
+    zkl_record_t *record, ngx_str_t *path);
+static void zkl_adopted_begin(zkl_adopted_t *claim, zkl_record_t *record);
 static zkl_adopted_t *zkl_adopted_find(zkl_worker_t *worker, uint32_t record);
 static void zkl_adopted_go(zkl_adopted_t *claim);
 static ngx_uint_t zkl_adopted_outlives(zkl_adopted_t *claim);
@@ -484,9 +487,6 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
     zkl_adoption_t  *adoption = data;
 
     zkl_adopted_t  *claim;
-    zkl_worker_t   *worker;
-
-    worker = adoption->worker;
 
     if (record->kind == ZKL_NODE
         && (record->state != ZKL_RECORD_HELD || record->bound))
@@ -518,10 +518,29 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    claim = ngx_calloc(sizeof(zkl_adopted_t) + path->len, worker->log);
+    claim = zkl_adopted_new(adoption, record, path);
     if (claim == NULL) {
         adoption->failed = 1;
         return;
+    }
+
+    zkl_adopted_begin(claim, record);
+
+    ngx_rbtree_insert(&adoption->worker->adopted, &claim->node);
+    ngx_queue_insert_tail(&adoption->claims, &claim->queue);
+}
+
+
+static zkl_adopted_t *
+zkl_adopted_new(zkl_adoption_t *adoption, zkl_record_t *record,
+    ngx_str_t *path)
+{
+    zkl_adopted_t  *claim;
+
+    claim = ngx_calloc(sizeof(zkl_adopted_t) + path->len,
+                       adoption->worker->log);
+    if (claim == NULL) {
+        return NULL;
     }
 
     claim->adoption = adoption;
@@ -541,20 +560,32 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
     claim->path.data = (u_char *) claim + sizeof(zkl_adopted_t);
     ngx_memcpy(claim->path.data, path->data, path->len);
 
+    return claim;
+}
+
+
+/* Sets the first state, by what the record says of the claim. */
+
+static void
+zkl_adopted_begin(zkl_adopted_t *claim, zkl_record_t *record)
+{
+    zkl_zone_t  *zone;
+
+    zone = claim->adoption->zone;
+
     if (record->seq == -1) {
         claim->state = ZKL_ADOPTED_FIND;
 
-    } else if (record->state == ZKL_RECORD_HELD && !record->bound)
-    {
+    } else if (record->state == ZKL_RECORD_HELD && !record->bound) {
         claim->state = ZKL_ADOPTED_READ;
 
         /* the dead worker may have deleted a claim that was released */
 
-        claim->seen = !zkl_record_asked(adoption->zone, record->id.record);
+        claim->seen = !zkl_record_asked(zone, record->id.record);
 
         /* from here on the claim is held, even if the leader is deleted */
 
-        zkl_record_unbind(adoption->zone, record->id.record);
+        zkl_record_unbind(zone, record->id.record);
 
     } else if (claim->alone) {
         claim->state = ZKL_ADOPTED_LOOK;
@@ -562,9 +593,6 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
     } else {
         claim->state = ZKL_ADOPTED_DELETE;
     }
-
-    ngx_rbtree_insert(&worker->adopted, &claim->node);
-    ngx_queue_insert_tail(&adoption->claims, &claim->queue);
 }
 
 
