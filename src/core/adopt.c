@@ -7,14 +7,15 @@
  * is closed when no claim depends on the session any more.  An adopted claim is
  * deleted, or becomes a claim of this worker:
  *
- *            connected         the answer
- *   ------   ---------------   -----------------------------------------------
- *   FIND     list              DELETE, LOOK, or freed (after some time)
- *   LOOK     get               DELETE (version), READ, or freed
- *   READ     get               made durable, and READ again; or, if durable,
- *                              a claim of this worker; or freed
- *            delete            the lease was over: freed, or READ again
- *   DELETE   delete            freed
+ *            sends         the answer leads to
+ *   ------   -----------   ----------------------------------------------------
+ *   FIND     list, or      DELETE, LOOK, or freed (after ZKL_LATE)
+ *            get
+ *   LOOK     get           DELETE by the version, READ, or freed
+ *   READ     get           made durable, and READ again; or a claim of this
+ *                          worker; or DELETE, if released; or freed
+ *            delete        (the lease is over) freed, or READ again
+ *   DELETE   delete        freed; or LOOK or FIND, if the data have changed
  *
  * An adopted claim is in no view: the waiters behind the claim, in this worker
  * too, know the claim by the record, as a sibling's, or by the znode.  The
@@ -59,9 +60,9 @@ typedef struct {
 
 
 typedef enum {
-    ZKL_ADOPTED_FIND = 0,           /* a list, or a read of the lock's znode,
-                                       tells whether the claim has a znode;
-                                       the znode is to be deleted */
+    ZKL_ADOPTED_FIND = 0,           /* the claim waited; a list, or a read of
+                                       the lock's znode, tells whether the claim
+                                       has a znode */
     ZKL_ADOPTED_LOOK,               /* the claim waited alone: deleted, unless
                                        another gateway told the claim as held */
     ZKL_ADOPTED_READ,               /* the claim is held, if its znode is
@@ -102,7 +103,7 @@ typedef struct {
     unsigned                           over:1;      /* the lease is over: the
                                                        claim is deleted by
                                                        version */
-    unsigned                           seen:1;      /* the record or the znode
+    unsigned                           existed:1;   /* the record or the znode
                                                        was read while no
                                                        release was asked for,
                                                        and no delete can have
@@ -581,7 +582,7 @@ zkl_adopted_begin(zkl_adopted_t *claim, zkl_record_t *record)
 
         /* the dead worker may have deleted a claim that was released */
 
-        claim->seen = !zkl_record_asked(zone, record->id.record);
+        claim->existed = !zkl_record_asked(zone, record->id.record);
 
         /* from here on the claim is held, even if the leader is deleted */
 
@@ -722,7 +723,7 @@ zkl_adopted_handler(zkl_op_t *op)
         && (op->rc == ZKL_OK
             || op->rc == ZKL_UNKNOWN))
     {
-        claim->seen = 0;
+        claim->existed = 0;
     }
 
     if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED) {
@@ -921,7 +922,7 @@ zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op)
         return;
     }
 
-    claim->seen = 1;
+    claim->existed = 1;
     claim->version = op->version;
 
     /* the dead worker may not have heard of a renewal at another gateway */
@@ -1203,11 +1204,11 @@ zkl_adopted_lost(zkl_adopted_t *claim)
     switch (claim->state) {
 
     case ZKL_ADOPTED_READ:
-        return claim->seen
+        return claim->existed
                || !zkl_record_asked(claim->adoption->zone, claim->id.record);
 
     case ZKL_ADOPTED_DELETE:
-        return claim->seen;
+        return claim->existed;
 
     default:
         return 0;

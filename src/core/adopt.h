@@ -4,9 +4,10 @@
  * left, and the claims that were made through the session.
  *
  * This worker deletes the claims that waited, because the clients are gone with
- * the dead worker.  The held claims are made durable and become claims of this
- * worker, whose session counts the leases on, with the same deadlines.  Then
- * the adopted session is closed.
+ * the dead worker, unless another gateway told a client that the claim is held;
+ * and the held claims that are bound.  The other held claims become durable,
+ * and claims of this worker, which goes on counting the leases, with the same
+ * deadlines.  The adopted session is closed when no claim depends on it.
  */
 
 
@@ -19,18 +20,19 @@
 
 /*
  * Adopts the slots of workers that are dead or have left, unless this worker
- * leaves and another worker stays.  Without memory the sweep tries again.
+ * leaves and another worker stays.  If there is no memory, the sweep tries
+ * again.
  */
 void zkl_adopt_orphans(zkl_worker_t *worker);
 
-/* The worker leaves: gives up the slots and the sessions, see worker_part(). */
+/* The worker leaves: gives up the slots and the sessions. */
 void zkl_adopt_leave(zkl_worker_t *worker);
 
 
 /* Once a second: sends the operations that could not be sent before. */
 void zkl_adopt_sweep(zkl_worker_t *worker);
 
-/* The session of this worker is over, and the session's gate is gone. */
+/* This worker's session is over: no claim becomes durable under its gate. */
 void zkl_adopt_gate_lost(zkl_worker_t *worker);
 
 /* A sibling has changed the record, which may be that of an adopted claim. */

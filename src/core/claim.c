@@ -116,7 +116,8 @@ static void zkl_claim_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label);
+static ngx_uint_t zkl_claim_counted_elsewhere(zkl_claim_t *claim,
+    zkl_claim_data_t *label);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
@@ -357,7 +358,7 @@ zkl_claim_abandon(zkl_claim_t *claim)
     if (zkl_claim_known(claim) && claim->state != ZKL_START) {
         /* the wait of the client does not count any more */
 
-        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_LEFT
+        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_ABANDONED
                                                : ZKL_TIME_ENDLESS;
 
         zkl_claim_alone(claim);
@@ -989,7 +990,7 @@ void
 zkl_claim_unlisted(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_WAIT
-        && claim->handler != NULL && !claim->seen
+        && claim->handler != NULL && !claim->told_elsewhere
         && !(claim->told & ZKL_TOLD_WAITS))
     {
         zkl_claim_withdraw(claim, ZKL_DENIED);
@@ -1066,7 +1067,7 @@ zkl_claim_conflict(zkl_claim_t *claim)
      * though the view does not show that yet.
      */
 
-    if (claim->state != ZKL_WAIT || claim->seen || !claim->single) {
+    if (claim->state != ZKL_WAIT || claim->told_elsewhere || !claim->single) {
         return NGX_AGAIN;
     }
 
@@ -1097,7 +1098,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     delivery = ZKL_DELIVERED;
     lease = claim->ttl;
 
-    if (claim->seen) {
+    if (claim->told_elsewhere) {
         delivery = ZKL_DELIVERED_ELSEWHERE;
 
     } else if (claim->alone && claim->handler == NULL) {
@@ -1226,7 +1227,7 @@ zkl_claim_timer_handler(ngx_event_t *ev)
                           : ngx_min((ngx_msec_t) left, ZKL_PATIENCE));
     }
 
-    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER : ZKL_TIME_LEFT;
+    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER : ZKL_TIME_ABANDONED;
 
     zkl_claim_settle(claim);
 }
@@ -1286,7 +1287,7 @@ zkl_claim_settle(zkl_claim_t *claim)
         zkl_claim_part(claim);
 
     } else {
-        zkl_claim_withdraw(claim, ZKL_TAKEN);
+        zkl_claim_withdraw(claim, ZKL_TIMED_OUT);
     }
 }
 
@@ -1294,7 +1295,7 @@ zkl_claim_settle(zkl_claim_t *claim)
 ngx_uint_t
 zkl_claim_expired(zkl_claim_t *claim)
 {
-    return claim->time == ZKL_TIME_OVER || claim->time == ZKL_TIME_LEFT;
+    return claim->time == ZKL_TIME_OVER || claim->time == ZKL_TIME_ABANDONED;
 }
 
 
@@ -1359,7 +1360,8 @@ zkl_claim_alone(zkl_claim_t *claim)
     now = zkl_now();
 
     claim->alone = 1;
-    claim->lease = now + (claim->seen ? claim->ttl : claim->terms.grace);
+    claim->lease = now + (claim->told_elsewhere ? claim->ttl
+                                                : claim->terms.grace);
 
     /* not cancelable: a worker that leaves serves polling clients to the end */
 
@@ -1388,13 +1390,13 @@ zkl_claim_part(zkl_claim_t *claim)
     {
         /* a client has called for the claim at this gateway */
 
-        zkl_claim_leave(claim, ZKL_TAKEN);
+        zkl_claim_leave(claim, ZKL_TIMED_OUT);
         return;
     }
 
     /* the delete fails if a client has called at another gateway */
 
-    zkl_claim_withdraw(claim, ZKL_TAKEN);
+    zkl_claim_withdraw(claim, ZKL_TIMED_OUT);
 }
 
 
@@ -1427,7 +1429,7 @@ zkl_claim_unseen(zkl_claim_t *claim)
     granted = claim->granted + claim->ttl;
     lease = zkl_now() + claim->terms.grace;
 
-    if (!claim->seen && (ngx_msec_int_t) (granted - lease) > 0) {
+    if (!claim->told_elsewhere && (ngx_msec_int_t) (granted - lease) > 0) {
         zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
                        lease);
     }
@@ -1546,7 +1548,7 @@ zkl_claim_lease(zkl_claim_t *claim)
                       ? (ngx_msec_t) left : ZKL_PATIENCE);
     }
 
-    claim->lapsed = 1;
+    claim->lost = 1;
 
     zkl_claim_state(claim, ZKL_LAPSE);
     zkl_claim_lapse(claim);
@@ -1737,7 +1739,7 @@ zkl_claim_lapse_handler(zkl_op_t *op)
     case ZKL_OK:
     case ZKL_NO_NODE:
 
-        if (claim->lapsed || claim->outcome == ZKL_TAKEN) {
+        if (claim->lost || claim->outcome == ZKL_TIMED_OUT) {
             zkl_record_ending(claim->lock->worker->zone, claim->id.record,
                               ZKL_ENDING_EXPIRED);
         }
@@ -2243,7 +2245,7 @@ zkl_claim_yield(zkl_claim_t *claim)
 /* Whether the data that were read say that another session counts the lease. */
 
 static ngx_uint_t
-zkl_claim_taken(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_counted_elsewhere(zkl_claim_t *claim, zkl_claim_data_t *label)
 {
     return claim->lasting == ZKL_DURABLE && label->index >= 0
            && (label->gate_len != ZKL_GATE_LEN
@@ -2338,7 +2340,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         /* the claim is deleted, whichever session counts the lease */
 
         claim->ending = 0;
-        claim->lapsed = 0;
+        claim->lost = 0;
         zkl_claim_persists(claim);
 
         claim->entry.kind = claim->named_kind;
@@ -2382,7 +2384,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         return;
     }
 
-    if (zkl_claim_taken(claim, &label)) {
+    if (zkl_claim_counted_elsewhere(claim, &label)) {
 
         /* another session counts the lease: the watch tells of a change */
 
@@ -2419,7 +2421,7 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         return;
     }
 
-    claim->lapsed = !claim->doubtful;
+    claim->lost = !claim->doubtful;
     zkl_claim_done(claim);
 }
 
@@ -2549,7 +2551,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
     claim->holds = zkl_record_holds(zone, claim->id.record);
     claim->granted = zkl_now();
     claim->take = ZKL_TAKE_ON;
-    claim->lapsed = 0;
+    claim->lost = 0;
 
     zkl_claim_state(claim, ZKL_HELD);
 
@@ -2888,7 +2890,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
                   "a held claim of \"%V\" was deleted by somebody else",
                   &claim->lock->sn.str);
 
-    claim->lapsed = 1;
+    claim->lost = 1;
 
     zkl_claim_tell(claim, ZKL_EVENT_LOST, claim->state == ZKL_LAPSE
                    ? "lease" : "deleted");
@@ -2953,7 +2955,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
-    if (zkl_claim_taken(claim, &label)) {
+    if (zkl_claim_counted_elsewhere(claim, &label)) {
 
         /* the gate ended while this worker stood still */
 
@@ -2964,7 +2966,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     rc = zkl_claim_reread_lease(claim, &label, op->version);
 
     if (rc == NGX_OK) {
-        claim->lapsed = 0;
+        claim->lost = 0;
 
         if (claim->state == ZKL_LAPSE && !claim->entry.waiting
             && ngx_queue_empty(&claim->listeners))
@@ -3015,7 +3017,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
         ttl = claim->terms.grace;
 
         if (zkl_claim_shown(claim, label)) {
-            claim->seen = 1;
+            claim->told_elsewhere = 1;
             claim->counting = 0;
 
             if (!zkl_claim_expired(claim) || claim->handler == NULL) {
@@ -3040,7 +3042,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
         rc = NGX_OK;
     }
 
-    if (claim->entry.waiting && claim->seen) {
+    if (claim->entry.waiting && claim->told_elsewhere) {
         zkl_record_keep(zone, claim->id.record, claim->ttl,
                         zkl_now() + claim->ttl);
         rc = NGX_OK;
@@ -3103,9 +3105,9 @@ zkl_claim_renewed(zkl_claim_t *claim)
     }
 
     if (zkl_claim_expired(claim) && claim->handler != NULL) {
-        zkl_claim_leave(claim, ZKL_TAKEN);
+        zkl_claim_leave(claim, ZKL_TIMED_OUT);
 
-    } else if (claim->time == ZKL_TIME_LEFT) {
+    } else if (claim->time == ZKL_TIME_ABANDONED) {
 
         /* another client has called for the claim */
 
@@ -3518,7 +3520,7 @@ zkl_claim_delete_handler(zkl_op_t *op)
         /* another client was first to delete the znode */
 
         if (op->rc == ZKL_NO_NODE && !claim->doubtful) {
-            claim->lapsed = 1;
+            claim->lost = 1;
         }
 
         zkl_claim_done(claim);
@@ -3631,7 +3633,7 @@ zkl_claim_done(zkl_claim_t *claim)
 
     /* noted before the end, because this worker may die in between */
 
-    if (claim->lapsed) {
+    if (claim->lost) {
         zkl_record_lose(worker->zone, claim->id.record);
     }
 
@@ -3646,7 +3648,7 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_claim_answer(claim, claim->outcome);
     zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
 
-    zkl_claim_tell_listeners(claim, claim->lapsed ? ZKL_NO_NODE : ZKL_OK);
+    zkl_claim_tell_listeners(claim, claim->lost ? ZKL_NO_NODE : ZKL_OK);
 
     zkl_lock_removed(lock, &claim->entry);
     zkl_lock_leave(lock, claim);
@@ -3792,7 +3794,7 @@ zkl_claim_listed(zkl_claim_t *claim)
                           "a held claim of \"%V\" was deleted by "
                           "somebody else", &claim->lock->sn.str);
 
-            claim->lapsed = 1;
+            claim->lost = 1;
 
             zkl_claim_tell(claim, ZKL_EVENT_LOST, "deleted");
             zkl_claim_done(claim);
@@ -3913,7 +3915,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     /* a client that was told the token would not find the claim's new id */
 
     if (claim->handler == NULL || !ngx_queue_empty(&claim->listeners)) {
-        claim->lapsed |= claim->seen;
+        claim->lost |= claim->told_elsewhere;
         zkl_claim_done(claim);
         return;
     }
@@ -3934,7 +3936,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
         zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
     }
 
-    if (claim->seen) {
+    if (claim->told_elsewhere) {
 
         /* another gateway has told that the claim was held */
 
@@ -3952,7 +3954,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->entry.seq = -1;
     claim->czxid = 0;
     claim->requeued = 1;
-    claim->seen = 0;
+    claim->told_elsewhere = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
     claim->offer = ZKL_NO_OFFER;
@@ -4059,7 +4061,7 @@ zkl_claim_unreachable(zkl_claim_t *claim)
 
 
 void
-zkl_claim_lost(zkl_claim_t *claim)
+zkl_claim_session_over(zkl_claim_t *claim)
 {
     if (zkl_claim_outlives(claim) == NGX_OK) {
         return;
@@ -4089,7 +4091,7 @@ zkl_claim_lost(zkl_claim_t *claim)
 
         /* a later release is told that the claim was lost before */
 
-        claim->lapsed = 1;
+        claim->lost = 1;
         claim->outcome = ZKL_UNREACHABLE;
 
         zkl_claim_done(claim);
@@ -4110,7 +4112,7 @@ zkl_claim_over(zkl_claim_t *claim)
     if (claim->handler != NULL) {
         (void) zkl_claim_shut(claim);
 
-    } else if (claim->state == ZKL_WAIT && claim->seen) {
+    } else if (claim->state == ZKL_WAIT && claim->told_elsewhere) {
 
         /* another gateway has told the grant: the worker may exit */
 
@@ -4143,7 +4145,7 @@ zkl_claim_shut(zkl_claim_t *claim)
         return 1;
     }
 
-    if (claim->state == ZKL_WAIT && claim->seen) {
+    if (claim->state == ZKL_WAIT && claim->told_elsewhere) {
 
         /* another gateway has told the grant: the successor keeps the claim */
 

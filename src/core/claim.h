@@ -20,7 +20,8 @@
 
 
 /*
- * Each state says whether the znode exists, and whether a delete is owed.
+ * Each state says whether the claim's znode exists, and whether a delete is
+ * owed.
  */
 
 typedef enum {
@@ -28,12 +29,16 @@ typedef enum {
                                        for the connection or, in the one-node
                                        layout, for a turn to make the znode */
     ZKL_CREATE,                     /* maybe; the create is under way */
-    ZKL_RECOVER,                    /* maybe; the answer was lost */
-    ZKL_WAIT,                       /* yes; in the view, behind other claims */
-    ZKL_HELD,                       /* yes; granted, under a lease */
-    ZKL_LAPSE,                      /* maybe; the lease, or the grace, is over:
-                                       the claim is deleted unless another
-                                       gateway has renewed the lease */
+    ZKL_RECOVER,                    /* maybe; the answer to the create was
+                                       lost */
+    ZKL_WAIT,                       /* yes; in the view, not granted yet */
+    ZKL_HELD,                       /* yes; granted, under a lease, unless bound
+                                       without a lease */
+    ZKL_LAPSE,                      /* maybe; the lease or the grace is over, or
+                                       the claim is withdrawn: the claim is
+                                       deleted, unless another gateway has
+                                       renewed the claim, or told a client that
+                                       the claim is held */
     ZKL_TAKE,                       /* maybe; durable, and another session may
                                        count the lease: this session takes the
                                        claim over */
@@ -44,21 +49,25 @@ typedef enum {
 } zkl_claim_state_e;
 
 
-/* how an acquire ended; the waiter holds the lock after GRANTED only */
+/* what the waiter is told; the waiter holds the lock after GRANTED only */
 
 typedef enum {
     ZKL_GRANTED = 0,
     ZKL_QUEUED,                     /* async: the claim waits on */
     ZKL_DUPLICATE,                  /* the key has a claim: claim->duplicate */
-    ZKL_TAKEN,                      /* the wait is over */
+    ZKL_TIMED_OUT,                  /* the wait is over, and other claims have
+                                       the lock */
     ZKL_CONFLICT,                   /* the lock is used in another way */
     ZKL_LAYOUT,                     /* the znode is of the other layout */
     ZKL_FULL,                       /* the queue is too long */
-    ZKL_UNREACHABLE,                /* ZooKeeper does not answer */
+    ZKL_UNREACHABLE,                /* ZooKeeper did not answer in time */
     ZKL_NO_ROOM,                    /* the zone or the session is full */
-    ZKL_WORN_OUT,                   /* the lock's counter sticks */
-    ZKL_DENIED,                     /* by ZooKeeper's ACL */
-    ZKL_CANCELLED,                  /* by a client that has the token */
+    ZKL_WORN_OUT,                   /* ZooKeeper has no new seq for claims of
+                                       this lock */
+    ZKL_DENIED,                     /* ZooKeeper refuses, by an ACL, or to make
+                                       the claim durable */
+    ZKL_CANCELLED,                  /* the claim was released or deleted before
+                                       the grant was told */
     ZKL_SHUT,                       /* the worker leaves */
     ZKL_FAILED                      /* no memory, or refused; was logged */
 } zkl_outcome_e;
@@ -112,11 +121,13 @@ typedef struct {
 } zkl_listener_t;
 
 
-/* what the client that waits or listens was told */
+/*
+ * What the worker has noted for the client, and told if there is a handler for
+ * it.  WAITS goes when the claim queues again, LEASE with a renewal, ZOOKEEPER
+ * when SURE comes.
+ */
 
-#define ZKL_TOLD_WAITS                0x01          /* the claim waits; set even
-                                                       if the client does not
-                                                       ask to be told */
+#define ZKL_TOLD_WAITS                0x01          /* the claim waits */
 #define ZKL_TOLD_LEASE                0x02          /* the lease is about to
                                                        end, unless renewed */
 #define ZKL_TOLD_ZOOKEEPER            0x04          /* ZooKeeper does not
@@ -127,17 +138,21 @@ typedef struct {
                                                        release */
 
 
-/* how long a claim waits; a waiter is told at `patience` in any case */
+/*
+ * Whether the wait limits the claim.  A waiter that was not answered until
+ * `patience` is told UNREACHABLE in any case.
+ */
 
 typedef enum {
-    ZKL_TIME_ENDLESS = 0,
+    ZKL_TIME_ENDLESS = 0,               /* no: the claim stays until the grant,
+                                           or until the grace is over */
     ZKL_TIME_LIMITED,                   /* until the deadline */
-    ZKL_TIME_OVER,                      /* the claim is withdrawn once the
-                                           worker knows that the claim is not
-                                           next */
-    ZKL_TIME_LEFT                       /* the same, and the client has left:
-                                           the claim waits on if another client
-                                           calls for the claim before */
+    ZKL_TIME_OVER,                      /* the deadline is over: the claim ends
+                                           as soon as the worker is sure that
+                                           the claim is not next */
+    ZKL_TIME_ABANDONED                  /* as OVER, and the client has left; a
+                                           call of another client before that
+                                           end sets ENDLESS */
 } zkl_time_e;
 
 
@@ -167,7 +182,8 @@ typedef enum {
 typedef enum {
     ZKL_NO_OFFER = 0,
     ZKL_OFFER_WAITS,                    /* since when the claim waits */
-    ZKL_OFFER_CONTENDS                  /* and that the claim contends */
+    ZKL_OFFER_CONTENDS                  /* and that the claim may make the
+                                           znode */
 } zkl_offer_e;
 
 
@@ -178,7 +194,9 @@ typedef enum {
  * async:   the client is told QUEUED as soon as the worker knows that the
  *          claim has to wait
  * forever: the wait has no end
- * bound:   the claim ends with the worker and, unless leased, has no lease
+ * bound:   the claim ends with the worker, at least until zkl_claim_begin();
+ *          claim->bound says whether that is still so
+ * leased:  the client gave a ttl: a bound claim has a lease, too
  * durable: the client is told of the grant when the claim is durable
  * keyed:   further requests may have the same key; set by zkl_claim_acquire()
  */
@@ -209,7 +227,9 @@ struct zkl_claim_s {
     zkl_terms_t                        terms;
 
     zkl_claim_state_e                  state;
-    zkl_outcome_e                      outcome;     /* of DELETE and OWED */
+    zkl_outcome_e                      outcome;     /* told to a waiter that is
+                                                       there still when the
+                                                       claim is done */
     zkl_time_e                         time;
     zkl_take_e                         take;
     zkl_lasting_e                      lasting;
@@ -233,13 +253,16 @@ struct zkl_claim_s {
                                                        waits for ZooKeeper's
                                                        answer, at most */
     ngx_msec_t                         granted;     /* when; of HELD */
-    ngx_msec_t                         lease;       /* as read last */
+    ngx_msec_t                         lease;       /* when the lease, or the
+                                                       grace of a claim in WAIT,
+                                                       ends; as read last */
     ngx_msec_t                         ttl;
     zkl_said_t                         said;        /* by the znode's data */
 
     zkl_id_t                           id;          /* with the record */
-    uint32_t                           named;       /* the record, and the */
-    zkl_kind_t                         named_kind;  /* kind, in the znode's
+    uint32_t                           named;       /* the record in the
+                                                       znode's name */
+    zkl_kind_t                         named_kind;  /* the kind in the znode's
                                                        name */
     u_char                             gate[ZKL_GATE_LEN];
                                                     /* of the session that
@@ -253,35 +276,40 @@ struct zkl_claim_s {
     uint16_t                           tries;
 
     /*
-     * Flags, and when they are set.
+     * Flags.  In brackets: the states in which a flag has a meaning.
      *
-     * counting: in WAIT, until a list has told whether the queue is full
-     * single:   when it is known that no older claim has the claim's key
-     * alone:    when a client may call for the claim later, with the key or
-     *           the token, so that the claim waits for the grace at least; no
-     *           meaning after the grant
-     * seen:     in LAPSE, if another gateway has told a client that the claim
-     *           is held, before this worker's grant; until the claim queues
-     *           again
-     * requeued: in START, when the claim has lost its place in the queue
-     * bound:    in START, of a claim that ends with the worker; until
-     *           zkl_claim_begin()
-     * watched:  in HELD, LAPSE and TAKE, while the znode has a watch
-     * changed:  in HELD and LAPSE, when the data are to be read again
-     * ending:   in HELD, LAPSE and TAKE, if the claim is to be deleted as soon
-     *           as another znode has taken its place or the claim was taken
-     *           over
-     * refused:  in LAPSE and OWED, when ZooKeeper has refused to delete the
-     *           znode; for good
-     * doubtful: in DELETE and OWED, and from an adopted claim in TAKE, if a
-     *           delete without an answer may have happened
-     * lapsed:   when the lease or the grace is over, or the znode gone, before
-     *           the release
+     * counting: [WAIT] the queue may be too long; until a list has told the
+     *           length, or another gateway has told that the claim is held
+     * single:   no older claim has the claim's key: without this flag the
+     *           claim is not granted
+     * alone:    [until the grant] a client may call for the claim later, with
+     *           the key or the token, so the claim does not end before the
+     *           grace is over; a client may wait all the same
+     * told_elsewhere:
+     *           [until the claim queues again] another gateway has told a
+     *           client that the claim is held, before this worker's grant: so
+     *           no conflict ends the claim, and the lease counts already
+     * requeued: the claim has lost its place in the queue once: the grant says
+     *           so
+     * bound:    the claim ends with the worker; see the terms
+     * watched:  [HELD, LAPSE, TAKE, DELETE] the znode has a watch
+     * changed:  [HELD, LAPSE] a read of the data is due, and not sent yet
+     * ending:   [HELD] the claim is deleted when `replace` is done; [TAKE]
+     *           the durable znode is deleted as soon as a read finds the
+     *           znode, whichever session counts the lease
+     * refused:  ZooKeeper has refused to delete the znode: a worker that
+     *           leaves does not wait for the claim
+     * doubtful: [DELETE, OWED; TAKE after a release] a delete without an
+     *           answer may have happened: a znode that is missing does not
+     *           count as lost
+     * lost:     the lease or the grace is over, or the znode or the session
+     *           gone, before a release: the record notes that, and listeners
+     *           are told NO_NODE; until a renewal or a takeover
      */
     unsigned                           counting:1;
     unsigned                           single:1;
     unsigned                           alone:1;
-    unsigned                           seen:1;
+    unsigned                           told_elsewhere:1;
     unsigned                           requeued:1;
     unsigned                           bound:1;
     unsigned                           watched:1;
@@ -289,7 +317,7 @@ struct zkl_claim_s {
     unsigned                           ending:1;
     unsigned                           refused:1;
     unsigned                           doubtful:1;
-    unsigned                           lapsed:1;
+    unsigned                           lost:1;
 
     zkl_child_t                        duplicate;   /* of that outcome */
     ngx_uint_t                         place;       /* how many claims wait
@@ -314,14 +342,15 @@ typedef struct {
     ngx_msec_t                         ttl;
     zkl_terms_t                        terms;
     const zkl_claim_data_t            *label;
-    const uint8_t                     *key;         /* what the random part of
-                                                       the claim's id begins
-                                                       with, ZKL_KEY bytes; a
-                                                       lock has only one claim
-                                                       with a key; NULL: none */
-    zkl_claim_t                       *leader;      /* another bound claim,
-                                                       whose begin frees this
-                                                       claim, too */
+    const uint8_t                     *key;         /* ZKL_KEY bytes, with which
+                                                       the random part of the id
+                                                       begins; a lock keeps one
+                                                       claim for each key; NULL:
+                                                       no key */
+    zkl_claim_t                       *leader;      /* another bound claim, or
+                                                       NULL; when the leader's
+                                                       record is unbound, this
+                                                       claim's is, too */
     zkl_claim_pt                       handler;
     zkl_event_pt                       event;       /* tells of a bound claim */
     void                              *data;        /* of both handlers */
@@ -423,23 +452,28 @@ void zkl_claim_start(zkl_claim_t *claim);
 void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
 /* A list was merged into the view: updates, or ends, the claim. */
 void zkl_claim_listed(zkl_claim_t *claim);
-/* Called once a second, and for a claim of a one-node lock at the grant. */
+/*
+ * Does what no event has done: once a second, and for a claim of a one-node
+ * lock at the grant.
+ */
 void zkl_claim_sweep(zkl_claim_t *claim);
 
 /* The znode's watch fired: the data were written, or the znode deleted. */
 void zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted);
-/* Another gateway may have written to a claim of the lock. */
+/* Reads the data of a held claim: another gateway may have written to them. */
 void zkl_claim_touched(zkl_claim_t *claim);
 
 /*
  * The ACL does not let the lock's claims be listed, so the worker cannot know
- * when the claim is next: the client is told, unless the client was told that
- * the claim waits, or another gateway has told that the claim is held.
+ * when the claim is next: withdraws the claim with DENIED, unless the client
+ * was told that the claim waits, or another gateway told that the claim is
+ * held.
  */
 void zkl_claim_unlisted(zkl_claim_t *claim);
 /*
- * Ends the claim if the wait is over, the queue too long, or the lock used in
- * another way, as soon as the worker knows the queue for sure.
+ * As soon as the worker is sure of the queue: ends the claim if the wait is
+ * over, the queue too long, or the lock used in another way; else tells an
+ * async or a listening client that the claim waits.
  */
 void zkl_claim_settle(zkl_claim_t *claim);
 /* Whether the wait of the claim is over. */
@@ -448,17 +482,24 @@ ngx_uint_t zkl_claim_expired(zkl_claim_t *claim);
 
 /* for the worker */
 
+/* ZooKeeper does not answer: warns the client of a bound claim that is held. */
 void zkl_claim_suspended(zkl_claim_t *claim);
+/* ZooKeeper answers again: tells a client that was warned. */
 void zkl_claim_sure(zkl_claim_t *claim);
+/* The connection is back: sends what the state asks for. */
 void zkl_claim_connected(zkl_claim_t *claim);
-void zkl_claim_lost(zkl_claim_t *claim);
+/* The session is over: the claim queues again, goes to TAKE, or ends. */
+void zkl_claim_session_over(zkl_claim_t *claim);
 /* The root of the lock is marked: claims can become durable. */
 void zkl_claim_marked(zkl_claim_t *claim);
-/* A sibling changed the claim's record. */
+/* A sibling changed the claim's record: releases, or renews, the claim. */
 void zkl_claim_rung(zkl_claim_t *claim);
 /* The worker leaves: tells the client; 0: no client waits or listens. */
 ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
-/* The worker leaves for good: ends the claim, unless the claim is held. */
+/*
+ * The worker leaves for good: ends the claim, unless the claim is held, or told
+ * as held elsewhere.
+ */
 void zkl_claim_over(zkl_claim_t *claim);
 /* The process leaves: frees the claim. */
 void zkl_claim_discard(zkl_claim_t *claim);

@@ -48,12 +48,12 @@ struct zkl_lock_s {
                                                    when parent was sent */
     int64_t                            handled; /* changes of the znode up to
                                                    this mzxid were handled */
-    ngx_event_t                        soon;    /* a timer: until then a sibling
-                                                   may publish a claim, and
-                                                   rings: */
-    zkl_subscription_t                 gap;
-    int64_t                            missing; /* the last seq that was waited
-                                                   for so */
+    ngx_event_t                        soon;    /* the worker waits until then
+                                                   for a sibling to publish a
+                                                   claim, and lists after */
+    zkl_subscription_t                 gap;     /* to that claim */
+    int64_t                            missing; /* the seq of the last claim
+                                                   that was waited for so */
 
     size_t                             making;  /* length of the path that is
                                                    being made; 0: none */
@@ -76,9 +76,10 @@ struct zkl_lock_s {
     unsigned                           mixed:1;     /* the last list had foreign
                                                        claims */
 
-    unsigned                           node:1;      /* the lock is one znode: */
-    unsigned                           waits:1;     /* for the znode's end */
-    unsigned                           blind:1;     /* without a watch */
+    unsigned                           node:1;      /* the lock is one znode */
+    unsigned                           waits:1;     /* node: another claim has
+                                                       the znode */
+    unsigned                           blind:1;     /* waits, without a watch */
     unsigned                           ahead:1;     /* sub's claim has the
                                                        lock, or is next */
 
@@ -141,10 +142,10 @@ void zkl_lock_op_end(zkl_lock_t *lock);
 void zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid);
 
 /*
- * Whether the queue is so long that no claim's turn waits for ZooKeeper to
- * create one more claim of that kind or, if entry is not NULL, to delete entry.
- * For entry, the next claim has to be this gateway's, because a foreign claim
- * may watch entry.
+ * Whether an operation may be delayed without delaying a grant, because the
+ * queue is long: the create of a claim of that kind or, if entry is not NULL,
+ * the delete of entry.  The claim behind entry has to be this gateway's then,
+ * because a foreign claim may watch entry.
  */
 ngx_uint_t zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind,
     zkl_entry_t *entry);

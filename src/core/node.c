@@ -491,7 +491,7 @@ again:
         }
 
         if (zkl_claim_expired(claim) && taken && ready) {
-            zkl_claim_refuse(claim, ZKL_TAKEN);
+            zkl_claim_refuse(claim, ZKL_TIMED_OUT);
 
             /* the handler that was called may have removed other claims */
 

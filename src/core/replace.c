@@ -14,7 +14,8 @@
  * there already, or nothing has happened, or the claim is gone.
  *
  * The event loop runs all code here.  op is NULL unless an operation is under
- * way.  A replacement lives until handler is called or the claim ends.
+ * way.  A replacement lives until the handler is called, or until the caller
+ * frees the replacement, because the claim or the session has ended.
  */
 
 
@@ -39,7 +40,7 @@ struct zkl_replace_s {
     ngx_str_t                      gate;    /* "": for a reader */
     u_char                         gate_name[ZKL_GATE_LEN];
     ngx_uint_t                     persistent;
-    ngx_uint_t                     foreign;
+    ngx_uint_t                     lagging;
 
     int32_t                        version; /* of the data */
     u_char                         label[ZKL_CLAIM_DATA_MAX];
@@ -66,7 +67,7 @@ static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_kind_t kind,
 zkl_replace_t *
 zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     uint32_t record, zkl_kind_t kind, int64_t seq, ngx_str_t *gate,
-    ngx_uint_t foreign, zkl_replace_pt handler, void *data)
+    ngx_uint_t lagging, zkl_replace_pt handler, void *data)
 {
     zkl_replace_t  *replace;
 
@@ -77,7 +78,7 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
 
     replace->session = worker->session;
     replace->zone = worker->zone;
-    replace->foreign = foreign;
+    replace->lagging = lagging;
     replace->handler = handler;
     replace->data = data;
     replace->id = *id;
@@ -176,7 +177,7 @@ zkl_replace_label_handler(zkl_op_t *op)
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
 
-    if (label.index < 0 && label.revoke && replace->foreign) {
+    if (label.index < 0 && label.revoke && replace->lagging) {
         label.mended = (uint32_t) ngx_random() | 1;
 
         zkl_record_label(replace->zone, replace->record, &label);
@@ -415,7 +416,7 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
     op->data = replace;
 
     if (op->type == ZKL_OP_GET) {
-        op->fresh = (replace->foreign != 0);
+        op->fresh = (replace->lagging != 0);
     }
 
     replace->op = op;

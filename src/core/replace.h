@@ -1,7 +1,8 @@
 
 /*
- * Another znode in the place of a held claim, with the same seq and id: of a
- * reader, as Curator 5.5 replaces a writer, or a durable znode.
+ * A replacement puts a new znode, with the same seq and id, in the place of a
+ * held claim's znode: that of a reader, as Curator 5.5 makes a writer a reader,
+ * or a persistent znode.
  */
 
 
@@ -14,27 +15,29 @@
 
 /*
  * NGX_OK: the new znode is there; NGX_DECLINED: the claim is gone; NGX_AGAIN:
- * another client's write to the claim counts first; NGX_ERROR: the claim cannot
- * become durable.  The replacement is freed.
+ * another client has written to the claim, and that write counts first: the
+ * caller reads the claim, and tries again; NGX_ERROR: the claim cannot become
+ * durable.  The replacement is freed before the handler is called.
  */
 typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
 
 
 /*
- * Makes the claim with that id and seq in the name a reader, through the
- * worker's session; the record changes at once.  Or, with a gate, makes the
- * claim durable under the same name: gate names the session that counts the
- * lease, and is copied.  A reader stays ephemeral or durable.  handler is
- * called later, never from inside.  Returns NULL if there is no memory.
+ * Replaces the znode of the claim with that id and seq, through the worker's
+ * session.  With gate NULL the claim becomes a reader: the record changes at
+ * once, and the new znode is persistent if the old znode was.  With a gate, of
+ * the session that counts the lease, the claim becomes durable under the same
+ * name; gate is copied.  handler is called later, never from inside.  Returns
+ * NULL if there is no memory.
  *
- * foreign: another session has made the znode, so this session's server may not
- * have the znode yet, and the reads wait for that.  The record then mends claim
- * data that a Curator client's mark has replaced; the owner and the data of the
- * claim's client are lost.
+ * lagging: another session has made the znode, so this session's server may not
+ * have the znode yet, and is asked to catch up first.  If a Curator client has
+ * written a mark over the claim data, the data are written anew from the
+ * record, without the owner and the data of the claim's client.
  */
 zkl_replace_t *zkl_replace(zkl_worker_t *worker, ngx_str_t *path,
     const zkl_id_t *id, uint32_t record, zkl_kind_t kind, int64_t seq,
-    ngx_str_t *gate, ngx_uint_t foreign, zkl_replace_pt handler, void *data);
+    ngx_str_t *gate, ngx_uint_t lagging, zkl_replace_pt handler, void *data);
 
 /* Tries again after a lost connection, unless an operation is under way. */
 void zkl_replace_again(zkl_replace_t *replace);

@@ -732,7 +732,7 @@ zkl_worker_lost(void *data)
     zkl_adopt_gate_lost(worker);
 
     zkl_worker_forget(worker);
-    zkl_worker_tell_claims(worker, zkl_claim_lost);
+    zkl_worker_tell_claims(worker, zkl_claim_session_over);
 }
 
 

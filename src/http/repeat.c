@@ -331,5 +331,5 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
         return NGX_OK;
     }
 
-    return ngx_http_zk_lock_result_refused(r, ctx, ZKL_TAKEN);
+    return ngx_http_zk_lock_result_refused(r, ctx, ZKL_TIMED_OUT);
 }

@@ -154,7 +154,7 @@ ngx_http_zk_lock_result_refused(ngx_http_request_t *r,
 {
     const ngx_http_zk_lock_result_t  *row;
 
-    if (outcome == ZKL_TAKEN) {
+    if (outcome == ZKL_TIMED_OUT) {
         ngx_str_set(&ctx->outcome, "taken");
 
         return ngx_http_zk_lock_request_call(r, ctx, ZKL_HOLDER, 0,

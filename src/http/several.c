@@ -707,7 +707,7 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
 
     ngx_http_zk_lock_several_abandon(several);
 
-    if (several->outcome == ZKL_TAKEN) {
+    if (several->outcome == ZKL_TIMED_OUT) {
         ngx_str_set(&ctx->outcome, "taken");
 
         return ngx_http_zk_lock_parts_call(several, several->part,

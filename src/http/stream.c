@@ -307,7 +307,7 @@ ngx_http_zk_lock_stream_refused(ngx_http_zk_lock_stream_t *stream,
         return ngx_http_zk_lock_result_refused(stream->request, ctx, outcome);
     }
 
-    if (outcome == ZKL_TAKEN) {
+    if (outcome == ZKL_TIMED_OUT) {
         ngx_str_set(&ctx->outcome, "taken");
 
         rc = ngx_http_zk_lock_request_call(stream->request, ctx, ZKL_HOLDER, 0,

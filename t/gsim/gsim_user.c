@@ -774,7 +774,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         u->token.kind = claim->entry.kind;
         break;
 
-    case ZKL_TAKEN:
+    case ZKL_TIMED_OUT:
         gsim_count.taken++;
         gsim_user_refused(u, claim, outcome);
         gsim_user_idle(u);
@@ -862,7 +862,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     unsigned      ahead;
     gsim_node_t  *own;
 
-    if (outcome == ZKL_TAKEN
+    if (outcome == ZKL_TIMED_OUT
         && gsim_now < u->acquired + (u->wait - 2) * GSIM_MS)
     {
         gsim_violation("%s is told that it is taken after %d ms of %d",
@@ -887,7 +887,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
                        u->name, ahead, own->path);
     }
 
-    if (outcome == ZKL_TAKEN && ahead == 0
+    if (outcome == ZKL_TIMED_OUT && ahead == 0
         && gsim_now > gsim_quiet + 4 * GSIM_S)
     {
         gsim_violation("%s is told that it is taken, but none was ahead of "

@@ -315,7 +315,7 @@ MUTANTS = [
      'return 1 || (record->state', 12000),
 
     ('a lapse in vain counts', 'core/claim.c:zkl_claim_reread_handler',
-     '        claim->lapsed = 0;\n', '', 4000),
+     '        claim->lost = 0;\n', '', 4000),
 
     ('a record remembers all that was lost', 'shm/record.c',
      'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
@@ -323,7 +323,7 @@ MUTANTS = [
 
     ('what was told as held elsewhere is in conflict',
      'core/claim.c',
-     'claim->state != ZKL_WAIT || claim->seen\n',
+     'claim->state != ZKL_WAIT || claim->told_elsewhere\n',
      'claim->state != ZKL_WAIT\n', 12000),
 
     ('an ask that got no answer is not begun again',
@@ -540,7 +540,7 @@ MUTANTS = [
 
     ('a grant told elsewhere lasts for its grace',
      'core/claim.c',
-     '    if (claim->seen) {\n'
+     '    if (claim->told_elsewhere) {\n'
      '        delivery = ZKL_DELIVERED_ELSEWHERE;\n'
      '\n'
      '    } else if',
@@ -576,7 +576,7 @@ MUTANTS = [
     ('the end of a wait is not noted',
      'core/claim.c',
      '    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER '
-     ': ZKL_TIME_LEFT;\n'
+     ': ZKL_TIME_ABANDONED;\n'
      '\n'
      '    zkl_claim_settle(claim);',
      '    zkl_claim_settle(claim);',
@@ -622,7 +622,7 @@ MUTANTS = [
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
      "        /* the wait of the client does not count any more */\n\n"
-     '        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_LEFT\n'
+     '        claim->time = zkl_claim_expired(claim) ? ZKL_TIME_ABANDONED\n'
      '                                               : ZKL_TIME_ENDLESS;\n\n',
      '',
      10000),
