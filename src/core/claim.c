@@ -1128,7 +1128,7 @@ zkl_claim_grant(zkl_claim_t *claim)
 
         /* watched from now on: a later claim's znode has the same name */
 
-        zkl_claim_sweep(claim);
+        zkl_claim_watch(claim);
     }
 
     if (claim->terms.durable && !claim->terms.bound

@@ -452,10 +452,7 @@ void zkl_claim_start(zkl_claim_t *claim);
 void zkl_claim_refuse(zkl_claim_t *claim, zkl_outcome_e outcome);
 /* A list was merged into the view: updates, or ends, the claim. */
 void zkl_claim_listed(zkl_claim_t *claim);
-/*
- * Does what no event has done: once a second, and for a claim of a one-node
- * lock at the grant.
- */
+/* Does what no event has done, once a second. */
 void zkl_claim_sweep(zkl_claim_t *claim);
 
 /* The znode's watch fired: the data were written, or the znode deleted. */

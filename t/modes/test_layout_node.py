@@ -109,6 +109,18 @@ def test_the_lock_is_one_ephemeral(start, tree):
     gone(gateway, "door", answer.token)
 
 
+def test_held_for_a_moment(start, tree):
+    """A lock that is held for a moment costs no persistent znode."""
+    gateway = start(workers=1)
+    gateway.hold("marked", durable="1")
+    holder = gateway.hold("x")
+    for _ in range(5):
+        # the session of the only worker keeps the order
+        assert gateway.release("y", gateway.hold("y").token).status == 204
+    assert tree.stat(gateway.znode("x")).ephemeralOwner
+    assert gateway.release("x", holder.token).status == 204
+
+
 def test_parents_are_made_and_stay(start, tree):
     gateway = start()
     for _ in range(3):
