@@ -24,7 +24,7 @@ endif
 .DELETE_ON_ERROR:
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 
-.PHONY: all build unit sim gsim gsim-mutants soak integration integration-asan test check \
+.PHONY: all build unit gsim gsim-mutants soak integration integration-asan test check \
         nginxes integration-nginx asan test-asan tsan tsan-unit tsan-build \
         integration-tsan valgrind plain chaos fuzz fuzz-build fuzz-mutants \
         bench lint format-check install-deps quickstart clean help FORCE
@@ -84,7 +84,7 @@ build/folders.ok: scripts/check-folders $(SOURCES)
 
 # --- tests ------------------------------------------------------------------
 
-# SANITIZE=1 builds the programs of unit and sim with ASan and UBSan
+# SANITIZE=1 builds the programs of unit and gsim with ASan and UBSan
 TEST_BUILD  := build/t$(if $(SANITIZE),-asan)
 TEST_CFLAGS := -std=gnu11 -g -O1 -Wall -Wextra -Werror -Isrc \
     $(if $(SANITIZE),-fsanitize=address$(comma)undefined \
@@ -93,7 +93,6 @@ TEST_CFLAGS := -std=gnu11 -g -O1 -Wall -Wextra -Werror -Isrc \
 
 PLAIN := $(patsubst src/%.c,$(TEST_BUILD)/%.o,$(wildcard src/base/*.c))
 UNIT  := $(patsubst t/unit/%.c,$(TEST_BUILD)/%,$(wildcard t/unit/test_*.c))
-SIM   := $(TEST_BUILD)/view_sim
 
 # A library, so that a program takes only those files that it needs (or none
 # of a file that it includes for its statics).
@@ -108,9 +107,6 @@ $(TEST_BUILD)/test_%: t/unit/test_%.c $(TEST_BUILD)/libzk_lock.a
 	$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
 	    $(TEST_BUILD)/libzk_lock.a -lyajl -lpthread -lcmocka
 
-$(SIM): $(wildcard t/sim/*.c t/sim/*.h) $(TEST_BUILD)/libzk_lock.a
-	$(CC) $(TEST_CFLAGS) -O2 -o $@ $(filter %.c %.a,$^)
-
 -include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/base/*.d)
 
 unit: $(UNIT)
@@ -120,9 +116,6 @@ unit: $(UNIT)
 	@failed=; for program in $(UNIT); do \
 	    echo "== $$program"; ./$$program || failed="$$failed $$program"; \
 	done; test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
-
-sim: $(SIM)
-	VIEW_SIM=$(ROOT)/$(SIM) sh t/sim/run.sh
 
 # what makes a gateway's memory run short (t/lib/shortage.py)
 SHORTAGE := build/t/shortage.so
@@ -239,7 +232,7 @@ integration-nginx: $(SHORTAGE)
 	scripts/build-aioquic
 	$(PYTEST) $(or $(FILES),t) $(PARALLEL) $(PYTEST_ARGS)
 
-test: unit sim integration
+test: unit gsim integration
 
 # make check T=t/api/test_x.py::name, or T=t/unit/test_view.c
 check: $(if $(filter %.c,$(T)),$(TEST_BUILD)/$(basename $(notdir $(T))),\
@@ -253,7 +246,7 @@ asan:
 # The C tests again, and the integration tests with nginx and the module under
 # the sanitizers, but for the few that are marked as plain.
 test-asan: asan
-	$(MAKE) unit sim gsim SANITIZE=1
+	$(MAKE) unit gsim SANITIZE=1
 	$(MAKE) integration-asan
 
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
@@ -380,11 +373,10 @@ clean:
 help:
 	@echo "build (default)   the module: $(MODULE)"
 	@echo "unit              cmocka tests of src/base, and of the checks"
-	@echo "sim               the view against a naive model"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "gsim-mutants      these against planted bugs (GSIM_MUTANTS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
-	@echo "test              unit, sim and integration"
+	@echo "test              unit, gsim and integration"
 	@echo "check T=...       one: t/api/test_x.py::name or t/unit/test_x.c"
 	@echo "nginxes           the module for several nginx (NGINX_SOURCES=)"
 	@echo "integration-nginx the tests with one of them (WITH=trixie)"

@@ -309,7 +309,8 @@ report(double took)
            "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu), "
            "several %llu\n", N(again), N(once_less), N(shared), N(conflicts),
            N(revoked), N(bound), N(lost), N(hung_up), N(several));
-    printf("  deleted by hand %llu\n", N(by_hand));
+    printf("  deleted by hand %llu, foreign writers that became readers %llu\n",
+           N(by_hand), N(downgrades));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

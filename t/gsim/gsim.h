@@ -633,6 +633,7 @@ typedef struct {
     uint64_t    lapses;
     uint64_t    unreachable;
     uint64_t    foreign;
+    uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;
     uint64_t    partitions;
     uint64_t    slow;

@@ -1,7 +1,9 @@
 
 /*
  * Foreign claimers, which lock directly in ZooKeeper, as Curator and kazoo do:
- * a claimer queues, holds, and leaves, or the claimer's session ends.
+ * a claimer queues, holds, and leaves, or the claimer's session ends.  A writer
+ * that holds the lock may become a reader, in two steps, without a word to the
+ * lock's znode.
  *
  * A claimer sees the leader's tree, and looks after each change.
  */
@@ -27,6 +29,7 @@ typedef struct {
     zkl_kind_t       kind;
     int64_t          seq;
     gsim_node_t     *node;
+    gsim_node_t     *reader;            /* beside the node of a writer */
     gsim_session_t  *session;
     gsim_hold_t     *hold;
 } gsim_foreign_t;
@@ -40,6 +43,8 @@ static int64_t         gsim_foreign_until;
 static void gsim_foreign_event(void *data, uint64_t tag);
 static void gsim_foreign_claim(gsim_foreign_t *f);
 static void gsim_foreign_make(const char *path, int flags);
+static void gsim_foreign_downgrade(gsim_foreign_t *f);
+static void gsim_foreign_delete(gsim_node_t *node);
 static void gsim_foreign_end(gsim_foreign_t *f);
 static void gsim_foreign_look_event(void *data, uint64_t tag);
 
@@ -95,6 +100,13 @@ gsim_foreign_event(void *data, uint64_t tag)
             gsim_foreign_claim(f);
         }
 
+        return;
+    }
+
+    if (f->kind == ZKL_WRITE && f->hold != NULL
+        && f->node->deleted == GSIM_NEVER && !gsim_chance(4))
+    {
+        gsim_foreign_downgrade(f);
         return;
     }
 
@@ -183,14 +195,73 @@ gsim_foreign_make(const char *path, int flags)
 }
 
 
+/*
+ * A writer that holds the lock becomes a reader as in Curator: the writer makes
+ * a reader with the same number, perhaps one more in its place, and leaves.
+ */
+
+static void
+gsim_foreign_downgrade(gsim_foreign_t *f)
+{
+    char          path[GSIM_PATH];
+    gsim_node_t  *writer;
+
+    if (f->reader == NULL || gsim_chance(4)) {
+        snprintf(path, sizeof(path),
+                 "%s/_c_%08x-0000-4000-8000-%012llx-__READ__%010d",
+                 gsim_paths[f->lock], (unsigned) gsim_random(),
+                 (unsigned long long) gsim_random() >> 16, (int) f->seq);
+
+        if (f->reader != NULL) {
+            gsim_foreign_delete(f->reader);
+        }
+
+        (void) gsim_tree_begin();
+        (void) gsim_tree_create(path, "me", 2, ZOO_EPHEMERAL, f->session->id,
+                                &f->reader);
+        gsim_server_spread();
+
+    } else {
+        writer = f->node;
+
+        f->kind = ZKL_READ;
+        f->node = f->reader;
+        f->reader = NULL;
+
+        f->hold->released = 1;
+        f->hold = gsim_oracle_held(f->lock, f->kind, f->node->path, 0,
+                                   GSIM_NEVER, f->name);
+        gsim_foreign_delete(writer);
+        gsim_count.downgrades++;
+    }
+
+    gsim_at(gsim_now + gsim_between(1, 2000) * GSIM_MS, gsim_foreign_event, f,
+            0);
+}
+
+
+static void
+gsim_foreign_delete(gsim_node_t *node)
+{
+    (void) gsim_tree_begin();
+    (void) gsim_tree_delete(node->path, -1);
+
+    gsim_oracle_deleted(node, 0);
+    gsim_server_spread();
+    gsim_foreign_look();
+}
+
+
 static void
 gsim_foreign_end(gsim_foreign_t *f)
 {
-    gsim_node_t  *node;
+    gsim_node_t  *node, *reader;
 
     node = f->node;
+    reader = f->reader;
 
     f->node = NULL;
+    f->reader = NULL;
 
     if (f->hold != NULL) {
         f->hold->released = 1;
@@ -206,12 +277,11 @@ gsim_foreign_end(gsim_foreign_t *f)
         return;
     }
 
-    (void) gsim_tree_begin();
-    (void) gsim_tree_delete(node->path, -1);
+    if (reader != NULL) {
+        gsim_foreign_delete(reader);
+    }
 
-    gsim_oracle_deleted(node, 0);
-    gsim_server_spread();
-    gsim_foreign_look();
+    gsim_foreign_delete(node);
 }
 
 

@@ -333,9 +333,10 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
     gsim_process_t  *p;
 
     if (node->parent->nchildren == 0 && node->parent->container
-        && gsim_chance(4))
+        && !gsim_chance(8))
     {
-        gsim_at(gsim_now + gsim_below(4 * GSIM_MS), gsim_oracle_reap, NULL, 0);
+        gsim_at(gsim_now + gsim_below(gsim_chance(2) ? 300 : 4 * GSIM_MS),
+                gsim_oracle_reap, NULL, 0);
     }
 
     lock = gsim_oracle_lock(node->path);

@@ -61,6 +61,7 @@ static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
 static int gsim_user_before(gsim_node_t *node, int64_t seq);
+static int gsim_user_clashes(gsim_node_t *own);
 static void gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim,
     zkl_outcome_e outcome);
 
@@ -793,6 +794,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         }
 
         gsim_count.conflicts++;
+        gsim_user_refused(u, claim, outcome);
         gsim_user_idle(u);
         return;
 
@@ -852,8 +854,9 @@ gsim_user_node(gsim_user_t *u)
 
 /*
  * No claim comes in ahead of another claim.  So a claim that is refused as FULL
- * had more claims ahead than the limit when the znode was made, and a claim
- * that is refused as TAKEN had a claim ahead, while no fault is felt.
+ * had more claims ahead than the limit when the znode was made, a claim that is
+ * refused as TIMED_OUT had a claim ahead, while no fault is felt, and a claim
+ * that is refused as a CONFLICT had a claim of another use ahead.
  */
 
 static void
@@ -893,6 +896,35 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
         gsim_violation("%s is told that it is taken, but none was ahead of "
                        "%s", u->name, own->path);
     }
+
+    if (outcome == ZKL_CONFLICT && !gsim_user_clashes(own)) {
+        gsim_violation("%s is told of another use, but none was ahead of %s",
+                       u->name, own->path);
+    }
+}
+
+
+/* Whether a claim of another use was ahead when own was made. */
+
+static int
+gsim_user_clashes(gsim_node_t *own)
+{
+    gsim_node_t  *node;
+    zkl_child_t   child, is;
+
+    (void) zkl_name_child_read(&is, own->name, strlen(own->name));
+
+    for (node = own->parent->children; node; node = node->sibling) {
+        if (node->created <= own->created && node->deleted > own->created
+            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && child.seq < is.seq && child.kind != is.kind
+            && (child.kind > ZKL_WRITE || is.kind > ZKL_WRITE))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -902,8 +934,11 @@ gsim_user_ahead(gsim_user_t *u, gsim_node_t *own)
     unsigned      ahead;
     gsim_node_t  *node;
 
+    /* a foreign writer may have made a reader ahead of own since then */
+
     for (ahead = 0, node = own->parent->children; node; node = node->sibling) {
-        if (node->created <= own->created && node->deleted > own->created
+        if ((node->created <= own->created || node->origin == NULL)
+            && node->deleted > own->created
             && gsim_user_before(node, u->token.seq))
         {
             ahead++;
@@ -1365,8 +1400,11 @@ gsim_user_check_wait(gsim_user_t *u)
         return;
     }
 
+    /* a foreign writer may make a reader ahead of the claim, later */
+
     for (ahead = 0, node = own->parent->children; node; node = node->sibling) {
         ahead += (node->deleted == GSIM_NEVER
+                  && (node->created <= own->created || node->origin != NULL)
                   && gsim_user_before(node, u->token.seq));
     }
 

@@ -152,7 +152,7 @@ MUTANTS = [
 
     ('contiguity is kept over a reaped parent', 'core/lock.c',
      'op->rc == ZKL_OK && op->czxid < lock->witness)',
-     'op->rc == ZKL_OK)', 12000),
+     'op->rc == ZKL_OK)', 30000),
 
     ('a reader passes a writer', 'base/view.c',
      'return ahead != ZKL_READ || behind != ZKL_READ;',
@@ -185,7 +185,7 @@ MUTANTS = [
     ('granted without a look at the session', 'zk/session.c',
      'return s->state == ZKL_CONNECTED\n'
      '           && zkl_ahead(*s->alive);',
-     'return s->state == ZKL_CONNECTED;', ('--sessions', 12000)),
+     'return s->state == ZKL_CONNECTED;', 2000),
 
     ('who has left is handed the lock', 'core/claim.c',
      'case ZKL_WAIT:\n    case ZKL_HELD:\n'
@@ -398,7 +398,7 @@ MUTANTS = [
      's->timeout / 8 - *s->alive) > 0) {\n'
      '        *s->alive = flight->sent + s->timeout - s->timeout / 8;\n'
      '    }\n',
-     ('--sessions', 12000)),
+     ('--sessions', 20000)),
 
     ('a barrier is a sync',
      LIBRARY,
@@ -588,6 +588,119 @@ MUTANTS = [
      'ngx_add_timer(&claim->timer, 2 * acquire->wait);',
      500),
 
+    # the queue: what a worker knows of the claims ahead
+
+    ('a waiter is granted when the foreign claim ahead is gone',
+     'core/lock.c:zkl_lock_vanished',
+     '    zkl_view_remove(&lock->view, &other->entry);\n',
+     '    zkl_entry_t  *waiter, *blocker;\n\n'
+     '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
+     '    if (blocker == &other->entry) {\n'
+     '        (void) zkl_claim_grant(zkl_claim_of(waiter));\n'
+     '    }\n\n'
+     '    zkl_view_remove(&lock->view, &other->entry);\n', 500),
+
+    ("a waiter is granted when a sibling's claim ahead is gone",
+     'core/lock.c:zkl_lock_watch_sibling',
+     '    zkl_view_remove(&lock->view, &other->entry);\n',
+     '    zkl_entry_t  *waiter, *blocker;\n\n'
+     '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
+     '    if (blocker == &other->entry) {\n'
+     '        (void) zkl_claim_grant(zkl_claim_of(waiter));\n'
+     '    }\n\n'
+     '    zkl_view_remove(&lock->view, &other->entry);\n', 500),
+
+    ('a new claim pins its znode for ever',
+     'core/lock.c:zkl_lock_created',
+     '    zkl_lock_doubt(lock);\n',
+     '    lock->view.watched = 1;\n', 500),
+
+    ('a change of the lock is not heard',
+     'core/lock.c:zkl_lock_changed',
+     '    lock->view.watched = 0;\n    lock->born = 0;\n',
+     '    return;\n', 500),
+
+    ('a view outlives its connection', 'core/worker.c:zkl_worker_suspended',
+     '    zkl_worker_forget(worker);\n', '', 10000),
+
+    ('a lock that is forgotten keeps its view',
+     'core/lock.c:zkl_lock_forget',
+     '    lock->view.watched = 0;\n\n'
+     '    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);\n',
+     '', 4000),
+
+    ('a writer that is gone has left no reader',
+     'base/view.c:zkl_view_remove',
+     'entry->kind == ZKL_WRITE || entry->renamed', 'entry->renamed', 2000),
+
+    ('the end of a foreign claim wakes no waiter',
+     'core/lock.c:zkl_lock_vanished',
+     '        zkl_lock_list(lock);\n    }\n\n    zkl_lock_post(lock);\n',
+     '        zkl_lock_list(lock);\n    }\n', 1000),
+
+    ('the end of a claim rings no sibling', 'shm/record.c:zkl_record_end',
+     '    zkl_doorbell_watchers(zone->map, record, 0);\n', '', 1000),
+
+    ('a claim that ended in a former lock is counted',
+     'core/lock.c:zkl_lock_learn',
+     '        || record.czxid <= lock->born || record.czxid >= claim->czxid)',
+     '        || (rc != NGX_DONE\n'
+     '            && (record.czxid <= lock->born\n'
+     '                || record.czxid >= claim->czxid)))', 1000),
+
+    ('a claim that is found does not wait',
+     'core/claim.c:zkl_claim_recover',
+     '    claim->entry.waiting = 1;\n', '', 2000),
+
+    ("a dead worker's claim is gone", 'core/lock.c:zkl_lock_watch_sibling',
+     'if (rc == NGX_ABORT || rc == NGX_AGAIN\n', 'if (rc == NGX_ABORT\n',
+     ('--rich', 4000)),
+
+    ('a list shows no reader in the place of a mutex',
+     'base/view.c:zkl_view_match',
+     'if ((duplicate->kind != sightings[i].kind',
+     'if (duplicate->kind == ZKL_MUTEX\n'
+     '                && duplicate->origin == ZKL_FOREIGN\n'
+     '                && sightings[i].kind == ZKL_READ)\n'
+     '            {\n'
+     '                sightings[i].gone = 1;\n'
+     '            }\n\n'
+     '            if ((duplicate->kind != sightings[i].kind', 500),
+
+    ('a claim that is missing in a list has left nothing',
+     'base/view.c:zkl_view_sweep',
+     '            zkl_view_doubt(view, entry);\n', '', 6000),
+
+    ('a waiter for a seat watches a single claim',
+     'base/view.c:zkl_view_blocker',
+     '&& !ahead->watched && *watch == NULL)',
+     '&& !ahead->watched && ahead == nearest)', 2000),
+
+    ('a semaphore has a seat too many', 'base/view.c:zkl_view_seats',
+     'zkl_kind_permits(kind) : 1;', 'zkl_kind_permits(kind) + 1 : 1;', 1000),
+
+    ('a claim of another use is granted', 'core/lock.c:zkl_lock_step',
+     'return zkl_lock_conflict(lock, waiter);',
+     'return zkl_claim_grant(zkl_claim_of(waiter));', 1000),
+
+    ('a claim is refused for a claim that may be gone',
+     'core/lock.c:zkl_lock_conflicts',
+     'return first->origin == ZKL_LOCAL\n'
+     '           || (first->watched && zkl_lock_there(lock, other));',
+     'return 1;', ('--rich', 2000)),
+
+    ('a claim that lives in a former lock is counted',
+     'core/lock.c:zkl_lock_learn',
+     '        || record.czxid <= lock->born || record.czxid >= claim->czxid)',
+     '        || (rc == NGX_DONE\n'
+     '            && (record.czxid <= lock->born\n'
+     '                || record.czxid >= claim->czxid)))', 60000),
+
+    ('the first waiter is refused for a claim that may be gone',
+     'core/lock.c:zkl_lock_conflict',
+     'if (first->origin == ZKL_LOCAL || zkl_lock_there(lock, other)) {',
+     'if (1) {', ('--rich', 60000)),
+
     # planted without regard to this simulation
 
     ('a write proves by itself that a session lives',
@@ -674,7 +787,6 @@ RARE = [
     'the holds of a claim that was taken over are counted in its old record',
     'an heir that was faster was somebody else',
     'a record that is taken over is found half made',
-    'granted without a look at the session',
     'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
     'who shares while a list is merged is forgotten',
@@ -688,6 +800,8 @@ RARE = [
     'a hold that went with its record is told',
     'a delete that was never sent may have happened',
     'a claim that is shared meanwhile is taken for gone',
+    'a claim that lives in a former lock is counted',
+    'the first waiter is refused for a claim that may be gone',
 ]
 
 
