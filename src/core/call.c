@@ -1116,7 +1116,7 @@ zkl_call_set(zkl_call_t *call)
         /* other workers may have counted meanwhile */
 
         if (own) {
-            label.holds = (uint32_t) record.holds;
+            zkl_record_counted(call->worker->zone, record.id.record, &label);
 
         } else if (call->counted) {
             label.holds = (uint32_t) call->holds;

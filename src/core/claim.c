@@ -2477,7 +2477,7 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
         ttl = zkl_record_ttl(zone, claim->id.record, NULL);
 
         label->ttl = ngx_max(label->ttl, (int64_t) ttl);
-        label->holds = (uint32_t) zkl_record_holds(zone, claim->id.record);
+        zkl_record_counted(zone, claim->id.record, label);
     }
 
     value.len = zkl_claim_data_write(text, label, &index_at);

@@ -249,7 +249,7 @@ zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label)
     ttl = zkl_record_ttl(replace->zone, replace->record, NULL);
 
     label->ttl = ngx_max(label->ttl, (int64_t) ttl);
-    label->holds = (uint32_t) zkl_record_holds(replace->zone, replace->record);
+    zkl_record_counted(replace->zone, replace->record, label);
     label->gate_len = ZKL_GATE_LEN;
     ngx_memcpy(label->gate, replace->gate_name, ZKL_GATE_LEN);
 }

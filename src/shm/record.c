@@ -1272,6 +1272,34 @@ zkl_record_label(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
 }
 
 
+void
+zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
+{
+    uint32_t           remote;
+    ngx_atomic_uint_t  holds;
+    zkl_cell_t        *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    holds = cell->holds;
+
+    label->holds = (uint32_t) (holds & ZKL_HOLDS);
+
+    if (label->want_len == 0 || label->holds == 0) {
+        return;
+    }
+
+    remote = ngx_crc32_short((u_char *) label->want, label->want_len);
+
+    if (cell->remote == remote
+        && (holds & ~ZKL_HOLDS)
+           == (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS)
+    {
+        label->want_len = 0;
+    }
+}
+
+
 ngx_uint_t
 zkl_record_holds(zkl_zone_t *zone, uint32_t record)
 {

@@ -260,6 +260,13 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
 ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
     zkl_claim_data_t *label);
 
+/*
+ * Puts the number of holds into claim data, without the remote request if the
+ * number counts the request: another session would count the request again.
+ */
+void zkl_record_counted(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *label);
+
 /* Puts the fields of an own record into claim data that are written anew. */
 void zkl_record_label(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *label);
