@@ -904,7 +904,10 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 }
 
 
-/* Whether a claim of another use was ahead when own was made. */
+/*
+ * Whether a claim of another use was ahead when own was made; the transaction
+ * that made own may have deleted that claim.
+ */
 
 static int
 gsim_user_clashes(gsim_node_t *own)
@@ -915,7 +918,7 @@ gsim_user_clashes(gsim_node_t *own)
     (void) zkl_name_child_read(&is, own->name, strlen(own->name));
 
     for (node = own->parent->children; node; node = node->sibling) {
-        if (node->created <= own->created && node->deleted > own->created
+        if (node->created <= own->created && node->deleted >= own->created
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && child.seq < is.seq && child.kind != is.kind
             && (child.kind > ZKL_WRITE || is.kind > ZKL_WRITE))
