@@ -1,6 +1,6 @@
 
 /*
- * A claim: one request for a lock, from its acquire to its end.  No HTTP.
+ * A claim: a request for a lock, from the acquire to the end.  No HTTP.
  */
 
 
