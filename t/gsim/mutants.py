@@ -28,6 +28,14 @@ import planted  # noqa: E402
 
 LIBRARY = 'zk/client.c'
 
+GRANT_THE_NEXT = (
+    '    zkl_entry_t  *waiter, *blocker;\n\n'
+    '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
+    '    if (blocker == &other->entry) {\n'
+    '        (void) zkl_claim_grant(zkl_claim_of(waiter));\n'
+    '    }\n\n'
+)
+
 MUTANTS = [
     ('who waits is told before its claim is durable',
      'core/claim.c',
@@ -593,22 +601,14 @@ MUTANTS = [
     ('a waiter is granted when the foreign claim ahead is gone',
      'core/lock.c:zkl_lock_vanished',
      '    zkl_view_remove(&lock->view, &other->entry);\n',
-     '    zkl_entry_t  *waiter, *blocker;\n\n'
-     '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
-     '    if (blocker == &other->entry) {\n'
-     '        (void) zkl_claim_grant(zkl_claim_of(waiter));\n'
-     '    }\n\n'
-     '    zkl_view_remove(&lock->view, &other->entry);\n', 500),
+     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     500),
 
     ("a waiter is granted when a sibling's claim ahead is gone",
      'core/lock.c:zkl_lock_watch_sibling',
      '    zkl_view_remove(&lock->view, &other->entry);\n',
-     '    zkl_entry_t  *waiter, *blocker;\n\n'
-     '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
-     '    if (blocker == &other->entry) {\n'
-     '        (void) zkl_claim_grant(zkl_claim_of(waiter));\n'
-     '    }\n\n'
-     '    zkl_view_remove(&lock->view, &other->entry);\n', 500),
+     GRANT_THE_NEXT + '    zkl_view_remove(&lock->view, &other->entry);\n',
+     500),
 
     ('a new claim pins its znode for ever',
      'core/lock.c:zkl_lock_created',
