@@ -21,8 +21,28 @@
 /* bytes of the first line of a file of credentials, with the newline */
 #define NGX_HTTP_ZK_LOCK_AUTH_MAX     1024
 
+/* how long ZooKeeper may be silent before a session asks, milliseconds */
+#define NGX_HTTP_ZK_LOCK_PROBE        700
+
 /* descriptors of a worker beside the zone's and the connections' */
 #define NGX_HTTP_ZK_LOCK_DESCRIPTORS  32
+
+
+/*
+ * The configuration of a location that is queued, and whether a resolver has a
+ * server.  In Angie several locations may share a configuration, and the
+ * servers are a list.
+ */
+
+#if (angie_version)
+#define ngx_http_zk_lock_queued(lq)                                           \
+    ((lq)->exact ? (lq)->exact : (lq)->inclusive)->conf
+#define ngx_http_zk_lock_resolves(r)  ((r)->connections != NULL)
+#else
+#define ngx_http_zk_lock_queued(lq)                                           \
+    ((lq)->exact ? (lq)->exact : (lq)->inclusive)
+#define ngx_http_zk_lock_resolves(r)  ((r)->connections.nelts != 0)
+#endif
 
 
 static char *ngx_http_zk_lock_certificates(ngx_conf_t *cf,
@@ -31,22 +51,67 @@ static ngx_int_t ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *conf);
 static void ngx_http_zk_lock_merge_longest(ngx_conf_t *cf,
     const char *directive, ngx_msec_t *value, ngx_msec_t def, ngx_msec_t max);
+static const char *ngx_http_zk_lock_conf_directive(
+    ngx_http_handler_pt handler);
+static ngx_int_t ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
+    ngx_http_zk_lock_loc_conf_t *conf);
 static ngx_uint_t ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf);
-static char *ngx_http_zk_lock_resolve(ngx_conf_t *cf,
+static char *ngx_http_zk_lock_hosts(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf, ngx_str_t *list);
-static char *ngx_http_zk_lock_resolve_one(ngx_conf_t *cf, ngx_str_t *host,
-    ngx_array_t *servers);
+static ngx_int_t ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_http_zk_lock_host_t *host);
+static ngx_int_t ngx_http_zk_lock_host_addrs(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_url_t *u, ngx_http_zk_lock_host_t *host);
+static void ngx_http_zk_lock_former_addrs(ngx_conf_t *cf,
+    ngx_http_zk_lock_main_conf_t *zmcf);
+static ngx_int_t ngx_http_zk_lock_init_resolver(ngx_conf_t *cf,
+    ngx_http_zk_lock_main_conf_t *zmcf);
 static ngx_uint_t ngx_http_zk_lock_auth_pair(ngx_str_t *auth);
 static ngx_int_t ngx_http_zk_lock_auth_file(ngx_conf_t *cf, ngx_str_t *path,
     ngx_str_t *auth);
+static char *ngx_http_zk_lock_conf_log_buffer(ngx_conf_t *cf,
+    ngx_http_zk_lock_log_t *log, size_t size, ngx_msec_t flush);
+static void ngx_http_zk_lock_conf_probe(ngx_conf_t *cf);
 static char *ngx_http_zk_lock_answers(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *zlcf, ngx_http_handler_pt handler);
+static ngx_int_t ngx_http_zk_lock_page_parameter(ngx_str_t *value,
+    ngx_str_t *health, ngx_uint_t *admin);
+static ngx_uint_t ngx_http_zk_lock_page_path(ngx_str_t *path);
+static ngx_int_t ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *mode,
+    ngx_int_t *permits);
+static void *ngx_http_zk_lock_rule_push(ngx_conf_t *cf, ngx_array_t **rules,
+    size_t size);
+static ngx_uint_t ngx_http_zk_lock_rule_has(ngx_str_t *value,
+    const char *name, ngx_str_t *text);
+static char *ngx_http_zk_lock_rule_mode(ngx_conf_t *cf,
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *mode, ngx_int_t permits);
+static ngx_http_complex_value_t *ngx_http_zk_lock_rule_name(ngx_conf_t *cf,
+    ngx_str_t *value);
+static ngx_http_complex_value_t *ngx_http_zk_lock_rule_value(ngx_conf_t *cf,
+    ngx_str_t *value);
+static ngx_int_t ngx_http_zk_lock_rule_invalid(ngx_conf_t *cf,
+    ngx_str_t *value);
+static ngx_int_t ngx_http_zk_lock_conf_phase(ngx_conf_t *cf, ngx_uint_t phase,
+    ngx_http_handler_pt handler);
 static ngx_int_t ngx_http_zk_lock_conf_zone_init(ngx_shm_zone_t *shm_zone,
     void *data);
 
 
+static const struct {
+    ngx_http_handler_pt                handler;
+    const char                        *directive;
+} ngx_http_zk_lock_handlers[NGX_HTTP_ZK_LOCK_HANDLERS_MAX] = {
+    { ngx_http_zk_lock_api_handler, "zk_lock_api" },
+    { ngx_http_zk_lock_metrics_handler, "zk_lock_metrics" },
+    { ngx_http_zk_lock_health_handler, "zk_lock_health" },
+    { ngx_http_zk_lock_page_handler, "zk_lock_page" },
+};
+
 static ngx_str_t  ngx_http_zk_lock_zone_name = ngx_string("zk_lock:");
 static ngx_str_t  ngx_http_zk_lock_default_root = ngx_string("/locks");
+static ngx_str_t  ngx_http_zk_lock_default_token =
+    ngx_string("$http_lock_token");
 
 
 void *
@@ -66,14 +131,23 @@ ngx_http_zk_lock_create_main_conf(ngx_conf_t *cf)
      *     zmcf->session.auth_scheme = { 0, NULL };
      *     zmcf->session.auth = { 0, NULL };
      *     zmcf->session.certificates = { 0, NULL };
+     *     zmcf->session.probe = 0;
      *     zmcf->ssl_trusted_certificate = { 0, NULL };
      *     zmcf->ssl_certificate = { 0, NULL };
      *     zmcf->ssl_certificate_key = { 0, NULL };
      *     zmcf->servers = { 0, NULL };
+     *     zmcf->hosts = NULL;
+     *     zmcf->resolver = NULL;
+     *     zmcf->pool = NULL;
+     *     zmcf->resolve = 0;
+     *     zmcf->log = NULL;
+     *     zmcf->logs = 0;
+     *     zmcf->handlers = { NULL };
      *     zmcf->shm_zone = NULL;
      *     zmcf->worker = NULL;
      *     zmcf->start = { 0 };
-     *     zmcf->api = 0;
+     *     zmcf->used = 0;
+     *     zmcf->guards = 0;
      */
 
     ngx_str_set(&zmcf->session.chroot, "");
@@ -146,6 +220,15 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
         return NULL;
     }
 
+    /*
+     * set by ngx_pcalloc():
+     *
+     *     zlcf->handler = NULL;
+     *     zlcf->page = { 0, NULL };
+     *     zlcf->guards = NULL;
+     *     zlcf->requires = NULL;
+     */
+
     zlcf->root = NGX_CONF_UNSET_PTR;
     zlcf->wait = NGX_CONF_UNSET_MSEC;
     zlcf->max_wait = NGX_CONF_UNSET_MSEC;
@@ -154,9 +237,16 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->max_ttl = NGX_CONF_UNSET_MSEC;
     zlcf->grace = NGX_CONF_UNSET_MSEC;
     zlcf->max_queue = NGX_CONF_UNSET_UINT;
+    zlcf->max_claims = NGX_CONF_UNSET_UINT;
+    zlcf->quota = NGX_CONF_UNSET_PTR;
+    zlcf->owner = NGX_CONF_UNSET_PTR;
     zlcf->durable = NGX_CONF_UNSET;
     zlcf->admin = NGX_CONF_UNSET;
     zlcf->layout = NGX_CONF_UNSET_UINT;
+    zlcf->status = NGX_CONF_UNSET_UINT;
+    zlcf->unreachable = NGX_CONF_UNSET_UINT;
+    zlcf->lost = NGX_CONF_UNSET_UINT;
+    zlcf->body = NGX_CONF_UNSET;
 
     return zlcf;
 }
@@ -201,8 +291,22 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_msec_value(conf->max_ttl, prev->max_ttl, 86400000);
     ngx_conf_merge_msec_value(conf->grace, prev->grace, 10000);
     ngx_conf_merge_uint_value(conf->max_queue, prev->max_queue, 10000);
+    ngx_conf_merge_uint_value(conf->max_claims, prev->max_claims, 0);
+    ngx_conf_merge_ptr_value(conf->quota, prev->quota, NULL);
+    ngx_conf_merge_ptr_value(conf->owner, prev->owner, NULL);
 
-    if (conf->handler == ngx_http_zk_lock_api_handler) {
+    ngx_conf_merge_str_value(conf->page, prev->page, "");
+
+    if (conf->guards == NULL && conf->handler == NULL) {
+        conf->guards = prev->guards;
+    }
+
+    if (conf->requires == NULL && conf->handler == NULL) {
+        conf->requires = prev->requires;
+    }
+
+    if (conf->handler == ngx_http_zk_lock_api_handler || conf->guards != NULL)
+    {
         ngx_http_zk_lock_merge_longest(cf, "wait", &conf->wait, 30000,
                                        conf->max_wait);
         ngx_http_zk_lock_merge_longest(cf, "ttl", &conf->ttl, 60000,
@@ -213,8 +317,16 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_value(conf->admin, prev->admin, 0);
     ngx_conf_merge_uint_value(conf->layout, prev->layout,
                               NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE);
+    ngx_conf_merge_uint_value(conf->status, prev->status,
+                              NGX_HTTP_ZK_LOCK_STATUS_LOCKED);
+    ngx_conf_merge_uint_value(conf->unreachable, prev->unreachable,
+                              NGX_HTTP_ZK_LOCK_UNREACHABLE_REFUSE);
+    ngx_conf_merge_uint_value(conf->lost, prev->lost,
+                              NGX_HTTP_ZK_LOCK_LOST_ABORT);
+    ngx_conf_merge_value(conf->body, prev->body, 1);
 
-    return NGX_CONF_OK;
+    return (ngx_http_zk_lock_check_guards(cf, conf) == NGX_OK)
+           ? NGX_CONF_OK : NGX_CONF_ERROR;
 }
 
 
@@ -233,8 +345,7 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
                            "location \"%V\": \"%s\" does not go with another "
                            "directive that answers requests, such as "
                            "\"proxy_pass\"", &clcf->name,
-                           conf->handler == ngx_http_zk_lock_api_handler
-                           ? "zk_lock_api" : "zk_lock_metrics");
+                           ngx_http_zk_lock_conf_directive(conf->handler));
         return NGX_ERROR;
     }
 
@@ -250,6 +361,17 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
+    if (conf->handler != NULL
+        && (conf->guards != NULL || conf->requires != NULL))
+    {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "location \"%V\": \"%s\" does not go with \"%s\"",
+                           &clcf->name, conf->guards ? "zk_lock"
+                                                     : "zk_lock_require",
+                           ngx_http_zk_lock_conf_directive(conf->handler));
+        return NGX_ERROR;
+    }
+
     /* zk_lock_admin of a server or of http may be meant for other locations */
 
     if (conf->admin == 1 && clcf->name.len != 0
@@ -257,7 +379,76 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "location \"%V\": \"zk_lock_admin\" has no effect "
-                           "without \"zk_lock_api\"", &clcf->name);
+                           "without \"zk_lock_api\" or \"zk_lock_health\"",
+                           &clcf->name);
+    }
+
+    return NGX_OK;
+}
+
+
+/* The directive of one of the module's content handlers. */
+
+static const char *
+ngx_http_zk_lock_conf_directive(ngx_http_handler_pt handler)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
+        if (ngx_http_zk_lock_handlers[i].handler == handler) {
+            return ngx_http_zk_lock_handlers[i].directive;
+        }
+    }
+
+    return "";
+}
+
+
+/* Checks the rules of the location against the merged directives. */
+
+static ngx_int_t
+ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
+    ngx_http_zk_lock_loc_conf_t *conf)
+{
+    ngx_uint_t                      i;
+    ngx_http_core_loc_conf_t       *clcf;
+    ngx_http_zk_lock_guard_rule_t  *rule;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if ((conf->guards != NULL || conf->requires != NULL)
+        && clcf->post_action.data != NULL)
+    {
+        /* the request does not end before the action */
+
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"post_action\" does not go with \"zk_lock\" and "
+                           "\"zk_lock_require\"");
+        return NGX_ERROR;
+    }
+
+    rule = conf->guards ? conf->guards->elts : NULL;
+
+    for (i = 0; rule != NULL && i < conf->guards->nelts; i++) {
+
+        if (conf->layout == NGX_HTTP_ZK_LOCK_LAYOUT_NODE
+            && rule[i].kind != ZKL_MUTEX)
+        {
+            ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                               "location \"%V\": \"zk_lock_layout node\" takes "
+                               "\"zk_lock\" with \"mode=exclusive\" only",
+                               &clcf->name);
+            return NGX_ERROR;
+        }
+
+        if (rule[i].wait != NGX_CONF_UNSET_MSEC
+            && rule[i].wait > conf->max_wait && !clcf->lmt_excpt)
+        {
+            ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                               "location \"%V\": \"wait\" of \"zk_lock\" is "
+                               "above \"zk_lock_max_wait\", and is cut to it",
+                               &clcf->name);
+        }
     }
 
     return NGX_OK;
@@ -292,7 +483,7 @@ ngx_http_zk_lock_merge_longest(ngx_conf_t *cf, const char *directive,
 }
 
 
-/* Whether a location, or a location within, serves the API. */
+/* Whether a location, or a location within, serves operators' calls. */
 
 static ngx_uint_t
 ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
@@ -300,7 +491,9 @@ ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
     ngx_queue_t                *q;
     ngx_http_location_queue_t  *lq;
 
-    if (clcf->handler == ngx_http_zk_lock_api_handler) {
+    if (clcf->handler == ngx_http_zk_lock_api_handler
+        || clcf->handler == ngx_http_zk_lock_health_handler)
+    {
         return 1;
     }
 
@@ -314,8 +507,7 @@ ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
     {
         lq = ngx_queue_data(q, ngx_http_location_queue_t, queue);
 
-        if (ngx_http_zk_lock_serves_api(lq->exact ? lq->exact : lq->inclusive))
-        {
+        if (ngx_http_zk_lock_serves_api(ngx_http_zk_lock_queued(lq))) {
             return 1;
         }
     }
@@ -335,6 +527,28 @@ ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data)
 
 
 char *
+ngx_http_zk_lock_check_status(ngx_conf_t *cf, void *post, void *data)
+{
+    ngx_int_t *status = data;
+
+    if (*status < 400 || *status > 599) {
+        return "takes a status between 400 and 599";
+    }
+
+    /* ngx_http_finalize_request() sends no answer with these */
+
+    if (*status == NGX_HTTP_REQUEST_TIME_OUT
+        || *status == NGX_HTTP_CLIENT_CLOSED_REQUEST)
+    {
+        return "does not take 408 and 499, with which nginx closes the "
+               "connection";
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
 ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_zk_lock_main_conf_t *zmcf = conf;
@@ -347,13 +561,16 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         return "is duplicate";
     }
 
-    if (cf->args->nelts > 2) {
-        return "takes one word: there is no blank between the servers, nor "
-               "behind a comma";
-    }
-
     value = cf->args->elts;
     list = value[1];
+
+    if (cf->args->nelts == 3 && ngx_strcmp(value[2].data, "resolve") == 0) {
+        zmcf->resolve = 1;
+
+    } else if (cf->args->nelts > 2) {
+        return "takes one word, and \"resolve\" behind it: there is no blank "
+               "between the servers, nor behind a comma";
+    }
 
     if (ngx_strstr(list.data, "://") != NULL) {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
@@ -386,7 +603,7 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    return ngx_http_zk_lock_resolve(cf, zmcf, &list);
+    return ngx_http_zk_lock_hosts(cf, zmcf, &list);
 }
 
 
@@ -396,100 +613,184 @@ ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
  */
 
 static char *
-ngx_http_zk_lock_resolve(ngx_conf_t *cf, ngx_http_zk_lock_main_conf_t *zmcf,
+ngx_http_zk_lock_hosts(ngx_conf_t *cf, ngx_http_zk_lock_main_conf_t *zmcf,
     ngx_str_t *list)
 {
-    char         *rc;
-    size_t        len;
-    u_char       *p, *last, *comma;
-    ngx_str_t     host, *server;
-    ngx_uint_t    i;
-    ngx_array_t   servers;
+    u_char                   *p, *last, *comma;
+    ngx_str_t                 text;
+    ngx_uint_t                unknown;
+    ngx_http_zk_lock_host_t  *host;
 
-    if (ngx_array_init(&servers, cf->pool, 4, sizeof(ngx_str_t)) != NGX_OK) {
+    zmcf->hosts = ngx_array_create(cf->pool, 4,
+                                   sizeof(ngx_http_zk_lock_host_t));
+    if (zmcf->hosts == NULL) {
         return NGX_CONF_ERROR;
     }
 
+    unknown = 0;
     last = list->data + list->len;
 
     for (p = list->data; p <= last; p = comma + 1) {
         comma = ngx_strlchr(p, last, ',');
         comma = comma ? comma : last;
 
-        host.data = p;
-        host.len = comma - p;
+        text.data = p;
+        text.len = comma - p;
 
-        rc = ngx_http_zk_lock_resolve_one(cf, &host, &servers);
-        if (rc != NGX_CONF_OK) {
-            return rc;
+        host = ngx_array_push(zmcf->hosts);
+        if (host == NULL) {
+            return NGX_CONF_ERROR;
         }
+
+        ngx_memzero(host, sizeof(ngx_http_zk_lock_host_t));
+        host->zmcf = zmcf;
+
+        if (ngx_http_zk_lock_host(cf, &text, host) != NGX_OK) {
+            return NGX_CONF_ERROR;
+        }
+
+        unknown |= (host->addrs.len == 0);
     }
 
-    server = servers.elts;
-    len = 0;
-
-    for (i = 0; i < servers.nelts; i++) {
-        len += server[i].len + 1;
-    }
-
-    p = ngx_pnalloc(cf->pool, len);
-    if (p == NULL) {
+    if (ngx_http_zk_lock_resolve_servers(zmcf, cf->pool,
+                                         &zmcf->session.servers)
+        != NGX_OK)
+    {
         return NGX_CONF_ERROR;
     }
 
-    zmcf->session.servers.data = p;
-    zmcf->session.servers.len = len - 1;
-
-    for (i = 0; i < servers.nelts; i++) {
-        p = ngx_cpymem(p, server[i].data, server[i].len);
-        *p++ = ',';
+    if (unknown && !zmcf->resolve) {
+        ngx_http_zk_lock_former_addrs(cf, zmcf);
     }
-
-    p[-1] = '\0';
 
     return NGX_CONF_OK;
 }
 
 
-static char *
-ngx_http_zk_lock_resolve_one(ngx_conf_t *cf, ngx_str_t *host,
-    ngx_array_t *servers)
+/*
+ * Reads one server, and resolves a name.  A name without an address is no
+ * error: nginx would not start while DNS is away.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
+    ngx_http_zk_lock_host_t *host)
 {
-    ngx_url_t    u;
-    ngx_str_t   *server;
-    ngx_uint_t   i;
+    ngx_url_t  u;
 
     ngx_memzero(&u, sizeof(ngx_url_t));
 
-    u.url = *host;
+    u.url = *text;
     u.default_port = 2181;
+    u.no_resolve = 1;
 
-    if (ngx_parse_url(cf->pool, &u) != NGX_OK || u.naddrs == 0) {
+    if (ngx_parse_url(cf->pool, &u) != NGX_OK
+        || (u.naddrs == 0 && u.host.len == 0))
+    {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "%s in server \"%V\"",
-                           u.err ? u.err : "no address", host);
-        return NGX_CONF_ERROR;
+                           u.err ? u.err : "no address", text);
+        return NGX_ERROR;
     }
 
-    for (i = 0; i < u.naddrs; i++) {
+    if (u.naddrs == 0) {
+        host->name = u.host;
+        host->port = u.port;
 
-        if (u.addrs[i].sockaddr->sa_family != AF_INET
-            && u.addrs[i].sockaddr->sa_family != AF_INET6)
+        if (host->zmcf->resolve) {
+            return NGX_OK;
+        }
+
+        if (ngx_inet_resolve_host(cf->pool, &u) != NGX_OK) {
+
+            if (u.err == NULL) {
+                return NGX_ERROR;
+            }
+
+            ngx_conf_log_error(NGX_LOG_WARN, cf, 0, "%s in server \"%V\", "
+                               "which is left out until the next reload, "
+                               "because \"zk_lock_servers\" has no \"resolve\"",
+                               u.err, text);
+            return NGX_OK;
+        }
+    }
+
+    return ngx_http_zk_lock_host_addrs(cf, text, &u, host);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_host_addrs(ngx_conf_t *cf, ngx_str_t *text, ngx_url_t *u,
+    ngx_http_zk_lock_host_t *host)
+{
+    ngx_uint_t        i;
+    ngx_array_t       addrs;
+    struct sockaddr  *sockaddr;
+
+    if (ngx_array_init(&addrs, cf->pool, u->naddrs, sizeof(ngx_str_t))
+        != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    for (i = 0; i < u->naddrs; i++) {
+        sockaddr = u->addrs[i].sockaddr;
+
+        if (sockaddr->sa_family != AF_INET && sockaddr->sa_family != AF_INET6)
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "\"%V\" is no address of a ZooKeeper server",
-                               host);
-            return NGX_CONF_ERROR;
+                               text);
+            return NGX_ERROR;
         }
 
-        server = ngx_array_push(servers);
-        if (server == NULL) {
-            return NGX_CONF_ERROR;
+        if (ngx_http_zk_lock_resolve_addr(&addrs, sockaddr, u->addrs[i].socklen,
+                                          ngx_inet_get_port(sockaddr))
+            != NGX_OK)
+        {
+            return NGX_ERROR;
         }
-
-        *server = u.addrs[i].name;
     }
 
-    return NGX_CONF_OK;
+    return ngx_http_zk_lock_resolve_join(&addrs, cf->pool, &host->addrs);
+}
+
+
+/*
+ * A name does not resolve at a reload: if the servers are those of before, the
+ * addresses of before stay, because a reload while DNS is away must not take
+ * ZooKeeper from workers that have it.
+ */
+
+static void
+ngx_http_zk_lock_former_addrs(ngx_conf_t *cf,
+    ngx_http_zk_lock_main_conf_t *zmcf)
+{
+    u_char                        *p;
+    ngx_http_zk_lock_main_conf_t  *old;
+
+    old = ngx_http_zk_lock_cycle_conf(cf->cycle->old_cycle);
+
+    if (old == NULL || old->session.servers.len == 0
+        || old->servers.len != zmcf->servers.len
+        || ngx_memcmp(old->servers.data, zmcf->servers.data,
+                      zmcf->servers.len) != 0)
+    {
+        return;
+    }
+
+    p = ngx_pnalloc(cf->pool, old->session.servers.len + 1);
+    if (p == NULL) {
+        return;
+    }
+
+    zmcf->session.servers.data = p;
+    zmcf->session.servers.len = old->session.servers.len;
+
+    ngx_memcpy(p, old->session.servers.data, old->session.servers.len + 1);
+
+    ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
+                       "the addresses from before the reload stay: \"%V\"",
+                       &zmcf->session.servers);
 }
 
 
@@ -648,7 +949,228 @@ ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 char *
 ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
+    ngx_http_zk_lock_conf_probe(cf);
+
     return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_metrics_handler);
+}
+
+
+char *
+ngx_http_zk_lock_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_conf_probe(cf);
+
+    return ngx_http_zk_lock_answers(cf, conf, ngx_http_zk_lock_health_handler);
+}
+
+
+char *
+ngx_http_zk_lock_conf_max_claims(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    ngx_int_t   n;
+    ngx_str_t  *value, key;
+
+    if (zlcf->quota != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2) {
+        zlcf->quota = NULL;
+        return NGX_CONF_OK;
+    }
+
+    n = ngx_atoi(value[1].data, value[1].len);
+
+    if (n < 1) {
+        return "takes a number above zero, or \"off\"";
+    }
+
+    if (cf->args->nelts == 3) {
+        key = value[2];
+
+    } else {
+        ngx_str_set(&key, "$remote_addr");
+    }
+
+    zlcf->max_claims = n;
+    zlcf->quota = ngx_http_zk_lock_rule_value(cf, &key);
+
+    return zlcf->quota ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_zk_lock_conf_owner(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    ngx_str_t  *value;
+
+    if (zlcf->owner != NGX_CONF_UNSET_PTR) {
+        return "is duplicate";
+    }
+
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0) {
+        zlcf->owner = NULL;
+        return NGX_CONF_OK;
+    }
+
+    zlcf->owner = ngx_http_zk_lock_rule_value(cf, &value[1]);
+
+    return zlcf->owner ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_zk_lock_conf_log(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_main_conf_t *zmcf = conf;
+
+    ssize_t                      size;
+    ngx_int_t                    flush;
+    ngx_str_t                   *value, name, text;
+    ngx_uint_t                   i;
+    ngx_http_zk_lock_log_t      *log;
+
+    if (zmcf->logs) {
+        return "is duplicate";
+    }
+
+    zmcf->logs = 1;
+    value = cf->args->elts;
+
+    if (ngx_strcmp(value[1].data, "off") == 0 && cf->args->nelts == 2) {
+        return NGX_CONF_OK;
+    }
+
+    if (ngx_strncmp(value[1].data, "syslog:", 7) == 0
+        || ngx_strcmp(value[1].data, "stderr") == 0
+        || ngx_strchr(value[1].data, '$') != NULL)
+    {
+        return "takes the path of a file, without variables";
+    }
+
+    size = 0;
+    flush = 0;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (ngx_http_zk_lock_rule_has(&value[i], "buffer=", &text)) {
+            size = ngx_parse_size(&text);
+
+            if (size < NGX_HTTP_ZK_LOCK_LOG_LEAST) {
+                return "takes a \"buffer\" of at least 16k";
+            }
+
+        } else if (ngx_http_zk_lock_rule_has(&value[i], "flush=", &text)) {
+            flush = ngx_parse_time(&text, 0);
+
+            if (flush <= 0) {
+                return "takes a \"flush\" above zero";
+            }
+
+        } else {
+            return "takes a path, \"buffer=\" and \"flush=\"";
+        }
+    }
+
+    if (flush != 0 && size == 0) {
+        return "takes \"flush\" with \"buffer\" only";
+    }
+
+    log = ngx_pcalloc(cf->pool, sizeof(ngx_http_zk_lock_log_t));
+    if (log == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_str_set(&name, "request_id");
+
+    log->request = ngx_http_get_variable_index(cf, &name);
+    log->file = ngx_conf_open_file(cf->cycle, &value[1]);
+
+    if (log->request == NGX_ERROR || log->file == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    if (log->file->flush != NULL || log->file->name.len == 0) {
+        return "takes a file that no other log has";
+    }
+
+    zmcf->log = log;
+
+    return ngx_http_zk_lock_conf_log_buffer(cf, log, size, flush);
+}
+
+
+static char *
+ngx_http_zk_lock_conf_log_buffer(ngx_conf_t *cf, ngx_http_zk_lock_log_t *log,
+    size_t size, ngx_msec_t flush)
+{
+    ngx_event_t                 *event;
+    ngx_http_zk_lock_log_buf_t  *buffer;
+
+    buffer = ngx_pcalloc(cf->pool, sizeof(ngx_http_zk_lock_log_buf_t));
+    if (buffer == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    buffer->keeps = (size != 0);
+
+    if (size == 0) {
+        size = NGX_HTTP_ZK_LOCK_LOG_LEAST;
+    }
+
+    buffer->start = ngx_pnalloc(cf->pool, size);
+    if (buffer->start == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    buffer->pos = buffer->start;
+    buffer->last = buffer->start + size;
+
+    if (flush != 0) {
+        event = ngx_pcalloc(cf->pool, sizeof(ngx_event_t));
+        if (event == NULL) {
+            return NGX_CONF_ERROR;
+        }
+
+        event->data = log->file;
+        event->handler = ngx_http_zk_lock_log_flush_handler;
+        event->log = &cf->cycle->new_log;
+        event->cancelable = 1;
+
+        buffer->event = event;
+        buffer->flush = flush;
+    }
+
+    log->buffer = buffer;
+
+    if (buffer->keeps) {
+        log->file->data = buffer;
+        log->file->flush = ngx_http_zk_lock_log_flush;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+/* An outage shows soon, even if no request comes for a lock. */
+
+static void
+ngx_http_zk_lock_conf_probe(ngx_conf_t *cf)
+{
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
+
+    zmcf->session.probe = NGX_HTTP_ZK_LOCK_PROBE;
 }
 
 
@@ -661,6 +1183,7 @@ static char *
 ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *zlcf,
     ngx_http_handler_pt handler)
 {
+    ngx_uint_t                     i;
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
@@ -680,9 +1203,93 @@ ngx_http_zk_lock_answers(ngx_conf_t *cf, ngx_http_zk_lock_loc_conf_t *zlcf,
     clcf->handler = handler;
     zlcf->handler = handler;
 
-    zmcf->api = 1;
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
+        if (ngx_http_zk_lock_handlers[i].handler == handler) {
+            zmcf->handlers[i] = handler;
+        }
+    }
+
+    zmcf->used = 1;
 
     return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_zk_lock_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    ngx_str_t   *value, health;
+    ngx_uint_t   i, admin;
+
+    value = cf->args->elts;
+    admin = 0;
+    ngx_str_null(&health);
+
+    if (!ngx_http_zk_lock_page_path(&value[1])
+        || value[1].data[value[1].len - 1] != '/')
+    {
+        return "takes the path of a location with \"zk_lock_api\", which "
+               "begins and ends in a slash";
+    }
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (ngx_http_zk_lock_page_parameter(&value[i], &health, &admin)
+            != NGX_OK)
+        {
+            (void) ngx_http_zk_lock_rule_invalid(cf, &value[i]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    if (ngx_http_zk_lock_page_make(cf->pool, &zlcf->page, &value[1], &health,
+                                   admin)
+        != NGX_OK)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    return ngx_http_zk_lock_answers(cf, zlcf, ngx_http_zk_lock_page_handler);
+}
+
+
+/* Each parameter is given once at most. */
+
+static ngx_int_t
+ngx_http_zk_lock_page_parameter(ngx_str_t *value, ngx_str_t *health,
+    ngx_uint_t *admin)
+{
+    if (value->len == 5 && ngx_strncmp(value->data, "admin", 5) == 0) {
+
+        if (*admin) {
+            return NGX_ERROR;
+        }
+
+        *admin = 1;
+
+        return NGX_OK;
+    }
+
+    if (health->len == 0
+        && ngx_http_zk_lock_rule_has(value, "health=", health)
+        && ngx_http_zk_lock_page_path(health))
+    {
+        return NGX_OK;
+    }
+
+    return NGX_ERROR;
+}
+
+
+/* A path with two slashes in front would be the address of another host. */
+
+static ngx_uint_t
+ngx_http_zk_lock_page_path(ngx_str_t *path)
+{
+    return path->len != 0 && path->data[0] == '/'
+           && !(path->len > 1 && path->data[1] == '/');
 }
 
 
@@ -720,6 +1327,327 @@ ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
 
 char *
+ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    ngx_int_t                       permits;
+    ngx_str_t                      *value, mode;
+    ngx_uint_t                      i;
+    ngx_http_zk_lock_main_conf_t   *zmcf;
+    ngx_http_zk_lock_guard_rule_t  *rule, *first;
+
+    rule = ngx_http_zk_lock_rule_push(cf, &zlcf->guards,
+                                      sizeof(ngx_http_zk_lock_guard_rule_t));
+    if (rule == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    value = cf->args->elts;
+
+    rule->name = ngx_http_zk_lock_rule_name(cf, &value[1]);
+    if (rule->name == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    first = zlcf->guards->elts;
+
+    for (i = 0; &first[i] != rule; i++) {
+        if (value[1].len != 0 && first[i].name->value.len == value[1].len
+            && ngx_strncmp(first[i].name->value.data, value[1].data,
+                           value[1].len)
+               == 0)
+        {
+            return "asks for the same lock twice";
+        }
+    }
+
+    rule->wait = NGX_CONF_UNSET_MSEC;
+
+    ngx_str_set(&mode, "exclusive");
+    permits = 0;
+
+    for (i = 2; i < cf->args->nelts; i++) {
+        if (ngx_http_zk_lock_rule_parameter(cf, rule, &value[i], &mode,
+                                            &permits)
+            != NGX_OK)
+        {
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
+
+    zmcf->used = 1;
+    zmcf->guards = 1;
+
+    return ngx_http_zk_lock_rule_mode(cf, rule, &mode, permits);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *mode,
+    ngx_int_t *permits)
+{
+    ngx_str_t  text;
+
+    if (ngx_http_zk_lock_rule_has(value, "mode=", mode)) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_zk_lock_rule_has(value, "owner=", &text)) {
+        rule->owner = ngx_http_zk_lock_rule_value(cf, &text);
+
+        return rule->owner ? NGX_OK : NGX_ERROR;
+    }
+
+    if (ngx_http_zk_lock_rule_has(value, "permits=", &text)) {
+        *permits = ngx_atoi(text.data, text.len);
+
+        if (*permits >= 1 && *permits <= ZKL_PERMITS_MAX) {
+            return NGX_OK;
+        }
+
+    } else if (ngx_http_zk_lock_rule_has(value, "wait=", &text)) {
+        rule->wait = ngx_parse_time(&text, 0);
+
+        if (rule->wait != (ngx_msec_t) NGX_ERROR) {
+            return NGX_OK;
+        }
+    }
+
+    return ngx_http_zk_lock_rule_invalid(cf, value);
+}
+
+
+static char *
+ngx_http_zk_lock_rule_mode(ngx_conf_t *cf, ngx_http_zk_lock_guard_rule_t *rule,
+    ngx_str_t *mode, ngx_int_t permits)
+{
+    if (ngx_strcmp(mode->data, "semaphore") == 0) {
+
+        if (permits == 0) {
+            return "with \"mode=semaphore\" takes \"permits\", the number of "
+                   "requests that may hold the lock at the same time";
+        }
+
+        rule->kind = zkl_semaphore(permits);
+
+        return NGX_CONF_OK;
+    }
+
+    if (permits != 0) {
+        return "takes \"permits\" with \"mode=semaphore\" only";
+    }
+
+    if (ngx_strcmp(mode->data, "exclusive") == 0) {
+        rule->kind = ZKL_MUTEX;
+
+    } else if (ngx_strcmp(mode->data, "shared") == 0) {
+        rule->kind = ZKL_READ;
+
+    } else if (ngx_strcmp(mode->data, "write") == 0) {
+        rule->kind = ZKL_WRITE;
+
+    } else {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"mode\" takes \"exclusive\", \"shared\", "
+                           "\"write\" or \"semaphore\", not \"%V\"", mode);
+        return NGX_CONF_ERROR;
+    }
+
+    return NGX_CONF_OK;
+}
+
+
+char *
+ngx_http_zk_lock_require_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    ngx_str_t                        *value, token, fencing, id;
+    ngx_uint_t                        i;
+    ngx_http_zk_lock_main_conf_t     *zmcf;
+    ngx_http_zk_lock_require_rule_t  *rule;
+
+    rule = ngx_http_zk_lock_rule_push(cf, &zlcf->requires,
+                                      sizeof(ngx_http_zk_lock_require_rule_t));
+    if (rule == NULL) {
+        return NGX_CONF_ERROR;
+    }
+
+    value = cf->args->elts;
+
+    token = ngx_http_zk_lock_default_token;
+
+    /* a fencing token is no secret, and an ID is Terraform's */
+
+    ngx_str_set(&fencing, "");
+    ngx_str_set(&id, "");
+
+    for (i = 2; i < cf->args->nelts; i++) {
+
+        if (ngx_http_zk_lock_rule_has(&value[i], "token=", &token)
+            || ngx_http_zk_lock_rule_has(&value[i], "fencing=", &fencing)
+            || ngx_http_zk_lock_rule_has(&value[i], "id=", &id)
+            || ngx_strcmp(value[i].data, "mode=exclusive") == 0
+            || ngx_strcmp(value[i].data, "lost=continue") == 0)
+        {
+            continue;
+        }
+
+        if (ngx_strcmp(value[i].data, "if_held") == 0) {
+            rule->if_held = 1;
+
+        } else if (ngx_strcmp(value[i].data, "mode=shared") == 0) {
+            rule->shared = 1;
+
+        } else if (ngx_strcmp(value[i].data, "lost=abort") == 0) {
+            rule->abort = 1;
+
+        } else {
+            (void) ngx_http_zk_lock_rule_invalid(cf, &value[i]);
+            return NGX_CONF_ERROR;
+        }
+    }
+
+    rule->name = ngx_http_zk_lock_rule_name(cf, &value[1]);
+    rule->token = ngx_http_zk_lock_rule_value(cf, &token);
+    rule->fencing = ngx_http_zk_lock_rule_value(cf, &fencing);
+    rule->id = ngx_http_zk_lock_rule_value(cf, &id);
+
+    if (rule->name == NULL || rule->token == NULL || rule->fencing == NULL
+        || rule->id == NULL)
+    {
+        return NGX_CONF_ERROR;
+    }
+
+    zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
+
+    zmcf->used = 1;
+    zmcf->guards = 1;
+
+    return NGX_CONF_OK;
+}
+
+
+/* Adds a zeroed rule to the array, which is made at the first rule. */
+
+static void *
+ngx_http_zk_lock_rule_push(ngx_conf_t *cf, ngx_array_t **rules, size_t size)
+{
+    void  *rule;
+
+    if (*rules == NULL) {
+        *rules = ngx_array_create(cf->pool, 2, size);
+        if (*rules == NULL) {
+            return NULL;
+        }
+    }
+
+    rule = ngx_array_push(*rules);
+
+    if (rule != NULL) {
+        ngx_memzero(rule, size);
+    }
+
+    return rule;
+}
+
+
+/* Whether value begins with the name of a parameter; text is what follows. */
+
+static ngx_uint_t
+ngx_http_zk_lock_rule_has(ngx_str_t *value, const char *name, ngx_str_t *text)
+{
+    size_t  len;
+
+    len = ngx_strlen(name);
+
+    if (ngx_strncmp(value->data, name, len) != 0) {
+        return 0;
+    }
+
+    text->data = value->data + len;
+    text->len = value->len - len;
+
+    return 1;
+}
+
+
+/* A name without variables is checked now, any other at each request. */
+
+static ngx_http_complex_value_t *
+ngx_http_zk_lock_rule_name(ngx_conf_t *cf, ngx_str_t *value)
+{
+    char                       name[3 * (ZKL_NAME_MAX + 1)];
+    size_t                     len;
+    const char                *p, *why;
+    ngx_http_complex_value_t  *cv;
+
+    cv = ngx_http_zk_lock_rule_value(cf, value);
+
+    if (cv == NULL || cv->lengths != NULL || value->len == 0) {
+        return cv;
+    }
+
+    p = (const char *) value->data;
+    len = value->len;
+
+    why = zkl_name_text(&p, &len);
+
+    if (why == NULL && len > ZKL_NAME_MAX) {
+        why = "the name is too long";
+    }
+
+    if (why == NULL) {
+        why = zkl_name_check(name, zkl_name_escape(name, p, len));
+    }
+
+    if (why != NULL) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "a lock cannot have the name \"%V\": %s", value,
+                           why);
+        return NULL;
+    }
+
+    return cv;
+}
+
+
+static ngx_http_complex_value_t *
+ngx_http_zk_lock_rule_value(ngx_conf_t *cf, ngx_str_t *value)
+{
+    ngx_http_complex_value_t          *cv;
+    ngx_http_compile_complex_value_t   ccv;
+
+    cv = ngx_pcalloc(cf->pool, sizeof(ngx_http_complex_value_t));
+    if (cv == NULL) {
+        return NULL;
+    }
+
+    ngx_memzero(&ccv, sizeof(ngx_http_compile_complex_value_t));
+
+    ccv.cf = cf;
+    ccv.value = value;
+    ccv.complex_value = cv;
+
+    return (ngx_http_compile_complex_value(&ccv) == NGX_OK) ? cv : NULL;
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_rule_invalid(ngx_conf_t *cf, ngx_str_t *value)
+{
+    ngx_conf_log_error(NGX_LOG_EMERG, cf, 0, "invalid parameter \"%V\"",
+                       value);
+
+    return NGX_ERROR;
+}
+
+
+char *
 ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
     ngx_http_zk_lock_loc_conf_t *zlcf = conf;
@@ -752,6 +1680,28 @@ ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 }
 
 
+ngx_http_zk_lock_main_conf_t *
+ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
+{
+    ngx_uint_t  i;
+
+    if (cycle == NULL || cycle->conf_ctx == NULL || cycle->modules == NULL) {
+        return NULL;
+    }
+
+    /* the cycle before a reload may lack this module, or have another copy */
+
+    for (i = 0; cycle->modules[i]; i++) {
+        if (cycle->modules[i] == &ngx_http_zk_lock_module) {
+            return ngx_http_cycle_get_module_main_conf(cycle,
+                                                     ngx_http_zk_lock_module);
+        }
+    }
+
+    return NULL;
+}
+
+
 ngx_int_t
 ngx_http_zk_lock_init(ngx_conf_t *cf)
 {
@@ -765,14 +1715,36 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
     if (zmcf->servers.len == 0) {
 
-        if (zmcf->api) {
+        if (zmcf->used) {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                               "\"zk_lock_api\" and \"zk_lock_metrics\" need "
+                               "\"zk_lock_api\", \"zk_lock_metrics\", "
+                               "\"zk_lock_health\", \"zk_lock_page\", "
+                               "\"zk_lock\" and \"zk_lock_require\" need "
                                "\"zk_lock_servers\"");
             return NGX_ERROR;
         }
 
         return NGX_OK;
+    }
+
+    if (zmcf->resolve && ngx_http_zk_lock_init_resolver(cf, zmcf) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (zmcf->used
+        && ngx_http_zk_lock_conf_phase(cf, NGX_HTTP_LOG_PHASE,
+                                       ngx_http_zk_lock_metrics_count)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
+    }
+
+    if (zmcf->guards
+        && ngx_http_zk_lock_conf_phase(cf, NGX_HTTP_PRECONTENT_PHASE,
+                                       ngx_http_zk_lock_guard_handler)
+           != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
     /*
@@ -808,6 +1780,59 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
 
     zmcf->shm_zone->init = ngx_http_zk_lock_conf_zone_init;
     zmcf->shm_zone->data = cf->cycle;
+
+    return NGX_OK;
+}
+
+
+/* nginx makes a resolver without servers where the configuration has none. */
+
+static ngx_int_t
+ngx_http_zk_lock_init_resolver(ngx_conf_t *cf,
+    ngx_http_zk_lock_main_conf_t *zmcf)
+{
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_conf_get_module_loc_conf(cf, ngx_http_core_module);
+
+    if (clcf->resolver == NULL || !ngx_http_zk_lock_resolves(clcf->resolver)) {
+        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
+                           "\"resolve\" of \"zk_lock_servers\" needs the "
+                           "directive \"resolver\" in the http block");
+        return NGX_ERROR;
+    }
+
+    zmcf->resolver = clcf->resolver;
+    zmcf->resolver_timeout = clcf->resolver_timeout;
+
+    if (zmcf->resolver_timeout == NGX_CONF_UNSET_MSEC) {
+        zmcf->resolver_timeout = 30000;
+    }
+
+    return NGX_OK;
+}
+
+
+/*
+ * nginx runs the handlers of a phase in the reverse order, so the guards' runs
+ * ahead of those of mirror and try_files, whose modules come first.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_conf_phase(ngx_conf_t *cf, ngx_uint_t phase,
+    ngx_http_handler_pt handler)
+{
+    ngx_http_handler_pt        *h;
+    ngx_http_core_main_conf_t  *cmcf;
+
+    cmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_core_module);
+
+    h = ngx_array_push(&cmcf->phases[phase].handlers);
+    if (h == NULL) {
+        return NGX_ERROR;
+    }
+
+    *h = handler;
 
     return NGX_OK;
 }

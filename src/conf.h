@@ -7,6 +7,11 @@
 
 
 #include "http/api.h"
+#include "http/guard.h"
+#include "http/log.h"
+#include "http/page.h"
+#include "http/require.h"
+#include "http/resolve.h"
 
 
 /* the least value of a directive: the "post" of an ngx_command_t */
@@ -30,18 +35,40 @@ char *ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent,
 ngx_int_t ngx_http_zk_lock_init(ngx_conf_t *cf);
 
 
+/* Returns NULL if the cycle has no configuration of this module. */
+ngx_http_zk_lock_main_conf_t *ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle);
+
+
 /* Handlers of the directives of the same names. */
 
 /* The handler of all ngx_http_zk_lock_least_t, for times and sizes. */
 char *ngx_http_zk_lock_check_least(ngx_conf_t *cf, void *post, void *data);
 
-/* Resolves the names, and cuts off a chroot. */
+/* Of zk_lock_status. */
+char *ngx_http_zk_lock_check_status(ngx_conf_t *cf, void *post, void *data);
+
+/* Resolves the names, unless the resolver does so; cuts off a chroot. */
 char *ngx_http_zk_lock_servers(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_auth(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 /* Of all three zk_lock_ssl_*; fails if libzookeeper was built without TLS. */
 char *ngx_http_zk_lock_ssl(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_metrics(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_zk_lock_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* Takes "off", or a number and a key. */
+char *ngx_http_zk_lock_conf_max_claims(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+/* Takes "off", or a text with variables. */
+char *ngx_http_zk_lock_conf_owner(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+/* Opens the file with the cycle's, and makes the buffer. */
+char *ngx_http_zk_lock_conf_log(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+char *ngx_http_zk_lock_page(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_api(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+/* A zk_lock and a zk_lock_require: adds a rule to the location's. */
+char *ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
+char *ngx_http_zk_lock_require_rule(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
 /* Checks a root without variables; any other is checked at each request. */
 char *ngx_http_zk_lock_root(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 

@@ -21,9 +21,9 @@
 
 
 static ngx_int_t ngx_http_zk_lock_init_module(ngx_cycle_t *cycle);
-static ngx_http_zk_lock_main_conf_t *ngx_http_zk_lock_cycle_conf(
-    ngx_cycle_t *cycle);
 static ngx_int_t ngx_http_zk_lock_init_process(ngx_cycle_t *cycle);
+static ngx_int_t ngx_http_zk_lock_start(ngx_http_zk_lock_main_conf_t *zmcf,
+    ngx_log_t *log);
 static void ngx_http_zk_lock_start_handler(ngx_event_t *ev);
 static void ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle);
 
@@ -33,6 +33,21 @@ static ngx_conf_enum_t  ngx_http_zk_lock_layouts[] = {
     { ngx_string("node"), NGX_HTTP_ZK_LOCK_LAYOUT_NODE },
     { ngx_null_string, 0 }
 };
+
+static ngx_conf_enum_t  ngx_http_zk_lock_unreachables[] = {
+    { ngx_string("refuse"), NGX_HTTP_ZK_LOCK_UNREACHABLE_REFUSE },
+    { ngx_string("pass"), NGX_HTTP_ZK_LOCK_UNREACHABLE_PASS },
+    { ngx_null_string, 0 }
+};
+
+static ngx_conf_enum_t  ngx_http_zk_lock_losts[] = {
+    { ngx_string("abort"), NGX_HTTP_ZK_LOCK_LOST_ABORT },
+    { ngx_string("continue"), NGX_HTTP_ZK_LOCK_LOST_CONTINUE },
+    { ngx_null_string, 0 }
+};
+
+static ngx_conf_post_t  ngx_http_zk_lock_statuses =
+    { ngx_http_zk_lock_check_status };
 
 static ngx_http_zk_lock_least_t  ngx_http_zk_lock_least_timeout =
     { ngx_http_zk_lock_check_least, 1000, "takes at least 1s" };
@@ -108,6 +123,27 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       0,
       NULL },
 
+    { ngx_string("zk_lock_health"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
+      ngx_http_zk_lock_health,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_log"),
+      NGX_HTTP_MAIN_CONF|NGX_CONF_TAKE123,
+      ngx_http_zk_lock_conf_log,
+      NGX_HTTP_MAIN_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_page"),
+      NGX_HTTP_LOC_CONF|NGX_CONF_TAKE123,
+      ngx_http_zk_lock_page,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("zk_lock_api"),
       NGX_HTTP_LOC_CONF|NGX_CONF_NOARGS,
       ngx_http_zk_lock_api,
@@ -164,6 +200,20 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       offsetof(ngx_http_zk_lock_loc_conf_t, max_queue),
       NULL },
 
+    { ngx_string("zk_lock_max_claims"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE12,
+      ngx_http_zk_lock_conf_max_claims,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_owner"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_conf_owner,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
     { ngx_string("zk_lock_grace"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
       ngx_conf_set_msec_slot,
@@ -191,6 +241,48 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
       NGX_HTTP_LOC_CONF_OFFSET,
       offsetof(ngx_http_zk_lock_loc_conf_t, layout),
       &ngx_http_zk_lock_layouts },
+
+    { ngx_string("zk_lock"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_zk_lock_rule,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
+
+    { ngx_string("zk_lock_status"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_num_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, status),
+      &ngx_http_zk_lock_statuses },
+
+    { ngx_string("zk_lock_unreachable"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, unreachable),
+      &ngx_http_zk_lock_unreachables },
+
+    { ngx_string("zk_lock_lost"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_conf_set_enum_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, lost),
+      &ngx_http_zk_lock_losts },
+
+    { ngx_string("zk_lock_request_body"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_FLAG,
+      ngx_conf_set_flag_slot,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, body),
+      NULL },
+
+    { ngx_string("zk_lock_require"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_1MORE,
+      ngx_http_zk_lock_require_rule,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      0,
+      NULL },
 
       ngx_null_command
 };
@@ -249,30 +341,6 @@ ngx_http_zk_lock_init_module(ngx_cycle_t *cycle)
 }
 
 
-/* Returns NULL if the cycle has no configuration of this module. */
-
-static ngx_http_zk_lock_main_conf_t *
-ngx_http_zk_lock_cycle_conf(ngx_cycle_t *cycle)
-{
-    ngx_uint_t  i;
-
-    if (cycle == NULL || cycle->conf_ctx == NULL || cycle->modules == NULL) {
-        return NULL;
-    }
-
-    /* the cycle before a reload may lack this module, or have another copy */
-
-    for (i = 0; cycle->modules[i]; i++) {
-        if (cycle->modules[i] == &ngx_http_zk_lock_module) {
-            return ngx_http_cycle_get_module_main_conf(cycle,
-                                                     ngx_http_zk_lock_module);
-        }
-    }
-
-    return NULL;
-}
-
-
 static ngx_int_t
 ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
 {
@@ -289,15 +357,14 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
         return NGX_OK;
     }
 
+    ngx_http_zk_lock_resolve_start(zmcf, cycle->log);
+
     /*
      * After an error here nginx would never start this worker again.  So the
      * worker serves all else, and answers 503 for locks until a retry succeeds.
      */
 
-    zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,
-                                    zmcf->shm_zone, cycle->log);
-
-    if (zmcf->worker == NULL) {
+    if (ngx_http_zk_lock_start(zmcf, cycle->log) != NGX_OK) {
         ngx_log_error(NGX_LOG_ERR, cycle->log, 0,
                       "this worker serves no locks yet: no place in "
                       "zk_lock_zone, or no memory");
@@ -316,6 +383,22 @@ ngx_http_zk_lock_init_process(ngx_cycle_t *cycle)
 }
 
 
+static ngx_int_t
+ngx_http_zk_lock_start(ngx_http_zk_lock_main_conf_t *zmcf, ngx_log_t *log)
+{
+    zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,
+                                    zmcf->shm_zone, log);
+
+    if (zmcf->worker == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_http_zk_lock_log_open(zmcf);
+
+    return NGX_OK;
+}
+
+
 static void
 ngx_http_zk_lock_start_handler(ngx_event_t *ev)
 {
@@ -327,10 +410,7 @@ ngx_http_zk_lock_start_handler(ngx_event_t *ev)
         return;
     }
 
-    zmcf->worker = zkl_worker_start(&zmcf->session, zmcf->cache,
-                                    zmcf->shm_zone, ev->log);
-
-    if (zmcf->worker == NULL) {
+    if (ngx_http_zk_lock_start(zmcf, ev->log) != NGX_OK) {
         ngx_add_timer(&zmcf->start, NGX_HTTP_ZK_LOCK_START_AGAIN);
         return;
     }
@@ -346,11 +426,16 @@ ngx_http_zk_lock_exit_process(ngx_cycle_t *cycle)
 
     zmcf = ngx_http_cycle_get_module_main_conf(cycle, ngx_http_zk_lock_module);
 
-    if (zmcf == NULL || zmcf->worker == NULL) {
+    if (zmcf == NULL) {
         return;
     }
 
-    zkl_worker_stop(zmcf->worker);
+    if (zmcf->worker != NULL) {
+        zkl_worker_stop(zmcf->worker);
+        zmcf->worker = NULL;
 
-    zmcf->worker = NULL;
+        ngx_http_zk_lock_log_close(zmcf);
+    }
+
+    ngx_http_zk_lock_resolve_stop(zmcf);
 }

@@ -46,6 +46,7 @@ static int zkl_args_duration(zkl_args_t *args, unsigned field, int64_t *ms,
     const char *text, size_t len);
 static int zkl_args_word(zkl_args_t *args, unsigned field, char *word,
     size_t *word_len, const char *text, size_t len);
+static int zkl_args_sort(zkl_args_t *args, const char *text, size_t len);
 static int zkl_args_shown(zkl_args_t *args, unsigned field, char *buf,
     size_t max, size_t *buf_len, const char *text, size_t len);
 static int zkl_args_after(zkl_args_t *args, const char *text, size_t len);
@@ -53,6 +54,8 @@ static int zkl_args_number(zkl_args_t *args, unsigned field, uint32_t *number,
     uint32_t max, const char *text, size_t len);
 static int zkl_args_one(zkl_args_t *args, unsigned field, const char *text,
     size_t len);
+static int zkl_args_flag(zkl_args_t *args, unsigned field, uint32_t *flag,
+    const char *text, size_t len);
 static int zkl_args_name(zkl_args_t *args, const char *text, size_t len);
 static size_t zkl_args_place(const zkl_args_t *args, const char *text,
     size_t len);
@@ -98,6 +101,8 @@ static const zkl_field_t  zkl_fields[] = {
     { "force",   ZKL_ARG_FORCE,   zkl_takes_one },
     { "revoke",  ZKL_ARG_REVOKE,  zkl_takes_one },
     { "durable", ZKL_ARG_DURABLE, zkl_takes_one },
+    { "holders", ZKL_ARG_HOLDERS, "1 or 0" },
+    { "sort",    ZKL_ARG_SORT,    "\"since\" or \"waiting\"" },
     { NULL,      0,                   NULL }
 };
 
@@ -198,6 +203,14 @@ zkl_args_set(zkl_args_t *args, unsigned field, const char *text, size_t len)
         rc = zkl_args_after(args, text, len);
         break;
 
+    case ZKL_ARG_HOLDERS:
+        rc = zkl_args_flag(args, field, &args->holders, text, len);
+        break;
+
+    case ZKL_ARG_SORT:
+        rc = zkl_args_sort(args, text, len);
+        break;
+
     case ZKL_ARG_OWNER:
         rc = zkl_args_shown(args, field, args->owner, ZKL_OWNER_MAX,
                             &args->owner_len, text, len);
@@ -255,6 +268,20 @@ zkl_args_word(zkl_args_t *args, unsigned field, char *word, size_t *word_len,
     *word_len = len;
 
     return 0;
+}
+
+
+static int
+zkl_args_sort(zkl_args_t *args, const char *text, size_t len)
+{
+    if ((len == 5 && memcmp(text, "since", 5) == 0)
+        || (len == 7 && memcmp(text, "waiting", 7) == 0))
+    {
+        return zkl_args_word(args, ZKL_ARG_SORT, args->sort, &args->sort_len,
+                             text, len);
+    }
+
+    return zkl_args_refuse(args, ZKL_ARG_SORT);
 }
 
 
@@ -347,6 +374,20 @@ zkl_args_one(zkl_args_t *args, unsigned field, const char *text, size_t len)
     if (len != 1 || text[0] != '1') {
         return zkl_args_refuse(args, field);
     }
+
+    return 0;
+}
+
+
+static int
+zkl_args_flag(zkl_args_t *args, unsigned field, uint32_t *flag,
+    const char *text, size_t len)
+{
+    if (len != 1 || (text[0] != '0' && text[0] != '1')) {
+        return zkl_args_refuse(args, field);
+    }
+
+    *flag = (text[0] == '1');
 
     return 0;
 }
@@ -499,37 +540,18 @@ zkl_args_error(zkl_args_t *args, const char *format, ...)
 static const char *
 zkl_args_quote(char *buf, const char *text, size_t len)
 {
-    char    *p;
-    size_t   n;
+    size_t  n;
 
-    p = buf;
+    /* room for the dots and the NUL */
 
-    while (len != 0) {
+    n = zkl_text_show(buf, ZKL_QUOTE_MAX - 4, text, len);
 
-        /* room for a character, the dots and the NUL */
-
-        if (p - buf > ZKL_QUOTE_MAX - 8) {
-            memcpy(p, "...", 3);
-            p += 3;
-            break;
-        }
-
-        n = zkl_text_shown_len(text, len);
-
-        if (n == 0) {
-            *p++ = '?';
-            n = 1;
-
-        } else {
-            memcpy(p, text, n);
-            p += n;
-        }
-
-        text += n;
-        len -= n;
+    if (n < len) {
+        memcpy(buf + n, "...", 3);
+        n += 3;
     }
 
-    *p = '\0';
+    buf[n] = '\0';
 
     return buf;
 }
@@ -797,7 +819,7 @@ zkl_args_body_set(void *data, zkl_type_e type, const char *text, size_t len)
     number = timed
              || (body->field & (ZKL_ARG_PERMITS|ZKL_ARG_LIMIT
                                 |ZKL_ARG_FORCE|ZKL_ARG_REVOKE
-                                |ZKL_ARG_DURABLE));
+                                |ZKL_ARG_DURABLE|ZKL_ARG_HOLDERS));
 
     if (type != ZKL_STRING && !(number && type == ZKL_NUMBER)) {
         return zkl_args_refuse(body->args, body->field);

@@ -19,7 +19,7 @@
 #include "base/name.h"
 
 
-/* bytes of a mode, a hold or an until */
+/* bytes of a mode, a hold, an until or a sort */
 #define ZKL_WORD_MAX            31
 
 /* the most names of a call, and the most bytes of all names together */
@@ -53,6 +53,8 @@
 #define ZKL_ARG_FORCE           0x1000      /* a bit of given, no value */
 #define ZKL_ARG_REVOKE          0x2000      /* a bit of given, no value */
 #define ZKL_ARG_DURABLE         0x4000      /* a bit of given, no value */
+#define ZKL_ARG_HOLDERS         0x8000
+#define ZKL_ARG_SORT            0x10000
 
 
 typedef struct {
@@ -64,12 +66,14 @@ typedef struct {
     uint32_t        permits;    /* 1 to ZKL_PERMITS_MAX */
     uint32_t        limit;      /* 1 to ZKL_LIMIT_MAX */
     uint32_t        nnames;     /* 1 to ZKL_ARGS_NAMES_MAX */
+    uint32_t        holders;    /* 0 or 1 */
 
     size_t          mode_len;
     size_t          owner_len;
     size_t          data_len;
     size_t          hold_len;
     size_t          until_len;
+    size_t          sort_len;
     size_t          prefix_len;
     size_t          after_len;
     size_t          names_len;
@@ -77,6 +81,7 @@ typedef struct {
     char            mode[ZKL_WORD_MAX + 1];
     char            hold[ZKL_WORD_MAX + 1];
     char            until[ZKL_WORD_MAX + 1];
+    char            sort[ZKL_WORD_MAX + 1];         /* "since", "waiting" */
     char            owner[ZKL_OWNER_MAX + 1];       /* UTF-8, no controls */
     char            prefix[ZKL_NAME_MAX + 1];       /* UTF-8, no controls */
     char            after[ZKL_AFTER_MAX + 1];       /* of base64url's letters */

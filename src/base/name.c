@@ -130,6 +130,54 @@ zkl_name_check(const char *name, size_t len)
 
 
 const char *
+zkl_name_text(const char **text, size_t *len)
+{
+    size_t  i;
+
+    if (*len > 1 && (*text)[0] == '/') {
+        (*text)++;
+        (*len)--;
+    }
+
+    for (i = 0; i + 3 <= *len; i++) {
+        if (memcmp(*text + i, "%2F", 3) == 0) {
+            return "\"%2F\" stands for a slash in the names of locks";
+        }
+    }
+
+    return NULL;
+}
+
+
+size_t
+zkl_name_escape(char *buf, const char *text, size_t len)
+{
+    size_t  i, n;
+
+    for (i = 0, n = 0; i < len; i++) {
+
+        if (text[i] != '/') {
+
+            if (buf != NULL) {
+                buf[n] = text[i];
+            }
+
+            n++;
+            continue;
+        }
+
+        if (buf != NULL) {
+            memcpy(buf + n, "%2F", 3);
+        }
+
+        n += 3;
+    }
+
+    return n;
+}
+
+
+const char *
 zkl_name_path_check(const char *path, size_t len)
 {
     size_t       n;

@@ -109,6 +109,19 @@ int zkl_name_kind_check(zkl_kind_t kind);
 const char *zkl_name_check(const char *name, size_t len);
 
 /*
+ * Writes a text as a lock's name to buf: a slash, which no name has, becomes
+ * "%2F".  Returns the length, at most 3 * len; buf may be NULL.
+ */
+size_t zkl_name_escape(char *buf, const char *text, size_t len);
+
+/*
+ * Prepares a text such as "/files/a" for zkl_name_escape(): a slash at the
+ * beginning is left out, unless nothing follows.  Returns NULL, or a static
+ * sentence if the name would be that of another text, too.
+ */
+const char *zkl_name_text(const char **text, size_t *len);
+
+/*
  * Checks an absolute znode path, such as a root.  "/" alone is fine, a slash
  * at the end is not.  Returns NULL or a static sentence.
  */

@@ -156,15 +156,23 @@ zkl_text_duration_read(const char *text, size_t len)
 size_t
 zkl_text_shown_len(const char *text, size_t len)
 {
-    size_t    at;
+    size_t    at, next;
     uint32_t  code;
 
-    at = 0;
-    code = zkl_text_utf8_next(text, len, &at);
+    for (at = 0; at < len; at = next) {
 
-    if (code == ZKL_BROKEN || code < 0x20 || (code >= 0x7f && code < 0xa0))
-    {
-        return 0;
+        if (text[at] >= 0x20 && text[at] < 0x7f) {
+            next = at + 1;
+            continue;
+        }
+
+        next = at;
+        code = zkl_text_utf8_next(text, len, &next);
+
+        if (code == ZKL_BROKEN || code < 0x20 || (code >= 0x7f && code < 0xa0))
+        {
+            break;
+        }
     }
 
     return at;
@@ -174,20 +182,41 @@ zkl_text_shown_len(const char *text, size_t len)
 int
 zkl_text_shown_check(const char *text, size_t len)
 {
-    size_t  n;
+    return zkl_text_shown_len(text, len) == len;
+}
 
-    while (len != 0) {
-        n = zkl_text_shown_len(text, len);
 
-        if (n == 0) {
-            return 0;
+size_t
+zkl_text_show(char *buf, size_t size, const char *text, size_t len)
+{
+    size_t  n, at, room;
+
+    for (at = 0; at < len; at++) {
+        n = zkl_text_shown_len(text + at, len - at);
+        room = size - at;
+
+        if (n > room) {
+
+            /* a character is not cut */
+
+            while (((unsigned char) text[at + room] & 0xc0) == 0x80) {
+                room--;
+            }
+
+            n = room;
         }
 
-        text += n;
-        len -= n;
+        memcpy(buf + at, text + at, n);
+        at += n;
+
+        if (at == len || n == room) {
+            break;
+        }
+
+        buf[at] = '?';
     }
 
-    return 1;
+    return at;
 }
 
 

@@ -58,13 +58,19 @@ uint32_t zkl_text_utf8_next(const char *text, size_t len, size_t *at);
 int zkl_text_utf8_check(const char *text, size_t len);
 
 /*
- * Returns the bytes of the character at the start of text, which is not empty;
- * 0 if it is a control character (C0, DEL or C1) or not UTF-8.
+ * Returns the bytes of text that come before the first control character (C0,
+ * DEL or C1) and before the first byte that is not UTF-8.
  */
 size_t zkl_text_shown_len(const char *text, size_t len);
 
 /* Returns 1 if text is UTF-8 without control characters, or empty, else 0. */
 int zkl_text_shown_check(const char *text, size_t len);
+
+/*
+ * Copies text, cut to size bytes at the end of a character, with "?" in the
+ * place of each byte that a line cannot show.  Returns the length; no NUL.
+ */
+size_t zkl_text_show(char *buf, size_t size, const char *text, size_t len);
 
 /* Returns the value of a hexadecimal digit of either case, or -1. */
 int zkl_text_hex_read(char c);

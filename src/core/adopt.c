@@ -113,6 +113,8 @@ typedef struct {
 
 static ngx_int_t zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone);
 static zkl_adoption_t *zkl_adopt_new(zkl_worker_t *worker, zkl_zone_t *zone);
+static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time);
 static void zkl_adopt_connected(void *data, const zkl_key_t *fresh);
 static void zkl_adopt_sweep_one(zkl_adoption_t *adoption);
 static void zkl_adopt_away(void *data);
@@ -146,8 +148,7 @@ static void zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op);
 static ngx_uint_t zkl_adopted_lost(zkl_adopted_t *claim);
 
 
-static const zkl_session_events_t
-    zkl_adopt_events =
+static const zkl_session_events_t  zkl_adopt_events =
 {
     zkl_adopt_connected,
     zkl_adopt_away,
@@ -157,7 +158,9 @@ static const zkl_session_events_t
     /* no watch is set through an adopted session */
 
     NULL,
-    NULL
+    NULL,
+
+    zkl_adopt_answered
 };
 
 
@@ -215,6 +218,8 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
     ngx_queue_insert_tail(&worker->adoptions, &adoption->queue);
 
+    zkl_worker_count(worker, ZKL_COUNT_ADOPTED, 1);
+
     ngx_log_error(NGX_LOG_NOTICE, worker->log, 0,
                   "the session of a worker that has gone is adopted");
 
@@ -256,11 +261,37 @@ zkl_adopt_new(zkl_worker_t *worker, zkl_zone_t *zone)
 
 
 static void
+zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time)
+{
+    zkl_adoption_t  *adoption = data;
+
+    zkl_worker_count_answer(adoption->worker, write, n, time);
+}
+
+
+static void
 zkl_adopt_connected(void *data, const zkl_key_t *fresh)
 {
     zkl_adoption_t  *adoption = data;
 
     zkl_adopt_sweep_one(adoption);
+}
+
+
+void
+zkl_adopt_servers(zkl_worker_t *worker)
+{
+    ngx_queue_t     *q;
+    zkl_adoption_t  *adoption;
+
+    for (q = ngx_queue_head(&worker->adoptions);
+         q != ngx_queue_sentinel(&worker->adoptions);
+         q = ngx_queue_next(q))
+    {
+        adoption = ngx_queue_data(q, zkl_adoption_t, queue);
+        zkl_session_servers(adoption->session);
+    }
 }
 
 
@@ -488,6 +519,13 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
     zkl_adoption_t  *adoption = data;
 
     zkl_adopted_t  *claim;
+
+    if (record->state == ZKL_RECORD_HELD && record->bound) {
+
+        /* the connection that held the claim has ended with the worker */
+
+        zkl_record_let_go(adoption->zone, record->id.record);
+    }
 
     if (record->kind == ZKL_NODE
         && (record->state != ZKL_RECORD_HELD || record->bound))

@@ -29,6 +29,9 @@ void zkl_adopt_orphans(zkl_worker_t *worker);
 void zkl_adopt_leave(zkl_worker_t *worker);
 
 
+/* The servers have changed: tells the adopted sessions. */
+void zkl_adopt_servers(zkl_worker_t *worker);
+
 /* Once a second: sends the operations that could not be sent before. */
 void zkl_adopt_sweep(zkl_worker_t *worker);
 

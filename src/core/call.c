@@ -44,6 +44,7 @@
 
 #include "core/call.h"
 #include "core/node.h"
+#include "core/journal.h"
 
 
 /* how soon, and how late at most, a claim is read again, milliseconds */
@@ -177,6 +178,7 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
     call->ttl = question->ttl;
     call->grace = question->grace;
     call->forced = (question->forced != 0);
+    call->recent = (question->type >= ZKL_COUNT);
     call->handler = question->handler;
     call->data = question->data;
     call->asked = ngx_current_msec;
@@ -303,6 +305,8 @@ zkl_call_begin(zkl_call_t *call)
 
     case ZKL_LIST:
     case ZKL_FIRST:
+    case ZKL_COUNT:
+    case ZKL_HOLDERS:
         zkl_call_list(call);
         break;
 
@@ -649,6 +653,7 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
         /* a counted hold is written even if the client has left */
 
         call->unwritten = call->counted;
+        call->recent = 0;
 
         if (call->handler != NULL) {
             call->step = ZKL_STEP_BEGIN;
@@ -730,6 +735,10 @@ zkl_call_free(zkl_call_t *call)
     }
 
     (void) zkl_call_infos(call, 0);
+
+    if (call->owner.data != NULL) {
+        ngx_free(call->owner.data);
+    }
 
     zkl_call_turn_over(call);
 
@@ -1017,8 +1026,9 @@ zkl_call_placed(zkl_call_t *call)
  * Another claim is ahead, and yet the claim may be held, because a gateway
  * hands a lock over before the delete of the claim ahead is done.  So is
  * another gateway's claim that is not async, since the token was told with the
- * grant, and a claim with several holds.  For an async claim that the client
- * takes for held the call waits a while.
+ * grant, a claim with several holds, and a durable claim, which has a gate only
+ * while the claim is held.  For an async claim that the client takes for held
+ * the call waits a while.
  */
 
 static void
@@ -1032,6 +1042,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
 
     granted = !call->pending && (label->index >= 0
                                  ? !label->async || label->holds > 1
+                                   || label->gate_len != 0
                                  : label->revoke);
 
     if (granted) {
@@ -1772,7 +1783,12 @@ zkl_call_list(zkl_call_t *call)
 
     op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_list_handler, call);
 
-    zkl_call_send_fresh(call, op);
+    if (call->recent) {
+        zkl_call_send(call, op);
+
+    } else {
+        zkl_call_send_fresh(call, op);
+    }
 }
 
 
@@ -1820,6 +1836,11 @@ zkl_call_list_handler(zkl_op_t *op)
 
     if (call->ninfos == 0) {
         zkl_call_tell(call, ZKL_CALL_FREE);
+        goto done;
+    }
+
+    if (call->type == ZKL_COUNT) {
+        zkl_call_tell(call, ZKL_CALL_OK);
         goto done;
     }
 
@@ -1942,16 +1963,15 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 
     zkl_call_state(call, infos, n);
 
-    max = ZKL_LIST_MAX;
+    /* all holders are described, if there are not very many */
 
-    if (call->type != ZKL_LIST) {
+    max = ngx_min(call->holders, ZKL_MEMBERS_MAX);
+
+    if (call->type == ZKL_LIST) {
+        max = ngx_max(max, ZKL_LIST_MAX);
+
+    } else if (call->type != ZKL_HOLDERS) {
         max = 1;
-
-    } else {
-
-        /* all holders are described, if there are not very many */
-
-        max = ngx_max(max, ngx_min(call->holders, ZKL_MEMBERS_MAX));
     }
 
     n = ngx_min(n, max);
@@ -2092,14 +2112,20 @@ zkl_call_read_handler(zkl_op_t *op)
 
     /* NO_NODE: the claim is gone; NO_AUTH: the ACL hides the claim data */
 
-    if (op->rc == ZKL_OK
-        && zkl_call_note(info, op) == NGX_OK
-        && info->child.has_id
-        && zkl_record_read(call->worker->zone, &info->child.id, &call->path,
-                           &record)
-           == NGX_OK)
-    {
-        zkl_call_note_record(info, &record);
+    if (op->rc == ZKL_OK) {
+
+        if (zkl_call_note(info, op) != NGX_OK) {
+            zkl_call_tell(call, ZKL_CALL_FAILED);
+            goto done;
+        }
+
+        if (info->child.has_id
+            && zkl_record_read(call->worker->zone, &info->child.id,
+                               &call->path, &record)
+               == NGX_OK)
+        {
+            zkl_call_note_record(info, &record);
+        }
     }
 
     if (op->rc == ZKL_NO_AUTH) {
@@ -2171,6 +2197,15 @@ zkl_call_found(zkl_call_t *call)
     }
 
     /* the lock changes hands all the time */
+
+    if (call->type == ZKL_HOLDERS && call->total != 0) {
+
+        /* the claim that is first by now holds the lock, and was not read */
+
+        call->holders = 1;
+        zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
 
     zkl_call_tell(call, call->type == ZKL_FIRST ? ZKL_CALL_OK : ZKL_CALL_FREE);
 }
@@ -2340,6 +2375,10 @@ zkl_call_release(zkl_call_t *call)
     }
 
     rc = zkl_record_read(worker->zone, &token->id, &call->path, &record);
+
+    if (rc == NGX_OK && record.czxid != 0) {
+        call->fencing = zkl_fencing_token(record.czxid, record.index);
+    }
 
     claim = zkl_claim_find(worker, &token->id, &call->path);
 
@@ -2562,6 +2601,7 @@ zkl_call_label_handler(zkl_op_t *op)
     }
 
     zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_journal_read(call, op);
 
     call->version = op->version;
 
@@ -2739,6 +2779,7 @@ zkl_call_delete_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
+        zkl_journal_deleted(call);
         zkl_call_tell(call, ZKL_CALL_OK);
         call->step = ZKL_STEP_OP;
         break;

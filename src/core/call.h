@@ -34,7 +34,13 @@ typedef enum {
     ZKL_LIST,                       /* the claims of a lock, in order */
     ZKL_FIRST,                      /* LIST, with only the first claim
                                        described */
-    ZKL_HOLDER                      /* the first claim, perhaps not fresh */
+    ZKL_HOLDER,                     /* the first claim, perhaps not fresh */
+
+    /* the caller has read afresh before: the list need not be fresh */
+    ZKL_COUNT,                      /* LIST, with no claim described; the
+                                       kind of infos[0] is told */
+    ZKL_HOLDERS                     /* LIST, with only the holders
+                                       described */
 } zkl_call_e;
 
 
@@ -132,6 +138,10 @@ struct zkl_call_s {
     ngx_uint_t                         holders; /* claims that hold the lock */
     int64_t                            last;    /* the seq of the last holder */
     uint64_t                           etag;    /* a hash of the claims */
+    int64_t                            fencing; /* RELEASE: of the claim; 0: not
+                                                   known */
+    ngx_str_t                          owner;   /* of a claim that the call
+                                                   deletes, for the journal */
     ngx_uint_t                         position;    /* claims ahead of a kind
                                                        that blocks */
     ngx_uint_t                         place;       /* claims ahead that wait;
@@ -175,6 +185,8 @@ struct zkl_call_s {
     unsigned                           looks:1;     /* the call has a turn to
                                                        list */
     unsigned                           node:1;      /* the lock is one znode */
+    unsigned                           recent:1;    /* the session has read
+                                                       afresh before */
     unsigned                           forced:1;    /* by an operator */
     unsigned                           answer:4;    /* for zkl_call_post() */
 };

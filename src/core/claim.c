@@ -50,6 +50,7 @@
 #include "core/node.h"
 #include "core/mark.h"
 #include "core/replace.h"
+#include "core/journal.h"
 #include "shm/seq_index.h"
 
 
@@ -81,6 +82,7 @@ static void zkl_claim_uncount(zkl_claim_t *claim);
 static void zkl_claim_count(zkl_claim_t *claim);
 static void zkl_claim_quit(zkl_claim_t *claim);
 static void zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome);
+static void zkl_claim_waited(zkl_claim_t *claim, zkl_times_e how);
 static zkl_op_t *zkl_claim_op(zkl_claim_t *claim, zkl_op_e type,
     ngx_str_t *value, zkl_op_pt handler);
 static void zkl_claim_create_handler(zkl_op_t *op);
@@ -181,6 +183,11 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
         return NULL;
     }
 
+    if (worker->zone->map->drained != 0 && !acquire->begun) {
+        *outcome = ZKL_DRAINED;
+        return NULL;
+    }
+
     lock = zkl_lock_get(worker, &acquire->path);
     if (lock == NULL) {
         return NULL;
@@ -261,6 +268,18 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
         return NULL;
     }
 
+    if (acquire->terms.quota != 0
+        && zkl_record_quota(worker->zone, claim->id.record,
+                            acquire->terms.quota, acquire->terms.max_claims)
+           != NGX_OK)
+    {
+        *outcome = ZKL_QUOTA;
+        zkl_record_free(worker->zone, claim->id.record);
+        zkl_session_unreserve(worker->session, room);
+        ngx_free(claim);
+        return NULL;
+    }
+
     claim->lock = lock;
     claim->named = claim->id.record;
 
@@ -293,6 +312,11 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
                          ? ngx_max(acquire->wait, acquire->timeout)
                          : acquire->wait + acquire->timeout);
     claim->state = ZKL_DONE;
+
+    if (acquire->request.len != 0) {
+        claim->request_len = ngx_min(acquire->request.len, ZKL_REQUEST_MAX);
+        ngx_memcpy(claim->request, acquire->request.data, claim->request_len);
+    }
 
     ngx_queue_init(&claim->listeners);
 }
@@ -639,6 +663,10 @@ zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome)
     if (handler != NULL) {
         zkl_claim_quit(claim);
 
+        if (outcome == ZKL_TIMED_OUT) {
+            zkl_claim_waited(claim, ZKL_TIMES_TAKEN);
+        }
+
         if (outcome != ZKL_GRANTED) {
             claim->event = NULL;
         }
@@ -647,6 +675,16 @@ zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome)
 
         handler(claim->data, claim, outcome);
     }
+}
+
+
+/* Counts the wait, which ends now. */
+
+static void
+zkl_claim_waited(zkl_claim_t *claim, zkl_times_e how)
+{
+    zkl_counters_time(claim->lock->worker->zone->map->counters, how,
+                      (ngx_msec_int_t) (zkl_now() - claim->started));
 }
 
 
@@ -1117,6 +1155,9 @@ zkl_claim_grant(zkl_claim_t *claim)
                      delivery);
 
     zkl_claim_state(claim, ZKL_HELD);
+
+    zkl_claim_waited(claim, ZKL_TIMES_GRANTED);
+    zkl_journal_granted(claim);
 
     /* a held claim keeps no worker that wants to leave; a stream does */
 
@@ -2559,6 +2600,8 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
                   "a durable lease of \"%V\" is counted by this worker",
                   &lock->sn.str);
 
+    zkl_journal_taken_over(claim);
+
     if (!claim->entry.linked) {
 
         /* a list puts the claim into the view */
@@ -3371,6 +3414,7 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     if (claim->state == ZKL_HELD) {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "released");
+        zkl_record_let_go(lock->worker->zone, claim->id.record);
     }
 
     zkl_record_end(lock->worker->zone, claim->id.record);
@@ -3625,8 +3669,6 @@ zkl_claim_done(zkl_claim_t *claim)
         claim->replace = NULL;
     }
 
-    worker->claims[claim->id.record] = NULL;
-
     if (lock->node) {
         zkl_node_next(claim);
     }
@@ -3639,6 +3681,8 @@ zkl_claim_done(zkl_claim_t *claim)
 
     zkl_record_end(worker->zone, claim->id.record);
     zkl_record_free(worker->zone, claim->id.record);
+
+    worker->claims[claim->id.record] = NULL;
 
     if (claim->lasting != ZKL_DURABLE) {
         zkl_session_unreserve(worker->session,
@@ -3926,6 +3970,14 @@ zkl_claim_requeue(zkl_claim_t *claim)
     {
         zkl_claim_refuse(claim, ZKL_NO_ROOM);
         return;
+    }
+
+    if (claim->terms.quota != 0) {
+
+        /* the record of before, which is freed soon, counts, too */
+
+        (void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,
+                                NGX_MAX_UINT32_VALUE);
     }
 
     if (claim->bound) {

@@ -15,6 +15,9 @@
 #define zkl_place(ahead, holders)                                              \
     ((ahead) > (holders) ? (ngx_uint_t) ((ahead) - (holders)) : 0)
 
+/* bytes of the id of the request that made a claim; nginx's has 32 */
+#define ZKL_REQUEST_MAX               32
+
 /* the lease of a claim that does not expire */
 #define ZKL_NO_LEASE                  ((ngx_msec_t) ZKL_DURATION_MAX)
 
@@ -60,6 +63,7 @@ typedef enum {
     ZKL_CONFLICT,                   /* the lock is used in another way */
     ZKL_LAYOUT,                     /* the znode is of the other layout */
     ZKL_FULL,                       /* the queue is too long */
+    ZKL_QUOTA,                      /* max_claims are there already */
     ZKL_UNREACHABLE,                /* ZooKeeper did not answer in time */
     ZKL_NO_ROOM,                    /* the zone or the session is full */
     ZKL_WORN_OUT,                   /* ZooKeeper has no new seq for claims of
@@ -69,6 +73,7 @@ typedef enum {
     ZKL_CANCELLED,                  /* the claim was released or deleted before
                                        the grant was told */
     ZKL_SHUT,                       /* the worker leaves */
+    ZKL_DRAINED,                    /* an operator has drained the gateway */
     ZKL_FAILED                      /* no memory, or refused; was logged */
 } zkl_outcome_e;
 
@@ -208,6 +213,11 @@ typedef struct {
                                                        client waits or calls;
                                                        0: no time */
     ngx_uint_t                         max_queue;
+    ngx_uint_t                         max_claims;
+    uint32_t                           quota;       /* the key that the claim
+                                                       counts under, among at
+                                                       most max_claims; 0:
+                                                       none */
     unsigned                           once:1;
     unsigned                           async:1;
     unsigned                           forever:1;
@@ -271,6 +281,8 @@ struct zkl_claim_s {
     int64_t                            czxid;       /* 0: not known yet */
     ngx_uint_t                         index;
 
+    u_char                             request[ZKL_REQUEST_MAX];
+    uint16_t                           request_len;
     uint16_t                           index_at;    /* in label */
     uint16_t                           label_len;
     uint16_t                           tries;
@@ -342,6 +354,8 @@ typedef struct {
     ngx_msec_t                         ttl;
     zkl_terms_t                        terms;
     const zkl_claim_data_t            *label;
+    ngx_str_t                          request;     /* for the journal, cut to
+                                                       ZKL_REQUEST_MAX bytes */
     const uint8_t                     *key;         /* ZKL_KEY bytes, with which
                                                        the random part of the id
                                                        begins; a lock keeps one
@@ -351,6 +365,10 @@ typedef struct {
                                                        NULL; when the leader's
                                                        record is unbound, this
                                                        claim's is, too */
+    ngx_uint_t                         begun;       /* of a request that holds
+                                                       other locks: is made also
+                                                       if the gateway is drained
+                                                       meanwhile */
     zkl_claim_pt                       handler;
     zkl_event_pt                       event;       /* tells of a bound claim */
     void                              *data;        /* of both handlers */

@@ -3,15 +3,27 @@
  * Names.
  *
  * The root is listed, and the first children that can be names of locks are
- * kept, because a root may have many more children than are looked at.  Then
- * the locks are listed in that order, several at the same time, but never more
- * than are still to be found: so the locks that were looked at are always the
- * first of the kept names.
+ * kept, because a root may have many more children than are looked at.  Then a
+ * call looks at each lock in that order, several at the same time: the call
+ * counts the claims and, if need be, describes the holders.
  *
- * Everything here runs on the event loop.  names->op and the `op` of each list
- * are NULL unless the read is under way.  The reads are cancelled when names is
- * freed, and when the search begins again because there was no answer.  The
- * worker does not know of a search: the timer looks whether ZooKeeper answers
+ * In the order of the names a look begins only while the answer may lack a
+ * lock.  With an owner most locks are not found, so more looks are under way
+ * than locks are missing; what is found too much is dropped, and the next
+ * question finds that again.  With a sort all names are looked at, and the
+ * answer keeps the locks that come first so far.
+ *
+ * The names, the claims that are read, the claims that the answer describes,
+ * and the time are bounded.  Each bound ends the search early, and the answer
+ * tells.  Few questions that read claims or sort have a turn at the same time,
+ * because each may need some megabytes; the calls of all questions share the
+ * turns of call.c.
+ *
+ * Everything here runs on the event loop.  names->op and the `call` of each
+ * look are NULL unless under way; named and found are NULL until the root was
+ * listed.  All are left when names is freed, and when the search begins again
+ * because the list of the root had no answer.  The worker does not know of a
+ * search: the timer looks whether ZooKeeper answers, whether a turn is free,
  * and whether the time is over.
  */
 
@@ -24,6 +36,7 @@
 
 
 static void zkl_names_timer_handler(ngx_event_t *ev);
+static ngx_uint_t zkl_names_turn(zkl_names_t *names);
 static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
@@ -34,13 +47,25 @@ static void zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i);
 static ngx_int_t zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted,
     ngx_uint_t n);
 static void zkl_names_go(zkl_names_t *names);
-static ngx_int_t zkl_names_list(zkl_names_t *names);
-static void zkl_names_list_handler(zkl_op_t *op);
-static ngx_int_t zkl_names_count(zkl_names_t *names, zkl_named_t *named,
-    zkl_op_t *op);
-static int ngx_libc_cdecl zkl_names_compare(const void *one, const void *two);
+static ngx_uint_t zkl_names_next(zkl_names_t *names);
+static ngx_int_t zkl_names_look(zkl_names_t *names);
+static void zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer);
+static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
+    zkl_call_t *call);
+static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
+    zkl_call_t *call);
+static ngx_uint_t zkl_names_owns(zkl_names_t *names, zkl_info_t *info);
+static ngx_int_t zkl_names_describe(zkl_named_t *named, zkl_call_t *call,
+    ngx_uint_t n);
+static void zkl_names_end(zkl_names_t *names);
+static void zkl_names_cut(zkl_names_t *names);
+static int ngx_libc_cdecl zkl_names_by_name(const void *one, const void *two);
+static int ngx_libc_cdecl zkl_names_by_since(const void *one, const void *two);
+static int ngx_libc_cdecl zkl_names_by_waiting(const void *one,
+    const void *two);
 static void zkl_names_failed(zkl_names_t *names, zkl_rc_e rc);
 static void zkl_names_forget(zkl_names_t *names);
+static void zkl_names_forget_infos(zkl_named_t *named);
 static void zkl_names_tell(zkl_names_t *names, zkl_answer_e answer);
 static void zkl_names_free(zkl_names_t *names);
 
@@ -48,12 +73,14 @@ static void zkl_names_free(zkl_names_t *names);
 zkl_names_t *
 zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 {
+    size_t        len;
     u_char       *p;
     zkl_names_t  *names;
 
-    names = ngx_calloc(sizeof(zkl_names_t) + question->root->len
-                       + question->prefix->len + question->after->len,
-                       worker->log);
+    len = question->root->len + question->prefix->len + question->after->len
+          + (question->owner ? question->owner->len : 0);
+
+    names = ngx_calloc(sizeof(zkl_names_t) + len, worker->log);
     if (names == NULL) {
         return NULL;
     }
@@ -70,11 +97,27 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 
     names->after.len = question->after->len;
     names->after.data = p;
-    ngx_memcpy(p, question->after->data, question->after->len);
+    p = ngx_cpymem(p, question->after->data, question->after->len);
+
+    if (question->owner != NULL) {
+        names->owned = 1;
+        names->owner.len = question->owner->len;
+        names->owner.data = p;
+        ngx_memcpy(p, question->owner->data, question->owner->len);
+    }
 
     names->worker = worker;
     names->limit = question->limit;
+    names->room = 2 * question->limit + ZKL_NAMES_LISTS;
+    names->holders = (question->holders != 0);
+    names->sort = question->sort;
+    names->type = (names->holders || names->owned
+                   || names->sort == ZKL_NAMES_BY_SINCE)
+                  ? ZKL_HOLDERS : ZKL_COUNT;
+    names->max = (names->owned || names->sort != ZKL_NAMES_BY_NAME)
+                 ? ZKL_NAMES_SEARCH_MAX : ZKL_NAMES_MAX;
     names->until = ngx_current_msec + question->timeout;
+    names->enough = ngx_current_msec + question->timeout / 2;
     names->handler = question->handler;
     names->data = question->data;
 
@@ -111,10 +154,34 @@ zkl_names_timer_handler(ngx_event_t *ev)
 
     ngx_add_timer(ev, ZKL_NAMES_TICK);
 
-    if (!names->begun && zkl_session_ready(session)) {
+    if (!names->begun && zkl_session_ready(session) && zkl_names_turn(names)) {
         names->begun = 1;
         zkl_names_begin(names);
     }
+}
+
+
+/* Whether the question may begin: has a turn, or needs none. */
+
+static ngx_uint_t
+zkl_names_turn(zkl_names_t *names)
+{
+    if (names->turn || (names->type == ZKL_COUNT
+                        && names->sort == ZKL_NAMES_BY_NAME))
+    {
+        return 1;
+    }
+
+    names->crowded = (names->worker->nsearches >= ZKL_NAMES_SEARCHES);
+
+    if (names->crowded) {
+        return 0;
+    }
+
+    names->turn = 1;
+    names->worker->nsearches++;
+
+    return 1;
 }
 
 
@@ -172,7 +239,7 @@ zkl_names_keep(zkl_names_t *names, zkl_op_t *op)
     ngx_str_t  **heap;
     ngx_uint_t   i, n;
 
-    n = ngx_min(op->nchildren, ZKL_NAMES_MAX);
+    n = ngx_min(op->nchildren, names->max);
 
     heap = ngx_alloc((n + 1) * sizeof(ngx_str_t *), names->worker->log);
     if (heap == NULL) {
@@ -210,7 +277,7 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
     for (i = 0; i < op->nchildren; i++) {
         name = &op->children[i];
 
-        if (n == ZKL_NAMES_MAX
+        if (n == names->max
             && ngx_memn2cmp(name->data, heap[0]->data, name->len, heap[0]->len)
                > 0)
         {
@@ -222,7 +289,7 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
             continue;
         }
 
-        if (n == ZKL_NAMES_MAX) {
+        if (n == names->max) {
             names->more = 1;
             heap[0] = name;
             zkl_names_sift(heap, n, 0);
@@ -231,14 +298,14 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
 
         heap[n++] = name;
 
-        if (n == ZKL_NAMES_MAX) {
+        if (n == names->max) {
             for (k = n / 2; k > 0; k--) {
                 zkl_names_sift(heap, n, k - 1);
             }
         }
     }
 
-    if (n < ZKL_NAMES_MAX) {
+    if (n < names->max) {
         for (k = n / 2; k > 0; k--) {
             zkl_names_sift(heap, n, k - 1);
         }
@@ -339,6 +406,12 @@ zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
 
     names->nnamed = n;
 
+    names->found = ngx_alloc(names->room * sizeof(zkl_named_t *),
+                             names->worker->log);
+    if (names->found == NULL) {
+        return NGX_ERROR;
+    }
+
     p = (u_char *) &names->named[n];
 
     for (i = 0; i < n; i++) {
@@ -352,97 +425,141 @@ zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted, ngx_uint_t n)
 }
 
 
-/* Lists more locks, or tells the result. */
+/* Looks at more locks, or tells the result. */
 
 static void
 zkl_names_go(zkl_names_t *names)
 {
-    while (names->nlooked < names->nnamed
-           && names->nlists < ZKL_NAMES_LISTS
-           && names->nfound + names->nlists < names->limit)
-    {
-        if (zkl_names_list(names) != NGX_OK) {
+    while (names->nlooks < ZKL_NAMES_LISTS && zkl_names_next(names)) {
+
+        if (zkl_names_look(names) != NGX_OK) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
     }
 
-    if (names->nlists == 0) {
+    if (names->nlooks == 0) {
+        zkl_names_end(names);
         zkl_names_tell(names, ZKL_CALL_OK);
     }
 }
 
 
-static ngx_int_t
-zkl_names_list(zkl_names_t *names)
+/* Whether a look at the next name is to begin. */
+
+static ngx_uint_t
+zkl_names_next(zkl_names_t *names)
 {
+    ngx_uint_t  n;
+
+    if (names->nlooked == names->nnamed
+        || names->nread >= ZKL_NAMES_READ_MAX)
+    {
+        return 0;
+    }
+
+    if (names->nlooked != 0
+        && (ngx_msec_int_t) (names->enough - ngx_current_msec) <= 0)
+    {
+        return 0;
+    }
+
+    if (names->sort != ZKL_NAMES_BY_NAME) {
+        return 1;
+    }
+
+    /* with an owner, a lock that is looked at is hardly found */
+
+    n = names->nfound + (names->owned ? 0 : names->nlooks);
+
+    return n < names->limit && names->ndescribed < ZKL_NAMES_DESCRIBED_MAX;
+}
+
+
+static ngx_int_t
+zkl_names_look(zkl_names_t *names)
+{
+    u_char             path[ZKL_PATH_MAX];
+    ngx_str_t          str;
     ngx_uint_t         i;
-    zkl_op_t          *op;
     zkl_named_t       *named;
-    zkl_names_list_t  *list;
+    ngx_msec_int_t     left;
+    zkl_question_t     question;
+    zkl_names_look_t  *look;
 
     named = &names->named[names->nlooked];
 
-    op = zkl_op_new(names->worker->session, ZKL_OP_LIST, &names->root,
-                    &named->name, NULL);
-    if (op == NULL) {
-        return NGX_ERROR;
-    }
+    /* zkl_names_wanted() leaves out the names that are too long */
 
-    for (i = 0; names->lists[i].op != NULL; i++) {
+    str.data = path;
+    str.len = ngx_sprintf(path, "%V%s%V", &names->root,
+                          (names->root.len > 1) ? "/" : "", &named->name)
+              - path;
+
+    ngx_memzero(&question, sizeof(zkl_question_t));
+
+    left = (ngx_msec_int_t) (names->until - ngx_current_msec);
+
+    question.type = names->type;
+    question.path = &str;
+    question.timeout = (ngx_msec_t) ngx_max(left, 1);
+    question.handler = zkl_names_look_handler;
+
+    for (i = 0; names->looks[i].call != NULL; i++) {
         /* void */
     }
 
-    list = &names->lists[i];
+    look = &names->looks[i];
 
-    list->names = names;
-    list->named = named;
-    list->op = op;
+    question.data = look;
 
-    op->handler = zkl_names_list_handler;
-    op->data = list;
+    look->names = names;
+    look->named = named;
+    look->call = zkl_call_start(names->worker, &question);
 
-    names->nlists++;
+    if (look->call == NULL) {
+        return NGX_ERROR;
+    }
+
+    names->nlooks++;
     names->nlooked++;
-
-    zkl_session_send(op);
 
     return NGX_OK;
 }
 
 
 static void
-zkl_names_list_handler(zkl_op_t *op)
+zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 {
     zkl_names_t       *names;
-    zkl_names_list_t  *list;
+    zkl_names_look_t  *look;
 
-    list = op->data;
-    names = list->names;
+    look = call->data;
+    names = look->names;
 
-    list->op = NULL;
-    names->nlists--;
+    look->call = NULL;
+    names->nlooks--;
 
-    switch (op->rc) {
+    switch (answer) {
 
-    case ZKL_OK:
+    case ZKL_CALL_OK:
 
-        if (zkl_names_count(names, list->named, op) != NGX_OK) {
+        if (zkl_names_take(names, look->named, call) != NGX_OK) {
             zkl_names_tell(names, ZKL_CALL_FAILED);
             return;
         }
 
         break;
 
-    case ZKL_NO_NODE:
-    case ZKL_NO_AUTH:
+    case ZKL_CALL_FREE:
+        break;
 
-        /* the lock is gone meanwhile, or the ACL denies the list */
-
+    case ZKL_CALL_DENIED:
+        names->partial = 1;
         break;
 
     default:
-        zkl_names_failed(names, op->rc);
+        zkl_names_tell(names, answer);
         return;
     }
 
@@ -450,69 +567,240 @@ zkl_names_list_handler(zkl_op_t *op)
 }
 
 
-/* Counts the claims that hold the lock, by the rule of a look, and the rest. */
+/* Takes what the call has found out about a lock with claims. */
 
 static ngx_int_t
-zkl_names_count(zkl_names_t *names, zkl_named_t *named, zkl_op_t *op)
+zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
-    ngx_uint_t    i, n;
-    zkl_tally_t   tally;
-    zkl_child_t  *children;
+    ngx_uint_t  n;
 
-    if (op->nchildren == 0) {
+    named->kind = call->infos[0].child.kind;
+    named->held = call->holders;
+    named->queued = call->total - call->holders;
+    named->looked = ngx_current_msec;
+
+    names->nread += call->nknown;
+
+    n = zkl_names_choose(names, named, call);
+
+    if (names->owned && n == 0) {
         return NGX_OK;
     }
 
-    children = ngx_alloc(op->nchildren * sizeof(zkl_child_t),
-                         names->worker->log);
-    if (children == NULL) {
+    if (names->holders && zkl_names_describe(named, call, n) != NGX_OK) {
         return NGX_ERROR;
     }
 
-    for (i = 0, n = 0; i < op->nchildren; i++) {
-        n += (zkl_name_child_read(&children[n], (char *) op->children[i].data,
-                                  op->children[i].len)
-              == 0);
+    names->ndescribed += named->ninfos;
+    names->found[names->nfound++] = named;
+
+    if (names->sort != ZKL_NAMES_BY_NAME
+        && (names->nfound == names->room
+            || names->ndescribed >= 2 * ZKL_NAMES_DESCRIBED_MAX))
+    {
+        zkl_names_cut(names);
     }
-
-    ngx_qsort(children, n, sizeof(zkl_child_t), zkl_names_compare);
-
-    ngx_memzero(&tally, sizeof(zkl_tally_t));
-
-    for (i = 0; i < n; i++) {
-
-        if (zkl_view_tally(&tally, children[i].kind)) {
-            named->held++;
-
-        } else {
-            named->queued++;
-        }
-    }
-
-    if (n != 0) {
-        named->kind = children[0].kind;
-        names->nfound++;
-    }
-
-    ngx_free(children);
 
     return NGX_OK;
 }
 
 
-static int ngx_libc_cdecl
-zkl_names_compare(const void *one, const void *two)
+/* Moves the holders that count to the front, in order; returns how many. */
+
+static ngx_uint_t
+zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
-    const zkl_child_t  *a, *b;
+    ngx_uint_t   i, n;
+    zkl_info_t   other, *infos;
 
-    a = one;
-    b = two;
+    infos = call->infos;
 
-    if (a->seq != b->seq) {
-        return (a->seq < b->seq) ? -1 : 1;
+    if (names->owned || names->sort == ZKL_NAMES_BY_SINCE) {
+        names->partial |= (call->holders > ZKL_MEMBERS_MAX);
     }
 
-    return 0;
+    for (i = 0, n = 0; i < call->nknown; i++) {
+
+        if (!zkl_names_owns(names, &infos[i])) {
+            continue;
+        }
+
+        if (infos[i].since != 0
+            && (named->since == 0 || infos[i].since < named->since))
+        {
+            named->since = infos[i].since;
+        }
+
+        other = infos[n];
+        infos[n++] = infos[i];
+        infos[i] = other;
+    }
+
+    return n;
+}
+
+
+static ngx_uint_t
+zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
+{
+    zkl_claim_data_t  label;
+
+    if (info->czxid == 0) {
+
+        /* the ACL hides the claim */
+
+        names->partial |= (names->owned || names->sort == ZKL_NAMES_BY_SINCE);
+
+        return !names->owned;
+    }
+
+    if (!names->owned) {
+        return 1;
+    }
+
+    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+
+    return label.owner_len == names->owner.len
+           && ngx_memcmp(label.owner, names->owner.data, label.owner_len) == 0;
+}
+
+
+/* Takes the first n claims of the call, ZKL_LIST_MAX at most. */
+
+static ngx_int_t
+zkl_names_describe(zkl_named_t *named, zkl_call_t *call, ngx_uint_t n)
+{
+    ngx_uint_t  i;
+
+    n = ngx_min(n, ZKL_LIST_MAX);
+
+    if (n == 0) {
+        return NGX_OK;
+    }
+
+    named->infos = ngx_alloc(n * sizeof(zkl_info_t), call->worker->log);
+    if (named->infos == NULL) {
+        return NGX_ERROR;
+    }
+
+    named->ninfos = n;
+
+    for (i = 0; i < n; i++) {
+        named->infos[i] = call->infos[i];
+
+        named->infos[i].call = NULL;
+        ngx_str_null(&named->infos[i].name);
+        ngx_str_null(&call->infos[i].label);
+    }
+
+    return NGX_OK;
+}
+
+
+/* Makes the answer of what was found. */
+
+static void
+zkl_names_end(zkl_names_t *names)
+{
+    ngx_uint_t  n;
+
+    n = names->nfound;
+
+    zkl_names_cut(names);
+
+    if (names->sort == ZKL_NAMES_BY_NAME && names->nfound < n) {
+
+        /* the next page begins with the first lock that was dropped */
+
+        names->nlooked = names->found[names->nfound - 1] - names->named + 1;
+    }
+}
+
+
+/* Puts what was found in order, and drops what the answer has no room for. */
+
+static void
+zkl_names_cut(zkl_names_t *names)
+{
+    zkl_named_t  *last;
+
+    static int (ngx_libc_cdecl *const orders[])(const void *one,
+        const void *two) = {
+        zkl_names_by_name, zkl_names_by_since, zkl_names_by_waiting
+    };
+
+    if (names->nfound == 0) {
+        return;
+    }
+
+    ngx_qsort(names->found, names->nfound, sizeof(zkl_named_t *),
+              orders[names->sort]);
+
+    while (names->nfound > 1
+           && (names->nfound > names->limit
+               || names->ndescribed > ZKL_NAMES_DESCRIBED_MAX))
+    {
+        last = names->found[--names->nfound];
+
+        names->ndescribed -= last->ninfos;
+        zkl_names_forget_infos(last);
+
+        /* a lock that comes behind the dropped lock has no room either */
+
+        names->limit = ngx_min(names->limit, names->nfound);
+    }
+}
+
+
+/* the array of names is in the order of the bytes */
+
+static int ngx_libc_cdecl
+zkl_names_by_name(const void *one, const void *two)
+{
+    const zkl_named_t  *a, *b;
+
+    a = *(zkl_named_t *const *) one;
+    b = *(zkl_named_t *const *) two;
+
+    return (a < b) ? -1 : (a > b);
+}
+
+
+/* a lock whose holders' times are unknown is the last */
+
+static int ngx_libc_cdecl
+zkl_names_by_since(const void *one, const void *two)
+{
+    const zkl_named_t  *a, *b;
+
+    a = *(zkl_named_t *const *) one;
+    b = *(zkl_named_t *const *) two;
+
+    if (a->since == b->since) {
+        return zkl_names_by_name(one, two);
+    }
+
+    if (a->since == 0 || b->since == 0) {
+        return (a->since == 0) ? 1 : -1;
+    }
+
+    return (a->since < b->since) ? -1 : 1;
+}
+
+
+static int ngx_libc_cdecl
+zkl_names_by_waiting(const void *one, const void *two)
+{
+    const zkl_named_t  *a, *b;
+
+    a = *(zkl_named_t *const *) one;
+    b = *(zkl_named_t *const *) two;
+
+    if (a->queued == b->queued) {
+        return zkl_names_by_name(one, two);
+    }
+
+    return (a->queued > b->queued) ? -1 : 1;
 }
 
 
@@ -549,11 +837,15 @@ zkl_names_forget(zkl_names_t *names)
         names->op = NULL;
     }
 
-    for  (i = 0; i < ZKL_NAMES_LISTS; i++) {
-        if (names->lists[i].op != NULL) {
-            names->lists[i].op->handler = NULL;
-            names->lists[i].op = NULL;
+    for (i = 0; i < ZKL_NAMES_LISTS; i++) {
+        if (names->looks[i].call != NULL) {
+            zkl_call_leave(names->looks[i].call);
+            names->looks[i].call = NULL;
         }
+    }
+
+    for (i = 0; i < names->nnamed; i++) {
+        zkl_names_forget_infos(&names->named[i]);
     }
 
     if (names->named != NULL) {
@@ -561,12 +853,39 @@ zkl_names_forget(zkl_names_t *names)
         names->named = NULL;
     }
 
-    names->nlists = 0;
+    if (names->found != NULL) {
+        ngx_free(names->found);
+        names->found = NULL;
+    }
+
+    names->nlooks = 0;
     names->nnamed = 0;
     names->nlooked = 0;
     names->nfound = 0;
+    names->nread = 0;
+    names->ndescribed = 0;
     names->begun = 0;
     names->more = 0;
+    names->partial = 0;
+}
+
+
+static void
+zkl_names_forget_infos(zkl_named_t *named)
+{
+    ngx_uint_t  i;
+
+    for (i = 0; i < named->ninfos; i++) {
+        if (named->infos[i].label.data != NULL) {
+            ngx_free(named->infos[i].label.data);
+        }
+    }
+
+    if (named->infos != NULL) {
+        ngx_free(named->infos);
+        named->infos = NULL;
+        named->ninfos = 0;
+    }
 }
 
 
@@ -583,6 +902,10 @@ static void
 zkl_names_free(zkl_names_t *names)
 {
     zkl_names_forget(names);
+
+    if (names->turn) {
+        names->worker->nsearches--;
+    }
 
     if (names->timer.timer_set) {
         ngx_del_timer(&names->timer);

@@ -1,7 +1,7 @@
 
 /*
- * The names of the locks under a root that a claim holds or waits for.  No
- * HTTP.
+ * The names of the locks under a root that a claim holds or waits for, with the
+ * holders if the caller asks for these.  No HTTP.
  */
 
 
@@ -12,11 +12,19 @@
 #include "core/call.h"
 
 
-/* locks that are listed at the same time */
+/* locks that are looked at at the same time */
 #define ZKL_NAMES_LISTS               16
 
-/* names that are looked at for a question */
+/* names that are looked at for a question; with an owner or a sort: */
 #define ZKL_NAMES_MAX                 2000
+#define ZKL_NAMES_SEARCH_MAX          10000
+
+/* claims that are read for a question, and about so many are described */
+#define ZKL_NAMES_READ_MAX            20000
+#define ZKL_NAMES_DESCRIBED_MAX       4000
+
+/* questions of a worker, at a time, that read claims or sort */
+#define ZKL_NAMES_SEARCHES            4
 
 
 typedef struct zkl_names_s  zkl_names_t;
@@ -28,22 +36,34 @@ typedef struct zkl_names_s  zkl_names_t;
 typedef void (*zkl_names_pt)(zkl_names_t *names, zkl_answer_e answer);
 
 
+typedef enum {
+    ZKL_NAMES_BY_NAME = 0,              /* the order of the bytes */
+    ZKL_NAMES_BY_SINCE,                 /* the oldest holder first */
+    ZKL_NAMES_BY_WAITING                /* the longest queue first */
+} zkl_names_sort_e;
+
+
 typedef struct {
     ngx_str_t                          name;
     zkl_kind_t                         kind;    /* of the first claim */
     ngx_uint_t                         held;    /* claims that hold the lock */
-    ngx_uint_t                         queued;  /* the other claims; no claims:
-                                                   both are 0 */
+    ngx_uint_t                         queued;  /* the other claims */
+    time_t                             since;   /* of the oldest holder, with an
+                                                   owner of the oldest of that
+                                                   owner; 0: unknown */
+    zkl_info_t                        *infos;   /* holders, in order; or NULL */
+    ngx_uint_t                         ninfos;
+    ngx_msec_t                         looked;  /* when the claims were read */
 } zkl_named_t;
 
 
-/* a list under way */
+/* a call under way */
 
 typedef struct {
     zkl_names_t                       *names;
     zkl_named_t                       *named;
-    zkl_op_t                          *op;      /* NULL: none */
-} zkl_names_list_t;
+    zkl_call_t                        *call;    /* NULL: none */
+} zkl_names_look_t;
 
 
 struct zkl_names_s {
@@ -51,27 +71,45 @@ struct zkl_names_s {
     ngx_str_t                          root;
     ngx_str_t                          prefix;
     ngx_str_t                          after;
+    ngx_str_t                          owner;
     ngx_uint_t                         limit;
+    ngx_uint_t                         max;     /* names to look at */
+    zkl_call_e                         type;    /* of a look */
+    zkl_names_sort_e                   sort;
 
     zkl_names_pt                       handler;
     void                              *data;
 
     zkl_op_t                          *op;      /* the list of the root, or
                                                    NULL */
-    zkl_names_list_t                   lists[ZKL_NAMES_LISTS];
-    ngx_uint_t                         nlists;  /* under way */
+    zkl_names_look_t                   looks[ZKL_NAMES_LISTS];
+    ngx_uint_t                         nlooks;  /* under way */
     ngx_event_t                        timer;
     ngx_msec_t                         until;   /* the caller's deadline */
+    ngx_msec_t                         enough;  /* no further look begins */
 
     /* in the order of the bytes; the first nlooked names were looked at */
     zkl_named_t                       *named;
     ngx_uint_t                         nnamed;
     ngx_uint_t                         nlooked;
-    ngx_uint_t                         nfound;  /* that have claims */
 
+    /* the answer: locks of named with claims, in the order of sort */
+    zkl_named_t                      **found;
+    ngx_uint_t                         nfound;
+    ngx_uint_t                         room;    /* size of found */
+    ngx_uint_t                         nread;   /* claims */
+    ngx_uint_t                         ndescribed;  /* claims of found */
+
+    unsigned                           holders:1;   /* are described */
+    unsigned                           owned:1; /* only holders of owner */
+    unsigned                           turn:1;  /* one of the searches */
+    unsigned                           crowded:1;   /* other questions have
+                                                       all turns */
     unsigned                           begun:1;
     unsigned                           more:1;  /* there are more names than
                                                    nnamed */
+    unsigned                           partial:1;   /* a lock or a holder that
+                                                       counts was not read */
 };
 
 
@@ -82,7 +120,10 @@ typedef struct {
     ngx_str_t                         *prefix;  /* of the names, or "" */
     ngx_str_t                         *after;   /* names behind this name, or
                                                    "" */
+    ngx_str_t                         *owner;   /* of a holder; or NULL: any */
     ngx_uint_t                         limit;   /* locks with claims */
+    ngx_uint_t                         holders; /* to be described */
+    zkl_names_sort_e                   sort;
     ngx_msec_t                         timeout; /* for the answer */
     zkl_names_pt                       handler;
     void                              *data;
@@ -91,8 +132,9 @@ typedef struct {
 
 /*
  * Looks at names in the order of the bytes, until limit locks with claims were
- * found, or there are no more names, or enough names were looked at.  All that
- * question leads to is copied.  Returns NULL if there is no memory.
+ * found, or there are no more names, or enough names were looked at; with a
+ * sort, at all names but for the last reason.  All that question leads to is
+ * copied.  Returns NULL if there is no memory.
  */
 zkl_names_t *zkl_names(zkl_worker_t *worker, zkl_names_question_t *question);
 

@@ -58,6 +58,8 @@ static void zkl_worker_tell_calls(zkl_worker_t *worker,
 static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
+static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_forget(zkl_worker_t *worker);
 static void zkl_worker_tell_unsettled(zkl_worker_t *worker,
@@ -72,7 +74,8 @@ const zkl_session_events_t zkl_worker_events =
     zkl_worker_lost,
     zkl_worker_unreachable,
     zkl_worker_changed,
-    zkl_worker_listed
+    zkl_worker_listed,
+    zkl_worker_answered
 };
 
 
@@ -263,6 +266,14 @@ zkl_worker_over(zkl_worker_t *worker)
 }
 
 
+void
+zkl_worker_servers(zkl_worker_t *worker)
+{
+    zkl_session_servers(worker->session);
+    zkl_adopt_servers(worker);
+}
+
+
 static ngx_uint_t
 zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable)
 {
@@ -402,8 +413,8 @@ zkl_worker_shut(zkl_worker_t *worker)
 
     if (n != 0) {
         ngx_log_error(NGX_LOG_WARN, worker->log, 0,
-                      "worker_shutdown_timeout: %ui waiters of locks "
-                      "were refused", n);
+                      "worker_shutdown_timeout: %ui clients that waited for "
+                      "locks, or held them by a request, were told", n);
     }
 }
 
@@ -641,6 +652,8 @@ zkl_worker_connected(void *data, const zkl_key_t *fresh)
 {
     zkl_worker_t  *worker = data;
 
+    zkl_worker_count(worker, ZKL_COUNT_CONNECTED, 1);
+
     /* from here on another worker can adopt the session */
 
     if (fresh != NULL) {
@@ -672,8 +685,44 @@ zkl_worker_suspended(void *data)
 {
     zkl_worker_t  *worker = data;
 
+    zkl_worker_count(worker, ZKL_COUNT_SUSPENDED, 1);
+
     zkl_worker_forget(worker);
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
+}
+
+
+static void
+zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time)
+{
+    zkl_worker_t  *worker = data;
+
+    zkl_worker_count_answer(worker, write, n, time);
+}
+
+
+void
+zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write, ngx_uint_t n,
+    ngx_msec_int_t time)
+{
+    if (n != 0) {
+        zkl_worker_count(worker, ZKL_COUNT_TRANSACTIONS, 1);
+    }
+
+    zkl_worker_count(worker, write ? ZKL_COUNT_WRITES : ZKL_COUNT_READS,
+                     n ? n : 1);
+
+    zkl_counters_time(worker->zone->map->counters, write ? ZKL_TIMES_WRITE
+                                                         : ZKL_TIMES_READ,
+                      time);
+}
+
+
+void
+zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n)
+{
+    zkl_counters_add(worker->zone->map->counters, which, n);
 }
 
 
@@ -725,6 +774,7 @@ zkl_worker_lost(void *data)
 {
     zkl_worker_t  *worker = data;
 
+    zkl_worker_count(worker, ZKL_COUNT_EXPIRED, 1);
 
     zkl_zone_set_key(worker->zone, NULL);
     zkl_mark_lost(worker);
@@ -741,7 +791,10 @@ zkl_worker_unreachable(void *data)
 {
     zkl_worker_t  *worker = data;
 
-    worker->away = 1;
+    if (!worker->away) {
+        worker->away = 1;
+        worker->missed = ngx_current_msec;
+    }
 
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
     zkl_worker_busy(worker);

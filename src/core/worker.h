@@ -25,9 +25,11 @@ typedef struct zkl_replace_s   zkl_replace_t;
 typedef struct zkl_scene_s   zkl_scene_t;
 typedef struct zkl_mark_s    zkl_mark_t;
 typedef struct zkl_scan_s    zkl_scan_t;
+typedef struct zkl_journal_s zkl_journal_t;
 
 
 typedef void (*zkl_subscription_pt)(zkl_subscription_t *sub);
+typedef void (*zkl_journal_pt)(void *data, zkl_journal_t *line);
 
 
 /* a call of handler, once, when a sibling's record has changed */
@@ -78,6 +80,8 @@ struct zkl_worker_s {
     ngx_queue_t                        looks;   /* calls that wait for a turn to
                                                    list a lock */
     ngx_uint_t                         nlooks;  /* calls that have a turn */
+    ngx_uint_t                         nsearches;   /* lists of locks that have
+                                                       a turn */
 
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
     ngx_rbtree_t                       adopted; /* claims, by record */
@@ -98,6 +102,12 @@ struct zkl_worker_s {
     ngx_rbtree_node_t                  subs_sentinel;
 
     ngx_event_t                        sweep;
+
+    ngx_msec_t                         missed;  /* since when, if away */
+
+    zkl_journal_pt                     journal; /* hears of grants and ends;
+                                                   NULL: no journal is kept */
+    void                              *data;    /* of journal */
 
     unsigned                           away:1;  /* ZooKeeper was out of reach,
                                                    and not heard again since */
@@ -131,6 +141,9 @@ void zkl_worker_stop(zkl_worker_t *worker);
 void zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone,
     ngx_uint_t successor, ngx_uint_t needed);
 
+/* The servers of conf have changed: tells the worker's sessions. */
+void zkl_worker_servers(zkl_worker_t *worker);
+
 /*
  * Sets up a timer whose data is the worker's fake connection, because the event
  * core's debug code expects a connection there.  The handler finds the timer's
@@ -145,6 +158,12 @@ void zkl_worker_timer(zkl_worker_t *worker, ngx_event_t *ev,
  */
 ngx_uint_t zkl_worker_over(zkl_worker_t *worker);
 
+
+/* Counts, in the gateway's counters. */
+void zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n);
+/* An answer of ZooKeeper; as the session's event. */
+void zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write,
+    ngx_uint_t n, ngx_msec_int_t time);
 
 /* Notes that claims or calls may have begun, or ceased, to keep the worker. */
 void zkl_worker_busy(zkl_worker_t *worker);

@@ -13,6 +13,7 @@
 #include "http/acquire.h"
 #include "http/answer.h"
 #include "http/args.h"
+#include "http/log.h"
 #include "http/repeat.h"
 #include "http/result.h"
 #include "http/stream.h"
@@ -20,6 +21,8 @@
 
 static const char *ngx_http_zk_lock_acquire_kind(zkl_args_t *args,
     zkl_kind_t *kind);
+static ngx_int_t ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r,
+    zkl_args_t *args, const char **why);
 static const char *ngx_http_zk_lock_acquire_check(zkl_args_t *args);
 static ngx_int_t ngx_http_zk_lock_acquire_send(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_acquire_t *acquire);
@@ -32,6 +35,7 @@ static ngx_int_t ngx_http_zk_lock_acquire_granted(ngx_http_request_t *r,
 ngx_int_t
 ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
+    ngx_int_t                     rc;
     ngx_str_t                     key;
     ngx_uint_t                    status, stream;
     zkl_args_t                    args;
@@ -54,10 +58,9 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     ngx_memzero(&label, sizeof(zkl_claim_data_t));
 
-    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label);
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, rc, args.error);
     }
 
     if (ngx_http_zk_lock_repeat_key(r, &key) != NGX_OK) {
@@ -116,7 +119,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_acquire_send(r, ctx, &acquire);
     }
 
-    ngx_http_zk_lock_repeat_hash(ctx, "key", &key, hash);
+    ngx_http_zk_lock_repeat_hash(&ctx->path, "key", &key, hash);
 
     acquire.key = hash;
     label.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
@@ -130,8 +133,9 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, zkl_acquire_t *acquire,
     zkl_claim_data_t *label)
 {
-    const char                   *why;
+    ngx_int_t                     status;
     ngx_str_t                    *addr;
+    const char                   *why;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
@@ -153,13 +157,24 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
         acquire->kind = ZKL_NODE;
     }
 
+    status = NGX_HTTP_BAD_REQUEST;
+
+    if (why == NULL
+        && (ngx_http_zk_lock_request_terms(r, &acquire->terms) != NGX_OK
+            || ngx_http_zk_lock_acquire_owner(r, args, &why) != NGX_OK))
+    {
+        status = NGX_HTTP_INTERNAL_SERVER_ERROR;
+        why = "memory is short";
+    }
+
     if (why != NULL) {
         (void) ngx_cpystrn((u_char *) args->error, (u_char *) why,
                            sizeof(args->error));
-        return NGX_ERROR;
+        return status;
     }
 
     acquire->path = ctx->path;
+    acquire->request = ngx_http_zk_lock_log_request(r);
     acquire->wait = ngx_http_zk_lock_args_wait(r, args, zlcf->wait);
     acquire->timeout = zlcf->timeout;
     acquire->terms.once = (acquire->wait == 0);
@@ -176,7 +191,6 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
                    ? ngx_http_zk_lock_args_ttl(r, args)
                    : ngx_min(zlcf->ttl, zlcf->max_ttl);
     acquire->terms.durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
-    acquire->terms.max_queue = zlcf->max_queue;
     acquire->label = label;
     acquire->handler = ngx_http_zk_lock_acquire_handler;
     acquire->data = ctx;
@@ -197,6 +211,42 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     ctx->waits = 1;
     ctx->labelled = (args->owner_len != 0 || args->data_len != 0);
+
+    return NGX_OK;
+}
+
+
+/*
+ * With zk_lock_owner the client has no say.  Sets *why to the client's error;
+ * NGX_ERROR: no memory.
+ */
+
+static ngx_int_t
+ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r, zkl_args_t *args,
+    const char **why)
+{
+    ngx_str_t                     owner;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (zlcf->owner == NULL) {
+        return NGX_OK;
+    }
+
+    if (args->given & ZKL_ARG_OWNER) {
+        *why = "this gateway says itself which owner a claim has: leave "
+               "\"owner\" out";
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, zlcf->owner, &owner) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    args->owner_len = zkl_text_show(args->owner, ZKL_OWNER_MAX,
+                                    (char *) owner.data, owner.len);
+    args->owner[args->owner_len] = '\0';
 
     return NGX_OK;
 }

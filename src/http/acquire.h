@@ -12,7 +12,7 @@
 
 /*
  * Fills acquire from the arguments and the location.  label is the caller's
- * and zeroed.  Returns NGX_OK, or NGX_ERROR with the error in args.
+ * and zeroed.  Returns NGX_OK, or a status, with the error in args.
  */
 ngx_int_t ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, zkl_acquire_t *acquire,

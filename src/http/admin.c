@@ -18,6 +18,7 @@
 #include "http/admin.h"
 #include "http/answer.h"
 #include "http/args.h"
+#include "http/log.h"
 #include "http/result.h"
 
 
@@ -119,6 +120,9 @@ ngx_http_zk_lock_admin_begin(ngx_http_request_t *r,
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    ctx->type = (type == ZKL_BREAK) ? NGX_HTTP_ZK_LOCK_BREAK
+                                    : NGX_HTTP_ZK_LOCK_REVOKE;
 
     if (!zlcf->admin) {
         ngx_str_set(&ctx->outcome, "refused");
@@ -520,7 +524,7 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     /* a break must be seen in a log of nginx's default level, too */
 
     broken = (admin->type == ZKL_BREAK);
-    level = broken ? NGX_LOG_ERR : NGX_LOG_NOTICE;
+    level = broken ? NGX_LOG_ERR : NGX_LOG_WARN;
 
     if (ngx_http_zk_lock_admin_escape(r->pool, &name, admin->ctx->name.data,
                                       admin->ctx->name.len)
@@ -529,6 +533,9 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
     {
         return;
     }
+
+    ngx_http_zk_lock_log_operator(r, admin->ctx, broken ? "break" : "revoke",
+                                  &target->owner, target->fencing, &user);
 
     ngx_log_error(level, r->connection->log, 0,
                   "lock \"%V\": the claim of \"%V\" with fencing token %L "

@@ -16,26 +16,29 @@
 
 
 #include "http/answer.h"
+#include "core/journal.h"
 
 
 /* seconds that a client is asked to wait before the next try */
 #define NGX_HTTP_ZK_LOCK_RETRY_AFTER  1
 
-/* the type and the title of a problem's status */
+/* the type and the title of a kind of problem */
 
 typedef struct {
-    ngx_uint_t    status;
+    ngx_uint_t    kind;
     ngx_str_t     type;
     ngx_str_t     title;
 } ngx_http_zk_lock_title_t;
 
 
-static void ngx_http_zk_lock_open_title(zkl_json_t *json,
-    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail);
+static void ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
+    ngx_uint_t status, const char *detail);
 static const ngx_http_zk_lock_title_t *ngx_http_zk_lock_title(
-    ngx_uint_t status);
+    ngx_uint_t kind);
 static ngx_int_t ngx_http_zk_lock_retry(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json);
+static ngx_uint_t ngx_http_zk_lock_has_page(ngx_http_request_t *r,
+    ngx_uint_t status);
 static ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json, zkl_terraform_t *t);
 static ngx_int_t ngx_http_zk_lock_send_text(ngx_http_request_t *r,
@@ -54,103 +57,97 @@ static ngx_int_t ngx_http_zk_lock_location(ngx_http_request_t *r,
 static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_titles[] = {
 
     { NGX_HTTP_BAD_REQUEST,
-      ngx_string("urn:zk-lock:bad-request"), ngx_string("Bad request") },
+      ngx_string("/problems/bad-request"), ngx_string("Bad request") },
 
     { NGX_HTTP_FORBIDDEN,
-      ngx_string("urn:zk-lock:forbidden"), ngx_string("Not allowed here") },
+      ngx_string("/problems/forbidden"), ngx_string("Not allowed here") },
 
     { NGX_HTTP_NOT_FOUND,
-      ngx_string("urn:zk-lock:not-found"), ngx_string("Not found") },
+      ngx_string("/problems/not-found"), ngx_string("Not found") },
 
     { NGX_HTTP_NOT_ALLOWED,
-      ngx_string("urn:zk-lock:method"), ngx_string("Method not allowed") },
+      ngx_string("/problems/method"), ngx_string("Method not allowed") },
 
     { NGX_HTTP_CONFLICT,
-      ngx_string("urn:zk-lock:conflict"), ngx_string("Conflict") },
+      ngx_string("/problems/conflict"), ngx_string("Conflict") },
 
     { NGX_HTTP_ZK_LOCK_STATUS_GONE,
-      ngx_string("urn:zk-lock:gone"), ngx_string("The claim is gone") },
+      ngx_string("/problems/gone"), ngx_string("The claim is gone") },
 
     { NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
-      ngx_string("urn:zk-lock:too-large"), ngx_string("Body too large") },
+      ngx_string("/problems/too-large"), ngx_string("Body too large") },
 
     { NGX_HTTP_UNSUPPORTED_MEDIA_TYPE,
-      ngx_string("urn:zk-lock:media-type"),
+      ngx_string("/problems/media-type"),
       ngx_string("Unsupported media type") },
 
     { NGX_HTTP_PRECONDITION_FAILED,
-      ngx_string("urn:zk-lock:another-holder"), ngx_string("Not that holder")
+      ngx_string("/problems/another-holder"), ngx_string("Not that holder")
     },
 
     { NGX_HTTP_ZK_LOCK_STATUS_UNPROCESSABLE,
-      ngx_string("urn:zk-lock:key"), ngx_string("The key was used already") },
+      ngx_string("/problems/key"), ngx_string("The key was used already") },
 
     { NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION,
-      ngx_string("urn:zk-lock:whom"), ngx_string("Which holder is meant?") },
+      ngx_string("/problems/whom"), ngx_string("Which holder is meant?") },
 
     { NGX_HTTP_ZK_LOCK_STATUS_LOCKED,
-      ngx_string("urn:zk-lock:taken"), ngx_string("The lock is taken") },
+      ngx_string("/problems/taken"), ngx_string("The lock is taken") },
 
     { NGX_HTTP_TOO_MANY_REQUESTS,
-      ngx_string("urn:zk-lock:full"), ngx_string("The queue is full") },
+      ngx_string("/problems/full"), ngx_string("The queue is full") },
+
+    { NGX_HTTP_ZK_LOCK_KIND_QUOTA,
+      ngx_string("/problems/quota"), ngx_string("Too many claims") },
 
     { NGX_HTTP_SERVICE_UNAVAILABLE,
-      ngx_string("urn:zk-lock:unavailable"), ngx_string("Not available") },
+      ngx_string("/problems/unavailable"), ngx_string("Not available") },
+
+    /* a 503 that is due to the gateway's size, not to ZooKeeper */
+
+    { NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
+      ngx_string("/problems/no-room"), ngx_string("No room") },
+
+    { NGX_HTTP_ZK_LOCK_KIND_DRAINED,
+      ngx_string("/problems/drained"), ngx_string("Drained") },
 
     { 0,
-      ngx_string("urn:zk-lock:failed"), ngx_string("Failed") }
-};
-
-/* a 503 that is due to the gateway's size, not to ZooKeeper */
-
-static const ngx_http_zk_lock_title_t  ngx_http_zk_lock_no_room = {
-    NGX_HTTP_SERVICE_UNAVAILABLE,
-    ngx_string("urn:zk-lock:no-room"), ngx_string("No room")
+      ngx_string("/problems/failed"), ngx_string("Failed") }
 };
 
 
 ngx_int_t
-ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
+ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t kind,
     const char *detail)
 {
     zkl_json_t  *json;
 
     json = zkl_json_open();
 
-    ngx_http_zk_lock_open_problem(json, status, detail);
+    ngx_http_zk_lock_open_problem(json, kind, detail);
 
-    return ngx_http_zk_lock_send_problem(r, status, json);
-}
-
-
-void
-ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t status,
-    const char *detail)
-{
-    ngx_http_zk_lock_open_title(json, ngx_http_zk_lock_title(status), status,
-                                detail);
-}
-
-
-ngx_int_t
-ngx_http_zk_lock_answer_no_room(ngx_http_request_t *r, const char *detail)
-{
-    zkl_json_t  *json;
-
-    json = zkl_json_open();
-
-    ngx_http_zk_lock_open_title(json, &ngx_http_zk_lock_no_room,
-                                NGX_HTTP_SERVICE_UNAVAILABLE, detail);
-
-    return ngx_http_zk_lock_send_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+    return ngx_http_zk_lock_send_problem(r, ngx_http_zk_lock_kind_status(kind),
                                          json);
 }
 
 
-static void
-ngx_http_zk_lock_open_title(zkl_json_t *json,
-    const ngx_http_zk_lock_title_t *t, ngx_uint_t status, const char *detail)
+void
+ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t kind,
+    const char *detail)
 {
+    ngx_http_zk_lock_open_title(json, kind, ngx_http_zk_lock_kind_status(kind),
+                                detail);
+}
+
+
+static void
+ngx_http_zk_lock_open_title(zkl_json_t *json, ngx_uint_t kind,
+    ngx_uint_t status, const char *detail)
+{
+    const ngx_http_zk_lock_title_t  *t;
+
+    t = ngx_http_zk_lock_title(kind);
+
     zkl_json_object(json, NULL);
     zkl_json_string(json, "type", (char *) t->type.data, t->type.len);
     zkl_json_string(json, "title", (char *) t->title.data, t->title.len);
@@ -160,12 +157,12 @@ ngx_http_zk_lock_open_title(zkl_json_t *json,
 
 
 static const ngx_http_zk_lock_title_t *
-ngx_http_zk_lock_title(ngx_uint_t status)
+ngx_http_zk_lock_title(ngx_uint_t kind)
 {
     ngx_uint_t  i;
 
-    for (i = 0; ngx_http_zk_lock_titles[i].status != 0; i++) {
-        if (ngx_http_zk_lock_titles[i].status == status) {
+    for (i = 0; ngx_http_zk_lock_titles[i].kind != 0; i++) {
+        if (ngx_http_zk_lock_titles[i].kind == kind) {
             break;
         }
     }
@@ -189,7 +186,10 @@ ngx_http_zk_lock_send_problem(ngx_http_request_t *r, ngx_uint_t status,
 }
 
 
-/* Tells when a new try makes sense, by a member and by a header. */
+/*
+ * Tells when a new try makes sense, by a header and, unless json is NULL, by a
+ * member.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
@@ -204,8 +204,10 @@ ngx_http_zk_lock_retry(ngx_http_request_t *r, ngx_uint_t status,
         return NGX_OK;
     }
 
-    zkl_json_integer(json, "retry_after_ms",
-                     NGX_HTTP_ZK_LOCK_RETRY_AFTER * 1000);
+    if (json != NULL) {
+        zkl_json_integer(json, "retry_after_ms",
+                         NGX_HTTP_ZK_LOCK_RETRY_AFTER * 1000);
+    }
 
     p = ngx_pnalloc(r->pool, NGX_INT_T_LEN);
     if (p == NULL) {
@@ -416,6 +418,81 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
 
 
 ngx_int_t
+ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
+    ngx_http_zk_lock_refusal_t *refusal)
+{
+    zkl_json_t  *json;
+
+    if (refusal->status == NGX_HTTP_CLOSE) {
+        return NGX_HTTP_CLOSE;
+    }
+
+    if (ngx_http_zk_lock_has_page(r, refusal->status)) {
+        return (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(
+                                       refusal->kind), NULL) == NGX_OK)
+               ? (ngx_int_t) refusal->status : NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    if (ngx_http_discard_request_body(r) != NGX_OK) {
+        r->keepalive = 0;
+    }
+
+    /* this may be the error page of another status */
+
+    r->err_status = 0;
+
+    json = zkl_json_open();
+
+    ngx_http_zk_lock_open_title(json, refusal->kind, refusal->status,
+                                refusal->detail);
+
+    if (refusal->holder != NULL) {
+        zkl_json_object(json, "holder");
+        ngx_http_zk_lock_write_info(json, refusal->holder);
+        zkl_json_end_object(json);
+    }
+
+    if (ngx_http_zk_lock_retry(r, ngx_http_zk_lock_kind_status(refusal->kind),
+                               json) != NGX_OK) {
+        zkl_json_close(json);
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, refusal->status,
+                                 "application/problem+json", json);
+}
+
+
+/* as ngx_http_special_response_handler() decides */
+
+static ngx_uint_t
+ngx_http_zk_lock_has_page(ngx_http_request_t *r, ngx_uint_t status)
+{
+    ngx_uint_t                 i;
+    ngx_http_err_page_t       *page;
+    ngx_http_core_loc_conf_t  *clcf;
+
+    clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
+
+    if (r->error_page || clcf->error_pages == NULL || r->uri_changes == 0) {
+        return 0;
+    }
+
+    page = clcf->error_pages->elts;
+
+    for (i = 0; i < clcf->error_pages->nelts; i++) {
+        if (page[i].status == (ngx_int_t) status) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
+ngx_int_t
 ngx_http_zk_lock_answer_taken(ngx_http_request_t *r, zkl_info_t *info)
 {
     ngx_http_zk_lock_ctx_t  *ctx;
@@ -479,19 +556,14 @@ ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
 
     /* in the order of zkl_ending_e */
 
-    static struct {
-        const char  *reason;
-        const char  *detail;
-    } endings[] = {
-        { NULL, "the claim of this token is gone: released, its lease over, "
-                "or its session lost" },
-        { "released", "the claim of this token is gone: it was released" },
-        { "expired", "the claim of this token is gone: its lease was over, "
-                     "or its wait, or it was not asked for in time" },
-        { "broken", "the claim of this token is gone: an operator has broken "
-                    "it" },
-        { "lost", "the claim of this token is gone: its session with "
-                  "ZooKeeper is over" }
+    static const char *details[] = {
+        "the claim of this token is gone: released, its lease over, or its "
+        "session lost",
+        "the claim of this token is gone: it was released",
+        "the claim of this token is gone: its lease was over, or its wait, or "
+        "it was not asked for in time",
+        "the claim of this token is gone: an operator has broken it",
+        "the claim of this token is gone: its session with ZooKeeper is over"
     };
 
     ending = ctx->has_token ? zkl_record_ended(ctx->worker->zone, &ctx->token,
@@ -501,10 +573,11 @@ ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
     json = zkl_json_open();
 
     ngx_http_zk_lock_open_problem(json, NGX_HTTP_ZK_LOCK_STATUS_GONE,
-                                  endings[ending].detail);
+                                  details[ending]);
 
-    if (endings[ending].reason != NULL) {
-        ngx_http_zk_lock_write_text(json, "reason", endings[ending].reason);
+    if (ending != ZKL_ENDING_UNKNOWN) {
+        ngx_http_zk_lock_write_text(json, "reason",
+                                    zkl_journal_reason(ending));
     }
 
     return ngx_http_zk_lock_send_problem(r, NGX_HTTP_ZK_LOCK_STATUS_GONE,
@@ -908,14 +981,21 @@ ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key, time_t when)
 }
 
 
-void
-ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind)
+const char *
+ngx_http_zk_lock_mode(zkl_kind_t kind)
 {
     static const char *const  modes[] = {
         "exclusive", "shared", "write", "member", "semaphore", "exclusive"
     };
 
-    ngx_http_zk_lock_write_text(json, "mode", modes[zkl_kind_base(kind)]);
+    return modes[zkl_kind_base(kind)];
+}
+
+
+void
+ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind)
+{
+    ngx_http_zk_lock_write_text(json, "mode", ngx_http_zk_lock_mode(kind));
 
     if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
         zkl_json_integer(json, "permits", (int64_t) zkl_kind_permits(kind));
@@ -968,26 +1048,23 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 }
 
 
-/* Adds Location: the lock's path, as in the request, a slash and the token. */
+/*
+ * Adds Location: the path in front of the name, as in the request, the lock's
+ * name, a slash and the token.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
     u_char     *p;
     size_t      len;
-    ngx_str_t   dir;
     uintptr_t   escape;
 
-    /* the name is a part of r->uri */
-
-    dir.data = r->uri.data;
-    dir.len = ctx->name.data - r->uri.data;
-
-    escape = ngx_escape_uri(NULL, dir.data, dir.len, NGX_ESCAPE_URI)
+    escape = ngx_escape_uri(NULL, ctx->dir.data, ctx->dir.len, NGX_ESCAPE_URI)
              + ngx_escape_uri(NULL, ctx->name.data, ctx->name.len,
                               NGX_ESCAPE_URI_COMPONENT);
 
-    len = dir.len + ctx->name.len + 2 * escape + 1 + ZKL_TOKEN_LEN;
+    len = ctx->dir.len + ctx->name.len + 2 * escape + 1 + ZKL_TOKEN_LEN;
 
     p = ngx_pnalloc(r->pool, len);
     if (p == NULL) {
@@ -998,7 +1075,8 @@ ngx_http_zk_lock_location(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return NGX_ERROR;
     }
 
-    p = (u_char *) ngx_escape_uri(p, dir.data, dir.len, NGX_ESCAPE_URI);
+    p = (u_char *) ngx_escape_uri(p, ctx->dir.data, ctx->dir.len,
+                                  NGX_ESCAPE_URI);
     p = (u_char *) ngx_escape_uri(p, ctx->name.data, ctx->name.len,
                                   NGX_ESCAPE_URI_COMPONENT);
     *p++ = '/';

@@ -20,20 +20,41 @@
 #define NGX_HTTP_ZK_LOCK_STATUS_LOCKED         423
 #define NGX_HTTP_ZK_LOCK_STATUS_PRECONDITION   428
 
+/*
+ * A problem's kind gives the type and the title: the status, or for a further
+ * kind of a status a number that ends in the status.
+ */
+#define NGX_HTTP_ZK_LOCK_KIND_QUOTA    1429
+#define NGX_HTTP_ZK_LOCK_KIND_NO_ROOM  1503
+#define NGX_HTTP_ZK_LOCK_KIND_DRAINED  2503
+
+#define ngx_http_zk_lock_kind_status(kind)  ((kind) % 1000)
+
+
+/* why a guarded request is not served */
+
+typedef struct {
+    ngx_uint_t                         status;
+    ngx_uint_t                         kind;    /* gives type, title and
+                                                   Retry-After */
+    const char                        *detail;
+    zkl_info_t                        *holder;  /* NULL: not told */
+} ngx_http_zk_lock_refusal_t;
+
 
 /* All send a whole answer and return the rc for ngx_http_finalize_request(). */
 
-/* the status gives a problem's title and type; detail is ASCII */
-ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t status,
-    const char *detail);
-
-/* 503 of the type no-room: the zone or the session is full */
-ngx_int_t ngx_http_zk_lock_answer_no_room(ngx_http_request_t *r,
+/* detail is ASCII */
+ngx_int_t ngx_http_zk_lock_problem(ngx_http_request_t *r, ngx_uint_t kind,
     const char *detail);
 
 /* 410, and how the claim of the context's token ended, if that is known */
 ngx_int_t ngx_http_zk_lock_answer_gone(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
+
+/* The location's error_page for the refusal's status, or a problem. */
+ngx_int_t ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
+    ngx_http_zk_lock_refusal_t *refusal);
 
 /* 423: the wait is over; info is the holder, or NULL */
 ngx_int_t ngx_http_zk_lock_answer_taken(ngx_http_request_t *r,
@@ -78,6 +99,8 @@ void ngx_http_zk_lock_write_text(zkl_json_t *json, const char *key,
 /* "name" */
 void ngx_http_zk_lock_write_name(zkl_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx);
+/* a kind's mode, in a word */
+const char *ngx_http_zk_lock_mode(zkl_kind_t kind);
 /* "mode", and "permits" of a semaphore */
 void ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind);
 /* what info tells of a claim: "owner", "data", "fencing_token", "since", ... */
@@ -104,7 +127,7 @@ void ngx_http_zk_lock_write_note(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 int64_t ngx_http_zk_lock_info_fencing(zkl_info_t *info);
 
 /* Opens the object of a problem, to which more members may be written. */
-void ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t status,
+void ngx_http_zk_lock_open_problem(zkl_json_t *json, ngx_uint_t kind,
     const char *detail);
 /* Closes the object and sends the problem; closes json in any case. */
 ngx_int_t ngx_http_zk_lock_send_problem(ngx_http_request_t *r,

@@ -21,7 +21,7 @@
 #include "http/answer.h"
 #include "http/args.h"
 #include "http/calls.h"
-#include "http/page.h"
+#include "http/list.h"
 #include "http/several.h"
 #include "http/terraform.h"
 
@@ -29,6 +29,8 @@
 static void ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
+static ngx_http_zk_lock_type_e ngx_http_zk_lock_api_type(
+    ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx);
 static const char *ngx_http_zk_lock_api_check(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_root(ngx_http_request_t *r,
@@ -38,6 +40,10 @@ static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
 static ngx_int_t ngx_http_zk_lock_api_target(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const char **why);
 static ngx_uint_t ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri);
+static u_char *ngx_http_zk_lock_api_target_end(ngx_http_request_t *r,
+    u_char *name);
+static ngx_uint_t ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
+    ngx_uint_t *escaped);
 static ngx_int_t ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
@@ -81,6 +87,10 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
 
     why = NULL;
     found = ngx_http_zk_lock_api_target(r, ctx, &why);
+
+    if (found == NGX_ABORT) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
     if (found != NGX_OK) {
         rc = ngx_http_discard_request_body(r);
@@ -153,7 +163,7 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     if (ctx->worker == NULL) {
         ngx_str_set(&ctx->outcome, "no_room");
 
-        return ngx_http_zk_lock_answer_no_room(r,
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM,
                                         "this worker has no place in "
                                         "zk_lock_zone");
     }
@@ -162,6 +172,8 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     if (rc != NGX_DECLINED) {
         return rc;
     }
+
+    ctx->type = ngx_http_zk_lock_api_type(r, ctx);
 
     if (ngx_http_zk_lock_request_node(r)) {
         why = ngx_http_zk_lock_api_check(r, ctx);
@@ -208,6 +220,35 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
 }
 
 
+/* As the method says: a watch, a break and a revocation are found later. */
+
+static ngx_http_zk_lock_type_e
+ngx_http_zk_lock_api_type(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    switch (r->method) {
+
+    case NGX_HTTP_POST:
+        return ctx->has_token ? NGX_HTTP_ZK_LOCK_HOLD
+                              : NGX_HTTP_ZK_LOCK_ACQUIRE;
+
+    case NGX_HTTP_LOCK:
+        return NGX_HTTP_ZK_LOCK_ACQUIRE;
+
+    case NGX_HTTP_PUT:
+        return NGX_HTTP_ZK_LOCK_RENEW;
+
+    case NGX_HTTP_DELETE:
+    case NGX_HTTP_UNLOCK:
+        return NGX_HTTP_ZK_LOCK_RELEASE;
+
+    default: /* NGX_HTTP_GET, NGX_HTTP_HEAD */
+        return (ctx->name.len == 0 && ctx->text.data == NULL)
+               ? NGX_HTTP_ZK_LOCK_LIST
+               : NGX_HTTP_ZK_LOCK_INSPECT;
+    }
+}
+
+
 /* Returns why zk_lock_layout node does not serve the request, or NULL. */
 
 static const char *
@@ -236,7 +277,7 @@ static ngx_int_t
 ngx_http_zk_lock_api_root(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 {
     if ((r->method & NGX_HTTP_ZK_LOCK_READS) && ctx->text.data == NULL) {
-        return ngx_http_zk_lock_page(r, ctx);
+        return ngx_http_zk_lock_list(r, ctx);
     }
 
     return ngx_http_zk_lock_several(r, ctx);
@@ -304,14 +345,16 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
 /*
  * Reads name and text from the path.  NGX_ERROR and why the path is no target;
- * NGX_DECLINED and why the path is not below the location's.
+ * NGX_DECLINED and why the path is not below the location's.  NGX_ABORT: no
+ * memory.
  */
 
 static ngx_int_t
 ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     const char **why)
 {
-    u_char                    *p, *last, *slash;
+    u_char                    *p, *last, *end;
+    ngx_str_t                  text;
     ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
@@ -333,8 +376,8 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     if (ngx_http_zk_lock_api_target_rewritten(&r->unparsed_uri)) {
         *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
-               "without a slash in it, \"%2F\" included, and without an empty "
-               "segment or one of dots around it";
+               "without an empty segment or one of dots around it; a slash in "
+               "the name is written as \"%2F\"";
         return NGX_ERROR;
     }
 
@@ -346,81 +389,195 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_DECLINED;
     }
 
-    slash = ngx_strlchr(p, last, '/');
+    end = ngx_http_zk_lock_api_target_end(r, p);
 
-    ctx->name.data = p;
-    ctx->name.len = (slash ? slash : last) - p;
-
-    if (slash != NULL) {
-        ctx->text.data = slash + 1;
-        ctx->text.len = last - slash - 1;
+    if (end == NULL) {
+        *why = "\"%2F\" is for a slash in a lock's name, not for the path in "
+               "front of the name, and not beside a segment of dots";
+        return NGX_ERROR;
     }
 
-    if (ctx->name.len == 0 && slash == NULL && p > r->uri.data && p[-1] == '/')
-    {
-        return NGX_OK;
+    if (end < last) {
+        ctx->text.data = end + 1;
+        ctx->text.len = last - end - 1;
     }
 
-    *why = zkl_name_check((char *) ctx->name.data, ctx->name.len);
+    ctx->dir.data = r->uri.data;
+    ctx->dir.len = p - r->uri.data;
+
+    text.data = p;
+    text.len = end - p;
+
+    if (text.len == 0) {
+        ctx->name.data = p;
+
+        if (end == last && p > r->uri.data && p[-1] == '/') {
+            return NGX_OK;
+        }
+
+        *why = zkl_name_check((char *) p, 0);
+        return NGX_ERROR;
+    }
+
+    if (text.data[0] == '/') {
+
+        /* with merge_slashes off; a guard leaves such a slash out */
+
+        *why = "a lock's name does not begin with a slash";
+        return NGX_ERROR;
+    }
+
+    *why = ngx_http_zk_lock_request_name(r, &text, &ctx->name);
+
+    if (ctx->name.data == NULL) {
+        return NGX_ABORT;
+    }
 
     return (*why == NULL) ? NGX_OK : NGX_ERROR;
 }
 
 
-/*
- * Whether nginx has changed the path: has merged slashes, resolved dots, or
- * unescaped a slash.
- */
+/* Whether nginx has changed the path: has merged slashes, or resolved dots. */
 
 static ngx_uint_t
 ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri)
 {
-    size_t      i, len, dots;
-    u_char     *p;
-    ngx_uint_t  c;
+    size_t      at, len, dots;
+    ngx_uint_t  c, escaped;
 
     len = 0;
     dots = 0;
+    at = 1;
 
-    for (i = 1; i <= uri->len; i++) {
+    do {
+        c = ngx_http_zk_lock_api_target_next(uri, &at, &escaped);
 
-        p = &uri->data[i];
-        c = (i == uri->len) ? '?' : *p;
-
-        if (c == '%' && i + 2 < uri->len && p[1] == '2') {
-
-            if ((p[2] | 0x20) == 'f') {
-                return 1;
-            }
-
-            if ((p[2] | 0x20) == 'e') {
-                c = '.';
-                i += 2;
-            }
-        }
-
-        if (c == '/' || c == '?') {
-
-            if ((len == 0 && c == '/')
-                || (len != 0 && len == dots && dots <= 2))
-            {
-                return 1;
-            }
-
-            if (c == '?') {
-                break;
-            }
-
-            len = 0;
-            dots = 0;
+        if (c != 0 && (c != '/' || escaped)) {
+            len++;
+            dots += (c == '.');
             continue;
         }
 
-        len++;
-        dots += (c == '.');
-    }
+        if ((len == 0 && c == '/') || (len != 0 && len == dots && dots <= 2)) {
+            return 1;
+        }
+
+        len = 0;
+        dots = 0;
+
+    } while (c != 0);
 
     return 0;
+}
+
+
+/*
+ * The end of the name in the request's path: a slash that was not sent as
+ * "%2F", or the end of the path.  Goes through the path as sent and as nginx
+ * has unescaped it, where nginx may have merged a "%2F" with a slash before.
+ * NULL: the two differ, or a "%2F" comes before the name.
+ */
+
+static u_char *
+ngx_http_zk_lock_api_target_end(ngx_http_request_t *r, u_char *name)
+{
+    size_t      at;
+    u_char     *p, *end, *last;
+    ngx_uint_t  c, escaped, slashes;
+
+    p = r->uri.data;
+    last = p + r->uri.len;
+    end = NULL;
+    slashes = 0;
+    at = 0;
+
+    for ( ;; ) {
+        c = ngx_http_zk_lock_api_target_next(&r->unparsed_uri, &at, &escaped);
+
+        if (c == 0) {
+            break;
+        }
+
+        slashes += escaped;
+
+        if (p == NULL) {
+            continue;
+        }
+
+        if (escaped && p >= name && p > r->uri.data && p[-1] == '/'
+            && (p == last || *p != '/'))
+        {
+            /* merged */
+
+            continue;
+        }
+
+        if (p == last || *p != c || (escaped && p < name)) {
+
+            /* goes on, to know of every "%2F" */
+
+            p = NULL;
+            continue;
+        }
+
+        if (c == '/' && !escaped && p >= name && end == NULL) {
+            end = p;
+        }
+
+        p++;
+    }
+
+    if (slashes == 0) {
+
+        /* the path may be that of a rewrite */
+
+        end = ngx_strlchr(name, last, '/');
+
+        return end ? end : last;
+    }
+
+    if (p != last) {
+        return NULL;
+    }
+
+    return end ? end : last;
+}
+
+
+/*
+ * Returns the next character of a path as sent, unescaped, and moves *at behind
+ * it; 0 at the end.  escaped: the character is a slash that was sent as "%2F".
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
+    ngx_uint_t *escaped)
+{
+    u_char     *p;
+    ngx_int_t   c;
+
+    *escaped = 0;
+
+    if (*at >= uri->len || uri->data[*at] == '?' || uri->data[*at] == '#') {
+        return 0;
+    }
+
+    p = &uri->data[(*at)++];
+
+    if (*p != '%' || *at + 2 > uri->len) {
+        return *p;
+    }
+
+    c = ngx_hextoi(p + 1, 2);
+
+    if (c == NGX_ERROR) {
+        return *p;
+    }
+
+    *at += 2;
+    *escaped = (c == '/');
+
+    return c;
 }
 
 
@@ -463,10 +620,8 @@ ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "a lock's name is one path segment, "
-                                        "and behind it stands a token: a name "
-                                        "has no slash in it, \"%2F\" "
-                                        "included; write \"team:job\", say, "
-                                        "for \"team/job\"");
+                                        "and behind it stands a token: write "
+                                        "\"team%2Fjob\" for \"team/job\"");
     }
 
     return ngx_http_zk_lock_answer_method(r, allow);
@@ -479,63 +634,41 @@ static ngx_int_t
 ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
-    u_char                       *p;
-    ngx_int_t                     rc;
-    ngx_str_t                     root;
-    const char                   *why;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_int_t    rc, status;
+    const char  *why;
 
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+    status = NGX_HTTP_INTERNAL_SERVER_ERROR;
+    why = "this location's root cannot be used for this request";
 
-    if (ngx_http_complex_value(r, zlcf->root, &root) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
+    rc = ngx_http_zk_lock_request_root(r, &ctx->root);
 
-    why = zkl_name_path_check((char *) root.data, root.len);
+    if (rc == NGX_OK && ctx->name.len == 0) {
+        ngx_str_set(&ctx->path, "/");
 
-    if (why != NULL) {
-        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
-                      "zk_lock_root \"%V\" cannot be used: %s", &root, why);
+        if (ctx->root.len != 0) {
+            ctx->path = ctx->root;
+        }
 
-        rc = ngx_http_discard_request_body(r);
-
-        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
-                                          NGX_HTTP_INTERNAL_SERVER_ERROR,
-                                          "this location's root cannot be "
-                                          "used for this request");
-    }
-
-    ctx->path = root;
-
-    if (root.len == 1) {
-        root.len = 0;
-    }
-
-    ctx->root = root;
-
-    if (ctx->name.len == 0) {
         return NGX_DECLINED;
     }
 
-    ctx->path.len = root.len + 1 + ctx->name.len;
+    if (rc == NGX_OK) {
+        status = NGX_HTTP_BAD_REQUEST;
+        why = "the root and the name together are too long";
 
-    if (ctx->path.len > ZKL_PATH_MAX) {
-        rc = ngx_http_discard_request_body(r);
-
-        return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
-                                          NGX_HTTP_BAD_REQUEST,
-                                          "the root and the name together "
-                                          "are too long");
+        rc = ngx_http_zk_lock_request_path(r, &ctx->root, &ctx->name,
+                                           &ctx->path);
     }
 
-    ctx->path.data = ngx_pnalloc(r->pool, ctx->path.len);
-    if (ctx->path.data == NULL) {
+    if (rc == NGX_OK) {
+        return NGX_DECLINED;
+    }
+
+    if (rc == NGX_ERROR) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    p = ngx_cpymem(ctx->path.data, root.data, root.len);
-    *p++ = '/';
-    ngx_memcpy(p, ctx->name.data, ctx->name.len);
+    rc = ngx_http_discard_request_body(r);
 
-    return NGX_DECLINED;
+    return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r, status, why);
 }

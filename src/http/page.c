@@ -1,193 +1,174 @@
 
 /*
- * Pages of the locks under the location's root.
+ * The page: HTML, with its script and style, over the API of another location.
  *
- * A page ends when the page is full, or when ZKL_NAMES_MAX names were looked
- * at.  The cursor is the last name that was looked at, so each page goes on
- * where the page before ended, even if locks have come or gone meanwhile.
+ * scripts/embed-page makes a header of page.html, so the text is part of the
+ * module.  What differs between locations are three <meta> elements; the text
+ * is put together when the directive is read, in the configuration's pool, and
+ * is never NULL in a location with the handler.  All that the page shows the
+ * script gets from the API: the answers here hold nothing that a client sent.
  *
- * Everything here runs on the event loop.  ctx->other is the names in flight,
- * which the request's cleanup leaves, or NULL.
+ * The handler runs on the event loop, and waits for nothing.
  */
 
 
 #include "http/page.h"
 #include "http/answer.h"
-#include "http/args.h"
-#include "http/result.h"
-#include "core/names.h"
+
+#include <ngx_http_zk_lock_page.h>
 
 
-/* locks of a page, without a "limit" */
-#define NGX_HTTP_ZK_LOCK_PAGE_LIMIT   100
+/*
+ * The hashes let in the page's own script and style alone.  A text that the
+ * browser would take for markup is refused even if the script had a fault:
+ * trusted types forbid innerHTML and its like.
+ */
+
+#define NGX_HTTP_ZK_LOCK_PAGE_POLICY                                         \
+    "default-src 'none'; script-src " NGX_HTTP_ZK_LOCK_PAGE_SCRIPT           \
+    "; style-src " NGX_HTTP_ZK_LOCK_PAGE_STYLE                               \
+    "; connect-src 'self'; img-src data:; base-uri 'none'; "                 \
+    "form-action 'none'; frame-ancestors 'none'; "                           \
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+
+#define NGX_HTTP_ZK_LOCK_PAGE_META(name)                                     \
+    "<meta name=\"zk-lock-" name "\" content=\""
 
 
-static ngx_int_t ngx_http_zk_lock_page_call(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, ngx_str_t *after);
-static void ngx_http_zk_lock_page_leave(void *data);
-static void ngx_http_zk_lock_page_handler(zkl_names_t *names,
-    zkl_answer_e answer);
-static ngx_int_t ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer);
-static void ngx_http_zk_lock_page_write(zkl_json_t *json, zkl_names_t *names);
+typedef struct {
+    const char  *key;
+    ngx_str_t    value;
+} ngx_http_zk_lock_page_header_t;
+
+
+static ngx_int_t ngx_http_zk_lock_page_send(ngx_http_request_t *r,
+    ngx_str_t *page);
+static u_char *ngx_http_zk_lock_page_escape(u_char *p, ngx_str_t *text);
+
+
+static ngx_str_t  ngx_http_zk_lock_page_head =
+    ngx_string(NGX_HTTP_ZK_LOCK_PAGE_HEAD);
+
+static ngx_str_t  ngx_http_zk_lock_page_tail =
+    ngx_string(NGX_HTTP_ZK_LOCK_PAGE_TAIL);
+
+static ngx_http_zk_lock_page_header_t  ngx_http_zk_lock_page_headers[] = {
+    { "Content-Security-Policy", ngx_string(NGX_HTTP_ZK_LOCK_PAGE_POLICY) },
+    { "X-Content-Type-Options", ngx_string("nosniff") },
+    { "Referrer-Policy", ngx_string("no-referrer") },
+    { "Cache-Control", ngx_string("no-cache") },
+    { NULL, ngx_null_string }
+};
 
 
 ngx_int_t
-ngx_http_zk_lock_page(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
-{
-    size_t      n;
-    u_char      name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
-    ngx_str_t   after;
-    ngx_uint_t  status;
-    zkl_args_t  args;
-
-    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
-                                  |ZKL_ARG_AFTER, &status)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, status, args.error);
-    }
-
-    after.data = name;
-    after.len = 0;
-
-    if (args.given & ZKL_ARG_AFTER) {
-
-        if (zkl_text_base64_read(name, &n, args.after, args.after_len) != 0
-            || zkl_name_check((char *) name, n) != NULL)
-        {
-            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                            "\"after\" takes the \"next\" of "
-                                            "another answer");
-        }
-
-        after.len = n;
-    }
-
-    return ngx_http_zk_lock_page_call(r, ctx, &args, &after);
-}
-
-
-static ngx_int_t
-ngx_http_zk_lock_page_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
-    zkl_args_t *args, ngx_str_t *after)
+ngx_http_zk_lock_page_handler(ngx_http_request_t *r)
 {
     ngx_int_t                     rc;
-    ngx_str_t                     prefix;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
-    zkl_names_question_t          question;
 
-    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
-
-    rc = ngx_http_zk_lock_request_hold(r, ctx);
+    rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
         return rc;
     }
 
-    prefix.data = (u_char *) args->prefix;
-    prefix.len = args->prefix_len;
+    if (!(r->method & NGX_HTTP_ZK_LOCK_READS)) {
+        return ngx_http_zk_lock_answer_method(r, "GET, HEAD");
+    }
 
-    question.root = &ctx->path;
-    question.prefix = &prefix;
-    question.after = after;
-    question.limit = (args->given & ZKL_ARG_LIMIT)
-                     ? args->limit : NGX_HTTP_ZK_LOCK_PAGE_LIMIT;
-    question.timeout = zlcf->timeout;
-    question.handler = ngx_http_zk_lock_page_handler;
-    question.data = ctx;
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
-    ctx->leave = ngx_http_zk_lock_page_leave;
-    ctx->other = zkl_names(ctx->worker, &question);
-
-    return (ctx->other != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
-}
-
-
-static void
-ngx_http_zk_lock_page_leave(void *data)
-{
-    zkl_names_leave(data);
-}
-
-
-static void
-ngx_http_zk_lock_page_handler(zkl_names_t *names, zkl_answer_e answer)
-{
-    ngx_int_t                rc;
-    ngx_http_request_t      *r;
-    ngx_http_zk_lock_ctx_t  *ctx;
-
-    ctx = names->data;
-    r = ctx->request;
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" %ui names, answer %d", &r->uri,
-                   names->nlooked, answer);
-
-    ctx->other = NULL;
-
-    rc = ngx_http_zk_lock_page_answered(r, ctx, names, answer);
-
-    ngx_http_zk_lock_request_end(r, rc);
+    return ngx_http_zk_lock_page_send(r, &zlcf->page);
 }
 
 
 static ngx_int_t
-ngx_http_zk_lock_page_answered(ngx_http_request_t *r,
-    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer)
+ngx_http_zk_lock_page_send(ngx_http_request_t *r, ngx_str_t *page)
 {
-    zkl_json_t  *json;
+    ngx_int_t                        rc;
+    ngx_buf_t                       *b;
+    ngx_chain_t                      out;
+    ngx_http_zk_lock_page_header_t  *h;
 
-    if (answer != ZKL_CALL_OK) {
-        return ngx_http_zk_lock_result_failed(r, ctx, answer);
+    for (h = ngx_http_zk_lock_page_headers; h->key != NULL; h++) {
+        if (ngx_http_zk_lock_add_header(r, h->key, h->value.data, h->value.len)
+            != NGX_OK)
+        {
+            return NGX_HTTP_INTERNAL_SERVER_ERROR;
+        }
     }
 
-    ngx_str_set(&ctx->outcome, "listed");
+    b = ngx_calloc_buf(r->pool);
+    if (b == NULL) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
 
-    json = zkl_json_open();
+    b->pos = page->data;
+    b->last = page->data + page->len;
+    b->memory = 1;
+    b->last_buf = (r == r->main) ? 1 : 0;
+    b->last_in_chain = 1;
 
-    zkl_json_object(json, NULL);
-    ngx_http_zk_lock_page_write(json, names);
-    zkl_json_end_object(json);
+    ngx_str_set(&r->headers_out.content_type, "text/html");
+    r->headers_out.content_type_len = r->headers_out.content_type.len;
+    ngx_str_set(&r->headers_out.charset, "utf-8");
+    r->headers_out.status = NGX_HTTP_OK;
+    r->headers_out.content_length_n = page->len;
 
-    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+    rc = ngx_http_send_header(r);
+
+    if (rc == NGX_ERROR || rc > NGX_OK || r->header_only) {
+        return rc;
+    }
+
+    out.buf = b;
+    out.next = NULL;
+
+    return ngx_http_output_filter(r, &out);
 }
 
 
-static void
-ngx_http_zk_lock_page_write(zkl_json_t *json, zkl_names_t *names)
+ngx_int_t
+ngx_http_zk_lock_page_make(ngx_pool_t *pool, ngx_str_t *page, ngx_str_t *api,
+    ngx_str_t *health, ngx_uint_t admin)
 {
-    char          cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
-    ngx_str_t    *last;
-    ngx_uint_t    i;
-    zkl_named_t  *named;
+    u_char  *p;
+    size_t   len;
 
-    zkl_json_array(json, "locks");
+    /* a character takes at most six when escaped, as "&quot;" */
 
-    for (i = 0; i < names->nlooked; i++) {
-        named = &names->named[i];
+    len = ngx_http_zk_lock_page_head.len + ngx_http_zk_lock_page_tail.len
+          + 6 * (api->len + health->len)
+          + sizeof(NGX_HTTP_ZK_LOCK_PAGE_META("api") "\">\n"
+                   NGX_HTTP_ZK_LOCK_PAGE_META("health") "\">\n"
+                   NGX_HTTP_ZK_LOCK_PAGE_META("admin") "off\">\n");
 
-        if (named->held + named->queued == 0) {
-            continue;
-        }
-
-        zkl_json_object(json, NULL);
-        zkl_json_string(json, "name", (char *) named->name.data,
-                        named->name.len);
-        ngx_http_zk_lock_write_mode(json, named->kind);
-        zkl_json_integer(json, "held", (int64_t) named->held);
-        zkl_json_integer(json, "queued", (int64_t) named->queued);
-        zkl_json_end_object(json);
+    p = ngx_pnalloc(pool, len);
+    if (p == NULL) {
+        return NGX_ERROR;
     }
 
-    zkl_json_end_array(json);
+    page->data = p;
 
-    if (names->nlooked != 0 && zkl_names_more(names)) {
-        last = &names->named[names->nlooked - 1].name;
+    p = ngx_cpymem(p, ngx_http_zk_lock_page_head.data,
+                   ngx_http_zk_lock_page_head.len);
+    p = ngx_sprintf(p, NGX_HTTP_ZK_LOCK_PAGE_META("api"));
+    p = ngx_http_zk_lock_page_escape(p, api);
+    p = ngx_sprintf(p, "\">\n" NGX_HTTP_ZK_LOCK_PAGE_META("health"));
+    p = ngx_http_zk_lock_page_escape(p, health);
+    p = ngx_sprintf(p, "\">\n" NGX_HTTP_ZK_LOCK_PAGE_META("admin") "%s\">\n",
+                    admin ? "on" : "off");
+    p = ngx_cpymem(p, ngx_http_zk_lock_page_tail.data,
+                   ngx_http_zk_lock_page_tail.len);
 
-        zkl_json_string(json, "next", cursor,
-                        zkl_text_base64_write(cursor, last->data, last->len));
-    }
+    page->len = p - page->data;
+
+    return NGX_OK;
+}
+
+
+static u_char *
+ngx_http_zk_lock_page_escape(u_char *p, ngx_str_t *text)
+{
+    return (u_char *) ngx_escape_html(p, text->data, text->len);
 }

@@ -90,7 +90,7 @@ ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 
 
 void
-ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx, const char *kind,
+ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *kind,
     ngx_str_t *key, uint8_t *hash)
 {
     u_char      digest[20];
@@ -98,7 +98,7 @@ ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx, const char *kind,
 
     ngx_sha1_init(&sha1);
     ngx_sha1_update(&sha1, kind, ngx_strlen(kind) + 1);
-    ngx_sha1_update(&sha1, ctx->path.data, ctx->path.len);
+    ngx_sha1_update(&sha1, path->data, path->len);
     ngx_sha1_update(&sha1, "", 1);
     ngx_sha1_update(&sha1, key->data, key->len);
     ngx_sha1_final(digest, &sha1);

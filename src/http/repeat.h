@@ -21,9 +21,12 @@ ngx_int_t ngx_http_zk_lock_repeat(ngx_http_request_t *r,
 /* NGX_OK and the request's key (data is NULL: no key); NGX_ERROR: a bad key */
 ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key);
 
-/* Hashes a key into ZKL_KEY bytes, with which the claim's id begins. */
-void ngx_http_zk_lock_repeat_hash(ngx_http_zk_lock_ctx_t *ctx,
-    const char *kind, ngx_str_t *key, uint8_t *hash);
+/*
+ * Hashes a key for the lock at path into ZKL_KEY bytes, with which the claim's
+ * id begins.
+ */
+void ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *kind,
+    ngx_str_t *key, uint8_t *hash);
 
 /* Hashes the kind, ttl, owner and data, which a repeat must have in common. */
 uint32_t ngx_http_zk_lock_repeat_params(zkl_args_t *args,

@@ -21,16 +21,10 @@ static void ngx_http_zk_lock_request_writer(ngx_http_request_t *r);
 static void ngx_http_zk_lock_request_cleanup(void *data);
 
 
-/*
- * A ready read event is posted, because an end of the connection that came
- * before now raises no further event.
- */
-
 ngx_int_t
 ngx_http_zk_lock_request_hold(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
-    ngx_connection_t    *c;
     ngx_http_cleanup_t  *cln;
 
     if (ctx->held) {
@@ -50,6 +44,20 @@ ngx_http_zk_lock_request_hold(ngx_http_request_t *r,
     cln->data = ctx;
 
     ctx->held = 1;
+
+    return ngx_http_zk_lock_request_listen(r);
+}
+
+
+/*
+ * A ready read event is posted, because an end of the connection that came
+ * before now raises no further event.
+ */
+
+ngx_int_t
+ngx_http_zk_lock_request_listen(ngx_http_request_t *r)
+{
+    ngx_connection_t  *c;
 
     c = r->connection;
 
@@ -232,6 +240,85 @@ ngx_http_zk_lock_request_told(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
+ngx_int_t
+ngx_http_zk_lock_request_root(ngx_http_request_t *r, ngx_str_t *root)
+{
+    const char                   *why;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    if (ngx_http_complex_value(r, zlcf->root, root) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    why = zkl_name_path_check((char *) root->data, root->len);
+
+    if (why != NULL) {
+        ngx_log_error(NGX_LOG_ERR, r->connection->log, 0,
+                      "zk_lock_root \"%V\" cannot be used: %s", root, why);
+        return NGX_DECLINED;
+    }
+
+    if (root->len == 1) {
+        root->len = 0;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
+    ngx_str_t *name, ngx_str_t *path)
+{
+    u_char  *p;
+
+    path->len = root->len + 1 + name->len;
+
+    if (path->len > ZKL_PATH_MAX) {
+        return NGX_DECLINED;
+    }
+
+    path->data = ngx_pnalloc(r->pool, path->len);
+    if (path->data == NULL) {
+        return NGX_ERROR;
+    }
+
+    p = ngx_cpymem(path->data, root->data, root->len);
+    *p++ = '/';
+    ngx_memcpy(p, name->data, name->len);
+
+    return NGX_OK;
+}
+
+
+const char *
+ngx_http_zk_lock_request_name(ngx_http_request_t *r, ngx_str_t *text,
+    ngx_str_t *name)
+{
+    char  *p;
+
+    p = (char *) text->data;
+
+    name->len = zkl_name_escape(NULL, p, text->len);
+
+    if (name->len == text->len) {
+        *name = *text;
+        return zkl_name_check(p, text->len);
+    }
+
+    name->data = ngx_pnalloc(r->pool, name->len);
+    if (name->data == NULL) {
+        return "there is no memory";
+    }
+
+    (void) zkl_name_escape((char *) name->data, p, text->len);
+
+    return zkl_name_check((char *) name->data, name->len);
+}
+
+
 void
 ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
 {
@@ -244,6 +331,55 @@ ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
                          (char *) ctx->path.data, ctx->path.len);
 
     ctx->fencing = zkl_fencing_token(claim->czxid, claim->index);
+}
+
+
+ngx_int_t
+ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_terms_t *terms)
+{
+    ngx_str_t                     key;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    terms->max_queue = zlcf->max_queue;
+
+    if (zlcf->quota == NULL) {
+        return NGX_OK;
+    }
+
+    if (ngx_http_complex_value(r, zlcf->quota, &key) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    /* as with limit_conn, an empty key does not count */
+
+    if (key.len != 0) {
+        terms->quota = ngx_max(ngx_murmur_hash2(key.data, key.len), 1);
+        terms->max_claims = zlcf->max_claims;
+    }
+
+    return NGX_OK;
+}
+
+
+ngx_uint_t
+ngx_http_zk_lock_request_served(ngx_http_request_t *r)
+{
+    ngx_uint_t                     i;
+    ngx_http_zk_lock_main_conf_t  *zmcf;
+
+    zmcf = ngx_http_get_module_main_conf(r, ngx_http_zk_lock_module);
+
+    for (i = 0; i < NGX_HTTP_ZK_LOCK_HANDLERS_MAX; i++) {
+        if (zmcf->handlers[i] != NULL
+            && zmcf->handlers[i] == r->content_handler)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

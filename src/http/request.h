@@ -15,10 +15,21 @@
 
 #define NGX_HTTP_ZK_LOCK_READS        (NGX_HTTP_GET|NGX_HTTP_HEAD)
 
+/* content handlers of the module */
+#define NGX_HTTP_ZK_LOCK_HANDLERS_MAX 4
+
+
+typedef struct ngx_http_zk_lock_log_s  ngx_http_zk_lock_log_t;
+
 
 typedef struct {
     zkl_session_conf_t                 session;
     ngx_str_t                          servers;     /* as configured */
+    ngx_array_t                       *hosts;       /* of ..._host_t */
+    ngx_resolver_t                    *resolver;    /* NULL: no "resolve" */
+    ngx_msec_t                         resolver_timeout;
+    ngx_pool_t                        *pool;        /* of session.servers; NULL:
+                                                       of the configuration */
     ngx_shm_zone_t                    *shm_zone;
     size_t                             zone_size;
     ngx_int_t                          cache;       /* idle locks per worker */
@@ -26,12 +37,22 @@ typedef struct {
     ngx_str_t                          ssl_certificate;
     ngx_str_t                          ssl_certificate_key;
 
+    ngx_http_zk_lock_log_t            *log;         /* NULL: off */
+
+    /* the module's content handlers that are in use; NULL: no more */
+    ngx_http_handler_pt                handlers[NGX_HTTP_ZK_LOCK_HANDLERS_MAX];
+
     /* NULL unless this process has started to serve locks */
     zkl_worker_t                      *worker;
     ngx_event_t                        start;       /* retries the start */
     ngx_connection_t                   ident;       /* for ngx_event_ident() */
 
-    unsigned                           api:1;       /* a location is served */
+    unsigned                           resolve:1;   /* names are resolved by the
+                                                       resolver */
+    unsigned                           used:1;      /* a directive needs
+                                                       zk_lock_servers */
+    unsigned                           guards:1;    /* requests are guarded */
+    unsigned                           logs:1;      /* zk_lock_log is given */
 } ngx_http_zk_lock_main_conf_t;
 
 
@@ -39,6 +60,15 @@ typedef struct {
 
 #define NGX_HTTP_ZK_LOCK_LAYOUT_QUEUE  0    /* the lock's znode has claims */
 #define NGX_HTTP_ZK_LOCK_LAYOUT_NODE   1    /* the lock's znode is the claim */
+
+
+/* with zk_lock: a request whose lock cannot be had, or is lost */
+
+#define NGX_HTTP_ZK_LOCK_UNREACHABLE_REFUSE  0
+#define NGX_HTTP_ZK_LOCK_UNREACHABLE_PASS    1
+
+#define NGX_HTTP_ZK_LOCK_LOST_ABORT     0
+#define NGX_HTTP_ZK_LOCK_LOST_CONTINUE  1
 
 
 typedef struct {
@@ -50,11 +80,42 @@ typedef struct {
     ngx_msec_t                         max_ttl;
     ngx_msec_t                         grace;
     ngx_uint_t                         max_queue;
+    ngx_uint_t                         max_claims;
+    ngx_http_complex_value_t          *quota;       /* the key of max_claims;
+                                                       NULL: no bound */
+    ngx_http_complex_value_t          *owner;       /* NULL: the client says */
     ngx_flag_t                         durable;
     ngx_flag_t                         admin;
     ngx_http_handler_pt                handler;     /* of the location */
+    ngx_str_t                          page;        /* of zk_lock_page */
     ngx_uint_t                         layout;
+
+    /* of guarded requests */
+    ngx_array_t                       *guards;      /* of ..._guard_rule_t */
+    ngx_array_t                       *requires;    /* of ..._require_rule_t */
+    ngx_uint_t                         status;      /* the lock is taken */
+    ngx_uint_t                         unreachable;
+    ngx_uint_t                         lost;
+    ngx_flag_t                         body;        /* is read before */
 } ngx_http_zk_lock_loc_conf_t;
+
+
+/* what a request is counted as */
+
+typedef enum {
+    NGX_HTTP_ZK_LOCK_OTHER = 0,
+    NGX_HTTP_ZK_LOCK_ACQUIRE,
+    NGX_HTTP_ZK_LOCK_RELEASE,
+    NGX_HTTP_ZK_LOCK_RENEW,
+    NGX_HTTP_ZK_LOCK_HOLD,
+    NGX_HTTP_ZK_LOCK_INSPECT,
+    NGX_HTTP_ZK_LOCK_LIST,
+    NGX_HTTP_ZK_LOCK_WATCH,
+    NGX_HTTP_ZK_LOCK_BREAK,
+    NGX_HTTP_ZK_LOCK_REVOKE,
+    NGX_HTTP_ZK_LOCK_GUARD,
+    NGX_HTTP_ZK_LOCK_REQUIRE
+} ngx_http_zk_lock_type_e;
 
 
 /* the context of a request, in the request's pool */
@@ -65,6 +126,8 @@ typedef struct {
 
     ngx_str_t                          name;        /* "": the location's own
                                                        path */
+    ngx_str_t                          dir;         /* of the request's path, in
+                                                       front of the name */
     ngx_str_t                          root;        /* "" or "/..." */
     ngx_str_t                          path;        /* of the lock's znode, or
                                                        of the root */
@@ -83,6 +146,7 @@ typedef struct {
                                                        location's */
     ngx_msec_t                         waited;
     ngx_str_t                          outcome;     /* for logs */
+    ngx_http_zk_lock_type_e            type;        /* for metrics */
     int64_t                            fencing;     /* 0: none */
 
     zkl_token_t                        token;
@@ -102,6 +166,22 @@ typedef struct {
 } ngx_http_zk_lock_ctx_t;
 
 
+/* what logs tell of a request */
+
+typedef struct {
+    ngx_str_t                          name;
+    ngx_str_t                          outcome;
+    ngx_http_zk_lock_type_e            type;
+    ngx_msec_t                         waited;
+    int64_t                            fencing;     /* 0: none */
+    ngx_str_t                          fencings;    /* of all locks of a guarded
+                                                       request */
+    ngx_uint_t                         waits;       /* the request acquires */
+    ngx_uint_t                         refused;     /* a guarded request is not
+                                                       served */
+} ngx_http_zk_lock_told_t;
+
+
 extern ngx_module_t  ngx_http_zk_lock_module;
 
 
@@ -118,6 +198,12 @@ extern ngx_module_t  ngx_http_zk_lock_module;
 ngx_int_t ngx_http_zk_lock_request_hold(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 
+/*
+ * Makes a request that waits hear of the client's end: the request is finalized
+ * then.  Returns NGX_OK, or a status.
+ */
+ngx_int_t ngx_http_zk_lock_request_listen(ngx_http_request_t *r);
+
 /* Finalizes a held request, unless rc is NGX_DONE, in the module's events. */
 void ngx_http_zk_lock_request_end(ngx_http_request_t *r, ngx_int_t rc);
 
@@ -129,6 +215,16 @@ ngx_uint_t ngx_http_zk_lock_request_written(ngx_http_zk_lock_ctx_t *ctx);
  * connection is open: nginx tells that by the write event alone.
  */
 ngx_uint_t ngx_http_zk_lock_request_stopped(ngx_connection_t *c);
+
+/*
+ * Sets the terms that are the location's: of the queue, and how many claims the
+ * client may have.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_zk_lock_request_terms(ngx_http_request_t *r,
+    zkl_terms_t *terms);
+
+/* Whether the module answers the request, in the content phase. */
+ngx_uint_t ngx_http_zk_lock_request_served(ngx_http_request_t *r);
 
 /* Whether the client has left; peeks into the socket, if not encrypted. */
 ngx_uint_t ngx_http_zk_lock_request_gone(ngx_http_request_t *r);
@@ -147,6 +243,28 @@ ngx_http_request_t *ngx_http_zk_lock_request_told(zkl_call_t *call,
 
 /* Whether a lock of this request's location is a single znode. */
 ngx_uint_t ngx_http_zk_lock_request_node(ngx_http_request_t *r);
+
+/*
+ * The location's root, checked: "" or "/...".  NGX_DECLINED: the root cannot be
+ * used, as the log tells.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_zk_lock_request_root(ngx_http_request_t *r,
+    ngx_str_t *root);
+
+/*
+ * The path of the lock with that name, which has been checked.  NGX_DECLINED:
+ * too long.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
+    ngx_str_t *name, ngx_str_t *path);
+
+/*
+ * Makes a lock's name of a text: a slash becomes "%2F".  Without a slash the
+ * name is the text.  Returns NULL, or why that is no name; name->data is NULL
+ * if there is no memory.
+ */
+const char *ngx_http_zk_lock_request_name(ngx_http_request_t *r,
+    ngx_str_t *text, ngx_str_t *name);
 
 /* Notes the claim's token and fencing token in the context. */
 void ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx,

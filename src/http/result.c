@@ -44,12 +44,16 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
       "the queue of this lock is full",
       "the queue of one of the locks is full" },
 
+    { ZKL_QUOTA, NGX_HTTP_ZK_LOCK_KIND_QUOTA, ngx_string("quota"), "quota",
+      "this client has as many claims at this gateway as zk_lock_max_claims "
+      "allows: nothing was granted", NULL },
+
     { ZKL_UNREACHABLE, NGX_HTTP_SERVICE_UNAVAILABLE,
       ngx_string("unreachable"), "unreachable",
       "ZooKeeper is out of reach: nothing was granted, repeating is safe",
       NULL },
 
-    { ZKL_NO_ROOM, NGX_HTTP_SERVICE_UNAVAILABLE, ngx_string("no_room"),
+    { ZKL_NO_ROOM, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM, ngx_string("no_room"),
       "no_room",
       "this gateway has no room for one more claim, in its zk_lock_zone or in "
       "this worker's ZooKeeper session: nothing was granted", NULL },
@@ -74,6 +78,11 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
       "shutdown",
       "this worker process leaves: nothing was granted, repeating is safe",
       NULL },
+
+    { ZKL_DRAINED, NGX_HTTP_ZK_LOCK_KIND_DRAINED, ngx_string("drained"),
+      "drained",
+      "this gateway is drained, and takes no new locks: this request was "
+      "granted nothing, repeating is safe", NULL },
 
     { ZKL_FAILED, NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_string("failed"),
       "failed",
@@ -121,6 +130,13 @@ ngx_http_zk_lock_result(zkl_outcome_e outcome)
 }
 
 
+const ngx_http_zk_lock_result_t *
+ngx_http_zk_lock_result_answer(zkl_answer_e answer)
+{
+    return ngx_http_zk_lock_result_find(ngx_http_zk_lock_answers, answer);
+}
+
+
 static const ngx_http_zk_lock_result_t *
 ngx_http_zk_lock_result_find(const ngx_http_zk_lock_result_t *row,
     ngx_uint_t result)
@@ -144,7 +160,7 @@ ngx_http_zk_lock_result_tell(ngx_http_request_t *r,
 {
     ctx->outcome = row->word;
 
-    return ngx_http_zk_lock_problem(r, row->status, row->detail);
+    return ngx_http_zk_lock_problem(r, row->kind, row->detail);
 }
 
 
@@ -152,8 +168,6 @@ ngx_int_t
 ngx_http_zk_lock_result_refused(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_outcome_e outcome)
 {
-    const ngx_http_zk_lock_result_t  *row;
-
     if (outcome == ZKL_TIMED_OUT) {
         ngx_str_set(&ctx->outcome, "taken");
 
@@ -161,15 +175,8 @@ ngx_http_zk_lock_result_refused(ngx_http_request_t *r,
                                         ngx_http_zk_lock_result_holder_handler);
     }
 
-    row = ngx_http_zk_lock_result(outcome);
-
-    if (outcome == ZKL_NO_ROOM) {
-        ctx->outcome = row->word;
-
-        return ngx_http_zk_lock_answer_no_room(r, row->detail);
-    }
-
-    return ngx_http_zk_lock_result_tell(r, ctx, row);
+    return ngx_http_zk_lock_result_tell(r, ctx,
+                                        ngx_http_zk_lock_result(outcome));
 }
 
 
@@ -194,6 +201,10 @@ ngx_int_t
 ngx_http_zk_lock_result_answered(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, zkl_answer_e answer)
 {
+    if (call->fencing != 0) {
+        ctx->fencing = call->fencing;
+    }
+
     switch (answer) {
 
     case ZKL_CALL_OK:
@@ -217,11 +228,8 @@ ngx_int_t
 ngx_http_zk_lock_result_failed(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_answer_e answer)
 {
-    const ngx_http_zk_lock_result_t  *row;
-
-    row = ngx_http_zk_lock_result_find(ngx_http_zk_lock_answers, answer);
-
-    return ngx_http_zk_lock_result_tell(r, ctx, row);
+    return ngx_http_zk_lock_result_tell(r, ctx,
+                                       ngx_http_zk_lock_result_answer(answer));
 }
 
 

@@ -14,7 +14,7 @@
 typedef struct {
     ngx_uint_t                         result;  /* zkl_outcome_e, or
                                                    zkl_answer_e */
-    ngx_uint_t                         status;
+    ngx_uint_t                         kind;    /* of the problem */
     ngx_str_t                          word;    /* for logs */
     const char                        *reason;  /* of a stream's end */
     const char                        *detail;
@@ -27,6 +27,10 @@ typedef struct {
 /* The row of an outcome; of a grant there is no row. */
 const ngx_http_zk_lock_result_t *ngx_http_zk_lock_result(
     zkl_outcome_e outcome);
+
+/* The row of a call's result; of OK there is no row. */
+const ngx_http_zk_lock_result_t *ngx_http_zk_lock_result_answer(
+    zkl_answer_e answer);
 
 /* Answers a request whose acquire was refused. */
 ngx_int_t ngx_http_zk_lock_result_refused(ngx_http_request_t *r,

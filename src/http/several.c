@@ -2,10 +2,9 @@
 /*
  * Several locks at once: acquired together, then served by a single token.
  *
- * Each lock has a claim of its own.  POST acquires the locks in turn, in the
- * order of the names, so that two requests with locks in common never wait for
- * each other.  Until the last grant the claims are bound: a bound claim has no
- * lease and ends with the worker.  Then all leases begin at once.
+ * Each lock has a separate claim.  POST acquires a group of claims.  Until the
+ * last grant the claims are bound: a bound claim has no lease and ends with the
+ * worker.  Then all leases begin at once.
  *
  * The ids of the claims begin with the same random bytes, the key.  The token
  * is the first claim's, made for the path of all names together, then a dot
@@ -14,12 +13,9 @@
  * claims at the same time; the last answer ends the request.
  *
  * Everything here runs on the event loop.  The state is in the request's pool
- * and in the context, whose cleanup leaves claims and calls.  part->claim is
- * NULL unless this request waits for the lock or holds a bound claim;
- * part->call is NULL unless the call is in flight.  The worker may tell that a
- * claim is lost while the worker walks the claims of a lock, and to abandon a
- * claim may take the claim out of that walk: so `lost`, a posted event,
- * abandons the claims later.
+ * and in the context, whose cleanup leaves claims and calls.  The group has no
+ * parts unless the request is a POST; part->call is NULL unless the call is in
+ * flight.
  */
 
 
@@ -28,8 +24,6 @@
 #include "http/args.h"
 #include "http/repeat.h"
 #include "http/result.h"
-
-#include <sys/random.h>
 
 
 /* bytes of a token, a dot and the names */
@@ -52,22 +46,11 @@ static void ngx_http_zk_lock_several_leave(void *data);
 static void ngx_http_zk_lock_several_release(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_begin(
-    ngx_http_zk_lock_several_t *several);
-static ngx_int_t ngx_http_zk_lock_several_draw(
-    ngx_http_zk_lock_several_t *several);
-static ngx_int_t ngx_http_zk_lock_several_next(
-    ngx_http_zk_lock_several_t *several);
-static void ngx_http_zk_lock_several_claim_handler(void *data,
-    zkl_claim_t *claim, zkl_outcome_e outcome);
-static void ngx_http_zk_lock_several_event_handler(void *data,
-    zkl_claim_t *claim, zkl_event_e event, const char *reason);
-static void ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev);
-static ngx_int_t ngx_http_zk_lock_several_again(
-    ngx_http_zk_lock_several_t *several);
-static ngx_msec_t ngx_http_zk_lock_several_left(
-    ngx_http_zk_lock_several_t *several, ngx_msec_t time);
-static void ngx_http_zk_lock_several_abandon(
-    ngx_http_zk_lock_several_t *several);
+    ngx_http_zk_lock_several_t *several, zkl_acquire_t *acquire);
+static const zkl_claim_data_t *ngx_http_zk_lock_several_label(
+    zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf);
+static void ngx_http_zk_lock_several_handler(zkl_group_t *group,
+    zkl_outcome_e outcome);
 static ngx_int_t ngx_http_zk_lock_several_granted(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_refused(
@@ -138,6 +121,7 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     ngx_uint_t                   status;
     const char                  *why;
     zkl_args_t                   args;
+    zkl_acquire_t                acquire;
     ngx_http_zk_lock_several_t  *several;
 
     if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_WAIT|ZKL_ARG_TTL
@@ -168,14 +152,13 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
                                         "too long");
     }
 
-    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &several->acquire,
-                                      &several->label)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire,
+                                       &several->label);
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, rc, args.error);
     }
 
-    return ngx_http_zk_lock_several_begin(several);
+    return ngx_http_zk_lock_several_begin(several, &acquire);
 }
 
 
@@ -347,7 +330,9 @@ ngx_http_zk_lock_several_leave(void *data)
     ngx_uint_t                i;
     ngx_http_zk_lock_part_t  *part;
 
-    ngx_http_zk_lock_several_abandon(several);
+    if (zkl_group_leave(&several->group) && several->ctx->outcome.len == 0) {
+        ngx_str_set(&several->ctx->outcome, "gone");
+    }
 
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
@@ -390,15 +375,19 @@ ngx_http_zk_lock_several_release(ngx_http_zk_lock_several_t *several)
 
 
 static ngx_int_t
-ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
+ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
+    zkl_acquire_t *acquire)
 {
     ngx_int_t          rc;
-    ngx_connection_t  *c;
-    zkl_acquire_t     *acquire;
+    ngx_uint_t         i;
+    zkl_group_t       *group;
+    zkl_group_part_t  *part;
 
-    c = several->request->connection;
+    group = &several->group;
 
-    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
+    group->parts = ngx_pcalloc(several->request->pool,
+                               several->nparts * sizeof(zkl_group_part_t));
+    if (group->parts == NULL) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -407,66 +396,28 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several)
         return rc;
     }
 
-    several->started = ngx_current_msec;
-    several->lost.handler = ngx_http_zk_lock_several_lost_handler;
-    several->lost.data = several;
-    several->lost.log = c->log;
+    for (i = 0; i < several->nparts; i++) {
+        part = &group->parts[i];
 
-    acquire = &several->acquire;
-
-    several->wait = acquire->wait;
-    several->timeout = acquire->timeout;
-
-    acquire->key = several->key;
-    acquire->terms.bound = 1;
-    acquire->terms.leased = 0;
-    acquire->handler = ngx_http_zk_lock_several_claim_handler;
-    acquire->event = ngx_http_zk_lock_several_event_handler;
-    acquire->data = several;
-
-    return ngx_http_zk_lock_several_next(several);
-}
-
-
-/* Draws the key by which calls find the claims. */
-
-static ngx_int_t
-ngx_http_zk_lock_several_draw(ngx_http_zk_lock_several_t *several)
-{
-    if (getrandom(several->key, ZKL_KEY, 0) != ZKL_KEY) {
-        ngx_log_error(NGX_LOG_ALERT, several->request->connection->log,
-                      ngx_errno, "getrandom() failed");
-        return NGX_ERROR;
+        part->path = several->parts[i].path;
+        part->kind = acquire->kind;
+        part->wait = acquire->wait;
+        part->once = acquire->terms.once;
     }
 
-    return NGX_OK;
-}
+    group->worker = several->ctx->worker;
+    group->nparts = several->nparts;
+    group->timeout = acquire->timeout;
+    group->ttl = acquire->ttl;
+    group->terms = acquire->terms;
+    group->label = ngx_http_zk_lock_several_label;
+    group->request = acquire->request;
+    group->handler = ngx_http_zk_lock_several_handler;
+    group->data = several;
+    group->keyed = 1;
+    group->begins = 1;
 
-
-/* Acquires the next lock, in what is left of the wait and the timeout. */
-
-static ngx_int_t
-ngx_http_zk_lock_several_next(ngx_http_zk_lock_several_t *several)
-{
-    ngx_msec_t                left;
-    ngx_http_zk_lock_part_t  *part;
-    zkl_acquire_t            *acquire;
-
-    part = &several->parts[several->at];
-    acquire = &several->acquire;
-
-    left = ngx_http_zk_lock_several_left(several, several->timeout);
-
-    acquire->path = part->path;
-    acquire->wait = ngx_http_zk_lock_several_left(several, several->wait);
-    acquire->timeout = ngx_max(left, ZKL_PATIENCE);
-    acquire->leader = several->parts[0].claim;
-
-    part->claim = zkl_claim_acquire(several->ctx->worker, acquire,
-                                    &several->outcome);
-
-    if (part->claim == NULL) {
-        several->part = part;
+    if (zkl_group_acquire(group) != NGX_OK) {
         return ngx_http_zk_lock_several_refused(several);
     }
 
@@ -474,173 +425,35 @@ ngx_http_zk_lock_several_next(ngx_http_zk_lock_several_t *several)
 }
 
 
-static void
-ngx_http_zk_lock_several_claim_handler(void *data, zkl_claim_t *claim,
-    zkl_outcome_e outcome)
+static const zkl_claim_data_t *
+ngx_http_zk_lock_several_label(zkl_group_t *group, ngx_uint_t part,
+    zkl_claim_data_t *buf)
 {
-    ngx_http_zk_lock_several_t *several = data;
+    ngx_http_zk_lock_several_t  *several;
 
-    ngx_int_t                 rc;
-    ngx_http_request_t       *r;
-    ngx_http_zk_lock_part_t  *part;
+    several = group->data;
 
-    r = several->request;
-    part = &several->parts[several->at];
-
-    ngx_http_set_log_request(r->connection->log, r);
-
-    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
-                   "zk lock: \"%V\" \"%V\" outcome %d", &r->uri, &part->name,
-                   outcome);
-
-    if (outcome != ZKL_GRANTED) {
-        part->claim = NULL;
-        several->part = part;
-        several->outcome = outcome;
-
-        rc = ngx_http_zk_lock_several_refused(several);
-
-    } else if (several->lost.posted) {
-
-        /* too late: another claim is lost */
-
-        rc = NGX_DONE;
-
-    } else if (++several->at < several->nparts) {
-        rc = ngx_http_zk_lock_several_next(several);
-
-    } else {
-        rc = ngx_http_zk_lock_several_granted(several);
-    }
-
-    ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-/* The event of a granted claim, while the request waits for other locks. */
-
-static void
-ngx_http_zk_lock_several_event_handler(void *data, zkl_claim_t *claim,
-    zkl_event_e event, const char *reason)
-{
-    ngx_http_zk_lock_several_t *several = data;
-
-    ngx_uint_t  i;
-
-    if (event != ZKL_EVENT_LOST) {
-        return;
-    }
-
-    for (i = 0; several->parts[i].claim != claim; i++) {
-        /* void */
-    }
-
-    several->parts[i].claim = NULL;
-    several->part = &several->parts[i];
-
-    if (ngx_strcmp(reason, "session") == 0) {
-        several->outcome = ZKL_UNREACHABLE;
-
-    } else if (ngx_strcmp(reason, "shutdown") == 0) {
-        several->outcome = ZKL_SHUT;
-
-    } else {
-        several->outcome = ZKL_CANCELLED;
-    }
-
-    ngx_post_event(&several->lost, &ngx_posted_events);
+    return &several->label;
 }
 
 
 static void
-ngx_http_zk_lock_several_lost_handler(ngx_event_t *ev)
+ngx_http_zk_lock_several_handler(zkl_group_t *group, zkl_outcome_e outcome)
 {
     ngx_int_t                    rc;
     ngx_http_request_t          *r;
     ngx_http_zk_lock_several_t  *several;
 
-    several = ev->data;
+    several = group->data;
     r = several->request;
 
     ngx_http_set_log_request(r->connection->log, r);
 
-    rc = (several->outcome == ZKL_UNREACHABLE)
-         ? ngx_http_zk_lock_several_again(several)
+    rc = (outcome == ZKL_GRANTED)
+         ? ngx_http_zk_lock_several_granted(several)
          : ngx_http_zk_lock_several_refused(several);
 
     ngx_http_zk_lock_request_end(r, rc);
-}
-
-
-/*
- * The session of the granted claims may be over.  The client was told of no
- * grant, so the request acquires all locks again, in the time that is left;
- * with a new key, because the former claims may exist for a while.
- */
-
-static ngx_int_t
-ngx_http_zk_lock_several_again(ngx_http_zk_lock_several_t *several)
-{
-    ngx_msec_t  time;
-
-    time = several->acquire.terms.once ? several->timeout : several->wait;
-
-    if (ngx_http_zk_lock_several_left(several, time) == 0) {
-        return ngx_http_zk_lock_several_refused(several);
-    }
-
-    ngx_http_zk_lock_several_abandon(several);
-    ngx_str_null(&several->ctx->outcome);
-
-    if (ngx_http_zk_lock_several_draw(several) != NGX_OK) {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
-
-    several->at = 0;
-
-    return ngx_http_zk_lock_several_next(several);
-}
-
-
-/* What is left of a time that began with the request. */
-
-static ngx_msec_t
-ngx_http_zk_lock_several_left(ngx_http_zk_lock_several_t *several,
-    ngx_msec_t time)
-{
-    ngx_msec_t  past;
-
-    past = ngx_current_msec - several->started;
-
-    return (past < time) ? time - past : 0;
-}
-
-
-static void
-ngx_http_zk_lock_several_abandon(ngx_http_zk_lock_several_t *several)
-{
-    ngx_uint_t    i;
-    zkl_claim_t  *claim;
-
-    if (several->lost.posted) {
-        ngx_delete_posted_event(&several->lost);
-    }
-
-    for (i = 0; i < several->nparts; i++) {
-        claim = several->parts[i].claim;
-
-        if (claim == NULL) {
-            continue;
-        }
-
-        several->parts[i].claim = NULL;
-
-        if (several->ctx->outcome.len == 0) {
-            ngx_str_set(&several->ctx->outcome, "gone");
-        }
-
-        zkl_claim_abandon(claim);
-    }
 }
 
 
@@ -648,28 +461,28 @@ static ngx_int_t
 ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 {
     ngx_uint_t                i;
+    zkl_claim_t              *claim;
     ngx_http_zk_lock_ctx_t   *ctx;
     ngx_http_zk_lock_part_t  *part;
     zkl_claim_t              *claims[ZKL_ARGS_NAMES_MAX];
 
     ctx = several->ctx;
-    ctx->waited = ngx_current_msec - several->started;
+    ctx->waited = ngx_current_msec - several->group.started;
 
     if (ngx_http_zk_lock_request_gone(several->request)) {
-        ngx_http_zk_lock_several_abandon(several);
         return NGX_HTTP_CLIENT_CLOSED_REQUEST;
     }
 
     for (i = 0; i < several->nparts; i++) {
         part = &several->parts[i];
-        claims[i] = part->claim;
+        claim = several->group.parts[i].claim;
+        claims[i] = claim;
 
-        part->id = part->claim->id;
-        part->kind = part->claim->entry.kind;
-        part->fencing = zkl_fencing_token(part->claim->czxid,
-                                          part->claim->index);
-        part->ttl = part->claim->ttl;
-        part->expires = part->claim->ttl;
+        part->id = claim->id;
+        part->kind = claim->entry.kind;
+        part->fencing = zkl_fencing_token(claim->czxid, claim->index);
+        part->ttl = claim->ttl;
+        part->expires = claim->ttl;
         part->timed = 1;
     }
 
@@ -679,9 +492,9 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 
     zkl_claim_begin(claims, several->nparts);
 
-    for (i = 0; i < several->nparts; i++) {
-        several->parts[i].claim = NULL;
-    }
+    /* the group has no claims any more */
+
+    several->group.nparts = 0;
 
     several->granted = 1;
     ngx_str_set(&ctx->outcome, "granted");
@@ -690,7 +503,7 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 }
 
 
-/* The request acquires no lock, because of several->part. */
+/* The request acquires no lock, because of the group's part. */
 
 static ngx_int_t
 ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
@@ -699,15 +512,11 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
     const ngx_http_zk_lock_result_t  *row;
 
     ctx = several->ctx;
-    ctx->waited = ngx_current_msec - several->started;
+    ctx->waited = ngx_current_msec - several->group.started;
 
-    /* abandon() writes "gone" into an empty outcome; the client is here */
+    several->part = &several->parts[several->group.part];
 
-    ngx_str_set(&ctx->outcome, "refused");
-
-    ngx_http_zk_lock_several_abandon(several);
-
-    if (several->outcome == ZKL_TIMED_OUT) {
+    if (several->group.outcome == ZKL_TIMED_OUT) {
         ngx_str_set(&ctx->outcome, "taken");
 
         return ngx_http_zk_lock_parts_call(several, several->part,
@@ -715,17 +524,17 @@ ngx_http_zk_lock_several_refused(ngx_http_zk_lock_several_t *several)
                                     ngx_http_zk_lock_several_holder_handler);
     }
 
-    row = ngx_http_zk_lock_result(several->outcome);
+    row = ngx_http_zk_lock_result(several->group.outcome);
 
     if (row->one != NULL) {
         ctx->outcome = row->word;
 
-        return ngx_http_zk_lock_several_problem(several, row->status, row->one,
+        return ngx_http_zk_lock_several_problem(several, row->kind, row->one,
                                                 NULL);
     }
 
     return ngx_http_zk_lock_result_refused(several->request, ctx,
-                                           several->outcome);
+                                           several->group.outcome);
 }
 
 

@@ -9,6 +9,7 @@
 
 
 #include "http/answer.h"
+#include "core/group.h"
 
 
 /* a lock of the request */
@@ -16,7 +17,6 @@
 typedef struct {
     ngx_str_t                          name;
     ngx_str_t                          path;
-    zkl_claim_t                       *claim;
     zkl_call_t                        *call;
 
     zkl_id_t                           id;      /* set by the grant */
@@ -42,18 +42,12 @@ typedef struct {
     ngx_http_zk_lock_part_t           *parts;   /* in the order of names */
     ngx_uint_t                         nparts;
 
-    /* what the id of each claim begins with */
+    /* by a token: what the id of each claim begins with */
     uint8_t                            key[ZKL_KEY];
 
     /* POST */
-    zkl_acquire_t                      acquire;
-    ngx_uint_t                         at;      /* the part that waits */
-    ngx_msec_t                         started;
-    ngx_msec_t                         wait;    /* of all locks */
-    ngx_msec_t                         timeout; /* for ZooKeeper, of all */
-    ngx_event_t                        lost;    /* posted: a claim is lost */
+    zkl_group_t                        group;
     ngx_http_zk_lock_part_t           *part;    /* was refused, or lost */
-    zkl_outcome_e                      outcome; /* of part */
 
     /* any method */
     ngx_uint_t                         calls;   /* in flight */

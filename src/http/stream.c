@@ -151,6 +151,8 @@ ngx_http_zk_lock_stream_lock(ngx_http_request_t *r,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
+    ctx->type = NGX_HTTP_ZK_LOCK_WATCH;
+
     if (r->method == NGX_HTTP_HEAD) {
         rc = ngx_http_zk_lock_stream_begin(stream);
         ngx_http_zk_lock_stream_stop(stream);

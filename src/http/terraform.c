@@ -96,6 +96,13 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
+void
+ngx_http_zk_lock_terraform_hash(ngx_str_t *path, ngx_str_t *id, uint8_t *hash)
+{
+    ngx_http_zk_lock_repeat_hash(path, "terraform", id, hash);
+}
+
+
 /* UNLOCK of "terraform force-unlock" has no body, and so names no holder. */
 
 static ngx_int_t
@@ -156,16 +163,15 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_memcpy(args.owner, t->who, t->who_len);
     ngx_memcpy(args.data, t->data, t->data_len);
 
-    if (ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label)
-        != NGX_OK)
-    {
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST, args.error);
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label);
+    if (rc != NGX_OK) {
+        return ngx_http_zk_lock_problem(r, rc, args.error);
     }
 
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, hash);
+    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, hash);
 
     acquire.key = hash;
 
@@ -228,7 +234,7 @@ ngx_http_zk_lock_terraform_unlock(ngx_http_request_t *r,
     id.data = (u_char *) t->id;
     id.len = t->id_len;
 
-    ngx_http_zk_lock_repeat_hash(ctx, "terraform", &id, ctx->token.id.random);
+    ngx_http_zk_lock_terraform_hash(&ctx->path, &id, ctx->token.id.random);
 
     ctx->token.seq = -1;
     ctx->has_token = 1;

@@ -63,6 +63,12 @@ ngx_http_zk_lock_watch(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return ngx_http_zk_lock_watch_call(watch);
     }
 
+    /* a repeat of an acquire is an acquire, even if the repeat waits here */
+
+    if (ctx->type == NGX_HTTP_ZK_LOCK_INSPECT) {
+        ctx->type = NGX_HTTP_ZK_LOCK_WATCH;
+    }
+
     watch->follow.handler = ngx_http_zk_lock_watch_news;
     watch->follow.node = (ngx_http_zk_lock_request_node(r) != 0);
 

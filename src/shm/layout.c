@@ -207,14 +207,16 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     at = (uintptr_t) p;
     end = at + size;
 
-    /* a chunk's cells, owner and starts, shares of the index and doorbells */
+    /* a chunk's cells, owner and starts, shares of index, quotas, doorbells */
 
     chunk = ZKL_CHUNK * ZKL_CELL
             + sizeof(ngx_atomic_t) + sizeof(uint64_t)
             + ZKL_CHUNK * sizeof(ngx_atomic_t)
+            + ZKL_CHUNK / ZKL_QUOTA_CELLS * sizeof(ngx_atomic_t)
             + map->nslots * (ZKL_CHUNK / 8 + 1);
 
-    fixed = 64
+    fixed = 2 * 64
+            + sizeof(zkl_counters_t)
             + map->nslots * (sizeof(zkl_slot_t)
                              + 4 * sizeof(ngx_atomic_t))
             + 4096;
@@ -225,6 +227,7 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     map->nchunks = (size - fixed) / chunk;
     map->ncells = map->nchunks * ZKL_CHUNK;
+    map->nquotas = map->ncells / ZKL_QUOTA_CELLS;
 
     for (map->nboard = 1; map->nboard * 2 <= map->ncells; map->nboard *= 2) {
         /* void */
@@ -232,6 +235,13 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     map->nbits = map->ncells / ZKL_WORD_BITS;
     map->nsummary = map->nbits / ZKL_WORD_BITS + 1;
+
+    at = ngx_align(at, 64);
+    map->counters = (zkl_counters_t *) at;
+    at += sizeof(zkl_counters_t);
+
+    map->quotas = (ngx_atomic_t *) at;
+    at += map->nquotas * sizeof(ngx_atomic_t);
 
     at = ngx_align(at, 64);
     map->slots = (zkl_slot_t *) at;

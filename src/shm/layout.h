@@ -16,6 +16,7 @@
 #include <ngx_core.h>
 
 #include "zk/session.h"
+#include "shm/counters.h"
 #include "base/name.h"
 
 
@@ -23,6 +24,9 @@
 #define ZKL_WORD_BITS                 (8 * sizeof(ngx_atomic_t))
 #define ZKL_SLOT_WORDS                                                         \
     (ZKL_SLOTS_MAX / ZKL_WORD_BITS)
+
+/* cells for each word that counts claims under keys */
+#define ZKL_QUOTA_CELLS               4
 
 /* bytes of a cell, cells of a chunk */
 #define ZKL_CELL                      256
@@ -73,7 +77,8 @@ typedef struct {
 
     int64_t                     seq;        /* -1: not published */
     int64_t                     czxid;
-    int64_t                     since;
+    int64_t                     since;      /* the grant, in milliseconds of
+                                               the wall clock; 0: none yet */
     uint8_t                     random[ZKL_RANDOM_LEN];
     uint32_t                    kind;
     uint32_t                    was;        /* the kind before, in the znode's
@@ -82,6 +87,8 @@ typedef struct {
                                                in full; of a free record: a hash
                                                of the id that was here */
     uint32_t                    named;      /* the record in the znode's name */
+    uint32_t                    quota;      /* the key that the claim counts
+                                               under; 0: none */
     uint32_t                    leader;     /* the record + 1 that unbinds this
                                                record, too; 0: none */
     uint8_t                     index;
@@ -122,6 +129,8 @@ typedef struct {
 
 
 typedef struct {
+    zkl_counters_t             *counters;
+    ngx_atomic_t               *quotas;     /* by key */
     zkl_slot_t                 *slots;
     ngx_atomic_t               *owners;     /* of chunks: slot + 1; 0: free */
     uint64_t                   *starts;     /* of chunks: cells where a record
@@ -137,6 +146,7 @@ typedef struct {
     ngx_uint_t                  ncells;
     ngx_uint_t                  nchunks;
     ngx_uint_t                  nboard;     /* a power of two */
+    ngx_uint_t                  nquotas;
     ngx_uint_t                  nbits;      /* words of a doorbell */
     ngx_uint_t                  nsummary;
 
@@ -146,6 +156,8 @@ typedef struct {
                                                workers quit, with no new
                                                workers */
     ngx_atomic_t                superseded; /* by a new layout */
+    ngx_atomic_t                drained;    /* since when, in seconds of the
+                                               wall clock; 0: not */
     zkl_layout_own_t *own;
 } zkl_layout_t;
 

@@ -24,6 +24,7 @@
 
 
 #include "shm/record.h"
+#include "shm/quota.h"
 
 #include <sys/random.h>
 
@@ -43,6 +44,7 @@ static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
 static uint32_t zkl_cells_find(zkl_zone_t *zone, ngx_uint_t chunk,
     ngx_uint_t n);
 static void zkl_record_full(zkl_zone_t *zone);
+static int64_t zkl_record_clock(void);
 static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
@@ -119,6 +121,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->renewals = 0;
     cell->holds = 0;
     cell->remote = 0;
+    cell->quota = 0;
     cell->delivery = ZKL_DELIVERED;
     cell->bound = 0;
     cell->leader = 0;
@@ -312,7 +315,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
         ttl = (label->ttl > 0) ? (ngx_msec_t) label->ttl : 1;
         lease = zkl_now() + ttl;
 
-        cell->since = ngx_time();
+        cell->since = zkl_record_clock();
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
         cell->holds = ngx_max(label->holds, 1);
@@ -409,7 +412,7 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
     cell = zkl_layout_cell(zone->map, record);
 
-    cell->since = ngx_time();
+    cell->since = zkl_record_clock();
     cell->ttl = ttl;
     cell->holds = 1;
     cell->delivery = delivery;
@@ -498,12 +501,40 @@ zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
 }
 
 
+/*
+ * Milliseconds since the epoch.  As in nginx's $request_time, a change of the
+ * clock shows in the time for which a lock was held.
+ */
+
+static int64_t
+zkl_record_clock(void)
+{
+    ngx_time_t  *tp;
+
+    tp = ngx_timeofday();
+
+    return (int64_t) tp->sec * 1000 + tp->msec;
+}
+
+
 void
 zkl_record_end(zkl_zone_t *zone, uint32_t record)
 {
-    zkl_cell_t  *cell;
+    zkl_cell_t      *cell;
+    ngx_msec_int_t   held;
 
     cell = zkl_layout_cell(zone->map, record);
+
+    if (cell->state == ZKL_RECORD_HELD) {
+        held = zkl_record_clock() - cell->since;
+        held = ngx_max(held, 0);
+
+        zkl_counters_time(zone->map->counters, ZKL_TIMES_HELD, held);
+
+        if (zone->ended != NULL) {
+            zone->ended(zone->data, record, held);
+        }
+    }
 
     cell->lease = 0;
     cell->state = ZKL_RECORD_ENDED;
@@ -525,6 +556,8 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     n = zkl_layout_cells_of(cell->path_len);
     ended = (cell->state == ZKL_RECORD_ENDED);
+
+    zkl_quota_give_back(zone->map, cell);
 
     /* a hash of the secret stays, to recognize the claim's token */
 
@@ -556,10 +589,53 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 }
 
 
+ngx_int_t
+zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint32_t key,
+    ngx_uint_t max)
+{
+    return zkl_quota_take(zone->map, zkl_layout_cell(zone->map, record), key,
+                          max);
+}
+
+
 void
 zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending)
 {
     zkl_layout_cell(zone->map, record)->ending = (uint8_t) ending;
+}
+
+
+void
+zkl_record_let_go(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    if (cell->ending == ZKL_ENDING_UNKNOWN && cell->asked == 0) {
+        cell->ending = ZKL_ENDING_RELEASED;
+    }
+}
+
+
+zkl_ending_e
+zkl_record_own(zkl_zone_t *zone, uint32_t record, zkl_record_t *copy,
+    ngx_str_t *path)
+{
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(zone->map, record);
+
+    zkl_record_fill(zone, cell, record, copy);
+
+    path->data = cell->path;
+    path->len = cell->path_len;
+
+    if (cell->ending == ZKL_ENDING_UNKNOWN && cell->asked != 0) {
+        return (cell->asked & 1) ? ZKL_ENDING_BROKEN : ZKL_ENDING_RELEASED;
+    }
+
+    return cell->ending;
 }
 
 
@@ -965,7 +1041,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
-    copy->since = (time_t) cell->since;
+    copy->since = (time_t) (cell->since / 1000);
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZKL_RANDOM_LEN);
 

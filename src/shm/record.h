@@ -193,8 +193,24 @@ void zkl_record_lose(zkl_zone_t *zone, uint32_t record);
 ngx_int_t zkl_record_lost(zkl_zone_t *zone, uint32_t record,
     ngx_atomic_uint_t gen);
 
+/*
+ * Counts an own record under key, a hash that is not 0, until the record is
+ * freed.  NGX_BUSY: max claims count under the key already.
+ */
+ngx_int_t zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint32_t key,
+    ngx_uint_t max);
+
+/*
+ * A copy of an own record and its path, which points into the zone; returns how
+ * the claim ends, as far as is known.
+ */
+zkl_ending_e zkl_record_own(zkl_zone_t *zone, uint32_t record,
+    zkl_record_t *copy, ngx_str_t *path);
+
 /* Notes how an own record's claim ends, or is about to end. */
 void zkl_record_ending(zkl_zone_t *zone, uint32_t record, zkl_ending_e ending);
+/* Notes that the gateway releases the claim, unless another end was noted. */
+void zkl_record_let_go(zkl_zone_t *zone, uint32_t record);
 
 /*
  * bind() makes an own record's claim end with the worker; unbind() undoes that.

@@ -16,6 +16,7 @@
 
 
 #include "shm/zone.h"
+#include "shm/quota.h"
 
 
 static zkl_zone_t *zkl_zone_new(zkl_layout_t *map, uint64_t *used,
@@ -144,6 +145,8 @@ zkl_zone_adopt(zkl_zone_t *home)
 
         zone->home = home->home;
         zone->reloads = home->reloads;
+        zone->ended = home->ended;
+        zone->data = home->data;
 
         if (zkl_zone_take_orphan(zone) != NGX_OK) {
             ngx_free(zone);
@@ -425,6 +428,10 @@ zkl_zone_wipe(zkl_zone_t *zone)
             record = (uint32_t) (i * ZKL_CHUNK + k);
             cell = zkl_layout_cell(map, record);
 
+            if (map->starts[i] & ((uint64_t) 1 << k)) {
+                zkl_quota_give_back(map, cell);
+            }
+
             if (!keyed) {
 
                 /* a gen to come: zkl_record_begin() corrects that */
@@ -523,13 +530,17 @@ void
 zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 {
     ngx_uint_t         i;
-    ngx_atomic_uint_t  keeper;
-    zkl_layout_t      *map;
+    ngx_msec_t         now;
     zkl_slot_t        *slot;
+    zkl_layout_t      *map;
+    ngx_msec_int_t     left, alive;
+    ngx_atomic_uint_t  keeper;
 
     ngx_memzero(counts, sizeof(zkl_counts_t));
 
     map = zone->map;
+    now = zkl_now();
+    alive = NGX_MAX_INT32_VALUE;
 
     for (i = 0; i < map->nslots; i++) {
         slot = &map->slots[i];
@@ -541,14 +552,21 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
 
         counts->slots++;
 
+        if (zkl_layout_dead(keeper, 0)) {
+            counts->orphans += (slot->keyed != 0);
+            continue;
+        }
+
+        if (slot->home == i) {
+            left = slot->keyed ? (ngx_msec_int_t) (slot->alive - now) : 0;
+            alive = ngx_min(alive, left);
+        }
+
         if (!slot->keyed) {
             continue;
         }
 
-        if (zkl_layout_dead(keeper, 0)) {
-            counts->orphans++;
-
-        } else if (slot->home == i) {
+        if (slot->home == i) {
             counts->own++;
 
         } else {
@@ -556,7 +574,29 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
         }
     }
 
+    counts->alive = (alive > 0) ? (ngx_msec_t) alive : 0;
+
     zkl_zone_count_cells(map, counts);
+}
+
+
+ngx_uint_t
+zkl_zone_room(zkl_zone_t *home)
+{
+    ngx_uint_t         i;
+    ngx_atomic_uint_t  owner;
+
+    for (i = 0; i < home->map->nchunks; i++) {
+        owner = home->map->owners[i];
+
+        if (owner == 0
+            || (owner == home->slot + 1 && ~home->used[i] != 0))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

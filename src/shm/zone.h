@@ -37,6 +37,13 @@
 #define ZKL_NO_CHUNK                  ((ngx_uint_t) -1)
 
 
+/*
+ * Tells that the claim of a record was held, for `held` milliseconds, and is
+ * not any more.  The record is still there.
+ */
+typedef void (*zkl_ended_pt)(void *data, uint32_t record, ngx_msec_t held);
+
+
 /* a slot, as the slot's keeper has the slot */
 
 typedef struct {
@@ -55,6 +62,9 @@ typedef struct {
     size_t                      nrandom;    /* bytes of random that are left */
 
     ngx_msec_t                  full;       /* the last log of a full zone */
+
+    zkl_ended_pt                ended;      /* NULL: not told */
+    void                       *data;       /* of ended */
 } zkl_zone_t;
 
 
@@ -65,6 +75,9 @@ typedef struct {
     ngx_uint_t                  adopted;    /* sessions of adopted slots */
     ngx_uint_t                  orphans;    /* sessions without a keeper */
     ngx_uint_t                  cells;      /* in use */
+    ngx_msec_t                  alive;      /* for how long the sessions of all
+                                               living workers surely live; 0: a
+                                               worker has no such session */
 } zkl_counts_t;
 
 
@@ -140,6 +153,12 @@ ngx_atomic_t *zkl_zone_alive(zkl_zone_t *zone);
 
 /* The number of cells. */
 ngx_uint_t zkl_zone_cells(zkl_zone_t *zone);
+
+/*
+ * Whether this worker finds a place for one more claim, unless other workers
+ * take the place meanwhile.
+ */
+ngx_uint_t zkl_zone_room(zkl_zone_t *home);
 
 /* What is in the zone, all workers together. */
 void zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts);

@@ -23,7 +23,19 @@
  * - The log callback has no context and no level, and runs on any thread.
  * - No result of malloc() is checked: the worker dies if there is no memory.
  * - zoo_set_servers() replaces the list of servers while the I/O thread may log
- *   the old list, so only a worker that ends calls it.
+ *   the old list, or step through the old list.  If the server of the
+ *   connection is not in the new list, and at random if the new list is longer,
+ *   zoo_set_servers() also closes the socket and frees the TLS state under the
+ *   I/O thread, tells no watcher, and completes no operation.  So only a worker
+ *   that ends, or a handle without a connection, gets another list.
+ * - zoo_set_servers() does not wake the I/O thread, which may wait for an
+ *   address of the old list: a request wakes the thread.
+ * - Lists that differ in ports alone are the same list to zoo_set_servers().
+ * - An IPv6 address in brackets is no address: the port is behind the last
+ *   colon.
+ * - After an address that does not answer, libzookeeper skips an address.  With
+ *   an even number of addresses half of them would never be tried, and without
+ *   a pause: so the number is made odd.
  */
 
 
@@ -89,8 +101,9 @@ typedef struct {
 
 
 static void zkl_client_level(ngx_log_t *log);
-static zhandle_t *zkl_client_init(zkl_session_conf_t *conf, ngx_msec_t timeout,
-    const clientid_t *id, zkl_handle_t *h);
+static char *zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log);
+static zhandle_t *zkl_client_init(zkl_session_conf_t *conf, char *hosts,
+    ngx_msec_t timeout, const clientid_t *id, zkl_handle_t *h);
 static int zkl_client_submit_barrier(zhandle_t *zh, zkl_handle_t *h,
     zkl_op_t *op);
 static int zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h,
@@ -99,6 +112,8 @@ static int zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h,
     zkl_op_t *op);
 static ngx_uint_t zkl_client_fill_batch(zkl_handle_t *h, zkl_batch_t *batch,
     zoo_op_t *zops);
+static void zkl_client_woken_foreign(int code, const struct Stat *stat,
+    const void *data);
 static void zkl_client_post_foreign(zkl_flight_t *flight, int code);
 static void zkl_client_watch_foreign(zhandle_t *zh, int type, int state,
     const char *path, void *data);
@@ -151,6 +166,7 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     zkl_message_pt deliver, zkl_mailbox_t *mailbox, ngx_log_t *log)
 {
     int            rc;
+    char          *hosts;
     sigset_t       all, old;
     clientid_t     id;
     zkl_handle_t  *h;
@@ -162,6 +178,13 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
 
     h->missed = malloc(sizeof(zkl_news_t));
     if (h->missed == NULL) {
+        ngx_free(h);
+        return NULL;
+    }
+
+    hosts = zkl_client_hosts(conf, log);
+    if (hosts == NULL) {
+        free(h->missed);
         ngx_free(h);
         return NULL;
     }
@@ -197,9 +220,11 @@ zkl_client_open(zkl_session_conf_t *conf, const zkl_key_t *key,
     (void) sigfillset(&all);
     (void) pthread_sigmask(SIG_SETMASK, &all, &old);
 
-    h->zh = zkl_client_init(conf, timeout, key ? &id : NULL, h);
+    h->zh = zkl_client_init(conf, hosts, timeout, key ? &id : NULL, h);
 
     (void) pthread_sigmask(SIG_SETMASK, &old, NULL);
+
+    ngx_free(hosts);
 
     if (h->zh == NULL) {
         ngx_log_error(NGX_LOG_ERR, log, ngx_errno, "zookeeper_init() failed");
@@ -233,6 +258,49 @@ zkl_client_level(ngx_log_t *log)
 }
 
 
+/* The servers, an odd number of them; NULL: no memory. */
+
+static char *
+zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log)
+{
+    size_t      first;
+    u_char     *hosts, *p, *comma, *last;
+    ngx_uint_t  n;
+
+    last = conf->servers.data + conf->servers.len;
+    first = conf->servers.len;
+    n = 1;
+
+    for (p = conf->servers.data; p < last; p = comma + 1) {
+
+        comma = ngx_strlchr(p, last, ',');
+        if (comma == NULL) {
+            break;
+        }
+
+        if (n++ == 1) {
+            first = comma - conf->servers.data;
+        }
+    }
+
+    hosts = ngx_alloc(conf->servers.len + 1 + first + 1, log);
+    if (hosts == NULL) {
+        return NULL;
+    }
+
+    p = ngx_cpymem(hosts, conf->servers.data, conf->servers.len);
+
+    if (n % 2 == 0) {
+        *p++ = ',';
+        p = ngx_cpymem(p, conf->servers.data, first);
+    }
+
+    *p = '\0';
+
+    return (char *) hosts;
+}
+
+
 /*
  * With TLS the log callback cannot be given at once.  Until the callback is
  * set, libzookeeper would write to stderr, which mostly is the error log, and
@@ -240,7 +308,7 @@ zkl_client_level(ngx_log_t *log)
  */
 
 static zhandle_t *
-zkl_client_init(zkl_session_conf_t *conf, ngx_msec_t timeout,
+zkl_client_init(zkl_session_conf_t *conf, char *hosts, ngx_msec_t timeout,
     const clientid_t *id, zkl_handle_t *h)
 {
 #if (NGX_HTTP_ZK_LOCK_SSL)
@@ -250,8 +318,7 @@ zkl_client_init(zkl_session_conf_t *conf, ngx_msec_t timeout,
     if (conf->certificates.len) {
         zoo_set_debug_level(0);
 
-        zh = zookeeper_init_ssl((char *) conf->servers.data,
-                                (char *) conf->certificates.data,
+        zh = zookeeper_init_ssl(hosts, (char *) conf->certificates.data,
                                 zkl_client_watch_foreign, (int) timeout, id, h,
                                 ZOO_NO_LOG_CLIENTENV);
         if (zh != NULL) {
@@ -265,9 +332,8 @@ zkl_client_init(zkl_session_conf_t *conf, ngx_msec_t timeout,
 
 #endif
 
-    return zookeeper_init2((char *) conf->servers.data,
-                           zkl_client_watch_foreign, (int) timeout, id, h,
-                           ZOO_NO_LOG_CLIENTENV, zkl_client_log_foreign);
+    return zookeeper_init2(hosts, zkl_client_watch_foreign, (int) timeout, id,
+                           h, ZOO_NO_LOG_CLIENTENV, zkl_client_log_foreign);
 }
 
 
@@ -308,6 +374,57 @@ zkl_client_cut(zkl_handle_t *h)
         ngx_log_error(NGX_LOG_ERR, h->log, 0, "zoo_set_servers() failed: %s",
                       zerror(rc));
     }
+}
+
+
+/*
+ * When a connection breaks, the I/O thread steps through the list without a
+ * lock just after it has told the news: so the session calls this function from
+ * a timer, and not when the news comes.
+ *
+ * In a TLS handshake the I/O thread uses what zoo_set_servers() would free, and
+ * libzookeeper does not tell a handshake from an attempt to connect.
+ */
+
+ngx_uint_t
+zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf)
+{
+    int    rc;
+    char  *hosts;
+
+    if (zoo_state(h->zh) == ZOO_CONNECTED_STATE
+        || (conf->certificates.len && zkl_client_asked(h)))
+    {
+        return 0;
+    }
+
+    hosts = zkl_client_hosts(conf, h->log);
+    if (hosts == NULL) {
+        return 0;
+    }
+
+    rc = zoo_set_servers(h->zh, hosts);
+
+    ngx_free(hosts);
+
+    if (rc != ZOK) {
+        ngx_log_error(NGX_LOG_ERR, h->log, 0, "zoo_set_servers() failed: %s",
+                      zerror(rc));
+        return 0;
+    }
+
+    /* if the handle is over, there is no thread to wake */
+
+    (void) zoo_awexists(h->zh, "/", NULL, NULL, zkl_client_woken_foreign, NULL);
+
+    return 1;
+}
+
+
+static void
+zkl_client_woken_foreign(int code, const struct Stat *stat, const void *data)
+{
+    /* the request was only sent to wake the I/O thread */
 }
 
 

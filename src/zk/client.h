@@ -79,6 +79,13 @@ void zkl_client_close(zkl_handle_t *h);
 /* Cuts the connection, so that closing the handle does not end the session. */
 void zkl_client_cut(zkl_handle_t *h);
 
+/*
+ * Gives a handle without a connection another list of servers.  Returns 0 if
+ * nothing was done, because the handle may have a connection by now or, with
+ * TLS, may be in a handshake: try again later.
+ */
+ngx_uint_t zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf);
+
 /* The negotiated timeout in milliseconds. */
 ngx_msec_t zkl_client_timeout(zkl_handle_t *h);
 

@@ -111,6 +111,9 @@ struct zkl_session_s {
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
                                                            pending is patient */
+    unsigned                                  moved:1;  /* the handle has a
+                                                           former list of
+                                                           servers */
     unsigned                                  barrier:1; /* no write was sent
                                                             since the reads came
                                                             to fresh */
@@ -169,6 +172,7 @@ static ngx_msec_t zkl_session_due(zkl_session_t *s);
 static void zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_out_of_reach(zkl_session_t *s);
 static void zkl_session_barrier(zkl_session_t *s);
+static void zkl_session_probe(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_arm(zkl_session_t *s);
 static ngx_uint_t zkl_op_same(ngx_str_t *one, ngx_str_t *two);
 static void zkl_session_finish(zkl_op_t *op);
@@ -181,7 +185,8 @@ static void zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight);
 static void zkl_session_written(zkl_session_t *s, zkl_flight_t *flight,
     zkl_rc_e rc);
 static void zkl_session_landed(zkl_flight_t *flight);
-static void zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight);
+static void zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight,
+    ngx_uint_t n);
 static void zkl_session_op_landed(zkl_message_t *message, void *data);
 static void zkl_session_denied(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_batch_landed(zkl_message_t *message, void *data);
@@ -383,6 +388,7 @@ zkl_session_start(zkl_session_t *s)
     s->gated = 0;
     s->gating = 0;
     s->refused = 0;
+    s->moved = 0;
     s->apart = zkl_now();
     s->timeout = s->conf->timeout;
 
@@ -394,8 +400,10 @@ zkl_session_start(zkl_session_t *s)
         zkl_session_bound(s, s->apart);
     }
 
-    s->handle = zkl_client_open(s->conf, key, s->timeout, s, s->serial,
-                                zkl_session_news, s->mailbox, s->log);
+    if (s->conf->servers.len != 0) {
+        s->handle = zkl_client_open(s->conf, key, s->timeout, s, s->serial,
+                                    zkl_session_news, s->mailbox, s->log);
+    }
 
     zkl_session_state(s, s->handle ? ZKL_CONNECTING : ZKL_BACKOFF);
 }
@@ -609,6 +617,20 @@ zkl_session_suspended_handler(zkl_session_t *s)
 }
 
 
+/*
+ * The next tick without a connection gives the handle the new list, or opens a
+ * handle.  A connection is left alone, because libzookeeper would drop the
+ * connection without a word of the operations in flight.
+ */
+
+void
+zkl_session_servers(zkl_session_t *s)
+{
+    s->moved = 1;
+    s->backoff = 0;
+}
+
+
 static void
 zkl_session_over_handler(ngx_event_t *ev)
 {
@@ -726,6 +748,12 @@ zkl_session_tick_handler(ngx_event_t *ev)
         } else if (s->handle != NULL && !zkl_client_asked(s->handle))
         {
             s->apart = now;
+        }
+
+        if (s->moved && s->handle != NULL && s->state != ZKL_CONNECTED
+            && zkl_client_servers(s->handle, s->conf))
+        {
+            s->moved = 0;
         }
 
         if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
@@ -953,6 +981,7 @@ zkl_session_watchdog(zkl_session_t *s, ngx_msec_t now)
 
     if (ngx_queue_empty(&s->flights)) {
         s->doubts = 0;
+        zkl_session_probe(s, now);
         return;
     }
 
@@ -1012,9 +1041,16 @@ zkl_session_out_of_reach(zkl_session_t *s)
     if (!s->unreachable) {
         s->unreachable = 1;
 
-        ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                      "zookeeper is out of reach at \"%V\"",
-                      &s->conf->servers);
+        if (s->conf->servers.len == 0) {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "zookeeper is out of reach: no address of a server "
+                          "is known");
+
+        } else {
+            ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                          "zookeeper is out of reach at \"%V\"",
+                          &s->conf->servers);
+        }
     }
 
     s->events->unreachable(s->data);
@@ -1032,6 +1068,24 @@ zkl_session_barrier(zkl_session_t *s)
     zkl_op_t  *op;
 
     op = zkl_op_new(s, ZKL_OP_BARRIER, &zkl_top, NULL, NULL);
+    if (op != NULL) {
+        zkl_session_submit(s, op);
+    }
+}
+
+
+/* Asks for something that the server has at hand. */
+
+static void
+zkl_session_probe(zkl_session_t *s, ngx_msec_t now)
+{
+    zkl_op_t  *op;
+
+    if (s->conf->probe == 0 || now - s->replied < s->conf->probe) {
+        return;
+    }
+
+    op = zkl_op_new(s, ZKL_OP_EXISTS, &zkl_top, NULL, NULL);
     if (op != NULL) {
         zkl_session_submit(s, op);
     }
@@ -1056,6 +1110,11 @@ zkl_session_arm(zkl_session_t *s)
 
     if (s->state == ZKL_CONNECTED && s->tick.cancelable) {
         period = zkl_session_due(s) - zkl_now();
+
+        if (s->conf->probe != 0) {
+            period = ngx_min(period, (ngx_msec_int_t) s->conf->probe);
+        }
+
         period = ngx_max(period, ZKL_TICK);
     }
 
@@ -1472,7 +1531,7 @@ zkl_session_landed(zkl_flight_t *flight)
 /* Notes that ZooKeeper has answered an operation or a batch. */
 
 static void
-zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight)
+zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
 {
     zkl_rc_e  rc;
 
@@ -1483,6 +1542,11 @@ zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight)
     }
 
     s->replied = zkl_now();
+
+    if (s->events != NULL) {
+        s->events->answered(s->data, flight->write, n,
+                            (ngx_msec_int_t) (s->replied - flight->sent));
+    }
 
     if (s->unreachable) {
         s->unreachable = 0;
@@ -1529,7 +1593,7 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
     }
 
     if (data != s) {
-        zkl_session_heard(s, &op->flight);
+        zkl_session_heard(s, &op->flight, 0);
     }
 
     zkl_session_landed(&op->flight);
@@ -1609,7 +1673,7 @@ zkl_session_batch_landed(zkl_message_t *message, void *data)
     if (data != s) {
         rc = zkl_client_rc(batch->flight.code);
 
-        zkl_session_heard(s, &batch->flight);
+        zkl_session_heard(s, &batch->flight, batch->nops);
         zkl_client_read_batch(batch);
     }
 

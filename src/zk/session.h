@@ -175,11 +175,16 @@ typedef struct {
     void   (*changed)(void *data, ngx_str_t *path, ngx_uint_t deleted);
     /* a watch of LIST fired, or of EXISTS with NO_NODE; or path is deleted */
     void   (*listed)(void *data, ngx_str_t *path);
+    /* an answer, after that many milliseconds, to n operations at once; 0: to
+       one that was sent alone */
+    void   (*answered)(void *data, ngx_uint_t write, ngx_uint_t n,
+                       ngx_msec_int_t time);
 } zkl_session_events_t;
 
 
 typedef struct {
-    ngx_str_t                      servers;     /* numeric addresses, NUL */
+    ngx_str_t                      servers;     /* numeric addresses, NUL; "":
+                                                   none is known yet */
     ngx_str_t                      chroot;      /* "" or "/..." */
     ngx_str_t                      auth_scheme; /* "": none; NUL */
     ngx_str_t                      auth;
@@ -187,6 +192,10 @@ typedef struct {
                                                 /* "": no TLS; paths of CA,
                                                    certificate and key; NUL */
     ngx_msec_t                     timeout;
+    ngx_msec_t                     probe;       /* after how long without an
+                                                   answer a session is asked, so
+                                                   that an outage shows; 0: a
+                                                   third of the timeout */
 } zkl_session_conf_t;
 
 
@@ -217,6 +226,12 @@ void zkl_session_close(zkl_session_t *s);
  * process that has the key can take over the session.
  */
 void zkl_session_leave(zkl_session_t *s);
+
+/*
+ * conf->servers has changed, and is not empty: the session goes to these
+ * servers as soon as there is no connection.  A connection that works stays.
+ */
+void zkl_session_servers(zkl_session_t *s);
 
 /*
  * The name of the session's gate, 16 hexadecimal digits: an ephemeral znode of

@@ -21,14 +21,15 @@
 #include "base/args.h"
 
 
-#define ALL     ((ZKL_ARG_DURABLE << 1) - 1)
+#define ALL     ((ZKL_ARG_SORT << 1) - 1)
 
 
 static naive_json_t  naive;
 
 static const char  *const field_names[] = {
     "wait", "ttl", "mode", "owner", "data", "hold", "permits", "names",
-    "until", "prefix", "limit", "after", "force", "revoke", "durable"
+    "until", "prefix", "limit", "after", "force", "revoke", "durable",
+    "holders", "sort"
 };
 
 #define FIELDS  (sizeof(field_names) / sizeof(field_names[0]))
@@ -202,6 +203,8 @@ check_args(const zkl_args_t *args, unsigned allowed)
     rule((args->given & ZKL_ARG_LIMIT)
          ? args->limit >= 1 && args->limit <= ZKL_LIMIT_MAX
          : args->limit == 0, "limit");
+    rule((args->given & ZKL_ARG_HOLDERS)
+         ? args->holders <= 1 : args->holders == 0, "holders");
 
     check_text(args, ZKL_ARG_MODE, args->mode, args->mode_len, ZKL_WORD_MAX,
                1);
@@ -209,6 +212,8 @@ check_args(const zkl_args_t *args, unsigned allowed)
                1);
     check_text(args, ZKL_ARG_UNTIL, args->until, args->until_len, ZKL_WORD_MAX,
                1);
+    check_text(args, ZKL_ARG_SORT, args->sort, args->sort_len, ZKL_WORD_MAX,
+               5);
     check_text(args, ZKL_ARG_OWNER, args->owner, args->owner_len,
                ZKL_OWNER_MAX, 0);
     check_text(args, ZKL_ARG_PREFIX, args->prefix, args->prefix_len,
@@ -225,6 +230,8 @@ check_args(const zkl_args_t *args, unsigned allowed)
     check_letters(args->until, args->until_len, lower);
     check_letters(args->after, args->after_len, base64);
 
+    rule(!(args->given & ZKL_ARG_SORT) || strcmp(args->sort, "since") == 0
+         || strcmp(args->sort, "waiting") == 0, "a sort");
     rule(naive_shown(args->owner, args->owner_len), "an owner");
     rule(naive_shown(args->prefix, args->prefix_len), "a prefix");
 
@@ -490,6 +497,10 @@ value_of(char *buf, const zkl_args_t *args, unsigned field)
     case ZKL_ARG_LIMIT:
         return (size_t) sprintf(buf, "%u", args->limit);
 
+    case ZKL_ARG_HOLDERS:
+        return (size_t) sprintf(buf, "%u", args->holders);
+
+    case ZKL_ARG_SORT:   text = args->sort; len = args->sort_len; break;
     case ZKL_ARG_MODE:   text = args->mode; len = args->mode_len; break;
     case ZKL_ARG_OWNER:  text = args->owner; len = args->owner_len; break;
     case ZKL_ARG_DATA:   text = args->data; len = args->data_len; break;

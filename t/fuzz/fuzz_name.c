@@ -7,8 +7,11 @@
  *   ZooKeeper takes all accepted names (PathUtils.validatePath(), on UTF-16, is
  *   here), and so does zkl_name_path_check() behind any root, where the name is
  *   the last segment.  So two names never are the same znode.
- * - A shown text is UTF-8 without control characters, and the sum of the
- *   characters.
+ * - A shown text is UTF-8 without control characters, and a text that is made
+ *   to be shown is one.
+ * - An escaped text has no slash, and unescaped is the text.  So two texts that
+ *   a guard takes are the same lock only if a slash at the beginning is the
+ *   difference.
  * - Durations agree with exact arithmetic, and milliseconds are canonical.
  * - base64url that is read has a single spelling, and written bytes come back.
  */
@@ -27,7 +30,9 @@
 
 static void check_name(const char *text, size_t len);
 static void check_path(const char *text, size_t len);
+static void check_escape(const char *text, size_t len);
 static void check_shown(const char *text, size_t len);
+static void check_show(const char *text, size_t len, size_t size);
 static void check_duration(const char *text, size_t len);
 static void check_base64(const char *text, size_t len);
 static uint32_t code_at(const uint8_t *text, size_t len, size_t *n);
@@ -51,6 +56,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     check_name(text, size);
     check_path(text, size);
+    check_escape(text, size);
     check_shown(text, size);
     check_duration(text, size);
     check_base64(text, size);
@@ -107,6 +113,60 @@ check_path(const char *text, size_t len)
 
 
 static void
+check_escape(const char *text, size_t len)
+{
+    char        *name, *back;
+    size_t       i, n, left;
+    const char  *p, *error;
+
+    n = zkl_name_escape(NULL, text, len);
+    name = fuzz_block(NULL, n);
+
+    rule(zkl_name_escape(name, text, len) == n, "another length");
+    rule(n == 0 || memchr(name, '/', n) == NULL, "a slash is left");
+
+    fuzz_block_free(name);
+
+    p = text;
+    left = len;
+    error = zkl_name_text(&p, &left);
+
+    rule(p + left == text + len, "the end has moved");
+    rule(left == len || (len > 1 && text[0] == '/' && left == len - 1),
+         "more than a slash is left out");
+    rule((error == NULL)
+         == (memmem(p, left, "%2F", 3) == NULL), "text: %s",
+         error ? error : "accepted");
+
+    if (error != NULL) {
+        return;
+    }
+
+    n = zkl_name_escape(NULL, p, left);
+    name = fuzz_block(NULL, n);
+    back = fuzz_block(NULL, left);
+
+    (void) zkl_name_escape(name, p, left);
+
+    for (i = 0, len = 0; i < n && len < left; len++) {
+        if (n - i >= 3 && memcmp(name + i, "%2F", 3) == 0) {
+            back[len] = '/';
+            i += 3;
+
+        } else {
+            back[len] = name[i++];
+        }
+    }
+
+    rule(i == n && len == left && memcmp(back, p, left) == 0,
+         "another text comes back");
+
+    fuzz_block_free(back);
+    fuzz_block_free(name);
+}
+
+
+static void
 check_shown(const char *text, size_t len)
 {
     int       utf8, shown;
@@ -123,20 +183,43 @@ check_shown(const char *text, size_t len)
     rule(zkl_text_utf8_check(text, len) == utf8, "UTF-8 is %d", utf8);
     rule(zkl_text_shown_check(text, len) == shown, "shown is %d", shown);
 
-    /* character by character, up to the first that cannot be shown */
+    /* the run ends in front of the first character that cannot be shown */
 
-    for (at = 0, i = 0; at < len; at += n, i++) {
-        n = zkl_text_shown_len(text + at, len - at);
+    at = zkl_text_shown_len(text, len);
 
-        rule(n <= len - at && n <= 4, "%zu bytes of a character", n);
-        rule(n != 0 || !shown, "a character is not shown, the text is");
+    rule(at <= len && (at == len) == shown, "%zu bytes of the text", at);
+    rule(zkl_text_shown_check(text, at), "the run is not shown");
 
-        if (n == 0) {
-            break;
-        }
+    for (i = 1; i <= 4 && at + i <= len; i++) {
+        rule(!zkl_text_shown_check(text, at + i), "the run is too short");
     }
 
-    rule(at < len || shown, "all characters are shown, the text is not");
+    for (i = 0; i <= len + 1; i += 1 + len / 4) {
+        check_show(text, len, i);
+    }
+}
+
+
+/* Each byte is that of the text or a "?", and no character is cut. */
+
+static void
+check_show(const char *text, size_t len, size_t size)
+{
+    char    *buf;
+    size_t   i, n;
+
+    buf = fuzz_block(NULL, size);
+    n = zkl_text_show(buf, size, text, len);
+
+    rule(n <= size && n <= len, "%zu bytes of %zu", n, size);
+    rule(n + 4 > size || n == len, "%zu bytes, with room for %zu", n, size);
+    rule(zkl_text_shown_check(buf, n), "a text that is not shown");
+
+    for (i = 0; i < n; i++) {
+        rule(buf[i] == text[i] || buf[i] == '?', "another byte");
+    }
+
+    fuzz_block_free(buf);
 }
 
 

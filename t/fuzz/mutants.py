@@ -43,6 +43,10 @@ MUTANTS = [
     ("name", TEXT, "if (left == 6 || (bits & ((1U << left) - 1)) != 0) {",
      "if (left == 6) {"),
     ("name", TEXT, "if (*at == len) {", "if (*at > len) {"),
+    ("name", NAME, "for (i = 0; i + 3 <= *len; i++) {",
+     "for (i = 0; i + 3 < *len; i++) {"),
+    ("name", NAME, "memcpy(buf + n, \"%2F\", 3);",
+     "memcpy(buf + n, \"%2f\", 3);"),
 
     ("token", NAME, "for (i = 0; i < path_len; i++) {",
      "for (i = 1; i < path_len; i++) {"),

@@ -40,6 +40,7 @@
 
 #include "core/call.h"
 #include "core/claim.h"
+#include "core/group.h"
 #include "core/worker.h"
 
 

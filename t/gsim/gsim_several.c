@@ -1,12 +1,12 @@
 
 /*
- * Users that acquire several locks at once, as http/several.c does: in
- * sequence, each claim bound until all are granted, and then all leases begin
- * at once.
+ * Users that acquire several locks at once, as http/several.c does: by a group
+ * of bound claims, whose leases begin at once when all are granted.
  *
- * While the user waits, u->claim is the claim that the user waits for.  When
- * all are granted, the user keeps the first claim, and each other claim goes to
- * an idle user, or to no user, and then lasts as long as the lease.
+ * While the user waits, u->claim is the claim that the group waits for, as of
+ * the last gsim_several_sync().  When all are granted, the user keeps the first
+ * claim, and each other claim goes to an idle user, or to no user, and then
+ * lasts as long as the lease.
  *
  * The process may die while the leases begin: then either all locks stay held,
  * or none.  A waiting claim may be deleted by hand, so that the claim queues
@@ -24,18 +24,14 @@ struct gsim_began_s {
 };
 
 
-static void gsim_several_next(gsim_user_t *u);
+static const zkl_claim_data_t *gsim_several_label(zkl_group_t *group,
+    ngx_uint_t part, zkl_claim_data_t *buf);
 static void gsim_several_by_hand(void *data, uint64_t tag);
 static int gsim_several_by_hand_now(gsim_user_t *u);
 static int gsim_several_near(gsim_user_t *u, gsim_node_t *node);
 static void gsim_several_begins(gsim_user_t *u);
 static void gsim_several_began_event(void *data, uint64_t tag);
-static void gsim_several_answered(void *data, zkl_claim_t *claim,
-    zkl_outcome_e outcome);
-static void gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome);
-static void gsim_several_event(void *data, zkl_claim_t *claim,
-    zkl_event_e event, const char *reason);
-static void gsim_several_abandon(gsim_user_t *u);
+static void gsim_several_answered(zkl_group_t *group, zkl_outcome_e outcome);
 static void gsim_several_granted(gsim_user_t *u);
 static void gsim_several_part(gsim_user_t *u, int i, int64_t fence,
     int64_t since);
@@ -76,60 +72,93 @@ gsim_several_acquire(void *data)
 {
     gsim_user_t *u = data;
 
+    int                i;
+    zkl_group_t       *group;
+    zkl_acquire_t      acquire;
+    zkl_group_part_t  *part;
+
     gsim_say("%s acquires %d locks, wait %d, ttl %d", u->name, u->nparts,
              (int) u->wait, (int) u->ttl);
 
-    u->at = 0;
-    u->dropped = 0;
     u->by_hand = 0;
-    memset(u->parts, 0, sizeof(u->parts));
-
-    gsim_several_next(u);
-}
-
-
-static void
-gsim_several_next(gsim_user_t *u)
-{
-    zkl_claim_data_t  label;
-    zkl_acquire_t     acquire;
-    zkl_outcome_e     outcome;
-
-    u->lock = u->locks[u->at];
     u->first = 0;
 
-    gsim_user_label(u, &label);
-    label.async = 0;
-    label.has_params = 0;
+    memset(u->parts, 0, sizeof(u->parts));
 
-    gsim_user_fill(u, &acquire, &label);
+    for (i = 0; i < u->nparts; i++) {
+        part = &u->parts[i];
 
-    acquire.wait = (ngx_msec_t) (ngx_max(u->deadline - gsim_now, 0) / GSIM_MS);
-    acquire.key = u->key;
-    acquire.terms.bound = 1;
-    acquire.terms.leased = 0;
-    acquire.leader = u->parts[0];
-    acquire.handler = gsim_several_answered;
-    acquire.event = gsim_several_event;
+        part->path.data = (u_char *) gsim_paths[u->locks[i]];
+        part->path.len = strlen(gsim_paths[u->locks[i]]);
+        part->kind = u->kind;
+        part->wait = (ngx_msec_t) u->wait;
+        part->once = (u->wait == 0);
+    }
 
-    u->claim = zkl_claim_acquire(u->process->worker, &acquire, &outcome);
-    u->parts[u->at] = u->claim;
+    group = &u->group;
 
-    if (u->claim == NULL) {
-        gsim_say("%s is refused: %d", u->name, outcome);
-        gsim_several_abandon(u);
+    memset(group, 0, sizeof(zkl_group_t));
+
+    u->lock = u->locks[0];
+    gsim_user_fill(u, &acquire, NULL);
+
+    group->worker = u->process->worker;
+    group->parts = u->parts;
+    group->nparts = (ngx_uint_t) u->nparts;
+    group->timeout = acquire.timeout;
+    group->ttl = acquire.ttl;
+    group->terms = acquire.terms;
+    group->label = gsim_several_label;
+    group->handler = gsim_several_answered;
+    group->data = u;
+    group->keyed = 1;
+    group->begins = 1;
+
+    if (zkl_group_acquire(group) != NGX_OK) {
+        gsim_say("%s is refused: %d", u->name, group->outcome);
         gsim_user_idle(u);
         return;
     }
 
-    /* the process may have stood still meanwhile */
+    u->claim = u->parts[0].claim;
+    u->must = gsim_user_must(u->wait + u->nparts * ZKL_PATIENCE);
+    u->acquired = gsim_now;
 
-    u->must = gsim_user_must((int64_t) acquire.wait);
+    gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_several_by_hand, u,
+            (uint64_t) u->acquired);
+}
 
-    if (gsim_chance(2)) {
-        gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_several_by_hand, u,
-                (uint64_t) u->claim->id.record);
+
+static const zkl_claim_data_t *
+gsim_several_label(zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf)
+{
+    gsim_user_label(group->data, buf);
+
+    buf->async = 0;
+    buf->has_params = 0;
+
+    return buf;
+}
+
+
+/* The group goes from claim to claim without telling. */
+
+void
+gsim_several_sync(gsim_user_t *u)
+{
+    if (u->nparts == 0 || u->claim == NULL
+        || u->group.at == (ngx_uint_t) u->nparts
+        || u->parts[u->group.at].claim == NULL)
+    {
+        return;
     }
+
+    if (u->lock != u->locks[u->group.at]) {
+        u->lock = u->locks[u->group.at];
+        u->first = 0;
+    }
+
+    u->claim = u->parts[u->group.at].claim;
 }
 
 
@@ -140,14 +169,15 @@ gsim_several_by_hand(void *data, uint64_t tag)
 {
     gsim_user_t *u = data;
 
-    if (u->nparts == 0 || u->claim == NULL || u->at == 0
-        || u->process->state != GSIM_RUNS || u->process->ending
-        || u->claim->id.record != tag)
+    if (u->nparts == 0 || u->claim == NULL || (uint64_t) u->acquired != tag
+        || u->process->state != GSIM_RUNS || u->process->ending)
     {
         return;
     }
 
-    if (!gsim_several_by_hand_now(u)) {
+    if (u->process->in_turn || u->group.at == 0
+        || !gsim_several_by_hand_now(u))
+    {
         gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_several_by_hand, u,
                 tag);
     }
@@ -160,6 +190,8 @@ gsim_several_by_hand_now(gsim_user_t *u)
     int           n;
     char          path[GSIM_PATH];
     gsim_node_t  *node, *other;
+
+    gsim_several_sync(u);
 
     if (u->claim->state != ZKL_WAIT) {
         return 0;
@@ -231,86 +263,28 @@ gsim_several_near(gsim_user_t *u, gsim_node_t *node)
 
 
 static void
-gsim_several_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
+gsim_several_answered(zkl_group_t *group, zkl_outcome_e outcome)
 {
-    gsim_user_t *u = data;
+    gsim_user_t *u = group->data;
 
-    gsim_say("%s is answered for part %d: %d", u->name, u->at, outcome);
-
-    if (claim != u->claim) {
-        gsim_violation("%s is answered for another claim", u->name);
-    }
+    gsim_say("%s is answered for %d locks: %d", u->name, u->nparts, outcome);
 
     u->claim = NULL;
+
+    if (outcome != ZKL_GRANTED) {
+        gsim_user_idle(u);
+        return;
+    }
 
     /* in case the process dies of this, or stands still */
 
     u->works = 1;
     gsim_user_next(u, 300 * GSIM_MS);
 
-    gsim_several_go_on(u, outcome);
+    gsim_gateway_grants(u->process);
+    gsim_several_granted(u);
 
     u->works = 0;
-}
-
-
-static void
-gsim_several_go_on(gsim_user_t *u, zkl_outcome_e outcome)
-{
-    if (outcome != ZKL_GRANTED) {
-        u->parts[u->at] = NULL;
-        gsim_several_abandon(u);
-        gsim_user_idle(u);
-        return;
-    }
-
-    gsim_gateway_grants(u->process);
-
-    if (u->dropped) {
-
-        /* too late: another claim is lost, and the user gives all up */
-
-        u->claim = u->parts[u->at];
-        gsim_user_next(u, 0);
-        return;
-    }
-
-    if (++u->at < u->nparts) {
-        gsim_several_next(u);
-        return;
-    }
-
-    gsim_several_granted(u);
-}
-
-
-/* A granted claim is lost while the user waits for the other locks. */
-
-static void
-gsim_several_event(void *data, zkl_claim_t *claim, zkl_event_e event,
-    const char *reason)
-{
-    int          i;
-    gsim_user_t *u = data;
-
-    if (event != ZKL_EVENT_LOST) {
-        return;
-    }
-
-    for (i = 0; i < u->nparts && u->parts[i] != claim; i++) {
-        /* void */
-    }
-
-    if (i == u->nparts) {
-        gsim_violation("%s hears of another user's claim", u->name);
-    }
-
-    gsim_say("%s hears that part %d is lost: %s", u->name, i, reason);
-
-    u->parts[i] = NULL;
-    u->dropped = 1;
-
-    gsim_user_next(u, 0);
 }
 
 
@@ -324,27 +298,11 @@ gsim_several_leave(void *data)
     gsim_say("%s gives up %d locks", u->name, u->nparts);
     gsim_count.left++;
 
-    gsim_several_abandon(u);
-    gsim_user_idle(u);
-}
-
-
-static void
-gsim_several_abandon(gsim_user_t *u)
-{
-    int           i;
-    zkl_claim_t  *claim;
-
     u->claim = NULL;
 
-    for (i = 0; i < u->nparts; i++) {
-        claim = u->parts[i];
+    (void) zkl_group_leave(&u->group);
 
-        if (claim != NULL) {
-            u->parts[i] = NULL;
-            zkl_claim_abandon(claim);
-        }
-    }
+    gsim_user_idle(u);
 }
 
 
@@ -361,7 +319,7 @@ gsim_several_granted(gsim_user_t *u)
     }
 
     for (i = 0; i < u->nparts; i++) {
-        claim = u->parts[i];
+        claim = u->parts[i].claim;
         claims[i] = claim;
 
         u->tokens[i].id = claim->id;

@@ -1085,6 +1085,8 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
     for (i = 0; i < gsim_nusers && own != NULL; i++) {
         other = &gsim_users[i];
 
+        gsim_several_sync(other);
+
         if (other == u || other->claim == NULL || other->lock != u->lock
             || other->process->in_turn
             || other->claim->handler == NULL
@@ -1248,6 +1250,8 @@ gsim_user_check_event(void *data, uint64_t tag)
     (void) tag;
 
     for (i = 0; i < gsim_nusers; i++) {
+        gsim_several_sync(&gsim_users[i]);
+
         if (gsim_users[i].claim != NULL || gsim_users[i].call != NULL) {
             gsim_user_check_one(&gsim_users[i]);
         }

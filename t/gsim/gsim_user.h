@@ -73,12 +73,11 @@ struct gsim_user_s {
 
     int                          locks[GSIM_LOCKS];     /* several at once */
     int                          nparts;        /* of locks; 0: a single lock */
-    int                          at;            /* index of the part awaited */
-    zkl_claim_t                 *parts[GSIM_LOCKS];
+    zkl_group_t                  group;
+    zkl_group_part_t             parts[GSIM_LOCKS];
     zkl_token_t                  tokens[GSIM_LOCKS];
     gsim_began_t                *began;         /* while the leases begin */
 
-    unsigned                     dropped:1;     /* a part is lost */
     unsigned                     by_hand:1;     /* a part was deleted */
     unsigned                     works:1;       /* a turn works on the user */
     unsigned                     keyed:1;
@@ -153,6 +152,8 @@ int gsim_several_choose(gsim_user_t *u);
 /* In a turn of u->process. */
 void gsim_several_acquire(void *data);
 void gsim_several_leave(void *data);
+/* Sets u->claim and u->lock to those that the group waits for. */
+void gsim_several_sync(gsim_user_t *u);
 /* The process died while the leases began. */
 void gsim_several_died(gsim_user_t *u);
 

@@ -267,7 +267,7 @@ MUTANTS = [
      '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n',
      '    ngx_queue_insert_tail(&s->failed, &op->flight.queue);\n\n'
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
-     '    return;\n\n', 12000),
+     '    return;\n\n', 80000),
 
     ('an heir deletes what was told as held elsewhere',
      'core/adopt.c',
@@ -646,7 +646,7 @@ MUTANTS = [
      '        || record.czxid <= lock->born || record.czxid >= claim->czxid)',
      '        || (rc != NGX_DONE\n'
      '            && (record.czxid <= lock->born\n'
-     '                || record.czxid >= claim->czxid)))', 1000),
+     '                || record.czxid >= claim->czxid)))', 4000),
 
     ('a claim that is found does not wait',
      'core/claim.c:zkl_claim_recover',
@@ -687,7 +687,7 @@ MUTANTS = [
      'core/lock.c:zkl_lock_conflicts',
      'return first->origin == ZKL_LOCAL\n'
      '           || (first->watched && zkl_lock_there(lock, other));',
-     'return 1;', ('--rich', 2000)),
+     'return 1;', ('--rich', 20000)),
 
     ('a claim that lives in a former lock is counted',
      'core/lock.c:zkl_lock_learn',
@@ -780,6 +780,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'refused again in the same turn',
     'a mark is removed before all is taken over',
     'a leader that stood still has heard of each write',
     'a late create is looked for once',

@@ -24,7 +24,7 @@
 #define NEW         (ZKL_ARG_PERMITS|ZKL_ARG_UNTIL                            \
                      |ZKL_ARG_PREFIX|ZKL_ARG_LIMIT|ZKL_ARG_AFTER  \
                      |ZKL_ARG_FORCE|ZKL_ARG_REVOKE                    \
-                     |ZKL_ARG_DURABLE)
+                     |ZKL_ARG_DURABLE|ZKL_ARG_HOLDERS|ZKL_ARG_SORT)
 
 #define ALL         (OLD|NEW|ZKL_ARG_NAMES)
 
@@ -107,6 +107,15 @@ static const refusal_t  query_refusals[] = {
                                     " 1000" },
     { text_of("limit=1001"),        "\"limit\" takes an integer" },
     { text_of("limit=all"),         "\"limit\" takes an integer" },
+    { text_of("holders="),          "\"holders\" takes 1 or 0" },
+    { text_of("holders=2"),         "\"holders\" takes 1 or 0" },
+    { text_of("holders=01"),        "\"holders\" takes 1 or 0" },
+    { text_of("sort="),             "\"sort\" takes \"since\" or"
+                                    " \"waiting\"" },
+    { text_of("sort=name"),         "\"sort\" takes \"since\" or" },
+    { text_of("sort=sinc"),         "\"sort\" takes \"since\" or" },
+    { text_of("sort=sincf"),        "\"sort\" takes \"since\" or" },
+    { text_of("sort=since%00"),     "\"sort\" takes \"since\" or" },
     { text_of("names=a"),           "\"names\" takes an array of 1 to 32"
                                     " names, in a body" },
     { text_of("names=1"),           "\"names\" takes an array" },
@@ -482,7 +491,7 @@ test_query_of_operators(void **state)
     assert_int_equal(read_query(&args, text_of("permits=1000&until=free"
                                         "&prefix=a/b%20%C3%BC&limit=1"
                                         "&after=Az09-_&force=1&revoke=%31"
-                                        "&durable=1"),
+                                        "&durable=1&holders=1&sort=since"),
                                 ALL), 0);
 
     assert_int_equal(args.given, NEW);
@@ -494,6 +503,16 @@ test_query_of_operators(void **state)
     assert_int_equal(args.limit, 1);
     assert_string_equal(args.after, "Az09-_");
     assert_int_equal(args.after_len, 6);
+    assert_int_equal(args.holders, 1);
+    assert_string_equal(args.sort, "since");
+    assert_int_equal(args.sort_len, 5);
+
+    assert_int_equal(read_query(&args, text_of("holders=0&sort=waiting"), ALL),
+                     0);
+
+    assert_int_equal(args.given, ZKL_ARG_HOLDERS|ZKL_ARG_SORT);
+    assert_int_equal(args.holders, 0);
+    assert_string_equal(args.sort, "waiting");
 
     assert_int_equal(read_query(&args,
                                 text_of("permits=1&limit=1000&prefix=&after="),
@@ -641,7 +660,7 @@ test_body_of_new_fields(void **state)
     static const char  text[] =
         "{\"permits\":305,\"until\":\"free\",\"prefix\":\"a/\\u00fc\","
         "\"limit\":\"7\",\"after\":\"Az09-_\",\"force\":1,\"revoke\":\"1\","
-        "\"durable\":1,"
+        "\"durable\":1,\"holders\":1,\"sort\":\"waiting\","
         "\"names\":[\"b\", \"a b\" ,\"\\u00fc\",\"aa\",\"a\",\"B\"],"
         "\"mode\":\"semaphore\"}";
 
@@ -661,6 +680,8 @@ test_body_of_new_fields(void **state)
         assert_string_equal(args.after, "Az09-_");
         assert_int_equal(args.after_len, 6);
         assert_string_equal(args.mode, "semaphore");
+        assert_int_equal(args.holders, 1);
+        assert_string_equal(args.sort, "waiting");
 
         assert_string_equal(args.names, "B/a/a b/aa/b/\xc3\xbc");
         assert_int_equal(args.names_len, strlen(args.names));

@@ -324,6 +324,55 @@ test_paths(void **state)
 }
 
 
+/* A slash becomes "%2F", and no other character is changed. */
+
+static void
+test_slashes(void **state)
+{
+    char    buf[3 * ZKL_NAME_MAX];
+    char    text[ZKL_NAME_MAX];
+    size_t  i, n;
+
+    static const struct {
+        const char  *text;
+        const char  *name;
+    } cases[] = {
+        { "",               "" },
+        { "a",              "a" },
+        { "/",              "%2F" },
+        { "a/b",            "a%2Fb" },
+        { "/a//b/",         "%2Fa%2F%2Fb%2F" },
+        { "a%2Fb",          "a%2Fb" },
+        { "a%2fb/%",        "a%2fb%2F%" },
+        { "../.",           "..%2F." },
+        { "\xc3\xa4/\xff",  "\xc3\xa4%2F\xff" }
+    };
+
+    (void) state;
+
+    for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        n = strlen(cases[i].name);
+
+        memset(buf, '#', sizeof(buf));
+
+        assert_int_equal(zkl_name_escape(NULL, cases[i].text,
+                                         strlen(cases[i].text)), n);
+        assert_int_equal(zkl_name_escape(buf, cases[i].text,
+                                         strlen(cases[i].text)), n);
+        assert_memory_equal(buf, cases[i].name, n);
+        assert_int_equal(buf[n], '#');
+    }
+
+    assert_int_equal(zkl_name_escape(buf, "a\0/", 3), 5);
+    assert_memory_equal(buf, "a\0%2F", 5);
+
+    memset(text, '/', sizeof(text));
+
+    assert_int_equal(zkl_name_escape(buf, text, sizeof(text)), sizeof(buf));
+    assert_memory_equal(buf + sizeof(buf) - 3, "%2F", 3);
+}
+
+
 static void
 test_lengths(void **state)
 {
@@ -949,6 +998,7 @@ main(void)
     const struct CMUnitTest  tests[] = {
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_slashes),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_claims_are_written),

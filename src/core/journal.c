@@ -1,0 +1,233 @@
+
+/*
+ * The journal: what becomes of the claims that hold locks, line by line.
+ *
+ * A line tells of a grant or of an end.  The keeper of a claim's record hears
+ * of the end, whatever the reason: so each claim that was granted here has one
+ * such line, also if the claim's worker has died.  No line tells of a claim
+ * that ends because nginx is stopped, nor of a durable claim whose znode is
+ * deleted while no session counts the lease.  The worker that made the claim
+ * knows the owner and the request.
+ *
+ * Everything here runs on the event loop.  worker->journal is NULL if no
+ * journal is kept.
+ */
+
+
+#include "core/journal.h"
+
+
+static void zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held);
+static void zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event);
+static void zkl_journal_label(zkl_journal_t *line, zkl_claim_t *claim);
+static u_char *zkl_journal_find(u_char *p, u_char *last, const char *text);
+
+
+void
+zkl_journal_open(zkl_worker_t *worker, zkl_journal_pt journal, void *data)
+{
+    worker->journal = journal;
+    worker->data = data;
+
+    worker->zone->ended = zkl_journal_ended;
+    worker->zone->data = worker;
+}
+
+
+void
+zkl_journal_granted(zkl_claim_t *claim)
+{
+    zkl_journal_claim(claim, ZKL_JOURNAL_GRANTED);
+}
+
+
+void
+zkl_journal_taken_over(zkl_claim_t *claim)
+{
+    zkl_journal_claim(claim, ZKL_JOURNAL_TAKEN_OVER);
+}
+
+
+static void
+zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
+{
+    zkl_worker_t   *worker;
+    zkl_journal_t   line;
+
+    worker = claim->lock->worker;
+
+    if (worker->journal == NULL) {
+        return;
+    }
+
+    ngx_memzero(&line, sizeof(zkl_journal_t));
+
+    line.event = event;
+    line.path = claim->lock->sn.str;
+    line.kind = claim->entry.kind;
+    line.fencing = zkl_fencing_token(claim->czxid, claim->index);
+    line.time = claim->granted - claim->started;
+
+    zkl_journal_label(&line, claim);
+
+    worker->journal(worker->data, &line);
+}
+
+
+/* The lock's path is in the record, because a claim may have no lock here. */
+
+static void
+zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held)
+{
+    zkl_worker_t  *worker = data;
+
+    zkl_claim_t    *claim;
+    zkl_ending_e    ending;
+    zkl_record_t    copy;
+    zkl_journal_t   line;
+
+    ngx_memzero(&line, sizeof(zkl_journal_t));
+
+    ending = zkl_record_own(worker->zone, record, &copy, &line.path);
+
+    line.event = ZKL_JOURNAL_ENDED;
+    line.kind = copy.kind;
+    line.fencing = zkl_fencing_token(copy.czxid, copy.index);
+    line.time = held;
+    line.reason = zkl_journal_reason(ending);
+
+    claim = worker->claims[record];
+
+    if (claim != NULL) {
+        zkl_journal_label(&line, claim);
+    }
+
+    worker->journal(worker->data, &line);
+}
+
+
+const char *
+zkl_journal_reason(zkl_ending_e ending)
+{
+    switch (ending) {
+
+    case ZKL_ENDING_RELEASED:
+        return "released";
+
+    case ZKL_ENDING_EXPIRED:
+        return "expired";
+
+    case ZKL_ENDING_BROKEN:
+        return "broken";
+
+    case ZKL_ENDING_LOST:
+        return "session";
+
+    default:
+        return "deleted";
+    }
+}
+
+
+/*
+ * The owner is the first line of the claim data, and the address a member in
+ * front of the client's data: found here without reading the JSON, because each
+ * grant and each end has a line.
+ */
+
+static void
+zkl_journal_label(zkl_journal_t *line, zkl_claim_t *claim)
+{
+    u_char  *p, *q, *last;
+
+    last = claim->label + claim->label_len;
+
+    p = ngx_strlchr(claim->label, last, '\n');
+
+    if (p != NULL) {
+        line->owner.data = claim->label;
+        line->owner.len = p - claim->label;
+
+        p = zkl_journal_find(p, last, "\"from\":\"");
+        q = zkl_journal_find(claim->label + line->owner.len, last,
+                             "\"data\":");
+
+        if (p != NULL && (q == NULL || p < q)) {
+            q = ngx_strlchr(p, last, '"');
+
+            line->from.data = p;
+            line->from.len = q ? q - p : 0;
+        }
+    }
+
+    line->request.data = claim->request;
+    line->request.len = claim->request_len;
+}
+
+
+/* The end of text between p and last, or NULL. */
+
+static u_char *
+zkl_journal_find(u_char *p, u_char *last, const char *text)
+{
+    size_t  len;
+
+    len = ngx_strlen(text);
+
+    for ( /* void */ ; last - p >= (ptrdiff_t) len; p++) {
+        if (*p == '"' && ngx_strncmp(p, text, len) == 0) {
+            return p + len;
+        }
+    }
+
+    return NULL;
+}
+
+
+void
+zkl_journal_read(zkl_call_t *call, zkl_op_t *op)
+{
+    zkl_claim_data_t  label;
+
+    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+
+    call->fencing = zkl_fencing_token(label.czxid ? label.czxid : op->czxid,
+                                      label.index > 0 ? label.index : 0);
+
+    if (call->worker->journal == NULL || call->owner.data != NULL
+        || label.owner_len == 0)
+    {
+        return;
+    }
+
+    /* without memory the line has no owner */
+
+    call->owner.data = ngx_alloc(label.owner_len, call->worker->log);
+
+    if (call->owner.data != NULL) {
+        call->owner.len = label.owner_len;
+        ngx_memcpy(call->owner.data, label.owner, label.owner_len);
+    }
+}
+
+
+void
+zkl_journal_deleted(zkl_call_t *call)
+{
+    zkl_journal_t  line;
+
+    if (call->worker->journal == NULL) {
+        return;
+    }
+
+    ngx_memzero(&line, sizeof(zkl_journal_t));
+
+    line.event = ZKL_JOURNAL_DELETED;
+    line.path = call->path;
+    line.kind = call->token.kind;
+    line.fencing = call->fencing;
+    line.reason = (call->type == ZKL_BREAK) ? "broken" : "released";
+    line.owner = call->owner;
+
+    call->worker->journal(call->worker->data, &line);
+}

@@ -1,0 +1,264 @@
+
+/*
+ * Lists of the locks under the location's root: pages in the order of the
+ * names, or a sorted list.
+ *
+ * A page ends when the page is full, or when names.c has looked at enough.  The
+ * cursor is the last name that was looked at, so each page goes on where the
+ * page before ended, even if locks have come or gone meanwhile.  A sorted list
+ * has no cursor, because the order changes between two calls.
+ *
+ * Everything here runs on the event loop.  ctx->other is the names in flight,
+ * which the request's cleanup leaves, or NULL.
+ */
+
+
+#include "http/list.h"
+#include "http/answer.h"
+#include "http/args.h"
+#include "http/result.h"
+#include "core/names.h"
+
+
+/* locks of a page, without a "limit" */
+#define NGX_HTTP_ZK_LOCK_LIST_LIMIT   100
+
+
+static ngx_int_t ngx_http_zk_lock_list_call(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, ngx_str_t *after);
+static zkl_names_sort_e ngx_http_zk_lock_list_sort(zkl_args_t *args);
+static void ngx_http_zk_lock_list_leave(void *data);
+static void ngx_http_zk_lock_list_handler(zkl_names_t *names,
+    zkl_answer_e answer);
+static ngx_int_t ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer);
+static void ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names);
+static void ngx_http_zk_lock_list_write_lock(zkl_json_t *json,
+    zkl_names_t *names, zkl_named_t *named);
+
+
+ngx_int_t
+ngx_http_zk_lock_list(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    size_t      n;
+    u_char      name[ZKL_BASE64_BYTES(ZKL_AFTER_MAX)];
+    ngx_str_t   after;
+    ngx_uint_t  status;
+    zkl_args_t  args;
+
+    if (ngx_http_zk_lock_args(r, &args, ZKL_ARG_PREFIX|ZKL_ARG_LIMIT
+                                  |ZKL_ARG_AFTER|ZKL_ARG_HOLDERS
+                                  |ZKL_ARG_OWNER|ZKL_ARG_SORT, &status)
+        != NGX_OK)
+    {
+        return ngx_http_zk_lock_problem(r, status, args.error);
+    }
+
+    if ((args.given & ZKL_ARG_SORT) && (args.given & ZKL_ARG_AFTER)) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "a list with \"sort\" has no pages, "
+                                        "and takes a \"limit\" up to 1000 but "
+                                        "no \"after\"");
+    }
+
+    after.data = name;
+    after.len = 0;
+
+    if (args.given & ZKL_ARG_AFTER) {
+
+        if (zkl_text_base64_read(name, &n, args.after, args.after_len) != 0
+            || zkl_name_check((char *) name, n) != NULL)
+        {
+            return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                            "\"after\" takes the \"next\" of "
+                                            "another answer");
+        }
+
+        after.len = n;
+    }
+
+    return ngx_http_zk_lock_list_call(r, ctx, &args, &after);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_list_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
+    zkl_args_t *args, ngx_str_t *after)
+{
+    ngx_int_t                     rc;
+    ngx_str_t                     prefix, owner;
+    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    zkl_names_question_t          question;
+
+    zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
+
+    rc = ngx_http_zk_lock_request_hold(r, ctx);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    prefix.data = (u_char *) args->prefix;
+    prefix.len = args->prefix_len;
+
+    owner.data = (u_char *) args->owner;
+    owner.len = args->owner_len;
+
+    question.root = &ctx->path;
+    question.prefix = &prefix;
+    question.after = after;
+    question.owner = (args->given & ZKL_ARG_OWNER) ? &owner : NULL;
+    question.limit = (args->given & ZKL_ARG_LIMIT)
+                     ? args->limit : NGX_HTTP_ZK_LOCK_LIST_LIMIT;
+    question.holders = (args->given & ZKL_ARG_HOLDERS)
+                       ? args->holders : (question.owner != NULL);
+    question.sort = ngx_http_zk_lock_list_sort(args);
+    question.timeout = zlcf->timeout;
+    question.handler = ngx_http_zk_lock_list_handler;
+    question.data = ctx;
+
+    ctx->leave = ngx_http_zk_lock_list_leave;
+    ctx->other = zkl_names(ctx->worker, &question);
+
+    return (ctx->other != NULL) ? NGX_DONE : NGX_HTTP_INTERNAL_SERVER_ERROR;
+}
+
+
+static zkl_names_sort_e
+ngx_http_zk_lock_list_sort(zkl_args_t *args)
+{
+    if (!(args->given & ZKL_ARG_SORT)) {
+        return ZKL_NAMES_BY_NAME;
+    }
+
+    return (args->sort[0] == 's') ? ZKL_NAMES_BY_SINCE : ZKL_NAMES_BY_WAITING;
+}
+
+
+static void
+ngx_http_zk_lock_list_leave(void *data)
+{
+    zkl_names_leave(data);
+}
+
+
+static void
+ngx_http_zk_lock_list_handler(zkl_names_t *names, zkl_answer_e answer)
+{
+    ngx_int_t                rc;
+    ngx_http_request_t      *r;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = names->data;
+    r = ctx->request;
+
+    ngx_http_set_log_request(r->connection->log, r);
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, r->connection->log, 0,
+                   "zk lock: \"%V\" %ui names, answer %d", &r->uri,
+                   names->nlooked, answer);
+
+    ctx->other = NULL;
+
+    rc = ngx_http_zk_lock_list_answered(r, ctx, names, answer);
+
+    ngx_http_zk_lock_request_end(r, rc);
+}
+
+
+static ngx_int_t
+ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer)
+{
+    zkl_json_t  *json;
+
+    if (answer == ZKL_CALL_UNREACHABLE && names->crowded) {
+        ngx_str_set(&ctx->outcome, "unreachable");
+
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
+                                        "this worker makes as many lists with "
+                                        "\"holders\", \"owner\" or \"sort\" "
+                                        "as it may at a time: repeat the call "
+                                        "later");
+    }
+
+    if (answer != ZKL_CALL_OK) {
+        return ngx_http_zk_lock_result_failed(r, ctx, answer);
+    }
+
+    ngx_str_set(&ctx->outcome, "listed");
+
+    json = zkl_json_open();
+
+    zkl_json_object(json, NULL);
+    ngx_http_zk_lock_list_write(json, names);
+    zkl_json_end_object(json);
+
+    return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
+}
+
+
+static void
+ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names)
+{
+    char         cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
+    ngx_str_t   *last;
+    ngx_uint_t   i, sorted, whole;
+
+    zkl_json_array(json, "locks");
+
+    for (i = 0; i < names->nfound; i++) {
+        ngx_http_zk_lock_list_write_lock(json, names, names->found[i]);
+    }
+
+    zkl_json_end_array(json);
+
+    sorted = (names->sort != ZKL_NAMES_BY_NAME);
+
+    if (sorted || names->owned) {
+        whole = !names->partial && !(sorted && zkl_names_more(names));
+
+        zkl_json_boolean(json, "complete", (int) whole);
+    }
+
+    if (!sorted && names->nlooked != 0 && zkl_names_more(names)) {
+        last = &names->named[names->nlooked - 1].name;
+
+        zkl_json_string(json, "next", cursor,
+                        zkl_text_base64_write(cursor, last->data, last->len));
+    }
+}
+
+
+static void
+ngx_http_zk_lock_list_write_lock(zkl_json_t *json, zkl_names_t *names,
+    zkl_named_t *named)
+{
+    ngx_msec_t   age;
+    ngx_uint_t   i;
+    zkl_info_t  *info;
+
+    zkl_json_object(json, NULL);
+    zkl_json_string(json, "name", (char *) named->name.data, named->name.len);
+    ngx_http_zk_lock_write_mode(json, named->kind);
+    zkl_json_integer(json, "held", (int64_t) named->held);
+    zkl_json_integer(json, "queued", (int64_t) named->queued);
+
+    if (names->holders) {
+        zkl_json_array(json, "holders");
+
+        age = ngx_current_msec - named->looked;
+
+        for (i = 0; i < named->ninfos; i++) {
+            info = &named->infos[i];
+            info->expires -= ngx_min(info->expires, age);
+
+            zkl_json_object(json, NULL);
+            ngx_http_zk_lock_write_info(json, info);
+            zkl_json_end_object(json);
+        }
+
+        zkl_json_end_array(json);
+    }
+
+    zkl_json_end_object(json);
+}

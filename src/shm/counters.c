@@ -1,0 +1,82 @@
+
+/*
+ * Counters: what the workers of a gateway have done since the zone was made.
+ *
+ * Several processes run this code at the same time, each on its event loop.  A
+ * counter only grows.  A reader may see a histogram in
+ * the middle of a change, because the bucket changes before the sum.
+ */
+
+
+#include "shm/counters.h"
+
+
+static const ngx_msec_t  zkl_counters_waits[] = {
+    1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000,
+    300000, 0
+};
+
+static const ngx_msec_t  zkl_counters_holds[] = {
+    1, 10, 100, 500, 1000, 5000, 10000, 30000, 60000, 300000, 900000, 3600000,
+    14400000, 86400000, 0
+};
+
+static const ngx_msec_t  zkl_counters_operations[] = {
+    1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 0
+};
+
+
+void
+zkl_counters_add(zkl_counters_t *counters, zkl_count_e which, ngx_uint_t n)
+{
+    (void) ngx_atomic_fetch_add(&counters->counts[which], n);
+}
+
+
+void
+zkl_counters_time(zkl_counters_t *counters, zkl_times_e which,
+    ngx_msec_int_t time)
+{
+    ngx_msec_t         ms;
+    ngx_uint_t         i;
+    const ngx_msec_t  *bounds;
+    zkl_histogram_t   *times;
+
+    ms = (time > 0) ? (ngx_msec_t) time : 0;
+
+    times = &counters->times[which];
+    bounds = zkl_counters_bounds(which);
+
+    for (i = 0; bounds[i] != 0 && ms > bounds[i]; i++) { /* void */ }
+
+    (void) ngx_atomic_fetch_add(&times->counts[i], 1);
+    (void) ngx_atomic_fetch_add(&times->sum, ms);
+}
+
+
+void
+zkl_counters_call(zkl_counters_t *counters, ngx_uint_t call,
+    ngx_uint_t outcome)
+{
+    if (call < ZKL_COUNTED_CALLS && outcome < ZKL_COUNTED_OUTCOMES) {
+        (void) ngx_atomic_fetch_add(&counters->calls[call][outcome], 1);
+    }
+}
+
+
+const ngx_msec_t *
+zkl_counters_bounds(zkl_times_e which)
+{
+    switch (which) {
+
+    case ZKL_TIMES_GRANTED:
+    case ZKL_TIMES_TAKEN:
+        return zkl_counters_waits;
+
+    case ZKL_TIMES_HELD:
+        return zkl_counters_holds;
+
+    default:
+        return zkl_counters_operations;
+    }
+}
