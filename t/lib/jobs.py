@@ -1,0 +1,82 @@
+"""Commands that a test runs under a lock, and gateways that answer as told.
+"""
+
+import contextlib
+import http.server
+import threading
+
+from lib.process import wait_until, whole_lines
+
+LOST, TAKEN, OUT_OF_REACH, USAGE = 70, 75, 69, 64
+
+
+class Job:
+    """A command that runs until the test ends the command.
+
+    The command writes the pid, the fencing token, and in the end "done" into a
+    file.
+    """
+
+    SCRIPT = ('echo "$$ $LOCK_FENCING_TOKEN" >> "$0"\n'
+              'until [ -e "$0.go" ]; do sleep 0.02; done\n'
+              'echo done >> "$0"\n'
+              'exit 3\n')
+
+    def __init__(self, directory, before=""):
+        self.path = str(directory / "job")
+        self.command = ["sh", "-c", before + self.SCRIPT, self.path]
+
+    def lines(self):
+        try:
+            return whole_lines(self.path)
+        except FileNotFoundError:
+            return []
+
+    def wait_running(self):
+        """The pid of the job."""
+        wait_until(self.lines, 20.0, "the job runs")
+        return int(self.lines()[0].split()[0])
+
+    def go(self):
+        with open(self.path + ".go", "w"):
+            pass
+
+
+def is_free(gateway, name):
+    return gateway.inspect(name).status == 404
+
+
+class Words(http.server.BaseHTTPRequestHandler):
+    """Sends the server's words to each client; a stream stays open."""
+
+    def do_POST(self):
+        self.server.joined += 1
+        self.send_response(self.server.status)
+        self.end_headers()
+        self.wfile.write(self.server.words)
+        if self.server.words.startswith(b'{"event":'):
+            self.server.over.wait()
+
+    do_GET = do_POST
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def gateway_that_says(*words, status=200):
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
+    server.joined = 0
+    server.status = status
+    server.url = "http://127.0.0.1:%d/locks" % server.server_address[1]
+    server.words = b"".join(word + b"\n" for word in words)
+    server.over = threading.Event()
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
