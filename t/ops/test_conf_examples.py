@@ -1,7 +1,7 @@
 """The files of conf-examples/ do what they say.
 
 Each configuration runs in nginx with the addresses and paths of the test (see
-lib/examples.py), and each script against a gateway.
+lib/examples.py).
 """
 
 import base64
@@ -19,61 +19,22 @@ import time
 import pytest
 
 from lib import examples
+from lib.backend import Backend
 from lib.checks import problem, retry_after
 from lib.client import Connection, lock_path
-from lib.examples import Example, Script
+from lib.examples import Example
 from lib.gateway import TREE
+from lib.jobs import (OUT_OF_REACH, TAKEN, USAGE, gateway_that_says, is_free)
 from lib.process import alive, free_port, wait_until
 
 NUMBERS = itertools.count(1)
 LOCKED = ("docs/recipes.md", "A command under a lock")
-LOST, TAKEN, OUT_OF_REACH, USAGE = 70, 75, 69, 64
 
 
 @pytest.fixture
 def name():
     """A lock that only this test uses."""
     return "lock%d" % next(NUMBERS)
-
-
-@pytest.fixture
-def start_script(tmp_path, start_gateway):
-    """A function that starts a script; no process may be left at the end.
-
-    This end comes before the end of the test's gateways.
-    """
-    scripts = []
-
-    def start(*command, **options):
-        scripts.append(Script(tmp_path, command, **options))
-        return scripts[-1]
-
-    yield start
-    left = {}
-    deadline = time.monotonic() + 15
-    for script in scripts:
-        try:
-            script.wait_gone(deadline - time.monotonic())
-        except AssertionError:
-            left[script.pid] = script.said()
-            script.kill()
-    assert not left, left
-
-
-def take_away(gateway, tree, name):
-    """Deletes the only claim; the holder has lost the lock."""
-    claim, = tree.claims(gateway.znode(name))
-    tree.delete(gateway.znode(name) + "/" + claim)
-
-
-def expires_in(gateway, name):
-    """The milliseconds that are left of the holder's lease."""
-    holder, = gateway.inspect(name).json["holders"]
-    return holder["expires_in_ms"]
-
-
-def is_free(gateway, name):
-    return gateway.inspect(name).status == 404
 
 
 @pytest.fixture
@@ -436,6 +397,339 @@ def test_limits_of_a_call(make_example):
         release(example, "x", response)
 
 
+# a lock around a request
+
+@pytest.fixture
+def make_backend():
+    """A function that makes an application; all of them end with the test."""
+    with contextlib.ExitStack() as made:
+        def make():
+            return made.enter_context(contextlib.closing(Backend()))
+
+        yield make
+
+
+@pytest.fixture
+def backend(make_backend):
+    return make_backend()
+
+
+@pytest.fixture
+def make_front(make_example):
+    """A function that makes an example in front of backends, not started yet.
+
+    The backends take the place of the example's ports 9000, 9001 and so on.
+    """
+    def make(name, *backends, ports=(8080,)):
+        text = examples.read(name)
+        for port, backend in enumerate(backends, 9000):
+            assert "127.0.0.1:%d" % port in text
+            text = text.replace("127.0.0.1:%d" % port, backend.address)
+        return make_example(name, ports, text)
+
+    return make
+
+
+def deploy(example, environment="staging", method="POST"):
+    return example.connect().send(method, "/deploy/" + environment)
+
+
+def answered(client, seen, body=b"done\n"):
+    """The backend answers, and the client gets the answer."""
+    seen.answer(200, body)
+    response = client.response()
+    assert (response.status, response.body) == (200, body)
+
+
+def test_deploy(make_front, backend, tree):
+    """One at a time for each environment, in order of the fencing tokens."""
+    example = make_front("deploy.conf", backend).start()
+    znode = example.znode("/locks/deploy-staging")
+    first = deploy(example)
+    one = backend.next()
+    second = deploy(example)
+    tree.wait_claims(znode, 2)
+
+    for more in ("production", "POST"), ("staging", "GET"):
+        answered(deploy(example, *more), backend.next())
+    assert backend.idle() and len(tree.claims(znode)) == 2
+
+    answered(first, one)
+    other = backend.next()
+    answered(second, other)
+    tokens = [int(seen.headers["X-Fencing-Token"]) for seen in (one, other)]
+    assert tokens[0] < tokens[1]
+    tree.wait_claims(znode, 0)
+
+
+def test_deploy_through_any_gateway(make_front, backend, tree):
+    gateways = [make_front("deploy.conf", backend).start() for _ in range(2)]
+    znode = gateways[0].znode("/locks/deploy-staging")
+    clients = [deploy(gateways[0])]
+    seen = backend.next()
+    clients.append(deploy(gateways[1]))
+    tree.wait_claims(znode, 2)
+    assert backend.idle()
+    answered(clients[0], seen)
+    answered(clients[1], backend.next())
+    tree.wait_claims(znode, 0)
+
+
+def test_deploy_too_late(make_front, backend, tree):
+    """The wait is over: the text; the test does not wait for 20 seconds."""
+    example = make_front("deploy.conf", backend)
+    assert example.text.count("wait=20s") == 1
+    example.text = example.text.replace("wait=20s", "wait=300ms")
+    example.start()
+    first = deploy(example)
+    seen = backend.next()
+    response = deploy(example).response()
+    assert response.status == 423
+    assert response.headers["Content-Type"] == "text/plain"
+    retry_after(response)
+    assert response.body == b"Another deploy of staging is under way.\n"
+    assert backend.idle()
+    answered(first, seen)
+    tree.wait_claims(example.znode("/locks/deploy-staging"), 0)
+
+
+def test_deploy_of_what_is_no_environment(make_front, backend, tree):
+    """No name for one environment leads to another lock."""
+    example = make_front("deploy.conf", backend).start()
+    for path in "/deploy/", "/deploy/a/b", "/deploy/Staging", "/deploy/a%20":
+        assert example.call("POST", path).status == 404
+    client = example.connect().send("POST", "/deploy/%73taging")
+    seen = backend.next()
+    assert len(tree.claims(example.znode("/locks/deploy-staging"))) == 1
+    answered(client, seen)
+
+
+def test_reports(make_front, make_backend, start_gateway, tree):
+    """Three at once in the whole cluster, and the next when one is done."""
+    reports, legacy = make_backend(), make_backend()
+    gateways = [make_front("reports.conf", reports, legacy).start()
+                for _ in range(2)]
+    znode = gateways[0].znode("/locks/reports")
+    api = start_gateway(root=gateways[0].znode("/locks"))
+    clients = [gateways[i % 2].connect().send("GET", "/reports/%d" % i)
+               for i in range(6)]
+    tree.wait_claims(znode, 6)
+    content = api.inspect("reports").json
+    assert (len(content["holders"]), content["queued"]) == (3, 3)
+
+    inside = [reports.next() for _ in range(3)]
+    for left in range(6, 0, -1):
+        assert reports.idle()
+        seen = inside.pop(0)
+        answered(clients[int(seen.path.split("/")[-1])], seen)
+        if left > 3:
+            inside.append(reports.next())
+    tree.wait_claims(znode, 0)
+
+
+def test_reports_without_zookeeper(make_front, make_backend):
+    """A limit of load yields; a lock that protects does not."""
+    reports, legacy = make_backend(), make_backend()
+    example = make_front("reports.conf", reports, legacy)
+    example.text = example.text.replace(example.gateway.zookeeper.address,
+                                        "127.0.0.1:%d" % free_port())
+    example.text = example.text.replace("wait=30s", "wait=300ms")
+    example.start(wait_sessions=False)
+    client = example.connect().send("GET", "/reports/sales")
+    answered(client, reports.next())
+    problem(example.call("GET", "/legacy/"), 503)
+    assert legacy.idle()
+
+
+def test_legacy(make_front, make_backend, tree):
+    """One at a time; ten wait, and the next is refused at once."""
+    reports, legacy = make_backend(), make_backend()
+    example = make_front("reports.conf", reports, legacy).start()
+    znode = example.znode("/locks/legacy")
+    clients = []
+    for number in range(1, 12):
+        clients.append(example.connect().send("GET", "/legacy/"))
+        tree.wait_claims(znode, number)
+    response = example.call("GET", "/legacy/")
+    problem(response, 429)
+    retry_after(response)
+    for client in clients:
+        seen = legacy.next()
+        assert legacy.idle()
+        answered(client, seen)
+    assert legacy.total == 11
+    tree.wait_claims(znode, 0)
+
+
+@pytest.fixture
+def webdav(make_example):
+    example = make_example("webdav.conf")
+    os.makedirs(os.path.join(example.gateway.prefix, "webdav", "files"))
+    return example.start()
+
+
+def put(example, path, body, token=None):
+    headers = {"Lock-Token": token} if token else None
+    return example.call("PUT", path, None, headers, body)
+
+
+def test_webdav_call(webdav, tree):
+    """The commands of the comment."""
+    webdav.shell(webdav.blocks[0])
+    assert webdav.call("GET", "/files/a/b.txt").status == 200
+    tree.wait_claims(webdav.znode("/locks/files%2Fa%2Fb.txt"), 0)
+
+
+def test_webdav(webdav):
+    """While the lock is held, the holder alone writes; all may read."""
+    path, lock = "/files/a.txt", "/locks/files%2Fa.txt"
+    assert put(webdav, path, b"free").status == 201
+    held = webdav.hold(lock)
+    content = problem(put(webdav, path, b"no token"), 423)
+    assert content["holder"]["fencing_token"] == held.fencing
+    problem(webdav.call("DELETE", path), 423)
+    other = webdav.hold("/locks/files%2Fb.txt")
+    problem(put(webdav, path, b"another lock's", other.token), 412)
+    assert put(webdav, "/files/b.txt", b"b", other.token).status == 201
+    assert webdav.call("GET", path).body == b"free"
+
+    assert put(webdav, path, b"held", held.token).status == 204
+    assert webdav.call("GET", path).body == b"held"
+    assert webdav.call("DELETE", path, None, {
+        "Lock-Token": held.token}).status == 204
+    assert webdav.call("GET", path).status == 404
+    release(webdav, "files/a.txt", held)
+    release(webdav, "files/b.txt", other)
+
+
+def test_webdav_too_late(webdav, tree):
+    """A client whose lock was lost writes no more."""
+    path, lock = "/files/a.txt", "/locks/files%2Fa.txt"
+    late = webdav.hold(lock)
+    znode = webdav.znode(lock)
+    claim, = tree.claims(znode)
+    tree.delete(znode + "/" + claim)
+    problem(put(webdav, path, b"late", late.token), 412)
+    held = webdav.hold(lock)
+    assert put(webdav, path, b"new", held.token).status == 201
+    problem(put(webdav, path, b"late", late.token), 412)
+    assert webdav.call("GET", path).body == b"new"
+    release(webdav, "files/a.txt", held)
+    problem(put(webdav, path, b"late", late.token), 412)
+    assert put(webdav, path, b"free").status == 204
+
+
+def test_webdav_and_collections(webdav):
+    """A collection is made; no request goes around the lock of a file."""
+    assert webdav.call("MKCOL", "/files/c/").status == 201
+    held = webdav.hold("/locks/files%2Fc%2Fa.txt")
+    assert put(webdav, "/files/c/a.txt", b"a", held.token).status == 201
+    for path in "/files/c//a.txt", "/files/c/./a.txt", "/files/%63/a.txt":
+        problem(put(webdav, path, b"b"), 423)
+    assert put(webdav, "/files/b.txt", b"b").status == 201
+    for method, path in (("MOVE", "/files/b.txt"), ("COPY", "/files/b.txt"),
+                         ("DELETE", "/files/c/"), ("DELETE", "/files/c"),
+                         ("DELETE", "/files/")):
+        response = webdav.call(method, path, None, {
+            "Destination": "http://localhost/files/c/a.txt", "Depth":
+            "infinity", "Overwrite": "T"})
+        assert response.status in (405, 409), (method, path)
+    assert webdav.call("GET", "/files/c/a.txt").body == b"a"
+    release(webdav, "files/c/a.txt", held)
+
+
+@pytest.fixture
+def make_warm(make_front, backend, tmp_path):
+    """A function that makes gateways, with one directory for all or not."""
+    def make(shared=True):
+        example = make_front("warm.conf", backend, ports=(8080, 8081))
+        directory = tmp_path / "warm"
+        if not shared:
+            directory = tmp_path / ("warm%d" % example.ports[8080])
+        directory.mkdir(exist_ok=True)
+        os.symlink(str(directory), example.gateway.prefix + "/warm")
+        return example.start()
+
+    return make
+
+
+def tile(example, path="/tiles/1/2.png", method="GET"):
+    return example.connect().send(method, path)
+
+
+def test_warm(make_warm, backend, tree):
+    """Several clients of two gateways ask at once: the origin is asked once.
+    """
+    gateways = [make_warm(), make_warm()]
+    znode = gateways[0].znode("/locks/tiles%2F1%2F2.png")
+    clients = [tile(gateways[0])]
+    seen = backend.next()
+    clients += [tile(gateways[i % 2]) for i in range(1, 6)]
+    tree.wait_claims(znode, 2)
+    assert backend.idle()
+    seen.answer(200, b"a picture")
+    for client in clients:
+        response = client.response()
+        assert (response.status, response.body) == (200, b"a picture")
+    assert backend.total == 1
+
+    # and from now on no gateway takes the lock
+    for gateway in gateways:
+        response = tile(gateway).response()
+        assert response.headers["X-Cache"] == "HIT"
+    response = tile(gateways[0], "/tiles/1/2.png?x=1").response()
+    assert response.headers["X-Cache"] == "HIT"
+    assert backend.total == 1
+    tree.wait_claims(znode, 0)
+
+
+def test_warm_without_a_common_directory(make_warm, backend, tree):
+    """As the comment says: one request at a time, and one of each gateway."""
+    gateways = [make_warm(shared=False), make_warm(shared=False)]
+    znode = gateways[0].znode("/locks/tiles%2F1%2F2.png")
+    clients = [tile(gateways[0])]
+    seen = backend.next()
+    clients.append(tile(gateways[1]))
+    tree.wait_claims(znode, 2)
+    assert backend.idle()
+    answered(clients[0], seen, b"a picture")
+    answered(clients[1], backend.next(), b"a picture")
+    assert backend.total == 2
+    tree.wait_claims(znode, 0)
+
+
+def test_warm_when_the_origin_fails(make_warm, backend, tree):
+    """An error is not stored: the next request asks again."""
+    gateways = [make_warm(), make_warm()]
+    znode = gateways[0].znode("/locks/tiles%2F1%2F2.png")
+    clients = [tile(gateways[0])]
+    seen = backend.next()
+    clients.append(tile(gateways[1]))
+    tree.wait_claims(znode, 2)
+    seen.answer(500, b"not now")
+    assert clients[0].response().status == 500
+    answered(clients[1], backend.next(), b"a picture")
+    assert tile(gateways[0]).response().body == b"a picture"
+    assert backend.total == 2
+    tree.wait_claims(znode, 0)
+
+
+def test_warm_of_other_requests(make_warm, backend):
+    example = make_warm()
+    for method, path, status in (("POST", "/tiles/1.png", 403),
+                                 ("PUT", "/tiles/1.png", 403),
+                                 ("GET", "/tiles/", 404),
+                                 ("GET", "/tiles/1/", 404)):
+        assert tile(example, path, method).response().status == status
+    head = tile(example, method="HEAD")
+    seen = backend.next()
+    assert seen.method == "GET"
+    seen.answer(200, b"a picture")
+    assert head.response().status == 200
+    assert tile(example).response().body == b"a picture"
+    assert backend.total == 1
+
+
 # Terraform
 
 def run_info(number, who):
@@ -501,6 +795,48 @@ def test_terraform_backend(terraform_backend):
     assert call("GET", "/locks/prod").status == 404
 
 
+def test_terraform_state_needs_its_lock(terraform_backend):
+    """A state is written by the run that holds the state's lock alone."""
+    def call(method, path, body=None, identity=None, user="alice"):
+        return terraform_backend.call(
+            method, path, {"ID": identity} if identity else None,
+            basic(user, "secret"), body)
+
+    def put(serial, identity=None, state="/state/team/prod"):
+        return call("PUT", state, {"serial": serial}, identity)
+
+    one, other = run_info(1, "alice@one"), run_info(2, "alice@other")
+    first, second = one["ID"], other["ID"]
+    lock = "/locks/team%2Fprod"
+
+    problem(put(1), 423)
+    problem(put(1, "anything"), 412)
+    assert call("LOCK", lock, one).status == 200
+    assert put(1, first).status == 201
+    for identity, status in (None, 423), ("anything", 412), (second, 412):
+        problem(put(9, identity), status)
+        problem(call("DELETE", "/state/team/prod", None, identity), status)
+    problem(put(9, first, "/state/prod"), 412)
+    assert call("GET", "/state/team/prod").json == {"serial": 1}
+
+    # the holder of "team/" deletes no state in the folder
+    folder = run_info(3, "alice@folder")
+    assert call("LOCK", "/locks/team%2F", folder).status == 200
+    assert call("DELETE", "/state/team/", None, folder["ID"]).status >= 400
+    assert call("UNLOCK", "/locks/team%2F", folder).status == 200
+    assert call("GET", "/state/team/prod").json == {"serial": 1}
+
+    # an admin breaks the lock: the first run is late
+    assert call("UNLOCK", "/force/team%2Fprod", user="root").status == 200
+    problem(put(9, first), 412)
+    assert call("LOCK", lock, other).status == 200
+    problem(put(9, first), 412)
+    assert put(2, second).status == 204
+    assert call("GET", "/state/team/prod").json == {"serial": 2}
+    assert call("UNLOCK", lock, other).status == 200
+    problem(put(9, second), 412)
+
+
 RESOURCE = """
 resource "terraform_data" "x" {
   provisioner "local-exec" {
@@ -510,38 +846,51 @@ resource "terraform_data" "x" {
 """
 
 
-@pytest.mark.skipif(not shutil.which("terraform"), reason="no Terraform here")
-def test_terraform(terraform_backend, start_script, tmp_path):
-    """Terraform itself, with the backend from the comment."""
+APPLY = ("apply", "-auto-approve", "-input=false", "-no-color")
+
+
+@pytest.fixture
+def terraform(terraform_backend, start_script, tmp_path):
+    """A function that starts Terraform, with the backend of the comment."""
+    if not shutil.which("terraform"):
+        pytest.skip("no Terraform here")
     config = tmp_path / "terraformrc"
     config.write_text("disable_checkpoint = true\n")
     environment = {"TF_CLI_CONFIG_FILE": str(config), "TF_IN_AUTOMATION": "1",
                    "TF_HTTP_USERNAME": "alice", "TF_HTTP_PASSWORD": "secret"}
 
-    def terraform(*arguments):
+    def start(*arguments):
         return start_script("terraform", *arguments, environment=environment)
 
     (tmp_path / "main.tf").write_text(terraform_backend.blocks[0] + RESOURCE)
-    apply = ("apply", "-auto-approve", "-input=false", "-no-color")
-    initial = terraform("init", "-input=false", "-no-color")
+    initial = start("init", "-input=false", "-no-color")
     assert initial.wait(60) == 0, initial.said()
+    return start
 
-    first = terraform(*apply)
+
+def break_lock(terraform_backend):
+    """The command of the comment."""
+    terraform_backend.shell(terraform_backend.blocks[1].replace(
+        "NAME:PASSWORD", "root:secret"))
+
+
+def test_terraform(terraform_backend, terraform, tmp_path):
+    """Terraform itself: a lock that is taken, and one that is left behind."""
+    first = terraform(*APPLY)
     wait_until((tmp_path / "running").exists, 60.0, "Terraform runs")
-    second = terraform(*apply)
+    second = terraform(*APPLY)
     assert second.wait(60) == 1
     assert "Error acquiring the state lock" in second.said()
     identity = re.search(r"ID: +([0-9a-f-]{36})", second.said()).group(1)
 
     # the first Terraform dies, and leaves the lock
     first.kill()
-    assert terraform(*apply).wait(60) == 1
+    assert terraform(*APPLY).wait(60) == 1
     assert terraform("force-unlock", "-force", identity).wait(60) == 1
-    terraform_backend.shell(terraform_backend.blocks[1].replace(
-        "NAME:PASSWORD", "root:secret"))
+    break_lock(terraform_backend)
 
     (tmp_path / "go").touch()
-    last = terraform(*apply)
+    last = terraform(*APPLY)
     assert last.wait(60) == 0, last.said()
     state = terraform_backend.call("GET", "/state/prod", None,
                                    basic("alice", "secret")).json
@@ -550,11 +899,46 @@ def test_terraform(terraform_backend, start_script, tmp_path):
                                   basic("alice", "secret")).status == 404
 
 
+def test_terraform_comes_too_late(terraform_backend, terraform, tmp_path):
+    """A run whose lock was broken does not write the state."""
+    run = terraform(*APPLY)
+    wait_until((tmp_path / "running").exists, 60.0, "Terraform runs")
+    break_lock(terraform_backend)
+    (tmp_path / "go").touch()
+    assert run.wait(60) == 1
+    assert "412" in run.said()
+    assert terraform_backend.call("GET", "/state/prod", None,
+                                  basic("alice", "secret")).status == 404
+
+    push = terraform("state", "push", "errored.tfstate")
+    assert push.wait(60) == 0, push.said()
+    assert terraform_backend.call("GET", "/state/prod", None,
+                                  basic("alice", "secret")).status == 200
+
+
+def test_terraform_without_the_lock(terraform_backend, terraform, tmp_path):
+    """-lock=false: Terraform may look, and writes nothing."""
+    (tmp_path / "go").touch()
+    assert terraform("plan", "-lock=false", "-no-color").wait(60) == 0
+    run = terraform(*APPLY, "-lock=false")
+    assert run.wait(60) == 1
+    assert "423" in run.said()
+    assert terraform_backend.call("GET", "/state/prod", None,
+                                  basic("alice", "secret")).status == 404
+
+
 # elections
 
+ZK_LOCK = os.path.join(TREE, "command", "zk-lock")
+
+
+def example_url(example):
+    return {"ZK_LOCK_URL": "http://127.0.0.1:%d/locks" % example.ports[8080]}
+
+
 class Candidate:
-    """leader.sh, with a command that shows when it runs, and never beside the
-    command of another candidate, unless the lock was taken away by force.
+    """zk-lock lead, with a command that shows when it runs, and never beside
+    the command of another candidate, unless the lock was taken away by force.
     """
 
     COMMAND = """
@@ -569,10 +953,9 @@ class Candidate:
     def __init__(self, start_script, example, directory, name):
         self.name = name
         self.script = start_script(
-            examples.path("leader.sh"), "scheduler", "sh", "-c", self.COMMAND,
-            str(directory / "leaders"), name, environment={
-                "LOCKS": "http://127.0.0.1:%d/locks" % example.ports[8080],
-                "CANDIDATE": name})
+            ZK_LOCK, "lead", "-o", name, "scheduler", "--", "sh", "-c",
+            self.COMMAND, str(directory / "leaders"), name,
+            environment=example_url(example))
 
 
 class Term:
@@ -619,7 +1002,7 @@ def test_election(make_example, start_script, tree, tmp_path):
     script = candidates[first.name].script
     script.signal(signal.SIGTERM)
     second = leader()
-    assert script.wait() == 128 + signal.SIGTERM
+    assert script.wait() == 5
     assert not alive(first.pid)
 
     script = candidates[second.name].script
@@ -656,13 +1039,12 @@ def test_election(make_example, start_script, tree, tmp_path):
 
 @pytest.fixture
 def live_servers(start_script, make_example):
-    """A function that starts live-servers.sh, and the gateway."""
+    """A function that starts zk-lock, and the gateway."""
     example = make_example("live-servers.conf").start()
 
     def start(*arguments):
-        return start_script(
-            examples.path("live-servers.sh"), *arguments, environment={
-                "LOCKS": "http://127.0.0.1:%d/locks" % example.ports[8080]})
+        return start_script(ZK_LOCK, *arguments,
+                            environment=example_url(example))
 
     return start, example
 
@@ -670,7 +1052,7 @@ def live_servers(start_script, make_example):
 def test_live_servers(live_servers, tmp_path):
     start, _ = live_servers
     healthy = tmp_path / "healthy"
-    watcher = start("watch", "web")
+    watcher = start("watch", "--owners", "web")
     wait_until(lambda: watcher.said() == "\n", what="nobody is there")
 
     def wait_list(*addresses):
@@ -678,7 +1060,7 @@ def test_live_servers(live_servers, tmp_path):
         wait_until(lambda: (sorted(watcher.said().splitlines()[-1].split())
                             == sorted(addresses)),
                    30.0, "the list is %s" % (addresses,))
-        script = start("list", "web")
+        script = start("show", "--owners", "web")
         assert script.wait() == 0
         assert sorted(script.said().split()) == sorted(addresses)
 
@@ -725,152 +1107,6 @@ def test_live_servers_lose_their_gateway(live_servers):
     assert server.wait() == 128 + signal.SIGTERM
 
 
-class Words(http.server.BaseHTTPRequestHandler):
-    """Sends the server's words to each client; a stream stays open."""
-
-    def do_POST(self):
-        self.server.joined += 1
-        self.send_response(self.server.status)
-        self.end_headers()
-        self.wfile.write(self.server.words)
-        if self.server.words.startswith(b'{"event":'):
-            self.server.over.wait()
-
-    do_GET = do_POST
-
-    def log_message(self, *_):
-        pass
-
-
-@contextlib.contextmanager
-def gateway_that_says(*words, status=200):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
-    server.joined = 0
-    server.status = status
-    server.url = "http://127.0.0.1:%d/locks" % server.server_address[1]
-    server.words = b"".join(word + b"\n" for word in words)
-    server.over = threading.Event()
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.over.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-def test_live_servers_may_be_queued(start_script, tmp_path):
-    """A queued server waits on as long as signs of life come."""
-    checks = tmp_path / "checks"
-    with gateway_that_says(b'{"event":"queued","name":"web","position":0}',
-                           b'{"event":"granted","name":"web"}',
-                           b'{"event":"alive"}') as gateway:
-        script = start_script(
-            examples.path("live-servers.sh"), "join", "web", "10.0.0.1:80",
-            "sh", "-c", 'echo >> "$0"', str(checks),
-            environment={"LOCKS": gateway.url})
-        wait_until(lambda: checks.exists() and checks.stat().st_size == 2,
-                   what="it is asked again at the sign of life")
-        assert script.said() == ""
-        assert gateway.joined == 1
-        script.signal(signal.SIGTERM)
-        script.wait_gone()
-
-
-PROBLEM = (b'{"type":"urn:zk-lock:not-found","title":"Not found",'
-           b'"status":404,"detail":"no such claim"}')
-
-NO_LISTS = {
-    "unreachable": (503, b'{"status":503,"detail":"ZooKeeper is away"}'),
-    "wrong path": (404, b"<html>\r\n<head><title>404</title></head></html>"),
-    "wrong path within the API": (404, PROBLEM),
-    "too many": (429, b'{"status":429,"detail":"too many calls"}'),
-    "proxy": (502, b"<html>\r\n<head><title>502</title></head></html>"),
-    "redirect": (302, b""),
-    "nothing": (200, b""),
-    "another page": (200, b"<html></html>"),
-    "no stream": (200, b'{"name":"web","holders":[]}'),
-    "torn": (200, b'{"event":"change","name":"web","holders":[{"owner":"a'),
-}
-
-
-@pytest.mark.parametrize("what", sorted(NO_LISTS))
-def test_live_servers_without_a_list(start_script, what):
-    """A script that feeds a balancer must not read this as an empty list."""
-    status, words = NO_LISTS[what]
-    with gateway_that_says(words, status=status) as gateway:
-        script = start_script(examples.path("live-servers.sh"), "list", "web",
-                              environment={"LOCKS": gateway.url})
-        assert script.wait() == 1
-    assert "live-servers.sh: " in script.said()
-    assert gateway.url + "/web" in script.said()
-    assert status == 200 or str(status) in script.said()
-
-
-def test_live_servers_at_a_wrong_path(live_servers, start_script):
-    _, example = live_servers
-    port = example.ports[8080]
-    for path in "", "locks/a", "lock":
-        script = start_script(
-            examples.path("live-servers.sh"), "list", "web", environment={
-                "LOCKS": "http://127.0.0.1:%d/%s" % (port, path)})
-        assert script.wait() == 1
-        assert "live-servers.sh: " in script.said()
-
-
-def test_live_servers_without_a_gateway(start_script):
-    script = start_script(
-        examples.path("live-servers.sh"), "list", "web",
-        environment={"LOCKS": "http://127.0.0.1:%d/locks" % free_port()})
-    assert script.wait() == 1
-    assert "live-servers.sh: " in script.said()
-
-
-CHANGE = json.dumps({
-    "event": "change", "name": "web", "mode": "member", "held": 3,
-    "holders": [
-        {"owner": "10.0.0.1:80", "data": {"owner": "10.0.0.8:80"}},
-        {"data": "\\", "from": "10.0.0.7"},
-        {"owner": 'quoted "\u00e4"', "data": ['"owner":"10.0.0.9:80"']}],
-    "queued": 1, "queue": [{"owner": "10.0.0.6:80"}]},
-    separators=(",", ":")).encode()
-
-
-@pytest.mark.parametrize("reader", ["jq", "python3", None])
-def test_live_servers_reads_json(start_script, tmp_path, reader):
-    """Owners of holders and no other text, with either program."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for program in ("cat", "curl", "mkfifo", "mktemp", "paste", "rm", "sed",
-                    "sh", "sleep", "tail"):
-        (programs / program).symlink_to(shutil.which(program))
-    if reader:
-        path = "/usr/bin/" + reader
-        if not os.path.exists(path):
-            pytest.skip("no " + path)
-        (programs / reader).symlink_to(path)
-    with gateway_that_says(CHANGE) as gateway:
-        environment = {"LOCKS": gateway.url, "PATH": str(programs)}
-        script = start_script(examples.path("live-servers.sh"), "list", "web",
-                              environment=environment)
-        code = script.wait()
-        if reader is None:
-            assert code == 1
-            assert "jq" in script.said() and "python3" in script.said()
-            assert gateway.joined == 0
-            return
-        assert (code, script.said()) == (
-            0, '10.0.0.1:80\nquoted "\u00e4"\n')
-        watcher = start_script(examples.path("live-servers.sh"), "watch",
-                               "web", environment=environment)
-        wait_until(lambda: watcher.said()
-                   == '10.0.0.1:80 quoted "\u00e4"\n')
-        watcher.signal(signal.SIGTERM)
-        watcher.wait_gone()
-
-
 def test_live_servers_are_joined_from_within(live_servers):
     """Other addresses may look, but not join."""
     _, example = live_servers
@@ -880,57 +1116,7 @@ def test_live_servers_are_joined_from_within(live_servers):
                             ).status == 403
 
 
-# run-once.sh
-
-class Job:
-    """A command for run-once.sh that runs until the test ends the command.
-
-    The command writes the pid, the fencing token, and in the end "done" into a
-    file.
-    """
-
-    SCRIPT = ('echo "$$ $LOCK_FENCING_TOKEN" >> "$0"\n'
-              'until [ -e "$0.go" ]; do sleep 0.02; done\n'
-              'echo done >> "$0"\n'
-              'exit 3\n')
-
-    def __init__(self, directory, before=""):
-        self.path = str(directory / "job")
-        self.command = ["sh", "-c", before + self.SCRIPT, self.path]
-
-    def lines(self):
-        try:
-            with open(self.path) as file:
-                return file.read().splitlines()
-        except FileNotFoundError:
-            return []
-
-    def wait_running(self):
-        """The pid of the job."""
-        wait_until(self.lines, 20.0, "the job runs")
-        return int(self.lines()[0].split()[0])
-
-    def go(self):
-        with open(self.path + ".go", "w"):
-            pass
-
-
-@pytest.fixture
-def job(tmp_path):
-    return Job(tmp_path)
-
-
-@pytest.fixture
-def run_once(start_script, shared_gateway):
-    """A function that starts run-once.sh."""
-    def start(*arguments, gateway=shared_gateway, shell=None, **options):
-        command = [shell] if shell else []
-        command += [examples.path("run-once.sh"), "-u",
-                    "http://127.0.0.1:%d/locks" % gateway.port]
-        return start_script(*command, *arguments, **options)
-
-    return start
-
+# the short script of docs/recipes.md
 
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_locked(start_script, shared_gateway, tmp_path, name, job, shell):
@@ -1011,348 +1197,6 @@ def test_locked_without_a_gateway(start_locked, start_gateway, job, name):
     script = start_locked("http://127.0.0.1:%d/locks" % gateway.port, name)
     assert script.wait(60.0) == OUT_OF_REACH
     assert "503" in script.said()
-    assert job.lines() == []
-
-
-@pytest.mark.parametrize("shell", [None, "dash", "bash"])
-def test_run_once(run_once, shared_gateway, tree, name, job, shell):
-    script = run_once("-o", "nobody&co=1", name, *job.command, shell=shell)
-    job.wait_running()
-    holder, = shared_gateway.inspect(name).json["holders"]
-    assert holder["owner"] == "nobody&co=1"
-    assert job.lines()[0].split()[1] == str(holder["fencing_token"])
-    job.go()
-    assert script.wait() == 3
-    assert job.lines()[1:] == ["done"]
-    assert is_free(shared_gateway, name)
-    assert script.said() == ""
-
-
-def test_run_once_in_a_fleet(run_once, shared_gateway, name, job):
-    """Eight at the same minute: one script runs the job, seven do not."""
-    fleet = [run_once(name, *job.command) for _ in range(8)]
-    wait_until(lambda: [script.process.poll() for script in fleet
-                        ].count(TAKEN) == 7, 30.0, "seven have found it taken")
-    job.go()
-    assert sorted(script.wait() for script in fleet) == [3] + 7 * [TAKEN]
-    assert len(job.lines()) == 2
-    assert is_free(shared_gateway, name)
-
-
-@pytest.mark.parametrize("command, code", [
-    ("true", 0), ("exit 1", 1), ("exit 70", 70), ("exit 127", 127),
-    ("kill -s KILL $$", 137), ("kill -s INT $$; exit 4", 4),
-    ("exec /nonexistent/command", 127)])
-def test_run_once_passes_on_the_exit_code(run_once, shared_gateway, name,
-                                          command, code):
-    assert run_once(name, "sh", "-c", command).wait() == code
-    assert is_free(shared_gateway, name)
-
-
-def test_run_once_without_a_command(run_once, shared_gateway, name):
-    for arguments in ((), (name,), ("-x", name, "true"),
-                      ("-t", "1m", name, "true"), ("-t", "5", name, "true"),
-                      ("-g", "9", name, "true"), ("-w", "", name, "true")):
-        assert run_once(*arguments).wait() == USAGE
-    assert run_once(name, "/nonexistent/command").wait() == 127
-    assert is_free(shared_gateway, name)
-
-
-def test_run_once_and_names_that_curl_would_read(run_once, shared_gateway,
-                                                 name):
-    """Braces and brackets are parts of a name, and not a list of URLs."""
-    for more in ("{1,2}", "[1-2]"):
-        assert run_once(name + more, "true").wait() == 0
-    for more in ("?owner=me", "#1"):
-        assert run_once(name + more, "true").wait() == USAGE
-    for more in ("", "1", "2"):
-        assert is_free(shared_gateway, name + more)
-
-
-@pytest.mark.parametrize("arguments, word", [
-    (("-w", "5s"), "-w"), (("-w", "08"), "-w"), (("-t", "1m"), "-t"),
-    (("-g", ""), "-g"), (("-m", "1.5"), "-m"), (("-x",), "-x"), (("-w",), "-w"),
-    ((), "COMMAND"), (("-t", "5"), "-t"), (("-g", "9"), "-g")])
-def test_run_once_says_which_argument(run_once, name, arguments, word):
-    """A line names the argument, and a second line tells the usage."""
-    more = (name, "true") if len(arguments) != 1 and arguments else ()
-    script = run_once(*arguments, *more)
-    assert script.wait() == USAGE
-    lines = script.said().splitlines()
-    assert len(lines) <= 2
-    assert lines[0].startswith("run-once.sh: ") and word in lines[0]
-
-
-def test_run_once_is_a_filter(run_once, name):
-    read, write = os.pipe()
-    script = run_once(name, "tr", "a-z", "A-Z", stdin=read)
-    os.close(read)
-    with open(write, "w") as file:
-        file.write("what it reads\n")
-    assert script.wait() == 0
-    assert script.said() == "WHAT IT READS\n"
-
-
-def test_run_once_waits(run_once, shared_gateway, tree, name, job):
-    response = shared_gateway.hold(name)
-    script = run_once("-w", "60", name, *job.command)
-    tree.wait_claims(shared_gateway.znode(name), 2)
-    assert job.lines() == []
-    shared_gateway.release(name, response.token)
-    job.wait_running()
-    job.go()
-    assert script.wait() == 3
-
-
-def test_run_once_waits_for_nothing(run_once, shared_gateway, name, job):
-    response = shared_gateway.hold(name)
-    script = run_once("-w", "1", name, *job.command)
-    assert script.wait() == TAKEN
-    assert job.lines() == []
-    shared_gateway.release(name, response.token)
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP,
-                                 signal.SIGKILL])
-def test_run_once_ends_while_it_waits(run_once, shared_gateway, tree, name,
-                                      job, how):
-    response = shared_gateway.hold(name)
-    script = run_once("-w", "60", name, *job.command)
-    tree.wait_claims(shared_gateway.znode(name), 2)
-    script.signal(how)
-    assert script.wait() == (128 + how if how != signal.SIGKILL else -how)
-    tree.wait_claims(shared_gateway.znode(name), 1)
-    shared_gateway.release(name, response.token)
-    script.wait_gone()
-    assert job.lines() == []
-
-
-def test_run_once_keeps_the_lock_for_a_while(run_once, shared_gateway, tree,
-                                             name, job):
-    """A machine with a late clock comes when the job is done already."""
-    job.go()
-    assert run_once("-m", "60", name, *job.command).wait() == 3
-    assert run_once("-m", "60", name, *job.command).wait() == TAKEN
-    assert len(job.lines()) == 2
-    assert 10000 < expires_in(shared_gateway, name) <= 61000
-    take_away(shared_gateway, tree, name)
-
-
-def test_run_once_renews(run_once, shared_gateway, name, job):
-    script = run_once("-t", "9", name, *job.command)
-    job.wait_running()
-    seen = [9000]
-
-    def is_renewed():
-        seen.append(expires_in(shared_gateway, name))
-        return seen[-1] > seen[-2]
-
-    for _ in range(2):
-        wait_until(is_renewed, 20.0, "a renewal")
-    job.go()
-    assert script.wait() == 3
-    assert is_free(shared_gateway, name)
-
-
-class Spy:
-    """A curl in front of the real curl that records requests and answers.
-    """
-
-    PROGRAM = """\
-#!/bin/sh
-PATH=${PATH#*:}
-printf '%%s ' "$@" >> %s/asked
-curl "$@" | tee -a %s/answered
-"""
-
-    def __init__(self, directory):
-        directory.mkdir()
-        self.directory = directory
-        curl = directory / "curl"
-        curl.write_text(self.PROGRAM % (directory, directory))
-        curl.chmod(0o755)
-        self.environment = {"PATH": "%s:%s" % (directory, os.environ["PATH"])}
-
-    def asked(self):
-        return (self.directory / "asked").read_text()
-
-    def token(self):
-        answered = (self.directory / "answered").read_text()
-        return re.search('"token":"(.*?)"', answered).group(1)
-
-
-@pytest.fixture
-def spy(tmp_path):
-    return Spy(tmp_path / "spy")
-
-
-def test_run_once_keeps_the_secret(run_once, shared_gateway, tmp_path, name,
-                                   spy):
-    """The token is in no command line, and the command cannot see it."""
-    # the shell would pass variables from outside on to the command
-    outside = {"token": "mine", "answer": "yes", "secret": "none"}
-    job = Job(tmp_path, before='env > "$0.env"\n')
-    script = run_once("-t", "8", name, *job.command,
-                      environment=dict(spy.environment, **outside))
-    job.wait_running()
-    assert shared_gateway.inspect(name, spy.token()).json["state"] == "held"
-    wait_until(lambda: "PUT" in spy.asked(), 20.0, "a renewal")
-    job.go()
-    assert script.wait() == 3
-    assert "DELETE" in spy.asked()
-    assert spy.token() not in spy.asked()
-    assert spy.token() not in (tmp_path / "job.env").read_text()
-
-
-@pytest.mark.parametrize("how", ["TERM", "HUP", "USR1", "INT"])
-def test_run_once_passes_on_signals(run_once, shared_gateway, tmp_path, name,
-                                    how):
-    received = "TERM" if how == "INT" else how
-    job = Job(tmp_path, before="trap 'exit 9' %s\n" % received)
-    script = run_once(name, *job.command)
-    job.wait_running()
-    script.signal(getattr(signal, "SIG" + how))
-    assert script.wait() == 9
-    assert job.lines()[1:] == []
-    assert is_free(shared_gateway, name)
-
-
-def test_run_once_bears_a_signal_that_its_job_bears(run_once, name, tmp_path):
-    job = Job(tmp_path, before="trap 'echo trapped >> \"$0\"' TERM\n")
-    script = run_once(name, *job.command)
-    job.wait_running()
-    script.signal(signal.SIGTERM)
-    wait_until(lambda: job.lines()[1:] == ["trapped"])
-    job.go()
-    assert script.wait() == 3
-
-
-@pytest.mark.parametrize("before", ["", "trap '' TERM\n", "sh -c 'trap \"\" "
-                                    "TERM; while :; do sleep 1; done' &\n"])
-def test_run_once_loses_the_lock(run_once, shared_gateway, tree, tmp_path,
-                                 name, before):
-    """The claim goes: the job ends, willing or not, with all children."""
-    job = Job(tmp_path, before)
-    script = run_once("-t", "8", name, *job.command)
-    pid = job.wait_running()
-    take_away(shared_gateway, tree, name)
-    assert script.wait() == LOST
-    assert not alive(pid)
-    assert job.lines()[1:] == []
-    assert "the lock is lost" in script.said()
-    script.wait_gone()
-
-
-def test_run_once_learns_it_at_the_end(run_once, shared_gateway, name, job,
-                                       spy):
-    """The job is done before the next renewal: too late to help."""
-    script = run_once("-t", "3600", name, *job.command,
-                      environment=spy.environment)
-    job.wait_running()
-    assert shared_gateway.release(name, spy.token()).status == 204
-    job.go()
-    assert script.wait() == LOST
-    assert job.lines()[1:] == ["done"]
-    assert "the lock was lost" in script.said()
-
-
-def test_run_once_loses_its_gateway(run_once, start_gateway, tree, tmp_path,
-                                    name):
-    """nginx is killed; the job is dead while ZooKeeper has the claim."""
-    gateway = start_gateway(session_timeout="15s")
-    job = Job(tmp_path, before="trap '' TERM\n")
-    script = run_once("-t", "8", name, *job.command, gateway=gateway)
-    pid = job.wait_running()
-    gateway.kill()
-    assert script.wait() == LOST
-    assert not alive(pid)
-    assert "the lock is lost" in script.said()
-    tree.wait_claims(gateway.znode(name), 1)
-    tree.wait_claims(gateway.znode(name), 0, 30)
-
-
-def test_run_once_is_cut_off(run_once, shared_gateway, start_gateway, tree,
-                             tmp_path, name):
-    """The proxy between script and gateway dies, and the gateway does not
-    notice: the job is dead while the lease lasts.
-    """
-    front = start_gateway(servers=None, server=(
-        "location /locks/ {\n    proxy_pass http://127.0.0.1:%d;\n}"
-        % shared_gateway.port))
-    job = Job(tmp_path, before="trap '' TERM\n")
-    script = run_once("-t", "8", name, *job.command, gateway=front)
-    pid = job.wait_running()
-    front.kill()
-    assert script.wait() == LOST
-    assert not alive(pid)
-    assert expires_in(shared_gateway, name) > 0
-    take_away(shared_gateway, tree, name)
-
-
-@pytest.mark.parametrize("whom", ["script", "group"])
-@pytest.mark.parametrize("before", ["", "trap '' TERM\n"])
-def test_run_once_is_killed(run_once, shared_gateway, tmp_path, name, whom,
-                            before):
-    """After -9 on the script the job soon ends, and the lock is free."""
-    job = Job(tmp_path, before)
-    script = run_once(name, *job.command)
-    pid = job.wait_running()
-    if whom == "group":
-        os.killpg(script.pid, signal.SIGKILL)
-    else:
-        script.signal(signal.SIGKILL)
-    # the script is a zombie, because no process waited yet: alive() is enough
-    wait_until(lambda: not alive(pid), what="the job is dead")
-    wait_until(lambda: is_free(shared_gateway, name), what="it is free")
-    assert script.wait() == -signal.SIGKILL
-    script.wait_gone()
-    assert job.lines()[1:] == []
-
-
-def test_run_once_without_setsid(run_once, shared_gateway, tmp_path, name):
-    """Without setsid, a job that starts no other process ends as well."""
-    programs = tmp_path / "programs"
-    programs.mkdir()
-    for program in ("cat", "curl", "id", "mkfifo", "mktemp", "rm", "sed",
-                    "sh", "sleep", "uname"):
-        (programs / program).symlink_to(shutil.which(program))
-    job = Job(tmp_path)
-    job.command = ["sh", "-c", 'echo $$ >> "$0"; exec sleep 60', job.path]
-    script = run_once(name, *job.command, environment={"PATH": str(programs)})
-    pid = job.wait_running()
-    script.signal(signal.SIGKILL)
-    wait_until(lambda: not alive(pid), what="the job is dead")
-    wait_until(lambda: is_free(shared_gateway, name), what="it is free")
-    assert script.wait() == -signal.SIGKILL
-
-
-def test_run_once_and_all_its_helpers_are_killed(run_once, shared_gateway,
-                                                 name, job):
-    """No process can release: the lock is free when the lease is over."""
-    script = run_once("-t", "8", name, *job.command)
-    job.wait_running()
-    script.kill()
-    assert not is_free(shared_gateway, name)
-    wait_until(lambda: is_free(shared_gateway, name), 20.0, "it is free")
-
-
-def test_run_once_without_a_gateway(run_once, start_gateway, name, job):
-    gateway = start_gateway(servers="127.0.0.1:%d" % free_port(),
-                            wait_sessions=False)
-    assert run_once(name, *job.command, gateway=gateway).wait() == (
-        OUT_OF_REACH)
-    gateway.stop()
-    assert run_once(name, *job.command, gateway=gateway).wait() == (
-        OUT_OF_REACH)
-    assert job.lines() == []
-
-
-def test_run_once_wants_its_lease(run_once, start_gateway, name, job):
-    """The script refuses a shortened lease, which needs sooner renewals."""
-    gateway = start_gateway(location="zk_lock_max_ttl 9s;")
-    assert run_once(name, *job.command, gateway=gateway).wait() == (
-        OUT_OF_REACH)
-    assert is_free(gateway, name)
     assert job.lines() == []
 
 
