@@ -57,7 +57,8 @@ DEFAULTS = {
 }
 
 # 'held' holds requests by nginx alone: the first passes, and the others are
-# delayed by a minute and more
+# delayed by a minute and more.  'guard', 'limit' and 'plain' have one content,
+# and differ in what comes before
 HTTP = """\
 {sizes}
 client_header_timeout 1h;
@@ -67,6 +68,7 @@ zk_lock_max_ttl 1h;
 zk_lock_max_queue 1000000;
 limit_req_zone $server_port zone=held:1m rate=1r/m;
 limit_req_log_level info;
+limit_conn_zone $arg_lock zone=each:16m;
 """
 
 SERVER = """\
@@ -80,6 +82,27 @@ location /held/ {{
     limit_req zone=held burst=1000000;
     alias {prefix}/static/;
 }}
+
+location /guard/ {{
+    zk_lock $arg_lock wait=1h;
+    try_files /nonexistent =204;
+}}
+
+location /limit/ {{
+    limit_conn each 1;
+    try_files /nonexistent =204;
+}}
+
+location /plain/ {{
+    try_files /nonexistent =204;
+}}
+"""
+
+# what an older module may not have
+PAGE = """\
+location /page/ {
+    zk_lock_page /locks/;
+}
 """
 
 
@@ -131,7 +154,8 @@ def stalls_of(server):
 
 
 @contextlib.contextmanager
-def gateway(name, server, workers=2, connections=1024, sizes=None):
+def gateway(name, server, workers=2, connections=1024, sizes=None, http="",
+            page=True, **options):
     """A fresh gateway without an access log; ends it and tells complaints."""
     prefix = os.path.join(OUT, "gateway-" + name)
     shutil.rmtree(prefix, ignore_errors=True)
@@ -140,8 +164,9 @@ def gateway(name, server, workers=2, connections=1024, sizes=None):
         f.write(b"x" * 1023 + b"\n")
 
     with served(Gateway(prefix, server, workers=workers, level="notice",
-                        http=HTTP.format(sizes=sizes_lines(sizes)),
-                        server=SERVER.format(prefix=prefix)),
+                        http=HTTP.format(sizes=sizes_lines(sizes)) + http,
+                        server=SERVER.format(prefix=prefix)
+                        + (PAGE if page else ""), **options),
                 connections) as gw:
         yield gw
 

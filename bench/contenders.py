@@ -78,6 +78,7 @@ class Contender:
     works = ("own", "hot")
     fencing = False         # its grants have numbers that have to grow
     root = None             # of its znodes, if it lives in ZooKeeper
+    asked = False           # it is measured only if it is named
     members = (1, 3)        # how many servers it can have
 
     def __init__(self, place):
@@ -280,6 +281,7 @@ class Gateway(Loaded):
     fencing = True
     root = "/locks"
     workers = 2
+    options = {}            # of common.gateway()
 
     WORKERS = {1: "one, so one session",
                2: "2, a listening socket each (reuseport), a session each"}
@@ -288,7 +290,7 @@ class Gateway(Loaded):
         connections = self.place.clients + 512
         self.gateway = self.stack.enter_context(common.gateway(
             "throughput-" + self.name, self.place.zookeeper,
-            workers=self.workers, connections=connections))
+            workers=self.workers, connections=connections, **self.options))
         self.ports = [self.gateway.port]
         self.settings = {
             "workers": self.WORKERS[self.workers],
@@ -314,6 +316,36 @@ class OneWorker(Gateway):
     def lock_name(self, work):
         """Its own: else what the other gateway remembers would be undone."""
         return work + "1"
+
+
+class Logged(Gateway):
+    """With zk_lock_log, and a location that makes the sessions ask."""
+
+    name = "gateway-log"
+    asked = True
+    options = {"http": "zk_lock_log locks.log buffer=64k flush=1s;\n"}
+
+    def lock_name(self, work):
+        return work + "l"
+
+
+class Before(Gateway):
+    """Another module, at the path that BENCH_BEFORE says."""
+
+    name = "gateway-before"
+    package = "another module, and name it in BENCH_BEFORE"
+    asked = True
+
+    @classmethod
+    def missing(cls):
+        return None if os.environ.get("BENCH_BEFORE") else cls.package
+
+    def start(self):
+        self.options = {"module": os.environ["BENCH_BEFORE"], "page": False}
+        super().start()
+
+    def lock_name(self, work):
+        return work + "b"
 
 
 class Http(Loaded):
@@ -364,9 +396,12 @@ class Raw(Contender):
             "sessions": "one, as many requests in flight as clients"}
 
     def run(self, work, clients, seconds, warm_up):
+        return self.load(clients, seconds, warm_up)
+
+    def load(self, clients, seconds, warm_up, *more):
         return run_json([RAW, "-s", self.place.zookeeper.address,
                          "-c", str(clients), "-t", str(seconds),
-                         "-w", str(warm_up), "-r", self.root],
+                         "-w", str(warm_up), "-r", self.root, *more],
                         warm_up + seconds + GRACE)
 
 
@@ -570,4 +605,5 @@ class Webdis(Loaded):
         return {name: [daemon.pid] for name, daemon in self.daemons.items()}
 
 
-ALL = (Gateway, OneWorker, Curator, Kazoo, Etcd, Webdis, Raw, Http)
+ALL = (Gateway, Logged, Before, OneWorker, Curator, Kazoo, Etcd, Webdis, Raw,
+       Http)

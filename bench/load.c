@@ -3,36 +3,39 @@
  * Load for a lock server: clients that acquire and release in a closed loop.
  *
  *   load -p PORT [-p PORT]... -c CLIENTS -t SECONDS [-w SECONDS]
- *        [-d gateway|etcd|webdis] [-o | -N COUNT] [-n NAME] [-r MS]
+ *        [-d gateway|three|one|etcd|webdis] [-o | -N COUNT] [-n NAME] [-r MS]
+ *        [-g MS]
  *
  * Each client is one keep-alive connection to 127.0.0.1 with one request under
- * way: it acquires, and when that is granted it releases, and so on.  With
- * several ports the clients are dealt out to them in turn.  How a server of
- * the sort -d is asked is in load_dialects.c.
+ * way: it acquires, and when that is granted it releases, and so on.  A dialect
+ * may have a request between these two, or no release: then a cycle ends with
+ * the grant.  With several ports the clients are dealt out to them in turn.
+ * How a server of the sort -d is asked is in load_dialects.c.
  *
- * Without -o each client has a lock of its own, NAME-0, NAME-1, ...; with -o
- * all share the one lock NAME and wait for each other.  With -N there are so
- * many names, and each cycle takes another one: of C clients, client I takes
- * NAME-I, NAME-(I+C), and so on, and begins again when they are used up.
- * Where nobody can wait, who finds the lock taken tries again after -r ms; the
- * whole of it is one acquire.
+ * Without -o each client has a separate lock, NAME-0, NAME-1, ...; with -o all
+ * clients share the lock NAME and wait for each other.  With -N there are COUNT
+ * names, and each cycle takes another name: of C clients, client I takes
+ * NAME-I, NAME-(I+C), and so on, and begins again behind the last name.  If a
+ * server holds no request, a client that finds the lock taken tries again after
+ * -r ms, and all tries are one acquire.  With -g a client rests for MS before
+ * the next cycle.
  *
- * One thread, epoll, and no more work on an answer than to find its end and
- * its token: a generator of load that is slower than what it loads measures
- * itself.
+ * The program has one thread and epoll, and looks only for the end and the
+ * token of an answer: a generator that is slower than the server would measure
+ * the generator.
  *
- * On a lock that is shared it is checked that locks exclude.  A client holds
- * from when its grant was read until it begins to send the release, and before
- * that it is looked once more for other grants that may have arrived; a grant
- * that is read while another client holds is an overlap.  It cannot be a false
- * alarm: the release was not sent yet when the second grant arrived.  The
- * fencing tokens, where there are such, have to grow from grant to grant, too.
+ * On a shared lock the program checks that claims exclude each other.  A client
+ * holds from the read of the grant until the client begins to send the release,
+ * and before the release the program looks for other grants that may have
+ * arrived; a grant that is read while another client holds is an overlap.  An
+ * overlap is no false alarm: the release was not sent when the second grant
+ * arrived.  Fencing tokens, if there are any, have to grow from grant to grant.
  *
- * What ends in the first -w seconds is not counted.  After the last second
- * nothing is begun any more, but what was begun is brought to its end, so that
- * no claim is left; who does not come to an end in ten seconds, or in three in
- * which nobody got any answer, is "unfinished".  The result is one JSON object
- * on stdout; the first answer that is not expected is shown on stderr.
+ * A cycle that ends in the first -w seconds is not counted.  After the last
+ * second no cycle begins, but each cycle is brought to the end, so that no
+ * claim is left; a client whose cycle takes ten seconds more, or three seconds
+ * without any answer, is "unfinished".  The result is one JSON object on
+ * stdout; the first answer that is not expected is shown on stderr.
  */
 
 
@@ -82,10 +85,12 @@ static void client_read(client_t *c);
 static void client_answered(client_t *c, const answer_t *answer);
 static void client_wrong(client_t *c, const answer_t *answer);
 static void client_granted(client_t *c);
+static void client_under_lock(client_t *c);
 static void client_released(client_t *c);
 static void client_idle(client_t *c);
 static void release_holders(void);
 static void try_later(client_t *c);
+static void later(client_t *c, double ms);
 static void try_again(void);
 static void set_timer(uint64_t due);
 static void report(void);
@@ -103,7 +108,7 @@ static uint64_t          count_from, count_until;
 static uint64_t          last_answer;
 
 static histogram_t       cycles, acquires;
-static uint64_t          ntotal;        /* cycles, those not counted too */
+static uint64_t          ntotal;        /* cycles, also before count_from */
 static uint64_t          nretries;
 static uint64_t          nwrong;        /* answers that were not expected */
 static uint64_t          noverlaps;     /* grants while another client held */
@@ -215,7 +220,7 @@ all_ask(step_e step)
 }
 
 
-/* what the dialect wants to be done; who is not answered hangs up */
+/* does what the dialect tells; a client without an answer hangs up */
 
 static void
 finish(void)
@@ -346,7 +351,7 @@ client_acquire(client_t *c)
 }
 
 
-/* a request fits into the socket's buffer: nothing else is in it */
+/* a request fits into the socket's buffer, which is empty */
 
 static void
 client_ask(client_t *c, step_e step)
@@ -434,6 +439,9 @@ client_answered(client_t *c, const answer_t *answer)
     } else if (step == ACQUIRING) {
         client_granted(c);
 
+    } else if (step == SERVING) {
+        client_ask(c, RELEASING);
+
     } else if (step == RELEASING) {
         client_released(c);
 
@@ -448,6 +456,7 @@ client_wrong(client_t *c, const answer_t *answer)
 {
     step_e              step;
     static const char  *asked[] = { "the first request", "an acquire",
+                                    "a request under the lock",
                                     "a release", "the last request" };
 
     step = c->step;
@@ -459,21 +468,26 @@ client_wrong(client_t *c, const answer_t *answer)
 
     client_idle(c);
 
-    if ((step == ACQUIRING || step == RELEASING) && now_ns() < count_until) {
+    if (step != OPENING && step != CLOSING && now_ns() < count_until) {
         client_acquire(c);
     }
 }
 
 
-/* a lock that is shared is released when it was looked for other grants */
+/* a shared lock is released after the look for other grants */
 
 static void
 client_granted(client_t *c)
 {
     c->granted = last_answer;
 
+    if (dialect->steps[RELEASING].ask == NULL) {
+        client_released(c);
+        return;
+    }
+
     if (!options.one_lock) {
-        client_ask(c, RELEASING);
+        client_under_lock(c);
         return;
     }
 
@@ -485,6 +499,13 @@ client_granted(client_t *c)
         nbackwards += (c->fencing <= last_fencing);
         last_fencing = c->fencing;
     }
+}
+
+
+static void
+client_under_lock(client_t *c)
+{
+    client_ask(c, dialect->steps[SERVING].ask != NULL ? SERVING : RELEASING);
 }
 
 
@@ -503,7 +524,15 @@ client_released(client_t *c)
 
     client_idle(c);
 
-    if (now < count_until) {
+    if (now >= count_until) {
+        return;
+    }
+
+    if (options.pause_ms > 0) {
+        nbusy++;
+        later(c, options.pause_ms);
+
+    } else {
         client_acquire(c);
     }
 }
@@ -524,21 +553,27 @@ release_holders(void)
 
     for (c = holders, holders = NULL; c; c = next) {
         next = c->next;
-        client_ask(c, RELEASING);
+        client_under_lock(c);
     }
 }
 
 
-/* --- those who try again ------------------------------------------------ */
-
-/* all wait for as long, so who comes last is the last to go */
+/* --- clients that try again, or rest ------------------------------------- */
 
 static void
 try_later(client_t *c)
 {
     nretries++;
+    later(c, options.retry_ms);
+}
 
-    c->due = last_answer + (uint64_t) (options.retry_ms * MS_NS);
+
+/* each client waits for the same time, so the queue is in order */
+
+static void
+later(client_t *c, double ms)
+{
+    c->due = last_answer + (uint64_t) (ms * MS_NS);
     c->next = NULL;
 
     if (trying == NULL) {
@@ -566,7 +601,14 @@ try_again(void)
     while (trying != NULL && trying->due <= now) {
         c = trying;
         trying = c->next;
-        client_ask(c, ACQUIRING);
+
+        if (c->step == IDLE) {
+            nbusy--;
+            client_acquire(c);
+
+        } else {
+            client_ask(c, ACQUIRING);
+        }
     }
 
     if (trying != NULL) {

@@ -1,8 +1,7 @@
 
 /*
- * What the parts of the load generator share: a client, the answer it has got,
- * a dialect, which is how one sort of server is asked for locks, and what the
- * load was told to be.
+ * What the parts of the load generator share: a client, the client's answer, a
+ * dialect, which has the requests for one sort of server, and the options.
  */
 
 
@@ -23,13 +22,14 @@
 #define BROKEN          ((size_t) -1)
 
 
-/* what a client is at; a dialect says how each of it is asked for */
+/* the step of a client; a dialect has a request for each step */
 
 typedef enum {
     OPENING = 0,                    /* before the measurement, once */
     ACQUIRING,
+    SERVING,                        /* under the lock */
     RELEASING,
-    CLOSING,                        /* after it, once */
+    CLOSING,                        /* after the measurement, once */
     NSTEPS,
     IDLE = NSTEPS
 } step_e;
@@ -51,16 +51,16 @@ struct client_s {
     step_e       step;
     uint64_t     began;             /* the cycle; ns */
     uint64_t     granted;
-    uint64_t     due;               /* when it tries again */
-    client_t    *next;              /* in the queue of those who try again, */
-                                    /* or of those who hold */
+    uint64_t     due;               /* the next try */
+    client_t    *next;              /* in the queue of clients that rest, */
+                                    /* or of holders */
 
     char         name[NAME_MAX_LEN + 1];
     char         session[TOKEN_MAX_LEN + 1];    /* a lease, a script */
     char         token[TOKEN_MAX_LEN + 1];      /* that releases */
     int64_t      fencing;           /* -1: none */
 
-    size_t       len;               /* of the answer, as far as it was read */
+    size_t       len;               /* bytes of the answer read so far */
     size_t       size;
     char        *buffer;
 };
@@ -84,7 +84,7 @@ typedef struct {
 typedef struct {
     const char  *name;
     int          fencing;           /* its grants have numbers that grow */
-    step_t       steps[NSTEPS];     /* a step it does without is all zeros */
+    step_t       steps[NSTEPS];     /* a step without a request is zeroed */
 } dialect_t;
 
 
@@ -98,6 +98,7 @@ typedef struct {
     double            seconds;
     double            warm_up;
     double            retry_ms;
+    double            pause_ms;         /* between two cycles */
     const char       *name;
 } options_t;
 

@@ -1,20 +1,24 @@
 
 /*
- * How servers of three sorts are asked for locks, and what they answer.
+ * How servers are asked for locks, and what they answer.
  *
  * gateway: POST /locks/NAME, and DELETE with the token.  The request is held
  * until the lock is granted.
  *
- * etcd 3.4, the JSON gateway of its own: a lease for each client, granted in
- * front of the measurement and revoked behind it; /v3/lock/lock with the name
- * and the lease, and /v3/lock/unlock with the key that was answered.  The
- * request is held until the lock is granted.  The number that grows from grant
- * to grant is the store's revision.
+ * three: the same, and a request under the lock, GET /plain/?lock=NAME.
  *
- * webdis over Redis: SET NAME VALUE NX PX, with a value that nobody else has,
- * and a script that deletes the key if it has that value still.  Nobody is
- * held: who finds the lock taken has to try again.  There is no number that
- * grows.
+ * one: GET /NAME, and nothing else: NAME leads to a location, which may have a
+ * guard.
+ *
+ * etcd 3.4, by etcd's JSON gateway: a lease for each client, granted before the
+ * measurement and revoked afterwards; /v3/lock/lock with the name and the
+ * lease, and /v3/lock/unlock with the key of the answer.  The request is held
+ * until the lock is granted.  The fencing token is the store's revision.
+ *
+ * webdis over Redis: SET NAME VALUE NX PX, with a value of this client alone,
+ * and a script that deletes the key if the key still has the value.  No request
+ * is held: a client that finds the lock taken tries again.  There is no fencing
+ * token.
  */
 
 
@@ -25,7 +29,7 @@
 #include "load.h"
 
 
-/* seconds: longer than any run, so that nobody has to renew */
+/* seconds: longer than any run, so that no client has to renew */
 #define LEASE           "3600"
 
 /* ms: what is usual */
@@ -44,6 +48,10 @@ static int gateway_ask_acquire(client_t *c, char *text, size_t size);
 static outcome_e gateway_hear_acquire(client_t *c, const answer_t *answer);
 static int gateway_ask_release(client_t *c, char *text, size_t size);
 static outcome_e gateway_hear_release(client_t *c, const answer_t *answer);
+
+static int three_ask(client_t *c, char *text, size_t size);
+static int one_ask(client_t *c, char *text, size_t size);
+static outcome_e get_hear(client_t *c, const answer_t *answer);
 
 static int etcd_ask_open(client_t *c, char *text, size_t size);
 static outcome_e etcd_hear_open(client_t *c, const answer_t *answer);
@@ -74,18 +82,35 @@ static const dialect_t  dialects[] = {
     { "gateway", 1,
       { { NULL, NULL },
         { gateway_ask_acquire, gateway_hear_acquire },
+        { NULL, NULL },
         { gateway_ask_release, gateway_hear_release },
+        { NULL, NULL } } },
+
+    { "three", 1,
+      { { NULL, NULL },
+        { gateway_ask_acquire, gateway_hear_acquire },
+        { three_ask, get_hear },
+        { gateway_ask_release, gateway_hear_release },
+        { NULL, NULL } } },
+
+    { "one", 0,
+      { { NULL, NULL },
+        { one_ask, get_hear },
+        { NULL, NULL },
+        { NULL, NULL },
         { NULL, NULL } } },
 
     { "etcd", 1,
       { { etcd_ask_open, etcd_hear_open },
         { etcd_ask_acquire, etcd_hear_acquire },
+        { NULL, NULL },
         { etcd_ask_release, etcd_hear },
         { etcd_ask_close, etcd_hear } } },
 
     { "webdis", 0,
       { { webdis_ask_open, webdis_hear_open },
         { webdis_ask_acquire, webdis_hear_acquire },
+        { NULL, NULL },
         { webdis_ask_release, webdis_hear_release },
         { NULL, NULL } } }
 };
@@ -145,6 +170,33 @@ gateway_ask_release(client_t *c, char *text, size_t size)
 
 static outcome_e
 gateway_hear_release(client_t *c, const answer_t *answer)
+{
+    (void) c;
+
+    return answer->status == 204 ? DONE : WRONG;
+}
+
+
+/* --- a request ---------------------------------------------------------- */
+
+static int
+three_ask(client_t *c, char *text, size_t size)
+{
+    return snprintf(text, size, "GET /plain/?lock=%s HTTP/1.1\r\n"
+                    "Host: localhost\r\n\r\n", c->name);
+}
+
+
+static int
+one_ask(client_t *c, char *text, size_t size)
+{
+    return snprintf(text, size, "GET /%s HTTP/1.1\r\n"
+                    "Host: localhost\r\n\r\n", c->name);
+}
+
+
+static outcome_e
+get_hear(client_t *c, const answer_t *answer)
 {
     (void) c;
 

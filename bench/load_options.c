@@ -41,7 +41,7 @@ options_parse(int argc, char **argv, options_t *options)
 
     good = 1;
 
-    while ((opt = getopt(argc, argv, "p:c:t:w:d:on:N:r:")) != -1) {
+    while ((opt = getopt(argc, argv, "p:c:t:w:d:on:N:r:g:")) != -1) {
         good = good && options_take(options, opt, optarg);
     }
 
@@ -50,8 +50,8 @@ options_parse(int argc, char **argv, options_t *options)
     }
 
     fprintf(stderr, "usage: load -p PORT [-p PORT]... -c CLIENTS -t SECONDS "
-            "[-w SECONDS]\n            [-d gateway|etcd|webdis] "
-            "[-o | -N COUNT] [-n NAME] [-r MS]\n");
+            "[-w SECONDS]\n            [-d gateway|three|one|etcd|webdis] "
+            "[-o | -N COUNT] [-n NAME] [-r MS] [-g MS]\n");
     exit(2);
 }
 
@@ -85,6 +85,9 @@ options_take(options_t *options, int opt, const char *value)
         return options->nnames > 0;
     case 'r':
         options->retry_ms = atof(value);
+        return 1;
+    case 'g':
+        options->pause_ms = atof(value);
         return 1;
     default:
         return 0;
@@ -123,6 +126,8 @@ options_fit(const options_t *options)
            && options->seconds > 0
            && options->warm_up >= 0
            && options->retry_ms > 0
+           && options->pause_ms >= 0
+           && (options->pause_ms == 0 || !options->one_lock)
            && options->nclients >= 1
            && options->nclients <= CLIENTS_MAX
            && strlen(options->name) <= PREFIX_MAX;

@@ -58,7 +58,8 @@ GATEWAY_WAYS = ("local", "sibling", "other gateway")
 SORTS = {"idle connection": "idle connection",
          "keep-alive connection": "keep-alive connection",
          "request held by nginx": "held by nginx itself",
-         "request waiting for a lock": "waiting for a lock"}
+         "request waiting for a lock": "waiting for a lock",
+         "guarded request waiting": "waiting for its guard's lock"}
 
 PREAMBLE = """\
 set terminal svg size 800,480 fixed enhanced font 'Helvetica,15' \

@@ -3,13 +3,19 @@
  * What ZooKeeper's own C client does without a gateway: one session that
  * creates and deletes ephemeral sequential znodes, a number of pairs in flight.
  *
- *   rawzk -s HOST:PORT -c IN-FLIGHT -t SECONDS [-w SECONDS] [-r ROOT]
+ *   rawzk -s HOST:PORT -c IN-FLIGHT -t SECONDS [-w SECONDS] [-r ROOT] [-a]
+ *         [-g MS]
  *
- * Each of the -c slots has a parent of its own, ROOT/slot-N, and in a closed
- * loop makes a child of the name and the size that a claim has, deletes it
- * when that is answered, and so on.  That is the least that a lock which is
- * known to be free can cost, one request a change, if nothing is gathered; a
- * lock recipe lists and watches on top of it.
+ * Each of the -c slots has a separate parent, ROOT/slot-N, and in a closed loop
+ * creates a child with the name and the size of a claim, deletes the child
+ * after the answer, and so on.  A lock that is known to be free cannot cost
+ * less, if each change is one request; a lock recipe also lists and watches.
+ *
+ * With -a a slot creates the next child right behind the delete, and does not
+ * wait for the answer to the delete: in the same way a guarded request follows
+ * the request before, because the client has the answer before the claim is
+ * deleted.  A cycle is a create then.  With -g a single slot rests for MS
+ * before the next create.
  *
  * All work is done in completions, on the library's own thread, as soon as
  * answers are there.  The result is one JSON object on stdout.
@@ -46,7 +52,6 @@ typedef struct {
     uint64_t         began;
     uint64_t         created;
     char             prefix[PATH_MAX_LEN];
-    char             path[PATH_MAX_LEN];
 } slot_t;
 
 
@@ -58,7 +63,8 @@ static void make(const char *path);
 static void slot_create(slot_t *slot);
 static void slot_created(int rc, const char *path, const void *data);
 static void slot_deleted(int rc, const void *data);
-static void slot_leave(void);
+static void slot_done(slot_t *slot);
+static void busy(int n);
 static void wait_for_all(void);
 static void die(const char *what, int rc);
 
@@ -68,12 +74,14 @@ static const char      *root = "/raw";
 static int              nslots = 1;
 static double           seconds = 5;
 static double           warm_up = 0.5;
+static int              ahead;          /* -a */
+static double           pause_ms;
 
 static zhandle_t       *zh;
 static slot_t          *slots;
 static uint64_t         count_from, count_until;
 static histogram_t      cycles, creates;
-static uint64_t         ntotal;         /* cycles, those not counted too */
+static uint64_t         ntotal;         /* cycles, also before count_from */
 
 static pthread_mutex_t  mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t   changed = PTHREAD_COND_INITIALIZER;
@@ -153,7 +161,7 @@ parse_options(int argc, char **argv)
 {
     int  opt;
 
-    while ((opt = getopt(argc, argv, "s:c:t:w:r:")) != -1) {
+    while ((opt = getopt(argc, argv, "s:c:t:w:r:ag:")) != -1) {
         switch (opt) {
         case 's':
             servers = optarg;
@@ -170,12 +178,19 @@ parse_options(int argc, char **argv)
         case 'r':
             root = optarg;
             break;
+        case 'a':
+            ahead = 1;
+            break;
+        case 'g':
+            pause_ms = atof(optarg);
+            break;
         default:
             usage();
         }
     }
 
     if (optind != argc || servers == NULL || seconds <= 0 || warm_up < 0
+        || pause_ms < 0 || (pause_ms > 0 && (nslots > 1 || ahead))
         || nslots < 1 || nslots > SLOTS_MAX || strlen(root) > 100)
     {
         usage();
@@ -187,7 +202,7 @@ static void
 usage(void)
 {
     fprintf(stderr, "usage: rawzk -s HOST:PORT -c IN-FLIGHT -t SECONDS "
-            "[-w SECONDS] [-r ROOT]\n");
+            "[-w SECONDS] [-r ROOT] [-a] [-g MS]\n");
     exit(2);
 }
 
@@ -256,12 +271,16 @@ slot_created(int rc, const char *path, const void *data)
     }
 
     slot->created = now_ns();
-    snprintf(slot->path, PATH_MAX_LEN, "%s", path);
 
-    rc = zoo_adelete(zh, slot->path, -1, slot_deleted, slot);
+    rc = zoo_adelete(zh, path, -1, slot_deleted, slot);
 
     if (rc != ZOK) {
         die("zoo_adelete()", rc);
+    }
+
+    if (ahead) {
+        busy(1);
+        slot_done(slot);
     }
 }
 
@@ -269,12 +288,23 @@ slot_created(int rc, const char *path, const void *data)
 static void
 slot_deleted(int rc, const void *data)
 {
-    slot_t    *slot = (slot_t *) data;
-    uint64_t   now;
-
     if (rc != ZOK) {
         die("a delete", rc);
     }
+
+    if (ahead) {
+        busy(-1);
+
+    } else {
+        slot_done((slot_t *) data);
+    }
+}
+
+
+static void
+slot_done(slot_t *slot)
+{
+    uint64_t  now;
 
     now = now_ns();
     ntotal++;
@@ -284,20 +314,26 @@ slot_deleted(int rc, const void *data)
         histogram_add(&creates, slot->created - slot->began);
     }
 
+    if (pause_ms > 0) {
+        usleep((useconds_t) (pause_ms * 1000));
+    }
+
     if (now < count_until) {
         slot_create(slot);
 
     } else {
-        slot_leave();
+        busy(-1);
     }
 }
 
 
+/* so many more slots, or deletes that a slot does not wait for */
+
 static void
-slot_leave(void)
+busy(int n)
 {
     pthread_mutex_lock(&mutex);
-    nbusy--;
+    nbusy += n;
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&mutex);
 }

@@ -324,7 +324,8 @@ def arguments():
     p.add_argument("--ensemble", action="store_true",
                    help="ZooKeeper, and etcd, on three servers")
     p.add_argument("--only", metavar="NAME[,NAME]...", type=contenders_of,
-                   default=list(contenders.ALL), help="of the contenders: "
+                   default=[c for c in contenders.ALL if not c.asked],
+                   help="of the contenders: "
                    + ", ".join(c.name for c in contenders.ALL))
     p.add_argument("--rounds", type=int, help="of everything (3)")
     p.add_argument("--seconds", type=float, help="of a measurement (2)")

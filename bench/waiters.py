@@ -15,9 +15,10 @@ LEAVE = 30.0            # seconds; for them to go
 LOCK = "crowded"
 WAIT = post("/locks/%s?wait=1h" % LOCK)
 HELD = post("/held/1k?as=long-as-it")       # as WAIT
+GUARDED = post("/guard/?lock=%s&x" % LOCK)
 STATIC = get("/static/1k")
 
-assert len(WAIT) == len(HELD)
+assert len(WAIT) == len(HELD) == len(GUARDED)
 
 
 class Queue:
@@ -36,11 +37,11 @@ class Queue:
         stat = self.tree.stat(self.znode)
         return stat.numChildren if stat else 0
 
-    def arrive(self, n):
+    def arrive(self, n, request=WAIT):
         """n waiters; the seconds until all their claims are made."""
         began = common.now()
         self.crowds += 1
-        self.sockets = crowd(self.gateway.port, n, WAIT,
+        self.sockets = crowd(self.gateway.port, n, request,
                              source=2 + self.crowds % 200)
         self._until(n + 1, ARRIVE)
         seconds = common.now() - began
@@ -97,11 +98,11 @@ def connections_grown(server, args, name, sizes, **how):
         return result
 
 
-def waiters_grown(server, tree, args, name, sizes):
+def waiters_grown(server, tree, args, name, sizes, request=WAIT):
     with common.gateway(name, server, connections=args.connections,
                         sizes=sizes) as gateway:
         queue = Queue(gateway, tree)
-        result = grown(gateway, args.n, lambda: queue.arrive(args.n))
+        result = grown(gateway, args.n, lambda: queue.arrive(args.n, request))
         queue.leave()
         queue.end()
         return result
@@ -120,6 +121,8 @@ def memory_of_waiters(server, tree, args, sizes, waiter=None):
     if waiter is None:
         waiter = waiters_grown(server, tree, args, "waiters", sizes)
     grows["request waiting for a lock"] = waiter
+    grows["guarded request waiting"] = waiters_grown(
+        server, tree, args, "guarded", sizes, GUARDED)
 
     print_memory(grows, args, sizes)
     return {"settings": sizes, "bytes_each": grows}
