@@ -24,10 +24,12 @@ endif
 .DELETE_ON_ERROR:
 MAKEFLAGS += -j$(shell nproc) --no-print-directory
 
-.PHONY: all build unit gsim gsim-mutants soak integration integration-asan test check \
+.PHONY: all build man package test-package unit gsim gsim-mutants soak \
+        integration integration-asan test check \
         nginxes integration-nginx asan test-asan tsan tsan-unit tsan-build \
         integration-tsan valgrind plain chaos fuzz fuzz-build fuzz-mutants \
-        bench lint format-check install-deps quickstart clean help FORCE
+        bench lint lint-openapi lint-manifests openapi-seen format-check image \
+        test-image install-deps quickstart install clean help FORCE
 
 all: build
 
@@ -35,6 +37,7 @@ all: build
 # --- the module -------------------------------------------------------------
 
 SOURCES := $(sort $(wildcard src/*.[ch] src/*/*.[ch]))
+PAGE    := src/http/page.html scripts/embed-page
 
 build: $(MODULE)
 
@@ -42,7 +45,7 @@ build: $(MODULE)
 # only to know when to ask.  A linked module may still lack a symbol, or not
 # fit the nginx that is installed, so it is loaded once.  It takes its place
 # by a rename: a running nginx may have the old one mapped.
-$(MODULE): build/folders.ok build/nginx/Makefile $(SOURCES)
+$(MODULE): build/folders.ok build/nginx/Makefile $(SOURCES) $(PAGE)
 	$(MAKE) -f $(ROOT)/build/nginx/Makefile -C $(NGINX_SRC) modules
 	scripts/check-folders --objects build/nginx/addon
 	cp build/nginx/$(notdir $@) $@.new
@@ -53,7 +56,7 @@ $(MODULE): build/folders.ok build/nginx/Makefile $(SOURCES)
 
 # Debian's flags for the code, and the options of Debian's nginx for the
 # layout of nginx's own structures.
-build/nginx/Makefile: config build/inputs
+build/nginx/Makefile: config config.make build/inputs
 	@test -f $(NGINX_SRC)/conf_flags || \
 	    { echo "nginx-dev is missing: run 'make install-deps'." >&2; exit 1; }
 	rm -rf $(@D) && mkdir -p $(@D)
@@ -81,6 +84,15 @@ build/folders.ok: scripts/check-folders $(SOURCES)
 	scripts/check-folders
 	@mkdir -p build && touch $@
 
+MAN := build/ngx_http_zk_lock_module.7
+
+man: $(MAN)
+
+$(MAN): scripts/man-page man/ngx_http_zk_lock_module.7.in docs/directives.md \
+        CHANGES
+	@mkdir -p $(@D)
+	scripts/man-page > $@
+
 
 # --- tests ------------------------------------------------------------------
 
@@ -89,7 +101,8 @@ TEST_BUILD  := build/t$(if $(SANITIZE),-asan)
 TEST_CFLAGS := -std=gnu11 -g -O1 -Wall -Wextra -Werror -Isrc \
     $(if $(SANITIZE),-fsanitize=address$(comma)undefined \
                      -fno-sanitize-recover=all \
-                     -fno-omit-frame-pointer)
+                     -fno-omit-frame-pointer) \
+    $(CPPFLAGS) $(CFLAGS)
 
 PLAIN := $(patsubst src/%.c,$(TEST_BUILD)/%.o,$(wildcard src/base/*.c))
 UNIT  := $(patsubst t/unit/%.c,$(TEST_BUILD)/%,$(wildcard t/unit/test_*.c))
@@ -104,7 +117,7 @@ $(TEST_BUILD)/base/%.o: src/base/%.c
 	$(CC) $(TEST_CFLAGS) -MMD -MP -c -o $@ $<
 
 $(TEST_BUILD)/test_%: t/unit/test_%.c $(TEST_BUILD)/libzk_lock.a
-	$(CC) $(TEST_CFLAGS) -MMD -MP -MF $@.d -o $@ $< \
+	$(CC) $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -MF $@.d -o $@ $< \
 	    $(TEST_BUILD)/libzk_lock.a -lyajl -lpthread -lcmocka
 
 -include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/base/*.d)
@@ -212,6 +225,13 @@ integration: build $(SHORTAGE)
 	scripts/build-aioquic
 	$(PYTEST) t $(PARALLEL) $(PYTEST_ARGS)
 
+# Which answers of docs/openapi.yaml no test of a whole run sees.
+openapi-seen: export OPENAPI_SEEN := $(ROOT)/build/openapi-seen
+openapi-seen:
+	rm -f $(OPENAPI_SEEN)
+	$(MAKE) integration
+	$(PYTHON) t/lib/unseen.py $(OPENAPI_SEEN)
+
 # With Debian's nginx: those that cannot run under the sanitizers, and the files
 # that T names: x for t/*/test_x.py
 plain: build $(SHORTAGE)
@@ -318,10 +338,21 @@ chaos: build
 	    $(PYTHON) t/chaos/run.py build/chaos
 
 
+# --- the package ------------------------------------------------------------
+
+package:
+	scripts/build-package
+
+# installed, upgraded and purged in a clean root: needs root
+test-package:
+	scripts/test-package
+
+
 # --- reading ----------------------------------------------------------------
 
 SCRIPTS = $(sort $(shell grep -rlsE '^\#!.*[/ ](ba)?sh' quickstart runtests \
-                         .ci scripts t bench conf-examples \
+                         .ci scripts t bench command docker debian/tests \
+                         $(wildcard debian/*.postrm) \
                          --include='*' --exclude='*.py'))
 
 # nginx's headers, as the build has them; the last two are there from 1.25 on
@@ -337,6 +368,8 @@ TIDY_CHECKS := -* clang-analyzer-* bugprone-infinite-loop bugprone-sizeof-* \
     bugprone-suspicious-* -clang-analyzer-security.insecureAPI.*
 
 lint: format-check build/nginx/Makefile
+	$(MAKE) -f $(ROOT)/build/nginx/Makefile -C $(NGINX_SRC) \
+	    $(ROOT)/build/nginx/ngx_http_zk_lock_page.h
 	scripts/check-folders
 	@for script in $(SCRIPTS); do \
 	    case $$(head -1 $$script) in *bash*) sh=bash;; *) sh=sh;; esac; \
@@ -358,6 +391,22 @@ lint: format-check build/nginx/Makefile
 format-check:
 	scripts/check-style
 
+lint-openapi:
+	scripts/lint-openapi
+
+lint-manifests:
+	scripts/lint-manifests
+
+
+# --- containers -------------------------------------------------------------
+
+# docs/containers.md; both need root
+image:
+	scripts/test-image export
+
+test-image:
+	scripts/test-image smoke cluster
+
 
 # --- the rest ---------------------------------------------------------------
 
@@ -367,15 +416,30 @@ install-deps:
 quickstart:
 	./quickstart
 
+# the command, its completion and its manual; the module goes to a folder of
+# nginx, see docs/install.md
+PREFIX ?= /usr/local
+
+install:
+	install -D -m 755 command/zk-lock $(DESTDIR)$(PREFIX)/bin/zk-lock
+	install -D -m 644 command/zk-lock.bash \
+	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zk-lock
+	install -D -m 644 man/zk-lock.1 \
+	    $(DESTDIR)$(PREFIX)/share/man/man1/zk-lock.1
+
 clean:
 	rm -rf build
 
 help:
 	@echo "build (default)   the module: $(MODULE)"
+	@echo "man               the man page: $(MAN)"
+	@echo "package           Debian packages: build/package/*.deb"
+	@echo "test-package      these installed, upgraded and purged (root)"
 	@echo "unit              cmocka tests of src/base, and of the checks"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "gsim-mutants      these against planted bugs (GSIM_MUTANTS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
+	@echo "openapi-seen      that, and which described answers no test sees"
 	@echo "test              unit, gsim and integration"
 	@echo "check T=...       one: t/api/test_x.py::name or t/unit/test_x.c"
 	@echo "nginxes           the module for several nginx (NGINX_SOURCES=)"
@@ -388,7 +452,12 @@ help:
 	@echo "bench             measure (BENCH_ARGS=)"
 	@echo "chaos             an ensemble and gateways under faults (CHAOS_SECONDS=)"
 	@echo "lint              folders, shellcheck, cppcheck, clang-tidy, style"
+	@echo "lint-openapi      docs/openapi.yaml, by Redocly CLI from npm"
+	@echo "lint-manifests    kubernetes/ and compose files, by types from npm"
 	@echo "format-check      80 columns, tabs, blanks, comments"
+	@echo "image             build/image/NAME.tar for docker load (root)"
+	@echo "test-image        the images, and containers of compose files (root)"
 	@echo "install-deps      Debian packages for the build (root or sudo)"
 	@echo "quickstart        a ZooKeeper, an nginx and a lock, to try"
+	@echo "install           the command zk-lock (DESTDIR=, PREFIX=/usr/local)"
 	@echo "clean             remove build/"

@@ -12,7 +12,13 @@
     gateway         a gateway with two workers and all defaults
     shared_gateway  the same, for all tests of a file; these leave the gateway
     shared_pair     and the two gateways as they were
+    start_shared    start_gateway for all tests of a file
+    commands        the programs that use the clients of clients/
     start_proxy     proxies in front of a server
+    backend         an application that answers by hand
+    guarded         makes a gateway with a guarded location /app/
+    start_script    starts scripts, of which no process may be left at the end
+    job             a command that runs until the test ends the command
 
 A failed test shows where the gateway's files are and the end of the log.
 """
@@ -21,13 +27,21 @@ import contextlib
 import itertools
 import os
 import sys
+import time
 
 import pytest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+from lib import openapi, unseen             # noqa: E402
+from lib.backend import Backend             # noqa: E402
 from lib.curator import Curator, compile_contender     # noqa: E402
+from lib.dns import Dns                      # noqa: E402
+from lib.drivers import build                # noqa: E402
 from lib.gateway import MODULE, Gateway     # noqa: E402
+from lib.examples import Script             # noqa: E402
+from lib.guards import LOG, location        # noqa: E402
+from lib.jobs import Job                    # noqa: E402
 from lib.proxy import Proxy                 # noqa: E402
 from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
 
@@ -42,8 +56,9 @@ def pytest_configure(config):
 
 
 # the files that take longest: in a parallel run these come first
-LONGEST = ["test_repeats", "test_holds", "test_streams", "test_allocations",
-           "test_conf_examples", "test_strangers", "test_seats"]
+LONGEST = ["test_rolling", "test_repeats", "test_holds", "test_streams",
+           "test_allocations", "test_conf_examples", "test_zk_lock",
+           "test_strangers", "test_seats"]
 
 
 def pytest_collection_modifyitems(items):
@@ -52,6 +67,11 @@ def pytest_collection_modifyitems(items):
         return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
     items.sort(key=place)
+
+
+def pytest_sessionfinish():
+    if "OPENAPI_SEEN" in os.environ:
+        unseen.save(os.environ["OPENAPI_SEEN"])
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -64,6 +84,14 @@ def pytest_runtest_makereport(item, call):
         for gateway in getattr(node, "gateways", []):
             report.sections.append(("files in " + gateway.prefix,
                                     gateway.log_text()[-LOG_TAIL:]))
+
+
+@pytest.fixture(autouse=True)
+def described():
+    """Each answer in a test is as docs/openapi.yaml says."""
+    yield
+    drifts = openapi.drifts()
+    assert not drifts, "%d: %s" % (len(drifts), "\n".join(drifts[:5]))
 
 
 @pytest.fixture(scope="session")
@@ -187,6 +215,14 @@ def shared_gateway(request, tmp_path_factory, zookeeper, tree):
 
 
 @pytest.fixture(scope="module")
+def start_shared(request, tmp_path_factory, zookeeper, tree):
+    """A function that makes gateways for all tests of a file."""
+    with gateways(request.node, tmp_path_factory.mktemp("shared"), zookeeper,
+                  tree, new_root()) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
 def shared_pair(request, tmp_path_factory, zookeeper, tree):
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
@@ -199,11 +235,37 @@ def gateway(start_gateway):
 
 
 @pytest.fixture
+def backend():
+    backend = Backend()
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def dns():
+    server = Dns()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def guarded(start_gateway, backend):
+    """A function of the rules of /app/, and of the content, if not a proxy."""
+    def make(rules="zk_lock one;", content=None, server="", http="",
+             **options):
+        content = content or "proxy_pass http://%s;" % backend.address
+        return start_gateway(server=location(rules, content) + server,
+                             http=LOG + http, **options)
+
+    return make
+
+
+@pytest.fixture
 def start_proxy():
     proxies = []
 
-    def start(server):
-        proxies.append(Proxy(server.port))
+    def start(server, **options):
+        proxies.append(Proxy(server.port, **options))
         return proxies[-1]
 
     yield start
@@ -214,6 +276,12 @@ def start_proxy():
 @pytest.fixture(scope="session")
 def class_path(tmp_path_factory):
     return compile_contender(tmp_path_factory.mktemp("contender"))
+
+
+@pytest.fixture(scope="session")
+def commands(tmp_path_factory):
+    """The drivers of the clients: language -> command."""
+    return build(tmp_path_factory.mktemp("drivers"))
 
 
 @pytest.fixture
@@ -230,3 +298,32 @@ def behind_proxy(zookeeper, start_gateway, start_proxy):
                             session_timeout="4s")
     gateway.wait_served()
     return gateway, proxy
+
+
+@pytest.fixture
+def start_script(tmp_path, start_gateway):
+    """A function that starts a script; no process may be left at the end.
+
+    This end comes before the end of the test's gateways.
+    """
+    scripts = []
+
+    def start(*command, **options):
+        scripts.append(Script(tmp_path, command, **options))
+        return scripts[-1]
+
+    yield start
+    left = {}
+    deadline = time.monotonic() + 15
+    for script in scripts:
+        try:
+            script.wait_gone(deadline - time.monotonic())
+        except AssertionError:
+            left[script.pid] = script.said()
+            script.kill()
+    assert not left, left
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)

@@ -56,7 +56,7 @@ def test_names(gateway, tree, method, name):
 
 @pytest.mark.parametrize("path", [
     "/locks/", "/locks/./", "/locks/%2e", "/locks/a/%2e%2e/", "/locks/%2e%2e",
-    "/locks/a%2fb", "/locks/%2f", "/locks/a/b/c", "/locks/a//b",
+    "/locks%2fa", "/locks/%2f", "/locks/a/b/c", "/locks/a//b",
     "/locks/a/" + "t" * 5000, "/locks/%2e%2e%2flocks%2f", "/locks/a/"])
 def test_paths_that_are_no_name(gateway, tree, path):
     before = tree.children(gateway.root)
@@ -96,10 +96,26 @@ def test_names_of_several_segments(gateway, method, path):
     assert "Allow" not in content["detail"]
 
 
-@pytest.mark.parametrize("path", ["team%2fjob", "team%2Fjob"])
-def test_names_with_an_escaped_slash(gateway, path):
-    problem(gateway.call("POST", "/locks/" + path), 400, "one path segment",
-            "%2F")
+@pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
+@pytest.mark.parametrize("path", [
+    "/locks/a%2F..%2Fb", "/locks/a%2F.%2Fb", "/locks/a%2f%2e%2e%2fb",
+    "/locks/.%2Fa", "/locks/a%2F..", "/locks/a%2F.", "/locks/a%2F../b",
+    "/locks/a/..%2Fb", "/locks/a%2F../../locks/b", "/locks/..%2Flocks%2Fb",
+    "/locks%2Fa", "/locks%2Fa%2Fb", "/%2Flocks/a", "/%2Flocks/a%2Fb",
+    "/x%2F../locks/a", "/locks/%2F..%2Flocks%2Fb"])
+def test_escaped_slashes_that_are_no_part_of_a_name(gateway, tree, method,
+                                                    path):
+    """nginx has resolved dots, or the "%2F" is in front of the name."""
+    before = tree.children(gateway.root)
+    problem(gateway.call(method, path), 400, "%2F")
+    assert tree.children(gateway.root) == before
+
+
+@pytest.mark.parametrize("names", [["a/b"], ["a", "b/c"], ["/a", "b"]])
+def test_slashes_in_names_of_several_locks(gateway, names):
+    """A body has no segments: a slash is refused, and "%2F" is no escape."""
+    problem(gateway.call("POST", "/locks/", body={"names": names}), 400,
+            "slash")
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])

@@ -94,6 +94,16 @@ def test_location_leads_to_the_claim(gateway, name):
     assert gateway.call("DELETE", path).status == 204
 
 
+@pytest.mark.parametrize("path", [
+    "/locks/team%2Fjob", "/locks/team%252Fjob", "/locks/%2Fteam%2fjob"])
+def test_location_of_a_name_with_a_slash(gateway, path):
+    """The name is that of the znode, and no part of the request's path."""
+    response = gateway.call("POST", path)
+    location = response.headers["Location"]
+    assert location == "/locks/team%252Fjob/" + response.token
+    assert gateway.call("DELETE", location).status == 204
+
+
 def test_claim_as_its_holder_sees_it(gateway, name):
     response = gateway.hold(name, ttl="30s")
     for seen in (gateway.inspect(name, response.token),

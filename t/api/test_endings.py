@@ -179,7 +179,7 @@ def test_session_is_lost(behind_proxy, tree):  # noqa: F811
         for worker in gateway.worker_pids():
             wait_until(lambda: gateway.renew(name, each, worker=worker).status
                        != 503, 20, "ZooKeeper is in reach")
-        ended(gateway, name, each, "lost", "session")
+        ended(gateway, name, each, "session", "session")
 
 
 @pytest.mark.parametrize("end", ["released", "broken", "expired"])

@@ -14,6 +14,7 @@ import pytest
 from lib.checks import grant, problem
 from lib.client import Gone, lock_path
 from lib.gateway import NGINX
+from lib.guards import location, lose
 from lib.process import wait_until
 from lib.streams import SSE, Http2Stream
 
@@ -222,3 +223,65 @@ def test_silent_client(start, tree):
     connection.vanish()
     tree.wait_claims(gateway.znode("x"), 1)
     gateway.release("x", holder.token)
+
+
+@pytest.fixture
+def guarded(start, backend):
+    return start(location("zk_lock x;", "proxy_pass http://%s;"
+                          % backend.address))
+
+
+@pytest.fixture
+def guarded_connection(guarded):
+    connection = Http3Connection(guarded.http2_port)
+    yield connection
+    connection.close()
+
+
+def test_guarded(guarded, guarded_connection, backend, tree):
+    stream = guarded_connection.send("POST", "/app/", body={"a": 1})
+    seen = backend.next()
+    assert guarded.acquire("x", wait="0").status == 423
+    seen.answer(200, b"hello\n")
+    assert guarded_connection.response(stream).body == b"hello\n"
+    tree.wait_claims(guarded.znode("x"), 0)
+
+
+@pytest.mark.parametrize("cancel", CANCELS)
+def test_guarded_and_cancelled(guarded, guarded_connection, backend, tree,
+                               cancel):
+    """While the request waits, and while it is served.
+
+    A proxied request that was sent whole goes on if only its side is reset.
+    """
+    served = guarded_connection.send("GET", "/app/")
+    seen = backend.next()
+    waits = guarded_connection.send("GET", "/app/")
+    tree.wait_claims(guarded.znode("x"), 2)
+    getattr(guarded_connection, cancel)(waits)
+    tree.wait_claims(guarded.znode("x"), 1)
+    getattr(guarded_connection, cancel)(served)
+    if cancel == "reset":
+        seen.answer()
+    else:
+        seen.wait_cut()
+    tree.wait_claims(guarded.znode("x"), 0)
+    assert backend.idle()
+
+
+def test_guarded_and_lost(guarded, guarded_connection, backend, tree):
+    """503, or a reset of the stream; the connection lives."""
+    stream = guarded_connection.send("GET", "/app/")
+    seen = backend.next()
+    lose(tree, guarded, "x")
+    problem(guarded_connection.response(stream), 503)
+    seen.wait_cut()
+    stream = guarded_connection.send("GET", "/app/")
+    seen = backend.next()
+    seen.begin(200, 100000)
+    seen.send(b"x" * 50000)
+    lose(tree, guarded, "x")
+    with pytest.raises(Gone):
+        guarded_connection.response(stream)
+    seen.wait_cut()
+    assert guarded_connection.request("GET", "/ready").status == 204

@@ -27,7 +27,7 @@ from lib import streams
 from lib.checks import TOKEN, gone, grant, problem
 from lib.client import (TIMEOUT, Connection, Http2Connection, encode,
                         lock_path, target)
-from lib.process import alive, free_port, wait_until
+from lib.process import alive, free_port, wait_until, whole_lines
 from lib.proxy import LAST
 from lib.streams import FORMATS, LINES, SSE, Http2Stream, Stream, hold, watch
 from lib.tokens import claim_of, token_of
@@ -633,6 +633,7 @@ class FarConnection(Connection):
         self.timeout = TIMEOUT
         self.buffer = b""
         self.methods = []
+        self.asked = []
         self.socket = socket.create_connection((address, port), TIMEOUT)
 
 
@@ -1205,7 +1206,7 @@ def narrow(port):
     """A connection that takes little data before the test reads."""
     connection = Connection.__new__(Connection)
     connection.port, connection.timeout = port, TIMEOUT
-    connection.buffer, connection.methods = b"", []
+    connection.buffer, connection.methods, connection.asked = b"", [], []
     connection.socket = narrow_socket(port)
     return connection
 
@@ -1286,8 +1287,7 @@ def test_logs(start, tree):
     path = gateway.prefix + "/locks.log"
 
     def logged():
-        with open(path) as f:
-            return [line for line in f.read().splitlines() if " x " in line]
+        return [line for line in whole_lines(path) if " x " in line]
 
     def last(number):
         wait_until(lambda: len(logged()) == number, SOON, "it is logged")

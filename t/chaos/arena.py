@@ -15,10 +15,12 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
 import traceback
 
+from chaos import witness
 from chaos.network import Loopback, Network, NoRights
 from lib.gateway import Gateway
 from lib.process import wait_until
@@ -80,6 +82,9 @@ class Arena:
         self.missing = []
         self.servers = []
         self.gateways = []
+        # a path in a deep directory may be too long for a socket
+        self.sockets = tempfile.mkdtemp(prefix="chaos")
+        self.witness = os.path.join(self.sockets, "witness")
         self.network = self._network(loopback)
         try:
             self.disks = self._mounts()
@@ -139,7 +144,8 @@ class Arena:
             gateway = Gateway(prefix, servers=self.address, root=root,
                               session_timeout="%gs" % SESSION_TIMEOUT,
                               host=node.address, enter=node.enter,
-                              http="zk_lock_grace 3s;\n", level="info")
+                              http="zk_lock_grace 3s;\n", level="info",
+                              server=witness.location(root, self.witness))
             for pattern in EXPECTED:
                 gateway.allow(pattern)
             gateway.name, gateway.node = node.name, node
@@ -167,6 +173,7 @@ class Arena:
         ends += [functools.partial(subprocess.call,
                                    ["umount", "-l", server.disk])
                  for server in self.servers if self.disks]
+        ends.append(functools.partial(shutil.rmtree, self.sockets))
         for end in ends + [self.network.close]:
             try:
                 end()

@@ -15,7 +15,8 @@ What a holder may be sure of, and so what is held against the gateways:
 
 Both end when the release is sent.  The clients' lines alone tell what happened,
 except for the sessions that were over, which the servers' logs tell.  A foreign
-holder (kazoo, Curator) has only what is certain.
+holder (kazoo, Curator, and the witness behind a guard) has only what is
+certain.
 
 The record tells when a grant was told, but not when the grant was made, because
 answers are late.  The grant was made no sooner than the request was sent plus
@@ -35,6 +36,7 @@ These are the violations, by their names:
     unanswered      a call without any end
     answer          a status that this call never has
     unavailable     a lock that cannot be had after all faults
+    unlocked        a request that was served without a lock
     left            claims that stay when all clients are gone
     log             unexpected lines in an error log
     incomplete      the record itself: no grant, no end, no order
@@ -49,7 +51,8 @@ Violation = collections.namedtuple("Violation", "name text lock t",
 STATUSES = {"acquire": {200, 201, 423, 503},
             "look": {200, 410, 503},
             "renew": {200, 410, 503},
-            "release": {204, 410, 503}}
+            "release": {204, 410, 503},
+            "guarded": {200, 409, 423, 503}}
 ENDS = {"cut", "unreached", "left", "error"}
 PERMITS = 2                     # of the run's semaphores
 SLACK = 0.5                     # of the servers' clocks and logs
@@ -91,6 +94,7 @@ class Claim:
         self.asked = call.asked
         self.made = call.asked          # not granted before that
         self.foreign = "gateway" not in call.ask
+        self.guarded = call.ask.get("guarded", False)
         self.durable = False
         self.gateways = set()
         self.confirmed = 0.0
@@ -370,7 +374,16 @@ def ends(history):
         yield Violation("incomplete", "nobody was granted anything")
 
 
-RULES = [two_holders, too_many, lost, order, refused, resource, answers, ends]
+def guards(history):
+    """A request that was served has gone through the witness, with a token."""
+    for claim in history.claims.values():
+        if claim.guarded and claim.fencing <= 0:
+            yield Violation("unlocked", "%s: %r" % (claim.lock, claim),
+                            claim.lock, claim.granted)
+
+
+RULES = [two_holders, too_many, lost, order, refused, resource, answers, ends,
+         guards]
 
 
 def check(lines):
@@ -440,7 +453,13 @@ def figures(lines):
         "of these durable from the start": sum(
             c.durable for c in history.claims.values()),
         "grants of kazoo and Curator":
-            sum(c.foreign for c in history.claims.values()),
+            sum(c.foreign and not c.guarded
+                for c in history.claims.values()),
+        "requests served behind a guard":
+            sum(c.guarded for c in history.claims.values()),
+        "guarded requests by their end": dict(collections.Counter(
+            str(call.status) for call in history.calls.values()
+            if call.kind == "guarded")),
         "acquires": len(acquires),
         "acquires by their end": dict(collections.Counter(
             str(call.status) for call in acquires)),
@@ -448,6 +467,8 @@ def figures(lines):
             call.status == 200 for call in history.calls.values()
             if call.kind in ("look", "renew")),
         "guarded operations": len(history.of("op")),
+        "of these behind a guard": sum(
+            op.get("guarded", False) for op in history.of("op")),
         "of these refused, the lock was lost unawares": len(stopped(history)),
         "of these after the lease, by the client's fault":
             len(clients_faults(history)),

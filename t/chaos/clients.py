@@ -13,6 +13,7 @@ the turn at random:
                 and then on purpose, is repeated
     dies        takes the lock and sends no more: the lease has to end
     leaves      hangs up while the request waits
+    guarded     sends a request through a guard, and may hang up
 
 Each client calls all gateways, or, if the job `stays`, one.  Some leases are to
 be durable from the start.
@@ -36,6 +37,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from chaos.guard import Guarded                             # noqa: E402
 from chaos.record import Record                             # noqa: E402
+from chaos.witness import WAIT                              # noqa: E402
 from lib.client import AsyncConnection, Gone, lock_path     # noqa: E402
 
 CONNECT = 5.0
@@ -120,6 +122,18 @@ class Client:
     async def leaves(self):
         grant = await self._acquire(leave=self.rng.uniform(0, 1))
         await self._hold(grant)
+
+    async def guarded(self):
+        """The witness holds the lock for the client, and writes that down."""
+        if self.mode != "exclusive":
+            return await self.plain()
+        leave = self.rng.random() < 0.1 and self.rng.uniform(0, 2)
+        query = {"lock": self.lock, "owner": self.name, "id": uuid.uuid4().hex,
+                 "seconds": "%.3f" % self.rng.uniform(*self.job.hold),
+                 "asked": "%.6f" % time.monotonic()}
+        _, answer = await self._call("guarded", "GET", "/guarded/", query,
+                                     None, leave, wait=WAIT)
+        await self._back_off(answer)
 
     async def outlives(self):
         """Planted: the client operates the resource after the lease is over."""
@@ -240,7 +254,8 @@ class Client:
         return asked, answer
 
     def _told(self, kind, answer):
-        if answer is None or answer.status not in (200, 201):
+        if (kind == "guarded" or answer is None
+                or answer.status not in (200, 201)):
             return {}
         body = answer.json
         told = {"claim": body["token"], "fencing": body["fencing_token"]}

@@ -23,7 +23,8 @@ HTTP = ["own1", "own2", "own3", "rw1", "sem1"]
 KAZOO = ["kazoo1", "kazoo2"]
 CURATOR = ["curator1", "curator2"]
 
-TURNS = {"plain": 5, "long": 1, "key": 4, "dies": 1, "leaves": 1}
+TURNS = {"plain": 5, "long": 1, "key": 4, "dies": 1, "leaves": 1,
+         "guarded": 4}
 
 
 class Crowd:

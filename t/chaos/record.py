@@ -5,9 +5,10 @@ the run shares in any network namespace, and which Java reads as
 System.nanoTime().  These are the lines, by `what`:
 
     ask     a client is about to call: id, who, kind (acquire, look, renew,
-            release), lock, mode, gateway (HTTP clients); of an acquire
+            release, guarded), lock, mode, gateway (HTTP clients); of an acquire
             wait, ttl, key, durable; else claim.  The name of a claim is the
-            token, or, for kazoo and Curator, the znode
+            token, or, for kazoo and Curator, the znode.  `guarded`: the witness
+            holds the lock by a request, which is a call of kind guarded
     told    the answer to the ask with that id: status, and of a grant claim,
             fencing, expires and waited (seconds).  Instead of a status: cut,
             unreached (no connection), left (by choice), timeout
@@ -51,10 +52,10 @@ class Record:
             self.file.write(line + "\n")
         return t
 
-    def ask(self, **fields):
+    def ask(self, t=None, **fields):
         """Writes an ask and returns the id."""
         number = "%s.%d" % (self.name, next(self.numbers))
-        self.write("ask", id=number, **fields)
+        self.write("ask", t=t, id=number, **fields)
         return number
 
     def close(self):

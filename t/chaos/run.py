@@ -34,6 +34,7 @@ from chaos.audit import Audit                           # noqa: E402
 from chaos.crowd import CURATOR, HTTP, KAZOO, Crowd     # noqa: E402
 from chaos.guard import Guard                           # noqa: E402
 from chaos.record import Record, read                   # noqa: E402
+from chaos.witness import Witness                       # noqa: E402
 from lib.client import Gone, lock_path                  # noqa: E402
 from lib.process import wait_until                      # noqa: E402
 from lib.zookeeper import Tree                          # noqa: E402
@@ -67,18 +68,22 @@ def main(directory):
     lines = under_faults(path, seed)
     violations, theirs = checker.judge(lines)
     report(lines, violations, theirs)
+    if not found:
+        print("chaos: FAILED: what was planted was not found, or more than "
+              "that; see \"planted:\" above")
     sys.exit(0 if found and not violations else 1)
 
 
 def under_faults(directory, seed):
     record = Record(directory, "run")
-    arena = crowd = audit = None
+    arena = crowd = audit = witness = None
     try:
         arena = Arena(directory, loopback=bool(option("LOOPBACK", 0)))
         for line in arena.missing:
             print("chaos: NOT RUN: " + line, flush=True)
         arena.start()
         guard = Guard(record)
+        witness = Witness(arena.witness, guard, record, arena.address)
         audit = Audit(arena.servers, ROOT, record)
         crowd = Crowd(directory, guard, arena.address,
                       {g.name: (g.host, g.port) for g in arena.gateways}, seed)
@@ -92,6 +97,8 @@ def under_faults(directory, seed):
             audit.close()
         if crowd is not None:
             crowd.kill()
+        if witness is not None:
+            witness.close()
         if arena is not None:
             arena.close()
     for lane in lanes:

@@ -455,21 +455,21 @@ def agrees(gateway, tree, sessions, claims):
     assert (len(tree.ephemerals(gateway.root))
             + len(tree.durables(gateway.root))) == claims
     wait_until(lambda: quiet(gateway.metrics(), claims)
-               and gateway.metrics()["slots", "used"]
+               and gateway.metrics()["sessions_used", ""]
                == len(sessions.owning()), 20.0,
                "ZooKeeper and the gateway agree")
     metrics = gateway.metrics()
     assert metrics["sessions", "own"] == 3, metrics
-    assert (metrics["slots", "used"]
+    assert (metrics["sessions_used", ""]
             == 3 + metrics["sessions", "adopted"]), metrics
     if not claims:
-        wait_until(lambda: gateway.metrics()["slots", "used"] == 3, 20.0,
+        wait_until(lambda: gateway.metrics()["sessions_used", ""] == 3, 20.0,
                    "only the sessions of living workers are left")
 
 
 def quiet(metrics, claims):
     return (metrics["claims", "held"] == claims
-            and metrics["cells", "used"] == claims
+            and metrics["claims_used", ""] == claims
             and not any(metrics[what] for what in (
                 ("claims", "new"), ("claims", "waiting"), ("claims", "ended"),
                 ("sessions", "orphaned"))))

@@ -100,9 +100,9 @@ def test_cells_of_long_names(start_gateway):
     held = len(filler.tokens)
     metrics = gateway.metrics()
     assert metrics["claims", "held"] == held > 0
-    assert metrics["cells", "used"] == 2 * held
+    assert metrics["claims_used", ""] == 2 * held
 
     # records do not reach from one 64 cells into the next
-    assert metrics["cells", "total"] - metrics["cells", "used"] < 64
+    assert metrics["claims_limit", ""] - metrics["claims_used", ""] < 64
     filler.leave(held)
-    assert gateway.metrics()["cells", "used"] == 0
+    assert gateway.metrics()["claims_used", ""] == 0

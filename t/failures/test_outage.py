@@ -97,6 +97,23 @@ def test_silent_at_the_start(private_zookeeper, start_gateway):
     gateway.release("x", comes_back(gateway).token)
 
 
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_each_address_is_tried(zookeeper, start_gateway, start_proxy, number):
+    """The only address that answers is found, whichever that is."""
+    proxies = [start_proxy(zookeeper) for _ in range(number)]
+    for proxy in proxies:
+        proxy.refuse()
+    gateway = start_gateway(servers=",".join(proxy.address
+                                             for proxy in proxies),
+                            wait_sessions=False, workers=4)
+    for proxy in proxies:
+        refused(gateway)
+        proxy.listen()
+        gateway.wait_served()
+        proxy.refuse()
+        proxy.kill()
+
+
 @pytest.mark.parametrize("how", ["stopped", "killed", "frozen"])
 def test_waiters_wait_on(private_zookeeper, start_gateway, connect_tree, how):
     private_zookeeper.start()

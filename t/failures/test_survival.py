@@ -202,8 +202,8 @@ def nothing_is_left(gateway, tree, sessions):
     sessions.wait_owning(gateway.workers)
     metrics = gateway.metrics()
     assert metrics["sessions", "own"] == gateway.workers, metrics
-    assert metrics["slots", "used"] == gateway.workers, metrics
+    assert metrics["sessions_used", ""] == gateway.workers, metrics
     for what in (("sessions", "adopted"), ("sessions", "orphaned"),
                  ("claims", "held"), ("claims", "waiting"),
-                 ("claims", "new"), ("claims", "ended"), ("cells", "used")):
+                 ("claims", "new"), ("claims", "ended"), ("claims_used", "")):
         assert metrics[what] == 0, metrics

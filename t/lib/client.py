@@ -6,7 +6,8 @@ close, reset, half-close.  AsyncConnection does the same for thousands at a
 time.  Http2Connection speaks HTTP/2 without TLS (prior knowledge) and carries
 many requests, any of which can be cancelled.
 
-Each class gives a Response: status, headers without regard to case, body.
+Each class gives a Response: status, headers without regard to case, body; and
+compares the Response with docs/openapi.yaml, see lib/openapi.py.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ import h2.connection
 import h2.events
 import h2.errors
 from hyperframe.frame import GoAwayFrame
+
+from lib import openapi
 
 TIMEOUT = 30.0
 
@@ -143,6 +146,7 @@ class Connection:
         self.timeout = timeout
         self.buffer = b""
         self.methods = []
+        self.asked = []         # (method, target) of each request line
         self.socket = socket.create_connection((host, port), timeout)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -167,6 +171,7 @@ class Connection:
     def send_bytes(self, data, method="POST"):
         """Sends bytes as they are; method is that of the answer to come."""
         self.methods.append(method)
+        self.asked += openapi.requests_of(data)
         self.socket.sendall(data)
 
     def response(self, timeout=None):
@@ -180,7 +185,13 @@ class Connection:
             body = self._rest()
         else:
             body = self._exactly(length)
-        return Response(status, pairs, body)
+        return self.answered(Response(status, pairs, body))
+
+    def answered(self, response, with_body=True):
+        """Compares the answer to the first request that has no answer yet."""
+        if response.status >= 200 and self.asked:
+            openapi.check(self.port, self.asked.pop(0), response, with_body)
+        return response
 
     def silent_for(self, seconds):
         """Whether neither an answer nor the end comes for so long."""
@@ -264,6 +275,7 @@ class AsyncConnection:
     def __init__(self, port, host="127.0.0.1"):
         self.port = port
         self.host = host
+        self.asked = None
         self.reader = None
         self.writer = None
 
@@ -280,6 +292,7 @@ class AsyncConnection:
     async def send(self, method, path, query=None, headers=None, body=None):
         if self.writer is None:
             await self.open()
+        self.asked = method, target(path, query)
         self.writer.write(encode(method, target(path, query), headers, body))
         await self.writer.drain()
 
@@ -295,7 +308,9 @@ class AsyncConnection:
                 body = await self.reader.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as e:
             raise Gone(str(e)) from None
-        return Response(status, pairs, body)
+        response = Response(status, pairs, body)
+        openapi.check(self.port, self.asked, response)
+        return response
 
     def close(self):
         if self.writer is not None:
@@ -334,6 +349,7 @@ class Http2Connection:
         # GOAWAY is not the end here: open streams go on, which h2 would forbid
         self.h2._frame_dispatch_table[GoAwayFrame] = lambda frame: ([], [])
         self.h2.initiate_connection()
+        self.asked = {}         # stream -> (method, target)
         self.answers = {}       # stream -> [status, pairs, body]
         self.ended = set()
         self.broken = {}        # stream -> error code of the reset
@@ -363,12 +379,18 @@ class Http2Connection:
                   (":authority", "localhost"), (":path", target(path, query))]
         fields += [(name.lower(), value) for name, value in headers.items()]
         stream = self.h2.get_next_available_stream_id()
+        self.asked[stream] = method, target(path, query)
         self.h2.send_headers(stream, fields,
                              end_stream=end and body is None)
         if body is not None:
             self.h2.send_data(stream, body, end_stream=end)
         self._flush()
         return stream
+
+    def send_more(self, stream, body, end=True):
+        """Sends more of a body that send() did not end."""
+        self.h2.send_data(stream, body, end_stream=end)
+        self._flush()
 
     def response(self, stream, timeout=None):
         deadline = time.monotonic() + (timeout or self.timeout)
@@ -377,7 +399,9 @@ class Http2Connection:
                 raise Gone("stream %d was reset with %d"
                            % (stream, self.broken[stream]))
             self._take(deadline - time.monotonic())
-        return Response(*self.answers.pop(stream))
+        response = Response(*self.answers.pop(stream))
+        openapi.check(self.port, self.asked.pop(stream), response)
+        return response
 
     def silent_for(self, seconds):
         """Whether no request is answered or reset for so long."""

@@ -6,6 +6,8 @@ cut() says, where a number of bytes below zero counts from the end:
     cut(request=N)  N bytes of the request are passed on, and no more
     cut(unheard=S)  the whole request is; the cut is S seconds after that
     cut(answer=N)   the answer has come, and N bytes of the answer are passed on
+    cut(hang=True)  nothing of the request is; the client has to leave
+    cut()           nothing is cut
 
 Both sides of the connection end then, the gateway's as `how` says.  A Cut tells
 when the cut happened, and has the lost answer, if an answer came.
@@ -22,10 +24,13 @@ HEAD_END = b"\r\n\r\n"
 
 
 class Cut:
-    def __init__(self, request=None, unheard=None, answer=None, how="close"):
+    def __init__(self, request=None, unheard=None, answer=1 << 30, hang=False,
+                 how="close"):
         self.request = request
         self.unheard = unheard
         self.answer = answer
+        self.hang = hang
+        self.came = threading.Event()       # the whole request
         self.how = how
         self.lost = None            # the whole answer
         self.passed_on = 0          # bytes of the request or of the answer
@@ -75,7 +80,7 @@ class Cutter:
                 client = self.listener.accept()[0]
             except OSError:
                 return
-            cut = self.cuts.pop(0) if self.cuts else Cut(answer=1 << 30)
+            cut = self.cuts.pop(0) if self.cuts else Cut()
             threading.Thread(target=self._lead, args=(client, cut),
                              daemon=True).start()
 
@@ -84,6 +89,10 @@ class Cutter:
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             request = read_message(client)
+            cut.came.set()
+            if cut.hang:
+                client.recv(1)
+                return
             if cut.request is not None:
                 cut.passed_on = count(cut.request, request)
                 server.sendall(request[:cut.passed_on])

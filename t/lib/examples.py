@@ -7,7 +7,7 @@ A configuration stays as written, except for what belongs to a machine:
     user www-data;                  root, or none if the tests do not run as
                                     root
     worker_processes auto;          two
-    /etc/nginx/, /run/, /var/log/nginx/, /var/lib/
+    /etc/nginx/, /run/, /var/log/nginx/, /var/lib/, /var/cache/nginx/
                                     the gateway's own directory
     127.0.0.1:2181                  the test's ZooKeeper, and a chroot for this
                                     test alone
@@ -31,12 +31,13 @@ import textwrap
 
 from lib.client import Connection
 from lib.gateway import TREE
-from lib.process import alive, die_with_parent, free_port, wait_until
+from lib.process import alive, as_from_a_terminal, free_port, wait_until
 
 EXAMPLES = os.path.join(TREE, "conf-examples")
 
 # /etc/nginx/ is the prefix of all relative paths of a configuration, too
-DIRECTORIES = ("/etc/nginx/", "/run/", "/var/log/nginx/", "/var/lib/")
+DIRECTORIES = ("/etc/nginx/", "/run/", "/var/log/nginx/", "/var/lib/",
+               "/var/cache/nginx/")
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 DOOR = """
@@ -61,11 +62,17 @@ def read(name):
 
 def code(page, title):
     """The first block of code of a section of a page."""
+    return codes(page, title)[0]
+
+
+def codes(page, title):
+    """All blocks of code of a section of a page."""
     with open(os.path.join(TREE, page), encoding="utf-8") as file:
         text = file.read().split("\n## %s\n" % title, 1)[1]
-    found = re.search(r"(?m)^```sh\n((?:.*\n)*?)```$"
-                      r"|^(    \S.*\n(?:    .*\n|\n)*)", text)
-    return found.group(1) or textwrap.dedent(found.group(2))
+    found = re.findall(r"(?m)^```sh\n((?:.*\n)*?)```$"
+                       r"|^(    \S.*\n(?:    .*\n|\n)*)",
+                       text.split("\n## ")[0] + "\n")
+    return [fenced or textwrap.dedent(indented) for fenced, indented in found]
 
 
 def blocks(text):
@@ -88,13 +95,13 @@ class Example:
         self.text = self._changed(read(name) if text is None else text)
         self.blocks = blocks(self.text)
 
-    def start(self):
+    def start(self, **options):
         front, http, back = self.text.partition("http {\n")
         assert http, "no http block"
         self.gateway.write_conf("daemon off;\n" + front + http
                                 + self._temporary_paths()
                                 + DOOR % self.gateway.port + back)
-        self.gateway.start()
+        self.gateway.start(**options)
         return self
 
     def _changed(self, text):
@@ -167,16 +174,6 @@ class ConnectionFrom(Connection):
         self.socket.close()
         self.socket = socket.create_connection(
             ("127.0.0.1", port), self.timeout, (source, 0))
-
-
-def as_from_a_terminal():
-    """For Popen(preexec_fn=): a shell cannot trap a signal that was ignored
-    when the shell began, and a shell that runs a command in the background
-    ignores INT; the test run may be such a command.
-    """
-    die_with_parent()
-    for how in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
-        signal.signal(how, signal.SIG_DFL)
 
 
 class Script:

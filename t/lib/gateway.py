@@ -23,11 +23,13 @@ import functools
 import glob
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import time
 
+from lib import openapi
 from lib.client import (Connection, Http2Connection, lock_path)
 from lib.process import (Daemon, alive, birth, children, die_with_parent,
                          free_port, state, title, wait_until)
@@ -108,7 +110,15 @@ METRICS = """\
 
 """
 
-METRIC = re.compile(r'^zk_lock_(\w+)\{state="(\w+)"\} (\d+)$', re.M)
+# nginx frees no memory when it only sends a signal
+OPERATED = """\
+nginx() (
+    test $# = 0 || export LSAN_OPTIONS=detect_leaks=0
+    exec %s "$@"
+)
+"""
+
+METRIC = re.compile(r'^zk_lock_(\w+)(?:\{state="(\w+)"\})? (\d+)$', re.M)
 
 
 @functools.lru_cache()
@@ -121,11 +131,15 @@ def leaks_can_be_found():
 
 
 @functools.lru_cache()
+def version():
+    """What "nginx -v" tells: the version, and the name if it is a fork."""
+    return subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=30).stdout
+
+
 def http2_is_of_listen():
     """From 1.25.1 on "listen ... http2" is deprecated, and nginx warns."""
-    version = subprocess.run([NGINX, "-v"], stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, timeout=30).stdout
-    number = re.search(rb"nginx/(\d+)\.(\d+)\.(\d+)", version)
+    number = re.search(rb"nginx/(\d+)\.(\d+)\.(\d+)", version())
     return (number is not None
             and tuple(int(part) for part in number.groups()) < (1, 25, 1))
 
@@ -197,6 +211,7 @@ class Gateway:
     def write_conf(self, text):
         with open(self.conf, "w") as f:
             f.write(text)
+        openapi.serves(text)
 
     def change_conf(self, old, new):
         """Edits the configuration file, to be loaded by reload()."""
@@ -228,16 +243,19 @@ class Gateway:
                 preexec_fn=die_with_parent)
         if self.daemon:
             self._follow_daemon()
-        wait_until(self._answers, START_TIMEOUT,
-                   "nginx answers (see %s)" % self.prefix)
-        wait_until(lambda: len(self.worker_pids()) == self.workers,
-                   START_TIMEOUT, "all workers run")
-        self._note_processes()
+        self._wait_workers()
         if wait_sessions:
             wait_until(lambda: (len(self._connected() - before)
                                 >= self.workers),
                        START_TIMEOUT, "every worker has a session")
         return self
+
+    def _wait_workers(self):
+        wait_until(self._answers, START_TIMEOUT,
+                   "nginx answers (see %s)" % self.prefix)
+        wait_until(lambda: len(self.worker_pids()) == self.workers,
+                   START_TIMEOUT, "all workers run")
+        self._note_processes()
 
     def _follow_daemon(self):
         """nginx leaves the started process, and writes the new pid."""
@@ -246,6 +264,16 @@ class Gateway:
         assert code == 0, self.log_text()[-2000:]
         self.process = Daemon(wait_until(lambda: self._master_after(starter),
                                          START_TIMEOUT, "nginx runs"))
+
+    def restarted(self, timeout=QUIT_TIMEOUT):
+        """An operator has ended this daemon, and has started nginx again."""
+        former, self.process = self.process, None
+        former.wait(timeout)
+        wait_until(lambda: not self.left(), timeout, "all processes are gone")
+        self.process = Daemon(wait_until(
+            lambda: self._master_after(former.pid), START_TIMEOUT,
+            "nginx runs again"))
+        self._wait_workers()
 
     def _master_after(self, former):
         """The pid in the file, if a new, living master has this pid."""
@@ -398,6 +426,8 @@ class Gateway:
     def finish(self):
         """Ends and judges; raises AssertionError with all complaints."""
         complaints = []
+        with open(self.conf) as f:
+            openapi.forget(f.read())
         for connection in self.connections:
             connection.close()
         if self.process is not None:
@@ -481,6 +511,13 @@ class Gateway:
     def _command(self):
         return self.enter + [NGINX, "-p", self.prefix, "-c", self.conf,
                              "-e", self.error_log]
+
+    def operate(self, script, timeout=120.0):
+        """Runs an operator's script, whose nginx is this gateway's."""
+        script = OPERATED % shlex.join(self._command()) + script
+        subprocess.run(["sh", "-euc", script], check=True, timeout=timeout,
+                       env=self._environment(), cwd=self.prefix,
+                       stdin=subprocess.DEVNULL)
 
     def _environment(self):
         environment = dict(os.environ, **self.environment)
@@ -577,7 +614,7 @@ class Gateway:
                          worker=worker)
 
     def metrics(self, worker=None):
-        """What zk_lock_metrics tells: (what, state) -> number."""
+        """The gauges of zk_lock_metrics: (what, state or "") -> number."""
         response = self.call("GET", "/metrics", worker=worker)
         assert response.status == 200, response
         text = response.body.decode()

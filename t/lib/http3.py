@@ -22,6 +22,7 @@ import time
 from cryptography.hazmat.primitives.asymmetric import types
 from hpack.huffman_table import decode_huffman
 
+from lib import openapi
 from lib.client import Gone, Response, target
 
 TREE = os.path.dirname(os.path.dirname(os.path.dirname(
@@ -54,6 +55,7 @@ STATIC = {
 
 class Http3Connection:
     def __init__(self, port, timeout=TIMEOUT):
+        self.port = port
         self.timeout = timeout
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.connect(("127.0.0.1", port))
@@ -62,6 +64,7 @@ class Http3Connection:
             alpn_protocols=["h3"], server_name="localhost",
             verify_mode=ssl.CERT_NONE))
         self.buffers = {}       # stream -> what is no whole frame yet
+        self.asked = {}         # stream -> (method, target)
         self.answers = {}       # stream -> [status, pairs, body]
         self.ended = set()
         self.broken = {}        # stream -> error code of the reset
@@ -97,6 +100,7 @@ class Http3Connection:
         if body is not None:
             data += frame(DATA, body)
         stream = self.quic.get_next_available_stream_id()
+        self.asked[stream] = method, target(path, query)
         self.quic.send_stream_data(stream, data, end_stream=True)
         if flush:
             self._flush()
@@ -109,7 +113,9 @@ class Http3Connection:
                 raise Gone("stream %d was reset with %d"
                            % (stream, self.broken[stream]))
             self._take(deadline - time.monotonic())
-        return Response(*self.answers.pop(stream))
+        response = Response(*self.answers.pop(stream))
+        openapi.check(self.port, self.asked.pop(stream), response)
+        return response
 
     def silent_for(self, seconds):
         """Whether no request is answered or reset for so long."""

@@ -28,6 +28,17 @@ def die_with_parent():
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def as_from_a_terminal():
+    """The same, and the child hears signals that the test run ignores.
+
+    A shell that runs a command in the background, as the test run may be, has
+    the command ignore INT; and a shell cannot trap such a signal.
+    """
+    die_with_parent()
+    for how in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
+        signal.signal(how, signal.SIG_DFL)
+
+
 def free_port():
     """A loopback port that no process listens on.
 
@@ -65,6 +76,12 @@ def wait_until(condition, timeout=10.0, what="the condition"):
             raise AssertionError("%s did not hold within %g s (last: %r)"
                                  % (what, timeout, value))
         time.sleep(POLL)
+
+
+def whole_lines(path):
+    """The lines of a file that another process may be writing to."""
+    with open(path) as f:
+        return f.read().split("\n")[:-1]
 
 
 class Daemon:

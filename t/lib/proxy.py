@@ -67,7 +67,8 @@ class Fault:
 
 
 class Proxy:
-    def __init__(self, target, port=None):
+    def __init__(self, target, port=None, host="127.0.0.1"):
+        self.host = host
         self.port = port or free_port()
         self.target = target
         self.mode = "pass"
@@ -88,7 +89,7 @@ class Proxy:
 
     @property
     def address(self):
-        return "127.0.0.1:%d" % self.port
+        return "%s:%d" % (self.host, self.port)
 
     # the calls of tests
 
@@ -145,7 +146,7 @@ class Proxy:
     async def _listen(self):
         if self._server is None:
             self._server = await asyncio.start_server(
-                self._accept, "127.0.0.1", self.port)
+                self._accept, self.host, self.port)
 
     async def _refuse(self):
         if self._server is not None:

@@ -20,7 +20,8 @@ import socket
 import time
 import zlib
 
-from lib.client import Gone, Response, lock_path, parse_head
+from lib import openapi
+from lib.client import Gone, Response, lock_path, parse_head, target
 
 TIMEOUT = 10.0
 TCP_REPAIR = 19
@@ -66,6 +67,7 @@ class Events:
         self.alive = 0
         self.response = None
         self.decoder = None
+        self.asked = None       # (method, target)
 
     # what tests call
 
@@ -139,6 +141,8 @@ class Events:
             if event is None:
                 self.alive += 1
             else:
+                openapi.check_event(self.connection.port, self.asked,
+                                    self.response, event.name, event.data)
                 self.events.append(event)
 
 
@@ -170,6 +174,7 @@ class Stream(Events):
         self.method = method
         self.raw = b""
         self.chunked = False
+        self.asked = method, target(path, query)
         connection.send(method, path, query, headers)
 
     def close(self):
@@ -191,6 +196,7 @@ class Stream(Events):
             connection.buffer = head + connection.buffer
             return connection.response(deadline - time.monotonic())
         connection.methods.pop(0)
+        connection.answered(response, with_body=False)
         self.chunked = response.headers.get("Transfer-Encoding") == "chunked"
         return response
 
@@ -240,6 +246,7 @@ class Http2Stream(Events):
     def __init__(self, connection, method, path, query=None, headers=None):
         super().__init__()
         self.connection = connection
+        self.asked = method, target(path, query)
         self.stream = connection.send(method, path, query, headers)
 
     def cancel(self):
@@ -252,7 +259,10 @@ class Http2Stream(Events):
         if status != 200:
             return self.connection.response(self.stream,
                                             deadline - time.monotonic())
-        return Response(status, pairs)
+        response = Response(status, pairs)
+        openapi.check(self.connection.port, self.asked, response,
+                      with_body=False)
+        return response
 
     def _fill(self, deadline):
         self.head()

@@ -48,6 +48,14 @@ class Story:
                          answer={"claim": claim, "fencing": fencing},
                          **dict({"mode": "exclusive"}, **fields))
 
+    def guarded(self, asked, arrived, claim, fencing, **fields):
+        """A request that the witness behind a guard serves."""
+        return self.call("acquire", asked, arrived, 201, gateway=None,
+                         answer={"claim": claim, "fencing": fencing,
+                                 "waited": fields.pop("waited", 0.0)},
+                         **dict({"mode": "exclusive", "guarded": True},
+                                **fields))
+
     def look(self, asked, claim, status=200, told=None, **fields):
         return self.call("look", asked, told or asked + 0.01, status,
                          claim=claim, **fields)
@@ -182,6 +190,50 @@ def test_a_foreign_holder_promises_nothing(story):
     story.foreign(1, 1.1, "K", 1, who="k").look(2, "K", gateway=None)
     story.grant(2, 3, "B", 2, who="b", waited=0.5)
     assert story.found() == []
+
+
+def test_two_guarded_requests_for_certain(story):
+    for i, name in enumerate("AB"):
+        story.guarded(1 + i, 1.1 + i, name, i + 1, who=name)
+        story.look(4, name, gateway=None).release(5, name, gateway=None)
+    assert story.found() == ["two holders"]
+    assert checker.figures(story.lines)["requests served behind a guard"] == 2
+
+
+def test_a_guarded_request_beside_a_holder(story):
+    story.grant(1, 1.1, "A", 1).look(4, "A").release(5, "A")
+    story.guarded(2, 2.1, "B", 2, who="b").look(3, "B", gateway=None)
+    assert story.found() == ["two holders"]
+
+
+def test_a_guarded_request_that_lost_its_claim(story):
+    """The gateway may not know yet, and the request is served on."""
+    story.guarded(1, 1.1, "A", 1).look(2, "A", gateway=None)
+    story.look(4, "A", 410, gateway=None).release(5, "A", gateway=None)
+    story.grant(2, 3, "B", 2, who="b", waited=0.5).look(4, "B")
+    assert story.found() == []
+
+
+def test_a_guarded_request_out_of_order(story):
+    """The wait that the gateway told is over before the grant."""
+    story.grant(1, 3.1, "A", 5).release(4, "A")
+    story.guarded(2, 5.1, "B", 4, who="b", waited=2.5)
+    assert story.found() == ["order"]
+
+
+def test_a_request_that_is_served_without_a_lock(story):
+    story.guarded(1, 1.1, "A", 0).release(2, "A", gateway=None)
+    assert story.found() == ["unlocked"]
+
+
+@pytest.mark.parametrize("status, found", [
+    (200, []), (409, []), (423, []), (503, []), ("cut", []), ("left", []),
+    ("timeout", ["unanswered"]), (None, ["unanswered"]), (500, ["answer"]),
+    (502, ["answer"])])
+def test_how_a_guarded_request_ends(story, status, found):
+    story.grant(1, 1.1, "A", 1)
+    story.call("guarded", 2, status and 3, status, who="b", mode="exclusive")
+    assert story.found() == found
 
 
 def test_readers_go_together(story):

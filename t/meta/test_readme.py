@@ -1,4 +1,5 @@
-"""README.md and docs/ against the source: the pages describe what there is.
+"""README.md and docs/ against the source: the pages describe what there is, and
+docs/openapi.yaml describes what the pages do.
 
 Directives with contexts, variables, statuses, metrics, the words of
 $zk_lock_outcome, events and labels, each compared both ways.  The tests, the
@@ -6,8 +7,11 @@ examples and the pages that are named there have to exist.
 """
 
 import glob
+import json
 import os
 import re
+
+from lib import openapi
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
@@ -16,15 +20,16 @@ NGINX = "/usr/share/nginx/src/src/http/ngx_http_request.h"
 FLAGS = [("NGX_HTTP_MAIN_CONF", "http"), ("NGX_HTTP_SRV_CONF", "server"),
          ("NGX_HTTP_LOC_CONF", "location")]
 
-# no answers: where nginx's special statuses begin, a client that has left, and
-# a client that does not read the stream, and is cut off
+# no answers: where nginx's special statuses begin, a client that has left, a
+# client that does not read the stream, and is cut off, and a connection that is
+# closed without an answer
 NO_STATUS = {"NGX_HTTP_SPECIAL_RESPONSE", "NGX_HTTP_CLIENT_CLOSED_REQUEST",
-             "NGX_HTTP_REQUEST_TIME_OUT"}
+             "NGX_HTTP_REQUEST_TIME_OUT", "NGX_HTTP_CLOSE"}
 
 # the files that answer
-ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "page",
-           "repeat", "request", "result", "several", "stream", "terraform",
-           "watch"]
+ANSWERS = ["acquire", "admin", "answer", "api", "args", "calls", "guard",
+           "health", "list", "page", "repeat", "request", "require", "result",
+           "several", "stream", "terraform", "watch"]
 PAGES = ["README.md", "SECURITY.md", "bench/README.md", "t/README.md",
          "t/chaos/README.md", "t/fuzz/README.md"]
 PAGES += sorted("docs/" + name for name in os.listdir(os.path.join(TOP, "docs"))
@@ -74,6 +79,13 @@ def words(text):
     return re.findall(r"`(\w+)`", " ".join(heads))
 
 
+def syntax(directive):
+    """The syntax of a directive as the page tells it, in one line."""
+    found = re.search(r"(?m)^    Syntax: +(%s\b[^;]*;)$" % directive,
+                      section("### " + directive, "docs/directives.md"))
+    return " ".join(found.group(1).split()) if found else None
+
+
 def test_directives():
     table = re.findall(r'\{ ngx_string\("(zk_lock\w*)"\),\s*([A-Z0-9_|]+),',
                        source("module.c"))
@@ -85,7 +97,7 @@ def test_directives():
     for name, flags in table:
         text = section("### " + name, "docs/directives.md")
         contexts = [word for flag, word in FLAGS if flag in flags.split("|")]
-        assert re.search(r"(?m)^    Syntax: +%s\b.*;$" % name, text), name
+        assert syntax(name), name
         assert re.search(r"(?m)^    Default: +(none|%s .*;)$" % name,
                          text), name
         assert re.search(r"(?m)^    Context: +%s$" % ", ".join(contexts),
@@ -101,6 +113,20 @@ def test_variables():
     assert headings == table
 
 
+def test_parameters():
+    """zk_lock and zk_lock_require take what their sections tell."""
+    for name, function in (("zk_lock", "ngx_http_zk_lock_rule_parameter"),
+                           ("zk_lock_require",
+                            "ngx_http_zk_lock_require_rule")):
+        code = re.search(r"(?ms)^%s\(.*?^}" % function,
+                         source("conf.c")).group(0)
+        used = set(re.findall(r'\bvalue(?:\[i\](?:\.data)?)?, "(\w+)', code))
+        assert used
+        assert set(re.findall(r"\[(\w+)", syntax(name))) == used, name
+        told = words(section("### " + name, "docs/directives.md"))
+        assert sorted(told) == sorted(used), name
+
+
 def test_changes():
     """The first release names all directives."""
     text = read("CHANGES")
@@ -110,13 +136,17 @@ def test_changes():
             assert re.search(r"\b%s\b" % name, text), name
 
 
-def test_statuses():
+def http_statuses():
     with open(NGINX, encoding="utf-8") as file:
         text = file.read() + source("http/answer.h")
-    values = {name: int(value) for name, value in re.findall(
-        r"(?m)^#define (NGX_HTTP_\w+)\s+([1-5]\d\d)$", text)
+    # of a kind of problem the last digits
+    return {name: int(value) for name, value in re.findall(
+        r"(?m)^#define (NGX_HTTP_\w+)\s+\d?([1-5]\d\d)$", text)
         if name not in NO_STATUS}
 
+
+def test_statuses():
+    values = http_statuses()
     used = {values[name]
             for name in re.findall(r"\bNGX_HTTP_[A-Z_]+\b", answers())
             if name in values}
@@ -127,22 +157,134 @@ def test_statuses():
     assert told == used
 
 
-def test_outcomes():
+def outcomes():
+    """All words that src/ can set."""
     used = set(re.findall(
-        r'ngx_str_set\(&(?:\w+->)*outcome,\s*"(\w+)"\)', answers()))
-    used |= {word for word, _ in results()}
+        r'ngx_str_set\(&(?:\w+(?:->|\.))*outcome,\s*"(\w+)"\)', sources()))
+    return used | {word for word, _ in results()} | guard_words()
+
+
+def test_outcomes():
+    used = outcomes()
     assert used
     told = words(section("### $zk_lock_outcome", "docs/directives.md"))
     assert sorted(told) == sorted(used)
 
 
+def problems():
+    """(status, name) of each type in answer.c; status 0 is for all others."""
+    statuses = dict(http_statuses(), **{"0": 0})
+    rows = re.findall(r'\{?\s*(NGX_HTTP_\w+|0),\s+ngx_string\("/problems/'
+                      r'([\w-]+)"\)', source("http/answer.c"))
+    assert len(rows) == source("http/answer.c").count("/problems/")
+    return [(statuses[status], name) for status, name in rows]
+
+
+def test_problems():
+    """The page lists each type with the status that the type goes with."""
+    told = re.findall(r"(?m)^\* `/problems/([\w-]+)`, (\d+): ",
+                      section("## Types of problems", "docs/failures.md"))
+    assert sorted(told) == sorted((name, str(status or 500))
+                                  for status, name in problems())
+
+
+def guard_words():
+    return set(re.findall(r'guard_(?:told|waited)\(guard, "(\w+)"\)',
+                          source("http/guard.c")))
+
+
+def test_guards():
+    """The words and the types that a guarded request is told exist."""
+    types = {name for _, name in problems()}
+    outcomes = words(section("### $zk_lock_outcome", "docs/directives.md"))
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")]
+            for line in section("## What a client sees",
+                                "docs/guard.md").splitlines()
+            if line.startswith("| ")][2:]
+    assert {row[2] for row in rows if row[2]} <= types
+    told = {row[3] for row in rows if row[3]}
+    assert told <= set(outcomes)
+
+    assert guard_words() and guard_words() <= told
+
+
+def table(heading, page):
+    """The first cell of each row, and the second, without the head."""
+    rows = re.findall(r"(?m)^\| (?:`(.*?)`|[^|`]*) \| (.*?) \|",
+                      section(heading, page))
+    return [row for row in rows if row[0]]
+
+
+def metrics():
+    """The metrics of http/metrics.c, in order, and the type of each."""
+    text = source("http/metrics.c")
+    names = re.findall(r'"(zk_lock_\w+(?:\{\w+=\\"\w+\\"\})?) %', text)
+    for name, label in re.findall(
+            r'\{ "(\w+)", (?:"[^"]*"|NULL),\s+(?:"(\w+=\\"\w+\\")"|NULL),',
+            text):
+        names.append("zk_lock_%s_seconds%s"
+                     % (name, "{%s}" % label if label else ""))
+    names.append("zk_lock_requests_total{call,outcome}")
+    types = dict(re.findall(r"# TYPE (zk_lock_\w+) (\w+)", text))
+    return [(name.replace("\\", ""),
+             types.get(name.split("{")[0], "histogram")) for name in names]
+
+
 def test_metrics():
-    used = re.findall(r'zk_lock_\w+\{state=\\"\w+\\"\}',
-                      source("http/metrics.c"))
-    assert used
-    told = re.findall(r"(?m)^\| `(zk_lock_\w+\{.*?\})` \|",
-                      section("### zk_lock_metrics", "docs/directives.md"))
-    assert told == [line.replace("\\", "") for line in used]
+    used = metrics()
+    assert len(used) > 20 and len({kind for _, kind in used}) == 3
+    assert table("## Metrics", "docs/monitoring.md") == used
+
+
+def strings(name):
+    """The strings of an array of http/metrics.c."""
+    return re.findall(r'"(\w+)"', re.search(
+        r"(?s)[ *]%s\[\] = \{(.*?)\};" % name,
+        source("http/metrics.c")).group(1))
+
+
+def test_counted():
+    """Each word of $zk_lock_outcome is counted, and there is room to count."""
+    own = ["invalid", "passed", "refused"]
+    words_ = strings("ngx_http_zk_lock_words")
+    assert words_[:3] == own and len(words_) == len(set(words_))
+    assert sorted(words_) == sorted(outcomes() | set(own))
+
+    calls = strings("ngx_http_zk_lock_types")
+    named = re.findall(r"NGX_HTTP_ZK_LOCK_(\w+)", re.search(
+        r"typedef enum \{([^}]*)\} ngx_http_zk_lock_type_e;",
+        source("http/request.h")).group(1))
+    assert [name.lower() for name in named] == calls
+    told = table("## Calls and outcomes", "docs/monitoring.md")
+    assert [name for name, _ in told] == calls
+
+    counters = source("shm/counters.h")
+    assert constant(counters, "ZKL_COUNTED_CALLS") >= len(calls)
+    assert constant(counters, "ZKL_COUNTED_OUTCOMES") >= len(words_)
+    longest = max(int(bounds.count(",")) for bounds in re.findall(
+        r"(?s)zkl_counters_\w+\[\] = \{(.*?)\};", source("shm/counters.c")))
+    assert constant(counters, "ZKL_BOUNDS_MAX") >= longest
+
+
+def test_health():
+    """The reasons of zk_lock_health, in the order in which they are found."""
+    used = re.findall(r'return "(\w+)";', source("http/health.c"))
+    told = table("### zk_lock_health", "docs/directives.md")
+    assert used and [name for name, _ in told] == used
+    for name in re.findall(r'(?:write_text|boolean|integer)\(json, "(\w+)"',
+                           source("http/health.c")):
+        assert "* `%s`" % name in section("### zk_lock_health",
+                                          "docs/directives.md"), name
+
+
+def test_alerts():
+    told = table("## Alert rules and a dashboard", "docs/monitoring.md")
+    files = sorted(os.listdir(os.path.join(TOP, "monitoring")))
+    alerts = re.findall(r"(?m)^  - alert: (\w+)$",
+                        read("monitoring", "alerts.yml"))
+    names = [name for name, _ in told]
+    assert names[len(files):] == alerts
+    assert sorted(names[:len(files)]) == files
 
 
 def test_tests():
@@ -223,10 +365,22 @@ def test_limits_of_calls():
     assert "%d bytes at most in all" % constant(
         args, "ZKL_NAMES_BYTES") in text
     assert "| %d | how many there are on a page, 1 to %d |" % (
-        constant(source("http/page.c"), "NGX_HTTP_ZK_LOCK_PAGE_LIMIT"),
+        constant(source("http/list.c"), "NGX_HTTP_ZK_LOCK_LIST_LIMIT"),
         constant(args, "ZKL_LIMIT_MAX")) in text
     assert "at most %d names are looked at" % constant(
         source("core/names.h"), "ZKL_NAMES_MAX") in text
+    names = {what: constant(source("core/names.h"), "ZKL_NAMES_" + what)
+             for what in ("SEARCH_MAX", "READ_MAX", "DESCRIBED_MAX",
+                          "SEARCHES", "LISTS")}
+    assert "up to {:,} names".format(names["SEARCH_MAX"]) in text
+    assert "the first {:,} names".format(names["SEARCH_MAX"]) in text
+    assert "some {:,} claims were read".format(names["READ_MAX"]) in text
+    assert "%d described holders" % names["DESCRIBED_MAX"] in text
+    assert "makes %d lists with" % names["SEARCHES"] in text
+    assert "the first %d holders at most" % constant(
+        source("core/call.h"), "ZKL_LIST_MAX") in text
+    assert "each lock, %d at a time" % names["LISTS"] in " ".join(
+        read("docs", "design.md").split())
     assert "1 to %d printable" % constant(
         source("http/repeat.c"), "NGX_HTTP_ZK_LOCK_KEY_MAX") in text
     assert "sign of life every %d s" % (constant(
@@ -255,6 +409,108 @@ def test_events():
             | {reason for _, reason in results() if reason}
             | set(re.findall(r'EVENT_LOST,\s*"(\w+)"', sources())))
     assert used and set(words(reasons)) == used
+
+
+def operations():
+    """operationId -> the operation, with the references resolved."""
+    return {operation["operationId"]: openapi.resolved(operation)
+            for path in openapi.description()["paths"].values()
+            for method, operation in path.items() if method != "parameters"}
+
+
+def schemas():
+    return openapi.description()["components"]["schemas"]
+
+
+def arguments(operation):
+    """The arguments of the query, and of the body."""
+    query = {one["name"] for one in operation.get("parameters", [])
+             if one["in"] == "query"}
+    content = operation.get("requestBody", {}).get("content", {})
+    bodies = [schema for one in content.values()
+              for schema in one["schema"].get("anyOf", [one["schema"]])]
+    return query, {name for schema in bodies
+                   if schema.get("additionalProperties") is False
+                   for name in schema["properties"]}
+
+
+def test_description_of_arguments():
+    """Each field that the source reads is described, and is in a page."""
+    table = re.search(r"zkl_fields\[\] = \{(.*?)\n\};",
+                      source("base/args.c"), re.S).group(1)
+    fields = set(re.findall(r'\{ "(\w+)"', table))
+    found = {name: arguments(operation)
+             for name, operation in operations().items()}
+    assert found.pop("drain") == ({"drain"}, set())
+    assert set().union(*(query | body
+                         for query, body in found.values())) == fields
+
+    pages = read("docs", "api.md") + read("docs", "calls.md")
+    for name in fields:
+        assert re.search(r'[`?&"]%s[`="]' % name, pages), name
+
+    told = words(section("## What an acquire takes", "docs/api.md"))
+    assert found["acquire"] == (set(told), set(told))
+    told = words(section("## All locks", "docs/calls.md"))
+    assert found["listLocks"] == (set(told), set())
+
+
+def test_description_of_problems():
+    """The types are listed, and each type has a schema with the status."""
+    types = {("/problems/" + name, status or 500)
+             for status, name in problems()}
+    listed = schemas()["ProblemType"]["oneOf"]
+    assert {(one["const"], int(one["description"].split(":")[0]))
+            for one in listed} == types
+    assert len(listed) == len(types)
+    assert {(schema["properties"]["type"]["const"],
+             schema["properties"]["status"]["const"])
+            for name, schema in schemas().items()
+            if name.endswith("Problem") and name != "GuardProblem"} == types
+
+
+def test_description_of_statuses():
+    used = {int(status) for operation in operations().values()
+            for status in operation["responses"]}
+    told = {int(item) for item in re.findall(
+        r"(?m)^\* \*\*(\d{3})\*\*: ", section("## Statuses", "docs/api.md"))}
+    assert used == told
+
+
+def test_description_of_events():
+    events, reasons = section("## As long as a connection",
+                              "docs/calls.md").split("The reasons of `lost`:")
+    found = {one["properties"]["event"]["const"]
+             for name in ("LockEvent", "ClaimEvent")
+             for one in openapi.resolved(schemas()[name])["oneOf"]}
+    assert found == set(words(events)) | {"alive"}
+    assert (set(schemas()["LostEvent"]["properties"]["reason"]["enum"])
+            == set(words(reasons)))
+
+
+def test_description_of_limits():
+    name, args = source("base/name.h"), source("base/args.h")
+    found = schemas()
+    assert found["Name"]["maxLength"] == constant(name, "ZKL_NAME_MAX")
+    assert found["Permits"]["maximum"] == constant(name, "ZKL_PERMITS_MAX")
+    assert found["Names"]["maxItems"] == constant(args, "ZKL_ARGS_NAMES_MAX")
+    assert found["Owner"]["maxLength"] == constant(source("base/json.h"),
+                                                   "ZKL_OWNER_MAX")
+    limit, = (one["schema"] for one in operations()["listLocks"]["parameters"]
+              if one["name"] == "limit")
+    assert limit["maximum"] == constant(args, "ZKL_LIMIT_MAX")
+    assert limit["default"] == constant(source("http/list.c"),
+                                        "NGX_HTTP_ZK_LOCK_LIST_LIMIT")
+
+
+def test_description_has_no_idle_part():
+    """All components are used, but for a response that goes anywhere."""
+    used = set(re.findall(r'"\$ref": "#/components/(\w+/\w+)"',
+                          json.dumps(openapi.description())))
+    there = {"%s/%s" % (kind, name)
+             for kind, parts in openapi.description()["components"].items()
+             for name in parts}
+    assert there - used == {"responses/GuardRefusal"}
 
 
 def test_labels():

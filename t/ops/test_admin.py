@@ -597,7 +597,7 @@ def test_revoked_is_logged(here_and_there, name):
     here, there = here_and_there
     holder = here.hold(name, owner="owner of " + name)
     revoke(there, name)
-    line, = lines(there, '"owner of %s"' % name, level="notice")
+    line, = lines(there, '"owner of %s"' % name, level="warn")
     for word in ('lock "%s"' % name, "fencing token %d " % holder.fencing,
                  "revoked", '"-"', "from 127.0.0.1"):
         assert word in line, line
@@ -609,7 +609,7 @@ def test_nothing_is_logged_of_what_was_not_done(here_and_there, name):
     holder = here.hold(name, owner="owner of " + name)
     problem(break_(there, name, "1"), 412)
     problem(revoke(there, name, "1"), 412)
-    for level in ("error", "notice"):
+    for level in ("error", "warn"):
         assert lines(there, "owner of %s" % name, level=level) == []
     here.release(name, holder.token)
 

@@ -228,8 +228,6 @@ BAD_CONF = {
     "empty server": ("zk_lock_servers 127.0.0.1:1,,127.0.0.1:2;", ""),
     "bad chroot": ("zk_lock_servers 127.0.0.1:1/a//b;", ""),
     "chroot with a slash": ("zk_lock_servers 127.0.0.1:1/a/;", ""),
-    "unknown host": ("zk_lock_servers no-such-host.invalid:2181;",
-                     "no-such-host.invalid"),
     "servers twice": ("zk_lock_servers 127.0.0.1:1; "
                       "zk_lock_servers 127.0.0.1:1;", "duplicate"),
     "bad timeout": ("zk_lock_servers 127.0.0.1:1; "
@@ -275,10 +273,97 @@ BAD_CONF = {
                                       "USER:PASSWORD"),
 }
 
-# two directives that both answer a location's requests
+# what zk_lock and zk_lock_require do not take, and a part of the complaint
+BAD_RULES = {
+    "no name": ("zk_lock;", "number of arguments"),
+    "unknown parameter": ("zk_lock x colour=red;", '"colour=red"'),
+    "mode without a value": ("zk_lock x mode;", '"mode"'),
+    "bad mode": ("zk_lock x mode=exclusiv;", '"exclusiv"'),
+    "no mode": ("zk_lock x mode=;", "semaphore"),
+    "mode in capitals": ("zk_lock x mode=SHARED;", '"SHARED"'),
+    "permits without semaphore": ("zk_lock x permits=3;", "mode=semaphore"),
+    "permits of readers": ("zk_lock x mode=shared permits=3;",
+                           "mode=semaphore"),
+    "semaphore without permits": ("zk_lock x mode=semaphore;", '"permits"'),
+    "no permits": ("zk_lock x mode=semaphore permits=0;", '"permits=0"'),
+    "too many permits": ("zk_lock x mode=semaphore permits=1001;",
+                         '"permits=1001"'),
+    "bad permits": ("zk_lock x mode=semaphore permits=many;",
+                    '"permits=many"'),
+    "bad wait": ("zk_lock x wait=long;", '"wait=long"'),
+    "negative wait": ("zk_lock x wait=-1;", '"wait=-1"'),
+    "no wait": ("zk_lock x wait=;", '"wait="'),
+    "unknown variable in a name": ("zk_lock $no_such_variable;",
+                                   "no_such_variable"),
+    "unknown variable in an owner": ("zk_lock x owner=$no_such_variable;",
+                                     "no_such_variable"),
+    "dots": ("zk_lock ..;", '".."'),
+    "dots behind a slash": ("zk_lock /..;", '"/.."'),
+    "ZooKeeper's own": ("zk_lock /zookeeper;", '"/zookeeper"'),
+    "long name": ("zk_lock %s;" % ("x" * 201), "the name"),
+    "name of many slashes": ("zk_lock %s;" % ("/x" * 70), "the name"),
+    "control character": ("zk_lock 'a\x01b';", "control"),
+    "escaped slash": ("zk_lock a%2Fb;", "%2F"),
+    "lock twice": ("zk_lock x; zk_lock x mode=shared;", "same lock twice"),
+    "with post_action": ("zk_lock x; post_action /after;", "post_action"),
+    "require and post_action": ("zk_lock_require x; post_action /after;",
+                                "post_action"),
+    "status without an answer": ("zk_lock_status 499;", "499"),
+    "status below": ("zk_lock_status 399;", "400"),
+    "status above": ("zk_lock_status 600;", "599"),
+    "bad status": ("zk_lock_status busy;", "invalid number"),
+    "status twice": ("zk_lock_status 423; zk_lock_status 429;", "duplicate"),
+    "bad unreachable": ("zk_lock_unreachable wait;", '"wait"'),
+    "bad lost": ("zk_lock_lost abandon;", '"abandon"'),
+    "bad body": ("zk_lock_request_body maybe;", '"maybe"'),
+    "node and readers": ("zk_lock_layout node; zk_lock x mode=shared;",
+                         "zk_lock_layout node"),
+    "node and seats": (
+        "zk_lock_layout node; zk_lock x mode=semaphore permits=2;",
+        "zk_lock_layout node"),
+    "require without a name": ("zk_lock_require;", "number of arguments"),
+    "require, unknown": ("zk_lock_require x if_free;", '"if_free"'),
+    "require, bad mode": ("zk_lock_require x mode=write;", '"mode=write"'),
+    "require, bad lost": ("zk_lock_require x lost=cut;", '"lost=cut"'),
+    "require, bad name": ("zk_lock_require ..;", '".."'),
+    "require, unknown variable": ("zk_lock_require x token=$no_such_variable;",
+                                  "no_such_variable"),
+    "in a block of if": ("if ($arg_x) { zk_lock x; }", "not allowed here"),
+    "in limit_except": ("limit_except GET { zk_lock x; }",
+                        "not allowed here"),
+}
+
+# two directives that both answer a location's requests, or do not go together
 TWO_ANSWERS = {
+    "lock and api": ("zk_lock_api; zk_lock x;", "does not go with"),
+    "lock before the api": ("zk_lock x; zk_lock_api;", "does not go with"),
+    "lock and metrics": ("zk_lock_metrics; zk_lock x;", "does not go with"),
+    "require and api": ("zk_lock_api; zk_lock_require x;",
+                        "zk_lock_require"),
+    "require and metrics": ("zk_lock_metrics; zk_lock_require x;",
+                            "zk_lock_require"),
     "api twice": ("zk_lock_api; zk_lock_api;", "is duplicate"),
     "metrics twice": ("zk_lock_metrics; zk_lock_metrics;", "is duplicate"),
+    "page and lock": ("zk_lock_page /x/; zk_lock x;", "zk_lock_page"),
+    "page twice": ("zk_lock_page /x/; zk_lock_page /y/;", "is duplicate"),
+    "page behind": ("zk_lock_metrics; zk_lock_page /x/;", "does not go with"),
+    "proxy_pass behind a page": (
+        "zk_lock_page /x/; proxy_pass http://127.0.0.1:1;", "zk_lock_page"),
+    "page without a path": ("zk_lock_page;", "number of arguments"),
+    "page of no path": ("zk_lock_page '';", "begins and ends in a slash"),
+    "page of a path without slashes": ("zk_lock_page x;",
+                                       "begins and ends in a slash"),
+    "page of a path that goes on": ("zk_lock_page /x;",
+                                    "begins and ends in a slash"),
+    "page of another host": ("zk_lock_page //example.com/;",
+                             "begins and ends in a slash"),
+    "page, unknown": ("zk_lock_page /x/ health;", '"health"'),
+    "page, health of another host": (
+        "zk_lock_page /x/ health=//example.com;", '"health=//example.com"'),
+    "page, health of no path": ("zk_lock_page /x/ health=;", '"health="'),
+    "page, health twice": ("zk_lock_page /x/ health=/a health=/b;",
+                           '"health=/b"'),
+    "page, admin twice": ("zk_lock_page /x/ admin admin;", '"admin"'),
     "metrics behind": ("zk_lock_api; zk_lock_metrics;", "does not go with"),
     "api behind": ("zk_lock_metrics; zk_lock_api;", "does not go with"),
     "proxy_pass before": ("proxy_pass http://127.0.0.1:1; zk_lock_api;",
@@ -309,6 +394,12 @@ SUSPICIOUS = {
     "wait above the longest": (
         "location /x/ { zk_lock_api; zk_lock_max_wait 20s; zk_lock_wait 25s; }",
         "zk_lock_max_wait"),
+    "wait of a guard above the longest": (
+        "location /x/ { zk_lock x wait=25s; zk_lock_max_wait 20s; }",
+        "zk_lock_max_wait"),
+    "wait of all guards above the longest": (
+        "location /x/ { zk_lock x; zk_lock_max_wait 20s; zk_lock_wait 25s; }",
+        "zk_lock_max_wait"),
     "admin without the API": ("location /x/ { zk_lock_admin on; }",
                               "zk_lock_admin"),
     "admin below the API": (
@@ -330,6 +421,17 @@ SOUND = {
     "admin of all, and other locations": (
         "zk_lock_admin on; location /x/ { return 204; }"
         " location /y/ { zk_lock_admin off; return 204; }"),
+    "guards, and the API": (
+        "zk_lock all; zk_lock_require /all if_held; location /x/ {"
+        " zk_lock /a/b mode=semaphore permits=1000 wait=0 owner=$host;"
+        " zk_lock ''; zk_lock_status 400; if ($arg_x) { set $x 1; }"
+        " limit_except GET { deny all; } }"
+        " location /y/ { zk_lock_api; location /y/z/ { zk_lock y; } }"),
+    "a guard's longest wait below the default": (
+        "zk_lock all; zk_lock_max_wait 5s;"
+        " location /x/ { zk_lock x wait=5s; zk_lock_status 599; }"),
+    "a guard of the longest name": (
+        "location /x/ { zk_lock /%s; }" % ("x" * 200)),
     "proxy_pass in places of its own": (
         "location /x/ { zk_lock_api;"
         " if ($arg_x) { proxy_pass http://127.0.0.1:1; }"
@@ -360,6 +462,24 @@ def test_bad_configuration(start_gateway, what):
     # nginx itself does not name the place of an unknown variable
     assert (re.search(r" in nginx\.conf:\d+$", line)
             or what == "unknown variable")
+
+
+@pytest.mark.parametrize("what", sorted(BAD_RULES))
+def test_bad_rules(start_gateway, what):
+    """One complaint, which names the place, in a location and in a server."""
+    directives, word = BAD_RULES[what]
+    for server in "location /x/ { %s }", "%s":
+        if server == "%s" and "not allowed" in word:
+            continue
+        gateway = start_gateway(servers="127.0.0.1:1", start=False,
+                                server=server % directives)
+        gateway.allow(r"\[emerg\]")
+        code, lines = lines_of(gateway, "emerg")
+        assert code != 0 and len(lines) == 1, lines
+        assert word in lines[0]
+        # nginx itself does not name the place of an unknown variable
+        assert (re.search(r" in nginx\.conf:\d+$", lines[0])
+                or "no_such_variable" in word)
 
 
 @pytest.mark.parametrize("what", sorted(TWO_ANSWERS))
@@ -415,9 +535,11 @@ def test_sound_configuration(start_gateway, what):
     assert lines_of(gateway, "warn") == (0, [])
 
 
-def test_api_without_servers(start_gateway):
+@pytest.mark.parametrize("directive", ["zk_lock_api;", "zk_lock x;",
+                                       "zk_lock_require x;"])
+def test_api_without_servers(start_gateway, directive):
     gateway = start_gateway(zookeeper=None, start=False,
-                            server="location /locks/ { zk_lock_api; }")
+                            server="location /locks/ { %s }" % directive)
     gateway.allow(r"\[emerg\]")
     code, (line,) = lines_of(gateway, "emerg")
     assert code != 0
@@ -490,7 +612,7 @@ def test_full_zone(start_gateway, tree):
                 break
             held.append(response.token)
         content = problem(response, 503, "zk_lock_zone")
-        assert content["type"] == "urn:zk-lock:no-room"
+        assert content["type"] == "/problems/no-room"
         assert held
         for _ in range(3):
             problem(connection.request("POST", lock_path("y")), 503)

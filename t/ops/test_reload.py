@@ -291,8 +291,10 @@ def test_one_session_for_each_worker(start_gateway, tree, sessions):
         wait_dead(gateway.reload())
         sessions.wait(2)
         for worker in gateway.worker_pids():
+            # durable leases are counted a moment after the adoption
+            wait_until(lambda: gateway.metrics(worker)["claims", "held"] == 4,
+                       SOON, "a worker counts each lease")
             metrics = gateway.metrics(worker)
-            assert metrics["claims", "held"] == 4
             assert metrics["claims", "waiting"] == 0
             assert metrics["sessions", "own"] == 2
             assert metrics["sessions", "adopted"] == 0

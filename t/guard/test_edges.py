@@ -1,0 +1,231 @@
+"""Guarded requests to which two things happen at once."""
+
+from lib.backend import Backend
+from lib.client import Gone
+from lib.guards import SOON, begin, free, location, log, lose
+from lib.process import wait_until
+
+
+def chunked(gateway, path="/app/"):
+    """A request whose body has not come yet."""
+    client = gateway.connect()
+    client.send_bytes(("POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                       "chunked\r\n\r\n" % path).encode())
+    return client
+
+
+def claims(tree, gateway, name, n):
+    tree.wait_claims(gateway.znode(name), n)
+
+
+def test_lost_while_the_lock_is_waited_for(guarded, backend, tree):
+    """The loss is told once, and the lock, granted later, changes nothing."""
+    gateway = guarded("zk_lock_request_body off; zk_lock one;\n"
+                      "zk_lock_require three lost=abort;")
+    one, three = gateway.hold("one").json, gateway.hold("three").json
+    client = gateway.connect()
+    client.send_bytes(("POST /app/ HTTP/1.1\r\nHost: x\r\nLock-Token: %s\r\n"
+                       "Content-Length: 100\r\n\r\nabc"
+                       % three["token"]).encode())
+    claims(tree, gateway, "one", 2)
+    gateway.release("three", three["token"])
+    assert client.response().status == 503
+    claims(tree, gateway, "one", 1)
+    gateway.release("one", one["token"])
+    client.send_bytes(b"x" * 97)
+    free(tree, gateway)
+    assert backend.idle()
+    assert gateway.call("GET", "/ready").status == 204
+
+
+def test_lost_with_an_error_page_of_a_backend(guarded, backend, tree):
+    """The page is asked for once."""
+    pages = Backend()
+    gateway = guarded("zk_lock one; error_page 503 = /page/;", server=location(
+        "", "proxy_pass http://%s;" % pages.address, "/page/"))
+    client = begin(gateway)
+    seen = backend.next()
+    lose(tree, gateway)
+    pages.next().answer(200, b"sorry\n")
+    response = client.response()
+    assert (response.status, response.body) == (200, b"sorry\n")
+    seen.wait_cut()
+    assert pages.total == 1
+    pages.close()
+
+
+def test_too_large_a_body_with_an_error_page(guarded, backend):
+    """The page is served, although its location is guarded, too."""
+    gateway = guarded("client_max_body_size 10; error_page 413 /app/large;",
+                      http="zk_lock one;")
+    client = chunked(gateway)
+    assert gateway.call("GET", "/ready").status == 204
+    client.send_bytes(b"14\r\n" + b"x" * 20 + b"\r\n0\r\n\r\n")
+    seen = backend.next()
+    assert seen.path == "/app/large"
+    seen.answer(200, b"too large\n")
+    assert client.response().status == 413
+
+
+def test_refused_error_page(guarded, backend, tree):
+    """The status of a refusal is its own, not that of the error before."""
+    gateway = guarded("error_page 404 =200 /page/;", "return 404;",
+                      server=location("zk_lock one wait=0;", "root /none;",
+                                      "/page/"))
+    held = gateway.hold("one").json
+    assert gateway.call("GET", "/app/").status == 423
+    gateway.release("one", held["token"])
+
+
+def test_the_api_is_not_guarded(guarded):
+    """Not by an inherited rule, nor in an "if"."""
+    gateway = guarded("zk_lock \"\";", http="zk_lock all wait=0;", server="""
+        location /more/ {
+            zk_lock_api;
+            if ($http_x) {
+                set $y 1;
+            }
+        }
+        location /nodes/ {
+            zk_lock_api;
+            zk_lock_layout node;
+        }
+        """)
+    held = gateway.hold("all").json
+    for path in ("/locks/a", "/more/b", "/nodes/c"):
+        response = gateway.call("POST", path, headers={"X": "1"})
+        assert response.status == 201, path
+        assert gateway.call("DELETE", path, headers={
+            "Lock-Token": response.json["token"]}).status == 204, path
+    gateway.release("all", held["token"])
+
+
+def test_lost_before_the_second_lock(guarded, backend, tree):
+    """A grant does not hide a loss, nor does the second wait the first."""
+    gateway = guarded(
+        "zk_lock one; zk_lock_lost continue;",
+        "try_files /none /second/;", server=location(
+            "zk_lock two;", "proxy_pass http://%s;" % backend.address,
+            "/second/"))
+    two = gateway.hold("two").json
+    client = begin(gateway)
+    claims(tree, gateway, "two", 2)
+    lose(tree, gateway)
+    wait_until(lambda: "was lost" in gateway.log_text(), SOON, "the loss")
+    gateway.release("two", two["token"])
+    backend.next().answer()
+    assert client.response().status == 200
+    line = log(gateway, 1)
+    assert (line.name, line.outcome) == ("one", "lost")
+    assert float(line.wait) > 0
+    assert len(line.fencings.split(",")) == 2
+    free(tree, gateway, "two")
+
+
+def test_owners(guarded, backend):
+    """Each lock has the owner of its own directive."""
+    gateway = guarded('zk_lock a "owner=the $arg_who"; zk_lock b;')
+    client = begin(gateway, "/app/?who=%s" % ("x" * 300))
+    seen = backend.next()
+    owner = gateway.inspect("a").json["holders"][0]["owner"]
+    assert owner == ("the " + "x" * 300)[:255]
+    assert "owner" not in gateway.inspect("b").json["holders"][0]
+    seen.answer()
+    assert client.response().status == 200
+
+
+def test_lost_behind_the_answer(guarded, backend, tree):
+    """A mirror keeps the request, but the client has the whole answer."""
+    mirrored = Backend()
+    gateway = guarded("zk_lock one; mirror /copy/;", server=location(
+        "", "proxy_pass http://%s;" % mirrored.address, "/copy/"))
+    client = begin(gateway)
+    seen, copy = backend.next(), mirrored.next()
+    size = 300000
+    seen.answer(200, b"z" * size)
+    wait_until(lambda: backend.inside == 0, SOON, "the answer")
+    lose(tree, gateway)
+    wait_until(lambda: "was deleted by" in gateway.log_text(), SOON, "a loss")
+    assert len(client.response().body) == size
+    copy.answer()
+    mirrored.close()
+
+
+def test_a_slash_at_the_beginning(start_gateway):
+    """No name of the API begins with a slash, so rules for paths hold."""
+    gateway = start_gateway(server="""
+        merge_slashes off;
+        location = /more/secret { return 403; }
+        location /more/ { zk_lock_api; }
+        """)
+    assert gateway.call("POST", "/more/secret").status == 403
+    assert gateway.call("POST", "/more/%2Fsecret").status == 400
+
+
+def test_post_action(start_gateway):
+    gateway = start_gateway(start=False, server="""
+        location /app/ { zk_lock one; post_action @after; }
+        location @after { return 204; }
+        """)
+    gateway.allow("post_action")
+    code, output = gateway.test_conf()
+    assert code != 0 and "post_action" in output
+
+
+def test_names_are_of_one_text(guarded, backend):
+    """A text with "%2F" would have the lock of the text with a slash."""
+    gateway = guarded("zk_lock $uri;")
+    assert gateway.call("GET", "/app/a%252Fb").status == 400
+    client = begin(gateway, "/app/a%252fb")
+    backend.next().answer()
+    assert client.response().status == 200
+
+
+def test_lost_in_the_middle_of_an_upload(guarded, tree):
+    """The body is passed on as it comes; the claim is lost meanwhile."""
+    gateway = guarded("zk_lock one; zk_lock_request_body off;\n"
+                      "proxy_request_buffering off; proxy_http_version 1.1;")
+    client = gateway.connect()
+    client.send_bytes(b"POST /app/ HTTP/1.1\r\nHost: x\r\n"
+                      b"Content-Length: 100\r\n\r\nabc")
+    claims(tree, gateway, "one", 1)
+    lose(tree, gateway)
+    try:
+        assert client.response().status == 503
+    except (Gone, ConnectionResetError):
+        pass
+    free(tree, gateway)
+
+
+def test_shown_before_a_wait(guarded, backend, tree):
+    """What the client showed is looked at again when the lock is held."""
+    gateway = guarded("zk_lock_require three; zk_lock one;")
+    one, three = gateway.hold("one").json, gateway.hold("three").json
+    clients = [begin(gateway, headers={"Lock-Token": three["token"]})
+               for _ in range(2)]
+    claims(tree, gateway, "one", 3)
+    gateway.release("one", one["token"])
+    seen = backend.next()
+    gateway.release("three", three["token"])
+    seen.answer()
+    assert sorted(client.response().status for client in clients) == [200, 412]
+    assert backend.idle()
+    free(tree, gateway)
+
+
+def test_lost_in_a_location_of_another_layout(guarded, backend, tree):
+    """The lock is watched as in the location that asked for it."""
+    gateway = guarded("zk_lock_require one lost=abort;", server="""
+        location /other/ { zk_lock_layout node; proxy_pass http://%s; }
+        """ % backend.address)
+    one = gateway.hold("one").json
+    client = begin(gateway, headers={"Lock-Token": one["token"]})
+    backend.next().answer(headers={"X-Accel-Redirect": "/other/"})
+    seen = backend.next()
+    waiter = gateway.begin("one", wait="1m")
+    claims(tree, gateway, "one", 2)
+    assert client.silent_for(0.2)
+    gateway.release("one", one["token"])
+    assert client.response().status == 503
+    seen.wait_cut()
+    gateway.release("one", waiter.response().token)
