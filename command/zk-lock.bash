@@ -4,7 +4,8 @@
 _zk_lock_options() # COMMAND
 {
     case $1 in
-    run)   echo --wait --ttl --grace --min-hold --owner --shared --permits ;;
+    run)   echo --wait --ttl --grace --min-hold --owner --shared --permits \
+                --quiet ;;
     lead)  echo --ttl --grace --owner ;;
     join)  echo --ttl --grace ;;
     ls)    echo --prefix --owner --sort --json ;;
@@ -46,7 +47,7 @@ _zk_lock()
     for ((i = 2; i < ${#words[@]}; i++)); do
         word=${words[i]}
         case $word in
-        --owners|--json|--shared|--all|--help|-h) ;;
+        --owners|--json|--shared|--quiet|-q|--all|--help|-h) ;;
         -?|--*) ((i++)) ;;
         *) ((operands++)) ;;
         esac

@@ -800,6 +800,16 @@ def test_join_needs_its_check(zk_lock, operated, name, tmp_path):
     wait_until(lambda: is_free(operated, name), what="it is free")
 
 
+def test_join_ends_while_its_first_check_hangs(zk_lock, shared_gateway, name,
+                                               tmp_path):
+    check = Job(tmp_path)
+    script = zk_lock("join", name, "10.0.0.1:80", *check.command)
+    pid = check.wait_running()
+    script.signal(signal.SIGTERM)
+    assert script.wait() == 128 + signal.SIGTERM
+    assert not alive(pid) and is_free(shared_gateway, name)
+
+
 # the completion and the manual
 
 def synopsis():
@@ -808,9 +818,9 @@ def synopsis():
         text = file.read()
     table = re.search(r"(?s)\nsynopsis\(\).*?\n}\n", text).group(0)
     common = re.search(r'case " (--url [^"]*) \$takes "', text).group(1)
-    found = {command: set(takes.split()) | set(common.split())
-             for command, takes in re.findall(
-                 r"(?s)    (\w+)\) +operands=.*?takes='(.*?)'", table)}
+    found = {command: set(re.findall(r"--[\w-]+", text + common))
+             for command, text in re.findall(
+                 r"(?s)    (\w+)\) +operands=(.*?);;", table)}
     short = dict(re.findall(r"(-\w)\) option=(--[\w-]+) ;;", text))
     assert len(found) == 8 and len(short) == 8
     return found, short
@@ -1027,12 +1037,15 @@ def test_crontabs_of_two_machines(machines, shared_gateway, tmp_path, name):
 
 
 def test_crontab_where_taken_is_no_failure(machines, tmp_path, name):
-    """Ten ticks of the line of the manual: one runs the job, none fails."""
+    """Ten ticks of the line of the manual: one runs the job, none fails, and
+    cron has nothing to mail.
+    """
     path = tmp_path / "ran"
-    line = "%s run -m 1m %s sh -c 'echo >> %s' || [ $? -eq 75 ]" % (
+    line = "%s run -q -m 1m %s sh -c 'echo >> %s' || [ $? -eq 75 ]" % (
         ZK_LOCK, name, path)
     scripts = [machine.tick(line) for _ in range(5) for machine in machines]
     assert [script.wait() for script in scripts] == 10 * [0]
+    assert "".join(script.said() for script in scripts) == ""
     assert path.read_text() == "\n"
 
 
