@@ -78,14 +78,14 @@ static ngx_int_t ngx_http_zk_lock_page_parameter(ngx_str_t *value,
     ngx_str_t *health, ngx_uint_t *admin);
 static ngx_uint_t ngx_http_zk_lock_page_path(ngx_str_t *path);
 static ngx_int_t ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
-    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *mode,
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *word,
     ngx_int_t *permits);
 static void *ngx_http_zk_lock_rule_push(ngx_conf_t *cf, ngx_array_t **rules,
     size_t size);
 static ngx_uint_t ngx_http_zk_lock_rule_has(ngx_str_t *value,
     const char *name, ngx_str_t *text);
 static char *ngx_http_zk_lock_rule_mode(ngx_conf_t *cf,
-    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *mode, ngx_int_t permits);
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *word, ngx_int_t permits);
 static ngx_http_complex_value_t *ngx_http_zk_lock_rule_name(ngx_conf_t *cf,
     ngx_str_t *value);
 static ngx_http_complex_value_t *ngx_http_zk_lock_rule_value(ngx_conf_t *cf,
@@ -432,7 +432,7 @@ ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
     for (i = 0; rule != NULL && i < conf->guards->nelts; i++) {
 
         if (conf->layout == NGX_HTTP_ZK_LOCK_LAYOUT_NODE
-            && rule[i].kind != ZKL_MUTEX)
+            && rule[i].mode != ZKL_MUTEX)
         {
             ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                                "location \"%V\": \"zk_lock_layout node\" takes "
@@ -1332,7 +1332,7 @@ ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     ngx_http_zk_lock_loc_conf_t *zlcf = conf;
 
     ngx_int_t                       permits;
-    ngx_str_t                      *value, mode;
+    ngx_str_t                      *value, word;
     ngx_uint_t                      i;
     ngx_http_zk_lock_main_conf_t   *zmcf;
     ngx_http_zk_lock_guard_rule_t  *rule, *first;
@@ -1364,11 +1364,11 @@ ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     rule->wait = NGX_CONF_UNSET_MSEC;
 
-    ngx_str_set(&mode, "exclusive");
+    ngx_str_set(&word, "exclusive");
     permits = 0;
 
     for (i = 2; i < cf->args->nelts; i++) {
-        if (ngx_http_zk_lock_rule_parameter(cf, rule, &value[i], &mode,
+        if (ngx_http_zk_lock_rule_parameter(cf, rule, &value[i], &word,
                                             &permits)
             != NGX_OK)
         {
@@ -1381,18 +1381,18 @@ ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
     zmcf->used = 1;
     zmcf->guards = 1;
 
-    return ngx_http_zk_lock_rule_mode(cf, rule, &mode, permits);
+    return ngx_http_zk_lock_rule_mode(cf, rule, &word, permits);
 }
 
 
 static ngx_int_t
 ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
-    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *mode,
+    ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *value, ngx_str_t *word,
     ngx_int_t *permits)
 {
     ngx_str_t  text;
 
-    if (ngx_http_zk_lock_rule_has(value, "mode=", mode)) {
+    if (ngx_http_zk_lock_rule_has(value, "mode=", word)) {
         return NGX_OK;
     }
 
@@ -1423,16 +1423,16 @@ ngx_http_zk_lock_rule_parameter(ngx_conf_t *cf,
 
 static char *
 ngx_http_zk_lock_rule_mode(ngx_conf_t *cf, ngx_http_zk_lock_guard_rule_t *rule,
-    ngx_str_t *mode, ngx_int_t permits)
+    ngx_str_t *word, ngx_int_t permits)
 {
-    if (ngx_strcmp(mode->data, "semaphore") == 0) {
+    if (ngx_strcmp(word->data, "semaphore") == 0) {
 
         if (permits == 0) {
             return "with \"mode=semaphore\" takes \"permits\", the number of "
                    "requests that may hold the lock at the same time";
         }
 
-        rule->kind = zkl_semaphore(permits);
+        rule->mode = zkl_semaphore(permits);
 
         return NGX_CONF_OK;
     }
@@ -1441,19 +1441,19 @@ ngx_http_zk_lock_rule_mode(ngx_conf_t *cf, ngx_http_zk_lock_guard_rule_t *rule,
         return "takes \"permits\" with \"mode=semaphore\" only";
     }
 
-    if (ngx_strcmp(mode->data, "exclusive") == 0) {
-        rule->kind = ZKL_MUTEX;
+    if (ngx_strcmp(word->data, "exclusive") == 0) {
+        rule->mode = ZKL_MUTEX;
 
-    } else if (ngx_strcmp(mode->data, "shared") == 0) {
-        rule->kind = ZKL_READ;
+    } else if (ngx_strcmp(word->data, "shared") == 0) {
+        rule->mode = ZKL_READ;
 
-    } else if (ngx_strcmp(mode->data, "write") == 0) {
-        rule->kind = ZKL_WRITE;
+    } else if (ngx_strcmp(word->data, "write") == 0) {
+        rule->mode = ZKL_WRITE;
 
     } else {
         ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
                            "\"mode\" takes \"exclusive\", \"shared\", "
-                           "\"write\" or \"semaphore\", not \"%V\"", mode);
+                           "\"write\" or \"semaphore\", not \"%V\"", word);
         return NGX_CONF_ERROR;
     }
 

@@ -38,7 +38,7 @@ struct zkl_args_body_s {
 };
 
 
-static unsigned zkl_args_field(zkl_args_t *args, const char *kind,
+static unsigned zkl_args_field(zkl_args_t *args, const char *noun,
     const char *name, size_t len, unsigned allowed, unsigned *seen);
 static int zkl_args_set(zkl_args_t *args, unsigned field, const char *text,
     size_t len);
@@ -109,11 +109,11 @@ static const zkl_field_t  zkl_fields[] = {
 
 /*
  * Returns the ZKL_ARG_* of a name, or 0 with args->error if the name is
- * unknown, not allowed or seen already.  kind is a noun for the error.
+ * unknown, not allowed or seen already.  noun is a noun for the error.
  */
 
 static unsigned
-zkl_args_field(zkl_args_t *args, const char *kind, const char *name,
+zkl_args_field(zkl_args_t *args, const char *noun, const char *name,
     size_t len, unsigned allowed, unsigned *seen)
 {
     char                quoted[ZKL_QUOTE_MAX];
@@ -126,19 +126,19 @@ zkl_args_field(zkl_args_t *args, const char *kind, const char *name,
     }
 
     if (f->name == NULL) {
-        (void) zkl_args_error(args, "unknown %s \"%s\"", kind,
+        (void) zkl_args_error(args, "unknown %s \"%s\"", noun,
                               zkl_args_quote(quoted, name, len));
         return 0;
     }
 
     if (!(f->field & allowed)) {
         (void) zkl_args_error(args, "the %s \"%s\" has no place in this"
-                              " call", kind, f->name);
+                              " call", noun, f->name);
         return 0;
     }
 
     if (f->field & *seen) {
-        (void) zkl_args_error(args, "the %s \"%s\" is there twice", kind,
+        (void) zkl_args_error(args, "the %s \"%s\" is there twice", noun,
                               f->name);
         return 0;
     }

@@ -45,7 +45,7 @@ typedef enum {
 } zkl_claim_data_field_e;
 
 typedef struct {
-    zkl_claim_data_t        *label;
+    zkl_claim_data_t        *cdata;
     zkl_claim_data_field_e   field;     /* of the next value */
     unsigned                 seen[ZKL_CLAIM_DATA_FIELDS];
 } zkl_claim_data_ctx_t;
@@ -53,17 +53,17 @@ typedef struct {
 
 static char *zkl_claim_data_text(char *p, const char *name, const char *text,
     size_t len);
-static int zkl_claim_data_json(zkl_claim_data_t *label, const char *text,
+static int zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text,
     size_t len);
 static zkl_value_e zkl_claim_data_key(void *data, const char *name,
     size_t len);
 static int zkl_claim_data_set(void *data, zkl_type_e type, const char *text,
     size_t len);
-static int zkl_claim_data_string(zkl_claim_data_t *label,
+static int zkl_claim_data_string(zkl_claim_data_t *cdata,
     zkl_claim_data_field_e field, const char *text, size_t len);
-static int zkl_claim_data_number(zkl_claim_data_t *label,
+static int zkl_claim_data_number(zkl_claim_data_t *cdata,
     zkl_claim_data_field_e field, const char *text, size_t len);
-static int zkl_claim_data_boolean(zkl_claim_data_t *label,
+static int zkl_claim_data_boolean(zkl_claim_data_t *cdata,
     zkl_claim_data_field_e field, int value);
 static int zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
     size_t digits);
@@ -92,79 +92,79 @@ static const char  *const zkl_claim_data_names[] = {
 
 
 size_t
-zkl_claim_data_write(char *buf, const zkl_claim_data_t *label, size_t *index_at)
+zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
 {
     int   index;
     char  *p;
 
     p = buf;
 
-    memcpy(p, label->owner, label->owner_len);
-    p += label->owner_len;
+    memcpy(p, cdata->owner, cdata->owner_len);
+    p += cdata->owner_len;
 
-    index = (label->index >= 0 && label->index <= 0xff) ? label->index : 0;
+    index = (cdata->index >= 0 && cdata->index <= 0xff) ? cdata->index : 0;
 
-    *index_at = label->owner_len + sizeof("\n{\"index\":\"") - 1;
+    *index_at = cdata->owner_len + sizeof("\n{\"index\":\"") - 1;
 
     /* ZKL_CLAIM_DATA_MAX has room for the longest numbers */
 
     p += sprintf(p, "\n{\"index\":\"%02x\"", (unsigned) index);
 
-    if (label->has_id) {
+    if (cdata->has_id) {
         p += sprintf(p, ",\"id\":\"");
-        zkl_claim_data_id(p, &label->id);
+        zkl_claim_data_id(p, &cdata->id);
         p += ZKL_CLAIM_DATA_ID;
         *p++ = '"';
     }
 
-    p += sprintf(p, ",\"ttl\":%" PRId64, label->ttl);
+    p += sprintf(p, ",\"ttl\":%" PRId64, cdata->ttl);
 
-    if (label->holds > 1) {
-        p += sprintf(p, ",\"holds\":%" PRIu32, label->holds);
+    if (cdata->holds > 1) {
+        p += sprintf(p, ",\"holds\":%" PRIu32, cdata->holds);
     }
 
-    if (label->renewals != 0) {
-        p += sprintf(p, ",\"renewals\":%" PRIu32, label->renewals);
+    if (cdata->renewals != 0) {
+        p += sprintf(p, ",\"renewals\":%" PRIu32, cdata->renewals);
     }
 
-    if (label->mended != 0) {
-        p += sprintf(p, ",\"mended\":%" PRIu32, label->mended);
+    if (cdata->mended != 0) {
+        p += sprintf(p, ",\"mended\":%" PRIu32, cdata->mended);
     }
 
-    if (label->czxid > 0 && label->czxid <= ZKL_CZXID_MAX) {
-        p += sprintf(p, ",\"czxid\":%" PRId64, label->czxid);
+    if (cdata->czxid > 0 && cdata->czxid <= ZKL_CZXID_MAX) {
+        p += sprintf(p, ",\"czxid\":%" PRId64, cdata->czxid);
     }
 
-    if (zkl_claim_data_gate_check(label->gate, label->gate_len)) {
-        p = zkl_claim_data_text(p, "gate", label->gate, label->gate_len);
+    if (zkl_claim_data_gate_check(cdata->gate, cdata->gate_len)) {
+        p = zkl_claim_data_text(p, "gate", cdata->gate, cdata->gate_len);
     }
 
-    if (label->has_params) {
-        p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", label->params);
+    if (cdata->has_params) {
+        p += sprintf(p, ",\"params\":\"%08" PRIx32 "\"", cdata->params);
     }
 
-    if (label->async) {
+    if (cdata->async) {
         p += sprintf(p, ",\"async\":true");
     }
 
-    if (label->revoke) {
+    if (cdata->revoke) {
         p += sprintf(p, ",\"revoke\":true");
     }
 
-    if (zkl_claim_data_want_check(label->want, label->want_len)) {
-        p = zkl_claim_data_text(p, "want", label->want, label->want_len);
+    if (zkl_claim_data_want_check(cdata->want, cdata->want_len)) {
+        p = zkl_claim_data_text(p, "want", cdata->want, cdata->want_len);
     }
 
-    if (zkl_claim_data_from_check(label->from, label->from_len)) {
-        p = zkl_claim_data_text(p, "from", label->from, label->from_len);
+    if (zkl_claim_data_from_check(cdata->from, cdata->from_len)) {
+        p = zkl_claim_data_text(p, "from", cdata->from, cdata->from_len);
     }
 
-    if (label->data_len != 0) {
+    if (cdata->data_len != 0) {
         memcpy(p, ",\"data\":", sizeof(",\"data\":") - 1);
         p += sizeof(",\"data\":") - 1;
 
-        memcpy(p, label->data, label->data_len);
-        p += label->data_len;
+        memcpy(p, cdata->data, cdata->data_len);
+        p += cdata->data_len;
     }
 
     *p++ = '}';
@@ -218,13 +218,13 @@ zkl_claim_data_id(char *buf, const zkl_id_t *id)
 
 
 void
-zkl_claim_data_read(zkl_claim_data_t *label, const char *text, size_t len)
+zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len)
 {
     size_t       n;
     const char  *end;
 
-    memset(label, 0, sizeof(zkl_claim_data_t));
-    label->index = -1;
+    memset(cdata, 0, sizeof(zkl_claim_data_t));
+    cdata->index = -1;
 
     if (len == 0) {
         return;
@@ -233,7 +233,7 @@ zkl_claim_data_read(zkl_claim_data_t *label, const char *text, size_t len)
     if (len == sizeof(ZKL_CLAIM_DATA_REVOKE) - 1
         && memcmp(text, ZKL_CLAIM_DATA_REVOKE, len) == 0)
     {
-        label->revoke = 1;
+        cdata->revoke = 1;
         return;
     }
 
@@ -241,21 +241,21 @@ zkl_claim_data_read(zkl_claim_data_t *label, const char *text, size_t len)
     n = (end != NULL) ? (size_t) (end - text) : len;
 
     if (end != NULL && len <= ZKL_CLAIM_DATA_MAX
-        && zkl_claim_data_json(label, end + 1, len - n - 1) != 0)
+        && zkl_claim_data_json(cdata, end + 1, len - n - 1) != 0)
     {
-        memset(label, 0, sizeof(zkl_claim_data_t));
-        label->index = -1;
+        memset(cdata, 0, sizeof(zkl_claim_data_t));
+        cdata->index = -1;
     }
 
     if (n <= ZKL_OWNER_MAX && zkl_text_shown_check(text, n)) {
-        memcpy(label->owner, text, n);
-        label->owner_len = n;
+        memcpy(cdata->owner, text, n);
+        cdata->owner_len = n;
     }
 }
 
 
 static int
-zkl_claim_data_json(zkl_claim_data_t *label, const char *text, size_t len)
+zkl_claim_data_json(zkl_claim_data_t *cdata, const char *text, size_t len)
 {
     char                  memory[ZKL_CLAIM_DATA_MEMORY];
     zkl_json_reader_t     r;
@@ -264,14 +264,14 @@ zkl_claim_data_json(zkl_claim_data_t *label, const char *text, size_t len)
     memset(&r, 0, sizeof(zkl_json_reader_t));
     memset(&ctx, 0, sizeof(zkl_claim_data_ctx_t));
 
-    ctx.label = label;
+    ctx.cdata = cdata;
 
     r.key = zkl_claim_data_key;
     r.set = zkl_claim_data_set;
     r.owner = &ctx;
-    r.what = "the label";
-    r.data = label->data;
-    r.data_len = &label->data_len;
+    r.what = "the claim data";
+    r.data = cdata->data;
+    r.data_len = &cdata->data_len;
 
     if (zkl_json_reader_open(&r, memory, sizeof(memory)) != 0) {
         return -1;
@@ -327,13 +327,13 @@ zkl_claim_data_set(void *data, zkl_type_e type, const char *text, size_t len)
     switch (type) {
 
     case ZKL_STRING:
-        return zkl_claim_data_string(ctx->label, ctx->field, text, len);
+        return zkl_claim_data_string(ctx->cdata, ctx->field, text, len);
 
     case ZKL_NUMBER:
-        return zkl_claim_data_number(ctx->label, ctx->field, text, len);
+        return zkl_claim_data_number(ctx->cdata, ctx->field, text, len);
 
     case ZKL_BOOLEAN:
-        return zkl_claim_data_boolean(ctx->label, ctx->field, text[0] == 't');
+        return zkl_claim_data_boolean(ctx->cdata, ctx->field, text[0] == 't');
 
     default:
         return -1;
@@ -342,7 +342,7 @@ zkl_claim_data_set(void *data, zkl_type_e type, const char *text, size_t len)
 
 
 static int
-zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+zkl_claim_data_string(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
     const char *text, size_t len)
 {
     uint32_t  value;
@@ -354,15 +354,15 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
             return -1;
         }
 
-        label->index = (int) value;
+        cdata->index = (int) value;
         return 0;
 
     case ZKL_CLAIM_DATA_CLAIM:
-        if (zkl_claim_data_id_read(&label->id, text, len) != 0) {
+        if (zkl_claim_data_id_read(&cdata->id, text, len) != 0) {
             return -1;
         }
 
-        label->has_id = 1;
+        cdata->has_id = 1;
         return 0;
 
     case ZKL_CLAIM_DATA_PARAMS:
@@ -370,8 +370,8 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
             return -1;
         }
 
-        label->params = value;
-        label->has_params = 1;
+        cdata->params = value;
+        cdata->has_params = 1;
         return 0;
 
     case ZKL_CLAIM_DATA_WANT:
@@ -379,8 +379,8 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
             return -1;
         }
 
-        memcpy(label->want, text, len);
-        label->want_len = len;
+        memcpy(cdata->want, text, len);
+        cdata->want_len = len;
         return 0;
 
     case ZKL_CLAIM_DATA_GATE:
@@ -388,8 +388,8 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
             return -1;
         }
 
-        memcpy(label->gate, text, len);
-        label->gate_len = len;
+        memcpy(cdata->gate, text, len);
+        cdata->gate_len = len;
         return 0;
 
     case ZKL_CLAIM_DATA_FROM:
@@ -397,8 +397,8 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
             return -1;
         }
 
-        memcpy(label->from, text, len);
-        label->from_len = len;
+        memcpy(cdata->from, text, len);
+        cdata->from_len = len;
         return 0;
 
     default:
@@ -410,7 +410,7 @@ zkl_claim_data_string(zkl_claim_data_t *label, zkl_claim_data_field_e field,
 /* takes digits only: no sign, no fraction, no exponent */
 
 static int
-zkl_claim_data_number(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+zkl_claim_data_number(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
     const char *text, size_t len)
 {
     size_t   i;
@@ -449,23 +449,23 @@ zkl_claim_data_number(zkl_claim_data_t *label, zkl_claim_data_field_e field,
     switch (field) {
 
     case ZKL_CLAIM_DATA_TTL:
-        label->ttl = value;
+        cdata->ttl = value;
         return 0;
 
     case ZKL_CLAIM_DATA_HOLDS:
-        label->holds = (uint32_t) value;
+        cdata->holds = (uint32_t) value;
         return 0;
 
     case ZKL_CLAIM_DATA_RENEWALS:
-        label->renewals = (uint32_t) value;
+        cdata->renewals = (uint32_t) value;
         return 0;
 
     case ZKL_CLAIM_DATA_MENDED:
-        label->mended = (uint32_t) value;
+        cdata->mended = (uint32_t) value;
         return 0;
 
     case ZKL_CLAIM_DATA_CZXID:
-        label->czxid = value;
+        cdata->czxid = value;
         return 0;
 
     default:
@@ -475,17 +475,17 @@ zkl_claim_data_number(zkl_claim_data_t *label, zkl_claim_data_field_e field,
 
 
 static int
-zkl_claim_data_boolean(zkl_claim_data_t *label, zkl_claim_data_field_e field,
+zkl_claim_data_boolean(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
     int value)
 {
     switch (field) {
 
     case ZKL_CLAIM_DATA_ASYNC:
-        label->async = (value != 0);
+        cdata->async = (value != 0);
         return 0;
 
     case ZKL_CLAIM_DATA_REVOKED:
-        label->revoke = (value != 0);
+        cdata->revoke = (value != 0);
         return 0;
 
     default:

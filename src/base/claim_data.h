@@ -96,11 +96,11 @@ typedef struct {
 } zkl_claim_data_t;
 
 /*
- * Writes label to buf (room for ZKL_CLAIM_DATA_MAX bytes).  Returns the length;
+ * Writes cdata to buf (room for ZKL_CLAIM_DATA_MAX bytes).  Returns the length;
  * *index_at is the offset of the two digits of index.  No NUL.  A want, a from
  * or a gate that zkl_claim_data_read() would refuse is left out.
  */
-size_t zkl_claim_data_write(char *buf, const zkl_claim_data_t *label,
+size_t zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata,
     size_t *index_at);
 
 /* Writes the digits of an id, ZKL_CLAIM_DATA_ID bytes; no NUL. */
@@ -112,7 +112,7 @@ void zkl_claim_data_id(char *buf, const zkl_id_t *id);
  * empty.  A known member with a value that no gateway writes makes the whole
  * JSON no gateway's; unknown members are left out.
  */
-void zkl_claim_data_read(zkl_claim_data_t *label, const char *text, size_t len);
+void zkl_claim_data_read(zkl_claim_data_t *cdata, const char *text, size_t len);
 
 
 #endif /* _ZKL_CLAIM_DATA_H_INCLUDED_ */

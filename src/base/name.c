@@ -5,9 +5,9 @@
  *
  * A token is 24 bytes, written as 32 characters of base64url:
  *
- *     kind (2)  random (12)  record (4)  seq (4)  check (2)
+ *     mode (2)  random (12)  record (4)  seq (4)  check (2)
  *
- * Numbers are big endian.  kind is three bits of the base and thirteen bits of
+ * Numbers are big endian.  mode is three bits of the base and thirteen bits of
  * the permits.  check is the top of a hash of the 22 bytes before check and of
  * the lock's path.  Because 24 is a multiple of 3, there is no padding and a
  * token has a single spelling.
@@ -28,7 +28,7 @@
 #define ZKL_TOKEN_BYTES         24
 #define ZKL_TOKEN_CHECKED       22
 
-/* where the permits end and the base of a kind begins, in a token */
+/* where the permits end and the base of a mode begins, in a token */
 #define ZKL_TOKEN_BASE          13
 #define ZKL_TOKEN_PERMITS       ((1 << ZKL_TOKEN_BASE) - 1)
 
@@ -48,7 +48,7 @@ typedef struct {
     const char      *text;
     size_t           len;
     unsigned         alone:1;   /* only at the start of a name */
-    zkl_kind_t       kind;
+    zkl_mode_t       mode;
 } zkl_marker_t;
 
 
@@ -58,9 +58,9 @@ static void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
 static void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);
 static int zkl_name_uuid_read(zkl_id_t *id, const char *text);
 static int64_t zkl_name_seq_read(const char *text);
-static size_t zkl_name_marker_read(zkl_kind_t *kind, const char *name,
+static size_t zkl_name_marker_read(zkl_mode_t *mode, const char *name,
     size_t len);
-static size_t zkl_name_permits_read(zkl_kind_t *kind, const char *name,
+static size_t zkl_name_permits_read(zkl_mode_t *mode, const char *name,
     size_t len);
 static void zkl_name_uint32_write(uint8_t *bytes, uint32_t value);
 static uint32_t zkl_name_uint32_read(const uint8_t *bytes);
@@ -70,9 +70,9 @@ static void zkl_name_token_check(uint8_t *check, const uint8_t *bytes,
 
 static const char  zkl_hex[] = "0123456789abcdef";
 
-/* the markers of a gateway's claims, in the order of the kinds */
+/* the markers of a gateway's claims, in the order of the modes */
 
-static const char  *const zkl_kind_markers[] = {
+static const char  *const zkl_mode_markers[] = {
     "-lock-",
     "-__READ__",
     "-__WRIT__",
@@ -92,17 +92,17 @@ static const zkl_marker_t  zkl_markers[] = {
 
 
 int
-zkl_name_kind_check(zkl_kind_t kind)
+zkl_name_mode_check(zkl_mode_t mode)
 {
     uint32_t  permits;
 
-    permits = zkl_kind_permits(kind);
+    permits = zkl_mode_permits(mode);
 
-    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
         return permits >= 1 && permits <= ZKL_PERMITS_MAX;
     }
 
-    return kind <= ZKL_MEMBER || kind == ZKL_NODE;
+    return mode <= ZKL_MEMBER || mode == ZKL_NODE;
 }
 
 
@@ -231,14 +231,14 @@ zkl_name_path_check(const char *path, size_t len)
 
 
 size_t
-zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind)
+zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode)
 {
     char        *p, permits[ZKL_MARKER_SIZE];
     size_t       i, n;
     uint8_t      bytes[ZKL_ID_BYTES];
     const char  *marker;
 
-    if (kind == ZKL_NODE) {
+    if (mode == ZKL_NODE) {
         return 0;
     }
 
@@ -260,13 +260,13 @@ zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind)
         *p++ = zkl_hex[bytes[i] & 0xf];
     }
 
-    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
+    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
         (void) snprintf(permits, sizeof(permits), "-permit%u-",
-                        (unsigned) zkl_kind_permits(kind));
+                        (unsigned) zkl_mode_permits(mode));
         marker = permits;
 
     } else {
-        marker = zkl_kind_markers[kind];
+        marker = zkl_mode_markers[mode];
     }
 
     n = strlen(marker);
@@ -278,12 +278,12 @@ zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind)
 
 
 size_t
-zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_kind_t kind,
+zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_mode_t mode,
     int64_t seq)
 {
     size_t  i, len;
 
-    len = zkl_name_prefix_write(buf, id, kind);
+    len = zkl_name_prefix_write(buf, id, mode);
 
     if (len == 0) {
         return 0;
@@ -307,7 +307,7 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
     int64_t     seq;
     unsigned    has_id;
     zkl_id_t    id;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
     if (len < ZKL_SEQ_LEN) {
         return -1;
@@ -320,14 +320,14 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
         return -1;
     }
 
-    marker = zkl_name_marker_read(&kind, name, n);
+    marker = zkl_name_marker_read(&mode, name, n);
 
     if (marker == 0 && n != 0 && name[n - 1] == '-') {
 
         /* no marker ends with two dashes, so the last dash is a sign */
 
         n--;
-        marker = zkl_name_marker_read(&kind, name, n);
+        marker = zkl_name_marker_read(&mode, name, n);
         seq = ZKL_SEQ_MAX;
     }
 
@@ -344,14 +344,14 @@ zkl_name_child_read(zkl_child_t *child, const char *name, size_t len)
 
     /* only gateways make members and permits, and always with the whole name */
 
-    if (kind >= ZKL_MEMBER && (!has_id || n != ZKL_UUID_PREFIX - 1 + marker)) {
+    if (mode >= ZKL_MEMBER && (!has_id || n != ZKL_UUID_PREFIX - 1 + marker)) {
         return -1;
     }
 
     memset(child, 0, sizeof(zkl_child_t));
 
     child->seq = seq;
-    child->kind = kind;
+    child->mode = mode;
 
     if (has_id) {
         child->has_id = 1;
@@ -367,13 +367,13 @@ zkl_name_token_write(char *buf, const zkl_token_t *token, const char *path,
     size_t path_len)
 {
     uint8_t   bytes[ZKL_TOKEN_BYTES];
-    uint32_t  kind;
+    uint32_t  mode;
 
-    kind = (zkl_kind_base(token->kind) << ZKL_TOKEN_BASE)
-           | (zkl_kind_permits(token->kind) & ZKL_TOKEN_PERMITS);
+    mode = (zkl_mode_base(token->mode) << ZKL_TOKEN_BASE)
+           | (zkl_mode_permits(token->mode) & ZKL_TOKEN_PERMITS);
 
-    bytes[0] = (uint8_t) (kind >> 8);
-    bytes[1] = (uint8_t) kind;
+    bytes[0] = (uint8_t) (mode >> 8);
+    bytes[1] = (uint8_t) mode;
 
     zkl_name_id_pack(bytes + 2, &token->id);
     zkl_name_uint32_write(bytes + 18, (uint32_t) token->seq);
@@ -390,7 +390,7 @@ zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
     size_t      n;
     uint8_t     bytes[ZKL_TOKEN_BYTES], check[2];
     uint32_t    bits, seq;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
     if (len != ZKL_TOKEN_LEN
         || zkl_text_base64_read(bytes, &n, text, len) != 0)
@@ -401,11 +401,11 @@ zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
     zkl_name_token_check(check, bytes, path, path_len);
 
     bits = ((uint32_t) bytes[0] << 8) | bytes[1];
-    kind = (bits >> ZKL_TOKEN_BASE) | ((bits & ZKL_TOKEN_PERMITS) << 8);
+    mode = (bits >> ZKL_TOKEN_BASE) | ((bits & ZKL_TOKEN_PERMITS) << 8);
     seq = zkl_name_uint32_read(bytes + 18);
 
     if (!zkl_name_secret_equal(check, bytes + ZKL_TOKEN_CHECKED, sizeof(check))
-        || !zkl_name_kind_check(kind)
+        || !zkl_name_mode_check(mode)
         || seq > ZKL_SEQ_MAX)
     {
         return -1;
@@ -415,7 +415,7 @@ zkl_name_token_read(zkl_token_t *token, const char *text, size_t len,
 
     zkl_name_id_unpack(&token->id, bytes + 2);
     token->seq = (int64_t) seq;
-    token->kind = kind;
+    token->mode = mode;
 
     return 0;
 }
@@ -583,10 +583,10 @@ zkl_name_seq_read(const char *text)
 }
 
 
-/* returns the length of the marker at the end of name and sets kind, or 0 */
+/* returns the length of the marker at the end of name and sets mode, or 0 */
 
 static size_t
-zkl_name_marker_read(zkl_kind_t *kind, const char *name, size_t len)
+zkl_name_marker_read(zkl_mode_t *mode, const char *name, size_t len)
 {
     const zkl_marker_t  *m;
 
@@ -597,19 +597,19 @@ zkl_name_marker_read(zkl_kind_t *kind, const char *name, size_t len)
         }
 
         if (memcmp(name + len - m->len, m->text, m->len) == 0) {
-            *kind = m->kind;
+            *mode = m->mode;
             return m->len;
         }
     }
 
-    return zkl_name_permits_read(kind, name, len);
+    return zkl_name_permits_read(mode, name, len);
 }
 
 
 /* the same for "-permitK-"; K has no leading zero */
 
 static size_t
-zkl_name_permits_read(zkl_kind_t *kind, const char *name, size_t len)
+zkl_name_permits_read(zkl_mode_t *mode, const char *name, size_t len)
 {
     size_t    at, n;
     uint32_t  permits, scale;
@@ -634,7 +634,7 @@ zkl_name_permits_read(zkl_kind_t *kind, const char *name, size_t len)
     }
 
     if (name[at] == '0'
-        || !zkl_name_kind_check(zkl_semaphore(permits))
+        || !zkl_name_mode_check(zkl_semaphore(permits))
         || at < sizeof("-permit") - 1)
     {
         return 0;
@@ -646,7 +646,7 @@ zkl_name_permits_read(zkl_kind_t *kind, const char *name, size_t len)
         return 0;
     }
 
-    *kind = zkl_semaphore(permits);
+    *mode = zkl_semaphore(permits);
 
     return len - at;
 }

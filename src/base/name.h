@@ -44,18 +44,18 @@
 
 /*
  * How a claim takes part in the lock, as the claim's name shows.  A semaphore's
- * kind includes the permits.  The layouts come from Curator's InterProcessMutex
+ * mode includes the permits.  The layouts come from Curator's InterProcessMutex
  * ("-lock-") and InterProcessReadWriteLock ("-__READ__", "-__WRIT__"), from
  * kazoo ("__lock__", "__rlock__"), and from this module.
  */
 
-typedef uint32_t  zkl_kind_t;
+typedef uint32_t  zkl_mode_t;
 
 #define ZKL_MUTEX               0   /* exclusive */
 #define ZKL_READ                1   /* shared, blocked by a writer or a mutex */
 #define ZKL_WRITE               2   /* exclusive, in the read-write layout */
 #define ZKL_MEMBER              3   /* takes part, and blocks no member */
-#define ZKL_SEMAPHORE           4   /* the base of a kind with permits */
+#define ZKL_SEMAPHORE           4   /* the base of a mode with permits */
 #define ZKL_NODE                5   /* exclusive; the claim is the lock's own
                                        znode: no claim name, seq 0 */
 
@@ -63,10 +63,10 @@ typedef uint32_t  zkl_kind_t;
 #define ZKL_PERMITS_MAX         1000
 
 #define zkl_semaphore(permits)                                                 \
-    (ZKL_SEMAPHORE | ((zkl_kind_t) (permits) << 8))
+    (ZKL_SEMAPHORE | ((zkl_mode_t) (permits) << 8))
 
-#define zkl_kind_base(kind)         ((kind) & 0xff)
-#define zkl_kind_permits(kind)      ((kind) >> 8)
+#define zkl_mode_base(mode)         ((mode) & 0xff)
+#define zkl_mode_permits(mode)      ((mode) >> 8)
 
 
 /*
@@ -84,7 +84,7 @@ typedef struct {
 
 typedef struct {
     int64_t         seq;
-    zkl_kind_t      kind;
+    zkl_mode_t      mode;
     unsigned        has_id:1;   /* id is set: "_c_UUID-..." */
     zkl_id_t        id;
 } zkl_child_t;
@@ -93,12 +93,12 @@ typedef struct {
 typedef struct {
     zkl_id_t        id;
     int64_t         seq;
-    zkl_kind_t      kind;
+    zkl_mode_t      mode;
 } zkl_token_t;
 
 
-/* Returns 1 if kind is a kind above, and a semaphore's with valid permits. */
-int zkl_name_kind_check(zkl_kind_t kind);
+/* Returns 1 if mode is a mode above, and a semaphore's with valid permits. */
+int zkl_name_mode_check(zkl_mode_t mode);
 
 /*
  * Checks a lock's name, a single path segment.  Returns NULL if the name is
@@ -129,17 +129,17 @@ const char *zkl_name_path_check(const char *path, size_t len);
 
 /*
  * Writes the part of a claim's name before the seq ("_c_UUID-lock-") to buf,
- * which has room for ZKL_PREFIX_MAX bytes.  zkl_name_kind_check() must accept
- * kind.  Returns the length, 0 for ZKL_NODE; no NUL.
+ * which has room for ZKL_PREFIX_MAX bytes.  zkl_name_mode_check() must accept
+ * mode.  Returns the length, 0 for ZKL_NODE; no NUL.
  */
-size_t zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_kind_t kind);
+size_t zkl_name_prefix_write(char *buf, const zkl_id_t *id, zkl_mode_t mode);
 
 /*
  * Writes a claim's whole name, with the seq (0 to ZKL_SEQ_MAX) in ten digits,
  * to buf, which has room for ZKL_CLAIM_MAX bytes.  Returns the length, 0 for
  * ZKL_NODE; no NUL.
  */
-size_t zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_kind_t kind,
+size_t zkl_name_claim_write(char *buf, const zkl_id_t *id, zkl_mode_t mode,
     int64_t seq);
 
 /*

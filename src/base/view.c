@@ -101,7 +101,7 @@ zkl_view_remove(zkl_view_t *view, zkl_entry_t *entry)
 
     zkl_view_unlink(view, entry);
 
-    if (entry->kind == ZKL_WRITE || entry->renamed
+    if (entry->mode == ZKL_WRITE || entry->renamed
         || !view->watched || !entry->watched)
     {
         zkl_view_doubt(view, entry);
@@ -229,29 +229,29 @@ size_t
 zkl_view_holders(zkl_view_t *view)
 {
     size_t        n, seats;
-    zkl_kind_t    kind;
+    zkl_mode_t    mode;
     zkl_entry_t  *entry;
 
-    kind = view->alive.next->kind;
+    mode = view->alive.next->mode;
 
-    if (view->nalive == 0 || kind == ZKL_MEMBER) {
+    if (view->nalive == 0 || mode == ZKL_MEMBER) {
         return view->nalive;
     }
 
-    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
-        seats = zkl_kind_permits(kind);
+    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
+        seats = zkl_mode_permits(mode);
 
         return (view->nalive < seats) ? view->nalive : seats;
     }
 
-    if (kind != ZKL_READ) {
+    if (mode != ZKL_READ) {
         return 1;
     }
 
     n = 0;
 
     for (entry = view->alive.next;
-         entry != &view->alive && entry->kind == ZKL_READ;
+         entry != &view->alive && entry->mode == ZKL_READ;
          entry = entry->next)
     {
         n++;
@@ -304,7 +304,7 @@ zkl_view_knows(zkl_view_t *view, int64_t seq)
 
 
 int
-zkl_view_blocks(zkl_kind_t ahead, zkl_kind_t behind)
+zkl_view_blocks(zkl_mode_t ahead, zkl_mode_t behind)
 {
     if (behind == ZKL_MEMBER) {
         return ahead != ZKL_MEMBER;
@@ -315,36 +315,36 @@ zkl_view_blocks(zkl_kind_t ahead, zkl_kind_t behind)
 
 
 int
-zkl_view_mixes(zkl_kind_t one, zkl_kind_t two)
+zkl_view_mixes(zkl_mode_t one, zkl_mode_t two)
 {
     return one == two || (one <= ZKL_WRITE && two <= ZKL_WRITE);
 }
 
 
 size_t
-zkl_view_seats(zkl_kind_t kind)
+zkl_view_seats(zkl_mode_t mode)
 {
-    if (kind == ZKL_MEMBER) {
+    if (mode == ZKL_MEMBER) {
         return SIZE_MAX;
     }
 
-    return (zkl_kind_base(kind) == ZKL_SEMAPHORE) ? zkl_kind_permits(kind) : 1;
+    return (zkl_mode_base(mode) == ZKL_SEMAPHORE) ? zkl_mode_permits(mode) : 1;
 }
 
 
 int
-zkl_view_tally(zkl_tally_t *tally, zkl_kind_t kind)
+zkl_view_tally(zkl_tally_t *tally, zkl_mode_t mode)
 {
     if (tally->n == 0) {
-        tally->first = kind;
+        tally->first = mode;
         tally->mixes = 1;
         tally->readers = 1;
     }
 
-    tally->mixes &= (zkl_view_mixes(tally->first, kind) != 0);
-    tally->readers &= (kind == ZKL_READ);
+    tally->mixes &= (zkl_view_mixes(tally->first, mode) != 0);
+    tally->readers &= (mode == ZKL_READ);
 
-    return (tally->n++ < zkl_view_seats(kind) || tally->readers)
+    return (tally->n++ < zkl_view_seats(mode) || tally->readers)
            && tally->mixes;
 }
 
@@ -357,7 +357,7 @@ zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry)
     first = view->alive.next;
 
     return entry->linked && first->seq < entry->seq
-           && !zkl_view_mixes(first->kind, entry->kind);
+           && !zkl_view_mixes(first->mode, entry->mode);
 }
 
 
@@ -538,16 +538,16 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
     size_t        n, seats;
     zkl_entry_t  *ahead, *nearest, *first;
 
-    seats = zkl_view_seats(waiter->kind);
+    seats = zkl_view_seats(waiter->mode);
     n = 0;
     nearest = NULL;
     *watch = NULL;
 
-    /* one step for a mutex or a writer; the remaining kinds may pass claims */
+    /* one step for a mutex or a writer; the remaining modes may pass claims */
 
     for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
 
-        if (!zkl_view_blocks(ahead->kind, waiter->kind)) {
+        if (!zkl_view_blocks(ahead->mode, waiter->mode)) {
             continue;
         }
 
@@ -559,10 +559,10 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
             *watch = ahead;
         }
 
-        if (!zkl_view_mixes(ahead->kind, waiter->kind)) {
+        if (!zkl_view_mixes(ahead->mode, waiter->mode)) {
 
             /*
-             * A claim whose kind does not mix with the waiter's may be granted
+             * A claim whose mode does not mix with the waiter's may be granted
              * yet, so this claim alone blocks.  When the claims ahead of this
              * claim are gone, this claim is first, which is a conflict.
              */
@@ -651,7 +651,7 @@ zkl_view_compare(const void *one, const void *two)
         return (a->seq < b->seq) ? -1 : 1;
     }
 
-    return (int) b->kind - (int) a->kind;
+    return (int) b->mode - (int) a->mode;
 }
 
 
@@ -681,7 +681,7 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
         {
             /* a sibling may have shared the lock after the list */
 
-            if ((duplicate->kind != sightings[i].kind
+            if ((duplicate->mode != sightings[i].mode
                  && (duplicate->origin != ZKL_SIBLING
                      || !zkl_view_same(duplicate, &sightings[i])))
                 || sightings[i].gone || zkl_view_doubtful(view, duplicate))
@@ -725,7 +725,7 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
 {
     zkl_entry_t  *writer;
 
-    if (entry->origin != ZKL_FOREIGN || entry->kind != ZKL_READ) {
+    if (entry->origin != ZKL_FOREIGN || entry->mode != ZKL_READ) {
         return 0;
     }
 
@@ -739,7 +739,7 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
          writer != &view->alive && writer->seq == entry->seq;
          writer = writer->prev)
     {
-        if (writer->kind == ZKL_WRITE) {
+        if (writer->mode == ZKL_WRITE) {
             return !writer->listed;
         }
     }
@@ -809,12 +809,12 @@ zkl_view_add(zkl_view_t *view, zkl_sighting_t *s, zkl_view_make_pt make,
         }
 
         entry->seq = s->seq;
-        entry->kind = s->kind;
+        entry->mode = s->mode;
         entry->who = s->who;
 
     } else {
         entry->seq = s->seq;
-        entry->kind = s->kind;
+        entry->mode = s->mode;
         entry->origin = ZKL_LOCAL;
     }
 

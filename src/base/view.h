@@ -78,16 +78,16 @@ struct zkl_entry_s {
     uint64_t            who;        /* not local: tells two claims with the
                                        same seq apart */
     uint64_t            tick;       /* when the claim became known */
-    zkl_kind_t          kind;
+    zkl_mode_t          mode;
     zkl_origin_e        origin;
 
     unsigned            linked:1;   /* in the view */
     unsigned            waiting:1;  /* local, not granted yet; kept by forget */
     unsigned            watched:1;  /* not local: the caller watches the
                                        claim, and sets the bit */
-    unsigned            renamed:1;  /* foreign: the kind may be so new that
+    unsigned            renamed:1;  /* foreign: the mode may be so new that
                                        ZooKeeper still shows the caller the
-                                       claim with the kind before */
+                                       claim with the mode before */
     unsigned            listed:1;   /* scratch of a merge */
 };
 
@@ -109,7 +109,7 @@ typedef struct {
 
 typedef struct {
     size_t              n;
-    zkl_kind_t          first;
+    zkl_mode_t          first;
     unsigned            mixes:1;    /* all can take part with the first */
     unsigned            readers:1;  /* all are readers */
 } zkl_tally_t;
@@ -138,7 +138,7 @@ typedef void (*zkl_view_gone_pt)(void *data, zkl_entry_t *entry);
 
 typedef struct {
     int64_t             seq;
-    zkl_kind_t          kind;
+    zkl_mode_t          mode;
     uint64_t            who;        /* a hash of the name, for example */
     zkl_entry_t        *entry;      /* of a local claim, or NULL */
     void               *data;       /* the caller's */
@@ -156,7 +156,7 @@ typedef zkl_entry_t *(*zkl_view_make_pt)(void *data, zkl_sighting_t *sighting);
 void zkl_view_init(zkl_view_t *view);
 
 /*
- * A local claim was created with entry->seq and entry->kind, and waits from
+ * A local claim was created with entry->seq and entry->mode, and waits from
  * now on; the function sets the origin.  Draws the contiguity proof.  A seq
  * that runs backwards shows a new parent: then the watch and all entries before
  * are forgotten, with a call of gone for each.
@@ -236,22 +236,22 @@ zkl_entry_t *zkl_view_last(zkl_view_t *view, size_t n);
 int zkl_view_knows(zkl_view_t *view, int64_t seq);
 
 /*
- * Whether a claim of kind ahead blocks a later claim of kind behind.  Claims
+ * Whether a claim of mode ahead blocks a later claim of mode behind.  Claims
  * of a semaphore block only when as many as the permits are ahead.
  */
-int zkl_view_blocks(zkl_kind_t ahead, zkl_kind_t behind);
+int zkl_view_blocks(zkl_mode_t ahead, zkl_mode_t behind);
 
 /* Whether two claims can take part in one lock at the same time. */
-int zkl_view_mixes(zkl_kind_t one, zkl_kind_t two);
+int zkl_view_mixes(zkl_mode_t one, zkl_mode_t two);
 
-/* The most claims of a kind that can hold a lock; readers share a seat. */
-size_t zkl_view_seats(zkl_kind_t kind);
+/* The most claims of a mode that can hold a lock; readers share a seat. */
+size_t zkl_view_seats(zkl_mode_t mode);
 
 /*
  * Counts the next claim of a lock, in the order of seq, and returns 1 if the
  * claim holds the lock.  The caller zeroes tally before the first claim.
  */
-int zkl_view_tally(zkl_tally_t *tally, zkl_kind_t kind);
+int zkl_view_tally(zkl_tally_t *tally, zkl_mode_t mode);
 
 /* Whether the first claim is ahead of entry and has another use. */
 int zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry);

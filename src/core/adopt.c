@@ -81,8 +81,8 @@ typedef struct {
     zkl_adopted_e                      state;
     zkl_id_t                           id;
     zkl_id_t                           named;   /* in the znode's name */
-    zkl_kind_t                         kind;    /* in the znode's name */
-    zkl_kind_t                         renamed; /* in the name after a rename,
+    zkl_mode_t                         mode;    /* in the znode's name */
+    zkl_mode_t                         renamed; /* in the name after a rename,
                                                    which the dead worker may
                                                    have sent */
     int64_t                            seq;     /* -1: not known */
@@ -527,7 +527,7 @@ zkl_adopted_take(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(adoption->zone, record->id.record);
     }
 
-    if (record->kind == ZKL_NODE
+    if (record->mode == ZKL_NODE
         && (record->state != ZKL_RECORD_HELD || record->bound))
     {
         /* the record ends now: no sibling waits until the znode is gone */
@@ -587,11 +587,11 @@ zkl_adopted_new(zkl_adoption_t *adoption, zkl_record_t *record,
     claim->id = record->id;
     claim->named = record->id;
     claim->named.record = record->named;
-    claim->kind = record->was;
-    claim->renamed = record->kind;
+    claim->mode = record->was;
+    claim->renamed = record->mode;
     claim->seq = record->seq;
     claim->alone = (record->ttl != 0 && !record->bound
-                   && record->kind != ZKL_NODE
+                   && record->mode != ZKL_NODE
                    && (record->state == ZKL_RECORD_NEW
                        || record->state == ZKL_RECORD_WAITING));
 
@@ -694,14 +694,14 @@ zkl_adopted_op(zkl_adopted_t *claim)
     session = claim->adoption->session;
 
     if (claim->state == ZKL_ADOPTED_FIND) {
-        return zkl_op_new(session, claim->kind == ZKL_NODE
+        return zkl_op_new(session, claim->mode == ZKL_NODE
                                    ? ZKL_OP_GET
                                    : ZKL_OP_LIST,
                           &claim->path, NULL, NULL);
     }
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &claim->named, claim->kind,
+    name.len = zkl_name_claim_write((char *) buf, &claim->named, claim->mode,
                                     claim->seq);
 
     if ((claim->state == ZKL_ADOPTED_READ && !claim->over)
@@ -716,11 +716,11 @@ zkl_adopted_op(zkl_adopted_t *claim)
         return NULL;
     }
 
-    if (claim->kind == ZKL_NODE || claim->alone || claim->over) {
+    if (claim->mode == ZKL_NODE || claim->alone || claim->over) {
         op->version = claim->version;
     }
 
-    op->gather = (claim->kind != ZKL_NODE);
+    op->gather = (claim->mode != ZKL_NODE);
 
     return op;
 }
@@ -738,7 +738,7 @@ zkl_adopted_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc == ZKL_OK && claim->kind == ZKL_NODE
+    if (op->rc == ZKL_OK && claim->mode == ZKL_NODE
         && op->type == ZKL_OP_GET
         && !zkl_node_is(&claim->named, op))
     {
@@ -808,11 +808,11 @@ zkl_adopted_handler(zkl_op_t *op)
 static ngx_int_t
 zkl_adopted_renamed(zkl_adopted_t *claim)
 {
-    if (claim->kind == claim->renamed) {
+    if (claim->mode == claim->renamed) {
         return NGX_DECLINED;
     }
 
-    claim->kind = claim->renamed;
+    claim->mode = claim->renamed;
 
     zkl_adopted_go(claim);
 
@@ -839,8 +839,8 @@ zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op)
                                      ZKL_RANDOM_LEN))
         {
             claim->seq = child.seq;
-            claim->kind = child.kind;
-            claim->renamed = child.kind;
+            claim->mode = child.mode;
+            claim->renamed = child.mode;
 
             if (claim->alone) {
                 claim->state = ZKL_ADOPTED_LOOK;
@@ -902,7 +902,7 @@ static void
 zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
 {
     ngx_msec_t        ttl;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_zone_t       *zone;
 
     zone = claim->adoption->zone;
@@ -915,9 +915,9 @@ zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (label.async || label.index < 0 || label.ttl == 0) {
+    if (cdata.async || cdata.index < 0 || cdata.ttl == 0) {
         claim->version = op->version;
         claim->state = ZKL_ADOPTED_DELETE;
         zkl_adopted_go(claim);
@@ -925,10 +925,10 @@ zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
     }
 
     claim->alone = 0;
-    ttl = (ngx_msec_t) label.ttl;
+    ttl = (ngx_msec_t) cdata.ttl;
 
     zkl_record_publish(zone, claim->id.record, claim->seq, op->czxid,
-                       (ngx_uint_t) label.index);
+                       (ngx_uint_t) cdata.index);
     zkl_record_grant(zone, claim->id.record, ttl, zkl_now() + ttl,
                      ZKL_DELIVERED_ELSEWHERE);
 
@@ -942,7 +942,7 @@ zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
 static void
 zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_zone_t       *zone;
 
     zone = claim->adoption->zone;
@@ -965,10 +965,10 @@ zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op)
 
     /* the dead worker may not have heard of a renewal at another gateway */
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
     (void) zkl_record_renewed(zone, claim->id.record, op->version,
-                              label.renewals, (ngx_msec_t) label.ttl, 0);
+                              cdata.renewals, (ngx_msec_t) cdata.ttl, 0);
 
     if (op->owner != 0) {
         zkl_adopted_secure(claim);
@@ -986,7 +986,7 @@ zkl_adopted_outlives(zkl_adopted_t *claim)
 {
     return claim->state == ZKL_ADOPTED_READ
            || claim->state == ZKL_ADOPTED_DELETE
-           || claim->kind == ZKL_NODE;
+           || claim->mode == ZKL_NODE;
 }
 
 
@@ -1012,7 +1012,7 @@ zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get)
     }
 
     if (get != NULL) {
-        record.was = claim->kind;
+        record.was = claim->mode;
     }
 
     rc = zkl_claim_move(adoption->worker, &claim->path, &record, get,
@@ -1060,7 +1060,7 @@ zkl_adopted_secure(zkl_adopted_t *claim)
     }
 
     claim->replace = zkl_replace(worker, &claim->path, &claim->named,
-                             claim->id.record, claim->kind, claim->seq, &gate,
+                             claim->id.record, claim->mode, claim->seq, &gate,
                              1, zkl_adopted_secured, claim);
 }
 
@@ -1168,7 +1168,7 @@ zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op)
         return;
     }
 
-    if (claim->kind == ZKL_NODE) {
+    if (claim->mode == ZKL_NODE) {
         claim->state = ZKL_ADOPTED_FIND;
 
     } else if (claim->alone) {
@@ -1196,7 +1196,7 @@ zkl_adopted_delete(zkl_adopted_t *claim)
     claim->alone = 0;
     claim->over = 0;
 
-    if (claim->kind == ZKL_NODE) {
+    if (claim->mode == ZKL_NODE) {
         claim->state = ZKL_ADOPTED_FIND;
         claim->missed = zkl_now() - ZKL_LATE;
     }

@@ -102,7 +102,7 @@ static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
 static void zkl_call_gone(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
-static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label);
+static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_own(zkl_call_t *call, zkl_record_t *record);
@@ -110,7 +110,7 @@ static void zkl_call_renew(zkl_call_t *call);
 static ngx_int_t zkl_call_prolong(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
-    zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
 static void zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
 static zkl_answer_e zkl_call_held(zkl_call_t *call, zkl_record_t *record);
 static ngx_int_t zkl_call_extend(zkl_call_t *call, zkl_record_t *record);
@@ -135,7 +135,7 @@ static ngx_uint_t zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record);
 static ngx_uint_t zkl_call_current(zkl_record_t *record);
 static ngx_int_t zkl_call_less(zkl_call_t *call);
 static void zkl_call_delete(zkl_call_t *call);
-static void zkl_call_label_handler(zkl_op_t *op);
+static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_touched_handler(zkl_op_t *op);
 static void zkl_call_touch(zkl_call_t *call);
@@ -198,8 +198,8 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 
     if (question->token != NULL) {
         call->token = *question->token;
-        call->kind = call->token.kind;
-        call->node = (call->kind == ZKL_NODE);
+        call->mode = call->token.mode;
+        call->node = (call->mode == ZKL_NODE);
 
     } else {
         call->node = (question->node != 0);
@@ -567,14 +567,14 @@ static ngx_int_t
 zkl_call_rename(zkl_call_t *call)
 {
     if (call->name.len != 0 || call->other
-        || (call->kind != ZKL_MUTEX && call->kind != ZKL_WRITE))
+        || (call->mode != ZKL_MUTEX && call->mode != ZKL_WRITE))
     {
         call->other = 0;
         return NGX_DECLINED;
     }
 
     call->other = 1;
-    call->token.kind = (call->token.kind == ZKL_READ) ? call->kind : ZKL_READ;
+    call->token.mode = (call->token.mode == ZKL_READ) ? call->mode : ZKL_READ;
     return NGX_OK;
 }
 
@@ -596,7 +596,7 @@ zkl_call_name(zkl_call_t *call, ngx_str_t *name, u_char *buf)
 
     name->data = buf;
     name->len = zkl_name_claim_write((char *) buf, &call->token.id,
-                                     call->token.kind, call->token.seq);
+                                     call->token.mode, call->token.seq);
 }
 
 
@@ -803,8 +803,8 @@ zkl_call_find_handler(zkl_op_t *op)
 
         call->token.id = child.id;
         call->token.seq = child.seq;
-        call->token.kind = child.kind;
-        call->kind = child.kind;
+        call->token.mode = child.mode;
+        call->mode = child.mode;
     }
 
     if (call->token.seq == -1) {
@@ -884,7 +884,7 @@ zkl_call_inspect_handler(zkl_op_t *op)
     call->other = 0;
     call->version = op->version;
     call->nknown = 1;
-    call->infos[0].child.kind = call->token.kind;
+    call->infos[0].child.mode = call->token.mode;
     call->infos[0].child.seq = call->token.seq;
 
     own = (zkl_call_own(call, &record) == NGX_OK);
@@ -945,16 +945,16 @@ static void
 zkl_call_placed(zkl_call_t *call)
 {
     ngx_int_t         rc;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     if (call->pending && info->held) {
 
-        if (label.index >= 0 && !label.async) {
+        if (cdata.index >= 0 && !cdata.async) {
 
             /*
              * The token is told with the grant only, so another gateway has
@@ -972,7 +972,7 @@ zkl_call_placed(zkl_call_t *call)
     }
 
     if (!info->held) {
-        zkl_call_waits(call, &label);
+        zkl_call_waits(call, &cdata);
         return;
     }
 
@@ -1007,7 +1007,7 @@ zkl_call_placed(zkl_call_t *call)
 
     default: /* ZKL_INSPECT */
 
-        if (label.async) {
+        if (cdata.async) {
 
             /* no client was told so far; the write tells the claim's gateway */
 
@@ -1032,7 +1032,7 @@ zkl_call_placed(zkl_call_t *call)
  */
 
 static void
-zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
+zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
     ngx_uint_t  looks, granted;
 
@@ -1040,20 +1040,20 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *label)
 
     /* Curator's mark hides the claim data until the mark is mended */
 
-    granted = !call->pending && (label->index >= 0
-                                 ? !label->async || label->holds > 1
-                                   || label->gate_len != 0
-                                 : label->revoke);
+    granted = !call->pending && (cdata->index >= 0
+                                 ? !cdata->async || cdata->holds > 1
+                                   || cdata->gate_len != 0
+                                 : cdata->revoke);
 
     if (granted) {
         zkl_call_poll(call);
         return;
     }
 
-    if (label->async && !call->pending) {
+    if (cdata->async && !call->pending) {
 
         if (looks && call->grace != 0
-            && (call->tries == 0 || label->renewals == call->renewals))
+            && (call->tries == 0 || cdata->renewals == call->renewals))
         {
             zkl_call_set(call);
             return;
@@ -1091,23 +1091,23 @@ zkl_call_set(zkl_call_t *call)
     size_t            index_at;
     ngx_str_t         name, value;
     ngx_uint_t        own;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_op_t         *op;
     zkl_info_t       *info;
     zkl_record_t      record;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (label.index < 0) {
+    if (cdata.index < 0) {
 
         /*
          * The claim is no gateway's, and must not be written to; or the claim
          * data are a Curator client's mark, which the claim's gateway mends.
          */
 
-        zkl_call_tell(call, label.revoke
+        zkl_call_tell(call, cdata.revoke
                             ? ZKL_CALL_UNREACHABLE
                             : ZKL_CALL_FOREIGN);
         return;
@@ -1115,11 +1115,11 @@ zkl_call_set(zkl_call_t *call)
 
     own = (zkl_call_own(call, &record) == NGX_OK);
 
-    if (info->held && (label.gate_len != 0 || (own && record.durable))) {
+    if (info->held && (cdata.gate_len != 0 || (own && record.durable))) {
 
         /* the longest ttl told: a gateway that takes over knows no other ttl */
 
-        label.ttl = ngx_max(label.ttl, (int64_t) info->ttl);
+        cdata.ttl = ngx_max(cdata.ttl, (int64_t) info->ttl);
     }
 
     if (call->counted || call->recounts) {
@@ -1127,10 +1127,10 @@ zkl_call_set(zkl_call_t *call)
         /* other workers may have counted meanwhile */
 
         if (own) {
-            zkl_record_counted(call->worker->zone, record.id.record, &label);
+            zkl_record_counted(call->worker->zone, record.id.record, &cdata);
 
         } else if (call->counted) {
-            label.holds = (uint32_t) call->holds;
+            cdata.holds = (uint32_t) call->holds;
         }
 
     } else {
@@ -1140,22 +1140,22 @@ zkl_call_set(zkl_call_t *call)
          */
 
         if (call->tries == 0) {
-            call->renewals = label.renewals;
+            call->renewals = cdata.renewals;
         }
 
-        label.renewals++;
-        label.async = label.async && !info->held;
+        cdata.renewals++;
+        cdata.async = cdata.async && !info->held;
 
         if (call->ttl != 0) {
-            label.ttl = (int64_t) call->ttl;
+            cdata.ttl = (int64_t) call->ttl;
         }
 
         if (info->held) {
-            info->ttl = (ngx_msec_t) label.ttl;
+            info->ttl = (ngx_msec_t) cdata.ttl;
         }
     }
 
-    value.len = zkl_claim_data_write(text, &label, &index_at);
+    value.len = zkl_claim_data_write(text, &cdata, &index_at);
     value.data = (u_char *) text;
 
     zkl_call_name(call, &name, buf);
@@ -1329,7 +1329,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_int_t         rc;
     zkl_info_t       *info;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     info = &call->infos[0];
 
@@ -1370,10 +1370,10 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (record->state == ZKL_RECORD_HELD && label.index >= 0
-        && record->holds > ngx_max(label.holds, 1))
+    if (record->state == ZKL_RECORD_HELD && cdata.index >= 0
+        && record->holds > ngx_max(cdata.holds, 1))
     {
         /*
          * Other gateways trust the claim data, and the worker that counted may
@@ -1402,7 +1402,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
         }
     }
 
-    zkl_call_known_held(call, record, &label);
+    zkl_call_known_held(call, record, &cdata);
 }
 
 
@@ -1410,7 +1410,7 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
 static void
 zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
-    zkl_claim_data_t *label)
+    zkl_claim_data_t *cdata)
 {
     zkl_info_t    *info;
     zkl_answer_e   answer;
@@ -1440,7 +1440,7 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
         }
 
         if (call->type == ZKL_RENEW && !info->endless
-            && record->durable && (int64_t) info->ttl > label->ttl)
+            && record->durable && (int64_t) info->ttl > cdata->ttl)
         {
             /* a session that takes the claim over has to know the longer ttl */
 
@@ -1570,21 +1570,21 @@ zkl_call_extend(zkl_call_t *call, zkl_record_t *record)
     int32_t           version;
     uint32_t          renewals;
     ngx_msec_t        ttl;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     ttl = record->ttl;
     version = 0;
     renewals = 0;
 
-    if (label.renewals > record->renewals) {
-        ttl = (label.ttl > 0) ? (ngx_msec_t) label.ttl : ttl;
+    if (cdata.renewals > record->renewals) {
+        ttl = (cdata.ttl > 0) ? (ngx_msec_t) cdata.ttl : ttl;
         version = call->version;
-        renewals = label.renewals;
+        renewals = cdata.renewals;
     }
 
     ttl = call->ttl ? call->ttl : ttl;
@@ -1649,14 +1649,14 @@ zkl_call_more(zkl_call_t *call, zkl_record_t *record)
 static uint32_t
 zkl_call_renewals(zkl_call_t *call)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    return label.renewals;
+    return cdata.renewals;
 }
 
 
@@ -1888,19 +1888,19 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 
         ahead++;
 
-        mixes &= zkl_view_mixes(child.kind, call->token.kind);
+        mixes &= zkl_view_mixes(child.mode, call->token.mode);
 
-        if (zkl_view_blocks(child.kind, call->token.kind)) {
+        if (zkl_view_blocks(child.mode, call->token.mode)) {
             call->position++;
         }
 
-        if (child.kind != ZKL_READ && child.seq < writer) {
+        if (child.mode != ZKL_READ && child.seq < writer) {
             writer = child.seq;
         }
     }
 
     readers = zkl_call_readers(op, writer);
-    seats = zkl_view_seats(call->token.kind);
+    seats = zkl_view_seats(call->token.mode);
 
     /* a single claim of another use ahead blocks the claim */
 
@@ -1925,7 +1925,7 @@ zkl_call_readers(zkl_op_t *op, int64_t writer)
         n += (zkl_name_child_read(&child, (char *) op->children[i].data,
                                   op->children[i].len)
               == 0
-              && child.kind == ZKL_READ && child.seq < writer);
+              && child.mode == ZKL_READ && child.seq < writer);
     }
 
     return n;
@@ -2024,7 +2024,7 @@ zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
     ngx_crc32_init(crc);
 
     for (i = 0; i < n; i++) {
-        infos[i].held = zkl_view_tally(&tally, infos[i].child.kind);
+        infos[i].held = zkl_view_tally(&tally, infos[i].child.mode);
 
         if (infos[i].held) {
             call->holders++;
@@ -2237,25 +2237,25 @@ zkl_call_note(zkl_info_t *info, zkl_op_t *op)
     info->czxid = op->czxid;
     info->since = (time_t) (op->ctime / 1000);
 
-    if (info->label.data != NULL) {
+    if (info->cdata.data != NULL) {
 
         /* the claim is read again */
 
-        ngx_free(info->label.data);
-        ngx_str_null(&info->label);
+        ngx_free(info->cdata.data);
+        ngx_str_null(&info->cdata);
     }
 
     if (op->reply.len == 0) {
         return NGX_OK;
     }
 
-    info->label.data = ngx_alloc(op->reply.len, info->call->worker->log);
-    if (info->label.data == NULL) {
+    info->cdata.data = ngx_alloc(op->reply.len, info->call->worker->log);
+    if (info->cdata.data == NULL) {
         return NGX_ERROR;
     }
 
-    info->label.len = op->reply.len;
-    ngx_memcpy(info->label.data, op->reply.data, op->reply.len);
+    info->cdata.len = op->reply.len;
+    ngx_memcpy(info->cdata.data, op->reply.data, op->reply.len);
 
     return NGX_OK;
 }
@@ -2266,12 +2266,12 @@ zkl_call_note(zkl_info_t *info, zkl_op_t *op)
 void
 zkl_call_note_ttl(zkl_info_t *info)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    info->ttl = (label.ttl > 0 && !info->endless) ? (ngx_msec_t) label.ttl : 0;
-    info->holds = label.holds;
+    info->ttl = (cdata.ttl > 0 && !info->endless) ? (ngx_msec_t) cdata.ttl : 0;
+    info->holds = cdata.holds;
 }
 
 
@@ -2311,8 +2311,8 @@ zkl_call_infos(zkl_call_t *call, ngx_uint_t n)
 
     for  (i = 0; i < call->ninfos; i++) {
 
-        if (call->infos[i].label.data != NULL) {
-            ngx_free(call->infos[i].label.data);
+        if (call->infos[i].cdata.data != NULL) {
+            ngx_free(call->infos[i].cdata.data);
         }
 
         if (call->infos[i].name.data != NULL) {
@@ -2543,7 +2543,7 @@ zkl_call_delete(zkl_call_t *call)
 
     zkl_call_name(call, &name, buf);
 
-    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_label_handler, call);
+    op = zkl_call_op(call, ZKL_OP_GET, &name, zkl_call_cdata_handler, call);
 
     /* a server that lags behind may not have the claim yet */
 
@@ -2554,9 +2554,9 @@ zkl_call_delete(zkl_call_t *call)
 /* A claim with several holds is not deleted: the claim's gateway counts. */
 
 static void
-zkl_call_label_handler(zkl_op_t *op)
+zkl_call_cdata_handler(zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_op_t         *next;
     zkl_call_t       *call;
 
@@ -2600,7 +2600,7 @@ zkl_call_label_handler(zkl_op_t *op)
         break;
     }
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
     zkl_journal_read(call, op);
 
     call->version = op->version;
@@ -2623,8 +2623,8 @@ zkl_call_label_handler(zkl_op_t *op)
         call->version = -1;
 
     } else if (!call->dropped
-               && ((label.index >= 0 && label.holds > 1)
-                   || (label.index < 0 && label.revoke)))
+               && ((cdata.index >= 0 && cdata.holds > 1)
+                   || (cdata.index < 0 && cdata.revoke)))
     {
         call->step = ZKL_STEP_OP;
 
@@ -2981,51 +2981,51 @@ zkl_call_remote(zkl_call_t *call, const char *want)
     char              text[ZKL_CLAIM_DATA_MAX];
     size_t            index_at;
     ngx_str_t         value;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (label.index < 0 && !label.revoke) {
+    if (cdata.index < 0 && !cdata.revoke) {
         zkl_call_tell(call, ZKL_CALL_FOREIGN);
         return;
     }
 
     /* the claim data have room for one request; a mark is mended first */
 
-    if (call->remote || label.index < 0 || label.want_len != 0) {
+    if (call->remote || cdata.index < 0 || cdata.want_len != 0) {
         zkl_call_poll(call);
         return;
     }
 
     if (call->type == ZKL_HOLD && call->ttl != 0) {
-        label.ttl = (int64_t) call->ttl;
+        cdata.ttl = (int64_t) call->ttl;
     }
 
     /* this call's client may be the first to be told that the claim is held */
 
-    label.renewals += (call->type == ZKL_HOLD || label.async);
-    label.async = 0;
+    cdata.renewals += (call->type == ZKL_HOLD || cdata.async);
+    cdata.async = 0;
 
     /* a number lets the claim's gateway tell two equal requests apart */
 
     if (call->type == ZKL_DOWNGRADE) {
-        label.want_len = ngx_sprintf((u_char *) label.want, "%s", want)
-                         - (u_char *) label.want;
+        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s", want)
+                         - (u_char *) cdata.want;
 
     } else {
-        label.want_len = ngx_sprintf((u_char *) label.want, "%s-%08xD", want,
+        cdata.want_len = ngx_sprintf((u_char *) cdata.want, "%s-%08xD", want,
                                      (uint32_t) ngx_random())
-                         - (u_char *) label.want;
+                         - (u_char *) cdata.want;
     }
 
-    label.want[label.want_len] = '\0';
+    cdata.want[cdata.want_len] = '\0';
 
-    call->mended = label.mended;
+    call->mended = cdata.mended;
 
-    value.len = zkl_claim_data_write(text, &label, &index_at);
+    value.len = zkl_claim_data_write(text, &cdata, &index_at);
     value.data = (u_char *) text;
 
     zkl_call_write(call, &value, call->version, zkl_call_remote_handler);
@@ -3095,15 +3095,15 @@ zkl_call_remote_handler(zkl_op_t *op)
 static ngx_int_t
 zkl_call_remote_done(zkl_call_t *call)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (label.index >= 0 && label.want_len == 0) {
-        return (label.mended == call->mended) ? NGX_OK : NGX_DECLINED;
+    if (cdata.index >= 0 && cdata.want_len == 0) {
+        return (cdata.mended == call->mended) ? NGX_OK : NGX_DECLINED;
     }
 
     return NGX_AGAIN;
@@ -3117,12 +3117,12 @@ zkl_call_downgrade(zkl_call_t *call)
 {
     zkl_claim_t  *claim;
 
-    if (call->token.kind == ZKL_READ) {
+    if (call->token.mode == ZKL_READ) {
         zkl_call_tell(call, ZKL_CALL_OK);
         return;
     }
 
-    if (call->token.kind != ZKL_MUTEX && call->token.kind != ZKL_WRITE) {
+    if (call->token.mode != ZKL_MUTEX && call->token.mode != ZKL_WRITE) {
         zkl_call_tell(call, ZKL_CALL_CONFLICT);
         return;
     }
@@ -3165,7 +3165,7 @@ zkl_call_revoke_handler(zkl_op_t *op)
     char              text[ZKL_CLAIM_DATA_MAX];
     size_t            index_at;
     ngx_str_t         value;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_call_t       *call;
 
     call = op->data;
@@ -3186,14 +3186,14 @@ zkl_call_revoke_handler(zkl_op_t *op)
         goto done;
     }
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (label.revoke) {
+    if (cdata.revoke) {
         zkl_call_tell(call, ZKL_CALL_OK);
         goto done;
     }
 
-    if (label.index < 0 && call->node) {
+    if (cdata.index < 0 && call->node) {
 
         /* only recipes with a queue know Curator's mark */
 
@@ -3201,9 +3201,9 @@ zkl_call_revoke_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (label.index >= 0) {
-        label.revoke = 1;
-        value.len = zkl_claim_data_write(text, &label, &index_at);
+    if (cdata.index >= 0) {
+        cdata.revoke = 1;
+        value.len = zkl_claim_data_write(text, &cdata, &index_at);
         value.data = (u_char *) text;
 
     } else {

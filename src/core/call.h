@@ -38,7 +38,7 @@ typedef enum {
 
     /* the caller has read afresh before: the list need not be fresh */
     ZKL_COUNT,                      /* LIST, with no claim described; the
-                                       kind of infos[0] is told */
+                                       mode of infos[0] is told */
     ZKL_HOLDERS                     /* LIST, with only the holders
                                        described */
 } zkl_call_e;
@@ -88,7 +88,7 @@ typedef struct {
     zkl_call_t                        *call;
     zkl_child_t                        child;
     ngx_str_t                          name;    /* of the znode; of a list */
-    ngx_str_t                          label;   /* the znode's data, or "" */
+    ngx_str_t                          cdata;   /* the znode's data, or "" */
     int64_t                            czxid;
     time_t                             since;   /* granted, else created */
     ngx_msec_t                         ttl;     /* 0: unknown */
@@ -114,7 +114,7 @@ struct zkl_call_s {
                                                    token; or "" */
     ngx_msec_t                         ttl;
     ngx_msec_t                         grace;   /* INSPECT, 0: none */
-    zkl_kind_t                         kind;    /* of the token as given */
+    zkl_mode_t                         mode;    /* of the token as given */
 
     zkl_call_pt                        handler; /* NULL: told, or abandoned */
     void                              *data;
@@ -142,7 +142,7 @@ struct zkl_call_s {
                                                    known */
     ngx_str_t                          owner;   /* of a claim that the call
                                                    deletes, for the journal */
-    ngx_uint_t                         position;    /* claims ahead of a kind
+    ngx_uint_t                         position;    /* claims ahead of a mode
                                                        that blocks */
     ngx_uint_t                         place;       /* claims ahead that wait;
                                                        0: next */

@@ -119,16 +119,16 @@ static void zkl_claim_tell_durable(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_counted_elsewhere(zkl_claim_t *claim,
-    zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_take_missed(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
-static void zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
+static void zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version, ngx_str_t *gate);
 static void zkl_claim_took_handler(zkl_op_t *op);
-static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label,
+static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static zkl_claim_t *zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child);
@@ -136,20 +136,20 @@ static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
 static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
-static void zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get);
+static void zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
 static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
-    zkl_claim_data_t *label, int32_t version);
+    zkl_claim_data_t *cdata, int32_t version);
 static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
-    zkl_claim_data_t *label);
-static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
+static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *cdata);
 static void zkl_claim_renewed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
-    zkl_claim_data_t *label);
-static void zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
+    zkl_claim_data_t *cdata);
+static void zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
-static void zkl_claim_relabel_handler(zkl_op_t *op);
+static void zkl_claim_rewrite_handler(zkl_op_t *op);
 static void zkl_claim_downgraded(void *data, ngx_int_t rc);
 static void zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome);
@@ -220,7 +220,7 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 static zkl_claim_t *
 zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
 {
-    char           label[ZKL_CLAIM_DATA_MAX];
+    char           cdata[ZKL_CLAIM_DATA_MAX];
     size_t         len, room, index_at;
     ngx_int_t      rc;
     zkl_claim_t   *claim;
@@ -228,7 +228,7 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
 
     worker = lock->worker;
 
-    if (zkl_lock_layout(lock, acquire->kind == ZKL_NODE) != NGX_OK) {
+    if (zkl_lock_layout(lock, acquire->mode == ZKL_NODE) != NGX_OK) {
         *outcome = ZKL_LAYOUT;
         return NULL;
     }
@@ -240,15 +240,15 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
         return NULL;
     }
 
-    len = zkl_claim_data_write(label, acquire->label, &index_at);
+    len = zkl_claim_data_write(cdata, acquire->cdata, &index_at);
 
     claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
     if (claim == NULL) {
         return NULL;
     }
 
-    ngx_memcpy(claim->label, label, len);
-    claim->label_len = (uint16_t) len;
+    ngx_memcpy(claim->cdata, cdata, len);
+    claim->cdata_len = (uint16_t) len;
     claim->index_at = (uint16_t) index_at;
 
     room = acquire->path.len + 1 + ZKL_CLAIM_MAX;
@@ -259,7 +259,7 @@ zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire, zkl_outcome_e *outcome)
         return NULL;
     }
 
-    rc = zkl_record_take(worker->zone, &acquire->path, acquire->kind,
+    rc = zkl_record_take(worker->zone, &acquire->path, acquire->mode,
                          acquire->key, &claim->id);
     if (rc != NGX_OK) {
         *outcome = (rc == NGX_BUSY) ? ZKL_NO_ROOM : ZKL_FAILED;
@@ -295,8 +295,8 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->terms = acquire->terms;
     claim->terms.keyed = (acquire->key != NULL);
     claim->bound = claim->terms.bound;
-    claim->entry.kind = acquire->kind;
-    claim->named_kind = acquire->kind;
+    claim->entry.mode = acquire->mode;
+    claim->named_mode = acquire->mode;
     claim->entry.seq = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
@@ -530,7 +530,7 @@ zkl_claim_keen(zkl_claim_t *claim)
 void
 zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
 {
-    sighting->kind = claim->entry.kind;
+    sighting->mode = claim->entry.mode;
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
         sighting->gone = 1;
@@ -726,7 +726,7 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
     id = zkl_claim_id(claim);
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_kind,
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
                                     claim->entry.seq);
 
     op = zkl_op_new(lock->worker->session, type, &lock->sn.str,
@@ -795,7 +795,7 @@ void
 zkl_claim_create(zkl_claim_t *claim)
 {
     u_char         prefix[ZKL_PREFIX_MAX];
-    ngx_str_t      name, label;
+    ngx_str_t      name, cdata;
     zkl_op_t      *op;
     zkl_worker_t  *worker;
 
@@ -803,18 +803,18 @@ zkl_claim_create(zkl_claim_t *claim)
 
     name.data = prefix;
     name.len = zkl_name_prefix_write((char *) prefix, &claim->id,
-                                     claim->entry.kind);
-    label.data = claim->label;
-    label.len = claim->label_len;
+                                     claim->entry.mode);
+    cdata.data = claim->cdata;
+    cdata.len = claim->cdata_len;
 
     if (claim->lock->node) {
-        zkl_claim_data_id((char *) claim->label + claim->index_at
+        zkl_claim_data_id((char *) claim->cdata + claim->index_at
                           + ZKL_CLAIM_DATA_ID_AT, &claim->id);
     }
 
     op = zkl_op_new(worker->session, claim->lock->node
                     ? ZKL_OP_GATE
-                    : ZKL_OP_CREATE, &claim->lock->sn.str, &name, &label);
+                    : ZKL_OP_CREATE, &claim->lock->sn.str, &name, &cdata);
     if (op == NULL) {
         /* the sweep starts the claim again */
         return;
@@ -827,7 +827,7 @@ zkl_claim_create(zkl_claim_t *claim)
 
     /* the claim's turn is far off, and no client needs an early answer */
 
-    op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind, NULL)
+    op->patient = zkl_lock_crowded(claim->lock, claim->entry.mode, NULL)
                   && !zkl_claim_expired(claim) && claim->event == NULL
                   && !claim->terms.async && !claim->terms.keyed;
 
@@ -2005,7 +2005,7 @@ zkl_claim_durable(zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     claim->replace = zkl_replace(worker, &lock->sn.str, &id, claim->id.record,
-                             claim->entry.kind, claim->entry.seq, &gate, 0,
+                             claim->entry.mode, claim->entry.seq, &gate, 0,
                              zkl_claim_made_durable, claim);
 
     if (claim->replace != NULL) {
@@ -2271,7 +2271,7 @@ zkl_claim_yield(zkl_claim_t *claim)
         ngx_del_timer(&claim->timer);
     }
 
-    (void) zkl_record_ttl(worker->zone, claim->id.record, &claim->named_kind);
+    (void) zkl_record_ttl(worker->zone, claim->id.record, &claim->named_mode);
 
     claim->watched = 0;
     claim->changed = 0;
@@ -2286,11 +2286,11 @@ zkl_claim_yield(zkl_claim_t *claim)
 /* Whether the data that were read say that another session counts the lease. */
 
 static ngx_uint_t
-zkl_claim_counted_elsewhere(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_counted_elsewhere(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
-    return claim->lasting == ZKL_DURABLE && label->index >= 0
-           && (label->gate_len != ZKL_GATE_LEN
-               || ngx_memcmp(label->gate, claim->gate, ZKL_GATE_LEN)
+    return claim->lasting == ZKL_DURABLE && cdata->index >= 0
+           && (cdata->gate_len != ZKL_GATE_LEN
+               || ngx_memcmp(cdata->gate, claim->gate, ZKL_GATE_LEN)
                   != 0);
 }
 
@@ -2362,12 +2362,12 @@ static void
 zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 {
     ngx_str_t         gate;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_lock_t       *lock;
 
     lock = claim->lock;
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
     if (op->owner != 0) {
 
@@ -2384,7 +2384,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         claim->lost = 0;
         zkl_claim_persists(claim);
 
-        claim->entry.kind = claim->named_kind;
+        claim->entry.mode = claim->named_mode;
 
         zkl_record_end(lock->worker->zone, claim->id.record);
         zkl_claim_delete(claim, 0);
@@ -2392,19 +2392,19 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         return;
     }
 
-    if (label.index < 0 && label.revoke) {
+    if (cdata.index < 0 && cdata.revoke) {
 
         /* a Curator client has written a mark over the claim data */
 
-        zkl_claim_data_read(&label, (char *) claim->label, claim->label_len);
-        label.ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label.ttl;
-        label.revoke = 1;
-        label.mended = (uint32_t) ngx_random() | 1;
+        zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
+        cdata.ttl = claim->said.ttl ? (int64_t) claim->said.ttl : cdata.ttl;
+        cdata.revoke = 1;
+        cdata.mended = (uint32_t) ngx_random() | 1;
 
-        zkl_record_label(lock->worker->zone, claim->id.record, &label);
+        zkl_record_cdata(lock->worker->zone, claim->id.record, &cdata);
 
-        label.gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(label.gate, claim->gate, ZKL_GATE_LEN);
+        cdata.gate_len = ZKL_GATE_LEN;
+        ngx_memcpy(cdata.gate, claim->gate, ZKL_GATE_LEN);
     }
 
     zkl_claim_persists(claim);
@@ -2413,19 +2413,19 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         return;
     }
 
-    if (label.gate_len == ZKL_GATE_LEN
-        && ngx_memcmp(label.gate, gate.data, ZKL_GATE_LEN) == 0)
+    if (cdata.gate_len == ZKL_GATE_LEN
+        && ngx_memcmp(cdata.gate, gate.data, ZKL_GATE_LEN) == 0)
     {
         /* the write of the gate happened, but the answer was lost */
 
         claim->watched = op->watch;
         ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
 
-        zkl_claim_took(claim, &label, op->version);
+        zkl_claim_took(claim, &cdata, op->version);
         return;
     }
 
-    if (zkl_claim_counted_elsewhere(claim, &label)) {
+    if (zkl_claim_counted_elsewhere(claim, &cdata)) {
 
         /* another session counts the lease: the watch tells of a change */
 
@@ -2434,7 +2434,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         return;
     }
 
-    zkl_claim_take_write(claim, &label, op->version, &gate);
+    zkl_claim_take_write(claim, &cdata, op->version, &gate);
 }
 
 
@@ -2447,12 +2447,12 @@ zkl_claim_take_missed(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    if (claim->named_kind != claim->entry.kind) {
+    if (claim->named_mode != claim->entry.mode) {
 
         /* the znode got the new name, or is gone */
 
-        claim->named_kind = claim->entry.kind;
-        zkl_record_named(worker->zone, claim->id.record, claim->entry.kind);
+        claim->named_mode = claim->entry.mode;
+        zkl_record_named(worker->zone, claim->id.record, claim->entry.mode);
         zkl_claim_take(claim);
         return;
     }
@@ -2478,17 +2478,17 @@ zkl_claim_renamed(zkl_claim_t *claim)
     zkl_zone_t  *zone;
 
     if (claim->lasting != ZKL_DURABLE
-        || (claim->entry.kind != ZKL_MUTEX && claim->entry.kind != ZKL_WRITE))
+        || (claim->entry.mode != ZKL_MUTEX && claim->entry.mode != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
 
     zone = claim->lock->worker->zone;
 
-    claim->entry.kind = ZKL_READ;
-    claim->named_kind = ZKL_READ;
+    claim->entry.mode = ZKL_READ;
+    claim->named_mode = ZKL_READ;
 
-    zkl_record_kind(zone, claim->id.record, ZKL_READ);
+    zkl_record_mode(zone, claim->id.record, ZKL_READ);
     zkl_record_named(zone, claim->id.record, ZKL_READ);
 
     return NGX_OK;
@@ -2496,7 +2496,7 @@ zkl_claim_renamed(zkl_claim_t *claim)
 
 
 static void
-zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
+zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version, ngx_str_t *gate)
 {
     char         text[ZKL_CLAIM_DATA_MAX];
@@ -2508,8 +2508,8 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
 
     zone = claim->lock->worker->zone;
 
-    label->gate_len = ZKL_GATE_LEN;
-    ngx_memcpy(label->gate, gate->data, ZKL_GATE_LEN);
+    cdata->gate_len = ZKL_GATE_LEN;
+    ngx_memcpy(cdata->gate, gate->data, ZKL_GATE_LEN);
 
     if (claim->take == ZKL_TAKE_ON) {
 
@@ -2517,11 +2517,11 @@ zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *label,
 
         ttl = zkl_record_ttl(zone, claim->id.record, NULL);
 
-        label->ttl = ngx_max(label->ttl, (int64_t) ttl);
-        zkl_record_counted(zone, claim->id.record, label);
+        cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
+        zkl_record_counted(zone, claim->id.record, cdata);
     }
 
-    value.len = zkl_claim_data_write(text, label, &index_at);
+    value.len = zkl_claim_data_write(text, cdata, &index_at);
     value.data = (u_char *) text;
 
     op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_took_handler);
@@ -2536,7 +2536,7 @@ static void
 zkl_claim_took_handler(zkl_op_t *op)
 {
     ngx_str_t         gate;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
     claim = op->data;
@@ -2554,10 +2554,10 @@ zkl_claim_took_handler(zkl_op_t *op)
             break;
         }
 
-        zkl_claim_data_read(&label, (char *) op->value.data, op->value.len);
-        ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+        zkl_claim_data_read(&cdata, (char *) op->value.data, op->value.len);
+        ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
 
-        zkl_claim_took(claim, &label, op->version);
+        zkl_claim_took(claim, &cdata, op->version);
         break;
 
     case ZKL_CHANGED:
@@ -2575,7 +2575,7 @@ zkl_claim_took_handler(zkl_op_t *op)
 /* This session counts the lease from now on. */
 
 static void
-zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
+zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
     zkl_lock_t  *lock;
     zkl_zone_t  *zone;
@@ -2583,11 +2583,11 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
     lock = claim->lock;
     zone = lock->worker->zone;
 
-    zkl_record_regain(zone, claim->id.record, label,
+    zkl_record_regain(zone, claim->id.record, cdata,
                       claim->take != ZKL_TAKE_ON);
-    (void) zkl_record_renewed(zone, claim->id.record, version, label->renewals,
-                              (ngx_msec_t) label->ttl, 0);
-    (void) zkl_record_said(zone, claim->id.record, &claim->said, label);
+    (void) zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
+                              (ngx_msec_t) cdata->ttl, 0);
+    (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
 
     claim->holds = zkl_record_holds(zone, claim->id.record);
     claim->granted = zkl_now();
@@ -2610,15 +2610,15 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *label, int32_t version)
         zkl_lock_list(lock);
     }
 
-    if (claim->named_kind != claim->entry.kind) {
+    if (claim->named_mode != claim->entry.mode) {
 
         /* the downgrade that the session did not finish begins again */
 
-        claim->entry.kind = claim->named_kind;
+        claim->entry.mode = claim->named_mode;
         zkl_claim_downgrade(claim);
     }
 
-    if (!claim->watched || label->want_len != 0) {
+    if (!claim->watched || cdata->want_len != 0) {
 
         /* a remote request is read and fulfilled, too */
 
@@ -2634,10 +2634,10 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     zkl_op_t *get)
 {
     ngx_int_t         rc;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
-    zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
+    zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
 
     claim = zkl_claim_same(worker, path, child);
 
@@ -2648,13 +2648,13 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
             /* the session that counted the lease is over as well */
 
             if (claim->take == ZKL_TAKE_ELSEWHERE
-                || ngx_memcmp(claim->gate, label.gate, ZKL_GATE_LEN) != 0)
+                || ngx_memcmp(claim->gate, cdata.gate, ZKL_GATE_LEN) != 0)
             {
                 claim->take = ZKL_TAKE_ANEW;
             }
 
             claim->watched = 0;
-            ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+            ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
 
             zkl_claim_take(claim);
         }
@@ -2687,7 +2687,7 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     child.id.record = record->named;
     child.has_id = 1;
     child.seq = record->seq;
-    child.kind = record->kind;
+    child.mode = record->mode;
 
     if (zkl_claim_same(worker, path, &child) != NULL) {
 
@@ -2699,7 +2699,7 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     claim = zkl_claim_enter(worker, path, &child, get, record, &rc);
 
     if (claim != NULL) {
-        claim->named_kind = record->was;
+        claim->named_mode = record->was;
         claim->ttl = record->ttl;
         claim->said.ttl = record->ttl;
         claim->ending = (ending != 0);
@@ -2764,7 +2764,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     }
 
     claim = NULL;
-    *rc = zkl_lock_layout(lock, child->kind == ZKL_NODE);
+    *rc = zkl_lock_layout(lock, child->mode == ZKL_NODE);
 
     if (*rc == NGX_OK) {
         claim = zkl_claim_copy(worker, path, child, get, from, rc);
@@ -2810,7 +2810,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         return NULL;
     }
 
-    zkl_claim_labelled(claim, get);
+    zkl_claim_load(claim, get);
 
     if (from != NULL) {
         claim->czxid = from->czxid;
@@ -2830,8 +2830,8 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     claim->named = child->id.record;
     ngx_memcpy(claim->id.random, child->id.random, ZKL_RANDOM_LEN);
-    claim->entry.kind = child->kind;
-    claim->named_kind = child->kind;
+    claim->entry.mode = child->mode;
+    claim->named_mode = child->mode;
     claim->entry.seq = child->seq;
     claim->lasting = ZKL_DURABLE;
     claim->single = 1;
@@ -2849,23 +2849,23 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 /* Fills in what the znode's data say; get may be NULL. */
 
 static void
-zkl_claim_labelled(zkl_claim_t *claim, zkl_op_t *get)
+zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     if (get == NULL) {
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
+    zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
 
-    claim->label_len = (uint16_t) get->reply.len;
-    ngx_memcpy(claim->label, get->reply.data, get->reply.len);
-    ngx_memcpy(claim->gate, label.gate, ZKL_GATE_LEN);
+    claim->cdata_len = (uint16_t) get->reply.len;
+    ngx_memcpy(claim->cdata, get->reply.data, get->reply.len);
+    ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
 
-    claim->czxid = label.czxid ? label.czxid : get->czxid;
-    claim->index = (label.index > 0) ? label.index : 0;
-    claim->ttl = (ngx_msec_t) label.ttl;
+    claim->czxid = cdata.czxid ? cdata.czxid : get->czxid;
+    claim->index = (cdata.index > 0) ? cdata.index : 0;
+    claim->ttl = (ngx_msec_t) cdata.ttl;
 }
 
 
@@ -2977,7 +2977,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
 {
     ngx_int_t         rc;
     zkl_claim_t      *claim;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     claim = op->data;
     claim->op = NULL;
@@ -2996,9 +2996,9 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
     claim->watched |= op->watch;
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (zkl_claim_counted_elsewhere(claim, &label)) {
+    if (zkl_claim_counted_elsewhere(claim, &cdata)) {
 
         /* the gate ended while this worker stood still */
 
@@ -3006,7 +3006,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         return;
     }
 
-    rc = zkl_claim_reread_lease(claim, &label, op->version);
+    rc = zkl_claim_reread_lease(claim, &cdata, op->version);
 
     if (rc == NGX_OK) {
         claim->lost = 0;
@@ -3020,8 +3020,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
         }
     }
 
-    if (zkl_claim_remote(claim, &label)) {
-        zkl_claim_relabel(claim, &label, op->version);
+    if (zkl_claim_remote(claim, &cdata)) {
+        zkl_claim_rewrite(claim, &cdata, op->version);
     }
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
@@ -3044,7 +3044,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
 /* NGX_OK: another gateway has renewed the claim, or told that it is held. */
 
 static ngx_int_t
-zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
+zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
     ngx_int_t    rc;
@@ -3052,14 +3052,14 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
     zkl_zone_t  *zone;
 
     zone = claim->lock->worker->zone;
-    ttl = (ngx_msec_t) label->ttl;
-    seen = zkl_claim_shorter(claim, label);
+    ttl = (ngx_msec_t) cdata->ttl;
+    seen = zkl_claim_shorter(claim, cdata);
 
     if (claim->entry.waiting) {
         claim->alone = 1;
         ttl = claim->terms.grace;
 
-        if (zkl_claim_shown(claim, label)) {
+        if (zkl_claim_shown(claim, cdata)) {
             claim->told_elsewhere = 1;
             claim->counting = 0;
 
@@ -3067,7 +3067,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
                 claim->time = ZKL_TIME_ENDLESS;
             }
 
-            claim->ttl = label->ttl ? (ngx_msec_t) label->ttl : claim->ttl;
+            claim->ttl = cdata->ttl ? (ngx_msec_t) cdata->ttl : claim->ttl;
         }
     }
 
@@ -3076,10 +3076,10 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
      * the lease does not end before the time that the client was told.
      */
 
-    rc = zkl_record_renewed(zone, claim->id.record, version, label->renewals,
+    rc = zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
                             ttl, seen);
 
-    if (!label->async && label->index >= 0
+    if (!cdata->async && cdata->index >= 0
         && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
     {
         rc = NGX_OK;
@@ -3102,12 +3102,12 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *label,
  */
 
 static ngx_msec_t
-zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
     ngx_uint_t  shorter;
 
     shorter = zkl_record_said(claim->lock->worker->zone, claim->id.record,
-                              &claim->said, label);
+                              &claim->said, cdata);
 
     if (claim->bound && !claim->terms.leased) {
         return 0;
@@ -3124,10 +3124,10 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *label)
  */
 
 static ngx_uint_t
-zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
-    return claim->terms.grace != 0 && !claim->bound && label->index >= 0
-           && !label->async;
+    return claim->terms.grace != 0 && !claim->bound && cdata->index >= 0
+           && !cdata->async;
 }
 
 
@@ -3179,11 +3179,11 @@ zkl_claim_renewed(zkl_claim_t *claim)
 
 /*
  * Fulfils the remote requests in the claim data.  Returns 1 if the worker has
- * to write the claim data anew, from label.
+ * to write the claim data anew, from cdata.
  */
 
 static ngx_uint_t
-zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
+zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 {
     ngx_msec_t  ttl;
     ngx_uint_t  write;
@@ -3194,26 +3194,26 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
         return 0;
     }
 
-    if (label->index < 0 && label->revoke) {
+    if (cdata->index < 0 && cdata->revoke) {
 
         /* a Curator client has written a mark over the data */
 
-        zkl_claim_data_read(label, (char *) claim->label, claim->label_len);
-        label->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : label->ttl;
-        label->revoke = 1;
-        label->mended = (uint32_t) ngx_random() | 1;
+        zkl_claim_data_read(cdata, (char *) claim->cdata, claim->cdata_len);
+        cdata->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : cdata->ttl;
+        cdata->revoke = 1;
+        cdata->mended = (uint32_t) ngx_random() | 1;
 
-        zkl_record_label(claim->lock->worker->zone, claim->id.record, label);
+        zkl_record_cdata(claim->lock->worker->zone, claim->id.record, cdata);
 
         if (claim->lasting == ZKL_DURABLE) {
-            label->gate_len = ZKL_GATE_LEN;
-            ngx_memcpy(label->gate, claim->gate, ZKL_GATE_LEN);
+            cdata->gate_len = ZKL_GATE_LEN;
+            ngx_memcpy(cdata->gate, claim->gate, ZKL_GATE_LEN);
         }
 
         write = 1;
     }
 
-    if (label->revoke && !(claim->told & ZKL_TOLD_REVOKE)) {
+    if (cdata->revoke && !(claim->told & ZKL_TOLD_REVOKE)) {
         claim->told |= ZKL_TOLD_REVOKE;
         zkl_claim_tell(claim, ZKL_EVENT_REVOKE, NULL);
     }
@@ -3221,19 +3221,19 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
     ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
 
     if (claim->lasting == ZKL_DURABLE
-        && label->ttl > 0 && (int64_t) ttl > label->ttl)
+        && cdata->ttl > 0 && (int64_t) ttl > cdata->ttl)
     {
         /* a holder was told the longer ttl while the claim became durable */
 
-        label->ttl = (int64_t) ttl;
+        cdata->ttl = (int64_t) ttl;
         write = 1;
     }
 
-    if (label->want_len == 0) {
+    if (cdata->want_len == 0) {
         return write;
     }
 
-    if (ngx_strcmp(label->want, "shared") == 0) {
+    if (ngx_strcmp(cdata->want, "shared") == 0) {
         zkl_claim_downgrade(claim);
         return write;
     }
@@ -3241,7 +3241,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
     /* counted once, however often the claim data have to be written */
 
     if (zkl_record_remote(claim->lock->worker->zone, &claim->id,
-                          &claim->lock->sn.str, label, &claim->holds)
+                          &claim->lock->sn.str, cdata, &claim->holds)
         != NGX_OK)
     {
         return write;
@@ -3254,15 +3254,15 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *label)
         return 0;
     }
 
-    label->holds = (uint32_t) claim->holds;
-    label->want_len = 0;
+    cdata->holds = (uint32_t) claim->holds;
+    cdata->want_len = 0;
 
     return 1;
 }
 
 
 static void
-zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
+zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
     char       text[ZKL_CLAIM_DATA_MAX];
@@ -3274,10 +3274,10 @@ zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
         return;
     }
 
-    value.len = zkl_claim_data_write(text, label, &index_at);
+    value.len = zkl_claim_data_write(text, cdata, &index_at);
     value.data = (u_char *) text;
 
-    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_relabel_handler);
+    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_rewrite_handler);
     if (op != NULL) {
         op->version = version;
         zkl_session_send(op);
@@ -3286,7 +3286,7 @@ zkl_claim_relabel(zkl_claim_t *claim, zkl_claim_data_t *label,
 
 
 static void
-zkl_claim_relabel_handler(zkl_op_t *op)
+zkl_claim_rewrite_handler(zkl_op_t *op)
 {
     zkl_claim_t  *claim;
 
@@ -3314,8 +3314,8 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     lock = claim->lock;
 
     if (claim->state != ZKL_HELD || claim->replace != NULL
-        || (claim->entry.kind != ZKL_MUTEX
-            && claim->entry.kind != ZKL_WRITE))
+        || (claim->entry.mode != ZKL_MUTEX
+            && claim->entry.mode != ZKL_WRITE))
     {
         return;
     }
@@ -3323,7 +3323,7 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
-                             claim->id.record, claim->entry.kind,
+                             claim->id.record, claim->entry.mode,
                              claim->entry.seq, NULL, 0, zkl_claim_downgraded,
                              claim);
     if (claim->replace == NULL) {
@@ -3332,7 +3332,7 @@ zkl_claim_downgrade(zkl_claim_t *claim)
 
     /* readers behind the claim may be granted: sharing cannot be undone */
 
-    claim->entry.kind = ZKL_READ;
+    claim->entry.mode = ZKL_READ;
 
     zkl_lock_post(lock);
 }
@@ -3345,7 +3345,7 @@ zkl_claim_downgraded(void *data, ngx_int_t rc)
 
     claim->replace = NULL;
     claim->watched = 0;
-    claim->named_kind = claim->entry.kind;
+    claim->named_mode = claim->entry.mode;
 
     if (rc == NGX_DECLINED) {
         zkl_claim_changed(claim, 1);
@@ -3504,7 +3504,7 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
 
     if (!claim->lock->node) {
         op->gather = gather;
-        op->patient = zkl_lock_crowded(claim->lock, claim->entry.kind,
+        op->patient = zkl_lock_crowded(claim->lock, claim->entry.mode,
                                        &claim->entry);
 
     } else if (claim->watched) {
@@ -3878,7 +3878,7 @@ zkl_claim_found(zkl_claim_t *claim)
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
     claim = op->data;
@@ -3897,10 +3897,10 @@ zkl_claim_found_handler(zkl_op_t *op)
             break;
         }
 
-        zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+        zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
         claim->czxid = op->czxid;
-        claim->index = (label.index > 0) ? label.index : 0;
+        claim->index = (cdata.index > 0) ? cdata.index : 0;
         claim->lock->known = 1;
 
         zkl_lock_watch_parent_again(claim->lock);
@@ -3964,7 +3964,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_record_take(worker->zone, &lock->sn.str, claim->entry.kind,
+    if (zkl_record_take(worker->zone, &lock->sn.str, claim->entry.mode,
                         claim->terms.keyed ? claim->id.random : NULL, &id)
         != NGX_OK)
     {

@@ -272,7 +272,7 @@ struct zkl_claim_s {
     zkl_id_t                           id;          /* with the record */
     uint32_t                           named;       /* the record in the
                                                        znode's name */
-    zkl_kind_t                         named_kind;  /* the kind in the znode's
+    zkl_mode_t                         named_mode;  /* the mode in the znode's
                                                        name */
     u_char                             gate[ZKL_GATE_LEN];
                                                     /* of the session that
@@ -283,8 +283,8 @@ struct zkl_claim_s {
 
     u_char                             request[ZKL_REQUEST_MAX];
     uint16_t                           request_len;
-    uint16_t                           index_at;    /* in label */
-    uint16_t                           label_len;
+    uint16_t                           index_at;    /* in cdata */
+    uint16_t                           cdata_len;
     uint16_t                           tries;
 
     /*
@@ -338,13 +338,13 @@ struct zkl_claim_s {
     ngx_uint_t                         position;    /* as told last */
     ngx_uint_t                         holds;       /* as counted last */
 
-    u_char                             label[1];
+    u_char                             cdata[1];
 };
 
 
 typedef struct {
     ngx_str_t                          path;        /* of the lock */
-    zkl_kind_t                         kind;
+    zkl_mode_t                         mode;
     ngx_msec_t                         wait;        /* for the lock, and for
                                                        ZooKeeper as long */
     ngx_msec_t                         timeout;     /* for ZooKeeper, if the
@@ -353,7 +353,7 @@ typedef struct {
                                                        end of the wait */
     ngx_msec_t                         ttl;
     zkl_terms_t                        terms;
-    const zkl_claim_data_t            *label;
+    const zkl_claim_data_t            *cdata;
     ngx_str_t                          request;     /* for the journal, cut to
                                                        ZKL_REQUEST_MAX bytes */
     const uint8_t                     *key;         /* ZKL_KEY bytes, with which
@@ -433,7 +433,7 @@ ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
 
 /*
  * Takes over a claim whose record is in an adopted slot: the record moves to
- * this worker and keeps the deadline.  record->was is the kind in the znode's
+ * this worker and keeps the deadline.  record->was is the mode in the znode's
  * name, for sure if get, which may be NULL, has read the znode.  ending: a
  * durable znode is deleted, whichever session counts the lease.  NGX_BUSY: a
  * claim of this worker has that znode.

@@ -107,17 +107,17 @@ zkl_group_next(zkl_group_t *group)
 {
     ngx_msec_t         timeout;
     zkl_acquire_t      acquire;
-    zkl_claim_data_t   label;
+    zkl_claim_data_t   cdata;
     zkl_group_part_t  *part;
 
     ngx_memzero(&acquire, sizeof(zkl_acquire_t));
-    ngx_memzero(&label, sizeof(zkl_claim_data_t));
+    ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
     part = &group->parts[group->at];
     timeout = zkl_group_left(group, group->timeout);
 
     acquire.path = part->path;
-    acquire.kind = part->kind;
+    acquire.mode = part->mode;
     acquire.wait = zkl_group_left(group, part->wait);
     acquire.timeout = ngx_max(timeout, ZKL_PATIENCE);
     acquire.ttl = group->ttl;
@@ -130,7 +130,7 @@ zkl_group_next(zkl_group_t *group)
     acquire.event = zkl_group_event_handler;
     acquire.data = group;
     acquire.request = group->request;
-    acquire.label = group->label(group, group->at, &label);
+    acquire.cdata = group->cdata(group, group->at, &cdata);
 
     acquire.begun = (group->at != 0);
 

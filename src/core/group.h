@@ -32,7 +32,7 @@ typedef void (*zkl_group_lost_pt)(zkl_group_t *group, const char *reason);
  * Returns the claim data of a part; buf is zeroed, for a function that has none
  * at hand.
  */
-typedef const zkl_claim_data_t *(*zkl_group_label_pt)(zkl_group_t *group,
+typedef const zkl_claim_data_t *(*zkl_group_cdata_pt)(zkl_group_t *group,
     ngx_uint_t part, zkl_claim_data_t *buf);
 
 
@@ -40,7 +40,7 @@ typedef const zkl_claim_data_t *(*zkl_group_label_pt)(zkl_group_t *group,
 
 typedef struct {
     ngx_str_t                          path;    /* of the lock */
-    zkl_kind_t                         kind;
+    zkl_mode_t                         mode;
     ngx_msec_t                         wait;    /* since the group began */
     zkl_claim_t                       *claim;   /* NULL unless the claim waits
                                                    or is held */
@@ -58,7 +58,7 @@ struct zkl_group_s {
     ngx_msec_t                         ttl;
     zkl_terms_t                        terms;   /* but for once, bound and
                                                    leased */
-    zkl_group_label_pt                 label;
+    zkl_group_cdata_pt                 cdata;
     ngx_str_t                          request; /* as in zkl_acquire_t */
     zkl_group_pt                       handler;
     zkl_group_lost_pt                  lost;    /* may be NULL */

@@ -19,7 +19,7 @@
 
 static void zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held);
 static void zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event);
-static void zkl_journal_label(zkl_journal_t *line, zkl_claim_t *claim);
+static void zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim);
 static u_char *zkl_journal_find(u_char *p, u_char *last, const char *text);
 
 
@@ -64,11 +64,11 @@ zkl_journal_claim(zkl_claim_t *claim, zkl_journal_e event)
 
     line.event = event;
     line.path = claim->lock->sn.str;
-    line.kind = claim->entry.kind;
+    line.mode = claim->entry.mode;
     line.fencing = zkl_fencing_token(claim->czxid, claim->index);
     line.time = claim->granted - claim->started;
 
-    zkl_journal_label(&line, claim);
+    zkl_journal_cdata(&line, claim);
 
     worker->journal(worker->data, &line);
 }
@@ -91,7 +91,7 @@ zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held)
     ending = zkl_record_own(worker->zone, record, &copy, &line.path);
 
     line.event = ZKL_JOURNAL_ENDED;
-    line.kind = copy.kind;
+    line.mode = copy.mode;
     line.fencing = zkl_fencing_token(copy.czxid, copy.index);
     line.time = held;
     line.reason = zkl_journal_reason(ending);
@@ -99,7 +99,7 @@ zkl_journal_ended(void *data, uint32_t record, ngx_msec_t held)
     claim = worker->claims[record];
 
     if (claim != NULL) {
-        zkl_journal_label(&line, claim);
+        zkl_journal_cdata(&line, claim);
     }
 
     worker->journal(worker->data, &line);
@@ -136,20 +136,20 @@ zkl_journal_reason(zkl_ending_e ending)
  */
 
 static void
-zkl_journal_label(zkl_journal_t *line, zkl_claim_t *claim)
+zkl_journal_cdata(zkl_journal_t *line, zkl_claim_t *claim)
 {
     u_char  *p, *q, *last;
 
-    last = claim->label + claim->label_len;
+    last = claim->cdata + claim->cdata_len;
 
-    p = ngx_strlchr(claim->label, last, '\n');
+    p = ngx_strlchr(claim->cdata, last, '\n');
 
     if (p != NULL) {
-        line->owner.data = claim->label;
-        line->owner.len = p - claim->label;
+        line->owner.data = claim->cdata;
+        line->owner.len = p - claim->cdata;
 
         p = zkl_journal_find(p, last, "\"from\":\"");
-        q = zkl_journal_find(claim->label + line->owner.len, last,
+        q = zkl_journal_find(claim->cdata + line->owner.len, last,
                              "\"data\":");
 
         if (p != NULL && (q == NULL || p < q)) {
@@ -187,26 +187,26 @@ zkl_journal_find(u_char *p, u_char *last, const char *text)
 void
 zkl_journal_read(zkl_call_t *call, zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    call->fencing = zkl_fencing_token(label.czxid ? label.czxid : op->czxid,
-                                      label.index > 0 ? label.index : 0);
+    call->fencing = zkl_fencing_token(cdata.czxid ? cdata.czxid : op->czxid,
+                                      cdata.index > 0 ? cdata.index : 0);
 
     if (call->worker->journal == NULL || call->owner.data != NULL
-        || label.owner_len == 0)
+        || cdata.owner_len == 0)
     {
         return;
     }
 
     /* without memory the line has no owner */
 
-    call->owner.data = ngx_alloc(label.owner_len, call->worker->log);
+    call->owner.data = ngx_alloc(cdata.owner_len, call->worker->log);
 
     if (call->owner.data != NULL) {
-        call->owner.len = label.owner_len;
-        ngx_memcpy(call->owner.data, label.owner, label.owner_len);
+        call->owner.len = cdata.owner_len;
+        ngx_memcpy(call->owner.data, cdata.owner, cdata.owner_len);
     }
 }
 
@@ -224,7 +224,7 @@ zkl_journal_deleted(zkl_call_t *call)
 
     line.event = ZKL_JOURNAL_DELETED;
     line.path = call->path;
-    line.kind = call->token.kind;
+    line.mode = call->token.mode;
     line.fencing = call->fencing;
     line.reason = (call->type == ZKL_BREAK) ? "broken" : "released";
     line.owner = call->owner;

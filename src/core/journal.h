@@ -28,7 +28,7 @@ typedef enum {
 struct zkl_journal_s {
     zkl_journal_e                      event;
     ngx_str_t                          path;    /* of the lock */
-    zkl_kind_t                         kind;
+    zkl_mode_t                         mode;
     int64_t                            fencing; /* 0: not known */
     ngx_msec_t                         time;    /* GRANTED: how long the claim
                                                    waited; ENDED: for how long

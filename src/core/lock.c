@@ -451,7 +451,7 @@ zkl_lock_name(zkl_entry_t *entry, ngx_str_t *name, u_char *buf)
     }
 
     name->data = buf;
-    name->len = zkl_name_claim_write((char *) buf, &id, entry->kind,
+    name->len = zkl_name_claim_write((char *) buf, &id, entry->mode,
                                      entry->seq);
 }
 
@@ -692,14 +692,14 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 
 
 ngx_uint_t
-zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind, zkl_entry_t *entry)
+zkl_lock_crowded(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 {
     size_t        seats;
     zkl_entry_t  *next;
 
-    seats = zkl_view_seats(kind);
+    seats = zkl_view_seats(mode);
 
-    if (lock->node || kind == ZKL_READ || seats > ZKL_SEATS
+    if (lock->node || mode == ZKL_READ || seats > ZKL_SEATS
         || !zkl_lock_line(lock, seats - 1 + ZKL_CROWD))
     {
         return 0;
@@ -709,7 +709,7 @@ zkl_lock_crowded(zkl_lock_t *lock, zkl_kind_t kind, zkl_entry_t *entry)
         return 1;
     }
 
-    if (!entry->linked || kind != ZKL_MUTEX) {
+    if (!entry->linked || mode != ZKL_MUTEX) {
         return 0;
     }
 
@@ -1125,7 +1125,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
     }
 
     other->entry.seq = seq;
-    other->entry.kind = record.kind;
+    other->entry.mode = record.mode;
     other->entry.who = zkl_id_who(&record.id);
 
     zkl_view_learn(&lock->view, &other->entry);
@@ -1342,7 +1342,7 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
 
     ngx_memzero(sighting, sizeof(zkl_sighting_t));
     sighting->seq = child.seq;
-    sighting->kind = child.kind;
+    sighting->mode = child.mode;
     sighting->who = child.has_id ? zkl_id_who(&child.id) : zkl_name_who(name);
     sighting->data = seen;
 
@@ -1365,7 +1365,7 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
         == NGX_OK)
     {
         seen->origin = ZKL_SIBLING;
-        sighting->kind = record.kind;
+        sighting->mode = record.mode;
 
         if (record.state == ZKL_RECORD_ENDED) {
             sighting->gone = 1;
@@ -1921,12 +1921,12 @@ static void
 zkl_lock_same(zkl_other_t *other, zkl_record_t *record)
 {
     if (other->entry.seq == record->seq) {
-        other->entry.kind = record->kind;
+        other->entry.mode = record->mode;
     }
 }
 
 
-/* A sibling's record tells the kind sooner than the name of the znode. */
+/* A sibling's record tells the mode sooner than the name of the znode. */
 
 static void
 zkl_lock_siblings(zkl_lock_t *lock)
@@ -1941,7 +1941,7 @@ zkl_lock_siblings(zkl_lock_t *lock)
          entry = zkl_view_after(&lock->view, entry))
     {
         if (entry->origin != ZKL_SIBLING
-            || (entry->kind != ZKL_MUTEX && entry->kind != ZKL_WRITE))
+            || (entry->mode != ZKL_MUTEX && entry->mode != ZKL_WRITE))
         {
             continue;
         }
@@ -2098,11 +2098,11 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
 
         other->entry.origin = ZKL_FOREIGN;
 
-        if (other->entry.kind == ZKL_READ) {
+        if (other->entry.mode == ZKL_READ) {
 
-            /* the kind in the znode's name: a rename may be under way */
+            /* the mode in the znode's name: a rename may be under way */
 
-            other->entry.kind = (rc == NGX_ABORT || rc == NGX_DECLINED)
+            other->entry.mode = (rc == NGX_ABORT || rc == NGX_DECLINED)
                                 ? ZKL_MUTEX : record.was;
 
             /* the server of this worker may not show the rename yet */

@@ -574,7 +574,7 @@ zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
     ngx_uint_t  n;
 
-    named->kind = call->infos[0].child.kind;
+    named->mode = call->infos[0].child.mode;
     named->held = call->holders;
     named->queued = call->total - call->holders;
     named->looked = ngx_current_msec;
@@ -643,7 +643,7 @@ zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 static ngx_uint_t
 zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     if (info->czxid == 0) {
 
@@ -658,10 +658,10 @@ zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
         return 1;
     }
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    return label.owner_len == names->owner.len
-           && ngx_memcmp(label.owner, names->owner.data, label.owner_len) == 0;
+    return cdata.owner_len == names->owner.len
+           && ngx_memcmp(cdata.owner, names->owner.data, cdata.owner_len) == 0;
 }
 
 
@@ -690,7 +690,7 @@ zkl_names_describe(zkl_named_t *named, zkl_call_t *call, ngx_uint_t n)
 
         named->infos[i].call = NULL;
         ngx_str_null(&named->infos[i].name);
-        ngx_str_null(&call->infos[i].label);
+        ngx_str_null(&call->infos[i].cdata);
     }
 
     return NGX_OK;
@@ -876,8 +876,8 @@ zkl_names_forget_infos(zkl_named_t *named)
     ngx_uint_t  i;
 
     for (i = 0; i < named->ninfos; i++) {
-        if (named->infos[i].label.data != NULL) {
-            ngx_free(named->infos[i].label.data);
+        if (named->infos[i].cdata.data != NULL) {
+            ngx_free(named->infos[i].cdata.data);
         }
     }
 

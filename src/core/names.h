@@ -45,7 +45,7 @@ typedef enum {
 
 typedef struct {
     ngx_str_t                          name;
-    zkl_kind_t                         kind;    /* of the first claim */
+    zkl_mode_t                         mode;    /* of the first claim */
     ngx_uint_t                         held;    /* claims that hold the lock */
     ngx_uint_t                         queued;  /* the other claims */
     time_t                             since;   /* of the oldest holder, with an

@@ -49,13 +49,13 @@ static ngx_int_t zkl_node_note(zkl_call_t *call, zkl_op_t *op);
 ngx_uint_t
 zkl_node_is(const zkl_id_t *id, zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    return label.has_id && zkl_node_fits(op)
-           && label.id.record == id->record
-           && zkl_name_secret_equal(label.id.random, id->random,
+    return cdata.has_id && zkl_node_fits(op)
+           && cdata.id.record == id->record
+           && zkl_name_secret_equal(cdata.id.random, id->random,
                                     ZKL_RANDOM_LEN);
 }
 
@@ -79,11 +79,11 @@ zkl_node_of(zkl_claim_t *claim, zkl_op_t *op)
 static ngx_uint_t
 zkl_node_fits(zkl_op_t *op)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    return op->owner != 0 || (label.has_id && label.gate_len == ZKL_GATE_LEN);
+    return op->owner != 0 || (cdata.has_id && cdata.gate_len == ZKL_GATE_LEN);
 }
 
 
@@ -405,7 +405,7 @@ zkl_node_sweep(zkl_lock_t *lock)
 ngx_uint_t
 zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
     if (op->czxid == 0) {
@@ -413,13 +413,13 @@ zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
         return 0;
     }
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (!label.has_id || !zkl_node_is(&label.id, op)) {
+    if (!cdata.has_id || !zkl_node_is(&cdata.id, op)) {
         return 0;
     }
 
-    claim = zkl_claim_find(lock->worker, &label.id, &lock->sn.str);
+    claim = zkl_claim_find(lock->worker, &cdata.id, &lock->sn.str);
 
     if (claim == NULL
         || claim->state == ZKL_START
@@ -429,7 +429,7 @@ zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
     }
 
     ngx_memzero(sighting, sizeof(zkl_sighting_t));
-    ngx_memcpy(&sighting->who, label.id.random, sizeof(uint64_t));
+    ngx_memcpy(&sighting->who, cdata.id.random, sizeof(uint64_t));
 
     zkl_claim_sighted(claim, sighting);
 
@@ -606,7 +606,7 @@ static ngx_int_t
 zkl_node_note(zkl_call_t *call, zkl_op_t *op)
 {
     u_char            buf[ZKL_NODE_NAME];
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
     zkl_record_t      record;
 
@@ -632,15 +632,15 @@ zkl_node_note(zkl_call_t *call, zkl_op_t *op)
     info->name.len = sizeof(buf);
     ngx_memcpy(info->name.data, buf, sizeof(buf));
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    info->child.kind = ZKL_NODE;
-    info->child.has_id = label.has_id;
-    info->child.id = label.id;
+    info->child.mode = ZKL_NODE;
+    info->child.has_id = cdata.has_id;
+    info->child.id = cdata.id;
     info->held = 1;
 
-    if (label.has_id
-        && zkl_record_read(call->worker->zone, &label.id, &call->path, &record)
+    if (cdata.has_id
+        && zkl_record_read(call->worker->zone, &cdata.id, &call->path, &record)
            == NGX_OK)
     {
         zkl_call_note_record(info, &record);

@@ -33,8 +33,8 @@ struct zkl_replace_s {
 
     zkl_id_t                       id;      /* in the claim's name */
     uint32_t                       record;
-    zkl_kind_t                     kind;    /* before */
-    zkl_kind_t                     to;      /* and afterwards */
+    zkl_mode_t                     mode;    /* before */
+    zkl_mode_t                     to;      /* and afterwards */
     int64_t                        seq;
     ngx_str_t                      path;
     ngx_str_t                      gate;    /* "": for a reader */
@@ -43,13 +43,13 @@ struct zkl_replace_s {
     ngx_uint_t                     lagging;
 
     int32_t                        version; /* of the data */
-    u_char                         label[ZKL_CLAIM_DATA_MAX];
-    size_t                         label_len;
+    u_char                         cdata[ZKL_CLAIM_DATA_MAX];
+    size_t                         cdata_len;
 };
 
 
-static void zkl_replace_label_handler(zkl_op_t *op);
-static void zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label);
+static void zkl_replace_read_handler(zkl_op_t *op);
+static void zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata);
 static void zkl_replace_read(zkl_replace_t *replace);
 static void zkl_replace_parent_handler(zkl_op_t *op);
 static void zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent);
@@ -60,13 +60,13 @@ static void zkl_replace_look_handler(zkl_op_t *op);
 static void zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op,
     zkl_op_pt handler);
 static void zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc);
-static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_kind_t kind,
+static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode,
     u_char *buf);
 
 
 zkl_replace_t *
 zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
-    uint32_t record, zkl_kind_t kind, int64_t seq, ngx_str_t *gate,
+    uint32_t record, zkl_mode_t mode, int64_t seq, ngx_str_t *gate,
     ngx_uint_t lagging, zkl_replace_pt handler, void *data)
 {
     zkl_replace_t  *replace;
@@ -83,8 +83,8 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     replace->data = data;
     replace->id = *id;
     replace->record = record;
-    replace->kind = kind;
-    replace->to = gate ? kind : ZKL_READ;
+    replace->mode = mode;
+    replace->to = gate ? mode : ZKL_READ;
     replace->seq = seq;
     replace->gate.data = replace->gate_name;
 
@@ -98,7 +98,7 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     ngx_memcpy(replace->path.data, path->data, path->len);
 
     if (gate == NULL) {
-        zkl_record_kind(replace->zone, record, ZKL_READ);
+        zkl_record_mode(replace->zone, record, ZKL_READ);
     }
 
     zkl_replace_again(replace);
@@ -117,12 +117,12 @@ zkl_replace_again(zkl_replace_t *replace)
         return;
     }
 
-    name = zkl_replace_name(replace, replace->kind, buf);
+    name = zkl_replace_name(replace, replace->mode, buf);
 
     zkl_replace_send(replace,
                      zkl_op_new(replace->session, ZKL_OP_GET, &replace->path,
                                 &name, NULL),
-                     zkl_replace_label_handler);
+                     zkl_replace_read_handler);
 }
 
 
@@ -143,17 +143,17 @@ zkl_replace_free(zkl_replace_t *replace)
  */
 
 static void
-zkl_replace_label_handler(zkl_op_t *op)
+zkl_replace_read_handler(zkl_op_t *op)
 {
     size_t            index_at;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_replace_t      *replace;
 
     replace = op->data;
     replace->op = NULL;
 
     if (op->rc == ZKL_NO_NODE
-        || (op->rc == ZKL_OK && replace->kind == ZKL_NODE
+        || (op->rc == ZKL_OK && replace->mode == ZKL_NODE
             && !zkl_node_is(&replace->id, op)))
     {
         zkl_replace_look(replace);
@@ -175,16 +175,16 @@ zkl_replace_label_handler(zkl_op_t *op)
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (label.index < 0 && label.revoke && replace->lagging) {
-        label.mended = (uint32_t) ngx_random() | 1;
+    if (cdata.index < 0 && cdata.revoke && replace->lagging) {
+        cdata.mended = (uint32_t) ngx_random() | 1;
 
-        zkl_record_label(replace->zone, replace->record, &label);
+        zkl_record_cdata(replace->zone, replace->record, &cdata);
     }
 
-    if (label.index >= 0 && replace->gate.len != 0
-        && !zkl_record_knows(replace->zone, replace->record, label.renewals))
+    if (cdata.index >= 0 && replace->gate.len != 0
+        && !zkl_record_knows(replace->zone, replace->record, cdata.renewals))
     {
         /* another gateway has renewed the claim, which counts first */
 
@@ -192,15 +192,15 @@ zkl_replace_label_handler(zkl_op_t *op)
         return;
     }
 
-    if (label.index >= 0) {
-        zkl_replace_label(replace, &label);
+    if (cdata.index >= 0) {
+        zkl_replace_fill(replace, &cdata);
 
-        if (label.czxid == 0) {
-            label.czxid = op->czxid;
+        if (cdata.czxid == 0) {
+            cdata.czxid = op->czxid;
         }
 
-        replace->label_len = zkl_claim_data_write((char *) replace->label,
-                                                  &label, &index_at);
+        replace->cdata_len = zkl_claim_data_write((char *) replace->cdata,
+                                                  &cdata, &index_at);
 
     } else if (replace->gate.len != 0) {
 
@@ -210,13 +210,13 @@ zkl_replace_label_handler(zkl_op_t *op)
         return;
 
     } else {
-        replace->label_len = op->reply.len;
-        ngx_memcpy(replace->label, op->reply.data, op->reply.len);
+        replace->cdata_len = op->reply.len;
+        ngx_memcpy(replace->cdata, op->reply.data, op->reply.len);
     }
 
     replace->version = op->version;
 
-    if (replace->kind == ZKL_NODE) {
+    if (replace->mode == ZKL_NODE) {
         zkl_replace_rename(replace, NULL);
         return;
     }
@@ -231,14 +231,14 @@ zkl_replace_label_handler(zkl_op_t *op)
  */
 
 static void
-zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label)
+zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
 {
     ngx_msec_t  ttl;
 
     if (replace->gate.len == 0) {
 
-        if (ngx_strcmp(label->want, "shared") == 0) {
-            label->want_len = 0;
+        if (ngx_strcmp(cdata->want, "shared") == 0) {
+            cdata->want_len = 0;
         }
 
         return;
@@ -248,10 +248,10 @@ zkl_replace_label(zkl_replace_t *replace, zkl_claim_data_t *label)
 
     ttl = zkl_record_ttl(replace->zone, replace->record, NULL);
 
-    label->ttl = ngx_max(label->ttl, (int64_t) ttl);
-    zkl_record_counted(replace->zone, replace->record, label);
-    label->gate_len = ZKL_GATE_LEN;
-    ngx_memcpy(label->gate, replace->gate_name, ZKL_GATE_LEN);
+    cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
+    zkl_record_counted(replace->zone, replace->record, cdata);
+    cdata->gate_len = ZKL_GATE_LEN;
+    ngx_memcpy(cdata->gate, replace->gate_name, ZKL_GATE_LEN);
 }
 
 
@@ -297,16 +297,16 @@ static void
 zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
 {
     u_char     old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
-    ngx_str_t  from, to, label;
+    ngx_str_t  from, to, cdata;
     zkl_op_t  *rename;
 
-    from = zkl_replace_name(replace, replace->kind, old);
+    from = zkl_replace_name(replace, replace->mode, old);
     to = zkl_replace_name(replace, replace->to, new);
 
-    label.data = replace->label;
-    label.len = replace->label_len;
+    cdata.data = replace->cdata;
+    cdata.len = replace->cdata_len;
 
-    rename = zkl_op_rename(replace->session, &replace->path, &from, &to, &label,
+    rename = zkl_op_rename(replace->session, &replace->path, &from, &to, &cdata,
                            replace->version, parent);
     if (rename != NULL) {
         rename->persistent = (replace->persistent != 0);
@@ -373,7 +373,7 @@ zkl_replace_look(zkl_replace_t *replace)
     u_char     buf[ZKL_CLAIM_MAX];
     ngx_str_t  name;
 
-    if (replace->to == replace->kind) {
+    if (replace->to == replace->mode) {
         zkl_replace_done(replace, NGX_DECLINED);
         return;
     }
@@ -447,12 +447,12 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 /* buf has room for ZKL_CLAIM_MAX bytes. */
 
 static ngx_str_t
-zkl_replace_name(zkl_replace_t *replace, zkl_kind_t kind, u_char *buf)
+zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode, u_char *buf)
 {
     ngx_str_t  name;
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &replace->id, kind,
+    name.len = zkl_name_claim_write((char *) buf, &replace->id, mode,
                                     replace->seq);
 
     return name;

@@ -36,7 +36,7 @@ typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
  * record, without the owner and the data of the claim's client.
  */
 zkl_replace_t *zkl_replace(zkl_worker_t *worker, ngx_str_t *path,
-    const zkl_id_t *id, uint32_t record, zkl_kind_t kind, int64_t seq,
+    const zkl_id_t *id, uint32_t record, zkl_mode_t mode, int64_t seq,
     ngx_str_t *gate, ngx_uint_t lagging, zkl_replace_pt handler, void *data);
 
 /* Tries again after a lost connection, unless an operation is under way. */

@@ -119,7 +119,7 @@ static void zkl_scan_claim_handler(zkl_op_t *op);
 static void zkl_scan_node_handler(zkl_op_t *op);
 static void zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path,
     zkl_child_t *child, zkl_op_t *get);
-static void zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *label);
+static void zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *cdata);
 static void zkl_scan_marked_handler(zkl_op_t *op);
 static void zkl_scan_done(zkl_scan_t *scan);
 static void zkl_scan_removed_handler(zkl_op_t *op);
@@ -625,21 +625,21 @@ zkl_scan_node_handler(zkl_op_t *op)
 {
     ngx_str_t         path;
     zkl_child_t       child;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_scan_t       *scan;
 
     scan = op->data;
 
     path = zkl_scan_path(scan, op);
 
-    zkl_claim_data_read(&label, (char *) op->reply.data, op->reply.len);
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (op->rc != ZKL_OK || label.has_id) {
+    if (op->rc != ZKL_OK || cdata.has_id) {
         ngx_memzero(&child, sizeof(zkl_child_t));
 
-        child.id = label.id;
+        child.id = cdata.id;
         child.has_id = 1;
-        child.kind = ZKL_NODE;
+        child.mode = ZKL_NODE;
 
         zkl_scan_claim(scan, &path, &child, op);
     }
@@ -655,21 +655,21 @@ static void
 zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
     zkl_op_t *get)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     if (get->rc != ZKL_OK) {
         scan->failed |= (get->rc != ZKL_NO_NODE);
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) get->reply.data, get->reply.len);
+    zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
 
-    if (get->owner != 0 || label.gate_len != ZKL_GATE_LEN) {
+    if (get->owner != 0 || cdata.gate_len != ZKL_GATE_LEN) {
         return;
     }
 
-    if (ngx_memcmp(label.gate, scan->mark.data, ZKL_GATE_LEN) != 0) {
-        zkl_scan_unmarked(scan, &label);
+    if (ngx_memcmp(cdata.gate, scan->mark.data, ZKL_GATE_LEN) != 0) {
+        zkl_scan_unmarked(scan, &cdata);
         return;
     }
 
@@ -688,17 +688,17 @@ zkl_scan_claim(zkl_scan_t *scan, ngx_str_t *path, zkl_child_t *child,
  */
 
 static void
-zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *label)
+zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *cdata)
 {
     u_char     *p, buf[ZKL_MARK_LEN];
     ngx_str_t   name;
 
     name.data = buf;
     name.len = ZKL_GATE_LEN;
-    p = ngx_cpymem(buf, label->gate, ZKL_GATE_LEN);
+    p = ngx_cpymem(buf, cdata->gate, ZKL_GATE_LEN);
 
     if (zkl_scan_lists(scan, &name)
-        || ngx_memcmp(label->gate, scan->unmarked, ZKL_GATE_LEN) == 0)
+        || ngx_memcmp(cdata->gate, scan->unmarked, ZKL_GATE_LEN) == 0)
     {
         return;
     }
@@ -711,7 +711,7 @@ zkl_scan_unmarked(zkl_scan_t *scan, zkl_claim_data_t *label)
         return;
     }
 
-    ngx_memcpy(scan->unmarked, label->gate, ZKL_GATE_LEN);
+    ngx_memcpy(scan->unmarked, cdata->gate, ZKL_GATE_LEN);
 
     (void) zkl_scan_op(scan, ZKL_OP_PERSISTENT, &zkl_gates, &name,
                        zkl_scan_marked_handler);

@@ -19,8 +19,8 @@
 #include "http/stream.h"
 
 
-static const char *ngx_http_zk_lock_acquire_kind(zkl_args_t *args,
-    zkl_kind_t *kind);
+static const char *ngx_http_zk_lock_acquire_mode(zkl_args_t *args,
+    zkl_mode_t *mode);
 static ngx_int_t ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r,
     zkl_args_t *args, const char **why);
 static const char *ngx_http_zk_lock_acquire_check(zkl_args_t *args);
@@ -39,7 +39,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_str_t                     key;
     ngx_uint_t                    status, stream;
     zkl_args_t                    args;
-    zkl_claim_data_t              label;
+    zkl_claim_data_t              cdata;
     zkl_acquire_t                 acquire;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
     uint8_t                       hash[ZKL_KEY];
@@ -56,9 +56,9 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_problem(r, status, args.error);
     }
 
-    ngx_memzero(&label, sizeof(zkl_claim_data_t));
+    ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
-    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label);
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &cdata);
     if (rc != NGX_OK) {
         return ngx_http_zk_lock_problem(r, rc, args.error);
     }
@@ -93,7 +93,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         }
 
         if (!acquire.terms.leased) {
-            label.ttl = 0;
+            cdata.ttl = 0;
         }
 
         return ngx_http_zk_lock_stream_claim(r, ctx, &acquire);
@@ -112,7 +112,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         acquire.terms.durable = 0;
         acquire.terms.grace = zlcf->grace;
         acquire.terms.forever = !(args.given & ZKL_ARG_WAIT);
-        label.async = 1;
+        cdata.async = 1;
     }
 
     if (key.data == NULL) {
@@ -122,7 +122,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     ngx_http_zk_lock_repeat_hash(&ctx->path, "key", &key, hash);
 
     acquire.key = hash;
-    label.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
+    cdata.params = ngx_http_zk_lock_repeat_params(&args, &acquire);
 
     return ngx_http_zk_lock_repeat(r, ctx, &acquire);
 }
@@ -131,7 +131,7 @@ ngx_http_zk_lock_acquire(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 ngx_int_t
 ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_args_t *args, zkl_acquire_t *acquire,
-    zkl_claim_data_t *label)
+    zkl_claim_data_t *cdata)
 {
     ngx_int_t                     status;
     ngx_str_t                    *addr;
@@ -142,7 +142,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     ngx_memzero(acquire, sizeof(zkl_acquire_t));
 
-    why = ngx_http_zk_lock_acquire_kind(args, &acquire->kind);
+    why = ngx_http_zk_lock_acquire_mode(args, &acquire->mode);
 
     if (why == NULL) {
         why = ngx_http_zk_lock_acquire_check(args);
@@ -150,11 +150,11 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
 
     if (why == NULL && ngx_http_zk_lock_request_node(r)) {
 
-        if (acquire->kind != ZKL_MUTEX) {
+        if (acquire->mode != ZKL_MUTEX) {
             why = "zk_lock_layout node takes \"mode\" \"exclusive\" only";
         }
 
-        acquire->kind = ZKL_NODE;
+        acquire->mode = ZKL_NODE;
     }
 
     status = NGX_HTTP_BAD_REQUEST;
@@ -179,7 +179,7 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     acquire->timeout = zlcf->timeout;
     acquire->terms.once = (acquire->wait == 0);
 
-    if (acquire->kind == ZKL_MEMBER) {
+    if (acquire->mode == ZKL_MEMBER) {
 
         /* a member waits for no member, only until other claims are refused */
 
@@ -191,26 +191,26 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
                    ? ngx_http_zk_lock_args_ttl(r, args)
                    : ngx_min(zlcf->ttl, zlcf->max_ttl);
     acquire->terms.durable = (args->given & ZKL_ARG_DURABLE) || zlcf->durable;
-    acquire->label = label;
+    acquire->cdata = cdata;
     acquire->handler = ngx_http_zk_lock_acquire_handler;
     acquire->data = ctx;
 
-    label->has_id = (acquire->kind == ZKL_NODE);
-    label->ttl = acquire->ttl;
-    label->owner_len = args->owner_len;
-    label->data_len = args->data_len;
-    ngx_memcpy(label->owner, args->owner, args->owner_len);
-    ngx_memcpy(label->data, args->data, args->data_len);
+    cdata->has_id = (acquire->mode == ZKL_NODE);
+    cdata->ttl = acquire->ttl;
+    cdata->owner_len = args->owner_len;
+    cdata->data_len = args->data_len;
+    ngx_memcpy(cdata->owner, args->owner, args->owner_len);
+    ngx_memcpy(cdata->data, args->data, args->data_len);
 
     addr = &r->connection->addr_text;
 
     if (addr->len <= ZKL_FROM_MAX) {
-        label->from_len = addr->len;
-        ngx_memcpy(label->from, addr->data, addr->len);
+        cdata->from_len = addr->len;
+        ngx_memcpy(cdata->from, addr->data, addr->len);
     }
 
     ctx->waits = 1;
-    ctx->labelled = (args->owner_len != 0 || args->data_len != 0);
+    ctx->has_data = (args->owner_len != 0 || args->data_len != 0);
 
     return NGX_OK;
 }
@@ -255,13 +255,13 @@ ngx_http_zk_lock_acquire_owner(ngx_http_request_t *r, zkl_args_t *args,
 /* Returns NULL, or the error. */
 
 static const char *
-ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
+ngx_http_zk_lock_acquire_mode(zkl_args_t *args, zkl_mode_t *mode)
 {
     ngx_uint_t  i, permits;
 
     static struct {
-        const char  *mode;
-        zkl_kind_t   kind;
+        const char  *word;
+        zkl_mode_t   mode;
     } modes[] = {
         { "exclusive", ZKL_MUTEX },
         { "shared",    ZKL_READ },
@@ -271,12 +271,12 @@ ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
         { "member",    ZKL_MEMBER }
     };
 
-    *kind = ZKL_MUTEX;
+    *mode = ZKL_MUTEX;
 
     if (args->given & ZKL_ARG_MODE) {
 
         for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-            if (ngx_strcmp(args->mode, modes[i].mode) == 0) {
+            if (ngx_strcmp(args->mode, modes[i].word) == 0) {
                 break;
             }
         }
@@ -286,12 +286,12 @@ ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
                    "\"write\", \"semaphore\" or \"member\"";
         }
 
-        *kind = modes[i].kind;
+        *mode = modes[i].mode;
     }
 
     permits = (args->given & ZKL_ARG_PERMITS) != 0;
 
-    if (*kind != ZKL_SEMAPHORE) {
+    if (*mode != ZKL_SEMAPHORE) {
         return permits ? "\"permits\" goes with \"mode\" \"semaphore\" only"
                        : NULL;
     }
@@ -301,7 +301,7 @@ ngx_http_zk_lock_acquire_kind(zkl_args_t *args, zkl_kind_t *kind)
                "that may hold the lock at the same time";
     }
 
-    *kind = zkl_semaphore(args->permits);
+    *mode = zkl_semaphore(args->permits);
 
     return NULL;
 }

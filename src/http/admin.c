@@ -346,21 +346,21 @@ ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
     zkl_info_t *info)
 {
     ngx_pool_t                 *pool;
-    zkl_claim_data_t            label;
+    zkl_claim_data_t            cdata;
     ngx_http_zk_lock_target_t  *target;
 
     pool = admin->request->pool;
     target = &admin->targets[admin->ntargets];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     target->name.len = info->name.len;
     target->name.data = ngx_pstrdup(pool, &info->name);
 
     if (target->name.data == NULL
         || ngx_http_zk_lock_admin_escape(pool, &target->owner,
-                                         (u_char *) label.owner,
-                                         label.owner_len)
+                                         (u_char *) cdata.owner,
+                                         cdata.owner_len)
            != NGX_OK)
     {
         return NGX_ERROR;
@@ -370,7 +370,7 @@ ngx_http_zk_lock_admin_target(ngx_http_zk_lock_admin_t *admin,
     target->has_id = info->child.has_id;
     target->token.id = info->child.id;
     target->token.seq = info->child.seq;
-    target->token.kind = info->child.kind;
+    target->token.mode = info->child.mode;
 
     admin->ntargets++;
 

@@ -43,9 +43,9 @@ static ngx_int_t ngx_http_zk_lock_send_holder(ngx_http_request_t *r,
     ngx_uint_t status, zkl_json_t *json, zkl_terraform_t *t);
 static ngx_int_t ngx_http_zk_lock_send_text(ngx_http_request_t *r,
     ngx_uint_t status, const char *type, const char *text, size_t len);
-static void ngx_http_zk_lock_write_own_label(zkl_json_t *json,
+static void ngx_http_zk_lock_write_own_cdata(zkl_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim);
-static void ngx_http_zk_lock_write_label(zkl_json_t *json, zkl_info_t *info);
+static void ngx_http_zk_lock_write_cdata(zkl_json_t *json, zkl_info_t *info);
 static void ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key,
     time_t when);
 static ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
@@ -513,7 +513,7 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
     const char *detail, zkl_info_t *info, ngx_uint_t terraform)
 {
     zkl_json_t              *json;
-    zkl_claim_data_t         label;
+    zkl_claim_data_t         cdata;
     zkl_terraform_t          t;
     ngx_http_zk_lock_ctx_t  *ctx;
 
@@ -529,11 +529,11 @@ ngx_http_zk_lock_answer_holder(ngx_http_request_t *r, ngx_uint_t status,
     }
 
     if (terraform) {
-        zkl_claim_data_read(&label, (char *) info->label.data,
-                            info->label.len);
+        zkl_claim_data_read(&cdata, (char *) info->cdata.data,
+                            info->cdata.len);
 
-        if (label.data_len != 0
-            && zkl_terraform_read(&t, label.data, label.data_len) == 0)
+        if (cdata.data_len != 0
+            && zkl_terraform_read(&t, cdata.data, cdata.data_len) == 0)
         {
             return ngx_http_zk_lock_send_holder(r, status, json, &t);
         }
@@ -617,8 +617,8 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_write_name(json, ctx);
     ngx_http_zk_lock_write_text(json, "state", "held");
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
-    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
-    ngx_http_zk_lock_write_own_label(json, ctx, claim);
+    ngx_http_zk_lock_write_mode(json, claim->entry.mode);
+    ngx_http_zk_lock_write_own_cdata(json, ctx, claim);
     zkl_json_integer(json, "fencing_token", ctx->fencing);
 
     if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
@@ -703,7 +703,7 @@ ngx_http_zk_lock_answer_queued(ngx_http_request_t *r,
     ngx_http_zk_lock_write_name(json, ctx);
     ngx_http_zk_lock_write_text(json, "state", "queued");
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
-    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    ngx_http_zk_lock_write_mode(json, claim->entry.mode);
     zkl_json_integer(json, "position", (int64_t) claim->position);
     zkl_json_integer(json, "grace_ms", (int64_t) claim->terms.grace);
     zkl_json_integer(json, "ttl_ms", (int64_t) claim->ttl);
@@ -756,7 +756,7 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     zkl_json_string(json, "state", (char *) ctx->outcome.data,
                     ctx->outcome.len);
     zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
-    ngx_http_zk_lock_write_mode(json, info->child.kind);
+    ngx_http_zk_lock_write_mode(json, info->child.mode);
 
     if (!info->held) {
 
@@ -804,7 +804,7 @@ ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     ngx_http_zk_lock_write_name(json, ctx);
 
     if (call->nknown != 0) {
-        ngx_http_zk_lock_write_mode(json, call->infos[0].child.kind);
+        ngx_http_zk_lock_write_mode(json, call->infos[0].child.mode);
     }
 
     zkl_json_integer(json, "held", (int64_t) call->holders);
@@ -825,11 +825,11 @@ ngx_http_zk_lock_write_lock(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 
         zkl_json_object(json, NULL);
 
-        if (info->child.kind != call->infos[0].child.kind) {
-            ngx_http_zk_lock_write_mode(json, info->child.kind);
+        if (info->child.mode != call->infos[0].child.mode) {
+            ngx_http_zk_lock_write_mode(json, info->child.mode);
         }
 
-        ngx_http_zk_lock_write_label(json, info);
+        ngx_http_zk_lock_write_cdata(json, info);
         ngx_http_zk_lock_write_time(json, "since", info->since);
         zkl_json_end_object(json);
     }
@@ -866,17 +866,17 @@ ngx_http_zk_lock_answer_done(ngx_http_request_t *r)
 /* Writes the claim data of the claim that this request made. */
 
 static void
-ngx_http_zk_lock_write_own_label(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
+ngx_http_zk_lock_write_own_cdata(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     zkl_claim_t *claim)
 {
     ngx_str_t  *addr;
     zkl_info_t  info;
 
-    if (ctx->labelled) {
-        info.label.data = claim->label;
-        info.label.len = claim->label_len;
+    if (ctx->has_data) {
+        info.cdata.data = claim->cdata;
+        info.cdata.len = claim->cdata_len;
 
-        ngx_http_zk_lock_write_label(json, &info);
+        ngx_http_zk_lock_write_cdata(json, &info);
         return;
     }
 
@@ -891,25 +891,25 @@ ngx_http_zk_lock_write_own_label(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
 
 
 static void
-ngx_http_zk_lock_write_label(zkl_json_t *json, zkl_info_t *info)
+ngx_http_zk_lock_write_cdata(zkl_json_t *json, zkl_info_t *info)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (label.owner_len != 0) {
-        zkl_json_string(json, "owner", label.owner, label.owner_len);
+    if (cdata.owner_len != 0) {
+        zkl_json_string(json, "owner", cdata.owner, cdata.owner_len);
     }
 
-    if (label.data_len != 0) {
-        zkl_json_raw(json, "data", label.data, label.data_len);
+    if (cdata.data_len != 0) {
+        zkl_json_raw(json, "data", cdata.data, cdata.data_len);
     }
 
-    if (label.from_len != 0) {
-        zkl_json_string(json, "from", label.from, label.from_len);
+    if (cdata.from_len != 0) {
+        zkl_json_string(json, "from", cdata.from, cdata.from_len);
     }
 
-    if (label.revoke) {
+    if (cdata.revoke) {
         zkl_json_boolean(json, "revoke", 1);
     }
 }
@@ -920,7 +920,7 @@ ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info)
 {
     int64_t  fencing;
 
-    ngx_http_zk_lock_write_label(json, info);
+    ngx_http_zk_lock_write_cdata(json, info);
 
     fencing = ngx_http_zk_lock_info_fencing(info);
 
@@ -947,14 +947,14 @@ ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info)
 int64_t
 ngx_http_zk_lock_info_fencing(zkl_info_t *info)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    return zkl_fencing_token(label.czxid ? label.czxid
+    return zkl_fencing_token(cdata.czxid ? cdata.czxid
                                          : info->czxid,
-                             label.index > 0
-                                                       ? label.index : 0);
+                             cdata.index > 0
+                                                       ? cdata.index : 0);
 }
 
 
@@ -982,23 +982,23 @@ ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key, time_t when)
 
 
 const char *
-ngx_http_zk_lock_mode(zkl_kind_t kind)
+ngx_http_zk_lock_mode_word(zkl_mode_t mode)
 {
     static const char *const  modes[] = {
         "exclusive", "shared", "write", "member", "semaphore", "exclusive"
     };
 
-    return modes[zkl_kind_base(kind)];
+    return modes[zkl_mode_base(mode)];
 }
 
 
 void
-ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind)
+ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_mode_t mode)
 {
-    ngx_http_zk_lock_write_text(json, "mode", ngx_http_zk_lock_mode(kind));
+    ngx_http_zk_lock_write_text(json, "mode", ngx_http_zk_lock_mode_word(mode));
 
-    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
-        zkl_json_integer(json, "permits", (int64_t) zkl_kind_permits(kind));
+    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
+        zkl_json_integer(json, "permits", (int64_t) zkl_mode_permits(mode));
     }
 }
 

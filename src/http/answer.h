@@ -99,10 +99,10 @@ void ngx_http_zk_lock_write_text(zkl_json_t *json, const char *key,
 /* "name" */
 void ngx_http_zk_lock_write_name(zkl_json_t *json,
     ngx_http_zk_lock_ctx_t *ctx);
-/* a kind's mode, in a word */
-const char *ngx_http_zk_lock_mode(zkl_kind_t kind);
+/* what clients call a mode */
+const char *ngx_http_zk_lock_mode_word(zkl_mode_t mode);
 /* "mode", and "permits" of a semaphore */
-void ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_kind_t kind);
+void ngx_http_zk_lock_write_mode(zkl_json_t *json, zkl_mode_t mode);
 /* what info tells of a claim: "owner", "data", "fencing_token", "since", ... */
 void ngx_http_zk_lock_write_info(zkl_json_t *json, zkl_info_t *info);
 /* all members of a lock, from a call that may have found no claim */

@@ -128,7 +128,7 @@ static ngx_int_t ngx_http_zk_lock_guard_require(
 static ngx_int_t ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_guard_rule_t *rule);
 static ngx_int_t ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard,
-    ngx_str_t *path, zkl_kind_t kind);
+    ngx_str_t *path, zkl_mode_t mode);
 static zkl_group_part_t *ngx_http_zk_lock_guard_part(
     ngx_http_zk_lock_guard_set_t *set, ngx_str_t *path);
 static ngx_http_zk_lock_guard_set_t *ngx_http_zk_lock_guard_set(
@@ -150,7 +150,7 @@ static ngx_int_t ngx_http_zk_lock_guard_patience(
     ngx_http_zk_lock_guard_t *guard, ngx_msec_t timeout);
 static ngx_msec_t ngx_http_zk_lock_guard_away(ngx_http_zk_lock_guard_t *guard);
 static void ngx_http_zk_lock_guard_impatient(ngx_http_zk_lock_guard_t *guard);
-static const zkl_claim_data_t *ngx_http_zk_lock_guard_label(
+static const zkl_claim_data_t *ngx_http_zk_lock_guard_cdata(
     zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf);
 static void ngx_http_zk_lock_guard_acquired(zkl_group_t *group,
     zkl_outcome_e outcome);
@@ -542,7 +542,7 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_guard_rule_t *rule)
 {
     ngx_int_t                      rc;
-    zkl_kind_t                     kind;
+    zkl_mode_t                     mode;
     zkl_group_part_t              *part;
     ngx_http_request_t            *r;
     ngx_http_zk_lock_loc_conf_t   *zlcf;
@@ -558,9 +558,9 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
         return rc;
     }
 
-    kind = ngx_http_zk_lock_request_node(r) ? ZKL_NODE : rule->kind;
+    mode = ngx_http_zk_lock_request_node(r) ? ZKL_NODE : rule->mode;
 
-    rc = ngx_http_zk_lock_guard_twice(guard, &lock.path, kind);
+    rc = ngx_http_zk_lock_guard_twice(guard, &lock.path, mode);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -584,7 +584,7 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
 
     part = ngx_http_zk_lock_guard_part(set, &lock.path);
 
-    part->kind = kind;
+    part->mode = mode;
     part->wait = ngx_min(rule->wait == NGX_CONF_UNSET_MSEC ? zlcf->wait
                                                            : rule->wait,
                          zlcf->max_wait);
@@ -601,7 +601,7 @@ ngx_http_zk_lock_guard_add(ngx_http_zk_lock_guard_t *guard,
 
 static ngx_int_t
 ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard, ngx_str_t *path,
-    zkl_kind_t kind)
+    zkl_mode_t mode)
 {
     zkl_group_part_t              *part;
     ngx_http_zk_lock_guard_set_t  *set;
@@ -613,8 +613,8 @@ ngx_http_zk_lock_guard_twice(ngx_http_zk_lock_guard_t *guard, ngx_str_t *path,
             continue;
         }
 
-        if (part->kind == kind
-            || (part->kind == ZKL_WRITE && kind == ZKL_READ))
+        if (part->mode == mode
+            || (part->mode == ZKL_WRITE && mode == ZKL_READ))
         {
             return NGX_DECLINED;
         }
@@ -909,7 +909,7 @@ ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
     group->worker = guard->worker;
     group->timeout = zlcf->timeout;
     group->ttl = zlcf->max_ttl;
-    group->label = ngx_http_zk_lock_guard_label;
+    group->cdata = ngx_http_zk_lock_guard_cdata;
     group->request = ngx_http_zk_lock_log_request(guard->request);
     group->handler = ngx_http_zk_lock_guard_acquired;
     group->lost = ngx_http_zk_lock_guard_claim_lost;
@@ -994,7 +994,7 @@ ngx_http_zk_lock_guard_impatient(ngx_http_zk_lock_guard_t *guard)
 
 
 static const zkl_claim_data_t *
-ngx_http_zk_lock_guard_label(zkl_group_t *group, ngx_uint_t part,
+ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
     zkl_claim_data_t *buf)
 {
     ngx_str_t                     *addr, *path;
@@ -1008,7 +1008,7 @@ ngx_http_zk_lock_guard_label(zkl_group_t *group, ngx_uint_t part,
         /* void */
     }
 
-    buf->has_id = (group->parts[part].kind == ZKL_NODE);
+    buf->has_id = (group->parts[part].mode == ZKL_NODE);
     buf->owner_len = zkl_text_show(buf->owner, ZKL_OWNER_MAX,
                                    (char *) set->locks[i].owner.data,
                                    set->locks[i].owner.len);

@@ -17,7 +17,7 @@
 typedef struct {
     ngx_http_complex_value_t          *name;
     ngx_http_complex_value_t          *owner;   /* NULL: none */
-    zkl_kind_t                         kind;
+    zkl_mode_t                         mode;
     ngx_msec_t                         wait;    /* NGX_CONF_UNSET_MSEC:
                                                    zk_lock_wait */
 } ngx_http_zk_lock_guard_rule_t;

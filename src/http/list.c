@@ -239,7 +239,7 @@ ngx_http_zk_lock_list_write_lock(zkl_json_t *json, zkl_names_t *names,
 
     zkl_json_object(json, NULL);
     zkl_json_string(json, "name", (char *) named->name.data, named->name.len);
-    ngx_http_zk_lock_write_mode(json, named->kind);
+    ngx_http_zk_lock_write_mode(json, named->mode);
     zkl_json_integer(json, "held", (int64_t) named->held);
     zkl_json_integer(json, "queued", (int64_t) named->queued);
 

@@ -98,10 +98,10 @@ ngx_http_zk_lock_log_line(void *data, zkl_journal_t *line)
                                    &line->path);
 
     p = ngx_sprintf(p, ",\"mode\":\"%s\"",
-                    ngx_http_zk_lock_mode(line->kind));
+                    ngx_http_zk_lock_mode_word(line->mode));
 
-    if (zkl_kind_base(line->kind) == ZKL_SEMAPHORE) {
-        p = ngx_sprintf(p, ",\"permits\":%uD", zkl_kind_permits(line->kind));
+    if (zkl_mode_base(line->mode) == ZKL_SEMAPHORE) {
+        p = ngx_sprintf(p, ",\"permits\":%uD", zkl_mode_permits(line->mode));
     }
 
     p = ngx_http_zk_lock_log_text(p, "owner", &line->owner);

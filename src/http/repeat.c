@@ -28,7 +28,7 @@
 typedef struct {
     ngx_http_zk_lock_watch_t           watch;
     zkl_acquire_t                      acquire;
-    zkl_claim_data_t                   label;
+    zkl_claim_data_t                   cdata;
     uint8_t                            key[ZKL_KEY];
     ngx_msec_t                         started;
     zkl_claim_pt                       handler; /* of the claim's outcome */
@@ -90,14 +90,14 @@ ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key)
 
 
 void
-ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *kind,
+ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *mode,
     ngx_str_t *key, uint8_t *hash)
 {
     u_char      digest[20];
     ngx_sha1_t  sha1;
 
     ngx_sha1_init(&sha1);
-    ngx_sha1_update(&sha1, kind, ngx_strlen(kind) + 1);
+    ngx_sha1_update(&sha1, mode, ngx_strlen(mode) + 1);
     ngx_sha1_update(&sha1, path->data, path->len);
     ngx_sha1_update(&sha1, "", 1);
     ngx_sha1_update(&sha1, key->data, key->len);
@@ -122,7 +122,7 @@ ngx_http_zk_lock_repeat_params(zkl_args_t *args, zkl_acquire_t *acquire)
 
     ttl = (args->given & ZKL_ARG_TTL) ? args->ttl : -1;
 
-    p = ngx_sprintf(said, "%uD %L ", acquire->kind, ttl);
+    p = ngx_sprintf(said, "%uD %L ", acquire->mode, ttl);
 
     ngx_crc32_init(crc);
     ngx_crc32_update(&crc, said, p - said);
@@ -156,13 +156,13 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     }
 
     keyed->started = ngx_current_msec;
-    keyed->label = *acquire->label;
-    keyed->label.has_params = 1;
-    keyed->label.async = 1;
+    keyed->cdata = *acquire->cdata;
+    keyed->cdata.has_params = 1;
+    keyed->cdata.async = 1;
     ngx_memcpy(keyed->key, acquire->key, ZKL_KEY);
 
     keyed->acquire = *acquire;
-    keyed->acquire.label = &keyed->label;
+    keyed->acquire.cdata = &keyed->cdata;
     keyed->acquire.key = keyed->key;
     keyed->acquire.terms.grace = zlcf->grace;
     keyed->handler = acquire->handler;
@@ -207,7 +207,7 @@ ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
 
     ctx->token.id = duplicate.id;
     ctx->token.seq = duplicate.seq;
-    ctx->token.kind = duplicate.kind;
+    ctx->token.mode = duplicate.mode;
     ctx->has_token = 1;
 
     zkl_name_token_write((char *) ctx->secret, &ctx->token,
@@ -281,7 +281,7 @@ static ngx_int_t
 ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
     zkl_call_t *call, ngx_http_zk_lock_again_e *again)
 {
-    zkl_claim_data_t         label;
+    zkl_claim_data_t         cdata;
     ngx_http_request_t      *r;
     ngx_http_zk_lock_ctx_t  *ctx;
     zkl_info_t              *info;
@@ -290,9 +290,9 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
     ctx = keyed->watch.ctx;
     info = &call->infos[0];
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (label.has_params && label.params != keyed->label.params) {
+    if (cdata.has_params && cdata.params != keyed->cdata.params) {
         ngx_str_set(&ctx->outcome, "refused");
 
         return ngx_http_zk_lock_problem(r,
@@ -301,7 +301,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
                                         "this lock with other parameters");
     }
 
-    if (info->held && (!keyed->acquire.terms.durable || label.gate_len != 0)) {
+    if (info->held && (!keyed->acquire.terms.durable || cdata.gate_len != 0)) {
         return ngx_http_zk_lock_answer_claim(r, ctx, call, NGX_HTTP_OK);
     }
 

@@ -12,7 +12,7 @@
 
 /*
  * Acquires with the key in acquire.  A repeat must have the same params in
- * acquire->label.  acquire->handler, with the request's context, is told the
+ * acquire->cdata.  acquire->handler, with the request's context, is told the
  * outcome, unless the claim has a duplicate.
  */
 ngx_int_t ngx_http_zk_lock_repeat(ngx_http_request_t *r,
@@ -25,10 +25,10 @@ ngx_int_t ngx_http_zk_lock_repeat_key(ngx_http_request_t *r, ngx_str_t *key);
  * Hashes a key for the lock at path into ZKL_KEY bytes, with which the claim's
  * id begins.
  */
-void ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *kind,
+void ngx_http_zk_lock_repeat_hash(ngx_str_t *path, const char *mode,
     ngx_str_t *key, uint8_t *hash);
 
-/* Hashes the kind, ttl, owner and data, which a repeat must have in common. */
+/* Hashes the mode, ttl, owner and data, which a repeat must have in common. */
 uint32_t ngx_http_zk_lock_repeat_params(zkl_args_t *args,
     zkl_acquire_t *acquire);
 

@@ -324,7 +324,7 @@ ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
 {
     ctx->token.id = claim->id;
     ctx->token.seq = claim->entry.seq;
-    ctx->token.kind = claim->entry.kind;
+    ctx->token.mode = claim->entry.mode;
     ctx->has_token = 1;
 
     zkl_name_token_write((char *) ctx->secret, &ctx->token,

@@ -156,7 +156,7 @@ typedef struct {
     unsigned                           granted:1;   /* token was granted by
                                                        this request */
     unsigned                           waits:1;     /* the request acquires */
-    unsigned                           labelled:1;  /* with an owner, or data */
+    unsigned                           has_data:1;  /* with an owner, or data */
     unsigned                           preferred:1; /* wait is from Prefer */
     unsigned                           wait_cut:1;  /* to zk_lock_max_wait */
     unsigned                           ttl_cut:1;   /* to zk_lock_max_ttl */

@@ -337,8 +337,8 @@ ngx_http_zk_lock_require_holds(ngx_http_zk_lock_require_t *require,
         return NGX_HTTP_PRECONDITION_FAILED;
     }
 
-    if (!require->rule->shared && info->child.kind != ZKL_MUTEX
-        && info->child.kind != ZKL_WRITE && info->child.kind != ZKL_NODE)
+    if (!require->rule->shared && info->child.mode != ZKL_MUTEX
+        && info->child.mode != ZKL_WRITE && info->child.mode != ZKL_NODE)
     {
         *why = "this request needs a claim that has the lock alone";
         return NGX_HTTP_PRECONDITION_FAILED;

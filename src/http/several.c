@@ -47,7 +47,7 @@ static void ngx_http_zk_lock_several_release(
     ngx_http_zk_lock_several_t *several);
 static ngx_int_t ngx_http_zk_lock_several_begin(
     ngx_http_zk_lock_several_t *several, zkl_acquire_t *acquire);
-static const zkl_claim_data_t *ngx_http_zk_lock_several_label(
+static const zkl_claim_data_t *ngx_http_zk_lock_several_cdata(
     zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf);
 static void ngx_http_zk_lock_several_handler(zkl_group_t *group,
     zkl_outcome_e outcome);
@@ -85,7 +85,7 @@ static void ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
     ngx_http_zk_lock_several_t *several);
 static void ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
     ngx_http_zk_lock_several_t *several);
-static void ngx_http_zk_lock_parts_write_label(zkl_json_t *json,
+static void ngx_http_zk_lock_parts_write_cdata(zkl_json_t *json,
     ngx_http_zk_lock_several_t *several);
 
 
@@ -153,7 +153,7 @@ ngx_http_zk_lock_several_acquire(ngx_http_request_t *r,
     }
 
     rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire,
-                                       &several->label);
+                                       &several->cdata);
     if (rc != NGX_OK) {
         return ngx_http_zk_lock_problem(r, rc, args.error);
     }
@@ -400,7 +400,7 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
         part = &group->parts[i];
 
         part->path = several->parts[i].path;
-        part->kind = acquire->kind;
+        part->mode = acquire->mode;
         part->wait = acquire->wait;
         part->once = acquire->terms.once;
     }
@@ -410,7 +410,7 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
     group->timeout = acquire->timeout;
     group->ttl = acquire->ttl;
     group->terms = acquire->terms;
-    group->label = ngx_http_zk_lock_several_label;
+    group->cdata = ngx_http_zk_lock_several_cdata;
     group->request = acquire->request;
     group->handler = ngx_http_zk_lock_several_handler;
     group->data = several;
@@ -426,14 +426,14 @@ ngx_http_zk_lock_several_begin(ngx_http_zk_lock_several_t *several,
 
 
 static const zkl_claim_data_t *
-ngx_http_zk_lock_several_label(zkl_group_t *group, ngx_uint_t part,
+ngx_http_zk_lock_several_cdata(zkl_group_t *group, ngx_uint_t part,
     zkl_claim_data_t *buf)
 {
     ngx_http_zk_lock_several_t  *several;
 
     several = group->data;
 
-    return &several->label;
+    return &several->cdata;
 }
 
 
@@ -479,7 +479,7 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
         claims[i] = claim;
 
         part->id = claim->id;
-        part->kind = claim->entry.kind;
+        part->mode = claim->entry.mode;
         part->fencing = zkl_fencing_token(claim->czxid, claim->index);
         part->ttl = claim->ttl;
         part->expires = claim->ttl;
@@ -488,7 +488,7 @@ ngx_http_zk_lock_several_granted(ngx_http_zk_lock_several_t *several)
 
     ctx->token.id = claims[0]->id;
     ctx->token.seq = claims[0]->entry.seq;
-    ctx->token.kind = claims[0]->entry.kind;
+    ctx->token.mode = claims[0]->entry.mode;
 
     zkl_claim_begin(claims, several->nparts);
 
@@ -819,15 +819,15 @@ ngx_http_zk_lock_parts_note(ngx_http_zk_lock_several_t *several,
 
     /* the claims' data are alike but for revoke: the last data are kept */
 
-    zkl_claim_data_read(&several->label, (char *) info->label.data,
-                        info->label.len);
+    zkl_claim_data_read(&several->cdata, (char *) info->cdata.data,
+                        info->cdata.len);
 
     part->fencing = ngx_http_zk_lock_info_fencing(info);
-    part->kind = info->child.kind;
+    part->mode = info->child.mode;
     part->ttl = info->ttl;
     part->expires = info->expires;
     part->timed = info->timed;
-    part->revoke = several->label.revoke;
+    part->revoke = several->cdata.revoke;
 }
 
 
@@ -983,10 +983,10 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
     ngx_http_zk_lock_write_text(json, "state", "held");
     zkl_json_string(json, "token", (char *) text->data, text->len);
     ngx_http_zk_lock_parts_write_locks(json, several);
-    ngx_http_zk_lock_write_mode(json, several->parts[0].kind);
+    ngx_http_zk_lock_write_mode(json, several->parts[0].mode);
     ngx_http_zk_lock_parts_write_lease(json, several);
 
-    ngx_http_zk_lock_parts_write_label(json, several);
+    ngx_http_zk_lock_parts_write_cdata(json, several);
 
     if (status == NGX_HTTP_CREATED) {
         zkl_json_integer(json, "waited_ms", (int64_t) several->ctx->waited);
@@ -1060,25 +1060,25 @@ ngx_http_zk_lock_parts_write_lease(zkl_json_t *json,
 
 
 static void
-ngx_http_zk_lock_parts_write_label(zkl_json_t *json,
+ngx_http_zk_lock_parts_write_cdata(zkl_json_t *json,
     ngx_http_zk_lock_several_t *several)
 {
     ngx_uint_t         i, revoke;
-    zkl_claim_data_t  *label;
+    zkl_claim_data_t  *cdata;
 
-    label = &several->label;
+    cdata = &several->cdata;
     revoke = 0;
 
     for (i = 0; i < several->nparts; i++) {
         revoke |= several->parts[i].revoke;
     }
 
-    if (label->owner_len != 0) {
-        zkl_json_string(json, "owner", label->owner, label->owner_len);
+    if (cdata->owner_len != 0) {
+        zkl_json_string(json, "owner", cdata->owner, cdata->owner_len);
     }
 
-    if (label->data_len != 0) {
-        zkl_json_raw(json, "data", label->data, label->data_len);
+    if (cdata->data_len != 0) {
+        zkl_json_raw(json, "data", cdata->data, cdata->data_len);
     }
 
     if (revoke) {

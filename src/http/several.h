@@ -24,7 +24,7 @@ typedef struct {
     /* what is known of the claim */
     zkl_answer_e                       answer;  /* of the call */
     int64_t                            fencing;
-    zkl_kind_t                         kind;
+    zkl_mode_t                         mode;
     ngx_msec_t                         ttl;     /* 0: unknown */
     ngx_msec_t                         expires;
     unsigned                           timed:1;
@@ -52,7 +52,7 @@ typedef struct {
     /* any method */
     ngx_uint_t                         calls;   /* in flight */
 
-    zkl_claim_data_t                   label;   /* of each claim */
+    zkl_claim_data_t                   cdata;   /* of each claim */
 
     unsigned                           granted:1;   /* by this request */
 } ngx_http_zk_lock_several_t;

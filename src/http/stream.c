@@ -416,7 +416,7 @@ ngx_http_zk_lock_stream_queued(ngx_http_zk_lock_stream_t *stream,
     json = ngx_http_zk_lock_stream_open(stream, "queued");
 
     ngx_http_zk_lock_write_name(json, stream->ctx);
-    ngx_http_zk_lock_write_mode(json, claim->entry.kind);
+    ngx_http_zk_lock_write_mode(json, claim->entry.mode);
     zkl_json_integer(json, "position", (int64_t) claim->position);
 
     return ngx_http_zk_lock_stream_send(stream, "queued", json, 0);

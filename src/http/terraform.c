@@ -133,7 +133,7 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_int_t                     rc;
     ngx_str_t                     id;
     zkl_args_t                    args;
-    zkl_claim_data_t              label;
+    zkl_claim_data_t              cdata;
     zkl_acquire_t                 acquire;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
     uint8_t                       hash[ZKL_KEY];
@@ -141,7 +141,7 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
 
     ngx_memzero(&args, sizeof(zkl_args_t));
-    ngx_memzero(&label, sizeof(zkl_claim_data_t));
+    ngx_memzero(&cdata, sizeof(zkl_claim_data_t));
 
     rc = ngx_http_zk_lock_terraform_args(r, &args);
 
@@ -163,7 +163,7 @@ ngx_http_zk_lock_terraform_lock(ngx_http_request_t *r,
     ngx_memcpy(args.owner, t->who, t->who_len);
     ngx_memcpy(args.data, t->data, t->data_len);
 
-    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &label);
+    rc = ngx_http_zk_lock_acquire_fill(r, ctx, &args, &acquire, &cdata);
     if (rc != NGX_OK) {
         return ngx_http_zk_lock_problem(r, rc, args.error);
     }

@@ -80,8 +80,8 @@ typedef struct {
     int64_t                     since;      /* the grant, in milliseconds of
                                                the wall clock; 0: none yet */
     uint8_t                     random[ZKL_RANDOM_LEN];
-    uint32_t                    kind;
-    uint32_t                    was;        /* the kind before, in the znode's
+    uint32_t                    mode;
+    uint32_t                    was;        /* the mode before, in the znode's
                                                name until a rename */
     uint32_t                    remote;     /* the last counted remote request
                                                in full; of a free record: a hash

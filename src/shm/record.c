@@ -34,7 +34,7 @@
 
 
 static void zkl_record_begin(zkl_zone_t *zone, uint32_t record,
-    ngx_str_t *path, zkl_kind_t kind, const uint8_t *random);
+    ngx_str_t *path, zkl_mode_t mode, const uint8_t *random);
 static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
 static uint32_t zkl_cells_take_at(zkl_zone_t *zone, uint32_t record,
     ngx_uint_t n);
@@ -57,7 +57,7 @@ static ngx_int_t zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id,
 
 
 ngx_int_t
-zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
+zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     const uint8_t *key, zkl_id_t *id)
 {
     uint32_t  record;
@@ -81,7 +81,7 @@ zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
 
     id->record = record;
 
-    zkl_record_begin(zone, record, path, kind, random);
+    zkl_record_begin(zone, record, path, mode, random);
     zkl_record_start(zone, record);
 
     return NGX_OK;
@@ -92,7 +92,7 @@ zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
 
 static void
 zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
-    zkl_kind_t kind, const uint8_t *random)
+    zkl_mode_t mode, const uint8_t *random)
 {
     zkl_cell_t  *cell;
 
@@ -129,8 +129,8 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->index = 0;
     cell->ending = ZKL_ENDING_UNKNOWN;
     cell->durable = 0;
-    cell->kind = kind;
-    cell->was = kind;
+    cell->mode = mode;
+    cell->was = mode;
     cell->slot = (uint16_t) zone->slot;
     cell->path_len = (uint16_t) path->len;
 
@@ -176,7 +176,7 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
         return NGX_BUSY;
     }
 
-    zkl_record_begin(zone, *record, path, child->kind, child->id.random);
+    zkl_record_begin(zone, *record, path, child->mode, child->id.random);
 
     /*
      * A successor finds the record of a living claim, or no record.  The record
@@ -202,7 +202,7 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
 
 
 void
-zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_kind_t was)
+zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
 {
     zkl_cell_t  *cell;
 
@@ -300,7 +300,7 @@ zkl_record_open(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
+zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
     ngx_uint_t anew)
 {
     ngx_msec_t   ttl, lease;
@@ -312,14 +312,14 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label,
 
         /* the whole ttl that the client was told counts from now */
 
-        ttl = (label->ttl > 0) ? (ngx_msec_t) label->ttl : 1;
+        ttl = (cdata->ttl > 0) ? (ngx_msec_t) cdata->ttl : 1;
         lease = zkl_now() + ttl;
 
         cell->since = zkl_record_clock();
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
-        cell->holds = ngx_max(label->holds, 1);
-        cell->renewals = label->renewals;
+        cell->holds = ngx_max(cdata->holds, 1);
+        cell->renewals = cdata->renewals;
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 
@@ -341,7 +341,7 @@ zkl_record_durable(zkl_zone_t *zone, uint32_t record)
 
 
 ngx_msec_t
-zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_kind_t *was)
+zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was)
 {
     zkl_cell_t  *cell;
 
@@ -424,7 +424,7 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
     ngx_memory_barrier();
 
-    if (cell->kind == ZKL_NODE) {
+    if (cell->mode == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 0);
     }
 }
@@ -459,22 +459,22 @@ zkl_record_unbind(zkl_zone_t *zone, uint32_t record)
 
 
 void
-zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
+zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    if (cell->kind == kind) {
+    if (cell->mode == mode) {
 
         /* a dead worker has begun this; the znode has the former name */
 
         return;
     }
 
-    cell->was = cell->kind;
+    cell->was = cell->mode;
     ngx_memory_barrier();
-    cell->kind = kind;
+    cell->mode = mode;
 
     ngx_memory_barrier();
 
@@ -483,14 +483,14 @@ zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
 
 
 void
-zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind)
+zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    cell->kind = kind;
-    cell->was = kind;
+    cell->mode = mode;
+    cell->was = mode;
 
     /*
      * The data went along to the new name, perhaps with renewals that were not
@@ -570,7 +570,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
     /* end() has rung for locks; a release request waits for this */
 
-    if (!ended || cell->asked != 0 || cell->kind == ZKL_NODE) {
+    if (!ended || cell->asked != 0 || cell->mode == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 1);
 
     } else {
@@ -764,7 +764,7 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
             cell->state = ZKL_RECORD_NEW;
             cell->seq = -1;
 
-            if (cell->kind == ZKL_NODE) {
+            if (cell->mode == ZKL_NODE) {
 
                 /* the znode may exist: seq 0 says so */
 
@@ -1029,7 +1029,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     zkl_slot_t  *slot;
 
     copy->state = cell->state;
-    copy->kind = cell->kind;
+    copy->mode = cell->mode;
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
     copy->was = cell->was;
@@ -1301,55 +1301,55 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
 
 ngx_uint_t
 zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *label)
+    zkl_claim_data_t *cdata)
 {
     ngx_uint_t   shorter;
     ngx_msec_t   ttl;
     zkl_cell_t  *cell;
 
-    if (label->index < 0) {
+    if (cdata->index < 0) {
         return 0;
     }
 
     cell = zkl_layout_cell(zone->map, record);
 
-    ttl = (ngx_msec_t) label->ttl;
+    ttl = (ngx_msec_t) cdata->ttl;
 
     shorter = (said->ttl != 0 && ttl != 0
                && ttl != said->ttl
                && said->renewals == cell->renewals);
 
     said->ttl = ttl;
-    said->renewals = label->renewals;
+    said->renewals = cdata->renewals;
 
     return shorter;
 }
 
 
 void
-zkl_record_label(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
+zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 {
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    label->index = cell->index;
-    label->czxid = cell->czxid;
-    label->renewals = (uint32_t) cell->renewals;
-    label->holds = (uint32_t) (cell->holds & ZKL_HOLDS);
+    cdata->index = cell->index;
+    cdata->czxid = cell->czxid;
+    cdata->renewals = (uint32_t) cell->renewals;
+    cdata->holds = (uint32_t) (cell->holds & ZKL_HOLDS);
 
-    if (label->ttl == 0 && !cell->bound) {
-        label->ttl = (int64_t) cell->ttl;
+    if (cdata->ttl == 0 && !cell->bound) {
+        cdata->ttl = (int64_t) cell->ttl;
     }
 
     if (cell->delivery == ZKL_DELIVERED_ELSEWHERE) {
-        label->async = 0;
+        cdata->async = 0;
     }
 }
 
 
 void
-zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
+zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  holds;
@@ -1359,19 +1359,19 @@ zkl_record_counted(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *label)
 
     holds = cell->holds;
 
-    label->holds = (uint32_t) (holds & ZKL_HOLDS);
+    cdata->holds = (uint32_t) (holds & ZKL_HOLDS);
 
-    if (label->want_len == 0 || label->holds == 0) {
+    if (cdata->want_len == 0 || cdata->holds == 0) {
         return;
     }
 
-    remote = ngx_crc32_short((u_char *) label->want, label->want_len);
+    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
 
     if (cell->remote == remote
         && (holds & ~ZKL_HOLDS)
            == (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS)
     {
-        label->want_len = 0;
+        cdata->want_len = 0;
     }
 }
 
@@ -1385,7 +1385,7 @@ zkl_record_holds(zkl_zone_t *zone, uint32_t record)
 
 ngx_int_t
 zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
-    zkl_claim_data_t *label, ngx_uint_t *holds)
+    zkl_claim_data_t *cdata, ngx_uint_t *holds)
 {
     uint32_t           remote;
     ngx_atomic_uint_t  mark;
@@ -1393,7 +1393,7 @@ zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 
     cell = zkl_layout_cell(zone->map, id->record);
 
-    remote = ngx_crc32_short((u_char *) label->want, label->want_len);
+    remote = ngx_crc32_short((u_char *) cdata->want, cdata->want_len);
     mark = (ngx_atomic_uint_t) remote << ZKL_HOLDS_BITS;
 
     if (cell->remote == remote && (cell->holds & ~ZKL_HOLDS) == mark) {
@@ -1410,7 +1410,7 @@ zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_memory_barrier();
 
     return zkl_record_count(zone, id, path,
-                            ngx_strncmp(label->want, "drop", 4) == 0,
+                            ngx_strncmp(cdata->want, "drop", 4) == 0,
                                       &mark, holds);
 }
 

@@ -82,10 +82,10 @@ typedef struct {
     zkl_id_t                         id;
     uint32_t                         named;     /* the record number in the
                                                    znode's name */
-    zkl_kind_t                       kind;
-    zkl_kind_t                       was;       /* the kind before, while the
+    zkl_mode_t                       mode;
+    zkl_mode_t                       was;       /* the mode before, while the
                                                    claim is about to share the
-                                                   lock; else kind */
+                                                   lock; else mode */
     int64_t                          seq;       /* -1: not published */
     int64_t                          czxid;
     int32_t                          version;   /* of the znode's data */
@@ -124,7 +124,7 @@ typedef void (*zkl_inherit_pt)(void *data, zkl_record_t *record,
  * is full, or NGX_ERROR.  end() rings the watchers; free() does, too, if a
  * watcher may wait for that, and grant() if the lock is a znode.
  */
-ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_kind_t kind,
+ngx_int_t zkl_record_take(zkl_zone_t *zone, ngx_str_t *path, zkl_mode_t mode,
     const uint8_t *key, zkl_id_t *id);
 void zkl_record_publish(zkl_zone_t *zone, uint32_t record, int64_t seq,
     int64_t czxid, ngx_uint_t index);
@@ -144,9 +144,9 @@ ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
 /*
  * Moves a record of an adopted slot to zone's slot.  The record stays in the
  * cell, becomes open, and keeps the deadline and all other fields but the
- * version of the data.  was is the kind in the znode's name.
+ * version of the data.  was is the mode in the znode's name.
  */
-void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_kind_t was);
+void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
 
 /*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
@@ -161,7 +161,7 @@ void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
 void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *label, ngx_uint_t anew);
+    zkl_claim_data_t *cdata, ngx_uint_t anew);
 
 /*
  * The znode of an own record may be durable from now on.  The claim data that
@@ -170,10 +170,10 @@ void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
 void zkl_record_durable(zkl_zone_t *zone, uint32_t record);
 
 /*
- * Returns the ttl of an own record; *was, if was is not NULL, is the kind in
+ * Returns the ttl of an own record; *was, if was is not NULL, is the mode in
  * the znode's name.
  */
-ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_kind_t *was);
+ngx_msec_t zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was);
 
 /*
  * Tells of an id that has no record any more.  NGX_DECLINED: the claim has
@@ -221,11 +221,11 @@ void zkl_record_bind(zkl_zone_t *zone, uint32_t record, uint32_t leader);
 void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
 
 /*
- * kind() changes the kind of an own record's claim.  The znode's name may still
- * be that of the kind before, until named() is called.
+ * mode() changes the mode of an own record's claim.  The znode's name may still
+ * be that of the mode before, until named() is called.
  */
-void zkl_record_kind(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
-void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_kind_t kind);
+void zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
+void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
 
 /* Sets the ttl and the deadline of an own record unconditionally. */
 void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
@@ -274,18 +274,18 @@ int32_t zkl_record_version(zkl_zone_t *zone, uint32_t record);
  * here, perhaps by a worker that has read the data meanwhile.
  */
 ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
-    zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
 
 /*
  * Puts the number of holds into claim data, without the remote request if the
  * number counts the request: another session would count the request again.
  */
 void zkl_record_counted(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
 
 /* Puts the fields of an own record into claim data that are written anew. */
-void zkl_record_label(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *label);
+void zkl_record_cdata(zkl_zone_t *zone, uint32_t record,
+    zkl_claim_data_t *cdata);
 
 /*
  * Notes that a client was told of an own claim's grant, as the data say.
@@ -302,7 +302,7 @@ ngx_uint_t zkl_record_holds(zkl_zone_t *zone, uint32_t record);
  * the request was counted before; *holds is the number of holds afterwards.
  */
 ngx_int_t zkl_record_remote(zkl_zone_t *zone, const zkl_id_t *id,
-    ngx_str_t *path, zkl_claim_data_t *label, ngx_uint_t *holds);
+    ngx_str_t *path, zkl_claim_data_t *cdata, ngx_uint_t *holds);
 
 /* Whether a worker has asked for the release of an own record. */
 ngx_uint_t zkl_record_asked(zkl_zone_t *zone, uint32_t record);

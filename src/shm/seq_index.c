@@ -188,7 +188,7 @@ zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
         if (record == copy->id.record
             || zkl_record_copy(zone, record, path, &next)
                != NGX_OK
-            || next.kind != ZKL_NODE || next.czxid == 0
+            || next.mode != ZKL_NODE || next.czxid == 0
             || next.state < ZKL_RECORD_WAITING
             || !zkl_ahead(next.alive)
             || zkl_record_read(zone, &next.id, path, &next)

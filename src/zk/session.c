@@ -1879,19 +1879,19 @@ static void
 zkl_session_gate(zkl_session_t *s, zkl_op_e type)
 {
     u_char     value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
-    ngx_str_t  leaf, label;
+    ngx_str_t  leaf, cdata;
     zkl_op_t  *op;
 
     leaf.data = s->gate_name;
     leaf.len = ZKL_GATE_LEN;
 
-    label.data = value;
-    label.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
+    cdata.data = value;
+    cdata.len = ngx_sprintf(value, "%V %P", &ngx_cycle->hostname, ngx_pid)
                 - value;
 
     op = zkl_op_new(s, type, &zkl_gates, type == ZKL_OP_GATE ? &leaf
                                         : NULL,
-                    type == ZKL_OP_GATE ? &label
+                    type == ZKL_OP_GATE ? &cdata
                                         : NULL);
     if (op == NULL) {
         return;

@@ -14,13 +14,13 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-names=(name token json args label view zone)
+names=(name token json args claim_data view zone)
 out=build/fuzz
 nginx=/usr/share/nginx/src/src
 
 # the longest input that still pays
 declare -A longest=(
-    [name]=500 [token]=300 [json]=1400 [args]=2600 [label]=2000 [view]=120
+    [name]=500 [token]=300 [json]=1400 [args]=2600 [claim_data]=2000 [view]=120
     [zone]=400
 )
 

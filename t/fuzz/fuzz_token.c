@@ -30,7 +30,7 @@ static void check_any_token(fuzz_input_t *in);
 static void check_claim(fuzz_input_t *in);
 static void check_any_child(fuzz_input_t *in);
 static unsigned check_of(const uint8_t *bytes, const char *path, size_t len);
-static zkl_kind_t some_kind(fuzz_input_t *in);
+static zkl_mode_t some_mode(fuzz_input_t *in);
 static void some_id(fuzz_input_t *in, zkl_id_t *id);
 static int same_id(const zkl_id_t *one, const zkl_id_t *two);
 static int naive_child(zkl_child_t *child, const char *name, size_t len);
@@ -73,7 +73,7 @@ check_token(fuzz_input_t *in)
     memset(&token, 0, sizeof(token));
 
     some_id(in, &token.id);
-    token.kind = some_kind(in);
+    token.mode = some_mode(in);
     token.seq = fuzz_32(in) & 0x7fffffff;
 
     at = fuzz_byte(in);
@@ -87,7 +87,7 @@ check_token(fuzz_input_t *in)
 
     rule(zkl_name_token_read(&again, buf, ZKL_TOKEN_LEN, path, len) == 0,
          "is not read");
-    rule(same_id(&again.id, &token.id) && again.kind == token.kind
+    rule(same_id(&again.id, &token.id) && again.mode == token.mode
          && again.seq == token.seq, "something else is read");
     rule(zkl_name_token_read(&again, buf, ZKL_TOKEN_LEN - 1, path, len)
          == -1, "a part of a token");
@@ -173,7 +173,7 @@ check_any_token(fuzz_input_t *in)
 
     if (i) {
         rule(len == ZKL_TOKEN_LEN, "%zu bytes are a token", len);
-        rule(zkl_name_kind_check(token.kind), "kind %x", token.kind);
+        rule(zkl_name_mode_check(token.mode), "mode %x", token.mode);
         rule(token.seq >= 0 && token.seq <= ZKL_SEQ_MAX, "seq %lld",
              (long long) token.seq);
 
@@ -192,27 +192,27 @@ check_claim(fuzz_input_t *in)
     size_t       n, prefix;
     int64_t      seq;
     zkl_id_t     id;
-    zkl_kind_t   kind;
+    zkl_mode_t   mode;
     zkl_child_t  child;
 
     some_id(in, &id);
-    kind = some_kind(in);
+    mode = some_mode(in);
     seq = fuzz_32(in) & 0x7fffffff;
 
     buf = fuzz_block(NULL, ZKL_CLAIM_MAX);
-    n = zkl_name_claim_write(buf, &id, kind, seq);
+    n = zkl_name_claim_write(buf, &id, mode, seq);
 
     rule(n <= ZKL_CLAIM_MAX, "%zu bytes", n);
     memcpy(exact, buf, n);
     fuzz_block_free(buf);
 
     buf = fuzz_block(NULL, ZKL_PREFIX_MAX);
-    prefix = zkl_name_prefix_write(buf, &id, kind);
+    prefix = zkl_name_prefix_write(buf, &id, mode);
     rule(prefix <= ZKL_PREFIX_MAX && memcmp(exact, buf, prefix) == 0,
          "another prefix");
     fuzz_block_free(buf);
 
-    if (kind == ZKL_NODE) {
+    if (mode == ZKL_NODE) {
         rule(n == 0, "such a claim has no name");
         return;
     }
@@ -223,7 +223,7 @@ check_claim(fuzz_input_t *in)
     buf = fuzz_block(exact, n);
 
     rule(zkl_name_child_read(&child, buf, n) == 0, "is not read");
-    rule(child.has_id && same_id(&child.id, &id) && child.kind == kind
+    rule(child.has_id && same_id(&child.id, &id) && child.mode == mode
          && child.seq == seq, "something else is read");
     rule(zkl_name_child_read(&child, buf, n - 1) == -1
          || child.seq != seq || seq < 10, "a part of a name is the same");
@@ -253,12 +253,12 @@ check_any_child(fuzz_input_t *in)
 
     if (rc == 0) {
         rule(child.seq == naive.seq, "seq %lld", (long long) child.seq);
-        rule(child.kind == naive.kind, "kind %x, not %x", child.kind,
-             naive.kind);
+        rule(child.mode == naive.mode, "mode %x, not %x", child.mode,
+             naive.mode);
         rule(child.has_id == naive.has_id
              && (!child.has_id || same_id(&child.id, &naive.id)), "its id");
-        rule(zkl_name_kind_check(child.kind) && child.kind != ZKL_NODE,
-             "kind %x", child.kind);
+        rule(zkl_name_mode_check(child.mode) && child.mode != ZKL_NODE,
+             "mode %x", child.mode);
     }
 
     fuzz_block_free(name);
@@ -290,15 +290,15 @@ check_of(const uint8_t *bytes, const char *path, size_t len)
 }
 
 
-static zkl_kind_t
-some_kind(fuzz_input_t *in)
+static zkl_mode_t
+some_mode(fuzz_input_t *in)
 {
-    unsigned  kind;
+    unsigned  mode;
 
-    kind = fuzz_below(in, 6);
+    mode = fuzz_below(in, 6);
 
-    return (kind == ZKL_SEMAPHORE)
-           ? zkl_semaphore(1 + fuzz_below(in, 1000)) : kind;
+    return (mode == ZKL_SEMAPHORE)
+           ? zkl_semaphore(1 + fuzz_below(in, 1000)) : mode;
 }
 
 
@@ -337,7 +337,7 @@ naive_child(zkl_child_t *child, const char *name, size_t len)
         const char  *text;
         int          whole;     /* no text is in front */
         int          ours;      /* only an id is in front */
-        zkl_kind_t   kind;
+        zkl_mode_t   mode;
     } layouts[] = {
         { "-lock-",    0, 0, ZKL_MUTEX },
         { "lock-",     1, 0, ZKL_MUTEX },
@@ -374,7 +374,7 @@ naive_child(zkl_child_t *child, const char *name, size_t len)
             if (ends(name, n, layouts[i].text)
                 && (!layouts[i].whole || n == strlen(layouts[i].text)))
             {
-                child->kind = layouts[i].kind;
+                child->mode = layouts[i].mode;
 
                 if (layouts[i].ours
                     && !(has_id && n == 39 + strlen(layouts[i].text)))
@@ -407,7 +407,7 @@ naive_child(zkl_child_t *child, const char *name, size_t len)
                     return -1;
                 }
 
-                child->kind = zkl_semaphore(permits);
+                child->mode = zkl_semaphore(permits);
                 goto found;
             }
         }

@@ -57,7 +57,7 @@ typedef struct {
 
 
 static void act(world_t *w, fuzz_input_t *in);
-static void join(world_t *w, zkl_kind_t kind);
+static void join(world_t *w, zkl_mode_t mode);
 static void arrive(world_t *w, fuzz_input_t *in);
 static size_t some_name(world_t *w, char *name, fuzz_input_t *in);
 static void downgrade(world_t *w, int later);
@@ -70,14 +70,14 @@ static void gone(void *data, zkl_entry_t *entry);
 static void granted(world_t *w, zkl_entry_t *entry);
 static int turn(world_t *w, zkl_entry_t *entry);
 static int conflict(world_t *w, zkl_entry_t *entry);
-static int mixes(zkl_kind_t one, zkl_kind_t two);
-static int blocks(zkl_kind_t ahead, zkl_kind_t behind);
+static int mixes(zkl_mode_t one, zkl_mode_t two);
+static int blocks(zkl_mode_t ahead, zkl_mode_t behind);
 static child_t *first_ahead(world_t *w, int64_t seq);
 static void check_rings(world_t *w);
 static void check_list(world_t *w);
 static int has_writer(world_t *w, child_t *reader);
 static void drop(world_t *w, size_t i);
-static zkl_kind_t some_kind(fuzz_input_t *in);
+static zkl_mode_t some_mode(fuzz_input_t *in);
 
 
 int
@@ -123,7 +123,7 @@ act(world_t *w, fuzz_input_t *in)
 
     case 0:
     case 1:
-        join(w, some_kind(in));
+        join(w, some_mode(in));
         settle(w);
         break;
 
@@ -197,7 +197,7 @@ act(world_t *w, fuzz_input_t *in)
 /* a local claim */
 
 static void
-join(world_t *w, zkl_kind_t kind)
+join(world_t *w, zkl_mode_t mode)
 {
     child_t  *c;
     zkl_id_t  id;
@@ -212,14 +212,14 @@ join(world_t *w, zkl_kind_t kind)
     memset(&id, 7, sizeof(id));
     id.record = (uint32_t) w->next;
 
-    c->len = zkl_name_claim_write(c->name, &id, kind, w->next);
+    c->len = zkl_name_claim_write(c->name, &id, mode, w->next);
     c->claim = 1;
     c->ours = 1;
     c->who = fuzz_hash(c->name, c->len);
     rule(zkl_name_child_read(&c->child, c->name, c->len) == 0, "no claim");
 
     c->entry.seq = w->next++;
-    c->entry.kind = kind;
+    c->entry.mode = mode;
 
     w->children[w->n++] = c;
 
@@ -320,8 +320,8 @@ downgrade(world_t *w, int later)
     holder = first_ahead(w, INT64_MAX);
 
     if (holder == NULL || w->n == CHILDREN || holder->ours
-        || (holder->child.kind != ZKL_WRITE
-            && holder->child.kind != ZKL_MUTEX))
+        || (holder->child.mode != ZKL_WRITE
+            && holder->child.mode != ZKL_MUTEX))
     {
         return;
     }
@@ -345,7 +345,7 @@ downgrade(world_t *w, int later)
 
     w->children[w->n++] = c;
 
-    if (holder->child.kind == ZKL_MUTEX) {
+    if (holder->child.mode == ZKL_MUTEX) {
         w->view.watched = 0;
         later = 0;
     }
@@ -497,7 +497,7 @@ list(world_t *w)
         }
 
         sightings[n].seq = c->child.seq;
-        sightings[n].kind = c->child.kind;
+        sightings[n].mode = c->child.mode;
         sightings[n].who = c->who;
         sightings[n].entry = c->ours ? &c->entry : NULL;
         sightings[n].data = c;
@@ -562,12 +562,12 @@ granted(world_t *w, zkl_entry_t *entry)
     for (i = 0; i < w->n; i++) {
         other = w->children[i];
 
-        rule(!other->held || mixes(other->entry.kind, entry->kind),
+        rule(!other->held || mixes(other->entry.mode, entry->mode),
              "%lld and %lld hold in two ways", (long long) other->entry.seq,
              (long long) entry->seq);
-        rule(!other->held || entry->kind > ZKL_WRITE
-             || (entry->kind == ZKL_READ
-                 && other->entry.kind == ZKL_READ),
+        rule(!other->held || entry->mode > ZKL_WRITE
+             || (entry->mode == ZKL_READ
+                 && other->entry.mode == ZKL_READ),
              "%lld and %lld hold", (long long) other->entry.seq,
              (long long) entry->seq);
     }
@@ -589,18 +589,18 @@ turn(world_t *w, zkl_entry_t *entry)
     child_t  *c;
 
     n = 0;
-    seats = ((entry->kind & 0xff) == ZKL_SEMAPHORE) ? entry->kind >> 8 : 1;
+    seats = ((entry->mode & 0xff) == ZKL_SEMAPHORE) ? entry->mode >> 8 : 1;
 
     for (i = 0; i < w->n; i++) {
         c = w->children[i];
 
         if (!c->claim || c->child.seq >= entry->seq
-            || !blocks(c->child.kind, entry->kind))
+            || !blocks(c->child.mode, entry->mode))
         {
             continue;
         }
 
-        if (!mixes(c->child.kind, entry->kind)) {
+        if (!mixes(c->child.mode, entry->mode)) {
             return 0;
         }
 
@@ -620,7 +620,7 @@ conflict(world_t *w, zkl_entry_t *entry)
 
     first = first_ahead(w, entry->seq);
 
-    return first != NULL && !mixes(first->child.kind, entry->kind);
+    return first != NULL && !mixes(first->child.mode, entry->mode);
 }
 
 
@@ -646,17 +646,17 @@ first_ahead(world_t *w, int64_t seq)
 }
 
 
-/* mutexes, readers and writers have the same use; else the kind is the use */
+/* mutexes, readers and writers have the same use; else the mode is the use */
 
 static int
-mixes(zkl_kind_t one, zkl_kind_t two)
+mixes(zkl_mode_t one, zkl_mode_t two)
 {
     return (one <= 2) ? two <= 2 : one == two;
 }
 
 
 static int
-blocks(zkl_kind_t ahead, zkl_kind_t behind)
+blocks(zkl_mode_t ahead, zkl_mode_t behind)
 {
     if (!mixes(ahead, behind)) {
         return 1;
@@ -737,7 +737,7 @@ check_list(world_t *w)
         }
 
         rule(e != &w->view.alive && e->seq == c->child.seq
-             && e->kind == c->child.kind, "claim %lld is not known",
+             && e->mode == c->child.mode, "claim %lld is not known",
              (long long) c->child.seq);
         rule(e->seq <= w->view.complete_through, "it is not complete");
     }
@@ -746,7 +746,7 @@ check_list(world_t *w)
         for (i = 0; i < w->n; i++) {
             c = w->children[i];
 
-            if (c->claim && e->seq == c->child.seq && e->kind == c->child.kind)
+            if (c->claim && e->seq == c->child.seq && e->mode == c->child.mode)
             {
                 n -= !has_writer(w, c);
                 break;
@@ -769,7 +769,7 @@ has_writer(world_t *w, child_t *reader)
     for (i = 0; i < w->n; i++) {
         c = w->children[i];
 
-        if (c != reader && c->claim && c->child.kind == ZKL_WRITE
+        if (c != reader && c->claim && c->child.mode == ZKL_WRITE
             && c->child.seq == reader->child.seq)
         {
             return 1;
@@ -791,13 +791,13 @@ drop(world_t *w, size_t i)
 }
 
 
-static zkl_kind_t
-some_kind(fuzz_input_t *in)
+static zkl_mode_t
+some_mode(fuzz_input_t *in)
 {
-    unsigned  kind;
+    unsigned  mode;
 
-    kind = fuzz_below(in, 7);
+    mode = fuzz_below(in, 7);
 
-    return (kind < 4) ? kind
-           : (kind < 6) ? zkl_semaphore(kind - 2) : ZKL_MUTEX;
+    return (mode < 4) ? mode
+           : (mode < 6) ? zkl_semaphore(mode - 2) : ZKL_MUTEX;
 }

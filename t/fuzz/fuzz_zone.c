@@ -38,7 +38,7 @@ typedef struct {
     ngx_uint_t          dying;     /* the dying worker's */
     ngx_uint_t          path;
     zkl_id_t            id;
-    zkl_kind_t          kind;
+    zkl_mode_t          mode;
     int64_t             seq;
     ngx_uint_t          torn;
     ngx_uint_t          seen;      /* by the successor */
@@ -215,7 +215,7 @@ static void
 make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
 {
     known_t     *k;
-    unsigned     kind;
+    unsigned     mode;
     ngx_uint_t   i;
     uint32_t     first, last;
 
@@ -226,15 +226,15 @@ make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in)
     k = &known[nknown];
     ngx_memzero(k, sizeof(known_t));
 
-    kind = fuzz_below(in, 6);
+    mode = fuzz_below(in, 6);
 
-    k->kind = (kind == ZKL_SEMAPHORE) ? zkl_semaphore(7) : kind;
+    k->mode = (mode == ZKL_SEMAPHORE) ? zkl_semaphore(7) : mode;
     k->path = fuzz_below(in, 6);
     k->dying = dying;
     k->seq = -1;
     k->state = ZKL_RECORD_NEW;
 
-    rule(zkl_record_take(zone, &paths[k->path], k->kind, (fuzz_byte(in) & 1)
+    rule(zkl_record_take(zone, &paths[k->path], k->mode, (fuzz_byte(in) & 1)
                          ? (uint8_t *) "keykeyke" : NULL, &k->id)
          == NGX_OK, "the zone is full");
 
@@ -309,9 +309,9 @@ change(zkl_zone_t **zones, known_t *k, fuzz_input_t *in)
         break;
 
     case 5:
-        if (k->kind == ZKL_WRITE || k->kind == ZKL_MUTEX) {
-            k->kind = ZKL_READ;
-            zkl_record_kind(own, k->id.record, k->kind);
+        if (k->mode == ZKL_WRITE || k->mode == ZKL_MUTEX) {
+            k->mode = ZKL_READ;
+            zkl_record_mode(own, k->id.record, k->mode);
         }
         break;
 
@@ -374,7 +374,7 @@ compare(zkl_zone_t **zones)
                 continue;
             }
 
-            rule(copy.state == k->state && copy.kind == k->kind
+            rule(copy.state == k->state && copy.mode == k->mode
                  && copy.seq == k->seq && copy.id.record == k->id.record,
                  "record %u is in state %d", k->id.record, (int) copy.state);
         }
@@ -569,15 +569,15 @@ inherited(void *data, zkl_record_t *record, ngx_str_t *path)
 
     rule(record->state >= ZKL_RECORD_NEW
          && record->state <= ZKL_RECORD_OPEN, "state %d", (int) record->state);
-    rule(zkl_name_kind_check(record->kind) && zkl_name_kind_check(record->was),
-         "kind %x, %x", record->kind, record->was);
-    rule((record->kind == ZKL_NODE) == (record->was == ZKL_NODE),
+    rule(zkl_name_mode_check(record->mode) && zkl_name_mode_check(record->was),
+         "mode %x, %x", record->mode, record->was);
+    rule((record->mode == ZKL_NODE) == (record->was == ZKL_NODE),
          "a claim that was the lock's znode, or will be");
     rule(record->seq >= -1 && record->seq <= ZKL_SEQ_MAX, "seq %lld",
          (long long) record->seq);
 
-    if (record->seq != -1 && record->kind != ZKL_NODE) {
-        i = zkl_name_claim_write(name, &record->id, record->kind, record->seq);
+    if (record->seq != -1 && record->mode != ZKL_NODE) {
+        i = zkl_name_claim_write(name, &record->id, record->mode, record->seq);
         rule(zkl_name_child_read(&child, name, i) == 0
              && child.seq == record->seq, "its claim has no name");
     }
@@ -613,12 +613,12 @@ expected(zkl_record_t *record, ngx_str_t *path)
 
         if (k->torn) {
             k->state = ZKL_RECORD_NEW;
-            k->seq = (k->kind == ZKL_NODE) ? 0 : -1;
+            k->seq = (k->mode == ZKL_NODE) ? 0 : -1;
             k->torn = 0;
         }
 
         rule(record->state == k->state && record->seq == k->seq
-             && record->kind == k->kind
+             && record->mode == k->mode
              && ngx_memcmp(record->id.random, k->id.random,
                            ZKL_RANDOM_LEN) == 0
              && path->len == paths[k->path].len

@@ -30,7 +30,7 @@ TEXT = "base/text.c"
 JSON = "base/json.c"
 ARGS = "base/args.c"
 QUERY = "base/args.c"
-LABEL = "base/claim_data.c"
+CDATA = "base/claim_data.c"
 VIEW = "base/view.c"
 MAP = "shm/layout.c"
 RECORD = "shm/record.c"
@@ -50,8 +50,8 @@ MUTANTS = [
 
     ("token", NAME, "for (i = 0; i < path_len; i++) {",
      "for (i = 1; i < path_len; i++) {"),
-    ("token", NAME, "if (kind >= ZKL_MEMBER\n",
-     "if (kind == ZKL_MEMBER\n"),
+    ("token", NAME, "if (mode >= ZKL_MEMBER\n",
+     "if (mode == ZKL_MEMBER\n"),
     ("token", NAME + ":zkl_name_token_read", "|| seq > ZKL_SEQ_MAX)\n",
      "        )\n"),
 
@@ -70,12 +70,12 @@ MUTANTS = [
      "+ len > ZKL_NAMES_BYTES + 1)"),
     ("args", QUERY, "        if (n == size) {", "        if (n > size) {"),
 
-    ("label", LABEL, "if (text[i] == '\"' || text[i] == '\\\\') {",
+    ("claim_data", CDATA, "if (text[i] == '\"' || text[i] == '\\\\') {",
      "if (text[i] == '\"') {"),
-    ("label", LABEL, "if (label->holds > 1) {", "if (label->holds > 2) {"),
-    ("label", "base/claim_data.h", "ZKL_DATA_MAX + 432)",
+    ("claim_data", CDATA, "if (cdata->holds > 1) {", "if (cdata->holds > 2) {"),
+    ("claim_data", "base/claim_data.h", "ZKL_DATA_MAX + 432)",
      "ZKL_DATA_MAX + 416)"),
-    ("label", LABEL, "    if (len != digits) {", "    if (len < digits) {"),
+    ("claim_data", CDATA, "    if (len != digits) {", "    if (len < digits) {"),
 
     ("view", VIEW, "if (++n == seats) {", "if (++n > seats) {"),
     ("view", VIEW, "return ahead != ZKL_READ || behind",
@@ -83,7 +83,7 @@ MUTANTS = [
     ("view", VIEW, "while (entry != &view->alive && entry->seq > seq) {",
      "while (entry != &view->alive && entry->seq < seq) {"),
 
-    ("view", VIEW, "if (entry->kind == ZKL_WRITE || entry->renamed\n"
+    ("view", VIEW, "if (entry->mode == ZKL_WRITE || entry->renamed\n"
      "        || !view->watched", "if (!view->watched"),
     ("view", VIEW + ":zkl_view_doubt",
      "    {\n        view->complete_through = entry->seq - 1;",
@@ -98,8 +98,8 @@ MUTANTS = [
     ("zone", RECORD, "        if (cell->slot != zone->slot) {",
      "        if (cell->slot == zone->slot) {"),
     ("zone", RECORD, "            cell->seq = -1;\n\n"
-     "            if (cell->kind == ZKL_NODE) {",
-     "            if (cell->kind == ZKL_NODE) {"),
+     "            if (cell->mode == ZKL_NODE) {",
+     "            if (cell->mode == ZKL_NODE) {"),
 ]
 
 

@@ -543,8 +543,8 @@ void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
 /* Whether a user holds a lock by a connection to p. */
 int gsim_user_streams(gsim_process_t *p);
-/* The kind that a lock is used with; ZKL_READ: for readers and writers. */
-zkl_kind_t gsim_user_use(int lock);
+/* The mode that a lock is used with; ZKL_READ: for readers and writers. */
+zkl_mode_t gsim_user_use(int lock);
 
 
 /* --- gsim_foreign.c ------------------------------------------------------- */
@@ -559,7 +559,7 @@ void gsim_foreign_look(void);           /* after a change at the leader */
 struct gsim_hold_s {
     gsim_hold_t                 *next;
     int                          lock;
-    zkl_kind_t                   kind;
+    zkl_mode_t                   mode;
     char                        *path;  /* of the znode */
     gsim_node_t                 *node;
     gsim_session_t              *session;
@@ -580,7 +580,7 @@ extern int64_t gsim_quiet;              /* no fault is felt after that time */
 
 void gsim_oracle_reset(void);
 /* The claimer is told to hold the lock; until: the end of the lease. */
-gsim_hold_t *gsim_oracle_held(int lock, zkl_kind_t kind, char *path,
+gsim_hold_t *gsim_oracle_held(int lock, zkl_mode_t mode, char *path,
     int64_t fence, int64_t until, const char *who);
 /* Until when a durable lease may last that another gateway took over, or 0. */
 int64_t gsim_oracle_taken(gsim_hold_t *hold);
@@ -588,8 +588,8 @@ int gsim_oracle_valid(gsim_hold_t *hold);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
-/* Whether claims before seq, in the leader's tree, block a claim of kind. */
-int gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq);
+/* Whether claims before seq, in the leader's tree, block a claim of mode. */
+int gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
 /* settled: no claim is left in ZooKeeper; empty: and no ephemeral znode. */
 int gsim_oracle_settled(void);

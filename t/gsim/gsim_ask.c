@@ -122,8 +122,8 @@ gsim_user_counts_on(gsim_user_t *u)
         return;
 
     case ZKL_DOWNGRADE:
-        u->kind = ZKL_READ;
-        u->hold->kind = ZKL_READ;
+        u->mode = ZKL_READ;
+        u->hold->mode = ZKL_READ;
         u->hold->shares = 1;
         return;
 
@@ -277,7 +277,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
     char              path[GSIM_PATH];
     int64_t           until;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     gsim_count.polls++;
@@ -299,7 +299,7 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
         return;
     }
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     u->token = call->token;
     gsim_user_path(u, path);
@@ -307,9 +307,9 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
     until = info->timed ? u->asked + ((int64_t) info->expires - 2) * GSIM_MS
                         : gsim_now;
 
-    u->hold = gsim_oracle_held(u->lock, u->kind, path, zkl_fencing_token(
-                                   label.czxid ? label.czxid : info->czxid,
-                                   (ngx_uint_t) ngx_max(label.index, 0)),
+    u->hold = gsim_oracle_held(u->lock, u->mode, path, zkl_fencing_token(
+                                   cdata.czxid ? cdata.czxid : info->czxid,
+                                   (ngx_uint_t) ngx_max(cdata.index, 0)),
                                until, u->name);
 
     if (u->hold->lost && !u->hold->released
@@ -433,7 +433,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
         if (zkl_name_child_read(&child, u->hold->node->name,
                                 strlen(u->hold->node->name))
             != 0
-            || child.kind != ZKL_READ)
+            || child.mode != ZKL_READ)
         {
             gsim_violation("%s is told that %s is shared", u->name,
                            u->hold->path);
@@ -483,7 +483,7 @@ static void
 gsim_user_told_waits(gsim_user_t *u)
 {
     if (gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
-        && !gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq))
+        && !gsim_oracle_ahead(gsim_paths[u->lock], u->mode, u->token.seq))
     {
         gsim_violation("%s is told to wait, but holds %s", u->name,
                        u->hold->path);
@@ -496,13 +496,13 @@ gsim_user_told_waits(gsim_user_t *u)
 static void
 gsim_user_fenced(gsim_user_t *u, zkl_info_t *info)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
-    zkl_claim_data_read(&label, (char *) info->label.data, info->label.len);
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     gsim_oracle_same(u->hold, zkl_fencing_token(
-                         label.czxid ? label.czxid : info->czxid,
-                         (ngx_uint_t) ngx_max(label.index, 0)),
+                         cdata.czxid ? cdata.czxid : info->czxid,
+                         (ngx_uint_t) ngx_max(cdata.index, 0)),
                      u->name);
 }
 

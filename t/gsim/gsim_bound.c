@@ -15,14 +15,14 @@ static void gsim_user_hang_up(void *data);
 
 void
 gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,
-    zkl_claim_data_t *label)
+    zkl_claim_data_t *cdata)
 {
     acquire->terms.bound = 1;
     acquire->terms.leased = u->leased;
     acquire->event = gsim_user_event_told;
 
     if (!u->leased) {
-        label->ttl = 0;
+        cdata->ttl = 0;
     }
 }
 

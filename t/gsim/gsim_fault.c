@@ -2,7 +2,7 @@
 /*
  * Which faults happen, and when.
  *
- * Each history draws kinds of faults, and how often faults come, so that some
+ * Each history draws kinds faults, and how often faults come, so that some
  * histories have many faults of a kind and other histories a few of all kinds.
  * While a fault may still be felt, gsim_quiet lies ahead: then a user is
  * promised no more than an answer in the end.

@@ -26,7 +26,7 @@ typedef struct {
     char             name[24];
     int              lock;
     int              kazoo;
-    zkl_kind_t       kind;
+    zkl_mode_t       mode;
     int64_t          seq;
     gsim_node_t     *node;
     gsim_node_t     *reader;            /* beside the node of a writer */
@@ -103,7 +103,7 @@ gsim_foreign_event(void *data, uint64_t tag)
         return;
     }
 
-    if (f->kind == ZKL_WRITE && f->hold != NULL
+    if (f->mode == ZKL_WRITE && f->hold != NULL
         && f->node->deleted == GSIM_NEVER && !gsim_chance(4))
     {
         gsim_foreign_downgrade(f);
@@ -126,17 +126,17 @@ gsim_foreign_claim(gsim_foreign_t *f)
     const char  *path;
 
     f->lock = (int) gsim_below(GSIM_LOCKS);
-    f->kind = gsim_user_use(f->lock);
+    f->mode = gsim_user_use(f->lock);
     f->kazoo = gsim_chance(3);
     f->hold = NULL;
 
-    if (f->kind != ZKL_MUTEX && f->kind != ZKL_READ) {
+    if (f->mode != ZKL_MUTEX && f->mode != ZKL_READ) {
         gsim_at(gsim_now + GSIM_S, gsim_foreign_event, f, 0);
         return;
     }
 
-    if (f->kind == ZKL_READ && gsim_chance(2)) {
-        f->kind = ZKL_WRITE;
+    if (f->mode == ZKL_READ && gsim_chance(2)) {
+        f->mode = ZKL_WRITE;
     }
 
     path = gsim_paths[f->lock];
@@ -144,19 +144,19 @@ gsim_foreign_claim(gsim_foreign_t *f)
     gsim_foreign_make("/locks", f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
     gsim_foreign_make(path, f->kazoo ? ZOO_PERSISTENT : ZOO_CONTAINER);
 
-    if (f->kazoo && f->kind != ZKL_WRITE) {
+    if (f->kazoo && f->mode != ZKL_WRITE) {
         snprintf(prefix, sizeof(prefix), "%s/%016llx%016llx%s", path,
                  (unsigned long long) gsim_random(),
                  (unsigned long long) gsim_random(),
-                 f->kind == ZKL_READ ? "__rlock__" : "__lock__");
+                 f->mode == ZKL_READ ? "__rlock__" : "__lock__");
 
     } else {
         snprintf(prefix, sizeof(prefix),
                  "%s/_c_%08x-0000-4000-8000-%012llx-%s", path,
                  (unsigned) gsim_random(),
                  (unsigned long long) gsim_random() >> 16,
-                 f->kind == ZKL_MUTEX ? "lock-"
-                 : f->kind == ZKL_READ ? "__READ__" : "__WRIT__");
+                 f->mode == ZKL_MUTEX ? "lock-"
+                 : f->mode == ZKL_READ ? "__READ__" : "__WRIT__");
     }
 
     if (f->session == NULL || f->session->over) {
@@ -224,12 +224,12 @@ gsim_foreign_downgrade(gsim_foreign_t *f)
     } else {
         writer = f->node;
 
-        f->kind = ZKL_READ;
+        f->mode = ZKL_READ;
         f->node = f->reader;
         f->reader = NULL;
 
         f->hold->released = 1;
-        f->hold = gsim_oracle_held(f->lock, f->kind, f->node->path, 0,
+        f->hold = gsim_oracle_held(f->lock, f->mode, f->node->path, 0,
                                    GSIM_NEVER, f->name);
         gsim_foreign_delete(writer);
         gsim_count.downgrades++;
@@ -308,9 +308,9 @@ gsim_foreign_look_event(void *data, uint64_t tag)
 
         if (f->node != NULL && f->node->deleted == GSIM_NEVER
             && f->hold == NULL
-            && !gsim_oracle_ahead(gsim_paths[f->lock], f->kind, f->seq))
+            && !gsim_oracle_ahead(gsim_paths[f->lock], f->mode, f->seq))
         {
-            f->hold = gsim_oracle_held(f->lock, f->kind, f->node->path, 0,
+            f->hold = gsim_oracle_held(f->lock, f->mode, f->node->path, 0,
                                        GSIM_NEVER, f->name);
         }
     }

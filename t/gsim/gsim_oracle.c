@@ -32,7 +32,7 @@ static gsim_hold_t  *gsim_holds[GSIM_LOCKS];
 static gsim_session_t  gsim_forever;
 
 
-static int gsim_oracle_blocks(zkl_kind_t one, zkl_kind_t two);
+static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -86,10 +86,10 @@ gsim_oracle_lock(const char *path)
 }
 
 
-/* Whether a claim of the first kind, ahead, excludes a claim of the second. */
+/* Whether a claim of the first mode, ahead, excludes a claim of the second. */
 
 static int
-gsim_oracle_blocks(zkl_kind_t one, zkl_kind_t two)
+gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two)
 {
     if (one == ZKL_READ && two == ZKL_READ) {
         return 0;
@@ -143,7 +143,7 @@ gsim_oracle_taken(gsim_hold_t *hold)
 {
     int64_t           taken;
     gsim_data_t      *data;
-    zkl_claim_data_t  label, before;
+    zkl_claim_data_t  cdata, before;
 
     taken = 0;
 
@@ -152,25 +152,25 @@ gsim_oracle_taken(gsim_hold_t *hold)
     }
 
     data = hold->node->data;
-    zkl_claim_data_read(&label, data->bytes, data->len);
+    zkl_claim_data_read(&cdata, data->bytes, data->len);
 
     for (data = data->before; data != NULL; data = data->before) {
         zkl_claim_data_read(&before, data->bytes, data->len);
 
         if (before.gate_len != 0
-            && memcmp(before.gate, label.gate, ZKL_GATE_LEN) != 0)
+            && memcmp(before.gate, cdata.gate, ZKL_GATE_LEN) != 0)
         {
             taken = data->written;
             break;
         }
     }
 
-    return taken ? taken + label.ttl * GSIM_MS : 0;
+    return taken ? taken + cdata.ttl * GSIM_MS : 0;
 }
 
 
 gsim_hold_t *
-gsim_oracle_held(int lock, zkl_kind_t kind, char *path, int64_t fence,
+gsim_oracle_held(int lock, zkl_mode_t mode, char *path, int64_t fence,
     int64_t until, const char *who)
 {
     gsim_hold_t  *hold;
@@ -202,7 +202,7 @@ gsim_oracle_held(int lock, zkl_kind_t kind, char *path, int64_t fence,
     hold = gsim_alloc(sizeof(gsim_hold_t));
 
     hold->lock = lock;
-    hold->kind = kind;
+    hold->mode = mode;
     hold->path = gsim_text(path, strlen(path));
     hold->node = node;
     hold->session = gsim_oracle_session(node);
@@ -240,13 +240,13 @@ gsim_oracle_conflict(gsim_hold_t *hold, const char *who)
 
     for (n = 0, h = gsim_holds[hold->lock]; h != NULL; h = h->next) {
 
-        if (!gsim_oracle_valid(h) || !gsim_oracle_blocks(h->kind, hold->kind)) {
+        if (!gsim_oracle_valid(h) || !gsim_oracle_blocks(h->mode, hold->mode)) {
             continue;
         }
 
-        if (h->kind == hold->kind
-            && zkl_kind_base(h->kind) == ZKL_SEMAPHORE
-            && ++n < zkl_kind_permits(h->kind))
+        if (h->mode == hold->mode
+            && zkl_mode_base(h->mode) == ZKL_SEMAPHORE
+            && ++n < zkl_mode_permits(h->mode))
         {
             continue;
         }
@@ -267,9 +267,9 @@ gsim_oracle_fence(gsim_hold_t *hold, const char *who)
     for (h = gsim_holds[hold->lock]; h != NULL; h = h->next) {
 
         if (h->fence != 0 && hold->fence != 0 && h->fence >= hold->fence
-            && gsim_oracle_blocks(h->kind, hold->kind)
-            && !(h->kind == hold->kind
-                 && zkl_kind_base(h->kind) == ZKL_SEMAPHORE))
+            && gsim_oracle_blocks(h->mode, hold->mode)
+            && !(h->mode == hold->mode
+                 && zkl_mode_base(h->mode) == ZKL_SEMAPHORE))
         {
             gsim_violation("%s holds %s with the token %lld, after a hold with "
                            "%lld", who, hold->path, (long long) hold->fence,
@@ -398,7 +398,7 @@ gsim_oracle_successor(gsim_node_t *node)
             && next->created == node->deleted
             && zkl_name_child_read(&child, next->name, strlen(next->name)) == 0
             && child.seq == was.seq
-            && (child.kind == was.kind || child.kind == ZKL_READ))
+            && (child.mode == was.mode || child.mode == ZKL_READ))
         {
             return next;
         }
@@ -443,7 +443,7 @@ gsim_oracle_reap(void *data, uint64_t tag)
 
 
 int
-gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq)
+gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq)
 {
     unsigned      n;
     gsim_node_t  *parent, *node;
@@ -460,9 +460,9 @@ gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq)
         if (node->deleted == GSIM_NEVER
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && child.seq < seq
-            && gsim_oracle_blocks(child.kind, kind))
+            && gsim_oracle_blocks(child.mode, mode))
         {
-            if (child.kind != kind) {
+            if (child.mode != mode) {
                 return 1;
             }
 
@@ -470,8 +470,8 @@ gsim_oracle_ahead(const char *path, zkl_kind_t kind, int64_t seq)
         }
     }
 
-    if (zkl_kind_base(kind) == ZKL_SEMAPHORE) {
-        return n >= zkl_kind_permits(kind);
+    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
+        return n >= zkl_mode_permits(mode);
     }
 
     return n != 0;

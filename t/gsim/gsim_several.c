@@ -24,7 +24,7 @@ struct gsim_began_s {
 };
 
 
-static const zkl_claim_data_t *gsim_several_label(zkl_group_t *group,
+static const zkl_claim_data_t *gsim_several_cdata(zkl_group_t *group,
     ngx_uint_t part, zkl_claim_data_t *buf);
 static void gsim_several_by_hand(void *data, uint64_t tag);
 static int gsim_several_by_hand_now(gsim_user_t *u);
@@ -47,7 +47,7 @@ gsim_several_choose(gsim_user_t *u)
     u->nparts = 0;
 
     for (i = 0; i < GSIM_LOCKS; i++) {
-        if (zkl_kind_base(gsim_user_use(i)) != ZKL_SEMAPHORE) {
+        if (zkl_mode_base(gsim_user_use(i)) != ZKL_SEMAPHORE) {
             u->locks[u->nparts++] = i;
         }
     }
@@ -61,7 +61,7 @@ gsim_several_choose(gsim_user_t *u)
         return 0;
     }
 
-    u->kind = ZKL_MUTEX;
+    u->mode = ZKL_MUTEX;
 
     return 1;
 }
@@ -90,7 +90,7 @@ gsim_several_acquire(void *data)
 
         part->path.data = (u_char *) gsim_paths[u->locks[i]];
         part->path.len = strlen(gsim_paths[u->locks[i]]);
-        part->kind = u->kind;
+        part->mode = u->mode;
         part->wait = (ngx_msec_t) u->wait;
         part->once = (u->wait == 0);
     }
@@ -108,7 +108,7 @@ gsim_several_acquire(void *data)
     group->timeout = acquire.timeout;
     group->ttl = acquire.ttl;
     group->terms = acquire.terms;
-    group->label = gsim_several_label;
+    group->cdata = gsim_several_cdata;
     group->handler = gsim_several_answered;
     group->data = u;
     group->keyed = 1;
@@ -130,9 +130,9 @@ gsim_several_acquire(void *data)
 
 
 static const zkl_claim_data_t *
-gsim_several_label(zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf)
+gsim_several_cdata(zkl_group_t *group, ngx_uint_t part, zkl_claim_data_t *buf)
 {
-    gsim_user_label(group->data, buf);
+    gsim_user_cdata(group->data, buf);
 
     buf->async = 0;
     buf->has_params = 0;
@@ -199,7 +199,7 @@ gsim_several_by_hand_now(gsim_user_t *u)
 
     u->token.id = u->claim->id;
     u->token.seq = u->claim->entry.seq;
-    u->token.kind = u->claim->entry.kind;
+    u->token.mode = u->claim->entry.mode;
 
     gsim_user_path(u, path);
 
@@ -324,7 +324,7 @@ gsim_several_granted(gsim_user_t *u)
 
         u->tokens[i].id = claim->id;
         u->tokens[i].seq = claim->entry.seq;
-        u->tokens[i].kind = claim->entry.kind;
+        u->tokens[i].mode = claim->entry.mode;
 
         fences[i] = zkl_fencing_token(claim->czxid, claim->index);
     }
@@ -457,7 +457,7 @@ gsim_several_part(gsim_user_t *u, int i, int64_t fence, int64_t since)
 
     if (v != u) {
         v->lock = u->lock;
-        v->kind = u->kind;
+        v->mode = u->mode;
         v->token = u->token;
         v->home = u->home;
         v->ttl = u->ttl;

@@ -33,7 +33,7 @@
 static gsim_user_t   gsim_users[GSIM_USERS];
 static int           gsim_nusers;
 static int64_t       gsim_users_until;
-static zkl_kind_t  gsim_uses[GSIM_LOCKS];
+static zkl_mode_t  gsim_uses[GSIM_LOCKS];
 ngx_uint_t           gsim_max_queue;
 ngx_msec_t           gsim_grace;
 ngx_msec_t           gsim_timeout;
@@ -43,7 +43,7 @@ int                  gsim_mixes;
 static void gsim_user_event(void *data, uint64_t tag);
 static void gsim_user_enrich(gsim_user_t *u);
 static zkl_call_e gsim_user_wants(gsim_user_t *u);
-static zkl_kind_t gsim_user_other_use(void);
+static zkl_mode_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
 static void gsim_user_crowd(gsim_user_t *u);
 static void gsim_user_disperse(gsim_user_t *u);
@@ -104,14 +104,14 @@ gsim_user_reset(int64_t until)
 }
 
 
-zkl_kind_t
+zkl_mode_t
 gsim_user_use(int lock)
 {
     return gsim_uses[lock];
 }
 
 
-static zkl_kind_t
+static zkl_mode_t
 gsim_user_other_use(void)
 {
     switch (gsim_below(6)) {
@@ -217,14 +217,14 @@ gsim_user_event(void *data, uint64_t tag)
         }
 
         u->lock = (int) gsim_below(gsim_chance(2) ? 1 : GSIM_LOCKS);
-        u->kind = gsim_uses[u->lock];
+        u->mode = gsim_uses[u->lock];
 
-        if (u->kind == ZKL_READ && gsim_chance(2)) {
-            u->kind = ZKL_WRITE;
+        if (u->mode == ZKL_READ && gsim_chance(2)) {
+            u->mode = ZKL_WRITE;
         }
 
         if (gsim_mixes && gsim_chance(8)) {
-            u->kind = gsim_user_other_use();
+            u->mode = gsim_user_other_use();
         }
 
         u->wait = gsim_chance(6) ? 0 : gsim_between(100, 20000);
@@ -405,7 +405,7 @@ gsim_user_wants(gsim_user_t *u)
 {
     if (gsim_rich && !u->shares && gsim_chance(3)) {
 
-        if (gsim_chance(3) && (u->kind == ZKL_MUTEX || u->kind == ZKL_WRITE)) {
+        if (gsim_chance(3) && (u->mode == ZKL_MUTEX || u->mode == ZKL_WRITE)) {
             return ZKL_DOWNGRADE;
         }
 
@@ -446,7 +446,7 @@ gsim_user_share(gsim_user_t *u)
         }
 
         other->lock = u->lock;
-        other->kind = u->kind;
+        other->mode = u->mode;
         other->wait = u->wait;
         other->ttl = u->ttl;
         other->least = u->ttl;
@@ -489,7 +489,7 @@ gsim_user_crowd(gsim_user_t *u)
         }
 
         other->lock = gsim_chance(4) ? (int) gsim_below(GSIM_LOCKS) : u->lock;
-        other->kind = gsim_uses[other->lock];
+        other->mode = gsim_uses[other->lock];
         other->wait = gsim_between(100, 20000);
         other->ttl = gsim_between(300, 20000);
         other->least = other->ttl;
@@ -618,35 +618,35 @@ gsim_user_unreachable(gsim_user_t *u)
 
 
 void
-gsim_user_label(gsim_user_t *u, zkl_claim_data_t *label)
+gsim_user_cdata(gsim_user_t *u, zkl_claim_data_t *cdata)
 {
-    memset(label, 0, offsetof(zkl_claim_data_t, want));
-    label->want[0] = label->from[0] = label->owner[0] = label->data[0] = '\0';
+    memset(cdata, 0, offsetof(zkl_claim_data_t, want));
+    cdata->want[0] = cdata->from[0] = cdata->owner[0] = cdata->data[0] = '\0';
 
-    label->ttl = u->ttl;
-    label->owner_len = strlen(u->name);
-    memcpy(label->owner, u->name, label->owner_len);
-    label->has_params = u->keyed;
-    label->params = 42;
-    label->async = u->async || u->keyed;
+    cdata->ttl = u->ttl;
+    cdata->owner_len = strlen(u->name);
+    memcpy(cdata->owner, u->name, cdata->owner_len);
+    cdata->has_params = u->keyed;
+    cdata->params = 42;
+    cdata->async = u->async || u->keyed;
 }
 
 
 void
 gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
-    const zkl_claim_data_t *label)
+    const zkl_claim_data_t *cdata)
 {
     ngx_memzero(acquire, sizeof(zkl_acquire_t));
 
     acquire->path.data = (u_char *) gsim_paths[u->lock];
     acquire->path.len = strlen(gsim_paths[u->lock]);
-    acquire->kind = u->kind;
+    acquire->mode = u->mode;
     acquire->wait = (ngx_msec_t) u->wait;
     acquire->terms.once = (u->wait == 0);
     acquire->timeout = gsim_timeout;
     acquire->ttl = (ngx_msec_t) u->ttl;
     acquire->terms.max_queue = gsim_max_queue;
-    acquire->label = label;
+    acquire->cdata = cdata;
     acquire->terms.leased = 1;
     acquire->handler = gsim_user_answered;
     acquire->data = u;
@@ -673,14 +673,14 @@ gsim_user_acquire(void *data)
 {
     gsim_user_t *u = data;
 
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     zkl_acquire_t     acquire;
     zkl_outcome_e     outcome;
     zkl_claim_t      *claim;
 
-    gsim_user_label(u, &label);
+    gsim_user_cdata(u, &cdata);
 
-    gsim_user_fill(u, &acquire, &label);
+    gsim_user_fill(u, &acquire, &cdata);
 
     if (u->keyed) {
         acquire.key = u->key;
@@ -694,7 +694,7 @@ gsim_user_acquire(void *data)
     }
 
     if (u->binds) {
-        gsim_user_bind(u, &acquire, &label);
+        gsim_user_bind(u, &acquire, &cdata);
     }
 
     u->durable = u->durable && !u->async && !u->binds;
@@ -766,13 +766,13 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         gsim_count.twins++;
         u->token.id = claim->duplicate.id;
         u->token.seq = claim->duplicate.seq;
-        u->token.kind = claim->duplicate.kind;
+        u->token.mode = claim->duplicate.mode;
         break;
 
     case ZKL_QUEUED:
         u->token.id = claim->id;
         u->token.seq = claim->entry.seq;
-        u->token.kind = claim->entry.kind;
+        u->token.mode = claim->entry.mode;
         break;
 
     case ZKL_TIMED_OUT:
@@ -875,7 +875,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     u->token.id = claim->id;
     u->token.seq = claim->entry.seq;
-    u->token.kind = claim->entry.kind;
+    u->token.mode = claim->entry.mode;
 
     own = gsim_user_node(u);
 
@@ -920,8 +920,8 @@ gsim_user_clashes(gsim_node_t *own)
     for (node = own->parent->children; node; node = node->sibling) {
         if (node->created <= own->created && node->deleted >= own->created
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
-            && child.seq < is.seq && child.kind != is.kind
-            && (child.kind > ZKL_WRITE || is.kind > ZKL_WRITE))
+            && child.seq < is.seq && child.mode != is.mode
+            && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE))
         {
             return 1;
         }
@@ -971,7 +971,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 
     u->token.id = claim->id;
     u->token.seq = claim->entry.seq;
-    u->token.kind = claim->entry.kind;
+    u->token.mode = claim->entry.mode;
 
     gsim_user_fifo(u, claim->entry.seq);
 
@@ -1009,7 +1009,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
 
     since = u->process->stood ? u->process->turned : gsim_now;
 
-    u->hold = gsim_oracle_held(u->lock, u->kind, path,
+    u->hold = gsim_oracle_held(u->lock, u->mode, path,
                                zkl_fencing_token(claim->czxid, claim->index),
                                (claim->told & ZKL_TOLD_SURE) ? gsim_now
                                : u->binds && !u->leased ? GSIM_NEVER
@@ -1031,7 +1031,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
         gsim_user_bound(u, claim);
     }
 
-    if (gsim_oracle_ahead(gsim_paths[u->lock], u->kind, u->token.seq)) {
+    if (gsim_oracle_ahead(gsim_paths[u->lock], u->mode, u->token.seq)) {
         gsim_count.handoffs++;
     }
 
@@ -1093,24 +1093,24 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
             || zkl_claim_expired(other->claim)
             || other->claim->state != ZKL_WAIT
             || other->claim->entry.seq >= seq
-            || !gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
+            || !gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
                                   other->claim->entry.seq + 1)
-            || (u->kind == ZKL_READ && other->kind == ZKL_READ)
-            || (u->kind == ZKL_MEMBER && other->kind == ZKL_MEMBER))
+            || (u->mode == ZKL_READ && other->mode == ZKL_READ)
+            || (u->mode == ZKL_MEMBER && other->mode == ZKL_MEMBER))
         {
             continue;
         }
 
         other->token.id = other->claim->id;
         other->token.seq = other->claim->entry.seq;
-        other->token.kind = other->kind;
+        other->token.mode = other->mode;
 
         gsim_user_path(other, path);
         node = gsim_tree_find(path, gsim_zxid);
 
         if (node != NULL && node->parent == own->parent) {
 
-            if (zkl_kind_base(u->kind) == ZKL_SEMAPHORE) {
+            if (zkl_mode_base(u->mode) == ZKL_SEMAPHORE) {
                 continue;
             }
 
@@ -1159,7 +1159,7 @@ gsim_user_path(gsim_user_t *u, char *path)
     size_t  len;
 
     len = (size_t) sprintf(path, "%s/", gsim_paths[u->lock]);
-    len += zkl_name_claim_write(path + len, &u->token.id, u->token.kind,
+    len += zkl_name_claim_write(path + len, &u->token.id, u->token.mode,
                                 u->token.seq);
     path[len] = '\0';
 }
@@ -1347,7 +1347,7 @@ gsim_user_check_one(gsim_user_t *u)
     if (u->claim == NULL || u->claim->state != ZKL_WAIT
         || p->stopped > gsim_now || p->in_turn
         || gsim_now < gsim_quiet + 4 * GSIM_S
-        || gsim_oracle_ahead(gsim_paths[u->lock], u->kind,
+        || gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
                              u->claim->entry.seq))
     {
         u->first = 0;
@@ -1399,7 +1399,7 @@ gsim_user_check_wait(gsim_user_t *u)
 
     u->token.id = u->claim->id;
     u->token.seq = u->claim->entry.seq;
-    u->token.kind = u->claim->entry.kind;
+    u->token.mode = u->claim->entry.mode;
 
     own = gsim_user_node(u);
 
@@ -1436,7 +1436,7 @@ gsim_user_check_key(gsim_user_t *u)
 
     u->token.id = u->claim->id;
     u->token.seq = u->claim->entry.seq;
-    u->token.kind = u->claim->entry.kind;
+    u->token.mode = u->claim->entry.mode;
 
     own = gsim_user_node(u);
 

@@ -50,7 +50,7 @@ struct gsim_user_s {
 
     int                          lock;
     int                          home;          /* gateway of the acquire */
-    zkl_kind_t                   kind;
+    zkl_mode_t                   mode;
     zkl_token_t                  token;
     uint8_t                      key[ZKL_KEY];
     int64_t                      ttl;           /* milliseconds */
@@ -121,10 +121,10 @@ int gsim_user_serve(gsim_user_t *u, void (*act)(void *data));
 void gsim_user_unreachable(gsim_user_t *u);
 /* The time by which an acquire with that wait must be answered. */
 int64_t gsim_user_must(int64_t wait);
-void gsim_user_label(gsim_user_t *u, zkl_claim_data_t *label);
-/* Fills in an acquire of u->lock; label has to stay. */
+void gsim_user_cdata(gsim_user_t *u, zkl_claim_data_t *cdata);
+/* Fills in an acquire of u->lock; cdata has to stay. */
 void gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
-    const zkl_claim_data_t *label);
+    const zkl_claim_data_t *cdata);
 /* Another user that is idle, or NULL. */
 gsim_user_t *gsim_user_another(gsim_user_t *u);
 /* How many claims were ahead of own, u's znode, when own was made. */
@@ -138,7 +138,7 @@ void gsim_user_ask(gsim_user_t *u, zkl_call_e type);
 
 /* Binds the acquire to the user's connection. */
 void gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,
-    zkl_claim_data_t *label);
+    zkl_claim_data_t *cdata);
 void gsim_user_bound(gsim_user_t *u, zkl_claim_t *claim);
 void gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
     const char *reason);

@@ -58,7 +58,7 @@ MUTANTS = [
 
     ('the fencing token of a durable claim is that of its znode',
      'core/replace.c',
-     'label.czxid = op->czxid;', 'label.czxid = 0;', 12000),
+     'cdata.czxid = op->czxid;', 'cdata.czxid = 0;', 12000),
 
     ('others take a claim that is made durable for released',
      'base/view.c',
@@ -121,8 +121,8 @@ MUTANTS = [
 
     ('a claim that another session has taken is counted here',
      'core/claim.c',
-     'return claim->lasting == ZKL_DURABLE && label->index >= 0',
-     'return 0 && label->index >= 0', 60000),
+     'return claim->lasting == ZKL_DURABLE && cdata->index >= 0',
+     'return 0 && cdata->index >= 0', 60000),
 
     ('an open record tells', 'core/call.c',
      '&& record->state != ZKL_RECORD_OPEN\n', '', 60000),
@@ -131,9 +131,9 @@ MUTANTS = [
      'shm/record.c',
      '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '', 60000),
 
-    ('the label of a durable claim forgets a longer time',
+    ('the data of a durable claim forget a longer time',
      'core/call.c',
-     '&& record->durable && (int64_t) info->ttl > label->ttl)',
+     '&& record->durable && (int64_t) info->ttl > cdata->ttl)',
      '&& 0)', 12000),
 
     ('a deleted event of a sibling is believed', 'core/lock.c',
@@ -277,8 +277,8 @@ MUTANTS = [
     ('a worker deletes what was told as held elsewhere',
      'core/claim.c',
      'return claim->terms.grace != 0 && !claim->bound '
-     '&& label->index >= 0\n'
-     '           && !label->async;',
+     '&& cdata->index >= 0\n'
+     '           && !cdata->async;',
      'return 0;', 12000),
 
     ('a repeat joins whom it sees first', 'core/claim.c',
@@ -299,17 +299,17 @@ MUTANTS = [
      '&& ttl != said->ttl\n', '\n', 12000),
 
     ('who shares while a list is merged is forgotten', 'base/view.c',
-     '(duplicate->kind != sightings[i].kind\n'
+     '(duplicate->mode != sightings[i].mode\n'
      '                 && (duplicate->origin != ZKL_SIBLING\n'
      '                     || !zkl_view_same(duplicate, &sightings[i])))',
-     'duplicate->kind != sightings[i].kind', ('--rich', 12000)),
+     'duplicate->mode != sightings[i].mode', ('--rich', 12000)),
 
 
     ('held twice, released once', 'core/call.c',
      'if (call->holds == 0) {', 'if (1) {', 2000),
 
     ('held twice, released once elsewhere', 'core/call.c',
-     '&& ((label.index >= 0 && label.holds > 1)\n', '&& ((0)\n', 2000),
+     '&& ((cdata.index >= 0 && cdata.holds > 1)\n', '&& ((0)\n', 2000),
 
     ('a connection is held by nobody', 'core/adopt.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
@@ -428,7 +428,7 @@ MUTANTS = [
 
     ('a claim that is found has the token of another one',
      'core/claim.c:zkl_claim_found_handler',
-     '(label.index > 0) ? label.index : 0;',
+     '(cdata.index > 0) ? cdata.index : 0;',
      '0;',
      1000),
 
@@ -530,19 +530,19 @@ MUTANTS = [
 
     ('a grant told elsewhere counts as no renewal',
      'core/call.c',
-     '        label.renewals++;\n',
+     '        cdata.renewals++;\n',
      '',
      500),
 
     ('who was told elsewhere is told that he waits',
      'core/call.c',
-     'if (label.index >= 0 && !label.async) {\n',
-     'if (call->type == ZKL_INSPECT && !label.async) {\n',
+     'if (cdata.index >= 0 && !cdata.async) {\n',
+     'if (call->type == ZKL_INSPECT && !cdata.async) {\n',
      4000),
 
     ('a grant told elsewhere is not written down',
      'core/call.c',
-     'label.async = label.async && !info->held;',
+     'cdata.async = cdata.async && !info->held;',
      '',
      1000),
 
@@ -631,7 +631,7 @@ MUTANTS = [
 
     ('a writer that is gone has left no reader',
      'base/view.c:zkl_view_remove',
-     'entry->kind == ZKL_WRITE || entry->renamed', 'entry->renamed', 2000),
+     'entry->mode == ZKL_WRITE || entry->renamed', 'entry->renamed', 2000),
 
     ('the end of a foreign claim wakes no waiter',
      'core/lock.c:zkl_lock_vanished',
@@ -658,14 +658,14 @@ MUTANTS = [
 
     ('a list shows no reader in the place of a mutex',
      'base/view.c:zkl_view_match',
-     'if ((duplicate->kind != sightings[i].kind',
-     'if (duplicate->kind == ZKL_MUTEX\n'
+     'if ((duplicate->mode != sightings[i].mode',
+     'if (duplicate->mode == ZKL_MUTEX\n'
      '                && duplicate->origin == ZKL_FOREIGN\n'
-     '                && sightings[i].kind == ZKL_READ)\n'
+     '                && sightings[i].mode == ZKL_READ)\n'
      '            {\n'
      '                sightings[i].gone = 1;\n'
      '            }\n\n'
-     '            if ((duplicate->kind != sightings[i].kind', 500),
+     '            if ((duplicate->mode != sightings[i].mode', 500),
 
     ('a claim that is missing in a list has left nothing',
      'base/view.c:zkl_view_sweep',
@@ -677,7 +677,7 @@ MUTANTS = [
      '&& !ahead->watched && ahead == nearest)', 2000),
 
     ('a semaphore has a seat too many', 'base/view.c:zkl_view_seats',
-     'zkl_kind_permits(kind) : 1;', 'zkl_kind_permits(kind) + 1 : 1;', 1000),
+     'zkl_mode_permits(mode) : 1;', 'zkl_mode_permits(mode) + 1 : 1;', 1000),
 
     ('a claim of another use is granted', 'core/lock.c:zkl_lock_step',
      'return zkl_lock_conflict(lock, waiter);',
@@ -726,8 +726,8 @@ MUTANTS = [
 
     ('who shares gets another token',
      'core/replace.c',
-     '        if (label.czxid == 0) {\n'
-     '            label.czxid = op->czxid;\n'
+     '        if (cdata.czxid == 0) {\n'
+     '            cdata.czxid = op->czxid;\n'
      '        }\n\n',
      '',
      ('--rich', 4000)),

@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     const char  *name;
     int64_t      seq;       /* -1: not a claim */
-    zkl_kind_t   kind;
+    zkl_mode_t   mode;
     unsigned     has_id;
 } child_case_t;
 
@@ -222,9 +222,9 @@ static const child_case_t  children[] = {
 };
 
 
-/* every kind, and the limits of permits */
+/* every mode, and the limits of permits */
 
-static const zkl_kind_t  kinds[] = {
+static const zkl_mode_t  modes[] = {
     ZKL_MUTEX,
     ZKL_READ,
     ZKL_WRITE,
@@ -237,7 +237,7 @@ static const zkl_kind_t  kinds[] = {
     zkl_semaphore(ZKL_PERMITS_MAX)
 };
 
-#define NKINDS      (sizeof(kinds) / sizeof(kinds[0]))
+#define NMODES      (sizeof(modes) / sizeof(modes[0]))
 
 
 static const duration_case_t  durations[] = {
@@ -397,35 +397,35 @@ test_lengths(void **state)
 
 
 static void
-test_kinds(void **state)
+test_modes(void **state)
 {
     size_t      i;
     uint32_t    base, permits;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
     (void) state;
 
-    for (i = 0; i < NKINDS; i++) {
-        assert_int_equal(zkl_name_kind_check(kinds[i]), 1);
+    for (i = 0; i < NMODES; i++) {
+        assert_int_equal(zkl_name_mode_check(modes[i]), 1);
     }
 
-    kind = zkl_semaphore(ZKL_PERMITS_MAX);
+    mode = zkl_semaphore(ZKL_PERMITS_MAX);
 
-    assert_int_equal(zkl_kind_base(kind), ZKL_SEMAPHORE);
-    assert_int_equal(zkl_kind_permits(kind), ZKL_PERMITS_MAX);
-    assert_int_equal(zkl_kind_base(ZKL_MEMBER), ZKL_MEMBER);
-    assert_int_equal(zkl_kind_permits(ZKL_MEMBER), 0);
+    assert_int_equal(zkl_mode_base(mode), ZKL_SEMAPHORE);
+    assert_int_equal(zkl_mode_permits(mode), ZKL_PERMITS_MAX);
+    assert_int_equal(zkl_mode_base(ZKL_MEMBER), ZKL_MEMBER);
+    assert_int_equal(zkl_mode_permits(ZKL_MEMBER), 0);
 
-    assert_int_equal(zkl_name_kind_check(zkl_semaphore(0)), 0);
-    assert_int_equal(zkl_name_kind_check(zkl_semaphore(1001)), 0);
-    assert_int_equal(zkl_name_kind_check(0xffffff04), 0);
+    assert_int_equal(zkl_name_mode_check(zkl_semaphore(0)), 0);
+    assert_int_equal(zkl_name_mode_check(zkl_semaphore(1001)), 0);
+    assert_int_equal(zkl_name_mode_check(0xffffff04), 0);
 
     for (base = 0; base <= 0xff; base++) {
         for (permits = 0; permits <= 2; permits++) {
 
-            kind = base | permits << 8;
+            mode = base | permits << 8;
 
-            assert_int_equal(zkl_name_kind_check(kind),
+            assert_int_equal(zkl_name_mode_check(mode),
                              ((base <= ZKL_MEMBER || base == ZKL_NODE)
                               && permits == 0)
                              || (base == ZKL_SEMAPHORE && permits != 0));
@@ -508,11 +508,11 @@ test_children(void **state)
             fail_msg("%s: %d", c->name, rc);
         }
 
-        if (rc == 0 && (child.seq != c->seq || child.kind != c->kind
+        if (rc == 0 && (child.seq != c->seq || child.mode != c->mode
                         || child.has_id != c->has_id))
         {
             fail_msg("%s: %lld %d %d", c->name, (long long) child.seq,
-                     child.kind, child.has_id);
+                     child.mode, child.has_id);
         }
 
         if (rc == 0 && child.has_id) {
@@ -535,12 +535,12 @@ test_claims_are_read_back(void **state)
 
     (void) state;
 
-    for  (i = 0; i < NKINDS; i++) {
+    for  (i = 0; i < NMODES; i++) {
         for  (seq = 0; seq <= ZKL_SEQ_MAX; seq = seq * 3 + 1) {
-            len = zkl_name_claim_write(buf, &id, kinds[i], seq);
+            len = zkl_name_claim_write(buf, &id, modes[i], seq);
 
             assert_int_equal(zkl_name_child_read(&child, buf, len), 0);
-            assert_int_equal(child.kind, kinds[i]);
+            assert_int_equal(child.mode, modes[i]);
             assert_int_equal(child.seq, seq);
             assert_int_equal(child.has_id, 1);
             assert_memory_equal(child.id.random, id.random, ZKL_RANDOM_LEN);
@@ -551,13 +551,13 @@ test_claims_are_read_back(void **state)
 
 
 static void
-make_token(char *buf, zkl_token_t *token, zkl_kind_t kind, int64_t seq,
+make_token(char *buf, zkl_token_t *token, zkl_mode_t mode, int64_t seq,
     const char *path)
 {
     memset(token, 0, sizeof(zkl_token_t));
 
     token->id = id;
-    token->kind = kind;
+    token->mode = mode;
     token->seq = seq;
 
     zkl_name_token_write(buf, token, path, strlen(path));
@@ -574,10 +574,10 @@ test_tokens_are_read_back(void **state)
 
     (void) state;
 
-    for  (i = 0; i < NKINDS; i++) {
+    for  (i = 0; i < NMODES; i++) {
         for  (seq = 0; seq <= ZKL_SEQ_MAX; seq = seq * 2 + 1) {
             buf[ZKL_TOKEN_LEN] = '!';
-            make_token(buf, &in, kinds[i], seq, "/locks/a");
+            make_token(buf, &in, modes[i], seq, "/locks/a");
 
             assert_int_equal(buf[ZKL_TOKEN_LEN], '!');
             assert_int_equal(strspn(buf, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -591,7 +591,7 @@ test_tokens_are_read_back(void **state)
             assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
             assert_int_equal(out.id.record, in.id.record);
             assert_int_equal(out.seq, seq);
-            assert_int_equal(out.kind, kinds[i]);
+            assert_int_equal(out.mode, modes[i]);
         }
     }
 }
@@ -705,7 +705,7 @@ test_token_has_one_spelling(void **state)
 }
 
 
-/* an impossible kind or seq is refused even if the check is right */
+/* an impossible mode or seq is refused even if the check is right */
 
 static void
 test_tokens_that_cannot_be(void **state)
@@ -714,7 +714,7 @@ test_tokens_that_cannot_be(void **state)
     size_t       i;
     zkl_token_t  token;
 
-    static const zkl_kind_t  wrong[] = {
+    static const zkl_mode_t  wrong[] = {
         ZKL_SEMAPHORE,
         zkl_semaphore(ZKL_PERMITS_MAX + 1),
         ZKL_NODE + 1,
@@ -1000,7 +1000,7 @@ main(void)
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_slashes),
         cmocka_unit_test(test_lengths),
-        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_modes),
         cmocka_unit_test(test_claims_are_written),
         cmocka_unit_test(test_children),
         cmocka_unit_test(test_claims_are_read_back),

@@ -141,13 +141,13 @@ make(void *data, zkl_sighting_t *sighting)
 /* the steps of the caller of the view */
 
 static zkl_entry_t *
-create_kind(world_t *world, int64_t seq, zkl_kind_t kind)
+create_mode(world_t *world, int64_t seq, zkl_mode_t mode)
 {
     zkl_entry_t  *entry;
 
     entry = new_entry(world);
     entry->seq = seq;
-    entry->kind = kind;
+    entry->mode = mode;
 
     zkl_view_create(&world->view, entry, gone, world);
 
@@ -158,12 +158,12 @@ create_kind(world_t *world, int64_t seq, zkl_kind_t kind)
 static zkl_entry_t *
 create(world_t *world, int64_t seq)
 {
-    return create_kind(world, seq, ZKL_MUTEX);
+    return create_mode(world, seq, ZKL_MUTEX);
 }
 
 
 static zkl_entry_t *
-sibling_kind(world_t *world, int64_t seq, zkl_kind_t kind)
+sibling_mode(world_t *world, int64_t seq, zkl_mode_t mode)
 {
     zkl_entry_t  *entry;
 
@@ -171,7 +171,7 @@ sibling_kind(world_t *world, int64_t seq, zkl_kind_t kind)
 
     entry = new_entry(world);
     entry->seq = seq;
-    entry->kind = kind;
+    entry->mode = mode;
     entry->origin = ZKL_SIBLING;
 
     zkl_view_learn(&world->view, entry);
@@ -183,12 +183,12 @@ sibling_kind(world_t *world, int64_t seq, zkl_kind_t kind)
 static zkl_entry_t *
 sibling(world_t *world, int64_t seq)
 {
-    return sibling_kind(world, seq, ZKL_MUTEX);
+    return sibling_mode(world, seq, ZKL_MUTEX);
 }
 
 
 static zkl_sighting_t *
-see(world_t *world, int64_t seq, zkl_kind_t kind)
+see(world_t *world, int64_t seq, zkl_mode_t mode)
 {
     zkl_sighting_t  *sighting;
 
@@ -198,7 +198,7 @@ see(world_t *world, int64_t seq, zkl_kind_t kind)
 
     memset(sighting, 0, sizeof(zkl_sighting_t));
     sighting->seq = seq;
-    sighting->kind = kind;
+    sighting->mode = mode;
 
     return sighting;
 }
@@ -221,7 +221,7 @@ see_sibling(world_t *world, int64_t seq)
 static void
 see_own(world_t *world, zkl_entry_t *entry)
 {
-    see(world, entry->seq, entry->kind)->entry = entry;
+    see(world, entry->seq, entry->mode)->entry = entry;
 }
 
 
@@ -981,8 +981,8 @@ test_merge_new(void **state)
     expect_gone(world, "");
 
     assert_ptr_equal(find(world, 4), entry);
-    assert_int_equal(find(world, 5)->kind, ZKL_READ);
-    assert_int_equal(find(world, 3)->kind, ZKL_MUTEX);
+    assert_int_equal(find(world, 5)->mode, ZKL_READ);
+    assert_int_equal(find(world, 3)->mode, ZKL_MUTEX);
     assert_ptr_equal(zkl_view_first(&world->view), find(world, 0));
 }
 
@@ -1313,7 +1313,7 @@ test_merge_finds(void **state)
     merge(world);
 
     assert_int_equal(entry->seq, 7);
-    assert_int_equal(entry->kind, ZKL_WRITE);
+    assert_int_equal(entry->mode, ZKL_WRITE);
     assert_int_equal(entry->origin, ZKL_LOCAL);
     expect(world, "6f 7L");
     expect_next(world, ZKL_WATCH, 7, 6);
@@ -1355,11 +1355,11 @@ test_readers(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 0, ZKL_READ);
-    create_kind(world, 1, ZKL_READ);
-    create_kind(world, 2, ZKL_WRITE);
-    create_kind(world, 3, ZKL_READ);
-    create_kind(world, 4, ZKL_READ);
+    create_mode(world, 0, ZKL_READ);
+    create_mode(world, 1, ZKL_READ);
+    create_mode(world, 2, ZKL_WRITE);
+    create_mode(world, 3, ZKL_READ);
+    create_mode(world, 4, ZKL_READ);
 
     grant(world, 0);
     grant(world, 1);
@@ -1382,7 +1382,7 @@ test_readers_foreign(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 3, ZKL_READ);
+    create_mode(world, 3, ZKL_READ);
     see(world, 0, ZKL_WRITE);
     see(world, 1, ZKL_READ);
     see(world, 2, ZKL_READ)->data = world;
@@ -1392,7 +1392,7 @@ test_readers_foreign(void **state)
     expect(world, "0f 1f 2s 3L");
     expect_next(world, ZKL_WATCH, 3, 0);
 
-    create_kind(world, 4, ZKL_WRITE);
+    create_mode(world, 4, ZKL_WRITE);
 
     drop(world, 0);
     expect_next(world, ZKL_COMPLETE, 3, -1);
@@ -1441,7 +1441,7 @@ test_downgrade(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 4, ZKL_WRITE);
     see_own(world, find(world, 5));
     merge(world);
@@ -1474,7 +1474,7 @@ test_renamed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
@@ -1505,19 +1505,19 @@ test_shared_since(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 4, ZKL_WRITE)->data = world;
     see_own(world, find(world, 5));
     merge(world);
 
-    find(world, 4)->kind = ZKL_READ;
+    find(world, 4)->mode = ZKL_READ;
 
     see(world, 4, ZKL_WRITE)->data = world;
     see_own(world, find(world, 5));
     merge(world);
 
     expect_gone(world, "");
-    assert_int_equal(find(world, 4)->kind, ZKL_READ);
+    assert_int_equal(find(world, 4)->mode, ZKL_READ);
     assert_ptr_equal(find(world, 4)->next, find(world, 5));
 }
 
@@ -1529,7 +1529,7 @@ test_downgrade_listed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 3, ZKL_WRITE);
     see(world, 4, ZKL_WRITE);
     see_own(world, find(world, 5));
@@ -1541,7 +1541,7 @@ test_downgrade_listed(void **state)
 
     expect_gone(world, "3 4");
     expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->kind, ZKL_READ);
+    assert_int_equal(find(world, 3)->mode, ZKL_READ);
     assert_int_equal(world->view.complete_through, 5);
     expect_next(world, ZKL_WATCH, 5, 3);
 }
@@ -1554,7 +1554,7 @@ test_no_downgrade(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZKL_WRITE);
+    create_mode(world, 2, ZKL_WRITE);
     see(world, 0, ZKL_MUTEX);
     see(world, 1, ZKL_WRITE)->data = world;
     see_own(world, find(world, 2));
@@ -1615,17 +1615,17 @@ test_durable(void **state)
 {
     size_t          i;
     world_t        *world;
-    zkl_kind_t  kinds[] = {
+    zkl_mode_t  modes[] = {
         ZKL_MUTEX, ZKL_READ, ZKL_WRITE, zkl_semaphore(1)
     };
 
-    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         tear_down(state);
         assert_int_equal(set_up(state), 0);
         world = *state;
 
-        create_kind(world, 5, (kinds[i] == ZKL_READ) ? ZKL_WRITE : kinds[i]);
-        see(world, 4, kinds[i]);
+        create_mode(world, 5, (modes[i] == ZKL_READ) ? ZKL_WRITE : modes[i]);
+        see(world, 4, modes[i]);
         see_own(world, find(world, 5));
         merge(world);
 
@@ -1634,7 +1634,7 @@ test_durable(void **state)
         assert_int_equal(world->view.complete_through, 3);
         expect_next(world, ZKL_COMPLETE, 5, -1);
 
-        see(world, 4, kinds[i]);
+        see(world, 4, modes[i]);
         see_own(world, find(world, 5));
         merge(world);
 
@@ -1650,13 +1650,13 @@ static void
 test_durable_seat(void **state)
 {
     world_t    *world = *state;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
-    kind = zkl_semaphore(2);
+    mode = zkl_semaphore(2);
 
-    create_kind(world, 5, kind);
-    see(world, 3, kind);
-    see(world, 4, kind);
+    create_mode(world, 5, mode);
+    see(world, 3, mode);
+    see(world, 4, mode);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1671,8 +1671,8 @@ test_durable_seat(void **state)
     assert_int_equal(world->view.complete_through, 2);
     expect_next(world, ZKL_COMPLETE, 5, -1);
 
-    see(world, 3, kind);
-    see(world, 4, kind);
+    see(world, 3, mode);
+    see(world, 4, mode);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1686,7 +1686,7 @@ test_durable_seat(void **state)
 
     /* a list without the claim proves that a seat is free */
 
-    see(world, 4, kind);
+    see(world, 4, mode);
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1729,7 +1729,7 @@ test_downgrade_mutex_listed(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 5, ZKL_READ);
+    create_mode(world, 5, ZKL_READ);
     see_foreign(world, 3);
     see_foreign(world, 4);
     see_own(world, find(world, 5));
@@ -1743,7 +1743,7 @@ test_downgrade_mutex_listed(void **state)
 
     expect_gone(world, "3 4");
     expect(world, "3f 5L");
-    assert_int_equal(find(world, 3)->kind, ZKL_READ);
+    assert_int_equal(find(world, 3)->mode, ZKL_READ);
     assert_int_equal(find(world, 3)->watched, 0);
     assert_int_equal(world->view.complete_through, 5);
 
@@ -1777,7 +1777,7 @@ test_downgrade_mutex_missing(void **state)
 
 
 /*
- * The same for each kind, because the claim may have become durable.  But if a
+ * The same for each mode, because the claim may have become durable.  But if a
  * watch on the claim told, the parent watch would have told first.
  */
 
@@ -1786,18 +1786,18 @@ test_durable_missing(void **state)
 {
     size_t          i, told;
     world_t        *world;
-    zkl_kind_t  kinds[] = {
+    zkl_mode_t  modes[] = {
         ZKL_MUTEX, ZKL_READ, zkl_semaphore(1), ZKL_MEMBER
     };
 
-    for (i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    for (i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         for (told = 0; told < 2; told++) {
             tear_down(state);
             assert_int_equal(set_up(state), 0);
             world = *state;
 
-            create_kind(world, 5, ZKL_WRITE);
-            see(world, 4, kinds[i]);
+            create_mode(world, 5, ZKL_WRITE);
+            see(world, 4, modes[i]);
             see_own(world, find(world, 5));
             merge(world);
             world->view.watched = 1;
@@ -1814,7 +1814,7 @@ test_durable_missing(void **state)
             assert_int_equal(world->view.complete_through, 3);
             expect_next(world, ZKL_COMPLETE, 5, -1);
 
-            see(world, 4, kinds[i]);
+            see(world, 4, modes[i]);
             see_own(world, find(world, 5));
             merge(world);
 
@@ -1845,7 +1845,7 @@ test_downgrade_watched_listed(void **state)
 
     expect_gone(world, "4");
     expect(world, "4f 5L");
-    assert_int_equal(find(world, 4)->kind, ZKL_READ);
+    assert_int_equal(find(world, 4)->mode, ZKL_READ);
     assert_int_equal(find(world, 4)->watched, 0);
     expect_next(world, ZKL_WATCH, 5, 4);
 }
@@ -1860,7 +1860,7 @@ test_equal_seq(void **state)
     world_t      *world = *state;
     zkl_entry_t  *writer, *reader;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
 
     for (i = 0; i < 2; i++) {
         see(world, 4, ZKL_READ);
@@ -1876,8 +1876,8 @@ test_equal_seq(void **state)
     writer = zkl_view_first(&world->view);
     reader = writer->next;
 
-    assert_int_equal(writer->kind, ZKL_WRITE);
-    assert_int_equal(reader->kind, ZKL_READ);
+    assert_int_equal(writer->mode, ZKL_WRITE);
+    assert_int_equal(reader->mode, ZKL_READ);
 
     zkl_view_remove(&world->view, writer);
     expect_next(world, ZKL_WATCH, 5, 4);
@@ -1902,14 +1902,14 @@ test_equal_seq_replaced(void **state)
     world_t      *world = *state;
     zkl_entry_t  *old;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 4, ZKL_WRITE);
     see(world, 4, ZKL_READ);
     see_own(world, find(world, 5));
     merge(world);
 
     old = find(world, 5)->prev;
-    assert_int_equal(old->kind, ZKL_READ);
+    assert_int_equal(old->mode, ZKL_READ);
 
     /* a watch tells that the writer is gone, then a list is needed */
 
@@ -1949,7 +1949,7 @@ test_equal_seq_replaced_listed(void **state)
     world_t      *world = *state;
     zkl_entry_t  *old;
 
-    create_kind(world, 5, ZKL_WRITE);
+    create_mode(world, 5, ZKL_WRITE);
     see(world, 4, ZKL_READ);
     see(world, 4, ZKL_WRITE);
     see(world, 3, ZKL_READ);
@@ -1957,7 +1957,7 @@ test_equal_seq_replaced_listed(void **state)
     merge(world);
 
     old = find(world, 5)->prev;
-    assert_int_equal(old->kind, ZKL_READ);
+    assert_int_equal(old->mode, ZKL_READ);
 
     see(world, 3, ZKL_READ);
     see(world, 4, ZKL_READ);
@@ -1967,7 +1967,7 @@ test_equal_seq_replaced_listed(void **state)
     assert_ptr_equal(world->gone[1], old);
     expect_gone(world, "4 4");
     expect(world, "3f 4f 5L");
-    assert_int_equal(find(world, 4)->kind, ZKL_READ);
+    assert_int_equal(find(world, 4)->mode, ZKL_READ);
     assert_int_equal(world->made, 4);
     assert_int_equal(world->view.complete_through, 5);
     expect_next(world, ZKL_WATCH, 5, 4);
@@ -2016,7 +2016,7 @@ test_learn_passes_known(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 6, ZKL_READ);
+    create_mode(world, 6, ZKL_READ);
     see(world, 3, ZKL_WRITE);
     see(world, 5, ZKL_READ)->data = world;
     see_own(world, find(world, 6));
@@ -2042,7 +2042,7 @@ test_learn_stops_at_foreign(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 6, ZKL_WRITE);
+    create_mode(world, 6, ZKL_WRITE);
     see(world, 4, ZKL_WRITE);
     see(world, 5, ZKL_WRITE);
     see(world, 5, ZKL_READ);
@@ -2071,12 +2071,12 @@ test_semaphore(void **state)
 {
     int64_t     seq;
     world_t    *world = *state;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
-    kind = zkl_semaphore(3);
+    mode = zkl_semaphore(3);
 
     for (seq = 0; seq < 6; seq++) {
-        create_kind(world, seq, kind);
+        create_mode(world, seq, mode);
     }
 
     grant(world, 0);
@@ -2104,8 +2104,8 @@ test_semaphore_one(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 0, zkl_semaphore(1));
-    create_kind(world, 1, zkl_semaphore(1));
+    create_mode(world, 0, zkl_semaphore(1));
+    create_mode(world, 1, zkl_semaphore(1));
 
     grant(world, 0);
     expect_nothing_for(world, 1);
@@ -2121,16 +2121,16 @@ static void
 test_semaphore_watches(void **state)
 {
     world_t    *world = *state;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
-    kind = zkl_semaphore(3);
+    mode = zkl_semaphore(3);
 
-    create_kind(world, 5, kind);
-    see(world, 0, kind);
-    see(world, 1, kind);
-    see(world, 2, kind);
-    see(world, 3, kind)->data = world;
-    see(world, 4, kind);
+    create_mode(world, 5, mode);
+    see(world, 0, mode);
+    see(world, 1, mode);
+    see(world, 2, mode);
+    see(world, 3, mode)->data = world;
+    see(world, 4, mode);
     see_own(world, find(world, 5));
     merge(world);
     expect(world, "0f 1f 2f 3s 4f 5L");
@@ -2173,7 +2173,7 @@ test_semaphore_woken(void **state)
         assert_int_equal(set_up(state), 0);
         world = *state;
 
-        create_kind(world, 3, zkl_semaphore(3));
+        create_mode(world, 3, zkl_semaphore(3));
         see(world, 0, zkl_semaphore(3));
         see(world, 1, zkl_semaphore(3));
         see(world, 2, zkl_semaphore(3));
@@ -2198,14 +2198,14 @@ static void
 test_semaphore_local(void **state)
 {
     world_t    *world = *state;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
-    kind = zkl_semaphore(2);
+    mode = zkl_semaphore(2);
 
-    create_kind(world, 0, kind);
+    create_mode(world, 0, mode);
     grant(world, 0);
-    create_kind(world, 2, kind);
-    sibling_kind(world, 1, kind);
+    create_mode(world, 2, mode);
+    sibling_mode(world, 1, mode);
     expect(world, "0l 1s 2L");
 
     watch(world, 2, 1);
@@ -2213,7 +2213,7 @@ test_semaphore_local(void **state)
 
     drop(world, 0);
     grant(world, 2);
-    create_kind(world, 3, kind);
+    create_mode(world, 3, mode);
     expect_nothing_for(world, 3);
 
     drop(world, 2);
@@ -2227,17 +2227,17 @@ static void
 test_semaphore_unknown(void **state)
 {
     world_t    *world = *state;
-    zkl_kind_t  kind;
+    zkl_mode_t  mode;
 
-    kind = zkl_semaphore(2);
+    mode = zkl_semaphore(2);
 
-    create_kind(world, 0, kind);
+    create_mode(world, 0, mode);
     grant(world, 0);
-    create_kind(world, 3, kind);
+    create_mode(world, 3, mode);
     expect_next(world, ZKL_COMPLETE, 3, -1);
 
     see_own(world, find(world, 0));
-    see(world, 2, kind);
+    see(world, 2, mode);
     see_own(world, find(world, 3));
     merge(world);
 
@@ -2253,14 +2253,14 @@ test_members(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZKL_MEMBER);
+    create_mode(world, 2, ZKL_MEMBER);
     expect_next(world, ZKL_COMPLETE, 2, -1);
 
     see(world, 0, ZKL_MEMBER);
     see(world, 1, ZKL_MEMBER)->data = world;
     see_own(world, find(world, 2));
     merge(world);
-    create_kind(world, 3, ZKL_MEMBER);
+    create_mode(world, 3, ZKL_MEMBER);
     expect(world, "0f 1s 2L 3L");
 
     grant(world, 2);
@@ -2269,7 +2269,7 @@ test_members(void **state)
 }
 
 
-/* each kind behind each kind */
+/* each mode behind each mode */
 
 static void
 test_conflict(void **state)
@@ -2278,7 +2278,7 @@ test_conflict(void **state)
     size_t    i, k;
     world_t  *world;
 
-    const zkl_kind_t  kinds[] = {
+    const zkl_mode_t  modes[] = {
         ZKL_MUTEX, ZKL_READ, ZKL_WRITE, ZKL_MEMBER,
         zkl_semaphore(1), zkl_semaphore(2),
         zkl_semaphore(ZKL_PERMITS_MAX)
@@ -2290,13 +2290,13 @@ test_conflict(void **state)
             assert_int_equal(set_up(state), 0);
             world = *state;
 
-            create_kind(world, 0, kinds[i]);
+            create_mode(world, 0, modes[i]);
             grant(world, 0);
-            create_kind(world, 1, kinds[k]);
+            create_mode(world, 1, modes[k]);
 
             mixes = (i == k || (i < 3 && k < 3));
 
-            assert_int_equal(zkl_view_mixes(kinds[i], kinds[k]), mixes);
+            assert_int_equal(zkl_view_mixes(modes[i], modes[k]), mixes);
             assert_int_equal(zkl_view_conflict(&world->view, find(world, 1)),
                                                !mixes);
             assert_false(zkl_view_conflict(&world->view, find(world, 0)));
@@ -2315,7 +2315,7 @@ test_conflict(void **state)
 }
 
 
-/* kinds of claims in order, and which claims hold the lock: "+" */
+/* modes of claims in order, and which claims hold the lock: "+" */
 
 static void
 test_tally(void **state)
@@ -2324,7 +2324,7 @@ test_tally(void **state)
     zkl_tally_t  tally;
 
     static const struct {
-        zkl_kind_t   kinds[5];
+        zkl_mode_t   modes[5];
         const char  *held;
     } cases[] = {
         { { ZKL_MUTEX, ZKL_MUTEX }, "+-" },
@@ -2348,7 +2348,7 @@ test_tally(void **state)
         memset(&tally, 0, sizeof(zkl_tally_t));
 
         for (k = 0; cases[i].held[k] != '\0'; k++) {
-            assert_int_equal(zkl_view_tally(&tally, cases[i].kinds[k]),
+            assert_int_equal(zkl_view_tally(&tally, cases[i].modes[k]),
                              cases[i].held[k] == '+');
         }
     }
@@ -2362,7 +2362,7 @@ test_conflict_first(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 3, ZKL_WRITE);
+    create_mode(world, 3, ZKL_WRITE);
     see(world, 0, ZKL_READ);
     see(world, 1, ZKL_MEMBER);
     see(world, 2, zkl_semaphore(2));
@@ -2384,7 +2384,7 @@ test_conflict_first(void **state)
 
     /* the next waiter has the use of 1, and is granted */
 
-    create_kind(world, 4, ZKL_MEMBER);
+    create_mode(world, 4, ZKL_MEMBER);
     drop(world, 3);
     grant(world, 4);
 }
@@ -2400,7 +2400,7 @@ test_conflict_removed(void **state)
 
     create(world, 0);
     grant(world, 0);
-    entry = create_kind(world, 1, ZKL_MEMBER);
+    entry = create_mode(world, 1, ZKL_MEMBER);
     create(world, 2);
 
     expect_next(world, ZKL_VIEW_CONFLICT, 1, -1);
@@ -2424,16 +2424,16 @@ test_other_use_blocks(void **state)
     size_t    i;
     world_t  *world;
 
-    const zkl_kind_t  kinds[] = { ZKL_MEMBER, zkl_semaphore(5) };
+    const zkl_mode_t  modes[] = { ZKL_MEMBER, zkl_semaphore(5) };
 
     for (i = 0; i < 2; i++) {
         tear_down(state);
         assert_int_equal(set_up(state), 0);
         world = *state;
 
-        create_kind(world, 0, kinds[i]);
+        create_mode(world, 0, modes[i]);
         grant(world, 0);
-        create_kind(world, 2, kinds[i]);
+        create_mode(world, 2, modes[i]);
         sibling(world, 1);
         expect(world, "0l 1s 2L");
 
@@ -2460,7 +2460,7 @@ test_other_use_looks_at_first(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, ZKL_MEMBER);
+    create_mode(world, 2, ZKL_MEMBER);
     see(world, 0, ZKL_MEMBER);
     see(world, 1, ZKL_WRITE);
     see_own(world, find(world, 2));
@@ -2483,7 +2483,7 @@ test_conflict_unwatched(void **state)
 {
     world_t  *world = *state;
 
-    create_kind(world, 2, zkl_semaphore(2));
+    create_mode(world, 2, zkl_semaphore(2));
     see(world, 0, ZKL_MUTEX);
     see(world, 1, ZKL_MUTEX)->data = world;
     see_own(world, find(world, 2));
@@ -2536,14 +2536,14 @@ test_watched(void **state)
     world_t      *world = *state;
     zkl_entry_t  *one, *two;
 
-    create_kind(world, 6, ZKL_WRITE);
+    create_mode(world, 6, ZKL_WRITE);
     see(world, 3, ZKL_READ);
     see(world, 4, ZKL_WRITE);
     see(world, 4, ZKL_READ);
     see(world, 5, ZKL_READ);
     see_own(world, find(world, 6));
     merge(world);
-    create_kind(world, 7, ZKL_WRITE);
+    create_mode(world, 7, ZKL_WRITE);
 
     one = find(world, 4);
     two = zkl_view_after(&world->view, one);

@@ -1,14 +1,14 @@
 
 /*
- * Labels: the data of a claim's znode, from gateways and from other clients.
+ * Claim data: the data of a claim's znode, from gateways and from other clients.
  *
  * - Each value that is read is within bounds.  If the naive reader finds no
- *   JSON object, or no index, the label is not a gateway's: only the first
+ *   JSON object, or no index, the data are not a gateway's: only the first
  *   line, or a Curator client's revoke, is taken.
- * - A gateway's label that is written again fits, and is read as the same.  So
- *   a gateway that rewrites another gateway's label, as for a remote request,
+ * - A gateway's claim data that is written again fits, and is read as the same.  So
+ *   a gateway that rewrites another gateway's data, as for a remote request,
  *   changes no other member.
- * - Any label that a gateway may write is read unchanged.
+ * - Any claim data that a gateway may write is read unchanged.
  */
 
 
@@ -26,10 +26,10 @@ static naive_json_t  naive;
 
 static void check_any(fuzz_input_t *in);
 static void check_ours(fuzz_input_t *in);
-static void check_bounds(const zkl_claim_data_t *label);
-static void check_again(const zkl_claim_data_t *label);
+static void check_bounds(const zkl_claim_data_t *cdata);
+static void check_again(const zkl_claim_data_t *cdata);
 static int has_index(void);
-static void longest(zkl_claim_data_t *label);
+static void longest(zkl_claim_data_t *cdata);
 static size_t shown(char *buf, fuzz_input_t *in, size_t max);
 static int same(const zkl_claim_data_t *one, const zkl_claim_data_t *two);
 
@@ -63,54 +63,54 @@ check_any(fuzz_input_t *in)
     char              *text;
     size_t             len, n;
     const char        *end;
-    zkl_claim_data_t  *label;
+    zkl_claim_data_t  *cdata;
 
     len = in->left;
     text = fuzz_block(in->data, len);
-    label = fuzz_block(NULL, sizeof(zkl_claim_data_t));
+    cdata = fuzz_block(NULL, sizeof(zkl_claim_data_t));
 
-    zkl_claim_data_read(label, text, len);
+    zkl_claim_data_read(cdata, text, len);
 
-    check_bounds(label);
+    check_bounds(cdata);
 
     end = (len != 0) ? memchr(text, '\n', len) : NULL;
     n = (end != NULL) ? (size_t) (end - text) : len;
 
-    if (label->owner_len != 0) {
-        rule(label->owner_len == n && memcmp(label->owner, text, n) == 0,
+    if (cdata->owner_len != 0) {
+        rule(cdata->owner_len == n && memcmp(cdata->owner, text, n) == 0,
              "the owner is not the first line");
 
     } else if (n <= ZKL_OWNER_MAX && naive_shown(text, n)) {
-        rule(n == 0 || label->revoke, "an owner is left out");
+        rule(n == 0 || cdata->revoke, "an owner is left out");
     }
 
-    if (label->index != -1) {
+    if (cdata->index != -1) {
         rule(end != NULL && len <= ZKL_CLAIM_DATA_MAX, "index of nothing");
 
         naive_json(&naive, end + 1, len - n - 1);
         rule(naive.valid && naive.type == '{' && has_index(),
              "a gateway's: %.*s", (int) naive.len, naive.compact);
 
-        check_again(label);
+        check_again(cdata);
 
     } else {
-        rule(label->data_len == 0 && label->want_len == 0
-             && label->from_len == 0 && label->ttl == 0 && label->holds == 0
-             && label->renewals == 0 && label->mended == 0
-             && label->czxid == 0 && label->gate_len == 0
-             && !label->has_id && !label->has_params && !label->async,
-             "of nobody's label more than the owner is taken");
-        rule(!label->revoke || (len == 10
+        rule(cdata->data_len == 0 && cdata->want_len == 0
+             && cdata->from_len == 0 && cdata->ttl == 0 && cdata->holds == 0
+             && cdata->renewals == 0 && cdata->mended == 0
+             && cdata->czxid == 0 && cdata->gate_len == 0
+             && !cdata->has_id && !cdata->has_params && !cdata->async,
+             "of nobody's cdata more than the owner is taken");
+        rule(!cdata->revoke || (len == 10
                                 && memcmp(text, "__REVOKE__", 10) == 0),
              "nobody asks");
     }
 
-    fuzz_block_free(label);
+    fuzz_block_free(cdata);
     fuzz_block_free(text);
 }
 
 
-/* a label that a gateway may write */
+/* claim data that a gateway may write */
 
 static void
 check_ours(fuzz_input_t *in)
@@ -118,53 +118,53 @@ check_ours(fuzz_input_t *in)
     size_t             i;
     unsigned           flags;
     const uint8_t     *data;
-    zkl_claim_data_t  *label;
+    zkl_claim_data_t  *cdata;
 
     static const char  word[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
 
-    label = fuzz_block(NULL, sizeof(zkl_claim_data_t));
-    memset(label, 0, sizeof(zkl_claim_data_t));
+    cdata = fuzz_block(NULL, sizeof(zkl_claim_data_t));
+    memset(cdata, 0, sizeof(zkl_claim_data_t));
 
     flags = fuzz_byte(in);
 
-    label->index = (int) fuzz_byte(in);
-    label->ttl = (int64_t) (fuzz_64(in) % (ZKL_DURATION_MAX + 1));
-    label->holds = (flags & 1) ? fuzz_32(in) : 0;
-    label->renewals = (flags & 2) ? fuzz_32(in) : 0;
-    label->mended = (flags & 2) ? fuzz_32(in) : 0;
-    label->czxid = (flags & 4)
+    cdata->index = (int) fuzz_byte(in);
+    cdata->ttl = (int64_t) (fuzz_64(in) % (ZKL_DURATION_MAX + 1));
+    cdata->holds = (flags & 1) ? fuzz_32(in) : 0;
+    cdata->renewals = (flags & 2) ? fuzz_32(in) : 0;
+    cdata->mended = (flags & 2) ? fuzz_32(in) : 0;
+    cdata->czxid = (flags & 4)
                    ? (int64_t) (fuzz_64(in) % (ZKL_CZXID_MAX + 1)) : 0;
-    label->async = (flags >> 3) & 1;
-    label->revoke = (flags >> 4) & 1;
+    cdata->async = (flags >> 3) & 1;
+    cdata->revoke = (flags >> 4) & 1;
 
     if (flags & 4) {
-        (void) snprintf(label->gate, sizeof(label->gate), "%016llx",
-                        (unsigned long long) label->czxid);
-        label->gate_len = ZKL_GATE_LEN;
+        (void) snprintf(cdata->gate, sizeof(cdata->gate), "%016llx",
+                        (unsigned long long) cdata->czxid);
+        cdata->gate_len = ZKL_GATE_LEN;
     }
 
     if (flags & 32) {
-        label->has_params = 1;
-        label->params = fuzz_32(in);
+        cdata->has_params = 1;
+        cdata->params = fuzz_32(in);
     }
 
     if (flags & 64) {
-        label->has_id = 1;
-        label->id.record = fuzz_32(in);
+        cdata->has_id = 1;
+        cdata->id.record = fuzz_32(in);
         for  (i = 0; i < ZKL_RANDOM_LEN; i++) {
-            label->id.random[i] = (uint8_t) fuzz_byte(in);
+            cdata->id.random[i] = (uint8_t) fuzz_byte(in);
         }
     }
 
     if (flags & 128) {
-        label->want_len = fuzz_below(in, ZKL_WANT_MAX + 1);
-        for (i = 0; i < label->want_len; i++) {
-            label->want[i] = word[fuzz_below(in, sizeof(word) - 1)];
+        cdata->want_len = fuzz_below(in, ZKL_WANT_MAX + 1);
+        for (i = 0; i < cdata->want_len; i++) {
+            cdata->want[i] = word[fuzz_below(in, sizeof(word) - 1)];
         }
     }
 
-    label->from_len = shown(label->from, in, ZKL_FROM_MAX);
-    label->owner_len = shown(label->owner, in, ZKL_OWNER_MAX);
+    cdata->from_len = shown(cdata->from, in, ZKL_FROM_MAX);
+    cdata->owner_len = shown(cdata->owner, in, ZKL_OWNER_MAX);
 
     /* data is the copy that the reader of arguments would make */
 
@@ -174,83 +174,83 @@ check_ours(fuzz_input_t *in)
     if (naive.valid && naive.len <= ZKL_DATA_MAX
         && naive.depth <= ZKL_DATA_DEPTH)
     {
-        memcpy(label->data, naive.compact, naive.len);
-        label->data_len = naive.len;
+        memcpy(cdata->data, naive.compact, naive.len);
+        cdata->data_len = naive.len;
     }
 
-    if (flags == 255 && label->index == 255) {
-        longest(label);
+    if (flags == 255 && cdata->index == 255) {
+        longest(cdata);
     }
 
-    check_bounds(label);
-    check_again(label);
+    check_bounds(cdata);
+    check_again(cdata);
 
-    fuzz_block_free(label);
+    fuzz_block_free(cdata);
 }
 
 
 static void
-check_bounds(const zkl_claim_data_t *label)
+check_bounds(const zkl_claim_data_t *cdata)
 {
-    rule(label->index >= -1 && label->index <= 255, "%d", label->index);
-    rule(label->ttl >= 0 && label->ttl <= ZKL_DURATION_MAX, "ttl");
-    rule(label->czxid >= 0 && label->czxid <= ZKL_CZXID_MAX, "czxid");
+    rule(cdata->index >= -1 && cdata->index <= 255, "%d", cdata->index);
+    rule(cdata->ttl >= 0 && cdata->ttl <= ZKL_DURATION_MAX, "ttl");
+    rule(cdata->czxid >= 0 && cdata->czxid <= ZKL_CZXID_MAX, "czxid");
 
-    rule(label->owner_len <= ZKL_OWNER_MAX
-         && label->owner[label->owner_len] == '\0'
-         && naive_shown(label->owner, label->owner_len), "owner");
-    rule(label->from_len <= ZKL_FROM_MAX
-         && label->from[label->from_len] == '\0'
-         && naive_shown(label->from, label->from_len), "from");
-    rule(label->want_len <= ZKL_WANT_MAX
-         && label->want[label->want_len] == '\0'
-         && strspn(label->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
-            == label->want_len, "want");
-    rule(label->gate_len == 0
-         || (label->gate_len == ZKL_GATE_LEN
-             && label->gate[ZKL_GATE_LEN] == '\0'
-             && strspn(label->gate, "0123456789abcdefABCDEF")
+    rule(cdata->owner_len <= ZKL_OWNER_MAX
+         && cdata->owner[cdata->owner_len] == '\0'
+         && naive_shown(cdata->owner, cdata->owner_len), "owner");
+    rule(cdata->from_len <= ZKL_FROM_MAX
+         && cdata->from[cdata->from_len] == '\0'
+         && naive_shown(cdata->from, cdata->from_len), "from");
+    rule(cdata->want_len <= ZKL_WANT_MAX
+         && cdata->want[cdata->want_len] == '\0'
+         && strspn(cdata->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
+            == cdata->want_len, "want");
+    rule(cdata->gate_len == 0
+         || (cdata->gate_len == ZKL_GATE_LEN
+             && cdata->gate[ZKL_GATE_LEN] == '\0'
+             && strspn(cdata->gate, "0123456789abcdefABCDEF")
                 == ZKL_GATE_LEN), "gate");
-    rule(label->data_len <= ZKL_DATA_MAX
-         && label->data[label->data_len] == '\0', "data");
+    rule(cdata->data_len <= ZKL_DATA_MAX
+         && cdata->data[cdata->data_len] == '\0', "data");
 }
 
 
-/* the longest label, because no other input comes near to that length */
+/* the longest claim data, because no other input comes near to that length */
 
 static void
-longest(zkl_claim_data_t *label)
+longest(zkl_claim_data_t *cdata)
 {
-    label->ttl = ZKL_DURATION_MAX;
-    label->holds = UINT32_MAX;
-    label->renewals = UINT32_MAX;
-    label->mended = UINT32_MAX;
-    label->czxid = ZKL_CZXID_MAX;
-    label->gate_len = ZKL_GATE_LEN;
-    memset(label->gate, 'f', label->gate_len);
-    label->revoke = 1;
-    label->async = 1;
+    cdata->ttl = ZKL_DURATION_MAX;
+    cdata->holds = UINT32_MAX;
+    cdata->renewals = UINT32_MAX;
+    cdata->mended = UINT32_MAX;
+    cdata->czxid = ZKL_CZXID_MAX;
+    cdata->gate_len = ZKL_GATE_LEN;
+    memset(cdata->gate, 'f', cdata->gate_len);
+    cdata->revoke = 1;
+    cdata->async = 1;
 
-    label->want_len = ZKL_WANT_MAX;
-    memset(label->want, 'w', label->want_len);
+    cdata->want_len = ZKL_WANT_MAX;
+    memset(cdata->want, 'w', cdata->want_len);
 
     /* each quote is two bytes when written */
 
-    label->from_len = ZKL_FROM_MAX;
-    memset(label->from, '"', label->from_len);
+    cdata->from_len = ZKL_FROM_MAX;
+    memset(cdata->from, '"', cdata->from_len);
 
-    label->owner_len = ZKL_OWNER_MAX;
-    memset(label->owner, 'o', label->owner_len);
+    cdata->owner_len = ZKL_OWNER_MAX;
+    memset(cdata->owner, 'o', cdata->owner_len);
 
-    label->data_len = ZKL_DATA_MAX;
-    memset(label->data, 'd', label->data_len);
-    label->data[0] = '"';
-    label->data[ZKL_DATA_MAX - 1] = '"';
+    cdata->data_len = ZKL_DATA_MAX;
+    memset(cdata->data, 'd', cdata->data_len);
+    cdata->data[0] = '"';
+    cdata->data[ZKL_DATA_MAX - 1] = '"';
 }
 
 
 static void
-check_again(const zkl_claim_data_t *label)
+check_again(const zkl_claim_data_t *cdata)
 {
     char              *buf, *text, id[ZKL_CLAIM_DATA_ID];
     char               index[3];
@@ -260,15 +260,15 @@ check_again(const zkl_claim_data_t *label)
     buf = fuzz_block(NULL, ZKL_CLAIM_DATA_MAX);
     again = fuzz_block(NULL, sizeof(zkl_claim_data_t));
 
-    len = zkl_claim_data_write(buf, label, &at);
+    len = zkl_claim_data_write(buf, cdata, &at);
 
     rule(len <= ZKL_CLAIM_DATA_MAX, "%zu bytes", len);
 
-    (void) snprintf(index, sizeof(index), "%02x", (unsigned) label->index);
+    (void) snprintf(index, sizeof(index), "%02x", (unsigned) cdata->index);
     rule(at + 2 < len && memcmp(buf + at, index, 2) == 0, "the index's place");
 
-    if (label->has_id) {
-        zkl_claim_data_id(id, &label->id);
+    if (cdata->has_id) {
+        zkl_claim_data_id(id, &cdata->id);
         rule(memcmp(buf + at + ZKL_CLAIM_DATA_ID_AT, id, ZKL_CLAIM_DATA_ID)
              == 0, "the id's place");
     }
@@ -276,7 +276,7 @@ check_again(const zkl_claim_data_t *label)
     text = fuzz_block(buf, len);
     zkl_claim_data_read(again, text, len);
 
-    rule(same(label, again), "something else is read: %.*s", (int) len, text);
+    rule(same(cdata, again), "something else is read: %.*s", (int) len, text);
 
     n = zkl_claim_data_write(buf, again, &at);
 
@@ -326,7 +326,7 @@ shown(char *buf, fuzz_input_t *in, size_t max)
 }
 
 
-/* a label does not say that a claim is held once */
+/* claim data do not say that a claim is held once */
 
 static int
 same(const zkl_claim_data_t *one, const zkl_claim_data_t *two)

@@ -1,6 +1,6 @@
 
 /*
- * Labels, written and read, and the data that other clients write instead.
+ * Claim data, written and read, and the data that other clients write instead.
  */
 
 
@@ -33,13 +33,13 @@ typedef struct {
 } foreign_t;
 
 
-#define NEW_LABEL   "me\n{\"index\":\"07\",\"ttl\":1,\"data\":7,"
+#define NEW_CDATA   "me\n{\"index\":\"07\",\"ttl\":1,\"data\":7,"
 
 #define A10         "aaaaaaaaaa"
 
-/* texts that are not a gateway's label */
+/* texts that are not a gateway's claim data */
 
-static const foreign_t  foreign_labels[] = {
+static const foreign_t  foreign_data[] = {
     { text_of(""),                          "" },
     { text_of("10.0.0.5"),                  "10.0.0.5" },
     { text_of("worker 7\nmore"),            "worker 7" },
@@ -75,56 +75,56 @@ static const foreign_t  foreign_labels[] = {
     { text_of("me\n{\"index\":\"00\",\"data\":[" OPEN_16 SHUT_16 "]}"),
                                             "me" },
 
-    { text_of(NEW_LABEL "\"holds\":\"2\"}"),           "me" },
-    { text_of(NEW_LABEL "\"holds\":-2}"),              "me" },
-    { text_of(NEW_LABEL "\"holds\":2.0}"),             "me" },
-    { text_of(NEW_LABEL "\"holds\":4294967296}"),      "me" },
-    { text_of(NEW_LABEL "\"holds\":[2]}"),             "me" },
-    { text_of(NEW_LABEL "\"holds\":2,\"holds\":2}"),   "me" },
-    { text_of(NEW_LABEL "\"renewals\":null}"),         "me" },
-    { text_of(NEW_LABEL "\"renewals\":true}"),         "me" },
-    { text_of(NEW_LABEL "\"renewals\":4294967296}"),   "me" },
-    { text_of(NEW_LABEL "\"renewals\":1e1}"),          "me" },
-    { text_of(NEW_LABEL "\"czxid\":\"42\"}"),          "me" },
-    { text_of(NEW_LABEL "\"czxid\":-1}"),              "me" },
-    { text_of(NEW_LABEL "\"czxid\":36028797018963969}"), "me" },
-    { text_of(NEW_LABEL "\"gate\":7}"),                "me" },
-    { text_of(NEW_LABEL "\"gate\":null}"),             "me" },
-    { text_of(NEW_LABEL "\"gate\":\"\"}"),             "me" },
-    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaa\"}"), "me" },
-    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaaaa\"}"), "me" },
-    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaag\"}"), "me" },
-    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaa-\"}"), "me" },
-    { text_of(NEW_LABEL "\"gate\":\"" A10 "aaaaaa\","
+    { text_of(NEW_CDATA "\"holds\":\"2\"}"),           "me" },
+    { text_of(NEW_CDATA "\"holds\":-2}"),              "me" },
+    { text_of(NEW_CDATA "\"holds\":2.0}"),             "me" },
+    { text_of(NEW_CDATA "\"holds\":4294967296}"),      "me" },
+    { text_of(NEW_CDATA "\"holds\":[2]}"),             "me" },
+    { text_of(NEW_CDATA "\"holds\":2,\"holds\":2}"),   "me" },
+    { text_of(NEW_CDATA "\"renewals\":null}"),         "me" },
+    { text_of(NEW_CDATA "\"renewals\":true}"),         "me" },
+    { text_of(NEW_CDATA "\"renewals\":4294967296}"),   "me" },
+    { text_of(NEW_CDATA "\"renewals\":1e1}"),          "me" },
+    { text_of(NEW_CDATA "\"czxid\":\"42\"}"),          "me" },
+    { text_of(NEW_CDATA "\"czxid\":-1}"),              "me" },
+    { text_of(NEW_CDATA "\"czxid\":36028797018963969}"), "me" },
+    { text_of(NEW_CDATA "\"gate\":7}"),                "me" },
+    { text_of(NEW_CDATA "\"gate\":null}"),             "me" },
+    { text_of(NEW_CDATA "\"gate\":\"\"}"),             "me" },
+    { text_of(NEW_CDATA "\"gate\":\"" A10 "aaaaa\"}"), "me" },
+    { text_of(NEW_CDATA "\"gate\":\"" A10 "aaaaaaa\"}"), "me" },
+    { text_of(NEW_CDATA "\"gate\":\"" A10 "aaaaag\"}"), "me" },
+    { text_of(NEW_CDATA "\"gate\":\"" A10 "aaaaa-\"}"), "me" },
+    { text_of(NEW_CDATA "\"gate\":\"" A10 "aaaaaa\","
               "\"gate\":\"" A10 "aaaaaa\"}"),          "me" },
-    { text_of(NEW_LABEL "\"params\":12345678}"),       "me" },
-    { text_of(NEW_LABEL "\"params\":\"1234567\"}"),    "me" },
-    { text_of(NEW_LABEL "\"params\":\"123456789\"}"),  "me" },
-    { text_of(NEW_LABEL "\"params\":\"1234567g\"}"),   "me" },
-    { text_of(NEW_LABEL "\"params\":\"\"}"),           "me" },
-    { text_of(NEW_LABEL "\"async\":1}"),               "me" },
-    { text_of(NEW_LABEL "\"async\":\"true\"}"),        "me" },
-    { text_of(NEW_LABEL "\"async\":null}"),            "me" },
-    { text_of(NEW_LABEL "\"revoke\":1}"),              "me" },
-    { text_of(NEW_LABEL "\"revoke\":{}}"),             "me" },
-    { text_of(NEW_LABEL "\"revoke\":\"true\"}"),       "me" },
-    { text_of(NEW_LABEL "\"want\":true}"),             "me" },
-    { text_of(NEW_LABEL "\"want\":7}"),                "me" },
-    { text_of(NEW_LABEL "\"want\":\"\"}"),             "me" },
-    { text_of(NEW_LABEL "\"want\":\"A\"}"),            "me" },
-    { text_of(NEW_LABEL "\"want\":\"a b\"}"),          "me" },
-    { text_of(NEW_LABEL "\"want\":\"" A10 A10 A10 "aa\"}"), "me" },
-    { text_of(NEW_LABEL "\"from\":7}"),                "me" },
-    { text_of(NEW_LABEL "\"from\":\"\"}"),             "me" },
-    { text_of(NEW_LABEL "\"from\":\"a\\n\"}"),         "me" },
-    { text_of(NEW_LABEL "\"from\":\"" A10 A10 A10 A10 A10 A10 "aaaaa\"}"),
+    { text_of(NEW_CDATA "\"params\":12345678}"),       "me" },
+    { text_of(NEW_CDATA "\"params\":\"1234567\"}"),    "me" },
+    { text_of(NEW_CDATA "\"params\":\"123456789\"}"),  "me" },
+    { text_of(NEW_CDATA "\"params\":\"1234567g\"}"),   "me" },
+    { text_of(NEW_CDATA "\"params\":\"\"}"),           "me" },
+    { text_of(NEW_CDATA "\"async\":1}"),               "me" },
+    { text_of(NEW_CDATA "\"async\":\"true\"}"),        "me" },
+    { text_of(NEW_CDATA "\"async\":null}"),            "me" },
+    { text_of(NEW_CDATA "\"revoke\":1}"),              "me" },
+    { text_of(NEW_CDATA "\"revoke\":{}}"),             "me" },
+    { text_of(NEW_CDATA "\"revoke\":\"true\"}"),       "me" },
+    { text_of(NEW_CDATA "\"want\":true}"),             "me" },
+    { text_of(NEW_CDATA "\"want\":7}"),                "me" },
+    { text_of(NEW_CDATA "\"want\":\"\"}"),             "me" },
+    { text_of(NEW_CDATA "\"want\":\"A\"}"),            "me" },
+    { text_of(NEW_CDATA "\"want\":\"a b\"}"),          "me" },
+    { text_of(NEW_CDATA "\"want\":\"" A10 A10 A10 "aa\"}"), "me" },
+    { text_of(NEW_CDATA "\"from\":7}"),                "me" },
+    { text_of(NEW_CDATA "\"from\":\"\"}"),             "me" },
+    { text_of(NEW_CDATA "\"from\":\"a\\n\"}"),         "me" },
+    { text_of(NEW_CDATA "\"from\":\"" A10 A10 A10 A10 A10 A10 "aaaaa\"}"),
                                                        "me" },
-    { text_of(NEW_LABEL "\"id\":7}"),                  "me" },
-    { text_of(NEW_LABEL "\"id\":\"\"}"),               "me" },
-    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "a\"}"), "me" },
-    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "aaa\"}"), "me" },
-    { text_of(NEW_LABEL "\"id\":\"" A10 A10 A10 "ag\"}"), "me" },
-    { text_of(NEW_LABEL "\"index\":7}"),               "me" },
+    { text_of(NEW_CDATA "\"id\":7}"),                  "me" },
+    { text_of(NEW_CDATA "\"id\":\"\"}"),               "me" },
+    { text_of(NEW_CDATA "\"id\":\"" A10 A10 A10 "a\"}"), "me" },
+    { text_of(NEW_CDATA "\"id\":\"" A10 A10 A10 "aaa\"}"), "me" },
+    { text_of(NEW_CDATA "\"id\":\"" A10 A10 A10 "ag\"}"), "me" },
+    { text_of(NEW_CDATA "\"index\":7}"),               "me" },
     { text_of("me\n{\"index\":\"07\",\"revoke\":true"), "me" },
     { text_of("me\n{\"holds\":2,\"renewals\":3,\"params\":\"01234567\","
               "\"async\":true,\"revoke\":true,\"want\":\"a\","
@@ -137,24 +137,24 @@ static const foreign_t  foreign_labels[] = {
 
 
 static void
-test_label_is_written(void **state)
+test_is_written(void **state)
 {
     char              buf[ZKL_CLAIM_DATA_MAX];
     size_t            at, len;
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     (void) state;
 
-    memset(&label, 0, sizeof(zkl_claim_data_t));
+    memset(&cdata, 0, sizeof(zkl_claim_data_t));
 
-    strcpy(label.owner, "me");
-    label.owner_len = 2;
-    label.index = 0x0f;
-    label.ttl = 60000;
-    strcpy(label.data, "{\"any\":\"JSON\"}");
-    label.data_len = strlen(label.data);
+    strcpy(cdata.owner, "me");
+    cdata.owner_len = 2;
+    cdata.index = 0x0f;
+    cdata.ttl = 60000;
+    strcpy(cdata.data, "{\"any\":\"JSON\"}");
+    cdata.data_len = strlen(cdata.data);
 
-    len = zkl_claim_data_write(buf, &label, &at);
+    len = zkl_claim_data_write(buf, &cdata, &at);
 
     assert_int_equal(len, sizeof("me\n{\"index\":\"0f\",\"ttl\":60000,"
                                  "\"data\":{\"any\":\"JSON\"}}") - 1);
@@ -162,12 +162,12 @@ test_label_is_written(void **state)
                              "\"data\":{\"any\":\"JSON\"}}", len);
     assert_memory_equal(buf + at, "0f", 2);
 
-    label.owner_len = 0;
-    label.data_len = 0;
-    label.ttl = 0;
-    label.index = -1;
+    cdata.owner_len = 0;
+    cdata.data_len = 0;
+    cdata.ttl = 0;
+    cdata.index = -1;
 
-    len = zkl_claim_data_write(buf, &label, &at);
+    len = zkl_claim_data_write(buf, &cdata, &at);
 
     assert_int_equal(len, sizeof("\n{\"index\":\"00\",\"ttl\":0}") - 1);
     assert_memory_equal(buf, "\n{\"index\":\"00\",\"ttl\":0}", len);
@@ -176,7 +176,7 @@ test_label_is_written(void **state)
 
 
 static void
-test_label_says_more(void **state)
+test_says_more(void **state)
 {
     char              buf[ZKL_CLAIM_DATA_MAX];
     size_t            at, len;
@@ -251,10 +251,10 @@ test_label_says_more(void **state)
 }
 
 
-/* the label of a znode whose name has no claim id */
+/* the claim data of a znode whose name has no claim id */
 
 static void
-test_label_with_an_id(void **state)
+test_with_an_id(void **state)
 {
     char              buf[ZKL_CLAIM_DATA_MAX];
     size_t            at, i, len;
@@ -291,7 +291,7 @@ test_label_with_an_id(void **state)
     assert_memory_equal(out.id.random, in.id.random, ZKL_RANDOM_LEN);
     assert_int_equal(out.id.record, in.id.record);
 
-    /* the id replaces the digits in a label that was written */
+    /* the id replaces the digits in claim data that were written */
 
     memset(in.id.random, 0x5a, ZKL_RANDOM_LEN);
     in.id.record = 7;
@@ -308,7 +308,7 @@ test_label_with_an_id(void **state)
 /* a member that is empty, or that could not be read again, is left out */
 
 static void
-test_label_says_no_more(void **state)
+test_says_no_more(void **state)
 {
     char              buf[ZKL_CLAIM_DATA_MAX];
     size_t            at, i, len;
@@ -405,27 +405,27 @@ test_label_says_no_more(void **state)
 
 
 static void
-test_label_of_a_revoker(void **state)
+test_of_a_revoker(void **state)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     (void) state;
 
-    memset(&label, 0xff, sizeof(zkl_claim_data_t));
-    zkl_claim_data_read(&label, text_of("__REVOKE__"));
+    memset(&cdata, 0xff, sizeof(zkl_claim_data_t));
+    zkl_claim_data_read(&cdata, text_of("__REVOKE__"));
 
-    assert_int_equal(label.revoke, 1);
-    assert_int_equal(label.index, -1);
-    assert_int_equal(label.ttl, 0);
-    assert_int_equal(label.owner_len, 0);
-    assert_string_equal(label.owner, "");
-    assert_int_equal(label.data_len, 0);
-    assert_string_equal(label.data, "");
+    assert_int_equal(cdata.revoke, 1);
+    assert_int_equal(cdata.index, -1);
+    assert_int_equal(cdata.ttl, 0);
+    assert_int_equal(cdata.owner_len, 0);
+    assert_string_equal(cdata.owner, "");
+    assert_int_equal(cdata.data_len, 0);
+    assert_string_equal(cdata.data, "");
 }
 
 
 static void
-test_label_is_read_back(void **state)
+test_is_read_back(void **state)
 {
     char              buf[ZKL_CLAIM_DATA_MAX];
     size_t            at, len;
@@ -435,7 +435,7 @@ test_label_is_read_back(void **state)
 
     memset(&in, 0, sizeof(zkl_claim_data_t));
 
-    /* the longest label */
+    /* the longest claim data */
 
     memset(in.owner, 'o', ZKL_OWNER_MAX);
     in.owner_len = ZKL_OWNER_MAX;
@@ -504,70 +504,70 @@ test_label_is_read_back(void **state)
 
 
 static void
-test_label_of_the_future(void **state)
+test_of_the_future(void **state)
 {
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
 
     (void) state;
 
-    zkl_claim_data_read(&label,
+    zkl_claim_data_read(&cdata,
                         text_of("me\n{\"new\":{\"data\":[1,{\"ttl\":2}]},"
                                 "\"index\":\"07\",\"newer\":null,"
                                 "\"data\":{\"index\":\"08\"},\"ttl\":5}"));
 
-    assert_int_equal(label.index, 7);
-    assert_int_equal(label.ttl, 5);
-    assert_string_equal(label.data, "{\"index\":\"08\"}");
-    assert_string_equal(label.owner, "me");
+    assert_int_equal(cdata.index, 7);
+    assert_int_equal(cdata.ttl, 5);
+    assert_string_equal(cdata.data, "{\"index\":\"08\"}");
+    assert_string_equal(cdata.owner, "me");
 
-    zkl_claim_data_read(&label, text_of("\n{\"index\":\"00\"}"));
+    zkl_claim_data_read(&cdata, text_of("\n{\"index\":\"00\"}"));
 
-    assert_int_equal(label.index, 0);
-    assert_int_equal(label.ttl, 0);
-    assert_int_equal(label.data_len, 0);
-    assert_int_equal(label.owner_len, 0);
+    assert_int_equal(cdata.index, 0);
+    assert_int_equal(cdata.ttl, 0);
+    assert_int_equal(cdata.data_len, 0);
+    assert_int_equal(cdata.owner_len, 0);
 }
 
 
 static void
-test_foreign_labels(void **state)
+test_foreign_data(void **state)
 {
     char              text[ZKL_CLAIM_DATA_MAX * 2];
-    zkl_claim_data_t  label;
+    zkl_claim_data_t  cdata;
     const foreign_t  *r;
 
     (void) state;
 
-    for (r = foreign_labels; r->text != NULL; r++) {
-        memset(&label, 0xff, sizeof(zkl_claim_data_t));
-        zkl_claim_data_read(&label, r->text, r->len);
+    for (r = foreign_data; r->text != NULL; r++) {
+        memset(&cdata, 0xff, sizeof(zkl_claim_data_t));
+        zkl_claim_data_read(&cdata, r->text, r->len);
 
-        if (label.index != -1 || label.ttl != 0 || label.data_len != 0
-            || label.data[0] != '\0' || label.holds != 0
-            || label.renewals != 0 || label.params != 0 || label.has_params
-            || label.async || label.revoke || label.want_len != 0
-            || label.want[0] != '\0' || label.from_len != 0
-            || label.from[0] != '\0' || label.gate_len != 0
-            || label.czxid != 0
-            || label.owner_len != strlen(r->owner)
-            || strcmp(label.owner, r->owner) != 0)
+        if (cdata.index != -1 || cdata.ttl != 0 || cdata.data_len != 0
+            || cdata.data[0] != '\0' || cdata.holds != 0
+            || cdata.renewals != 0 || cdata.params != 0 || cdata.has_params
+            || cdata.async || cdata.revoke || cdata.want_len != 0
+            || cdata.want[0] != '\0' || cdata.from_len != 0
+            || cdata.from[0] != '\0' || cdata.gate_len != 0
+            || cdata.czxid != 0
+            || cdata.owner_len != strlen(r->owner)
+            || strcmp(cdata.owner, r->owner) != 0)
         {
-            fail_msg("%s: %d %s %s", r->text, label.index, label.owner,
-                     label.data);
+            fail_msg("%s: %d %s %s", r->text, cdata.index, cdata.owner,
+                     cdata.data);
         }
     }
 
-    zkl_claim_data_read(&label, NULL, 0);
-    assert_int_equal(label.index, -1);
+    zkl_claim_data_read(&cdata, NULL, 0);
+    assert_int_equal(cdata.index, -1);
 
     memset(text, 'a', sizeof(text));
 
-    zkl_claim_data_read(&label, text, ZKL_OWNER_MAX);
-    assert_int_equal(label.owner_len, ZKL_OWNER_MAX);
-    zkl_claim_data_read(&label, text, ZKL_OWNER_MAX + 1);
-    assert_int_equal(label.owner_len, 0);
-    zkl_claim_data_read(&label, text, sizeof(text));
-    assert_int_equal(label.owner_len, 0);
+    zkl_claim_data_read(&cdata, text, ZKL_OWNER_MAX);
+    assert_int_equal(cdata.owner_len, ZKL_OWNER_MAX);
+    zkl_claim_data_read(&cdata, text, ZKL_OWNER_MAX + 1);
+    assert_int_equal(cdata.owner_len, 0);
+    zkl_claim_data_read(&cdata, text, sizeof(text));
+    assert_int_equal(cdata.owner_len, 0);
 }
 
 
@@ -575,14 +575,14 @@ int
 main(void)
 {
     const struct CMUnitTest  tests[] = {
-        cmocka_unit_test(test_label_is_written),
-        cmocka_unit_test(test_label_says_more),
-        cmocka_unit_test(test_label_says_no_more),
-        cmocka_unit_test(test_label_with_an_id),
-        cmocka_unit_test(test_label_of_a_revoker),
-        cmocka_unit_test(test_label_is_read_back),
-        cmocka_unit_test(test_label_of_the_future),
-        cmocka_unit_test(test_foreign_labels),
+        cmocka_unit_test(test_is_written),
+        cmocka_unit_test(test_says_more),
+        cmocka_unit_test(test_says_no_more),
+        cmocka_unit_test(test_with_an_id),
+        cmocka_unit_test(test_of_a_revoker),
+        cmocka_unit_test(test_is_read_back),
+        cmocka_unit_test(test_of_the_future),
+        cmocka_unit_test(test_foreign_data),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
