@@ -25,13 +25,13 @@ static void zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
-static int zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings,
+static int zkl_view_match(zkl_view_t *view, zkl_observed_t *children,
     size_t n);
-static int zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting);
+static int zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed);
 static int zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last,
     int anew, zkl_view_gone_pt gone, void *data);
-static int zkl_view_add(zkl_view_t *view, zkl_sighting_t *s,
+static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s,
     zkl_view_make_pt make, void *data);
 
 
@@ -228,7 +228,7 @@ zkl_view_position(zkl_view_t *view, zkl_entry_t *entry)
 size_t
 zkl_view_holders(zkl_view_t *view)
 {
-    size_t        n, seats;
+    size_t        n, capacity;
     zkl_mode_t    mode;
     zkl_entry_t  *entry;
 
@@ -239,9 +239,9 @@ zkl_view_holders(zkl_view_t *view)
     }
 
     if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
-        seats = zkl_mode_permits(mode);
+        capacity = zkl_mode_permits(mode);
 
-        return (view->nalive < seats) ? view->nalive : seats;
+        return (view->nalive < capacity) ? view->nalive : capacity;
     }
 
     if (mode != ZKL_READ) {
@@ -322,7 +322,7 @@ zkl_view_mixes(zkl_mode_t one, zkl_mode_t two)
 
 
 size_t
-zkl_view_seats(zkl_mode_t mode)
+zkl_view_capacity(zkl_mode_t mode)
 {
     if (mode == ZKL_MEMBER) {
         return SIZE_MAX;
@@ -333,19 +333,19 @@ zkl_view_seats(zkl_mode_t mode)
 
 
 int
-zkl_view_tally(zkl_tally_t *tally, zkl_mode_t mode)
+zkl_view_count(zkl_holders_t *holders, zkl_mode_t mode)
 {
-    if (tally->n == 0) {
-        tally->first = mode;
-        tally->mixes = 1;
-        tally->readers = 1;
+    if (holders->n == 0) {
+        holders->first = mode;
+        holders->mixes = 1;
+        holders->readers = 1;
     }
 
-    tally->mixes &= (zkl_view_mixes(tally->first, mode) != 0);
-    tally->readers &= (mode == ZKL_READ);
+    holders->mixes &= (zkl_view_mixes(holders->first, mode) != 0);
+    holders->readers &= (mode == ZKL_READ);
 
-    return (tally->n++ < zkl_view_seats(mode) || tally->readers)
-           && tally->mixes;
+    return (holders->n++ < zkl_view_capacity(mode) || holders->readers)
+           && holders->mixes;
 }
 
 
@@ -535,10 +535,10 @@ zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
 static zkl_entry_t *
 zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 {
-    size_t        n, seats;
+    size_t        n, capacity;
     zkl_entry_t  *ahead, *nearest, *first;
 
-    seats = zkl_view_seats(waiter->mode);
+    capacity = zkl_view_capacity(waiter->mode);
     n = 0;
     nearest = NULL;
     *watch = NULL;
@@ -578,7 +578,7 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
             return nearest;
         }
 
-        if (++n == seats) {
+        if (++n == capacity) {
             return nearest;
         }
     }
@@ -602,7 +602,7 @@ zkl_view_tick(zkl_view_t *view)
 
 
 int
-zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
+zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_observed_t *children,
     size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data)
 {
     int      anew;
@@ -610,12 +610,12 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
     int64_t  last;
 
     if (n > 1) {
-        qsort(sightings, n, sizeof(zkl_sighting_t), zkl_view_compare);
+        qsort(children, n, sizeof(zkl_observed_t), zkl_view_compare);
     }
 
-    last = (n != 0) ? sightings[n - 1].seq : -1;
+    last = (n != 0) ? children[n - 1].seq : -1;
 
-    anew = zkl_view_match(view, sightings, n);
+    anew = zkl_view_match(view, children, n);
 
     zkl_view_sweep(view, tick, last, anew, gone, data);
 
@@ -624,7 +624,7 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
     }
 
     for (i = 0; i < n; i++) {
-        if (zkl_view_add(view, &sightings[i], make, data) != 0) {
+        if (zkl_view_add(view, &children[i], make, data) != 0) {
             return -1;
         }
     }
@@ -642,7 +642,7 @@ zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
 static int
 zkl_view_compare(const void *one, const void *two)
 {
-    const zkl_sighting_t  *a, *b;
+    const zkl_observed_t  *a, *b;
 
     a = one;
     b = two;
@@ -658,7 +658,7 @@ zkl_view_compare(const void *one, const void *two)
 /* Marks the listed entries; returns 1 if another claim has an entry's place. */
 
 static int
-zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
+zkl_view_match(zkl_view_t *view, zkl_observed_t *children, size_t n)
 {
     int           anew;
     size_t        i;
@@ -669,29 +669,29 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
 
     for (i = 0; i < n; i++) {
 
-        while (entry != &view->alive && entry->seq < sightings[i].seq) {
+        while (entry != &view->alive && entry->seq < children[i].seq) {
             entry = entry->next;
         }
 
         /* a downgraded writer and its reader share a seq */
 
         for (duplicate = entry;
-             duplicate != &view->alive && duplicate->seq == sightings[i].seq;
+             duplicate != &view->alive && duplicate->seq == children[i].seq;
              duplicate = duplicate->next)
         {
             /* a sibling may have shared the lock after the list */
 
-            if ((duplicate->mode != sightings[i].mode
+            if ((duplicate->mode != children[i].mode
                  && (duplicate->origin != ZKL_SIBLING
-                     || !zkl_view_same(duplicate, &sightings[i])))
-                || sightings[i].gone || zkl_view_doubtful(view, duplicate))
+                     || !zkl_view_same(duplicate, &children[i])))
+                || children[i].gone || zkl_view_doubtful(view, duplicate))
             {
                 continue;
             }
 
-            if (zkl_view_same(duplicate, &sightings[i])) {
+            if (zkl_view_same(duplicate, &children[i])) {
                 duplicate->listed = 1;
-                sightings[i].entry = duplicate;
+                children[i].entry = duplicate;
 
             } else {
                 anew = 1;
@@ -704,13 +704,13 @@ zkl_view_match(zkl_view_t *view, zkl_sighting_t *sightings, size_t n)
 
 
 static int
-zkl_view_same(zkl_entry_t *entry, zkl_sighting_t *sighting)
+zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed)
 {
-    if (entry->origin == ZKL_LOCAL || sighting->entry != NULL) {
-        return sighting->entry == entry;
+    if (entry->origin == ZKL_LOCAL || observed->entry != NULL) {
+        return observed->entry == entry;
     }
 
-    return sighting->who == entry->who;
+    return observed->who == entry->who;
 }
 
 
@@ -785,7 +785,7 @@ zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last, int anew,
 
 
 static int
-zkl_view_add(zkl_view_t *view, zkl_sighting_t *s, zkl_view_make_pt make,
+zkl_view_add(zkl_view_t *view, zkl_observed_t *s, zkl_view_make_pt make,
     void *data)
 {
     zkl_entry_t  *entry;

@@ -112,7 +112,7 @@ typedef struct {
     zkl_mode_t          first;
     unsigned            mixes:1;    /* all can take part with the first */
     unsigned            readers:1;  /* all are readers */
-} zkl_tally_t;
+} zkl_holders_t;
 
 
 /* what the first waiting local claim needs */
@@ -144,13 +144,13 @@ typedef struct {
     void               *data;       /* the caller's */
     unsigned            gone:1;     /* the delete is decided: the claim counts
                                        for completeness only; entry is NULL */
-} zkl_sighting_t;
+} zkl_observed_t;
 
 /*
- * Makes the entry of a sighting that is new and not local.  Returns NULL if
+ * Makes the entry of a child that is new and not local.  Returns NULL if
  * there is no memory: the merge fails then, and the view stays incomplete.
  */
-typedef zkl_entry_t *(*zkl_view_make_pt)(void *data, zkl_sighting_t *sighting);
+typedef zkl_entry_t *(*zkl_view_make_pt)(void *data, zkl_observed_t *observed);
 
 
 void zkl_view_init(zkl_view_t *view);
@@ -200,13 +200,13 @@ uint64_t zkl_view_tick(zkl_view_t *view);
 /*
  * Merges a list of all children that are claims.  If the list has another claim
  * in the place of a known claim, the parent was made anew: then the knowledge
- * from before the list is dropped.  The call sorts sightings, the caller's
+ * from before the list is dropped.  The call sorts children, the caller's
  * array.  gone is called for each entry that the list proves gone, make for
- * each new claim that is not local.  Local entries of sightings that are not
+ * each new claim that is not local.  Local entries of children that are not
  * linked (found after a lost connection) are linked, and wait if entry->waiting
  * is set.  Returns 0, or -1 if make returned NULL.
  */
-int zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_sighting_t *sightings,
+int zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_observed_t *children,
     size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data);
 
 /* Forgets all entries, local entries too, and calls gone for each. */
@@ -245,13 +245,13 @@ int zkl_view_blocks(zkl_mode_t ahead, zkl_mode_t behind);
 int zkl_view_mixes(zkl_mode_t one, zkl_mode_t two);
 
 /* The most claims of a mode that can hold a lock; readers share a seat. */
-size_t zkl_view_seats(zkl_mode_t mode);
+size_t zkl_view_capacity(zkl_mode_t mode);
 
 /*
  * Counts the next claim of a lock, in the order of seq, and returns 1 if the
- * claim holds the lock.  The caller zeroes tally before the first claim.
+ * claim holds the lock.  The caller zeroes holders before the first claim.
  */
-int zkl_view_tally(zkl_tally_t *tally, zkl_mode_t mode);
+int zkl_view_count(zkl_holders_t *holders, zkl_mode_t mode);
 
 /* Whether the first claim is ahead of entry and has another use. */
 int zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry);

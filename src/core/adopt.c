@@ -22,11 +22,11 @@
  * znode of a one-node lock may be another claim's by now, so the worker reads
  * the znode first, and deletes by the version that was read.
  *
- * A claim that waited alone (a client may call for the claim later) may be held
- * all the same, because a client with the token may call at any gateway, and a
- * gateway that sees no claim ahead writes into the claim data that the claim is
- * held and tells so.  The worker therefore deletes such a claim by the version
- * of claim data that do not say "held".
+ * A detached claim (a client may call for the claim later) may be held all the
+ * same, because a client with the token may call at any gateway, and a gateway
+ * that sees no claim ahead writes into the claim data that the claim is held
+ * and tells so.  The worker therefore deletes such a claim by the version of
+ * claim data that do not say "held".
  *
  * All of the code runs on the event loop.  The session of an adoption is NULL
  * until the session is opened.  The work on a claim begins anew with each
@@ -63,7 +63,7 @@ typedef enum {
     ZKL_ADOPTED_FIND = 0,           /* the claim waited; a list, or a read of
                                        the lock's znode, tells whether the claim
                                        has a znode */
-    ZKL_ADOPTED_LOOK,               /* the claim waited alone: deleted, unless
+    ZKL_ADOPTED_LOOK,               /* the claim was detached: deleted, unless
                                        another gateway told the claim as held */
     ZKL_ADOPTED_READ,               /* the claim is held, if its znode is
                                        there; the znode is read */
@@ -91,10 +91,11 @@ typedef struct {
 
     ngx_str_t                          path;    /* of the lock */
     int32_t                            version; /* of the data read, of a claim
-                                                   that waited alone or is
-                                                   held */
+                                                   that was detached or
+                                                   is held */
 
-    unsigned                           alone:1;     /* the claim waited alone */
+    unsigned                           detached:1;  /* the claim waited without
+                                                       a client */
     unsigned                           ending:1;    /* the claim is deleted when
                                                        the replacement is
                                                        done */
@@ -590,10 +591,10 @@ zkl_adopted_new(zkl_adoption_t *adoption, zkl_record_t *record,
     claim->mode = record->was;
     claim->renamed = record->mode;
     claim->seq = record->seq;
-    claim->alone = (record->ttl != 0 && !record->bound
-                   && record->mode != ZKL_NODE
-                   && (record->state == ZKL_RECORD_NEW
-                       || record->state == ZKL_RECORD_WAITING));
+    claim->detached = (record->ttl != 0 && !record->bound
+                       && record->mode != ZKL_NODE
+                       && (record->state == ZKL_RECORD_NEW
+                           || record->state == ZKL_RECORD_WAITING));
 
     claim->path.len = path->len;
     claim->path.data = (u_char *) claim + sizeof(zkl_adopted_t);
@@ -626,7 +627,7 @@ zkl_adopted_begin(zkl_adopted_t *claim, zkl_record_t *record)
 
         zkl_record_unbind(zone, record->id.record);
 
-    } else if (claim->alone) {
+    } else if (claim->detached) {
         claim->state = ZKL_ADOPTED_LOOK;
 
     } else {
@@ -716,7 +717,7 @@ zkl_adopted_op(zkl_adopted_t *claim)
         return NULL;
     }
 
-    if (claim->mode == ZKL_NODE || claim->alone || claim->over) {
+    if (claim->mode == ZKL_NODE || claim->detached || claim->over) {
         op->version = claim->version;
     }
 
@@ -784,7 +785,7 @@ zkl_adopted_handler(zkl_op_t *op)
             break;
         }
 
-        if (claim->alone) {
+        if (claim->detached) {
             zkl_adopted_look(claim, op);
             break;
         }
@@ -842,7 +843,7 @@ zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op)
             claim->mode = child.mode;
             claim->renamed = child.mode;
 
-            if (claim->alone) {
+            if (claim->detached) {
                 claim->state = ZKL_ADOPTED_LOOK;
                 zkl_adopted_go(claim);
                 return;
@@ -896,7 +897,7 @@ zkl_adopted_missing(zkl_adopted_t *claim)
 }
 
 
-/* A GET has read the znode of a claim that waited alone. */
+/* A GET has read the znode of a claim that was detached. */
 
 static void
 zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
@@ -924,7 +925,7 @@ zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
         return;
     }
 
-    claim->alone = 0;
+    claim->detached = 0;
     ttl = (ngx_msec_t) cdata.ttl;
 
     zkl_record_publish(zone, claim->id.record, claim->seq, op->czxid,
@@ -1171,7 +1172,7 @@ zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op)
     if (claim->mode == ZKL_NODE) {
         claim->state = ZKL_ADOPTED_FIND;
 
-    } else if (claim->alone) {
+    } else if (claim->detached) {
         claim->state = ZKL_ADOPTED_LOOK;
     }
 
@@ -1193,7 +1194,7 @@ zkl_adopted_delete(zkl_adopted_t *claim)
     }
 
     claim->state = ZKL_ADOPTED_DELETE;
-    claim->alone = 0;
+    claim->detached = 0;
     claim->over = 0;
 
     if (claim->mode == ZKL_NODE) {

@@ -58,7 +58,7 @@
 #define ZKL_LOOKS_MAX                 32
 
 /* how many releases a worker repeats when no client waits for the answers */
-#define ZKL_DEBTS_MAX                 4096
+#define ZKL_UNAWAITED_MAX             4096
 
 /* how often a set is tried while other writers change the znode's data */
 #define ZKL_SET_TRIES                     5
@@ -76,7 +76,7 @@
 #define ZKL_MISSING_AGAIN                 15
 
 /* how often a call repeats the set of a lock's znode, which all releases set */
-#define ZKL_TOUCHES_MAX                   50
+#define ZKL_BUMPS_MAX                     50
 
 /* what Curator's Revoker writes (Revoker.REVOKE_MESSAGE) */
 #define ZKL_REVOKE_MARK               "__REVOKE__"
@@ -137,10 +137,10 @@ static ngx_int_t zkl_call_less(zkl_call_t *call);
 static void zkl_call_delete(zkl_call_t *call);
 static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
-static void zkl_call_touched_handler(zkl_op_t *op);
-static void zkl_call_touch(zkl_call_t *call);
-static void zkl_call_touch_handler(zkl_op_t *op);
-static zkl_op_t *zkl_call_touch_op(zkl_call_t *call, zkl_op_t *get);
+static void zkl_call_bumped_handler(zkl_op_t *op);
+static void zkl_call_bump(zkl_call_t *call);
+static void zkl_call_bump_handler(zkl_op_t *op);
+static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_ended(zkl_call_t *call);
@@ -239,7 +239,7 @@ zkl_call_time(zkl_question_t *question)
 /*
  * While ZooKeeper does not answer, all calls but releases wait.  A release is
  * owed from the moment when the call came, but a worker keeps at most
- * ZKL_DEBTS_MAX releases whose clients have left.
+ * ZKL_UNAWAITED_MAX releases whose clients have left.
  */
 
 static void
@@ -252,7 +252,7 @@ zkl_call_begin(zkl_call_t *call)
     find = (call->token.seq == -1);
 
     if ((call->type != ZKL_RELEASE || find || call->counted
-         || worker->ncalls - worker->nawaited >= ZKL_DEBTS_MAX)
+         || worker->ncalls - worker->nawaited >= ZKL_UNAWAITED_MAX)
         && !zkl_session_ready(worker->session))
     {
         if (call->type == ZKL_RENEW && !find) {
@@ -1462,9 +1462,9 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
 
 
 /*
- * A client that asks for a claim that waits alone extends the grace.  The time
- * is never cut, since another gateway may have told that the claim is held, but
- * always changed: the change tells the claim's worker that a client asks.
+ * A client that asks for a detached claim extends the grace.  The time is never
+ * cut, since another gateway may have told that the claim is held, but always
+ * changed: the change tells the claim's worker that a client asks.
  */
 
 static void
@@ -1858,7 +1858,7 @@ static ngx_int_t
 zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
-    ngx_uint_t   i, there, mixes, seats, ahead, readers;
+    ngx_uint_t   i, there, mixes, capacity, ahead, readers;
     zkl_child_t  child;
 
     call->position = 0;
@@ -1900,12 +1900,12 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
     }
 
     readers = zkl_call_readers(op, writer);
-    seats = zkl_view_seats(call->token.mode);
+    capacity = zkl_view_capacity(call->token.mode);
 
     /* a single claim of another use ahead blocks the claim */
 
-    call->infos[0].held = (mixes && call->position < seats);
-    call->place = zkl_place(ahead, ngx_max(readers, seats));
+    call->infos[0].held = (mixes && call->position < capacity);
+    call->place = zkl_place(ahead, ngx_max(readers, capacity));
 
     return there ? NGX_OK : NGX_DECLINED;
 }
@@ -2011,20 +2011,20 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
 static void
 zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n)
 {
-    uint32_t     crc, sum;
-    ngx_uint_t   i;
-    zkl_tally_t  tally;
+    uint32_t       crc, sum;
+    ngx_uint_t     i;
+    zkl_holders_t  holders;
 
     call->total = n;
     call->holders = 0;
 
-    ngx_memzero(&tally, sizeof(zkl_tally_t));
+    ngx_memzero(&holders, sizeof(zkl_holders_t));
     sum = 0;
 
     ngx_crc32_init(crc);
 
     for (i = 0; i < n; i++) {
-        infos[i].held = zkl_view_tally(&tally, infos[i].child.mode);
+        infos[i].held = zkl_view_count(&holders, infos[i].child.mode);
 
         if (infos[i].held) {
             call->holders++;
@@ -2669,7 +2669,7 @@ zkl_call_parent_handler(zkl_op_t *op)
         goto done;
     }
 
-    set = zkl_call_touch_op(call, op);
+    set = zkl_call_bump_op(call, op);
 
     delete->version = call->version;
     delete->gather = (set != NULL);
@@ -2689,14 +2689,14 @@ done:
 /* Of two sets at once the second fails: the call sets the znode again. */
 
 static void
-zkl_call_touched_handler(zkl_op_t *op)
+zkl_call_bumped_handler(zkl_op_t *op)
 {
     zkl_call_t  *call;
 
     call = op->data;
 
-    if (op->rc == ZKL_CHANGED && ++call->touches < ZKL_TOUCHES_MAX) {
-        zkl_call_touch(call);
+    if (op->rc == ZKL_CHANGED && ++call->bumps < ZKL_BUMPS_MAX) {
+        zkl_call_bump(call);
     }
 
     zkl_call_op_end(call);
@@ -2706,7 +2706,7 @@ zkl_call_touched_handler(zkl_op_t *op)
 /* Sets the present data: all gateways with claims of the lock list the lock. */
 
 static void
-zkl_call_touch(zkl_call_t *call)
+zkl_call_bump(zkl_call_t *call)
 {
     zkl_op_t  *get;
 
@@ -2715,7 +2715,7 @@ zkl_call_touch(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_touch_handler, call);
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_handler, call);
     if (get != NULL) {
         get->whole = 1;
         zkl_call_send(call, get);
@@ -2724,14 +2724,14 @@ zkl_call_touch(zkl_call_t *call)
 
 
 static void
-zkl_call_touch_handler(zkl_op_t *op)
+zkl_call_bump_handler(zkl_op_t *op)
 {
     zkl_op_t    *set;
     zkl_call_t  *call;
 
     call = op->data;
 
-    set = zkl_call_touch_op(call, op);
+    set = zkl_call_bump_op(call, op);
 
     if (set != NULL) {
         zkl_call_send(call, set);
@@ -2747,7 +2747,7 @@ zkl_call_touch_handler(zkl_op_t *op)
  */
 
 static zkl_op_t *
-zkl_call_touch_op(zkl_call_t *call, zkl_op_t *get)
+zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get)
 {
     zkl_op_t  *op;
 
@@ -2762,7 +2762,7 @@ zkl_call_touch_op(zkl_call_t *call, zkl_op_t *get)
     }
 
     op->version = get->version;
-    op->handler = zkl_call_touched_handler;
+    op->handler = zkl_call_bumped_handler;
     op->data = call;
 
     return op;
@@ -3043,7 +3043,7 @@ zkl_call_remote_handler(zkl_op_t *op)
 
     case ZKL_OK:
         call->remote = 1;
-        zkl_call_touch(call);
+        zkl_call_bump(call);
         zkl_call_poll(call);
         break;
 
@@ -3228,7 +3228,7 @@ zkl_call_revoked_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
-        zkl_call_touch(call);
+        zkl_call_bump(call);
         zkl_call_tell(call, ZKL_CALL_OK);
         break;
 

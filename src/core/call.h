@@ -27,8 +27,8 @@ typedef enum {
     ZKL_DOWNGRADE,                      /* a held claim becomes a reader */
     ZKL_REVOKE,                     /* the claim with that name: asks the holder
                                        to let go */
-    ZKL_INSPECT,                    /* a claim; a claim that waits alone stays
-                                       for another grace */
+    ZKL_INSPECT,                    /* a claim; a detached claim stays for
+                                       another grace */
 
     /* a lock, not a claim: */
     ZKL_LIST,                       /* the claims of a lock, in order */
@@ -155,7 +155,7 @@ struct zkl_call_s {
                                                        may have happened */
     uint32_t                           renewals;    /* in the data before the
                                                        first set */
-    ngx_uint_t                         touches;     /* failed sets of the lock's
+    ngx_uint_t                         bumps;       /* failed sets of the lock's
                                                        znode */
     ngx_uint_t                         holds;       /* the number to write */
     ngx_atomic_uint_t                  gen;         /* of the record with the
@@ -205,8 +205,8 @@ typedef struct {
                                                    NULL */
     ngx_msec_t                         ttl;     /* RENEW, HOLD; 0: unchanged */
     ngx_msec_t                         timeout; /* for the answer */
-    ngx_msec_t                         grace;   /* INSPECT: of a claim that
-                                                   waits alone */
+    ngx_msec_t                         grace;   /* INSPECT: of a detached
+                                                   claim */
     ngx_uint_t                         node;    /* without a token: the lock is
                                                    one znode */
     ngx_uint_t                         forced;  /* BREAK: by an operator */

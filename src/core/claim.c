@@ -11,27 +11,27 @@
  *   CREATE   WAIT         START       RECOVER   -       (later)  -      START
  *   RECOVER  WAIT         START       -         -       (later)  (list) START
  *   WAIT     -            START       -         HELD    DELETE   (list) START
- *                                                       or LAPSE
+ *                                                       or EXP.
  *   HELD     -            DONE        -         -       DELETE   (list) DONE
- *                                                       or LAPSE
- *   LAPSE    DONE         DONE        (list)    -       (later)  (list) DONE
+ *                                                       or EXP.
+ *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
  *   TAKE     HELD         DONE        TAKE      -       (later)  TAKE   TAKE
- *   DELETE   DONE         DONE        OWED      -       -        -      DONE
- *   OWED     -            -           -         -       -        DELETE DONE
+ *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
+ *   RETRY    -            -           -         -       -        DELETE DONE
  *
  * "(later)": a create that is under way cannot be called back, so the claim is
  * deleted when the znode is known to exist.  "(list)": the list of the lock's
  * children tells whether the claim's znode exists.
  *
- * A durable claim outlives the session: from HELD or LAPSE the claim goes to
- * TAKE, until a session counts the lease again, and from DELETE to OWED.  A
+ * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
+ * TAKE, until a session counts the lease again, and from DELETE to RETRY.  A
  * durable claim of a worker or a gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
  * the lease.  A waiting claim that a client may call for at another gateway
  * ends only if no other gateway has told a client that the claim is held.  The
- * version of the znode's data shows both: so a claim in LAPSE still blocks the
- * claims behind, and goes back to HELD or WAIT if the data have changed.
+ * version of the znode's data shows both: so a claim in EXPIRING still blocks
+ * the claims behind, and goes back to HELD or WAIT if the data have changed.
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
  * be gone.  Only zkl_claim_state() changes the state, and only zkl_claim_done()
@@ -41,7 +41,7 @@
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
  * NULL when the waiter was told or has left.  `op` is NULL unless an operation
  * of the claim is under way: in DELETE the delete, or the read in front of the
- * delete; in OWED none.  `replace` is NULL unless the claim is about to become
+ * delete; in RETRY none.  `replace` is NULL unless the claim is about to become
  * a reader or durable; the znode's name is not known until that is done.
  */
 
@@ -76,8 +76,8 @@ static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
 static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_note(zkl_claim_t *claim, zkl_acquire_t *acquire);
 static void zkl_claim_time(zkl_claim_t *claim, zkl_acquire_t *acquire);
-static ngx_uint_t zkl_claim_settled(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_pressing(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_stable(zkl_claim_t *claim);
+static ngx_uint_t zkl_claim_blocks_exit(zkl_claim_t *claim);
 static void zkl_claim_uncount(zkl_claim_t *claim);
 static void zkl_claim_count(zkl_claim_t *claim);
 static void zkl_claim_quit(zkl_claim_t *claim);
@@ -92,7 +92,7 @@ static void zkl_claim_single(zkl_claim_t *claim);
 static void zkl_claim_single_handler(zkl_op_t *op);
 static void zkl_claim_timer_handler(ngx_event_t *ev);
 static void zkl_claim_wait(zkl_claim_t *claim);
-static void zkl_claim_alone(zkl_claim_t *claim);
+static void zkl_claim_detach(zkl_claim_t *claim);
 static void zkl_claim_part(zkl_claim_t *claim);
 static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
@@ -103,9 +103,9 @@ static ngx_uint_t zkl_claim_limited(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_overdue(zkl_claim_t *claim);
 static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
     ngx_msec_t wait);
-static void zkl_claim_lapse(zkl_claim_t *claim);
-static void zkl_claim_lapse_delete(zkl_claim_t *claim);
-static void zkl_claim_lapse_handler(zkl_op_t *op);
+static void zkl_claim_expire(zkl_claim_t *claim);
+static void zkl_claim_expire_delete(zkl_claim_t *claim);
+static void zkl_claim_expire_handler(zkl_op_t *op);
 static void zkl_claim_sweep_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
 static void zkl_claim_moved(zkl_claim_t *claim);
@@ -179,7 +179,7 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
     *outcome = ZKL_FAILED;
 
     if (zkl_worker_over(worker)) {
-        *outcome = ZKL_SHUT;
+        *outcome = ZKL_SHUTTING_DOWN;
         return NULL;
     }
 
@@ -202,7 +202,7 @@ zkl_claim_acquire(zkl_worker_t *worker, zkl_acquire_t *acquire,
 
     zkl_lock_join(lock, claim);
 
-    worker->nowed++;
+    worker->nuntold++;
     worker->claims[claim->id.record] = claim;
 
     zkl_claim_note(claim, acquire);
@@ -385,7 +385,7 @@ zkl_claim_abandon(zkl_claim_t *claim)
         claim->time = zkl_claim_expired(claim) ? ZKL_TIME_ABANDONED
                                                : ZKL_TIME_ENDLESS;
 
-        zkl_claim_alone(claim);
+        zkl_claim_detach(claim);
         return;
     }
 
@@ -414,7 +414,7 @@ zkl_claim_abandon(zkl_claim_t *claim)
 static ngx_uint_t
 zkl_claim_wanted(zkl_claim_t *claim)
 {
-    return claim->handler != NULL || claim->alone;
+    return claim->handler != NULL || claim->detached;
 }
 
 
@@ -528,15 +528,15 @@ zkl_claim_keen(zkl_claim_t *claim)
 
 
 void
-zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
+zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed)
 {
-    sighting->mode = claim->entry.mode;
+    observed->mode = claim->entry.mode;
 
-    if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
-        sighting->gone = 1;
+    if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
+        observed->gone = 1;
 
     } else {
-        sighting->entry = &claim->entry;
+        observed->entry = &claim->entry;
     }
 }
 
@@ -544,13 +544,13 @@ zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting)
 void
 zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
 {
-    ngx_uint_t     settled;
+    ngx_uint_t     stable;
     zkl_worker_t  *worker;
 
 #if (NGX_DEBUG)
     static char  *names[] = {
-        "start", "create", "recover", "wait", "held", "lapse", "take",
-        "delete", "owed", "done"
+        "start", "create", "recover", "wait", "held", "expiring",
+        "take", "delete", "retry", "done"
     };
 #endif
 
@@ -560,7 +560,7 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
                    "zk lock claim %uD of \"%V\": %s -> %s", claim->id.record,
                    &claim->lock->sn.str, names[claim->state], names[state]);
 
-    settled = zkl_claim_settled(claim);
+    stable = zkl_claim_stable(claim);
 
     zkl_claim_uncount(claim);
     claim->state = state;
@@ -570,33 +570,33 @@ zkl_claim_state(zkl_claim_t *claim, zkl_claim_state_e state)
         zkl_lock_order(claim->lock, claim);
     }
 
-    if (settled && !zkl_claim_settled(claim)) {
-        ngx_queue_insert_tail(&worker->unsettled, &claim->unsettled);
+    if (stable && !zkl_claim_stable(claim)) {
+        ngx_queue_insert_tail(&worker->transient, &claim->transient);
 
-    } else if (!settled && zkl_claim_settled(claim)) {
-        ngx_queue_remove(&claim->unsettled);
+    } else if (!stable && zkl_claim_stable(claim)) {
+        ngx_queue_remove(&claim->transient);
     }
 
     zkl_worker_busy(worker);
 }
 
 
-/* Whether the claim stays in the state for long; else it is in unsettled. */
+/* Whether the claim may stay in its state for long; else it is transient. */
 
 static ngx_uint_t
-zkl_claim_settled(zkl_claim_t *claim)
+zkl_claim_stable(zkl_claim_t *claim)
 {
     return claim->state == ZKL_WAIT || claim->state == ZKL_HELD
            || claim->state == ZKL_DONE;
 }
 
 
-/* Whether a worker that leaves waits until the claim is settled. */
+/* Whether a worker that leaves waits until the claim is stable. */
 
 static ngx_uint_t
-zkl_claim_pressing(zkl_claim_t *claim)
+zkl_claim_blocks_exit(zkl_claim_t *claim)
 {
-    return !zkl_claim_settled(claim) && !claim->refused
+    return !zkl_claim_stable(claim) && !claim->refused
            && claim->state != ZKL_TAKE;
 }
 
@@ -614,7 +614,7 @@ zkl_claim_uncount(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    worker->npressing -= zkl_claim_pressing(claim);
+    worker->nblocking -= zkl_claim_blocks_exit(claim);
     worker->nfleeting -= zkl_claim_ephemeral(claim);
 }
 
@@ -626,7 +626,7 @@ zkl_claim_count(zkl_claim_t *claim)
 
     worker = claim->lock->worker;
 
-    worker->npressing += zkl_claim_pressing(claim);
+    worker->nblocking += zkl_claim_blocks_exit(claim);
     worker->nfleeting += zkl_claim_ephemeral(claim);
 }
 
@@ -645,7 +645,7 @@ zkl_claim_quit(zkl_claim_t *claim)
     worker = claim->lock->worker;
 
     claim->handler = NULL;
-    worker->nowed--;
+    worker->nuntold--;
 
     zkl_worker_busy(worker);
 }
@@ -671,7 +671,7 @@ zkl_claim_answer(zkl_claim_t *claim, zkl_outcome_e outcome)
             claim->event = NULL;
         }
 
-        claim->timer.cancelable = (claim->event == NULL && !claim->alone);
+        claim->timer.cancelable = (claim->event == NULL && !claim->detached);
 
         handler(claim->data, claim, outcome);
     }
@@ -758,7 +758,7 @@ zkl_claim_rung(zkl_claim_t *claim)
         return;
     }
 
-    if (claim->state == ZKL_HELD || claim->alone) {
+    if (claim->state == ZKL_HELD || claim->detached) {
         zkl_claim_lease(claim);
     }
 }
@@ -827,7 +827,7 @@ zkl_claim_create(zkl_claim_t *claim)
 
     /* the claim's turn is far off, and no client needs an early answer */
 
-    op->patient = zkl_lock_crowded(claim->lock, claim->entry.mode, NULL)
+    op->deferrable = zkl_lock_queue_long(claim->lock, claim->entry.mode, NULL)
                   && !zkl_claim_expired(claim) && claim->event == NULL
                   && !claim->terms.async && !claim->terms.keyed;
 
@@ -877,7 +877,7 @@ zkl_claim_create_handler(zkl_op_t *op)
             break;
         }
 
-        zkl_claim_refuse(claim, ZKL_WORN_OUT);
+        zkl_claim_refuse(claim, ZKL_SEQ_EXHAUSTED);
         break;
 
     case ZKL_CHILDLESS:
@@ -953,7 +953,7 @@ zkl_claim_queued(zkl_claim_t *claim)
 
         /* ZooKeeper gives all further claims the same number */
 
-        zkl_claim_end(claim, ZKL_WORN_OUT);
+        zkl_claim_end(claim, ZKL_SEQ_EXHAUSTED);
         return;
     }
 
@@ -993,7 +993,7 @@ zkl_claim_queued(zkl_claim_t *claim)
     if (claim->counting || zkl_claim_expired(claim) || claim->terms.async
         || claim->event != NULL)
     {
-        lock->settle = 1;
+        lock->resolve = 1;
     }
 
     zkl_lock_post(lock);
@@ -1078,7 +1078,7 @@ zkl_claim_single_handler(zkl_op_t *op)
 
         /* a client may have joined this claim if the duplicate has ended */
 
-        claim->alone = 0;
+        claim->detached = 0;
         zkl_claim_withdraw(claim, ZKL_DUPLICATE);
         return;
     }
@@ -1139,7 +1139,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     if (claim->told_elsewhere) {
         delivery = ZKL_DELIVERED_ELSEWHERE;
 
-    } else if (claim->alone && claim->handler == NULL) {
+    } else if (claim->detached && claim->handler == NULL) {
         delivery = ZKL_UNDELIVERED;
         lease = claim->terms.grace;
     }
@@ -1187,7 +1187,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     if (claim->state == ZKL_HELD) {
         zkl_claim_answer(claim, ZKL_GRANTED);
 
-    } else if (claim->state == ZKL_LAPSE) {
+    } else if (claim->state == ZKL_EXPIRING) {
 
         /* this process stood still for longer than the lease */
 
@@ -1231,14 +1231,14 @@ zkl_claim_timer_handler(ngx_event_t *ev)
         return;
     }
 
-    if (claim->alone && !zkl_claim_overdue(claim)) {
+    if (claim->detached && !zkl_claim_overdue(claim)) {
 
         if (claim->state == ZKL_WAIT) {
             zkl_claim_lease(claim);
             return;
         }
 
-        if (claim->state == ZKL_LAPSE) {
+        if (claim->state == ZKL_EXPIRING) {
 
             /* the wait goes on if another gateway has renewed the claim */
 
@@ -1270,18 +1270,18 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 
     claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER : ZKL_TIME_ABANDONED;
 
-    zkl_claim_settle(claim);
+    zkl_claim_resolve(claim);
 }
 
 
 void
-zkl_claim_settle(zkl_claim_t *claim)
+zkl_claim_resolve(zkl_claim_t *claim)
 {
     size_t       ahead;
     zkl_lock_t  *lock;
 
     if (claim->state == ZKL_START && claim->lock->node) {
-        zkl_node_settle(claim->lock);
+        zkl_node_resolve(claim->lock);
         return;
     }
 
@@ -1291,7 +1291,7 @@ zkl_claim_settle(zkl_claim_t *claim)
         return;
     }
 
-    if (!zkl_lock_unsure(lock)
+    if (!zkl_lock_reads_pending(lock)
         && zkl_lock_conflicts(lock, &claim->entry)
         && zkl_claim_conflict(claim) == NGX_OK)
     {
@@ -1305,8 +1305,8 @@ zkl_claim_settle(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_lock_unsure(lock) || !claim->single) {
-        lock->settle = 1;
+    if (zkl_lock_reads_pending(lock) || !claim->single) {
+        lock->resolve = 1;
         return;
     }
 
@@ -1357,7 +1357,7 @@ zkl_claim_wait(zkl_claim_t *claim)
 
         /* the view does not know all claims ahead yet */
 
-        lock->settle = 1;
+        lock->resolve = 1;
         zkl_lock_list(lock);
         return;
     }
@@ -1373,7 +1373,7 @@ zkl_claim_wait(zkl_claim_t *claim)
         zkl_claim_tell(claim, ZKL_EVENT_WAITS, NULL);
 
     } else if (claim->terms.async && claim->handler != NULL) {
-        zkl_claim_alone(claim);
+        zkl_claim_detach(claim);
         zkl_claim_answer(claim, ZKL_QUEUED);
     }
 }
@@ -1381,26 +1381,26 @@ zkl_claim_wait(zkl_claim_t *claim)
 
 /*
  * Leases.  The deadline in the record is of the lease while the claim is held,
- * and of the grace while the claim is alone.  Any worker may move the deadline;
- * another gateway counts up the renewals in the znode's data.
+ * and of the grace while the claim is detached.  Any worker may move the
+ * deadline; another gateway counts up the renewals in the znode's data.
  */
 
 
 /* No client waits for the claim any more: the grace begins. */
 
 static void
-zkl_claim_alone(zkl_claim_t *claim)
+zkl_claim_detach(zkl_claim_t *claim)
 {
     ngx_msec_t  now;
 
     if (claim->state == ZKL_HELD) {
-        zkl_claim_unseen(claim);
+        zkl_claim_undelivered(claim);
         return;
     }
 
     now = zkl_now();
 
-    claim->alone = 1;
+    claim->detached = 1;
     claim->lease = now + (claim->told_elsewhere ? claim->ttl
                                                 : claim->terms.grace);
 
@@ -1448,13 +1448,13 @@ zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     claim->time = ZKL_TIME_ENDLESS;
 
-    zkl_claim_alone(claim);
+    zkl_claim_detach(claim);
     zkl_claim_answer(claim, outcome);
 }
 
 
 void
-zkl_claim_unseen(zkl_claim_t *claim)
+zkl_claim_undelivered(zkl_claim_t *claim)
 {
     ngx_msec_t  granted, lease;
 
@@ -1591,8 +1591,8 @@ zkl_claim_lease(zkl_claim_t *claim)
 
     claim->lost = 1;
 
-    zkl_claim_state(claim, ZKL_LAPSE);
-    zkl_claim_lapse(claim);
+    zkl_claim_state(claim, ZKL_EXPIRING);
+    zkl_claim_expire(claim);
 }
 
 
@@ -1722,7 +1722,7 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
  */
 
 static void
-zkl_claim_lapse(zkl_claim_t *claim)
+zkl_claim_expire(zkl_claim_t *claim)
 {
     zkl_session_t  *session;
 
@@ -1740,7 +1740,7 @@ zkl_claim_lapse(zkl_claim_t *claim)
         return;
     }
 
-    zkl_claim_lapse_delete(claim);
+    zkl_claim_expire_delete(claim);
 }
 
 
@@ -1750,11 +1750,11 @@ zkl_claim_lapse(zkl_claim_t *claim)
  */
 
 static void
-zkl_claim_lapse_delete(zkl_claim_t *claim)
+zkl_claim_expire_delete(zkl_claim_t *claim)
 {
     zkl_op_t  *op;
 
-    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_lapse_handler);
+    op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_expire_handler);
     if (op == NULL) {
         return;
     }
@@ -1768,7 +1768,7 @@ zkl_claim_lapse_delete(zkl_claim_t *claim)
 
 
 static void
-zkl_claim_lapse_handler(zkl_op_t *op)
+zkl_claim_expire_handler(zkl_op_t *op)
 {
     zkl_claim_t  *claim;
 
@@ -2199,7 +2199,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
     switch (claim->state) {
 
     case ZKL_DELETE:
-    case ZKL_OWED:
+    case ZKL_RETRY:
 
         if (claim->lasting != ZKL_DURABLE) {
             return NGX_DECLINED;
@@ -2209,7 +2209,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
 
         claim->doubtful |= (claim->state == ZKL_DELETE);
         claim->watched = 0;
-        zkl_claim_state(claim, ZKL_OWED);
+        zkl_claim_state(claim, ZKL_RETRY);
         return NGX_OK;
 
     case ZKL_TAKE:
@@ -2220,7 +2220,7 @@ zkl_claim_outlives(zkl_claim_t *claim)
         return NGX_OK;
 
     case ZKL_HELD:
-    case ZKL_LAPSE:
+    case ZKL_EXPIRING:
 
         if ((claim->lasting != ZKL_DURABLE && !begun) || claim->entry.waiting) {
             return NGX_DECLINED;
@@ -2875,16 +2875,16 @@ zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate)
     ngx_queue_t  *q;
     zkl_claim_t  *claim;
 
-    for (q = ngx_queue_head(&worker->unsettled);
-         q != ngx_queue_sentinel(&worker->unsettled);
+    for (q = ngx_queue_head(&worker->transient);
+         q != ngx_queue_sentinel(&worker->transient);
          q = ngx_queue_next(q))
     {
-        claim = ngx_queue_data(q, zkl_claim_t, unsettled);
+        claim = ngx_queue_data(q, zkl_claim_t, transient);
 
         if (((claim->state == ZKL_TAKE && claim->take != ZKL_TAKE_ELSEWHERE)
              || (claim->lasting == ZKL_DURABLE
                  && (claim->state == ZKL_DELETE
-                     || claim->state == ZKL_OWED)))
+                     || claim->state == ZKL_RETRY)))
             && ngx_memcmp(claim->gate, gate, ZKL_GATE_LEN) == 0)
         {
             return 1;
@@ -2914,7 +2914,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
 
     if (claim->replace != NULL
         || (claim->state != ZKL_HELD
-            && claim->state != ZKL_LAPSE))
+            && claim->state != ZKL_EXPIRING))
     {
         return;
     }
@@ -2924,7 +2924,7 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
         return;
     }
 
-    if (claim->state == ZKL_LAPSE && claim->op != NULL) {
+    if (claim->state == ZKL_EXPIRING && claim->op != NULL) {
         /* the answer to the delete under way tells which delete was first */
         return;
     }
@@ -2935,14 +2935,14 @@ zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted)
 
     claim->lost = 1;
 
-    zkl_claim_tell(claim, ZKL_EVENT_LOST, claim->state == ZKL_LAPSE
+    zkl_claim_tell(claim, ZKL_EVENT_LOST, claim->state == ZKL_EXPIRING
                    ? "lease" : "deleted");
     zkl_claim_done(claim);
 }
 
 
 void
-zkl_claim_touched(zkl_claim_t *claim)
+zkl_claim_bumped(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_HELD && claim->replace == NULL) {
         zkl_claim_reread(claim, claim->watched);
@@ -3011,7 +3011,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
     if (rc == NGX_OK) {
         claim->lost = 0;
 
-        if (claim->state == ZKL_LAPSE && !claim->entry.waiting
+        if (claim->state == ZKL_EXPIRING && !claim->entry.waiting
             && ngx_queue_empty(&claim->listeners))
         {
             /* only a held claim fulfils a remote request */
@@ -3024,7 +3024,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
         zkl_claim_rewrite(claim, &cdata, op->version);
     }
 
-    if (claim->state == ZKL_DELETE || claim->state == ZKL_OWED) {
+    if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
         /* a remote request has released the claim */
         return;
     }
@@ -3032,8 +3032,8 @@ zkl_claim_reread_handler(zkl_op_t *op)
     if (rc == NGX_OK) {
         zkl_claim_renewed(claim);
 
-    } else if (claim->state == ZKL_LAPSE) {
-        zkl_claim_lapse_delete(claim);
+    } else if (claim->state == ZKL_EXPIRING) {
+        zkl_claim_expire_delete(claim);
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
@@ -3056,7 +3056,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     seen = zkl_claim_shorter(claim, cdata);
 
     if (claim->entry.waiting) {
-        claim->alone = 1;
+        claim->detached = 1;
         ttl = claim->terms.grace;
 
         if (zkl_claim_shown(claim, cdata)) {
@@ -3134,7 +3134,7 @@ zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 static void
 zkl_claim_renewed(zkl_claim_t *claim)
 {
-    if (claim->state == ZKL_LAPSE) {
+    if (claim->state == ZKL_EXPIRING) {
         zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
     }
 
@@ -3163,7 +3163,7 @@ zkl_claim_renewed(zkl_claim_t *claim)
 
         /* the waiter may have to be told that the claim still waits */
 
-        claim->lock->settle |= (claim->handler != NULL);
+        claim->lock->resolve |= (claim->handler != NULL);
 
         zkl_claim_single(claim);
         zkl_lock_post(claim->lock);
@@ -3439,8 +3439,8 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     claim->outcome = outcome;
 
-    zkl_claim_state(claim, ZKL_LAPSE);
-    zkl_claim_lapse(claim);
+    zkl_claim_state(claim, ZKL_EXPIRING);
+    zkl_claim_expire(claim);
 }
 
 
@@ -3455,7 +3455,7 @@ zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome)
     zkl_claim_answer(claim, outcome);
 
     if (zkl_claim_known(claim)) {
-        zkl_claim_alone(claim);
+        zkl_claim_detach(claim);
 
     } else {
         zkl_claim_end(claim, outcome);
@@ -3498,14 +3498,14 @@ zkl_claim_delete(zkl_claim_t *claim, ngx_uint_t gather)
     }
 
     if (op == NULL) {
-        zkl_claim_state(claim, ZKL_OWED);
+        zkl_claim_state(claim, ZKL_RETRY);
         return;
     }
 
     if (!claim->lock->node) {
         op->gather = gather;
-        op->patient = zkl_lock_crowded(claim->lock, claim->entry.mode,
-                                       &claim->entry);
+        op->deferrable = zkl_lock_queue_long(claim->lock, claim->entry.mode,
+                                             &claim->entry);
 
     } else if (claim->watched) {
         op->version = zkl_record_version(claim->lock->worker->zone,
@@ -3584,7 +3584,7 @@ zkl_claim_delete_handler(zkl_op_t *op)
 
     /* the sweep, or the next connection, sends the delete again */
 
-    zkl_claim_state(claim, ZKL_OWED);
+    zkl_claim_state(claim, ZKL_RETRY);
 
     if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_REFUSED) {
         zkl_claim_denied(claim, op->rc);
@@ -3819,14 +3819,14 @@ zkl_claim_listed(zkl_claim_t *claim)
         zkl_claim_removed(claim);
         break;
 
-    case ZKL_LAPSE:
+    case ZKL_EXPIRING:
 
         if (!claim->entry.linked) {
             zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
             zkl_claim_done(claim);
 
         } else {
-            zkl_claim_lapse(claim);
+            zkl_claim_expire(claim);
         }
 
         break;
@@ -3919,14 +3919,14 @@ zkl_claim_found_handler(zkl_op_t *op)
 
 
 /*
- * A waiting claim was deleted: if the lock was touched, by a gateway that had
+ * A waiting claim was deleted: if the lock was bumped, by a gateway that had
  * the token; else by any client.
  */
 
 static void
 zkl_claim_removed(zkl_claim_t *claim)
 {
-    if (claim->lock->touched) {
+    if (claim->lock->bumped) {
         zkl_claim_refuse(claim, ZKL_CANCELLED);
 
     } else {
@@ -4026,7 +4026,7 @@ zkl_claim_limit(zkl_claim_t *claim)
 {
     ngx_msec_int_t  left;
 
-    claim->alone = 0;
+    claim->detached = 0;
     claim->time = ZKL_TIME_LIMITED;
 
     if (claim->timer.timer_set) {
@@ -4052,15 +4052,15 @@ zkl_claim_connected(zkl_claim_t *claim)
         zkl_lock_list(claim->lock);
         break;
 
-    case ZKL_LAPSE:
-        zkl_claim_lapse(claim);
+    case ZKL_EXPIRING:
+        zkl_claim_expire(claim);
         break;
 
     case ZKL_TAKE:
         zkl_claim_take(claim);
         break;
 
-    case ZKL_OWED:
+    case ZKL_RETRY:
         zkl_claim_delete(claim, 0);
         break;
 
@@ -4171,7 +4171,7 @@ zkl_claim_over(zkl_claim_t *claim)
         claim->timer.cancelable = 1;
 
     } else if (claim->state == ZKL_WAIT) {
-        zkl_claim_withdraw(claim, ZKL_SHUT);
+        zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
 
     } else if (claim->state == ZKL_START) {
         zkl_claim_done(claim);
@@ -4184,7 +4184,7 @@ zkl_claim_shut(zkl_claim_t *claim)
 {
     if (claim->event != NULL && claim->state == ZKL_HELD) {
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "shutdown");
-        zkl_claim_end(claim, ZKL_SHUT);
+        zkl_claim_end(claim, ZKL_SHUTTING_DOWN);
         return 1;
     }
 
@@ -4193,7 +4193,7 @@ zkl_claim_shut(zkl_claim_t *claim)
     }
 
     if (claim->state == ZKL_START) {
-        zkl_claim_refuse(claim, ZKL_SHUT);
+        zkl_claim_refuse(claim, ZKL_SHUTTING_DOWN);
         return 1;
     }
 
@@ -4201,21 +4201,21 @@ zkl_claim_shut(zkl_claim_t *claim)
 
         /* another gateway has told the grant: the successor keeps the claim */
 
-        zkl_claim_leave(claim, ZKL_SHUT);
+        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
         claim->timer.cancelable = 1;
 
         return 1;
     }
 
     if (claim->state == ZKL_WAIT) {
-        zkl_claim_withdraw(claim, ZKL_SHUT);
+        zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
 
     } else if (claim->state == ZKL_HELD) {
-        zkl_claim_disown(claim, ZKL_SHUT);
+        zkl_claim_disown(claim, ZKL_SHUTTING_DOWN);
         return 1;
     }
 
-    zkl_claim_answer(claim, ZKL_SHUT);
+    zkl_claim_answer(claim, ZKL_SHUTTING_DOWN);
 
     return 1;
 }

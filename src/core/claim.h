@@ -37,7 +37,7 @@ typedef enum {
     ZKL_WAIT,                       /* yes; in the view, not granted yet */
     ZKL_HELD,                       /* yes; granted, under a lease, unless bound
                                        without a lease */
-    ZKL_LAPSE,                      /* maybe; the lease or the grace is over, or
+    ZKL_EXPIRING,                   /* maybe; the lease or the grace is over, or
                                        the claim is withdrawn: the claim is
                                        deleted, unless another gateway has
                                        renewed the claim, or told a client that
@@ -46,7 +46,7 @@ typedef enum {
                                        count the lease: this session takes the
                                        claim over */
     ZKL_DELETE,                     /* maybe; the delete is under way */
-    ZKL_OWED,                       /* maybe; a delete is owed, and is sent when
+    ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
                                        ZooKeeper can be reached */
     ZKL_DONE                        /* no */
 } zkl_claim_state_e;
@@ -66,13 +66,13 @@ typedef enum {
     ZKL_QUOTA,                      /* max_claims are there already */
     ZKL_UNREACHABLE,                /* ZooKeeper did not answer in time */
     ZKL_NO_ROOM,                    /* the zone or the session is full */
-    ZKL_WORN_OUT,                   /* ZooKeeper has no new seq for claims of
+    ZKL_SEQ_EXHAUSTED,              /* ZooKeeper has no new seq for claims of
                                        this lock */
     ZKL_DENIED,                     /* ZooKeeper refuses, by an ACL, or to make
                                        the claim durable */
     ZKL_CANCELLED,                  /* the claim was released or deleted before
                                        the grant was told */
-    ZKL_SHUT,                       /* the worker leaves */
+    ZKL_SHUTTING_DOWN,              /* the worker leaves */
     ZKL_DRAINED,                    /* an operator has drained the gateway */
     ZKL_FAILED                      /* no memory, or refused; was logged */
 } zkl_outcome_e;
@@ -231,7 +231,7 @@ typedef struct {
 struct zkl_claim_s {
     zkl_entry_t                        entry;       /* must be first */
     ngx_queue_t                        queue;       /* lock->claims */
-    ngx_queue_t                        unsettled;   /* worker->unsettled */
+    ngx_queue_t                        transient;   /* worker->transient */
     ngx_queue_t                        listeners;
     zkl_lock_t                        *lock;
     zkl_terms_t                        terms;
@@ -294,7 +294,7 @@ struct zkl_claim_s {
      *           length, or another gateway has told that the claim is held
      * single:   no older claim has the claim's key: without this flag the
      *           claim is not granted
-     * alone:    [until the grant] a client may call for the claim later, with
+     * detached: [until the grant] a client may call for the claim later, with
      *           the key or the token, so the claim does not end before the
      *           grace is over; a client may wait all the same
      * told_elsewhere:
@@ -304,14 +304,14 @@ struct zkl_claim_s {
      * requeued: the claim has lost its place in the queue once: the grant says
      *           so
      * bound:    the claim ends with the worker; see the terms
-     * watched:  [HELD, LAPSE, TAKE, DELETE] the znode has a watch
-     * changed:  [HELD, LAPSE] a read of the data is due, and not sent yet
+     * watched:  [HELD, EXPIRING, TAKE, DELETE] the znode has a watch
+     * changed:  [HELD, EXPIRING] a read of the data is due, and not sent yet
      * ending:   [HELD] the claim is deleted when `replace` is done; [TAKE]
      *           the durable znode is deleted as soon as a read finds the
      *           znode, whichever session counts the lease
      * refused:  ZooKeeper has refused to delete the znode: a worker that
      *           leaves does not wait for the claim
-     * doubtful: [DELETE, OWED; TAKE after a release] a delete without an
+     * doubtful: [DELETE, RETRY; TAKE after a release] a delete without an
      *           answer may have happened: a znode that is missing does not
      *           count as lost
      * lost:     the lease or the grace is over, or the znode or the session
@@ -320,7 +320,7 @@ struct zkl_claim_s {
      */
     unsigned                           counting:1;
     unsigned                           single:1;
-    unsigned                           alone:1;
+    unsigned                           detached:1;
     unsigned                           told_elsewhere:1;
     unsigned                           requeued:1;
     unsigned                           bound:1;
@@ -399,7 +399,7 @@ void zkl_claim_release(zkl_claim_t *claim, zkl_listener_t *listener);
  * The client was not told of the grant after all: the claim is released, or
  * kept for the grace.
  */
-void zkl_claim_unseen(zkl_claim_t *claim);
+void zkl_claim_undelivered(zkl_claim_t *claim);
 
 /*
  * Starts the leases of bound claims that are held, all at once; from then on
@@ -455,7 +455,7 @@ zkl_claim_t *zkl_claim_of(zkl_entry_t *entry);
 /* Whether the sweep visits the claim while the claim waits. */
 ngx_uint_t zkl_claim_keen(zkl_claim_t *claim);
 /* A list shows the claim: tells the view what the claim's state is. */
-void zkl_claim_sighted(zkl_claim_t *claim, zkl_sighting_t *sighting);
+void zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed);
 /* The view says that the claim is next; NGX_AGAIN: not yet. */
 ngx_int_t zkl_claim_grant(zkl_claim_t *claim);
 /*
@@ -476,7 +476,7 @@ void zkl_claim_sweep(zkl_claim_t *claim);
 /* The znode's watch fired: the data were written, or the znode deleted. */
 void zkl_claim_changed(zkl_claim_t *claim, ngx_uint_t deleted);
 /* Reads the data of a held claim: another gateway may have written to them. */
-void zkl_claim_touched(zkl_claim_t *claim);
+void zkl_claim_bumped(zkl_claim_t *claim);
 
 /*
  * The ACL does not let the lock's claims be listed, so the worker cannot know
@@ -490,7 +490,7 @@ void zkl_claim_unlisted(zkl_claim_t *claim);
  * over, the queue too long, or the lock used in another way; else tells an
  * async or a listening client that the claim waits.
  */
-void zkl_claim_settle(zkl_claim_t *claim);
+void zkl_claim_resolve(zkl_claim_t *claim);
 /* Whether the wait of the claim is over. */
 ngx_uint_t zkl_claim_expired(zkl_claim_t *claim);
 

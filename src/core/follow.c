@@ -2,15 +2,15 @@
 /*
  * Following.
  *
- * A scene is a lock that has followers, with a single watch on the list of the
- * lock's children for all followers.  When the watch fires, the children are
- * listed again, which sets the next watch, and only then the followers are
+ * A lock that has followers is a followed lock, with a single watch on the list
+ * of the lock's children for all followers.  When the watch fires, the children
+ * are listed again, which sets the next watch, and only then the followers are
  * told: so that watch covers what a follower reads afterwards.  A lock that
  * changes all the time is listed twenty times a second at most.  If the lock's
  * znode does not exist, the watch is on the creation; a lock that is a single
  * znode has the watch on that znode in any case.
  *
- * Everything here runs on the event loop.  A scene exists while it has
+ * Everything here runs on the event loop.  A zkl_followed_t exists while it has
  * followers; `op` is NULL unless a read is under way.
  */
 
@@ -19,10 +19,10 @@
 
 
 /* milliseconds from list to list, and from a failed list to the next */
-#define ZKL_SCENE_REST                50
-#define ZKL_SCENE_AGAIN               1000
+#define ZKL_FOLLOWED_REST             50
+#define ZKL_FOLLOWED_AGAIN            1000
 
-struct zkl_scene_s {
+struct zkl_followed_s {
     ngx_str_node_t                     sn;      /* the path */
     ngx_queue_t                        follows;
     zkl_worker_t                      *worker;
@@ -35,43 +35,43 @@ struct zkl_scene_s {
 };
 
 
-static zkl_scene_t *zkl_scene_get(zkl_worker_t *worker, ngx_str_t *path);
-static void zkl_scene_free(zkl_scene_t *scene);
-static void zkl_scene_list(zkl_scene_t *scene);
-static void zkl_scene_timer_handler(ngx_event_t *ev);
-static void zkl_scene_look(zkl_scene_t *scene, zkl_op_e type);
-static void zkl_scene_handler(zkl_op_t *op);
-static void zkl_scene_again(zkl_scene_t *scene);
-static void zkl_scene_tell(zkl_scene_t *scene);
-static void zkl_scene_connected(ngx_rbtree_node_t *node,
+static zkl_followed_t *zkl_followed_get(zkl_worker_t *worker, ngx_str_t *path);
+static void zkl_followed_free(zkl_followed_t *followed);
+static void zkl_followed_list(zkl_followed_t *followed);
+static void zkl_followed_timer_handler(ngx_event_t *ev);
+static void zkl_followed_look(zkl_followed_t *followed, zkl_op_e type);
+static void zkl_followed_handler(zkl_op_t *op);
+static void zkl_followed_again(zkl_followed_t *followed);
+static void zkl_followed_tell(zkl_followed_t *followed);
+static void zkl_followed_connected(ngx_rbtree_node_t *node,
     ngx_rbtree_node_t *sentinel);
 
 
 ngx_int_t
 zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
 {
-    ngx_uint_t    first;
-    zkl_scene_t  *scene;
+    ngx_uint_t       first;
+    zkl_followed_t  *followed;
 
-    scene = zkl_scene_get(worker, path);
-    if (scene == NULL) {
+    followed = zkl_followed_get(worker, path);
+    if (followed == NULL) {
         return NGX_ERROR;
     }
 
-    first = ngx_queue_empty(&scene->follows);
+    first = ngx_queue_empty(&followed->follows);
 
     if (first) {
-        scene->node = follow->node;
+        followed->node = follow->node;
     }
 
-    follow->scene = scene;
+    follow->followed = followed;
 
-    ngx_queue_insert_tail(&scene->follows, &follow->queue);
+    ngx_queue_insert_tail(&followed->follows, &follow->queue);
 
     /* a later follower waits for the same watch */
 
     if (first) {
-        zkl_scene_list(scene);
+        zkl_followed_list(followed);
     }
 
     return NGX_OK;
@@ -81,179 +81,181 @@ zkl_follow(zkl_worker_t *worker, ngx_str_t *path, zkl_follow_t *follow)
 void
 zkl_unfollow(zkl_follow_t *follow)
 {
-    zkl_scene_t  *scene;
+    zkl_followed_t  *followed;
 
-    scene = follow->scene;
+    followed = follow->followed;
 
-    if (scene == NULL) {
+    if (followed == NULL) {
         return;
     }
 
     ngx_queue_remove(&follow->queue);
-    follow->scene = NULL;
+    follow->followed = NULL;
 
-    if (ngx_queue_empty(&scene->follows) && !scene->told) {
-        zkl_scene_free(scene);
+    if (ngx_queue_empty(&followed->follows) && !followed->told) {
+        zkl_followed_free(followed);
     }
 }
 
 
-static zkl_scene_t *
-zkl_scene_get(zkl_worker_t *worker, ngx_str_t *path)
+static zkl_followed_t *
+zkl_followed_get(zkl_worker_t *worker, ngx_str_t *path)
 {
-    uint32_t      hash;
-    zkl_scene_t  *scene;
+    uint32_t         hash;
+    zkl_followed_t  *followed;
 
     hash = ngx_crc32_long(path->data, path->len);
 
     /* the node is the first member */
 
-    scene = (zkl_scene_t *) ngx_str_rbtree_lookup(&worker->scenes, path, hash);
+    followed = (zkl_followed_t *) ngx_str_rbtree_lookup(&worker->followed, path,
+                                                        hash);
 
-    if (scene != NULL) {
-        return scene;
+    if (followed != NULL) {
+        return followed;
     }
 
-    scene = ngx_calloc(sizeof(zkl_scene_t) + path->len, worker->log);
-    if (scene == NULL) {
+    followed = ngx_calloc(sizeof(zkl_followed_t) + path->len, worker->log);
+    if (followed == NULL) {
         return NULL;
     }
 
-    scene->worker = worker;
-    scene->sn.str.len = path->len;
-    scene->sn.str.data = (u_char *) scene + sizeof(zkl_scene_t);
-    ngx_memcpy(scene->sn.str.data, path->data, path->len);
+    followed->worker = worker;
+    followed->sn.str.len = path->len;
+    followed->sn.str.data = (u_char *) followed + sizeof(zkl_followed_t);
+    ngx_memcpy(followed->sn.str.data, path->data, path->len);
 
-    scene->sn.node.key = hash;
+    followed->sn.node.key = hash;
 
-    ngx_queue_init(&scene->follows);
+    ngx_queue_init(&followed->follows);
 
-    zkl_worker_timer(worker, &scene->timer, zkl_scene_timer_handler);
-    scene->timer.cancelable = 1;
+    zkl_worker_timer(worker, &followed->timer, zkl_followed_timer_handler);
+    followed->timer.cancelable = 1;
 
-    ngx_rbtree_insert(&worker->scenes, &scene->sn.node);
+    ngx_rbtree_insert(&worker->followed, &followed->sn.node);
 
-    return scene;
+    return followed;
 }
 
 
 static void
-zkl_scene_free(zkl_scene_t *scene)
+zkl_followed_free(zkl_followed_t *followed)
 {
-    if (scene->op != NULL) {
-        scene->op->handler = NULL;
+    if (followed->op != NULL) {
+        followed->op->handler = NULL;
     }
 
-    if (scene->timer.timer_set) {
-        ngx_del_timer(&scene->timer);
+    if (followed->timer.timer_set) {
+        ngx_del_timer(&followed->timer);
     }
 
-    ngx_rbtree_delete(&scene->worker->scenes, &scene->sn.node);
+    ngx_rbtree_delete(&followed->worker->followed, &followed->sn.node);
 
-    ngx_free(scene);
+    ngx_free(followed);
 }
 
 
 /* Lists the lock now, or when the lock has rested. */
 
 static void
-zkl_scene_list(zkl_scene_t *scene)
+zkl_followed_list(zkl_followed_t *followed)
 {
     ngx_msec_t  past;
 
-    if (scene->op != NULL || scene->timer.timer_set
-        || !zkl_session_connected(scene->worker->session))
+    if (followed->op != NULL || followed->timer.timer_set
+        || !zkl_session_connected(followed->worker->session))
     {
         return;
     }
 
-    past = ngx_current_msec - scene->listed;
+    past = ngx_current_msec - followed->listed;
 
-    if (scene->listed != 0 && past < ZKL_SCENE_REST) {
-        ngx_add_timer(&scene->timer, ZKL_SCENE_REST - past);
+    if (followed->listed != 0 && past < ZKL_FOLLOWED_REST) {
+        ngx_add_timer(&followed->timer, ZKL_FOLLOWED_REST - past);
         return;
     }
 
-    scene->listed = ngx_current_msec;
+    followed->listed = ngx_current_msec;
 
-    zkl_scene_look(scene, scene->node ? ZKL_OP_EXISTS : ZKL_OP_LIST);
+    zkl_followed_look(followed, followed->node ? ZKL_OP_EXISTS : ZKL_OP_LIST);
 }
 
 
 static void
-zkl_scene_timer_handler(ngx_event_t *ev)
+zkl_followed_timer_handler(ngx_event_t *ev)
 {
-    zkl_scene_t  *scene;
+    zkl_followed_t  *followed;
 
-    scene = ngx_queue_data(ev, zkl_scene_t, timer);
+    followed = ngx_queue_data(ev, zkl_followed_t, timer);
 
-    zkl_scene_list(scene);
+    zkl_followed_list(followed);
 }
 
 
 static void
-zkl_scene_look(zkl_scene_t *scene, zkl_op_e type)
+zkl_followed_look(zkl_followed_t *followed, zkl_op_e type)
 {
     zkl_op_t  *op;
 
-    op = zkl_op_new(scene->worker->session, type, &scene->sn.str, NULL, NULL);
+    op = zkl_op_new(followed->worker->session, type, &followed->sn.str, NULL,
+                    NULL);
     if (op == NULL) {
-        zkl_scene_again(scene);
+        zkl_followed_again(followed);
         return;
     }
 
-    op->handler = zkl_scene_handler;
-    op->data = scene;
-    op->watch = zkl_session_may_watch(scene->worker->session,
-                                      scene->sn.str.len);
+    op->handler = zkl_followed_handler;
+    op->data = followed;
+    op->watch = zkl_session_may_watch(followed->worker->session,
+                                      followed->sn.str.len);
 
-    scene->op = op;
+    followed->op = op;
 
     zkl_session_send(op);
 }
 
 
 static void
-zkl_scene_handler(zkl_op_t *op)
+zkl_followed_handler(zkl_op_t *op)
 {
-    zkl_scene_t  *scene;
+    zkl_followed_t  *followed;
 
-    scene = op->data;
-    scene->op = NULL;
+    followed = op->data;
+    followed->op = NULL;
 
     if (op->type == ZKL_OP_LIST && op->rc == ZKL_NO_NODE) {
-        zkl_scene_look(scene, ZKL_OP_EXISTS);
+        zkl_followed_look(followed, ZKL_OP_EXISTS);
         return;
     }
 
-    if (op->type == ZKL_OP_EXISTS && op->rc == ZKL_OK && !scene->node) {
-        zkl_scene_look(scene, ZKL_OP_LIST);
+    if (op->type == ZKL_OP_EXISTS && op->rc == ZKL_OK && !followed->node) {
+        zkl_followed_look(followed, ZKL_OP_LIST);
         return;
     }
 
     if (!op->watch || (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE)) {
-        zkl_scene_again(scene);
+        zkl_followed_again(followed);
     }
 
-    zkl_scene_tell(scene);
+    zkl_followed_tell(followed);
 }
 
 
 /* There are too many watches, or no memory: lists again in a second. */
 
 static void
-zkl_scene_again(zkl_scene_t *scene)
+zkl_followed_again(zkl_followed_t *followed)
 {
-    if (!scene->timer.timer_set) {
-        ngx_add_timer(&scene->timer, ZKL_SCENE_AGAIN);
+    if (!followed->timer.timer_set) {
+        ngx_add_timer(&followed->timer, ZKL_FOLLOWED_AGAIN);
     }
 }
 
 
-/* Followers may leave, and new followers may come, while the scene tells. */
+/* Followers may leave, and new followers may come, during the calls. */
 
 static void
-zkl_scene_tell(zkl_scene_t *scene)
+zkl_followed_tell(zkl_followed_t *followed)
 {
     ngx_queue_t    follows;
     ngx_queue_t   *q;
@@ -261,28 +263,28 @@ zkl_scene_tell(zkl_scene_t *scene)
 
     ngx_queue_init(&follows);
 
-    if (!ngx_queue_empty(&scene->follows)) {
-        ngx_queue_add(&follows, &scene->follows);
-        ngx_queue_init(&scene->follows);
+    if (!ngx_queue_empty(&followed->follows)) {
+        ngx_queue_add(&follows, &followed->follows);
+        ngx_queue_init(&followed->follows);
     }
 
-    scene->told = 1;
+    followed->told = 1;
 
     while (!ngx_queue_empty(&follows)) {
         q = ngx_queue_head(&follows);
 
         ngx_queue_remove(q);
-        ngx_queue_insert_tail(&scene->follows, q);
+        ngx_queue_insert_tail(&followed->follows, q);
 
         follow = ngx_queue_data(q, zkl_follow_t, queue);
 
         follow->handler(follow);
     }
 
-    scene->told = 0;
+    followed->told = 0;
 
-    if (ngx_queue_empty(&scene->follows)) {
-        zkl_scene_free(scene);
+    if (ngx_queue_empty(&followed->follows)) {
+        zkl_followed_free(followed);
     }
 }
 
@@ -290,14 +292,14 @@ zkl_scene_tell(zkl_scene_t *scene)
 void
 zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
 {
-    zkl_scene_t  *scene;
+    zkl_followed_t  *followed;
 
-    scene = (zkl_scene_t *)
-                ngx_str_rbtree_lookup(&worker->scenes, path,
+    followed = (zkl_followed_t *)
+                ngx_str_rbtree_lookup(&worker->followed, path,
                                       ngx_crc32_long(path->data, path->len));
 
-    if (scene != NULL) {
-        zkl_scene_list(scene);
+    if (followed != NULL) {
+        zkl_followed_list(followed);
     }
 }
 
@@ -305,14 +307,14 @@ zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
 void
 zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path)
 {
-    zkl_scene_t  *scene;
+    zkl_followed_t  *followed;
 
-    scene = (zkl_scene_t *)
-                ngx_str_rbtree_lookup(&worker->scenes, path,
+    followed = (zkl_followed_t *)
+                ngx_str_rbtree_lookup(&worker->followed, path,
                                       ngx_crc32_long(path->data, path->len));
 
-    if (scene != NULL && scene->node) {
-        zkl_scene_list(scene);
+    if (followed != NULL && followed->node) {
+        zkl_followed_list(followed);
     }
 }
 
@@ -320,24 +322,25 @@ zkl_follow_changed(zkl_worker_t *worker, ngx_str_t *path)
 void
 zkl_follow_connected(zkl_worker_t *worker)
 {
-    if (worker->scenes.root != worker->scenes.sentinel) {
-        zkl_scene_connected(worker->scenes.root, worker->scenes.sentinel);
+    if (worker->followed.root != worker->followed.sentinel) {
+        zkl_followed_connected(worker->followed.root,
+                               worker->followed.sentinel);
     }
 }
 
 
-/* No scene leaves the tree here, because the answers come later. */
+/* No lock leaves the tree here, because the answers come later. */
 
 static void
-zkl_scene_connected(ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)
+zkl_followed_connected(ngx_rbtree_node_t *node, ngx_rbtree_node_t *sentinel)
 {
     if (node->left != sentinel) {
-        zkl_scene_connected(node->left, sentinel);
+        zkl_followed_connected(node->left, sentinel);
     }
 
     if (node->right != sentinel) {
-        zkl_scene_connected(node->right, sentinel);
+        zkl_followed_connected(node->right, sentinel);
     }
 
-    zkl_scene_list((zkl_scene_t *) node);
+    zkl_followed_list((zkl_followed_t *) node);
 }

@@ -23,10 +23,10 @@ typedef void (*zkl_follow_pt)(zkl_follow_t *follow);
 
 struct zkl_follow_s {
     ngx_queue_t                        queue;
-    zkl_scene_t                       *scene;   /* NULL: not followed */
+    zkl_followed_t                    *followed;    /* NULL: not followed */
     zkl_follow_pt                      handler;
-    unsigned                           node:1;  /* set by the caller: the lock
-                                                   is one znode */
+    unsigned                           node:1;      /* set by the caller: the
+                                                       lock is one znode */
 };
 
 

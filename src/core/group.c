@@ -223,7 +223,7 @@ zkl_group_event_handler(void *data, zkl_claim_t *claim, zkl_event_e event,
         group->outcome = ZKL_UNREACHABLE;
 
     } else if (ngx_strcmp(reason, "shutdown") == 0) {
-        group->outcome = ZKL_SHUT;
+        group->outcome = ZKL_SHUTTING_DOWN;
 
     } else {
         group->outcome = ZKL_CANCELLED;

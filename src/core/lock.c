@@ -32,11 +32,11 @@
 #include "shm/seq_index.h"
 
 
-/* so many claims make the queue of a mutex crowded */
-#define ZKL_CROWD               5
+/* so many claims make the queue of a mutex busy */
+#define ZKL_QUEUE_LONG          5
 
 /* a semaphore with more permits seldom has a queue */
-#define ZKL_SEATS               64
+#define ZKL_PERMITS_FEW         64
 
 /* milliseconds that a sibling gets to publish a new claim */
 #define ZKL_SOON                1
@@ -66,7 +66,7 @@ static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
 static void zkl_lock_sweep_held(zkl_lock_t *lock);
 static ngx_uint_t zkl_lock_line(zkl_lock_t *lock, size_t n);
 static void zkl_lock_advance(zkl_lock_t *lock);
-static void zkl_lock_settle(zkl_lock_t *lock);
+static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
 static ngx_uint_t zkl_lock_there(zkl_lock_t *lock, zkl_other_t *other);
 static ngx_int_t zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter);
@@ -78,9 +78,9 @@ static void zkl_lock_soon_handler(ngx_event_t *ev);
 static void zkl_lock_gap_handler(zkl_subscription_t *sub);
 static void zkl_lock_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op);
-static ngx_uint_t zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name,
-    zkl_sighting_t *sighting, zkl_seen_t *seen);
-static zkl_entry_t *zkl_lock_make_other(void *data, zkl_sighting_t *sighting);
+static ngx_uint_t zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name,
+    zkl_observed_t *observed, zkl_seen_t *seen);
+static zkl_entry_t *zkl_lock_make_other(void *data, zkl_observed_t *observed);
 static void zkl_lock_gone(void *data, zkl_entry_t *entry);
 static uint64_t zkl_id_who(zkl_id_t *id);
 static uint64_t zkl_name_who(ngx_str_t *name);
@@ -91,7 +91,7 @@ static void zkl_lock_watch_parent(zkl_lock_t *lock, int64_t czxid);
 static void zkl_lock_doubt(zkl_lock_t *lock);
 static void zkl_lock_watch_parent_handler(zkl_op_t *op);
 static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
-static void zkl_lock_touched(zkl_lock_t *lock);
+static void zkl_lock_bumped(zkl_lock_t *lock);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
     zkl_id_t *id, ngx_str_t *name);
 static void zkl_lock_same(zkl_other_t *other, zkl_record_t *record);
@@ -463,8 +463,8 @@ zkl_lock_forget(zkl_lock_t *lock)
     lock->parent = NULL;
     lock->verify = NULL;
     lock->known = 0;
-    lock->handled = lock->touched ? 0 : lock->handled;
-    lock->touched = 0;
+    lock->handled = lock->bumped ? 0 : lock->handled;
+    lock->bumped = 0;
     lock->doubtful = 0;
     lock->partial = 0;
     lock->waits = 0;
@@ -513,7 +513,7 @@ zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
 
         if ((claim->state == ZKL_HELD
              && (durable || claim->lasting != ZKL_DURABLE))
-            || claim->state == ZKL_LAPSE
+            || claim->state == ZKL_EXPIRING
             || (claim->state == ZKL_WAIT && claim->terms.grace != 0))
         {
             return 1;
@@ -562,7 +562,7 @@ zkl_lock_discard(zkl_lock_t *lock)
 void
 zkl_lock_sweep(zkl_lock_t *lock)
 {
-    if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->touched) {
+    if (zkl_lock_sweep_view(lock) != 0 || lock->partial || lock->bumped) {
         /*
          * Only the nearest claims ahead are watched, so a list has to show the
          * rest; or a list was due, and failed.
@@ -692,15 +692,15 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 
 
 ngx_uint_t
-zkl_lock_crowded(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
+zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 {
-    size_t        seats;
+    size_t        capacity;
     zkl_entry_t  *next;
 
-    seats = zkl_view_seats(mode);
+    capacity = zkl_view_capacity(mode);
 
-    if (lock->node || mode == ZKL_READ || seats > ZKL_SEATS
-        || !zkl_lock_line(lock, seats - 1 + ZKL_CROWD))
+    if (lock->node || mode == ZKL_READ || capacity > ZKL_PERMITS_FEW
+        || !zkl_lock_line(lock, capacity - 1 + ZKL_QUEUE_LONG))
     {
         return 0;
     }
@@ -768,7 +768,7 @@ zkl_lock_advance(zkl_lock_t *lock)
 {
     while (zkl_lock_step(lock) == NGX_OK) { /* void */ }
 
-    zkl_lock_settle(lock);
+    zkl_lock_resolve(lock);
 }
 
 
@@ -778,21 +778,21 @@ zkl_lock_advance(zkl_lock_t *lock)
  */
 
 static void
-zkl_lock_settle(zkl_lock_t *lock)
+zkl_lock_resolve(zkl_lock_t *lock)
 {
     ngx_uint_t    ended;
     ngx_queue_t  *q, *next;
 
     if (lock->node) {
-        zkl_node_settle(lock);
+        zkl_node_resolve(lock);
         return;
     }
 
-    if (!lock->settle || zkl_lock_unsure(lock)) {
+    if (!lock->resolve || zkl_lock_reads_pending(lock)) {
         return;
     }
 
-    lock->settle = 0;
+    lock->resolve = 0;
     ended = 0;
 
     for (q = ngx_queue_head(&lock->claims);
@@ -800,7 +800,7 @@ zkl_lock_settle(zkl_lock_t *lock)
          q = next)
     {
         next = ngx_queue_next(q);
-        zkl_claim_settle(ngx_queue_data(q, zkl_claim_t, queue));
+        zkl_claim_resolve(ngx_queue_data(q, zkl_claim_t, queue));
 
         if (lock->posted) {
             zkl_lock_unpost(lock);
@@ -832,7 +832,7 @@ zkl_lock_step(zkl_lock_t *lock)
 
     case ZKL_GRANT:
 
-        if (lock->touched) {
+        if (lock->bumped) {
             zkl_lock_list(lock);
             return NGX_AGAIN;
         }
@@ -859,7 +859,7 @@ zkl_lock_step(zkl_lock_t *lock)
 
     case ZKL_VIEW_CONFLICT:
 
-        if (lock->touched) {
+        if (lock->bumped) {
             zkl_lock_list(lock);
             return NGX_AGAIN;
         }
@@ -898,13 +898,13 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
     first = zkl_view_first(&lock->view);
     other = (zkl_other_t *) first;
 
-    if (lock->touched
+    if (lock->bumped
         || (first->origin == ZKL_LOCAL && first->waiting
             && zkl_claim_of(first)->state
                != ZKL_WAIT))
     {
         /* another gateway may have released the claim, or the claim leaves */
-        lock->settle = 1;
+        lock->resolve = 1;
         return 0;
     }
 
@@ -934,7 +934,7 @@ zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
 
         /* the answer settles the conflict */
 
-        lock->settle = 1;
+        lock->resolve = 1;
 
         first = zkl_view_first(&lock->view);
         other = (zkl_other_t *) first;
@@ -1008,7 +1008,7 @@ zkl_lock_conflict(zkl_lock_t *lock, zkl_entry_t *waiter)
 
 
 ngx_uint_t
-zkl_lock_unsure(zkl_lock_t *lock)
+zkl_lock_reads_pending(zkl_lock_t *lock)
 {
     return lock->list != NULL || lock->parent != NULL || lock->watching != 0
            || lock->verify != NULL || lock->soon.timer_set || lock->posted
@@ -1255,7 +1255,7 @@ zkl_lock_list_handler(zkl_op_t *op)
             lock->partial = 0;
 
             zkl_lock_tell(lock, zkl_claim_listed);
-            lock->touched = 0;
+            lock->bumped = 0;
             zkl_lock_post(lock);
 
         } else {
@@ -1264,7 +1264,7 @@ zkl_lock_list_handler(zkl_op_t *op)
             }
 
             /* the sweep, or the next connection, tries again */
-            zkl_lock_settle(lock);
+            zkl_lock_resolve(lock);
         }
     }
 
@@ -1277,29 +1277,29 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 {
     int              rc;
     ngx_uint_t       i, n;
-    zkl_sighting_t  *sightings;
+    zkl_observed_t  *children;
     zkl_seen_t      *seen;
 
     n = op->nchildren;
 
-    sightings = ngx_alloc((n + 1) * (sizeof(zkl_sighting_t)
-                                     + sizeof(zkl_seen_t)),
-                          lock->worker->log);
-    if (sightings == NULL) {
+    children = ngx_alloc((n + 1) * (sizeof(zkl_observed_t)
+                                    + sizeof(zkl_seen_t)),
+                         lock->worker->log);
+    if (children == NULL) {
         return NGX_ERROR;
     }
 
-    seen = (zkl_seen_t *) (sightings + n + 1);
+    seen = (zkl_seen_t *) (children + n + 1);
 
     lock->mixed = 0;
 
     for (i = 0, n = 0; i < op->nchildren; i++) {
 
-        if (!zkl_lock_sight(lock, &op->children[i], &sightings[n], &seen[n])) {
+        if (!zkl_lock_observe(lock, &op->children[i], &children[n], &seen[n])) {
             continue;
         }
 
-        if (sightings[n].entry == NULL && !sightings[n].gone
+        if (children[n].entry == NULL && !children[n].gone
             && seen[n].origin == ZKL_FOREIGN)
         {
             lock->mixed = 1;
@@ -1309,15 +1309,15 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
     }
 
     if (lock->node) {
-        n = zkl_node_sight(lock, op, sightings);
+        n = zkl_node_observe(lock, op, children);
     }
 
     zkl_lock_siblings(lock);
 
-    rc = zkl_view_merge(&lock->view, lock->tick, sightings, n,
+    rc = zkl_view_merge(&lock->view, lock->tick, children, n,
                         zkl_lock_make_other, zkl_lock_gone, lock);
 
-    ngx_free(sightings);
+    ngx_free(children);
 
     return (rc == 0) ? NGX_OK : NGX_ERROR;
 }
@@ -1326,7 +1326,7 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 /* Finds out the origin of a child.  Returns 0 if the child is no claim. */
 
 static ngx_uint_t
-zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
+zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
     zkl_seen_t *seen)
 {
     zkl_child_t    child;
@@ -1340,11 +1340,11 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
 
     worker = lock->worker;
 
-    ngx_memzero(sighting, sizeof(zkl_sighting_t));
-    sighting->seq = child.seq;
-    sighting->mode = child.mode;
-    sighting->who = child.has_id ? zkl_id_who(&child.id) : zkl_name_who(name);
-    sighting->data = seen;
+    ngx_memzero(observed, sizeof(zkl_observed_t));
+    observed->seq = child.seq;
+    observed->mode = child.mode;
+    observed->who = child.has_id ? zkl_id_who(&child.id) : zkl_name_who(name);
+    observed->data = seen;
 
     seen->name = *name;
     seen->id = child.id;
@@ -1357,7 +1357,7 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
     claim = zkl_claim_find(worker, &child.id, &lock->sn.str);
 
     if (claim != NULL) {
-        zkl_claim_sighted(claim, sighting);
+        zkl_claim_observed(claim, observed);
         return 1;
     }
 
@@ -1365,10 +1365,10 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
         == NGX_OK)
     {
         seen->origin = ZKL_SIBLING;
-        sighting->mode = record.mode;
+        observed->mode = record.mode;
 
         if (record.state == ZKL_RECORD_ENDED) {
-            sighting->gone = 1;
+            observed->gone = 1;
         }
     }
 
@@ -1377,14 +1377,14 @@ zkl_lock_sight(zkl_lock_t *lock, ngx_str_t *name, zkl_sighting_t *sighting,
 
 
 static zkl_entry_t *
-zkl_lock_make_other(void *data, zkl_sighting_t *sighting)
+zkl_lock_make_other(void *data, zkl_observed_t *observed)
 {
     zkl_lock_t  *lock = data;
 
     zkl_seen_t   *seen;
     zkl_other_t  *other;
 
-    seen = sighting->data;
+    seen = observed->data;
 
     other = zkl_lock_other(lock, seen->origin, &seen->id, &seen->name);
 
@@ -1747,21 +1747,21 @@ zkl_lock_watch_parent_handler(zkl_op_t *op)
 /*
  * Another gateway changed the znode before the watch was set.  A claim that is
  * missing in a later connection was not removed by a change that was handled
- * before: so that change does not set touched again.
+ * before: so that change does not set bumped again.
  */
 
 static void
 zkl_lock_found(zkl_lock_t *lock, int64_t mzxid)
 {
     if (mzxid <= lock->handled) {
-        zkl_lock_tell(lock, zkl_claim_touched);
+        zkl_lock_tell(lock, zkl_claim_bumped);
 
     } else if (lock->list == NULL || lock->stale) {
-        zkl_lock_touched(lock);
+        zkl_lock_bumped(lock);
 
-    } else if (!lock->touched) {
-        lock->touched = 1;
-        zkl_lock_tell(lock, zkl_claim_touched);
+    } else if (!lock->bumped) {
+        lock->bumped = 1;
+        zkl_lock_tell(lock, zkl_claim_bumped);
     }
 }
 
@@ -1796,7 +1796,7 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
 
     } else {
-        zkl_lock_touched(lock);
+        zkl_lock_bumped(lock);
     }
 
     zkl_lock_post(lock);
@@ -1806,9 +1806,9 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
 /* Another gateway wrote to the lock's znode because a claim was changed. */
 
 static void
-zkl_lock_touched(zkl_lock_t *lock)
+zkl_lock_bumped(zkl_lock_t *lock)
 {
-    lock->touched = 1;
+    lock->bumped = 1;
 
     /* a list has to follow the new watch: a list under way is too old */
 
@@ -1816,7 +1816,7 @@ zkl_lock_touched(zkl_lock_t *lock)
 
     zkl_lock_watch_parent_again(lock);
     zkl_lock_list(lock);
-    zkl_lock_tell(lock, zkl_claim_touched);
+    zkl_lock_tell(lock, zkl_claim_bumped);
 }
 
 
@@ -2036,7 +2036,7 @@ zkl_lock_watch_handler(zkl_op_t *op)
     default:
         /* the sweep, or the next connection, tries again */
         other->entry.watched = 0;
-        zkl_lock_settle(lock);
+        zkl_lock_resolve(lock);
         break;
     }
 }

@@ -61,10 +61,10 @@ struct zkl_lock_s {
     unsigned                           known:1; /* the znode exists */
     unsigned                           posted:1;    /* to be advanced in this
                                                        turn */
-    unsigned                           settle:1;    /* a claim waits for the
+    unsigned                           resolve:1;   /* a claim waits for the
                                                        view to be sure */
     unsigned                           vanished:1;  /* a claim vanished */
-    unsigned                           touched:1;   /* another gateway wrote: a
+    unsigned                           bumped:1;    /* another gateway wrote: a
                                                        list comes before a grant
                                                        or a refusal */
     unsigned                           stale:1;     /* list was sent before
@@ -147,7 +147,7 @@ void zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid);
  * the delete of entry.  The claim behind entry has to be this gateway's then,
  * because a foreign claim may watch entry.
  */
-ngx_uint_t zkl_lock_crowded(zkl_lock_t *lock, zkl_mode_t mode,
+ngx_uint_t zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode,
     zkl_entry_t *entry);
 
 /*
@@ -166,14 +166,14 @@ void zkl_lock_make(zkl_lock_t *lock);
 void zkl_lock_list(zkl_lock_t *lock);
 
 /* Whether an answer under way, or this turn's run, may change the view. */
-ngx_uint_t zkl_lock_unsure(zkl_lock_t *lock);
+ngx_uint_t zkl_lock_reads_pending(zkl_lock_t *lock);
 
 /* Whether a claim surely came to a lock that is used in another way. */
 ngx_uint_t zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry);
 
 /*
- * Finds out soon whether a new claim is in conflict; lock->settle says that the
- * claim is to be told.
+ * Finds out soon whether a new claim is in conflict; lock->resolve says that
+ * the claim is to be told.
  */
 void zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry);
 

@@ -172,9 +172,9 @@ zkl_names_turn(zkl_names_t *names)
         return 1;
     }
 
-    names->crowded = (names->worker->nsearches >= ZKL_NAMES_SEARCHES);
+    names->busy = (names->worker->nsearches >= ZKL_NAMES_SEARCHES);
 
-    if (names->crowded) {
+    if (names->busy) {
         return 0;
     }
 

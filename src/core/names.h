@@ -103,7 +103,7 @@ struct zkl_names_s {
     unsigned                           holders:1;   /* are described */
     unsigned                           owned:1; /* only holders of owner */
     unsigned                           turn:1;  /* one of the searches */
-    unsigned                           crowded:1;   /* other questions have
+    unsigned                           busy:1;      /* other questions have
                                                        all turns */
     unsigned                           begun:1;
     unsigned                           more:1;  /* there are more names than

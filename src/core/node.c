@@ -403,7 +403,7 @@ zkl_node_sweep(zkl_lock_t *lock)
 
 
 ngx_uint_t
-zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
+zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op, zkl_observed_t *observed)
 {
     zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
@@ -428,10 +428,10 @@ zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op, zkl_sighting_t *sighting)
         return 0;
     }
 
-    ngx_memzero(sighting, sizeof(zkl_sighting_t));
-    ngx_memcpy(&sighting->who, cdata.id.random, sizeof(uint64_t));
+    ngx_memzero(observed, sizeof(zkl_observed_t));
+    ngx_memcpy(&observed->who, cdata.id.random, sizeof(uint64_t));
 
-    zkl_claim_sighted(claim, sighting);
+    zkl_claim_observed(claim, observed);
 
     return 1;
 }
@@ -457,7 +457,7 @@ zkl_node_taken(zkl_lock_t *lock)
 
         if (claim->state == ZKL_WAIT
             || claim->state == ZKL_HELD
-            || claim->state == ZKL_LAPSE
+            || claim->state == ZKL_EXPIRING
             || (claim->state == ZKL_TAKE && claim->take == ZKL_TAKE_ELSEWHERE))
         {
             return 1;
@@ -469,7 +469,7 @@ zkl_node_taken(zkl_lock_t *lock)
 
 
 void
-zkl_node_settle(zkl_lock_t *lock)
+zkl_node_resolve(zkl_lock_t *lock)
 {
     ngx_uint_t    taken, ready;
     ngx_queue_t  *q;

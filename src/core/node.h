@@ -34,7 +34,7 @@ void zkl_node_turn(zkl_lock_t *lock);
  * If another claim surely has the lock, tells the clients that have to know,
  * later and not from inside.
  */
-void zkl_node_settle(zkl_lock_t *lock);
+void zkl_node_resolve(zkl_lock_t *lock);
 /* The watch on the znode fired. */
 void zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted);
 /* Runs each second. */
@@ -43,8 +43,8 @@ void zkl_node_sweep(zkl_lock_t *lock);
  * Makes the znode that op, a GET, has read the only claim of a list; 0: the
  * claim is not this worker's.
  */
-ngx_uint_t zkl_node_sight(zkl_lock_t *lock, zkl_op_t *op,
-    zkl_sighting_t *sighting);
+ngx_uint_t zkl_node_observe(zkl_lock_t *lock, zkl_op_t *op,
+    zkl_observed_t *observed);
 
 
 /* for the claim */

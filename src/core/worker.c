@@ -62,7 +62,7 @@ static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
 static void zkl_worker_forget(zkl_worker_t *worker);
-static void zkl_worker_tell_unsettled(zkl_worker_t *worker,
+static void zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
@@ -98,7 +98,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 
     ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
                     ngx_str_rbtree_insert_value);
-    ngx_rbtree_init(&worker->scenes, &worker->scenes_sentinel,
+    ngx_rbtree_init(&worker->followed, &worker->followed_sentinel,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
                     ngx_rbtree_insert_value);
@@ -110,7 +110,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->ended);
     ngx_queue_init(&worker->active);
     ngx_queue_init(&worker->idle);
-    ngx_queue_init(&worker->unsettled);
+    ngx_queue_init(&worker->transient);
     ngx_queue_init(&worker->calls);
     ngx_queue_init(&worker->looks);
     ngx_queue_init(&worker->marks);
@@ -622,11 +622,11 @@ zkl_worker_busy(zkl_worker_t *worker)
     if (worker->session == NULL) {
         worker->sweep.cancelable = 1;
 
-    } else if (worker->nowed != 0) {
+    } else if (worker->nuntold != 0) {
         worker->sweep.cancelable = 0;
 
     } else if (zkl_session_reachable(worker->session)) {
-        worker->sweep.cancelable = worker->npressing == 0
+        worker->sweep.cancelable = worker->nblocking == 0
                                    && ngx_queue_empty(&worker->calls)
                                    && !zkl_worker_secures(worker);
 
@@ -808,7 +808,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 {
     worker->away = 0;
 
-    zkl_worker_tell_unsettled(worker, zkl_claim_connected);
+    zkl_worker_tell_transient(worker, zkl_claim_connected);
     zkl_worker_tell_calls(worker, zkl_call_connected);
     zkl_worker_busy(worker);
 }
@@ -908,33 +908,33 @@ zkl_worker_forget(zkl_worker_t *worker)
 }
 
 
-/* Calls tell for each unsettled claim; tell may end that claim. */
+/* Calls tell for each transient claim; tell may end that claim. */
 
 static void
-zkl_worker_tell_unsettled(zkl_worker_t *worker,
+zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim))
 {
-    ngx_queue_t  unsettled;
+    ngx_queue_t  transient;
     ngx_queue_t  *q;
 
-    /* claims that become unsettled meanwhile are not told */
+    /* claims that become transient meanwhile are not told */
 
-    ngx_queue_init(&unsettled);
+    ngx_queue_init(&transient);
 
-    if (ngx_queue_empty(&worker->unsettled)) {
+    if (ngx_queue_empty(&worker->transient)) {
         return;
     }
 
-    ngx_queue_add(&unsettled, &worker->unsettled);
-    ngx_queue_init(&worker->unsettled);
+    ngx_queue_add(&transient, &worker->transient);
+    ngx_queue_init(&worker->transient);
 
-    while (!ngx_queue_empty(&unsettled)) {
-        q = ngx_queue_head(&unsettled);
+    while (!ngx_queue_empty(&transient)) {
+        q = ngx_queue_head(&transient);
 
         ngx_queue_remove(q);
-        ngx_queue_insert_tail(&worker->unsettled, q);
+        ngx_queue_insert_tail(&worker->transient, q);
 
-        tell(ngx_queue_data(q, zkl_claim_t, unsettled));
+        tell(ngx_queue_data(q, zkl_claim_t, transient));
     }
 }
 
@@ -954,7 +954,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
 
         /* claims that there was no memory for, or that were refused */
 
-        zkl_worker_tell_unsettled(worker, zkl_claim_connected);
+        zkl_worker_tell_transient(worker, zkl_claim_connected);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }
 

@@ -17,15 +17,15 @@
 #include "zk/session.h"
 
 
-typedef struct zkl_worker_s  zkl_worker_t;
-typedef struct zkl_claim_s   zkl_claim_t;
-typedef struct zkl_lock_s    zkl_lock_t;
-typedef struct zkl_subscription_s    zkl_subscription_t;
-typedef struct zkl_replace_s   zkl_replace_t;
-typedef struct zkl_scene_s   zkl_scene_t;
-typedef struct zkl_mark_s    zkl_mark_t;
-typedef struct zkl_scan_s    zkl_scan_t;
-typedef struct zkl_journal_s zkl_journal_t;
+typedef struct zkl_worker_s        zkl_worker_t;
+typedef struct zkl_claim_s         zkl_claim_t;
+typedef struct zkl_lock_s          zkl_lock_t;
+typedef struct zkl_subscription_s  zkl_subscription_t;
+typedef struct zkl_replace_s       zkl_replace_t;
+typedef struct zkl_followed_s      zkl_followed_t;
+typedef struct zkl_mark_s          zkl_mark_t;
+typedef struct zkl_scan_s          zkl_scan_t;
+typedef struct zkl_journal_s       zkl_journal_t;
 
 
 typedef void (*zkl_subscription_pt)(zkl_subscription_t *sub);
@@ -66,12 +66,12 @@ struct zkl_worker_s {
                                                    end the lock used last */
     ngx_uint_t                         nidle;
     ngx_uint_t                         cache;   /* idle locks to keep */
-    ngx_queue_t                        unsettled;   /* claims not waiting,
-                                                   not held and not done */
-    ngx_uint_t                         npressing;   /* unsettled claims that a
-                                                   worker that leaves stays
-                                                   for */
-    ngx_uint_t                         nowed;   /* claims whose waiter was not
+    ngx_queue_t                        transient;   /* claims not waiting, not
+                                                       held and not done */
+    ngx_uint_t                         nblocking;   /* transient claims that a
+                                                       worker that leaves
+                                                       stays for */
+    ngx_uint_t                         nuntold; /* claims whose waiter was not
                                                    told yet */
     ngx_queue_t                        calls;   /* calls under way */
     ngx_uint_t                         ncalls;  /* length of calls */
@@ -95,8 +95,8 @@ struct zkl_worker_s {
                                                    leave, or last adopted a
                                                    slot */
 
-    ngx_rbtree_t                       scenes;  /* followed locks, by path */
-    ngx_rbtree_node_t                  scenes_sentinel;
+    ngx_rbtree_t                       followed; /* locks, by path */
+    ngx_rbtree_node_t                  followed_sentinel;
 
     ngx_rbtree_t                       subs;
     ngx_rbtree_node_t                  subs_sentinel;

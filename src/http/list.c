@@ -171,7 +171,7 @@ ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (answer == ZKL_CALL_UNREACHABLE && names->crowded) {
+    if (answer == ZKL_CALL_UNREACHABLE && names->busy) {
         ngx_str_set(&ctx->outcome, "unreachable");
 
         return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,

@@ -157,7 +157,7 @@ ngx_http_zk_lock_request_cleanup(void *data)
                       "client left before its grant was written");
 
         ngx_str_set(&ctx->outcome, "gone");
-        zkl_claim_unseen(claim);
+        zkl_claim_undelivered(claim);
     }
 }
 

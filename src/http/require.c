@@ -64,7 +64,7 @@ ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
     ngx_int_t                     rc;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
-    if (require->follow.scene != NULL) {
+    if (require->follow.followed != NULL) {
         return NGX_OK;
     }
 

@@ -58,7 +58,7 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
       "this gateway has no room for one more claim, in its zk_lock_zone or in "
       "this worker's ZooKeeper session: nothing was granted", NULL },
 
-    { ZKL_WORN_OUT, NGX_HTTP_CONFLICT, ngx_string("refused"), "refused",
+    { ZKL_SEQ_EXHAUSTED, NGX_HTTP_CONFLICT, ngx_string("refused"), "refused",
       "ZooKeeper has no numbers left for claims of this lock: its znode has "
       "to be removed once it is empty",
       "ZooKeeper has no numbers left for claims of one of the locks: its "
@@ -74,7 +74,7 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
       "the claim was cancelled",
       "the claim of one of the locks was cancelled" },
 
-    { ZKL_SHUT, NGX_HTTP_SERVICE_UNAVAILABLE, ngx_string("shut"),
+    { ZKL_SHUTTING_DOWN, NGX_HTTP_SERVICE_UNAVAILABLE, ngx_string("shut"),
       "shutdown",
       "this worker process leaves: nothing was granted, repeating is safe",
       NULL },

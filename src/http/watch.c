@@ -151,7 +151,7 @@ ngx_http_zk_lock_watch_handler(zkl_call_t *call, zkl_answer_e answer)
 }
 
 
-/* A claim that waits alone stays because INSPECT renews the grace. */
+/* A detached claim stays because INSPECT renews the grace. */
 
 static void
 ngx_http_zk_lock_watch_rest(ngx_http_zk_lock_watch_t *watch,

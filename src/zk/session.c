@@ -110,7 +110,7 @@ struct zkl_session_s {
     unsigned                                  starved:1; /* no memory for the
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
-                                                           pending is patient */
+                                                           pending may wait */
     unsigned                                  moved:1;  /* the handle has a
                                                            former list of
                                                            servers */
@@ -140,9 +140,9 @@ struct zkl_session_s {
 #define ZKL_GATHER                    64
 #define ZKL_TURNS                     8
 
-/* patient operations wait for this time (milliseconds), or for this number */
-#define ZKL_PATIENT                   2
-#define ZKL_PATIENT_MAX               32
+/* deferrable operations wait for so many milliseconds, or for this number */
+#define ZKL_DEFER                     2
+#define ZKL_DEFER_MAX                 32
 
 /* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
 #define ZKL_BATCH_BYTES               (256 * 1024)
@@ -192,7 +192,7 @@ static void zkl_session_denied(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_batch_landed(zkl_message_t *message, void *data);
 static void zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
-static void zkl_session_flush_patient(zkl_session_t *s);
+static void zkl_session_flush_deferred(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
@@ -1810,15 +1810,15 @@ zkl_session_send(zkl_op_t *op)
         return;
     }
 
-    zkl_session_flush_patient(s);
+    zkl_session_flush_deferred(s);
     zkl_session_submit(s, op);
 }
 
 
-/* Sends the patient writes, so that the next read shows their results. */
+/* Sends the deferrable writes, so that the next read shows their results. */
 
 static void
-zkl_session_flush_patient(zkl_session_t *s)
+zkl_session_flush_deferred(zkl_session_t *s)
 {
     if (!ngx_queue_empty(&s->pending) && !s->hurry) {
         zkl_session_flush_pending(s);
@@ -1848,7 +1848,7 @@ zkl_session_read_handler(ngx_event_t *ev)
         return;
     }
 
-    zkl_session_flush_patient(s);
+    zkl_session_flush_deferred(s);
 
     if (s->barrier) {
         zkl_session_barrier(s);
@@ -2007,7 +2007,8 @@ zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op)
  * ZooKeeper's cost is a transaction's, not an operation's.  So creates and
  * deletes that are sure to succeed are gathered while a few transactions are in
  * flight, and go out together; an idle session sends when a turn of the event
- * loop has added no operation.  A patient operation waits for other operations.
+ * loop has added no operation.  A deferrable operation waits for other
+ * operations.
  *
  * All creates of a batch have the same zxid.  The answer shows the zxid,
  * because the transaction also sets the session's gate; without a gate, creates
@@ -2027,11 +2028,11 @@ zkl_session_pend(zkl_session_t *s, zkl_op_t *op)
 
         zkl_session_flush_pending(s);
 
-    } else if (!op->patient || s->npending >= ZKL_PATIENT_MAX) {
+    } else if (!op->deferrable || s->npending >= ZKL_DEFER_MAX) {
         zkl_session_hurry(s);
 
     } else if (!s->gather.timer_set) {
-        ngx_add_timer(&s->gather, ZKL_PATIENT);
+        ngx_add_timer(&s->gather, ZKL_DEFER);
     }
 }
 

@@ -150,8 +150,8 @@ struct zkl_op_s {
                                                    there was no memory */
     unsigned                       gather:1;    /* sure to succeed: may share a
                                                    transaction */
-    unsigned                       patient:1;   /* gathered, and no turn waits
-                                                   for the answer */
+    unsigned                       deferrable:1;   /* gathered, and no turn
+                                                       waits for the answer */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
     unsigned                       fresh:1;     /* GET, LIST: the data are no

@@ -1,14 +1,14 @@
 
 /*
- * Claim data: the data of a claim's znode, from gateways and from other clients.
+ * Claim data: the data of a claim's znode, from gateways and other clients.
  *
  * - Each value that is read is within bounds.  If the naive reader finds no
  *   JSON object, or no index, the data are not a gateway's: only the first
  *   line, or a Curator client's revoke, is taken.
- * - A gateway's claim data that is written again fits, and is read as the same.  So
- *   a gateway that rewrites another gateway's data, as for a remote request,
- *   changes no other member.
- * - Any claim data that a gateway may write is read unchanged.
+ * - A gateway's claim data that are written again fit, and are read as the
+ *   same.  So a gateway that rewrites another gateway's data, as for a remote
+ *   request, changes no other member.
+ * - Any claim data that a gateway may write are read unchanged.
  */
 
 

@@ -63,9 +63,9 @@ static size_t some_name(world_t *w, char *name, fuzz_input_t *in);
 static void downgrade(world_t *w, int later);
 static void leave(world_t *w, size_t i);
 static void lose(world_t *w, zkl_entry_t *entry);
-static void settle(world_t *w);
+static void resolve(world_t *w);
 static void list(world_t *w);
-static zkl_entry_t *make(void *data, zkl_sighting_t *sighting);
+static zkl_entry_t *make(void *data, zkl_observed_t *observed);
 static void gone(void *data, zkl_entry_t *entry);
 static void granted(world_t *w, zkl_entry_t *entry);
 static int turn(world_t *w, zkl_entry_t *entry);
@@ -99,7 +99,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_rings(&w);
     }
 
-    settle(&w);
+    resolve(&w);
 
     zkl_view_forget(&w.view, gone, &w);
 
@@ -124,7 +124,7 @@ act(world_t *w, fuzz_input_t *in)
     case 0:
     case 1:
         join(w, some_mode(in));
-        settle(w);
+        resolve(w);
         break;
 
     case 2:
@@ -136,7 +136,7 @@ act(world_t *w, fuzz_input_t *in)
         if (w->n != 0) {
             i = fuzz_below(in, (unsigned) w->n);
             leave(w, i);
-            settle(w);
+            resolve(w);
         }
         break;
 
@@ -148,7 +148,7 @@ act(world_t *w, fuzz_input_t *in)
         if (w->view.nlocal != 0) {
             list(w);
             check_list(w);
-            settle(w);
+            resolve(w);
         }
         break;
 
@@ -177,7 +177,7 @@ act(world_t *w, fuzz_input_t *in)
 
     case 8:
         downgrade(w, fuzz_byte(in) & 1);
-        settle(w);
+        resolve(w);
         break;
 
     default:
@@ -188,7 +188,7 @@ act(world_t *w, fuzz_input_t *in)
         zkl_view_forget(&w->view, gone, w);
         list(w);
         check_list(w);
-        settle(w);
+        resolve(w);
         break;
     }
 }
@@ -410,7 +410,7 @@ lose(world_t *w, zkl_entry_t *entry)
 /* takes the next step of the view, until no step is left */
 
 static void
-settle(world_t *w)
+resolve(world_t *w)
 {
     size_t         i, rounds;
     zkl_entry_t   *waiter, *blocker;
@@ -485,9 +485,9 @@ list(world_t *w)
 {
     size_t          i, n;
     child_t        *c;
-    zkl_sighting_t  sightings[CHILDREN];
+    zkl_observed_t  children[CHILDREN];
 
-    memset(sightings, 0, sizeof(sightings));
+    memset(children, 0, sizeof(children));
 
     for (i = w->n, n = 0; i-- != 0; /* void */ ) {
         c = w->children[i];
@@ -496,11 +496,11 @@ list(world_t *w)
             continue;
         }
 
-        sightings[n].seq = c->child.seq;
-        sightings[n].mode = c->child.mode;
-        sightings[n].who = c->who;
-        sightings[n].entry = c->ours ? &c->entry : NULL;
-        sightings[n].data = c;
+        children[n].seq = c->child.seq;
+        children[n].mode = c->child.mode;
+        children[n].who = c->who;
+        children[n].entry = c->ours ? &c->entry : NULL;
+        children[n].data = c;
 
         if (c->ours && !c->entry.linked) {
             c->entry.waiting = !c->held;
@@ -509,13 +509,13 @@ list(world_t *w)
         n++;
     }
 
-    rule(zkl_view_merge(&w->view, zkl_view_tick(&w->view), sightings, n, make,
+    rule(zkl_view_merge(&w->view, zkl_view_tick(&w->view), children, n, make,
                         gone, w) == 0, "no memory");
 }
 
 
 static zkl_entry_t *
-make(void *data, zkl_sighting_t *sighting)
+make(void *data, zkl_observed_t *observed)
 {
     world_t *w = data;
 
@@ -524,10 +524,10 @@ make(void *data, zkl_sighting_t *sighting)
     other = calloc(1, sizeof(other_t));
     rule(other != NULL, "no memory");
 
-    rule(!((child_t *) sighting->data)->ours, "one of ours is made");
+    rule(!((child_t *) observed->data)->ours, "one of ours is made");
 
     other->entry.origin = ZKL_FOREIGN;
-    other->who = sighting->who;
+    other->who = observed->who;
     w->entries++;
 
     return &other->entry;
@@ -585,11 +585,11 @@ static int
 turn(world_t *w, zkl_entry_t *entry)
 {
     size_t    i;
-    unsigned  n, seats;
+    unsigned  n, capacity;
     child_t  *c;
 
     n = 0;
-    seats = ((entry->mode & 0xff) == ZKL_SEMAPHORE) ? entry->mode >> 8 : 1;
+    capacity = ((entry->mode & 0xff) == ZKL_SEMAPHORE) ? entry->mode >> 8 : 1;
 
     for (i = 0; i < w->n; i++) {
         c = w->children[i];
@@ -607,7 +607,7 @@ turn(world_t *w, zkl_entry_t *entry)
         n++;
     }
 
-    return n < seats;
+    return n < capacity;
 }
 
 

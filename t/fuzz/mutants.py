@@ -75,9 +75,10 @@ MUTANTS = [
     ("claim_data", CDATA, "if (cdata->holds > 1) {", "if (cdata->holds > 2) {"),
     ("claim_data", "base/claim_data.h", "ZKL_DATA_MAX + 432)",
      "ZKL_DATA_MAX + 416)"),
-    ("claim_data", CDATA, "    if (len != digits) {", "    if (len < digits) {"),
+    ("claim_data", CDATA, "    if (len != digits) {",
+     "    if (len < digits) {"),
 
-    ("view", VIEW, "if (++n == seats) {", "if (++n > seats) {"),
+    ("view", VIEW, "if (++n == capacity) {", "if (++n > capacity) {"),
     ("view", VIEW, "return ahead != ZKL_READ || behind",
      "return ahead != ZKL_READ && behind"),
     ("view", VIEW, "while (entry != &view->alive && entry->seq > seq) {",

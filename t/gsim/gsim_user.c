@@ -803,7 +803,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         gsim_user_idle(u);
         return;
 
-    case ZKL_SHUT:
+    case ZKL_SHUTTING_DOWN:
     case ZKL_NO_ROOM:
         gsim_user_idle(u);
         return;
@@ -995,7 +995,7 @@ gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim)
         gsim_count.unseen++;
 
         gsim_user_idle(u);
-        zkl_claim_unseen(claim);
+        zkl_claim_undelivered(claim);
         return;
     }
 

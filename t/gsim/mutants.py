@@ -66,7 +66,7 @@ MUTANTS = [
      '        && entry->seq <= view->complete_through)',
      'if (0)', 12000),
 
-    ('the lock is not touched when a claim is made durable', LIBRARY,
+    ('the lock is not bumped when a claim is made durable', LIBRARY,
      """        zoo_set_op_init(&zops[n++], (char *) op->parent.data,
                         (char *) op->content.data, (int) op->content.len,
                         op->version, &results->set);
@@ -204,7 +204,7 @@ MUTANTS = [
      '        break;\n\n    default:\n        /* CREATE', 2000),
 
     ('a lease ends though another gateway renewed it',
-     'core/claim.c:zkl_claim_lapse_delete',
+     'core/claim.c:zkl_claim_expire_delete',
      'op->version = zkl_record_version(claim->lock->worker->zone,'
      '\n                                                  claim->id.record);',
      'op->version = -1;', 2000),
@@ -215,7 +215,7 @@ MUTANTS = [
      '&& zkl_zone_take(', 2000),
 
     ('a delete is not sent again', 'core/claim.c',
-     'case ZKL_OWED:\n'
+     'case ZKL_RETRY:\n'
      '        zkl_claim_delete(claim, 0);\n'
      '        break;\n\n    default:\n        break;\n    }\n}\n',
      'default:\n        break;\n    }\n}\n', 5000),
@@ -269,10 +269,10 @@ MUTANTS = [
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
      '    return;\n\n', 80000),
 
-    ('an heir deletes what was told as held elsewhere',
+    ('a successor deletes what was told as held elsewhere',
      'core/adopt.c',
-     'claim->alone = (record->ttl != 0 && !record->bound',
-     'claim->alone = (0 && !record->bound', 5000),
+     'claim->detached = (record->ttl != 0 && !record->bound',
+     'claim->detached = (0 && !record->bound', 5000),
 
     ('a worker deletes what was told as held elsewhere',
      'core/claim.c',
@@ -293,16 +293,16 @@ MUTANTS = [
      '    zkl_record_extend(cell, ttl, seen);\n', 60000),
 
     ('a worker leaves whom it owes an answer', 'core/worker.c',
-     '} else if (worker->nowed != 0) {', '} else if (0) {', 12000),
+     '} else if (worker->nuntold != 0) {', '} else if (0) {', 12000),
 
     ('who only looks makes a lease shorter', 'shm/record.c',
      '&& ttl != said->ttl\n', '\n', 12000),
 
     ('who shares while a list is merged is forgotten', 'base/view.c',
-     '(duplicate->mode != sightings[i].mode\n'
+     '(duplicate->mode != children[i].mode\n'
      '                 && (duplicate->origin != ZKL_SIBLING\n'
-     '                     || !zkl_view_same(duplicate, &sightings[i])))',
-     'duplicate->mode != sightings[i].mode', ('--rich', 12000)),
+     '                     || !zkl_view_same(duplicate, &children[i])))',
+     'duplicate->mode != children[i].mode', ('--rich', 12000)),
 
 
     ('held twice, released once', 'core/call.c',
@@ -314,7 +314,7 @@ MUTANTS = [
     ('a connection is held by nobody', 'core/adopt.c',
      'HELD\n               && !record->bound)', 'HELD)', 2000),
 
-    ('an heir that was faster was somebody else', 'core/call.c',
+    ('a successor that was faster was another process', 'core/call.c',
      'call->dropped = 1;\n', ';\n', 90000),
 
     ('a worker is believed whose session is over', 'core/call.c',
@@ -322,7 +322,7 @@ MUTANTS = [
      '           && (record->state',
      'return 1 || (record->state', 12000),
 
-    ('a lapse in vain counts', 'core/claim.c:zkl_claim_reread_handler',
+    ('an expiry in vain counts', 'core/claim.c:zkl_claim_reread_handler',
      '        claim->lost = 0;\n', '', 4000),
 
     ('a record remembers all that was lost', 'shm/record.c',
@@ -586,8 +586,8 @@ MUTANTS = [
      '    claim->time = zkl_claim_timed(claim) ? ZKL_TIME_OVER '
      ': ZKL_TIME_ABANDONED;\n'
      '\n'
-     '    zkl_claim_settle(claim);',
-     '    zkl_claim_settle(claim);',
+     '    zkl_claim_resolve(claim);',
+     '    zkl_claim_resolve(claim);',
      500),
 
     ('a wait is twice as long',
@@ -658,25 +658,25 @@ MUTANTS = [
 
     ('a list shows no reader in the place of a mutex',
      'base/view.c:zkl_view_match',
-     'if ((duplicate->mode != sightings[i].mode',
+     'if ((duplicate->mode != children[i].mode',
      'if (duplicate->mode == ZKL_MUTEX\n'
      '                && duplicate->origin == ZKL_FOREIGN\n'
-     '                && sightings[i].mode == ZKL_READ)\n'
+     '                && children[i].mode == ZKL_READ)\n'
      '            {\n'
-     '                sightings[i].gone = 1;\n'
+     '                children[i].gone = 1;\n'
      '            }\n\n'
-     '            if ((duplicate->mode != sightings[i].mode', 500),
+     '            if ((duplicate->mode != children[i].mode', 500),
 
     ('a claim that is missing in a list has left nothing',
      'base/view.c:zkl_view_sweep',
      '            zkl_view_doubt(view, entry);\n', '', 6000),
 
-    ('a waiter for a seat watches a single claim',
+    ('a waiter for a permit watches a single claim',
      'base/view.c:zkl_view_blocker',
      '&& !ahead->watched && *watch == NULL)',
      '&& !ahead->watched && ahead == nearest)', 2000),
 
-    ('a semaphore has a seat too many', 'base/view.c:zkl_view_seats',
+    ('a semaphore has a permit too many', 'base/view.c:zkl_view_capacity',
      'zkl_mode_permits(mode) : 1;', 'zkl_mode_permits(mode) + 1 : 1;', 1000),
 
     ('a claim of another use is granted', 'core/lock.c:zkl_lock_step',
@@ -786,7 +786,7 @@ RARE = [
     'a late create is looked for once',
     'a lease that is made shorter ends when it would have',
     'the holds of a claim that was taken over are counted in its old record',
-    'an heir that was faster was somebody else',
+    'a successor that was faster was another process',
     'a record that is taken over is found half made',
     'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',

@@ -44,7 +44,7 @@ typedef struct {
     zkl_entry_t  entries[ENTRIES];
     size_t       nentries;
 
-    zkl_sighting_t  list[ENTRIES];
+    zkl_observed_t  list[ENTRIES];
     size_t          nlist;
 
     zkl_entry_t  *gone[ENTRIES];
@@ -117,13 +117,13 @@ new_entry(world_t *world)
 
 
 static zkl_entry_t *
-make(void *data, zkl_sighting_t *sighting)
+make(void *data, zkl_observed_t *observed)
 {
     world_t      *world = data;
     zkl_entry_t  *entry;
 
-    assert_null(sighting->entry);
-    assert_false(sighting->gone);
+    assert_null(observed->entry);
+    assert_false(observed->gone);
 
     if (world->made == world->can_make) {
         return NULL;
@@ -132,7 +132,7 @@ make(void *data, zkl_sighting_t *sighting)
     world->made++;
 
     entry = new_entry(world);
-    entry->origin = (sighting->data == world) ? ZKL_SIBLING : ZKL_FOREIGN;
+    entry->origin = (observed->data == world) ? ZKL_SIBLING : ZKL_FOREIGN;
 
     return entry;
 }
@@ -187,20 +187,20 @@ sibling(world_t *world, int64_t seq)
 }
 
 
-static zkl_sighting_t *
+static zkl_observed_t *
 see(world_t *world, int64_t seq, zkl_mode_t mode)
 {
-    zkl_sighting_t  *sighting;
+    zkl_observed_t  *observed;
 
     assert_true(world->nlist < ENTRIES);
 
-    sighting = &world->list[world->nlist++];
+    observed = &world->list[world->nlist++];
 
-    memset(sighting, 0, sizeof(zkl_sighting_t));
-    sighting->seq = seq;
-    sighting->mode = mode;
+    memset(observed, 0, sizeof(zkl_observed_t));
+    observed->seq = seq;
+    observed->mode = mode;
 
-    return sighting;
+    return observed;
 }
 
 
@@ -1180,7 +1180,7 @@ test_merge_decided(void **state)
 }
 
 
-/* a sibling that ended, but is still linked, goes with the next sighting */
+/* a sibling that ended, but is still linked, goes with the next observed */
 
 static void
 test_merge_decided_linked(void **state)
@@ -1647,7 +1647,7 @@ test_durable(void **state)
 /* a claim that became durable keeps the seat, and no seat is free */
 
 static void
-test_durable_seat(void **state)
+test_durable_permit(void **state)
 {
     world_t    *world = *state;
     zkl_mode_t  mode;
@@ -2318,10 +2318,10 @@ test_conflict(void **state)
 /* modes of claims in order, and which claims hold the lock: "+" */
 
 static void
-test_tally(void **state)
+test_count(void **state)
 {
-    size_t       i, k;
-    zkl_tally_t  tally;
+    size_t         i, k;
+    zkl_holders_t  holders;
 
     static const struct {
         zkl_mode_t   modes[5];
@@ -2345,10 +2345,10 @@ test_tally(void **state)
     (void) state;
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        memset(&tally, 0, sizeof(zkl_tally_t));
+        memset(&holders, 0, sizeof(zkl_holders_t));
 
         for (k = 0; cases[i].held[k] != '\0'; k++) {
-            assert_int_equal(zkl_view_tally(&tally, cases[i].modes[k]),
+            assert_int_equal(zkl_view_count(&holders, cases[i].modes[k]),
                              cases[i].held[k] == '+');
         }
     }
@@ -2686,7 +2686,7 @@ main(void)
         test(test_no_downgrade),
         test(test_downgrade_mutex),
         test(test_durable),
-        test(test_durable_seat),
+        test(test_durable_permit),
         test(test_durable_member),
         test(test_downgrade_mutex_listed),
         test(test_downgrade_mutex_missing),
@@ -2707,7 +2707,7 @@ main(void)
         test(test_members),
         test(test_conflict),
         test(test_conflict_first),
-        test(test_tally),
+        test(test_count),
         test(test_conflict_removed),
         test(test_other_use_blocks),
         test(test_other_use_looks_at_first),
