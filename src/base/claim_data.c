@@ -94,7 +94,7 @@ static const char  *const zkl_claim_data_names[] = {
 size_t
 zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
 {
-    int   index;
+    int    index;
     char  *p;
 
     p = buf;

@@ -145,9 +145,9 @@ zkl_replace_free(zkl_replace_t *replace)
 static void
 zkl_replace_read_handler(zkl_op_t *op)
 {
-    size_t            index_at;
-    zkl_claim_data_t  cdata;
-    zkl_replace_t      *replace;
+    size_t             index_at;
+    zkl_claim_data_t   cdata;
+    zkl_replace_t     *replace;
 
     replace = op->data;
     replace->op = NULL;
@@ -428,8 +428,8 @@ zkl_replace_send(zkl_replace_t *replace, zkl_op_t *op, zkl_op_pt handler)
 static void
 zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
 {
-    void         *data;
-    zkl_replace_pt  handler;
+    void            *data;
+    zkl_replace_pt   handler;
 
     if (rc == NGX_OK) {
         zkl_record_named(replace->zone, replace->record, replace->to);

@@ -914,7 +914,7 @@ static void
 zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim))
 {
-    ngx_queue_t  transient;
+    ngx_queue_t   transient;
     ngx_queue_t  *q;
 
     /* claims that become transient meanwhile are not told */

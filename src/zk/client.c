@@ -539,7 +539,7 @@ zkl_client_submit_barrier(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
 static int
 zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
 {
-    int                mode;
+    int                 mode;
     struct ACL_vector  *acl;
 
     acl = h->acl;

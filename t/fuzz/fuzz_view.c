@@ -232,7 +232,7 @@ join(world_t *w, zkl_mode_t mode)
 static void
 arrive(world_t *w, fuzz_input_t *in)
 {
-    size_t   i;
+    size_t    i;
     child_t  *c;
 
     if (w->n == CHILDREN) {

@@ -84,10 +84,10 @@ static void rung(void *data, uint32_t record);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    ngx_uint_t    i;
-    fuzz_input_t  in;
-    successor_t        successor;
-    zkl_zone_t   *zones[2];
+    ngx_uint_t     i;
+    fuzz_input_t   in;
+    successor_t    successor;
+    zkl_zone_t    *zones[2];
 
     in.data = data;
     in.left = len;

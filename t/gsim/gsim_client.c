@@ -515,7 +515,7 @@ gsim_client_break_process(gsim_process_t *p)
 int
 zookeeper_close(zhandle_t *zh)
 {
-    int64_t      until;
+    int64_t       until;
     gsim_conn_t  *conn;
 
     gsim_point();
