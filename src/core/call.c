@@ -2422,9 +2422,9 @@ zkl_call_release(zkl_call_t *call)
 
 
 /*
- * Whether this worker may end the claim without a look at ZooKeeper: another
- * session may count a durable claim, and more holds of the claim, once this
- * worker's session is over.
+ * Whether this worker may end the claim without a look at ZooKeeper.  Once this
+ * worker's session is over, another session may count the lease of a durable
+ * claim, and further holds.
  */
 
 static ngx_uint_t

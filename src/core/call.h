@@ -24,7 +24,7 @@ typedef enum {
                                        the znode's name */
     ZKL_RENEW,                      /* a held claim, with ttl */
     ZKL_HOLD,                       /* a held claim: one more hold, with ttl */
-    ZKL_DOWNGRADE,                      /* a held claim becomes a reader */
+    ZKL_DOWNGRADE,                  /* a held claim becomes a reader */
     ZKL_REVOKE,                     /* the claim with that name: asks the holder
                                        to let go */
     ZKL_INSPECT,                    /* a claim; a detached claim stays for

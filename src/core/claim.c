@@ -105,6 +105,7 @@ static void zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now,
     ngx_msec_t wait);
 static void zkl_claim_expire(zkl_claim_t *claim);
 static void zkl_claim_expire_delete(zkl_claim_t *claim);
+static void zkl_claim_note_expired(zkl_claim_t *claim);
 static void zkl_claim_expire_handler(zkl_op_t *op);
 static void zkl_claim_sweep_held(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_lasts(zkl_claim_t *claim);
@@ -167,6 +168,7 @@ static void zkl_claim_removed(zkl_claim_t *claim);
 static void zkl_claim_requeue(zkl_claim_t *claim);
 static void zkl_claim_limit(zkl_claim_t *claim);
 static void zkl_claim_unreachable(zkl_claim_t *claim);
+static void zkl_claim_lost(zkl_claim_t *claim);
 
 
 zkl_claim_t *
@@ -1523,7 +1525,9 @@ zkl_claim_begin(zkl_claim_t **claims, ngx_uint_t n)
 
 
 /*
- * The lease, or the grace, is over, unless a client has renewed.
+ * Looks at the deadline in the record: arms the timer if the deadline is ahead,
+ * else the claim is EXPIRING.  Called at the grant, after a renewal, and by the
+ * timer.
  *
  * A bound claim is lost as soon as the session is not known to be alive.  The
  * holder is told at that moment, when no other claim can have been granted yet.
@@ -1768,6 +1772,16 @@ zkl_claim_expire_delete(zkl_claim_t *claim)
 
 
 static void
+zkl_claim_note_expired(zkl_claim_t *claim)
+{
+    if (claim->lost || claim->outcome == ZKL_TIMED_OUT) {
+        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                          ZKL_ENDING_EXPIRED);
+    }
+}
+
+
+static void
 zkl_claim_expire_handler(zkl_op_t *op)
 {
     zkl_claim_t  *claim;
@@ -1780,11 +1794,7 @@ zkl_claim_expire_handler(zkl_op_t *op)
     case ZKL_OK:
     case ZKL_NO_NODE:
 
-        if (claim->lost || claim->outcome == ZKL_TIMED_OUT) {
-            zkl_record_ending(claim->lock->worker->zone, claim->id.record,
-                              ZKL_ENDING_EXPIRED);
-        }
-
+        zkl_claim_note_expired(claim);
         zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
         zkl_claim_done(claim);
         break;
@@ -4135,20 +4145,31 @@ zkl_claim_session_over(zkl_claim_t *claim)
     case ZKL_HELD:
         zkl_record_ending(claim->lock->worker->zone, claim->id.record,
                           ZKL_ENDING_LOST);
+        zkl_claim_lost(claim);
+        break;
+
+    case ZKL_EXPIRING:
+        zkl_claim_note_expired(claim);
         /* fall through */
 
     default:
-
-        zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
-
-        /* a later release is told that the claim was lost before */
-
-        claim->lost = 1;
-        claim->outcome = ZKL_UNREACHABLE;
-
-        zkl_claim_done(claim);
+        zkl_claim_lost(claim);
         break;
     }
+}
+
+
+static void
+zkl_claim_lost(zkl_claim_t *claim)
+{
+    zkl_claim_tell(claim, ZKL_EVENT_LOST, "session");
+
+    /* a later release is told that the claim was lost before */
+
+    claim->lost = 1;
+    claim->outcome = ZKL_UNREACHABLE;
+
+    zkl_claim_done(claim);
 }
 
 

@@ -8,8 +8,9 @@
  * again, in the time that is left, with a new key, because the former claims
  * may exist for a while.
  *
- * When all claims are granted, the caller begins their leases, and has claims
- * without a group then, or keeps the claims bound until zkl_group_leave().
+ * When all claims are granted, the caller either calls zkl_claim_begin(), after
+ * which the claims are ordinary leases and need no group, or keeps the claims
+ * bound until zkl_group_leave().
  *
  * All of the code runs on the event loop.  A group is a part of the caller's
  * object and has nothing to be freed once no claim is left.  part->claim is

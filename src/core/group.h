@@ -16,7 +16,8 @@ typedef struct zkl_group_s  zkl_group_t;
 /*
  * Tells the result, once, and never from inside zkl_group_acquire().  GRANTED:
  * all claims are held.  Else no claim of the group is left, and group->part is
- * the part that was refused, or lost.
+ * the part that was refused, or lost.  A lock may be walked over below on the
+ * stack, but each claim and lock stays in memory until the end of the turn.
  */
 typedef void (*zkl_group_pt)(zkl_group_t *group, zkl_outcome_e outcome);
 
@@ -89,8 +90,8 @@ struct zkl_group_s {
 ngx_int_t zkl_group_acquire(zkl_group_t *group);
 
 /*
- * The client has left, or has served its purpose: ends all claims, and calls no
- * handler.  Returns whether there was a claim.
+ * Ends all claims of the group, because the client has left or the request is
+ * done.  Calls no handler.  Returns whether there was a claim.
  */
 ngx_uint_t zkl_group_leave(zkl_group_t *group);
 

@@ -585,8 +585,9 @@ zkl_lock_sweep(zkl_lock_t *lock)
 
 
 /*
- * A sibling ahead may have died: advance() reads the record again.  Returns the
- * number of listening claims behind a claim of another worker or gateway.
+ * A sibling ahead may have died: zkl_lock_watch_sibling() reads the record
+ * again.  Returns the number of listening claims behind a claim of another
+ * worker or gateway.
  */
 
 static ngx_uint_t
@@ -2027,7 +2028,7 @@ zkl_lock_watch_handler(zkl_op_t *op)
 
     case ZKL_NO_NODE:
 
-        /* no watch has told when the claim vanished, or what the claim left */
+        /* no watch was set yet, so a new claim may have taken the place */
 
         other->entry.watched = 0;
         zkl_lock_vanished(other);

@@ -13,19 +13,20 @@
  *
  * The rules are checked once more when the locks are held.
  *
- * The claims end when the request ends: a cleanup leaves the groups, after the
- * cleanup of an upstream, which was added later, has closed the connection to
- * the upstream.  If a claim is lost while the request is served, the request is
- * cut off, unless zk_lock_lost says otherwise.
+ * The claims end when the request ends: a cleanup handler of the request calls
+ * zkl_group_leave() for each set.  The cleanup of an upstream was added later,
+ * so it runs before, and has closed the connection to the upstream by then.
+ * If a claim is lost while the request is served, the request is cut off,
+ * unless zk_lock_lost says otherwise.
  *
  * An internal redirect clears the module's context, but not the pool's
  * cleanups, which lead to the guard.  Then a lock of the new location that is
  * held already is not taken again.  A request that was refused takes no lock
  * for its error page.
  *
- * A step returns NGX_DECLINED if the request is to pass, NGX_AGAIN if an event
- * goes on, NGX_ABORT if guard->refusal is the answer, or NGX_ERROR without
- * memory; NGX_OK is the way to the next step.
+ * A step returns NGX_OK: go on with the next step; NGX_DECLINED: the request
+ * passes; NGX_AGAIN: an event goes on; NGX_ABORT: guard->refusal is the answer;
+ * NGX_ERROR: there is no memory; or an HTTP status.
  *
  * Everything here runs on the event loop.  A request whose location has no
  * rule, and a subrequest, has no guard.  guard->set is NULL unless the current

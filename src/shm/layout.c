@@ -229,8 +229,10 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     map->ncells = map->nchunks * ZKL_CHUNK;
     map->nquotas = map->ncells / ZKL_QUOTA_CELLS;
 
-    for (map->nboard = 1; map->nboard * 2 <= map->ncells; map->nboard *= 2) {
-        /* void */
+    map->nseq_index = 1;
+
+    while (map->nseq_index * 2 <= map->ncells) {
+        map->nseq_index *= 2;
     }
 
     map->nbits = map->ncells / ZKL_WORD_BITS;
@@ -250,8 +252,8 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     map->owners = (ngx_atomic_t *) at;
     at += map->nchunks * sizeof(ngx_atomic_t);
 
-    map->board = (ngx_atomic_t *) at;
-    at += map->nboard * sizeof(ngx_atomic_t);
+    map->seq_index = (ngx_atomic_t *) at;
+    at += map->nseq_index * sizeof(ngx_atomic_t);
 
     map->bits = (ngx_atomic_t *) at;
     at += map->nslots * map->nbits * sizeof(ngx_atomic_t);

@@ -135,7 +135,7 @@ typedef struct {
     ngx_atomic_t               *owners;     /* of chunks: slot + 1; 0: free */
     uint64_t                   *starts;     /* of chunks: cells where a record
                                                starts */
-    ngx_atomic_t               *board;      /* cell + 1, or slots that wait */
+    ngx_atomic_t               *seq_index;  /* cell + 1, or slots that wait */
     ngx_atomic_t               *bits;       /* the doorbells: of each slot a bit
                                                for each cell */
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word
@@ -145,7 +145,7 @@ typedef struct {
     ngx_uint_t                  nslots;
     ngx_uint_t                  ncells;
     ngx_uint_t                  nchunks;
-    ngx_uint_t                  nboard;     /* a power of two */
+    ngx_uint_t                  nseq_index; /* a power of two */
     ngx_uint_t                  nquotas;
     ngx_uint_t                  nbits;      /* words of a doorbell */
     ngx_uint_t                  nsummary;

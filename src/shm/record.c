@@ -521,11 +521,21 @@ void
 zkl_record_end(zkl_zone_t *zone, uint32_t record)
 {
     zkl_cell_t      *cell;
+    ngx_uint_t       was;
     ngx_msec_int_t   held;
 
     cell = zkl_layout_cell(zone->map, record);
 
-    if (cell->state == ZKL_RECORD_HELD) {
+    was = cell->state;
+
+    cell->lease = 0;
+    cell->state = ZKL_RECORD_ENDED;
+
+    ngx_memory_barrier();
+
+    /* behind the state: if the worker dies here, no successor counts again */
+
+    if (was == ZKL_RECORD_HELD) {
         held = zkl_record_clock() - cell->since;
         held = ngx_max(held, 0);
 
@@ -535,11 +545,6 @@ zkl_record_end(zkl_zone_t *zone, uint32_t record)
             zone->ended(zone->data, record, held);
         }
     }
-
-    cell->lease = 0;
-    cell->state = ZKL_RECORD_ENDED;
-
-    ngx_memory_barrier();
 
     zkl_doorbell_watchers(zone->map, record, 0);
 }

@@ -41,7 +41,7 @@ zkl_seq_index_put(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     ngx_atomic_uint_t  old;
 
     i = zkl_seq_index_index(zone, path, seq);
-    entry = &zone->map->board[i];
+    entry = &zone->map->seq_index[i];
 
     do {
         old = *entry;
@@ -95,7 +95,7 @@ zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     }
 
     i = zkl_seq_index_index(zone, path, seq);
-    entry = &zone->map->board[i];
+    entry = &zone->map->seq_index[i];
 
     do {
         old = *entry;
@@ -122,7 +122,7 @@ zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path, int64_t seq)
 
     hash = ngx_crc32_long(path->data, path->len) + (uint32_t) seq;
 
-    return hash & (uint32_t) (zone->map->nboard - 1);
+    return hash & (uint32_t) (zone->map->nseq_index - 1);
 }
 
 
@@ -131,7 +131,7 @@ zkl_seq_index_record(zkl_zone_t *zone, uint32_t i)
 {
     ngx_atomic_uint_t  entry;
 
-    entry = zone->map->board[i];
+    entry = zone->map->seq_index[i];
 
     return (entry & ZKL_AWAITED) ? ZKL_NO_RECORD : (uint32_t) entry - 1;
 }
@@ -165,7 +165,7 @@ ngx_int_t
 zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
     zkl_record_t *copy)
 {
-    uint32_t      hash;
+    uint32_t      hash, k;
     ngx_uint_t    i, own;
     zkl_record_t  next;
 
@@ -181,9 +181,9 @@ zkl_seq_index_turn(zkl_zone_t *zone, ngx_str_t *path, uint32_t record,
 
     for (i = 0; i < zone->map->nslots; i++) {
 
-        record = zkl_seq_index_record(zone,
-                                      (hash + (uint32_t) i)
-                                      & (uint32_t) (zone->map->nboard - 1));
+        k = (hash + (uint32_t) i) & (uint32_t) (zone->map->nseq_index - 1);
+
+        record = zkl_seq_index_record(zone, k);
 
         if (record == copy->id.record
             || zkl_record_copy(zone, record, path, &next)

@@ -141,7 +141,8 @@ set_up(void)
 
     /* the third path just fits into a cell */
 
-    static const size_t  lens[] = { 2, 6, 72, 73, 300, ZKL_PATH_MAX };
+    static const size_t  fits = ZKL_CELL - offsetof(zkl_cell_t, path);
+    static const size_t  lens[] = { 2, 6, fits, fits + 1, 300, ZKL_PATH_MAX };
 
     if (map == NULL) {
         pool.pfree = PAGES;
@@ -384,7 +385,7 @@ compare(zkl_zone_t **zones)
             rule(rc != NGX_OK || (copy.seq == k->seq
                  && (copy.state == ZKL_RECORD_WAITING
                      || copy.state == ZKL_RECORD_HELD)),
-                 "the board shows another");
+                 "the seq_index shows another");
         }
     }
 }

@@ -188,6 +188,21 @@ def test_a_session_expires(logged, start_proxy, zookeeper, tree):
     assert line["fencing_token"] == holder.fencing
 
 
+def test_a_lease_is_over_before_its_session(logged, start_proxy, zookeeper,
+                                            tree):
+    """The claim could not be deleted: the lease has ended first."""
+    proxy = start_proxy(zookeeper)
+    gateway, journal = logged(servers=proxy.address, wait_sessions=False,
+                              session_timeout="4s")
+    holder = gateway.hold("x", ttl="1s")
+    proxy.hole()
+    tree.wait_claims(gateway.znode("x"), 0, 20)
+    proxy.pass_on()
+    line = wait_until(lambda: journal.lines(event="ended"), 20, "the end")[0]
+    assert line["reason"] == "expired"
+    assert line["fencing_token"] == holder.fencing
+
+
 def test_several_locks_and_guards(logged):
     """Each lock of a request has lines; all have the request's id."""
     gateway, journal = logged(
