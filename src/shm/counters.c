@@ -3,8 +3,9 @@
  * Counters: what the workers of a gateway have done since the zone was made.
  *
  * Several processes run this code at the same time, each on its event loop.  A
- * counter only grows.  A reader may see a histogram in
- * the middle of a change, because the bucket changes before the sum.
+ * counter only grows.  The bucket of a histogram changes before the sum: a
+ * reader may see one without the other, and so does every reader after a worker
+ * has died in between.
  */
 
 
