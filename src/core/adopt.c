@@ -427,7 +427,7 @@ zkl_adopt_over_handler(ngx_event_t *ev)
 
     zkl_session_close(session);
     zkl_record_hand_over(zone, worker->zone);
-    zkl_zone_leave(zone);
+    zkl_zone_free(zone);
 
     zkl_worker_busy(worker);
 }

@@ -64,7 +64,7 @@ static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
     zkl_op_pt handler);
 static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
 static void zkl_lock_sweep_held(zkl_lock_t *lock);
-static ngx_uint_t zkl_lock_line(zkl_lock_t *lock, size_t n);
+static ngx_uint_t zkl_lock_queued(zkl_lock_t *lock, size_t n);
 static void zkl_lock_advance(zkl_lock_t *lock);
 static void zkl_lock_resolve(zkl_lock_t *lock);
 static ngx_int_t zkl_lock_step(zkl_lock_t *lock);
@@ -701,7 +701,7 @@ zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
     capacity = zkl_view_capacity(mode);
 
     if (lock->node || mode == ZKL_READ || capacity > ZKL_PERMITS_FEW
-        || !zkl_lock_line(lock, capacity - 1 + ZKL_QUEUE_LONG))
+        || !zkl_lock_queued(lock, capacity - 1 + ZKL_QUEUE_LONG))
     {
         return 0;
     }
@@ -723,7 +723,7 @@ zkl_lock_queue_long(zkl_lock_t *lock, zkl_mode_t mode, zkl_entry_t *entry)
 /* Whether the queue has n claims; siblings' claims may have ended by now. */
 
 static ngx_uint_t
-zkl_lock_line(zkl_lock_t *lock, size_t n)
+zkl_lock_queued(zkl_lock_t *lock, size_t n)
 {
     int64_t       seq;
     zkl_entry_t  *entry;

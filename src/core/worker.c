@@ -31,7 +31,7 @@
 #define ZKL_LAST                3000
 
 
-static void zkl_worker_drain(zkl_worker_t *worker);
+static void zkl_worker_begin_leaving(zkl_worker_t *worker);
 static ngx_uint_t zkl_worker_holds(zkl_worker_t *worker, ngx_uint_t durable);
 static void zkl_worker_discard(zkl_worker_t *worker);
 static void zkl_worker_free(zkl_worker_t *worker);
@@ -175,7 +175,7 @@ zkl_worker_stop(zkl_worker_t *worker)
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
-    zkl_worker_drain(worker);
+    zkl_worker_begin_leaving(worker);
 
     zkl_adopt_leave(worker);
 
@@ -228,7 +228,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
         zkl_zone_abandon(zone);
 
     } else {
-        zkl_zone_leave(zone);
+        zkl_zone_free(zone);
     }
 }
 
@@ -236,7 +236,7 @@ zkl_worker_part(zkl_session_t *session, zkl_zone_t *zone, ngx_uint_t successor,
 /* Begins to leave: the waiters are served to the end.  May be called again. */
 
 static void
-zkl_worker_drain(zkl_worker_t *worker)
+zkl_worker_begin_leaving(zkl_worker_t *worker)
 {
     if (!worker->leaving) {
         worker->leaving = 1;
@@ -355,7 +355,7 @@ zkl_worker_free(zkl_worker_t *worker)
     }
 
     if (worker->zone != NULL) {
-        zkl_zone_leave(worker->zone);
+        zkl_zone_free(worker->zone);
     }
 
     if (worker->scan != NULL) {
@@ -474,7 +474,7 @@ zkl_worker_wakeup_handler(ngx_event_t *ev)
         ngx_log_debug1(NGX_LOG_DEBUG_HTTP, ev->log, 0,
                        "zk lock worker: leaving, shut: %d", c->error);
 
-        zkl_worker_drain(worker);
+        zkl_worker_begin_leaving(worker);
         zkl_adopt_orphans(worker);
         zkl_worker_refuse_waiters(worker);
 

@@ -116,7 +116,7 @@ zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
          * ends with the timeout, and a scan finds the durable claims.
          */
 
-        zkl_zone_leave(zone);
+        zkl_zone_free(zone);
     }
 
     ngx_log_error(NGX_LOG_INFO, log, 0,
@@ -157,7 +157,7 @@ zkl_zone_adopt(zkl_zone_t *home)
             return zone;
         }
 
-        zkl_zone_leave(zone);
+        zkl_zone_free(zone);
     }
 }
 
@@ -382,7 +382,7 @@ zkl_zone_abandon(zkl_zone_t *zone)
 
 
 void
-zkl_zone_leave(zkl_zone_t *zone)
+zkl_zone_free(zkl_zone_t *zone)
 {
     zkl_slot_t  *slot;
 

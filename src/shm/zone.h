@@ -136,7 +136,7 @@ void zkl_zone_abandon(zkl_zone_t *zone);
  * Gives back a slot whose session is over: frees the slot's records, and rings
  * the watchers of the records.  Frees zone.
  */
-void zkl_zone_leave(zkl_zone_t *zone);
+void zkl_zone_free(zkl_zone_t *zone);
 
 
 /* Notes the id and password of the slot's session; NULL: there is none. */

@@ -676,7 +676,7 @@ go_on(successor_t *successor)
 
     for (i = 0; i < successor->nzones; i++) {
         slots[i] = successor->zones[i]->slot;
-        zkl_zone_leave(successor->zones[i]);
+        zkl_zone_free(successor->zones[i]);
     }
 
     for (i = 0; i < successor->nzones; i++) {
