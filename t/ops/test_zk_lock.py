@@ -822,7 +822,7 @@ def synopsis():
              for command, text in re.findall(
                  r"(?s)    (\w+)\) +operands=(.*?);;", table)}
     short = dict(re.findall(r"(-\w)\) option=(--[\w-]+) ;;", text))
-    assert len(found) == 8 and len(short) == 8
+    assert len(found) == 8 and len(short) == 9
     return found, short
 
 
