@@ -17,7 +17,9 @@ from lib.sessions import expire
 from lib.tokens import claim_of, token_of
 
 SOON = 15.0
-OPTIONS = "zk_lock_admin on; zk_lock_grace 500ms;"
+OPTIONS = "zk_lock_admin on;"
+BRIEF = "/brief/"       # claims there are not kept for long
+SERVER = "location %s { zk_lock_api; zk_lock_grace 500ms; }" % BRIEF
 NUMBERS = itertools.count(1)
 
 
@@ -25,7 +27,8 @@ NUMBERS = itertools.count(1)
 def pair(request, tmp_path_factory, zookeeper, tree):
     with gateways(request.node, tmp_path_factory.mktemp("pair"), zookeeper,
                   tree, new_root()) as make:
-        yield make(location=OPTIONS), make(location=OPTIONS)
+        yield (make(location=OPTIONS, server=SERVER),
+               make(location=OPTIONS, server=SERVER))
 
 
 @pytest.fixture
@@ -55,9 +58,9 @@ def ended(gateway, name, token, reason, *words):
         assert content.get("reason") == reason, content
 
 
-def queue(gateway, name, **query):
-    answer = gateway.acquire(name, headers={"Prefer": "respond-async"},
-                             **query)
+def queue(gateway, name, worker=None, prefix="/locks/", **query):
+    answer = gateway.call("POST", lock_path(name, prefix=prefix), query,
+                          {"Prefer": "respond-async"}, worker=worker)
     assert answer.status == 202, answer
     return answer.token
 
@@ -123,7 +126,7 @@ def test_not_asked_for(pair, tree, name, query):
     """
     here, there = pair
     holder = here.hold(name).token
-    token = queue(here, name, **query)
+    token = queue(here, name, prefix=BRIEF, **query)
     tree.wait_claims(here.znode(name), 1, SOON)
     ended(here, name, token, "expired", "not asked for in time")
     here.release(name, holder)
@@ -169,8 +172,12 @@ def test_released_too_late(pair, tree, name):
         ended(here, name, token, None)
 
 
-def test_session_is_lost(behind_proxy, tree):  # noqa: F811
-    gateway, proxy = behind_proxy
+def test_session_is_lost(start_gateway, start_proxy, zookeeper, tree):
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                            session_timeout="4s",
+                            location="zk_lock_grace 1m;")
+    gateway.wait_served()
     token = gateway.hold("x", ttl="1h").token
     gateway.hold("y", ttl="1h")
     waiting = queue(gateway, "y")

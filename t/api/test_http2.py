@@ -62,7 +62,7 @@ def test_many_waiters_on_one_connection(gateway, tree, connection):
     token, fencing = holder.token, holder.fencing
     for stream in streams:
         assert release(connection, "x", token).status == 204
-        response = connection.response(stream, 5)
+        response = connection.response(stream, 10)
         grant(response, "x")
         assert response.fencing > fencing
         token, fencing = response.token, response.fencing
@@ -83,7 +83,7 @@ def test_cancelled_stream(gateway, tree, connection):
     token = holder.token
     for stream in streams[1::2]:
         assert release(connection, "x", token).status == 204
-        response = connection.response(stream, 5)
+        response = connection.response(stream, 10)
         grant(response, "x")
         token = response.token
     assert release(connection, "x", token).status == 204
@@ -102,13 +102,13 @@ def test_connection_ends(gateway, tree, leave):
     getattr(connection, leave)()
     tree.wait_claims(gateway.znode("x"), 2)
     gateway.release("x", holder.token)
-    gateway.release("x", stayer.response(5).token)
+    gateway.release("x", stayer.response(10).token)
 
 
 def test_cancelled_and_released_at_once(gateway, tree, connection):
     """A grant may already be on the way, and lasts as long as the lease."""
     for i in range(30):
-        holder = gateway.hold("x", timeout=5)
+        holder = gateway.hold("x", timeout=20)
         stream = connection.send("POST", lock_path("x"),
                                  {"wait": "1m", "ttl": "200ms"})
         tree.wait_claims(gateway.znode("x"), 2)
@@ -118,8 +118,8 @@ def test_cancelled_and_released_at_once(gateway, tree, connection):
                                        lock_path("x", holder.token))]
         for step in steps[::(-1) ** i]:
             step()
-        assert releaser.response(5).status == 204
-        again = gateway.hold("x", timeout=5)
+        assert releaser.response(20).status == 204
+        again = gateway.hold("x", timeout=20)
         gateway.release("x", again.token)
     tree.wait_claims(gateway.znode("x"), 0)
 
@@ -140,9 +140,9 @@ def test_order_when_a_release_fails(start_gateway, tree):
                                           lock_path("x", holder.token))
                 waiters = [connection.send("POST", lock_path("y"), WAIT)
                            for _ in range(3)]
-            assert connection.response(failing, 5).status in (204, 410)
+            assert connection.response(failing, 10).status in (204, 410)
             for stream in waiters:
-                response = connection.response(stream, 5)
+                response = connection.response(stream, 10)
                 grant(response, "y")
                 assert release(connection, "y", response.token).status == 204
             tree.wait_claims(gateway.znode("y"), 0)

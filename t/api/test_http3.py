@@ -169,6 +169,8 @@ def test_cancelled_watch(gateway, connection, cancel):
     response = connection.request("GET", lock_path("x"))
     stream = connection.send("GET", lock_path("x"), WAIT, headers={
         "If-None-Match": response.headers["ETag"]})
+    # the worker has read the earlier request by then
+    assert connection.request("GET", "/ready").status == 204
     assert connection.silent_for(0.1)
     getattr(connection, cancel)(stream)
     wait_until(lambda: left(gateway, 1), 10.0, "the watch has ended")
@@ -213,7 +215,7 @@ def test_no_option_of_tcp_on_the_socket(gateway, connection):
 
 def test_silent_client(start, tree):
     """After keepalive_timeout nginx gives up a client that sends nothing."""
-    gateway = start(server="keepalive_timeout 1s;")
+    gateway = start(server="keepalive_timeout 3s;")
     holder = gateway.hold("x")
     connection = Http3Connection(gateway.http2_port)
     stream = connection.send("POST", lock_path("x"), WAIT)

@@ -90,6 +90,7 @@ def hold():
     held = []
 
     def make(gateway, name, **query):
+        query.setdefault("ttl", "1h")
         token = gateway.hold(name, **query).token
         held.append((gateway, name, token))
         return token
@@ -343,7 +344,8 @@ def held_longest(places, prefix):
         assert content["complete"] is True
         oldest = [min(holder["since"] for holder in lock["holders"])
                   for lock in content["locks"]]
-        assert oldest == sorted(oldest) and len(set(oldest)) == len(ROUNDS)
+        # the two locks of a round may be taken before and after a full second
+        assert oldest == sorted(oldest) and len(set(oldest)) >= len(ROUNDS)
         for limit in range(1, 6):
             assert names_of(ask(gateway, worker, prefix=prefix, sort="since",
                                 limit=limit)) == expected[:limit]
@@ -410,7 +412,7 @@ def test_very_many(start_gateway, by_hand):
     """2000 locks of two owners: each once, in order, on pages of any length;
     sorted, the first of all.
     """
-    gateway = start_gateway()
+    gateway = start_gateway(location="zk_lock_timeout 20s;")
     names = ["n%04d" % i for i in range(2000)]
     by_hand(gateway, names[::2], b"even")
     by_hand(gateway, names[1::2], b"odd")
@@ -497,7 +499,7 @@ def test_locks_that_change_hands(shared_pair, prefix):
     the lock that stays is in each answer.
     """
     here, there = shared_pair
-    token = here.hold(prefix + "stays", owner="me").token
+    token = here.hold(prefix + "stays", owner="me", ttl="1h").token
     over = threading.Event()
 
     def work(gateway, name):
@@ -547,7 +549,7 @@ def test_clients_leave(start_gateway, by_hand):
 
 def test_many_at_once(start_gateway, by_hand):
     """The lists that have no turn at once are answered, too."""
-    gateway = start_gateway(workers=1)
+    gateway = start_gateway(workers=1, location="zk_lock_timeout 20s;")
     names = ["n%03d" % i for i in range(200)]
     by_hand(gateway, names, b"me")
     connections = [gateway.connect() for _ in range(5 * SEARCHES)]
@@ -576,26 +578,36 @@ QUESTIONS = ({"holders": "1"}, {"owner": "me"}, {"sort": "since"},
              {"sort": "waiting"})
 
 
+def answered(gateway, query, worker=None):
+    """Waits until ZooKeeper is in reach; the list has the lock "x"."""
+    answer = wait_until(lambda: [
+        answer for answer in [gateway.call("GET", PATH, query, worker=worker)]
+        if answer.status == 200], 30)[0]
+    assert names_of(answer.json) == ["x"]
+
+
 def test_zookeeper_does_not_answer(private_zookeeper, start_gateway):
     """More lists than have turns wait: each is told why."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout="20s",
                             location="zk_lock_timeout 2s;")
+    worker, = gateway.worker_pids()
     token = gateway.hold("x", ttl="1h", owner="me").token
-    assert everything(gateway, owner="me") == ["x"]
-    private_zookeeper.freeze()
+    answered(gateway, {"owner": "me"})
     connections = [gateway.connect() for _ in range(SEARCHES + 2)]
-    for i, connection in enumerate(connections):
-        connection.send("GET", PATH, QUESTIONS[i % 4])
+    # the worker hears of all questions before it knows of the silence
+    with gateway.frozen_worker(worker):
+        private_zookeeper.freeze()
+        for i, connection in enumerate(connections):
+            connection.send("GET", PATH, QUESTIONS[i % 4])
     details = [problem(connection.response(), 503)["detail"]
                for connection in connections]
     assert sum("out of reach" in detail for detail in details) == SEARCHES
     assert sum("at a time" in detail for detail in details) == 2
     private_zookeeper.thaw()
     for query in QUESTIONS:
-        wait_until(lambda: gateway.call("GET", PATH, query).status == 200, 30)
-    assert everything(gateway, owner="me") == ["x"]
+        answered(gateway, query)
     gateway.release("x", token)
 
 
@@ -610,9 +622,7 @@ def test_zookeeper_is_gone(private_zookeeper, start_gateway):
         problem(gateway.call("GET", PATH, query), 503)
     private_zookeeper.start()
     for worker in gateway.worker_pids():
-        wait_until(lambda: gateway.call("GET", PATH, "owner=me",
-                                        worker=worker).status == 200, 30)
-    assert everything(gateway, owner="me") == ["x"]
+        answered(gateway, {"owner": "me"}, worker)
     gateway.release("x", token)
 
 
