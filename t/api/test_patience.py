@@ -20,6 +20,7 @@ from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
 
 TIMEOUT = "10s"     # of the session
+ROOM = "zk_lock_timeout 20s;"   # where no call may be refused
 CLIENTS = int(os.environ.get("ZK_LOCK_CLIENTS", "24"))
 BACK = 20.0
 
@@ -101,7 +102,8 @@ def test_stall(private_zookeeper, start_gateway, connect_tree, seconds):
     """ZooKeeper stands still, and goes on: no client is told an error."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
-                            session_timeout=TIMEOUT)
+                            session_timeout=TIMEOUT,
+                            location="zk_lock_timeout 7s;")
 
     def stall():
         private_zookeeper.freeze()
@@ -113,7 +115,7 @@ def test_stall(private_zookeeper, start_gateway, connect_tree, seconds):
     assert not errors(crowd.acquired, 200, 201)
 
     # a release waits for zk_lock_timeout, and still happens after a 503
-    if seconds < 5:
+    if seconds < 7:
         assert not errors(crowd.released, 204)
     else:
         assert not errors(crowd.released, 204, 503, 410)
@@ -201,7 +203,7 @@ EXPECTED = {"try": 201, "try a taken lock": 423, "try with a key": 423,
 @pytest.mark.parametrize("begun", ["before it is known", "after"])
 def test_calls_wait(private_zookeeper, start_gateway, begun):
     gateway, holder, _ = frozen(private_zookeeper, start_gateway,
-                                1.5 if begun == "after" else 0)
+                                1.5 if begun == "after" else 0, ROOM)
     sent = calls(gateway, holder)
     assert all(connection.silent_for(0) for connection in sent.values())
     assert sent["try"].silent_for(1.5)
@@ -231,7 +233,7 @@ def test_release_waits(private_zookeeper, start_gateway):
     """A release is answered when the znode is gone, at either worker."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper,
-                            session_timeout=TIMEOUT)
+                            session_timeout=TIMEOUT, location=ROOM)
     workers = gateway.worker_pids()
     holders = [(gateway.hold("x%d" % i, worker=workers[0], ttl="1h"), worker)
                for i, worker in enumerate(workers)]
@@ -249,9 +251,9 @@ def test_renewal_counts_from_when_it_came(private_zookeeper, start_gateway):
     """The lease would end while the call waits for ZooKeeper."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
-                            session_timeout=TIMEOUT)
-    holder = gateway.hold("x", ttl="3s")
-    ends = time.monotonic() + 3.0
+                            session_timeout="30s", location=ROOM)
+    holder = gateway.hold("x", ttl="6s")
+    ends = time.monotonic() + 6.0
     private_zookeeper.freeze()
     other = gateway.connect()
     other.send("GET", lock_path("y"))
@@ -272,7 +274,7 @@ def test_asks_whose_connection_breaks(zookeeper, start_gateway, start_proxy,
     """The gateway repeats the calls that the broken connection interrupted."""
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, workers=1,
-                            session_timeout=TIMEOUT)
+                            session_timeout=TIMEOUT, location=ROOM)
     holder = gateway.hold("x", ttl="1h")
     gateway.release("y", gateway.hold("y").token)
     gateway.release("m", gateway.hold("m").token)
@@ -307,7 +309,7 @@ def test_release_of_two_holds_that_is_told_503(private_zookeeper,
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
                             session_timeout=TIMEOUT,
-                            location="zk_lock_timeout 1s;")
+                            location="zk_lock_timeout 3s;")
     token = gateway.hold("x", ttl="1h").token
     twice = gateway.acquire("x", headers={"Lock-Token": token})
     assert (twice.status, twice.json["holds"]) == (200, 2)
@@ -390,33 +392,33 @@ def test_wait_is_over(private_zookeeper, start_gateway, connect_tree):
     """503 for each kind of waiter, whether its claim is in the queue or not."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
-                            session_timeout=TIMEOUT,
+                            session_timeout="30s",
                             location="zk_lock_timeout 1m;")
     tree = connect_tree(private_zookeeper.address, timeout=60.0)
     holder = gateway.hold("x", ttl="1h")
-    waiters = waiting(gateway)
+    waiters = waiting(gateway, "6s")
     tree.wait_claims(gateway.znode("x"), 1 + len(waiters))
     gateway.catch_up("x")
     private_zookeeper.freeze()
     waiters += waiting(gateway)
     for waiter in waiters:
-        problem(waiter.response(10), 503, "out of reach")
+        problem(waiter.response(20), 503, "out of reach")
     for waiter in waiting(gateway):
-        problem(waiter.response(10), 503, "out of reach")
+        problem(waiter.response(20), 503, "out of reach")
     private_zookeeper.thaw()
     tree.wait_claims(gateway.znode("x"), 1, BACK)
     assert gateway.release("x", holder.token).status == 204
 
 
-def waiting(gateway):
+def waiting(gateway, wait="2s"):
     several = gateway.connect()
     several.send("POST", "/locks/", None, None,
-                 {"names": ["x", "z"], "wait": "2s"})
+                 {"names": ["x", "z"], "wait": wait})
     return [several,
-            gateway.begin("x", wait="2s"),
-            gateway.begin("x", wait="2s", mode="exclusive", ttl="1h"),
+            gateway.begin("x", wait=wait),
+            gateway.begin("x", wait=wait, mode="exclusive", ttl="1h"),
             gateway.begin("x", headers={"Idempotency-Key": "again"},
-                          wait="2s")]
+                          wait=wait)]
 
 
 def test_streams_wait(private_zookeeper, start_gateway):
@@ -486,11 +488,11 @@ def test_log_of_the_library(private_zookeeper, start_gateway):
     gateway.hold("x", ttl="1h")
     before = said(gateway)
     private_zookeeper.stop()
-    wait_until(lambda: len(left_out(gateway)) > 0, 15, "a line with a count")
+    wait_until(lambda: len(left_out(gateway)) > 0, 30, "a line with a count")
     assert len(said(gateway)) - len(before) <= 3, said(gateway)
     assert left_out(gateway)[0] > 10
     private_zookeeper.start()
-    wait_until(lambda: len(left_out(gateway)) > 1, 15, "the rest of the count")
+    wait_until(lambda: len(left_out(gateway)) > 1, 30, "the rest of the count")
     gateway.hold("y")
     assert len(said(gateway)) - len(before) <= 5, said(gateway)
 
