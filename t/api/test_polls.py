@@ -124,7 +124,7 @@ def test_tag_changes_with_the_lock(places, tree, name):
     step()
     waiters = []
     for mode in ("shared", "shared", "exclusive"):
-        waiters.append(gateway.begin(name, mode=mode))
+        waiters.append(gateway.begin(name, mode=mode, wait="2m"))
         tree.wait_claims(znode, 1 + len(waiters))
         step()
     waiters[1].close()
@@ -283,9 +283,12 @@ def test_poll_waits_for_a_change(at, places, tree, name, where):
 @pytest.mark.parametrize("where", PLACES)
 def test_poll_of_a_lock_whose_lease_ends(at, places, name, where):
     gateway, worker = at[where]
-    gateway.hold(name, worker=worker, ttl="2s")
+    holder = gateway.hold(name, worker=worker)
     tag = agreed(places, name)
     polls = [begin(place, name, tag, wait="1m") for place in places]
+    wait(*polls)
+    assert gateway.renew(name, holder.token, worker=worker,
+                         ttl="300ms").status == 200
     for poll in polls:
         assert changed(poll.response(SOON), tag) == FREE
 
@@ -451,7 +454,7 @@ def test_until_free_by_default(start_gateway):
 
 @pytest.mark.parametrize("kind", ["tag", "free"])
 @pytest.mark.parametrize("leave", ["close", "reset", "half_close"])
-def test_polls_leave(proxied, kind, leave):
+def test_polls_leave(proxied, foreign, kind, leave):
     """Clients leave in every way; the rest are answered, and no worker reads
     the lock when no poll is left.
     """
@@ -473,7 +476,8 @@ def test_polls_leave(proxied, kind, leave):
     for poll in polls[1::2]:
         assert poll.response(SOON).status == (204 if kind == "free" else 404)
 
-    holder = there.hold("x", ttl="1h")
+    # unlike a lease, this claim does not become durable meanwhile
+    holder = foreign.make_claim(here.znode("x"))
     tag = tag_of(first_look(places, "x"))
     query = {"until": "free"} if kind == "free" else {"tag": tag}
     polls = [begin(place, "x", wait="1m", **query)
@@ -484,7 +488,7 @@ def test_polls_leave(proxied, kind, leave):
     for worker in here.worker_pids():
         here.connect(worker).close()
     before = lists(proxy)
-    there.release("x", holder.token)
+    foreign.delete(holder)
     for place in places:
         assert look(place, "y").status == 404
     assert lists(proxy) == before + len(places)
@@ -557,7 +561,8 @@ def test_reload(sturdy):
     tag, polls, frees = polled(places)
     old = sturdy.reload()
     assert all(alive(pid) for pid in old)
-    sturdy.release("x", holder.token)
+    sturdy.wait_served()
+    assert sturdy.release("x", holder.token).status == 204
     for poll in polls:
         assert changed(poll.response(SOON), tag) == FREE
     for poll in frees:
@@ -716,13 +721,14 @@ def test_polls_at_random(places, tree, name):
     """Each follower's last tag is the tag of the lock's last state."""
     dice = chance()
     gateway = places[0][0]
-    polls = [[place, FREE, begin(place, name, FREE, wait="1m")]
+    polls = [[place, FREE, begin(place, name, FREE, wait="5m")]
              for place in places * 2]
     held, waiting = None, []
     for _ in range(60):
         each, worker = dice.choice(places)
         if held is None or dice.random() < 0.45:
-            waiting.append(each.begin(name, worker=worker, wait="1m"))
+            waiting.append(each.begin(name, worker=worker, wait="5m",
+                                      ttl="1h"))
             tree.wait_claims(gateway.znode(name),
                              len(waiting) + (held is not None))
         elif waiting and dice.random() < 0.3:
@@ -752,7 +758,7 @@ def follow(poll, name):
     response = connection.response(20)
     connection.close()
     poll[1] = changed(response, tag)
-    poll[2] = begin(place, name, poll[1], wait="1m")
+    poll[2] = begin(place, name, poll[1], wait="5m")
 
 
 # the cost of polls
@@ -766,10 +772,12 @@ def counted(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["tag", "free"])
-def test_many_polls_look_once_a_change(proxied, kind):
-    """No worker reads the lock between the changes."""
-    proxy, here, there = proxied
-    holder = there.hold("x", ttl="1h")
+def test_many_polls_look_once_a_change(proxied, foreign, kind):
+    """No worker reads the lock between the changes.  A lease would become
+    durable in the meantime, and that is a change.
+    """
+    proxy, here, _ = proxied
+    holder = foreign.make_claim(here.znode("x"))
     places = [(here, worker) for worker in here.worker_pids()]
     tag = tag_of(first_look(places, "x"))
     query = {"until": "free"} if kind == "free" else {"tag": tag}
@@ -783,7 +791,7 @@ def test_many_polls_look_once_a_change(proxied, kind):
     wait(*polls)
     assert lists(proxy) == before, "polls that wait ask all the time"
 
-    there.release("x", holder.token)
+    foreign.delete(holder)
     for poll in polls:
         assert poll.response(SOON).status == (204 if kind == "free" else 404)
     spent = lists(proxy) - before
@@ -823,8 +831,8 @@ def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     wait(*polls)
     # a claim that is held for long becomes durable, which the polls notice, and
     # then the workers read and watch the claim
-    claim, = wait_until(lambda: tree.durables(gateway.znode("x")), SOON)
-    wait_until(lambda: claim in counted.watched_paths(), SOON)
+    claim, = wait_until(lambda: tree.durables(gateway.znode("x")), 20)
+    wait_until(lambda: claim in counted.watched_paths(), 20)
     for place in places:
         look(place, "x")        # served after the earlier reads
     before = counted.transactions(), counted.reads(top)
