@@ -425,14 +425,15 @@ def test_wait_is_shared(pair, tree):
     """
     here, there = pair
     holders = {name: there.hold(name) for name in ("a", "b")}
-    waiter = begin(here, ["a", "b"], wait="2s")
+    waiter = begin(here, ["a", "b"], wait="6s")
     tree.wait_claims(here.znode("a"), 2)
-    later = there.begin("b", wait="2s")
-    clock = there.begin("a", wait="1s")
+    later = there.begin("b", wait="6s")
+    clock = there.begin("a", wait="3s")
     problem(clock.response(SOON), 423)
     there.release("a", holders["a"].token)
     problem(later.response(SOON), 423)
-    assert not waiter.silent_for(0.5)
+    # if its wait had begun anew, three seconds would be left
+    assert not waiter.silent_for(2.0)
     refused(waiter.response(), "b")
     wait_free(tree, here, ["a"])
     there.release("b", holders["b"].token)
@@ -584,13 +585,13 @@ def test_zookeeper_is_gone_meanwhile(private_zookeeper, start_gateway,
     """
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
-                            session_timeout="2s")
+                            session_timeout="4s")
     tree = connect_tree(private_zookeeper.address, timeout=60.0)
     holder = gateway.hold("c", ttl="1h")
     stream = hold(gateway, "s")
     stream.event("granted")
     waiter = begin(gateway, NAMES, wait="1m")
-    hasty = begin(gateway, ["c", "d"], wait="2s")
+    hasty = begin(gateway, ["c", "d"], wait="4s")
     tree.wait_claims(gateway.znode("c"), 3)
     private_zookeeper.freeze()
     problem(hasty.response(20), 503)
@@ -617,7 +618,8 @@ def test_zookeeper_does_not_answer(private_zookeeper, start_gateway,
         problem(call(method, gateway, response.token), 503)
     problem(acquire(gateway, ["d", "e"], wait="1s"), 503)
     private_zookeeper.thaw()
-    wait_until(lambda: release(gateway, response.token).status in (204, 410))
+    wait_until(lambda: release(gateway, response.token).status in (204, 410),
+               30)
     wait_free(tree, gateway, NAMES)
 
 
@@ -989,7 +991,7 @@ def test_killed_under_load(sturdy, tree):
                                        dice.choice(here.worker_pids()))
         over.append(True)
 
-    play(killer(), *map(client, range(8)), timeout=60)
+    play(killer(), *map(client, range(8)), timeout=120)
     # a client whose answer was lost may hold locks
     for name in NAMES_OF_LOAD:
         for claim in tree.claims(here.znode(name)):
