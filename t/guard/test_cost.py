@@ -4,6 +4,8 @@ import pytest
 
 from conftest import top
 from lib.guards import free
+from lib.process import wait_until
+from lib.tokens import claim_of
 
 TIMES = 20
 
@@ -45,11 +47,15 @@ def test_a_lock_costs_two_writes(guarded, tree, spent):
 
 
 @pytest.mark.parametrize("shown", ["token", "fencing token"])
-def test_a_token_costs_a_read(guarded, spent, shown):
+def test_a_token_costs_a_read(guarded, zookeeper, tree, spent, shown):
     """At the gateway that granted; two reads at another gateway."""
     rule = "zk_lock_require one fencing=$http_lock_fencing_token;"
     near, far = (guarded(rule, "try_files /none =204;") for _ in range(2))
     held = near.hold("one").json
+    # the lease becomes durable, and then the claim is read and watched once
+    claim = "%s/%s" % (near.znode("one"), claim_of(held["token"]))
+    wait_until(lambda: tree.durables(near.znode("one")) == [claim], 20)
+    wait_until(lambda: claim in zookeeper.watched_paths(), 20)
     headers = ({"Lock-Token": held["token"]} if shown == "token" else
                {"Lock-Fencing-Token": str(held["fencing_token"])})
     most = 1 if shown == "token" else 2

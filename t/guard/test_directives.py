@@ -98,9 +98,10 @@ def test_satisfy_any(guarded, backend, tree, users):
 
 def test_limit_req(guarded, backend):
     """A delayed request asks for the lock after the delay."""
+    # one worker takes the requests in their order
     gateway = guarded(NOW + "limit_req zone=rate burst=1;",
                       http="limit_req_zone $server_port zone=rate:1m "
-                           "rate=12r/m;\n")
+                           "rate=12r/m;\n", workers=1)
     holder = gateway.hold("one")
     problem(gateway.call("GET", "/app/"), 423)
     gateway.release("one", holder.token)
@@ -401,10 +402,12 @@ def two_in_the_cache(gateway, backend, tree):
 
 
 SEATS = "zk_lock one mode=semaphore permits=2;"
+CACHE_LOCK = ("proxy_cache_lock on; proxy_cache_lock_timeout 30s; "
+              "proxy_cache_lock_age 30s;")
 
 
 def test_cache_lock(cached, backend, tree):
-    gateway = cached(SEATS + "proxy_cache_lock on;")
+    gateway = cached(SEATS + CACHE_LOCK)
     first, seen, second = two_in_the_cache(gateway, backend, tree)
     seen.answer()
     for client in first, second:
@@ -415,7 +418,7 @@ def test_cache_lock(cached, backend, tree):
 
 
 def test_lost_while_the_cache_is_locked(cached, backend, tree):
-    gateway = cached(SEATS + "proxy_cache_lock on;")
+    gateway = cached(SEATS + CACHE_LOCK)
     workers = gateway.worker_pids()
     first, seen, second = two_in_the_cache(gateway, backend, tree)
     lose(tree, gateway)
@@ -552,7 +555,9 @@ def test_if(guarded, quick, tree):
 
 
 def test_limit_except(guarded, quick, tree, users):
-    gateway = guarded(NOW + "limit_except GET { %s }" % users, proxy(quick))
+    # one worker writes the lines of the log in order
+    gateway = guarded(NOW + "limit_except GET { %s }" % users, proxy(quick),
+                      workers=1)
     holder = gateway.hold("one")
     assert gateway.call("POST", "/app/").status == 401
     problem(gateway.call("POST", "/app/", headers=USER), 423)
@@ -605,7 +610,8 @@ def test_map(guarded, quick):
     """The name is chosen by a map; without a name there is no lock."""
     gateway = guarded("zk_lock $lock wait=0;", proxy(quick),
                       http='map $request_method $lock '
-                           '{ default ""; POST deploy-$arg_env; }\n')
+                           '{ default ""; POST deploy-$arg_env; }\n',
+                      workers=1)
     holder = gateway.hold("deploy-test")
     assert gateway.call("GET", "/app/?env=test").status == 200
     problem(gateway.call("POST", "/app/?env=test"), 423)

@@ -18,8 +18,8 @@ def contend(gateway, backend, tree, worker=None):
     return client, seen, waiter
 
 
-def refused(client):
-    response = client.response(SOON)
+def refused(client, timeout=SOON):
+    response = client.response(timeout)
     assert response.status == 503
     assert response.headers["Retry-After"] == "1"
     return response
@@ -123,7 +123,7 @@ def test_session_is_lost(private_zookeeper, guarded, backend):
     client = begin(gateway)
     seen = backend.next()
     private_zookeeper.freeze()
-    refused(client)
+    refused(client, 20)
     seen.wait_cut()
     assert log(gateway, 1).outcome == "lost"
     private_zookeeper.thaw()

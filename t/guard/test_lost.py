@@ -111,6 +111,7 @@ def test_lost_while_the_cache_is_waited_for(guarded, backend, tree, tmp_path):
     gateway = guarded(
         "zk_lock $arg_lock;",
         "proxy_pass http://%s; proxy_cache c; proxy_cache_lock on;\n"
+        "proxy_cache_lock_timeout 30s; proxy_cache_lock_age 30s;\n"
         "proxy_cache_key same; proxy_cache_valid 1m;" % backend.address,
         http="proxy_cache_path %s/cache keys_zone=c:1m;\n" % tmp_path,
         workers=1)

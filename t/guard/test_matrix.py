@@ -638,7 +638,7 @@ def not_served(cases):
 
 
 def gone(pids):
-    wait_until(lambda: not any(alive(pid) for pid in pids), 10,
+    wait_until(lambda: not any(alive(pid) for pid in pids), 30,
                "the workers %s are gone" % pids)
 
 
@@ -648,7 +648,7 @@ def test_zookeeper_away_for_a_moment(private_zookeeper, connect_tree,
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     site = make_site(tree=tree, zookeeper=private_zookeeper,
-                     session_timeout="20s", http="zk_lock_timeout 500ms;")
+                     session_timeout="60s", http="zk_lock_timeout 500ms;")
     waiters = waiting(site, UPSTREAM)
     served = serving(site, UPSTREAM)
     private_zookeeper.kill()
@@ -683,10 +683,10 @@ def test_zookeeper_away_for_long(private_zookeeper, connect_tree, make_site):
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     site = make_site(tree=tree, zookeeper=private_zookeeper,
-                     session_timeout="2s")
+                     session_timeout="5s")
     before = serving(site, UPSTREAM)
     behind = serving(site, [pair for pair in SLOW if pair[0] != "upload"],
-                     behind=True)
+                     behind=True, size=1000000)
     served_on = serving(site, UPSTREAM, rule="continue")
     private_zookeeper.kill()
     for case in before:
@@ -793,7 +793,7 @@ def test_quit(make_site):
         assert response.status == 503, case
         case.ended(503, "shut", claims=1)
     finished(served, lives=False)
-    site.gateway.process.wait(SOON)
+    site.gateway.process.wait(30)
     site.gateway.process = None
     wait_until(lambda: not site.gateway.left(), SOON, "all processes are gone")
     not_served(waiters)

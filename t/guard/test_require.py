@@ -176,8 +176,10 @@ def test_token_of_a_waiter(here_and_there, name):
     for path in "/app/", "/if/", "/any/":
         problem(ask(there, name, waiter.token, path=path), 412, "waits")
     release(here, name, holder)
-    wait_until(lambda: ask(there, name, waiter.token).status == 200, SOON,
-               "the grant")
+    for worker in there.worker_pids():
+        wait_until(lambda: there.call("GET", "/app/", {"lock": name},
+                                      shown(waiter.token), worker=worker
+                                      ).status == 200, SOON, "the grant")
     release(here, name, waiter)
 
 
@@ -431,10 +433,12 @@ def test_out_of_reach(start_gateway, start_proxy, zookeeper, quick, name):
     """503, because what the gateway knows may be old."""
     proxy = start_proxy(zookeeper)
     here = start_gateway()
+    rule, content = ("zk_lock_require $arg_lock;",
+                     "proxy_pass http://%s;" % quick.address)
     there = start_gateway(
         servers=proxy.address, wait_sessions=False,
-        server=location("zk_lock_require $arg_lock; zk_lock_timeout 300ms;",
-                        "proxy_pass http://%s;" % quick.address))
+        server=location(rule, content)
+        + location(rule + "zk_lock_timeout 300ms;", content, "/hasty/"))
     there.wait_served()
     holder = here.hold(name)
     assert ask(there, name, holder.token).status == 200
@@ -442,7 +446,7 @@ def test_out_of_reach(start_gateway, start_proxy, zookeeper, quick, name):
     total = quick.total
     for token, fencing in ((holder.token, None), (None, holder.fencing),
                            (None, None)):
-        problem(ask(there, name, token, fencing), 503)
+        problem(ask(there, name, token, fencing, "/hasty/"), 503)
     assert quick.total == total
     proxy.pass_on()
     there.wait_served()
