@@ -13,7 +13,7 @@ from chaos.network import Network, NoRights, ip
 from lib.process import die_with_parent
 
 PORT = 7000
-SOON = 5.0
+SOON = 20.0
 NEVER = 0.5         # long enough for a frame that is not lost
 
 # answers each datagram with the same datagram
