@@ -11,7 +11,7 @@ import collections
 
 from lib.process import wait_until, whole_lines
 
-SOON = 5.0
+SOON = 8.0
 
 LOG = ("log_format guarded '$status|$zk_lock_name|$zk_lock_outcome|"
        "$zk_lock_wait_time|$zk_lock_fencing_token|"

@@ -19,7 +19,7 @@ from lib.zookeeper import sequence
 GRANTS = int(os.environ.get("ZK_LOCK_GRANTS") or 300)
 SEED = os.environ.get("ZK_LOCK_SEED")
 
-SOON = 5.0
+SOON = 8.0
 MODES = ("exclusive", "shared", "write")
 ALONE = ("exclusive", "write")
 MARKERS = {"exclusive": "-lock-", "shared": "-__READ__",
