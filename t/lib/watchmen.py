@@ -7,9 +7,9 @@ import time
 from lib.client import lock_path
 from lib.process import wait_until
 
-SHORT = 2.0     # of a session that is to end
-LONG = 6.0      # of a session that is to live
-BACK = 20.0
+SHORT = 4.0     # of a session that is to end
+LONG = 12.0     # of a session that is to live
+BACK = 40.0
 
 # the answers are watched closely: no call waits for long
 QUICK = "zk_lock_timeout 1200ms;"
@@ -70,7 +70,7 @@ def watched(name, token, *gateways):
     for man in men:
         man.start()
     for man in men:
-        wait_until(lambda: man.last == 200, what="it is held")
+        wait_until(lambda: man.last == 200, BACK, "it is held")
     try:
         yield men
     finally:
