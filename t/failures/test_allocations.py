@@ -29,6 +29,7 @@ import pytest
 from conftest import gateways, new_root
 from lib.process import wait_until
 from lib.scenarios import CUT, FAILED, OPTIONS, SCENARIOS, World, play
+from lib.sessions import stay_ephemeral
 from lib.shortage import LOOP, NEVER, OTHERS, Shortage
 
 SOON = 20.0
@@ -154,7 +155,7 @@ def settled(call, right):
     OTHERS, marks=pytest.mark.plain("AddressSanitizer itself needs memory "
                                     "when a thread begins"))])
 def test_session_ends_and_the_next_begins(start_gateway, start_proxy,
-                                          zookeeper, tmp_path, threads):
+                                          zookeeper, tree, tmp_path, threads):
     """A lock is lost with the old session, and free in the next session."""
     proxy = start_proxy(zookeeper)
     before = zookeeper.living_sessions()
@@ -162,6 +163,7 @@ def test_session_ends_and_the_next_begins(start_gateway, start_proxy,
                                    servers=proxy.address,
                                    session_timeout="2s", wait_sessions=False)
     worker, = gateway.worker_pids()
+    stay_ephemeral(tree, gateway.znode("x"))
 
     def turn(first):
         token = settled(lambda: gateway.acquire("x", ttl="1h"), 201).token

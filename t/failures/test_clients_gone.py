@@ -16,6 +16,7 @@ from lib.checks import grant
 from lib.client import AsyncConnection, ask, lock_path
 from lib.process import wait_until
 
+SOON = 20.0         # before a wait would be over, which is 30 s by default
 LEAVES = ["close", "reset", "half_close"]
 
 
@@ -34,7 +35,7 @@ def test_waiter_leaves(gateway, tree, leave):
         assert stayer.silent_for(0.1)
 
         gateway.release("x", holder.token)
-        holder = stayer.response(5)
+        holder = stayer.response(SOON)
         grant(holder, "x")
     gateway.release("x", holder.token)
     tree.wait_claims(znode, 0)
@@ -72,7 +73,7 @@ def test_left_before_the_request_is_read(gateway, tree):
         with gateway.frozen_worker(worker):
             send_and_leave(connection, i)
     tree.wait_claims(gateway.znode("x"), 0)
-    token = gateway.hold("x", timeout=5).token
+    token = gateway.hold("x", timeout=SOON).token
     tree.wait_claims(gateway.znode("x"), 1)
     gateway.release("x", token)
 
@@ -85,7 +86,7 @@ def test_leaves_while_the_claim_is_made(gateway, tree):
     stayer = gateway.begin("x")
     tree.wait_claims(gateway.znode("x"), 2)
     gateway.release("x", holder.token)
-    gateway.release("x", stayer.response(5).token)
+    gateway.release("x", stayer.response(SOON).token)
     tree.wait_claims(gateway.znode("x"), 0)
 
 
@@ -108,7 +109,7 @@ def test_left_before_its_turn(gateway, tree, leave):
     """
     one, other = gateway.worker_pids()
     for _ in range(5):
-        holder = gateway.hold("x", worker=other, timeout=5)
+        holder = gateway.hold("x", worker=other, timeout=SOON)
         waiter = gateway.begin("x", worker=one)
         releaser = gateway.connect(other)
         tree.wait_claims(gateway.znode("x"), 2)
@@ -117,7 +118,7 @@ def test_left_before_its_turn(gateway, tree, leave):
             response = releaser.request("DELETE",
                                         lock_path("x", holder.token))
             assert response.status == 204
-        holder = gateway.hold("x", worker=other, timeout=5)
+        holder = gateway.hold("x", worker=other, timeout=SOON)
         gateway.release("x", holder.token, other)
     tree.wait_claims(gateway.znode("x"), 0)
 
@@ -130,7 +131,7 @@ def test_release_and_leaving_at_once(gateway, tree):
     """
     znode = gateway.znode("x")
     for i in range(30):
-        holder = gateway.hold("x", timeout=5)
+        holder = gateway.hold("x", timeout=SOON)
         waiter = gateway.begin("x", ttl="200ms")
         tree.wait_claims(znode, 2)
         releaser = gateway.connect()
@@ -139,8 +140,8 @@ def test_release_and_leaving_at_once(gateway, tree):
                  getattr(waiter, LEAVES[i % 3])]
         for step in steps[::(-1) ** i]:
             step()
-        assert releaser.response(5).status == 204
-        holder = gateway.hold("x", timeout=5)
+        assert releaser.response(SOON).status == 204
+        holder = gateway.hold("x", timeout=SOON)
         gateway.release("x", holder.token)
     tree.wait_claims(znode, 0)
 
@@ -162,7 +163,7 @@ def test_leaves_while_zookeeper_is_silent(start_gateway, zookeeper, tree,
     proxy.pass_on()
 
     tree.wait_claims(znode, 0)
-    gateway.release("x", gateway.hold("x", timeout=10).token)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -235,14 +236,14 @@ def test_crowd_leaves_in_one_moment(gateway, tree):
     znode = gateway.znode("x")
     holder = gateway.hold("x")
     waiters = [gateway.begin("x", wait="60s") for _ in range(300)]
-    tree.wait_claims(znode, 301, 20)
+    tree.wait_claims(znode, 301, SOON)
     began = time.monotonic()
     for waiter in waiters:
         waiter.close()
     gateway.release("x", holder.token)
-    gateway.release("x", gateway.hold("x", timeout=5).token)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
     tree.wait_claims(znode, 0)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON
 
 
 def test_gone_after_it_was_told(start_gateway, tree):
@@ -257,7 +258,7 @@ def test_gone_after_it_was_told(start_gateway, tree):
         token = grant(holder, "x")["token"]
         copy, _ = mirror.accept()
         connection.close()
-        wait_until(lambda: "closed" in gateway.log_text(), 5.0, "it is gone")
+        wait_until(lambda: "closed" in gateway.log_text(), SOON, "it is gone")
         copy.sendall(b"HTTP/1.0 200 OK\r\n\r\n")
         copy.close()
         with gateway.connect() as other:

@@ -19,6 +19,7 @@ import pytest
 from chaos.network import Network, NoRights
 from lib.checks import grant
 from lib.process import wait_until
+from lib.sessions import stay_ephemeral
 from lib.watchmen import all_say, in_line, in_reach, watched
 from lib.zookeeper import Ensemble
 
@@ -104,8 +105,9 @@ def begin(servers):
     for server in servers:
         server.kill()
         server.start(wait=False)
-    for _ in range(5):
-        end = time.monotonic() + 6.0
+    for turn in range(1, 6):
+        # the servers of a slow machine get more time in each turn
+        end = time.monotonic() + 6.0 * turn
         while time.monotonic() < end:
             if all([server.serving() for server in servers]):
                 return
@@ -134,6 +136,7 @@ def test_one_holder(cut_off, spread, connect_tree, role, turn):
     """
     lonely, old, new = cut_off(role)
     tree = connect_tree(",".join(s.address for s in spread.others(lonely)))
+    stay_ephemeral(tree, old.znode("x"))
     worker = old.worker_pids()[0]
     holder = old.hold("x", ttl="1h", worker=worker)
     behind, = in_line(old, tree, "x", [worker], ttl="1h", wait="5m")
@@ -161,8 +164,11 @@ def test_one_holder(cut_off, spread, connect_tree, role, turn):
     assert new.release("x", response.token).status == 204
     response = behind.response(BACK)
     grant(response, "x")
-    assert wait_until(lambda: old.release("x", response.token).status == 204,
-                      BACK)
+    told = []
+    wait_until(lambda: told.append(old.release("x", response.token).status)
+               or told[-1] != 503, BACK)
+    # a release that got 503 may have been carried out since
+    assert told[-1] == 204 or (told[-1] == 410 and told[1:]), told
 
 
 def test_reads_are_not_believed(cut_off, spread, connect_tree):

@@ -29,10 +29,11 @@ from lib.checks import gone, grant, problem
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
 from lib.proxy import (CUT, HALF, LOSE, SWALLOWED, TORN, UNANSWERED)
+from lib.tokens import claim_of
 from lib.zookeeper import Ensemble, Tree
 
-TIMEOUT = "6s"      # of the sessions: longer than any outage here lasts
-BACK = 20.0
+TIMEOUT = "30s"     # of the sessions: longer than any outage here lasts
+BACK = 40.0
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "4"))
 
 CREATES = ("create", "create2", "multi")
@@ -256,40 +257,43 @@ def test_client_leaves_before_the_outcome_is_known(single, tree, proxy):
     usable(single, tree, "x")
 
 
-# ends of claims
+# ends of claims: what ends the last claim of the lock, and all claims
 
 def by_release(gateway, tree, name):
     holder = gateway.hold(name, ttl="1h")
-    return lambda: gateway.release(name, holder.token)
+    return (lambda: gateway.release(name, holder.token),
+            [claim_of(holder.token)])
 
 
 def by_release_at_a_sibling(gateway, tree, name):
     one, other = gateway.worker_pids()
-    holder = gateway.hold(name, ttl="1h", worker=one)
     connection = gateway.connect(other)
-    return lambda: connection.request("DELETE", lock_path(name), headers={
-        "Lock-Token": holder.token})
+    holder = gateway.hold(name, ttl="1h", worker=one)
+    return (lambda: connection.request("DELETE", lock_path(name), headers={
+        "Lock-Token": holder.token}), [claim_of(holder.token)])
 
 
 def by_lease(gateway, tree, name):
-    gateway.hold(name, ttl="2s")
-    return lambda: None
+    holder = gateway.hold(name, ttl="2s")
+    return lambda: None, [claim_of(holder.token)]
 
 
 def by_client_that_leaves(gateway, tree, name):
-    return behind_a_holder(gateway, tree, name, wait="1m").close
+    waiter, claims = behind_a_holder(gateway, tree, name, wait="1m")
+    return waiter.close, claims
 
 
 def by_wait_that_ends(gateway, tree, name):
-    return behind_a_holder(gateway, tree, name, wait="2s").response
+    waiter, claims = behind_a_holder(gateway, tree, name, wait="4s")
+    return waiter.response, claims
 
 
 def behind_a_holder(gateway, tree, name, **query):
     tree.make_claim(gateway.znode(name))
     waiter = gateway.begin(name, **query)
-    tree.wait_claims(gateway.znode(name), 2)
+    claims = tree.wait_claims(gateway.znode(name), 2)
     gateway.catch_up(name)
-    return waiter
+    return waiter, claims
 
 
 ENDS = {"release": by_release, "sibling": by_release_at_a_sibling,
@@ -304,9 +308,8 @@ def test_delete_without_an_answer(gateway, zookeeper, tree, proxy, end, how):
     gets one answer, and need not repeat the request.
     """
     lock = gateway.znode("x")
-    finish = ENDS[end](gateway, tree, "x")
-    claims = tree.wait_claims(lock, bool)
     proxy.retarget(another(zookeeper, proxy).port)
+    finish, claims = ENDS[end](gateway, tree, "x")
     faults = [proxy.fault(DELETES, how) for _ in range(3)]
     response = finish()
     if response is not None and response.status != 204:
