@@ -22,6 +22,7 @@ from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
 from lib.queues import GRANTS, SOON, chance, kill, patience, play, wait
 from lib.room import Seats
+from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of
 from lib.zookeeper import sequence
 
@@ -41,7 +42,7 @@ GUID = "_c_6e5fbf11-8d39-4dc3-8ff1-f4b3c1f4ef71"
 
 @pytest.fixture
 def pair(start_gateway):
-    return [start_gateway(), start_gateway()]
+    return [start_gateway(session_timeout="60s") for _ in range(2)]
 
 
 @pytest.fixture
@@ -866,8 +867,9 @@ def test_gateway_dies(start_gateway, tree):
     """The gateway dies suddenly, as a machine does.  Its seats are free when
     ZooKeeper ends its sessions; the other gateway's seats stay.
     """
-    one, other = pair = [start_gateway(session_timeout="1s"), start_gateway()]
+    one, other = pair = [start_gateway(session_timeout="4s"), start_gateway()]
     line = line_of(tree, pair, 3)
+    stay_ephemeral(tree, line.znode)
     stays = [line.take((gateway, None)) for gateway in (one, other, one)][1]
     line.places = all_places(other)
     waiters = [line.join(wait="1m") for _ in range(3)]
