@@ -17,6 +17,7 @@ from lib.tokens import claim_of
 from lib.zookeeper import sequence
 
 CURATOR_PATTERN = ["-lock-"]
+SOON = 20.0
 GRANTS = int(os.environ.get("ZK_LOCK_GRANTS") or 200)
 
 
@@ -36,7 +37,7 @@ def test_waits_for_a_claim_made_by_hand(gateway, foreign):
         settle(gateway, waiter)
         problem(gateway.acquire("x", wait="0", worker=worker), 423)
         foreign.delete(claim)
-        response = waiter.response(5)
+        response = waiter.response(SOON)
         grant(response, "x")
         gateway.release("x", response.token)
 
@@ -55,7 +56,7 @@ def test_claim_made_by_hand_waits(gateway, foreign):
     assert lock + "/" + claims[0] == claim
     settle(gateway, waiter)
     foreign.delete(claim)
-    response = waiter.response(5)
+    response = waiter.response(SOON)
     gateway.release("x", response.token)
 
 
@@ -74,7 +75,7 @@ def test_everybody_in_turn(gateway, foreign):
     fencing = 0
     while queue:
         waiter = queue.pop(0)
-        response = waiter.response(5)
+        response = waiter.response(SOON)
         grant(response, "x")
         assert response.fencing > fencing
         fencing = response.fencing
@@ -101,7 +102,7 @@ def test_claim_ahead_goes_without_having_held(gateway, foreign):
             foreign.delete(claim)
             settle(gateway, waiter)
         foreign.delete(holder)
-        response = waiter.response(5)
+        response = waiter.response(SOON)
         gateway.release("x", response.token)
 
 
@@ -114,7 +115,7 @@ def test_all_ahead_go_at_once(gateway, foreign):
     for claim in ahead:
         transaction.delete(claim)
     transaction.commit()
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response(SOON).token)
 
 
 def test_waiter_between_goes(gateway, foreign):
@@ -135,7 +136,7 @@ def test_waiter_between_goes(gateway, foreign):
         foreign.delete(between)
         settle(gateway, waiter)
         foreign.delete(holder)
-        gateway.release("x", waiter.response(5).token)
+        gateway.release("x", waiter.response(SOON).token)
 
 
 def test_grant_passes_a_claim_that_left(gateway, foreign):
@@ -148,7 +149,7 @@ def test_grant_passes_a_claim_that_left(gateway, foreign):
     foreign.delete(skipped)
     settle(gateway, waiter)
     gateway.release("x", holder.token)
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response(SOON).token)
 
 
 def test_session_of_the_holder_ends(gateway, zookeeper, connect_tree):
@@ -159,7 +160,7 @@ def test_session_of_the_holder_ends(gateway, zookeeper, connect_tree):
     dying.wait_claims(lock, 2)
     assert waiter.silent_for(0.2)
     dying.client.stop()
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response(SOON).token)
 
 
 def test_children_that_are_no_claims(gateway, foreign):
@@ -198,7 +199,7 @@ def test_layouts_that_block(gateway, foreign, prefix):
     foreign.wait_claims(lock, 2)
     settle(gateway, waiter)
     foreign.delete(claim)
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response(SOON).token)
 
 
 def test_kazoo_lock_in_the_same_line(gateway, foreign):
@@ -209,13 +210,13 @@ def test_kazoo_lock_in_the_same_line(gateway, foreign):
     assert not kazoo.acquire(blocking=False)
 
     got = threading.Event()
-    thread = threading.Thread(target=lambda: (kazoo.acquire(timeout=10),
+    thread = threading.Thread(target=lambda: (kazoo.acquire(timeout=30),
                                               got.set()))
     thread.start()
     foreign.wait_claims(gateway.znode("x"), 2)
     assert not got.wait(0.3)
     gateway.release("x", holder.token)
-    assert got.wait(5)
+    assert got.wait(SOON)
     thread.join()
 
     waiter = gateway.begin("x")
@@ -224,7 +225,7 @@ def test_kazoo_lock_in_the_same_line(gateway, foreign):
     assert seen["holders"][0]["owner"] == "kazoo"
     settle(gateway, waiter)
     kazoo.release()
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response(SOON).token)
 
 
 def test_others_are_shown(gateway, foreign):
@@ -253,7 +254,7 @@ def test_held_claim_deleted_by_hand(gateway, foreign):
         holder = gateway.hold("x", worker=worker)
         foreign.delete(lock + "/" + foreign.claims(lock)[0])
         gone(gateway, "x", holder.token, worker)
-        gateway.release("x", gateway.hold("x", timeout=5).token)
+        gateway.release("x", gateway.hold("x", timeout=SOON).token)
 
 
 def test_waiting_claim_deleted_by_hand(gateway, foreign):
@@ -271,7 +272,7 @@ def test_waiting_claim_deleted_by_hand(gateway, foreign):
         assert claims[1] != ours
         settle(gateway, waiter)
         foreign.delete(behind)
-        response = waiter.response(5)
+        response = waiter.response(SOON)
         grant(response, "x")
         gateway.release("x", response.token)
 
@@ -292,7 +293,7 @@ def test_missing_parents_of_many_at_once(start_gateway, tree):
     gateway = start_gateway()
     waiters = [gateway.begin("x%d" % i) for i in range(50)]
     for i, waiter in enumerate(waiters):
-        response = waiter.response(10)
+        response = waiter.response(SOON)
         grant(response, "x%d" % i)
         gateway.release("x%d" % i, response.token)
 
@@ -300,12 +301,12 @@ def test_missing_parents_of_many_at_once(start_gateway, tree):
 def test_parent_vanishes_between_two_grants(gateway, tree):
     lock = gateway.znode("x")
     for _ in range(10):
-        response = gateway.hold("x", timeout=5)
+        response = gateway.hold("x", timeout=SOON)
         gateway.release("x", response.token)
         tree.client.delete(lock)
     tree.delete_tree(gateway.root)
     tree.delete_tree(gateway.root.rpartition("/")[0])
-    gateway.release("x", gateway.hold("x", timeout=5).token)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
 
 
 def test_parent_made_anew_proves_nothing(gateway, foreign):
@@ -331,7 +332,7 @@ def test_parent_made_anew_proves_nothing(gateway, foreign):
             assert sequence(ours) == known
             settle(gateway, waiter)
             foreign.delete(claims[-1])
-            gateway.release("x", waiter.response(5).token)
+            gateway.release("x", waiter.response(SOON).token)
 
 
 def test_claim_that_came_between(gateway, foreign):
@@ -347,13 +348,13 @@ def test_claim_that_came_between(gateway, foreign):
         foreign.wait_claims(lock, 2)
         settle(gateway, waiter)
         foreign.delete(claims[0])
-        gateway.release("x", waiter.response(5).token)
+        gateway.release("x", waiter.response(SOON).token)
 
 
 def test_container_is_reaped_and_made_anew(tmp_path, private_zookeeper,
                                            start_gateway, connect_tree):
     """An unused lock leaves no znode, and the fencing tokens still grow."""
-    private_zookeeper.properties = ["-Dznode.container.checkIntervalMs=200"]
+    private_zookeeper.properties.append("-Dznode.container.checkIntervalMs=200")
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)
     gateway = start_gateway(zookeeper=private_zookeeper)
@@ -366,7 +367,7 @@ def test_container_is_reaped_and_made_anew(tmp_path, private_zookeeper,
             claim, = tree.claims(gateway.znode("x"))
             assert sequence(claim) == 0
             gateway.release("x", response.token)
-            tree.wait_gone(gateway.znode("x"), 10)
+            tree.wait_gone(gateway.znode("x"), SOON)
 
 
 def test_server_without_containers(private_zookeeper, start_gateway,
@@ -379,7 +380,7 @@ def test_server_without_containers(private_zookeeper, start_gateway,
     response = gateway.hold("x")
     gateway.release("x", response.token)
     tree = connect_tree(private_zookeeper.address)
-    wait_until(lambda: tree.stat(gateway.root), 5)
+    wait_until(lambda: tree.stat(gateway.root), SOON)
 
 
 class Room:

@@ -22,9 +22,11 @@ import pytest
 from lib.checks import gone, grant, problem
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
+from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of, token_of
 
-SOON = 10.0
+SOON = 20.0
+SHORT = "4s"        # of a session that a test waits for
 IN_TURN = 2000
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "2"))
 AT_ONCE = 30
@@ -33,7 +35,7 @@ AT_ONCE = 30
 @pytest.fixture
 def pair(start_gateway):
     """Two gateways with two workers each."""
-    return start_gateway(), start_gateway()
+    return [start_gateway(session_timeout="60s") for _ in range(2)]
 
 
 @pytest.fixture(params=["granted here", "granted there"])
@@ -286,17 +288,17 @@ def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
     """The lease ends a ttl after the last renewal, and not before."""
     here, there = here_and_there
     lock = here.znode("x")
-    holder = here.hold("x", ttl="2s")
+    holder = here.hold("x", ttl="3s")
     began = time.monotonic()
     while time.monotonic() - began < 5.0:
         last = time.monotonic()
         content = grant(there.renew("x", holder.token), "x", 200)
-        assert content["ttl_ms"] == 2000
+        assert content["ttl_ms"] == 3000
         assert content["fencing_token"] == holder.fencing
         assert here.inspect("x", holder.token).json["state"] == "held"
         problem(here.acquire("x", wait="100ms"), 423)
-    tree.wait_claims(lock, 0, 2 * 2.0 + SOON)
-    assert time.monotonic() - last >= 1.99
+    tree.wait_claims(lock, 0, 2 * 3.0 + SOON)
+    assert time.monotonic() - last >= 2.99
     gone(here, "x", holder.token)
     gone(there, "x", holder.token)
 
@@ -322,9 +324,9 @@ def test_many_leases_are_kept_alive_at_the_other(pair, tree):
 def test_lease_that_was_lengthened_at_the_other(here_and_there):
     """The deadline at the first gateway passes, and the lock stays held."""
     here, there = here_and_there
-    holder = here.hold("x", ttl="1500ms")
+    holder = here.hold("x", ttl="3s")
     there.renew("x", holder.token, ttl="30s")
-    problem(here.acquire("x", wait="2500ms"), 423)
+    problem(here.acquire("x", wait="4s"), 423)
     for gateway, worker in everywhere(here, there):
         content = gateway.inspect("x", holder.token, worker).json
         assert content["state"] == "held" and content["ttl_ms"] == 30000
@@ -350,18 +352,18 @@ def test_lease_that_was_shortened_at_the_other(here_and_there, tree):
 def test_renewed_at_both_in_turn(pair, tree):
     """The last renewal counts, at whatever gateway, whatever was before."""
     for last in pair:
-        holder = pair[0].hold("x", ttl="2s")
+        holder = pair[0].hold("x", ttl="3s")
         for gateway in pair * 3:
             time.sleep(0.1)
             grant(gateway.renew("x", holder.token), "x", 200)
         began = time.monotonic()
-        content = grant(last.renew("x", holder.token, ttl="4s"), "x", 200)
-        assert content["ttl_ms"] == 4000
-        problem(pair[0].acquire("x", wait="2500ms"), 423)
+        content = grant(last.renew("x", holder.token, ttl="6s"), "x", 200)
+        assert content["ttl_ms"] == 6000
+        problem(pair[0].acquire("x", wait="3500ms"), 423)
         for gateway in pair:
             assert gateway.inspect("x", holder.token).status == 200
         tree.wait_claims(pair[0].znode("x"), 0, SOON)
-        assert time.monotonic() - began >= 3.99
+        assert time.monotonic() - began >= 5.99
 
 
 # releases
@@ -399,7 +401,7 @@ def test_release_at_the_other_grants_the_next(here_and_there, tree):
 def test_released_at_both_at_once(pair, tree):
     """A release gets 204, and afterwards no gateway tells the claim as held."""
     for i in range(10):
-        token = pair[i % 2].hold("x", timeout=5).token
+        token = pair[i % 2].hold("x", timeout=SOON).token
         connections = [gateway.connect() for gateway in pair]
         for connection in connections:
             connection.send("DELETE", lock_path("x"),
@@ -653,9 +655,10 @@ def test_gateway_that_granted_is_gone(start_gateway, zookeeper, tree):
     """An ephemeral claim holds the lock until ZooKeeper ends the session, and
     not longer, also at the other gateway.
     """
-    here = start_gateway(session_timeout="2s")
+    here = start_gateway(session_timeout=SHORT)
     there = start_gateway()
     lock = here.znode("x")
+    stay_ephemeral(tree, lock)
     holder = here.hold("x", ttl="1h")
     session = tree.stat(lock + "/" + claim_of(holder.token)).ephemeralOwner
     waiter, = queue_up(tree, [there], "x")
@@ -676,13 +679,13 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
     """The lease that the gateway told is kept all the same."""
     here = start_gateway()
     there = start_gateway()
-    holder = here.hold("x", ttl="1500ms")
+    holder = here.hold("x", ttl="3s")
     began = time.monotonic()
-    grant(there.renew("x", holder.token, ttl="4s"), "x", 200)
+    grant(there.renew("x", holder.token, ttl="8s"), "x", 200)
     there.kill()
-    problem(here.acquire("x", wait="2500ms"), 423)
+    problem(here.acquire("x", wait="4s"), 423)
     tree.wait_claims(here.znode("x"), 0, SOON)
-    assert time.monotonic() - began >= 3.99
+    assert time.monotonic() - began >= 7.99
     gone(here, "x", holder.token)
 
 
@@ -713,11 +716,11 @@ def test_renewed_at_another_server(ensemble, start_gateway):
     pair = [start_gateway(zookeeper=server)
             for server in (ensemble.follower(), ensemble.leader())]
     for here, there in (pair, pair[::-1]):
-        holder = here.hold("x", ttl="2s")
+        holder = here.hold("x", ttl="3s")
         for _ in range(20):
             content = grant(there.renew("x", holder.token), "x", 200)
             assert content["fencing_token"] == holder.fencing
-            problem(here.acquire("x", wait="150ms"), 423)
+            problem(here.acquire("x", wait="200ms"), 423)
         wait_until(lambda: here.inspect("x").status == 404, SOON)
         gone(here, "x", holder.token)
         gone(there, "x", holder.token)
