@@ -23,6 +23,8 @@ from lib.checks import problem
 from lib.client import lock_path
 from lib.tokens import check, claim_of, token_of
 
+SOON = 20.0
+
 MODULE_LINE = re.compile(r"zk lock|zk_lock|zookeeper|claim|lease|\block\b")
 NGINX_LINE = re.compile(
     r"\[debug\] \d+#\d+: (\*\d+ )?(http (?!zk)|posix_memalign|malloc|free|"
@@ -121,14 +123,14 @@ def all_methods(gateway, other, secrets, seen):
     problem(gateway.release("held", token[::-1]), 404)
     assert other.release("held", token).status == 204
     problem(gateway.call("PUT", path, None, header(token)), 410)
-    secrets.token(waiter.response(5), lock("held"))
+    secrets.token(waiter.response(SOON), lock("held"))
 
     writer = gateway.hold("shared", mode="write")
     token = secrets.token(writer, lock("shared"))
     reader = other.begin("shared", mode="shared")
     assert gateway.call("PUT", lock_path("shared"), {"mode": "shared"},
                         header(token)).status == 200
-    secrets.token(reader.response(5), lock("shared"))
+    secrets.token(reader.response(SOON), lock("shared"))
     seen.append(seen_by_others(gateway, "shared"))
 
     secrets.token(gateway.hold("pool", mode="semaphore", permits="2"),
@@ -472,7 +474,8 @@ def test_operators_are_of_one_tenant(start_gateway, root):
 
 def test_stream_and_place_elsewhere(start_gateway, root):
     """Tokens of a stream and of a polled claim are unknown at another root."""
-    gateway = start_gateway(server=TENANTS % (root, "queue"))
+    gateway = start_gateway(server=TENANTS % (root, "queue"),
+                            location="zk_lock_grace 1m;")
     stream = streams.hold(gateway, "x")
     token = stream.event("granted")["token"]
     polled = gateway.acquire("x", headers={"Prefer": "respond-async"})

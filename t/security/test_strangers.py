@@ -28,6 +28,7 @@ from lib.process import wait_until
 from lib.tokens import claim_of
 from lib.zookeeper import Server, Tree
 
+SOON = 20.0
 FLOOD = int(os.environ.get("ZK_LOCK_FLOOD") or 10000)
 
 # the growth of workers allowed in a test, in kB: less than a hostile client
@@ -104,8 +105,8 @@ def dribble(connections, text, pieces, pause):
     return alive
 
 
-SLOW = ("client_header_timeout 1s;\nclient_body_timeout 1s;\n"
-        "send_timeout 1s;\n")
+SLOW = ("client_header_timeout 3s;\nclient_body_timeout 3s;\n"
+        "send_timeout 3s;\n")
 
 
 @pytest.mark.parametrize("part", ["header", "body"])
@@ -124,10 +125,10 @@ def test_requests_that_do_not_come(start_gateway, tree, part):
         if part == "header":
             # a byte for each connection while any is open
             wait_until(lambda: not dribble(slow, b"x", 1,
-                                           lambda: time.sleep(0.05)), 20)
+                                           lambda: time.sleep(0.05)), SOON)
         for connection in slow:
             try:
-                assert connection.response(10).status == 408
+                assert connection.response(SOON).status == 408
             except (Gone, ConnectionError):
                 pass
         assert tree.children(gateway.znode("x")) == []
@@ -267,7 +268,8 @@ def test_flood_of_one_lock(start_gateway, tree):
     locks are served.
     """
     room = 300
-    gateway = start_gateway(location="zk_lock_max_queue %d;" % room)
+    gateway = start_gateway(location="zk_lock_max_queue %d;" % room,
+                            session_timeout="60s")
     holder = gateway.hold("hot", ttl="1h")
 
     def during(statuses):
@@ -291,7 +293,8 @@ def test_flood_of_locks(start_gateway):
     """A zone that is full: 503 for further acquires, holders go on holding."""
     # AddressSanitizer would keep up to 256 MB of what is freed
     gateway = start_gateway(
-        http="zk_lock_zone 256k;", metrics=True, environment={
+        http="zk_lock_zone 256k;", metrics=True, session_timeout="60s",
+        environment={
             "ASAN_OPTIONS": "detect_leaks=%d:quarantine_size_mb=16"
                             % leaks_can_be_found()})
     first = gateway.hold("first", ttl="1h")
@@ -327,7 +330,10 @@ def test_limits_of_nginx(start_gateway):
         location="limit_conn held 5; limit_conn_status 429;")
     holder = gateway.hold("x")
     greedy = [gateway.begin("x", owner="greedy") for _ in range(50)]
-    kept = [waiter for waiter in greedy if waiter.silent_for(0.2)]
+    for worker in gateway.worker_pids():
+        # the worker has refused by then what came before
+        assert gateway.call("GET", "/ready", worker=worker).status == 204
+    kept = [waiter for waiter in greedy if waiter.silent_for(0)]
     assert 5 <= len(kept) <= 5 * gateway.workers
     for waiter in greedy:
         if waiter not in kept:
@@ -337,7 +343,7 @@ def test_limits_of_nginx(start_gateway):
         waiter.close()
     gateway.catch_up("x")
     gateway.release("x", holder.token)
-    gateway.release("x", modest.response(5).token)
+    gateway.release("x", modest.response(SOON).token)
 
 
 HOSTILE_NAMES = [
@@ -470,7 +476,7 @@ def test_children_that_are_no_claims(victim, hostile, what):
                 [c for c in children if c.endswith(tuple("0123456789"))
                  and "-lock-" in c]) >= 2)
             victim.release("x", held.token)
-            victim.release("x", waiter.response(10).token)
+            victim.release("x", waiter.response(SOON).token)
         listed = victim.call("GET", "/locks/").json["locks"]
         assert "x" not in [entry["name"] for entry in listed]
     clean(hostile, lock)
@@ -657,7 +663,7 @@ def test_a_lock_that_never_rests(victim, hostile):
                 result.wait(30)
             assert victim.inspect("x", holder.token).json["state"] == "held"
         assert victim.release("x", holder.token).status == 204
-        token = grant(waiter.response(10), "x")["token"]
+        token = grant(waiter.response(SOON), "x")["token"]
         watcher.until(lambda event: event.data.get("queued") == 0)
         watcher.close()
         assert victim.release("x", token).status == 204

@@ -165,7 +165,7 @@ def test_tunnel(start_gateway, secure, tmp_path, name, works):
     try:
         log = tmp_path / "stunnel.log"
         wait_until(lambda: log.exists() and "Configuration successful"
-                   in log.read_text(), 10, "stunnel runs")
+                   in log.read_text(), 30, "stunnel runs")
         gateway = start_gateway(servers="127.0.0.1:%d" % near)
         if works:
             gateway.release("x", gateway.hold("x").token)
