@@ -40,7 +40,7 @@ from lib.process import wait_until                      # noqa: E402
 from lib.zookeeper import Tree                          # noqa: E402
 
 TRIES = 30                  # of the last acquires
-AGREE_TIMEOUT = 10.0        # for servers to have the same znodes
+AGREE_TIMEOUT = 30.0        # for servers to have the same znodes
 CLEAN_TIMEOUT = 60.0        # for the last claims to go
 REPORT = 30.0               # between progress lines
 SHOWN = 20                  # violations that are printed
