@@ -42,6 +42,7 @@ from lib.gateway import MODULE, Gateway     # noqa: E402
 from lib.examples import Script             # noqa: E402
 from lib.guards import LOG, location        # noqa: E402
 from lib.jobs import Job                    # noqa: E402
+from lib.process import wait_until          # noqa: E402
 from lib.proxy import Proxy                 # noqa: E402
 from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
 
@@ -158,6 +159,13 @@ def root():
     return new_root()
 
 
+def left_by_gateways(tree, root):
+    """path -> the session, of ephemerals that no client of a test has made."""
+    return {path: hex(owner) for path, owner
+            in tree.ephemerals(top(root)).items()
+            if owner not in Tree.sessions}
+
+
 @contextlib.contextmanager
 def gateways(node, directory, zookeeper, tree, root):
     """Gives a function that makes gateways; ends and judges all of them."""
@@ -188,11 +196,13 @@ def gateways(node, directory, zookeeper, tree, root):
             gateway.finish()
         except AssertionError as e:
             complaints.append(str(e))
-    left = {path: hex(owner) for path, owner
-            in tree.ephemerals(top(root)).items()
-            if owner not in Tree.sessions}
-    if left:
-        complaints.append("left in ZooKeeper after a clean end: %s" % left)
+    try:
+        # a process ends when the request that closes its session is sent; no
+        # session expires as soon as that
+        wait_until(lambda: not left_by_gateways(tree, root), 1.0)
+    except AssertionError:
+        complaints.append("left in ZooKeeper after a clean end: %s"
+                          % left_by_gateways(tree, root))
     tree.forget(top(root))
     assert not complaints, "\n".join(complaints)
 

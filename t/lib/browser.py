@@ -19,6 +19,7 @@ from lib.process import wait_until
 
 CHROMIUM = "/usr/bin/chromium"
 DRIVER = "/usr/bin/chromedriver"
+SOON = 30.0
 
 # in the page: what is said by each element that has a text of its own, and what
 # is its colour and that of the next element below with a background
@@ -68,9 +69,14 @@ class Browser:
 
     def find(self, selector):
         """The elements that are displayed."""
+        def is_displayed(element):
+            with contextlib.suppress(StaleElementReferenceException):
+                return element.is_displayed()
+            return False
+
         return [element for element
                 in self.driver.find_elements(By.CSS_SELECTOR, selector)
-                if element.is_displayed()]
+                if is_displayed(element)]
 
     def texts(self, selector):
         """The text of each element that is displayed, as a person reads it."""
@@ -94,11 +100,11 @@ class Browser:
                      .map(cell => cell.innerText.trim()));
             """, body)
 
-    def wait_text(self, text, selector="body", timeout=10.0):
+    def wait_text(self, text, selector="body", timeout=SOON):
         wait_until(lambda: text in self.text(selector), timeout,
                    "%r is seen in %s" % (text, selector))
 
-    def wait_no_text(self, text, selector="body", timeout=10.0):
+    def wait_no_text(self, text, selector="body", timeout=SOON):
         wait_until(lambda: text not in self.text(selector), timeout,
                    "%r is not seen in %s any more" % (text, selector))
 
@@ -114,7 +120,7 @@ class Browser:
                         return True
             return False
 
-        wait_until(pressed, 10.0, "a button %r" % text)
+        wait_until(pressed, SOON, "a button %r" % text)
 
     def keys(self, *keys):
         ActionChains(self.driver).send_keys(*keys).perform()

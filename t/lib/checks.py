@@ -1,6 +1,7 @@
 """What an answer to any call of the API has to look like."""
 
 import re
+import time
 
 from lib.client import lock_path
 
@@ -56,6 +57,17 @@ def grant(response, name, status=201, prefix="/locks/"):
         assert response.headers["Location"].endswith(
             lock_path(name, content["token"], prefix))
     return content
+
+
+def may_be_over(sent, response):
+    """Whether a granted lease may be over: the answer may be read late.
+
+    The lease began after the wait, which is told up to the answer, and the
+    answer may come a moment after the grant.
+    """
+    content = response.json
+    told = content["waited_ms"] + content["ttl_ms"] - 50
+    return time.monotonic() >= sent + told / 1000
 
 
 def gone(gateway, name, token, worker=None):

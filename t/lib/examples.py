@@ -231,14 +231,15 @@ class Script:
                    "all that the script had started is gone")
 
     def kill(self):
-        """Kills all processes of the script."""
+        """Kills all processes of the script; none sees the end of another."""
         def kill_all():
             pids = self.processes()
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+            for how in signal.SIGSTOP, signal.SIGKILL:
+                for pid in pids:
+                    try:
+                        os.kill(pid, how)
+                    except ProcessLookupError:
+                        pass
             return not pids
 
         wait_until(kill_all)

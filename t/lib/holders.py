@@ -21,12 +21,12 @@ import traceback
 
 from kazoo.protocol.states import EventType
 
-from lib.checks import problem, retry_after
+from lib.checks import may_be_over, problem, retry_after
 from lib.client import Connection, Gone, lock_path
 from lib.process import alive, wait_until
 
 PAUSE = 0.005
-PATIENCE = 10.0
+PATIENCE = 20.0
 CUT = (OSError, Gone)
 
 
@@ -266,7 +266,10 @@ class Keeper(Background):
 
 
 class Load(Background):
-    """Takes locks for a moment; at most one client is in at a time."""
+    """Takes locks for a moment; at most one client is in at a time.
+
+    A client that was stopped until the lease was over is not in.
+    """
 
     TTL = 3.0
     NAME = "busy%d"
@@ -295,36 +298,40 @@ class Load(Background):
             retry_after(response)
             time.sleep(PAUSE)
             return
-        self.enter(name, response, sent + self.TTL)
+        self.enter(name, sent, response)
         time.sleep(random.random() * PAUSE)
         self.leave(name, response.token)
-        self.release(name, response.token)
+        self.release(name, sent, response)
 
     def ask(self, method, path, query=None):
         response = self.local.connection.ask(method, path, query)
         self.answers[method, response and response.status] += 1
         return response
 
-    def enter(self, name, response, until):
+    def enter(self, name, sent, response):
         with self.mutex:
+            if may_be_over(sent, response):
+                return
             who, end = self.inside.get(name, (None, 0.0))
             assert time.monotonic() > end, "%s is held by %s and %s" % (
                 name, who, response.token)
             assert response.fencing > self.fencing[name], response
             self.fencing[name] = response.fencing
-            self.inside[name] = response.token, until
+            self.inside[name] = response.token, sent + self.TTL
 
     def leave(self, name, token):
         with self.mutex:
             if self.inside.get(name, (None,))[0] == token:
                 del self.inside[name]
 
-    def release(self, name, token):
+    def release(self, name, sent, grant):
         """Repeats the call until an answer tells the outcome."""
         allowed = {204}
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
-            response = self.ask("DELETE", lock_path(name, token))
+            response = self.ask("DELETE", lock_path(name, grant.token))
+            if may_be_over(sent, grant):
+                allowed = {204, 410}
             if response is not None and response.status != 503:
                 assert response.status in allowed, response
                 return
@@ -361,17 +368,17 @@ class Sessions:
         """
         return self.now() & self.zookeeper.owning_sessions()
 
-    def wait(self, number, timeout=10.0):
+    def wait(self, number, timeout=20.0):
         """Waits until there are so many, connected or not."""
         wait_until(lambda: len(self.now()) == number, timeout,
                    "%d sessions" % number)
         return self.now()
 
-    def wait_owning(self, number, timeout=10.0):
+    def wait_owning(self, number, timeout=20.0):
         wait_until(lambda: len(self.owning()) == number, timeout,
                    "%d sessions that own something" % number)
 
 
-def wait_dead(pids, timeout=10.0):
+def wait_dead(pids, timeout=20.0):
     wait_until(lambda: not any(alive(pid) for pid in pids), timeout,
                "%s are gone" % sorted(pids))

@@ -141,7 +141,7 @@ class Proxy:
 
     def _run(self, coroutine):
         return asyncio.run_coroutine_threadsafe(coroutine,
-                                                self._loop).result(5)
+                                                self._loop).result(20)
 
     async def _listen(self):
         if self._server is None:

@@ -9,8 +9,9 @@ import itertools
 import os
 import random
 import threading
+import time
 
-from lib.checks import TOKEN, problem
+from lib.checks import TOKEN, may_be_over, problem
 from lib.client import AsyncConnection, ask, lock_path
 from lib.process import wait_until
 from lib.tokens import claim_of
@@ -116,7 +117,8 @@ class Visitors:
 
     Most clients wait until the lock is granted, and release the lock.  Some
     leave while they wait, some have a short wait, and some vanish while they
-    hold the lock, whose lease is short then.
+    hold the lock, whose lease is short then.  Such a client does not enter the
+    room when the lease may be over by then.
     """
 
     LEASE = "250ms"
@@ -151,23 +153,26 @@ class Visitors:
         if fate in ("leaves", "dies"):
             query["ttl"] = self.LEASE
         connection = AsyncConnection(self.port())
+        sent = time.monotonic()
         await connection.send("POST", lock_path(self.name), query)
         if fate == "leaves":
             await asyncio.sleep(self.dice.random() * 0.03)
         else:
-            await self.take(fate, mode, await connection.response())
+            await self.take(fate, mode, sent, await connection.response())
         if self.dice.random() < 0.5 and fate in ("leaves", "dies"):
             connection.reset()
         else:
             connection.close()
 
-    async def take(self, fate, mode, response):
+    async def take(self, fate, mode, sent, response):
         if fate == "hurries" and response.status == 423:
             return
         granted(response, self.name, mode)
         who = "%s %d" % (mode, next(self.numbers))
         self.granted[mode] += 1
         self.workers.add(response.worker)
+        if fate == "dies" and may_be_over(sent, response):
+            return
         self.room.enter(who, mode in ALONE,
                         sequence(claim_of(response.token)), response.fencing)
         if fate != "dies":

@@ -170,7 +170,7 @@ class Server:
 
     # four-letter words
 
-    def command(self, word, timeout=5.0):
+    def command(self, word, timeout=20.0):
         with socket.create_connection((self.host, self.port), timeout) as s:
             s.sendall(word.encode())
             parts = []
@@ -198,7 +198,7 @@ class Server:
     def mode(self):
         """standalone, leader or follower; None without a mode."""
         try:
-            found = re.search(r"^Mode: (\w+)", self.command("srvr"), re.M)
+            found = re.search(r"^Mode: (\w+)", self.command("srvr", 5.0), re.M)
         except OSError:
             return None
         return found.group(1) if found else None
