@@ -225,9 +225,9 @@ def test_run_keeps_the_lock_for_a_while(zk_run, shared_gateway, tree,
 
 
 def test_run_renews(zk_run, shared_gateway, name, job):
-    script = zk_run("-t", "9", name, *job.command)
+    script = zk_run("-t", "12", name, *job.command)
     job.wait_running()
-    seen = [9000]
+    seen = [12000]
 
     def is_renewed():
         seen.append(expires_in(shared_gateway, name))
@@ -278,7 +278,7 @@ def test_run_keeps_the_secret(zk_run, shared_gateway, tmp_path, name,
     # the shell would pass variables from outside on to the command
     outside = {"token": "mine", "answer": "yes", "secret": "none"}
     job = Job(tmp_path, before='env > "$0.env"\n')
-    script = zk_run("-t", "8", name, *job.command,
+    script = zk_run("-t", "12", name, *job.command,
                       environment=dict(spy.environment, **outside))
     job.wait_running()
     assert shared_gateway.inspect(name, spy.token()).json["state"] == "held"
@@ -350,7 +350,7 @@ def test_run_waits_for_what_a_signal_leaves(zk_run, shared_gateway, tmp_path,
     job = Job(tmp_path, "(trap '' TERM; : > bears; exec sleep 60) &\n"
                         "echo $! > child\n"
                         "until [ -e bears ]; do sleep 0.02; done\n")
-    script = zk_run("-t", "12", "-g", "5", name, *job.command)
+    script = zk_run("-t", "60", "-g", "5", name, *job.command)
     shell = job.wait_running()
     script.signal(signal.SIGTERM)
     wait_until(lambda: not alive(shell), what="the shell has ended")
@@ -366,15 +366,17 @@ def test_run_ends_just_after_the_grant(zk_run, shared_gateway, tmp_path, name,
     """The signal comes before the answer is read: the lock is released."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    (programs / "cat").write_text('#!/bin/sh\n: > reading\nsleep 1\n'
+    (programs / "cat").write_text('#!/bin/sh\n: > reading\n'
+                                  'until [ -e read-on ]; do sleep 0.02; done\n'
                                   'exec /bin/cat "$@"\n')
     (programs / "cat").chmod(0o755)
     script = zk_run("-t", "1h", name, *job.command, environment={
         "PATH": "%s:%s" % (programs, os.environ["PATH"])})
-    wait_until((tmp_path / "reading").exists)
+    wait_until((tmp_path / "reading").exists, 20.0)
     script.signal(how)
+    (tmp_path / "read-on").touch()
     script.wait()
-    wait_until(lambda: is_free(shared_gateway, name), what="it is free")
+    wait_until(lambda: is_free(shared_gateway, name), 20.0, "it is free")
     assert job.lines() == []
 
 
@@ -399,7 +401,7 @@ def test_run_learns_it_at_the_end(zk_run, shared_gateway, name, job,
 def test_run_loses_its_gateway(zk_run, start_gateway, tree, tmp_path,
                                     name):
     """nginx is killed; the job is dead while ZooKeeper has the claim."""
-    gateway = start_gateway(session_timeout="15s")
+    gateway = start_gateway(session_timeout="20s")
     job = Job(tmp_path, before="trap '' TERM\n")
     script = zk_run("-t", "8", name, *job.command, gateway=gateway)
     pid = job.wait_running()
@@ -408,7 +410,7 @@ def test_run_loses_its_gateway(zk_run, start_gateway, tree, tmp_path,
     assert not alive(pid)
     assert "the lock is lost" in script.said()
     tree.wait_claims(gateway.znode(name), 1)
-    tree.wait_claims(gateway.znode(name), 0, 30)
+    tree.wait_claims(gateway.znode(name), 0, 40)
 
 
 def test_run_is_cut_off(zk_run, shared_gateway, start_gateway, tree,
@@ -752,7 +754,10 @@ def test_break_ends_a_command(zk_run, show, operated, name, job):
 
 
 def test_drain(show, zk_run, operated, name, spy):
-    assert show("drain", "status", gateway=operated) == "not drained, ok\n"
+    def is_well():
+        return show("drain", "status", gateway=operated) == "not drained, ok\n"
+
+    wait_until(is_well, 30.0, "a worker takes locks")
     text = show("drain", "on", gateway=operated)
     assert text.startswith("drained, unavailable: ")
     script = zk_run(name, "true", gateway=operated)
@@ -760,11 +765,13 @@ def test_drain(show, zk_run, operated, name, spy):
     waiting = zk_run("-w", "60", name, "true", gateway=operated,
                      environment=spy.environment)
     answered = spy.directory / "answered"
-    wait_until(lambda: answered.exists() and "503" in answered.read_text())
+    wait_until(lambda: answered.exists() and "503" in answered.read_text(),
+               20.0, "the command waits")
     status = json.loads(show("drain", "status", "--json", "--health",
                              url(operated.port, "/health")))
     assert status["drained"] is True
-    assert show("drain", "off", gateway=operated) == "not drained, ok\n"
+    assert show("drain", "off", gateway=operated).startswith("not drained, ")
+    wait_until(is_well, 30.0, "a worker takes locks again")
     assert waiting.wait() == 0
     assert zk_run(name, "true", gateway=operated).wait() == 0
     show("drain", "on", "--health", url(operated.port, "/locks/x"),
@@ -773,12 +780,12 @@ def test_drain(show, zk_run, operated, name, spy):
 
 def test_lead_lets_go(zk_lock, operated, name, job):
     """Asked by an operator, a leader is a candidate again."""
-    leaders = [zk_lock("lead", "-t", "8", "-o", owner, name, "--",
+    leaders = [zk_lock("lead", "-t", "12", "-o", owner, name, "--",
                        *job.command, gateway=operated) for owner in "ab"]
     job.wait_running()
     assert operated.call("PUT", "/admin/" + name, {"revoke": "1"}
                          ).status == 202
-    wait_until(lambda: len(job.lines()) == 2, 20.0, "another leader")
+    wait_until(lambda: len(job.lines()) == 2, 30.0, "another leader")
     job.go()
     assert sorted(leader.wait() for leader in leaders) == [3, 3]
     assert "asked for" in "".join(leader.said() for leader in leaders)
@@ -789,7 +796,7 @@ def test_join_needs_its_check(zk_lock, operated, name, tmp_path):
     asked = tmp_path / "asked"
     script = zk_lock("join", name, "10.0.0.1:80", "--", "sh", "-c",
                      'touch "$0"; false', str(asked), gateway=operated)
-    wait_until(asked.exists, what="the check was asked")
+    wait_until(asked.exists, 20.0, "the check was asked")
     other = zk_lock("join", name, "10.0.0.2:80", gateway=operated)
     wait_until(lambda: not is_free(operated, name), what="one has joined")
     holder, = operated.inspect(name).json["holders"]
@@ -1084,7 +1091,9 @@ def test_date_is_set_back(start_script, start_gateway, shared_gateway, tree,
             date.parent, os.environ["PATH"])})
     pid = job.wait_running()
     with cable.frozen_worker(cable.worker_pids()[0]):
-        offset.write_text("-3600")
+        # the script may read the file at any moment, and reads it whole
+        (tmp_path / "other").write_text("-3600")
+        (tmp_path / "other").rename(offset)
         assert script.wait() == LOST
         assert not alive(pid)
         assert expires_in(shared_gateway, name) > 0
