@@ -29,8 +29,8 @@ from lib.process import wait_until
 CALLS = int(os.environ.get("ZK_LOCK_CALLS") or 3000)
 CLIENTS = 12
 
-SOON = 10.0
-FAR = 30.0
+SOON = 20.0
+FAR = 40.0
 
 SERVER = """
 location = /guarded { zk_lock $arg_lock wait=0; try_files /none =204; }
@@ -46,10 +46,8 @@ def start(start_gateway):
     def start(**options):
         options.setdefault("session_timeout", "60s")
         options.setdefault("location", "zk_lock_admin on;")
-        gateway = start_gateway(metrics=True, server=SERVER
-                                + options.pop("server", ""), **options)
-        gateway.allow(r"sendmsg\(\) failed \(32")
-        return gateway
+        return start_gateway(metrics=True, server=SERVER
+                             + options.pop("server", ""), **options)
     return start
 
 
@@ -423,7 +421,7 @@ def test_no_room(start):
 def test_out_of_reach(private_zookeeper, start):
     """Each call that needs ZooKeeper is unreachable; sessions have events."""
     private_zookeeper.start()
-    gateway = start(zookeeper=private_zookeeper, session_timeout="4s",
+    gateway = start(zookeeper=private_zookeeper, session_timeout="8s",
                     location="zk_lock_timeout 500ms; zk_lock_admin on;",
                     workers=1, server="zk_lock_timeout 500ms;")
     ready(gateway)
@@ -457,7 +455,7 @@ def test_expired(zookeeper, tree, start_proxy, start):
     """A claim that goes with its session shows that the session is over."""
     proxy = start_proxy(zookeeper)
     gateway = start(servers=proxy.address, wait_sessions=False, workers=1,
-                    session_timeout="2s")
+                    session_timeout="5s")
     ready(gateway)
     gateway.begin("x", wait="1m", hold="connection")
     tree.wait_claims(gateway.znode("x"), 1)
@@ -486,10 +484,16 @@ def test_waits(gateway, tree):
     gateway.release("x", waiter.response().token)
     most = time.monotonic() - began
 
-    found = more(series(gateway), before)
     head = "zk_lock_wait_seconds_%s{outcome=\"%s\"}"
-    assert found[head % ("count", "granted")] == 2
-    assert found[head % ("count", "taken")] == 1
+
+    def counted_waits():
+        found = more(series(gateway), before)
+        return [found.get(head % ("count", outcome))
+                for outcome in ("granted", "taken")]
+
+    # a worker counts after the answer
+    wait_until(lambda: counted_waits() == [2, 1], SOON, "the waits count")
+    found = more(series(gateway), before)
     for outcome in ("granted", "taken"):
         assert 0.9 < found[head % ("sum", outcome)] <= most + 0.1
     bucket = 'zk_lock_wait_seconds_bucket{outcome="taken",le="%s"}'
@@ -502,7 +506,7 @@ def test_hold(gateway, tree, end):
     worker, other = gateway.worker_pids()
     before = series(gateway)
     holder = gateway.hold("x", worker=worker,
-                          ttl="2500ms" if end == "lease" else "1h")
+                          ttl="6s" if end == "lease" else "1h")
     began = time.monotonic()
     waiter = gateway.begin("x", wait="10ms", worker=other)
     assert waiter.response().status == 423
@@ -517,7 +521,7 @@ def test_hold(gateway, tree, end):
     elif end != "lease":
         assert gateway.release("x", holder.token).status == 204
     least = time.monotonic() - began
-    tree.wait_claims(gateway.znode("x"), 0)
+    tree.wait_claims(gateway.znode("x"), 0, SOON)
     wait_until(lambda: holds(gateway) > before["zk_lock_hold_seconds_count"],
                SOON, "the hold is counted")
 
@@ -528,7 +532,7 @@ def test_hold(gateway, tree, end):
     assert found['zk_lock_wait_seconds_count{outcome="granted"}'] == 1
     assert found["zk_lock_hold_seconds_sum"] >= least - 0.1
     if end == "lease":
-        assert found["zk_lock_hold_seconds_sum"] >= 2.4
+        assert found["zk_lock_hold_seconds_sum"] >= 5.9
 
 
 def test_operations(gateway, zookeeper):

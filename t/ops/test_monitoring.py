@@ -19,19 +19,18 @@ from lib.metrics import series
 from lib.process import die_with_parent, free_port, wait_until
 
 MONITORING = os.path.join(TREE, "monitoring")
-FAR = 30.0
-INTERVAL = "200ms"
+FAR = 60.0
 
 CONF = """
 global:
-  scrape_interval: %(interval)s
-  scrape_timeout: %(interval)s
-  evaluation_interval: %(interval)s
+  scrape_interval: 1s
+  scrape_timeout: 1s
+  evaluation_interval: 200ms
 rule_files: [alerts.yml]
 scrape_configs:
 - job_name: zk_lock
   static_configs:
-  - targets: ["127.0.0.1:%(port)d"]
+  - targets: ["127.0.0.1:%d"]
 """
 
 GUARDED = "location = /guarded { zk_lock $arg_lock; try_files /none =204; }"
@@ -72,9 +71,8 @@ class Prometheus:
     def __init__(self, directory, port):
         self.port = free_port()
         (directory / "alerts.yml").write_text(re.sub(
-            r"(?m)^    for: \w+$", "    for: 1s", read("alerts.yml")))
-        (directory / "prometheus.yml").write_text(
-            CONF % {"interval": INTERVAL, "port": port})
+            r"(?m)^    for: \w+$", "    for: 4s", read("alerts.yml")))
+        (directory / "prometheus.yml").write_text(CONF % port)
         with open(directory / "log", "wb") as log:
             self.process = subprocess.Popen(
                 [shutil.which("prometheus"), "--config.file=prometheus.yml",
@@ -205,7 +203,7 @@ def test_outage(private_zookeeper, start_gateway, start_prometheus):
     """No request for a lock comes; the alert fires, and resolves."""
     private_zookeeper.start()
     gateway = start_gateway(zookeeper=private_zookeeper, metrics=True,
-                            session_timeout="3s")
+                            session_timeout="6s")
     prometheus = start_prometheus(gateway)
     wait_until(lambda: prometheus.query("zk_lock_session_alive_seconds > 0"),
                FAR, "Prometheus has asked")
