@@ -30,7 +30,7 @@ def connections_stay(proxy, number):
 def test_one_session_a_worker(zookeeper, start_gateway, start_proxy, workers):
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
-                            workers=workers)
+                            session_timeout="60s", workers=workers)
     connections_stay(proxy, workers)
     for worker in gateway.worker_pids():
         token = gateway.hold("x", worker=worker).token
@@ -42,7 +42,7 @@ def test_cache_processes_have_no_session(zookeeper, start_gateway,
                                          start_proxy):
     proxy = start_proxy(zookeeper)
     gateway = start_gateway(servers=proxy.address, wait_sessions=False,
-                            http=CACHE)
+                            session_timeout="60s", http=CACHE)
     wait_until(lambda: len(gateway.helper_pids()) == 2, 10)
     helpers = gateway.helper_pids()
     connections_stay(proxy, 2)
@@ -88,10 +88,12 @@ def test_clean_end_closes_the_sessions(start_gateway, private_zookeeper,
             assert len(tree.durables(znode)) == 1
         else:
             tree.wait_claims(znode, lambda claims: len(claims)
-                             == len(tree.durables(znode)), 3)
+                             == len(tree.durables(znode)), 20)
+    wait_until(lambda: private_zookeeper.global_sessions() == sessions, 20,
+               "the sessions are closed")
     assert not tree.ephemerals(gateway.root)
-    assert time.monotonic() - began < 5
-    assert private_zookeeper.global_sessions() == sessions
+    # and not because the sessions have expired
+    assert time.monotonic() - began < 40
     assert "open socket" not in gateway.log_text()
     gateway.finish()
 
@@ -121,9 +123,9 @@ def test_end_with_waiters(start_gateway, tree):
     waiters = [gateway.begin("x") for _ in range(20)]
     tree.wait_claims(gateway.znode("x"), 21)
     gateway.terminate()
-    tree.wait_claims(gateway.znode("x"), 0, 3)
+    tree.wait_claims(gateway.znode("x"), 0, 20)
     for waiter in waiters:
-        assert waiter.closed_by_server(5)
+        assert waiter.closed_by_server()
 
 
 def test_first_request_of_all(start_gateway):
@@ -140,16 +142,17 @@ def test_reload_without_locks(start_gateway, private_zookeeper):
     """New workers serve at once; the old workers and their sessions go."""
     private_zookeeper.start()
     sessions = private_zookeeper.global_sessions()
-    gateway = start_gateway(zookeeper=private_zookeeper)
+    gateway = start_gateway(zookeeper=private_zookeeper,
+                            session_timeout="60s")
     for _ in range(3):
         gateway.reload()
-        response = gateway.acquire("x", timeout=10)
+        response = gateway.acquire("x", timeout=20)
         grant(response, "x")
         gateway.release("x", response.token)
-        wait_until(lambda: not gateway.worker_pids(leaving=True), 10,
+        wait_until(lambda: not gateway.worker_pids(leaving=True), 20,
                    "the old workers are gone")
     wait_until(lambda: private_zookeeper.global_sessions()
-               == sessions + gateway.workers, 10, "their sessions are gone")
+               == sessions + gateway.workers, 20, "their sessions are gone")
 
 
 def test_reload_changes_directives(start_gateway):
@@ -159,7 +162,7 @@ def test_reload_changes_directives(start_gateway):
     gateway.release("x", token)
     gateway.change_conf("zk_lock_ttl 7s;", "zk_lock_ttl 9s;")
     gateway.reload()
-    response = gateway.hold("x", timeout=10)
+    response = gateway.hold("x")
     assert response.json["ttl_ms"] == 9000
     gateway.release("x", response.token)
 
@@ -168,22 +171,22 @@ def test_killed_worker(start_gateway, tree):
     """The dead worker's waiters are cut off, a new worker starts, and every
     lock can be acquired again after a while: no waiter waits for ever.
     """
-    gateway = start_gateway(session_timeout="2s")
+    gateway = start_gateway(session_timeout="6s")
     victim, other = gateway.worker_pids()
-    gateway.hold("x", ttl="2s", worker=victim)
+    gateway.hold("x", ttl="6s", worker=victim)
     cut_off = gateway.begin("x", worker=victim)
     tree.wait_claims(gateway.znode("x"), 2)
     waiter = gateway.begin("x", wait="1m", worker=other)
     tree.wait_claims(gateway.znode("x"), 3)
 
     gateway.kill_worker(victim)
-    assert cut_off.closed_by_server(5)
-    response = waiter.response(15)
+    assert cut_off.closed_by_server(20)
+    response = waiter.response(30)
     grant(response, "x")
     gateway.release("x", response.token)
-    wait_until(lambda: len(gateway.worker_pids()) == 2, 5, "a new worker")
+    wait_until(lambda: len(gateway.worker_pids()) == 2, 20, "a new worker")
     for worker in gateway.worker_pids():
-        token = gateway.hold("x", worker=worker, timeout=10).token
+        token = gateway.hold("x", worker=worker).token
         gateway.release("x", token)
 
 
@@ -196,14 +199,14 @@ def test_single_process(start_gateway, tree):
     leaver.close()
     tree.wait_claims(gateway.znode("x"), 2)
     gateway.release("x", holder.token)
-    gateway.release("x", waiter.response(5).token)
+    gateway.release("x", waiter.response().token)
 
 
 def test_zookeepers_expired_session_is_replaced(private_zookeeper,
                                                 start_gateway, connect_tree):
     """The session expired: a new session serves new requests."""
     private_zookeeper.start()
-    gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="2s",
+    gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="5s",
                             workers=1)
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
     gateway.hold("x")
@@ -211,7 +214,7 @@ def test_zookeepers_expired_session_is_replaced(private_zookeeper,
                     + tree.claims(gateway.znode("x"))[0]).ephemeralOwner
     worker, = gateway.worker_pids()
     with gateway.frozen_worker(worker):
-        tree.wait_claims(gateway.znode("x"), 0, 15)
+        tree.wait_claims(gateway.znode("x"), 0, 20)
     response = wait_until(
         lambda: [r for r in [gateway.acquire("x", wait="5s", timeout=10)]
                  if r.status == 201], 20, "the gateway is back")[0]
@@ -582,8 +585,10 @@ def test_too_few_descriptors(start_gateway):
     said = re.search(r'"worker_rlimit_nofile 64" leaves a worker no '
                      r'descriptors for connections: .* at least (\d+),', text)
     assert said, text
+    refusals = gateway.log_text().count("worker_rlimit_nofile 64")
     gateway.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "worker_rlimit_nofile 64" in gateway.log_text(), 10.0)
+    wait_until(lambda: gateway.log_text().count("worker_rlimit_nofile 64")
+               > refusals, 20.0, "the reload is refused")
     assert gateway.inspect("x", token).status == 200
 
     gateway.change_conf("worker_rlimit_nofile 64;",
@@ -607,7 +612,8 @@ def test_full_zone(start_gateway, tree):
     held = []
     with gateway.connect() as connection:
         for i in range(5000):
-            response = connection.request("POST", lock_path("x%d" % i))
+            response = connection.request("POST", lock_path("x%d" % i),
+                                          {"ttl": "1h"})
             if response.status != 201:
                 break
             held.append(response.token)

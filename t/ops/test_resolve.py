@@ -19,7 +19,7 @@ from lib.process import free_port, wait_until
 NAME = "zk-0.zk.test"
 OLD, NEW = "127.0.0.1", "127.0.0.2"
 RESOLVER = "resolver %s;\nresolver_timeout 1s;\n"
-SOON = 20.0
+SOON = 30.0
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def places(zookeeper, start_proxy):
 def start_named(start_gateway, dns):
     """A function that starts a gateway whose server is NAME."""
     def start(port, served=True, servers=None, **options):
-        options.setdefault("session_timeout", "6s")
+        options.setdefault("session_timeout", "20s")
         gateway = start_gateway(
             servers=servers or "%s:%d resolve" % (NAME, port),
             wait_sessions=False, http=RESOLVER % dns.address, **options)
@@ -101,7 +101,7 @@ def test_silent_address(places, start_named, dns, tree):
     """The old address is open, and silent: the session is not lost."""
     old, new = places(OLD, NEW)
     dns.names[NAME] = [OLD]
-    gateway = start_named(old.port)
+    gateway = start_named(old.port, session_timeout="12s")
     held = Held(gateway, tree).spread(10)
     dns.names[NAME] = [NEW]
     old.hole()
@@ -115,7 +115,7 @@ def test_silent_address_at_the_second_attempt(places, start_named, dns, tree):
     """The name moves while libzookeeper waits for the old address again."""
     old, new = places(OLD, NEW)
     dns.names[NAME] = [OLD]
-    gateway = start_named(old.port, session_timeout="12s")
+    gateway = start_named(old.port, session_timeout="20s")
     held = Held(gateway, tree).spread(10)
     accepted = old.accepted
     old.hole()
@@ -255,7 +255,7 @@ def test_session_that_is_over(places, start_named, dns):
     asked_again(dns, 6)
     old.listen()
     gateway.wait_served()
-    response = gateway.acquire("x")
+    response = gateway.hold("x")
     grant(response, "x")
     gateway.release("x", response.token)
 

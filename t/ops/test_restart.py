@@ -18,8 +18,8 @@ from lib.client import lock_path
 from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, wait_until
 
-SOON = 10.0
-SHORT = "4s"            # a session timeout short enough to wait for
+SOON = 20.0
+SHORT = "6s"            # a session timeout short enough to wait for
 
 
 @pytest.fixture
@@ -152,7 +152,7 @@ def test_end_while_much_is_under_way(gateway, tree, sessions, how):
         time.sleep(i * 0.001)
         restart(gateway, how)
     for name in names:
-        tree.wait_claims(gateway.znode(name), 0)
+        tree.wait_claims(gateway.znode(name), 0, SOON)
     sessions.wait_owning(2)
 
 
@@ -183,8 +183,8 @@ def test_lease_goes_on(gateway, held):
 @pytest.mark.parametrize("how", ["terminate", "kill"])
 def test_lease_that_ended_meanwhile(gateway, tree, how):
     """No other client took the lock: the holder may renew the lease again."""
-    ends = time.monotonic() + 2.0
-    holder = gateway.hold("x", ttl="2s", durable="1")
+    holder = gateway.hold("x", ttl="5s", durable="1")
+    ends = time.monotonic() + 5.0
     end(gateway, how)
     time.sleep(max(0.0, ends + 0.1 - time.monotonic()))
     assert len(tree.claims(gateway.znode("x"))) == 1
@@ -234,13 +234,18 @@ def test_released_after_its_session(gateway, tree):
 
 # the sessions
 
+def all_closed(sessions):
+    """A process ends when the request that closes its session is sent."""
+    wait_until(lambda: not sessions.now(), SOON, "no session is left")
+
+
 def test_a_clean_end_and_a_start(start_gateway, tree, sessions):
     """A young lease is free at once, for all clients and for the next nginx."""
     gateway = start_gateway(session_timeout="60s")
     holder = gateway.hold("x", ttl="1h")
     end(gateway, "terminate")
     tree.wait_claims(gateway.znode("x"), 0, SOON)
-    assert not sessions.now()
+    all_closed(sessions)
     gateway.start()
     again = gateway.hold("x", wait="0")
     assert gateway.renew("x", holder.token).status in (404, 410)
@@ -261,8 +266,8 @@ def test_durable_lease_over_a_restart(start_gateway, tree, sessions, how,
     claim, = tree.claims(gateway.znode("x"))
     end(gateway, how)
     assert tree.claims(gateway.znode("x")) == [claim]
+    all_closed(sessions)
     assert not tree.ephemerals(gateway.root)
-    assert not sessions.now()
     gateway.start()
     for worker in gateway.worker_pids():
         problem(gateway.acquire("x", wait="0", worker=worker), 423)
@@ -278,13 +283,13 @@ def test_clean_end_while_much_is_under_way(start_gateway, sessions):
         ask_for_many(gateway, "x%d.%%d" % i)
         time.sleep(i * 0.001)
         end(gateway, "terminate")
-        wait_until(lambda: not sessions.now(), SOON, "no session is left")
+        all_closed(sessions)
         gateway.start()
 
 
 def test_all_killed_and_started(start_gateway, tree):
     """The locks are free when their sessions are over, and no earlier."""
-    gateway = start_gateway(session_timeout="6s")
+    gateway = start_gateway(session_timeout="12s")
     holder = gateway.hold("x", ttl="1h")
     restart(gateway, "kill")
     problem(gateway.acquire("x", wait="0"), 423)
@@ -388,7 +393,7 @@ def test_no_session_is_left(start_gateway, private_zookeeper, connect_tree):
                for i, worker in enumerate(gateway.worker_pids())]
     for _ in range(8):
         end(gateway, "stop")
-        assert not sessions.now()
+        all_closed(sessions)
         gateway.start()
         for i, holder in enumerate(holders):
             assert status_in_time(gateway, "x%d" % i, holder.token) == 200
@@ -408,6 +413,6 @@ def test_a_worker_dies_before_a_quit(start_gateway, private_zookeeper,
         wait_dead([worker])
         end(gateway, "stop")
         assert len(tree.durables(gateway.znode("x%d" % i))) == 1
-        assert not sessions.owning()
+        wait_until(lambda: not sessions.owning(), SOON, "none owns a znode")
         gateway.start()
         assert status_in_time(gateway, "x%d" % i, holder.token) == 200
