@@ -87,14 +87,15 @@ def test_dozen_calls(start_script, gateway, name):
         script = start_script("sh", "-c", call, environment={
             "url": "http://127.0.0.1:%d/locks" % gateway.port,
             "token": token or "", "key": name + "-8e03"})
-        wait_until(lambda: "HTTP/1.1 %s " % status in script.said(), 10.0,
-                   "%s of %s" % (status, call))
+        if "hold=connection" in call:
+            wait_until(lambda: "HTTP/1.1 %s " % status in script.said(), 20.0,
+                       "%s of %s" % (status, call))
+            script.kill()
+            continue
+        assert script.wait() == 0
+        assert "HTTP/1.1 %s " % status in script.said(), call
         found = re.search(r"(?m)^Lock-Token: (\S+)", script.said())
         token = token or found.group(1)
-        if "hold=connection" in call:
-            script.kill()
-        else:
-            assert script.wait() == 0
 
 
 def streams_of(*pages):
@@ -116,11 +117,11 @@ def test_streams_through_a_pipe(start_script, start_gateway, line):
     script = start_script(
         "sh", "-c", line.split("   #")[0] + " | cat", environment={
             "url": "http://127.0.0.1:%d/locks" % gateway.port})
-    wait_until(lambda: re.search("granted|change", script.said()), 10.0,
+    wait_until(lambda: re.search("granted|change", script.said()), 20.0,
                "an event")
     script.kill()
     for name in "web", "nightly", "x":
-        wait_until(lambda name=name: is_free(gateway, name))
+        wait_until(lambda name=name: is_free(gateway, name), 20.0)
 
 
 # owners of the locks
@@ -283,11 +284,11 @@ def asks_the_service(example, tree, seen):
 
     del seen[:]
     body = {"owner": "me", "wait": 0}
-    response = example.hold("/locks/a%20b", {"ttl": "5s"},
+    response = example.hold("/locks/a%20b", {"ttl": "50s"},
                             {"X-User": "alice"}, body)
     call = seen[-1]
     assert call["X-Original-Method"] == "POST"
-    assert call["X-Original-URI"] == "/locks/a%20b?ttl=5s"
+    assert call["X-Original-URI"] == "/locks/a%20b?ttl=50s"
     assert example.call("DELETE", "/locks/a%20b", None, {
         "X-User": "alice", "Lock-Token": response.token}).status == 204
 
@@ -372,16 +373,19 @@ def test_limit_of_calls(make_example):
     """More than fifty calls a second, and a hundred at once, is too fast."""
     greedy, modest = "127.0.0.2", "127.0.0.3"
     example = make_example("limits.conf").start()
-    connection = example.connect(greedy)
+    connections = [example.connect(greedy) for _ in range(4)]
 
     def is_refused():
         request = b"GET /locks/x HTTP/1.1\r\nHost: a\r\n\r\n"
-        connection.send_bytes(100 * request)
-        statuses = {connection.response().status for _ in range(100)}
+        for connection in connections:
+            connection.send_bytes(100 * request)
+        statuses = {connection.response().status
+                    for connection in connections for _ in range(100)}
         return 429 in statuses
 
-    with connection:
-        wait_until(is_refused, what="too many calls")
+    wait_until(is_refused, 30.0, "too many calls")
+    for connection in connections:
+        connection.close()
     response = example.hold("/locks/x", source=modest)
     for method, status in ("PUT", 200), ("DELETE", 204):
         assert example.call(method, "/locks/x", headers={
@@ -953,8 +957,8 @@ class Candidate:
     def __init__(self, start_script, example, directory, name):
         self.name = name
         self.script = start_script(
-            ZK_LOCK, "lead", "-o", name, "scheduler", "--", "sh", "-c",
-            self.COMMAND, str(directory / "leaders"), name,
+            ZK_LOCK, "lead", "-t", "15", "-o", name, "scheduler", "--", "sh",
+            "-c", self.COMMAND, str(directory / "leaders"), name,
             environment=example_url(example))
 
 
@@ -985,9 +989,10 @@ def test_election(make_example, start_script, tree, tmp_path):
         return terms[-1]
 
     def heard_of(term):
-        lines = listener.said().splitlines() or ["{}"]
-        holders = json.loads(lines[-1]).get("holders", [])
-        return [holder["owner"] for holder in holders] == [term.name]
+        lines = [line for line in listener.said().split("\n")[:-1]
+                 if '"holders"' in line]
+        return lines != [] and [holder["owner"] for holder in json.loads(
+            lines[-1])["holders"]] == [term.name]
 
     def started(number):
         try:
@@ -997,8 +1002,8 @@ def test_election(make_example, start_script, tree, tmp_path):
         return lines if len(lines) > number else None
 
     first = leader()
-    wait_until(lambda: heard_of(first), what="the first is known")
-    tree.wait_claims(znode, 4)
+    wait_until(lambda: heard_of(first), 20.0, "the first is known")
+    tree.wait_claims(znode, 4, 20)
     script = candidates[first.name].script
     script.signal(signal.SIGTERM)
     second = leader()
@@ -1008,7 +1013,7 @@ def test_election(make_example, start_script, tree, tmp_path):
     script = candidates[second.name].script
     script.signal(signal.SIGKILL)
     third = leader()
-    wait_until(lambda: heard_of(third), what="the third is known")
+    wait_until(lambda: heard_of(third), 20.0, "the third is known")
     assert not alive(second.pid)
     assert script.wait() == -signal.SIGKILL
 
@@ -1018,8 +1023,8 @@ def test_election(make_example, start_script, tree, tmp_path):
     tree.delete(znode + "/" + tree.claims(znode)[0])
     fourth = leader()
     assert fourth.name != third.name
-    wait_until(lambda: not alive(third.pid), what="the third has ended")
-    tree.wait_claims(znode, 2)
+    wait_until(lambda: not alive(third.pid), 20.0, "the third has ended")
+    tree.wait_claims(znode, 2, 20)
 
     # a candidate whose command ends does not come back
     (tmp_path / "leaders.go").touch()
@@ -1068,7 +1073,7 @@ def test_live_servers(live_servers, tmp_path):
     for number in range(4):
         address = "10.0.0.%d:80" % number
         check = ("test", "-e", str(healthy)) if number == 3 else ()
-        servers[address] = start("join", "web", address, *check)
+        servers[address] = start("join", "-t", "30", "web", address, *check)
     one, two, three, ill = servers
     wait_list(one, two, three)
     healthy.touch()

@@ -5,6 +5,7 @@ text.  An operator breaks the claim that the page has shown, and no other.
 """
 
 import base64
+import functools
 import hashlib
 import itertools
 import json
@@ -18,11 +19,11 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 from conftest import gateways, new_root
+from lib import process
 from lib.browser import Browser
 from lib.checks import problem
 from lib.client import lock_path
 from lib.gateway import TREE
-from lib.process import wait_until
 
 LOCATIONS = """
 location /admin/ {
@@ -57,6 +58,9 @@ HOSTILE = [
 
 _names = itertools.count()
 
+# a browser may be slow
+wait_until = functools.partial(process.wait_until, timeout=30.0)
+
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
@@ -79,6 +83,7 @@ def claims(site):
     held = []
 
     def make(name, body=None, **query):
+        query.setdefault("ttl", "1h")
         holder = site.hold(name, body, **query)
         held.append((name, holder.token))
         return holder
@@ -125,8 +130,8 @@ def cell(browser, name, column):
 def show_lock(browser, gateway, name, path="/page"):
     show(browser, gateway, path)
     browser.press(name)
-    wait_until(lambda: browser.texts("#lock-state") != [""], 10.0,
-               "the lock is shown")
+    wait_until(lambda: browser.texts("#lock-state") != [""],
+               what="the lock is shown")
 
 
 LOCK, MODE, OWNER, SINCE, LASTS, LEFT, FENCING, QUEUE = range(8)
@@ -390,7 +395,7 @@ def test_one_of_many_holders_is_hit(browser, site, claims, name):
     holders = [claims(name, mode="shared", owner="o%d" % i) for i in range(3)]
     show_lock(browser, site, name, "/operator")
     wait_until(lambda: len(browser.find("#holders tr")) == 3)
-    browser.find("#holders tr:nth-child(2) button.danger")[0].click()
+    browser.press("Break", "#holders tr:nth-child(2) button")
     browser.press("Break the claim")
     browser.wait_text("was broken", "#said")
     wait_until(lambda: [cells[0] for cells in browser.rows("holders")]
@@ -438,7 +443,7 @@ def test_a_gateway_that_hangs_shows(browser, start_gateway):
     for worker in gateway.worker_pids():
         os.kill(worker, signal.SIGSTOP)
     try:
-        browser.wait_text("Connection to the gateway lost", "#banner", 30.0)
+        browser.wait_text("Connection to the gateway lost", "#banner", 60.0)
     finally:
         for worker in gateway.worker_pids():
             os.kill(worker, signal.SIGCONT)
