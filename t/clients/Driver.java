@@ -84,7 +84,7 @@ public final class Driver {
     static Thread waiter(ZkLock.Client locks, String name, String[] words,
                          AtomicInteger granted) {
         var options = options(words, new HashMap<>());
-        options.wait = Duration.ofMinutes(1);
+        options.wait = Duration.ofMinutes(2);
         var thread = new Thread(() -> {
             try (ZkLock held = locks.lock(name, options)) {
                 granted.incrementAndGet();

@@ -55,7 +55,7 @@ try {
     let waiting = [];
     const hold = () => lock(name, options, async (held) => {
         waiting = Array.from({ length: Number(number) }, () => lock(
-            name, { ...options, wait: 60 }, () => { granted += 1; }));
+            name, { ...options, wait: 120 }, () => { granted += 1; }));
         await use(held);
     });
     await ('loop' in options ? rounds(options.loop) : hold());

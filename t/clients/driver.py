@@ -52,7 +52,7 @@ def crowd(name, number, options):
     granted = []
 
     def wait():
-        with lock(name, **dict(options, wait=60)) as held:
+        with lock(name, **dict(options, wait=120)) as held:
             granted.append(held)
 
     with lock(name, **options) as held:

@@ -173,10 +173,10 @@ def test_exception_releases(locks, start, language):
 def test_one_at_a_time(locks, start, foreign):
     """Clients of all languages and kazoo are granted in their turn."""
     path = locks.znode("line")
-    line = [locks.hold("line")]
+    line = [locks.hold("line", ttl="1h")]
     drivers = []
     for language in LANGUAGES:
-        drivers.append(start(language, locks.port, "line", wait=60))
+        drivers.append(start(language, locks.port, "line", wait=120))
         foreign.wait_claims(path, len(drivers) + 1, 30)
     kazoo = foreign.client.Lock(path, "kazoo",
                                 extra_lock_patterns=["-lock-"])
@@ -195,7 +195,7 @@ def test_one_at_a_time(locks, start, foreign):
         assert all(later.silent() for later in drivers[number + 1:])
         assert not got.is_set()
         driver.release()
-    assert got.wait(10)
+    assert got.wait(20)
     thread.join()
     behind = start("python", locks.port, "line", wait=0)
     assert behind.hears("end")[0] == "taken"
@@ -205,12 +205,12 @@ def test_one_at_a_time(locks, start, foreign):
 def test_wait_longer_than_the_lease(locks, start_all):
     """A lease does not count from before a wait that is longer than that."""
     names = ["patient-" + language for language in LANGUAGES]
-    holders = [locks.hold(name) for name in names]
-    waiters = start_all(locks.port, "patient", wait=60, ttl=2)
+    holders = [locks.hold(name, ttl="1h") for name in names]
+    waiters = start_all(locks.port, "patient", wait=60, ttl=5)
     for name in names:
         wait_queued(locks, name, 1)
     assert locks.call("GET", lock_path(names[0]), {
-        "until": "free", "wait": "2200ms"}).status == 423
+        "until": "free", "wait": "5200ms"}).status == 423
     for waiter, holder in zip(waiters, holders):
         locks.release(waiter.name, holder.token)
         waiter.hears("held")
@@ -220,7 +220,7 @@ def test_wait_longer_than_the_lease(locks, start_all):
 
 def test_renewed(locks, start_all):
     """A lease is kept for several times its ttl."""
-    drivers = start_all(locks.port, "long", ttl=3)
+    drivers = start_all(locks.port, "long", ttl=6)
     for driver in drivers:
         driver.hears("held")
     for driver in drivers:
@@ -232,7 +232,7 @@ def test_renewed(locks, start_all):
 
 def test_holder_beside_a_crowd(locks, start_all):
     """120 waiters of the holder's own process do not delay its renewals."""
-    drivers = start_all(locks.port, "crowd", waiters=120, ttl=4)
+    drivers = start_all(locks.port, "crowd", waiters=120, ttl=8)
     for driver in drivers:
         driver.hears("held")
     for driver in drivers:
@@ -262,7 +262,7 @@ def deleted(gateway, tree, name):
 @pytest.mark.parametrize("how", [broken, deleted])
 def test_lost(locks, tree, start_all, how):
     """The next renewal tells, and the end of the block is no success."""
-    drivers = start_all(locks.port, how.__name__, ttl=3)
+    drivers = start_all(locks.port, how.__name__, ttl=6)
     for driver in drivers:
         driver.hears("held")
         how(locks, tree, driver.name)
@@ -353,7 +353,7 @@ def test_release_is_interrupted(locks, start):
 @pytest.mark.parametrize("language", ["python", "java"])
 def test_exception_of_the_loss(locks, start, language):
     """The lock is released, though the end of the block raises."""
-    driver = start(language, locks.port, "thrown-" + language, ttl=2, raises=1)
+    driver = start(language, locks.port, "thrown-" + language, ttl=6, raises=1)
     driver.hears("held")
     driver.say("late")
     assert driver.hears("end") == ["raised"]
@@ -364,13 +364,13 @@ def test_exception_of_the_loss(locks, start, language):
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_gateway_ends(start_gateway, tree, start_all, end):
     """A waiter goes on at the gateway that is started again, in one place."""
-    gateway = start_gateway(session_timeout="2s")
-    drivers = start_all(gateway.port, "again", wait=60, ttl=20)
+    gateway = start_gateway(session_timeout="4s")
+    drivers = start_all(gateway.port, "again", wait=60, ttl=30)
     for driver in drivers:
         driver.hears("held")
-    waiters = start_all(gateway.port, "again", wait=60, ttl=20)
+    waiters = start_all(gateway.port, "again", wait=60, ttl=30)
     for waiter in waiters:
-        tree.wait_claims(gateway.znode(waiter.name), 2)
+        tree.wait_claims(gateway.znode(waiter.name), 2, 30)
 
     getattr(gateway, end)()
     gateway.start(wait_sessions=False)

@@ -117,7 +117,7 @@ func main() {
 	wait := func() {
 		defer group.Done()
 		patient := o
-		patient.Wait = time.Minute
+		patient.Wait = 2 * time.Minute
 		_ = locks.Do(ctx, name, patient,
 			func(context.Context, *zklock.Held) error {
 				mutex.Lock()
