@@ -283,6 +283,12 @@ def test_number_of_workers_changes(gateway, held, sessions, workers):
     settled(gateway, sessions)
 
 
+def counts(gateway, worker):
+    metrics = gateway.metrics(worker)
+    return [metrics["claims", state] for state in ("held", "waiting")] + [
+        metrics["sessions", state] for state in ("own", "adopted", "orphaned")]
+
+
 def test_one_session_for_each_worker(start_gateway, tree, sessions):
     """Sessions of old workers are closed at once, whatever they hold."""
     gateway = start_gateway(session_timeout=TIMEOUT, metrics=True)
@@ -292,13 +298,8 @@ def test_one_session_for_each_worker(start_gateway, tree, sessions):
         sessions.wait(2)
         for worker in gateway.worker_pids():
             # durable leases are counted a moment after the adoption
-            wait_until(lambda: gateway.metrics(worker)["claims", "held"] == 4,
-                       SOON, "a worker counts each lease")
-            metrics = gateway.metrics(worker)
-            assert metrics["claims", "waiting"] == 0
-            assert metrics["sessions", "own"] == 2
-            assert metrics["sessions", "adopted"] == 0
-            assert metrics["sessions", "orphaned"] == 0
+            wait_until(lambda: counts(gateway, worker) == [4, 0, 2, 0, 0],
+                       SOON, "a worker counts each lease and session")
         held.check()
     held.release()
     settled(gateway, sessions)
