@@ -14,7 +14,7 @@ class Job:
     """A command that runs until the test ends the command.
 
     The command writes the pid, the fencing token, and in the end "done" into a
-    file.
+    file.  With beats it says all the time when it still ran.
     """
 
     SCRIPT = ('echo "$$ $LOCK_FENCING_TOKEN" >> "$0"\n'
@@ -22,8 +22,13 @@ class Job:
               'echo done >> "$0"\n'
               'exit 3\n')
 
-    def __init__(self, directory, before=""):
+    BEATS = ('(while :; do /bin/date +%s.%N > "$0.beating"\n'
+             'mv "$0.beating" "$0.beat"; sleep 0.02; done) &\n'
+             'until [ -e "$0.beat" ]; do sleep 0.02; done\n')
+
+    def __init__(self, directory, before="", beats=False):
         self.path = str(directory / "job")
+        before += self.BEATS if beats else ""
         self.command = ["sh", "-c", before + self.SCRIPT, self.path]
 
     def lines(self):
@@ -36,6 +41,10 @@ class Job:
         """The pid of the job."""
         wait_until(self.lines, 20.0, "the job runs")
         return int(self.lines()[0].split()[0])
+
+    def last_beat(self):
+        with open(self.path + ".beat") as f:
+            return float(f.read())
 
     def go(self):
         with open(self.path + ".go", "w"):

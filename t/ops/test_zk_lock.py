@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -72,6 +73,12 @@ def expires_in(gateway, name):
     """The milliseconds that are left of the holder's lease."""
     holder, = gateway.inspect(name).json["holders"]
     return holder["expires_in_ms"]
+
+
+def lease_end(gateway, name):
+    """When the holder's lease is over, or a moment before."""
+    asked = time.time()
+    return asked + expires_in(gateway, name) / 1000
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids="-".join)
@@ -421,13 +428,13 @@ def test_run_is_cut_off(zk_run, shared_gateway, start_gateway, tree,
     front = start_gateway(servers=None, server=(
         "location /locks/ {\n    proxy_pass http://127.0.0.1:%d;\n}"
         % shared_gateway.port))
-    job = Job(tmp_path, before="trap '' TERM\n")
+    job = Job(tmp_path, before="trap '' TERM\n", beats=True)
     script = zk_run("-t", "8", name, *job.command, gateway=front)
     pid = job.wait_running()
     front.kill()
-    wait_until(lambda: not alive(pid), 15, "the job is dead")
-    assert expires_in(shared_gateway, name) > 0
+    end = lease_end(shared_gateway, name)
     assert script.wait() == LOST
+    assert not alive(pid) and job.last_beat() < end
     wait_until(lambda: is_free(shared_gateway, name), 15, "a free lock")
 
 
@@ -1084,7 +1091,7 @@ def test_date_is_set_back(start_script, start_gateway, shared_gateway, tree,
     cable = start_gateway(servers=None, workers=1, server=(
         "location /locks/ {\n    proxy_pass http://127.0.0.1:%d;\n}"
         % shared_gateway.port))
-    job = Job(tmp_path)
+    job = Job(tmp_path, beats=True)
     script = start_script(
         *blind, ZK_LOCK, "run", "-t", "9", "-g", "0", name, *job.command,
         environment={"ZK_LOCK_URL": url(cable.port), "PATH": "%s:%s" % (
@@ -1094,8 +1101,8 @@ def test_date_is_set_back(start_script, start_gateway, shared_gateway, tree,
         # the script may read the file at any moment, and reads it whole
         (tmp_path / "other").write_text("-3600")
         (tmp_path / "other").rename(offset)
+        end = lease_end(shared_gateway, name)
         assert script.wait() == LOST
-        assert not alive(pid)
-        assert expires_in(shared_gateway, name) > 0
+        assert not alive(pid) and job.last_beat() < end
     assert (tmp_path / "asked").exists() != uptime
-    take_away(shared_gateway, tree, name)
+    wait_until(lambda: is_free(shared_gateway, name), 20, "a free lock")
