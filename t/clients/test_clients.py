@@ -15,6 +15,7 @@ from lib.client import lock_path
 from lib.cutter import Cutter
 from lib.drivers import LANGUAGES, Driver
 from lib.process import wait_until
+from lib.sessions import stay_ephemeral
 
 PASSWORD = "Basic " + base64.b64encode(b"alice:secret").decode()
 PRIVATE = """\
@@ -129,6 +130,7 @@ def test_names_and_options(locks, tree, start, language):
 @each
 def test_lease_that_is_not_durable(locks, tree, start, language):
     """No owner is sent unless given, so the gateway may name the owner."""
+    stay_ephemeral(tree, locks.znode("volatile-" + language))
     driver = start(language, locks.port, "volatile-" + language, "/named/",
                    durable=0, ttl=60)
     assert driver.hears("held")[2] == "gateway"

@@ -14,6 +14,7 @@ import pytest
 from lib.checks import grant, problem
 from lib.client import lock_path
 from lib.process import threads, wait_until
+from lib.sessions import stay_ephemeral
 
 CACHE = "proxy_cache_path cache levels=1:2 keys_zone=cache:1m;"
 
@@ -119,6 +120,7 @@ def test_end_when_zookeeper_was_never_there(private_zookeeper,
 def test_end_with_waiters(start_gateway, tree):
     """A fast end cuts the waiters, and leaves no claim."""
     gateway = start_gateway(session_timeout="60s")
+    stay_ephemeral(tree, gateway.znode("x"))
     gateway.hold("x")
     waiters = [gateway.begin("x") for _ in range(20)]
     tree.wait_claims(gateway.znode("x"), 21)
@@ -209,6 +211,7 @@ def test_zookeepers_expired_session_is_replaced(private_zookeeper,
     gateway = start_gateway(zookeeper=private_zookeeper, session_timeout="5s",
                             workers=1)
     tree = connect_tree(private_zookeeper.address, timeout=30.0)
+    stay_ephemeral(tree, gateway.znode("x"))
     gateway.hold("x")
     old = tree.stat(gateway.znode("x") + "/"
                     + tree.claims(gateway.znode("x"))[0]).ephemeralOwner

@@ -16,7 +16,7 @@ import pytest
 
 from lib.client import lock_path
 from lib.process import wait_until, whole_lines
-from lib.sessions import expire
+from lib.sessions import expire, stay_ephemeral
 from lib.streams import hold
 
 SOON = 15.0
@@ -182,6 +182,7 @@ def test_a_session_expires(logged, start_proxy, zookeeper, tree):
     gateway, journal = logged(
         servers=proxy.address, wait_sessions=False,
         session_timeout="6s")
+    stay_ephemeral(tree, gateway.znode("x"))
     holder = gateway.hold("x", ttl="1h")
     expire(gateway, proxy, tree, "x")
     line = wait_until(lambda: journal.lines(event="ended"), 20, "the end")[0]

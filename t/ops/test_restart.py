@@ -17,6 +17,7 @@ from lib.checks import gone, grant, problem
 from lib.client import lock_path
 from lib.holders import Held, Keeper, Sessions, wait_dead
 from lib.process import alive, wait_until
+from lib.sessions import stay_ephemeral
 
 SOON = 20.0
 SHORT = "6s"            # a session timeout short enough to wait for
@@ -201,6 +202,7 @@ def test_longer_than_the_session_lives(gateway, tree, sessions):
     """
     kept = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1")
             for i in range(4)}
+    stay_ephemeral(tree, *(gateway.znode("y%d" % i) for i in range(4)))
     lost = {"y%d" % i: gateway.hold("y%d" % i, ttl="1h") for i in range(4)}
     end(gateway, "kill")
     for name in lost:
@@ -222,6 +224,7 @@ def test_longer_than_the_session_lives(gateway, tree, sessions):
 
 def test_released_after_its_session(gateway, tree):
     """A release is answered 410 or 503, never 204, as the session is over."""
+    stay_ephemeral(tree, *(gateway.znode("x%d" % i) for i in range(4)))
     holders = [gateway.hold("x%d" % i, ttl="1h") for i in range(4)]
     gateway.terminate()
     for i in range(len(holders)):
@@ -242,6 +245,7 @@ def all_closed(sessions):
 def test_a_clean_end_and_a_start(start_gateway, tree, sessions):
     """A young lease is free at once, for all clients and for the next nginx."""
     gateway = start_gateway(session_timeout="60s")
+    stay_ephemeral(tree, gateway.znode("x"))
     holder = gateway.hold("x", ttl="1h")
     end(gateway, "terminate")
     tree.wait_claims(gateway.znode("x"), 0, SOON)
@@ -290,6 +294,7 @@ def test_clean_end_while_much_is_under_way(start_gateway, sessions):
 def test_all_killed_and_started(start_gateway, tree):
     """The locks are free when their sessions are over, and no earlier."""
     gateway = start_gateway(session_timeout="12s")
+    stay_ephemeral(tree, gateway.znode("x"))
     holder = gateway.hold("x", ttl="1h")
     restart(gateway, "kill")
     problem(gateway.acquire("x", wait="0"), 423)
