@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from lib.checks import gone, problem
+from lib.checks import gone, may_be_over, problem
 from lib.client import Gone, ask, lock_path
 from lib.curator import Curator
 from lib.holders import wait_dead
@@ -1151,7 +1151,7 @@ class Sharers(Visitors):
 
     shared = 0
 
-    async def take(self, fate, mode, response):
+    async def take(self, fate, mode, sent, response):
         if fate == "hurries" and response.status == 423:
             return
         granted(response, self.name, mode)
@@ -1159,6 +1159,8 @@ class Sharers(Visitors):
         token = {"Lock-Token": response.token}
         self.granted[mode] += 1
         self.workers.add(response.worker)
+        if fate == "dies" and may_be_over(sent, response):
+            return
         self.room.enter(who, mode in ALONE,
                         sequence(claim_of(response.token)), response.fencing)
         if fate != "dies":
