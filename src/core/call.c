@@ -889,9 +889,13 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     own = (zkl_call_own(call, &record) == NGX_OK);
 
-    if (own && call->counted && record.gen != call->gen) {
-
-        /* the record was lost with the session, and perhaps the count, too */
+    if (own && call->counted
+        && (record.gen != call->gen || record.since != call->since))
+    {
+        /*
+         * The session was over, and the claim is in another record, or was
+         * taken over, with the holds in the claim data: perhaps without this.
+         */
 
         call->unwritten = 0;
         zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
@@ -1641,6 +1645,7 @@ zkl_call_more(zkl_call_t *call, zkl_record_t *record)
 
     call->counted = 1;
     call->gen = record->gen;
+    call->since = record->since;
 
     zkl_call_set(call);
 }
@@ -2287,7 +2292,7 @@ zkl_call_note_record(zkl_info_t *info, zkl_record_t *record)
     left = (ngx_msec_int_t) (record->lease - zkl_now());
 
     info->held = 1;
-    info->since = record->since;
+    info->since = (time_t) (record->since / 1000);
     info->holds = record->holds;
 
     if (left > (ngx_msec_int_t) ZKL_NO_LEASE / 2) {
@@ -2510,6 +2515,7 @@ zkl_call_less(zkl_call_t *call)
 
     call->counted = 1;
     call->gen = record.gen;
+    call->since = record.since;
 
     zkl_call_inspect(call);
 

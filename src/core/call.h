@@ -161,6 +161,9 @@ struct zkl_call_s {
     ngx_atomic_uint_t                  gen;         /* of the record with the
                                                        count, or that tells how
                                                        the claim ended */
+    int64_t                            since;       /* of the record with the
+                                                       count: a takeover sets
+                                                       the holds anew */
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
     ngx_msec_t                         missed;      /* when RECORD began */

@@ -624,7 +624,8 @@ ngx_http_zk_lock_write_grant(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx,
     if (zkl_record_read(ctx->worker->zone, &claim->id, &ctx->path, &record)
         == NGX_OK)
     {
-        ngx_http_zk_lock_write_time(json, "since", record.since);
+        ngx_http_zk_lock_write_time(json, "since",
+                                    (time_t) (record.since / 1000));
     }
 
     if (!claim->bound || claim->terms.leased) {

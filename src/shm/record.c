@@ -1046,7 +1046,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->index = cell->index;
     copy->lease = cell->lease;
     copy->ttl = cell->ttl;
-    copy->since = (time_t) (cell->since / 1000);
+    copy->since = cell->since;
     copy->id.record = record;
     ngx_memcpy(copy->id.random, cell->random, ZKL_RANDOM_LEN);
 

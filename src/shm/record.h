@@ -99,7 +99,9 @@ typedef struct {
                                                    has to call for the claim
                                                    until then */
     ngx_msec_t                       ttl;
-    time_t                           since;     /* the grant; 0: none yet */
+    int64_t                          since;     /* the grant, or the takeover,
+                                                   in milliseconds of the wall
+                                                   clock; 0: none yet */
     ngx_msec_t                       alive;     /* the session surely lives
                                                    until then; in the past:
                                                    proves nothing */
