@@ -6,9 +6,8 @@
 //			return write(ctx, record, held.FencingToken)
 //		})
 //
-// The lock is released when the function returns or panics, and a loss ends the
-// context.  The lease counts from before the last confirmed request was sent,
-// so this client tells of a loss no later than the gateway does.
+// The lock is released when the function returns or panics.  A loss ends the
+// context in time: the lease counts from before a confirmed request was sent.
 package zklock
 
 import (
@@ -226,7 +225,8 @@ func (h *Held) post(ctx context.Context, wait time.Duration) answer {
 	}
 	h.Context, h.end = context.WithCancel(ctx)
 	h.life, h.stop = context.WithCancel(context.Background())
-	h.watch = time.AfterFunc(h.lease, func() { _ = h.Check() })
+	h.watch = time.AfterFunc(time.Hour, func() { _ = h.Check() })
+	h.watch.Reset(h.lease) // at once for a claim that waits, which has no lease
 	return a
 }
 
