@@ -30,6 +30,7 @@ import sys
 import time
 
 import pytest
+from kazoo.retry import KazooRetry
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
@@ -161,8 +162,8 @@ def root():
 
 def left_by_gateways(tree, root):
     """path -> the session, of ephemerals that no client of a test has made."""
-    return {path: hex(owner) for path, owner
-            in tree.ephemerals(top(root)).items()
+    found = KazooRetry(max_tries=5)(tree.ephemerals, top(root))
+    return {path: hex(owner) for path, owner in found.items()
             if owner not in Tree.sessions}
 
 

@@ -36,7 +36,7 @@ import threading
 import time
 import uuid
 
-from kazoo.client import KazooClient
+from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
 
 from lib.process import die_with_parent, free_port, state, wait_until
@@ -334,12 +334,18 @@ class Tree:
     def __init__(self, address, timeout=10.0):
         self.timeout = timeout
         self.client = KazooClient(hosts=address, timeout=timeout)
+        self.client.add_listener(self._note_session)
         self.client.start(timeout=READY_TIMEOUT)
         self.sessions.add(self.client.client_id[0])
 
     def close(self):
         self.client.stop()
         self.client.close()
+
+    def _note_session(self, state):
+        """A process that stands still may get another session."""
+        if state == KazooState.CONNECTED and self.client.client_id:
+            self.sessions.add(self.client.client_id[0])
 
     @property
     def session(self):
