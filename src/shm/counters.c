@@ -4,8 +4,8 @@
  *
  * Several processes run this code at the same time, each on its event loop.  A
  * counter only grows.  The bucket of a histogram changes before the sum: a
- * reader may see one without the other, and so does every reader after a worker
- * has died in between.
+ * reader may see the bucket without the sum, and so does every reader after a
+ * worker has died in between.
  */
 
 

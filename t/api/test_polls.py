@@ -541,7 +541,6 @@ def first_look(places, name):
 @pytest.fixture
 def sturdy(start_gateway):
     gateway = start_gateway(session_timeout="60s")
-    gateway.allow(r"sendmsg\(\) failed \(32")
     return gateway
 
 

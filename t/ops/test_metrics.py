@@ -152,14 +152,19 @@ def with_token(gateway, method, name, token, path="/locks/", **query):
                         {"Lock-Token": token})
 
 
+class Expected(collections.Counter):
+    """What requests are counted as."""
+
+    def note(self, call, outcome, response, status):
+        assert response.status == status, response
+        self[call, outcome] += 1
+        return response
+
+
 def acquires(gateway):
     """Makes acquires and releases; what they are counted as."""
-    expected = collections.Counter()
-
-    def note(call, outcome, response, status):
-        assert response.status == status, response
-        expected[call, outcome] += 1
-        return response
+    expected = Expected()
+    note = expected.note
 
     holder = note("acquire", "granted", gateway.acquire("a"), 201)
     note("acquire", "taken", gateway.acquire("a", wait="0"), 423)
@@ -207,12 +212,8 @@ def acquires(gateway):
 
 def holders(gateway):
     """Calls with a token, and looks."""
-    expected = collections.Counter()
-
-    def note(call, outcome, response, status):
-        assert response.status == status, response
-        expected[call, outcome] += 1
-        return response
+    expected = Expected()
+    note = expected.note
 
     token = note("acquire", "granted", gateway.acquire("h"), 201).token
     note("renew", "held", gateway.renew("h", token), 200)
@@ -244,12 +245,8 @@ def holders(gateway):
 
 
 def operators(gateway):
-    expected = collections.Counter()
-
-    def note(call, outcome, response, status):
-        assert response.status == status, response
-        expected[call, outcome] += 1
-        return response
+    expected = Expected()
+    note = expected.note
 
     def ask(method, path, **query):
         return gateway.call(method, path, query, {"If-Match": "*"})
@@ -266,11 +263,8 @@ def operators(gateway):
 
 def guards(gateway):
     """Requests around any content; an empty name is no request for a lock."""
-    expected = collections.Counter()
-
-    def note(call, outcome, response, status):
-        assert response.status == status, response
-        expected[call, outcome] += 1
+    expected = Expected()
+    note = expected.note
 
     def ask(path, token=None, **query):
         return gateway.call("GET", path, query,
