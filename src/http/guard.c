@@ -156,6 +156,8 @@ static const zkl_claim_data_t *ngx_http_zk_lock_guard_cdata(
 static void ngx_http_zk_lock_guard_acquired(zkl_group_t *group,
     zkl_outcome_e outcome);
 static void ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev);
+static void ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard,
+    ngx_int_t rc);
 static ngx_int_t ngx_http_zk_lock_guard_note(ngx_http_zk_lock_guard_t *guard);
 static ngx_int_t ngx_http_zk_lock_guard_refused(
     ngx_http_zk_lock_guard_t *guard, zkl_outcome_e outcome);
@@ -1047,18 +1049,7 @@ ngx_http_zk_lock_guard_acquired(zkl_group_t *group, zkl_outcome_e outcome)
          ? ngx_http_zk_lock_guard_note(guard)
          : ngx_http_zk_lock_guard_refused(guard, outcome);
 
-    if (rc == NGX_DECLINED && guard->rules != NULL) {
-
-        /* what was shown before the wait may not hold any more */
-
-        guard->set = NULL;
-        guard->check = guard->rules;
-
-        ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_READY);
-        return;
-    }
-
-    ngx_http_zk_lock_guard_tell(guard, rc);
+    ngx_http_zk_lock_guard_go_on(guard, rc);
 }
 
 
@@ -1088,9 +1079,29 @@ ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev)
 
     (void) zkl_group_leave(&guard->set->group);
 
-    ngx_http_zk_lock_guard_tell(guard,
-                                ngx_http_zk_lock_guard_refused(guard,
+    ngx_http_zk_lock_guard_go_on(guard,
+                                 ngx_http_zk_lock_guard_refused(guard,
                                                            ZKL_UNREACHABLE));
+}
+
+
+/* The wait for the locks is over. */
+
+static void
+ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
+{
+    if (rc == NGX_DECLINED && guard->rules != NULL) {
+
+        /* what was shown before the wait may not hold any more */
+
+        guard->set = NULL;
+        guard->check = guard->rules;
+
+        ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_READY);
+        return;
+    }
+
+    ngx_http_zk_lock_guard_tell(guard, rc);
 }
 
 

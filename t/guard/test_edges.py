@@ -213,6 +213,27 @@ def test_shown_before_a_wait(guarded, backend, tree):
     free(tree, gateway)
 
 
+def test_shown_before_zookeeper_was_away(private_zookeeper, connect_tree,
+                                         guarded, backend):
+    """zk_lock_unreachable lets a request pass without the lock that the
+    request waits for, and not without what the client has to show.
+    """
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    gateway = guarded("zk_lock_require three; zk_lock one;\n"
+                      "zk_lock_timeout 1s; zk_lock_unreachable pass;",
+                      zookeeper=private_zookeeper, session_timeout="60s")
+    gateway.hold("one")
+    three = gateway.hold("three").json
+    client = begin(gateway, headers={"Lock-Token": three["token"]})
+    claims(tree, gateway, "one", 2)
+    gateway.release("three", three["token"])
+    private_zookeeper.freeze()
+    assert client.response().status == 503
+    assert backend.idle()
+    private_zookeeper.thaw()
+
+
 def test_lost_in_a_location_of_another_layout(guarded, backend, tree):
     """The lock is watched as in the location that asked for it."""
     gateway = guarded("zk_lock_require one lost=abort;", server="""
