@@ -31,8 +31,8 @@
  * Everything here runs on the event loop.  A request whose location has no
  * rule, and a subrequest, has no guard.  guard->set is NULL unless the current
  * location asks for a lock that is not held; each set that was asked for stays
- * in guard->sets.  guard->check is NULL when all rules of the location, which
- * begin with guard->rules, were checked.
+ * in guard->sets, and each rule in guard->requires.  guard->check is NULL when
+ * all rules were checked.
  */
 
 
@@ -102,9 +102,9 @@ struct ngx_http_zk_lock_guard_s {
     ngx_http_zk_lock_guard_state_e     state;
     ngx_http_zk_lock_guard_set_t      *set;
     ngx_http_zk_lock_guard_set_t      *sets;
-    ngx_http_zk_lock_require_t        *requires;    /* in their order */
-    ngx_http_zk_lock_require_t        *rules;   /* the first of the current
-                                                   location; NULL: none */
+    ngx_http_zk_lock_require_t        *requires;    /* in their order, those of
+                                                       locations before the
+                                                       current too */
     ngx_http_zk_lock_require_t        *check;
     ngx_http_zk_lock_refusal_t         refusal;
     ngx_http_zk_lock_guard_patience_t *patience;    /* NULL unless
@@ -395,7 +395,6 @@ ngx_http_zk_lock_guard_collect(ngx_http_zk_lock_guard_t *guard,
     ngx_http_zk_lock_require_rule_t  *require;
 
     guard->set = NULL;
-    guard->rules = NULL;
     guard->check = NULL;
 
     require = zlcf->requires ? zlcf->requires->elts : NULL;
@@ -501,6 +500,7 @@ ngx_http_zk_lock_guard_require(ngx_http_zk_lock_guard_t *guard,
 {
     ngx_int_t                       rc;
     ngx_http_zk_lock_require_t     *require, **last;
+    ngx_http_zk_lock_loc_conf_t    *zlcf;
     ngx_http_zk_lock_guard_lock_t   lock;
 
     rc = ngx_http_zk_lock_guard_name(guard, rule->name, &lock);
@@ -514,9 +514,14 @@ ngx_http_zk_lock_guard_require(ngx_http_zk_lock_guard_t *guard,
         return NGX_ERROR;
     }
 
+    zlcf = ngx_http_get_module_loc_conf(guard->request,
+                                        ngx_http_zk_lock_module);
+
     require->request = guard->request;
     require->worker = guard->worker;
     require->rule = rule;
+    require->timeout = zlcf->timeout;
+    require->node = (ngx_http_zk_lock_request_node(guard->request) != 0);
     require->name = lock.name;
     require->path = lock.path;
     require->handler = ngx_http_zk_lock_guard_checked;
@@ -529,8 +534,7 @@ ngx_http_zk_lock_guard_require(ngx_http_zk_lock_guard_t *guard,
 
     *last = require;
 
-    if (guard->rules == NULL) {
-        guard->rules = require;
+    if (guard->check == NULL) {
         guard->check = require;
     }
 
@@ -1090,12 +1094,12 @@ ngx_http_zk_lock_guard_patience_handler(ngx_event_t *ev)
 static void
 ngx_http_zk_lock_guard_go_on(ngx_http_zk_lock_guard_t *guard, ngx_int_t rc)
 {
-    if (rc == NGX_DECLINED && guard->rules != NULL) {
+    if (rc == NGX_DECLINED && guard->requires != NULL) {
 
         /* what was shown before the wait may not hold any more */
 
         guard->set = NULL;
-        guard->check = guard->rules;
+        guard->check = guard->requires;
 
         ngx_http_zk_lock_guard_resume(guard, NGX_HTTP_ZK_LOCK_GUARD_READY);
         return;

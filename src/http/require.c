@@ -61,8 +61,7 @@ static void ngx_http_zk_lock_require_again_handler(ngx_event_t *ev);
 ngx_int_t
 ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
 {
-    ngx_int_t                     rc;
-    ngx_http_zk_lock_loc_conf_t  *zlcf;
+    ngx_int_t  rc;
 
     if (require->follow.followed != NULL) {
         return NGX_OK;
@@ -77,19 +76,19 @@ ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
                                                "zk_lock_zone");
     }
 
-    /* a redirect may change the location while the claim is watched */
-
-    zlcf = ngx_http_get_module_loc_conf(require->request,
-                                        ngx_http_zk_lock_module);
-
-    require->timeout = zlcf->timeout;
-    require->node = (ngx_http_zk_lock_request_node(require->request) != 0);
     require->served = 0;
     require->word = "refused";
 
-    rc = ngx_http_zk_lock_require_shown(require);
-    if (rc != NGX_OK) {
-        return rc;
+    if (!require->shown) {
+
+        /* once, because a redirect may change the arguments */
+
+        rc = ngx_http_zk_lock_require_shown(require);
+        if (rc != NGX_OK) {
+            return rc;
+        }
+
+        require->shown = 1;
     }
 
     if (require->rule->abort

@@ -55,6 +55,10 @@ struct ngx_http_zk_lock_require_s {
     void                              *data;
     ngx_http_zk_lock_require_t        *next;        /* the caller's list */
 
+    /* of the location that has the rule: a redirect may lead to another one */
+    ngx_msec_t                         timeout;     /* of a call */
+    unsigned                           node:1;      /* the lock is one znode */
+
     zkl_call_t                        *call;        /* NULL: none */
     zkl_follow_t                       follow;      /* of a rule with abort */
     zkl_token_t                        token;       /* with an ID: the key */
@@ -64,8 +68,8 @@ struct ngx_http_zk_lock_require_s {
                                                        logs */
     ngx_event_t                        again;       /* repeats a call that has
                                                        failed; cancelable */
-    ngx_msec_t                         timeout;     /* of a call */
-    unsigned                           node:1;      /* the lock is one znode */
+    unsigned                           shown:1;     /* token and fencing are
+                                                       read */
     unsigned                           has_token:1; /* or an ID */
     unsigned                           served:1;    /* the claim holds, or held
                                                        when asked */

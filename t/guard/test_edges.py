@@ -213,6 +213,26 @@ def test_shown_before_a_wait(guarded, backend, tree):
     free(tree, gateway)
 
 
+def test_shown_before_a_redirect_and_a_wait(guarded, backend, tree):
+    """The rule of the first location is looked at again, too."""
+    gateway = guarded("zk_lock_require three token=$arg_token;",
+                      "try_files /none /second/;",
+                      server=location("zk_lock one;", "proxy_pass http://%s;"
+                                      % backend.address, "/second/"))
+    one, three = gateway.hold("one").json, gateway.hold("three").json
+    for released in (False, True):
+        client = begin(gateway, "/app/?token=" + three["token"])
+        claims(tree, gateway, "one", 2)
+        if released:
+            gateway.release("three", three["token"])
+        gateway.release("one", one["token"])
+        if not released:
+            backend.next().answer()
+        assert client.response().status == (412 if released else 200)
+        one = gateway.hold("one").json
+    assert backend.idle()
+
+
 def test_shown_before_zookeeper_was_away(private_zookeeper, connect_tree,
                                          guarded, backend):
     """zk_lock_unreachable lets a request pass without the lock that the
