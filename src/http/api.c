@@ -141,7 +141,7 @@ ngx_http_zk_lock_api_body_handler(ngx_http_request_t *r)
     rc = ngx_http_zk_lock_api_dispatch(r, ctx);
 
     if (rc != NGX_DONE) {
-        ngx_http_finalize_request(r, rc);
+        ngx_http_zk_lock_request_finalize(r, rc);
     }
 }
 

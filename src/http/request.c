@@ -19,6 +19,7 @@
 
 static void ngx_http_zk_lock_request_writer(ngx_http_request_t *r);
 static void ngx_http_zk_lock_request_cleanup(void *data);
+static void ngx_http_zk_lock_request_stop(ngx_http_zk_lock_ctx_t *ctx);
 
 
 ngx_int_t
@@ -130,15 +131,7 @@ ngx_http_zk_lock_request_cleanup(void *data)
         zkl_claim_abandon(claim);
     }
 
-    if (ctx->call != NULL) {
-        zkl_call_leave(ctx->call);
-        ctx->call = NULL;
-    }
-
-    if (ctx->other != NULL) {
-        ctx->leave(ctx->other);
-        ctx->other = NULL;
-    }
+    ngx_http_zk_lock_request_stop(ctx);
 
     if (!ctx->granted) {
         return;
@@ -162,6 +155,21 @@ ngx_http_zk_lock_request_cleanup(void *data)
 }
 
 
+static void
+ngx_http_zk_lock_request_stop(ngx_http_zk_lock_ctx_t *ctx)
+{
+    if (ctx->call != NULL) {
+        zkl_call_leave(ctx->call);
+        ctx->call = NULL;
+    }
+
+    if (ctx->other != NULL) {
+        ctx->leave(ctx->other);
+        ctx->other = NULL;
+    }
+}
+
+
 /* r->header_sent proves nothing, because nginx sets the flag before sending */
 
 ngx_uint_t
@@ -179,10 +187,27 @@ ngx_http_zk_lock_request_end(ngx_http_request_t *r, ngx_int_t rc)
     c = r->connection;
 
     if (rc != NGX_DONE) {
-        ngx_http_finalize_request(r, rc);
+        ngx_http_zk_lock_request_finalize(r, rc);
     }
 
     ngx_http_run_posted_requests(c);
+}
+
+
+/* The page of an error may take long: no call may answer meanwhile. */
+
+void
+ngx_http_zk_lock_request_finalize(ngx_http_request_t *r, ngx_int_t rc)
+{
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = ngx_http_get_module_ctx(r, ngx_http_zk_lock_module);
+
+    if (ctx != NULL && rc >= NGX_HTTP_SPECIAL_RESPONSE) {
+        ngx_http_zk_lock_request_stop(ctx);
+    }
+
+    ngx_http_finalize_request(r, rc);
 }
 
 

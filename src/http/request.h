@@ -207,6 +207,9 @@ ngx_int_t ngx_http_zk_lock_request_listen(ngx_http_request_t *r);
 /* Finalizes a held request, unless rc is NGX_DONE, in the module's events. */
 void ngx_http_zk_lock_request_end(ngx_http_request_t *r, ngx_int_t rc);
 
+/* The same in an event of nginx, with any other rc. */
+void ngx_http_zk_lock_request_finalize(ngx_http_request_t *r, ngx_int_t rc);
+
 /* Whether the whole answer to a grant was passed to the kernel. */
 ngx_uint_t ngx_http_zk_lock_request_written(ngx_http_zk_lock_ctx_t *ctx);
 

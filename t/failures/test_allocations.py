@@ -206,6 +206,61 @@ def test_dead_worker_is_inherited(start_gateway, tree, tmp_path):
     one_by_one(shortage, 8, turn)
 
 
+def several(gateway):
+    response = gateway.call("POST", "/locks/",
+                            body={"names": ["a", "b", "c", "d"]})
+    token = {"Lock-Token": response.token}
+    return (("DELETE", "/locks/", None, token),
+            lambda: gateway.call("DELETE", "/locks/", headers=token))
+
+
+def members(gateway):
+    for _ in range(4):
+        assert gateway.acquire("x", mode="member").status == 201
+    request = "DELETE", "/locks/x", {"force": "1"}, {"If-Match": "*"}
+    return request, lambda: gateway.call(*request)
+
+
+def watched(gateway):
+    token = gateway.hold("x").token
+    return (("GET", "/locks/x", {"until": "free", "wait": "200ms"}),
+            lambda: gateway.release("x", token))
+
+
+@pytest.mark.parametrize("of", [several, members, watched])
+def test_page_of_a_failure_takes_long(start_gateway, backend, tree, tmp_path,
+                                      of):
+    """No call of the failed request answers meanwhile."""
+    gateway, shortage = made_short(
+        start_gateway, tmp_path, workers=1, session_timeout="60s",
+        location="zk_lock_admin on; error_page 500 /late/;",
+        server="location /late/ { proxy_pass http://%s; }" % backend.address)
+    worker, = gateway.worker_pids()
+    pages = []
+
+    def turn(first):
+        request, undo = of(gateway)
+        shortage.arm(worker, first=first)
+        client = gateway.connect().send(*request)
+        wait_until(lambda: not backend.idle() or not client.silent_for(0))
+        shortage.disarm()
+        if not backend.idle():
+            pages.append(first)
+            seen = backend.next()
+            assert client.silent_for(0.5)
+            seen.answer(200, b"late\n")
+        with contextlib.suppress(*CUT):
+            response = client.response(SOON)
+            assert (response.body == b"late\n") == (first in pages), response
+        wait_until(lambda: undo().status in (204, 404, 410), SOON)
+        for name in "abcdx":
+            tree.wait_claims(gateway.znode(name), 0)
+        assert gateway.worker_pids() == [worker]
+
+    one_by_one(shortage, 0, turn)
+    assert pages
+
+
 def places(world):
     """The functions in which allocations failed."""
     return "\n".join(" < ".join(trace)
