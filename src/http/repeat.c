@@ -35,6 +35,8 @@ typedef struct {
 } ngx_http_zk_lock_keyed_t;
 
 
+static ngx_int_t ngx_http_zk_lock_repeat_begin(
+    ngx_http_zk_lock_keyed_t *keyed);
 static void ngx_http_zk_lock_repeat_handler(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome);
 static ngx_msec_t ngx_http_zk_lock_repeat_left(
@@ -140,7 +142,6 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 {
     ngx_int_t                     rc;
     ngx_http_zk_lock_keyed_t     *keyed;
-    zkl_outcome_e                 outcome;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
 
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
@@ -155,7 +156,6 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
-    keyed->started = ngx_current_msec;
     keyed->cdata = *acquire->cdata;
     keyed->cdata.has_params = 1;
     keyed->cdata.async = 1;
@@ -173,10 +173,26 @@ ngx_http_zk_lock_repeat(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     keyed->watch.ctx = ctx;
     keyed->watch.data = keyed;
 
+    return ngx_http_zk_lock_repeat_begin(keyed);
+}
+
+
+/* Makes a claim; may be called any number of times. */
+
+static ngx_int_t
+ngx_http_zk_lock_repeat_begin(ngx_http_zk_lock_keyed_t *keyed)
+{
+    zkl_outcome_e            outcome;
+    ngx_http_zk_lock_ctx_t  *ctx;
+
+    ctx = keyed->watch.ctx;
+
+    keyed->started = ngx_current_msec;
+
     ctx->claim = zkl_claim_acquire(ctx->worker, &keyed->acquire, &outcome);
 
     if (ctx->claim == NULL) {
-        return ngx_http_zk_lock_result_refused(r, ctx, outcome);
+        return ngx_http_zk_lock_result_refused(ctx->request, ctx, outcome);
     }
 
     return NGX_DONE;
@@ -267,9 +283,8 @@ ngx_http_zk_lock_repeat_join_handler(ngx_http_zk_lock_watch_t *watch,
 
         ctx->has_token = 0;
         keyed->acquire.wait = ngx_http_zk_lock_repeat_left(keyed);
-        keyed->acquire.handler = keyed->handler;
 
-        return ngx_http_zk_lock_repeat(r, ctx, &keyed->acquire);
+        return ngx_http_zk_lock_repeat_begin(keyed);
 
     default:
         return ngx_http_zk_lock_result_answered(r, ctx, call, answer);

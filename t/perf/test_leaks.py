@@ -15,6 +15,7 @@ Environment:
 
 import os
 import re
+import time
 
 import pytest
 
@@ -33,6 +34,7 @@ GUARDED = [scenarios.guard_two, scenarios.guard_body, scenarios.guard_next,
            scenarios.required, scenarios.required_lost]
 TURNS = 40
 GROWTH = 100        # KiB: less than a request's pool for each turn
+WAITING = 20
 
 
 @pytest.fixture(scope="module")
@@ -113,3 +115,45 @@ def test_guarded_requests_leave_nothing(world, scenario):
                what="the descriptors of all requests are closed")
     grown = memory(world.worker) - before
     assert grown < GROWTH, "%d KiB" % grown
+
+
+@pytest.mark.plain("they keep what is freed")
+@pytest.mark.skipif("VALGRIND_NGINX" in os.environ,
+                    reason="valgrind keeps what is freed")
+def test_repeats_that_begin_again_and_again(start_gateway):
+    """The claim with the key is cancelled, and made anew, while requests with
+    the key wait.
+    """
+    gateway = start_gateway(master=False, workers=1)
+    worker, = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h")
+    key = {"Idempotency-Key": "k"}
+    polled = dict(key, Prefer="respond-async")
+    waiting = []
+
+    def turn():
+        response = gateway.acquire("x", headers=polled)
+        assert response.status == 202
+        for connection in list(waiting):
+            if not connection.silent_for(0):
+
+                # this request's own claim was cancelled
+
+                assert connection.response().status == 410
+                connection.close()
+                waiting.remove(connection)
+        while len(waiting) < WAITING:
+            waiting.append(gateway.begin("x", headers=key, wait="5m"))
+        time.sleep(0.1)
+        assert gateway.release("x", response.token).status == 204
+
+    for _ in range(10):
+        turn()
+    before = memory(worker)
+    for _ in range(2 * TURNS):
+        turn()
+    grown = memory(worker) - before
+    for connection in waiting:
+        connection.close()
+    assert gateway.release("x", holder.token).status == 204
+    assert grown < WAITING * GROWTH / 2, "%d KiB" % grown
