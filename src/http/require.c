@@ -30,6 +30,10 @@
 /* how soon a claim is looked at again after a look that failed, in ms */
 #define NGX_HTTP_ZK_LOCK_REQUIRE_AGAIN  1000
 
+/* how soon, and how late at most, a claim that may be held is looked at */
+#define NGX_HTTP_ZK_LOCK_REQUIRE_SOON   15
+#define NGX_HTTP_ZK_LOCK_REQUIRE_SELDOM 500
+
 
 static ngx_int_t ngx_http_zk_lock_require_shown(
     ngx_http_zk_lock_require_t *require);
@@ -50,6 +54,8 @@ static ngx_int_t ngx_http_zk_lock_require_listed(
 static ngx_int_t ngx_http_zk_lock_require_answer(
     ngx_http_zk_lock_require_t *require, zkl_call_t *call,
     zkl_answer_e answer);
+static zkl_answer_e ngx_http_zk_lock_require_early(
+    ngx_http_zk_lock_require_t *require, zkl_call_t *call);
 static void ngx_http_zk_lock_require_follow_handler(zkl_follow_t *follow);
 static void ngx_http_zk_lock_require_again(
     ngx_http_zk_lock_require_t *require);
@@ -78,6 +84,11 @@ ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
 
     require->served = 0;
     require->word = "refused";
+    require->asked = ngx_current_msec;
+
+    zkl_worker_timer(require->worker, &require->again,
+                     ngx_http_zk_lock_require_again_handler);
+    require->again.cancelable = 0;
 
     if (!require->shown) {
 
@@ -96,10 +107,6 @@ ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
     {
         require->follow.handler = ngx_http_zk_lock_require_follow_handler;
         require->follow.node = require->node;
-
-        zkl_worker_timer(require->worker, &require->again,
-                         ngx_http_zk_lock_require_again_handler);
-        require->again.cancelable = 1;
 
         if (zkl_follow(require->worker, &require->path, &require->follow)
             != NGX_OK)
@@ -212,9 +219,12 @@ ngx_http_zk_lock_require_call(ngx_http_zk_lock_require_t *require)
         question.token = &require->token;
 
     } else {
-        question.type = (require->rule->shared && require->fencing != 0)
+        question.type = ((require->rule->shared && require->fencing != 0)
+                         || require->queue)
                         ? ZKL_LIST : ZKL_FIRST;
     }
+
+    require->queue = 0;
 
     question.path = &require->path;
     question.timeout = require->timeout;
@@ -248,9 +258,21 @@ ngx_http_zk_lock_require_handler(zkl_call_t *call, zkl_answer_e answer)
                    answer);
 
     if (!require->served) {
+
+        if (answer == ZKL_CALL_OK && require->fencing != 0
+            && !require->has_token)
+        {
+            answer = ngx_http_zk_lock_require_early(require, call);
+
+            if (answer == ZKL_CALL_WAITS) {
+                return;
+            }
+        }
+
         rc = ngx_http_zk_lock_require_answer(require, call, answer);
 
         require->served = (rc == NGX_OK);
+        require->again.cancelable = require->served;
 
         if (require->served && require->news) {
             ngx_http_zk_lock_require_again(require);
@@ -384,6 +406,73 @@ ngx_http_zk_lock_require_listed(ngx_http_zk_lock_require_t *require,
 }
 
 
+/*
+ * The claim with that fencing token may be held though the list shows another
+ * claim ahead, because a gateway hands a lock over before the delete of the
+ * claim ahead is done; see zkl_call_waits().  Fencing tokens grow, so a claim
+ * behind the first has a larger one.  ZKL_CALL_WAITS: the lock is looked at
+ * once more; else how the call is to be judged.
+ */
+
+static zkl_answer_e
+ngx_http_zk_lock_require_early(ngx_http_zk_lock_require_t *require,
+    zkl_call_t *call)
+{
+    ngx_uint_t         i;
+    ngx_msec_t         past;
+    zkl_claim_data_t   cdata;
+    zkl_info_t        *info;
+
+    for (i = 0; i < call->nknown; i++) {
+        info = &call->infos[i];
+
+        if (require->fencing == ngx_http_zk_lock_info_fencing(info)) {
+            break;
+        }
+    }
+
+    if (i == call->nknown) {
+
+        if (call->type != ZKL_FIRST || i == 0
+            || require->fencing
+               < ngx_http_zk_lock_info_fencing(&call->infos[0]))
+        {
+            return ZKL_CALL_OK;
+        }
+
+        require->queue = 1;
+
+        return (ngx_http_zk_lock_require_call(require) == NGX_OK)
+               ? ZKL_CALL_WAITS : ZKL_CALL_FAILED;
+    }
+
+    if (info->held) {
+        return ZKL_CALL_OK;
+    }
+
+    /* an async claim may have told the fencing token while the claim waits */
+
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
+    past = ngx_current_msec - require->asked;
+
+    if (cdata.index < 0 || (cdata.async && past > ZKL_PATIENCE)) {
+        return ZKL_CALL_OK;
+    }
+
+    if (past > require->timeout) {
+        return ZKL_CALL_UNREACHABLE;
+    }
+
+    past = ngx_max(past, NGX_HTTP_ZK_LOCK_REQUIRE_SOON);
+
+    ngx_add_timer(&require->again,
+                  ngx_min(past, NGX_HTTP_ZK_LOCK_REQUIRE_SELDOM));
+
+    return ZKL_CALL_WAITS;
+}
+
+
 /* NGX_OK; NGX_ABORT: refused. */
 
 static ngx_int_t
@@ -458,9 +547,21 @@ ngx_http_zk_lock_require_later(ngx_http_zk_lock_require_t *require)
 static void
 ngx_http_zk_lock_require_again_handler(ngx_event_t *ev)
 {
+    ngx_int_t                    rc;
     ngx_http_zk_lock_require_t  *require;
 
     require = ngx_queue_data(ev, ngx_http_zk_lock_require_t, again);
 
-    ngx_http_zk_lock_require_again(require);
+    if (require->served) {
+        ngx_http_zk_lock_require_again(require);
+        return;
+    }
+
+    require->queue = 1;
+
+    if (ngx_http_zk_lock_require_call(require) != NGX_OK) {
+        rc = ngx_http_zk_lock_require_answer(require, NULL, ZKL_CALL_FAILED);
+
+        require->handler(require, rc);
+    }
 }

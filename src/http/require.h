@@ -66,8 +66,10 @@ struct ngx_http_zk_lock_require_s {
     ngx_http_zk_lock_refusal_t         refusal;
     const char                        *word;        /* of the refusal, for
                                                        logs */
-    ngx_event_t                        again;       /* repeats a call that has
-                                                       failed; cancelable */
+    ngx_event_t                        again;       /* repeats a call; of a
+                                                       request that is served
+                                                       cancelable */
+    ngx_msec_t                         asked;       /* when the check began */
     unsigned                           shown:1;     /* token and fencing are
                                                        read */
     unsigned                           has_token:1; /* or an ID */
@@ -75,6 +77,8 @@ struct ngx_http_zk_lock_require_s {
                                                        when asked */
     unsigned                           news:1;      /* the lock has changed
                                                        since the call began */
+    unsigned                           queue:1;     /* the next call describes
+                                                       more than a claim */
 };
 
 

@@ -240,6 +240,56 @@ def test_fencing_token_of_another_lock(here_and_there, name):
     release(here, name + "-other", other)
 
 
+@pytest.mark.parametrize("path", ["/app/", "/any/"])
+def test_fencing_token_before_the_release_is_done(
+        start_gateway, start_proxy, zookeeper, tree, server, name, path):
+    """A gateway hands the lock over while the delete of the former claim is
+    under way: another gateway waits for that.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s",
+                         workers=1, wait_sessions=False)
+    there = start_gateway(server=server)
+    wait_until(lambda: here.inspect(name).status == 404)
+    former = here.hold(name)
+    waiter = here.begin(name, wait="1m")
+    tree.wait_claims(here.znode(name), 2)
+    here.catch_up(name)
+    proxy.delay = 0.7
+    end = here.connect().send("DELETE", lock_path(name, former.token))
+    holder = waiter.response(SOON)
+    assert holder.status == 201
+    assert len(tree.claims(here.znode(name))) == 2
+    answer = there.call("GET", path, {"lock": name},
+                        shown(None, holder.fencing))
+    assert len(tree.claims(here.znode(name))) == 1
+    assert answer.status == 200
+    proxy.pass_on()
+    assert end.response(SOON).status == 204
+    release(here, name, holder)
+
+
+@pytest.mark.parametrize("prefer", ["respond-async", ""])
+def test_fencing_token_of_a_waiter(here_and_there, name, tree, prefer):
+    """An async claim waits, and that is told soon; of any other claim no
+    client has the fencing token before the claim is held.
+    """
+    here, there = here_and_there
+    former = here.hold(name)
+    waiter = here.begin(name, headers={"Prefer": prefer}, wait="1m")
+    claim = tree.wait_claims(here.znode(name), 2)[-1]
+    fencing = tree.made(here.znode(name) + "/" + claim) << 8
+    problem(there.call("GET", "/app/", {"lock": name}, shown(None, fencing)),
+            412 if prefer else 503)
+    release(here, name, former)
+    holder = waiter.response(SOON)
+    if prefer:
+        wait_until(lambda: here.inspect(name, holder.token).json["state"]
+                   == "held")
+    assert ask(there, name, None, fencing).status == 200
+    release(here, name, holder)
+
+
 def test_both(here_and_there, name):
     """Both have to be right."""
     here, there = here_and_there
