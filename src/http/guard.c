@@ -437,6 +437,7 @@ ngx_http_zk_lock_guard_name(ngx_http_zk_lock_guard_t *guard,
     ngx_http_complex_value_t *value, ngx_http_zk_lock_guard_lock_t *lock)
 {
     size_t               len;
+    u_char               shown[ZKL_OWNER_MAX];
     ngx_int_t            rc;
     ngx_str_t            text, part, root;
     const char          *p, *why;
@@ -486,8 +487,13 @@ ngx_http_zk_lock_guard_name(ngx_http_zk_lock_guard_t *guard,
         why = "the root and the name together are too long";
     }
 
+    /* the client may have chosen the text: a line remains one line */
+
+    len = zkl_text_show((char *) shown, sizeof(shown), (char *) text.data,
+                        text.len);
+
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "a lock cannot have the name \"%V\": %s", &text, why);
+                  "a lock cannot have the name \"%*s\": %s", len, shown, why);
 
     return ngx_http_zk_lock_guard_refuse(guard, NGX_HTTP_BAD_REQUEST,
                                          NGX_HTTP_BAD_REQUEST, why);

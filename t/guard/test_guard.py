@@ -162,6 +162,15 @@ def test_bad_name(guarded, backend):
     assert backend.idle()
 
 
+def test_bad_name_is_one_line_of_the_log(guarded, backend):
+    gateway = guarded("zk_lock $uri;")
+    assert gateway.call("GET", "/app/a%0Aforged%1B%7F%FF/").status == 400
+    line, = [line for line in gateway.log_text().splitlines()
+             if "a lock cannot have the name" in line]
+    assert '"/app/a?forged???/"' in line
+    assert backend.idle()
+
+
 def test_name_with_slashes(guarded, backend, tree):
     gateway = guarded("zk_lock $uri;")
     client = begin(gateway, "/app/x/y")
