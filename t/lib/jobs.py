@@ -60,6 +60,7 @@ class Words(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.server.joined += 1
+        self.server.paths.append(self.path)
         self.send_response(self.server.status)
         self.end_headers()
         self.wfile.write(self.server.words)
@@ -76,6 +77,7 @@ class Words(http.server.BaseHTTPRequestHandler):
 def gateway_that_says(*words, status=200):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
     server.joined = 0
+    server.paths = []
     server.status = status
     server.url = "http://127.0.0.1:%d/locks" % server.server_address[1]
     server.words = b"".join(word + b"\n" for word in words)

@@ -197,6 +197,27 @@ def test_run_waits(zk_run, shared_gateway, tree, name, job):
     assert script.wait() == 3
 
 
+def programs_of(directory, **programs):
+    """A folder of programs, which are found before those of the machine."""
+    directory.mkdir()
+    for program, text in programs.items():
+        (directory / program).write_text("#!/bin/sh\n" + text)
+        (directory / program).chmod(0o755)
+    return {"PATH": "%s:%s" % (directory, os.environ["PATH"])}
+
+
+def test_run_waits_and_oversleeps(start_script, tmp_path, name):
+    """A wait that was over in a pause is over, and is no wrong argument."""
+    with gateway_that_says(b"{}", status=503) as gateway:
+        script = start_script(
+            ZK_LOCK, "run", "-w", "2", "-u", gateway.url, name, "true",
+            environment=programs_of(tmp_path / "programs",
+                                    sleep="exec /bin/sleep 3\n"))
+        assert script.wait() == OUT_OF_REACH, script.said()
+    assert gateway.paths
+    assert not [path for path in gateway.paths if "wait=-" in path]
+
+
 def test_run_waits_for_nothing(zk_run, shared_gateway, name, job):
     response = shared_gateway.hold(name)
     script = zk_run("-w", "1", name, *job.command)
