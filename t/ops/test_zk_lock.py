@@ -218,6 +218,22 @@ def test_run_waits_and_oversleeps(start_script, tmp_path, name):
     assert not [path for path in gateway.paths if "wait=-" in path]
 
 
+def test_run_learns_of_its_grant_too_late(zk_run, shared_gateway, tmp_path,
+                                          name, job):
+    """No command begins when the lease may be over before its end."""
+    script = zk_run("-t", "8", name, *job.command, environment=programs_of(
+        tmp_path / "programs", curl='''
+            PATH=${PATH#*:}
+            curl "$@"
+            ended=$?
+            case $* in *POST*) sleep 9 ;; esac
+            exit $ended
+        '''))
+    assert script.wait() == OUT_OF_REACH, script.said()
+    assert job.lines() == []
+    assert is_free(shared_gateway, name)
+
+
 def test_run_waits_for_nothing(zk_run, shared_gateway, name, job):
     response = shared_gateway.hold(name)
     script = zk_run("-w", "1", name, *job.command)
