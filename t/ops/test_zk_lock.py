@@ -234,6 +234,20 @@ def test_run_learns_of_its_grant_too_late(zk_run, shared_gateway, tmp_path,
     assert is_free(shared_gateway, name)
 
 
+def test_run_where_the_gateway_names_the_owner(zk_run, start_gateway, name,
+                                               job):
+    """Which refuses any owner: without an owner the lock is granted."""
+    gateway = start_gateway(location="zk_lock_owner gateway;")
+    refused = zk_run(name, "true", gateway=gateway)
+    assert refused.wait() == USAGE and "owner" in refused.said()
+    script = zk_run("-o", "", name, *job.command, gateway=gateway)
+    job.wait_running()
+    holder, = gateway.inspect(name).json["holders"]
+    assert holder["owner"] == "gateway"
+    job.go()
+    assert script.wait() == 3
+
+
 def test_run_waits_for_nothing(zk_run, shared_gateway, name, job):
     response = shared_gateway.hold(name)
     script = zk_run("-w", "1", name, *job.command)
