@@ -850,6 +850,35 @@ def test_lead_lets_go(zk_lock, operated, name, job):
     assert is_free(operated, name)
 
 
+def clean_up(directory):
+    """As systemd-tmpfiles does: removes what has not changed for ten days."""
+    for path in sorted(directory.rglob("*"), reverse=True):
+        if path.is_dir() and not list(path.iterdir()):
+            path.rmdir()
+        elif not path.is_dir() and path.stat().st_mtime < time.time() - 864000:
+            path.unlink()
+
+
+def test_lead_for_weeks(zk_lock, operated, name, job, tmp_path, spy):
+    """A leader can lead again when /tmp was cleaned in between."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    script = zk_lock("lead", "-t", "8", name, "--", *job.command,
+                     gateway=operated, environment=dict(
+                         spy.environment, TMPDIR=str(folder)))
+    job.wait_running()
+    for path in folder.rglob("*"):
+        os.utime(path, (0, 0))
+    wait_until(lambda: spy.asked().count("PUT") > 1, 20.0, "two renewals")
+    clean_up(folder)
+    assert operated.call("PUT", "/admin/" + name, {"revoke": "1"}
+                         ).status == 202
+    wait_until(lambda: len(job.lines()) == 2, 30.0, "the leader again")
+    job.go()
+    assert script.wait() == 3
+    assert not list(folder.iterdir())
+
+
 def test_join_needs_its_check(zk_lock, operated, name, tmp_path):
     asked = tmp_path / "asked"
     script = zk_lock("join", name, "10.0.0.1:80", "--", "sh", "-c",
