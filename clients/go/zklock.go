@@ -211,6 +211,9 @@ type Held struct {
 
 // Acquires; with a grant the lease begins.
 func (h *Held) post(ctx context.Context, wait time.Duration) answer {
+	if wait < 0 {
+		wait = 0
+	}
 	h.sent = time.Now()
 	a := h.call(ctx, "POST", h.query(wait), wait+patience)
 	if a.token == "" {

@@ -6,7 +6,9 @@ for all languages at once, with a lock for each.
 
 import base64
 import re
+import signal
 import threading
+import time
 
 import pytest
 from kazoo.exceptions import LockTimeout
@@ -14,6 +16,7 @@ from kazoo.exceptions import LockTimeout
 from lib.client import lock_path
 from lib.cutter import Cutter
 from lib.drivers import LANGUAGES, Driver
+from lib.jobs import gateway_that_says
 from lib.process import wait_until
 from lib.sessions import stay_ephemeral
 
@@ -161,6 +164,25 @@ def test_taken(locks, start, language):
         assert how == "taken"
         assert " ".join(message) == locks.acquire(name, wait=0).json["detail"]
     assert locks.release(name, token).status == 204
+
+
+def test_wait_is_over_in_a_pause(start):
+    """The last repeat has no wait, and no wait below zero."""
+    with gateway_that_says(b"{}", status=503) as gateway:
+        drivers = []
+        for language in LANGUAGES:
+            drivers.append(start(language, gateway.server_address[1], language,
+                                 wait=1.6))
+            wait_until(lambda: gateway.joined == len(drivers), 30.0, "a call")
+            time.sleep(0.2)     # for the answer; the client pauses for 1 s
+            drivers[-1].process.send_signal(signal.SIGSTOP)
+        time.sleep(1.6)
+        for driver in drivers:
+            driver.process.send_signal(signal.SIGCONT)
+        for driver in drivers:
+            assert driver.hears("end")[0] == "unreachable"
+    assert gateway.joined == 2 * len(drivers)
+    assert not [path for path in gateway.paths if "wait=-" in path]
 
 
 @each
