@@ -83,19 +83,24 @@ class lock:
         self.context = context
         self.url = urllib.parse.urlsplit(url or os.environ.get(
             "LOCKS", "http://127.0.0.1:8080/locks"))
-        self.held = None
+        self._blocks = []       # of all threads: the thread, and the Held
 
     def __enter__(self):
-        self.held = self.acquire()
-        return self.held
+        held = self.acquire()
+        self._blocks.append((threading.get_ident(), held))
+        return held
 
     def __exit__(self, kind, *_):
+        own = [b for b in self._blocks if b[0] == threading.get_ident()]
+        block = (own or self._blocks)[-1]
+        self._blocks.remove(block)
+        held = block[1]
         try:
-            self.held.is_held()     # on_lost may raise
+            held.is_held()          # on_lost may raise
         finally:
-            self.held.release()
-        if self.held.lost and kind is None:
-            raise Lost(self.held.lost)
+            held.release()
+        if held.lost and kind is None:
+            raise Lost(held.lost)
 
     def acquire(self):
         """A Held; raises Taken, Unreachable or Refused.

@@ -5,6 +5,8 @@ for all languages at once, with a lock for each.
 """
 
 import base64
+import importlib.util
+import os
 import re
 import signal
 import threading
@@ -15,7 +17,7 @@ from kazoo.exceptions import LockTimeout
 
 from lib.client import lock_path
 from lib.cutter import Cutter
-from lib.drivers import LANGUAGES, Driver
+from lib.drivers import CLIENTS, LANGUAGES, Driver
 from lib.jobs import gateway_that_says
 from lib.process import wait_until
 from lib.sessions import stay_ephemeral
@@ -172,17 +174,40 @@ def test_wait_is_over_in_a_pause(start):
         drivers = []
         for language in LANGUAGES:
             drivers.append(start(language, gateway.server_address[1], language,
-                                 wait=1.6))
+                                 wait=1.9))
             wait_until(lambda: gateway.joined == len(drivers), 30.0, "a call")
             time.sleep(0.2)     # for the answer; the client pauses for 1 s
             drivers[-1].process.send_signal(signal.SIGSTOP)
-        time.sleep(1.6)
+        time.sleep(1.9)
         for driver in drivers:
             driver.process.send_signal(signal.SIGCONT)
         for driver in drivers:
             assert driver.hears("end")[0] == "unreachable"
-    assert gateway.joined == 2 * len(drivers)
     assert not [path for path in gateway.paths if "wait=-" in path]
+
+
+def test_one_object_for_several_blocks(locks):
+    """Of threads, and one within another: each block releases its own claim.
+    """
+    spec = importlib.util.spec_from_file_location("zk_lock", os.path.join(
+        CLIENTS, "python", "zk_lock.py"))
+    zk_lock = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(zk_lock)
+    pool = zk_lock.lock("blocks", "http://127.0.0.1:%d/locks" % locks.port,
+                        mode="semaphore", permits=4)
+    inside = threading.Barrier(2)
+
+    def work():
+        with pool as outer, pool as inner:
+            assert outer.token != inner.token
+            inside.wait(30)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert is_free(locks, "blocks")
 
 
 @each
