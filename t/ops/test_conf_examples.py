@@ -652,13 +652,16 @@ def make_warm(make_front, backend, tmp_path):
             directory = tmp_path / ("warm%d" % example.ports[8080])
         directory.mkdir(exist_ok=True)
         os.symlink(str(directory), example.gateway.prefix + "/warm")
+        with open(example.gateway.prefix + "/mime.types", "w",
+                  encoding="utf-8") as file:
+            file.write("types {\n    image/png png;\n}\n")
         return example.start()
 
     return make
 
 
-def tile(example, path="/tiles/1/2.png", method="GET"):
-    return example.connect().send(method, path)
+def tile(example, path="/tiles/1/2.png", method="GET", headers=None):
+    return example.connect().send(method, path, None, headers)
 
 
 def test_warm(make_warm, backend, tree):
@@ -716,6 +719,20 @@ def test_warm_when_the_origin_fails(make_warm, backend, tree):
     assert tile(gateways[0]).response().body == b"a picture"
     assert backend.total == 2
     tree.wait_claims(znode, 0)
+
+
+def test_warm_is_told_alike_by_all(make_warm, backend):
+    """A file has no header: what is stored is not compressed, and has a type.
+    """
+    gateways = [make_warm(), make_warm()]
+    client = tile(gateways[0], headers={"Accept-Encoding": "gzip"})
+    seen = backend.next()
+    assert "Accept-Encoding" not in seen.headers
+    seen.answer(200, b"a picture", {"Content-Type": "image/png"})
+    for response in client.response(), tile(gateways[1]).response():
+        assert response.body == b"a picture"
+        assert response.headers["Content-Type"] == "image/png"
+    assert backend.total == 1
 
 
 def test_warm_of_other_requests(make_warm, backend):
