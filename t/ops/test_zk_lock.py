@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -454,6 +455,35 @@ def test_run_learns_it_at_the_end(zk_run, shared_gateway, name, job,
     assert script.wait() == LOST
     assert job.lines()[1:] == ["done"]
     assert "the lock was lost" in script.said()
+
+
+@pytest.fixture
+def run_as_a_number(start_script, shared_gateway):
+    """A function that starts zk-lock run as a user without a name, with a
+    folder of that user.
+    """
+    if os.geteuid():
+        pytest.skip("only root becomes another user")
+
+    def start(*arguments):
+        return start_script(
+            "setpriv", "--reuid", "47110", "--clear-groups", "sh", "-c",
+            'cd "$0" && exec dash ./zk-lock run "$@"', folder, *arguments,
+            environment={"ZK_LOCK_URL": url(shared_gateway.port),
+                         "TMPDIR": folder})
+
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(ZK_LOCK, folder)
+        os.chmod(folder, 0o777)
+        yield folder, start
+
+
+def test_run_as_a_number(run_as_a_number, shared_gateway, name):
+    _, start = run_as_a_number
+    script = start("-m", "9", name, "true")
+    assert script.wait() == 0, script.said()
+    holder, = shared_gateway.inspect(name).json["holders"]
+    assert holder["owner"] == "47110@" + os.uname().nodename
 
 
 def test_run_loses_its_gateway(zk_run, start_gateway, tree, tmp_path,
