@@ -694,6 +694,17 @@ def test_run_with_permits(zk_run, name, job):
     assert script.wait() == 3
 
 
+@pytest.mark.parametrize("shell", [["bash"], ["bash", "--posix"]],
+                         ids="-".join)
+@pytest.mark.parametrize("word", ["SHELLOPTS", "BASHOPTS"])
+def test_run_with_options_of_bash(zk_run, name, shell, word):
+    """A variable that bash lets no script set ends no command."""
+    script = zk_run(name, "true", shell=shell, environment={
+        word: "braceexpand" if word == "SHELLOPTS" else "extquote"})
+    assert script.wait() == 0
+    assert script.said() == ""
+
+
 def test_run_leaves_the_environment(zk_run, tmp_path, name):
     """The command's environment has one word more than the caller's."""
     with open(ZK_LOCK, encoding="utf-8") as file:
