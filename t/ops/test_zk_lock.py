@@ -283,6 +283,17 @@ def test_run_keeps_the_lock_for_a_while(zk_run, shared_gateway, tree,
     take_away(shared_gateway, tree, name)
 
 
+def test_run_keeps_the_lock_for_less(zk_run, start_gateway, tree, name):
+    """Of what the gateway cuts the user is told."""
+    gateway = start_gateway(location="zk_lock_max_ttl 20s;")
+    script = zk_run("-m", "10", name, "true", gateway=gateway)
+    assert script.wait() == 0 and script.said() == ""
+    script = zk_run("-m", "60", name + "-2", "true", gateway=gateway)
+    assert script.wait() == 0 and "20000 ms" in script.said()
+    for each in name, name + "-2":
+        take_away(gateway, tree, each)
+
+
 def test_run_renews(zk_run, shared_gateway, name, job):
     script = zk_run("-t", "12", name, *job.command)
     job.wait_running()
