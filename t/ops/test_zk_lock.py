@@ -76,6 +76,11 @@ def expires_in(gateway, name):
     return holder["expires_in_ms"]
 
 
+def children(pid):
+    with open("/proc/%d/task/%d/children" % (pid, pid)) as file:
+        return [int(child) for child in file.read().split()]
+
+
 def lease_end(gateway, name):
     """When the holder's lease is over, or a moment before."""
     asked = time.time()
@@ -495,6 +500,25 @@ def test_run_as_a_number(run_as_a_number, shared_gateway, name):
     assert script.wait() == 0, script.said()
     holder, = shared_gateway.inspect(name).json["holders"]
     assert holder["owner"] == "47110@" + os.uname().nodename
+
+
+def test_run_cannot_renew_without_processes(run_as_a_number, shared_gateway,
+                                            name):
+    """The shell that renews ends when it cannot fork: so does the command."""
+    folder, start = run_as_a_number
+    script = start("-t", "9", name, "sh", "-c", 'echo $$ > job; trap "" TERM;'
+                   "while :; do sleep 1; done")
+    job = os.path.join(folder, "job")
+    wait_until(lambda: os.path.exists(job), 20.0, "the job runs")
+    keeper, = [pid for pid in children(script.pid)
+               if os.getsid(pid) == os.getsid(script.pid)]
+    subprocess.run(["setpriv", "--reuid", "47110", "--clear-groups", "prlimit",
+                    "--pid", str(keeper), "--nproc=1"], check=True, timeout=60)
+    end = lease_end(shared_gateway, name)
+    assert script.wait() == LOST, script.said()
+    assert time.time() < end
+    with open(job, encoding="utf-8") as file:
+        assert not alive(int(file.read()))
 
 
 def test_run_loses_its_gateway(zk_run, start_gateway, tree, tmp_path,
