@@ -76,7 +76,9 @@ func (c *Client) Do(ctx context.Context, name string, options Options,
 	}
 	defer held.Release()
 	if err = run(held.Context, held); err == nil {
-		err = held.Check()
+		if lost := held.Check(); !held.freed {
+			err = lost
+		}
 	}
 	return err
 }
@@ -207,6 +209,7 @@ type Held struct {
 	sent         time.Time // when the last confirmed request was
 	watch        *time.Timer
 	err          error
+	freed        bool // by Release, and not lost before
 }
 
 // Acquires; with a grant the lease begins.
@@ -256,6 +259,7 @@ func (h *Held) finish(how string) {
 // lock.  An unconfirmed release is no error: the lease ends by itself.
 func (h *Held) Release() bool {
 	h.mutex.Lock()
+	h.freed = h.freed || h.err == nil
 	h.finish("the lock was released")
 	h.mutex.Unlock()
 	for end := time.Now().Add(patience); ; {

@@ -58,6 +58,10 @@ public final class Driver {
             switch (in.nextLine()) {
                 case "raise" -> throw new IllegalStateException("raised");
                 case "release" -> { return; }
+                case "early" -> {
+                    held.release();
+                    return;
+                }
                 case "late" -> {
                     outlive(held);
                     return;

@@ -30,6 +30,10 @@ async function use(held) {
         if (value === 'raise') {
             throw new Error('raised');
         }
+        if (value === 'early') {
+            await held.release();
+            return;
+        }
         if (done || value === 'release') {
             return;
         }

@@ -35,7 +35,9 @@ def use(held):
             raise RuntimeError("raised")
         if line == "late\n":
             zk_lock.now = lambda: time.monotonic() + 3600
-        if line in ("release\n", "late\n"):
+        if line == "early\n":
+            held.release()
+        if line in ("release\n", "early\n", "late\n"):
             return
         say("yes" if held.is_held() else "no")
 

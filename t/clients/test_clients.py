@@ -211,6 +211,16 @@ def test_one_object_for_several_blocks(locks):
 
 
 @each
+def test_released_early(locks, start, language):
+    """A release within the block is no loss."""
+    driver = start(language, locks.port, "early-release-" + language)
+    driver.hears("held")
+    driver.say("early")
+    assert driver.hears("end") == ["released"]
+    assert is_free(locks, driver.name)
+
+
+@each
 def test_exception_releases(locks, start, language):
     driver = start(language, locks.port, "raises-" + language)
     driver.hears("held")

@@ -69,6 +69,9 @@ func use(ctx context.Context, held *zklock.Held) error {
 			return errRaised
 		case in.Text() == "release":
 			return nil
+		case in.Text() == "early":
+			held.Release()
+			return nil
 		case held.Check() == nil:
 			fmt.Println("yes")
 		default:
