@@ -104,6 +104,16 @@ def test_gateway(start_gateway_of, path):
         "Lock-Token": response.token}).status == 204
 
 
+def test_what_operators_do(start_gateway_of):
+    """The commands of the comment drain the gateway, and break a lock."""
+    example = start_gateway_of(SERVERS[0])
+    wait_until(lambda: ask(example, 8081, "GET", "/health").status == 200)
+    example.hold("/locks/NAME")
+    example.shell(example.blocks[0])
+    assert example.call("GET", "/locks/NAME").status == 404
+    assert example.call("GET", "/health").status == 503
+
+
 def test_balancer(start_gateway, gateway):
     """Locks and the health are passed on, and no more.  Without a gateway the
     answer is that of a gateway without ZooKeeper: 503, to be repeated."""
