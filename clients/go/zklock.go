@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -39,6 +40,7 @@ var (
 	ErrUnreachable = errors.New("unreachable") // a claim may be held for its TTL
 	ErrRefused     = errors.New("refused")     // the message says why
 	ErrLost        = errors.New("lost")        // not sure to be held any more
+	errFreed       = fmt.Errorf("%w: the lock was released", ErrLost)
 )
 
 // Options of an acquire.
@@ -75,10 +77,8 @@ func (c *Client) Do(ctx context.Context, name string, options Options,
 		return err
 	}
 	defer held.Release()
-	if err = run(held.Context, held); err == nil {
-		if lost := held.Check(); !held.freed {
-			err = lost
-		}
+	if err = run(held.Context, held); err == nil && held.Check() != errFreed {
+		err = held.Check()
 	}
 	return err
 }
@@ -140,7 +140,7 @@ func (h *Held) query(wait time.Duration) string {
 			query.Set(name, fmt.Sprint(value))
 		}
 	}
-	set("wait", fmt.Sprint(wait.Milliseconds(), "ms"), !async)
+	set("wait", fmt.Sprint(math.Max(0, float64(wait.Milliseconds())), "ms"), !async)
 	set("ttl", fmt.Sprint(o.TTL.Milliseconds(), "ms"), o.TTL != 0)
 	set("mode", o.Mode, o.Mode != "")
 	set("owner", o.Owner, o.Owner != "")
@@ -151,13 +151,12 @@ func (h *Held) query(wait time.Duration) string {
 
 // An answer; of status 0 without a whole answer.
 type answer struct {
-	status              int
-	kind                error         // no repeat changes ErrRefused
-	pause               time.Duration // before a repeat
-	token               string
-	Detail, Mode, Owner string
-	TTL                 int64 `json:"ttl_ms"`
-	Fencing             int64 `json:"fencing_token"`
+	status                     int
+	kind                       error         // no repeat changes ErrRefused
+	pause                      time.Duration // before a repeat
+	token, Detail, Mode, Owner string
+	TTL                        int64 `json:"ttl_ms"`
+	Fencing                    int64 `json:"fencing_token"`
 }
 
 func (h *Held) call(ctx context.Context, method, query string,
@@ -196,27 +195,22 @@ func (h *Held) call(ctx context.Context, method, query string,
 // Held is a lock that was acquired.
 type Held struct {
 	Options
-	Name, Token  string
-	FencingToken int64
-	Context      context.Context // ends with the lock, or that of Lock
-	client       *Client
-	path         string
-	header       http.Header
-	lease        time.Duration
-	life         context.Context // ends with the loss or the release, too
-	end, stop    context.CancelFunc
-	mutex        sync.Mutex
-	sent         time.Time // when the last confirmed request was
-	watch        *time.Timer
-	err          error
-	freed        bool // by Release, and not lost before
+	Name, Token, path string
+	FencingToken      int64
+	Context           context.Context // ends with the lock, or that of Lock
+	client            *Client
+	header            http.Header
+	lease             time.Duration
+	life              context.Context // ends with the loss or the release, too
+	end, stop         context.CancelFunc
+	mutex             sync.Mutex
+	sent              time.Time // when the last confirmed request was
+	watch             *time.Timer
+	err               error
 }
 
 // Acquires; with a grant the lease begins.
 func (h *Held) post(ctx context.Context, wait time.Duration) answer {
-	if wait < 0 {
-		wait = 0
-	}
 	h.sent = time.Now()
 	a := h.call(ctx, "POST", h.query(wait), wait+patience)
 	if a.token == "" {
@@ -241,14 +235,14 @@ func (h *Held) Check() error {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
 	if time.Since(h.sent) >= h.lease {
-		h.finish("the lease is over by the client's clock")
+		h.finish(fmt.Errorf("%w: the lease is over by the client's clock", ErrLost))
 	}
 	return h.err
 }
 
-func (h *Held) finish(how string) {
+func (h *Held) finish(err error) {
 	if h.err == nil {
-		h.err = fmt.Errorf("%w: %s", ErrLost, how)
+		h.err = err
 		h.stop()
 		h.end()
 		h.watch.Stop()
@@ -259,8 +253,7 @@ func (h *Held) finish(how string) {
 // lock.  An unconfirmed release is no error: the lease ends by itself.
 func (h *Held) Release() bool {
 	h.mutex.Lock()
-	h.freed = h.freed || h.err == nil
-	h.finish("the lock was released")
+	h.finish(errFreed)
 	h.mutex.Unlock()
 	for end := time.Now().Add(patience); ; {
 		a := h.call(context.Background(), "DELETE", "", connect)
@@ -286,7 +279,7 @@ func (h *Held) renew(ctx context.Context) answer {
 	defer h.mutex.Unlock()
 	switch {
 	case a.status == 404 || a.status == 410:
-		h.finish(a.Detail)
+		h.finish(fmt.Errorf("%w: %s", ErrLost, a.Detail))
 	case a.status == 200 && time.Since(h.sent) < h.lease:
 		h.sent = sent
 		h.watch.Reset(time.Until(sent.Add(h.lease)))

@@ -7,8 +7,8 @@
         held.check()                        # raises Lost if the lock is lost
 
 A thread renews the lease at a third of its time, and a second thread watches
-the clock.  The end of the block releases the lock, also after an exception.  A
-block that ends after the loss of the lock raises Lost.
+the clock.  The end of the block releases the lock, and raises Lost if the lock
+was lost.
 
 The lease counts from before the last confirmed request was sent, by a clock
 that no clock change moves.  So this client says "lost" no later than the
@@ -73,14 +73,11 @@ class lock:
                  headers=None, on_lost=None, context=None):
         if name in ("", ".", ".."):
             raise Refused("%r is no name of a lock" % name)
-        self.name = name
-        self.wait, self.ttl = wait, ttl
-        self.mode, self.permits = mode, permits
-        self.owner = owner
+        self.name, self.wait, self.ttl = name, wait, ttl
+        self.mode, self.permits, self.owner = mode, permits, owner
         self.durable, self.session = durable, session
         self.headers = dict(headers or {})
-        self.on_lost = on_lost
-        self.context = context
+        self.on_lost, self.context = on_lost, context
         self.url = urllib.parse.urlsplit(url or os.environ.get(
             "LOCKS", "http://127.0.0.1:8080/locks"))
         self._blocks = []       # of all threads: the thread, and the Held
@@ -92,9 +89,8 @@ class lock:
 
     def __exit__(self, kind, *_):
         own = [b for b in self._blocks if b[0] == threading.get_ident()]
-        block = (own or self._blocks)[-1]
+        block = _, held = (own or self._blocks)[-1]
         self._blocks.remove(block)
-        held = block[1]
         try:
             held.is_held()          # on_lost may raise
         finally:
@@ -145,9 +141,8 @@ class lock:
             time.sleep(answer.pause())
 
     def _query(self, wait=None):
-        query = {"ttl": "%dms" % (self.ttl * 1000),
-                 "mode": self.mode, "owner": self.owner,
-                 "permits": self.permits}
+        query = {"ttl": "%dms" % (self.ttl * 1000), "mode": self.mode,
+                 "owner": self.owner, "permits": self.permits}
         if wait is not None:
             query.update(wait="%dms" % (wait * 1000),
                          durable=1 if self.durable else None)

@@ -8,10 +8,10 @@ and says a line for each event: "held TOKEN FENCING OWNER MODE", "lost ...",
 "granted N" when so many further waiters of the same process have had the lock,
 and "end HOW MESSAGE", where HOW is released, raised, taken, unreachable,
 refused, lost or cancelled, which SIGINT does.  The lines "release" and "raise"
-end the block of the lock, and "early" releases within the block.  So does "late", when the lease is over by the
-client's clock, and no thread of the client has noticed.  With raises=1 the
-function that is called at a loss raises an exception.  Any other line asks
-whether the lock is held: "yes" or "no".
+end the block of the lock, and "early" releases within the block.  So does
+"late", when the lease is over by the client's clock, and no thread of the
+client has noticed.  With raises=1 the function that is called at a loss raises
+an exception.  Any other line asks whether the lock is held: "yes" or "no".
 
 With loop=SECONDS the driver takes the lock again and again until a line comes,
 and works for so long each time: it says "in OWNER FENCING" when the lock is

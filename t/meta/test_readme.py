@@ -11,6 +11,8 @@ import json
 import os
 import re
 
+import pytest
+
 from lib import openapi
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
@@ -561,3 +563,10 @@ def test_width():
 
 def test_readme_is_short():
     assert len(read("README.md").splitlines()) <= 300
+
+
+@pytest.mark.parametrize("path", ["python/zk_lock.py", "node/zk-lock.mjs",
+                                  "go/zklock.go", "java/ZkLock.java"])
+def test_clients_are_short(path):
+    """A user reads a client whole before the client is copied."""
+    assert len(read("clients/" + path).splitlines()) < 300
