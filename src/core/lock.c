@@ -1225,6 +1225,8 @@ zkl_lock_list(zkl_lock_t *lock)
                                       : ZKL_OP_LIST,
                      NULL, zkl_lock_list_handler);
     if (op == NULL) {
+        /* the sweep tries again */
+        lock->partial = 1;
         return;
     }
 
@@ -1262,6 +1264,9 @@ zkl_lock_list_handler(zkl_op_t *op)
         } else {
             if (op->rc == ZKL_NO_AUTH) {
                 zkl_lock_tell(lock, zkl_claim_unlisted);
+
+            } else {
+                lock->partial = 1;
             }
 
             /* the sweep, or the next connection, tries again */
