@@ -131,6 +131,7 @@ static zkl_adopted_t *zkl_adopted_find(zkl_worker_t *worker, uint32_t record);
 static void zkl_adopted_go(zkl_adopted_t *claim);
 static ngx_uint_t zkl_adopted_outlives(zkl_adopted_t *claim);
 static ngx_int_t zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get);
+static void zkl_adopted_forsake(zkl_adopted_t *claim);
 static void zkl_adopted_gate_lost(zkl_adopted_t *claim);
 static void zkl_adopted_delete(zkl_adopted_t *claim);
 static void zkl_adopted_done(zkl_adopted_t *claim);
@@ -324,7 +325,10 @@ zkl_adopt_sweep_one(zkl_adoption_t *adoption)
 
         next = ngx_queue_next(q);
 
-        if (claim->replace != NULL) {
+        if (adoption->ended) {
+            (void) zkl_adopted_move(claim, NULL);
+
+        } else if (claim->replace != NULL) {
             zkl_replace_again(claim->replace);
 
         } else {
@@ -375,16 +379,24 @@ zkl_adopt_lost(void *data)
 {
     zkl_adoption_t  *adoption = data;
 
-    ngx_queue_t    *q;
+    ngx_queue_t    *q, *next;
     zkl_adopted_t  *claim;
 
-    while (!ngx_queue_empty(&adoption->claims)) {
-        q = ngx_queue_head(&adoption->claims);
+    adoption->ended = 1;
+
+    for (q = ngx_queue_head(&adoption->claims);
+         q != ngx_queue_sentinel(&adoption->claims);
+         q = next)
+    {
         claim = ngx_queue_data(q, zkl_adopted_t, queue);
 
-        if (zkl_adopted_outlives(claim)
-            && zkl_adopted_move(claim, NULL) == NGX_OK)
-        {
+        next = ngx_queue_next(q);
+
+        if (zkl_adopted_outlives(claim)) {
+
+            /* without memory the claim stays, and the sweep tries again */
+
+            (void) zkl_adopted_move(claim, NULL);
             continue;
         }
 
@@ -393,8 +405,9 @@ zkl_adopt_lost(void *data)
         zkl_adopted_done(claim);
     }
 
-    adoption->ended = 1;
-    ngx_post_event(&adoption->over, &ngx_posted_events);
+    if (ngx_queue_empty(&adoption->claims)) {
+        ngx_post_event(&adoption->over, &ngx_posted_events);
+    }
 }
 
 
@@ -414,7 +427,9 @@ zkl_adopt_over_handler(ngx_event_t *ev)
 
     adoption = ev->data;
 
-    if (!adoption->ended && !zkl_session_prompt(adoption->session)) {
+    if (adoption->ended ? !ngx_queue_empty(&adoption->claims)
+                        : !zkl_session_prompt(adoption->session))
+    {
         return;
     }
 
@@ -449,10 +464,17 @@ static void
 zkl_adopt_leave_one(zkl_adoption_t *adoption)
 {
     ngx_uint_t      successor;
+    ngx_queue_t    *q;
     zkl_zone_t     *zone;
     zkl_session_t  *session;
 
     if (adoption->ended) {
+
+        while (!ngx_queue_empty(&adoption->claims)) {
+            q = ngx_queue_head(&adoption->claims);
+            zkl_adopted_forsake(ngx_queue_data(q, zkl_adopted_t, queue));
+        }
+
         zkl_adopt_over_handler(&adoption->over);
         return;
     }
@@ -1022,24 +1044,39 @@ zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get)
 
         /* a claim with another record counts the lease already */
 
-        zkl_record_ending(adoption->zone, claim->id.record,
-                          ZKL_ENDING_FORSAKEN);
-        zkl_record_free(adoption->zone, claim->id.record);
+        zkl_adopted_forsake(claim);
 
     } else if (rc != NGX_OK) {
 
         /* the sweep tries again */
 
         return rc;
-    }
 
-    zkl_adopted_free(claim);
+    } else {
+        zkl_adopted_free(claim);
+    }
 
     if (ngx_queue_empty(&adoption->claims)) {
         ngx_post_event(&adoption->over, &ngx_posted_events);
     }
 
     return NGX_OK;
+}
+
+
+/* Frees the record of a claim that may live, and the claim. */
+
+static void
+zkl_adopted_forsake(zkl_adopted_t *claim)
+{
+    zkl_zone_t  *zone;
+
+    zone = claim->adoption->zone;
+
+    zkl_record_ending(zone, claim->id.record, ZKL_ENDING_FORSAKEN);
+    zkl_record_free(zone, claim->id.record);
+
+    zkl_adopted_free(claim);
 }
 
 
