@@ -312,7 +312,8 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->patience = ngx_current_msec
                       + (claim->terms.once
                          ? ngx_max(acquire->wait, acquire->timeout)
-                         : acquire->wait + acquire->timeout);
+                         : acquire->timeout + (claim->terms.forever
+                                               ? 0 : acquire->wait));
     claim->state = ZKL_DONE;
 
     if (acquire->request.len != 0) {
