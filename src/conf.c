@@ -49,6 +49,9 @@ static char *ngx_http_zk_lock_certificates(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf);
 static ngx_int_t ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *conf);
+static void ngx_http_zk_lock_merge_rules(ngx_array_t **rules,
+    ngx_array_t **inner, ngx_array_t *prev, ngx_array_t *prev_inner,
+    ngx_uint_t inherits);
 static void ngx_http_zk_lock_merge_longest(ngx_conf_t *cf,
     const char *directive, ngx_msec_t *value, ngx_msec_t def, ngx_msec_t max);
 static const char *ngx_http_zk_lock_conf_directive(
@@ -227,6 +230,8 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
      *     zlcf->page = { 0, NULL };
      *     zlcf->guards = NULL;
      *     zlcf->requires = NULL;
+     *     zlcf->inner_guards = NULL;
+     *     zlcf->inner_requires = NULL;
      */
 
     zlcf->root = NGX_CONF_UNSET_PTR;
@@ -297,13 +302,12 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     ngx_conf_merge_str_value(conf->page, prev->page, "");
 
-    if (conf->guards == NULL && conf->handler == NULL) {
-        conf->guards = prev->guards;
-    }
-
-    if (conf->requires == NULL && conf->handler == NULL) {
-        conf->requires = prev->requires;
-    }
+    ngx_http_zk_lock_merge_rules(&conf->guards, &conf->inner_guards,
+                                 prev->guards, prev->inner_guards,
+                                 conf->handler == NULL);
+    ngx_http_zk_lock_merge_rules(&conf->requires, &conf->inner_requires,
+                                 prev->requires, prev->inner_requires,
+                                 conf->handler == NULL);
 
     if (conf->handler == ngx_http_zk_lock_api_handler || conf->guards != NULL)
     {
@@ -327,6 +331,30 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
 
     return (ngx_http_zk_lock_check_guards(cf, conf) == NGX_OK)
            ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+/*
+ * A location that the module answers inherits no rules, but the locations
+ * within do.
+ */
+
+static void
+ngx_http_zk_lock_merge_rules(ngx_array_t **rules, ngx_array_t **inner,
+    ngx_array_t *prev, ngx_array_t *prev_inner, ngx_uint_t inherits)
+{
+    *inner = *rules;
+
+    if (*inner == NULL) {
+
+        /* the http block, which is not merged, has no prev_inner */
+
+        *inner = prev_inner ? prev_inner : prev;
+    }
+
+    if (inherits) {
+        *rules = *inner;
+    }
 }
 
 
@@ -427,7 +455,9 @@ ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
         return NGX_ERROR;
     }
 
-    rule = conf->guards ? conf->guards->elts : NULL;
+    /* of an "if" the location was checked, or is answered by the module */
+
+    rule = (conf->guards && !clcf->noname) ? conf->guards->elts : NULL;
 
     for (i = 0; rule != NULL && i < conf->guards->nelts; i++) {
 
@@ -442,7 +472,7 @@ ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
         }
 
         if (rule[i].wait != NGX_CONF_UNSET_MSEC
-            && rule[i].wait > conf->max_wait && !clcf->lmt_excpt)
+            && rule[i].wait > conf->max_wait)
         {
             ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                                "location \"%V\": \"wait\" of \"zk_lock\" is "

@@ -93,6 +93,9 @@ typedef struct {
     /* of guarded requests */
     ngx_array_t                       *guards;      /* of ..._guard_rule_t */
     ngx_array_t                       *requires;    /* of ..._require_rule_t */
+    ngx_array_t                       *inner_guards;    /* of the locations
+                                                           within */
+    ngx_array_t                       *inner_requires;
     ngx_uint_t                         status;      /* the lock is taken */
     ngx_uint_t                         unreachable;
     ngx_uint_t                         lost;

@@ -100,6 +100,29 @@ def test_the_api_is_not_guarded(guarded):
     gateway.release("all", held["token"])
 
 
+def test_within_a_location_that_is_not_guarded(start_gateway):
+    """The locations within inherit the rules of the server all the same."""
+    gateway = start_gateway(http="zk_lock_require shown;", server="""
+        zk_lock all wait=0;
+        location /more/ {
+            zk_lock_api;
+            location /more/app/ { try_files /none =204; }
+            location /more/free/ {
+                zk_lock ""; zk_lock_require "";
+                location /more/free/app/ { try_files /none =204; }
+            }
+        }
+        """)
+    shown = {"Lock-Token": gateway.hold("shown").token}
+    assert gateway.call("POST", "/more/x").status == 201
+    assert gateway.call("GET", "/more/app/").status == 423
+    assert gateway.call("GET", "/more/app/", headers=shown).status == 204
+    held = gateway.hold("all")
+    assert gateway.call("GET", "/more/app/", headers=shown).status == 423
+    assert gateway.call("GET", "/more/free/app/").status == 204
+    gateway.release("all", held.token)
+
+
 def test_lost_before_the_second_lock(guarded, backend, tree):
     """A grant does not hide a loss, nor does the second wait the first."""
     gateway = guarded(
