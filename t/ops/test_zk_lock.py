@@ -81,6 +81,11 @@ def children(pid):
         return [int(child) for child in file.read().split()]
 
 
+def command_line(pid):
+    with open("/proc/%d/cmdline" % pid, "rb") as file:
+        return file.read()
+
+
 def lease_end(gateway, name):
     """When the holder's lease is over, or a moment before."""
     asked = time.time()
@@ -376,6 +381,25 @@ def test_run_passes_on_signals(zk_run, shared_gateway, tmp_path, name,
     assert script.wait() == 9
     assert job.lines()[1:] == []
     assert is_free(shared_gateway, name)
+
+
+def test_run_is_stopped_with_its_job(zk_run, shared_gateway, tmp_path, name):
+    """A service manager sends a signal to all processes at once.  bash may
+    forget the end of a child that comes with a signal.
+    """
+    if not shutil.which("bash"):
+        pytest.skip("no bash")
+    for number in range(16):
+        (tmp_path / str(number)).mkdir()
+        job = Job(tmp_path / str(number))
+        job.command[-2] = 'echo "$$" >> "$0"; exec sleep 60'
+        script = zk_run(name, *job.command, shell=["bash"])
+        pid = job.wait_running()
+        wait_until(lambda: b"sleep" in command_line(pid))
+        os.kill(pid, signal.SIGTERM)
+        script.signal(signal.SIGTERM)
+        assert script.wait() == 128 + signal.SIGTERM
+        assert is_free(shared_gateway, name)
 
 
 def test_run_bears_a_signal_that_its_job_bears(zk_run, name, tmp_path):
