@@ -755,8 +755,8 @@ MUTANTS = [
 
     ('a hold that went with its record is told',
      'core/call.c',
-     'if (own && call->counted && record.gen != call->gen) {',
-     'if (0) {', ('--rich', 60000)),
+     '&& (record.gen != call->gen || record.since != call->since))',
+     '&& 0)', ('--rich', 60000)),
 
     ('a delete that was never sent may have happened',
      'core/claim.c',

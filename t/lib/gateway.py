@@ -43,7 +43,7 @@ MODULE = os.path.abspath(
     or os.path.join(TREE, "build", "ngx_http_zk_lock_module.so"))
 
 QUIT_TIMEOUT = 20.0
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 
 # the master may write to a process that has ended and was not waited for yet
 BROKEN_PIPE = re.compile(r"sendmsg\(\) failed \(32")
