@@ -140,7 +140,7 @@ func (h *Held) query(wait time.Duration) string {
 			query.Set(name, fmt.Sprint(value))
 		}
 	}
-	set("wait", fmt.Sprint(math.Max(0, float64(wait.Milliseconds())), "ms"), !async)
+	set("wait", fmt.Sprintf("%.0fms", math.Max(0, wait.Seconds()*1000)), !async)
 	set("ttl", fmt.Sprint(o.TTL.Milliseconds(), "ms"), o.TTL != 0)
 	set("mode", o.Mode, o.Mode != "")
 	set("owner", o.Owner, o.Owner != "")

@@ -156,6 +156,14 @@ def test_refused(locks, start, language):
 
 
 @each
+def test_wait_of_an_hour(locks, start, language):
+    """A long wait is a number of milliseconds, too, without an exponent."""
+    driver = start(language, locks.port, "patient-" + language, wait=3600)
+    driver.hears("held")
+    driver.release()
+
+
+@each
 def test_taken(locks, start, language):
     name = "taken-" + language
     token = locks.hold(name, owner="before").token
