@@ -282,6 +282,17 @@ def test_run_ends_while_it_waits(zk_run, shared_gateway, tree, name,
     assert job.lines() == []
 
 
+def test_run_ends_before_it_asks(zk_run, tmp_path, name):
+    """A signal to the script that has made a folder leaves no folder."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    script = zk_run(name, "true", environment=dict(programs_of(
+        tmp_path / "programs", mkfifo='kill -s TERM $PPID\n'
+        'exec /usr/bin/mkfifo "$@"\n'), TMPDIR=str(folder)))
+    assert script.wait() == 128 + signal.SIGTERM
+    wait_until(lambda: not list(folder.iterdir()), what="no folder is left")
+
+
 def test_run_keeps_the_lock_for_a_while(zk_run, shared_gateway, tree,
                                              name, job):
     """A machine with a late clock comes when the job is done already."""
