@@ -149,7 +149,7 @@ GSIM_SRC    := $(filter-out src/zk/client.c, \
 GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
-               pthread_sigmask
+               pthread_sigmask ngx_alloc ngx_calloc
 GSIM_WRAP   := $(GSIM_CALLS:%=-Wl,--wrap=%)
 GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
     -Wno-unused-parameter -Wno-sign-compare \
@@ -189,6 +189,7 @@ gsim: $(GSIM)
 	$(GSIM) --seeds $(GSIM_SEEDS) --quiet
 	$(GSIM) --sessions --seeds $(GSIM_SEEDS) --quiet
 	$(GSIM) --rich --seeds $(GSIM_SEEDS) --quiet
+	$(GSIM) --rich --shortage --seeds $(GSIM_SEEDS) --quiet
 
 # src/ broken in one place after the other, which the histories have to find
 gsim-mutants: $(GSIM)

@@ -11,7 +11,7 @@
  * log.
  *
  * A trait is forced on all histories: --rich, see gsim_rich; --sessions, see
- * gsim_about_sessions; --late, see gsim_lates.
+ * gsim_about_sessions; --shortage, see gsim_lacks; --late, see gsim_lates.
  */
 
 
@@ -29,6 +29,7 @@
 gsim_counters_t  gsim_count;
 int              gsim_rich;
 int              gsim_about_sessions;
+int              gsim_lacks;
 int              gsim_lates;
 int              gsim_long_names;
 
@@ -70,6 +71,9 @@ main(int argc, char **argv)
 
         } else if (strcmp(argv[i], "--late") == 0) {
             gsim_lates = 1;
+
+        } else if (strcmp(argv[i], "--shortage") == 0) {
+            gsim_lacks = 1;
 
         } else if (strcmp(argv[i], "--rich") == 0) {
             gsim_all_rich = 1;
@@ -134,9 +138,10 @@ history(uint64_t seed)
     gsim_process_reset();
 
     if (setjmp(gsim_over) != 0) {
-        printf("failed: seed %llu; see%s%s%s --seed %llu --trace\n",
+        printf("failed: seed %llu; see%s%s%s%s --seed %llu --trace\n",
                (unsigned long long) seed, gsim_all_rich ? " --rich" : "",
                gsim_about_sessions ? " --sessions" : "",
+               gsim_lacks ? " --shortage" : "",
                gsim_lates ? " --late" : "", (unsigned long long) seed);
         exit(1);
     }
@@ -255,7 +260,7 @@ usage(void)
     fprintf(stderr, "usage: gateway_sim [--seeds N] [--from N] [--seconds N] "
             "[--quiet] [TRAIT]...\n       gateway_sim --seed N "
             "[--trace | --log] [TRAIT]...\n"
-            "traits: --rich --sessions --late\n");
+            "traits: --rich --sessions --shortage --late\n");
     exit(2);
 }
 

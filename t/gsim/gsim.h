@@ -604,6 +604,8 @@ void gsim_fault_heal(void);
 void gsim_fault_answer(gsim_process_t *p, int64_t us);
 /* p dies before a store into the zone, within the next so many stores. */
 void gsim_fault_store(gsim_process_t *p, unsigned stores);
+/* Whether an allocation of the current process fails. */
+int gsim_fault_lacks(void);
 
 
 /* --- gateway_sim.c -------------------------------------------------------- */
@@ -669,6 +671,8 @@ extern int              gsim_rich;
 extern int              gsim_long_names;
 /* All histories, not a fifth, have only faults about how long sessions live. */
 extern int              gsim_about_sessions;
+/* At times allocations of workers fail. */
+extern int              gsim_lacks;
 /* Requests of a living worker may be read late; src/ does not tolerate that. */
 extern int              gsim_lates;
 extern ngx_uint_t       gsim_log_level;

@@ -218,6 +218,11 @@ gsim_user_ask_act(void *data)
 
     u->must = gsim_user_must(0);
 
+    if (u->call == NULL && gsim_lacks) {
+        gsim_user_next(u, 300 * GSIM_MS);
+        return;
+    }
+
     if (u->call == NULL) {
         gsim_violation("a call is refused");
     }
@@ -235,6 +240,10 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
     gsim_user_next(u, 300 * GSIM_MS);
 
     gsim_say("%s is told: %d", u->name, answer);
+
+    if (answer == ZKL_CALL_FAILED && gsim_lacks) {
+        answer = ZKL_CALL_UNREACHABLE;
+    }
 
     if (answer != ZKL_CALL_UNREACHABLE) {
         u->untold = 0;

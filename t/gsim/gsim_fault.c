@@ -70,6 +70,8 @@ static int64_t  gsim_faults_until;
 static int64_t  gsim_faults_every;
 static int      gsim_drawn[sizeof(gsim_faults) / sizeof(gsim_faults[0])];
 static int      gsim_ndrawn;
+static int64_t  gsim_lack_drawn;
+static int64_t  gsim_lack_until;
 
 
 void
@@ -81,6 +83,8 @@ gsim_fault_reset(int64_t until)
     gsim_faults_until = until;
     gsim_faults_every = gsim_between(200, 8000) * GSIM_MS;
     gsim_ndrawn = 0;
+    gsim_lack_drawn = 0;
+    gsim_lack_until = 0;
 
     one_in = gsim_chance(2) ? 2 : 5;
     n = GSIM_FAULTS;
@@ -579,4 +583,42 @@ gsim_fault_reap(void)
 {
     gsim_count.reaped += (uint64_t) gsim_tree_reap();
     gsim_server_spread();
+}
+
+
+/*
+ * A single allocation fails now and then; and for up to a second most of the
+ * allocations of all processes do.
+ */
+
+int
+gsim_fault_lacks(void)
+{
+    gsim_process_t  *p;
+
+    p = gsim_current;
+
+    if (!gsim_lacks || p == NULL || p->worker == NULL || !p->in_turn
+        || gsim_now >= gsim_faults_until)
+    {
+        return 0;
+    }
+
+    if (gsim_now >= gsim_lack_drawn + 500 * GSIM_MS) {
+        gsim_lack_drawn = gsim_now;
+
+        if (gsim_chance(4)) {
+            gsim_lack_until = gsim_now + gsim_between(1, gsim_chance(2) ? 30
+                                                         : 1000) * GSIM_MS;
+        }
+    }
+
+    if (gsim_now < gsim_lack_until ? gsim_chance(3) : !gsim_chance(300)) {
+        return 0;
+    }
+
+    gsim_say("fault: process %d gets no memory", (int) p->pid);
+    gsim_fault_felt(4 * GSIM_S);
+
+    return 1;
 }

@@ -54,6 +54,10 @@ void __real_free(void *p);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t size);
+void *__real_ngx_alloc(size_t size, ngx_log_t *log);
+void *__real_ngx_calloc(size_t size, ngx_log_t *log);
+void *__wrap_ngx_alloc(size_t size, ngx_log_t *log);
+void *__wrap_ngx_calloc(size_t size, ngx_log_t *log);
 void __wrap_free(void *p);
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
 int __wrap_kill(pid_t pid, int sig);
@@ -556,6 +560,22 @@ __wrap_realloc(void *p, size_t size)
     }
 
     return more;
+}
+
+
+void *
+__wrap_ngx_alloc(size_t size, ngx_log_t *log)
+{
+    return (!gsim_in_thread && gsim_fault_lacks())
+           ? NULL : __real_ngx_alloc(size, log);
+}
+
+
+void *
+__wrap_ngx_calloc(size_t size, ngx_log_t *log)
+{
+    return (!gsim_in_thread && gsim_fault_lacks())
+           ? NULL : __real_ngx_calloc(size, log);
 }
 
 

@@ -819,6 +819,16 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
         gsim_user_idle(u);
         return;
 
+    case ZKL_DENIED:
+    case ZKL_FAILED:
+
+        if (gsim_lacks) {
+            gsim_user_idle(u);
+            return;
+        }
+
+        /* fall through */
+
     default:
         gsim_violation("%s is answered %d", u->name, outcome);
     }
@@ -884,6 +894,13 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     ahead = gsim_user_ahead(u, own);
+
+    if (gsim_lacks && gsim_now < gsim_quiet + 4 * GSIM_S) {
+
+        /* the queue could not be listed */
+
+        return;
+    }
 
     if (outcome == ZKL_FULL && ahead <= gsim_max_queue) {
         gsim_violation("%s is told that the queue is full, with %u ahead of %s",

@@ -712,12 +712,6 @@ MUTANTS = [
      '    if (now - sent < s->timeout / 8\n',
      ('--sessions', 12000)),
 
-    ('a lease that is made shorter ends when it would have',
-     'shm/record.c',
-     'if ((ngx_msec_int_t) (lease - copy.lease) < 0) {',
-     'if ((ngx_msec_int_t) (lease - copy.lease) > 0) {',
-     26000),
-
     ('a remote request that was counted is counted again',
      'shm/record.c',
      '(cell->holds & ~ZKL_HOLDS) == mark)',
@@ -774,17 +768,30 @@ MUTANTS = [
      '&& (op->owner != 0 || call->counted\n'
      '                   || zkl_ahead(record.alive)))',
      ('--rich', 60000)),
+
+    # without memory
+
+    ('a list that there is no memory for is not sent later',
+     'core/lock.c:zkl_lock_list',
+     'lock->partial = 1;',
+     '', ('--rich --shortage', 6000)),
+
+    ('a durable claim is lost if there is no memory to move it',
+     'core/adopt.c:zkl_adopt_lost',
+     '(void) zkl_adopted_move(claim, NULL);\n            continue;',
+     'if (zkl_adopted_move(claim, NULL) == NGX_OK) { continue; }',
+     ('--rich --shortage', 60000)),
 ]
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a durable claim is lost if there is no memory to move it',
     'refused again in the same turn',
     'a mark is removed before all is taken over',
     'a leader that stood still has heard of each write',
     'a late create is looked for once',
-    'a lease that is made shorter ends when it would have',
     'the holds of a claim that was taken over are counted in its old record',
     'a successor that was faster was another process',
     'a record that is taken over is found half made',
