@@ -1850,6 +1850,7 @@ static void
 zkl_claim_sweep_held(zkl_claim_t *claim)
 {
     ngx_msec_t   lease;
+    ngx_uint_t   shorter;
     zkl_lock_t  *lock;
 
     lock = claim->lock;
@@ -1858,8 +1859,21 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
         == NGX_OK
         && lease != claim->lease)
     {
+        shorter = ((ngx_msec_int_t) (lease - claim->lease) < 0);
+
         claim->lease = lease;
         claim->told &= ~ZKL_TOLD_LEASE;
+
+        if (shorter) {
+
+            /* the worker that made the lease shorter may have died since */
+
+            zkl_claim_lease(claim);
+
+            if (claim->state != ZKL_HELD) {
+                return;
+            }
+        }
     }
 
     if (zkl_session_alive(lock->worker->session)
