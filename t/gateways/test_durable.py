@@ -793,20 +793,26 @@ def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
         tree.client.delete("/made", recursive=True)
 
 
-def test_its_gate_and_mark_are_removed(pair, tree):
+def test_its_gate_and_mark_are_removed(start_gateway, tree):
     """The gateway makes gate and mark again, because otherwise no other
     gateway would find the lease.
     """
+    others = set(tree.children(GATES))      # of sessions that tests have left
+    pair = [start_gateway(session_timeout="60s") for _ in range(2)]
     here, there = pair
+
+    def seen():
+        return set(tree.children(GATES)) - others
+
     holders = [here.hold("x%d" % i, ttl="1h", durable="1", worker=worker)
                for i, worker in enumerate(here.worker_pids())]
-    wait_until(lambda: sum("." not in name for name in tree.children(GATES))
-               >= len(everywhere(*pair)), SOON, "each worker has a gate")
-    names = set(tree.children(GATES))
+    wait_until(lambda: sum("." not in name for name in seen())
+               == len(everywhere(*pair)), SOON, "each worker has a gate")
+    names = seen()
     assert sum("." in name for name in names) == len(holders)
     for name in names:
         tree.delete(GATES + "/" + name)
-    wait_until(lambda: set(tree.children(GATES)) == names, SOON,
+    wait_until(lambda: seen() == names, SOON,
                "gates and marks are there again")
     for i, holder in enumerate(holders):
         is_held("x%d" % i, holder, everywhere(*pair))
