@@ -41,6 +41,12 @@
 /* milliseconds that a sibling gets to publish a new claim */
 #define ZKL_SOON                1
 
+/* so many held claims are not read for each change of the lock's znode, but */
+#define ZKL_HOLDERS_MANY        16
+
+/* so many milliseconds after the last reads */
+#define ZKL_REREAD              300
+
 /* claims that are learned from the sequence index at a time */
 #define ZKL_LEARN               256
 
@@ -92,6 +98,9 @@ static void zkl_lock_doubt(zkl_lock_t *lock);
 static void zkl_lock_watch_parent_handler(zkl_op_t *op);
 static void zkl_lock_found(zkl_lock_t *lock, int64_t mzxid);
 static void zkl_lock_bumped(zkl_lock_t *lock);
+static void zkl_lock_tell_bumped(zkl_lock_t *lock);
+static ngx_uint_t zkl_lock_many_held(zkl_lock_t *lock);
+static void zkl_lock_reread_handler(ngx_event_t *ev);
 static zkl_other_t *zkl_lock_other(zkl_lock_t *lock, zkl_origin_e origin,
     zkl_id_t *id, ngx_str_t *name);
 static void zkl_lock_same(zkl_other_t *other, zkl_record_t *record);
@@ -144,6 +153,9 @@ zkl_lock_get(zkl_worker_t *worker, ngx_str_t *path)
     lock->sn.node.key = ngx_crc32_long(path->data, path->len);
 
     zkl_lock_await_init(lock);
+
+    zkl_worker_timer(worker, &lock->reread, zkl_lock_reread_handler);
+    lock->reread.cancelable = 1;
 
     zkl_view_init(&lock->view);
     ngx_queue_init(&lock->claims);
@@ -370,6 +382,10 @@ zkl_lock_free(zkl_lock_t *lock)
     zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
     zkl_node_leave(lock);
 
+    if (lock->reread.timer_set) {
+        ngx_del_timer(&lock->reread);
+    }
+
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
     ngx_queue_remove(&lock->queue);
     lock->worker->nidle--;
@@ -544,6 +560,10 @@ zkl_lock_discard(zkl_lock_t *lock)
     if (lock->soon.timer_set) {
         ngx_del_timer(&lock->soon);
         zkl_worker_unsubscribe(lock->worker, &lock->gap);
+    }
+
+    if (lock->reread.timer_set) {
+        ngx_del_timer(&lock->reread);
     }
 
     ngx_rbtree_delete(&lock->worker->locks, &lock->sn.node);
@@ -1760,14 +1780,14 @@ static void
 zkl_lock_found(zkl_lock_t *lock, int64_t mzxid)
 {
     if (mzxid <= lock->handled) {
-        zkl_lock_tell(lock, zkl_claim_bumped);
+        zkl_lock_tell_bumped(lock);
 
     } else if (lock->list == NULL || lock->stale) {
         zkl_lock_bumped(lock);
 
     } else if (!lock->bumped) {
         lock->bumped = 1;
-        zkl_lock_tell(lock, zkl_claim_bumped);
+        zkl_lock_tell_bumped(lock);
     }
 }
 
@@ -1822,6 +1842,71 @@ zkl_lock_bumped(zkl_lock_t *lock)
 
     zkl_lock_watch_parent_again(lock);
     zkl_lock_list(lock);
+    zkl_lock_tell_bumped(lock);
+}
+
+
+/*
+ * Has the held claims read.  Each claim that becomes durable changes the lock's
+ * znode, so the reads of many would grow with the square of their number: a
+ * change soon after the last reads waits, with all changes that follow.
+ */
+
+static void
+zkl_lock_tell_bumped(zkl_lock_t *lock)
+{
+    ngx_msec_t  past;
+
+    if (lock->reread.timer_set) {
+        return;
+    }
+
+    past = ngx_current_msec - lock->read;
+
+    if (past < ZKL_REREAD && zkl_lock_many_held(lock)) {
+        ngx_add_timer(&lock->reread, ZKL_REREAD - past);
+        return;
+    }
+
+    zkl_lock_reread_handler(&lock->reread);
+}
+
+
+static ngx_uint_t
+zkl_lock_many_held(zkl_lock_t *lock)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    n = 0;
+
+    for (q = ngx_queue_head(&lock->claims);
+         q != ngx_queue_sentinel(&lock->claims) && n < ZKL_HOLDERS_MANY;
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, queue);
+
+        if (claim->state == ZKL_WAIT) {
+            break;
+        }
+
+        n++;
+    }
+
+    return n == ZKL_HOLDERS_MANY;
+}
+
+
+static void
+zkl_lock_reread_handler(ngx_event_t *ev)
+{
+    zkl_lock_t  *lock;
+
+    lock = ngx_queue_data(ev, zkl_lock_t, reread);
+
+    lock->read = ngx_current_msec;
+
     zkl_lock_tell(lock, zkl_claim_bumped);
 }
 

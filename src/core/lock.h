@@ -48,6 +48,9 @@ struct zkl_lock_s {
                                                    when parent was sent */
     int64_t                            handled; /* changes of the znode up to
                                                    this mzxid were handled */
+    ngx_msec_t                         read;    /* when the held claims were
+                                                   read for a change */
+    ngx_event_t                        reread;  /* then they are read again */
     ngx_event_t                        soon;    /* the worker waits until then
                                                    for a sibling to publish a
                                                    claim, and lists after */

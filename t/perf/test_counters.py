@@ -366,3 +366,23 @@ def test_waiting_and_idling_costs_nothing(single, zookeeper, tree):
     for waiter in waiters:
         waiter.close()
     single.release("x", holder.token)
+
+
+def test_many_that_become_durable_are_not_read_each_time(single, zookeeper,
+                                                         tree):
+    """Each changes the lock, which has the gateway read what is held; but the
+    reads do not grow with the square of the number.
+    """
+    number = 100
+    holders = [single.hold("x", mode="shared", ttl="5m")
+               for _ in range(number)]
+    claims = {"%s/%s" % (single.znode("x"), name)
+              for name in tree.claims(single.znode("x"))}
+    cost = Cost(zookeeper, single.root)
+
+    # a claim is watched when it is durable
+    wait_until(lambda: claims <= set(zookeeper.watched_paths()), 60)
+    _, reads, _ = cost.spent()
+    assert reads < 40 * number
+    for holder in holders:
+        single.release("x", holder.token)
