@@ -423,6 +423,8 @@ ngx_http_zk_lock_require_early(ngx_http_zk_lock_require_t *require,
     zkl_claim_data_t   cdata;
     zkl_info_t        *info;
 
+    info = NULL;
+
     for (i = 0; i < call->nknown; i++) {
         info = &call->infos[i];
 
