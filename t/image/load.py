@@ -85,10 +85,15 @@ class Client(zk_lock.lock):
         super().__init__(name, url=sys.argv[1], ttl=TTL, owner=client,
                          on_lost=self._on_lost, **options)
         self.client = client
+        self.releases = False
 
-    def _call(self, *arguments):
-        answer = super()._call(*arguments)
-        record.answer(self.client, answer)
+    def _call(self, method, *arguments):
+        self.releases = self.releases or method == "DELETE"
+        answer = super()._call(method, *arguments)
+
+        # a renewal that is under way may meet the client's own release
+        if not (method == "PUT" and answer.status == 410 and self.releases):
+            record.answer(self.client, answer)
         return answer
 
     def _on_lost(self, held):
