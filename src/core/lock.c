@@ -17,8 +17,9 @@
  * claims that have ended: so no function loses its lock or its claim under way.
  *
  * Everything here runs on the event loop.  lock->nops counts the operations
- * under way that have the lock as data, and lock->soon while that timer is set;
- * a watch on a claim is not counted, and ends with the entry of the view.
+ * under way that have the lock as data, and lock->soon while that timer is set.
+ * Not counted are lock->reread, a timer that ends with the lock, and a watch on
+ * a claim, which ends with the entry of the view.
  * `list`, `parent` and `verify` are NULL unless the operation is under way and
  * the answer still counts: several lists may be under way, but only the answer
  * of lock->list is used.  Once the parent watch is set, only view.watched says
@@ -41,10 +42,10 @@
 /* milliseconds that a sibling gets to publish a new claim */
 #define ZKL_SOON                1
 
-/* so many held claims are not read for each change of the lock's znode, but */
+/* so many held claims are not read for each change of the lock's znode */
 #define ZKL_HOLDERS_MANY        16
 
-/* so many milliseconds after the last reads */
+/* milliseconds between two reads of so many claims */
 #define ZKL_REREAD              300
 
 /* claims that are learned from the sequence index at a time */

@@ -50,7 +50,8 @@ struct zkl_lock_s {
                                                    this mzxid were handled */
     ngx_msec_t                         read;    /* when the held claims were
                                                    read for a change */
-    ngx_event_t                        reread;  /* then they are read again */
+    ngx_event_t                        reread;  /* has these claims read for
+                                                   the changes since then */
     ngx_event_t                        soon;    /* the worker waits until then
                                                    for a sibling to publish a
                                                    claim, and lists after */
