@@ -129,7 +129,8 @@ MUTANTS = [
 
     ('a forsaken record is that of a claim that ended',
      'shm/record.c',
-     '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '', 60000),
+     '    if (copy.forsaken) {\n        return NGX_OK;\n    }\n\n', '',
+     ('--rich', 60000)),
 
     ('the data of a durable claim forget a longer time',
      'core/call.c',
@@ -740,7 +741,7 @@ MUTANTS = [
      '        before = before->waiting_prev;\n'
      '    }\n',
      '',
-     20000),
+     ('--rich --shortage', 20000)),
 
     ('a longer time is told while the claim becomes durable',
      'core/replace.c',
