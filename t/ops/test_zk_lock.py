@@ -413,6 +413,27 @@ def test_run_is_stopped_with_its_job(zk_run, shared_gateway, tmp_path, name):
         assert is_free(shared_gateway, name)
 
 
+@pytest.mark.parametrize("shell", SHELLS, ids="-".join)
+def test_run_waits_for_a_job_of_another_user(zk_run, shared_gateway, job,
+                                             name, shell):
+    """A job that the script cannot signal, as under sudo(8), goes on."""
+    if os.geteuid():
+        pytest.skip("only root becomes another user")
+    if shell and not shutil.which(shell[0]):
+        pytest.skip("no " + shell[0])
+    job.command[-2] = ('echo "$$" >> "$0"\n'
+                       'exec setpriv --reuid 47110 --clear-groups sleep 5\n')
+    script = zk_run(name, *job.command, shell=[
+        "setpriv", "--bounding-set", "-kill", *(shell or ["sh"])])
+    pid = job.wait_running()
+    wait_until(lambda: command_line(pid).startswith(b"sleep"))
+    script.signal(signal.SIGTERM)
+    time.sleep(1.0)
+    assert alive(pid) and not is_free(shared_gateway, name)
+    assert script.wait() == 0
+    assert not alive(pid) and is_free(shared_gateway, name)
+
+
 def test_run_bears_a_signal_that_its_job_bears(zk_run, name, tmp_path):
     job = Job(tmp_path, before="trap 'echo trapped >> \"$0\"' TERM\n")
     script = zk_run(name, *job.command)
