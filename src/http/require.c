@@ -257,18 +257,16 @@ ngx_http_zk_lock_require_handler(zkl_call_t *call, zkl_answer_e answer)
                    "zk lock require: \"%V\" answer %d", &require->path,
                    answer);
 
-    if (!require->served) {
+    if (answer == ZKL_CALL_OK && require->fencing != 0 && !require->has_token)
+    {
+        answer = ngx_http_zk_lock_require_early(require, call);
 
-        if (answer == ZKL_CALL_OK && require->fencing != 0
-            && !require->has_token)
-        {
-            answer = ngx_http_zk_lock_require_early(require, call);
-
-            if (answer == ZKL_CALL_WAITS) {
-                return;
-            }
+        if (answer == ZKL_CALL_WAITS) {
+            return;
         }
+    }
 
+    if (!require->served) {
         rc = ngx_http_zk_lock_require_answer(require, call, answer);
 
         require->served = (rc == NGX_OK);

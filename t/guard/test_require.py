@@ -571,6 +571,39 @@ def test_not_lost(here_and_there, name, app, tree):
     release(here, name, holder)
 
 
+def test_not_lost_before_the_release_is_done(
+        start_gateway, start_proxy, zookeeper, tree, server, app, name):
+    """A change of the lock's claims while the former holder's claim, which the
+    holder's worker deletes, is still in ZooKeeper.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, session_timeout="60s",
+                            server=server)
+    worker, sibling = gateway.worker_pids()
+    former = gateway.hold(name, worker=worker)
+    waiter = gateway.begin(name, wait="1m", worker=worker)
+    claim = tree.wait_claims(gateway.znode(name), 2)[-1]
+    gateway.catch_up(name)
+    proxy.cut_off(tree.stat(gateway.znode(name) + "/" + claim).ephemeralOwner)
+    end = gateway.connect(worker).send("DELETE",
+                                       lock_path(name, former.token))
+    holder = waiter.response(SOON)
+    assert holder.status == 201
+    client = gateway.connect(sibling).send(
+        "GET", "/abort/", {"lock": name}, shown(None, holder.fencing))
+    seen = app.next()
+    tree.wait_claims(gateway.znode(name), 2)
+    last = gateway.begin(name, wait="1m", worker=sibling)
+    tree.wait_claims(gateway.znode(name), 3)
+    assert client.silent_for(1.0)
+    proxy.pass_on()
+    seen.answer()
+    assert client.response().status == 200
+    assert end.response(SOON).status == 204
+    release(gateway, name, holder)
+    release(gateway, name, last.response(SOON))
+
+
 @pytest.mark.parametrize("path", ["/busy/", "/on/"])
 def test_lost_and_served_on(here_and_there, name, app, tree, path):
     here, there = here_and_there
