@@ -1028,28 +1028,18 @@ zkl_call_placed(zkl_call_t *call)
 
 /*
  * Another claim is ahead, and yet the claim may be held, because a gateway
- * hands a lock over before the delete of the claim ahead is done.  So is
- * another gateway's claim that is not async, since the token was told with the
- * grant, a claim with several holds, and a durable claim, which has a gate only
- * while the claim is held.  For an async claim that the client takes for held
- * the call waits a while.
+ * hands a lock over before the delete of the claim ahead is done.  For an async
+ * claim that the client takes for held the call waits a while.
  */
 
 static void
 zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
 {
-    ngx_uint_t  looks, granted;
+    ngx_uint_t  looks;
 
     looks = (call->type == ZKL_INSPECT);
 
-    /* Curator's mark hides the claim data until the mark is mended */
-
-    granted = !call->pending && (cdata->index >= 0
-                                 ? !cdata->async || cdata->holds > 1
-                                   || cdata->gate_len != 0
-                                 : cdata->revoke);
-
-    if (granted) {
+    if (!call->pending && zkl_call_granted(cdata)) {
         zkl_call_poll(call);
         return;
     }
@@ -1078,6 +1068,22 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
                         || call->type == ZKL_RENEW
                         ? ZKL_CALL_OK
                         : ZKL_CALL_WAITS);
+}
+
+
+/*
+ * A claim of another gateway is held if the claim is not async, since the token
+ * was told with the grant, if it has several holds, and if it is durable: a
+ * claim has a gate only while the claim is held.  Curator's mark hides the
+ * claim data until the mark is mended.
+ */
+
+ngx_uint_t
+zkl_call_granted(zkl_claim_data_t *cdata)
+{
+    return (cdata->index >= 0) ? !cdata->async || cdata->holds > 1
+                                 || cdata->gate_len != 0
+                               : cdata->revoke;
 }
 
 

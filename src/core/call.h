@@ -228,6 +228,12 @@ zkl_call_t *zkl_call_start(zkl_worker_t *worker, zkl_question_t *question);
 /* The client has left.  An owed release and a counted hold are completed. */
 void zkl_call_leave(zkl_call_t *call);
 
+/*
+ * Whether the data of a claim that a client knows, and that is behind another
+ * claim, say that the claim was granted.
+ */
+ngx_uint_t zkl_call_granted(zkl_claim_data_t *cdata);
+
 
 /* for the worker */
 

@@ -456,7 +456,9 @@ ngx_http_zk_lock_require_early(ngx_http_zk_lock_require_t *require,
 
     past = ngx_current_msec - require->asked;
 
-    if (cdata.index < 0 || (cdata.async && past > ZKL_PATIENCE)) {
+    if (!zkl_call_granted(&cdata)
+        && (cdata.index < 0 || past > ZKL_PATIENCE))
+    {
         return ZKL_CALL_OK;
     }
 

@@ -269,6 +269,35 @@ def test_fencing_token_before_the_release_is_done(
     release(here, name, holder)
 
 
+def test_durable_fencing_token_before_the_release_is_done(
+        start_gateway, start_proxy, zookeeper, tree, server, name):
+    """A claim with a key is async, but a durable claim is held: another
+    gateway waits, however long the delete of the former claim takes.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(servers=proxy.address, session_timeout="60s")
+    there = start_gateway(server=server)
+    worker, sibling = here.worker_pids()
+    former = here.hold(name, worker=worker)
+    session = tree.stat("%s/%s" % (here.znode(name), tree.wait_claims(
+        here.znode(name), 1)[0])).ephemeralOwner
+    waiter = here.begin(name, headers={"Idempotency-Key": name}, wait="1m",
+                        durable="1", worker=sibling)
+    tree.wait_claims(here.znode(name), 2)
+    here.catch_up(name)
+    proxy.cut_off(session)
+    end = here.connect(worker).send("DELETE", lock_path(name, former.token))
+    holder = waiter.response(SOON)
+    assert holder.status == 201
+    client = begin(there, name, "/app/", None, holder.fencing)
+    assert client.silent_for(2.0)
+    assert len(tree.claims(here.znode(name))) == 2
+    proxy.pass_on()
+    assert client.response(SOON).status == 200
+    assert end.response(SOON).status == 204
+    release(here, name, holder)
+
+
 @pytest.mark.parametrize("prefer", ["respond-async", ""])
 def test_fencing_token_of_a_waiter(here_and_there, name, tree, prefer):
     """An async claim waits, and that is told soon; of any other claim no
