@@ -18,6 +18,7 @@ gateway does, as long as the process runs.  Each call has its own connection.
 import http.client
 import json
 import os
+import sys
 import threading
 import time
 import urllib.parse
@@ -75,21 +76,22 @@ class lock:
             raise Refused("%r is no name of a lock" % name)
         self.name, self.wait, self.ttl = name, wait, ttl
         self.mode, self.permits, self.owner = mode, permits, owner
-        self.durable, self.session = durable, session
-        self.headers = dict(headers or {})
-        self.on_lost, self.context = on_lost, context
+        self.durable, self.session, self.context = durable, session, context
+        self.headers, self.on_lost = dict(headers or {}), on_lost
         self.url = urllib.parse.urlsplit(url or os.environ.get(
             "LOCKS", "http://127.0.0.1:8080/locks"))
-        self._blocks = []       # of all threads: the thread, and the Held
+        self._blocks = []       # the frame and the thread, and the Held
 
     def __enter__(self):
         held = self.acquire()
-        self._blocks.append((threading.get_ident(), held))
+        self._blocks.append((sys._getframe(1), threading.get_ident(), held))
         return held
 
     def __exit__(self, kind, *_):
-        own = [b for b in self._blocks if b[0] == threading.get_ident()]
-        block = _, held = (own or self._blocks)[-1]
+        # a thread may have the blocks of several coroutines
+        here = sys._getframe(1), threading.get_ident()
+        block = *_, held = max(self._blocks[::-1], key=lambda b: (
+            b[0] is here[0], b[1] == here[1]))
         self._blocks.remove(block)
         try:
             held.is_held()          # on_lost may raise
@@ -214,12 +216,10 @@ class Held:
         self.fencing_token = int(answer.headers.get("Lock-Fencing-Token", 0))
         self.ttl = answer.json().get("ttl_ms", lock.ttl * 1000) / 1000
         self.lease = self.ttl if lock.durable else min(self.ttl, lock.session)
-        self.lost = None
-        self._lock = lock
+        self.lost, self._lock = None, lock
         self._sent = sent           # when the last confirmed request was
         self._answer = answer       # to the last renewal
-        self._ended = threading.Event()
-        self._mutex = threading.Lock()
+        self._ended, self._mutex = threading.Event(), threading.Lock()
 
     def left(self):
         """The seconds that the lock is held for without a renewal."""

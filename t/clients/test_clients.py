@@ -4,7 +4,9 @@ lib/drivers.py says what the driver of a language does.  What takes seconds runs
 for all languages at once, with a lock for each.
 """
 
+import asyncio
 import base64
+import contextlib
 import importlib.util
 import os
 import re
@@ -194,15 +196,21 @@ def test_wait_is_over_in_a_pause(start):
     assert not [path for path in gateway.paths if "wait=-" in path]
 
 
-def test_one_object_for_several_blocks(locks):
-    """Of threads, and one within another: each block releases its own claim.
-    """
+@pytest.fixture
+def pool(locks):
+    """An object of the client for Python, to be shared."""
     spec = importlib.util.spec_from_file_location("zk_lock", os.path.join(
         CLIENTS, "python", "zk_lock.py"))
     zk_lock = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(zk_lock)
-    pool = zk_lock.lock("blocks", "http://127.0.0.1:%d/locks" % locks.port,
-                        mode="semaphore", permits=4)
+    yield zk_lock.lock("blocks", "http://127.0.0.1:%d/locks" % locks.port,
+                       mode="semaphore", permits=4)
+    assert is_free(locks, "blocks")
+
+
+def test_one_object_for_several_blocks(pool):
+    """Of threads, and one within another: each block releases its own claim.
+    """
     inside = threading.Barrier(2)
 
     def work():
@@ -215,17 +223,44 @@ def test_one_object_for_several_blocks(locks):
         thread.start()
     for thread in threads:
         thread.join()
-    assert is_free(locks, "blocks")
 
 
-@each
-def test_released_early(locks, start, language):
-    """A release within the block is no loss."""
-    driver = start(language, locks.port, "early-release-" + language)
-    driver.hears("held")
-    driver.say("early")
-    assert driver.hears("end") == ["released"]
-    assert is_free(locks, driver.name)
+def test_one_object_for_several_coroutines(pool):
+    """Of one thread, and the block that began first is the first to end."""
+    async def work(begun, until):
+        with pool as held:
+            begun.set()
+            await until.wait()
+            held.check()
+
+    async def both():
+        begun, end, late = (asyncio.Event() for _ in range(3))
+        first = asyncio.create_task(work(begun, end))
+        await begun.wait()
+        begun.clear()
+        second = asyncio.create_task(work(begun, late))
+        await begun.wait()
+        end.set()
+        await first
+        late.set()
+        await second
+
+    asyncio.run(both())
+
+
+def test_one_object_in_stacks(pool):
+    """An ExitStack ends its blocks wherever the stack is left."""
+    with contextlib.ExitStack() as outer:
+        first = outer.enter_context(pool)
+        with pool as second:
+            pass
+        first.check()
+        assert not second.is_held()
+        rest = outer.pop_all()
+    closer = threading.Thread(target=rest.close)
+    closer.start()
+    closer.join()
+    assert not first.is_held()
 
 
 @each
