@@ -399,6 +399,17 @@ ngx_http_zk_lock_require_listed(ngx_http_zk_lock_require_t *require,
         }
     }
 
+    /* the holders that are described are those with the smallest tokens */
+
+    if (require->rule->shared && i != 0 && call->holders > i
+        && require->fencing
+           > ngx_http_zk_lock_info_fencing(&call->infos[i - 1]))
+    {
+        *why = "the lock has more holders than can be looked at: show the "
+               "token in place of the fencing token";
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+    }
+
     *why = "the fencing token that was shown is that of no holder";
     return NGX_HTTP_PRECONDITION_FAILED;
 }

@@ -319,6 +319,32 @@ def test_fencing_token_of_a_waiter(here_and_there, name, tree, prefer):
     release(here, name, holder)
 
 
+def test_fencing_token_behind_many_holders(here_and_there, foreign, name):
+    """The first 1000 holders are looked at; of one behind only the token tells
+    that it holds the lock.
+    """
+    here, there = here_and_there
+    former = here.hold(name, mode="shared")
+    first = here.hold(name, mode="shared")
+    release(here, name, former)
+    made = [foreign.client.create_async(
+        here.znode(name) + "/reader-__READ__", ephemeral=True, sequence=True)
+        for _ in range(999)]
+    made = [answer.get(30) for answer in made]
+    last = here.hold(name, mode="shared")
+    for path in "/any/", "/any/if/":
+        assert ask(there, name, None, first.fencing, path).status == 200
+        problem(ask(there, name, None, former.fencing, path), 412, "no holder")
+        problem(ask(there, name, None, last.fencing, path), 503, "more holders")
+        assert ask(there, name, last.token, None, path).status == 200
+    problem(ask(there, name, None, last.fencing), 412, "no holder")
+    foreign.delete(made[0])
+    assert ask(there, name, None, last.fencing, "/any/").status == 200
+    for answer in [foreign.client.delete_async(path) for path in made[1:]]:
+        answer.get(30)
+    release(here, name, first, last)
+
+
 def test_both(here_and_there, name):
     """Both have to be right."""
     here, there = here_and_there
