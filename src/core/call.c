@@ -2245,6 +2245,7 @@ ngx_int_t
 zkl_call_note(zkl_info_t *info, zkl_op_t *op)
 {
     info->known = 1;
+    info->durable = (op->owner == 0);
     info->czxid = op->czxid;
     info->since = (time_t) (op->ctime / 1000);
 

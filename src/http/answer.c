@@ -952,6 +952,13 @@ ngx_http_zk_lock_info_fencing(zkl_info_t *info)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
+    if (info->durable && cdata.index < 0 && cdata.revoke) {
+
+        /* Curator's mark hides when the claim was made */
+
+        return 0;
+    }
+
     return zkl_fencing_token(cdata.czxid ? cdata.czxid
                                          : info->czxid,
                              cdata.index > 0

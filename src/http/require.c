@@ -64,6 +64,12 @@ static void ngx_http_zk_lock_require_later(
 static void ngx_http_zk_lock_require_again_handler(ngx_event_t *ev);
 
 
+static const char  ngx_http_zk_lock_require_hidden[] =
+    "another client of ZooKeeper has asked a holder to let go, by a mark that "
+    "hides the holder's fencing token until the holder's gateway writes it "
+    "anew";
+
+
 ngx_int_t
 ngx_http_zk_lock_require(ngx_http_zk_lock_require_t *require)
 {
@@ -351,6 +357,8 @@ static ngx_int_t
 ngx_http_zk_lock_require_holds(ngx_http_zk_lock_require_t *require,
     zkl_info_t *info, const char **why)
 {
+    int64_t  fencing;
+
     if (!info->held) {
         *why = "the claim that was shown waits for the lock of this request";
         return NGX_HTTP_PRECONDITION_FAILED;
@@ -363,9 +371,14 @@ ngx_http_zk_lock_require_holds(ngx_http_zk_lock_require_t *require,
         return NGX_HTTP_PRECONDITION_FAILED;
     }
 
-    if (require->fencing != 0
-        && require->fencing != ngx_http_zk_lock_info_fencing(info))
-    {
+    fencing = ngx_http_zk_lock_info_fencing(info);
+
+    if (require->fencing != 0 && info->durable && fencing == 0) {
+        *why = ngx_http_zk_lock_require_hidden;
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
+    }
+
+    if (require->fencing != 0 && require->fencing != fencing) {
         *why = "the fencing token that was shown is not that of the holder";
         return NGX_HTTP_PRECONDITION_FAILED;
     }
@@ -380,7 +393,8 @@ static ngx_int_t
 ngx_http_zk_lock_require_listed(ngx_http_zk_lock_require_t *require,
     zkl_call_t *call, const char **why)
 {
-    ngx_uint_t   i;
+    int64_t      fencing;
+    ngx_uint_t   i, hidden;
     zkl_info_t  *info;
 
     if (require->fencing == 0) {
@@ -389,14 +403,22 @@ ngx_http_zk_lock_require_listed(ngx_http_zk_lock_require_t *require,
         return NGX_HTTP_ZK_LOCK_STATUS_LOCKED;
     }
 
+    hidden = 0;
+
     for (i = 0; i < call->nknown; i++) {
         info = &call->infos[i];
+        fencing = ngx_http_zk_lock_info_fencing(info);
 
-        if (info->held
-            && require->fencing == ngx_http_zk_lock_info_fencing(info))
-        {
+        if (info->held && require->fencing == fencing) {
             return ngx_http_zk_lock_require_holds(require, info, why);
         }
+
+        hidden |= (info->held && info->durable && fencing == 0);
+    }
+
+    if (hidden) {
+        *why = ngx_http_zk_lock_require_hidden;
+        return NGX_HTTP_SERVICE_UNAVAILABLE;
     }
 
     /* the holders that are described are those with the smallest tokens */

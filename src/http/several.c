@@ -1014,7 +1014,10 @@ ngx_http_zk_lock_parts_write_locks(zkl_json_t *json,
         zkl_json_object(json, NULL);
         zkl_json_string(json, "name", (char *) part->name.data,
                         part->name.len);
-        zkl_json_integer(json, "fencing_token", part->fencing);
+
+        if (part->fencing != 0) {
+            zkl_json_integer(json, "fencing_token", part->fencing);
+        }
 
         if (part->revoke) {
             zkl_json_boolean(json, "revoke", 1);

@@ -345,6 +345,41 @@ def test_fencing_token_behind_many_holders(here_and_there, foreign, name):
     release(here, name, first, last)
 
 
+def test_fencing_token_under_a_mark(pair, foreign, tree, app, name):
+    """A mark of Curator's Revoker hides the fencing token of a durable claim,
+    until the claim's gateway, which stands still, writes the token anew.
+    """
+    here, there = pair
+    worker = here.worker_pids()[0]
+    holder = here.hold(name, worker=worker, durable="1", ttl="1m")
+    claim = "%s/%s" % (here.znode(name), tree.claims(here.znode(name))[0])
+    client = begin(there, name, "/abort/", None, holder.fencing)
+    seen = app.next()
+    assert there.inspect(name, holder.token
+                         ).json["fencing_token"] == holder.fencing
+    with here.frozen_worker(worker):
+        foreign.client.set(claim, b"__REVOKE__")
+        waiter = there.begin(name, wait="1m")
+        tree.wait_claims(here.znode(name), 2)
+        for token in None, holder.token:
+            problem(ask(there, name, token, holder.fencing), 503, "hides")
+        assert ask(there, name, holder.token).status == 200
+        told = there.inspect(name, holder.token)
+        assert told.json["state"] == "held"
+        assert "fencing_token" not in told.json
+        told, = there.inspect(name).json["holders"]
+        assert "fencing_token" not in told
+        assert client.silent_for(0.5)
+    wait_until(lambda: tree.data(claim) != b"__REVOKE__")
+    assert ask(there, name, None, holder.fencing).status == 200
+    assert there.inspect(name, holder.token
+                         ).json["fencing_token"] == holder.fencing
+    seen.answer()
+    assert client.response().status == 200
+    release(here, name, holder)
+    release(here, name, waiter.response(SOON))
+
+
 def test_both(here_and_there, name):
     """Both have to be right."""
     here, there = here_and_there
