@@ -90,10 +90,8 @@ zkl_mailbox_post_foreign(zkl_mailbox_t *mailbox, zkl_message_t *message)
 unsigned
 zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data)
 {
-    ssize_t         n;
-    uint64_t        count;
-    unsigned        taken;
-    zkl_message_t  *message, *next;
+    ssize_t   n;
+    uint64_t  count;
 
     do {
         n = read(mailbox->fd, &count, sizeof(uint64_t));
@@ -101,6 +99,16 @@ zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data)
         /* EAGAIN: no message was posted since the last call */
 
     } while (n == -1 && errno == EINTR);
+
+    return zkl_mailbox_drain(mailbox, data);
+}
+
+
+unsigned
+zkl_mailbox_drain(zkl_mailbox_t *mailbox, void *data)
+{
+    unsigned        taken;
+    zkl_message_t  *message, *next;
 
     (void) pthread_mutex_lock(&mailbox->mutex);
 

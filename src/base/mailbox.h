@@ -56,5 +56,11 @@ void zkl_mailbox_post_foreign(zkl_mailbox_t *mailbox, zkl_message_t *message);
  */
 unsigned zkl_mailbox_take(zkl_mailbox_t *mailbox, void *data);
 
+/*
+ * The same out of turn: leaves the descriptor as it is, because other processes
+ * may have written to the descriptor, too, and the loop has to hear of that.
+ */
+unsigned zkl_mailbox_drain(zkl_mailbox_t *mailbox, void *data);
+
 
 #endif /* _ZKL_MAILBOX_H_INCLUDED_ */

@@ -314,7 +314,7 @@ zkl_session_close(zkl_session_t *s)
            && !ngx_queue_empty(&s->flights)
            && zkl_ahead(until))
     {
-        if (zkl_mailbox_take(s->mailbox, NULL) == 0) {
+        if (zkl_mailbox_drain(s->mailbox, NULL) == 0) {
             ngx_msleep(1);
         }
     }
@@ -694,7 +694,7 @@ zkl_session_end_handle(zkl_session_t *s)
 
     zkl_session_forget_watches(s);
 
-    (void) zkl_mailbox_take(s->mailbox, NULL);
+    (void) zkl_mailbox_drain(s->mailbox, NULL);
 
     while (!ngx_queue_empty(&s->flights)) {
         q = ngx_queue_head(&s->flights);

@@ -13,6 +13,7 @@ last test.
 
 import os
 import random
+import re
 import signal
 import time
 
@@ -421,6 +422,45 @@ def test_crash_and_reload(gateway, held, sessions):
     held.check()
     held.release()
     sessions.wait_owning(2)
+
+
+def test_release_while_a_session_is_closed(zookeeper, start, start_proxy,
+                                           tree):
+    """The waiter's worker, which waits for ZooKeeper to close the session of a
+    worker that died, hears of a sibling's release all the same.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, wait_sessions=False, workers=3)
+    holding, waiting, dying = gateway.worker_pids()
+    holder = gateway.hold("x", worker=holding)
+    waiter = gateway.begin("x", worker=waiting, wait="1m")
+    tree.wait_claims(gateway.znode("x"), 2)
+    way = gateway.connect(holding)
+
+    proxy.delay = 0.06          # the close takes four times as long
+    others = [holding]
+    os.kill(holding, signal.SIGSTOP)
+    try:
+        gateway.kill_worker(dying)
+        others += wait_until(lambda: set(gateway.worker_pids())
+                             - {holding, waiting, dying}, SOON)
+        os.kill(others[1], signal.SIGSTOP)
+        wait_until(lambda: re.search(
+            r" %d#.* that has gone is adopted" % waiting, gateway.log_text()),
+            SOON, "that worker adopts the session")
+    finally:
+        for worker in others:
+            os.kill(worker, signal.SIGCONT)
+    time.sleep(3 * proxy.delay)
+
+    way.send("DELETE", lock_path("x", holder.token))
+    began = time.monotonic()
+    response = waiter.response(SOON)
+    assert time.monotonic() - began < 0.5
+    grant(response, "x")
+    proxy.pass_on()
+    assert way.response(SOON).status == 204
+    gateway.release("x", response.token)
 
 
 def die_at_random(gateway, rng):

@@ -285,6 +285,38 @@ test_post_from_delivery(void **state)
 }
 
 
+/* another process has written to the descriptor: the loop still wakes up */
+
+static void
+test_drain(void **state)
+{
+    uint64_t       one;
+    letter_t       letter;
+    receiver_t     receiver;
+    zkl_mailbox_t  mailbox;
+
+    (void) state;
+
+    memset(&receiver, 0, sizeof(receiver_t));
+    address(&letter, 0, 0);
+
+    assert_int_equal(zkl_mailbox_init(&mailbox, -1), 0);
+
+    one = 1;
+    assert_int_equal(write(mailbox.fd, &one, sizeof(uint64_t)),
+                     sizeof(uint64_t));
+
+    zkl_mailbox_post_foreign(&mailbox, &letter.message);
+
+    assert_int_equal(zkl_mailbox_drain(&mailbox, &receiver), 1);
+    assert_true(readable(&mailbox, 0));
+    assert_int_equal(zkl_mailbox_take(&mailbox, &receiver), 0);
+    assert_false(readable(&mailbox, 0));
+
+    zkl_mailbox_done(&mailbox);
+}
+
+
 /* an eventfd from the caller, with a count that is not 0 at first */
 
 static void
@@ -326,6 +358,7 @@ main(void)
         cmocka_unit_test(test_descriptor),
         cmocka_unit_test(test_one_wake_up),
         cmocka_unit_test(test_post_from_delivery),
+        cmocka_unit_test(test_drain),
         cmocka_unit_test(test_given_descriptor),
         cmocka_unit_test(test_threads),
     };
