@@ -64,7 +64,8 @@ typedef struct {
     ngx_atomic_t                renewals;   /* in the znode's data (any) */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last
-                                               counted remote request (any) */
+                                               counted remote request, or the
+                                               gen at the grant (any) */
     ngx_atomic_t                delivery;   /* which client was told of the
                                                grant (any) */
     ngx_atomic_t                bound;      /* the claim ends with the worker */

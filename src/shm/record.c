@@ -48,6 +48,7 @@ static int64_t zkl_record_clock(void);
 static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
+static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t seen);
 static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
@@ -318,7 +319,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
         cell->since = zkl_record_clock();
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
-        cell->holds = ngx_max(cdata->holds, 1);
+        cell->holds = zkl_record_anew(cell, ngx_max(cdata->holds, 1));
         cell->renewals = cdata->renewals;
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
@@ -414,7 +415,7 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
 
     cell->since = zkl_record_clock();
     cell->ttl = ttl;
-    cell->holds = 1;
+    cell->holds = zkl_record_anew(cell, 1);
     cell->delivery = delivery;
     cell->lease = lease ? lease : 1;
 
@@ -427,6 +428,19 @@ zkl_record_grant(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
     if (cell->mode == ZKL_NODE) {
         zkl_doorbell_watchers(zone->map, record, 0);
     }
+}
+
+
+/*
+ * The holds at the grant.  The gen, which stands in the place of a mark, makes
+ * the word differ from that of a claim that was in the cell before: so a worker
+ * that stood still while it counted a hold of that claim counts none here.
+ */
+
+static ngx_atomic_uint_t
+zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds)
+{
+    return cell->gen << ZKL_HOLDS_BITS | holds;
 }
 
 

@@ -13,6 +13,7 @@
  * - A call with an id or path that may not exist reads and writes only inside
  *   the zone.  No two records share a cell, new records included.
  * - A worker that leaves has no cells and no slot any more.
+ * - The holds of a claim are not counted in a later claim of the same cell.
  */
 
 
@@ -67,6 +68,7 @@ static ngx_uint_t               nknown;
 
 
 static void set_up(void);
+static void reuse(void);
 static zkl_zone_t *join(ngx_pid_t pid);
 static void live(zkl_zone_t **zones, fuzz_input_t *in);
 static void make(zkl_zone_t *zone, ngx_uint_t dying, fuzz_input_t *in);
@@ -165,11 +167,56 @@ set_up(void)
                 paths[i].data[k] = (k % 200 == 0) ? '/' : (u_char) ('a' + i);
             }
         }
+
+        reuse();
     }
 
     ngx_memcpy(base, pristine, size);
     nknown = 0;
     stub_reset();
+}
+
+
+/*
+ * A worker that counts a hold compares the word of the holds before the write,
+ * and may stand still in between until another claim is in the cell.
+ */
+
+static void
+reuse(void)
+{
+    zkl_id_t           id;
+    ngx_uint_t         times;
+    zkl_cell_t        *cell;
+    zkl_zone_t        *zone;
+    ngx_atomic_uint_t  holds;
+
+    stub_reset();
+    zone = join(STAYING);
+    cell = NULL;
+    holds = 0;
+
+    for (times = 0; times <= ZKL_CHUNK; times++) {
+        rule(zkl_record_take(zone, &paths[0], ZKL_MUTEX, NULL, &id) == NGX_OK,
+             "the zone is full");
+
+        if (times % ZKL_CHUNK == 0) {
+            zkl_record_publish(zone, id.record, (int64_t) times, 1, 0);
+            zkl_record_grant(zone, id.record, 10, 10, ZKL_DELIVERED);
+
+            rule(cell == NULL || (cell == zkl_layout_cell(map, id.record)
+                                  && cell->holds != holds),
+                 "two claims of a cell have the same holds");
+
+            cell = zkl_layout_cell(map, id.record);
+            holds = cell->holds;
+        }
+
+        zkl_record_end(zone, id.record);
+        zkl_record_free(zone, id.record);
+    }
+
+    zkl_zone_free(zone);
 }
 
 

@@ -101,6 +101,8 @@ MUTANTS = [
     ("zone", RECORD, "            cell->seq = -1;\n\n"
      "            if (cell->mode == ZKL_NODE) {",
      "            if (cell->mode == ZKL_NODE) {"),
+    ("zone", RECORD, "return cell->gen << ZKL_HOLDS_BITS | holds;",
+     "return (cell->gen & 0) | holds;"),
 ]
 
 
