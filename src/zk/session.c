@@ -25,6 +25,8 @@
 #include "zk/session.h"
 #include "zk/client.h"
 
+#include <sys/random.h>
+
 
 typedef enum {
     ZKL_CLOSED = 0,
@@ -194,6 +196,7 @@ static void zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
+static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
 static void zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op);
@@ -566,9 +569,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     if (fresh) {
         key.timeout = s->timeout;
-
-        (void) ngx_sprintf(s->gate_name, "%08xD%08xD", (uint32_t) ngx_random(),
-                           (uint32_t) ngx_random());
+        zkl_session_name_gate(s);
     }
 
     s->key = key;
@@ -1867,6 +1868,24 @@ zkl_session_read_handler(ngx_event_t *ev)
             zkl_session_submit(s, op);
         }
     }
+}
+
+
+/*
+ * No other session may have the same gate.  libzookeeper seeds random() with 32
+ * bits, so the bits come from the kernel.
+ */
+
+static void
+zkl_session_name_gate(zkl_session_t *s)
+{
+    int64_t  bits;
+
+    if (getrandom(&bits, sizeof(bits), 0) != sizeof(bits)) {
+        bits = (int64_t) ((uint64_t) ngx_random() << 32 ^ ngx_random());
+    }
+
+    (void) ngx_sprintf(s->gate_name, "%016xL", bits);
 }
 
 

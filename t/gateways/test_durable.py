@@ -9,6 +9,7 @@ A call at a gateway that takes a lease over may get 503 for a moment.
 """
 
 import itertools
+import subprocess
 import threading
 import time
 
@@ -145,6 +146,22 @@ def test_shortened_elsewhere(pair, tree, marked):
     is_over(tree, "x", holder, everywhere(*pair))
     is_held("z", longer, everywhere(*pair))
     assert there.release("z", longer.token).status == 204
+
+
+def test_gates_differ(start_gateway, tree, tmp_path):
+    """No session takes another session's gate for its own.
+
+    libzookeeper seeds random() with 32 bits: here each seed gives the same.
+    """
+    library = str(tmp_path / "same.so")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, "-x", "c", "-"],
+                   input=b"long random(void) { return 4; }\n", check=True)
+    tree.client.ensure_path(GATES)
+    before = set(tree.children(GATES))
+    start_gateway(workers=3, environment={"LD_PRELOAD": library})
+    wait_until(lambda: len([name for name in tree.children(GATES)
+                            if "." not in name and name not in before]) == 3,
+               SOON, "a gate of each session")
 
 
 def test_held_for_a_moment(gateway, tree):
