@@ -43,6 +43,10 @@
     (((ngx_atomic_uint_t) 1 << ZKL_HOLDS_BITS) - 1)
 
 
+/* of a cell's renewals: the number of renewals */
+#define ZKL_RENEWALS                  ((ngx_atomic_uint_t) 0xffffffff)
+
+
 /* of a cell's ending: the claim may live, and only ZooKeeper knows */
 #define ZKL_FORSAKEN                  5
 
@@ -61,7 +65,8 @@ typedef struct {
                                                operator (any) */
     ngx_atomic_t                version;    /* of the znode's data at the last
                                                read (any) */
-    ngx_atomic_t                renewals;   /* in the znode's data (any) */
+    ngx_atomic_t                renewals;   /* in the znode's data; upper half:
+                                               a part of the id (any) */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held
                                                (any more); upper half: the last
                                                counted remote request, or the

@@ -51,6 +51,7 @@ static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
 static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t seen);
+static ngx_atomic_uint_t zkl_record_tag(const uint8_t *random);
 static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
 static ngx_int_t zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, ngx_uint_t less, ngx_atomic_uint_t *mark,
@@ -119,7 +120,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->czxid = 0;
     cell->since = 0;
     cell->version = 0;
-    cell->renewals = 0;
+    cell->renewals = zkl_record_tag(random);
     cell->holds = 0;
     cell->remote = 0;
     cell->quota = 0;
@@ -320,7 +321,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
         cell->holds = zkl_record_anew(cell, ngx_max(cdata->holds, 1));
-        cell->renewals = cdata->renewals;
+        cell->renewals = (cell->renewals & ~ZKL_RENEWALS) | cdata->renewals;
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 
@@ -1219,7 +1220,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 
     cell->version = (ngx_atomic_uint_t) version;
 
-    if (renewals <= cell->renewals) {
+    if (renewals <= (uint32_t) cell->renewals) {
         return NGX_DECLINED;
     }
 
@@ -1230,7 +1231,8 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 
     zkl_record_extend(cell, ttl, seen);
 
-    (void) zkl_record_saw(&cell->renewals, renewals);
+    (void) zkl_record_saw(&cell->renewals,
+                          (cell->renewals & ~ZKL_RENEWALS) | renewals);
 
     return NGX_OK;
 }
@@ -1239,7 +1241,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 ngx_uint_t
 zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
 {
-    return renewals <= zkl_layout_cell(zone->map, record)->renewals;
+    return renewals <= (uint32_t) zkl_layout_cell(zone->map, record)->renewals;
 }
 
 
@@ -1267,7 +1269,29 @@ zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t seen)
 }
 
 
-/* Raises word to n.  NGX_DECLINED: n or more were seen already. */
+/*
+ * The upper half of the word of the renewals: random bits of the id, behind a
+ * key.  A worker that stood still while it renewed a claim raises no number of
+ * a later claim in the cell, whose first renewals elsewhere would not count.
+ */
+
+static ngx_atomic_uint_t
+zkl_record_tag(const uint8_t *random)
+{
+    uint32_t  tag;
+
+    ngx_memcpy(&tag, random + ZKL_KEY, sizeof(uint32_t));
+
+    /* no bits are left where a word has 32 bits */
+
+    return (ngx_atomic_uint_t) tag << 16 << 16;
+}
+
+
+/*
+ * Raises word to n.  NGX_DECLINED: n or more were seen already, or the word is
+ * another claim's by now.
+ */
 
 static ngx_int_t
 zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
@@ -1277,7 +1301,7 @@ zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
     do {
         known = *word;
 
-        if (n <= known) {
+        if (n <= known || ((n ^ known) & ~ZKL_RENEWALS) != 0) {
             return NGX_DECLINED;
         }
 
@@ -1336,7 +1360,7 @@ zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
 
     shorter = (said->ttl != 0 && ttl != 0
                && ttl != said->ttl
-               && said->renewals == cell->renewals);
+               && said->renewals == (uint32_t) cell->renewals);
 
     said->ttl = ttl;
     said->renewals = cdata->renewals;
@@ -1492,7 +1516,9 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         }
     }
 
-    if (zkl_record_saw(&cell->renewals, renewals) == NGX_OK) {
+    if (zkl_record_saw(&cell->renewals, zkl_record_tag(id->random) | renewals)
+        == NGX_OK)
+    {
         (void) zkl_record_saw(&cell->version, (ngx_uint_t) version);
     }
 

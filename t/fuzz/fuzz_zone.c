@@ -13,7 +13,8 @@
  * - A call with an id or path that may not exist reads and writes only inside
  *   the zone.  No two records share a cell, new records included.
  * - A worker that leaves has no cells and no slot any more.
- * - The holds of a claim are not counted in a later claim of the same cell.
+ * - The holds and renewals of a claim are not counted in a later claim of the
+ *   same cell.
  */
 
 
@@ -178,7 +179,7 @@ set_up(void)
 
 
 /*
- * A worker that counts a hold compares the word of the holds before the write,
+ * A worker that counts a hold or a renewal compares the word before the write,
  * and may stand still in between until another claim is in the cell.
  */
 
@@ -189,12 +190,13 @@ reuse(void)
     ngx_uint_t         times;
     zkl_cell_t        *cell;
     zkl_zone_t        *zone;
-    ngx_atomic_uint_t  holds;
+    ngx_atomic_uint_t  holds, renewals;
 
     stub_reset();
     zone = join(STAYING);
     cell = NULL;
     holds = 0;
+    renewals = 0;
 
     for (times = 0; times <= ZKL_CHUNK; times++) {
         rule(zkl_record_take(zone, &paths[0], ZKL_MUTEX, NULL, &id) == NGX_OK,
@@ -205,11 +207,13 @@ reuse(void)
             zkl_record_grant(zone, id.record, 10, 10, ZKL_DELIVERED);
 
             rule(cell == NULL || (cell == zkl_layout_cell(map, id.record)
-                                  && cell->holds != holds),
-                 "two claims of a cell have the same holds");
+                                  && cell->holds != holds
+                                  && cell->renewals != renewals),
+                 "two claims of a cell have the same holds or renewals");
 
             cell = zkl_layout_cell(map, id.record);
             holds = cell->holds;
+            renewals = cell->renewals;
         }
 
         zkl_record_end(zone, id.record);

@@ -103,6 +103,8 @@ MUTANTS = [
      "            if (cell->mode == ZKL_NODE) {"),
     ("zone", RECORD, "return cell->gen << ZKL_HOLDS_BITS | holds;",
      "return (cell->gen & 0) | holds;"),
+    ("zone", RECORD, "cell->renewals = zkl_record_tag(random);",
+     "cell->renewals = 0;"),
 ]
 
 
