@@ -374,7 +374,7 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
 
     b->last = ngx_cpymem(b->pos, text, len);
     *b->last++ = '\n';
-    b->last_buf = 1;
+    b->last_buf = (r == r->main) ? 1 : 0;
     b->last_in_chain = 1;
 
     r->headers_out.status = status;

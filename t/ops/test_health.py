@@ -102,6 +102,21 @@ def test_ok(gateway):
         assert 0 < health(gateway, worker).json["session_alive_ms"] <= 10000
 
 
+def test_part_of_a_page(start, tmp_path):
+    """The answer to a subrequest does not end the page that includes it."""
+    page = tmp_path / "page"
+    page.write_text('before <!--# include virtual="/health" --> after')
+    gateway = start(server=HEALTH + """
+        location = /page { root %s; ssi on; ssi_types *; }
+    """ % tmp_path)
+    everywhere(gateway, None)
+    with gateway.connect() as connection:
+        for _ in range(2):
+            text = connection.request("GET", "/page").body.decode()
+            assert text.startswith('before {"status":"ok"'), text
+            assert text.endswith("}\n after"), text
+
+
 def test_head(gateway):
     response = gateway.call("HEAD", "/health")
     assert response.status == 200 and response.body == b""
