@@ -27,7 +27,11 @@ static ngx_int_t ngx_http_zk_lock_result_unreachable(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call);
 
 
-/* the last row of a table is for all results that have no row */
+/*
+ * The last row of a table is for all results that have no row.  A refusal
+ * speaks of this request alone, because an earlier request with the same key
+ * may have been granted the lock.
+ */
 
 static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
@@ -46,17 +50,18 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
     { ZKL_QUOTA, NGX_HTTP_ZK_LOCK_KIND_QUOTA, ngx_string("quota"), "quota",
       "this client has as many claims at this gateway as zk_lock_max_claims "
-      "allows: nothing was granted", NULL },
+      "allows: this request was granted nothing", NULL },
 
     { ZKL_UNREACHABLE, NGX_HTTP_SERVICE_UNAVAILABLE,
       ngx_string("unreachable"), "unreachable",
-      "ZooKeeper is out of reach: nothing was granted, repeating is safe",
-      NULL },
+      "ZooKeeper is out of reach: this request was granted nothing, repeating "
+      "is safe", NULL },
 
     { ZKL_NO_ROOM, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM, ngx_string("no_room"),
       "no_room",
       "this gateway has no room for one more claim, in its zk_lock_zone or in "
-      "this worker's ZooKeeper session: nothing was granted", NULL },
+      "this worker's ZooKeeper session: this request was granted nothing",
+      NULL },
 
     { ZKL_SEQ_EXHAUSTED, NGX_HTTP_CONFLICT, ngx_string("refused"), "refused",
       "ZooKeeper has no numbers left for claims of this lock: its znode has "
@@ -76,8 +81,8 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
     { ZKL_SHUTTING_DOWN, NGX_HTTP_SERVICE_UNAVAILABLE, ngx_string("shut"),
       "shutdown",
-      "this worker process leaves: nothing was granted, repeating is safe",
-      NULL },
+      "this worker process leaves: this request was granted nothing, repeating "
+      "is safe", NULL },
 
     { ZKL_DRAINED, NGX_HTTP_ZK_LOCK_KIND_DRAINED, ngx_string("drained"),
       "drained",
@@ -86,7 +91,7 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
     { ZKL_FAILED, NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_string("failed"),
       "failed",
-      "the claim could not be made: nothing was granted", NULL }
+      "the claim could not be made: this request was granted nothing", NULL }
 };
 
 

@@ -734,6 +734,17 @@ def test_repeat_when_the_queue_is_full(start_gateway, tree):
     released(gateway, "x", token)
 
 
+def test_repeat_that_is_refused(start_gateway):
+    """The answer does not deny the grant of the request before."""
+    gateway = start_gateway(location="zk_lock_max_claims 1;")
+    key = new_key()
+    token = granted(acquire(gateway, "x", key), "x")
+    detail = problem(acquire(gateway, "x", key), 429)["detail"]
+    assert detail.endswith("this request was granted nothing")
+    assert gateway.inspect("x", token).json["state"] == "held"
+    released(gateway, "x", token)
+
+
 # a key whose client has left
 
 @places
