@@ -396,7 +396,13 @@ ngx_http_zk_lock_send_text(ngx_http_request_t *r, ngx_uint_t status,
 
     rc = ngx_http_send_header(r);
 
-    if (rc == NGX_OK && !r->header_only) {
+    if (rc == NGX_ERROR || rc > NGX_OK) {
+        return rc;
+    }
+
+    /* NGX_AGAIN: the header waits, because the connection takes no more */
+
+    if (!r->header_only) {
         out.buf = b;
         out.next = NULL;
 

@@ -4,6 +4,12 @@ A client that cancels its stream has left; the other streams of the connection
 stay.  The end of a connection ends all of the connection's streams.
 """
 
+import fcntl
+import socket
+import sys
+import termios
+import time
+
 import h2.settings
 import pytest
 
@@ -211,3 +217,34 @@ def begun(connection, stream):
     except TimeoutError:
         pass
     return stream in connection.answers
+
+
+def test_grant_behind_a_full_connection(start_gateway, tree, tmp_path):
+    """The whole answer comes, though the header could not be sent at once."""
+    size = 6000000
+    (tmp_path / "big").write_bytes(b"x" * size)
+    gateway = start_gateway(server="location = /big { root %s; }" % tmp_path)
+    with gateway.connect_http2() as connection:
+        connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF,
+                                     65536)
+        connection.h2.update_settings(
+            {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 2 * size})
+        connection.h2.increment_flow_control_window(2 * size)
+        big = connection.send("GET", "/big")
+        wait_until(lambda: full(connection), 20.0, "nginx cannot send more")
+        stream = connection.send("POST", lock_path("x"), {"ttl": "1h"})
+        tree.wait_claims(gateway.znode("x"), 1)
+        content = grant(connection.response(stream), "x")
+        assert len(connection.response(big).body) == size
+        assert release(connection, "x", content["token"]).status == 204
+
+
+def full(connection):
+    """Whether what the client has not read stays the same for a moment."""
+    unread = []
+    for _ in range(2):
+        buf = bytearray(4)
+        fcntl.ioctl(connection.socket, termios.FIONREAD, buf)
+        unread.append(int.from_bytes(buf, sys.byteorder))
+        time.sleep(0.3)
+    return unread[0] == unread[1] != 0
