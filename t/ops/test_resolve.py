@@ -172,18 +172,30 @@ def test_resolver_that_fails_later(places, start_named, dns, tree, answer):
     dns.names[NAME] = [OLD]
     gateway = start_named(old.port)
     held = Held(gateway, tree).spread(10)
+
+    def warnings():
+        return len(lines(gateway, "last known addresses stay"))
+
+    def notices():
+        return len(lines(gateway, r"\[notice\].*resolved again"))
+
+    # an answer that this process sends late is a failure, too, with a warning
+    # and a notice of its own
+    wait_until(lambda: warnings() == notices(), SOON, "the name is known")
+    before = warnings()
     dns.names[NAME] = answer
-    wait_until(lambda: len(lines(gateway, "last known addresses stay")) == 2,
-               SOON, "a warning of each worker")
+    wait_until(lambda: warnings() == before + 2, SOON,
+               "a warning of each worker")
     asked_again(dns)
     old.kill()
     held.check()
+    assert warnings() == before + 2
+    assert len(lines(gateway, "could not be resolved")) == before + 2
     dns.names[NAME] = [OLD]
-    wait_until(lambda: len(lines(gateway, r"\[notice\].*resolved again"))
-               == 2, SOON, "a notice of each worker")
+    wait_until(lambda: notices() == warnings(), SOON,
+               "a notice of each worker")
     held.release()
     not_lost(gateway)
-    assert len(lines(gateway, "could not be resolved")) == 2
 
 
 def test_all_addresses(places, start_named, dns, tree):
