@@ -175,11 +175,12 @@ def test_killed_worker(start_gateway, tree):
     """
     gateway = start_gateway(session_timeout="6s")
     victim, other = gateway.worker_pids()
-    gateway.hold("x", ttl="6s", worker=victim)
+    holder = gateway.hold("x", ttl="1h", worker=victim)
     cut_off = gateway.begin("x", worker=victim)
     tree.wait_claims(gateway.znode("x"), 2)
     waiter = gateway.begin("x", wait="1m", worker=other)
     tree.wait_claims(gateway.znode("x"), 3)
+    assert gateway.renew("x", holder.token, ttl="6s").status == 200
 
     gateway.kill_worker(victim)
     assert cut_off.closed_by_server(20)
