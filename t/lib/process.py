@@ -66,13 +66,18 @@ def free_port():
 
 
 def wait_until(condition, timeout=10.0, what="the condition"):
-    """The first true value of condition(); fails after timeout seconds."""
+    """The first true value of condition(); fails after timeout seconds.
+
+    The last look begins when the time is over, so that a look that takes long,
+    because this process or what is asked stands still, is not the only one.
+    """
     deadline = time.monotonic() + timeout
     while True:
+        last = time.monotonic() > deadline
         value = condition()
         if value:
             return value
-        if time.monotonic() > deadline:
+        if last:
             raise AssertionError("%s did not hold within %g s (last: %r)"
                                  % (what, timeout, value))
         time.sleep(POLL)
