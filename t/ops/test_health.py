@@ -83,6 +83,11 @@ def drain(gateway, how, worker=None):
     return response
 
 
+def is_drained(gateway, worker=None):
+    """Health tells so before all else, also while ZooKeeper stands still."""
+    return reason(health(gateway, worker)) == "drained"
+
+
 def drained(response):
     content = problem(response, 503, "drained")
     assert content["type"] == "/problems/drained"
@@ -172,7 +177,7 @@ def test_other_methods(gateway, method):
         response = gateway.call(method, "/operator", {"drain": "on"})
         problem(response, 405)
         assert response.headers["Allow"] == "GET, HEAD, PUT"
-    assert reason(health(gateway)) is None
+    assert not is_drained(gateway)
 
 
 @pytest.mark.parametrize("query", ["", "drain", "drain=", "drain=ON",
@@ -182,7 +187,7 @@ def test_other_methods(gateway, method):
 def test_bad_values(gateway, query, before):
     drain(gateway, before)
     problem(gateway.call("PUT", "/operator", query), 400, '"on"', '"off"')
-    assert (reason(health(gateway)) is None) == (before == "off")
+    assert is_drained(gateway) == (before == "on")
 
 
 # the reasons
@@ -362,9 +367,10 @@ def test_seen_by_all_workers(gateway):
     drain(gateway, "off", other)
     drain(gateway, "off", one)
     for worker in (one, other):
-        assert reason(health(gateway, worker)) is None
+        assert not is_drained(gateway, worker)
         assert gateway.metrics(worker)["drained", ""] == 0
         grant(gateway.acquire("x%d" % worker, worker=worker), "x%d" % worker)
+    everywhere(gateway, None)
     lines = gateway.log_text()
     assert lines.count("this gateway is drained") == 1
     assert lines.count("takes new locks again") == 1
@@ -524,7 +530,7 @@ def test_another_gateway_goes_on(gateway, start):
     other = start()
     everywhere(other, None)
     drain(gateway, "on")
-    assert reason(health(other)) is None
+    assert not is_drained(other)
     response = other.acquire("x")
     grant(response, "x")
     served(gateway.release("x", response.token), 204)
