@@ -22,9 +22,10 @@ class Job:
               'echo done >> "$0"\n'
               'exit 3\n')
 
-    BEATS = ('(while :; do /bin/date +%s.%N > "$0.beating"\n'
-             'mv "$0.beating" "$0.beat"; sleep 0.02; done) &\n'
-             'until [ -e "$0.beat" ]; do sleep 0.02; done\n')
+    BEATS = ('(while :; do /bin/date +%s.%N >> "$0.beats"\n'
+             'sleep 0.02; done) &\n'
+             'until [ -e "$0.beats" ]; do sleep 0.02; done\n')
+    PAUSE = 1.0         # between two beats: the machine stood still
 
     def __init__(self, directory, before="", beats=False):
         self.path = str(directory / "job")
@@ -42,9 +43,15 @@ class Job:
         wait_until(self.lines, 20.0, "the job runs")
         return int(self.lines()[0].split()[0])
 
-    def last_beat(self):
-        with open(self.path + ".beat") as f:
-            return float(f.read())
+    def ended_by(self, end):
+        """Whether the job did not run any more at that moment, or, where the
+        machine stood still then, soon after the machine went on.
+        """
+        beats = [float(line) for line in whole_lines(self.path + ".beats")]
+        late = [beat for beat in beats if beat >= end]
+        before = max([beat for beat in beats if beat < end], default=0.0)
+        return not late or (late[0] - before > self.PAUSE
+                            and late[-1] - late[0] < self.PAUSE)
 
     def go(self):
         with open(self.path + ".go", "w"):

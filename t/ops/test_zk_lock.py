@@ -608,7 +608,7 @@ def test_run_is_cut_off(zk_run, shared_gateway, start_gateway, tree,
     front.kill()
     end = lease_end(shared_gateway, name)
     assert script.wait() == LOST
-    assert not alive(pid) and job.last_beat() < end
+    assert not alive(pid) and job.ended_by(end)
     wait_until(lambda: is_free(shared_gateway, name), 15, "a free lock")
 
 
@@ -1317,6 +1317,6 @@ def test_date_is_set_back(start_script, start_gateway, shared_gateway, tree,
         (tmp_path / "other").rename(offset)
         end = lease_end(shared_gateway, name)
         assert script.wait() == LOST
-        assert not alive(pid) and job.last_beat() < end
+        assert not alive(pid) and job.ended_by(end)
     assert (tmp_path / "asked").exists() != uptime
     wait_until(lambda: is_free(shared_gateway, name), 20, "a free lock")
