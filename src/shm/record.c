@@ -584,8 +584,11 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
     cell->remote = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
     ngx_memzero(cell->random, ZKL_RANDOM_LEN);
     cell->lease = 0;
-    cell->state = ZKL_RECORD_FREE;
 
+    /* a reader that finds the cell free learns how the claim ended */
+
+    ngx_memory_barrier();
+    cell->state = ZKL_RECORD_FREE;
     ngx_memory_barrier();
 
     /* end() has rung for locks; a release request waits for this */
@@ -1049,6 +1052,11 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     zkl_slot_t  *slot;
 
     copy->state = cell->state;
+
+    /* what the state says was written before the state was */
+
+    ngx_memory_barrier();
+
     copy->mode = cell->mode;
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;

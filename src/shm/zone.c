@@ -451,6 +451,8 @@ zkl_zone_wipe(zkl_zone_t *zone)
                 cell->ending = ZKL_FORSAKEN;
             }
 
+            ngx_memory_barrier();
+
             cell->state = 0;
             cell->gen += cell->gen & 1;
 
