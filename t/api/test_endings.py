@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from conftest import gateways, new_root
-from lib.checks import problem
+from lib.checks import in_reach, problem
 from lib.client import lock_path
 from lib.process import wait_until
 from lib.sessions import expire
@@ -59,8 +59,9 @@ def ended(gateway, name, token, reason, *words):
 
 
 def queue(gateway, name, worker=None, prefix="/locks/", **query):
-    answer = gateway.call("POST", lock_path(name, prefix=prefix), query,
-                          {"Prefer": "respond-async"}, worker=worker)
+    answer = in_reach(lambda: gateway.call(
+        "POST", lock_path(name, prefix=prefix), query,
+        {"Prefer": "respond-async"}, worker=worker))
     assert answer.status == 202, answer
     return answer.token
 
