@@ -6,6 +6,7 @@ know the reason.
 """
 
 import itertools
+import time
 
 import pytest
 
@@ -13,7 +14,6 @@ from conftest import gateways, new_root
 from lib.checks import in_reach, problem
 from lib.client import lock_path
 from lib.process import wait_until
-from lib.sessions import expire
 from lib.tokens import claim_of, token_of
 
 SOON = 15.0
@@ -173,17 +173,41 @@ def test_released_too_late(pair, tree, name):
         ended(here, name, token, None)
 
 
+def cut_off(gateway, proxy):
+    """The way to ZooKeeper is cut, for a lock that is held and a claim that
+    waits for another lock: gives (lock, token) of each.
+
+    A gateway begins to make a lease durable that has been held for two seconds,
+    and then does not know the reason.  None if the machine stood still, so that
+    the gateway may have begun.
+    """
+    x, y = ("x%d" % next(NUMBERS) for _ in range(2))
+    began = time.monotonic()
+    token = gateway.hold(x, ttl="1h").token
+    gateway.hold(y, ttl="1h")
+    waiting = queue(gateway, y)
+    for name in x, y:
+        gateway.catch_up(name)
+    proxy.hole()
+    if time.monotonic() - began < 1.0:
+        return (x, token), (y, waiting)
+    proxy.pass_on()
+    return None
+
+
 def test_session_is_lost(start_gateway, start_proxy, zookeeper, tree):
     proxy = start_proxy(zookeeper)
-    gateway = start_gateway(servers=proxy.address, wait_sessions=False,
-                            session_timeout="4s",
-                            location="zk_lock_grace 1m;")
-    gateway.wait_served()
-    token = gateway.hold("x", ttl="1h").token
-    gateway.hold("y", ttl="1h")
-    waiting = queue(gateway, "y")
-    expire(gateway, proxy, tree, "x", "y")
-    for name, each in ("x", token), ("y", waiting):
+    claims = None
+    while claims is None:
+        gateway = start_gateway(servers=proxy.address, wait_sessions=False,
+                                session_timeout="4s",
+                                location="zk_lock_grace 1m;")
+        gateway.wait_served()
+        claims = cut_off(gateway, proxy)
+    for name, _ in claims:
+        tree.wait_claims(gateway.znode(name), 0, 20)
+    proxy.pass_on()
+    for name, each in claims:
         for worker in gateway.worker_pids():
             wait_until(lambda: gateway.renew(name, each, worker=worker).status
                        != 503, 20, "ZooKeeper is in reach")
