@@ -18,7 +18,8 @@ an operation.  So the proxy can
 
     pass_on()       ends every mode and every cut
 
-and counts connections and requests by operation.  A transaction of checks only,
+and counts connections, requests by operation, and lists of children by path.
+A transaction of checks only,
 which gateways send in front of reads, is a "barrier" and no "multi".
 """
 
@@ -37,6 +38,8 @@ OPERATIONS = {
     18: "removeWatches", 19: "createContainer", 21: "createTTL",
     100: "auth", 101: "setWatches", 105: "setWatches2", -11: "close",
 }
+
+LISTS = ("getChildren", "getChildren2")
 
 LOSE = "lose"               # the request is not passed on; cut
 HALF = "half"               # half of the request is passed on; cut
@@ -75,6 +78,7 @@ class Proxy:
         self.delay = 0.0
         self.accepted = 0
         self.requests = collections.Counter()
+        self.lists = collections.Counter()
         self.faults = []
         self.greeting = 0.0
         self._cut_off = set()
@@ -285,6 +289,8 @@ class _Link:
         if operation == "multi" and first_of_multi(frame) == "check":
             operation = "barrier"
         self.proxy.requests[operation] += 1
+        if operation in LISTS:
+            self.proxy.lists[path_of(frame)] += 1
         for fault in self.proxy.faults:
             if operation in fault.operations:
                 self.proxy.faults.remove(fault)
@@ -330,6 +336,12 @@ def first_of_multi(frame):
     """A transaction's first operation: after length, xid and type."""
     code, = struct.unpack_from(">i", frame, 12)
     return OPERATIONS.get(code)
+
+
+def path_of(frame):
+    """The path of an operation that begins with a path, as clients see it."""
+    length, = struct.unpack_from(">i", frame, 12)
+    return frame[16:16 + length].decode()
 
 
 def frame_session(frame, offset):
