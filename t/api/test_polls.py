@@ -831,7 +831,8 @@ def test_handed_over_again_and_again_is_not_free(start_gateway, tree):
 def test_waiting_polls_cost_nothing(start_gateway, counted, connect_tree):
     """Polls cause no reads or writes, and a single watch for each worker."""
     tree = connect_tree(counted.address)
-    gateway = start_gateway(zookeeper=counted, session_timeout="30s")
+    # a worker without a write for a third of this time makes a transaction
+    gateway = start_gateway(zookeeper=counted, session_timeout="2m")
     top = "/" + gateway.root.split("/")[1]
     holder = gateway.hold("x")
     places = [(gateway, worker) for worker in gateway.worker_pids()]
