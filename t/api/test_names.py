@@ -178,7 +178,8 @@ def test_rewrite(start_gateway, tree):
         before = tree.children(gateway.root)
         problem(gateway.call("POST", prefix + "team%2Fjob"), 400, "%2F")
         problem(gateway.call("POST", prefix + "team/job"), 400, "%2F")
-        assert tree.children(gateway.root) == before
+        # meanwhile ZooKeeper may remove what is empty, once a minute
+        assert set(tree.children(gateway.root)) <= set(before)
         response = gateway.call("POST", prefix + "team%252Fjob")
         assert response.json["name"] == "team%2Fjob"
         release(gateway, "team%2Fjob", response.token)
