@@ -31,6 +31,9 @@ THEIRS = make_digest_acl("stranger", "s", all=True)
 GATES = "/zk_lock_gates"
 SOON = 20.0
 
+# what a gateway logs when ZooKeeper stands still for a second
+SILENT = "zookeeper is out of reach"
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
@@ -262,7 +265,7 @@ def calls(gateway, name, token):
     yield "hold", gateway.call("POST", path, headers=headers)
     yield "key", gateway.acquire(name, headers={"Idempotency-Key": "k" * 20})
     yield "poll", gateway.acquire(name, headers={"Prefer": "respond-async"})
-    yield "until", gateway.call("GET", path, {"until": "free", "wait": "2s"})
+    yield "until", gateway.call("GET", path, {"until": "free", "wait": "30s"})
     yield "watch", streams.watch(gateway, name).head()
     yield "stream", streams.hold(gateway, name).head()
     yield "several", gateway.call("POST", "/locks/", body={"names": [name]})
@@ -564,7 +567,8 @@ def test_two_identities_on_one_server(start, same):
             token = grant(waiter.response(SOON), name)["token"]
             assert gateway.release(name, token).status == 204
         for line in gateway.log_text().splitlines():
-            assert not re.search(r"\[(warn|error)\]", line) or GATES in line
+            assert (not re.search(r"\[(warn|error)\]", line)
+                    or GATES in line or SILENT in line), line
 
 
 # the file
@@ -592,8 +596,10 @@ def test_file_is_relative_to_the_configuration(start, same):
     with open(gateway.prefix + "/secret", "w") as f:
         f.write("%s:%s\n" % (USER, PASSWORD))
     gateway.start()
-    gateway.release("x", gateway.hold("x").token)
+    holder = gateway.hold("x")
+    # once a minute ZooKeeper removes a lock that is free
     assert same.client.get_acls(gateway.znode("x"))[0] == [OURS]
+    gateway.release("x", holder.token)
 
 
 def test_file_is_read_again_at_a_reload(start, same, tmp_path):
