@@ -307,8 +307,9 @@ def test_release_of_two_holds_that_is_told_503(private_zookeeper,
     counted.
     """
     private_zookeeper.start()
+    # the session outlasts two calls of three seconds and a slow machine
     gateway = start_gateway(zookeeper=private_zookeeper, workers=1,
-                            session_timeout=TIMEOUT,
+                            session_timeout="30s",
                             location="zk_lock_timeout 3s;")
     token = gateway.hold("x", ttl="1h").token
     twice = gateway.acquire("x", headers={"Lock-Token": token})

@@ -330,7 +330,8 @@ def test_claims_that_cannot_be_removed(start, same, elsewhere):
     one, other = gateway.worker_pids()
     holder = gateway.hold("x", worker=one)
     asked = other if elsewhere else one
-    problem(gateway.acquire("x", wait="200ms", worker=asked), 500)
+    # with a wait that ends before ZooKeeper has the claim the answer is 503
+    problem(gateway.acquire("x", wait="3s", worker=asked), 500)
     left = gateway.begin("x", worker=asked)
     same.wait_claims(lock, 3)
     left.close()
