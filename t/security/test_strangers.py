@@ -696,7 +696,7 @@ def burst(first, number):
     """The bytes of an HTTP/2 client that looks at so many locks at once."""
     text = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
     for i in range(number):
-        path = b"/locks/%s%06d?until=free&wait=1s" % (b"x" * 190, first + i)
+        path = b"/locks/%s%06d?until=free&wait=1m" % (b"x" * 190, first + i)
         # GET, http; a literal path of 127 and more bytes; an authority
         fields = (b"\x82\x86\x04\x7f" + integer(len(path) - 127) + path
                   + b"\x01\x01x")
