@@ -220,7 +220,11 @@ def test_taken(places, tree, way, name):
     holder.locked(holder.lock(places[0], name), name)
     for place in places:
         for query in ({"wait": "0"}, {"wait": "150ms"}):
-            holder.shown(other.lock(place, name, **query), 423)
+            def ask():
+                tree.wait_claims(place[0].znode(name), 1)
+                return other.lock(place, name, **query)
+
+            holder.shown(place[0].in_reach(ask), 423)
             assert len(tree.claims(place[0].znode(name))) == 1
     unlocked(holder.unlock(places[0], name), name)
     other.locked(other.lock(places[1], name, wait="0"), name)

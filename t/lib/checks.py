@@ -29,6 +29,16 @@ def problem(response, status, *words):
     return content
 
 
+def wait_over(response, *gateways):
+    """The wait of an acquire is over: 423.
+
+    503 is right as well if ZooKeeper stalled then, as the log tells.
+    """
+    if response.status != 503 or not any(gateway.outages()[0]
+                                         for gateway in gateways):
+        problem(response, 423)
+
+
 def retry_after(response):
     """The seconds after which a repeat may succeed."""
     seconds = int(response.headers["Retry-After"])

@@ -47,6 +47,9 @@ START_TIMEOUT = 60.0
 
 # the master may write to a process that has ended and was not waited for yet
 BROKEN_PIPE = re.compile(r"sendmsg\(\) failed \(32")
+# what a worker notes of ZooKeeper's silence, and of the end of the silence
+OUTAGE = re.compile(r" (\d+)#\d+: zookeeper (is out of reach|answers again"
+                    r"|session is (?:open|back))")
 BAD_LINE = re.compile(r"\[(alert|emerg|crit)\]|Sanitizer|runtime error:")
 
 CONF = """\
@@ -600,6 +603,31 @@ class Gateway:
     @staticmethod
     def _unless_out_of_reach(response):
         return None if response.status == 503 else response
+
+    def in_reach(self, ask):
+        """The answer to ask(), which is repeated after a 503 that is right:
+        ZooKeeper stalled as a wait ended, and the log tells of that.
+        """
+        def unless_away():
+            before, away = self.outages()
+            response = ask()
+            if response.status == 503 and (away
+                                           or self.outages()[0] > before):
+                return None
+            return response
+
+        return wait_until(unless_away, START_TIMEOUT, "ZooKeeper's answer")
+
+    def outages(self):
+        """How many the log tells of, and the workers for which one goes on."""
+        number, away = 0, set()
+        for pid, what in OUTAGE.findall(self.log_text()):
+            if what == "is out of reach":
+                number += 1
+                away.add(int(pid))
+            else:
+                away.discard(int(pid))
+        return number, away.intersection(self.worker_pids())
 
     def begin(self, name, body=None, headers=None, worker=None, **query):
         """Sends an acquire; the answer is to be read from the connection."""

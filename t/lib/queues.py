@@ -11,7 +11,7 @@ import random
 import threading
 import time
 
-from lib.checks import TOKEN, may_be_over, problem
+from lib.checks import TOKEN, may_be_over, problem, wait_over
 from lib.client import AsyncConnection, ask, lock_path
 from lib.process import wait_until
 from lib.tokens import claim_of
@@ -165,7 +165,8 @@ class Visitors:
             connection.close()
 
     async def take(self, fate, mode, sent, response):
-        if fate == "hurries" and response.status == 423:
+        if fate == "hurries" and response.status != 201:
+            wait_over(response, *self.gateways)
             return
         granted(response, self.name, mode)
         who = "%s %d" % (mode, next(self.numbers))
