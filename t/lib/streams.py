@@ -10,7 +10,9 @@ piece by piece, as server-sent events or as lines of JSON.
     event(NAME) the data of the next event, which must have this name
     ended()     the stream has ended as an answer ends; no more events came
 
-Signs of life are no events, and are counted in `alive`.
+Signs of life are no events, and are counted in `alive`.  A stream that is
+`calm` does not give what a stall of ZooKeeper adds: that the claim may be lost,
+for reason "zookeeper", and the grant that is told again afterwards.
 """
 
 import collections
@@ -68,6 +70,9 @@ class Events:
         self.response = None
         self.decoder = None
         self.asked = None       # (method, target)
+        self.calm = False
+        self.token = None       # of the grant
+        self.warned = False     # of a stall, and no grant was told since
 
     # what tests call
 
@@ -143,7 +148,18 @@ class Events:
             else:
                 openapi.check_event(self.connection.port, self.asked,
                                     self.response, event.name, event.data)
-                self.events.append(event)
+                if not (self._is_of_a_stall(event) and self.calm):
+                    self.events.append(event)
+
+    def _is_of_a_stall(self, event):
+        if event.name == "ending" and event.data["reason"] == "zookeeper":
+            self.warned = True
+            return True
+        again = (event.name == "granted" and self.warned
+                 and event.data["token"] == self.token)
+        if event.name == "granted":
+            self.token, self.warned = event.data["token"], False
+        return again
 
 
 def parse_sse(block):
