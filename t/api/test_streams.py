@@ -496,8 +496,7 @@ def test_follower_stops_before_it_reports(ensemble, start, start_proxy,
                     session_timeout="6s")
     here = start(servers=leader.address, wait_sessions=False, workers=1)
     for each in (gateway, here):
-        wait_until(lambda: each.inspect("none").status == 404, 20,
-                   "the gateway has its session")
+        each.wait_served()
     stream = streams.hold(gateway, "x")
     granted(stream, "x")
     claim, = tree.claims(gateway.znode("x"))

@@ -789,6 +789,7 @@ def test_connection_to_zookeeper_breaks(start_gateway, start_proxy,
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          wait_sessions=False)
     there = start_gateway()
+    here.wait_served()
     places = everywhere([here, there])
     client = Client(way)
     # the lock's znode exists, and the gateways are connected
@@ -816,6 +817,7 @@ def test_zookeeper_is_out_of_reach(start_gateway, start_proxy, zookeeper,
     proxy = start_proxy(zookeeper)
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          wait_sessions=False, location="zk_lock_wait 2s;")
+    here.wait_served()
     place = here, here.worker_pids()[0]
     client = Client(way)
     client.locked(asked(client, way[0], place, "x"), "x")

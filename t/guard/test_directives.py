@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from lib.backend import Backend
-from lib.checks import problem, retry_after
+from lib.checks import problem, retry_after, wait_over
 from lib.client import Gone
 from lib.guards import SOON, begin, free, location, log, lose
 from lib.process import wait_until
@@ -750,7 +750,7 @@ def test_own_waits(guarded, backend, tree):
     # the wait for b, too, began with the request
     assert client.silent_for(0.4)
     gateway.release("a", held["a"].token)
-    problem(client.response(), 423)
+    wait_over(client.response(), gateway)
     free(tree, gateway, "a")
     gateway.release("b", held["b"].token)
     assert backend.idle()

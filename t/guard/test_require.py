@@ -250,21 +250,24 @@ def test_fencing_token_before_the_release_is_done(
     here = start_gateway(servers=proxy.address, session_timeout="60s",
                          workers=1, wait_sessions=False)
     there = start_gateway(server=server)
-    wait_until(lambda: here.inspect(name).status == 404)
+    here.wait_served()
     former = here.hold(name)
     waiter = here.begin(name, wait="1m")
     tree.wait_claims(here.znode(name), 2)
     here.catch_up(name)
-    proxy.delay = 0.7
+    proxy.hole()
     end = here.connect().send("DELETE", lock_path(name, former.token))
     holder = waiter.response(SOON)
     assert holder.status == 201
     assert len(tree.claims(here.znode(name))) == 2
-    answer = there.call("GET", path, {"lock": name},
-                        shown(None, holder.fencing))
+    client = there.connect().send("GET", path, {"lock": name},
+                                  shown(None, holder.fencing))
+    assert client.silent_for(0.3)
+    assert len(tree.claims(here.znode(name))) == 2
+    proxy.pass_on()
+    answer = client.response()
     assert len(tree.claims(here.znode(name))) == 1
     assert answer.status == 200
-    proxy.pass_on()
     assert end.response(SOON).status == 204
     release(here, name, holder)
 
