@@ -118,7 +118,7 @@ def wait_ends(gateway, name, begin):
     begins.
     """
     def unless_away():
-        before, away = gateway.outages()
+        before = gateway.outages()
         stream = begin()
         if stream.head().status == 200:
             queued(stream, name, 0)
@@ -127,7 +127,7 @@ def wait_ends(gateway, name, begin):
                 return stream, event
         else:
             problem(stream.head(), 503)
-        assert away or gateway.outages()[0] > before
+        assert gateway.told_of_outage(before)
         return None
 
     stream, event = wait_until(unless_away, 60, "ZooKeeper's answer")

@@ -30,13 +30,17 @@ def problem(response, status, *words):
 
 
 def wait_over(response, *gateways):
-    """The wait of an acquire is over: 423.
-
-    503 is right as well if ZooKeeper stalled then, as the log tells.
-    """
-    if response.status != 503 or not any(gateway.outages()[0]
-                                         for gateway in gateways):
+    """The wait of an acquire is over: 423."""
+    if not stalled(response, *gateways):
         problem(response, 423)
+
+
+def stalled(response, *gateways):
+    """Whether a wait ended with 503, which is right if ZooKeeper stalled then,
+    as the log of a gateway tells.
+    """
+    return response.status == 503 and any(gateway.told_of_outage()
+                                          for gateway in gateways)
 
 
 def retry_after(response):

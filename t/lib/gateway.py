@@ -609,10 +609,9 @@ class Gateway:
         ZooKeeper stalled as a wait ended, and the log tells of that.
         """
         def unless_away():
-            before, away = self.outages()
+            before = self.outages()
             response = ask()
-            if response.status == 503 and (away
-                                           or self.outages()[0] > before):
+            if response.status == 503 and self.told_of_outage(before):
                 return None
             return response
 
@@ -628,6 +627,18 @@ class Gateway:
             else:
                 away.discard(int(pid))
         return number, away.intersection(self.worker_pids())
+
+    def told_of_outage(self, before=(0, ())):
+        """Whether there was an outage since then; the log may tell of it a
+        moment after a call was refused.
+        """
+        number, away = before
+        deadline = time.monotonic() + 2.0
+        while not away and self.outages()[0] == number:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
 
     def begin(self, name, body=None, headers=None, worker=None, **query):
         """Sends an acquire; the answer is to be read from the connection."""
