@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import pytest
 from kazoo.exceptions import NoAuthError
 
-from lib.checks import (TOKEN, gone, grant, in_reach, left_at_least, problem,
+from lib.checks import (TOKEN, gone, grant, left_at_least, problem,
                         retry_after)
 from lib.client import lock_path
 from lib.process import wait_until, whole_lines
@@ -317,7 +317,7 @@ def test_blanks_in_a_query(gateway, name):
 def test_prefer_wait(gateway, name):
     holder = gateway.hold(name)
     for preference in ("wait=0", "wait=1", "respond-sync, wait=1"):
-        problem(in_reach(lambda: gateway.acquire(
+        problem(gateway.in_reach(lambda: gateway.acquire(
             name, headers={"Prefer": preference}, timeout=10)), 423)
     gateway.release(name, holder.token)
 
@@ -539,7 +539,7 @@ def test_variables(start_gateway):
              "$zk_lock_outcome $zk_lock_wait_time $zk_lock_fencing_token';",
         server="access_log locks.log locks;")
     holder = gateway.hold("a b")
-    in_reach(lambda: gateway.acquire("a b", wait="200ms"))
+    gateway.in_reach(lambda: gateway.acquire("a b", wait="200ms"))
     gateway.release("a b", holder.token)
     gateway.inspect("a b")
     path = gateway.prefix + "/locks.log"
@@ -560,8 +560,8 @@ def test_limits_of_a_location(start_gateway):
     holder = gateway.hold("x")
     assert holder.json["ttl_ms"] == 25000
     for wait in {}, {"wait": "1h"}:
-        problem(in_reach(lambda: gateway.acquire("x", timeout=10, **wait)),
-                423)
+        problem(gateway.in_reach(lambda: gateway.acquire(
+            "x", timeout=10, **wait)), 423)
     renewed = gateway.renew("x", holder.token, ttl="1h")
     assert renewed.json["ttl_ms"] == 40000
     gateway.release("x", holder.token)
@@ -584,8 +584,9 @@ def test_note_of_a_lease_that_was_cut(strict, name, asked):
     answers = [holder, strict.renew(name, holder.token, **asked),
                strict.acquire(name, headers={"Lock-Token": holder.token},
                               **asked),
-               in_reach(lambda: strict.call("POST", "/locks/", None, None,
-                                            dict(asked, names=[name + "-s"])))]
+               strict.in_reach(lambda: strict.call(
+                   "POST", "/locks/", None, None,
+                   dict(asked, names=[name + "-s"])))]
     answers += [strict.call("PUT", "/locks/", asked,
                             {"Lock-Token": answers[-1].token}),
                 strict.acquire(name, headers={"Prefer": "respond-async"},
@@ -609,8 +610,8 @@ def test_note_of_a_wait_that_was_cut(strict, name):
             lambda: strict.call("POST", "/locks/", None, None,
                                 {"names": [name], "wait": "400d"}),
             lambda: strict.acquire(name, headers={"Prefer": "wait=301"})]
-    contents = [problem(in_reach(ask), 423) for ask in asks]
-    polled = in_reach(lambda: strict.acquire(
+    contents = [problem(strict.in_reach(ask), 423) for ask in asks]
+    polled = strict.in_reach(lambda: strict.acquire(
         name, headers={"Prefer": "respond-async"}, wait="301ms"))
     assert polled.status == 202, polled
     contents += [polled.json, wait_until(lambda: taken(strict, name), 60.0)]
@@ -653,11 +654,11 @@ def test_no_note_of_what_was_not_cut(strict, name):
 def test_preference_is_applied(strict, name, preference, applied):
     """RFC 7240: the answer names the preference and the value that applied."""
     headers = {"Prefer": preference}
-    holder = in_reach(lambda: strict.acquire(name, headers=headers))
+    holder = strict.in_reach(lambda: strict.acquire(name, headers=headers))
     assert holder.status == 201, holder
     tagged = dict(headers, **{
         "If-None-Match": strict.inspect(name).headers["ETag"]})
-    answers = [holder] + [in_reach(ask) for ask in (
+    answers = [holder] + [strict.in_reach(ask) for ask in (
         lambda: strict.call("GET", lock_path(name), None, tagged),
         lambda: strict.acquire(name, headers=headers, timeout=10),
         lambda: strict.call("GET", lock_path(name), {"until": "free"},
@@ -685,7 +686,8 @@ def test_preferences_are_applied(strict, name):
 def test_preference_that_is_not_applied(strict, name):
     """The query and the body win, and some calls do not wait."""
     headers = {"Prefer": "wait=1"}
-    holder = in_reach(lambda: strict.acquire(name, {"wait": "1s"}, headers))
+    holder = strict.in_reach(lambda: strict.acquire(name, {"wait": "1s"},
+                                                    headers))
     for answer in (holder, strict.acquire(name, headers=headers, wait="0"),
                    strict.acquire(name, headers=headers, x="0"),
                    strict.call("PUT", lock_path(name, holder.token), None,

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import gateways, new_root
-from lib.checks import in_reach, problem
+from lib.checks import problem
 from lib.client import lock_path
 from lib.process import wait_until
 from lib.tokens import claim_of, token_of
@@ -59,7 +59,7 @@ def ended(gateway, name, token, reason, *words):
 
 
 def queue(gateway, name, worker=None, prefix="/locks/", **query):
-    answer = in_reach(lambda: gateway.call(
+    answer = gateway.in_reach(lambda: gateway.call(
         "POST", lock_path(name, prefix=prefix), query,
         {"Prefer": "respond-async"}, worker=worker))
     assert answer.status == 202, answer

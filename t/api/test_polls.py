@@ -15,7 +15,7 @@ import time
 
 import pytest
 
-from lib.checks import in_reach, problem, retry_after
+from lib.checks import problem, retry_after
 from lib.client import lock_path
 from lib.holders import wait_dead
 from lib.process import alive, wait_until
@@ -334,7 +334,7 @@ def waits(seconds, place, name, tag, headers=None, **query):
         return look(place, name, tag, headers, **query)
 
     began = None
-    same(in_reach(poll), tag)
+    same(place[0].in_reach(poll), tag)
     assert time.monotonic() - began >= seconds
 
 
@@ -354,10 +354,10 @@ def test_wait_has_an_upper_limit(start_gateway):
     holder = gateway.hold("x")
     tag = tag_of(look(place, "x"))
     for query in ({"tag": tag, "wait": "1h"}, {"tag": tag, "wait": "100d"}):
-        same(in_reach(lambda: look(place, "x", **query)), tag)
+        same(gateway.in_reach(lambda: look(place, "x", **query)), tag)
     for query in ({"wait": "1h"}, {}):
-        problem(in_reach(lambda: look(place, "x", until="free", **query)),
-                423)
+        problem(gateway.in_reach(lambda: look(place, "x", until="free",
+                                              **query)), 423)
     gateway.release("x", holder.token)
 
 
@@ -439,8 +439,8 @@ def test_not_free_in_time(places, name):
     holder = gateway.hold(name, {"owner": "me", "data": {"a": 1}})
     for place in places:
         for query in ({"wait": "0"}, {"wait": "100ms"}):
-            response = in_reach(lambda: look(place, name, until="free",
-                                             **query))
+            response = place[0].in_reach(
+                lambda: look(place, name, until="free", **query))
             refusal = problem(response, 423)
             retry_after(response)
             assert refusal["holder"]["owner"] == "me"
@@ -455,9 +455,10 @@ def test_until_free_by_default(start_gateway):
     gateway = start_gateway(http="zk_lock_wait 200ms;")
     holder = gateway.hold("x")
     place = gateway, None
-    problem(in_reach(lambda: look(place, "x", until="free")), 423)
+    problem(gateway.in_reach(lambda: look(place, "x", until="free")), 423)
     gateway.release("x", holder.token)
-    assert in_reach(lambda: look(place, "x", until="free")).status == 204
+    assert gateway.in_reach(
+        lambda: look(place, "x", until="free")).status == 204
 
 
 # polls and what happens meanwhile

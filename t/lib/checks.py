@@ -4,7 +4,6 @@ import re
 import time
 
 from lib.client import lock_path
-from lib.process import wait_until
 
 # Terraform reads these names from any refusal, in any case of letters
 TERRAFORM = {"id", "info", "who", "path", "version", "created", "operation"}
@@ -48,19 +47,6 @@ def retry_after(response):
     seconds = int(response.headers["Retry-After"])
     assert 0 <= seconds <= 3600
     return seconds
-
-
-def in_reach(call):
-    """The first answer to call() but 503.
-
-    A call with a short wait gets 503 if ZooKeeper stands still when the wait is
-    over.  Such a call was granted nothing, so that a repeat is safe.
-    """
-    def answer():
-        response = call()
-        return None if response.status == 503 else response
-
-    return wait_until(answer, 60.0, "an answer while ZooKeeper is in reach")
 
 
 def left_at_least(response, granted):
