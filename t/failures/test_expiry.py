@@ -132,6 +132,6 @@ def test_holder_that_cannot_be_read(gateway, tree, wait):
     tree.make(znode)
     foreign = tree.make_claim(znode)
     tree.client.set_acls(foreign, [make_digest_acl("u", "p", all=True)])
-    problem(gateway.acquire("x", wait=wait), 423)
+    gateway.refused("x", wait=wait)
     tree.delete(foreign)
     grant(gateway.acquire("x", wait="10s", timeout=20), "x")

@@ -30,6 +30,7 @@ import subprocess
 import time
 
 from lib import openapi
+from lib.checks import problem
 from lib.client import (Connection, Http2Connection, lock_path)
 from lib.process import (Daemon, alive, birth, children, die_with_parent,
                          free_port, state, title, wait_until)
@@ -599,6 +600,15 @@ class Gateway:
             self.acquire(name, body, **arguments)), START_TIMEOUT, "a grant")
         assert response.status == 201, response
         return response
+
+    def refused(self, name, body=None, **arguments):
+        """The refusal of an acquire: the lock is taken.
+
+        A short wait that ends while ZooKeeper does not answer for a second
+        gets 503, which does not tell whether the lock is taken.
+        """
+        return problem(self.in_reach(
+            lambda: self.acquire(name, body, **arguments)), 423)
 
     @staticmethod
     def _unless_out_of_reach(response):

@@ -24,7 +24,7 @@ from lib.process import wait_until
 from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
 from lib.queues import (
     ALONE, GRANTS, Kazoo, Line, MARKERS, MODES, SOON, Visitors, chance,
-    granted, kill, patience, play, wait)
+    granted, kill, patience, play, wait, wait_over)
 from lib.room import Room
 from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of
@@ -1149,8 +1149,8 @@ class Sharers(Visitors):
     shared = 0
 
     async def take(self, fate, mode, sent, response):
-        if fate == "hurries" and response.status == 423:
-            return
+        if fate == "hurries" and response.status != 201:
+            return wait_over(self.gateways, response)
         granted(response, self.name, mode)
         who = "%s %d" % (mode, next(self.numbers))
         token = {"Lock-Token": response.token}
