@@ -27,6 +27,7 @@ from lib.tokens import claim_of, token_of
 
 SOON = 20.0
 SHORT = "4s"        # of a session that a test waits for
+STALLED = 6         # s; longer than ZooKeeper or a worker may stand still
 IN_TURN = 2000
 ROUNDS = int(os.environ.get("ZK_LOCK_ROUNDS", "2"))
 AT_ONCE = 30
@@ -288,17 +289,17 @@ def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
     """The lease ends a ttl after the last renewal, and not before."""
     here, there = here_and_there
     lock = here.znode("x")
-    holder = here.hold("x", ttl="3s")
+    holder = here.hold("x", ttl="%ds" % STALLED)
     began = time.monotonic()
-    while time.monotonic() - began < 5.0:
+    while time.monotonic() - began < STALLED + 2.0:
         last = time.monotonic()
         content = grant(there.renew("x", holder.token), "x", 200)
-        assert content["ttl_ms"] == 3000
+        assert content["ttl_ms"] == 1000 * STALLED
         assert content["fencing_token"] == holder.fencing
         assert here.inspect("x", holder.token).json["state"] == "held"
-        problem(here.acquire("x", wait="100ms"), 423)
-    tree.wait_claims(lock, 0, 2 * 3.0 + SOON)
-    assert time.monotonic() - last >= 2.99
+        here.wait_over(here.acquire("x", wait="100ms"))
+    tree.wait_claims(lock, 0, 2 * STALLED + SOON)
+    assert time.monotonic() - last >= STALLED - 0.01
     gone(here, "x", holder.token)
     gone(there, "x", holder.token)
 
@@ -309,11 +310,16 @@ def test_many_leases_are_kept_alive_at_the_other(pair, tree):
     names = ["x%d" % i for i in range(100)]
     tokens = {}
     for i, name in enumerate(names):
+        began = time.monotonic()
         tokens[name] = here.hold(name, ttl="2s").token
         if i % 2 == 0:
-            content = grant(there.renew(name, tokens[name], ttl="1m"), name,
-                            200)
-            assert content["ttl_ms"] == 60000
+            answer = there.renew(name, tokens[name], ttl="1m")
+            while answer.status == 410 and time.monotonic() - began > 2.0:
+                # the lease was over before the renewal
+                began = time.monotonic()
+                tokens[name] = here.hold(name, ttl="2s").token
+                answer = there.renew(name, tokens[name], ttl="1m")
+            assert grant(answer, name, 200)["ttl_ms"] == 60000
     for name in names[1::2]:
         tree.wait_claims(here.znode(name), 0, SOON)
     for name in names[::2]:
@@ -325,12 +331,12 @@ def test_lease_that_was_lengthened_at_the_other(here_and_there):
     """The deadline at the first gateway passes, and the lock stays held."""
     here, there = here_and_there
     holder = here.hold("x", ttl="3s")
-    there.renew("x", holder.token, ttl="30s")
-    problem(here.acquire("x", wait="4s"), 423)
+    there.renew("x", holder.token, ttl="60s")
+    here.wait_over(here.acquire("x", wait="4s"))
     for gateway, worker in everywhere(here, there):
         content = gateway.inspect("x", holder.token, worker).json
-        assert content["state"] == "held" and content["ttl_ms"] == 30000
-        assert 20000 < content.get("expires_in_ms", 30000) <= 30000
+        assert content["state"] == "held" and content["ttl_ms"] == 60000
+        assert 40000 < content.get("expires_in_ms", 60000) <= 60000
     assert there.release("x", holder.token).status == 204
 
 
@@ -359,9 +365,10 @@ def test_renewed_at_both_in_turn(pair, tree):
         began = time.monotonic()
         content = grant(last.renew("x", holder.token, ttl="6s"), "x", 200)
         assert content["ttl_ms"] == 6000
-        problem(pair[0].acquire("x", wait="3500ms"), 423)
+        pair[0].wait_over(pair[0].acquire("x", wait="3500ms"))
         for gateway in pair:
-            assert gateway.inspect("x", holder.token).status == 200
+            seen = gateway.inspect("x", holder.token)
+            assert seen.status == 200 or time.monotonic() - began > 6.0, seen
         tree.wait_claims(pair[0].znode("x"), 0, SOON)
         assert time.monotonic() - began >= 5.99
 
@@ -683,7 +690,7 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
     began = time.monotonic()
     grant(there.renew("x", holder.token, ttl="8s"), "x", 200)
     there.kill()
-    problem(here.acquire("x", wait="4s"), 423)
+    here.wait_over(here.acquire("x", wait="4s"))
     tree.wait_claims(here.znode("x"), 0, SOON)
     assert time.monotonic() - began >= 7.99
     gone(here, "x", holder.token)
@@ -716,11 +723,12 @@ def test_renewed_at_another_server(ensemble, start_gateway):
     pair = [start_gateway(zookeeper=server)
             for server in (ensemble.follower(), ensemble.leader())]
     for here, there in (pair, pair[::-1]):
-        holder = here.hold("x", ttl="3s")
-        for _ in range(20):
+        holder = here.hold("x", ttl="%ds" % STALLED)
+        began = time.monotonic()
+        while time.monotonic() - began < STALLED + 2.0:
             content = grant(there.renew("x", holder.token), "x", 200)
             assert content["fencing_token"] == holder.fencing
-            problem(here.acquire("x", wait="200ms"), 423)
+            here.wait_over(here.acquire("x", wait="200ms"))
         wait_until(lambda: here.inspect("x").status == 404, SOON)
         gone(here, "x", holder.token)
         gone(there, "x", holder.token)

@@ -354,15 +354,14 @@ def test_the_wait_is_over(pair, plain):
             answer = gateway.acquire("w", wait="0", worker=worker)
             problem(answer, 423)
             assert answer.json["holder"]["owner"] == "somebody"
-            answer = gateway.acquire("w", wait="300ms", worker=worker)
-            problem(answer, 423)
+            gateway.refused("w", wait="300ms", worker=worker)
             assert 0.25 < time.monotonic() - started < 10.0
     plain.drop(path)
     answer = pair[0].hold("w")
     for gateway in pair:
         for worker in gateway.worker_pids():
             problem(gateway.acquire("w", wait="0", worker=worker), 423)
-            problem(gateway.acquire("w", wait="100ms", worker=worker), 423)
+            gateway.refused("w", wait="100ms", worker=worker)
     assert pair[1].release("w", answer.token).status == 204
     answer = pair[1].acquire("w", wait="0")
     grant(answer, "w")
@@ -422,8 +421,9 @@ def test_a_lease_ends(pair, tree):
 
 def test_a_renewal_elsewhere_counts(pair):
     here, other = pair
-    answer = here.hold("n", ttl="5s")
-    for _ in range(6):
+    # ZooKeeper or a worker may stand still for some seconds
+    answer = here.hold("n", ttl="7s")
+    for _ in range(8):
         time.sleep(1.0)
         assert other.renew("n", answer.token).status == 200
     assert here.inspect("n", answer.token).status == 200
@@ -974,7 +974,7 @@ def test_the_create_is_cut_and_another_has_it(behind, proxy, how, plain):
     waiting = behind.begin("k", wait="20s")
     fault.wait()
     assert waiting.silent_for(0.5)
-    problem(behind.acquire("k", wait="300ms"), 423)
+    behind.refused("k", wait="300ms")
     plain.drop(behind.znode("k"))
     token = grant(waiting.response(SOON), "k")["token"]
     assert behind.release("k", token).status == 204

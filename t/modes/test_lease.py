@@ -103,18 +103,19 @@ def test_rest_of_a_lease_is_told(gateway):
 def test_renewed_lease_goes_on(gateway, tree):
     """Each renewal counts from its own moment, at either worker."""
     workers = gateway.worker_pids()
-    holder = gateway.hold("x", ttl="4s")
+    # ZooKeeper or a worker may stand still for some seconds
+    holder = gateway.hold("x", ttl="6s")
     began = time.monotonic()
     renewals = 0
-    while time.monotonic() - began < 5.0:
+    while time.monotonic() - began < 8.0:
         worker = workers[renewals % 2]
         response = gateway.renew("x", holder.token, worker=worker)
         content = grant(response, "x", 200)
         assert content["fencing_token"] == holder.fencing
-        assert content["ttl_ms"] == 4000
+        assert content["ttl_ms"] == 6000
         assert content["state"] == "held"
         renewals += 1
-        assert gateway.acquire("x", wait="100ms").status == 423
+        gateway.wait_over(gateway.acquire("x", wait="100ms"))
     tree.wait_claims(gateway.znode("x"), 0, SOON)
     gone(gateway, "x", holder.token)
 
@@ -125,7 +126,7 @@ def test_renewal_with_another_ttl(gateway, tree):
         content = gateway.renew("x", token, **change).json
         assert content["ttl_ms"] == 30000
         assert 25000 < content["expires_in_ms"] <= 30000
-        assert gateway.acquire("x", wait="3500ms").status == 423
+        gateway.refused("x", wait="3500ms")
         content = gateway.inspect("x", token).json
         assert content["state"] == "held" and content["ttl_ms"] == 30000
         gateway.release("x", token)
@@ -156,7 +157,7 @@ def test_release_ends_the_lease(gateway):
         token = gateway.hold("x", ttl="300ms").token
         gateway.release("x", token)
     token = gateway.hold("x", ttl="10s").token
-    assert gateway.acquire("x", wait="500ms").status == 423
+    gateway.refused("x", wait="500ms")
     gateway.release("x", token)
 
 
