@@ -240,8 +240,7 @@ def test_others_are_shown(gateway, foreign):
         assert [h["owner"] for h in content["holders"]] == ["10.0.0.7"]
         assert content["queued"] == 3
         assert content["queue"][-1]["owner"] == "me"
-    refusal = problem(gateway.acquire("x", wait="0"), 423)
-    assert refusal["holder"]["owner"] == "10.0.0.7"
+    assert gateway.refusal("x")["holder"]["owner"] == "10.0.0.7"
     waiter.close()
     foreign.wait_claims(lock, 3)
 

@@ -184,7 +184,7 @@ def test_lock_is_listed_alike(pair, tree):
 def test_refusal_names_the_holder(pair):
     here, there = pair
     holder = here.hold("x", {"owner": "me", "data": [1]})
-    refusals = [problem(gateway.acquire("x", wait="0", worker=worker), 423)
+    refusals = [gateway.refusal("x", worker=worker)
                 for gateway, worker in everywhere(here, there)]
     for refusal in refusals:
         assert refusal["holder"]["owner"] == "me"
@@ -708,7 +708,7 @@ def test_each_gateway_at_another_server(ensemble, start_gateway,
     for here, there in (pair, pair[::-1]) * 3:
         holder = here.hold("x", owner="me")
         assert there.inspect("x", holder.token).json["state"] == "held"
-        refusal = problem(there.acquire("x", wait="0"), 423)
+        refusal = there.refusal("x")
         assert refusal["holder"]["owner"] == "me"
         assert there.release("x", holder.token).status == 204
         problem(here.inspect("x", holder.token), 410)

@@ -610,6 +610,19 @@ class Gateway:
         return problem(self.in_reach(
             lambda: self.acquire(name, body, **arguments)), 423)
 
+    def refusal(self, name, **arguments):
+        """The refusal of an acquire that does not wait, with the holder.
+
+        The gateway looks for the holder for 0.9 s at most: a refusal that came
+        so late, without the holder, is not judged.
+        """
+        def in_time():
+            sent = time.monotonic()
+            content = problem(self.acquire(name, wait="0", **arguments), 423)
+            late = time.monotonic() - sent >= 0.9
+            return None if late and "holder" not in content else content
+        return wait_until(in_time, START_TIMEOUT, "a refusal in time")
+
     @staticmethod
     def _unless_out_of_reach(response):
         return None if response.status == 503 else response

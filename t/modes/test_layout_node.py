@@ -351,9 +351,8 @@ def test_the_wait_is_over(pair, plain):
     for gateway in pair:
         for worker in gateway.worker_pids():
             started = time.monotonic()
-            answer = gateway.acquire("w", wait="0", worker=worker)
-            problem(answer, 423)
-            assert answer.json["holder"]["owner"] == "somebody"
+            refusal = gateway.refusal("w", worker=worker)
+            assert refusal["holder"]["owner"] == "somebody"
             gateway.refused("w", wait="300ms", worker=worker)
             assert 0.25 < time.monotonic() - started < 10.0
     plain.drop(path)

@@ -362,8 +362,7 @@ def test_holders_are_shown(line, mode):
         assert [claim["owner"] for claim in seen["queue"]] == ["w", "r"]
         assert seen["queued"] == 2
         for tried in MODES:
-            refusal = problem(gateway.acquire(line.name, mode=tried, wait="0",
-                                              worker=worker), 423)
+            refusal = gateway.refusal(line.name, mode=tried, worker=worker)
             assert refusal["holder"]["owner"] == "h0"
             assert refusal["holder"]["fencing_token"] == holders[0].fencing
         for holder in holders:

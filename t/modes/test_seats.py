@@ -161,8 +161,11 @@ class Line:
         answers = []
         for _ in range(4):
             gateway, worker = next(self.places)
-            response = gateway.acquire(self.name, worker=worker, timeout=SOON,
-                                       **dict(use or self.use, wait="0"))
+            arguments = dict(use or self.use, worker=worker, timeout=SOON)
+            if status == 423:
+                answers.append(gateway.refusal(self.name, **arguments))
+                continue
+            response = gateway.acquire(self.name, wait="0", **arguments)
             answers.append(problem(response, status))
         return answers
 
