@@ -165,7 +165,11 @@ def test_release_beside_a_session_that_is_cut_off(gateway, proxy, tree):
                BACK, "a worker out of reach")
     holder = gateway.hold("x", ttl="1h", worker=worker)
     proxy.delay = 0.1
-    assert gateway.release("x", holder.token, worker=sibling).status == 204
+    before, _ = gateway.outages()
+    released = gateway.release("x", holder.token, worker=sibling)
+    # unless the claim's worker has no answers for a second either
+    assert released.status == 204 or (
+        released.status == 503 and gateway.outages()[0] > before), released
     tree.wait_claims(gateway.znode("x"), 0)
     proxy.pass_on()
     in_reach(gateway)
@@ -226,8 +230,11 @@ def test_wait_goes_on_over_a_lost_session(gateway, proxy, tree, foreign):
     proxy.pass_on()
     proxy.kill()
     tree.wait_claims(lock, 5, BACK)
+    before, _ = gateway.outages()
     for waiter in waiters:
-        problem(waiter.response(), 423)
+        answer = waiter.response()
+        if answer.status != 503 or gateway.outages()[0] == before:
+            problem(answer, 423)
         assert time.monotonic() - began >= 15.9
     tree.wait_claims(lock, 3)
 
