@@ -25,7 +25,7 @@ import time
 import pytest
 from kazoo.exceptions import NoNodeError
 
-from lib.checks import gone, grant, problem
+from lib.checks import gone, grant, problem, wait_over
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
 from lib.proxy import (CUT, HALF, LOSE, SWALLOWED, TORN, UNANSWERED)
@@ -629,7 +629,7 @@ def test_renewal_at_another_gateway(start_gateway, start_behind, zookeeper,
         fault.wait()
         assert response.status == 200
         renewed(there, "x", holder, "10s")
-        here.wait_over(here.acquire("x", wait="100ms"))
+        wait_over(here.acquire("x", wait="100ms"), here)
     began = renewed(there, "x", holder, "1s")
     tree.wait_claims(here.znode("x"), 0, BACK)
     assert time.monotonic() - began >= 0.99

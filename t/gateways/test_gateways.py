@@ -19,7 +19,7 @@ import time
 
 import pytest
 
-from lib.checks import gone, grant, problem
+from lib.checks import gone, grant, problem, wait_over
 from lib.client import AsyncConnection, lock_path
 from lib.process import wait_until
 from lib.sessions import stay_ephemeral
@@ -297,7 +297,7 @@ def test_lease_is_kept_alive_at_the_other_alone(here_and_there, tree):
         assert content["ttl_ms"] == 1000 * STALLED
         assert content["fencing_token"] == holder.fencing
         assert here.inspect("x", holder.token).json["state"] == "held"
-        here.wait_over(here.acquire("x", wait="100ms"))
+        wait_over(here.acquire("x", wait="100ms"), here)
     tree.wait_claims(lock, 0, 2 * STALLED + SOON)
     assert time.monotonic() - last >= STALLED - 0.01
     gone(here, "x", holder.token)
@@ -332,7 +332,7 @@ def test_lease_that_was_lengthened_at_the_other(here_and_there):
     here, there = here_and_there
     holder = here.hold("x", ttl="3s")
     there.renew("x", holder.token, ttl="60s")
-    here.wait_over(here.acquire("x", wait="4s"))
+    wait_over(here.acquire("x", wait="4s"), here)
     for gateway, worker in everywhere(here, there):
         content = gateway.inspect("x", holder.token, worker).json
         assert content["state"] == "held" and content["ttl_ms"] == 60000
@@ -365,7 +365,7 @@ def test_renewed_at_both_in_turn(pair, tree):
         began = time.monotonic()
         content = grant(last.renew("x", holder.token, ttl="6s"), "x", 200)
         assert content["ttl_ms"] == 6000
-        pair[0].wait_over(pair[0].acquire("x", wait="3500ms"))
+        wait_over(pair[0].acquire("x", wait="3500ms"), pair[0])
         for gateway in pair:
             seen = gateway.inspect("x", holder.token)
             assert seen.status == 200 or time.monotonic() - began > 6.0, seen
@@ -690,7 +690,7 @@ def test_gateway_that_renewed_is_gone(start_gateway, tree):
     began = time.monotonic()
     grant(there.renew("x", holder.token, ttl="8s"), "x", 200)
     there.kill()
-    here.wait_over(here.acquire("x", wait="4s"))
+    wait_over(here.acquire("x", wait="4s"), here)
     tree.wait_claims(here.znode("x"), 0, SOON)
     assert time.monotonic() - began >= 7.99
     gone(here, "x", holder.token)
@@ -728,7 +728,7 @@ def test_renewed_at_another_server(ensemble, start_gateway):
         while time.monotonic() - began < STALLED + 2.0:
             content = grant(there.renew("x", holder.token), "x", 200)
             assert content["fencing_token"] == holder.fencing
-            here.wait_over(here.acquire("x", wait="200ms"))
+            wait_over(here.acquire("x", wait="200ms"), here)
         wait_until(lambda: here.inspect("x").status == 404, SOON)
         gone(here, "x", holder.token)
         gone(there, "x", holder.token)

@@ -16,7 +16,7 @@ import time
 
 import pytest
 
-from lib.checks import gone, may_be_over, problem
+from lib.checks import gone, may_be_over, problem, wait_over
 from lib.client import Gone, ask, lock_path
 from lib.curator import Curator
 from lib.holders import wait_dead
@@ -24,7 +24,7 @@ from lib.process import wait_until
 from lib.proxy import CUT, HALF, LOSE, TORN, UNANSWERED
 from lib.queues import (
     ALONE, GRANTS, Kazoo, Line, MARKERS, MODES, SOON, Visitors, chance,
-    granted, kill, patience, play, wait, wait_over)
+    granted, kill, patience, play, wait)
 from lib.room import Room
 from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of
@@ -1150,7 +1150,7 @@ class Sharers(Visitors):
 
     async def take(self, fate, mode, sent, response):
         if fate == "hurries" and response.status != 201:
-            return wait_over(self.gateways, response)
+            return wait_over(response, *self.gateways)
         granted(response, self.name, mode)
         who = "%s %d" % (mode, next(self.numbers))
         token = {"Lock-Token": response.token}

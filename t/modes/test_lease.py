@@ -7,7 +7,7 @@ granted, and a call with the old token is answered 410.
 
 import time
 
-from lib.checks import gone, grant, problem
+from lib.checks import gone, grant, problem, wait_over
 from lib.client import lock_path
 from lib.tokens import claim_of
 
@@ -115,7 +115,7 @@ def test_renewed_lease_goes_on(gateway, tree):
         assert content["ttl_ms"] == 6000
         assert content["state"] == "held"
         renewals += 1
-        gateway.wait_over(gateway.acquire("x", wait="100ms"))
+        wait_over(gateway.acquire("x", wait="100ms"), gateway)
     tree.wait_claims(gateway.znode("x"), 0, SOON)
     gone(gateway, "x", holder.token)
 

@@ -18,7 +18,7 @@ import time
 import kazoo
 import pytest
 
-from lib.checks import gone, problem
+from lib.checks import gone, problem, wait_over
 from lib.client import lock_path
 from lib.curator import Curator
 from lib.holders import wait_dead
@@ -232,7 +232,7 @@ def test_waiting_writer_leaves(line, mode, how):
     asked = line.gateway
     readers = [line.join("shared") for _ in range(4)]
     if how == "wait ends":
-        asked.wait_over(writer.response(SOON))
+        wait_over(writer.response(SOON), asked)
     else:
         wait(*readers)
         getattr(writer, how)()
@@ -654,7 +654,7 @@ def test_kazoo_reader_and_a_writer_behind(gateway, foreign):
         len(claims) == 3 or not writer.silent_for(0)))
     gateway.release("x", holder.token)
     if kazoo.__version__.startswith("2.8."):
-        gateway.wait_over(writer.response(SOON))
+        wait_over(writer.response(SOON), gateway)
     reader.release()
 
 

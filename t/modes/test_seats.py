@@ -18,11 +18,11 @@ import time
 
 import pytest
 
-from lib.checks import TOKEN, gone, grant, may_be_over, problem
+from lib.checks import TOKEN, gone, grant, may_be_over, problem, wait_over
 from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
 from lib.queues import (
-    GRANTS, SOON, chance, kill, patience, play, wait, wait_over)
+    GRANTS, SOON, chance, kill, patience, play, wait)
 from lib.room import Seats
 from lib.sessions import stay_ephemeral
 from lib.tokens import claim_of
@@ -374,7 +374,7 @@ def test_waiting_one_leaves(start_line, how):
     asked = line.gateway
     waiters = [line.join() for _ in range(2)]
     if how == "wait ends":
-        asked.wait_over(answer(leaver))
+        wait_over(answer(leaver), asked)
     else:
         getattr(leaver, how)()
     line.tree.wait_claims(line.znode, 4)
@@ -978,7 +978,7 @@ class Visitors:
 
     async def take(self, fate, use, sent, response):
         if fate == "hurries" and response.status != 201:
-            return wait_over(self.gateways, response)
+            return wait_over(response, *self.gateways)
         granted(response, self.name, **use)
         who = "visitor %d" % next(self.numbers)
         self.granted += 1
