@@ -10,7 +10,6 @@ the rarest kind so far, or draws among the rarest with the run's seed.
 
 import os
 import random
-import signal
 import threading
 
 from chaos.arena import FULL

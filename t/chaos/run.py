@@ -35,7 +35,7 @@ from chaos.crowd import CURATOR, HTTP, KAZOO, Crowd     # noqa: E402
 from chaos.guard import Guard                           # noqa: E402
 from chaos.record import Record, read                   # noqa: E402
 from chaos.witness import Witness                       # noqa: E402
-from lib.client import Gone, lock_path                  # noqa: E402
+from lib.client import Gone                             # noqa: E402
 from lib.process import wait_until                      # noqa: E402
 from lib.zookeeper import Tree                          # noqa: E402
 

@@ -14,7 +14,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 
 import pytest
 

@@ -22,7 +22,6 @@ from conftest import gateways, new_root
 from lib import process
 from lib.browser import Browser
 from lib.checks import problem
-from lib.client import lock_path
 from lib.gateway import TREE
 
 LOCATIONS = """
