@@ -295,7 +295,7 @@ ngx_http_zk_lock_require_handler(zkl_call_t *call, zkl_answer_e answer)
         return;
     }
 
-    if (rc == NGX_ERROR) {
+    if (rc == NGX_ERROR || rc == NGX_HTTP_SERVICE_UNAVAILABLE) {
         ngx_http_zk_lock_require_later(require);
 
     } else if (require->news) {
@@ -568,7 +568,10 @@ ngx_http_zk_lock_require_again(ngx_http_zk_lock_require_t *require)
 }
 
 
-/* The claim of a request that is served could not be looked at. */
+/*
+ * The claim of a request that is served could not be looked at, or a mark hides
+ * whether the claim is there.  The follow tells of no mark that goes.
+ */
 
 static void
 ngx_http_zk_lock_require_later(ngx_http_zk_lock_require_t *require)

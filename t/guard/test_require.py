@@ -36,6 +36,7 @@ CHECKED = {
 WORKING = {
     "/busy/": RULE + ";",
     "/abort/": RULE + " lost=abort;",
+    "/abort/any/": RULE + " lost=abort mode=shared;",
     "/on/": RULE + " lost=continue;",
     "/both/": RULE + "; zk_lock own-$arg_lock wait=0;",
 }
@@ -631,6 +632,26 @@ def test_lost_to_a_waiter(here_and_there, name, app, tree):
     problem(client.response(), 503, "lost")
     seen.wait_cut()
     release(here, name, waiter.response())
+
+
+def test_lost_beside_a_mark(pair, foreign, tree, app, name):
+    """A mark of Curator's Revoker hides another holder's fencing token, so the
+    loss shows only once that holder's gateway has written the token anew.
+    """
+    here, there = pair
+    worker = here.worker_pids()[0]
+    other = here.hold(name, worker=worker, mode="shared", durable="1", ttl="1m")
+    claim = "%s/%s" % (here.znode(name), tree.claims(here.znode(name))[0])
+    holder = there.hold(name, mode="shared")
+    client = begin(there, name, "/abort/any/", None, holder.fencing)
+    seen = app.next()
+    with here.frozen_worker(worker):
+        foreign.client.set(claim, b"__REVOKE__")
+        release(there, name, holder)
+        assert client.silent_for(0.5)
+    problem(client.response(SOON), 503, "lost")
+    seen.wait_cut()
+    release(here, name, other)
 
 
 def test_lost_behind_the_header(here_and_there, name, app):
