@@ -179,7 +179,7 @@ class Held {
         const { owner, ttl_ms: ttl = options.ttl * 1000 } = answer.json();
         Object.assign(this, { name, owner, mode, permits, ttl: ttl / 1000 });
         this.token = answer.header('lock-token');
-        this.fencingToken = BigInt(answer.header('lock-fencing-token'));
+        this.fencingToken = BigInt(answer.header('lock-fencing-token') ?? 0);
         this.lease = options.durable ? this.ttl
             : Math.min(this.ttl, options.session);
         this.signal = this.#abort.signal;

@@ -178,6 +178,18 @@ def test_taken(locks, start, language):
     assert locks.release(name, token).status == 204
 
 
+@each
+def test_fencing_token_is_hidden(start, language):
+    """An answer to a repeat tells none while a mark of Curator's Revoker hides
+    the claim's data.
+    """
+    with gateway_that_says(b'{"ttl_ms":60000}', status=201,
+                           headers={"Lock-Token": "x"}) as gateway:
+        driver = start(language, gateway.server_address[1], "hidden")
+        assert list(driver.hears("held"))[:2] == ["x", "0"]
+        driver.kill()
+
+
 def test_wait_is_over_in_a_pause(start):
     """The last repeat has no wait, and no wait below zero."""
     with gateway_that_says(b"{}", status=503) as gateway:

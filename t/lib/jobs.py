@@ -69,6 +69,8 @@ class Words(http.server.BaseHTTPRequestHandler):
         self.server.joined += 1
         self.server.paths.append(self.path)
         self.send_response(self.server.status)
+        for header in self.server.headers.items():
+            self.send_header(*header)
         self.end_headers()
         self.wfile.write(self.server.words)
         if self.server.words.startswith(b'{"event":'):
@@ -81,11 +83,12 @@ class Words(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def gateway_that_says(*words, status=200):
+def gateway_that_says(*words, status=200, headers=()):
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Words)
     server.joined = 0
     server.paths = []
     server.status = status
+    server.headers = dict(headers)
     server.url = "http://127.0.0.1:%d/locks" % server.server_address[1]
     server.words = b"".join(word + b"\n" for word in words)
     server.over = threading.Event()
