@@ -43,7 +43,7 @@
     (((ngx_atomic_uint_t) 1 << ZKL_HOLDS_BITS) - 1)
 
 
-/* of a cell's renewals: the number of renewals */
+/* of a cell's renewals or version: the number */
 #define ZKL_RENEWALS                  ((ngx_atomic_uint_t) 0xffffffff)
 
 
@@ -64,7 +64,8 @@ typedef struct {
     ngx_atomic_t                asked;      /* the gen to release; odd: by an
                                                operator (any) */
     ngx_atomic_t                version;    /* of the znode's data at the last
-                                               read (any) */
+                                               read; upper half: a part of the
+                                               id (any) */
     ngx_atomic_t                renewals;   /* in the znode's data; upper half:
                                                a part of the id (any) */
     ngx_atomic_t                holds;      /* the number of holds, 0: not held

@@ -52,6 +52,7 @@ static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t seen);
 static ngx_atomic_uint_t zkl_record_tag(const uint8_t *random);
+static void zkl_record_set(ngx_atomic_t *word, uint32_t n);
 static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
 static ngx_int_t zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id,
     ngx_str_t *path, ngx_uint_t less, ngx_atomic_uint_t *mark,
@@ -119,7 +120,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->seq = -1;
     cell->czxid = 0;
     cell->since = 0;
-    cell->version = 0;
+    cell->version = zkl_record_tag(random);
     cell->renewals = zkl_record_tag(random);
     cell->holds = 0;
     cell->remote = 0;
@@ -214,7 +215,7 @@ zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
     ngx_memory_barrier();
 
     cell->was = was;
-    cell->version = ZKL_UNREAD;
+    zkl_record_set(&cell->version, ZKL_UNREAD);
     cell->slot = (uint16_t) zone->slot;
     ngx_memory_barrier();
 
@@ -321,7 +322,7 @@ zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
         cell->ttl = ttl;
         cell->lease = lease ? lease : 1;
         cell->holds = zkl_record_anew(cell, ngx_max(cdata->holds, 1));
-        cell->renewals = (cell->renewals & ~ZKL_RENEWALS) | cdata->renewals;
+        zkl_record_set(&cell->renewals, cdata->renewals);
         cell->delivery = ZKL_DELIVERED_ELSEWHERE;
     }
 
@@ -512,7 +513,7 @@ zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
      * read: no delete may use a version before the data are read.
      */
 
-    cell->version = ZKL_UNREAD;
+    zkl_record_set(&cell->version, ZKL_UNREAD);
 }
 
 
@@ -1226,7 +1227,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
 
     /* may go down: the versions of a renamed znode begin at 0 again */
 
-    cell->version = (ngx_atomic_uint_t) version;
+    zkl_record_set(&cell->version, (uint32_t) version);
 
     if (renewals <= (uint32_t) cell->renewals) {
         return NGX_DECLINED;
@@ -1278,9 +1279,10 @@ zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t seen)
 
 
 /*
- * The upper half of the word of the renewals: random bits of the id, behind a
- * key.  A worker that stood still while it renewed a claim raises no number of
- * a later claim in the cell, whose first renewals elsewhere would not count.
+ * The upper half of the words of the renewals and the version: random bits of
+ * the id, behind a key.  A worker that stood still while it renewed a claim
+ * raises no number of a later claim in the cell, whose first renewals elsewhere
+ * would not count, or would not stop the delete at the end of the lease.
  */
 
 static ngx_atomic_uint_t
@@ -1293,6 +1295,15 @@ zkl_record_tag(const uint8_t *random)
     /* no bits are left where a word has 32 bits */
 
     return (ngx_atomic_uint_t) tag << 16 << 16;
+}
+
+
+/* The claim's own worker sets the number, and the upper half stays. */
+
+static void
+zkl_record_set(ngx_atomic_t *word, uint32_t n)
+{
+    *word = (*word & ~ZKL_RENEWALS) | n;
 }
 
 
@@ -1527,7 +1538,8 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     if (zkl_record_saw(&cell->renewals, zkl_record_tag(id->random) | renewals)
         == NGX_OK)
     {
-        (void) zkl_record_saw(&cell->version, (ngx_uint_t) version);
+        (void) zkl_record_saw(&cell->version, zkl_record_tag(id->random)
+                                              | (uint32_t) version);
     }
 
     if (copy.state == ZKL_RECORD_HELD) {

@@ -14,7 +14,7 @@
  *   the zone.  No two records share a cell, new records included.
  * - A worker that leaves has no cells and no slot any more.
  * - The holds and renewals of a claim are not counted in a later claim of the
- *   same cell.
+ *   same cell, nor is the version of the claim's data noted there.
  */
 
 
@@ -190,13 +190,14 @@ reuse(void)
     ngx_uint_t         times;
     zkl_cell_t        *cell;
     zkl_zone_t        *zone;
-    ngx_atomic_uint_t  holds, renewals;
+    ngx_atomic_uint_t  holds, renewals, version;
 
     stub_reset();
     zone = join(STAYING);
     cell = NULL;
     holds = 0;
     renewals = 0;
+    version = 0;
 
     for (times = 0; times <= ZKL_CHUNK; times++) {
         rule(zkl_record_take(zone, &paths[0], ZKL_MUTEX, NULL, &id) == NGX_OK,
@@ -208,12 +209,15 @@ reuse(void)
 
             rule(cell == NULL || (cell == zkl_layout_cell(map, id.record)
                                   && cell->holds != holds
-                                  && cell->renewals != renewals),
-                 "two claims of a cell have the same holds or renewals");
+                                  && cell->renewals != renewals
+                                  && cell->version != version),
+                 "two claims of a cell have the same holds, renewals or "
+                 "version");
 
             cell = zkl_layout_cell(map, id.record);
             holds = cell->holds;
             renewals = cell->renewals;
+            version = cell->version;
         }
 
         zkl_record_end(zone, id.record);

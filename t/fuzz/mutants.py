@@ -105,6 +105,8 @@ MUTANTS = [
      "return (cell->gen & 0) | holds;"),
     ("zone", RECORD, "cell->renewals = zkl_record_tag(random);",
      "cell->renewals = 0;"),
+    ("zone", RECORD, "cell->version = zkl_record_tag(random);",
+     "cell->version = 0;"),
 ]
 
 
