@@ -746,7 +746,8 @@ def test_releases_of_what_nobody_waits_for(start_gateway, private_zookeeper,
     server = private_zookeeper.start()
     proxy = start_proxy(server)
     gateway = start_gateway(workers=1, servers=proxy.address,
-                            http="http2_max_concurrent_streams 200;")
+                            http="http2_max_concurrent_streams 200;"
+                                 "zk_lock_timeout 1s;")
     token = gateway.hold("x").token
     assert gateway.release("x", token).status == 204
     server.stop()
