@@ -250,7 +250,7 @@ MUTANTS = [
 
     ('old workers do not know that their heirs leave',
      'shm/zone.c',
-     'map->over = map->reloads;', '', 5000),
+     'map->over = map->reloads;', '', 60000),
 
     ('one of several that queued again has no leader',
      'core/claim.c',
