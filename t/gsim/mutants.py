@@ -834,7 +834,7 @@ def look(program, traits, first, seeds):
     done = subprocess.run([program, '--from', str(first),
                            '--seeds', str(max(seeds, 0)), *traits],
                           capture_output=True, text=True, errors='replace',
-                          timeout=600)
+                          timeout=1800)
 
     if done.returncode == 0:
         return f'not found in {seeds} histories', None, None
