@@ -100,8 +100,8 @@ typedef struct {
     unsigned                           pending:1;   /* first, but not granted by
                                                        the worker */
     unsigned                           known:1; /* the znode was read */
-    unsigned                           durable:1;   /* the znode, which is not
-                                                       the claim's first */
+    unsigned                           durable:1;   /* the znode belongs to no
+                                                       session */
 } zkl_info_t;
 
 

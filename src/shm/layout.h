@@ -44,7 +44,7 @@
 
 
 /* of a cell's renewals or version: the number */
-#define ZKL_RENEWALS                  ((ngx_atomic_uint_t) 0xffffffff)
+#define ZKL_NUMBER                  ((ngx_atomic_uint_t) 0xffffffff)
 
 
 /* of a cell's ending: the claim may live, and only ZooKeeper knows */

@@ -1,6 +1,6 @@
 
 /*
- * Records: how a worker takes, writes, reads and frees records, and what an
+ * Records: how a worker takes, writes, reads and frees records, and what a
  * successor makes of the records of an adopted slot.
  *
  * Several processes run this code at the same time, each on its event loop,
@@ -18,6 +18,10 @@
  *   the holds and the request for a release: each is an atomic word, changed by
  *   compare and set where the old value matters, and gen stays.  A lease of 0
  *   is none, or over, and no worker renews such a lease.
+ * - The upper halves of the holds, the renewals and the version differ from
+ *   claim to claim of a cell, because a worker may stand still before its
+ *   compare and set until another claim has the cell.
+ * - What a state says is written before the state, and read behind it.
  *
  * The cell of an id may be NULL, because a client may have made the id up.
  */
@@ -1241,7 +1245,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
     zkl_record_extend(cell, ttl, seen);
 
     (void) zkl_record_saw(&cell->renewals,
-                          (cell->renewals & ~ZKL_RENEWALS) | renewals);
+                          (cell->renewals & ~ZKL_NUMBER) | renewals);
 
     return NGX_OK;
 }
@@ -1303,7 +1307,7 @@ zkl_record_tag(const uint8_t *random)
 static void
 zkl_record_set(ngx_atomic_t *word, uint32_t n)
 {
-    *word = (*word & ~ZKL_RENEWALS) | n;
+    *word = (*word & ~ZKL_NUMBER) | n;
 }
 
 
@@ -1320,7 +1324,7 @@ zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n)
     do {
         known = *word;
 
-        if (n <= known || ((n ^ known) & ~ZKL_RENEWALS) != 0) {
+        if (n <= known || ((n ^ known) & ~ZKL_NUMBER) != 0) {
             return NGX_DECLINED;
         }
 

@@ -290,9 +290,9 @@ MUTANTS = [
     ('a renewal is known before it counts', 'shm/record.c',
      'zkl_record_extend(cell, ttl, seen);\n\n'
      '    (void) zkl_record_saw(&cell->renewals, '
-     '(cell->renewals & ~ZKL_RENEWALS) | renewals);\n',
+     '(cell->renewals & ~ZKL_NUMBER) | renewals);\n',
      '(void) zkl_record_saw(&cell->renewals, '
-     '(cell->renewals & ~ZKL_RENEWALS) | renewals);\n\n'
+     '(cell->renewals & ~ZKL_NUMBER) | renewals);\n\n'
      '    zkl_record_extend(cell, ttl, seen);\n', 60000),
 
     ('a worker leaves whom it owes an answer', 'core/worker.c',

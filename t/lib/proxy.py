@@ -19,8 +19,8 @@ an operation.  So the proxy can
     pass_on()       ends every mode and every cut
 
 and counts connections, requests by operation, and lists of children by path.
-A transaction of checks only,
-which gateways send in front of reads, is a "barrier" and no "multi".
+A transaction of checks only, which gateways send in front of reads, is a
+"barrier" and no "multi".
 """
 
 import asyncio
