@@ -16,11 +16,13 @@ import time
 
 PR_SET_PDEATHSIG = 1
 POLL = 0.01
-APART = 16      # processes that may take ports at the same time
-RECENT = 300    # ports, of some 1000 of each, that are not handed out again
+RANGES = 64     # one for each process that takes ports
+EACH = 400      # ports of a range
+RECENT = 200    # of these, that are not handed out again
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _handed_out = collections.deque(maxlen=RECENT)
+_ranges = {}    # by pid: the ports, and the socket that keeps them
 
 
 def die_with_parent():
@@ -44,15 +46,13 @@ def free_port():
 
     The port is below the range from which the kernel picks the ports of
     outgoing connections, so that no such connection can take the port
-    meanwhile; test processes that run in parallel use disjoint sets of ports.
+    meanwhile; processes that run at the same time, of this run of the tests or
+    of another, use disjoint ranges.
     """
-    beside = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % APART
-    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
-        top = int(f.read().split()[0])
+    ports = _range_of_ports()
 
     while True:
-        port = random.randrange(max(1024, top - 16000), top)
-        port -= port % APART - beside
+        port = random.choice(ports)
         if port in _handed_out:
             continue
         with socket.socket() as s:
@@ -63,6 +63,33 @@ def free_port():
                 continue
         _handed_out.append(port)
         return port
+
+
+def _range_of_ports():
+    """The ports that belong to this process until it ends.
+
+    A name in the abstract namespace is taken with the range.  The kernel
+    keeps such names for each network namespace, as it keeps ports, and frees
+    them with the process.
+    """
+    if not _ranges:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+            top = int(f.read().split()[0])
+
+        for low in random.sample(range(top - RANGES * EACH, top, EACH), RANGES):
+            taken = socket.socket(socket.AF_UNIX)
+            try:
+                taken.bind("\0zk-lock-tests-ports-%d" % low)
+            except OSError:
+                taken.close()
+                continue
+            _ranges[os.getpid()] = range(low, low + EACH), taken
+            break
+
+    if os.getpid() not in _ranges:
+        raise AssertionError("no range of ports is free, or this is a fork")
+
+    return _ranges[os.getpid()][0]
 
 
 def wait_until(condition, timeout=10.0, what="the condition"):
