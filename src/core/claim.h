@@ -214,7 +214,7 @@ typedef struct {
                                                        0: no time */
     ngx_uint_t                         max_queue;
     ngx_uint_t                         max_claims;
-    uint32_t                           quota;       /* the key that the claim
+    uint64_t                           quota;       /* the key that the claim
                                                        counts under, among at
                                                        most max_claims; 0:
                                                        none */

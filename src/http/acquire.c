@@ -160,7 +160,8 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     status = NGX_HTTP_BAD_REQUEST;
 
     if (why == NULL
-        && (ngx_http_zk_lock_request_terms(r, &acquire->terms) != NGX_OK
+        && (ngx_http_zk_lock_request_terms(r, ctx->worker, &acquire->terms)
+            != NGX_OK
             || ngx_http_zk_lock_acquire_owner(r, args, &why) != NGX_OK))
     {
         status = NGX_HTTP_INTERNAL_SERVER_ERROR;

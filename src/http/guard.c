@@ -928,7 +928,8 @@ ngx_http_zk_lock_guard_acquire(ngx_http_zk_lock_guard_t *guard)
     group->lost = ngx_http_zk_lock_guard_claim_lost;
     group->data = guard->set;
 
-    if (ngx_http_zk_lock_request_terms(guard->request, &group->terms)
+    if (ngx_http_zk_lock_request_terms(guard->request, guard->worker,
+                                       &group->terms)
         != NGX_OK)
     {
         return NGX_ERROR;

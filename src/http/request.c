@@ -13,6 +13,8 @@
  */
 
 
+#include <ngx_sha1.h>
+
 #include "http/request.h"
 #include "http/answer.h"
 
@@ -20,6 +22,8 @@
 static void ngx_http_zk_lock_request_writer(ngx_http_request_t *r);
 static void ngx_http_zk_lock_request_cleanup(void *data);
 static void ngx_http_zk_lock_request_stop(ngx_http_zk_lock_ctx_t *ctx);
+static uint64_t ngx_http_zk_lock_request_quota(zkl_worker_t *worker,
+    ngx_str_t *key);
 
 
 ngx_int_t
@@ -360,7 +364,8 @@ ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx, zkl_claim_t *claim)
 
 
 ngx_int_t
-ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_terms_t *terms)
+ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_worker_t *worker,
+    zkl_terms_t *terms)
 {
     ngx_str_t                     key;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
@@ -380,11 +385,34 @@ ngx_http_zk_lock_request_terms(ngx_http_request_t *r, zkl_terms_t *terms)
     /* as with limit_conn, an empty key does not count */
 
     if (key.len != 0) {
-        terms->quota = ngx_max(ngx_murmur_hash2(key.data, key.len), 1);
+        terms->quota = ngx_http_zk_lock_request_quota(worker, &key);
         terms->max_claims = zlcf->max_claims;
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * A hash that is not 0.  Without the secret a client would find another key
+ * with the hash of its victim's, and would use up the victim's number.
+ */
+
+static uint64_t
+ngx_http_zk_lock_request_quota(zkl_worker_t *worker, ngx_str_t *key)
+{
+    u_char      digest[20];
+    uint64_t    hash;
+    ngx_sha1_t  sha1;
+
+    ngx_sha1_init(&sha1);
+    ngx_sha1_update(&sha1, zkl_zone_secret(worker->zone), ZKL_SECRET);
+    ngx_sha1_update(&sha1, key->data, key->len);
+    ngx_sha1_final(digest, &sha1);
+
+    ngx_memcpy(&hash, digest, sizeof(uint64_t));
+
+    return ngx_max(hash, 1);
 }
 
 

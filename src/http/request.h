@@ -227,7 +227,7 @@ ngx_uint_t ngx_http_zk_lock_request_stopped(ngx_connection_t *c);
  * client may have.  NGX_ERROR: no memory.
  */
 ngx_int_t ngx_http_zk_lock_request_terms(ngx_http_request_t *r,
-    zkl_terms_t *terms);
+    zkl_worker_t *worker, zkl_terms_t *terms);
 
 /* Whether the module answers the request, in the content phase. */
 ngx_uint_t ngx_http_zk_lock_request_served(ngx_http_request_t *r);

@@ -11,6 +11,7 @@
 
 #include <ngx_config.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 
 #include "shm/layout.h"
 
@@ -52,6 +53,11 @@ zkl_layout_make(ngx_slab_pool_t *shpool, ngx_log_t *log)
     }
 
     (void) zkl_layout_lay_out(map, p, size);
+
+    if (getrandom(map->secret, ZKL_SECRET, 0) != ZKL_SECRET) {
+        ngx_log_error(NGX_LOG_EMERG, log, ngx_errno, "getrandom() failed");
+        return NULL;
+    }
 
     if (zkl_layout_wakeups(map, log) != NGX_OK) {
         return NULL;

@@ -37,6 +37,9 @@
 #define ZKL_ORPHAN                    ((ngx_atomic_uint_t) -1)
 
 
+/* random bytes, so that no client finds two keys with the same hash */
+#define ZKL_SECRET                    16
+
 /* of a cell's holds: the number of holds */
 #define ZKL_HOLDS_BITS                (4 * sizeof(ngx_atomic_t))
 #define ZKL_HOLDS                                                              \
@@ -86,6 +89,8 @@ typedef struct {
     int64_t                     czxid;
     int64_t                     since;      /* the grant, in milliseconds of
                                                the wall clock; 0: none yet */
+    uint64_t                    quota;      /* the key that the claim counts
+                                               under; 0: none */
     uint8_t                     random[ZKL_RANDOM_LEN];
     uint32_t                    mode;
     uint32_t                    was;        /* the mode before, in the znode's
@@ -94,8 +99,6 @@ typedef struct {
                                                in full; of a free record: a hash
                                                of the id that was here */
     uint32_t                    named;      /* the record in the znode's name */
-    uint32_t                    quota;      /* the key that the claim counts
-                                               under; 0: none */
     uint32_t                    leader;     /* the record + 1 that unbinds this
                                                record, too; 0: none */
     uint8_t                     index;
@@ -148,6 +151,9 @@ typedef struct {
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word
                                                of bits */
     u_char                     *cells;
+
+    u_char                      secret[ZKL_SECRET];     /* of hashes of the
+                                                           keys of quotas */
 
     ngx_uint_t                  nslots;
     ngx_uint_t                  ncells;

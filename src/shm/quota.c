@@ -17,11 +17,11 @@
 #include "shm/quota.h"
 
 
-static ngx_uint_t zkl_quota_count(zkl_layout_t *map, uint32_t key);
+static ngx_uint_t zkl_quota_count(zkl_layout_t *map, uint64_t key);
 
 
 ngx_int_t
-zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint32_t key,
+zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max)
 {
     ngx_atomic_t       *word;
@@ -45,7 +45,7 @@ zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint32_t key,
 
 
 static ngx_uint_t
-zkl_quota_count(zkl_layout_t *map, uint32_t key)
+zkl_quota_count(zkl_layout_t *map, uint64_t key)
 {
     uint64_t     starts;
     ngx_uint_t   i, k, n;
@@ -75,7 +75,7 @@ zkl_quota_count(zkl_layout_t *map, uint32_t key)
 void
 zkl_quota_give_back(zkl_layout_t *map, zkl_cell_t *cell)
 {
-    uint32_t  key;
+    uint64_t  key;
 
     key = cell->quota;
 

@@ -13,7 +13,7 @@
  * Counts the claim of a cell under key, a hash that is not 0, unless max claims
  * count already: NGX_BUSY.
  */
-ngx_int_t zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint32_t key,
+ngx_int_t zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max);
 
 /* The cell's claim, if it counts, does not count any more. */

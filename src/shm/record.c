@@ -618,7 +618,7 @@ zkl_record_free(zkl_zone_t *zone, uint32_t record)
 
 
 ngx_int_t
-zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint32_t key,
+zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
     ngx_uint_t max)
 {
     return zkl_quota_take(zone->map, zkl_layout_cell(zone->map, record), key,

@@ -199,7 +199,7 @@ ngx_int_t zkl_record_lost(zkl_zone_t *zone, uint32_t record,
  * Counts an own record under key, a hash that is not 0, until the record is
  * freed.  NGX_BUSY: max claims count under the key already.
  */
-ngx_int_t zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint32_t key,
+ngx_int_t zkl_record_quota(zkl_zone_t *zone, uint32_t record, uint64_t key,
     ngx_uint_t max);
 
 /*

@@ -521,6 +521,13 @@ zkl_zone_alive(zkl_zone_t *zone)
 }
 
 
+const u_char *
+zkl_zone_secret(zkl_zone_t *zone)
+{
+    return zone->map->secret;
+}
+
+
 ngx_uint_t
 zkl_zone_cells(zkl_zone_t *zone)
 {

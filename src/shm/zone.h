@@ -151,6 +151,12 @@ int zkl_zone_fd(zkl_zone_t *home);
 /* The word that says until when the slot's session surely lives. */
 ngx_atomic_t *zkl_zone_alive(zkl_zone_t *zone);
 
+/*
+ * The random bytes of the zone, ZKL_SECRET in number, that no client knows; the
+ * same for all workers, and as long as the zone's records.
+ */
+const u_char *zkl_zone_secret(zkl_zone_t *zone);
+
 /* The number of cells. */
 ngx_uint_t zkl_zone_cells(zkl_zone_t *zone);
 

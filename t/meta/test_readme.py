@@ -344,8 +344,8 @@ def cell():
     """The bytes of a cell, and the bytes that a path can take there."""
     text = source("shm/layout.h")
     bits = 64
-    sizes = {"ngx_atomic_t": 8, "int64_t": 8, "uint32_t": 4, "uint16_t": 2,
-             "uint8_t": 1, "u_char": 1}
+    sizes = {"ngx_atomic_t": 8, "int64_t": 8, "uint64_t": 8, "uint32_t": 4,
+             "uint16_t": 2, "uint8_t": 1, "u_char": 1}
     counts = {"ZKL_RANDOM_LEN": constant(read("src", "base", "name.h"),
                                              "ZKL_RANDOM_LEN"),
               "ZKL_SLOT_WORDS": constant(

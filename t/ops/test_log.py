@@ -14,6 +14,7 @@ import signal
 
 import pytest
 
+from lib import examples
 from lib.client import lock_path
 from lib.process import wait_until, whole_lines
 from lib.sessions import expire, stay_ephemeral
@@ -489,6 +490,62 @@ def test_a_greedy_client_stops_no_other(start_gateway):
     for n in range(50):
         assert gateway.acquire("y%d" % n,
                                headers={"X-Who": "bob"}).status == 201
+
+
+def murmur(key):
+    """MurmurHash2 as nginx has it, which takes no secret."""
+    multiplier, wide = 0x5bd1e995, 0xffffffff
+    at, left = 0, len(key)
+    h = left
+    while left >= 4:
+        k = int.from_bytes(key[at:at + 4], "little") * multiplier & wide
+        k = (k ^ k >> 24) * multiplier & wide
+        h = h * multiplier & wide ^ k
+        at, left = at + 4, left - 4
+    if left:
+        h = (h ^ int.from_bytes(key[at:], "little")) * multiplier & wide
+    h = (h ^ h >> 13) * multiplier & wide
+    return h ^ h >> 15
+
+
+def test_a_key_that_has_the_hash_of_another(start_gateway):
+    """A client that chooses its key by the hash takes no place of a victim."""
+    seen = {}
+    for n in range(1000000):
+        key = "client-%d" % n
+        other = seen.setdefault(murmur(key.encode()), key)
+        if other != key:
+            break
+    assert other != key
+    gateway = limited(start_gateway, '1 $http_x_who')
+    assert gateway.acquire("x", headers={"X-Who": key}).status == 201
+    assert gateway.acquire("y", headers={"X-Who": other}).status == 201
+
+
+def test_one_client_with_many_addresses(start_gateway):
+    """The recipe: 64 bits of an address of IPv6 count, all of one of IPv4."""
+    names = iter(range(100))
+
+    def status(address):
+        return gateway.acquire("x%d" % next(names), headers={
+            "X-Forwarded-For": address}).status
+
+    gateway = limited(
+        start_gateway, "1 $network",
+        http=examples.codes("docs/recipes.md",
+                            "One client with many addresses")[0]
+        .split("zk_lock_max_claims")[0],
+        server="set_real_ip_from 127.0.0.1;\nreal_ip_header X-Forwarded-For;")
+    gateway.allow("zk_lock_max_claims")
+    for address in ("2001:db8:0:1::1", "2001:db8::1:0:0:1", "2001:db8:1::1",
+                    "10.0.0.1", "10.0.0.2", "::ffff:10.0.0.3",
+                    "::ffff:10.0.0.4", "2001:a0a:a0a:a0a:a0a:a0a:a0a:a0a"):
+        assert status(address) == 201, address
+    for address in ("2001:db8:0:1:2:3:4:5", "2001:db8:0:1:ffff::",
+                    "2001:db8:0:0:1:0:0:2", "2001:db8::1", "2001:db8:1:0:9::",
+                    "10.0.0.1", "::ffff:10.0.0.1", "10.0.0.4",
+                    "2001:a0a:a0a:a0a::"):
+        assert status(address) == 429, address
 
 
 def test_a_guard_counts(start_gateway):
