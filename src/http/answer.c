@@ -309,6 +309,15 @@ ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
 
 
 ngx_int_t
+ngx_http_zk_lock_add_no_store(ngx_http_request_t *r)
+{
+    return ngx_http_zk_lock_add_header(r, "Cache-Control",
+                                       (u_char *) "no-store",
+                                       sizeof("no-store") - 1);
+}
+
+
+ngx_int_t
 ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx)
 {
@@ -431,6 +440,10 @@ ngx_http_zk_lock_answer_refusal(ngx_http_request_t *r,
 
     if (refusal->status == NGX_HTTP_CLOSE) {
         return NGX_HTTP_CLOSE;
+    }
+
+    if (ngx_http_zk_lock_add_no_store(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
     if (ngx_http_zk_lock_has_page(r, refusal->status)) {
@@ -1024,7 +1037,7 @@ ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
-/* Adds Lock-Token, Lock-Fencing-Token (if any), Cache-Control, and Location. */
+/* Adds Lock-Token, Lock-Fencing-Token (if any), and Location. */
 
 static ngx_int_t
 ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
@@ -1050,10 +1063,7 @@ ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
 
     if (ngx_http_zk_lock_add_header(r, "Lock-Token", ctx->secret,
                                     ZKL_TOKEN_LEN)
-        != NGX_OK
-        || ngx_http_zk_lock_add_header(r, "Cache-Control",
-                                       (u_char *) "no-store", 8)
-           != NGX_OK)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }

@@ -138,6 +138,12 @@ ngx_int_t ngx_http_zk_lock_send(ngx_http_request_t *r, ngx_uint_t status,
 /* Preference-Applied, for a wait that was preferred */
 ngx_int_t ngx_http_zk_lock_add_preference(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
+/*
+ * Cache-Control: no cache may keep the answer, because the answer tells of this
+ * moment alone, and may have a token.  A handler calls this before all else, so
+ * that nginx's own error pages have the header, too.
+ */
+ngx_int_t ngx_http_zk_lock_add_no_store(ngx_http_request_t *r);
 /* key and value are not copied */
 ngx_int_t ngx_http_zk_lock_add_header(ngx_http_request_t *r, const char *key,
     u_char *value, size_t len);

@@ -62,6 +62,10 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
     ngx_http_core_loc_conf_t      *clcf;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
+    if (ngx_http_zk_lock_add_no_store(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
 
     if (r != r->main || r->post_action || clcf->post_action.data != NULL) {

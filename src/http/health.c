@@ -32,6 +32,10 @@ ngx_http_zk_lock_health_handler(ngx_http_request_t *r)
     zlcf = ngx_http_get_module_loc_conf(r, ngx_http_zk_lock_module);
     zmcf = ngx_http_get_module_main_conf(r, ngx_http_zk_lock_module);
 
+    if (ngx_http_zk_lock_add_no_store(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
         return rc;
@@ -80,15 +84,6 @@ ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
 
     status = (reason == NULL || (r->method == NGX_HTTP_PUT && worker != NULL))
              ? NGX_HTTP_OK : NGX_HTTP_SERVICE_UNAVAILABLE;
-
-    /* a cache in front would tell a load balancer of a state that is over */
-
-    if (ngx_http_zk_lock_add_header(r, "Cache-Control", (u_char *) "no-store",
-                                    sizeof("no-store") - 1)
-        != NGX_OK)
-    {
-        return NGX_HTTP_INTERNAL_SERVER_ERROR;
-    }
 
     json = zkl_json_open();
 

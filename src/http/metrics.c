@@ -211,6 +211,10 @@ ngx_http_zk_lock_metrics_handler(ngx_http_request_t *r)
     ngx_chain_t                    out;
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
+    if (ngx_http_zk_lock_add_no_store(r) != NGX_OK) {
+        return NGX_HTTP_INTERNAL_SERVER_ERROR;
+    }
+
     rc = ngx_http_discard_request_body(r);
     if (rc != NGX_OK) {
         return rc;

@@ -968,10 +968,7 @@ ngx_http_zk_lock_parts_answer(ngx_http_zk_lock_several_t *several,
     }
 
     if (ngx_http_zk_lock_add_header(r, "Lock-Token", text->data, text->len)
-        != NGX_OK
-        || ngx_http_zk_lock_add_header(r, "Cache-Control",
-                                       (u_char *) "no-store", 8)
-           != NGX_OK)
+        != NGX_OK)
     {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }

@@ -778,12 +778,8 @@ ngx_http_zk_lock_stream_begin(ngx_http_zk_lock_stream_t *stream)
 
     r->headers_out.content_type_len = r->headers_out.content_type.len;
 
-    if (ngx_http_zk_lock_add_header(r, "Cache-Control", (u_char *) "no-store",
-                                    8)
-        != NGX_OK
-        || ngx_http_zk_lock_add_header(r, "X-Accel-Buffering", (u_char *) "no",
-                                       2)
-           != NGX_OK)
+    if (ngx_http_zk_lock_add_header(r, "X-Accel-Buffering", (u_char *) "no", 2)
+        != NGX_OK)
     {
         return NGX_ERROR;
     }

@@ -24,8 +24,12 @@ location ~ ^/state/(?<state>.*)$ { proxy_pass http://127.0.0.1:1; }
 location / { proxy_pass http://127.0.0.1:1; }
 """
 
-JSON = {"Content-Type": "application/json"}
-PROBLEM = {"Content-Type": "application/problem+json"}
+CACHE = {"Cache-Control": "no-store"}
+JSON = dict(CACHE, **{"Content-Type": "application/json"})
+PROBLEM = dict(CACHE, **{"Content-Type": "application/problem+json"})
+TEXT = dict(CACHE, **{"Content-Type": "text/plain"})
+HTML = dict(CACHE, **{"Content-Type": "text/html"})
+ODD = dict(CACHE, **{"Content-Type": "text/json"})
 LOCK = {"name": "x", "mode": "exclusive", "held": 1,
         "holders": [{"owner": "me", "fencing_token": 7,
                      "since": "2026-11-21T13:28:37Z"}],
@@ -34,7 +38,7 @@ GRANT = {"name": "x", "state": "held", "token": TOKEN, "mode": "exclusive",
          "fencing_token": 7, "ttl_ms": 1000, "expires_in_ms": 1000,
          "waited_ms": 0}
 GRANTED = dict(JSON, **{
-    "Lock-Token": TOKEN, "Lock-Fencing-Token": "7", "Cache-Control": "no-store",
+    "Lock-Token": TOKEN, "Lock-Fencing-Token": "7",
     "Location": "/locks/x/" + TOKEN})
 TAKEN = {"type": "/problems/taken", "title": "The lock is taken",
          "status": 423, "detail": "so", "retry_after_ms": 1000}
@@ -84,7 +88,7 @@ RIGHT = {
                dict(FOUND, type="/problems/method", title="Method not allowed",
                     status=405)),
     "guard": ("GET", "/app", 404, PROBLEM, FOUND),
-    "metrics": ("GET", "/metrics", 200, {"Content-Type": "text/plain"},
+    "metrics": ("GET", "/metrics", 200, TEXT,
                 b'# HELP x\nzk_lock_claims{state="new"} 1\n'),
 }
 
@@ -117,24 +121,23 @@ WRONG = {
     "a header more": ("GET", "/locks/", 200, dict(JSON, ETag='W/"free"'),
                       {"locks": []}),
     "another header": ("GET", "/locks/x", 200, dict(JSON, ETag="free"), LOCK),
-    "another type": ("GET", "/locks/x", 200, {"Content-Type": "text/json"},
-                     LOCK),
-    "a page of a lock": ("GET", "/locks/x", 200, {"Content-Type": "text/html"},
-                         b"<html></html>"),
-    "no type": ("GET", "/locks/x", 200, {}, LOCK),
+    "another type": ("GET", "/locks/x", 200, ODD, LOCK),
+    "a page of a lock": ("GET", "/locks/x", 200, HTML, b"<html></html>"),
+    "no type": ("GET", "/locks/x", 200, CACHE, LOCK),
+    "a cache may keep it": ("GET", "/locks/x", 200, without(JSON, *CACHE),
+                            LOCK),
     "a broken body": ("GET", "/locks/x", 200, JSON, b"{"),
     "a body in 204": ("DELETE", "/locks/x", 204, JSON, b""),
     "a method": ("PATCH", "/locks/x", 200, JSON, LOCK),
     "UNLOCK": ("UNLOCK", "/locks/x", 201, GRANTED, GRANT),
     "HEAD": ("HEAD", "/locks/x", 206, JSON, b""),
     "a guard": ("GET", "/app", 404, PROBLEM, dict(FOUND, more=1)),
-    "metrics": ("GET", "/metrics", 200, {"Content-Type": "text/plain"},
+    "metrics": ("GET", "/metrics", 200, TEXT,
                 b"zk_lock_claims one\n"),
 }
 
 LEFT_OUT = {
-    "a page of nginx": ("GET", "/locks/x", 502, {"Content-Type": "text/html"},
-                        b"<html></html>"),
+    "a page of nginx": ("GET", "/locks/x", 502, HTML, b"<html></html>"),
     "an error page": ("GET", "/quiet/x", 503, JSON, {"more": 1}),
     "an application": ("GET", "/app", 206, JSON, {"more": 1}),
     "a location by a pattern": ("GET", "/state/x", 206, JSON, {"more": 1}),
