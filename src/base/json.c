@@ -57,6 +57,8 @@ struct zkl_json_s {
 };
 
 
+static size_t zkl_json_reader_mark(zkl_json_reader_t *r, const char *text,
+    size_t len);
 static int zkl_json_reader_scan(zkl_json_reader_t *r, const char *text,
     size_t len);
 static int zkl_json_reader_escape(zkl_json_reader_t *r, char c);
@@ -156,6 +158,11 @@ zkl_json_reader_feed(zkl_json_reader_t *r, const char *text, size_t len)
     size_t       n;
     yajl_status  status;
 
+    n = zkl_json_reader_mark(r, text, len);
+
+    text += n;
+    len -= n;
+
     while (len != 0 && !r->failed) {
         n = (len < ZKL_SLICE) ? len : ZKL_SLICE;
 
@@ -206,6 +213,40 @@ zkl_json_reader_close(zkl_json_reader_t *r)
     yajl_free(r->parser);
 
     return rc;
+}
+
+
+/*
+ * Returns the number of bytes that belong to a byte order mark at the start of
+ * the text, which a parser may ignore (RFC 8259, section 8.1).  A part of a
+ * mark is no JSON.
+ */
+
+static size_t
+zkl_json_reader_mark(zkl_json_reader_t *r, const char *text, size_t len)
+{
+    size_t  n;
+
+    static const char  mark[] = "\xef\xbb\xbf";
+
+    for (n = 0; n < len && r->mark < 3; n++) {
+
+        if (text[n] != mark[r->mark]) {
+
+            if (r->mark != 0) {
+                r->failed = 1;
+                (void) zkl_json_reader_error(r, "%s is not valid JSON",
+                                             r->what);
+            }
+
+            r->mark = 3;
+            break;
+        }
+
+        r->begun = (++r->mark < 3);
+    }
+
+    return n;
 }
 
 

@@ -108,6 +108,8 @@ typedef struct {
     unsigned                 escape;    /* place in "\uXXXX", 0: outside */
     unsigned                 unit;      /* value of XXXX so far */
 
+    unsigned                 mark:2;        /* bytes of a byte order mark so
+                                               far; 3: no more may come */
     unsigned                 surrogate:1;   /* low half is next */
     unsigned                 overflow:1;    /* data is too long */
     unsigned                 begun:1;       /* not only white space */

@@ -192,7 +192,10 @@ ngx_http_zk_lock_admin_whom(ngx_http_zk_lock_admin_t *admin)
 }
 
 
-/* A fencing token, with or without quotes; 0 stands for "*". */
+/*
+ * A fencing token, with or without quotes; 0 stands for "*".  A fencing token
+ * names a single claim, so W/, which some clients add to a tag, does no harm.
+ */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_match(ngx_str_t *header, int64_t *fencing)
@@ -208,6 +211,11 @@ ngx_http_zk_lock_admin_match(ngx_str_t *header, int64_t *fencing)
 
     if (len == 1 && *p == '*') {
         return NGX_OK;
+    }
+
+    if (len > 4 && p[0] == 'W' && p[1] == '/' && p[2] == '"') {
+        p += 2;
+        len -= 2;
     }
 
     if (len > 2 && p[0] == '"' && p[len - 1] == '"') {

@@ -44,6 +44,7 @@ static u_char *ngx_http_zk_lock_api_target_end(ngx_http_request_t *r,
     u_char *name);
 static ngx_uint_t ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
     ngx_uint_t *escaped);
+static ngx_uint_t ngx_http_zk_lock_api_overridden(ngx_http_request_t *r);
 static ngx_int_t ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_target_path(ngx_http_request_t *r,
@@ -91,6 +92,12 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
 
     why = NULL;
     found = ngx_http_zk_lock_api_target(r, ctx, &why);
+
+    if (found == NGX_OK && ngx_http_zk_lock_api_overridden(r)) {
+        why = "the method is that of the request line alone: no "
+              "X-HTTP-Method-Override may name another";
+        found = NGX_ERROR;
+    }
 
     if (found == NGX_ABORT) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
@@ -582,6 +589,41 @@ ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
     *escaped = (c == '/');
 
     return c;
+}
+
+
+/*
+ * Whether a header names another method than the request line.  Where a server
+ * knows these headers, a POST with DELETE releases; here it would hold the
+ * claim once more.
+ */
+
+static ngx_uint_t
+ngx_http_zk_lock_api_overridden(ngx_http_request_t *r)
+{
+    ngx_str_t   *value;
+    ngx_uint_t   i, n;
+
+    static ngx_str_t  names[] = {
+        ngx_string("x-http-method-override"),
+        ngx_string("x-http-method"),
+        ngx_string("x-method-override")
+    };
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        value = ngx_http_zk_lock_header(r, &names[i], &n);
+
+        if (n > 1
+            || (n == 1 && (value->len != r->method_name.len
+                           || ngx_strncasecmp(value->data, r->method_name.data,
+                                              value->len)
+                              != 0)))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

@@ -52,9 +52,7 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
 
     sure = (r->method & (NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)) != 0;
 
-    if (!sure && ((r->method & (NGX_HTTP_POST|NGX_HTTP_DELETE)) == 0
-                  || ngx_http_zk_lock_body_size(r) == 0))
-    {
+    if (!sure && ngx_http_zk_lock_body_size(r) == 0) {
         return NGX_DECLINED;
     }
 
@@ -86,6 +84,14 @@ ngx_http_zk_lock_terraform(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
                                         "the body is a JSON object with an "
                                         "\"ID\"");
+    }
+
+    if (r->method == NGX_HTTP_PUT) {
+        return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
+                                        "Terraform takes a lock by LOCK or "
+                                        "POST, and PUT renews a lease: write "
+                                        "lock_method = \"LOCK\" and "
+                                        "unlock_method = \"UNLOCK\"");
     }
 
     ctx->plain = 1;

@@ -342,7 +342,9 @@ BAD_BODIES = {
     "huge string": '{"owner":"%s"}' % ("x" * 8000),
     "escapes without end": '{"owner":"%s"}' % ("\\u0041" * 1300),
     "utf-16": '{"wait":1}'.encode("utf-16"),
-    "bom": b'\xef\xbb\xbf{"wait":1}', "latin-1": b'{"owner":"\xe4"}',
+    "half a bom": b'\xef\xbb{"wait":1}', "two boms": b"\xef\xbb\xbf" * 2,
+    "bom behind a blank": b' \xef\xbb\xbf{"wait":1}',
+    "latin-1": b'{"owner":"\xe4"}',
     "overlong": b'{"owner":"\xc0\xaf"}',
     "surrogate": b'{"owner":"\xed\xa0\x80"}',
     "cut character": b'{"owner":"\xe2\x82"}', "latin-1 key": b'{"\xe4":1}',
@@ -364,6 +366,33 @@ def test_bodies(gateway, what):
         gateway.release("x", response.token)
         pytest.fail("granted with %r" % body[:100])
     problem(response, 400)
+
+
+def test_byte_order_mark(gateway):
+    """As some editors and PowerShell write in front of a text."""
+    for body in '{"wait":1,"data":{"a":1}}', "", " ", " {} ":
+        response = gateway.acquire("x", body.encode("utf-8-sig"),
+                                   {"Content-Type": "application/json"})
+        assert response.status == 201, response
+        assert response.json.get("data") == ({"a": 1} if "data" in body
+                                             else None)
+        gateway.release("x", response.token)
+
+
+def test_byte_order_mark_in_pieces(gateway):
+    """Each byte comes alone, also to the file that nginx may write."""
+    body = '{"wait":1}'.encode("utf-8-sig")
+    connection = gateway.connect()
+    head, _, _ = encode("POST", "/locks/x", {
+        "Transfer-Encoding": "chunked",
+        "Content-Type": "application/json"}).partition(b"\r\n\r\n")
+    connection.send_bytes(head + b"\r\n\r\n")
+    for i in range(len(body)):
+        connection.socket.sendall(b"1\r\n" + body[i:i + 1] + b"\r\n")
+    connection.socket.sendall(b"0\r\n\r\n")
+    response = connection.response()
+    assert response.status == 201, response
+    gateway.release("x", response.token)
 
 
 def test_body_byte_by_byte_is_refused_alike(gateway):
@@ -451,6 +480,32 @@ def test_methods(gateway, method, path):
     allowed = response.headers["Allow"].replace(" ", "").split(",")
     assert method not in allowed
     assert {"GET", "DELETE"} <= set(allowed)
+
+
+@pytest.mark.parametrize("header", [
+    "X-HTTP-Method-Override", "X-HTTP-Method", "x-method-override"])
+def test_another_method_by_a_header(gateway, header):
+    """A POST that means DELETE would hold the claim once more."""
+    token = gateway.hold("x").token
+    claim = {"Lock-Token": token}
+
+    for method, other in [("POST", "DELETE"), ("POST", "PUT"),
+                          ("POST", ""), ("POST", "POSTS"), ("GET", "DELETE"),
+                          ("DELETE", "GET"), ("PUT", "PATCH")]:
+        problem(gateway.call(method, "/locks/x", None,
+                             dict(claim, **{header: other})),
+                400, "X-HTTP-Method-Override", "request line")
+    with gateway.connect() as connection:
+        connection.send_bytes(encode("POST", "/locks/x", claim).replace(
+            b"\r\n\r\n", b"\r\n%s: POST\r\n%s: DELETE\r\n\r\n"
+            % ((header.encode(),) * 2)))
+        problem(connection.response(), 400)
+    assert "holds" not in gateway.inspect("x", token).json
+
+    # the same method again
+    answer = gateway.call("DELETE", "/locks/x", None,
+                          dict(claim, **{header: "delete"}))
+    assert answer.status == 204
 
 
 @pytest.mark.parametrize("head", [

@@ -494,6 +494,19 @@ def test_bodies_of_other_acquires(places, name):
         problem(gateway.call("DELETE", lock_path(name), body=body), 400)
 
 
+def test_put_of_terraform(places, tree, name):
+    """lock_method = "PUT": the answer names the methods that lock."""
+    gateway = places[0][0]
+    body = Client().body()
+    for query in None, {"ttl": "1m"}:
+        problem(gateway.call("PUT", lock_path(name), query, headers_of(body),
+                             body), 400, "LOCK or POST")
+    assert tree.children(gateway.znode(name)) == []
+    # a PUT of another client
+    problem(gateway.call("PUT", lock_path(name), None, None, {"ttl": "1m"}),
+            400, "token")
+
+
 def test_methods_elsewhere(places, name):
     """LOCK and UNLOCK are for a lock, not for all locks or a claim."""
     gateway = places[0][0]

@@ -160,7 +160,11 @@ blank(const char *text, size_t len)
 {
     size_t  i;
 
-    for (i = 0; i < len; i++) {
+    /* a byte order mark */
+
+    i = (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) ? 3 : 0;
+
+    for ( /* void */ ; i < len; i++) {
         if (memchr(" \t\r\n", text[i], 4) == NULL) {
             return 0;
         }

@@ -50,6 +50,12 @@ naive_json(naive_json_t *json, const char *text, size_t len)
     q.p = text;
     q.end = text + len;
 
+    /* a byte order mark */
+
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        q.p += 3;
+    }
+
     if (len > NAIVE_TEXT || !value(&q, &json->depth, 0)) {
         return;
     }

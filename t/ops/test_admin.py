@@ -126,7 +126,7 @@ def test_allowed_in_one_location(start_gateway):
 
 # which holder is meant
 
-@pytest.mark.parametrize("form", ["%d", '"%d"', "*"])
+@pytest.mark.parametrize("form", ["%d", '"%d"', 'W/"%d"', "*"])
 def test_holder_is_broken(here_and_there, tree, name, form):
     here, there = here_and_there
     for worker in here.worker_pids():
@@ -157,7 +157,8 @@ def test_whom_is_missing(here_and_there, name):
 
 @pytest.mark.parametrize("match", [
     "", '""', "x", '"x"', '"*"', "0", '"0"', "-1", "1.5", "1, 2", '"1", "2"',
-    '"1', '1"', 'W/"1"', "0x10", "**", "99999999999999999999", '"'])
+    '"1', '1"', 'W/1', 'w/"1"', 'W/""', "0x10", "**", "99999999999999999999",
+    '"'])
 @pytest.mark.parametrize("how", [break_, revoke])
 def test_whom_is_none(gateway, name, how, match):
     holder = gateway.hold(name)
