@@ -1221,6 +1221,60 @@ def test_locked_without_a_gateway(start_locked, start_gateway, job, name):
     assert job.lines() == []
 
 
+# balancers
+
+def balancers():
+    """Each text that may have an upstream of gateways: (where, text)."""
+    for top in "docs", "conf-examples", "docker", "kubernetes":
+        for directory, _, files in os.walk(os.path.join(TREE, top)):
+            for file in files:
+                path = os.path.join(directory, file)
+                with open(path, encoding="utf-8") as text:
+                    yield os.path.relpath(path, TREE), text.read()
+
+
+def test_no_balancer_counts_faults():
+    """Each gateway of an upstream says max_fails=0; an upstream of gateways is
+    one that locks or gateways are the name of, or a file that one includes.
+    """
+    seen = []
+    for where, text in balancers():
+        upstreams = re.findall(
+            r"(?ms)^ *upstream (?:locks|gateways) \{\n(.*?)\}", text)
+        if os.path.basename(where) == "gateways.conf":
+            upstreams.append(text)
+        servers = [line for upstream in upstreams for line
+                   in re.findall(r"(?m)^ *server .*;", upstream)]
+        seen += [where] * bool(servers)
+        for line in servers:
+            assert " max_fails=0;" in line, (where, line)
+    assert sorted(seen) == ["docker/cluster/balancer/gateways.conf",
+                            "docs/monitoring.md"]
+
+
+def test_waits_that_are_too_long_for_the_balancer(start_gateway):
+    """A wait above the balancer's timeout at each gateway gets 504, and the
+    clients after these are served.
+    """
+    gateways = [start_gateway(workers=1), start_gateway(workers=1)]
+    upstream, location = examples.codes("docs/monitoring.md",
+                                        "Health")[2].split("\n\n", 1)
+    for host, gateway in zip(("10.0.0.11:8080", "10.0.0.12:8080"), gateways):
+        assert upstream.count(host) == 1
+        upstream = upstream.replace(host, "127.0.0.1:%d" % gateway.port)
+    assert location.count(" 6m;") == 1
+    balancer = start_gateway(servers=None, zookeeper=None, workers=1,
+                             http=upstream,
+                             server=location.replace(" 6m;", " 1s;"))
+
+    gateways[0].hold("x")
+    waiters = [balancer.begin("x", wait="1m") for _ in gateways]
+    assert [waiter.response().status for waiter in waiters] == [504, 504]
+    for i in range(4):
+        response = balancer.acquire("y%d" % i)
+        assert response.status == 201, response
+
+
 # quickstart
 
 @pytest.mark.plain("it builds the module for Debian's nginx")

@@ -122,7 +122,7 @@ def test_balancer(start_gateway, gateway):
     assert conf.count(include) == 1
     balancer = start_gateway(start=False, wait_sessions=False)
     balancer = Example(None, balancer, (8080,), conf.replace(
-        include, "server 127.0.0.1:%d;" % gateway.port))
+        include, "server 127.0.0.1:%d max_fails=0;" % gateway.port))
     balancer.start(wait_sessions=False)
 
     response = balancer.hold("/locks/x")
