@@ -245,6 +245,7 @@ ngx_http_zk_lock_create_loc_conf(ngx_conf_t *cf)
     zlcf->max_claims = NGX_CONF_UNSET_UINT;
     zlcf->quota = NGX_CONF_UNSET_PTR;
     zlcf->owner = NGX_CONF_UNSET_PTR;
+    zlcf->origin = NGX_CONF_UNSET_PTR;
     zlcf->durable = NGX_CONF_UNSET;
     zlcf->admin = NGX_CONF_UNSET;
     zlcf->layout = NGX_CONF_UNSET_UINT;
@@ -299,6 +300,7 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_conf_merge_uint_value(conf->max_claims, prev->max_claims, 0);
     ngx_conf_merge_ptr_value(conf->quota, prev->quota, NULL);
     ngx_conf_merge_ptr_value(conf->owner, prev->owner, NULL);
+    ngx_conf_merge_ptr_value(conf->origin, prev->origin, NULL);
 
     ngx_conf_merge_str_value(conf->page, prev->page, "");
 
@@ -1035,26 +1037,55 @@ ngx_http_zk_lock_conf_max_claims(ngx_conf_t *cf, ngx_command_t *cmd,
 
 
 char *
-ngx_http_zk_lock_conf_owner(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+ngx_http_zk_lock_conf_text(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 {
-    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+    ngx_str_t                  *value;
+    ngx_http_complex_value_t  **text;
 
-    ngx_str_t  *value;
+    text = (ngx_http_complex_value_t **) ((u_char *) conf + cmd->offset);
 
-    if (zlcf->owner != NGX_CONF_UNSET_PTR) {
+    if (*text != NGX_CONF_UNSET_PTR) {
         return "is duplicate";
     }
 
     value = cf->args->elts;
 
     if (ngx_strcmp(value[1].data, "off") == 0) {
-        zlcf->owner = NULL;
+        *text = NULL;
         return NGX_CONF_OK;
     }
 
-    zlcf->owner = ngx_http_zk_lock_rule_value(cf, &value[1]);
+    *text = ngx_http_zk_lock_rule_value(cf, &value[1]);
 
-    return zlcf->owner ? NGX_CONF_OK : NGX_CONF_ERROR;
+    return *text ? NGX_CONF_OK : NGX_CONF_ERROR;
+}
+
+
+char *
+ngx_http_zk_lock_conf_origin(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
+{
+    ngx_http_zk_lock_loc_conf_t *zlcf = conf;
+
+    char       *rc, *host;
+    ngx_str_t  *value;
+
+    rc = ngx_http_zk_lock_conf_text(cf, cmd, conf);
+
+    if (rc != NGX_CONF_OK || zlcf->origin == NULL
+        || zlcf->origin->lengths != NULL)
+    {
+        return rc;
+    }
+
+    value = cf->args->elts;
+    host = ngx_strstr(value[1].data, "://");
+
+    if (host == NULL || host[3] == '\0' || ngx_strchr(host + 3, '/') != NULL) {
+        return "takes an origin as a browser sends it, such as "
+               "\"https://app.example.com\", or a variable, or \"off\"";
+    }
+
+    return NGX_CONF_OK;
 }
 
 

@@ -58,7 +58,10 @@ char *ngx_http_zk_lock_health(ngx_conf_t *cf, ngx_command_t *cmd, void *conf);
 char *ngx_http_zk_lock_conf_max_claims(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 /* Takes "off", or a text with variables. */
-char *ngx_http_zk_lock_conf_owner(ngx_conf_t *cf, ngx_command_t *cmd,
+char *ngx_http_zk_lock_conf_text(ngx_conf_t *cf, ngx_command_t *cmd,
+    void *conf);
+/* Takes "off", or an origin, which may be a variable. */
+char *ngx_http_zk_lock_conf_origin(ngx_conf_t *cf, ngx_command_t *cmd,
     void *conf);
 /* Opens the file with the cycle's, and makes the buffer. */
 char *ngx_http_zk_lock_conf_log(ngx_conf_t *cf, ngx_command_t *cmd,

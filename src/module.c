@@ -209,9 +209,16 @@ static ngx_command_t  ngx_http_zk_lock_commands[] = {
 
     { ngx_string("zk_lock_owner"),
       NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
-      ngx_http_zk_lock_conf_owner,
+      ngx_http_zk_lock_conf_text,
       NGX_HTTP_LOC_CONF_OFFSET,
-      0,
+      offsetof(ngx_http_zk_lock_loc_conf_t, owner),
+      NULL },
+
+    { ngx_string("zk_lock_allow_origin"),
+      NGX_HTTP_MAIN_CONF|NGX_HTTP_SRV_CONF|NGX_HTTP_LOC_CONF|NGX_CONF_TAKE1,
+      ngx_http_zk_lock_conf_origin,
+      NGX_HTTP_LOC_CONF_OFFSET,
+      offsetof(ngx_http_zk_lock_loc_conf_t, origin),
       NULL },
 
     { ngx_string("zk_lock_grace"),

@@ -22,6 +22,7 @@
 #include "http/args.h"
 #include "http/calls.h"
 #include "http/list.h"
+#include "http/origin.h"
 #include "http/several.h"
 #include "http/terraform.h"
 
@@ -185,6 +186,11 @@ ngx_http_zk_lock_api_dispatch(ngx_http_request_t *r,
     }
 
     ctx->type = ngx_http_zk_lock_api_type(r, ctx);
+
+    rc = ngx_http_zk_lock_origin_check(r);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
 
     if (ngx_http_zk_lock_request_node(r)) {
         why = ngx_http_zk_lock_api_check(r, ctx);

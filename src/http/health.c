@@ -12,6 +12,7 @@
 
 #include "http/api.h"
 #include "http/answer.h"
+#include "http/origin.h"
 
 
 static ngx_int_t ngx_http_zk_lock_health_tell(ngx_http_request_t *r,
@@ -53,6 +54,11 @@ ngx_http_zk_lock_health_handler(ngx_http_request_t *r)
 
     if (r->method != NGX_HTTP_PUT) {
         return ngx_http_zk_lock_answer_method(r, "GET, HEAD, PUT");
+    }
+
+    rc = ngx_http_zk_lock_origin_check(r);
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
 
     if (zmcf->worker == NULL) {

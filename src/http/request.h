@@ -84,6 +84,8 @@ typedef struct {
     ngx_http_complex_value_t          *quota;       /* the key of max_claims;
                                                        NULL: no bound */
     ngx_http_complex_value_t          *owner;       /* NULL: the client says */
+    ngx_http_complex_value_t          *origin;      /* whose pages may change
+                                                       locks; NULL: the own */
     ngx_flag_t                         durable;
     ngx_flag_t                         admin;
     ngx_http_handler_pt                handler;     /* of the location */
