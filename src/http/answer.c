@@ -48,6 +48,8 @@ static void ngx_http_zk_lock_write_own_cdata(zkl_json_t *json,
 static void ngx_http_zk_lock_write_cdata(zkl_json_t *json, zkl_info_t *info);
 static void ngx_http_zk_lock_write_time(zkl_json_t *json, const char *key,
     time_t when);
+static ngx_int_t ngx_http_zk_lock_fencing(ngx_http_request_t *r,
+    ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_secrets(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, ngx_uint_t location);
 static ngx_int_t ngx_http_zk_lock_location(ngx_http_request_t *r,
@@ -740,6 +742,7 @@ ngx_int_t
 ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_call_t *call, ngx_uint_t status)
 {
+    ngx_int_t    rc;
     zkl_json_t  *json;
     zkl_info_t  *info;
 
@@ -754,10 +757,15 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
         ngx_str_set(&ctx->outcome, "queued");
     }
 
-    /* an acquire gets a Location, also an acquire that has joined a claim */
+    /*
+     * An acquire gets a Location, also an acquire that has joined a claim.  One
+     * that joined by the ID of Terraform is not told the token, because any
+     * client is shown the ID; Terraform uses no token.
+     */
 
-    if (ngx_http_zk_lock_secrets(r, ctx, ctx->waits) != NGX_OK)
-    {
+    rc = ctx->plain ? ngx_http_zk_lock_fencing(r, ctx)
+                    : ngx_http_zk_lock_secrets(r, ctx, ctx->waits);
+    if (rc != NGX_OK) {
         return NGX_HTTP_INTERNAL_SERVER_ERROR;
     }
 
@@ -775,7 +783,11 @@ ngx_http_zk_lock_answer_claim(ngx_http_request_t *r,
     ngx_http_zk_lock_write_name(json, ctx);
     zkl_json_string(json, "state", (char *) ctx->outcome.data,
                     ctx->outcome.len);
-    zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
+
+    if (!ctx->plain) {
+        zkl_json_string(json, "token", (char *) ctx->secret, ZKL_TOKEN_LEN);
+    }
+
     ngx_http_zk_lock_write_mode(json, info->child.mode);
 
     if (!info->held) {
@@ -1037,33 +1049,37 @@ ngx_http_zk_lock_write_name(zkl_json_t *json, ngx_http_zk_lock_ctx_t *ctx)
 }
 
 
+/* Adds Lock-Fencing-Token, if any. */
+
+static ngx_int_t
+ngx_http_zk_lock_fencing(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
+{
+    u_char  *p;
+
+    if (ctx->fencing == 0) {
+        return NGX_OK;
+    }
+
+    p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
+    if (p == NULL) {
+        return NGX_ERROR;
+    }
+
+    return ngx_http_zk_lock_add_header(r, "Lock-Fencing-Token", p,
+                                       ngx_sprintf(p, "%L", ctx->fencing) - p);
+}
+
+
 /* Adds Lock-Token, Lock-Fencing-Token (if any), and Location. */
 
 static ngx_int_t
 ngx_http_zk_lock_secrets(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     ngx_uint_t location)
 {
-    u_char  *p;
-
-    if (ctx->fencing != 0) {
-
-        p = ngx_pnalloc(r->pool, NGX_INT64_LEN);
-        if (p == NULL) {
-            return NGX_ERROR;
-        }
-
-        if (ngx_http_zk_lock_add_header(r, "Lock-Fencing-Token", p,
-                                        ngx_sprintf(p, "%L", ctx->fencing)
-                                        - p)
-            != NGX_OK)
-        {
-            return NGX_ERROR;
-        }
-    }
-
-    if (ngx_http_zk_lock_add_header(r, "Lock-Token", ctx->secret,
-                                    ZKL_TOKEN_LEN)
-        != NGX_OK)
+    if (ngx_http_zk_lock_fencing(r, ctx) != NGX_OK
+        || ngx_http_zk_lock_add_header(r, "Lock-Token", ctx->secret,
+                                       ZKL_TOKEN_LEN)
+           != NGX_OK)
     {
         return NGX_ERROR;
     }

@@ -4,6 +4,7 @@
  *
  * The client makes an ID and knows no token.  So the ID is the claim's key, as
  * an Idempotency-Key is, by which any worker of any gateway finds the claim.
+ * But the ID is no secret, so a request that joins a claim is told no token.
  * The claim data are the object that the client sent.  A client that finds the
  * state locked gets the object's members, because the client looks for these.
  * The client takes only 200 for success, and 409 or 423 for a lock that is

@@ -69,6 +69,8 @@ def headers_of(body):
 class Client:
     """A run of terraform, with the ID that the run made."""
 
+    tokens = {}                 # of all runs: (name, fencing token) -> token
+
     def __init__(self, way=WAYS["webdav"], who="ci@runner", **members):
         self.locks, self.unlocks = way
         self.info = {"ID": str(uuid.uuid4()),
@@ -108,13 +110,23 @@ class Client:
             "Version": "", "Created": "0001-01-01T00:00:00Z", "Path": ""}))
 
     def locked(self, response, name):
-        """The token of the client's claim."""
+        """The token of the client's claim.
+
+        A repeat is told no token, and has the claim of the first answer.
+        """
         assert response.status == 200, response
         content = response.json
         assert content["name"] == name and content["mode"] == "exclusive"
         assert content["fencing_token"] > 0
-        assert response.headers["Lock-Token"] == content["token"]
-        return content["token"]
+        claim = name, content["fencing_token"]
+        if "token" in content:
+            assert claim not in self.tokens
+            assert response.headers["Lock-Token"] == content["token"]
+            self.tokens[claim] = content["token"]
+        else:
+            assert "Lock-Token" not in response.headers
+            assert "Location" not in response.headers
+        return self.tokens.get(claim, claim)
 
     def holds(self, place, name, ttl=MAX_TTL):
         """Each client sees this client as the holder."""
@@ -179,6 +191,33 @@ def test_the_same_id_again(places, tree, way, name):
     assert len(tree.claims(places[0][0].znode(name))) == 1
     client.holds(places[-1], name)
     unlocked(client.unlock(places[1], name), name)
+
+
+def test_a_stranger_with_the_holders_id(places, way, name):
+    """The body that a 423 shows finds the claim, and not the claim's token."""
+    holder = Client(way)
+    token = holder.locked(holder.lock(places[0], name), name)
+    stranger = Client(way)
+    shown = stranger.lock(places[-1], name, wait="0")
+    holder.shown(shown, 423)
+    stranger.info = {key: shown.json[key] for key in stranger.info}
+    waiting = Client(way)
+    behind = waiting.begin(places[0], name)
+    wait_until(lambda: places[0][0].inspect(name).json["queued"] == 1)
+    for place in places:
+        told = stranger.lock(place, name, wait="0")
+        assert told.status == 200
+        assert token not in told.body.decode() + str(told.headers.pairs)
+    waiter, = places[0][0].inspect(name).json["queue"]
+    also = Client(way)
+    also.info = waiter["data"]
+    beside = also.begin(places[-1], name)
+    unlocked(holder.unlock(places[0], name), name)
+    token = waiting.locked(behind.response(SOON), name)
+    told = beside.response(SOON)
+    assert told.status == 200
+    assert token not in told.body.decode() + str(told.headers.pairs)
+    unlocked(waiting.unlock(places[0], name), name)
 
 
 def test_the_same_id_says_something_else(places, way, name):
@@ -575,8 +614,10 @@ def test_the_same_id_waits_twice(places, tree, way, name):
     wait(*waiting)
     assert len(tree.claims(znode)) == 2
     unlocked(holder.unlock(places[1], name), name)
-    tokens = {client.locked(each.response(SOON), name) for each in waiting}
-    assert len(tokens) == 1
+    answers = [each.response(SOON) for each in waiting]
+    for answer in answers:
+        client.locked(answer, name)
+    assert len({answer.fencing for answer in answers}) == 1
     unlocked(client.unlock(places[-1], name), name)
     tree.wait_claims(znode, 0)
 
@@ -882,8 +923,9 @@ def test_clients_at_once(places, tree, way, name):
                             SOON, "one of them has the lock")
         assert len(holder) == 1
         answers = [each.response(SOON) for each in waiting.pop(holder[0])]
-        tokens = {holder[0].locked(answer, name) for answer in answers}
-        assert len(tokens) == 1
+        for answer in answers:
+            holder[0].locked(answer, name)
+        assert len({answer.fencing for answer in answers}) == 1
         assert answers[0].fencing > last
         last = answers[0].fencing
         if waiting:
