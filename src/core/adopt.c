@@ -157,8 +157,9 @@ static const zkl_session_events_t  zkl_adopt_events =
     zkl_adopt_lost,
     zkl_adopt_away,
 
-    /* no watch is set through an adopted session */
+    /* no watch is set through an adopted session, and no znode is made */
 
+    NULL,
     NULL,
     NULL,
 

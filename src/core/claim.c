@@ -2487,6 +2487,10 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         return;
     }
 
+    if (zkl_zone_behind(worker->zone)) {
+        zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
+    }
+
     claim->lost = !claim->doubtful;
     zkl_claim_done(claim);
 }

@@ -58,6 +58,7 @@ static void zkl_worker_tell_calls(zkl_worker_t *worker,
 static void zkl_worker_changed(void *data, ngx_str_t *path,
     ngx_uint_t deleted);
 static void zkl_worker_listed(void *data, ngx_str_t *path);
+static void zkl_worker_made(void *data, int64_t zxid);
 static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
@@ -75,6 +76,7 @@ const zkl_session_events_t zkl_worker_events =
     zkl_worker_unreachable,
     zkl_worker_changed,
     zkl_worker_listed,
+    zkl_worker_made,
     zkl_worker_answered
 };
 
@@ -658,6 +660,8 @@ zkl_worker_connected(void *data, const zkl_key_t *fresh)
 
     if (fresh != NULL) {
         zkl_zone_set_key(worker->zone, fresh);
+
+        worker->floor = zkl_zone_present(worker->zone);
     }
 
     /* what a worker has left is made durable through this session */
@@ -689,6 +693,30 @@ zkl_worker_suspended(void *data)
 
     zkl_worker_forget(worker);
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
+}
+
+
+/* The first create of a new session shows whether ZooKeeper has gone back. */
+
+static void
+zkl_worker_made(void *data, int64_t zxid)
+{
+    zkl_worker_t  *worker = data;
+
+    if (zkl_zone_made(worker->zone, worker->floor, zxid)) {
+        zkl_worker_count(worker, ZKL_COUNT_ROLLBACKS, 1);
+
+        ngx_log_error(NGX_LOG_ERR, worker->log, 0,
+                      "ZooKeeper knows less than this gateway has seen: it has "
+                      "lost data, or was restored from an older copy; its "
+                      "transactions are at 0x%xL, after 0x%xL: locks may have "
+                      "been lost, and fencing tokens go back", zxid,
+                      worker->floor);
+    }
+
+    if (zxid <= worker->floor) {
+        worker->floor = 0;
+    }
 }
 
 

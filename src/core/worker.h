@@ -104,6 +104,8 @@ struct zkl_worker_s {
     ngx_event_t                        sweep;
 
     ngx_msec_t                         missed;  /* since when, if away */
+    int64_t                            floor;   /* the session's creates have a
+                                                   larger zxid */
 
     zkl_journal_pt                     journal; /* hears of grants and ends;
                                                    NULL: no journal is kept */

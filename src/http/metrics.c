@@ -340,6 +340,17 @@ ngx_http_zk_lock_metrics_sessions(ngx_buf_t *b, zkl_counts_t *n,
         "# TYPE zk_lock_session_alive_seconds gauge\n"
         "zk_lock_session_alive_seconds %M.%03M\n", n->slots, map->nslots,
         n->alive / 1000, n->alive % 1000);
+
+    b->last = ngx_slprintf(b->last, b->end,
+        "# HELP zk_lock_zookeeper_behind Whether fencing tokens are smaller "
+        "than before, because ZooKeeper lost data.\n"
+        "# TYPE zk_lock_zookeeper_behind gauge\n"
+        "zk_lock_zookeeper_behind %d\n"
+        "# HELP zk_lock_zookeeper_rollbacks_total How often ZooKeeper lost "
+        "data.\n"
+        "# TYPE zk_lock_zookeeper_rollbacks_total counter\n"
+        "zk_lock_zookeeper_rollbacks_total %uA\n", map->present < map->zxid,
+        map->counters->counts[ZKL_COUNT_ROLLBACKS]);
 }
 
 

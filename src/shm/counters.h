@@ -32,6 +32,7 @@ typedef enum {
     ZKL_COUNT_SUSPENDED,            /* a connection was lost */
     ZKL_COUNT_EXPIRED,              /* the session is over */
     ZKL_COUNT_ADOPTED,              /* of a worker that is gone */
+    ZKL_COUNT_ROLLBACKS,            /* ZooKeeper has lost transactions */
     ZKL_COUNTS                      /* how many */
 } zkl_count_e;
 

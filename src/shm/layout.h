@@ -171,6 +171,10 @@ typedef struct {
     ngx_atomic_t                superseded; /* by a new layout */
     ngx_atomic_t                drained;    /* since when, in seconds of the
                                                wall clock; 0: not */
+    ngx_atomic_t                zxid;       /* the largest of the workers'
+                                               creates */
+    ngx_atomic_t                present;    /* the largest since ZooKeeper last
+                                               lost transactions */
     zkl_layout_own_t *own;
 } zkl_layout_t;
 

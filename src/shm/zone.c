@@ -27,6 +27,7 @@ static ngx_int_t zkl_zone_take_orphan(zkl_zone_t *zone);
 static ngx_int_t zkl_zone_take_free(zkl_zone_t *zone);
 static zkl_slot_t *zkl_zone_staying(zkl_zone_t *zone);
 static void zkl_zone_wipe(zkl_zone_t *zone);
+static void zkl_zone_raise(ngx_atomic_t *word, int64_t zxid);
 static void zkl_zone_count_cells(zkl_layout_t *map, zkl_counts_t *counts);
 
 
@@ -586,6 +587,60 @@ zkl_zone_count(zkl_zone_t *zone, zkl_counts_t *counts)
     counts->alive = (alive > 0) ? (ngx_msec_t) alive : 0;
 
     zkl_zone_count_cells(map, counts);
+}
+
+
+int64_t
+zkl_zone_present(zkl_zone_t *zone)
+{
+    return (int64_t) zone->map->present;
+}
+
+
+ngx_uint_t
+zkl_zone_made(zkl_zone_t *zone, int64_t floor, int64_t zxid)
+{
+    ngx_atomic_uint_t  present;
+
+    while (zxid <= floor) {
+        present = zone->map->present;
+
+        if ((int64_t) present < floor) {
+            /* another worker has shown so */
+            break;
+        }
+
+        if (ngx_atomic_cmp_set(&zone->map->present, present,
+                               (ngx_atomic_uint_t) zxid))
+        {
+            return 1;
+        }
+    }
+
+    zkl_zone_raise(&zone->map->present, zxid);
+    zkl_zone_raise(&zone->map->zxid, zxid);
+
+    return 0;
+}
+
+
+static void
+zkl_zone_raise(ngx_atomic_t *word, int64_t zxid)
+{
+    ngx_atomic_uint_t  old;
+
+    do {
+        old = *word;
+
+    } while ((int64_t) old < zxid
+             && !ngx_atomic_cmp_set(word, old, (ngx_atomic_uint_t) zxid));
+}
+
+
+ngx_uint_t
+zkl_zone_behind(zkl_zone_t *zone)
+{
+    return zone->map->present < zone->map->zxid;
 }
 
 

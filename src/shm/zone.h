@@ -157,6 +157,23 @@ ngx_atomic_t *zkl_zone_alive(zkl_zone_t *zone);
  */
 const u_char *zkl_zone_secret(zkl_zone_t *zone);
 
+/* The largest zxid that ZooKeeper now surely has. */
+int64_t zkl_zone_present(zkl_zone_t *zone);
+
+/*
+ * Notes the zxid of a create.  floor is zkl_zone_present() from before the
+ * create was sent: a zxid that is not larger shows that ZooKeeper has lost
+ * transactions.  Returns whether this call is the first of all workers' to show
+ * so.
+ */
+ngx_uint_t zkl_zone_made(zkl_zone_t *zone, int64_t floor, int64_t zxid);
+
+/*
+ * Whether ZooKeeper's zxids are smaller than before, because ZooKeeper has lost
+ * transactions.
+ */
+ngx_uint_t zkl_zone_behind(zkl_zone_t *zone);
+
 /* The number of cells. */
 ngx_uint_t zkl_zone_cells(zkl_zone_t *zone);
 

@@ -398,9 +398,7 @@ zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf)
     int    rc;
     char  *hosts;
 
-    if (zoo_state(h->zh) == ZOO_CONNECTED_STATE
-        || (conf->certificates.len && zkl_client_asked(h)))
-    {
+    if (!zkl_client_idle(h, conf)) {
         return 0;
     }
 
@@ -424,6 +422,14 @@ zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf)
     (void) zoo_awexists(h->zh, "/", NULL, NULL, zkl_client_woken_foreign, NULL);
 
     return 1;
+}
+
+
+ngx_uint_t
+zkl_client_idle(zkl_handle_t *h, zkl_session_conf_t *conf)
+{
+    return zoo_state(h->zh) != ZOO_CONNECTED_STATE
+           && (conf->certificates.len == 0 || !zkl_client_asked(h));
 }
 
 
@@ -711,6 +717,7 @@ zkl_client_read_batch(zkl_batch_t *batch)
 
     n = 0;
     results = batch->results;
+    batch->zxid = results->gate.mzxid;
 
     for (q = ngx_queue_head(&batch->ops);
          q != ngx_queue_sentinel(&batch->ops);
@@ -722,7 +729,7 @@ zkl_client_read_batch(zkl_batch_t *batch)
 
         if (batch->flight.code == ZOK && op->type == ZKL_OP_CREATE) {
             op->reply.len = ngx_strlen(op->reply.data);
-            op->czxid = results->gate.mzxid;
+            op->czxid = batch->zxid;
         }
     }
 }

@@ -57,6 +57,7 @@ typedef struct {
     ngx_uint_t                       nops;
     ngx_uint_t                       ncreates;
     ngx_str_t                       *gate;
+    int64_t                          zxid;      /* if there are creates */
     void                            *results;   /* of libzookeeper */
 } zkl_batch_t;
 
@@ -85,6 +86,12 @@ void zkl_client_cut(zkl_handle_t *h);
  * TLS, may be in a handshake: try again later.
  */
 ngx_uint_t zkl_client_servers(zkl_handle_t *h, zkl_session_conf_t *conf);
+
+/*
+ * Whether a handle can be closed at once, and without ending the session,
+ * because there is no connection and no TLS handshake.
+ */
+ngx_uint_t zkl_client_idle(zkl_handle_t *h, zkl_session_conf_t *conf);
 
 /* The negotiated timeout in milliseconds. */
 ngx_msec_t zkl_client_timeout(zkl_handle_t *h);

@@ -12,10 +12,12 @@
  *   CLOSED                                        no handle, and none follows
  *   CONNECTING  open() -> CONNECTED, BACKOFF      no connection yet
  *   CONNECTED   -> SUSPENDED, BACKOFF             operations are sent
- *   SUSPENDED   -> CONNECTED, BACKOFF             the session may come back
+ *   SUSPENDED   -> CONNECTED, BACKOFF,            the session may come back
+ *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
+ * `handle` is NULL in the states CLOSED and BACKOFF; `scout` is NULL but in
+ * SUSPENDED; `events` is NULL from the
  * start of zkl_session_close() or zkl_session_free() on; the handler of a
  * cancelled operation is NULL.  An operation is in one place at a time: in
  * pending, fresh or failed, in a batch, or alone in flights.
@@ -49,6 +51,13 @@ struct zkl_session_s {
     zkl_handle_t                             *handle;
     zkl_session_state_e                       state;
     ngx_uint_t                                serial;   /* of the handle */
+    zkl_handle_t                             *scout;    /* asks for a session of
+                                                           its own */
+    ngx_uint_t                                scout_serial;
+    ngx_msec_t                                scouted;  /* since when the scout
+                                                           is connected; 0: is
+                                                           not */
+    ngx_uint_t                                serials;  /* given so far */
     zkl_key_t                                 key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
     ngx_msec_t                                backoff;
@@ -109,6 +118,9 @@ struct zkl_session_s {
                                                            memory to say so */
     unsigned                                  kept:1;   /* the session lives on
                                                            without handle */
+    unsigned                                  stale:1;  /* no server took the
+                                                           session back as the
+                                                           session was */
     unsigned                                  starved:1; /* no memory for the
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
@@ -164,6 +176,9 @@ static void zkl_session_news(zkl_message_t *message, void *data);
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
+static void zkl_session_scout(zkl_session_t *s, ngx_msec_t now);
+static void zkl_session_scout_news(zkl_session_t *s, zkl_news_e news);
+static void zkl_session_end_scout(zkl_session_t *s);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
 static void zkl_session_touched(zkl_session_t *s);
@@ -341,6 +356,7 @@ zkl_session_free(zkl_session_t *s)
 
     s->events = NULL;
 
+    zkl_session_end_scout(s);
     zkl_session_end_handle(s);
     zkl_session_state(s, ZKL_CLOSED);
 
@@ -387,7 +403,7 @@ zkl_session_start(zkl_session_t *s)
 {
     const zkl_key_t  *key;
 
-    s->serial++;
+    s->serial = ++s->serials;
     s->gated = 0;
     s->gating = 0;
     s->refused = 0;
@@ -474,6 +490,11 @@ zkl_session_news(zkl_message_t *message, void *data)
                    "zk lock session: news %d \"%*s\" of handle %ui", news,
                    zkl_session_shown(&n->path), n->path.data, n->serial);
 
+    if (s->scout != NULL && n->serial == s->scout_serial) {
+        zkl_session_scout_news(s, news);
+        goto done;
+    }
+
     if (n->serial != s->serial || s->events == NULL || s->handle == NULL) {
         goto done;
     }
@@ -543,7 +564,20 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     s->late = 0;
 
-    if (s->state == ZKL_CONNECTED) {
+    if (s->state == ZKL_CONNECTED || s->over.posted) {
+        return;
+    }
+
+    zkl_session_end_scout(s);
+
+    if (s->stale) {
+
+        /*
+         * The session was in the older copy, too, with the znodes of that time.
+         * The close of the handle ends the session, and removes these znodes.
+         */
+
+        ngx_post_event(&s->over, &ngx_posted_events);
         return;
     }
 
@@ -586,11 +620,13 @@ zkl_session_connected_handler(zkl_session_t *s)
                   "zookeeper session is %s, timeout %M ms",
                   fresh ? "open" : "back", s->timeout);
 
-    if (!s->gated && !s->last) {
-        zkl_session_gate(s, ZKL_OP_GATE);
-    }
+    /* the owner notes how far ZooKeeper is before any create is sent */
 
     s->events->connected(s->data, fresh ? &s->key : NULL);
+
+    if (!s->gated && !s->gating && !s->last) {
+        zkl_session_gate(s, ZKL_OP_GATE);
+    }
 }
 
 
@@ -639,7 +675,10 @@ zkl_session_over_handler(ngx_event_t *ev)
 
     s = ev->data;
 
+    zkl_session_end_scout(s);
     zkl_session_end_handle(s);
+
+    s->stale = 0;
 
     /* the handlers of failed operations run before the session is lost */
 
@@ -669,6 +708,102 @@ zkl_session_over_handler(ngx_event_t *ev)
     s->since = zkl_now();
 
     s->events->lost(s->data);
+}
+
+
+/*
+ * Servers that know less than the session has seen.
+ *
+ * A handle tells each server the last zxid that the handle has seen, and a
+ * server that has less closes the connection.  Such a server lags behind, and
+ * another server will do; or ZooKeeper has lost data, or was restored from an
+ * older copy, and then libzookeeper tries for ever.  So does a server close the
+ * connection that has no leader, and a balancer that has no server.  So if the
+ * session does not come back for two thirds of the timeout, a scout, a handle
+ * that has seen nothing, asks for another session.  The handle is refused if
+ * the scout gets one, and the handle does not come back for another third, in
+ * which the handle has asked a server that answers.
+ *
+ * The handle's session is not over because of that, nor because of any time
+ * that passes here: each start of the servers, and each election, gives a
+ * session the whole timeout anew.  So another handle, which has seen nothing,
+ * asks for the same session.  Then either ZooKeeper says that the session is
+ * over, or the session is back, and the close of the handle ends the session.
+ * Only then the claims are told as lost.
+ */
+
+static void
+zkl_session_scout(zkl_session_t *s, ngx_msec_t now)
+{
+    if (s->late || s->over.posted || now - s->since < s->timeout / 3 * 2) {
+        return;
+    }
+
+    if (s->scout == NULL) {
+        s->scout_serial = ++s->serials;
+        s->scouted = 0;
+        s->scout = zkl_client_open(s->conf, NULL, s->timeout, s,
+                                   s->scout_serial, zkl_session_news,
+                                   s->mailbox, s->log);
+        return;
+    }
+
+    if (s->scouted == 0 || now - s->scouted < s->timeout / 3
+        || !zkl_client_idle(s->handle, s->conf))
+    {
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                  "zookeeper opens new sessions, but does not take this "
+                  "session back: the session is given up");
+
+    s->stale = 1;
+
+    zkl_session_end_scout(s);
+    zkl_session_end_handle(s);
+    zkl_session_start(s);
+}
+
+
+static void
+zkl_session_scout_news(zkl_session_t *s, zkl_news_e news)
+{
+    ngx_msec_t  now;
+
+    now = zkl_now();
+
+    switch (news) {
+
+    case ZKL_NEWS_CONNECTED:
+
+        if (s->scouted == 0) {
+            s->scouted = now ? now : 1;
+        }
+
+        break;
+
+    case ZKL_NEWS_SUSPENDED:
+        s->scouted = 0;
+        break;
+
+    default:
+
+        /* the scout is over; no message is on the way behind this one */
+
+        zkl_session_end_scout(s);
+        break;
+    }
+}
+
+
+static void
+zkl_session_end_scout(zkl_session_t *s)
+{
+    if (s->scout != NULL) {
+        zkl_client_close(s->scout);
+        s->scout = NULL;
+    }
 }
 
 
@@ -759,6 +894,10 @@ zkl_session_tick_handler(ngx_event_t *ev)
 
         if (s->state != ZKL_CONNECTED && now - s->since >= ZKL_PATIENCE) {
             zkl_session_out_of_reach(s);
+        }
+
+        if (s->state == ZKL_SUSPENDED) {
+            zkl_session_scout(s, now);
         }
 
         break;
@@ -1603,6 +1742,12 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
         s->watch_asked -= op->path.len + 5;
     }
 
+    if (op->type <= ZKL_OP_PERSISTENT && op->rc == ZKL_OK
+        && s->events != NULL)
+    {
+        s->events->made(s->data, op->czxid);
+    }
+
     if (op->watch
         && (op->rc == ZKL_OK
             || (op->rc == ZKL_NO_NODE
@@ -1679,6 +1824,10 @@ zkl_session_batch_landed(zkl_message_t *message, void *data)
     }
 
     zkl_session_landed(&batch->flight);
+
+    if (rc == ZKL_OK && batch->ncreates != 0 && s->events != NULL) {
+        s->events->made(s->data, batch->zxid);
+    }
 
     if (rc != ZKL_OK && rc != ZKL_UNKNOWN) {
         zkl_session_rolled_back(s, batch);

@@ -175,6 +175,8 @@ typedef struct {
     void   (*changed)(void *data, ngx_str_t *path, ngx_uint_t deleted);
     /* a watch of LIST fired, or of EXISTS with NO_NODE; or path is deleted */
     void   (*listed)(void *data, ngx_str_t *path);
+    /* a create of the session was done in that transaction */
+    void   (*made)(void *data, int64_t zxid);
     /* an answer, after that many milliseconds, to n operations at once; 0: to
        one that was sent alone */
     void   (*answered)(void *data, ngx_uint_t write, ngx_uint_t n,
