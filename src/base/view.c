@@ -238,20 +238,11 @@ zkl_view_holders(zkl_view_t *view)
         return view->nalive;
     }
 
-    if (zkl_mode_base(mode) == ZKL_SEMAPHORE) {
-        capacity = zkl_mode_permits(mode);
-
-        return (view->nalive < capacity) ? view->nalive : capacity;
-    }
-
-    if (mode != ZKL_READ) {
-        return 1;
-    }
-
+    capacity = (mode == ZKL_READ) ? view->nalive : zkl_view_capacity(mode);
     n = 0;
 
     for (entry = view->alive.next;
-         entry != &view->alive && entry->mode == ZKL_READ;
+         entry != &view->alive && n < capacity && entry->mode == mode;
          entry = entry->next)
     {
         n++;

@@ -43,9 +43,10 @@
  *
  * - A lock has a single use at a time: a mutex or a read-write lock, a
  *   semaphore with a given number of permits, or members.  The first live claim
- *   decides; a later claim of another use is refused.  Until the refusal, or if
- *   the client of that claim knows only a single use, the claim may still be
- *   granted.  So the claim blocks every later claim of another use.
+ *   decides; a later claim of another use is refused, at once or, if only the
+ *   permits differ, when the wait is over.  Until the refusal, or if the client
+ *   of that claim knows only a single use, the claim may still be granted.  So
+ *   the claim blocks every later claim of another use.
  */
 
 
@@ -124,9 +125,10 @@ typedef enum {
     ZKL_WATCH,                  /* watch blocker, which is not local, and set
                                    blocker->watched */
     ZKL_COMPLETE,               /* claims ahead may be unknown: list them */
-    ZKL_VIEW_CONFLICT           /* the lock has another use: remove waiter when
-                                   the watch on the first claim is known to be
-                                   set */
+    ZKL_VIEW_CONFLICT           /* the lock has another use: the waiter waits
+                                   until the first claim is gone, or remove the
+                                   waiter when the watch on the first claim is
+                                   known to be set */
 } zkl_verdict_e;
 
 
@@ -220,8 +222,9 @@ void zkl_view_keep(zkl_view_t *view, size_t n, zkl_view_gone_pt gone,
 size_t zkl_view_position(zkl_view_t *view, zkl_entry_t *entry);
 
 /*
- * The number of known claims that hold the lock, if all claims have the same
- * use.  O(n) for readers, else O(1).
+ * The number of known claims that hold the lock, if no claim is of another
+ * mode than a claim of the lock's use; claims with other permits may wait.
+ * O(n) for readers, O(permits) for a semaphore, else O(1).
  */
 size_t zkl_view_holders(zkl_view_t *view);
 

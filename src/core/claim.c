@@ -93,7 +93,7 @@ static void zkl_claim_single_handler(zkl_op_t *op);
 static void zkl_claim_timer_handler(ngx_event_t *ev);
 static void zkl_claim_wait(zkl_claim_t *claim);
 static void zkl_claim_detach(zkl_claim_t *claim);
-static void zkl_claim_part(zkl_claim_t *claim);
+static void zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_leave(zkl_claim_t *claim, zkl_outcome_e outcome);
 static void zkl_claim_lease(zkl_claim_t *claim);
 static void zkl_claim_arm(zkl_claim_t *claim, ngx_msec_t now);
@@ -1102,6 +1102,8 @@ zkl_claim_single_handler(zkl_op_t *op)
 ngx_int_t
 zkl_claim_conflict(zkl_claim_t *claim)
 {
+    zkl_entry_t  *first;
+
     /*
      * A keyed claim may be in conflict with a duplicate.  And if another
      * gateway has told that the claim is held, the claims ahead are gone,
@@ -1110,6 +1112,27 @@ zkl_claim_conflict(zkl_claim_t *claim)
 
     if (claim->state != ZKL_WAIT || claim->told_elsewhere || !claim->single) {
         return NGX_AGAIN;
+    }
+
+    first = zkl_view_first(&claim->lock->view);
+
+    if (zkl_mode_base(claim->entry.mode) == ZKL_SEMAPHORE
+        && zkl_mode_base(first->mode) == ZKL_SEMAPHORE)
+    {
+        /*
+         * Clients come to a new number of permits one after the other.  The
+         * claim waits as for a lock that is taken, and its turn comes, because
+         * it blocks the later claims with the first claim's permits.
+         */
+
+        if (!zkl_claim_expired(claim)) {
+            return NGX_AGAIN;
+        }
+
+        if (claim->terms.keyed && claim->handler != NULL) {
+            zkl_claim_part(claim, ZKL_CONFLICT);
+            return NGX_OK;
+        }
     }
 
     zkl_claim_withdraw(claim, ZKL_CONFLICT);
@@ -1294,6 +1317,10 @@ zkl_claim_resolve(zkl_claim_t *claim)
         return;
     }
 
+    if (zkl_claim_expired(claim) && claim->single) {
+        zkl_lock_look_first(lock, &claim->entry);
+    }
+
     if (!zkl_lock_reads_pending(lock)
         && zkl_lock_conflicts(lock, &claim->entry)
         && zkl_claim_conflict(claim) == NGX_OK)
@@ -1328,7 +1355,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
         zkl_claim_wait(claim);
 
     } else if (claim->terms.keyed && claim->handler != NULL) {
-        zkl_claim_part(claim);
+        zkl_claim_part(claim, ZKL_TIMED_OUT);
 
     } else {
         zkl_claim_withdraw(claim, ZKL_TIMED_OUT);
@@ -1424,7 +1451,7 @@ zkl_claim_detach(zkl_claim_t *claim)
  */
 
 static void
-zkl_claim_part(zkl_claim_t *claim)
+zkl_claim_part(zkl_claim_t *claim, zkl_outcome_e outcome)
 {
     ngx_msec_t  lease;
 
@@ -1434,13 +1461,13 @@ zkl_claim_part(zkl_claim_t *claim)
     {
         /* a client has called for the claim at this gateway */
 
-        zkl_claim_leave(claim, ZKL_TIMED_OUT);
+        zkl_claim_leave(claim, outcome);
         return;
     }
 
     /* the delete fails if a client has called at another gateway */
 
-    zkl_claim_withdraw(claim, ZKL_TIMED_OUT);
+    zkl_claim_withdraw(claim, outcome);
 }
 
 
@@ -1775,7 +1802,9 @@ zkl_claim_expire_delete(zkl_claim_t *claim)
 static void
 zkl_claim_note_expired(zkl_claim_t *claim)
 {
-    if (claim->lost || claim->outcome == ZKL_TIMED_OUT) {
+    if (claim->lost || claim->outcome == ZKL_TIMED_OUT
+        || claim->outcome == ZKL_CONFLICT)
+    {
         zkl_record_ending(claim->lock->worker->zone, claim->id.record,
                           ZKL_ENDING_EXPIRED);
     }

@@ -37,9 +37,11 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
     { ZKL_CONFLICT, NGX_HTTP_CONFLICT, ngx_string("conflict"), "conflict",
       "the lock is used in another mode, or with another number of permits, "
-      "by the claims that hold it or wait for it",
+      "by the claims that hold it or wait for it; of other permits a longer "
+      "\"wait\" waits for the end",
       "one of the locks is used in another mode, or with another number of "
-      "permits, by the claims that hold it or wait for it" },
+      "permits, by the claims that hold it or wait for it; of other permits a "
+      "longer \"wait\" waits for the end" },
 
     { ZKL_LAYOUT, NGX_HTTP_CONFLICT, ngx_string("conflict"), "conflict",
       "this znode is no lock of this location's zk_lock_layout", NULL },

@@ -237,6 +237,7 @@ struct gsim_node_s {
     char                        *name;  /* the path's last segment */
     uint32_t                     hash;
     int64_t                      created;
+    int64_t                      created_at;    /* microseconds */
     int64_t                      deleted;       /* GSIM_NEVER: not deleted */
     int64_t                      deleted_at;    /* microseconds */
     int64_t                      pzxid;

@@ -126,6 +126,7 @@ gsim_node_new(gsim_node_t *parent, const char *path)
     node->name = strrchr(node->path, '/') + 1;
     node->hash = gsim_hash(path);
     node->created = gsim_zxid;
+    node->created_at = gsim_now;
     node->deleted = GSIM_NEVER;
     node->pzxid = gsim_zxid;
     node->ctime = (gsim_now + gsim_wall) / GSIM_MS;

@@ -61,7 +61,8 @@ static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
 static int gsim_user_before(gsim_node_t *node, int64_t seq);
-static int gsim_user_clashes(gsim_node_t *own);
+static int gsim_user_clashes(gsim_node_t *own, int wait);
+static int64_t gsim_user_first(gsim_user_t *u, gsim_node_t *own);
 static void gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim,
     zkl_outcome_e outcome);
 
@@ -225,6 +226,12 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (gsim_mixes && gsim_chance(8)) {
             u->mode = gsim_user_other_use();
+
+        } else if (gsim_mixes && zkl_mode_base(u->mode) == ZKL_SEMAPHORE
+                   && gsim_chance(3))
+        {
+            u->mode = zkl_semaphore((unsigned)
+                                    gsim_between(1, GSIM_PERMITS + 1));
         }
 
         u->wait = gsim_chance(6) ? 0 : gsim_between(100, 20000);
@@ -866,18 +873,20 @@ gsim_user_node(gsim_user_t *u)
  * No claim comes in ahead of another claim.  So a claim that is refused as FULL
  * had more claims ahead than the limit when the znode was made, a claim that is
  * refused as TIMED_OUT had a claim ahead, while no fault is felt, and a claim
- * that is refused as a CONFLICT had a claim of another use ahead.
+ * that is refused as a CONFLICT had a claim of another use ahead; if only the
+ * permits differ, the claim waits to the end.  A claim that was first for long
+ * is not refused.
  */
 
 static void
 gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 {
-    unsigned      ahead;
+    unsigned      ahead, early;
     gsim_node_t  *own;
 
-    if (outcome == ZKL_TIMED_OUT
-        && gsim_now < u->acquired + (u->wait - 2) * GSIM_MS)
-    {
+    early = (gsim_now < u->acquired + (u->wait - 2) * GSIM_MS);
+
+    if (outcome == ZKL_TIMED_OUT && early) {
         gsim_violation("%s is told that it is taken after %d ms of %d",
                        u->name, (int) ((gsim_now - u->acquired) / GSIM_MS),
                        (int) u->wait);
@@ -914,20 +923,27 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
                        "%s", u->name, own->path);
     }
 
-    if (outcome == ZKL_CONFLICT && !gsim_user_clashes(own)) {
+    if (outcome == ZKL_CONFLICT && !gsim_user_clashes(own, early)) {
         gsim_violation("%s is told of another use, but none was ahead of %s",
                        u->name, own->path);
+    }
+
+    if (gsim_user_first(u, own) < gsim_now - 4 * GSIM_S
+        && gsim_now > gsim_quiet + 8 * GSIM_S)
+    {
+        gsim_violation("%s is refused by %d, but %s was first for long",
+                       u->name, outcome, own->path);
     }
 }
 
 
 /*
  * Whether a claim of another use was ahead when own was made; the transaction
- * that made own may have deleted that claim.
+ * that made own may have deleted that claim.  wait: other permits do not count.
  */
 
 static int
-gsim_user_clashes(gsim_node_t *own)
+gsim_user_clashes(gsim_node_t *own, int wait)
 {
     gsim_node_t  *node;
     zkl_child_t   child, is;
@@ -938,13 +954,42 @@ gsim_user_clashes(gsim_node_t *own)
         if (node->created <= own->created && node->deleted >= own->created
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && child.seq < is.seq && child.mode != is.mode
-            && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE))
+            && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE)
+            && !(wait && zkl_mode_base(child.mode) == ZKL_SEMAPHORE
+                 && zkl_mode_base(is.mode) == ZKL_SEMAPHORE))
         {
             return 1;
         }
     }
 
     return 0;
+}
+
+
+/* Since when no claim is ahead of own; GSIM_NEVER: a claim is. */
+
+static int64_t
+gsim_user_first(gsim_user_t *u, gsim_node_t *own)
+{
+    int64_t       since;
+    gsim_node_t  *node;
+
+    since = own->created_at;
+
+    for (node = own->parent->children; node; node = node->sibling) {
+
+        if (!gsim_user_before(node, u->token.seq)) {
+            continue;
+        }
+
+        if (node->deleted == GSIM_NEVER) {
+            return GSIM_NEVER;
+        }
+
+        since = ngx_max(since, node->deleted_at);
+    }
+
+    return since;
 }
 
 
@@ -1127,7 +1172,9 @@ gsim_user_fifo(gsim_user_t *u, int64_t seq)
 
         if (node != NULL && node->parent == own->parent) {
 
-            if (zkl_mode_base(u->mode) == ZKL_SEMAPHORE) {
+            if (zkl_mode_base(u->mode) == ZKL_SEMAPHORE
+                && u->mode == other->mode)
+            {
                 continue;
             }
 

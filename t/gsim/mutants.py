@@ -686,6 +686,14 @@ MUTANTS = [
      'return zkl_lock_conflict(lock, waiter);',
      'return zkl_claim_grant(zkl_claim_of(waiter));', 1000),
 
+    ('a claim with other permits is refused at once',
+     'core/claim.c:zkl_claim_conflict', 'if (!zkl_claim_expired(claim)) {',
+     'if (0) {', ('--rich', 1000)),
+
+    ('a claim with other permits is not woken', 'base/view.c:zkl_view_next',
+     'if (first->origin != ZKL_LOCAL && !first->watched) {', 'if (0) {',
+     ('--rich', 1000)),
+
     ('a claim is refused for a claim that may be gone',
      'core/lock.c:zkl_lock_conflicts',
      'return first->origin == ZKL_LOCAL\n'

@@ -3,8 +3,9 @@
 At most as many claims hold a semaphore as the semaphore has permits, and the
 other claims keep their order: when a claim leaves its seat, at any gateway, the
 next claim in the queue gets the seat.  A member never waits in a queue.  A lock
-has a single use at a time: a claim with another mode, or with other permits, is
-refused with 409 while a claim is ahead, and does not wait.
+has a single use at a time: a claim with another mode is refused with 409 while
+a claim is ahead, and does not wait; a claim with other permits waits for the
+claims ahead, and gets 409 when its wait is over.
 
 Foreign claims on the same path are made by hand, as another gateway makes
 claims.  ZK_LOCK_GRANTS is the number of grants of each of the loads, and
@@ -21,10 +22,12 @@ import pytest
 from lib.checks import TOKEN, gone, grant, may_be_over, problem, wait_over
 from lib.client import AsyncConnection, ask, lock_path
 from lib.holders import wait_dead
+from lib.process import wait_until
 from lib.queues import (
     GRANTS, SOON, chance, kill, patience, play, wait)
 from lib.room import Seats
 from lib.sessions import stay_ephemeral
+from lib.streams import hold
 from lib.tokens import claim_of
 from lib.zookeeper import sequence
 
@@ -530,12 +533,20 @@ def test_another_use_that_waits_is_not_told_as_held(start_gateway, tree,
 
 
 
+def may_wait(*uses):
+    """Only the permits differ."""
+    return all("permits" in USES[use] for use in uses)
+
+
 @pytest.mark.parametrize("ahead, behind", APART)
 def test_another_use(start_line, ahead, behind):
-    """The claim is refused, whatever its wait, and does no harm."""
+    """The claim is refused, and does no harm: whatever its wait, or, with
+    other permits, when the wait is over.
+    """
     line = start_line(**USES[ahead])
     one, other = line.take(), USES[behind]
-    for wait_for in ("0", "1m"):
+    long = "300ms" if may_wait(ahead, behind) else "1m"
+    for wait_for in ("0", long):
         for _ in range(4):
             gateway, worker = next(line.places)
             problem(gateway.acquire(line.name, worker=worker, timeout=SOON,
@@ -554,7 +565,7 @@ def test_another_use(start_line, ahead, behind):
             for gateway, worker in itertools.islice(line.places, 4):
                 problem(gateway.acquire(
                     line.name, None, headers, worker, timeout=SOON,
-                    **dict(other, wait="1m")), 409)
+                    **dict(other, wait=long)), 409)
         for waiter in waiters:
             wait(waiter)
         for waiter in waiters:
@@ -583,6 +594,156 @@ def test_other_permits(start_line, one, other):
         line.empty()
 
 
+@pytest.mark.parametrize("one, other", [(1, 2), (3, 2), (2, 5)])
+def test_other_permits_wait_in_turn(start_line, one, other):
+    """A claim with other permits is granted in its turn, and later claims with
+    the first permits are not granted before: so the number can be changed
+    while clients overlap.  The two never hold at once.
+    """
+    line = start_line(one)
+    holders = [line.take() for _ in range(one)]
+    first = line.join(permits=other, wait="1m")
+    beside = line.join(permits=other, wait="1m")
+    late = line.join(permits=one, wait="1m")
+    for waiter in first, beside, late:
+        wait(waiter)
+    seen = told(line.gateway.inspect(line.name).json, **line.use)
+    assert seen["held"] == one and seen["queued"] == 3
+
+    for holder in holders[:-1]:
+        line.release(holder)
+        wait(first)
+    line.release(holders[-1])
+    use = {"mode": "semaphore", "permits": other}
+    ours = [granted(answer(waiter), line.name, **use)
+            for waiter in (first, beside)[:min(other, 2)]]
+    if other == 1:
+        wait(beside)
+    wait(late)
+    for holder in ours:
+        line.release(holder)
+    line.release(granted(answer(late), line.name, mode="semaphore",
+                         permits=one))
+    line.empty()
+
+
+def test_other_permits_whose_wait_is_over(start_line):
+    """409 at the end of the wait, and the claims behind go on."""
+    line = start_line(2)
+    holder = line.take()
+    waiter = line.join(permits=3, wait="2s")
+    behind = line.join(wait="1m")
+    wait(waiter)
+    problem(answer(waiter), 409, "permits")
+    line.release(line.granted(behind), holder)
+    line.empty()
+
+
+def test_other_permits_of_a_client_that_leaves(start_line):
+    line = start_line(2)
+    holder = line.take()
+    waiter = line.join(permits=3, wait="1m")
+    behind = line.join(wait="1m")
+    wait(behind)
+    waiter.close()
+    line.release(line.granted(behind), holder)
+    line.empty()
+
+
+GUARD = """
+location /app/ {
+    zk_lock x mode=semaphore permits=3 wait=1m;
+    try_files /none =204;
+}
+location /soon/ {
+    zk_lock x mode=semaphore permits=3 wait=300ms;
+    try_files /none =204;
+}
+"""
+
+
+@pytest.mark.parametrize("how", ["key", "several", "guard"])
+def test_other_permits_of_each_kind_of_acquire(start_gateway, tree, how):
+    """409 when the wait is over, and a grant in its turn."""
+    here, there = start_gateway(server=GUARD), start_gateway()
+    holder = there.hold("x", mode="semaphore", permits=2)
+    use = {"mode": "semaphore", "permits": 3}
+
+    def begin(wait):
+        connection = here.connect()
+        if how == "guard":
+            return connection.send("GET", "/app/" if wait == "1m"
+                                   else "/soon/")
+        if how == "several":
+            return connection.send("POST", "/locks/", body=dict(
+                use, wait=wait, names=["a", "x", "y"]))
+        return connection.send("POST", lock_path("x"), dict(use, wait=wait),
+                               {"Idempotency-Key": wait})
+
+    problem(answer(begin("300ms")), 409, "permits")
+    tree.wait_claims(here.znode("x"), 1)
+
+    waiter = begin("1m")
+    tree.wait_claims(here.znode("x"), 2)
+    wait(waiter)
+    assert there.release("x", holder.token).status == 204
+    response = answer(waiter)
+    assert response.status == (204 if how == "guard" else 201), response
+    if how != "guard":
+        path = "/locks/" if how == "several" else lock_path("x")
+        assert here.call("DELETE", path, headers={
+            "Lock-Token": response.token}).status == 204
+    tree.wait_claims(here.znode("x"), 0)
+
+
+def test_other_permits_of_a_claim_that_is_polled(start_gateway, tree):
+    here, there = start_gateway(), start_gateway()
+    holder = there.hold("x", mode="semaphore", permits=2)
+    use = {"mode": "semaphore", "permits": 3}
+    later = {"Prefer": "respond-async"}
+
+    problem(here.acquire("x", headers=later, wait="0", **use), 409, "permits")
+    token = here.acquire("x", headers=later, **use)
+    assert token.status == 202, token
+    with here.connect() as poll:
+        poll.send("GET", lock_path("x", token.token), {"wait": "1m"})
+        wait(poll)
+        for gateway in here, there:
+            seen = gateway.inspect("x", token.token).json
+            assert seen["state"] == "queued", seen
+        assert there.release("x", holder.token).status == 204
+        assert poll.response(SOON).json["state"] == "held"
+    assert here.release("x", token.token).status == 204
+    tree.wait_claims(here.znode("x"), 0)
+
+    # the wait is over while the client polls
+    holder = there.hold("x", mode="semaphore", permits=2)
+    token = here.acquire("x", headers=later, wait="1s", **use)
+    assert token.status == 202, token
+    gone = problem(here.call("GET", lock_path("x", token.token),
+                             {"wait": "1m"}, timeout=SOON), 410)
+    # the znode may be seen to be gone before its worker notes the reason
+    assert gone.get("reason", "expired") == "expired"
+    there.release("x", holder.token)
+
+
+def test_other_permits_of_a_stream(start_gateway):
+    here, there = start_gateway(), start_gateway()
+    holder = there.hold("x", mode="semaphore", permits=2)
+    use = {"mode": "semaphore", "permits": 3}
+
+    stream = hold(here, "x", wait="1s", **use)
+    assert stream.event("queued")["position"] == 0
+    assert stream.event("lost")["reason"] == "conflict"
+    stream.close()
+
+    stream = hold(here, "x", wait="1m", **use)
+    assert stream.event("queued")["permits"] == 3
+    there.release("x", holder.token)
+    assert stream.event("granted")["permits"] == 3
+    stream.close()
+
+
 def test_any_use_in_turn(start_line):
     """A free lock does not remember its last use."""
     line = start_line(**USES["exclusive"])
@@ -600,6 +761,7 @@ def test_uses_at_once(start_line, ahead, behind):
     claims are refused.
     """
     line = start_line(**USES[ahead])
+    long = "2s" if may_wait(ahead, behind) else "1m"
     roomy = shared = 0
     for _ in range(8):
         uses = [ahead, behind] * 2
@@ -610,7 +772,7 @@ def test_uses_at_once(start_line, ahead, behind):
         next(line.places)   # the next round begins elsewhere
         for use, connection in zip(uses, connections):
             connection.send("POST", lock_path(line.name),
-                            dict(USES[use], wait="1m" if use in ROOMY else 0))
+                            dict(USES[use], wait=long if use in ROOMY else 0))
         answers = [answer(connection) for connection in connections]
         held = [(use, response) for use, response in zip(uses, answers)
                 if response.status == 201]
