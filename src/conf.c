@@ -16,6 +16,7 @@
 #include <ngx_md5.h>
 
 #include "conf.h"
+#include "warn.h"
 
 
 /* bytes of the first line of a file of credentials, with the newline */
@@ -28,19 +29,11 @@
 #define NGX_HTTP_ZK_LOCK_DESCRIPTORS  32
 
 
-/*
- * The configuration of a location that is queued, and whether a resolver has a
- * server.  In Angie several locations may share a configuration, and the
- * servers are a list.
- */
+/* Whether a resolver has a server; in Angie the servers are a list. */
 
 #if (angie_version)
-#define ngx_http_zk_lock_queued(lq)                                           \
-    ((lq)->exact ? (lq)->exact : (lq)->inclusive)->conf
 #define ngx_http_zk_lock_resolves(r)  ((r)->connections != NULL)
 #else
-#define ngx_http_zk_lock_queued(lq)                                           \
-    ((lq)->exact ? (lq)->exact : (lq)->inclusive)
 #define ngx_http_zk_lock_resolves(r)  ((r)->connections.nelts != 0)
 #endif
 
@@ -58,7 +51,6 @@ static const char *ngx_http_zk_lock_conf_directive(
     ngx_http_handler_pt handler);
 static ngx_int_t ngx_http_zk_lock_check_guards(ngx_conf_t *cf,
     ngx_http_zk_lock_loc_conf_t *conf);
-static ngx_uint_t ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf);
 static char *ngx_http_zk_lock_hosts(ngx_conf_t *cf,
     ngx_http_zk_lock_main_conf_t *zmcf, ngx_str_t *list);
 static ngx_int_t ngx_http_zk_lock_host(ngx_conf_t *cf, ngx_str_t *text,
@@ -264,7 +256,10 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
     ngx_http_zk_lock_loc_conf_t *prev = parent;
     ngx_http_zk_lock_loc_conf_t *conf = child;
 
+    ngx_uint_t                 own;
     ngx_http_core_loc_conf_t  *clcf;
+
+    own = (conf->requires != NULL);
 
     /* nginx does not pass the handler of a location on to limit_except */
 
@@ -331,8 +326,13 @@ ngx_http_zk_lock_merge_loc_conf(ngx_conf_t *cf, void *parent, void *child)
                               NGX_HTTP_ZK_LOCK_LOST_ABORT);
     ngx_conf_merge_value(conf->body, prev->body, 1);
 
-    return (ngx_http_zk_lock_check_guards(cf, conf) == NGX_OK)
-           ? NGX_CONF_OK : NGX_CONF_ERROR;
+    if (ngx_http_zk_lock_check_guards(cf, conf) != NGX_OK) {
+        return NGX_CONF_ERROR;
+    }
+
+    ngx_http_zk_lock_warn(cf, conf, own);
+
+    return NGX_CONF_OK;
 }
 
 
@@ -405,7 +405,7 @@ ngx_http_zk_lock_check_location(ngx_conf_t *cf,
     /* zk_lock_admin of a server or of http may be meant for other locations */
 
     if (conf->admin == 1 && clcf->name.len != 0
-        && !ngx_http_zk_lock_serves_api(clcf))
+        && !ngx_http_zk_lock_warn_serves(clcf))
     {
         ngx_conf_log_error(NGX_LOG_WARN, cf, 0,
                            "location \"%V\": \"zk_lock_admin\" has no effect "
@@ -512,39 +512,6 @@ ngx_http_zk_lock_merge_longest(ngx_conf_t *cf, const char *directive,
                            "\"zk_lock_max_%s\", and is cut to it", &clcf->name,
                            directive, directive);
     }
-}
-
-
-/* Whether a location, or a location within, serves operators' calls. */
-
-static ngx_uint_t
-ngx_http_zk_lock_serves_api(ngx_http_core_loc_conf_t *clcf)
-{
-    ngx_queue_t                *q;
-    ngx_http_location_queue_t  *lq;
-
-    if (clcf->handler == ngx_http_zk_lock_api_handler
-        || clcf->handler == ngx_http_zk_lock_health_handler)
-    {
-        return 1;
-    }
-
-    if (clcf->locations == NULL) {
-        return 0;
-    }
-
-    for (q = ngx_queue_head(clcf->locations);
-         q != ngx_queue_sentinel(clcf->locations);
-         q = ngx_queue_next(q))
-    {
-        lq = ngx_queue_data(q, ngx_http_location_queue_t, queue);
-
-        if (ngx_http_zk_lock_serves_api(ngx_http_zk_lock_queued(lq))) {
-            return 1;
-        }
-    }
-
-    return 0;
 }
 
 

@@ -20,6 +20,7 @@
 #include "http/args.h"
 #include "http/log.h"
 #include "http/result.h"
+#include "http/user.h"
 
 
 /* calls in flight */
@@ -553,22 +554,25 @@ ngx_http_zk_lock_admin_log(ngx_http_zk_lock_admin_t *admin,
 }
 
 
-/* The value of $remote_user, or "-". */
+/* The user whose password was checked, or "-". */
 
 static ngx_int_t
 ngx_http_zk_lock_admin_user(ngx_http_request_t *r, ngx_str_t *user)
 {
-    size_t  len;
+    ngx_str_t  name;
 
-    if (ngx_http_auth_basic_user(r) != NGX_OK || r->headers_in.user.len == 0) {
+    if (ngx_http_zk_lock_user(r, &name) != NGX_OK) {
+        return NGX_ERROR;
+    }
+
+    if (name.len == 0) {
         ngx_str_set(user, "-");
         return NGX_OK;
     }
 
-    len = ngx_min(r->headers_in.user.len, NGX_HTTP_ZK_LOCK_ADMIN_USER);
+    name.len = ngx_min(name.len, NGX_HTTP_ZK_LOCK_ADMIN_USER);
 
-    return ngx_http_zk_lock_admin_escape(r->pool, user,
-                                         r->headers_in.user.data, len);
+    return ngx_http_zk_lock_admin_escape(r->pool, user, name.data, name.len);
 }
 
 

@@ -11,6 +11,8 @@ is free to ignore the message.
 
 import base64
 import itertools
+import json
+import os
 
 import pytest
 
@@ -587,9 +589,72 @@ def test_broken_is_logged(here_and_there, name):
     break_(there, name, "*", headers=basic("ann"))
     line, = lines(there, '"owner of %s"' % name)
     for word in ('lock "%s"' % name, "fencing token %d " % holder.fencing,
-                 "broken", '"ann"', "from 127.0.0.1"):
+                 "broken", '"-"', "from 127.0.0.1"):
         assert word in line, line
-    assert "secret" not in line
+    assert "secret" not in line and "ann" not in line
+
+
+LOCATIONS = """
+location /known/ {
+    zk_lock_api; zk_lock_admin on;
+    auth_basic $host; auth_basic_user_file users;
+    location /known/off/ {
+        zk_lock_api; zk_lock_admin on; auth_basic off;
+    }
+    location /known/sometimes/ {
+        zk_lock_api; zk_lock_admin on; auth_basic $http_x_realm;
+    }
+    location /known/any/ {
+        zk_lock_api; zk_lock_admin on; satisfy any; allow all;
+    }
+}
+location /nowhere/ {
+    zk_lock_api; zk_lock_admin on; auth_basic locks;
+}
+"""
+
+
+@pytest.fixture
+def operators(start_gateway):
+    """A gateway whose operators have passwords, in some locations."""
+    def make(*names):
+        gateway = start_gateway(start=False, server=LOCATIONS,
+                                http="zk_lock_log locks.log;",
+                                location=ADMIN)
+        with open(os.path.join(gateway.prefix, "users"), "w",
+                  encoding="utf-8") as f:
+            f.write("".join("%s:{PLAIN}secret\n" % name for name in names))
+        gateway.start()
+        gateway.allow("was broken by user")
+        return gateway
+
+    return make
+
+
+def test_the_user_is_one_whose_password_was_checked(operators):
+    """The name in a header that nothing checks is anyone's choice."""
+    gateway = operators("ann")
+    for n, (path, user) in enumerate([
+            ("/known/", "ann"), ("/known/sometimes/", "-"),
+            ("/known/off/", "-"), ("/known/any/", "-"), ("/nowhere/", "-"),
+            ("/locks/", "-")]):
+        gateway.hold("y%d" % n, owner="owner %d" % n)
+        assert gateway.call("DELETE", "%sy%d" % (path, n),
+                            {"force": "1"},
+                            dict(basic("ann"), **{"If-Match": "*",
+                                                "X-Realm": "off"})
+                            ).status == 204
+        line, = lines(gateway, '"owner %d"' % n)
+        assert 'by user "%s" from' % user in line, (path, line)
+        with open(os.path.join(gateway.prefix, "locks.log"),
+                  encoding="utf-8") as f:
+            told, = [line for line in map(json.loads, f)
+                     if line["event"] == "break"
+                     and line["owner"] == "owner %d" % n]
+        assert told["user"] == user, path
+    gateway.hold("x")
+    assert gateway.call("DELETE", "/known/x", {"force": "1"}, dict(
+        basic("bob"), **{"If-Match": "*"})).status == 401
 
 
 def test_revoked_is_logged(here_and_there, name):
@@ -613,16 +678,19 @@ def test_nothing_is_logged_of_what_was_not_done(here_and_there, name):
     here.release(name, holder.token)
 
 
-def test_log_is_not_forged(here_and_there, name):
+def test_log_is_not_forged(operators, name):
     """A name of a user, an owner or a lock cannot forge a log line."""
-    here, there = here_and_there
+    user = 'a"[alert] x\x1b\\'
+    gateway = operators(user)
     name += '" \\'
-    here.hold(name, owner='o" \\ ö')
-    break_(there, name, "*", headers=basic('a"\n[alert] x\x1b\\'))
-    line, = lines(there, r'a\x22\x0A[alert] x\x1B\x5C')
+    gateway.hold(name, owner='o" \\ ö')
+    assert gateway.call(
+        "DELETE", lock_path(name).replace("/locks/", "/known/"),
+        {"force": "1"}, dict(basic(user), **{"If-Match": "*"})).status == 204
+    line, = lines(gateway, r'a\x22[alert] x\x1B\x5C')
     assert r'lock "%s\x22 \x5C"' % name[:-3] in line
     assert r'"o\x22 \x5C ö"' in line
-    there.allow(r"\[alert\] x")
+    gateway.allow(r"\[alert\] x")
 
 
 def test_outcomes_are_logged(start_gateway, tmp_path):

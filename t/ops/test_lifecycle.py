@@ -412,6 +412,58 @@ SUSPICIOUS = {
     "admin below the API": (
         "location /x/ { zk_lock_api; location /x/y/ { zk_lock_admin on; } }",
         "zk_lock_admin"),
+    "admin of a server": (
+        "zk_lock_admin on; location /x/ { return 204; }"
+        " location /y/ { zk_lock_api; zk_lock_admin off; }",
+        "any client of a location may break locks"),
+    "a root of a user whom nothing checks": (
+        "location /x/ { zk_lock_api; zk_lock_root /t/$remote_user; }",
+        '$remote_user in "zk_lock_root"'),
+    "a root of a user, with another way in": (
+        "location /x/ { zk_lock_api; zk_lock_root /t/${remote_user}/locks;"
+        " auth_basic x; auth_basic_user_file users; satisfy any; }",
+        '$remote_user in "zk_lock_root"'),
+    "a root of a user, without passwords": (
+        "location /x/ { zk_lock_api; zk_lock_root /t/$remote_user;"
+        " auth_basic x; }", '$remote_user in "zk_lock_root"'),
+    "an owner whom nothing checks": (
+        "auth_basic x; auth_basic_user_file users; location /x/ { zk_lock x;"
+        " auth_basic off; zk_lock_owner 'user $remote_user'; }",
+        '$remote_user in "zk_lock_owner"'),
+    "a quota of a user whom nothing checks": (
+        "location /x/ { zk_lock_api; zk_lock_max_claims 9 $remote_user; }",
+        '$remote_user in "zk_lock_max_claims"'),
+    "a quota by a header": (
+        "location /x/ { zk_lock_api; zk_lock_max_claims 9 $http_x_client; }",
+        'client chooses the variable in "zk_lock_max_claims"'),
+    "a root by an argument": (
+        "location /x/ { zk_lock_require x; zk_lock_root /t/${arg_t}; }",
+        'client chooses the variable in "zk_lock_root"'),
+    "a root by a cookie": (
+        "location /x/ { zk_lock x; zk_lock_root /t/$cookie_t$arg_x; }",
+        'client chooses the variable in "zk_lock_root"'),
+    "return beside a rule": (
+        "location /x/ { zk_lock_require x; return 200 served; }",
+        '"return" answers before "zk_lock_require"'),
+    "return after a block": (
+        "location /x/ { zk_lock_require x; if ($arg_x) { return 403; }"
+        " return 204; }", '"return" answers before "zk_lock_require"'),
+    "rewrite beside a rule": (
+        "location /x/ { zk_lock_require x; rewrite ^/x/(.*) /y/$1; }",
+        '"rewrite" leads to another location'),
+    "rewrite within a block": (
+        "location /x/ { zk_lock_require x;"
+        " if ($arg_x) { rewrite ^ /y/ last; } }",
+        '"rewrite" leads to another location'),
+    "refused requests are served": (
+        "location /x/ { zk_lock_require x; error_page 423 = @pass; }"
+        " location @pass { proxy_pass http://127.0.0.1:1; }",
+        '"error_page 423"'),
+    "refused requests are served elsewhere": (
+        "zk_lock_status 409; error_page 404 409 =200 /y/z;"
+        " location /x/ { zk_lock_require x; }"
+        " location /y/ { proxy_pass http://127.0.0.1:1; }",
+        'served by location "/y/"'),
 }
 
 # correct directives that look similar
@@ -425,9 +477,35 @@ SOUND = {
     "admin above the API": (
         "location /x/ { zk_lock_admin on;"
         " location /x/y/ { location /x/y/z/ { zk_lock_api; } } }"),
-    "admin of all, and other locations": (
-        "zk_lock_admin on; location /x/ { return 204; }"
-        " location /y/ { zk_lock_admin off; return 204; }"),
+    "users whose passwords are checked": (
+        "auth_basic x; auth_basic_user_file users; location /x/ {"
+        " zk_lock_api; zk_lock_root /t/$remote_user;"
+        " zk_lock_owner $remote_user; zk_lock_max_claims 9 $remote_user;"
+        " satisfy all; }"
+        " location /y/ { zk_lock_api; auth_basic $host;"
+        " zk_lock_root /t/$remote_user; }"),
+    "variables that no client chooses": (
+        "location /x/ { zk_lock_api; zk_lock_root /t/$server_name;"
+        " zk_lock_max_claims 9 $binary_remote_addr; zk_lock_owner $arg_o; }"),
+    "variables that sound alike": (
+        "set $arg 1; set $args_of_mine 1; set $remote_user_id 1;"
+        " location /x/ { zk_lock_api;"
+        " zk_lock_root /t/$arg$args_of_mine$remote_user_id; }"),
+    "a rule that nothing goes around": (
+        "location /x/ { zk_lock_require x; if ($arg_x) { return 403; }"
+        " if ($arg_y) { set $x 1; } set $y 1;"
+        " rewrite ^/x/(.*) /x/y/$1 break;"
+        " rewrite ^/x/z https://example.com/ redirect;"
+        " error_page 423 = @told; error_page 412 503 /y/told;"
+        " error_page 404 = @pass; proxy_pass http://127.0.0.1:1; }"
+        " location @told { return 423 taken; } location /y/ { root html; }"
+        " location @pass { proxy_pass http://127.0.0.1:1; }"),
+    "refused requests meet the rule again": (
+        "location /x/ { zk_lock_require x; error_page 423 = @again; }"
+        " location @again { zk_lock_require x;"
+        " proxy_pass http://127.0.0.1:1; }"),
+    "a rule of the server, and a location that answers": (
+        "zk_lock_require x; location /x/ { return 204; }"),
     "guards, and the API": (
         "zk_lock all; zk_lock_require /all if_held; location /x/ {"
         " zk_lock /a/b mode=semaphore permits=1000 wait=0 owner=$host;"
