@@ -16,7 +16,9 @@
 #include "base/view.h"
 
 
+static int64_t zkl_view_place(zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_upto(zkl_view_t *view, int64_t seq);
+static zkl_entry_t *zkl_view_misnumbered(zkl_view_t *view, int64_t seq);
 static void zkl_view_link(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry);
@@ -25,13 +27,15 @@ static void zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
-static int zkl_view_match(zkl_view_t *view, zkl_observed_t *children,
+static void zkl_view_match(zkl_view_t *view, zkl_observed_t *children,
     size_t n);
+static void zkl_view_find(zkl_view_t *view, zkl_entry_t *entry,
+    zkl_observed_t *observed);
 static int zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed);
-static int zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry);
-static void zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last,
-    int anew, zkl_view_gone_pt gone, void *data);
-static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s,
+static void zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t given,
+    zkl_view_gone_pt gone, void *data);
+static int zkl_view_taken(zkl_view_t *view, int64_t seq);
+static int zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
     zkl_view_make_pt make, void *data);
 
 
@@ -50,32 +54,42 @@ zkl_view_init(zkl_view_t *view)
 }
 
 
-void
+int
 zkl_view_create(zkl_view_t *view, zkl_entry_t *entry, zkl_view_gone_pt gone,
     void *data)
 {
-    int  pinned;
+    int  backwards;
 
-    pinned = view->watched || view->nlocal != 0;
+    backwards = 0;
 
-    if (!pinned
-        || entry->seq <= view->complete_through
-        || (view->nalive != 0 && entry->seq <= view->alive.prev->seq))
-    {
+    if (!view->watched && view->nlocal == 0) {
         zkl_view_forget(view, gone, data);
-        view->watched = 0;
     }
 
-    if (entry->seq == 0 || (view->complete_through != -1
-                            && entry->seq == view->complete_through + 1))
+    if (entry->seq <= view->complete_through
+        || (view->nalive != 0
+            && entry->seq <= zkl_view_place(view->alive.prev)))
+    {
+        view->watched = 0;
+        view->complete_through = -1;
+        backwards = (view->nalive != 0);
+    }
+
+    if (!backwards
+        && (entry->seq == 0
+            || (view->complete_through != -1
+                && entry->seq == view->complete_through + 1)))
     {
         view->complete_through = entry->seq;
     }
 
     entry->origin = ZKL_LOCAL;
     entry->waiting = 1;
+    entry->misnumbered = 0;
 
     zkl_view_link(view, entry);
+
+    return backwards;
 }
 
 
@@ -85,6 +99,7 @@ zkl_view_learn(zkl_view_t *view, zkl_entry_t *entry)
     view->complete_through++;
 
     if (entry != NULL) {
+        entry->misnumbered = 0;
         zkl_view_link(view, entry);
     }
 
@@ -141,7 +156,7 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
 
         first = view->alive.next;
 
-        if (first->seq > view->complete_through + 1) {
+        if (!zkl_view_begins(view)) {
             return ZKL_COMPLETE;
         }
 
@@ -162,7 +177,7 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
         return watch ? ZKL_WATCH : ZKL_NOTHING;
     }
 
-    if ((*waiter)->seq > view->complete_through) {
+    if (zkl_view_place(*waiter) > view->complete_through) {
         return ZKL_COMPLETE;
     }
 
@@ -173,18 +188,15 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
 void
 zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data)
 {
-    unsigned      waiting;
-    zkl_entry_t  *entry;
+    zkl_entry_t  *entry, *next;
 
-    while (view->nalive != 0) {
-        entry = view->alive.next;
-        waiting = entry->waiting;
+    for (entry = view->alive.next; entry != &view->alive; entry = next) {
+        next = entry->next;
 
-        zkl_view_unlink(view, entry);
-
-        entry->waiting = waiting;
-
-        gone(data, entry);
+        if (entry->origin != ZKL_LOCAL) {
+            zkl_view_unlink(view, entry);
+            gone(data, entry);
+        }
     }
 
     view->complete_through = -1;
@@ -199,8 +211,8 @@ zkl_view_keep(zkl_view_t *view, size_t n, zkl_view_gone_pt gone, void *data)
     while (view->nalive > n) {
         entry = view->alive.prev;
 
-        if (entry->seq <= view->complete_through) {
-            view->complete_through = entry->seq - 1;
+        if (zkl_view_place(entry) <= view->complete_through) {
+            view->complete_through = zkl_view_place(entry) - 1;
         }
 
         zkl_view_unlink(view, entry);
@@ -290,7 +302,19 @@ zkl_view_knows(zkl_view_t *view, int64_t seq)
 
     entry = zkl_view_upto(view, seq);
 
-    return entry != &view->alive && entry->seq == seq;
+    return entry != &view->alive && !entry->misnumbered && entry->seq == seq;
+}
+
+
+int
+zkl_view_begins(zkl_view_t *view)
+{
+    zkl_entry_t  *first;
+
+    first = view->alive.next;
+
+    return view->nalive == 0 || first->misnumbered
+           || first->seq <= view->complete_through;
 }
 
 
@@ -347,7 +371,7 @@ zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry)
 
     first = view->alive.next;
 
-    return entry->linked && first->seq < entry->seq
+    return entry->linked && first != entry
            && !zkl_view_mixes(first->mode, entry->mode);
 }
 
@@ -357,7 +381,7 @@ zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_entry_t *prior)
 {
     zkl_entry_t  *entry;
 
-    /* watched claims are ahead of the first local waiter, and near */
+    /* watched claims are ahead of the first local waiter, and mostly near */
 
     if (prior != NULL) {
         entry = prior->prev;
@@ -369,16 +393,21 @@ zkl_view_watched(zkl_view_t *view, int64_t seq, zkl_entry_t *prior)
 
     for ( /* void */ ; entry != &view->alive; entry = entry->prev) {
 
-        if (entry->seq < seq) {
-            break;
-        }
-
         if (entry->seq == seq && entry->watched) {
             return entry;
         }
     }
 
     return NULL;
+}
+
+
+/* Misnumbered claims come before all, so these count as if of seq 0. */
+
+static int64_t
+zkl_view_place(zkl_entry_t *entry)
+{
+    return entry->misnumbered ? 0 : entry->seq;
 }
 
 
@@ -398,8 +427,27 @@ zkl_view_upto(zkl_view_t *view, int64_t seq)
         entry = first->prev;
     }
 
-    while (entry != &view->alive && entry->seq > seq) {
+    while (entry != &view->alive && !entry->misnumbered && entry->seq > seq) {
         entry = entry->prev;
+    }
+
+    return entry;
+}
+
+
+/* Returns the last misnumbered claim up to seq, or the ring's head. */
+
+static zkl_entry_t *
+zkl_view_misnumbered(zkl_view_t *view, int64_t seq)
+{
+    zkl_entry_t  *entry;
+
+    entry = &view->alive;
+
+    while (entry->next != &view->alive && entry->next->misnumbered
+           && entry->next->seq <= seq)
+    {
+        entry = entry->next;
     }
 
     return entry;
@@ -413,7 +461,8 @@ zkl_view_link(zkl_view_t *view, zkl_entry_t *entry)
 {
     zkl_entry_t  *before;
 
-    before = zkl_view_upto(view, entry->seq);
+    before = entry->misnumbered ? zkl_view_misnumbered(view, entry->seq)
+                                : zkl_view_upto(view, entry->seq);
 
     entry->prev = before;
     entry->next = before->next;
@@ -512,8 +561,10 @@ zkl_view_pass(zkl_view_t *view)
 static void
 zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
 {
-    if (entry->origin == ZKL_FOREIGN && entry->seq <= view->complete_through) {
-        view->complete_through = entry->seq - 1;
+    if (entry->origin == ZKL_FOREIGN
+        && zkl_view_place(entry) <= view->complete_through)
+    {
+        view->complete_through = zkl_view_place(entry) - 1;
     }
 }
 
@@ -580,8 +631,7 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
 
 /*
  * The merge of a list of children into the view.  An entry with a tick above
- * the tick is younger than the list.  The list may be of another parent than
- * the view, which shows as another claim in the place of a known claim.
+ * the tick is younger than the list.
  */
 
 
@@ -593,36 +643,28 @@ zkl_view_tick(zkl_view_t *view)
 
 
 int
-zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_observed_t *children,
-    size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data)
+zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
+    zkl_observed_t *children, size_t n, zkl_view_make_pt make,
+    zkl_view_gone_pt gone, void *data)
 {
-    int      anew;
-    size_t   i;
-    int64_t  last;
+    size_t  i;
 
     if (n > 1) {
         qsort(children, n, sizeof(zkl_observed_t), zkl_view_compare);
     }
 
-    last = (n != 0) ? children[n - 1].seq : -1;
+    zkl_view_match(view, children, n);
+    zkl_view_sweep(view, tick, given, gone, data);
 
-    anew = zkl_view_match(view, children, n);
-
-    zkl_view_sweep(view, tick, last, anew, gone, data);
-
-    if (anew) {
-        view->complete_through = -1;
-    }
+    view->complete_through = -1;
 
     for (i = 0; i < n; i++) {
-        if (zkl_view_add(view, &children[i], make, data) != 0) {
+        if (zkl_view_add(view, &children[i], given, make, data) != 0) {
             return -1;
         }
     }
 
-    if (last > view->complete_through) {
-        view->complete_through = last;
-    }
+    view->complete_through = given - 1;
 
     zkl_view_pass(view);
 
@@ -646,51 +688,59 @@ zkl_view_compare(const void *one, const void *two)
 }
 
 
-/* Marks the listed entries; returns 1 if another claim has an entry's place. */
+/*
+ * Marks the entries that are listed.  The misnumbered entries are in the order
+ * of seq, and so are the entries behind.
+ */
 
-static int
+static void
 zkl_view_match(zkl_view_t *view, zkl_observed_t *children, size_t n)
 {
-    int           anew;
     size_t        i;
-    zkl_entry_t  *entry, *duplicate;
+    zkl_entry_t  *stray, *entry;
 
-    anew = 0;
-    entry = view->alive.next;
+    stray = view->alive.next;
+    entry = zkl_view_misnumbered(view, INT64_MAX)->next;
 
     for (i = 0; i < n; i++) {
+
+        while (stray != &view->alive && stray->misnumbered
+               && stray->seq < children[i].seq)
+        {
+            stray = stray->next;
+        }
 
         while (entry != &view->alive && entry->seq < children[i].seq) {
             entry = entry->next;
         }
 
-        /* a downgraded writer and its reader share a seq */
+        zkl_view_find(view, stray, &children[i]);
+        zkl_view_find(view, entry, &children[i]);
+    }
+}
 
-        for (duplicate = entry;
-             duplicate != &view->alive && duplicate->seq == children[i].seq;
-             duplicate = duplicate->next)
-        {
-            /* a sibling may have shared the lock after the list */
 
-            if ((duplicate->mode != children[i].mode
-                 && (duplicate->origin != ZKL_SIBLING
-                     || !zkl_view_same(duplicate, &children[i])))
-                || children[i].gone || zkl_view_doubtful(view, duplicate))
-            {
-                continue;
-            }
+/* Looks for a child among the entries with the same seq, from entry on. */
 
-            if (zkl_view_same(duplicate, &children[i])) {
-                duplicate->listed = 1;
-                children[i].entry = duplicate;
-
-            } else {
-                anew = 1;
-            }
-        }
+static void
+zkl_view_find(zkl_view_t *view, zkl_entry_t *entry, zkl_observed_t *observed)
+{
+    if (observed->gone) {
+        return;
     }
 
-    return anew;
+    /* a downgraded writer and its reader share a seq */
+
+    for ( /* void */ ;
+         entry != &view->alive && entry->seq == observed->seq;
+         entry = entry->next)
+    {
+        if (zkl_view_same(entry, observed)) {
+            entry->listed = 1;
+            observed->entry = entry;
+            return;
+        }
+    }
 }
 
 
@@ -701,37 +751,53 @@ zkl_view_same(zkl_entry_t *entry, zkl_observed_t *observed)
         return observed->entry == entry;
     }
 
-    return observed->who == entry->who;
+    return observed->who == entry->who && observed->mode == entry->mode;
 }
 
 
 /*
- * A writer may replace the writer's reader by another reader with another name.
- * While the writer is there, this does not matter.  When the writer is gone,
- * the reader of the list is taken, and the known reader is swept.
+ * An entry that the list does not show is gone if the list is younger than the
+ * entry: the parent had given the seq when the list was made, or the entry was
+ * known on this session when the list was sent.  The second reason does not
+ * hold for a sibling, because a sibling may be known from another session.
  */
 
-static int
-zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
+static void
+zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t given,
+    zkl_view_gone_pt gone, void *data)
 {
-    zkl_entry_t  *writer;
+    zkl_entry_t  *entry, *next;
 
-    if (entry->origin != ZKL_FOREIGN || entry->mode != ZKL_READ) {
-        return 0;
+    for (entry = view->alive.next; entry != &view->alive; entry = next) {
+        next = entry->next;
+
+        if (!entry->listed
+            && (entry->seq < given
+                || (entry->origin != ZKL_SIBLING && entry->tick <= tick)))
+        {
+            zkl_view_unlink(view, entry);
+            gone(data, entry);
+            continue;
+        }
+
+        entry->listed = 0;
     }
+}
 
-    if (entry->seq > view->complete_through) {
-        return 1;
-    }
 
-    /* the list's writers come first, so the writers are matched already */
+/* Whether the parent has given that seq to a local claim. */
 
-    for (writer = entry->prev;
-         writer != &view->alive && writer->seq == entry->seq;
-         writer = writer->prev)
+static int
+zkl_view_taken(zkl_view_t *view, int64_t seq)
+{
+    zkl_entry_t  *entry;
+
+    for (entry = zkl_view_upto(view, seq);
+         entry != &view->alive && !entry->misnumbered && entry->seq == seq;
+         entry = entry->prev)
     {
-        if (writer->mode == ZKL_WRITE) {
-            return !writer->listed;
+        if (entry->origin == ZKL_LOCAL) {
+            return 1;
         }
     }
 
@@ -739,45 +805,9 @@ zkl_view_doubtful(zkl_view_t *view, zkl_entry_t *entry)
 }
 
 
-/*
- * An entry that the list does not show is gone if the list is younger than the
- * entry: the list shows a claim that was created later, or the entry was known
- * on this session when the list was sent.  The second reason does not hold for
- * a sibling, because a sibling may be known from another session; but if the
- * parent was made anew, every entry from before the list is gone.
- */
-
-static void
-zkl_view_sweep(zkl_view_t *view, uint64_t tick, int64_t last, int anew,
-    zkl_view_gone_pt gone, void *data)
-{
-    int           younger;
-    zkl_entry_t  *entry, *next;
-
-    for (entry = view->alive.next; entry != &view->alive; entry = next) {
-        next = entry->next;
-
-        if (entry->listed) {
-            entry->listed = 0;
-            continue;
-        }
-
-        younger = entry->seq < last + anew
-                  || ((entry->origin != ZKL_SIBLING || anew)
-                      && entry->tick <= tick);
-
-        if (younger) {
-            zkl_view_remove(view, entry);
-            zkl_view_doubt(view, entry);
-            gone(data, entry);
-        }
-    }
-}
-
-
 static int
-zkl_view_add(zkl_view_t *view, zkl_observed_t *s, zkl_view_make_pt make,
-    void *data)
+zkl_view_add(zkl_view_t *view, zkl_observed_t *s, int64_t given,
+    zkl_view_make_pt make, void *data)
 {
     zkl_entry_t  *entry;
 
@@ -786,13 +816,10 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, zkl_view_make_pt make,
     }
 
     entry = s->entry;
+    s->misnumbered = (s->seq >= given
+                      || (entry == NULL && zkl_view_taken(view, s->seq)));
 
     if (entry == NULL) {
-
-        if (s->seq <= view->complete_through) {
-            /* known already, as gone: the delete is under way */
-            return 0;
-        }
 
         entry = make(data, s);
         if (entry == NULL) {
@@ -808,6 +835,8 @@ zkl_view_add(zkl_view_t *view, zkl_observed_t *s, zkl_view_make_pt make,
         entry->mode = s->mode;
         entry->origin = ZKL_LOCAL;
     }
+
+    entry->misnumbered = s->misnumbered;
 
     zkl_view_link(view, entry);
 

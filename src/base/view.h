@@ -7,7 +7,8 @@
  * the functions.  The caller owns all entries, and the view links the entries.
  * The caller may free an entry that is out of the view: after the caller's own
  * zkl_view_remove(), or in a call of gone from zkl_view_create(), _merge(),
- * _keep() and _forget().
+ * _keep() and _forget().  A local entry leaves the view by zkl_view_remove(),
+ * or because a list lacks the claim; no other conclusion takes the entry out.
  *
  * The rules, with the facts of ZooKeeper behind the rules:
  *
@@ -15,6 +16,14 @@
  *   the parent.  So a create that returns seq = complete_through + 1 proves
  *   that no claim was created in between: the view is still complete, without
  *   a list.  Seq 0 proves that the claim is first, in any parent.
+ *
+ * - Only ZooKeeper's own numbers prove something: the seq of a create's answer,
+ *   and the number of children ever created (`given`), which the stat of a list
+ *   tells (ZooKeeper: DataTree.getChildren() copies both under one lock).  A
+ *   client that makes a child by name, or copies a tree, chooses the number in
+ *   the name.  A listed child whose number the parent has not given is
+ *   misnumbered: other clients may believe that the child holds the lock, so
+ *   the child comes before all claims, and blocks these until it is gone.
  *
  * - The proof ends with the parent, because an empty parent may be reaped and
  *   made anew with seq 0.  The proof holds while a live local claim in the
@@ -83,12 +92,14 @@ struct zkl_entry_s {
     zkl_origin_e        origin;
 
     unsigned            linked:1;   /* in the view */
-    unsigned            waiting:1;  /* local, not granted yet; kept by forget */
+    unsigned            waiting:1;  /* local, not granted yet */
     unsigned            watched:1;  /* not local: the caller watches the
                                        claim, and sets the bit */
     unsigned            renamed:1;  /* foreign: the mode may be so new that
                                        ZooKeeper still shows the caller the
                                        claim with the mode before */
+    unsigned            misnumbered:1;  /* the parent has not given the seq:
+                                           first in the view */
     unsigned            listed:1;   /* scratch of a merge */
 };
 
@@ -132,7 +143,10 @@ typedef enum {
 } zkl_verdict_e;
 
 
-/* Called for each entry that left the view without zkl_view_remove(). */
+/*
+ * Called for each entry that left the view without zkl_view_remove(); for a
+ * local entry only by zkl_view_merge().
+ */
 typedef void (*zkl_view_gone_pt)(void *data, zkl_entry_t *entry);
 
 
@@ -144,8 +158,9 @@ typedef struct {
     uint64_t            who;        /* a hash of the name, for example */
     zkl_entry_t        *entry;      /* of a local claim, or NULL */
     void               *data;       /* the caller's */
-    unsigned            gone:1;     /* the delete is decided: the claim counts
-                                       for completeness only; entry is NULL */
+    unsigned            gone:1;     /* the delete is decided: the claim does
+                                       not count; entry is NULL */
+    unsigned            misnumbered:1;  /* set for make */
 } zkl_observed_t;
 
 /*
@@ -159,11 +174,11 @@ void zkl_view_init(zkl_view_t *view);
 
 /*
  * A local claim was created with entry->seq and entry->mode, and waits from
- * now on; the function sets the origin.  Draws the contiguity proof.  A seq
- * that runs backwards shows a new parent: then the watch and all entries before
- * are forgotten, with a call of gone for each.
+ * now on; the function sets the origin.  Draws the contiguity proof.  Returns
+ * 1 if the seq runs backwards, which shows a new parent: the caller has to list
+ * which claims are left, and no claim is granted before.  Else returns 0.
  */
-void zkl_view_create(zkl_view_t *view, zkl_entry_t *entry,
+int zkl_view_create(zkl_view_t *view, zkl_entry_t *entry,
     zkl_view_gone_pt gone, void *data);
 
 /*
@@ -200,18 +215,18 @@ zkl_verdict_e zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter,
 uint64_t zkl_view_tick(zkl_view_t *view);
 
 /*
- * Merges a list of all children that are claims.  If the list has another claim
- * in the place of a known claim, the parent was made anew: then the knowledge
- * from before the list is dropped.  The call sorts children, the caller's
- * array.  gone is called for each entry that the list proves gone, make for
- * each new claim that is not local.  Local entries of children that are not
- * linked (found after a lost connection) are linked, and wait if entry->waiting
- * is set.  Returns 0, or -1 if make returned NULL.
+ * Merges a list of all children that are claims; given is the number of
+ * children that were ever created, from the stat of the list.  The call sorts
+ * children, the caller's array.  gone is called for each entry that the list
+ * proves gone, make for each new claim that is not local.  Local entries of
+ * children that are not linked (found after a lost connection) are linked, and
+ * wait if entry->waiting is set.  Returns 0, or -1 if make returned NULL.
  */
-int zkl_view_merge(zkl_view_t *view, uint64_t tick, zkl_observed_t *children,
-    size_t n, zkl_view_make_pt make, zkl_view_gone_pt gone, void *data);
+int zkl_view_merge(zkl_view_t *view, uint64_t tick, int64_t given,
+    zkl_observed_t *children, size_t n, zkl_view_make_pt make,
+    zkl_view_gone_pt gone, void *data);
 
-/* Forgets all entries, local entries too, and calls gone for each. */
+/* Forgets all entries but the local ones, and calls gone for each. */
 void zkl_view_forget(zkl_view_t *view, zkl_view_gone_pt gone, void *data);
 
 /* Keeps the first n claims, and calls gone for each entry behind. */
@@ -235,8 +250,11 @@ zkl_entry_t *zkl_view_after(zkl_view_t *view, zkl_entry_t *entry);
 /* The n-th claim from the end, or NULL.  O(n). */
 zkl_entry_t *zkl_view_last(zkl_view_t *view, size_t n);
 
-/* Whether a claim with that seq is in the view. */
+/* Whether the claim that the parent gave that seq is in the view. */
 int zkl_view_knows(zkl_view_t *view, int64_t seq);
+
+/* Whether no claim ahead of the first claim can be unknown. */
+int zkl_view_begins(zkl_view_t *view);
 
 /*
  * Whether a claim of mode ahead blocks a later claim of mode behind.  Claims

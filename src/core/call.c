@@ -123,6 +123,7 @@ static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_uint_t zkl_call_readers(zkl_op_t *op, int64_t writer);
+static ngx_uint_t zkl_call_before(zkl_op_t *op, int64_t one, int64_t two);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
@@ -1893,7 +1894,7 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
                                            call->token.id.random,
                                            ZKL_RANDOM_LEN));
 
-        if (child.seq >= call->token.seq) {
+        if (!zkl_call_before(op, child.seq, call->token.seq)) {
             continue;
         }
 
@@ -1905,7 +1906,7 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
             call->position++;
         }
 
-        if (child.mode != ZKL_READ && child.seq < writer) {
+        if (child.mode != ZKL_READ && zkl_call_before(op, child.seq, writer)) {
             writer = child.seq;
         }
     }
@@ -1936,10 +1937,27 @@ zkl_call_readers(zkl_op_t *op, int64_t writer)
         n += (zkl_name_child_read(&child, (char *) op->children[i].data,
                                   op->children[i].len)
               == 0
-              && child.mode == ZKL_READ && child.seq < writer);
+              && child.mode == ZKL_READ
+              && zkl_call_before(op, child.seq, writer));
     }
 
     return n;
+}
+
+
+/*
+ * Whether the claim with a number comes before the claim with another number:
+ * misnumbered claims come first, as in the view.
+ */
+
+static ngx_uint_t
+zkl_call_before(zkl_op_t *op, int64_t one, int64_t two)
+{
+    if ((one >= op->given) != (two >= op->given)) {
+        return one >= op->given;
+    }
+
+    return one < two;
 }
 
 
@@ -1966,6 +1984,7 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
                                 op->children[i].len)
             == 0)
         {
+            infos[n].misnumbered = (infos[n].child.seq >= op->given);
             infos[n++].name = op->children[i];
         }
     }
@@ -2060,6 +2079,10 @@ zkl_call_compare(const void *one, const void *two)
 
     a = one;
     b = two;
+
+    if (a->misnumbered != b->misnumbered) {
+        return a->misnumbered ? -1 : 1;
+    }
 
     if (a->child.seq != b->child.seq) {
         return (a->child.seq < b->child.seq) ? -1 : 1;

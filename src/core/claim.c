@@ -300,6 +300,7 @@ zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire)
     claim->entry.mode = acquire->mode;
     claim->named_mode = acquire->mode;
     claim->entry.seq = -1;
+    claim->copied = -1;
     claim->handler = acquire->handler;
     claim->event = acquire->event;
     claim->data = acquire->data;
@@ -533,6 +534,13 @@ zkl_claim_keen(zkl_claim_t *claim)
 void
 zkl_claim_observed(zkl_claim_t *claim, zkl_observed_t *observed)
 {
+    if (claim->entry.seq == -1 ? observed->seq <= claim->copied
+                               : observed->seq != claim->entry.seq)
+    {
+        /* a copy of the claim, which another client has made by name */
+        return;
+    }
+
     observed->mode = claim->entry.mode;
 
     if (claim->state == ZKL_DELETE || claim->state == ZKL_RETRY) {
@@ -3936,6 +3944,8 @@ zkl_claim_found(zkl_claim_t *claim)
 static void
 zkl_claim_found_handler(zkl_op_t *op)
 {
+    zkl_key_t         key;
+    zkl_lock_t       *lock;
     zkl_claim_data_t  cdata;
     zkl_claim_t      *claim;
 
@@ -3946,12 +3956,29 @@ zkl_claim_found_handler(zkl_op_t *op)
         return;
     }
 
+    lock = claim->lock;
+
     switch (op->rc) {
 
     case ZKL_OK:
 
-        if (claim->lock->node && !zkl_node_of(claim, op)) {
-            zkl_lock_list(claim->lock);
+        if (lock->node && !zkl_node_of(claim, op)) {
+            zkl_lock_list(lock);
+            break;
+        }
+
+        if (zkl_zone_key(lock->worker->zone, &key) == NGX_OK
+            && op->owner != key.id)
+        {
+            /* a copy, made by another client: the next list finds the next */
+
+            zkl_view_remove(&lock->view, &claim->entry);
+
+            claim->copied = claim->entry.seq;
+            claim->entry.seq = -1;
+            claim->entry.waiting = 1;
+
+            zkl_lock_list(lock);
             break;
         }
 
@@ -3959,14 +3986,14 @@ zkl_claim_found_handler(zkl_op_t *op)
 
         claim->czxid = op->czxid;
         claim->index = (cdata.index > 0) ? cdata.index : 0;
-        claim->lock->known = 1;
+        lock->known = 1;
 
-        zkl_lock_watch_parent_again(claim->lock);
+        zkl_lock_watch_parent_again(lock);
         zkl_claim_queued(claim);
         break;
 
     case ZKL_NO_NODE:
-        zkl_lock_list(claim->lock);
+        zkl_lock_list(lock);
         break;
 
     default:
@@ -4062,6 +4089,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     worker->claims[id.record] = claim;
 
     claim->entry.seq = -1;
+    claim->copied = -1;
     claim->czxid = 0;
     claim->requeued = 1;
     claim->told_elsewhere = 0;

@@ -279,6 +279,9 @@ struct zkl_claim_s {
                                                        counts the lease of a
                                                        durable claim */
     int64_t                            czxid;       /* 0: not known yet */
+    int64_t                            copied;      /* in RECOVER: znodes with
+                                                       the claim's id up to this
+                                                       seq are other clients' */
     ngx_uint_t                         index;
 
     u_char                             request[ZKL_REQUEST_MAX];

@@ -66,7 +66,6 @@ typedef struct {
 static void zkl_lock_trim(zkl_worker_t *worker);
 static void zkl_lock_unpost(zkl_lock_t *lock);
 static void zkl_lock_free(zkl_lock_t *lock);
-static void zkl_lock_forgotten(void *data, zkl_entry_t *entry);
 static zkl_op_t *zkl_lock_op(zkl_lock_t *lock, zkl_op_e type, ngx_str_t *name,
     zkl_op_pt handler);
 static ngx_uint_t zkl_lock_sweep_view(zkl_lock_t *lock);
@@ -209,7 +208,7 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
         /* no claim of this worker keeps the view true any more */
 
         if (lock->view.nalive != 0 && !zkl_lock_rest(lock)) {
-            zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+            zkl_view_forget(&lock->view, zkl_lock_gone, lock);
         }
     }
 
@@ -380,7 +379,7 @@ zkl_lock_free(zkl_lock_t *lock)
         return;
     }
 
-    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+    zkl_view_forget(&lock->view, zkl_lock_gone, lock);
     zkl_node_leave(lock);
 
     if (lock->reread.timer_set) {
@@ -392,19 +391,6 @@ zkl_lock_free(zkl_lock_t *lock)
     lock->worker->nidle--;
 
     ngx_free(lock);
-}
-
-
-/* An entry has left the view: frees a claim that is not this worker's. */
-
-static void
-zkl_lock_forgotten(void *data, zkl_entry_t *entry)
-{
-    (void) data;
-
-    if (entry->origin != ZKL_LOCAL) {
-        zkl_lock_free_other((zkl_other_t *) entry);
-    }
 }
 
 
@@ -488,7 +474,7 @@ zkl_lock_forget(zkl_lock_t *lock)
     lock->born = 0;
     lock->view.watched = 0;
 
-    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+    zkl_view_forget(&lock->view, zkl_lock_gone, lock);
 
     zkl_lock_post(lock);
 }
@@ -546,7 +532,7 @@ zkl_lock_discard(zkl_lock_t *lock)
 {
     ngx_queue_t  *q;
 
-    zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+    zkl_view_forget(&lock->view, zkl_lock_gone, lock);
 
     while (!ngx_queue_empty(&lock->claims)) {
         q = ngx_queue_head(&lock->claims);
@@ -685,13 +671,17 @@ zkl_lock_sweep_held(zkl_lock_t *lock)
 void
 zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
 {
+    int  anew;
+
     lock->known = 1;
 
     zkl_lock_doubt(lock);
 
-    zkl_view_create(&lock->view, entry, zkl_lock_gone, lock);
+    anew = zkl_view_create(&lock->view, entry, zkl_lock_gone, lock);
 
-    if ((!lock->view.watched && lock->view.nlocal == 1) || lock->born == 0) {
+    if (anew || (!lock->view.watched && lock->view.nlocal == 1)
+        || lock->born == 0)
+    {
 
         /* the znode may have been made anew, up to this moment */
 
@@ -702,13 +692,8 @@ zkl_lock_created(zkl_lock_t *lock, zkl_entry_t *entry, int64_t czxid)
         zkl_lock_watch_parent(lock, czxid);
     }
 
-    if (lock->partial) {
+    if (anew || lock->partial) {
         zkl_lock_list(lock);
-    }
-
-    if (lock->vanished) {
-        lock->vanished = 0;
-        zkl_lock_tell(lock, zkl_claim_listed);
     }
 }
 
@@ -930,8 +915,7 @@ zkl_lock_conflicts(zkl_lock_t *lock, zkl_entry_t *entry)
         return 0;
     }
 
-    if (first->seq > lock->view.complete_through + 1) {
-        /* a claim that is not known may be the first */
+    if (!zkl_view_begins(&lock->view)) {
         return 0;
     }
 
@@ -961,7 +945,7 @@ zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry)
         first = zkl_view_first(&lock->view);
         other = (zkl_other_t *) first;
 
-        if (first->seq > lock->view.complete_through + 1) {
+        if (!zkl_view_begins(&lock->view)) {
             zkl_lock_list(lock);
             return;
         }
@@ -1274,7 +1258,6 @@ zkl_lock_list_handler(zkl_op_t *op)
         }
 
         if (op->rc == ZKL_OK && zkl_lock_merge(lock, op) == NGX_OK) {
-            lock->vanished = 0;
             lock->doubtful = 0;
             lock->partial = 0;
 
@@ -1337,11 +1320,12 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 
     if (lock->node) {
         n = zkl_node_observe(lock, op, children);
+        op->given = (int64_t) n;
     }
 
     zkl_lock_siblings(lock);
 
-    rc = zkl_view_merge(&lock->view, lock->tick, children, n,
+    rc = zkl_view_merge(&lock->view, lock->tick, op->given, children, n,
                         zkl_lock_make_other, zkl_lock_gone, lock);
 
     ngx_free(children);
@@ -1350,12 +1334,17 @@ zkl_lock_merge(zkl_lock_t *lock, zkl_op_t *op)
 }
 
 
-/* Finds out the origin of a child.  Returns 0 if the child is no claim. */
+/*
+ * Finds out the origin of a child.  Returns 0 if the child is no claim.  A
+ * child with the id of a claim, but with another number, is a copy that another
+ * client has made.
+ */
 
 static ngx_uint_t
 zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
     zkl_seen_t *seen)
 {
+    ngx_int_t      rc;
     zkl_child_t    child;
     zkl_claim_t   *claim;
     zkl_worker_t  *worker;
@@ -1388,15 +1377,20 @@ zkl_lock_observe(zkl_lock_t *lock, ngx_str_t *name, zkl_observed_t *observed,
         return 1;
     }
 
-    if (zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record)
-        == NGX_OK)
-    {
+    rc = zkl_record_read(worker->zone, &child.id, &lock->sn.str, &record);
+
+    if (rc == NGX_OK && (record.seq == child.seq || record.seq == -1)) {
         seen->origin = ZKL_SIBLING;
         observed->mode = record.mode;
+        observed->gone = (record.state == ZKL_RECORD_ENDED);
 
-        if (record.state == ZKL_RECORD_ENDED) {
-            observed->gone = 1;
-        }
+    } else if (rc == NGX_DECLINED) {
+
+        /* a sibling's claim that has ended since the list */
+
+        observed->gone = (zkl_record_forsaken(worker->zone, &child.id,
+                                              &lock->sn.str)
+                          == NGX_DECLINED);
     }
 
     return 1;
@@ -1414,24 +1408,37 @@ zkl_lock_make_other(void *data, zkl_observed_t *observed)
     seen = observed->data;
 
     other = zkl_lock_other(lock, seen->origin, &seen->id, &seen->name);
+    if (other == NULL) {
+        return NULL;
+    }
 
-    return (other != NULL) ? &other->entry : NULL;
+    if (observed->misnumbered && observed->who != lock->misnumbered) {
+        lock->misnumbered = observed->who;
+
+        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
+                      "\"%V\" in \"%V\" has a number that ZooKeeper has not "
+                      "given: somebody made the znode by name, and it blocks "
+                      "all claims until it is deleted", &other->name,
+                      &lock->sn.str);
+    }
+
+    return &other->entry;
 }
 
 
-/* The view found a claim gone: frees a claim that is not this worker's. */
+/*
+ * An entry has left the view: frees a claim that is not this worker's.  An own
+ * claim is told by zkl_claim_listed().
+ */
 
 static void
 zkl_lock_gone(void *data, zkl_entry_t *entry)
 {
-    zkl_lock_t  *lock = data;
+    (void) data;
 
-    if (entry->origin == ZKL_LOCAL) {
-        lock->vanished = 1;
-        return;
+    if (entry->origin != ZKL_LOCAL) {
+        zkl_lock_free_other((zkl_other_t *) entry);
     }
-
-    zkl_lock_free_other((zkl_other_t *) entry);
 }
 
 
@@ -1678,11 +1685,12 @@ zkl_lock_doubt(zkl_lock_t *lock)
 {
     if (!lock->node && !lock->view.watched && lock->parent == NULL) {
 
-        /* a list finds the own claims again */
+        /* a list tells which of the own claims are left */
 
         lock->partial |= (lock->view.nlocal != 0);
+        lock->born = 0;
 
-        zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+        zkl_view_forget(&lock->view, zkl_lock_gone, lock);
     }
 }
 
@@ -1808,19 +1816,17 @@ zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted)
         lock->known = 0;
     }
 
-    if (deleted) {
+    if (lock->view.nlocal == 0) {
+        zkl_view_forget(&lock->view, zkl_lock_gone, lock);
 
-        /* a znode with children cannot be deleted: all claims are gone, too */
+    } else if (deleted) {
+
+        /* the claims are gone, too, as the list will tell */
 
         zkl_view_forget(&lock->view, zkl_lock_gone, lock);
 
-        if (lock->vanished) {
-            lock->vanished = 0;
-            zkl_lock_tell(lock, zkl_claim_listed);
-        }
-
-    } else if (lock->view.nlocal == 0) {
-        zkl_view_forget(&lock->view, zkl_lock_forgotten, lock);
+        lock->list = NULL;
+        zkl_lock_list(lock);
 
     } else {
         zkl_lock_bumped(lock);

@@ -59,6 +59,9 @@ struct zkl_lock_s {
     int64_t                            missing; /* the seq of the last claim
                                                    that was waited for so */
 
+    uint64_t                           misnumbered; /* `who` of the last claim
+                                                       that was logged as such;
+                                                       0: none */
     size_t                             making;  /* length of the path that is
                                                    being made; 0: none */
 
@@ -67,7 +70,6 @@ struct zkl_lock_s {
                                                        turn */
     unsigned                           resolve:1;   /* a claim waits for the
                                                        view to be sure */
-    unsigned                           vanished:1;  /* a claim vanished */
     unsigned                           bumped:1;    /* another gateway wrote: a
                                                        list comes before a grant
                                                        or a refusal */
@@ -75,8 +77,8 @@ struct zkl_lock_s {
                                                        parent */
     unsigned                           doubtful:1;  /* the next grant reads the
                                                        claim first */
-    unsigned                           partial:1;   /* own claims are missing in
-                                                       the view */
+    unsigned                           partial:1;   /* a list has to tell which
+                                                       own claims are left */
     unsigned                           mixed:1;     /* the last list had foreign
                                                        claims */
 

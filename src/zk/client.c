@@ -129,7 +129,8 @@ static void zkl_client_reply_foreign(zkl_op_t *op, const char *value,
 static void zkl_client_got_foreign(int code, const char *value, int len,
     const struct Stat *stat, const void *data);
 static void zkl_client_listed_foreign(int code,
-    const struct String_vector *strings, const void *data);
+    const struct String_vector *strings, const struct Stat *stat,
+    const void *data);
 static void zkl_client_log_foreign(const char *text);
 static zkl_line_t *zkl_client_line_foreign(void);
 static void zkl_client_post_line_foreign(zkl_line_t *line);
@@ -512,10 +513,10 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
                             op->watch ? h : NULL, zkl_client_set_foreign, op);
 
     case ZKL_OP_LIST:
-        return zoo_awget_children(zh, path, op->watch
-                                  ? zkl_client_watch_foreign
-                                  : NULL, op->watch ? h : NULL,
-                                  zkl_client_listed_foreign, op);
+        return zoo_awget_children2(zh, path, op->watch
+                                   ? zkl_client_watch_foreign
+                                   : NULL, op->watch ? h : NULL,
+                                   zkl_client_listed_foreign, op);
 
     default: /* ZKL_OP_BARRIER */
         return zkl_client_submit_barrier(zh, h, op);
@@ -987,9 +988,15 @@ zkl_client_got_foreign(int code, const char *value, int len,
 }
 
 
+/*
+ * A stat shows as cversion the creates and the deletes of children (ZooKeeper:
+ * DataNode.copyStat()), modulo 2^32: with the children that are left these are
+ * twice the creates.
+ */
+
 static void
 zkl_client_listed_foreign(int code, const struct String_vector *strings,
-    const void *data)
+    const struct Stat *stat, const void *data)
 {
     size_t     size, len;
     u_char    *p;
@@ -1023,6 +1030,15 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
 
             op->nchildren = strings->count;
         }
+    }
+
+    if (code == ZOK && stat != NULL) {
+        op->given = ((uint32_t) stat->cversion + (uint32_t) stat->numChildren)
+                    / 2;
+
+        /* the counter stays at the last number, which was given, too */
+
+        op->given += (op->given == ZKL_SEQ_MAX);
     }
 
     zkl_client_post_foreign(&op->flight, code);

@@ -131,6 +131,8 @@ struct zkl_op_s {
 
     ngx_str_t                     *children;    /* LIST; names */
     ngx_uint_t                     nchildren;
+    int64_t                        given;       /* LIST: the number of children
+                                                   that were ever created */
 
     ngx_str_t                      target;      /* RENAME: the new path, NUL */
     ngx_str_t                      parent;      /* RENAME: of the claim, NUL;

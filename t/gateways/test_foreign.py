@@ -8,13 +8,15 @@ the tests read the queue in ZooKeeper.
 
 import os
 import threading
+import uuid
 
 import pytest
+from kazoo.exceptions import NoNodeError
 
 from lib.checks import gone, grant, problem
 from lib.process import wait_until
 from lib.tokens import claim_of
-from lib.zookeeper import sequence
+from lib.zookeeper import GATES, sequence
 
 CURATOR_PATTERN = ["-lock-"]
 SOON = 20.0
@@ -274,6 +276,168 @@ def test_waiting_claim_deleted_by_hand(gateway, foreign):
         response = waiter.response(SOON)
         grant(response, "x")
         gateway.release("x", response.token)
+
+
+# children with names that somebody has made up
+
+STRAYS = int(os.environ.get("ZK_LOCK_STRAYS") or 150)
+
+
+def plant(tree, lock, number, layout="-lock-"):
+    """A child that the parent has not given the number to, as in a copy."""
+    tree.client.ensure_path(lock)
+    return tree.client.create("%s/_c_%s%s%010d" % (lock, uuid.uuid4(), layout,
+                                                   number), b"")
+
+
+def named(gateway, child):
+    return gateway.log_text().count('"%s" in' % child.rpartition("/")[2])
+
+
+def test_number_of_the_future(gateway, foreign):
+    """The claims behind wait for the child, none is forgotten."""
+    lock = gateway.znode("x")
+    child = plant(foreign, lock, 100)
+    for _ in range(12):
+        problem(gateway.acquire("x", mode="shared", ttl="1s", wait="0"), 423)
+    assert foreign.claims(lock) == [child.rpartition("/")[2]]
+
+    waiters = [gateway.begin("x", mode="shared") for _ in range(12)]
+    foreign.wait_claims(lock, 13)
+    settle(gateway, waiters[0])
+    assert 1 <= named(gateway, child) <= len(gateway.worker_pids())
+
+    foreign.delete(child)
+    tokens = [waiter.response(SOON).token for waiter in waiters]
+    assert len(foreign.claims(lock)) == 12
+    for token in tokens:
+        assert gateway.release("x", token).status == 204
+    assert foreign.claims(lock) == []
+
+
+def test_number_of_the_future_beside_holders(gateway, foreign):
+    lock = gateway.znode("x")
+    workers = gateway.worker_pids() * 3
+    tokens = [gateway.hold("x", mode="shared", worker=worker).token
+              for worker in workers]
+    child = plant(foreign, lock, 7)
+    waiters = [gateway.begin("x", mode="shared", worker=worker)
+               for worker in workers]
+    foreign.wait_claims(lock, 13)
+    settle(gateway, waiters[0])
+    foreign.delete(child)
+    tokens += [waiter.response(SOON).token for waiter in waiters]
+    for token in tokens:
+        assert gateway.release("x", token).status == 204
+    assert foreign.claims(lock) == []
+
+
+def test_leases_end_beside_a_number_of_the_future(gateway, foreign):
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids() * 2:
+        gateway.hold("x", mode="shared", ttl="1s", worker=worker)
+    child = plant(foreign, lock, 2000000)
+    for worker in gateway.worker_pids() * 2:
+        problem(gateway.acquire("x", mode="shared", wait="0",
+                                worker=worker), 423)
+    foreign.wait_claims(lock, 1, timeout=SOON)
+    foreign.delete(child)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
+    foreign.wait_claims(lock, 0)
+
+
+def test_numbers_of_the_past(gateway, foreign):
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids() * 3:
+        gateway.release("x", gateway.hold("x", worker=worker).token)
+    child = plant(foreign, lock, 3)
+    for worker in gateway.worker_pids():
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+    foreign.delete(child)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
+
+
+def test_copies_of_claims(gateway, foreign):
+    """A child with the id of a claim, but with another number."""
+    lock = gateway.znode("x")
+    for worker in gateway.worker_pids():
+        holder = gateway.hold("x", worker=worker)
+        waiter = gateway.begin("x", worker=worker)
+        claims = foreign.wait_claims(lock, 2)
+        copies = [lock + "/" + claim[:-10] + "%010d" % (sequence(claim) + 50)
+                  for claim in claims]
+        for copy in copies:
+            foreign.client.create(copy, b"")
+
+        foreign.delete(lock + "/" + claims[0])
+        gone(gateway, "x", holder.token, worker)
+        problem(gateway.acquire("x", wait="0", worker=worker), 423)
+        settle(gateway, waiter)
+        for copy in copies:
+            foreign.delete(copy)
+        gateway.release("x", waiter.response(SOON).token)
+        foreign.wait_claims(lock, 0)
+
+
+def test_many_acquires_beside_a_number_of_the_future(gateway, foreign):
+    """The session does not fill up with znodes that no record knows."""
+    lock = gateway.znode("x")
+    child = plant(foreign, lock, 10 ** 9)
+    for _ in range(STRAYS):
+        problem(gateway.acquire("x", mode="shared", wait="0"), 423)
+    assert foreign.claims(lock) == [child.rpartition("/")[2]]
+    foreign.delete(child)
+    gateway.release("x", gateway.hold("x", timeout=SOON).token)
+
+
+def copied(tree, path):
+    """(path, data) of all below path that belongs to no session."""
+    found = []
+    for name in tree.children(path):
+        try:
+            data, stat = tree.client.get(path + "/" + name)
+        except NoNodeError:
+            continue
+        if stat.owner_session_id is None:
+            found.append((path + "/" + name, data))
+            found += copied(tree, path + "/" + name)
+    return found
+
+
+def test_tree_copied_to_another_ensemble(start_gateway, foreign,
+                                         private_zookeeper, connect_tree):
+    """The claims have old numbers, below parents that count from 0: the leases
+    that were copied are held until their end, and other claims wait.
+    """
+    old = start_gateway()
+    for _ in range(15):
+        old.release("x", old.hold("x").token)
+    holder = old.hold("x", ttl="20s", durable="1")
+    nodes = copied(foreign, old.root)
+    nodes += [(path, data) for path, data in copied(foreign, GATES)
+              if old.root.replace("/", "%2F") in path or path.endswith("x")]
+
+    private_zookeeper.start()
+    tree = connect_tree(private_zookeeper.address)
+    for path, data in nodes:
+        tree.make(path, data)
+    new = start_gateway(zookeeper=private_zookeeper)
+    lock = new.znode("x")
+    claim = tree.claims(lock)[0]
+    assert sequence(claim) == 15 and tree.is_durable(lock + "/" + claim)
+
+    waiters = [new.begin("x", worker=worker) for worker in new.worker_pids()]
+    assert [sequence(name) for name in tree.wait_claims(lock, 3)[:2]] == [1, 2]
+    for worker in new.worker_pids():
+        problem(new.acquire("x", wait="0", worker=worker), 423)
+    settle(new, waiters[0])
+
+    tree.delete(lock + "/" + claim)
+    for waiter in waiters:
+        new.release("x", waiter.response(SOON).token)
+    tree.wait_claims(lock, 0)
+    new.finish()
+    old.release("x", holder.token)
 
 
 # the parent

@@ -49,7 +49,7 @@ struct gsim_op_s {
         void_completion_t         done;
         stat_completion_t         stat;
         data_completion_t         got;
-        strings_completion_t      list;
+        strings_stat_completion_t list;
     } u;
 };
 
@@ -803,8 +803,8 @@ zoo_awexists(zhandle_t *zh, const char *path, watcher_fn watcher,
 
 
 int
-zoo_awget_children(zhandle_t *zh, const char *path, watcher_fn watcher,
-    void *watcherCtx, strings_completion_t completion, const void *data)
+zoo_awget_children2(zhandle_t *zh, const char *path, watcher_fn watcher,
+    void *watcherCtx, strings_stat_completion_t completion, const void *data)
 {
     gsim_op_t  *op;
 
@@ -1135,6 +1135,8 @@ gsim_complete_list(gsim_op_t *op, int code)
 {
     size_t                i, k;
     char                 *name;
+    int32_t               creates;
+    struct Stat           stat;
     gsim_node_t          *child;
     gsim_request_t       *r;
     struct String_vector  names;
@@ -1142,16 +1144,26 @@ gsim_complete_list(gsim_op_t *op, int code)
     r = op->request;
 
     if (code != ZOK) {
-        op->u.list(code, NULL, op->data);
+        op->u.list(code, NULL, NULL, op->data);
         return;
     }
+
+    creates = 0;
 
     for (names.count = 0, child = r->node->children;
          child != NULL;
          child = child->sibling)
     {
+        creates += (child->created <= r->seen);
         names.count += (child->created <= r->seen && child->deleted > r->seen);
     }
+
+    /* a stat shows the creates and the deletes of children */
+
+    gsim_stat(&stat, r->node, NULL);
+
+    stat.numChildren = names.count;
+    stat.cversion = creates * 2 - names.count;
 
     names.data = gsim_alloc(((size_t) names.count + 1) * sizeof(char *));
 
@@ -1173,7 +1185,7 @@ gsim_complete_list(gsim_op_t *op, int code)
         names.data[i] = name;
     }
 
-    op->u.list(code, &names, op->data);
+    op->u.list(code, &names, &stat, op->data);
 }
 
 

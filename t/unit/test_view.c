@@ -46,6 +46,7 @@ typedef struct {
 
     zkl_observed_t  list[ENTRIES];
     size_t          nlist;
+    int64_t         given;      /* by the parent; 0: all that are listed */
 
     zkl_entry_t  *gone[ENTRIES];
     size_t        ngone;
@@ -149,9 +150,22 @@ create_mode(world_t *world, int64_t seq, zkl_mode_t mode)
     entry->seq = seq;
     entry->mode = mode;
 
-    zkl_view_create(&world->view, entry, gone, world);
+    (void) zkl_view_create(&world->view, entry, gone, world);
 
     return entry;
+}
+
+
+static int
+add_local(world_t *world, int64_t seq)
+{
+    zkl_entry_t  *entry;
+
+    entry = new_entry(world);
+    entry->seq = seq;
+    entry->mode = ZKL_MUTEX;
+
+    return zkl_view_create(&world->view, entry, gone, world);
 }
 
 
@@ -232,14 +246,27 @@ see_gone(world_t *world, int64_t seq)
 }
 
 
+/* The parent has given at least all numbers in the list, unless world says. */
+
 static int
 try_merge(world_t *world, uint64_t mark)
 {
-    int  rc;
+    int      rc;
+    size_t   i;
+    int64_t  given;
 
-    rc = zkl_view_merge(&world->view, mark, world->list, world->nlist, make,
-                        gone, world);
+    given = world->given;
+
+    for (i = 0; i < world->nlist && world->given == 0; i++) {
+        if (world->list[i].seq >= given) {
+            given = world->list[i].seq + 1;
+        }
+    }
+
+    rc = zkl_view_merge(&world->view, mark, given, world->list, world->nlist,
+                        make, gone, world);
     world->nlist = 0;
+    world->given = 0;
 
     return rc;
 }
@@ -685,18 +712,29 @@ test_backwards(void **state)
     world->view.watched = 1;
     expect(world, "4f 5L");
 
-    create(world, 2);
+    assert_int_equal(add_local(world, 2), 1);
 
-    expect_gone(world, "4 5");
-    expect(world, "2L");
+    /* only the list tells that the claims of before are gone */
+
+    expect_gone(world, "");
+    expect(world, "2L 4f 5L");
     assert_int_equal(world->view.complete_through, -1);
     assert_int_equal(world->view.watched, 0);
     expect_next(world, ZKL_COMPLETE, 2, -1);
 
-    create(world, 0);
+    see_own(world, find(world, 2));
+    merge(world);
+    expect_gone(world, "4 5");
+    expect(world, "2L");
 
+    assert_int_equal(add_local(world, 0), 1);
+
+    expect(world, "0L 2L");
+    expect_next(world, ZKL_COMPLETE, 0, -1);
+
+    see_own(world, find(world, 0));
+    merge(world);
     expect_gone(world, "2");
-    expect(world, "0L");
     grant(world, 0);
 }
 
@@ -720,12 +758,15 @@ test_same_seq(void **state)
 
     /* also if the view is not complete, and only an entry has the seq */
 
+    drop(world, 0);
     zkl_view_forget(&world->view, gone, world);
-    expect_gone(world, "0");
 
     create(world, 7);
-    create(world, 7);
+    assert_int_equal(add_local(world, 7), 1);
+    expect(world, "7L 7L");
 
+    see_own(world, world->view.alive.prev);
+    merge(world);
     expect_gone(world, "7");
     expect(world, "7L");
 }
@@ -1200,7 +1241,10 @@ test_merge_decided_linked(void **state)
 }
 
 
-/* a list that still shows a claim that is gone does not add the claim again */
+/*
+ * A list that shows a claim whose delete is decided does not add the claim, but
+ * a foreign claim is added, however old the number.
+ */
 
 static void
 test_merge_known_as_gone(void **state)
@@ -1212,12 +1256,143 @@ test_merge_known_as_gone(void **state)
     drop(world, 0);
     grant(world, 1);
 
-    see_sibling(world, 0);
+    see_gone(world, 0);
     see_own(world, find(world, 1));
     merge(world);
 
     assert_int_equal(world->made, 0);
     expect(world, "1l");
+
+    see_foreign(world, 0);
+    see_own(world, find(world, 1));
+    merge(world);
+
+    expect(world, "0f 1l");
+}
+
+
+/*
+ * A child that a client has made by name proves nothing, and comes before all
+ * claims until it is gone.
+ */
+
+static void
+test_misnumbered(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 1);
+
+    see_foreign(world, 100);
+    see_own(world, find(world, 1));
+    world->given = 2;
+    merge(world);
+
+    assert_int_equal(world->view.complete_through, 1);
+    expect(world, "100f 1L");
+    assert_true(world->list[1].misnumbered);
+    expect_next(world, ZKL_WATCH, 1, 100);
+    watch(world, 1, 100);
+    assert_ptr_equal(zkl_view_watched(&world->view, 100, NULL),
+                     find(world, 100));
+
+    /* the next numbers are small, and need no list */
+
+    assert_int_equal(add_local(world, 2), 0);
+    assert_int_equal(add_local(world, 3), 0);
+    assert_int_equal(world->view.complete_through, 3);
+    expect(world, "100f 1L 2L 3L");
+    expect_nothing_for(world, 1);
+
+    /* the child is not forgotten when the parent gives the number */
+
+    see_foreign(world, 100);
+    see_own(world, find(world, 1));
+    see_own(world, find(world, 2));
+    see_own(world, find(world, 3));
+    see_foreign(world, 101);
+    merge(world);
+
+    expect(world, "100f 1L 2L 3L 101f");
+    expect_nothing_for(world, 1);
+    assert_int_equal(world->view.complete_through, 101);
+    assert_false(zkl_view_knows(&world->view, 100));
+
+    world->view.watched = 1;
+    drop(world, 100);
+    expect_next(world, ZKL_GRANT, 1, -1);
+
+    see_foreign(world, 200);
+    see_own(world, find(world, 1));
+    see_own(world, find(world, 2));
+    world->given = 150;
+    merge(world);
+
+    expect_gone(world, "3 101");
+    expect(world, "200f 1L 2L");
+
+    /* without a watch another claim may have taken the place */
+
+    zkl_view_remove(&world->view, find(world, 200));
+    expect_next(world, ZKL_COMPLETE, 1, -1);
+}
+
+
+/* a number that a local claim has was not given to another child */
+
+static void
+test_misnumbered_alike(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 3);
+    see_foreign(world, 3);
+    see_own(world, find(world, 3));
+    see_foreign(world, 2);
+    merge(world);
+
+    expect(world, "3f 2f 3L");
+    expect_next(world, ZKL_WATCH, 3, 2);
+}
+
+
+/* claims of this gateway can be misnumbered, too: taken over from a copy */
+
+static void
+test_misnumbered_own(void **state)
+{
+    world_t      *world = *state;
+    zkl_entry_t  *entry;
+
+    create(world, 2);
+
+    entry = new_entry(world);
+    entry->seq = 50;
+    entry->mode = ZKL_MUTEX;
+
+    see(world, 60, ZKL_READ);
+    see_own(world, entry);
+    see_own(world, find(world, 2));
+    see_sibling(world, 40);
+    world->given = 3;
+    merge(world);
+
+    expect(world, "40s 50l 60f 2L");
+    expect_next(world, ZKL_WATCH, 2, 60);
+
+    /* a broken connection: the own claims stay, the list tells the rest */
+
+    zkl_view_forget(&world->view, gone, world);
+    expect_gone(world, "40 60");
+    expect(world, "50l 2L");
+    expect_nothing_for(world, 2);
+
+    see_own(world, find(world, 2));
+    world->given = 3;
+    merge(world);
+
+    expect_gone(world, "50");
+    grant(world, 2);
 }
 
 
@@ -1269,9 +1444,9 @@ test_forget(void **state)
 
     zkl_view_forget(&world->view, gone, world);
 
-    expect_gone(world, "0 1 2");
-    expect(world, "");
-    expect_nothing(world);
+    expect_gone(world, "1");
+    expect(world, "0l 2L");
+    expect_nothing_for(world, 2);
     assert_int_equal(world->view.complete_through, -1);
 
     /* each claim holds or waits as before */
@@ -1516,9 +1691,11 @@ test_shared_since(void **state)
     see_own(world, find(world, 5));
     merge(world);
 
-    expect_gone(world, "");
-    assert_int_equal(find(world, 4)->mode, ZKL_READ);
-    assert_ptr_equal(find(world, 4)->next, find(world, 5));
+    /* the caller learns of the mode again with the watch */
+
+    expect_gone(world, "4");
+    expect(world, "4s 5L");
+    expect_next(world, ZKL_WATCH, 5, 4);
 }
 
 
@@ -1916,7 +2093,7 @@ test_equal_seq_replaced(void **state)
     drop(world, 4);
     expect(world, "4f 5L");
 
-    see(world, 4, ZKL_READ);
+    see(world, 4, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1928,7 +2105,7 @@ test_equal_seq_replaced(void **state)
 
     /* no other reader has followed */
 
-    see(world, 4, ZKL_READ);
+    see(world, 4, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
@@ -1960,7 +2137,7 @@ test_equal_seq_replaced_listed(void **state)
     assert_int_equal(old->mode, ZKL_READ);
 
     see(world, 3, ZKL_READ);
-    see(world, 4, ZKL_READ);
+    see(world, 4, ZKL_READ)->who = 9;
     see_own(world, find(world, 5));
     merge(world);
 
@@ -2672,6 +2849,9 @@ main(void)
         test(test_merge_decided),
         test(test_merge_decided_linked),
         test(test_merge_known_as_gone),
+        test(test_misnumbered),
+        test(test_misnumbered_alike),
+        test(test_misnumbered_own),
         test(test_merge_no_memory),
         test(test_forget),
         test(test_merge_finds),
