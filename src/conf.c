@@ -81,8 +81,6 @@ static ngx_uint_t ngx_http_zk_lock_rule_has(ngx_str_t *value,
     const char *name, ngx_str_t *text);
 static char *ngx_http_zk_lock_rule_mode(ngx_conf_t *cf,
     ngx_http_zk_lock_guard_rule_t *rule, ngx_str_t *word, ngx_int_t permits);
-static ngx_http_complex_value_t *ngx_http_zk_lock_rule_name(ngx_conf_t *cf,
-    ngx_str_t *value);
 static ngx_http_complex_value_t *ngx_http_zk_lock_rule_value(ngx_conf_t *cf,
     ngx_str_t *value);
 static ngx_int_t ngx_http_zk_lock_rule_invalid(ngx_conf_t *cf,
@@ -1373,7 +1371,7 @@ ngx_http_zk_lock_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
 
     value = cf->args->elts;
 
-    rule->name = ngx_http_zk_lock_rule_name(cf, &value[1]);
+    rule->name = ngx_http_zk_lock_rule_value(cf, &value[1]);
     if (rule->name == NULL) {
         return NGX_CONF_ERROR;
     }
@@ -1540,7 +1538,7 @@ ngx_http_zk_lock_require_rule(ngx_conf_t *cf, ngx_command_t *cmd, void *conf)
         }
     }
 
-    rule->name = ngx_http_zk_lock_rule_name(cf, &value[1]);
+    rule->name = ngx_http_zk_lock_rule_value(cf, &value[1]);
     rule->token = ngx_http_zk_lock_rule_value(cf, &token);
     rule->fencing = ngx_http_zk_lock_rule_value(cf, &fencing);
     rule->id = ngx_http_zk_lock_rule_value(cf, &id);
@@ -1601,46 +1599,6 @@ ngx_http_zk_lock_rule_has(ngx_str_t *value, const char *name, ngx_str_t *text)
     text->len = value->len - len;
 
     return 1;
-}
-
-
-/* A name without variables is checked now, any other at each request. */
-
-static ngx_http_complex_value_t *
-ngx_http_zk_lock_rule_name(ngx_conf_t *cf, ngx_str_t *value)
-{
-    char                       name[3 * (ZKL_NAME_MAX + 1)];
-    size_t                     len;
-    const char                *p, *why;
-    ngx_http_complex_value_t  *cv;
-
-    cv = ngx_http_zk_lock_rule_value(cf, value);
-
-    if (cv == NULL || cv->lengths != NULL || value->len == 0) {
-        return cv;
-    }
-
-    p = (const char *) value->data;
-    len = value->len;
-
-    why = zkl_name_text(&p, &len);
-
-    if (why == NULL && len > ZKL_NAME_MAX) {
-        why = "the name is too long";
-    }
-
-    if (why == NULL) {
-        why = zkl_name_check(name, zkl_name_escape(name, p, len));
-    }
-
-    if (why != NULL) {
-        ngx_conf_log_error(NGX_LOG_EMERG, cf, 0,
-                           "a lock cannot have the name \"%V\": %s", value,
-                           why);
-        return NULL;
-    }
-
-    return cv;
 }
 
 

@@ -96,7 +96,7 @@ func (c *Client) Lock(ctx context.Context, name string,
 	}
 	for end := time.Now().Add(options.Wait); ; {
 		h := &Held{Options: options, Name: name, client: c,
-			path:   c.url + "/" + url.PathEscape(name),
+			path:   c.url + "/" + url.PathEscape(strings.ReplaceAll(name, "/", "%2F")),
 			header: http.Header{"Idempotency-Key": {fmt.Sprintf("%x", key)}}}
 		for name, values := range c.header {
 			h.header[name] = values

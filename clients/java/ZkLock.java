@@ -170,8 +170,8 @@ public final class ZkLock implements AutoCloseable {
 
     private Answer call(String method, String query, Map<String, String> fields,
                         long timeout) throws InterruptedException {
-        var request = HttpRequest.newBuilder(
-            URI.create(client.url + "/" + encode(name) + query))
+        var url = client.url + "/" + encode(name.replace("/", "%2F")) + query;
+        var request = HttpRequest.newBuilder(URI.create(url))
             .method(method, HttpRequest.BodyPublishers.noBody());
         client.headers.forEach(request::header);
         fields.forEach(request::header);

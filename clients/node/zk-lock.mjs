@@ -87,7 +87,7 @@ export async function acquire(name, options = {}) {
     }
     options = { ...DEFAULTS, ...options };
     const url = `${options.url.replace(/\/+$/, '')}/${
-        encodeURIComponent(name)}`;
+        encodeURIComponent(name.replaceAll('/', '%2F'))}`;
     const key = randomUUID();
     const end = now() + options.wait;
 

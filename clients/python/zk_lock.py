@@ -157,8 +157,8 @@ class lock:
         try:
             connection.connect()
             connection.sock.settimeout(timeout)
-            path = "%s/%s%s" % (self.url.path.rstrip("/"),
-                                urllib.parse.quote(self.name, safe=""), query)
+            name = urllib.parse.quote(self.name.replace("/", "%2F"), safe="")
+            path = "%s/%s%s" % (self.url.path.rstrip("/"), name, query)
             connection.request(method, path, headers=dict(
                 self.headers, Connection="close", **headers))
             response = connection.getresponse()

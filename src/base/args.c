@@ -401,11 +401,25 @@ zkl_args_flag(zkl_args_t *args, unsigned field, uint32_t *flag,
 static int
 zkl_args_name(zkl_args_t *args, const char *text, size_t len)
 {
-    char        *p, quoted[ZKL_QUOTE_MAX];
-    size_t       at, rest;
+    char        *p, quoted[ZKL_QUOTE_MAX], name[ZKL_NAMES_BYTES];
+    size_t       n, at, rest;
     const char  *error;
 
-    error = zkl_name_check(text, len);
+    n = zkl_name_write(NULL, text, len);
+
+    if (n > ZKL_NAMES_BYTES) {
+        return zkl_args_error(args, "\"names\" has more than %d bytes of"
+                              " names in it, \"%s\" is too much",
+                              ZKL_NAMES_BYTES,
+                              zkl_args_quote(quoted, text, len));
+    }
+
+    (void) zkl_name_write(name, text, len);
+
+    text = name;
+    len = n;
+
+    error = zkl_name_refuse(text, len);
 
     if (error != NULL) {
         return zkl_args_error(args, "\"names\" has \"%s\" in it, but %s",

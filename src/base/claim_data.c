@@ -40,6 +40,7 @@ typedef enum {
     ZKL_CLAIM_DATA_REVOKED,
     ZKL_CLAIM_DATA_WANT,
     ZKL_CLAIM_DATA_FROM,
+    ZKL_CLAIM_DATA_NAME,
     ZKL_CLAIM_DATA_DATA,
     ZKL_CLAIM_DATA_FIELDS
 } zkl_claim_data_field_e;
@@ -69,7 +70,8 @@ static int zkl_claim_data_hex(uint32_t *value, const char *text, size_t len,
     size_t digits);
 static int zkl_claim_data_id_read(zkl_id_t *id, const char *text, size_t len);
 static int zkl_claim_data_want_check(const char *text, size_t len);
-static int zkl_claim_data_from_check(const char *text, size_t len);
+static int zkl_claim_data_shown_check(const char *text, size_t len,
+    size_t max);
 static int zkl_claim_data_gate_check(const char *text, size_t len);
 
 
@@ -87,6 +89,7 @@ static const char  *const zkl_claim_data_names[] = {
     "revoke",
     "want",
     "from",
+    "name",
     "data"
 };
 
@@ -155,8 +158,16 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
         p = zkl_claim_data_text(p, "want", cdata->want, cdata->want_len);
     }
 
-    if (zkl_claim_data_from_check(cdata->from, cdata->from_len)) {
+    if (zkl_claim_data_shown_check(cdata->from, cdata->from_len,
+                                   ZKL_FROM_MAX))
+    {
         p = zkl_claim_data_text(p, "from", cdata->from, cdata->from_len);
+    }
+
+    if (zkl_claim_data_shown_check(cdata->name, cdata->name_len,
+                                   ZKL_FULL_MAX))
+    {
+        p = zkl_claim_data_text(p, "name", cdata->name, cdata->name_len);
     }
 
     if (cdata->data_len != 0) {
@@ -393,12 +404,21 @@ zkl_claim_data_string(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
         return 0;
 
     case ZKL_CLAIM_DATA_FROM:
-        if (!zkl_claim_data_from_check(text, len)) {
+        if (!zkl_claim_data_shown_check(text, len, ZKL_FROM_MAX)) {
             return -1;
         }
 
         memcpy(cdata->from, text, len);
         cdata->from_len = len;
+        return 0;
+
+    case ZKL_CLAIM_DATA_NAME:
+        if (!zkl_claim_data_shown_check(text, len, ZKL_FULL_MAX)) {
+            return -1;
+        }
+
+        memcpy(cdata->name, text, len);
+        cdata->name_len = len;
         return 0;
 
     default:
@@ -569,9 +589,9 @@ zkl_claim_data_want_check(const char *text, size_t len)
 
 
 static int
-zkl_claim_data_from_check(const char *text, size_t len)
+zkl_claim_data_shown_check(const char *text, size_t len, size_t max)
 {
-    return len != 0 && len <= ZKL_FROM_MAX && zkl_text_shown_check(text, len);
+    return len != 0 && len <= max && zkl_text_shown_check(text, len);
 }
 
 

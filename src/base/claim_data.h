@@ -19,7 +19,8 @@
 
 
 /* the most bytes of claim data that a gateway writes */
-#define ZKL_CLAIM_DATA_MAX       (ZKL_OWNER_MAX + ZKL_DATA_MAX + 432)
+#define ZKL_CLAIM_DATA_MAX                                                    \
+    (ZKL_OWNER_MAX + ZKL_DATA_MAX + 2 * ZKL_FULL_MAX + 442)
 
 /* the limit of a czxid, because a fencing token is czxid * 256 + index */
 #define ZKL_CZXID_MAX           (((int64_t) 1 << 55) - 1)
@@ -29,6 +30,9 @@
 
 /* bytes of the address of the client that made a claim */
 #define ZKL_FROM_MAX            64
+
+/* bytes of a lock's full name */
+#define ZKL_FULL_MAX            512
 
 /* hexadecimal digits of the gate of a session that counts a lease */
 #define ZKL_GATE_LEN            16
@@ -50,7 +54,9 @@
  *
  *     "holds":2,"renewals":7,"mended":5,"czxid":42,"gate":"0123456789abcdef",
  *     "params":"00c0ffee","async":true,"revoke":true,"want":"shared",
- *     "from":"192.0.2.1"
+ *     "from":"192.0.2.1","name":"team%2Fjob"
+ *
+ * name is the lock's, if the znode has the name of a hash.
  *
  * A durable claim has a gate, which names the session that counts the claim's
  * lease.
@@ -69,6 +75,7 @@ typedef struct {
     size_t          data_len;       /* 0: none */
     size_t          want_len;       /* 0: none */
     size_t          from_len;       /* 0: none */
+    size_t          name_len;       /* 0: none */
     size_t          gate_len;       /* 0: none; or ZKL_GATE_LEN */
 
     int64_t         ttl;            /* milliseconds, 0: unknown */
@@ -90,6 +97,7 @@ typedef struct {
 
     char            want[ZKL_WANT_MAX + 1];         /* of "a-z0-9-" */
     char            from[ZKL_FROM_MAX + 1];         /* UTF-8, no controls */
+    char            name[ZKL_FULL_MAX + 1];         /* UTF-8, no controls */
     char            gate[ZKL_GATE_LEN + 1];         /* of "0-9a-f" */
     char            owner[ZKL_OWNER_MAX + 1];
     char            data[ZKL_DATA_MAX + 1];
@@ -97,8 +105,8 @@ typedef struct {
 
 /*
  * Writes cdata to buf (room for ZKL_CLAIM_DATA_MAX bytes).  Returns the length;
- * *index_at is the offset of the two digits of index.  No NUL.  A want, a from
- * or a gate that zkl_claim_data_read() would refuse is left out.
+ * *index_at is the offset of the two digits of index.  No NUL.  A want, a from,
+ * a name or a gate that zkl_claim_data_read() would refuse is left out.
  */
 size_t zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata,
     size_t *index_at);

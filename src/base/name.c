@@ -52,7 +52,11 @@ typedef struct {
 } zkl_marker_t;
 
 
+static size_t zkl_name_fill(char *buf, const char *text, size_t len,
+    int plain);
 static const char *zkl_name_segment_check(const char *text, size_t len);
+static const char *zkl_name_char_check(const char *text, size_t len,
+    size_t *at);
 static int zkl_name_segment_is(const char *text, size_t len, const char *word);
 static void zkl_name_id_pack(uint8_t *bytes, const zkl_id_t *id);
 static void zkl_name_id_unpack(zkl_id_t *id, const uint8_t *bytes);
@@ -129,20 +133,118 @@ zkl_name_check(const char *name, size_t len)
 }
 
 
-const char *
-zkl_name_text(const char **text, size_t *len)
+size_t
+zkl_name_write(char *buf, const char *text, size_t len)
+{
+    return zkl_name_fill(buf, text, len, 0);
+}
+
+
+size_t
+zkl_name_text_write(char *buf, const char *text, size_t len)
+{
+    return zkl_name_fill(buf, text, len, 1);
+}
+
+
+/* plain: the text is no name, so a "%2F" is not a slash, nor a hash a hash */
+
+static size_t
+zkl_name_fill(char *buf, const char *text, size_t len, int plain)
+{
+    int          slash;
+    size_t       i, n, m, size, hash;
+    const char  *p;
+
+    hash = (plain && zkl_name_hash_check(text, len)) ? len - ZKL_SHA1_TEXT
+                                                     : len;
+    n = 0;
+    slash = 1;
+
+    for (i = 0; i < len; i += size) {
+        p = &text[i];
+        m = 1;
+        size = 1;
+
+        if (text[i] == '/') {
+            p = "%2F";
+            m = 3;
+
+        } else if (len - i >= 3 && memcmp(p, "%2F", 3) == 0) {
+
+            if (plain) {
+                p = "%25";
+            } else {
+                size = 3;
+            }
+
+            m = 3;
+
+        } else if (i == hash) {
+            p = "%25";
+            m = 3;
+        }
+
+        if (m == 3 && p[2] == 'F') {
+
+            if (slash && (n != 0 || i + size != len)) {
+                continue;
+            }
+
+            slash = 1;
+
+        } else {
+            slash = 0;
+        }
+
+        if (buf != NULL) {
+            memcpy(buf + n, p, m);
+        }
+
+        n += m;
+    }
+
+    return n;
+}
+
+
+int
+zkl_name_hash_check(const char *name, size_t len)
 {
     size_t  i;
 
-    if (*len > 1 && (*text)[0] == '/') {
-        (*text)++;
-        (*len)--;
+    if (len < ZKL_SHA1_TEXT
+        || memcmp(name + len - ZKL_SHA1_TEXT, "%sha1-", 6) != 0)
+    {
+        return 0;
     }
 
-    for (i = 0; i + 3 <= *len; i++) {
-        if (memcmp(*text + i, "%2F", 3) == 0) {
-            return "\"%2F\" stands for a slash in the names of locks";
+    for (i = len - 2 * ZKL_SHA1_LEN; i < len; i++) {
+        if (strchr(zkl_hex, name[i]) == NULL || name[i] == '\0') {
+            return 0;
         }
+    }
+
+    return 1;
+}
+
+
+const char *
+zkl_name_refuse(const char *name, size_t len)
+{
+    if (len == 0) {
+        return "the name is empty";
+    }
+
+    if (zkl_name_segment_is(name, len, ".")
+        || zkl_name_segment_is(name, len, ".."))
+    {
+        return "\".\" and \"..\" are no names";
+    }
+
+    if (zkl_name_hash_check(name, len)) {
+        return "\"%sha1-\" and 40 digits end the name of the znode of a lock"
+               " whose name is longer, and the lock is acquired by that name";
     }
 
     return NULL;
@@ -150,30 +252,36 @@ zkl_name_text(const char **text, size_t *len)
 
 
 size_t
-zkl_name_escape(char *buf, const char *text, size_t len)
+zkl_name_hash_write(char *buf, const char *name, size_t len,
+    const uint8_t *sha1)
 {
-    size_t  i, n;
+    char    *p;
+    size_t   i, n, at;
 
-    for (i = 0, n = 0; i < len; i++) {
+    n = 0;
+    at = 0;
 
-        if (text[i] != '/') {
-
-            if (buf != NULL) {
-                buf[n] = text[i];
-            }
-
-            n++;
-            continue;
-        }
-
-        if (buf != NULL) {
-            memcpy(buf + n, "%2F", 3);
-        }
-
-        n += 3;
+    while (at < len && zkl_name_char_check(name, len, &at) == NULL
+           && at <= ZKL_NAME_MAX - ZKL_SHA1_TEXT)
+    {
+        n = at;
     }
 
-    return n;
+    if (n != 0) {
+        memcpy(buf, name, n);
+    }
+
+    p = buf + n;
+
+    memcpy(p, "%sha1-", 6);
+    p += 6;
+
+    for (i = 0; i < ZKL_SHA1_LEN; i++) {
+        *p++ = zkl_hex[sha1[i] >> 4];
+        *p++ = zkl_hex[sha1[i] & 0xf];
+    }
+
+    return (size_t) (p - buf);
 }
 
 
@@ -467,8 +575,8 @@ zkl_name_path_shown(const char *path, size_t len)
 static const char *
 zkl_name_segment_check(const char *text, size_t len)
 {
-    size_t    at;
-    uint32_t  code;
+    size_t       at;
+    const char  *error;
 
     if (zkl_name_segment_is(text, len, ".")
         || zkl_name_segment_is(text, len, ".."))
@@ -476,28 +584,41 @@ zkl_name_segment_check(const char *text, size_t len)
         return "\".\" and \"..\" are no names";
     }
 
-    at = 0;
+    error = NULL;
 
-    while (at < len) {
-        code = zkl_text_utf8_next(text, len, &at);
+    for (at = 0; at < len && error == NULL; /* void */ ) {
+        error = zkl_name_char_check(text, len, &at);
+    }
 
-        if (code == ZKL_BROKEN) {
-            return "the text is not UTF-8";
-        }
+    return error;
+}
 
-        if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) {
-            return "a control character cannot be in a ZooKeeper path";
-        }
 
-        /*
-         * ZooKeeper looks at UTF-16 and refuses D800 to F8FF, and so every
-         * character above FFFF, because UTF-16 has a surrogate pair there.
-         */
+/* Moves *at behind the character there. */
 
-        if ((code >= 0xd800 && code <= 0xf8ff) || code >= 0xfff0) {
-            return "ZooKeeper does not take private characters, U+FFF0 to"
-                   " U+FFFF, and characters above U+FFFF in a path";
-        }
+static const char *
+zkl_name_char_check(const char *text, size_t len, size_t *at)
+{
+    uint32_t  code;
+
+    code = zkl_text_utf8_next(text, len, at);
+
+    if (code == ZKL_BROKEN) {
+        return "the text is not UTF-8";
+    }
+
+    if (code < 0x20 || (code >= 0x7f && code <= 0x9f)) {
+        return "a control character cannot be in a ZooKeeper path";
+    }
+
+    /*
+     * ZooKeeper looks at UTF-16 and refuses D800 to F8FF, and so every
+     * character above FFFF, because UTF-16 has a surrogate pair there.
+     */
+
+    if ((code >= 0xd800 && code <= 0xf8ff) || code >= 0xfff0) {
+        return "ZooKeeper does not take private characters, U+FFF0 to"
+               " U+FFFF, and characters above U+FFFF in a path";
     }
 
     return NULL;

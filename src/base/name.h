@@ -4,9 +4,7 @@
  *
  * Plain C, no I/O, no allocation, no nginx, no ZooKeeper.  Any thread may call
  * the functions.  Inputs are a pointer and a length and need not end in NUL;
- * outputs go to a buffer of the caller, of the size given at each function.  A
- * name or a path is never rewritten: the text is taken unchanged, or refused
- * with a sentence that says why.
+ * outputs go to a buffer of the caller, of the size given at each function.
  */
 
 
@@ -17,8 +15,12 @@
 #include "base/text.h"
 
 
-/* bytes of a lock's name */
+/* bytes of the name of a lock's znode */
 #define ZKL_NAME_MAX            200
+
+/* bytes of a SHA-1, and of "%sha1-" with the digits */
+#define ZKL_SHA1_LEN            20
+#define ZKL_SHA1_TEXT           (6 + 2 * ZKL_SHA1_LEN)
 
 /* bytes of a lock's path, root and name together */
 #define ZKL_PATH_MAX            463
@@ -101,25 +103,47 @@ typedef struct {
 int zkl_name_mode_check(zkl_mode_t mode);
 
 /*
- * Checks a lock's name, a single path segment.  Returns NULL if the name is
- * usable, or a static sentence with the fault: empty, too long, "/", ".", "..",
- * "zookeeper", not UTF-8, or a character that a znode's name cannot hold
- * (ZooKeeper Programmer's Guide, "The ZooKeeper Data Model").
+ * Checks the name of a lock's znode, a single path segment.  Returns NULL if
+ * the name is usable, or a static sentence with the fault: empty, too long,
+ * "/", ".", "..", "zookeeper", not UTF-8, or a character that a znode's name
+ * cannot hold (ZooKeeper Programmer's Guide, "The ZooKeeper Data Model").
  */
 const char *zkl_name_check(const char *name, size_t len);
 
 /*
- * Writes a text as a lock's name to buf: a slash, which no name has, becomes
- * "%2F".  Returns the length, at most 3 * len; buf may be NULL.
+ * Writes a text as a lock's name to buf.  "/" and "%2F" are slashes, which
+ * become "%2F"; slashes in a row are one, and a slash at the beginning is left
+ * out, unless nothing follows.  So a name is written as itself.  Returns the
+ * length, at most 3 * len; buf may be NULL.
  */
-size_t zkl_name_escape(char *buf, const char *text, size_t len);
+size_t zkl_name_write(char *buf, const char *text, size_t len);
 
 /*
- * Prepares a text such as "/files/a" for zkl_name_escape(): a slash at the
- * beginning is left out, unless nothing follows.  Returns NULL, or a static
- * sentence if the name would be that of another text, too.
+ * The same for a text that is no name, such as a URI: "%2F" is no slash, and
+ * becomes "%252F".  The name that is written is never that of a hash.
  */
-const char *zkl_name_text(const char **text, size_t *len);
+size_t zkl_name_text_write(char *buf, const char *text, size_t len);
+
+/*
+ * Returns 1 if name ends as zkl_name_hash_write() writes: the znode of a name
+ * that no znode can have.
+ */
+int zkl_name_hash_check(const char *name, size_t len);
+
+/*
+ * Returns NULL, or a static sentence that says why a client cannot acquire a
+ * lock of that name: the name is empty, "." or "..", or that of a hash.
+ */
+const char *zkl_name_refuse(const char *name, size_t len);
+
+/*
+ * Writes to buf, which has room for ZKL_NAME_MAX bytes, the name of the znode
+ * for a lock's name that zkl_name_check() refuses: as many characters from the
+ * beginning as fit and a znode's name can have, "%sha1-", and the SHA-1 of the
+ * whole name, in hexadecimal digits.  Returns the length; no NUL.
+ */
+size_t zkl_name_hash_write(char *buf, const char *name, size_t len,
+    const uint8_t *sha1);
 
 /*
  * Checks an absolute znode path, such as a root.  "/" alone is fine, a slash

@@ -203,6 +203,8 @@ ngx_http_zk_lock_acquire_fill(ngx_http_request_t *r,
     ngx_memcpy(cdata->owner, args->owner, args->owner_len);
     ngx_memcpy(cdata->data, args->data, args->data_len);
 
+    ngx_http_zk_lock_request_full(cdata, &ctx->name, &ctx->path);
+
     addr = &r->connection->addr_text;
 
     if (addr->len <= ZKL_FROM_MAX) {

@@ -3,15 +3,15 @@
  * The API: which lock or claim a request names, and which file serves it.
  *
  * The location's prefix is taken off the path, which leaves nothing, NAME or
- * NAME/TOKEN.  The location's root, which may hold variables, and NAME make
- * the path of the lock's znode.  Both are checked.  Then the body is read, even
- * if the method needs no body, because a body that nginx still discards would
- * hide a client that leaves.
+ * NAME/TOKEN, where NAME may have slashes.  The location's root, which may hold
+ * variables, and NAME make the path of the lock's znode.  Then the body is
+ * read, even if the method needs no body, because a body that nginx still
+ * discards would hide a client that leaves.
  *
  * Everything here runs on the event loop.  ctx->worker is NULL while the
- * process serves no locks.  ctx->name points into the request's path, ctx->text
- * into the path or into the Lock-Token header; text.data is NULL if the request
- * has no token.
+ * process serves no locks.  ctx->name points into the request's path, or into
+ * the pool, ctx->text into the path or into the Lock-Token header; text.data is
+ * NULL if the request has no token.
  */
 
 
@@ -40,9 +40,8 @@ static ngx_int_t ngx_http_zk_lock_api_token(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx);
 static ngx_int_t ngx_http_zk_lock_api_target(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, const char **why);
-static ngx_uint_t ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri);
-static u_char *ngx_http_zk_lock_api_target_end(ngx_http_request_t *r,
-    u_char *name);
+static ngx_uint_t ngx_http_zk_lock_api_target_sent(ngx_str_t *uri,
+    ngx_uint_t *escaped);
 static ngx_uint_t ngx_http_zk_lock_api_target_next(ngx_str_t *uri, size_t *at,
     ngx_uint_t *escaped);
 static ngx_uint_t ngx_http_zk_lock_api_overridden(ngx_http_request_t *r);
@@ -113,6 +112,11 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
                                           : NGX_HTTP_BAD_REQUEST, why);
     }
 
+    rc = ngx_http_zk_lock_api_target_path(r, ctx);
+    if (rc != NGX_DECLINED) {
+        return rc;
+    }
+
     rc = ngx_http_zk_lock_api_target_method(r, ctx);
     if (rc != NGX_DECLINED) {
         return rc;
@@ -124,11 +128,6 @@ ngx_http_zk_lock_api_handler(ngx_http_request_t *r)
         return (rc != NGX_OK) ? rc : ngx_http_zk_lock_problem(r,
                                           NGX_HTTP_REQUEST_ENTITY_TOO_LARGE,
                                           "a body has at most 8192 bytes");
-    }
-
-    rc = ngx_http_zk_lock_api_target_path(r, ctx);
-    if (rc != NGX_DECLINED) {
-        return rc;
     }
 
     rc = ngx_http_read_client_request_body(r,
@@ -344,8 +343,9 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
     {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_NOT_FOUND, (n == 0)
                                         ? "no such claim: what is behind the "
-                                          "lock's name, which is one path "
-                                          "segment, is no token of this lock"
+                                          "last slash is no token of this "
+                                          "lock; in a name that ends so the "
+                                          "slash is sent as \"%252F\""
                                         : "no such claim: this is no token of "
                                           "this lock");
     }
@@ -364,14 +364,20 @@ ngx_http_zk_lock_api_token(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx)
  * Reads name and text from the path.  NGX_ERROR and why the path is no target;
  * NGX_DECLINED and why the path is not below the location's.  NGX_ABORT: no
  * memory.
+ *
+ * A slash in the name may be sent as "/", "%2F" or "%252F", because a proxy may
+ * have decoded the path.  So what is behind the last slash is the token if the
+ * slash was not escaped and the text looks like a token.
  */
 
 static ngx_int_t
 ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     const char **why)
 {
-    u_char                    *p, *last, *end;
+    size_t                     n;
+    u_char                    *p, *last, bytes[ZKL_BASE64_BYTES(ZKL_TOKEN_LEN)];
     ngx_str_t                  text;
+    ngx_uint_t                 escaped;
     ngx_http_core_loc_conf_t  *clcf;
 
     clcf = ngx_http_get_module_loc_conf(r, ngx_http_core_module);
@@ -385,16 +391,14 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         p += clcf->name.len;
     }
 
-    if (p < last && *p == '/') {
+    if (p < last && *p == '/' && (p == r->uri.data || p[-1] != '/')) {
         p++;
     }
 
-    /* a path that nginx has changed does not show the name that was sent */
-
-    if (ngx_http_zk_lock_api_target_rewritten(&r->unparsed_uri)) {
-        *why = "a lock's name is one path segment, neither \".\" nor \"..\", "
-               "without an empty segment or one of dots around it; a slash in "
-               "the name is written as \"%2F\"";
+    if (ngx_http_zk_lock_api_target_sent(&r->unparsed_uri, &escaped)) {
+        *why = "a lock's name in a path has no segment \".\" or \"..\", which "
+               "nginx resolves, and so does a proxy; with \"%252F\" for the "
+               "slashes there are no segments";
         return NGX_ERROR;
     }
 
@@ -406,77 +410,92 @@ ngx_http_zk_lock_api_target(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return NGX_DECLINED;
     }
 
-    end = ngx_http_zk_lock_api_target_end(r, p);
-
-    if (end == NULL) {
-        *why = "\"%2F\" is for a slash in a lock's name, not for the path in "
-               "front of the name, and not beside a segment of dots";
-        return NGX_ERROR;
-    }
-
-    if (end < last) {
-        ctx->text.data = end + 1;
-        ctx->text.len = last - end - 1;
-    }
-
     ctx->dir.data = r->uri.data;
     ctx->dir.len = p - r->uri.data;
 
     text.data = p;
-    text.len = end - p;
+    text.len = last - p;
 
     if (text.len == 0) {
         ctx->name.data = p;
-
-        if (end == last && p > r->uri.data && p[-1] == '/') {
-            return NGX_OK;
-        }
-
-        *why = zkl_name_check((char *) p, 0);
-        return NGX_ERROR;
+        return NGX_OK;
     }
 
     if (text.data[0] == '/') {
 
-        /* with merge_slashes off; a guard leaves such a slash out */
+        /* with merge_slashes off; a location of the path would not match */
 
         *why = "a lock's name does not begin with a slash";
         return NGX_ERROR;
     }
 
-    *why = ngx_http_zk_lock_request_name(r, &text, &ctx->name);
+    if (!escaped) {
 
-    if (ctx->name.data == NULL) {
+        if (last[-1] == '/') {
+            *why = "a slash at the end of a lock's name is sent as \"%2F\", "
+                   "and as \"%252F\" through a proxy that decodes the path";
+            return NGX_ERROR;
+        }
+
+        if (text.len > ZKL_TOKEN_LEN + 1
+            && last[-ZKL_TOKEN_LEN - 1] == '/'
+            && zkl_text_base64_read(bytes, &n, (char *) last - ZKL_TOKEN_LEN,
+                                    ZKL_TOKEN_LEN)
+               == 0)
+        {
+            ctx->text.data = last - ZKL_TOKEN_LEN;
+            ctx->text.len = ZKL_TOKEN_LEN;
+
+            text.len -= ZKL_TOKEN_LEN + 1;
+        }
+    }
+
+    if (ngx_http_zk_lock_request_name(r, &text, zkl_name_write, &ctx->name)
+        != NGX_OK)
+    {
         return NGX_ABORT;
+    }
+
+    if (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK)) {
+        *why = zkl_name_refuse((char *) ctx->name.data, ctx->name.len);
     }
 
     return (*why == NULL) ? NGX_OK : NGX_ERROR;
 }
 
 
-/* Whether nginx has changed the path: has merged slashes, or resolved dots. */
+/*
+ * Goes through the path as sent.  Returns 1 if a segment is "." or "..", so
+ * nginx has changed the path.  escaped: the last slash was sent as "%2F".
+ */
 
 static ngx_uint_t
-ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri)
+ngx_http_zk_lock_api_target_sent(ngx_str_t *uri, ngx_uint_t *escaped)
 {
     size_t      at, len, dots;
-    ngx_uint_t  c, escaped;
+    ngx_uint_t  c, slash;
+
+    *escaped = 0;
 
     len = 0;
     dots = 0;
-    at = 1;
+    at = 0;
 
     do {
-        c = ngx_http_zk_lock_api_target_next(uri, &at, &escaped);
+        c = ngx_http_zk_lock_api_target_next(uri, &at, &slash);
 
-        if (c != 0 && (c != '/' || escaped)) {
+        if (c != 0 && c != '/') {
             len++;
             dots += (c == '.');
             continue;
         }
 
-        if ((len == 0 && c == '/') || (len != 0 && len == dots && dots <= 2)) {
+        if (len != 0 && len == dots && dots <= 2) {
             return 1;
+        }
+
+        if (c == '/') {
+            *escaped = slash;
         }
 
         len = 0;
@@ -485,79 +504,6 @@ ngx_http_zk_lock_api_target_rewritten(ngx_str_t *uri)
     } while (c != 0);
 
     return 0;
-}
-
-
-/*
- * The end of the name in the request's path: a slash that was not sent as
- * "%2F", or the end of the path.  Goes through the path as sent and as nginx
- * has unescaped it, where nginx may have merged a "%2F" with a slash before.
- * NULL: the two differ, or a "%2F" comes before the name.
- */
-
-static u_char *
-ngx_http_zk_lock_api_target_end(ngx_http_request_t *r, u_char *name)
-{
-    size_t      at;
-    u_char     *p, *end, *last;
-    ngx_uint_t  c, escaped, slashes;
-
-    p = r->uri.data;
-    last = p + r->uri.len;
-    end = NULL;
-    slashes = 0;
-    at = 0;
-
-    for ( ;; ) {
-        c = ngx_http_zk_lock_api_target_next(&r->unparsed_uri, &at, &escaped);
-
-        if (c == 0) {
-            break;
-        }
-
-        slashes += escaped;
-
-        if (p == NULL) {
-            continue;
-        }
-
-        if (escaped && p >= name && p > r->uri.data && p[-1] == '/'
-            && (p == last || *p != '/'))
-        {
-            /* merged */
-
-            continue;
-        }
-
-        if (p == last || *p != c || (escaped && p < name)) {
-
-            /* goes on, to know of every "%2F" */
-
-            p = NULL;
-            continue;
-        }
-
-        if (c == '/' && !escaped && p >= name && end == NULL) {
-            end = p;
-        }
-
-        p++;
-    }
-
-    if (slashes == 0) {
-
-        /* the path may be that of a rewrite */
-
-        end = ngx_strlchr(name, last, '/');
-
-        return end ? end : last;
-    }
-
-    if (p != last) {
-        return NULL;
-    }
-
-    return end ? end : last;
 }
 
 
@@ -667,13 +613,19 @@ ngx_http_zk_lock_api_target_method(ngx_http_request_t *r,
         return rc;
     }
 
-    if (ctx->text.data != NULL && ctx->text.len != ZKL_TOKEN_LEN
-        && (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK)))
+    if (ctx->text.data != NULL
+        && (r->method & (NGX_HTTP_POST|NGX_HTTP_LOCK|NGX_HTTP_UNLOCK))
+        && zkl_name_token_read(&ctx->token, (char *) ctx->text.data,
+                               ctx->text.len, (char *) ctx->path.data,
+                               ctx->path.len)
+           != 0)
     {
         return ngx_http_zk_lock_problem(r, NGX_HTTP_BAD_REQUEST,
-                                        "a lock's name is one path segment, "
-                                        "and behind it stands a token: write "
-                                        "\"team%2Fjob\" for \"team/job\"");
+                                        "what is behind the last slash looks "
+                                        "like a token, and is none of this "
+                                        "lock; if it belongs to the name, a "
+                                        "proxy may have decoded \"%2F\": "
+                                        "\"%252F\" passes");
     }
 
     return ngx_http_zk_lock_answer_method(r, allow);

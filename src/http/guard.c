@@ -436,11 +436,8 @@ static ngx_int_t
 ngx_http_zk_lock_guard_name(ngx_http_zk_lock_guard_t *guard,
     ngx_http_complex_value_t *value, ngx_http_zk_lock_guard_lock_t *lock)
 {
-    size_t               len;
-    u_char               shown[ZKL_OWNER_MAX];
     ngx_int_t            rc;
-    ngx_str_t            text, part, root;
-    const char          *p, *why;
+    ngx_str_t            text, root;
     ngx_http_request_t  *r;
 
     r = guard->request;
@@ -453,50 +450,28 @@ ngx_http_zk_lock_guard_name(ngx_http_zk_lock_guard_t *guard,
         return NGX_DECLINED;
     }
 
-    p = (const char *) text.data;
-    len = text.len;
-
-    why = zkl_name_text(&p, &len);
-
-    if (why == NULL) {
-        part.data = (u_char *) p;
-        part.len = len;
-
-        why = ngx_http_zk_lock_request_name(r, &part, &lock->name);
-
-        if (lock->name.data == NULL) {
-            return NGX_ERROR;
-        }
+    if (ngx_http_zk_lock_request_name(r, &text, zkl_name_text_write,
+                                      &lock->name)
+        != NGX_OK
+        || ngx_http_zk_lock_request_root(r, &root) != NGX_OK)
+    {
+        return NGX_ERROR;
     }
 
-    if (why == NULL) {
-        if (ngx_http_zk_lock_request_root(r, &root) != NGX_OK) {
-            return NGX_ERROR;
-        }
+    rc = ngx_http_zk_lock_request_path(r, &root, &lock->name, &lock->path);
 
-        rc = ngx_http_zk_lock_request_path(r, &root, &lock->name, &lock->path);
-
-        if (rc == NGX_OK) {
-            return NGX_OK;
-        }
-
-        if (rc == NGX_ERROR) {
-            return NGX_ERROR;
-        }
-
-        why = "the root and the name together are too long";
+    if (rc != NGX_DECLINED) {
+        return rc;
     }
-
-    /* the client may have chosen the text: a line remains one line */
-
-    len = zkl_text_show((char *) shown, sizeof(shown), (char *) text.data,
-                        text.len);
 
     ngx_log_error(NGX_LOG_INFO, r->connection->log, 0,
-                  "a lock cannot have the name \"%*s\": %s", len, shown, why);
+                  "zk_lock_root \"%V\" is too long for the name of a lock",
+                  &root);
 
     return ngx_http_zk_lock_guard_refuse(guard, NGX_HTTP_BAD_REQUEST,
-                                         NGX_HTTP_BAD_REQUEST, why);
+                                         NGX_HTTP_BAD_REQUEST,
+                                         "the root and the name together are "
+                                         "too long");
 }
 
 
@@ -1026,6 +1001,9 @@ ngx_http_zk_lock_guard_cdata(zkl_group_t *group, ngx_uint_t part,
     buf->owner_len = zkl_text_show(buf->owner, ZKL_OWNER_MAX,
                                    (char *) set->locks[i].owner.data,
                                    set->locks[i].owner.len);
+
+    ngx_http_zk_lock_request_full(buf, &set->locks[i].name,
+                                  &set->locks[i].path);
 
     addr = &set->guard->request->connection->addr_text;
 

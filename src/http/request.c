@@ -301,9 +301,23 @@ ngx_int_t
 ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
     ngx_str_t *name, ngx_str_t *path)
 {
-    u_char  *p;
+    u_char      *p, sha1[ZKL_SHA1_LEN], hashed[ZKL_NAME_MAX];
+    ngx_str_t    znode;
+    ngx_sha1_t   ctx;
 
-    path->len = root->len + 1 + name->len;
+    znode = *name;
+
+    if (zkl_name_check((char *) name->data, name->len) != NULL) {
+        ngx_sha1_init(&ctx);
+        ngx_sha1_update(&ctx, name->data, name->len);
+        ngx_sha1_final(sha1, &ctx);
+
+        znode.data = hashed;
+        znode.len = zkl_name_hash_write((char *) hashed, (char *) name->data,
+                                        name->len, sha1);
+    }
+
+    path->len = root->len + 1 + znode.len;
 
     if (path->len > ZKL_PATH_MAX) {
         return NGX_DECLINED;
@@ -316,35 +330,58 @@ ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
 
     p = ngx_cpymem(path->data, root->data, root->len);
     *p++ = '/';
-    ngx_memcpy(p, name->data, name->len);
+    ngx_memcpy(p, znode.data, znode.len);
+
+    if (name->len > ZKL_FULL_MAX
+        || !zkl_text_shown_check((char *) name->data, name->len))
+    {
+        name->data = p;
+        name->len = znode.len;
+    }
 
     return NGX_OK;
 }
 
 
-const char *
+ngx_int_t
 ngx_http_zk_lock_request_name(ngx_http_request_t *r, ngx_str_t *text,
-    ngx_str_t *name)
+    ngx_http_zk_lock_name_pt write, ngx_str_t *name)
 {
     char  *p;
 
     p = (char *) text->data;
 
-    name->len = zkl_name_escape(NULL, p, text->len);
+    name->len = write(NULL, p, text->len);
 
     if (name->len == text->len) {
-        *name = *text;
-        return zkl_name_check(p, text->len);
+        name->data = text->data;
+        return NGX_OK;
     }
 
     name->data = ngx_pnalloc(r->pool, name->len);
     if (name->data == NULL) {
-        return "there is no memory";
+        return NGX_ERROR;
     }
 
-    (void) zkl_name_escape((char *) name->data, p, text->len);
+    (void) write((char *) name->data, p, text->len);
 
-    return zkl_name_check((char *) name->data, name->len);
+    return NGX_OK;
+}
+
+
+void
+ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
+    ngx_str_t *path)
+{
+    cdata->name_len = 0;
+
+    if (name->len <= ZKL_FULL_MAX
+        && zkl_name_hash_check((char *) path->data, path->len)
+        && !zkl_name_hash_check((char *) name->data, name->len))
+    {
+        cdata->name_len = name->len;
+        ngx_memcpy(cdata->name, name->data, name->len);
+    }
 }
 
 

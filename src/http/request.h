@@ -259,20 +259,28 @@ ngx_uint_t ngx_http_zk_lock_request_node(ngx_http_request_t *r);
 ngx_int_t ngx_http_zk_lock_request_root(ngx_http_request_t *r,
     ngx_str_t *root);
 
+/* zkl_name_write(), or zkl_name_text_write() */
+typedef size_t (*ngx_http_zk_lock_name_pt)(char *buf, const char *text,
+    size_t len);
+
 /*
- * The path of the lock with that name, which has been checked.  NGX_DECLINED:
- * too long.  NGX_ERROR: no memory.
+ * Makes a lock's name of a text by write(); the name may be the text.  No name
+ * is empty unless the text is.  NGX_ERROR: no memory.
+ */
+ngx_int_t ngx_http_zk_lock_request_name(ngx_http_request_t *r,
+    ngx_str_t *text, ngx_http_zk_lock_name_pt write, ngx_str_t *name);
+
+/*
+ * The path of the lock with that name.  A name that no answer can show becomes
+ * the name of the lock's znode.  NGX_DECLINED: the root is too long.
+ * NGX_ERROR: no memory.
  */
 ngx_int_t ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
     ngx_str_t *name, ngx_str_t *path);
 
-/*
- * Makes a lock's name of a text: a slash becomes "%2F".  Without a slash the
- * name is the text.  Returns NULL, or why that is no name; name->data is NULL
- * if there is no memory.
- */
-const char *ngx_http_zk_lock_request_name(ngx_http_request_t *r,
-    ngx_str_t *text, ngx_str_t *name);
+/* Notes the lock's name in the claim data if the path does not show it. */
+void ngx_http_zk_lock_request_full(zkl_claim_data_t *cdata, ngx_str_t *name,
+    ngx_str_t *path);
 
 /* Notes the claim's token and fencing token in the context. */
 void ngx_http_zk_lock_request_note(ngx_http_zk_lock_ctx_t *ctx,

@@ -253,46 +253,55 @@ static ngx_int_t
 ngx_http_zk_lock_several_split(ngx_http_zk_lock_several_t *several)
 {
     u_char                   *p, *last, *end;
-    ngx_str_t                *root, *prior;
+    ngx_int_t                 rc;
+    ngx_str_t                 name, prior, path;
     ngx_uint_t                i;
     ngx_http_zk_lock_part_t  *part;
 
-    root = &several->ctx->root;
-    prior = NULL;
+    ngx_str_null(&prior);
 
     p = several->names.data;
     last = p + several->names.len;
 
     for (i = 0; i < several->nparts; i++) {
-        part = &several->parts[i];
-
         end = ngx_strlchr(p, last, '/');
 
-        part->name.data = p;
-        part->name.len = (end ? end : last) - p;
-        part->path.len = root->len + 1 + part->name.len;
+        name.data = p;
+        name.len = (end ? end : last) - p;
 
-        if (zkl_name_check((char *) p, part->name.len) != NULL
-            || part->path.len > ZKL_PATH_MAX
-            || (prior != NULL
-                && ngx_memn2cmp(prior->data, p, prior->len, part->name.len)
-                   >= 0))
+        if (name.len == 0
+            || zkl_name_write(NULL, (char *) p, name.len) != name.len
+            || (i != 0
+                && ngx_memn2cmp(prior.data, p, prior.len, name.len) >= 0))
         {
             return NGX_DECLINED;
         }
 
-        part->path.data = ngx_pnalloc(several->request->pool, part->path.len);
-        if (part->path.data == NULL) {
-            return NGX_ERROR;
+        prior = name;
+        p += name.len + 1;
+
+        rc = ngx_http_zk_lock_request_path(several->request,
+                                           &several->ctx->root, &name, &path);
+        if (rc != NGX_OK) {
+            return rc;
         }
 
-        /* with the slash that is in front of the first name */
+        /* as a guard's locks, in the order of the paths */
 
-        ngx_memcpy(part->path.data, several->whole.data, root->len + 1);
-        ngx_memcpy(part->path.data + root->len + 1, p, part->name.len);
+        for (part = &several->parts[i]; part > several->parts; part--) {
 
-        prior = &part->name;
-        p += part->name.len + 1;
+            if (ngx_memn2cmp(part[-1].path.data, path.data, part[-1].path.len,
+                             path.len)
+                < 0)
+            {
+                break;
+            }
+
+            *part = part[-1];
+        }
+
+        part->name = name;
+        part->path = path;
     }
 
     return NGX_OK;
@@ -429,9 +438,13 @@ static const zkl_claim_data_t *
 ngx_http_zk_lock_several_cdata(zkl_group_t *group, ngx_uint_t part,
     zkl_claim_data_t *buf)
 {
+    ngx_http_zk_lock_part_t     *named;
     ngx_http_zk_lock_several_t  *several;
 
     several = group->data;
+    named = &several->parts[part];
+
+    ngx_http_zk_lock_request_full(&several->cdata, &named->name, &named->path);
 
     return &several->cdata;
 }

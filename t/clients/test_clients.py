@@ -117,7 +117,7 @@ def test_released(locks, start, language):
 
 @each
 def test_names_and_options(locks, tree, start, language):
-    """Any name is one segment, and the header goes with each call."""
+    """Any name may be used, and the header goes with each call."""
     name = "team/a+b %s?ü" % language
     driver = start(language, locks.port, name, "/private/", auth=PASSWORD,
                    mode="semaphore", permits=2, owner="a&b=%+ü", ttl=20,
@@ -132,6 +132,21 @@ def test_names_and_options(locks, tree, start, language):
                          + claim).ephemeralOwner
     driver.release()
     assert is_free(locks, name)
+
+
+@each
+def test_names_through_a_proxy_that_decodes(locks, start_gateway, start,
+                                            language):
+    """proxy_pass with a URI decodes the path, and resolves the dots."""
+    proxy = start_gateway(server="""
+        location /decoded/ { proxy_pass http://127.0.0.1:%d/locks/; }
+        """ % locks.port)
+    for name in "team/" + language, "a/../%s//" % language:
+        driver = start(language, proxy.port, name, "/decoded/")
+        driver.hears("held")
+        assert locks.inspect(name.replace("/", "%2F")).json["holders"]
+        driver.release()
+        assert is_free(locks, name.replace("/", "%2F"))
 
 
 @each

@@ -304,7 +304,8 @@ check_names(const zkl_args_t *args)
         n = (size_t) (end - p);
         n = memchr(p, '/', n) ? (size_t) ((char *) memchr(p, '/', n) - p) : n;
 
-        rule(zkl_name_check(p, n) == NULL, "%.*s", (int) n, p);
+        rule(zkl_name_refuse(p, n) == NULL
+             && zkl_name_write(NULL, p, n) == n, "%.*s", (int) n, p);
 
         if (before != NULL) {
             rc = memcmp(before, p, last < n ? last : n);
@@ -462,6 +463,11 @@ as_body(char *buf, const zkl_args_t *args)
 
             if (field == ZKL_ARG_NAMES && value[i] == '/') {
                 p += sprintf(p, "\",\"");
+                continue;
+            }
+
+            if ((unsigned char) value[i] < 0x20) {
+                p += sprintf(p, "\\u%04x", value[i]);
                 continue;
             }
 

@@ -95,7 +95,8 @@ check_any(fuzz_input_t *in)
 
     } else {
         rule(cdata->data_len == 0 && cdata->want_len == 0
-             && cdata->from_len == 0 && cdata->ttl == 0 && cdata->holds == 0
+             && cdata->from_len == 0 && cdata->name_len == 0
+             && cdata->ttl == 0 && cdata->holds == 0
              && cdata->renewals == 0 && cdata->mended == 0
              && cdata->czxid == 0 && cdata->gate_len == 0
              && !cdata->has_id && !cdata->has_params && !cdata->async,
@@ -164,6 +165,7 @@ check_ours(fuzz_input_t *in)
     }
 
     cdata->from_len = shown(cdata->from, in, ZKL_FROM_MAX);
+    cdata->name_len = shown(cdata->name, in, ZKL_FULL_MAX);
     cdata->owner_len = shown(cdata->owner, in, ZKL_OWNER_MAX);
 
     /* data is the copy that the reader of arguments would make */
@@ -202,6 +204,9 @@ check_bounds(const zkl_claim_data_t *cdata)
     rule(cdata->from_len <= ZKL_FROM_MAX
          && cdata->from[cdata->from_len] == '\0'
          && naive_shown(cdata->from, cdata->from_len), "from");
+    rule(cdata->name_len <= ZKL_FULL_MAX
+         && cdata->name[cdata->name_len] == '\0'
+         && naive_shown(cdata->name, cdata->name_len), "name");
     rule(cdata->want_len <= ZKL_WANT_MAX
          && cdata->want[cdata->want_len] == '\0'
          && strspn(cdata->want, "abcdefghijklmnopqrstuvwxyz0123456789-")
@@ -238,6 +243,8 @@ longest(zkl_claim_data_t *cdata)
 
     cdata->from_len = ZKL_FROM_MAX;
     memset(cdata->from, '"', cdata->from_len);
+    cdata->name_len = ZKL_FULL_MAX;
+    memset(cdata->name, '"', cdata->name_len);
 
     cdata->owner_len = ZKL_OWNER_MAX;
     memset(cdata->owner, 'o', cdata->owner_len);
@@ -339,6 +346,8 @@ same(const zkl_claim_data_t *one, const zkl_claim_data_t *two)
            && memcmp(one->want, two->want, one->want_len) == 0
            && one->from_len == two->from_len
            && memcmp(one->from, two->from, one->from_len) == 0
+           && one->name_len == two->name_len
+           && memcmp(one->name, two->name, one->name_len) == 0
            && one->gate_len == two->gate_len
            && memcmp(one->gate, two->gate, one->gate_len) == 0
            && one->index == two->index

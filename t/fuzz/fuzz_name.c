@@ -9,9 +9,11 @@
  *   the last segment.  So two names never are the same znode.
  * - A shown text is UTF-8 without control characters, and a text that is made
  *   to be shown is one.
- * - An escaped text has no slash, and unescaped is the text.  So two texts that
- *   a guard takes are the same lock only if a slash at the beginning is the
- *   difference.
+ * - A name is the segments of a text, with "%2F" between them, and a name is
+ *   written as itself.  A text that is no name is never written as the name of
+ *   a hash, nor is a "%2F" in the text a slash.
+ * - The name of a hash is that of a znode, is written as itself, and begins as
+ *   the name does.
  * - Durations agree with exact arithmetic, and milliseconds are canonical.
  * - base64url that is read has a single spelling, and written bytes come back.
  */
@@ -30,7 +32,10 @@
 
 static void check_name(const char *text, size_t len);
 static void check_path(const char *text, size_t len);
-static void check_escape(const char *text, size_t len);
+static void check_write(const char *text, size_t len, int plain);
+static size_t naive_write(char *buf, const char *text, size_t len, int plain);
+static void check_hash(const char *text, size_t len);
+static int ends_in_hash(const char *text, size_t len);
 static void check_shown(const char *text, size_t len);
 static void check_show(const char *text, size_t len, size_t size);
 static void check_duration(const char *text, size_t len);
@@ -56,7 +61,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
     check_name(text, size);
     check_path(text, size);
-    check_escape(text, size);
+    check_write(text, size, 0);
+    check_write(text, size, 1);
+    check_hash(text, size);
     check_shown(text, size);
     check_duration(text, size);
     check_base64(text, size);
@@ -113,56 +120,164 @@ check_path(const char *text, size_t len)
 
 
 static void
-check_escape(const char *text, size_t len)
+check_write(const char *text, size_t len, int plain)
 {
-    char        *name, *back;
-    size_t       i, n, left;
-    const char  *p, *error;
+    char    *name, *again;
+    char     naive[3 * TEXT_MAX + 3];
+    size_t   n;
 
-    n = zkl_name_escape(NULL, text, len);
+    size_t (*write)(char *buf, const char *text, size_t len);
+
+    write = plain ? zkl_name_text_write : zkl_name_write;
+
+    n = write(NULL, text, len);
+
+    rule(n <= 3 * len, "%zu bytes", n);
+    rule((n == 0) == (len == 0), "%zu bytes of %zu", n, len);
+
     name = fuzz_block(NULL, n);
+    again = fuzz_block(NULL, n);
 
-    rule(zkl_name_escape(name, text, len) == n, "another length");
-    rule(n == 0 || memchr(name, '/', n) == NULL, "a slash is left");
+    rule(write(name, text, len) == n, "another length");
+    rule(naive_write(naive, text, len, plain) == n
+         && memcmp(naive, name, n) == 0, "written in another way");
+    rule(!plain || !ends_in_hash(name, n), "the name of a hash");
 
+    rule(zkl_name_write(again, name, n) == n && memcmp(again, name, n) == 0,
+         "a name is another name");
+
+    fuzz_block_free(again);
     fuzz_block_free(name);
+}
 
-    p = text;
-    left = len;
-    error = zkl_name_text(&p, &left);
 
-    rule(p + left == text + len, "the end has moved");
-    rule(left == len || (len > 1 && text[0] == '/' && left == len - 1),
-         "more than a slash is left out");
-    rule((error == NULL)
-         == (memmem(p, left, "%2F", 3) == NULL), "text: %s",
-         error ? error : "accepted");
+/* the segments that are not empty, and how the text ends */
 
-    if (error != NULL) {
-        return;
+static size_t
+naive_write(char *buf, const char *text, size_t len, int plain)
+{
+    size_t  i, n, hash;
+    char    before;
+
+    /* first as single characters, with a slash for each slash */
+
+    hash = (plain && ends_in_hash(text, len)) ? len - 46 : len;
+
+    for (i = 0, n = 0; i < len; i++) {
+
+        if (len - i >= 3 && memcmp(text + i, "%2F", 3) == 0) {
+
+            if (plain) {
+                memcpy(buf + n, "%252F", 5);
+                n += 5;
+
+            } else {
+                buf[n++] = '/';
+            }
+
+            i += 2;
+            continue;
+        }
+
+        if (i == hash) {
+            memcpy(buf + n, "%25", 3);
+            n += 3;
+            continue;
+        }
+
+        buf[n++] = text[i];
     }
 
-    n = zkl_name_escape(NULL, p, left);
-    name = fuzz_block(NULL, n);
-    back = fuzz_block(NULL, left);
+    /* then without slashes in a row, from the end on */
 
-    (void) zkl_name_escape(name, p, left);
-
-    for (i = 0, len = 0; i < n && len < left; len++) {
-        if (n - i >= 3 && memcmp(name + i, "%2F", 3) == 0) {
-            back[len] = '/';
-            i += 3;
-
-        } else {
-            back[len] = name[i++];
+    for (i = n; i > 1; i--) {
+        if (buf[i - 1] == '/' && buf[i - 2] == '/') {
+            memmove(buf + i - 1, buf + i, n - i);
+            n--;
         }
     }
 
-    rule(i == n && len == left && memcmp(back, p, left) == 0,
-         "another text comes back");
+    if (n > 1 && buf[0] == '/') {
+        memmove(buf, buf + 1, --n);
+    }
 
-    fuzz_block_free(back);
+    for (i = 0; i < n; i++) {
+        before = buf[i];
+
+        if (before == '/') {
+            memmove(buf + i + 3, buf + i + 1, n - i - 1);
+            memcpy(buf + i, "%2F", 3);
+            n += 2;
+        }
+    }
+
+    return n;
+}
+
+
+static void
+check_hash(const char *text, size_t len)
+{
+    char    *name, *hashed, *again;
+    size_t   n, m;
+
+    static const uint8_t  sha1[20] = { 0x01, 0x23, 0xab, 0xff };
+
+    rule(zkl_name_hash_check(text, len) == ends_in_hash(text, len), "hash");
+
+    n = zkl_name_write(NULL, text, len);
+    name = fuzz_block(NULL, n);
+    hashed = fuzz_block(NULL, ZKL_NAME_MAX);
+    again = fuzz_block(NULL, ZKL_NAME_MAX);
+
+    (void) zkl_name_write(name, text, len);
+
+    m = zkl_name_hash_write(hashed, name, n, sha1);
+
+    rule(m >= 46 && m <= 200, "%zu bytes", m);
+    rule(ends_in_hash(hashed, m), "no name of a hash");
+    rule(memcmp(hashed + m - 40, "0123abff00", 10) == 0, "another hash");
+    rule(zkl_name_check(hashed, m) == NULL, "no name of a znode");
+    rule(m - 46 <= n && memcmp(hashed, name, m - 46) == 0, "begins otherwise");
+    rule(m - 46 == n || m > 150 || !segment_ok(name, m - 46 + 4 > n ? n
+                                                       : m - 46 + 4)
+         || m == 46, "begins too early");
+
+    /* "%2F" alone, the name of a slash, needs no hash */
+
+    rule(is(name, n, "%2F")
+         || (zkl_name_write(NULL, hashed, m) == m
+             && zkl_name_write(again, hashed, m) == m
+             && memcmp(again, hashed, m) == 0), "is another name");
+
+    rule((zkl_name_refuse(text, len) == NULL)
+         == (len != 0 && !is(text, len, ".") && !is(text, len, "..")
+             && !ends_in_hash(text, len)), "refused");
+
+    fuzz_block_free(again);
+    fuzz_block_free(hashed);
     fuzz_block_free(name);
+}
+
+
+static int
+ends_in_hash(const char *text, size_t len)
+{
+    size_t  i;
+
+    if (len < 46 || memcmp(text + len - 46, "%sha1-", 6) != 0) {
+        return 0;
+    }
+
+    for (i = len - 40; i < len; i++) {
+        if (!((text[i] >= '0' && text[i] <= '9')
+              || (text[i] >= 'a' && text[i] <= 'f')))
+        {
+            return 0;
+        }
+    }
+
+    return 1;
 }
 
 

@@ -1,6 +1,12 @@
 """Guarded requests to which two things happen at once."""
 
+import hashlib
+from urllib.parse import quote
+
+import pytest
+
 from lib.backend import Backend
+from lib.checks import problem
 from lib.client import Gone
 from lib.guards import SOON, begin, free, location, log, lose
 from lib.process import wait_until
@@ -195,13 +201,59 @@ def test_post_action(start_gateway):
     assert code != 0 and "post_action" in output
 
 
-def test_names_are_of_one_text(guarded, backend):
-    """A text with "%2F" would have the lock of the text with a slash."""
+def hashed(start, name):
+    return start + "%sha1-" + hashlib.sha1(name.encode()).hexdigest()
+
+
+HASH = "%sha1-" + "0" * 40
+
+
+@pytest.mark.parametrize("path, znode", [
+    ("x" * 188, "app%2F" + "x" * 188),
+    ("x" * 192, "app%2F" + "x" * 192),
+    ("x" * 195, hashed("app%2F" + "x" * 148, "app%2F" + "x" * 195)),
+    ("x" * 3000, hashed("app%2F" + "x" * 148, "app%2F" + "x" * 3000)),
+    ("/".join("abc" * 18),
+     hashed(("app%2F" + "%2F".join("abc" * 18))[:154],
+            "app%2F" + "%2F".join("abc" * 18))),
+    ("\u9396" * 70, hashed("app%2F" + "\u9396" * 49,
+                           "app%2F" + "\u9396" * 70)),
+    ("a\U0001f512b", hashed("app%2Fa", "app%2Fa\U0001f512b")),
+    ("100%/x", "app%2F100%%2Fx"),
+    ("100%2Fx", "app%2F100%252Fx"),
+    ("a%2fb", "app%2Fa%2fb"),
+    ("x" + HASH, "app%2Fx%25" + HASH[1:]),
+    ("\x7f", hashed("app%2F", "app%2F\x7f"))])
+def test_every_path_has_a_lock(guarded, backend, tree, path, znode):
+    """By $uri; the API has the lock by the name, and lists show the name."""
     gateway = guarded("zk_lock $uri;")
-    assert gateway.call("GET", "/app/a%252Fb").status == 400
-    client = begin(gateway, "/app/a%252fb")
-    backend.next().answer()
+    client = begin(gateway, "/app/" + quote(path))
+    seen = backend.next()
+    lock = "/locks/" + quote(znode, safe="")
+    tree.wait_claims(gateway.znode(znode), 1)
+    problem(gateway.call("POST", lock, {"wait": 0}),
+            400 if "%sha1-" in znode else 423)
+    assert len(gateway.call("GET", lock).json["holders"]) == 1
+    if "%2" not in path and HASH not in path:
+        # the API escapes nothing but slashes
+        full = "/locks/" + quote("app/" + path, safe="")
+        problem(gateway.call("POST", full, {"wait": 0}), 423)
+        name = gateway.call("GET", full).json["name"]
+        assert name == (znode if len(path) > 512 or "\x7f" in path else
+                        "app%2F" + path.replace("/", "%2F"))
+    seen.answer()
     assert client.response().status == 200
+    free(tree, gateway, znode)
+
+
+def test_names_are_of_one_text(guarded, backend):
+    """A text with "%2F" has not the lock of the text with a slash."""
+    gateway = guarded("zk_lock $uri;")
+    clients = [begin(gateway, "/app/a" + slash + "b")
+               for slash in ("/", "%252F", "%252f", "%25252f")]
+    for seen in [backend.next() for _ in clients]:
+        seen.answer()
+    assert [client.response().status for client in clients] == [200] * 4
 
 
 def test_lost_in_the_middle_of_an_upload(guarded, tree):

@@ -1,5 +1,6 @@
 """zk_lock: a lock around a request."""
 
+import hashlib
 import itertools
 
 import pytest
@@ -161,21 +162,34 @@ def test_empty_name(guarded, backend, tree):
     assert tree.claims(gateway.znode("")[:-1]) == []
 
 
-def test_bad_name(guarded, backend):
+@pytest.mark.parametrize("name", ["..", ".", "x" * 201, "zookeeper"])
+def test_name_that_no_znode_has(guarded, backend, tree, name):
     gateway = guarded("zk_lock $arg_lock;")
-    for name in ["..", ".", "x" * 201, "zookeeper"]:
-        response = gateway.call("GET", "/app/", {"lock": name})
-        assert response.status == 400, name
-        assert response.json["type"] == "/problems/bad-request"
-    assert backend.idle()
+    client = begin(gateway, "/app/?lock=" + name)
+    seen = backend.next()
+    znode = "%s%%sha1-%s" % (name[:154],
+                             hashlib.sha1(name.encode()).hexdigest())
+    tree.wait_claims(gateway.znode(znode), 1)
+    seen.answer()
+    assert client.response().status == 200
 
 
-def test_bad_name_is_one_line_of_the_log(guarded, backend):
+def test_name_with_control_characters(guarded, backend):
+    """The log tells the name of the znode."""
     gateway = guarded("zk_lock $uri;")
-    assert gateway.call("GET", "/app/a%0Aforged%1B%7F%FF/").status == 400
-    line, = [line for line in gateway.log_text().splitlines()
-             if "a lock cannot have the name" in line]
-    assert '"/app/a?forged???/"' in line
+    client = begin(gateway, "/app/a%0Aforged%1B%7F%FF/")
+    backend.next().answer()
+    assert client.response().status == 200
+    assert not any(line.startswith("forged")
+                   for line in gateway.log_text().splitlines())
+
+
+def test_root_that_is_too_long(guarded, backend):
+    root = "/" + "r" * 300
+    gateway = guarded("zk_lock $arg_lock; zk_lock_root %s;" % root)
+    response = gateway.call("GET", "/app/", {"lock": "x" * 170})
+    assert response.status == 400
+    assert response.json["type"] == "/problems/bad-request"
     assert backend.idle()
 
 

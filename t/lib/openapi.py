@@ -45,6 +45,9 @@ from urllib.parse import unquote, urlsplit
 import jsonschema
 import yaml
 
+# behind a slash that is not escaped; all other slashes are of a name
+TOKEN = re.compile("./[A-Za-z0-9_-]{32}$")
+
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(
     os.path.abspath(__file__))))
 PAGE = os.path.join(TOP, "docs", "openapi.yaml")
@@ -333,9 +336,8 @@ def place(port, target):
         return location, location.kind
     below = (raw[len(location.path):] if raw.startswith(location.path)
              else "name").lstrip("/")
-    _, slash, _ = below.partition("/")
-    return location, API + ("" if not below else
-                            "{name}/{token}" if slash else "{name}")
+    return location, API + ("" if not below else "{name}/{token}"
+                            if TOKEN.search(below) else "{name}")
 
 
 def drifts():

@@ -493,7 +493,8 @@ def test_description_of_events():
 def test_description_of_limits():
     name, args = source("base/name.h"), source("base/args.h")
     found = schemas()
-    assert found["Name"]["maxLength"] == constant(name, "ZKL_NAME_MAX")
+    assert found["Name"]["maxLength"] == constant(
+        source("base/claim_data.h"), "ZKL_FULL_MAX")
     assert found["Permits"]["maximum"] == constant(name, "ZKL_PERMITS_MAX")
     assert found["Names"]["maxItems"] == constant(args, "ZKL_ARGS_NAMES_MAX")
     assert found["Owner"]["maxLength"] == constant(source("base/json.h"),

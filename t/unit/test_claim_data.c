@@ -114,6 +114,9 @@ static const foreign_t  foreign_data[] = {
     { text_of(NEW_CDATA "\"want\":\"A\"}"),            "me" },
     { text_of(NEW_CDATA "\"want\":\"a b\"}"),          "me" },
     { text_of(NEW_CDATA "\"want\":\"" A10 A10 A10 "aa\"}"), "me" },
+    { text_of(NEW_CDATA "\"name\":7}"),                "me" },
+    { text_of(NEW_CDATA "\"name\":\"\"}"),             "me" },
+    { text_of(NEW_CDATA "\"name\":\"a\\n\"}"),         "me" },
     { text_of(NEW_CDATA "\"from\":7}"),                "me" },
     { text_of(NEW_CDATA "\"from\":\"\"}"),             "me" },
     { text_of(NEW_CDATA "\"from\":\"a\\n\"}"),         "me" },
@@ -186,7 +189,8 @@ test_says_more(void **state)
         "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
         "\"mended\":3,\"czxid\":42,\"gate\":\"0123456789abcdef\","
         "\"params\":\"000c0fee\",\"async\":true,\"revoke\":true,"
-        "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\",\"data\":7}";
+        "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\","
+        "\"name\":\"d\\\"\xc3\xa4\",\"data\":7}";
 
     (void) state;
 
@@ -210,6 +214,8 @@ test_says_more(void **state)
     in.want_len = strlen(in.want);
     strcpy(in.from, "a\"b\\c/\xc3\xa4");
     in.from_len = strlen(in.from);
+    strcpy(in.name, "d\"\xc3\xa4");
+    in.name_len = strlen(in.name);
     strcpy(in.data, "7");
     in.data_len = 1;
 
@@ -238,6 +244,8 @@ test_says_more(void **state)
     assert_int_equal(out.want_len, in.want_len);
     assert_string_equal(out.from, in.from);
     assert_int_equal(out.from_len, in.from_len);
+    assert_string_equal(out.name, in.name);
+    assert_int_equal(out.name_len, in.name_len);
     assert_string_equal(out.data, "7");
 
     /* params 0 is a number, too */
@@ -458,6 +466,8 @@ test_is_read_back(void **state)
     in.want_len = ZKL_WANT_MAX;
     memset(in.from, '"', ZKL_FROM_MAX);
     in.from_len = ZKL_FROM_MAX;
+    memset(in.name, '"', ZKL_FULL_MAX);
+    in.name_len = ZKL_FULL_MAX;
 
     /* this ttl, which does not occur, fills the buffer to the end */
 
@@ -493,6 +503,8 @@ test_is_read_back(void **state)
         assert_string_equal(out.want, in.want);
         assert_int_equal(out.from_len, in.from_len);
         assert_string_equal(out.from, in.from);
+        assert_int_equal(out.name_len, in.name_len);
+        assert_string_equal(out.name, in.name);
     }
 
     /* digits of the index that are written later; lower and upper case */

@@ -21,6 +21,8 @@
 #define UUID_UPPER  "00010203-0405-0607-0809-0A0BDEADBEEF"
 #define HEX32       "000102030405060708090a0bdeadbeef"
 
+#define HASH        "00112233445566778899aabbccddeeff01234567"
+
 #define text_of(s)  (s), sizeof(s) - 1
 
 
@@ -324,52 +326,141 @@ test_paths(void **state)
 }
 
 
-/* A slash becomes "%2F", and no other character is changed. */
+/* Slashes become "%2F", one in a row, and no other character is changed. */
 
 static void
 test_slashes(void **state)
 {
     char    buf[3 * ZKL_NAME_MAX];
-    char    text[ZKL_NAME_MAX];
-    size_t  i, n;
+    size_t  i, len, n;
 
     static const struct {
         const char  *text;
         const char  *name;
+        const char  *plain;     /* of a text that is no name; NULL: the same */
     } cases[] = {
-        { "",               "" },
-        { "a",              "a" },
-        { "/",              "%2F" },
-        { "a/b",            "a%2Fb" },
-        { "/a//b/",         "%2Fa%2F%2Fb%2F" },
-        { "a%2Fb",          "a%2Fb" },
-        { "a%2fb/%",        "a%2fb%2F%" },
-        { "../.",           "..%2F." },
-        { "\xc3\xa4/\xff",  "\xc3\xa4%2F\xff" }
+        { "",               "",                 NULL },
+        { "a",              "a",                NULL },
+        { "/",              "%2F",              NULL },
+        { "///",            "%2F",              NULL },
+        { "a/b",            "a%2Fb",            NULL },
+        { "/a//b/",         "a%2Fb%2F",         NULL },
+        { "//a///b//",      "a%2Fb%2F",         NULL },
+        { "a%2fb/%",        "a%2fb%2F%",        NULL },
+        { "../.",           "..%2F.",           NULL },
+        { "\xc3\xa4/\xff",  "\xc3\xa4%2F\xff",  NULL },
+        { "a%252Fb",        "a%252Fb",          NULL },
+        { "100%/x",         "100%%2Fx",         NULL },
+
+        { "%2F",            "%2F",              "%252F" },
+        { "%2F/%2F",        "%2F",              "%252F%2F%252F" },
+        { "a%2Fb",          "a%2Fb",            "a%252Fb" },
+        { "/%2Fa/%2Fb%2F",  "a%2Fb%2F",         "%252Fa%2F%252Fb%252F" },
+
+        { "%sha1-" HASH,    "%sha1-" HASH,      "%25sha1-" HASH },
+        { "/a/%sha1-" HASH, "a%2F%sha1-" HASH,  "a%2F%25sha1-" HASH },
+        { "%sha1-" HASH "0", "%sha1-" HASH "0", NULL },
+        { "%sha2-" HASH,    "%sha2-" HASH,      NULL },
+        { "%sha1-" HASH "/", "%sha1-" HASH "%2F", NULL }
     };
 
     (void) state;
 
     for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        len = strlen(cases[i].text);
         n = strlen(cases[i].name);
 
         memset(buf, '#', sizeof(buf));
 
-        assert_int_equal(zkl_name_escape(NULL, cases[i].text,
-                                         strlen(cases[i].text)), n);
-        assert_int_equal(zkl_name_escape(buf, cases[i].text,
-                                         strlen(cases[i].text)), n);
+        assert_int_equal(zkl_name_write(NULL, cases[i].text, len), n);
+        assert_int_equal(zkl_name_write(buf, cases[i].text, len), n);
         assert_memory_equal(buf, cases[i].name, n);
         assert_int_equal(buf[n], '#');
+
+        assert_int_equal(zkl_name_write(NULL, cases[i].name, n), n);
+
+        if (cases[i].plain != NULL) {
+            n = strlen(cases[i].plain);
+        }
+
+        assert_int_equal(zkl_name_text_write(NULL, cases[i].text, len), n);
+        assert_int_equal(zkl_name_text_write(buf, cases[i].text, len), n);
+        assert_memory_equal(buf, cases[i].plain ? cases[i].plain
+                                                : cases[i].name, n);
+        assert_int_equal(zkl_name_hash_check(buf, n), 0);
     }
 
-    assert_int_equal(zkl_name_escape(buf, "a\0/", 3), 5);
+    assert_int_equal(zkl_name_write(buf, "a\0/", 3), 5);
     assert_memory_equal(buf, "a\0%2F", 5);
+}
 
-    memset(text, '/', sizeof(text));
 
-    assert_int_equal(zkl_name_escape(buf, text, sizeof(text)), sizeof(buf));
-    assert_memory_equal(buf + sizeof(buf) - 3, "%2F", 3);
+static void
+check_hash(const char *name, size_t len, const char *start, size_t n)
+{
+    char  buf[ZKL_NAME_MAX + 1];
+
+    static const uint8_t  sha1[ZKL_SHA1_LEN] = {
+        0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99,
+        0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff, 0x01, 0x23, 0x45, 0x67
+    };
+
+    buf[ZKL_NAME_MAX] = '#';
+
+    assert_int_equal(zkl_name_hash_write(buf, name, len, sha1),
+                     n + ZKL_SHA1_TEXT);
+    assert_memory_equal(buf, start, n);
+    assert_memory_equal(buf + n, "%sha1-" HASH, ZKL_SHA1_TEXT);
+    assert_int_equal(buf[ZKL_NAME_MAX], '#');
+    assert_int_equal(zkl_name_hash_check(buf, n + ZKL_SHA1_TEXT), 1);
+    assert_null(zkl_name_check(buf, n + ZKL_SHA1_TEXT));
+    assert_non_null(strstr(zkl_name_refuse(buf, n + ZKL_SHA1_TEXT), "%sha1-"));
+}
+
+
+/* the name of the znode of a name that no znode can have */
+
+static void
+test_hashes(void **state)
+{
+    char  text[300];
+
+    (void) state;
+
+    check_hash(NULL, 0, "", 0);
+    check_hash("zookeeper", 9, "zookeeper", 9);
+    check_hash("..", 2, "..", 2);
+    check_hash("a\xf0\x9f\x94\x92" "b", 6, "a", 1);
+    check_hash("\xc3\xa4\xff", 3, "\xc3\xa4", 2);
+    check_hash("ab\0c", 4, "ab", 2);
+
+    memset(text, 'x', sizeof(text));
+
+    check_hash(text, sizeof(text), text, 154);
+
+    /* a character that does not fit is left out */
+
+    memcpy(text + 153, "\xc3\xa4", 2);
+
+    check_hash(text, sizeof(text), text, 153);
+
+    assert_int_equal(zkl_name_hash_check(NULL, 0), 0);
+    assert_int_equal(zkl_name_hash_check("%sha1-" HASH, ZKL_SHA1_TEXT - 1), 0);
+    assert_int_equal(zkl_name_hash_check("%sha1-" HASH + 1,
+                                         ZKL_SHA1_TEXT - 1), 0);
+
+    memcpy(text, "%sha1-" HASH, ZKL_SHA1_TEXT);
+    assert_int_equal(zkl_name_hash_check(text, ZKL_SHA1_TEXT), 1);
+    text[20] = 'F';
+    assert_int_equal(zkl_name_hash_check(text, ZKL_SHA1_TEXT), 0);
+    text[20] = '\0';
+    assert_int_equal(zkl_name_hash_check(text, ZKL_SHA1_TEXT), 0);
+
+    assert_non_null(strstr(zkl_name_refuse(NULL, 0), "empty"));
+    assert_non_null(strstr(zkl_name_refuse(".", 1), "\"..\""));
+    assert_non_null(strstr(zkl_name_refuse("..", 2), "\"..\""));
+    assert_null(zkl_name_refuse("...", 3));
+    assert_null(zkl_name_refuse("zookeeper", 9));
 }
 
 
@@ -999,6 +1090,7 @@ main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_paths),
         cmocka_unit_test(test_slashes),
+        cmocka_unit_test(test_hashes),
         cmocka_unit_test(test_lengths),
         cmocka_unit_test(test_modes),
         cmocka_unit_test(test_claims_are_written),
