@@ -1180,8 +1180,9 @@ ngx_http_zk_lock_conf_log_buffer(ngx_conf_t *cf, ngx_http_zk_lock_log_t *log,
 
     if (buffer->keeps) {
         log->file->data = buffer;
-        log->file->flush = ngx_http_zk_lock_log_flush;
     }
+
+    log->file->flush = ngx_http_zk_lock_log_reopen;
 
     return NGX_CONF_OK;
 }
@@ -1698,6 +1699,10 @@ ngx_http_zk_lock_init(ngx_conf_t *cf)
     ngx_http_zk_lock_main_conf_t  *zmcf;
 
     zmcf = ngx_http_conf_get_module_main_conf(cf, ngx_http_zk_lock_module);
+
+    if (zmcf->log != NULL) {
+        ngx_http_zk_lock_log_create(zmcf->log->file);
+    }
 
     if (zmcf->servers.len == 0) {
 

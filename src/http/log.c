@@ -261,10 +261,35 @@ ngx_http_zk_lock_log_end(ngx_http_zk_lock_log_t *log, u_char *p)
 }
 
 
+/* nginx calls this function before it opens the file again. */
+
 void
-ngx_http_zk_lock_log_flush(ngx_open_file_t *file, ngx_log_t *log)
+ngx_http_zk_lock_log_reopen(ngx_open_file_t *file, ngx_log_t *log)
 {
-    ngx_http_zk_lock_log_out(file, file->data, log);
+    if (file->data != NULL) {
+        ngx_http_zk_lock_log_out(file, file->data, log);
+    }
+
+    ngx_http_zk_lock_log_create(file);
+}
+
+
+/*
+ * nginx would make the file readable for all users.  If the file cannot be
+ * made, nginx fails to open it, and says so.
+ */
+
+void
+ngx_http_zk_lock_log_create(ngx_open_file_t *file)
+{
+    ngx_fd_t  fd;
+
+    fd = ngx_open_file(file->name.data, NGX_FILE_APPEND,
+                       NGX_FILE_CREATE_OR_OPEN, 0640);
+
+    if (fd != NGX_INVALID_FILE) {
+        (void) ngx_close_file(fd);
+    }
 }
 
 
@@ -310,5 +335,7 @@ ngx_http_zk_lock_log_out(ngx_open_file_t *file,
 void
 ngx_http_zk_lock_log_flush_handler(ngx_event_t *ev)
 {
-    ngx_http_zk_lock_log_flush(ev->data, ev->log);
+    ngx_open_file_t *file = ev->data;
+
+    ngx_http_zk_lock_log_out(file, file->data, ev->log);
 }

@@ -42,9 +42,14 @@ void ngx_http_zk_lock_log_open(ngx_http_zk_lock_main_conf_t *zmcf);
 /* The worker leaves: writes what is in the buffer. */
 void ngx_http_zk_lock_log_close(ngx_http_zk_lock_main_conf_t *zmcf);
 
-/* The same, with "buffer": of the ngx_open_file_t, and of "flush". */
-void ngx_http_zk_lock_log_flush(ngx_open_file_t *file, ngx_log_t *log);
+/* The same at "flush". */
 void ngx_http_zk_lock_log_flush_handler(ngx_event_t *ev);
+
+/* Makes the file, unless it exists, with the mode 0640. */
+void ngx_http_zk_lock_log_create(ngx_open_file_t *file);
+
+/* Flushes the buffer, if any, and makes the file: of the ngx_open_file_t. */
+void ngx_http_zk_lock_log_reopen(ngx_open_file_t *file, ngx_log_t *log);
 
 /* The id of the request, for a claim; empty without zk_lock_log. */
 ngx_str_t ngx_http_zk_lock_log_request(ngx_http_request_t *r);

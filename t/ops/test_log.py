@@ -293,6 +293,29 @@ def test_logs_are_reopened(logged):
             gateway.acquire(next(names), worker=worker))), SOON, "a line")
 
 
+@pytest.mark.parametrize("parameters", ["", "buffer=16k"])
+def test_not_all_users_of_the_machine_read_the_log(logged, parameters):
+    """Also the file that USR1 makes; a file that exists keeps its mode."""
+    gateway, journal = logged(parameters, start=False)
+    before = os.umask(0)
+    try:
+        gateway.start()
+        assert os.stat(journal.path).st_mode & 0o777 == 0o640
+        os.rename(journal.path, journal.path + ".1")
+        gateway.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda: os.path.exists(journal.path), SOON, "the new file")
+        # nginx reopens its logs one by one: a signal later all
+        # is done
+        gateway.process.send_signal(signal.SIGUSR1)
+        assert gateway.acquire("x").status == 201
+        assert os.stat(journal.path).st_mode & 0o777 == 0o640
+    finally:
+        os.umask(before)
+    os.chmod(journal.path, 0o600)
+    gateway.reload()
+    assert os.stat(journal.path).st_mode & 0o777 == 0o600
+
+
 def test_a_buffer(logged):
     """Lines are whole, and come when nginx reopens the logs, or "flush"."""
     gateway, journal = logged("buffer=16k", workers=1)
