@@ -320,8 +320,9 @@ report(double took)
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),
            N(crashes), N(midway), N(stores), N(stops), N(naps));
-    printf("  servers that stood still %llu, elections %llu, cut off %llu\n",
-           N(pauses), N(elections), N(minorities));
+    printf("  servers that stood still %llu, elections %llu, cut off %llu, "
+           "uneven links %llu\n", N(pauses), N(elections), N(minorities),
+           N(uneven));
     printf("  reloads %llu, gateways lost %llu, quits %llu, "
            "terminations %llu, clock jumps %llu, "
            "containers reaped %llu, pids taken %llu\n", N(reloads), N(gateways),

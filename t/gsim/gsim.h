@@ -157,6 +157,8 @@ struct gsim_process_s {
     uint64_t                     turn_tag;
     int64_t                      turned;        /* when the turn began */
     int64_t                      stopped;       /* stands still until then */
+    int64_t                      still;         /* the event loop, but not the
+                                                   library's threads */
     int64_t                      down[2];       /* no packets until then: to
                                                    ZooKeeper, and back */
     unsigned                     fate_in;       /* calls or stores until fate */
@@ -174,6 +176,8 @@ struct gsim_process_s {
     unsigned                     doomed:1;
     unsigned                     stranger:1;    /* a stranger has the pid */
     unsigned                     ending:1;      /* in zkl_worker_stop() */
+    unsigned                     hunted:1;      /* the session is, by the next
+                                                   server */
 };
 
 
@@ -196,6 +200,9 @@ void gsim_leave_thread(gsim_process_t *before);
 /* Runs a turn of p's event loop with act() in the turn; 0: not possible now. */
 int gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data);
 void gsim_wake(gsim_process_t *p, int64_t at);
+/* Whether p, or only p's event loop, stands still. */
+int gsim_stands(gsim_process_t *p);
+void gsim_process_stop(gsim_process_t *p, int64_t us);
 /* Whether p's wake-up descriptor is readable. */
 int gsim_wake_ready(gsim_process_t *p);
 /* A process can die or stand still here; gsim_store(): before a store to p. */
@@ -355,6 +362,8 @@ struct gsim_session_s {
     int64_t                      deadline;
     int64_t                      made;
     int64_t                      ended;
+    int64_t                      away;          /* since when the client has no
+                                                   connection to work with */
     gsim_conn_t                 *conn;
     gsim_conn_t                 *before;        /* the last connection that
                                                    the quorum took */
@@ -461,6 +470,10 @@ gsim_member_e gsim_member_is(gsim_member_t *m);
 int64_t gsim_member_since(gsim_member_t *m);
 int64_t gsim_member_frozen(gsim_member_t *m);   /* zxid at the cut-off */
 int64_t gsim_member_paused(gsim_member_t *m);
+int64_t gsim_member_send(gsim_member_t *m);
+int64_t gsim_member_ahead(gsim_member_t *m);    /* the last zxid that m may
+                                                   have heard of by now */
+int64_t gsim_member_pinged(gsim_member_t *m);   /* and until when */
 /* The server m has heard of the session. */
 void gsim_member_heard(gsim_member_t *m, gsim_session_t *session);
 /* Whether m, alone, answers a sync without the quorum: until a write comes. */
@@ -471,6 +484,8 @@ void gsim_member_fail(gsim_member_t *m);
 void gsim_member_pause(gsim_member_t *m, int64_t us);
 /* Cuts m off; returns for how long, 0: not possible now. */
 int64_t gsim_member_cut_off(gsim_member_t *m);
+/* Has m cut off before the leader hears of the session; 0: m is no follower. */
+int gsim_member_hunt(gsim_member_t *m, gsim_session_t *session);
 void gsim_ensemble_heal(void);
 
 
@@ -528,6 +543,8 @@ int gsim_gateway_settled(void);
 /* Whether p points into the zone of g. */
 int gsim_gateway_shares(gsim_gateway_t *g, void *p);
 void gsim_gateway_check(gsim_gateway_t *g);     /* the zone must be empty */
+/* No worker may count on a session that the leader ends now. */
+void gsim_gateway_check_over(gsim_session_t *session);
 /* Replaces a worker that died. */
 void gsim_gateway_died(gsim_process_t *p);
 void gsim_worker_turned(gsim_process_t *p);
@@ -539,6 +556,8 @@ gsim_process_t *gsim_gateway_pick(int gateway);
 
 void gsim_user_reset(int64_t until);
 int gsim_user_busy(void);
+/* A user that is idle acquires in us microseconds. */
+void gsim_user_poke(int64_t us);
 void gsim_user_report(void);            /* traces the users that are busy */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
@@ -605,6 +624,9 @@ void gsim_fault_heal(void);
 void gsim_fault_answer(gsim_process_t *p, int64_t us);
 /* p dies before a store into the zone, within the next so many stores. */
 void gsim_fault_store(gsim_process_t *p, unsigned stores);
+void gsim_fault_cut_off(gsim_member_t *m);
+/* For how long a message between two hosts is slow. */
+int64_t gsim_fault_slow_one(void);
 /* Whether an allocation of the current process fails. */
 int gsim_fault_lacks(void);
 
@@ -641,6 +663,7 @@ typedef struct {
     uint64_t    cuts;
     uint64_t    partitions;
     uint64_t    slow;
+    uint64_t    uneven;                 /* times of single slow messages */
     uint64_t    expired;
     uint64_t    crashes;
     uint64_t    midway;                 /* crashes in the middle of a turn */

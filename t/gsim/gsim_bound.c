@@ -145,7 +145,7 @@ gsim_user_check_bound(gsim_user_t *u)
 
     if (u->hold->released
         || (u->hold->node->deleted == GSIM_NEVER && !u->hold->session->over)
-        || p->stopped > gsim_now || p->in_turn)
+        || gsim_stands(p) || p->in_turn)
     {
         u->ended = gsim_now;
     }

@@ -250,7 +250,9 @@ gsim_connect_arrived(void *data, uint64_t tag)
 
     us = (zh->conn != NULL) ? zh->conn->latency : 500;
 
-    gsim_at(gsim_now + us + gsim_below(us), gsim_connect_answered, zh, tag);
+    us += gsim_below(us) + gsim_fault_slow_one();
+
+    gsim_at(gsim_now + us, gsim_connect_answered, zh, tag);
 }
 
 
@@ -419,6 +421,7 @@ gsim_client_break(gsim_conn_t *conn, int code)
     zh->state = ZOO_NOTCONNECTED_STATE;
 
     if (was == ZOO_CONNECTED_STATE) {
+        conn->session->away = gsim_now;
         gsim_state(zh, ZOO_CONNECTING_STATE);
     }
 

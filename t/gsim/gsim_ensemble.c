@@ -10,11 +10,15 @@
  *   DOWN    takes no connections
  *
  * With the answer to the leader's ping, each half of a tick, a follower reports
- * the sessions that were heard of; what is not reported is lost when the
- * follower fails or is cut off.  The leader counts a session's timeout from the
- * report, rounded up to a tick.  The writes that a follower passes on do not
- * count; a new session, and a session that comes back, do.  A leader that was
- * elected gives each session the whole timeout anew.
+ * the sessions that were heard of; what has not come to the leader is lost when
+ * the follower fails or is cut off.  The leader counts a session's timeout from
+ * the report, rounded up to a tick.  The writes that a follower passes on do
+ * not count; a new session, and a session that comes back, do.  A leader that
+ * was elected gives each session the whole timeout anew.
+ *
+ * Between a follower and the leader there is a connection: pings and commits
+ * come in order, and so do reports and writes, each of which may be slow.  A
+ * server's clock is up to a twentieth faster or slower than the gateways'.
  *
  * A server that is alone answers pings, and reads from the state at the
  * cut-off; a former leader answers a sync, too, until a write has come, and
@@ -42,14 +46,30 @@ struct gsim_touch_s {
 };
 
 
+typedef struct {
+    gsim_member_t               *member;
+    uint64_t                     tag;           /* of the member */
+    gsim_touch_t                *touches;
+} gsim_report_t;
+
+
 struct gsim_member_s {
     int                          index;
+    int64_t                      pace;          /* real time for a thousandth of
+                                                   the clock's */
+    int64_t                      sent;          /* to the leader: when the last
+                                                   message arrives */
+    int64_t                      pinged;        /* when the last ping arrives */
+    int64_t                      ahead;         /* zxid before that ping */
     gsim_member_e                state;
     int64_t                      since;         /* of the state */
     int64_t                      paused;        /* stands still until then */
     int64_t                      frozen;        /* ALONE, led: last zxid */
     gsim_touch_t                *touches;
     uint64_t                     tag;           /* of the event to come */
+    gsim_session_t              *prey;          /* see gsim_member_hunt() */
+    unsigned                     untold:1;      /* is to be cut off before the
+                                                   next report arrives */
     unsigned                     led:1;         /* ALONE: was the leader */
     unsigned                     proposed:1;    /* ALONE: a write came */
 };
@@ -66,6 +86,10 @@ static int64_t         gsim_phase;      /* of the leader's ticks */
 static void gsim_ensemble_loop(void *data, uint64_t tag);
 static void gsim_ensemble_pinged(void *data, uint64_t tag);
 static void gsim_ensemble_report(gsim_member_t *m);
+static void gsim_ensemble_reported(void *data, uint64_t tag);
+static void gsim_member_hunted(gsim_member_t *m);
+static void gsim_member_untold_event(void *data, uint64_t tag);
+static int64_t gsim_ensemble_time(int64_t us);
 static void gsim_member_state(gsim_member_t *m, gsim_member_e state);
 static void gsim_member_down(gsim_member_t *m, int64_t us);
 static void gsim_member_down_event(void *data, uint64_t tag);
@@ -86,6 +110,9 @@ gsim_ensemble_reset(void)
 
     for (i = 0; i < GSIM_MEMBERS; i++) {
         gsim_members[i].index = i;
+        gsim_members[i].pace = gsim_chance(2) ? 1000
+                               : gsim_chance(2) ? gsim_between(955, 1045)
+                               : gsim_chance(2) ? 955 : 1045;
     }
 
     gsim_leader = &gsim_members[gsim_below(gsim_nmembers)];
@@ -115,7 +142,8 @@ gsim_ensemble_start(int64_t least)
 static void
 gsim_ensemble_loop(void *data, uint64_t tag)
 {
-    int  i;
+    int             i;
+    gsim_member_t  *m;
 
     (void) data;
 
@@ -133,13 +161,25 @@ gsim_ensemble_loop(void *data, uint64_t tag)
     }
 
     for (i = 0; i < gsim_nmembers && gsim_leader != NULL; i++) {
-        gsim_ensemble_pinged(&gsim_members[i], gsim_members[i].tag);
+        m = &gsim_members[i];
+
+        if (m == gsim_leader || m->state != GSIM_QUORUM) {
+            continue;
+        }
+
+        if (m->pinged <= gsim_now) {
+            m->ahead = gsim_zxid;
+        }
+
+        m->pinged = ngx_max(m->pinged, gsim_now + gsim_fault_slow_one()) + 1;
+
+        gsim_at(m->pinged, gsim_ensemble_pinged, m, m->tag);
     }
 
     /* the loop sleeps for half of a tick, and a moment */
 
-    gsim_at(gsim_now + gsim_tick / 2 + gsim_between(50, 1500),
-            gsim_ensemble_loop, NULL, tag);
+    gsim_at(gsim_now + gsim_ensemble_time(gsim_tick / 2)
+            + gsim_between(50, 1500), gsim_ensemble_loop, NULL, tag);
 }
 
 
@@ -164,17 +204,92 @@ gsim_ensemble_pinged(void *data, uint64_t tag)
 static void
 gsim_ensemble_report(gsim_member_t *m)
 {
-    gsim_touch_t  *touch;
+    int64_t         at;
+    gsim_report_t  *report;
 
-    if (m->state != GSIM_QUORUM) {
+    if (m->state != GSIM_QUORUM || m->touches == NULL) {
         return;
     }
 
-    for (touch = m->touches; touch != NULL; touch = touch->next) {
-        gsim_server_touch(touch->session);
-    }
+    report = gsim_alloc(sizeof(gsim_report_t));
+
+    report->member = m;
+    report->tag = m->tag;
+    report->touches = m->touches;
 
     m->touches = NULL;
+
+    at = gsim_member_send(m);
+
+    if (m->untold) {
+        m->untold = 0;
+        gsim_at(gsim_between(gsim_now, at - 1), gsim_member_untold_event, m,
+                m->tag);
+    }
+
+    gsim_at(at, gsim_ensemble_reported, report, 0);
+}
+
+
+static void
+gsim_ensemble_reported(void *data, uint64_t tag)
+{
+    gsim_touch_t   *touch;
+    gsim_report_t  *report = data;
+
+    (void) tag;
+
+    if (report->tag != report->member->tag) {
+        return;
+    }
+
+    if (gsim_ensemble_paused() > gsim_now) {
+
+        /* in front of the writes that came behind */
+
+        gsim_at(gsim_ensemble_paused() + gsim_below(20),
+                gsim_ensemble_reported, report, 0);
+        return;
+    }
+
+    for (touch = report->touches; touch != NULL; touch = touch->next) {
+        gsim_server_touch(touch->session);
+    }
+}
+
+
+/* When a message that m sends to the leader now arrives, behind all before. */
+
+int64_t
+gsim_member_send(gsim_member_t *m)
+{
+    int64_t  at;
+
+    at = gsim_now + gsim_between(20, 600);
+
+    if (m != gsim_leader) {
+        at += gsim_fault_slow_one();
+        m->sent = ngx_max(m->sent + 1, at);
+        at = m->sent;
+    }
+
+    return at;
+}
+
+
+/* How far m may have come: no commit arrives ahead of a ping before it. */
+
+int64_t
+gsim_member_ahead(gsim_member_t *m)
+{
+    return m->pinged > gsim_now ? m->ahead : GSIM_NEVER;
+}
+
+
+int64_t
+gsim_member_pinged(gsim_member_t *m)
+{
+    return m->pinged;
 }
 
 
@@ -186,6 +301,10 @@ gsim_member_heard(gsim_member_t *m, gsim_session_t *session)
     if (m == gsim_leader) {
         gsim_server_touch(session);
         return;
+    }
+
+    if (m->prey == session) {
+        gsim_member_hunted(m);
     }
 
     for (touch = m->touches; touch != NULL; touch = touch->next) {
@@ -205,11 +324,30 @@ gsim_member_heard(gsim_member_t *m, gsim_session_t *session)
 int64_t
 gsim_ensemble_deadline(int64_t timeout)
 {
-    int64_t  at;
+    int64_t  at, tick;
 
-    at = gsim_now + timeout + gsim_phase;
+    tick = gsim_ensemble_time(gsim_tick);
+    at = gsim_now + gsim_ensemble_time(timeout);
 
-    return (at / gsim_tick + 1) * gsim_tick - gsim_phase;
+    if (gsim_chance(4)) {
+
+        /* the tick ends just then */
+
+        return at + 1;
+    }
+
+    at += gsim_phase;
+
+    return (at / tick + 1) * tick - gsim_phase;
+}
+
+
+/* Real time, for a time by the leader's clock. */
+
+static int64_t
+gsim_ensemble_time(int64_t us)
+{
+    return gsim_leader != NULL ? us * gsim_leader->pace / 1000 : us;
 }
 
 
@@ -314,6 +452,10 @@ gsim_member_state(gsim_member_t *m, gsim_member_e state)
     m->state = state;
     m->since = gsim_now;
     m->tag++;
+    m->sent = 0;
+    m->pinged = 0;
+    m->untold = 0;
+    m->prey = NULL;
 
     if (state != GSIM_QUORUM) {
         m->touches = NULL;
@@ -418,8 +560,8 @@ gsim_ensemble_elect(void)
 
     gsim_server_elected();
 
-    gsim_at(gsim_now + gsim_tick / 2 + gsim_between(50, 1500),
-            gsim_ensemble_loop, NULL, ++gsim_reign);
+    gsim_at(gsim_now + gsim_ensemble_time(gsim_tick / 2)
+            + gsim_between(50, 1500), gsim_ensemble_loop, NULL, ++gsim_reign);
 }
 
 
@@ -523,6 +665,61 @@ gsim_member_cut_off(gsim_member_t *m)
     }
 
     return us;
+}
+
+
+/*
+ * What the leader may not hear of for longest: the ping comes just before m
+ * hears of the session, and m is cut off while the next report is on the way.
+ * The leader's ticks may be anywhere.
+ */
+
+int
+gsim_member_hunt(gsim_member_t *m, gsim_session_t *session)
+{
+    if (gsim_nmembers == 1 || m == gsim_leader || m->state != GSIM_QUORUM) {
+        return 0;
+    }
+
+    m->prey = session;
+
+    return 1;
+}
+
+
+static void
+gsim_member_hunted(gsim_member_t *m)
+{
+    int64_t  us;
+
+    m->prey = NULL;
+
+    if (gsim_leader == NULL || gsim_leader->paused > gsim_now
+        || m->paused > gsim_now || m->pinged > gsim_now)
+    {
+        return;
+    }
+
+    gsim_ensemble_report(m);
+    m->untold = 1;
+
+    us = gsim_ensemble_time(gsim_tick / 2);
+
+    gsim_at(gsim_now + us + gsim_between(50, 1500), gsim_ensemble_loop, NULL,
+            ++gsim_reign);
+
+    gsim_user_poke(us - gsim_below(us / 8));
+}
+
+
+static void
+gsim_member_untold_event(void *data, uint64_t tag)
+{
+    gsim_member_t *m = data;
+
+    if (tag == m->tag) {
+        gsim_fault_cut_off(m);
+    }
 }
 
 

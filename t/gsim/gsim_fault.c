@@ -33,6 +33,7 @@ static void gsim_fault_partition(void);
 static void gsim_fault_slow(void);
 static void gsim_fault_pause(void);
 static void gsim_fault_minority(void);
+static void gsim_fault_uneven(void);
 static void gsim_fault_crash(void);
 static void gsim_fault_midway(void);
 static void gsim_fault_stop(void);
@@ -47,6 +48,7 @@ static void gsim_fault_reap(void);
 static const gsim_fault_pt  gsim_faults[] = {
     gsim_fault_nap,                     /* faults of sessions come first */
     gsim_fault_minority,
+    gsim_fault_uneven,
     gsim_fault_server,
     gsim_fault_pause,
     gsim_fault_cut,
@@ -62,7 +64,7 @@ static const gsim_fault_pt  gsim_faults[] = {
     gsim_fault_reap
 };
 
-#define GSIM_OF_SESSIONS    5
+#define GSIM_OF_SESSIONS    6
 #define GSIM_FAULTS         (int) (sizeof(gsim_faults) / sizeof(gsim_faults[0]))
 
 
@@ -70,6 +72,7 @@ static int64_t  gsim_faults_until;
 static int64_t  gsim_faults_every;
 static int      gsim_drawn[sizeof(gsim_faults) / sizeof(gsim_faults[0])];
 static int      gsim_ndrawn;
+static int64_t  gsim_uneven_until;
 static int64_t  gsim_lack_drawn;
 static int64_t  gsim_lack_until;
 
@@ -83,6 +86,7 @@ gsim_fault_reset(int64_t until)
     gsim_faults_until = until;
     gsim_faults_every = gsim_between(200, 8000) * GSIM_MS;
     gsim_ndrawn = 0;
+    gsim_uneven_until = 0;
     gsim_lack_drawn = 0;
     gsim_lack_until = 0;
 
@@ -136,7 +140,7 @@ gsim_fault_felt(int64_t us)
 }
 
 
-/* Ends all faults; a process that stands still does so until p->stopped. */
+/* Ends all faults; a process that stands still goes on by itself. */
 
 void
 gsim_fault_heal(void)
@@ -152,6 +156,7 @@ gsim_fault_heal(void)
         p->fate_in = 0;
     }
 
+    gsim_uneven_until = 0;
     gsim_ensemble_heal();
 
     for (conn = gsim_server_conns(); conn != NULL; conn = conn->next) {
@@ -409,7 +414,7 @@ gsim_fault_stop(void)
     gsim_count.stops++;
     gsim_fault_felt(us + 4 * GSIM_S);
 
-    p->stopped = ngx_max(p->stopped, gsim_now + us);
+    gsim_process_stop(p, us);
 }
 
 
@@ -432,8 +437,9 @@ gsim_fault_stand(void)
 
 
 /*
- * A worker sleeps until just before the session may end, or a moment longer,
- * and perhaps the server that last heard of the session fails meanwhile.
+ * A worker sleeps until the session may end, or its event loop stands still for
+ * so long while libzookeeper's threads go on; perhaps the server that last
+ * heard of the session fails meanwhile, or only the connection breaks.
  */
 
 static void
@@ -445,7 +451,7 @@ gsim_fault_nap(void)
 
     p = gsim_fault_process();
 
-    if (p == NULL || p->in_turn || p->worker == NULL || p->stopped > gsim_now) {
+    if (p == NULL || p->in_turn || p->worker == NULL || gsim_stands(p)) {
         return;
     }
 
@@ -453,7 +459,8 @@ gsim_fault_nap(void)
            (*zkl_zone_alive(p->worker->zone)
             - (ngx_msec_t) (gsim_now / GSIM_MS));
 
-    us = left * GSIM_MS - gsim_between(0, gsim_chance(2) ? 20 : 300) * GSIM_MS;
+    us = left * GSIM_MS - gsim_between(gsim_chance(4) ? -300 : 0,
+                                       gsim_chance(2) ? 20 : 300) * GSIM_MS;
 
     if (us <= 0) {
         return;
@@ -464,7 +471,24 @@ gsim_fault_nap(void)
     gsim_count.naps++;
     gsim_fault_felt(us + 6 * GSIM_S);
 
-    p->stopped = gsim_now + us;
+    if (gsim_chance(2)) {
+
+        if (gsim_chance(2)) {
+            us = gsim_below((int64_t) p->gateway->conf.timeout * GSIM_MS / 3);
+            gsim_at(gsim_now + gsim_below(us + 1) / 4, gsim_fault_answer_event,
+                    p, 0);
+            p->hunted = 1;
+        }
+
+        p->still = gsim_now + us;
+
+        if (p->hunted) {
+            return;
+        }
+
+    } else {
+        p->stopped = gsim_now + us;
+    }
 
     if (gsim_chance(4)) {
         return;
@@ -500,19 +524,35 @@ gsim_fault_pause(void)
 }
 
 
-/* A server is cut off, with all clients, from the other servers. */
+/*
+ * A server is cut off, with all clients, from the other servers: now, or while
+ * the report of a session to the leader is on the way.
+ */
 
 static void
 gsim_fault_minority(void)
 {
-    int64_t         us;
+    gsim_conn_t    *conn;
     gsim_member_t  *m;
+
+    conn = gsim_chance(2) ? gsim_fault_conn() : NULL;
+
+    if (conn != NULL && gsim_member_hunt(conn->member, conn->session)) {
+        return;
+    }
 
     m = gsim_chance(2) ? gsim_ensemble_leader() : gsim_ensemble_pick();
 
-    if (m == NULL) {
-        return;
+    if (m != NULL) {
+        gsim_fault_cut_off(m);
     }
+}
+
+
+void
+gsim_fault_cut_off(gsim_member_t *m)
+{
+    int64_t  us;
 
     us = gsim_member_cut_off(m);
 
@@ -523,6 +563,34 @@ gsim_fault_minority(void)
     gsim_say("fault: a server is cut off for %d ms", (int) (us / GSIM_MS));
     gsim_count.minorities++;
     gsim_fault_felt(us + 8 * GSIM_S);
+}
+
+
+/* Single messages are slow: between the servers, and to and from clients. */
+
+static void
+gsim_fault_uneven(void)
+{
+    int64_t  us;
+
+    us = gsim_between(100, gsim_chance(2) ? 1000 : 9000) * GSIM_MS;
+
+    gsim_say("fault: single messages are slow for %d ms", (int) (us / GSIM_MS));
+    gsim_count.uneven++;
+    gsim_fault_felt(us + 6 * GSIM_S);
+
+    gsim_uneven_until = gsim_now + us;
+}
+
+
+int64_t
+gsim_fault_slow_one(void)
+{
+    if (gsim_now >= gsim_uneven_until || !gsim_chance(16)) {
+        return 0;
+    }
+
+    return gsim_between(1, gsim_chance(2) ? 100 : 800) * GSIM_MS;
 }
 
 

@@ -51,9 +51,11 @@ gsim_gateway_reset(void)
 {
     int              i;
     int64_t          least;
+    ngx_msec_t       timeout;
     gsim_gateway_t  *g;
 
     least = GSIM_NEVER;
+    timeout = (ngx_msec_t) gsim_between(20, 60) * 100;
 
     for (i = 0; i < GSIM_GATEWAYS; i++) {
 
@@ -73,7 +75,8 @@ gsim_gateway_reset(void)
         g->log.log_level = gsim_log_level;
 
         ngx_str_set(&g->conf.servers, "simulated");
-        g->conf.timeout = (ngx_msec_t) gsim_between(20, 60) * 100;
+        g->conf.timeout = gsim_chance(2) ? timeout
+                          : (ngx_msec_t) gsim_between(20, 60) * 100;
 
         least = ngx_min(least, (int64_t) g->conf.timeout * GSIM_MS);
     }
@@ -334,7 +337,7 @@ gsim_worker_left(void *data, uint64_t tag)
 
     left = 0;
 
-    if (!p->in_turn && p->stopped <= gsim_now) {
+    if (!p->in_turn && !gsim_stands(p)) {
         left = gsim_worker_idles(p);
     }
 
@@ -647,7 +650,7 @@ gsim_gateway_settled(void)
     }
 
     for (p = gsim_processes; p != NULL; p = p->next) {
-        if (p->state == GSIM_LEAVES || p->in_turn || p->stopped > gsim_now) {
+        if (p->state == GSIM_LEAVES || p->in_turn || gsim_stands(p)) {
             return 0;
         }
     }
@@ -710,6 +713,42 @@ gsim_gateway_check(gsim_gateway_t *g)
 
     if (g->master->nblocks != 0) {
         gsim_violation("gateway %d: the master leaves memory", g->index);
+    }
+}
+
+
+/* A zone says until when each session surely lives, as src/ believes. */
+
+void
+gsim_gateway_check_over(gsim_session_t *session)
+{
+    int              i;
+    ngx_uint_t       k;
+    ngx_msec_int_t   left;
+    zkl_layout_t    *map;
+    gsim_gateway_t  *g;
+
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        g = &gsim_gateways[i];
+        map = g->shm_zone.data;
+
+        if (!g->up) {
+            continue;
+        }
+
+        for (k = 0; k < map->nslots; k++) {
+
+            if (map->slots[k].keyed && map->slots[k].key.id == session->id) {
+                left = (ngx_msec_int_t) (map->slots[k].alive
+                                         - (ngx_msec_t) (gsim_now / GSIM_MS));
+
+                if (left > 1) {
+                    gsim_violation("session %llx is over, but gateway %d "
+                                   "counts on it for %d ms more",
+                                   (long long) session->id, i, (int) left);
+                }
+            }
+        }
     }
 }
 

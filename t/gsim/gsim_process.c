@@ -297,7 +297,7 @@ gsim_queue_move(ngx_queue_t *to, ngx_queue_t *from)
 int
 gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data)
 {
-    if (p->state == GSIM_DEAD || p->in_turn || p->stopped > gsim_now) {
+    if (p->state == GSIM_DEAD || p->in_turn || gsim_stands(p)) {
         return 0;
     }
 
@@ -398,8 +398,8 @@ gsim_turn_event(void *data, uint64_t tag)
 
     p->turn_at = GSIM_NEVER;
 
-    if (p->stopped > gsim_now) {
-        gsim_wake(p, p->stopped);
+    if (gsim_stands(p)) {
+        gsim_wake(p, ngx_max(p->stopped, p->still));
         return;
     }
 
@@ -423,6 +423,27 @@ gsim_store(void *p)
         && gsim_gateway_shares(gsim_current->gateway, p))
     {
         gsim_fated(gsim_current, 1);
+    }
+}
+
+
+int
+gsim_stands(gsim_process_t *p)
+{
+    return p->stopped > gsim_now || p->still > gsim_now;
+}
+
+
+/* The process stands still: with all threads, or the event loop only. */
+
+void
+gsim_process_stop(gsim_process_t *p, int64_t us)
+{
+    if (gsim_chance(3)) {
+        p->still = ngx_max(p->still, gsim_now + us);
+
+    } else {
+        p->stopped = ngx_max(p->stopped, gsim_now + us);
     }
 }
 
@@ -466,8 +487,8 @@ gsim_stand_still(gsim_process_t *p, int64_t us)
              (int) (us / GSIM_MS));
 
     p->stood = 1;
-    p->stopped = ngx_max(p->stopped, gsim_now + us);
-    gsim_quiet = ngx_max(gsim_quiet, p->stopped + 4 * GSIM_S);
+    gsim_process_stop(p, us);
+    gsim_quiet = ngx_max(gsim_quiet, gsim_now + us + 4 * GSIM_S);
     gsim_count.stops++;
 
     gsim_sleep(us);

@@ -220,6 +220,11 @@ gsim_server_connect(gsim_member_t *m, void *handle, gsim_process_t *p,
     }
 
     gsim_server_touch(session);
+
+    if (p->hunted && gsim_member_hunt(m, session)) {
+        p->hunted = 0;
+    }
+
     gsim_heard(conn);
     gsim_server_spread();
 
@@ -252,7 +257,7 @@ gsim_adopt(gsim_conn_t *conn, gsim_conn_t *old)
         conn->queue_end = &r->next;
 
         if (!r->committed) {
-            gsim_at(gsim_now + gsim_below(600), gsim_commit, conn, 0);
+            gsim_at(gsim_member_send(conn->member), gsim_commit, conn, 0);
         }
     }
 
@@ -309,7 +314,7 @@ gsim_late(void *data, uint64_t tag)
     *now->queue_end = conn->late;
     now->queue_end = &conn->late->next;
 
-    gsim_at(gsim_now + gsim_below(600), gsim_commit, now, 0);
+    gsim_at(gsim_member_send(now->member), gsim_commit, now, 0);
 }
 
 
@@ -417,6 +422,8 @@ gsim_server_expire(gsim_session_t *session, const char *why)
     gsim_say("zk: session %llx is over: %s", (long long) session->id, why);
     gsim_count.expired++;
 
+    gsim_gateway_check_over(session);
+
     gsim_session_end(session, 0);
 }
 
@@ -458,7 +465,8 @@ gsim_server_send(gsim_conn_t *conn, gsim_request_t *request)
         return;
     }
 
-    at = gsim_now + conn->latency + gsim_below(conn->latency);
+    at = gsim_now + conn->latency + gsim_below(conn->latency)
+         + gsim_fault_slow_one();
 
     if (at <= conn->up_at) {
         at = conn->up_at + 1;
@@ -541,6 +549,10 @@ gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
         gsim_heard(conn);
     }
 
+    if (r->type != GSIM_PING && r->type != GSIM_CLOSE) {
+        conn->session->away = 0;
+    }
+
     r->next = NULL;
     *conn->queue_end = r;
     conn->queue_end = &r->next;
@@ -549,7 +561,7 @@ gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
 
         /* to the leader, in order */
 
-        at = gsim_now + gsim_between(20, 600);
+        at = gsim_member_send(conn->member);
 
         if (at <= conn->commit_at) {
             at = conn->commit_at + 1;
@@ -779,7 +791,7 @@ gsim_apply(void *data, uint64_t tag)
 {
     gsim_conn_t *conn = data;
 
-    int64_t  from, to;
+    int64_t  at, from, to;
 
     (void) tag;
 
@@ -800,6 +812,7 @@ gsim_apply(void *data, uint64_t tag)
     /* a server may have applied a part only */
 
     to = gsim_chance(4) ? gsim_between(conn->applied, gsim_zxid) : gsim_zxid;
+    to = ngx_max(ngx_min(to, gsim_member_ahead(conn->member)), conn->applied);
 
     do {
         from = conn->applied;
@@ -810,7 +823,8 @@ gsim_apply(void *data, uint64_t tag)
 
     if (conn->applied < gsim_zxid) {
         conn->applying = 1;
-        gsim_at(gsim_now + 1 + gsim_below(conn->lag), gsim_apply, conn, 0);
+        at = ngx_max(gsim_now, gsim_member_pinged(conn->member));
+        gsim_at(at + 1 + gsim_below(conn->lag), gsim_apply, conn, 0);
     }
 }
 
@@ -1065,7 +1079,8 @@ gsim_tell(gsim_conn_t *conn, gsim_message_t *m)
         return;
     }
 
-    at = gsim_now + conn->latency + gsim_below(conn->latency);
+    at = gsim_now + conn->latency + gsim_below(conn->latency)
+         + gsim_fault_slow_one();
 
     if (at <= conn->down_at) {
         at = conn->down_at + gsim_below(20);

@@ -154,6 +154,22 @@ gsim_user_busy(void)
 
 
 void
+gsim_user_poke(int64_t us)
+{
+    int           n;
+    gsim_user_t  *u;
+
+    for (n = gsim_nusers; n > 0; n--) {
+        u = &gsim_users[gsim_below(gsim_nusers)];
+
+        if (u->state == GSIM_IDLE) {
+            gsim_user_next(u, us);
+        }
+    }
+}
+
+
+void
 gsim_user_report(void)
 {
     int  i;
@@ -1394,7 +1410,7 @@ gsim_user_check_one(gsim_user_t *u)
         return;
     }
 
-    if (p->stopped > gsim_now || p->in_turn) {
+    if (gsim_stands(p) || p->in_turn) {
         u->must += GSIM_CHECK;
     }
 
@@ -1403,13 +1419,13 @@ gsim_user_check_one(gsim_user_t *u)
                        u->claim ? (int) u->claim->state : -1);
     }
 
-    if (u->claim != NULL && p->stopped <= gsim_now && !p->in_turn) {
+    if (u->claim != NULL && !gsim_stands(p) && !p->in_turn) {
         gsim_user_check_wait(u);
         gsim_user_check_key(u);
     }
 
     if (u->claim == NULL || u->claim->state != ZKL_WAIT
-        || p->stopped > gsim_now || p->in_turn
+        || gsim_stands(p) || p->in_turn
         || gsim_now < gsim_quiet + 4 * GSIM_S
         || gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
                              u->claim->entry.seq))

@@ -377,6 +377,33 @@ MUTANTS = [
      '    until = zkl_session_until(s, sent);',
      ('--sessions', 12000)),
 
+    ('the quarter counts from the send of a write that was slow',
+     'zk/session.c:zkl_session_committed',
+     's->proves = now +', 's->proves = sent +',
+     ('--sessions', 12000)),
+
+    ('clocks run alike',
+     'zk/session.c:zkl_session_until',
+     'since + s->timeout - s->timeout / 20', 'since + s->timeout',
+     ('--sessions', 4000)),
+
+    ('a connection breaks when the loop hears of that',
+     'zk/session.c:zkl_session_suspended_handler',
+     'zkl_session_state(s, ZKL_SUSPENDED);',
+     'zkl_session_state(s, ZKL_SUSPENDED);\n'
+     '    s->apart = zkl_now();',
+     ('--sessions', 4000)),
+
+    ('a session that is back counts from when the loop hears of that',
+     'zk/session.c:zkl_session_touched',
+     's->touched = s->apart;', 's->touched = zkl_now();',
+     ('--sessions', 4000)),
+
+    ('a connection is there when the loop reads an answer',
+     'zk/session.c:zkl_session_heard',
+     's->apart = flight->sent;', 's->apart = s->replied;',
+     ('--sessions', 12000)),
+
     ('any answer proves that a session lives',
      'zk/session.c',
      '    if (flight->write) {\n'
