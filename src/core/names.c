@@ -43,6 +43,8 @@ static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
 static ngx_uint_t zkl_names_first(zkl_names_t *names, zkl_op_t *op,
     ngx_str_t **heap);
 static ngx_uint_t zkl_names_wanted(zkl_names_t *names, ngx_str_t *name);
+static ngx_uint_t zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix,
+    size_t len);
 static void zkl_names_sift(ngx_str_t **heap, ngx_uint_t n, ngx_uint_t i);
 static ngx_int_t zkl_names_copy(zkl_names_t *names, ngx_str_t **sorted,
     ngx_uint_t n);
@@ -51,6 +53,8 @@ static ngx_uint_t zkl_names_next(zkl_names_t *names);
 static ngx_int_t zkl_names_look(zkl_names_t *names);
 static void zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer);
 static ngx_int_t zkl_names_take(zkl_names_t *names, zkl_named_t *named,
+    zkl_call_t *call);
+static ngx_int_t zkl_names_full(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
 static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
@@ -318,14 +322,17 @@ zkl_names_first(zkl_names_t *names, zkl_op_t *op, ngx_str_t **heap)
 static ngx_uint_t
 zkl_names_wanted(zkl_names_t *names, ngx_str_t *name)
 {
-    ngx_str_t  *prefix, *after;
+    size_t      len;
+    ngx_str_t  *after;
 
-    prefix = &names->prefix;
     after = &names->after;
 
-    if (name->len < prefix->len
-        || ngx_memcmp(name->data, prefix->data, prefix->len) != 0)
-    {
+    /* zkl_names_full() compares what a hash does not show */
+
+    len = zkl_name_hash_check((char *) name->data, name->len)
+          ? name->len - ZKL_SHA1_TEXT : names->prefix.len;
+
+    if (!zkl_names_begins(name, &names->prefix, len)) {
         return 0;
     }
 
@@ -335,8 +342,23 @@ zkl_names_wanted(zkl_names_t *names, ngx_str_t *name)
         return 0;
     }
 
+    /* a name that is written otherwise is no gateway's lock */
+
     return names->root.len + 1 + name->len <= ZKL_PATH_MAX
-           && zkl_name_check((char *) name->data, name->len) == NULL;
+           && zkl_name_check((char *) name->data, name->len) == NULL
+           && zkl_name_write(NULL, (char *) name->data, name->len)
+              == name->len;
+}
+
+
+/* Whether name begins as the first len bytes of prefix. */
+
+static ngx_uint_t
+zkl_names_begins(ngx_str_t *name, ngx_str_t *prefix, size_t len)
+{
+    len = ngx_min(prefix->len, len);
+
+    return name->len >= len && ngx_memcmp(name->data, prefix->data, len) == 0;
 }
 
 
@@ -500,7 +522,11 @@ zkl_names_look(zkl_names_t *names)
 
     left = (ngx_msec_int_t) (names->until - ngx_current_msec);
 
-    question.type = names->type;
+    /* the full name is in the claim data of a holder */
+
+    question.type = zkl_name_hash_check((char *) named->name.data,
+                                        named->name.len)
+                    ? ZKL_HOLDERS : names->type;
     question.path = &str;
     question.timeout = (ngx_msec_t) ngx_max(left, 1);
     question.handler = zkl_names_look_handler;
@@ -572,7 +598,13 @@ zkl_names_look_handler(zkl_call_t *call, zkl_answer_e answer)
 static ngx_int_t
 zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
+    ngx_int_t   rc;
     ngx_uint_t  n;
+
+    rc = zkl_names_full(names, named, call);
+    if (rc != NGX_OK) {
+        return (rc == NGX_DECLINED) ? NGX_OK : NGX_ERROR;
+    }
 
     named->mode = call->infos[0].child.mode;
     named->held = call->holders;
@@ -602,6 +634,48 @@ zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Copies the full name of a lock whose znode has the name of a hash.
+ * NGX_DECLINED: neither name has the prefix.
+ */
+
+static ngx_int_t
+zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
+{
+    ngx_uint_t        i;
+    zkl_claim_data_t  cdata;
+
+    if (!zkl_name_hash_check((char *) named->name.data, named->name.len)) {
+        return NGX_OK;
+    }
+
+    for (i = 0; i < call->nknown && named->full.len == 0; i++) {
+        zkl_claim_data_read(&cdata, (char *) call->infos[i].cdata.data,
+                            call->infos[i].cdata.len);
+
+        if (cdata.name_len == 0) {
+            continue;
+        }
+
+        named->full.data = ngx_alloc(cdata.name_len, names->worker->log);
+        if (named->full.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        named->full.len = cdata.name_len;
+        ngx_memcpy(named->full.data, cdata.name, cdata.name_len);
+    }
+
+    if (zkl_names_begins(&named->name, &names->prefix, names->prefix.len)
+        || zkl_names_begins(&named->full, &names->prefix, names->prefix.len))
+    {
+        return NGX_OK;
+    }
+
+    return NGX_DECLINED;
 }
 
 
@@ -885,6 +959,11 @@ zkl_names_forget_infos(zkl_named_t *named)
         ngx_free(named->infos);
         named->infos = NULL;
         named->ninfos = 0;
+    }
+
+    if (named->full.data != NULL) {
+        ngx_free(named->full.data);
+        ngx_str_null(&named->full);
     }
 }
 

@@ -44,7 +44,9 @@ typedef enum {
 
 
 typedef struct {
-    ngx_str_t                          name;
+    ngx_str_t                          name;    /* of the znode */
+    ngx_str_t                          full;    /* of the lock, as a holder
+                                                   says; len 0: unknown */
     zkl_mode_t                         mode;    /* of the first claim */
     ngx_uint_t                         held;    /* claims that hold the lock */
     ngx_uint_t                         queued;  /* the other claims */
@@ -117,7 +119,7 @@ struct zkl_names_s {
 
 typedef struct {
     ngx_str_t                         *root;    /* "/" or "/..." */
-    ngx_str_t                         *prefix;  /* of the names, or "" */
+    ngx_str_t                         *prefix;  /* of the full names, or "" */
     ngx_str_t                         *after;   /* names behind this name, or
                                                    "" */
     ngx_str_t                         *owner;   /* of a holder; or NULL: any */

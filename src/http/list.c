@@ -32,9 +32,12 @@ static void ngx_http_zk_lock_list_handler(zkl_names_t *names,
     zkl_answer_e answer);
 static ngx_int_t ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
     ngx_http_zk_lock_ctx_t *ctx, zkl_names_t *names, zkl_answer_e answer);
-static void ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names);
-static void ngx_http_zk_lock_list_write_lock(zkl_json_t *json,
-    zkl_names_t *names, zkl_named_t *named);
+static void ngx_http_zk_lock_list_write(ngx_http_request_t *r,
+    zkl_json_t *json, zkl_names_t *names);
+static void ngx_http_zk_lock_list_write_lock(ngx_http_request_t *r,
+    zkl_json_t *json, zkl_names_t *names, zkl_named_t *named);
+static ngx_str_t *ngx_http_zk_lock_list_name(ngx_http_request_t *r,
+    zkl_named_t *named);
 
 
 ngx_int_t
@@ -85,6 +88,7 @@ static ngx_int_t
 ngx_http_zk_lock_list_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
     zkl_args_t *args, ngx_str_t *after)
 {
+    u_char                        text[3 * ZKL_NAME_MAX];
     ngx_int_t                     rc;
     ngx_str_t                     prefix, owner;
     ngx_http_zk_lock_loc_conf_t  *zlcf;
@@ -97,8 +101,14 @@ ngx_http_zk_lock_list_call(ngx_http_request_t *r, ngx_http_zk_lock_ctx_t *ctx,
         return rc;
     }
 
-    prefix.data = (u_char *) args->prefix;
-    prefix.len = args->prefix_len;
+    /* no name begins with a slash, and slashes alone are all names' prefix */
+
+    prefix.data = text;
+    prefix.len = zkl_name_write((char *) text, args->prefix, args->prefix_len);
+
+    if (prefix.len == 3 && ngx_strncmp(text, "%2F", 3) == 0) {
+        prefix.len = 0;
+    }
 
     owner.data = (u_char *) args->owner;
     owner.len = args->owner_len;
@@ -190,7 +200,7 @@ ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
     json = zkl_json_open();
 
     zkl_json_object(json, NULL);
-    ngx_http_zk_lock_list_write(json, names);
+    ngx_http_zk_lock_list_write(r, json, names);
     zkl_json_end_object(json);
 
     return ngx_http_zk_lock_send(r, NGX_HTTP_OK, "application/json", json);
@@ -198,7 +208,8 @@ ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
 
 
 static void
-ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names)
+ngx_http_zk_lock_list_write(ngx_http_request_t *r, zkl_json_t *json,
+    zkl_names_t *names)
 {
     char         cursor[ZKL_BASE64_LEN(ZKL_NAME_MAX)];
     ngx_str_t   *last;
@@ -207,7 +218,7 @@ ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names)
     zkl_json_array(json, "locks");
 
     for (i = 0; i < names->nfound; i++) {
-        ngx_http_zk_lock_list_write_lock(json, names, names->found[i]);
+        ngx_http_zk_lock_list_write_lock(r, json, names, names->found[i]);
     }
 
     zkl_json_end_array(json);
@@ -230,15 +241,17 @@ ngx_http_zk_lock_list_write(zkl_json_t *json, zkl_names_t *names)
 
 
 static void
-ngx_http_zk_lock_list_write_lock(zkl_json_t *json, zkl_names_t *names,
-    zkl_named_t *named)
+ngx_http_zk_lock_list_write_lock(ngx_http_request_t *r, zkl_json_t *json,
+    zkl_names_t *names, zkl_named_t *named)
 {
+    ngx_str_t   *name;
     ngx_msec_t   age;
     ngx_uint_t   i;
     zkl_info_t  *info;
 
     zkl_json_object(json, NULL);
-    zkl_json_string(json, "name", (char *) named->name.data, named->name.len);
+    name = ngx_http_zk_lock_list_name(r, named);
+    zkl_json_string(json, "name", (char *) name->data, name->len);
     ngx_http_zk_lock_write_mode(json, named->mode);
     zkl_json_integer(json, "held", (int64_t) named->held);
     zkl_json_integer(json, "queued", (int64_t) named->queued);
@@ -261,4 +274,26 @@ ngx_http_zk_lock_list_write_lock(zkl_json_t *json, zkl_names_t *names,
     }
 
     zkl_json_end_object(json);
+}
+
+
+/* Any client of ZooKeeper can write claim data, so the hash has to fit. */
+
+static ngx_str_t *
+ngx_http_zk_lock_list_name(ngx_http_request_t *r, zkl_named_t *named)
+{
+    ngx_str_t  root, name, path;
+
+    ngx_str_null(&root);
+    name = named->full;
+
+    if (name.len != 0
+        && ngx_http_zk_lock_request_path(r, &root, &name, &path) == NGX_OK
+        && path.len == named->name.len + 1
+        && ngx_memcmp(path.data + 1, named->name.data, named->name.len) == 0)
+    {
+        return &named->full;
+    }
+
+    return &named->name;
 }

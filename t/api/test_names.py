@@ -296,6 +296,68 @@ def test_odd_names_through_a_proxy_that_decodes(gateway, start_gateway, name):
         release(gateway, quote(text), response.token)
 
 
+def listed(gateway, **query):
+    return sorted(lock["name"] for lock in gateway.call(
+        "GET", PLAIN, query).json["locks"])
+
+
+def test_prefix(gateway, name):
+    """The prefix is written as a name is."""
+    folder = name.partition("%2F")[0]
+    locks = [folder, folder + "%2F", name, folder + "s%2Fjob",
+             name + "%2Fx\U0001f512", name + "%2F" + "\u9396" * 70]
+    tokens = [acquire(gateway, quote(lock, safe="")).token for lock in locks]
+    assert listed(gateway, prefix=folder) == sorted(locks)
+    for prefix in (folder + "/", folder + "%2F", "/" + folder + "//"):
+        assert listed(gateway, prefix=prefix) == sorted(locks[1:3] + locks[4:])
+    for prefix in name + "/x\U0001f512", name + "%2Fx\U0001f512":
+        assert listed(gateway, prefix=prefix) == [locks[4]]
+        assert listed(gateway, prefix=prefix, holders=1) == [locks[4]]
+        assert listed(gateway, prefix=prefix, sort="since") == [locks[4]]
+    assert listed(gateway, prefix=name + "/x\U0001f513") == []
+    assert listed(gateway, prefix=name + "/" + "\u9396" * 55) == [locks[5]]
+    assert listed(gateway, prefix=name + "/" + "\u9396" * 55 + "x") == []
+    assert listed(gateway, prefix=hashed(locks[4].encode())) == [locks[4]]
+    assert listed(gateway, prefix="/", limit=1000) == listed(gateway,
+                                                             limit=1000)
+    for lock, token in zip(locks, tokens):
+        release(gateway, quote(lock, safe=""), token)
+
+
+def test_full_names_of_lists(gateway, tree):
+    """A full name is told if the hash is that of the znode."""
+    names = ["\U0001f512" + str(i) for i in range(5)]
+    tokens = [acquire(gateway, quote(lock)).token for lock in names]
+    cursor = {}
+    found = []
+    while cursor is not None:
+        page = gateway.call("GET", PLAIN, dict(cursor, limit=2,
+                                               prefix="\U0001f512")).json
+        found += [lock["name"] for lock in page["locks"]]
+        cursor = {"after": page["next"]} if "next" in page else None
+    assert sorted(found) == names
+    znode = gateway.znode(hashed(names[0].encode()))
+    claim, = tree.claims(znode)
+    data = tree.data(znode + "/" + claim)
+    other = names[0].replace("0", "9").encode()
+    tree.client.set(znode + "/" + claim, data.replace(names[0].encode(), other))
+    assert listed(gateway, prefix="%sha1-") == sorted(
+        [znode.rpartition("/")[2]] + names[1:])
+    for lock, token in zip(names, tokens):
+        release(gateway, quote(lock), token)
+
+
+def test_znodes_that_are_no_names(gateway, tree, name):
+    """A list has no name that would be the name of another lock."""
+    made = [gateway.znode(name.replace("%2F", "%2F%2F")), gateway.znode(name)]
+    for znode in made:
+        tree.client.create(znode + "/lock-", sequence=True, makepath=True)
+    assert listed(gateway, prefix=name.partition("%2F")[0]) == [name]
+    for znode in made:
+        for child in tree.children(znode):
+            tree.client.delete(znode + "/" + child)
+
+
 def test_page(gateway, name):
     """The page of all locks has the znode's name."""
     response = acquire(gateway, name)
