@@ -4004,14 +4004,15 @@ zkl_claim_found_handler(zkl_op_t *op)
 
 
 /*
- * A waiting claim was deleted: if the lock was bumped, by a gateway that had
- * the token; else by any client.
+ * A waiting claim was deleted: perhaps by a gateway that was given the token,
+ * which bumps the lock; else by a person.  A bump may as well announce that the
+ * lock's holder became durable, so the token has to be known to a client, too.
  */
 
 static void
 zkl_claim_removed(zkl_claim_t *claim)
 {
-    if (claim->lock->bumped) {
+    if (claim->lock->bumped && zkl_claim_known(claim)) {
         zkl_claim_refuse(claim, ZKL_CANCELLED);
 
     } else {

@@ -573,10 +573,29 @@ def test_queued_one_is_cancelled(pair, tree):
     waiter = begin(here, NAMES, wait="1m")
     tree.wait_claims(here.znode("b"), 2)
     own = tree.claims(here.znode("b"))[1]
-    assert there.release("b", token_of(here.znode("b"), own)).status == 204
+    assert here.release("b", token_of(here.znode("b"), own)).status == 204
     assert problem(waiter.response(SOON), 410)["name"] == "b"
     wait_free(tree, here, ["a", "c"])
     there.release("b", holder.token)
+
+
+def test_queued_one_is_deleted_elsewhere(pair, tree):
+    """No client was told the token, so this is a delete by hand to the waiter's
+    gateway: the claim queues again.
+    """
+    here, there = pair
+    holder = there.hold("b")
+    waiter = begin(here, NAMES, wait="1m")
+    tree.wait_claims(here.znode("b"), 2)
+    own = tree.claims(here.znode("b"))[1]
+    assert there.release("b", token_of(here.znode("b"), own)).status == 204
+    tree.wait_claims(here.znode("b"), lambda claims: (
+        len(claims) == 2 and claims[1] != own))
+    there.release("b", holder.token)
+    response = waiter.response(SOON)
+    assert response.status == 201, response
+    assert here.call("DELETE", "/locks/", headers={
+        "Lock-Token": response.token}).status == 204
 
 
 # ZooKeeper

@@ -440,6 +440,28 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
     old.release("x", holder.token)
 
 
+@pytest.mark.parametrize("where", ["worker", "sibling", "gateway"])
+def test_waiting_claim_deleted_by_hand_behind_a_young_holder(
+        start_gateway, foreign, where):
+    """The holder becomes durable after two seconds, which all workers are told
+    as a release elsewhere is: the waiter queues again all the same.
+    """
+    here, there = start_gateway(), start_gateway()
+    lock = here.znode("x")
+    one, other = here.worker_pids()
+    holder = (there.hold("x") if where == "gateway" else
+              here.hold("x", worker=one if where == "worker" else other))
+    waiter = here.begin("x", worker=one, wait="1m")
+    ours = foreign.wait_claims(lock, 2)[1]
+    foreign.delete(lock + "/" + ours)
+    claims = foreign.wait_claims(lock, 2)
+    assert claims[1] != ours
+    assert here.release("x", holder.token).status == 204
+    response = waiter.response(SOON)
+    assert "queued again" in grant(response, "x")["note"]
+    here.release("x", response.token)
+
+
 # the parent
 
 @pytest.mark.parametrize("depth", [1, 2, 10])

@@ -75,16 +75,19 @@ def the_same(answers):
     return first
 
 
-def queue_up(tree, gateways, name, **query):
+def queue_up(tree, gateways, name, keyed=False, **query):
     """Queues a waiter at each gateway in turn, with owners w0, w1, and so on.
 
-    A client holds the lock already.
+    A client holds the lock already.  keyed: further clients may be told the
+    waiters' tokens.
     """
     znode = gateways[0].znode(name)
     waiters = []
     for i, gateway in enumerate(gateways):
         before = set(tree.claims(znode))
-        waiters.append(gateway.begin(name, owner="w%d" % i, **query))
+        headers = {"Idempotency-Key": "key%d" % i} if keyed else None
+        waiters.append(gateway.begin(name, None, headers, owner="w%d" % i,
+                                     **query))
         tree.wait_claims(znode, lambda claims: set(claims) - before)
     return waiters
 
@@ -425,7 +428,7 @@ def test_queued_claim_is_released(pair, tree, place):
     """The claim's waiter is told 410, and the claims behind move up."""
     here, there = pair
     holder = here.hold("x")
-    waiters = queue_up(tree, [here, here, here], "x")
+    waiters = queue_up(tree, [here, here, here], "x", keyed=True)
     token = tokens_in_line(tree, here, "x")[1 + place]
     assert there.release("x", token).status == 204
     assert claim_of(token) not in tree.claims(here.znode("x"))
@@ -441,7 +444,7 @@ def test_queued_claims_are_released_at_once(pair, tree):
     """
     here, there = pair
     holder = here.hold("x")
-    waiters = queue_up(tree, [here] * 12, "x")
+    waiters = queue_up(tree, [here] * 12, "x", keyed=True)
     tokens = tokens_in_line(tree, here, "x")[1:]
     connections = [there.connect(worker) for _, worker in zip(
         tokens, itertools.cycle(there.worker_pids()))]

@@ -27,7 +27,6 @@ struct gsim_began_s {
 static const zkl_claim_data_t *gsim_several_cdata(zkl_group_t *group,
     ngx_uint_t part, zkl_claim_data_t *buf);
 static void gsim_several_by_hand(void *data, uint64_t tag);
-static int gsim_several_by_hand_now(gsim_user_t *u);
 static int gsim_several_near(gsim_user_t *u, gsim_node_t *node);
 static void gsim_several_begins(gsim_user_t *u);
 static void gsim_several_began_event(void *data, uint64_t tag);
@@ -184,7 +183,7 @@ gsim_several_by_hand(void *data, uint64_t tag)
 }
 
 
-static int
+int
 gsim_several_by_hand_now(gsim_user_t *u)
 {
     int           n;

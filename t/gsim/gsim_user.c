@@ -52,6 +52,8 @@ static void gsim_user_acquire(void *data);
 static void gsim_user_answered(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome);
 static void gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim);
+static void gsim_user_by_hand(void *data, uint64_t tag);
+static int gsim_user_missing(int lock);
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
@@ -745,12 +747,70 @@ gsim_user_acquire(void *data)
     }
 
     u->claim = claim;
+    u->by_hand = 0;
     u->must = gsim_user_must(acquire.terms.forever ? 0 : u->wait);
 
     if (gsim_chance(u->keyed && !u->shares ? 3 : 8)) {
         gsim_user_next(u, gsim_between(0, u->wait + 1) * GSIM_MS
                           + gsim_below(2000));
     }
+
+    if (gsim_rich && !u->keyed && !u->async && gsim_chance(3)) {
+        gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_user_by_hand, u,
+                (uint64_t) u->acquired);
+    }
+}
+
+
+/*
+ * Deletes the znode of a waiting claim whose token no client was told: the
+ * claim queues again.
+ */
+
+static void
+gsim_user_by_hand(void *data, uint64_t tag)
+{
+    gsim_user_t *u = data;
+
+    if (u->nparts != 0 || u->claim == NULL || (uint64_t) u->acquired != tag
+        || u->process->state != GSIM_RUNS || u->process->ending)
+    {
+        return;
+    }
+
+    if (u->process->in_turn
+        || !gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
+                              u->claim->entry.seq)
+        || !gsim_several_by_hand_now(u))
+    {
+        gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_user_by_hand, u,
+                tag);
+    }
+}
+
+
+/*
+ * Whether a waiting claim was deleted by hand, and its worker may not have
+ * noticed that: the claim still blocks the claims behind.
+ */
+
+static int
+gsim_user_missing(int lock)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+
+        if (u->by_hand && u->nparts == 0 && u->lock == lock
+            && u->claim != NULL && !u->claim->requeued)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -945,7 +1005,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     if (gsim_user_first(u, own) < gsim_now - 4 * GSIM_S
-        && gsim_now > gsim_quiet + 8 * GSIM_S)
+        && gsim_now > gsim_quiet + 8 * GSIM_S && !gsim_user_missing(u->lock))
     {
         gsim_violation("%s is refused by %d, but %s was first for long",
                        u->name, outcome, own->path);
@@ -1428,7 +1488,8 @@ gsim_user_check_one(gsim_user_t *u)
         || gsim_stands(p) || p->in_turn
         || gsim_now < gsim_quiet + 4 * GSIM_S
         || gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
-                             u->claim->entry.seq))
+                             u->claim->entry.seq)
+        || gsim_user_missing(u->lock))
     {
         u->first = 0;
         return;

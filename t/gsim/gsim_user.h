@@ -154,6 +154,8 @@ void gsim_several_acquire(void *data);
 void gsim_several_leave(void *data);
 /* Sets u->claim and u->lock to those that the group waits for. */
 void gsim_several_sync(gsim_user_t *u);
+/* Deletes the znode of the user's claim, if that queues again; else 0. */
+int gsim_several_by_hand_now(gsim_user_t *u);
 /* The process died while the leases began. */
 void gsim_several_died(gsim_user_t *u);
 

@@ -326,6 +326,10 @@ MUTANTS = [
      'return ((ngx_atomic_int_t) (lost - gen) > 0) ? NGX_AGAIN : NGX_DECLINED;',
      'return NGX_DECLINED;', 12000),
 
+    ('a waiter that was deleted by hand is taken for released',
+     'core/claim.c:zkl_claim_removed', '&& zkl_claim_known(claim))', ')',
+     ('--rich', 2000)),
+
     ('what was told as held elsewhere is in conflict',
      'core/claim.c',
      'claim->state != ZKL_WAIT || claim->told_elsewhere\n',
@@ -709,7 +713,7 @@ MUTANTS = [
 
     ('a claim with other permits is not woken', 'base/view.c:zkl_view_next',
      'if (first->origin != ZKL_LOCAL && !first->watched) {', 'if (0) {',
-     ('--rich', 1000)),
+     ('--rich', 6000)),
 
     ('a claim is refused for a claim that may be gone',
      'core/lock.c:zkl_lock_conflicts',
