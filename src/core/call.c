@@ -22,7 +22,9 @@
  *   step      waits for               which event                 then
  *   -------   ---------------------   -------------------------   -----------
  *   BEGIN     ZooKeeper's answers     zkl_call_connected()        begin
- *   TURN      a turn to list          another call's end          list
+ *   LOOK      a look                  the look's end              tell, begin
+ *   TURN      a turn to look          another look's end          list
+ *   TELL      calls to be told        the timer                   tell the next
  *   DELETE    a delete that is owed   zkl_call_connected()        delete
  *   POLL      a moment                the timer                   inspect
  *   RECORD    how the claim ended     the timer                   missing
@@ -52,10 +54,16 @@
 #define ZKL_CALL_SELDOM               500
 
 /*
- * How many calls of a worker list a lock at a time: a call that describes a
- * long queue takes some 2 KB for each claim, and all watchers look at once.
+ * How many looks of a worker are under way at a time: a look that describes a
+ * long queue takes some 2 KB for each claim.
  */
 #define ZKL_LOOKS_MAX                 32
+
+/* looks of a worker, above which a look at a further lock is refused */
+#define ZKL_LOOKING_MAX               512
+
+/* claims in the answers that a turn of the event loop tells */
+#define ZKL_TOLD_MAX                  256
 
 /* how many releases a worker repeats when no client waits for the answers */
 #define ZKL_UNAWAITED_MAX             4096
@@ -89,6 +97,15 @@ static void zkl_call_over_handler(ngx_event_t *ev);
 static void zkl_call_sub_handler(zkl_subscription_t *sub);
 static void zkl_call_timer_handler(ngx_event_t *ev);
 static void zkl_call_poll(zkl_call_t *call);
+static zkl_call_t *zkl_call_new(zkl_worker_t *worker, zkl_call_e type,
+    ngx_str_t *path, ngx_str_t *name);
+static void zkl_call_share(zkl_call_t *call);
+static zkl_call_t *zkl_call_look(zkl_call_t *call, uint32_t hash);
+static void zkl_call_look_begin(zkl_call_t *look);
+static void zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer);
+static void zkl_call_look_tell(zkl_call_t *look);
+static void zkl_call_look_end(zkl_call_t *look);
+static void zkl_call_unshare(zkl_call_t *call);
 static ngx_int_t zkl_call_turn(zkl_call_t *call);
 static void zkl_call_turn_over(zkl_call_t *call);
 static ngx_int_t zkl_call_rename(zkl_call_t *call);
@@ -162,40 +179,18 @@ static void zkl_call_write(zkl_call_t *call, ngx_str_t *value, int32_t version,
 zkl_call_t *
 zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
 {
-    size_t       len;
-    u_char      *p;
     zkl_call_t  *call;
 
-    len = question->name ? question->name->len : 0;
-
-    call = ngx_calloc(sizeof(zkl_call_t) + question->path->len
-                      + len, worker->log);
+    call = zkl_call_new(worker, question->type, question->path, question->name);
     if (call == NULL) {
         return NULL;
     }
 
-    call->worker = worker;
-    call->type = question->type;
     call->ttl = question->ttl;
     call->grace = question->grace;
     call->forced = (question->forced != 0);
-    call->recent = (question->type >= ZKL_COUNT);
     call->handler = question->handler;
     call->data = question->data;
-    call->asked = ngx_current_msec;
-    call->sub.handler = zkl_call_sub_handler;
-
-    p = (u_char *) call + sizeof(zkl_call_t);
-
-    call->path.len = question->path->len;
-    call->path.data = p;
-    p = ngx_cpymem(p, question->path->data, question->path->len);
-
-    if (len != 0) {
-        call->name.len = len;
-        call->name.data = p;
-        ngx_memcpy(p, question->name->data, len);
-    }
 
     if (question->token != NULL) {
         call->token = *question->token;
@@ -206,19 +201,60 @@ zkl_call_start(zkl_worker_t *worker, zkl_question_t *question)
         call->node = (question->node != 0);
     }
 
-    zkl_worker_timer(worker, &call->timer, zkl_call_timer_handler);
-    zkl_worker_timer(worker, &call->over, zkl_call_over_handler);
-
     /* not cancelable: a worker that leaves tells the client first */
 
     ngx_add_timer(&call->over, zkl_call_time(question));
+
+    zkl_call_begin(call);
+
+    return call;
+}
+
+
+/* A call that is awaited: the caller sets the handler. */
+
+static zkl_call_t *
+zkl_call_new(zkl_worker_t *worker, zkl_call_e type, ngx_str_t *path,
+    ngx_str_t *name)
+{
+    size_t       len;
+    u_char      *p;
+    zkl_call_t  *call;
+
+    len = name ? name->len : 0;
+
+    call = ngx_calloc(sizeof(zkl_call_t) + path->len + len, worker->log);
+    if (call == NULL) {
+        return NULL;
+    }
+
+    call->worker = worker;
+    call->type = type;
+    call->recent = (type >= ZKL_COUNT);
+    call->asked = ngx_current_msec;
+    call->sub.handler = zkl_call_sub_handler;
+
+    ngx_queue_init(&call->sharers);
+
+    p = (u_char *) call + sizeof(zkl_call_t);
+
+    call->path.len = path->len;
+    call->path.data = p;
+    p = ngx_cpymem(p, path->data, path->len);
+
+    if (len != 0) {
+        call->name.len = len;
+        call->name.data = p;
+        ngx_memcpy(p, name->data, len);
+    }
+
+    zkl_worker_timer(worker, &call->timer, zkl_call_timer_handler);
+    zkl_worker_timer(worker, &call->over, zkl_call_over_handler);
 
     ngx_queue_insert_tail(&worker->calls, &call->queue);
     worker->ncalls++;
     worker->nawaited++;
     zkl_worker_busy(worker);
-
-    zkl_call_begin(call);
 
     return call;
 }
@@ -312,7 +348,14 @@ zkl_call_begin(zkl_call_t *call)
         break;
 
     case ZKL_HOLDER:
-        zkl_call_holder(call);
+
+        if (call->shared) {
+            zkl_call_holder(call);
+
+        } else {
+            zkl_call_share(call);
+        }
+
         break;
     }
 }
@@ -403,10 +446,22 @@ zkl_call_over_handler(ngx_event_t *ev)
 void
 zkl_call_discard(zkl_call_t *call)
 {
+    ngx_queue_t  *q;
+    zkl_call_t   *sharer;
+
     zkl_call_deaf(call);
 
     zkl_call_turn_over(call);
 
+    while (!ngx_queue_empty(&call->sharers)) {
+        q = ngx_queue_head(&call->sharers);
+        ngx_queue_remove(q);
+
+        sharer = ngx_queue_data(q, zkl_call_t, turn);
+        sharer->look = NULL;
+    }
+
+    call->later = NULL;
     call->nops = 0;
     call->step = ZKL_STEP_OP;
     call->unwritten = 0;
@@ -445,6 +500,15 @@ zkl_call_timer_handler(ngx_event_t *ev)
         zkl_call_inspect(call);
         break;
 
+    case ZKL_STEP_LOOK:
+        call->step = ZKL_STEP_OP;
+        zkl_call_begin(call);
+        break;
+
+    case ZKL_STEP_TELL:
+        zkl_call_look_tell(call);
+        break;
+
     default: /* zkl_call_post() */
         zkl_call_tell(call, call->answer);
         zkl_call_free(call);
@@ -478,74 +542,281 @@ zkl_call_poll(zkl_call_t *call)
 
 
 /*
- * At most ZKL_LOOKS_MAX calls list at a time.  NGX_OK: the call has a turn, and
- * has to end the turn; NGX_AGAIN: zkl_call_list() runs at the call's turn.
+ * Looks.  Calls about a lock that ask for the same share a look: a call of no
+ * client, which reads ZooKeeper and then lends each of these calls the result.
+ * A lock has one look of a type under way.  A call that comes after the look
+ * was sent waits for the next look, because the answer is not to be older than
+ * the call.
+ */
+
+
+/* The call waits for a look, which begins now if the lock has none. */
+
+static void
+zkl_call_share(zkl_call_t *call)
+{
+    uint32_t         hash;
+    zkl_call_t      *look, *ahead;
+    zkl_worker_t    *worker;
+    ngx_str_node_t  *sn;
+
+    worker = call->worker;
+    ahead = NULL;
+    look = NULL;
+
+    hash = ngx_crc32_long(call->path.data, call->path.len)
+           + 2 * call->type + call->node;
+
+    sn = ngx_str_rbtree_lookup(&worker->looking, &call->path, hash);
+
+    if (sn != NULL) {
+        look = ngx_queue_data(sn, zkl_call_t, sn);
+
+        if (look->begun || look->handler == NULL) {
+            ahead = look;
+            look = ahead->later;
+        }
+    }
+
+    if (look == NULL) {
+
+        if (worker->nlooking >= ZKL_LOOKING_MAX && !call->recent) {
+            zkl_call_post(call, ZKL_CALL_BUSY);
+            return;
+        }
+
+        look = zkl_call_look(call, hash);
+        if (look == NULL) {
+            zkl_call_post(call, ZKL_CALL_FAILED);
+            return;
+        }
+
+        if (ahead != NULL) {
+            ahead->later = look;
+        }
+    }
+
+    call->step = ZKL_STEP_LOOK;
+    call->look = look;
+    ngx_queue_insert_tail(&look->sharers, &call->turn);
+
+    if (ahead == NULL && !look->current) {
+        zkl_call_look_begin(look);
+    }
+}
+
+
+static zkl_call_t *
+zkl_call_look(zkl_call_t *call, uint32_t hash)
+{
+    zkl_call_t  *look;
+
+    look = zkl_call_new(call->worker, call->type, &call->path, NULL);
+    if (look == NULL) {
+        return NULL;
+    }
+
+    look->shared = 1;
+    look->node = call->node;
+    look->step = ZKL_STEP_LOOK;
+    look->handler = zkl_call_look_handler;
+    look->sn.str = look->path;
+    look->sn.node.key = hash;
+
+    call->worker->nlooking++;
+
+    return look;
+}
+
+
+/* Begins the look behind the other events of this turn, which may share it. */
+
+static void
+zkl_call_look_begin(zkl_call_t *look)
+{
+    look->current = 1;
+    ngx_rbtree_insert(&look->worker->looking, &look->sn.node);
+
+    ngx_post_event(&look->timer, &ngx_posted_events);
+}
+
+
+static void
+zkl_call_look_handler(zkl_call_t *look, zkl_answer_e answer)
+{
+    look->answer = answer;
+    look->step = ZKL_STEP_TELL;
+
+    if (look->timer.timer_set) {
+        ngx_del_timer(&look->timer);
+    }
+
+    ngx_post_event(&look->timer, &ngx_posted_events);
+}
+
+
+/*
+ * Lends the result to the calls that share the look.  A client's answer may
+ * describe many claims, so a turn of the event loop tells a few calls only.
+ */
+
+static void
+zkl_call_look_tell(zkl_call_t *look)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q;
+    zkl_call_t   *call;
+
+    for (n = 0; !ngx_queue_empty(&look->sharers); n += 1 + look->nknown) {
+
+        if (n >= ZKL_TOLD_MAX) {
+            ngx_post_event(&look->timer, &ngx_posted_next_events);
+            return;
+        }
+
+        q = ngx_queue_head(&look->sharers);
+        ngx_queue_remove(q);
+
+        call = ngx_queue_data(q, zkl_call_t, turn);
+
+        call->look = NULL;
+        call->step = ZKL_STEP_OP;
+        call->infos = look->infos;
+        call->ninfos = look->ninfos;
+        call->nknown = look->nknown;
+        call->total = look->total;
+        call->holders = look->holders;
+        call->last = look->last;
+        call->etag = look->etag;
+
+        call->nops++;
+
+        zkl_call_tell(call, look->answer);
+
+        call->infos = NULL;
+        call->ninfos = 0;
+
+        zkl_call_op_end(call);
+    }
+
+    look->step = ZKL_STEP_OP;
+    zkl_call_free(look);
+}
+
+
+/* The look is about to be freed: the next look at the lock begins. */
+
+static void
+zkl_call_look_end(zkl_call_t *look)
+{
+    zkl_call_t      *ahead;
+    zkl_worker_t    *worker;
+    ngx_str_node_t  *sn;
+
+    worker = look->worker;
+    worker->nlooking--;
+
+    if (!look->current) {
+
+        /* no call needs the look any more, which is another's next look */
+
+        sn = ngx_str_rbtree_lookup(&worker->looking, &look->path,
+                                   (uint32_t) look->sn.node.key);
+        if (sn != NULL) {
+            ahead = ngx_queue_data(sn, zkl_call_t, sn);
+            ahead->later = NULL;
+        }
+
+        return;
+    }
+
+    ngx_rbtree_delete(&worker->looking, &look->sn.node);
+
+    if (look->later != NULL) {
+        zkl_call_look_begin(look->later);
+    }
+}
+
+
+/* The call is told, or its client has left, before the look's end. */
+
+static void
+zkl_call_unshare(zkl_call_t *call)
+{
+    zkl_call_t  *look;
+
+    look = call->look;
+
+    call->look = NULL;
+    call->step = ZKL_STEP_OP;
+    ngx_queue_remove(&call->turn);
+
+    /* a look that was sent goes on, so that no second look begins beside */
+
+    if (ngx_queue_empty(&look->sharers) && !look->begun) {
+        zkl_call_leave(look);
+    }
+}
+
+
+/*
+ * At most ZKL_LOOKS_MAX looks are under way.  NGX_OK: the look has a turn, and
+ * has to end the turn; NGX_AGAIN: zkl_call_list() runs at the look's turn.
  */
 
 static ngx_int_t
-zkl_call_turn(zkl_call_t *call)
+zkl_call_turn(zkl_call_t *look)
 {
     zkl_worker_t  *worker;
 
-    worker = call->worker;
+    worker = look->worker;
 
-    if (call->looks) {
+    if (look->looks) {
         return NGX_OK;
     }
 
     if (worker->nlooks >= ZKL_LOOKS_MAX) {
 
-        if (call->step == ZKL_STEP_TURN) {
-            return NGX_AGAIN;
-        }
-
-        call->step = ZKL_STEP_TURN;
-
-        if (call->type < ZKL_LIST) {
-
-            /* a call about a single claim is short */
-
-            ngx_queue_insert_head(&worker->looks, &call->turn);
-
-        } else {
-            ngx_queue_insert_tail(&worker->looks, &call->turn);
+        if (look->step != ZKL_STEP_TURN) {
+            look->step = ZKL_STEP_TURN;
+            ngx_queue_insert_tail(&worker->looks, &look->turn);
         }
 
         return NGX_AGAIN;
     }
 
-    if (call->step == ZKL_STEP_TURN) {
-        call->step = ZKL_STEP_OP;
-        ngx_queue_remove(&call->turn);
+    if (look->step == ZKL_STEP_TURN) {
+        ngx_queue_remove(&look->turn);
     }
 
-    call->looks = 1;
+    look->step = ZKL_STEP_OP;
+    look->looks = 1;
     worker->nlooks++;
 
     return NGX_OK;
 }
 
 
-/* Without a connection the next call waits for zkl_call_connected(). */
+/* Without a connection the next look waits for zkl_call_connected(). */
 
 static void
-zkl_call_turn_over(zkl_call_t *call)
+zkl_call_turn_over(zkl_call_t *look)
 {
     ngx_queue_t   *q;
     zkl_worker_t  *worker;
 
-    worker = call->worker;
+    worker = look->worker;
 
-    if (call->step == ZKL_STEP_TURN) {
-        call->step = ZKL_STEP_OP;
-        ngx_queue_remove(&call->turn);
+    if (look->step == ZKL_STEP_TURN) {
+        look->step = ZKL_STEP_OP;
+        ngx_queue_remove(&look->turn);
     }
 
-    if (!call->looks) {
+    if (!look->looks) {
         return;
     }
 
-    call->looks = 0;
+    look->looks = 0;
     worker->nlooks--;
 
     if (!ngx_queue_empty(&worker->looks)
@@ -660,6 +931,14 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
             call->step = ZKL_STEP_BEGIN;
         }
 
+        if (call->shared) {
+            call->begun = 0;
+
+            if (ngx_queue_empty(&call->sharers)) {
+                zkl_call_deaf(call);
+            }
+        }
+
         return;
     }
 
@@ -718,9 +997,14 @@ zkl_call_free(zkl_call_t *call)
 {
     if (call->handler != NULL || call->nops != 0 || call->unwritten
         || call->step == ZKL_STEP_CLAIM
-        || call->step == ZKL_STEP_DELETE)
+        || call->step == ZKL_STEP_DELETE
+        || call->step == ZKL_STEP_TELL)
     {
         return;
+    }
+
+    if (call->look != NULL) {
+        zkl_call_unshare(call);
     }
 
     if (call->sub.set) {
@@ -745,6 +1029,11 @@ zkl_call_free(zkl_call_t *call)
 
     ngx_queue_remove(&call->queue);
     call->worker->ncalls--;
+
+    if (call->shared) {
+        zkl_call_look_end(call);
+    }
+
     zkl_worker_busy(call->worker);
 
     ngx_free(call);
@@ -766,6 +1055,9 @@ zkl_call_find(zkl_call_t *call)
     zkl_op_t  *op;
 
     op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_find_handler, call);
+    if (op != NULL) {
+        op->turn = ZKL_TURN_CLAIM;
+    }
 
     zkl_call_send_fresh(call, op);
 }
@@ -1784,16 +2076,27 @@ zkl_call_list(zkl_call_t *call)
         return;
     }
 
+    if (call->type >= ZKL_LIST && !call->shared) {
+        zkl_call_share(call);
+        return;
+    }
+
     if (call->node) {
+        call->begun = 1;
         zkl_node_look(call);
         return;
     }
 
-    if (zkl_call_turn(call) != NGX_OK) {
+    if (call->shared && zkl_call_turn(call) != NGX_OK) {
         return;
     }
 
+    call->begun = 1;
+
     op = zkl_call_op(call, ZKL_OP_LIST, NULL, zkl_call_list_handler, call);
+    if (op != NULL) {
+        op->turn = call->shared ? ZKL_TURN_LOOK : ZKL_TURN_CLAIM;
+    }
 
     if (call->recent) {
         zkl_call_send(call, op);
@@ -1812,7 +2115,6 @@ zkl_call_list_handler(zkl_op_t *op)
     call = op->data;
 
     if (call->handler == NULL) {
-        zkl_call_turn_over(call);
         goto done;
     }
 
@@ -1828,8 +2130,6 @@ zkl_call_list_handler(zkl_op_t *op)
     if (call->type < ZKL_LIST) {
 
         /* the claim was read; only the place was missing */
-
-        zkl_call_turn_over(call);
 
         if (zkl_call_count(call, op) != NGX_OK) {
             zkl_call_gone(call);
@@ -2110,6 +2410,8 @@ zkl_call_read(zkl_call_t *call)
             zkl_call_tell(call, ZKL_CALL_FAILED);
             return;
         }
+
+        op->turn = ZKL_TURN_LOOK;
 
         call->next++;
         call->reads++;

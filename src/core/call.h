@@ -54,6 +54,7 @@ typedef enum {
     ZKL_CALL_LAYOUT,                    /* the znode is of the other layout */
     ZKL_CALL_UNREACHABLE,               /* ZooKeeper does not answer, or the
                                            outcome is not known */
+    ZKL_CALL_BUSY,                      /* too many looks wait for a turn */
     ZKL_CALL_DENIED,                    /* by ZooKeeper's ACL */
     ZKL_CALL_FAILED                     /* no memory; was logged */
 } zkl_answer_e;
@@ -66,7 +67,11 @@ typedef enum {
                                            or nothing */
     ZKL_STEP_BEGIN,                     /* ZooKeeper's answers */
     ZKL_STEP_POLL,                      /* the time to read the claim again */
-    ZKL_STEP_TURN,                      /* a turn to list, in worker->looks */
+    ZKL_STEP_LOOK,                      /* a look that the call shares, or that
+                                           is ahead */
+    ZKL_STEP_TURN,                      /* a turn to look, in worker->looks */
+    ZKL_STEP_TELL,                      /* a look, until all that share the look
+                                           were told */
     ZKL_STEP_SIBLING,                   /* the claim's worker, which was asked
                                            to release */
     ZKL_STEP_CLAIM,                     /* this worker's claim, to be gone */
@@ -127,7 +132,15 @@ struct zkl_call_s {
     ngx_uint_t                         nops;    /* operations under way, and a
                                                    handler that is called */
     ngx_uint_t                         reads;   /* GETs of infos under way */
-    ngx_queue_t                        turn;    /* worker->looks, in TURN */
+    ngx_queue_t                        turn;    /* worker->looks, in TURN; or
+                                                   look->sharers, in LOOK */
+    zkl_call_t                        *look;    /* that the call shares, or
+                                                   NULL */
+    ngx_str_node_t                     sn;      /* a look: worker->looking, by
+                                                   path, type and layout */
+    ngx_queue_t                        sharers; /* a look: the calls */
+    zkl_call_t                        *later;   /* a look: the next look at the
+                                                   lock, or NULL */
     ngx_event_t                        timer;
     ngx_event_t                        over;    /* the call's timeout */
     zkl_subscription_t                 sub;
@@ -190,8 +203,12 @@ struct zkl_call_s {
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
                                                        so far */
-    unsigned                           looks:1;     /* the call has a turn to
-                                                       list */
+    unsigned                           shared:1;    /* is a look */
+    unsigned                           begun:1;     /* the look is sent: no call
+                                                       may share it any more */
+    unsigned                           current:1;   /* the look is in
+                                                       worker->looking */
+    unsigned                           looks:1;     /* the look has a turn */
     unsigned                           node:1;      /* the lock is one znode */
     unsigned                           recent:1;    /* the session has read
                                                        afresh before */

@@ -1030,6 +1030,7 @@ zkl_claim_single(zkl_claim_t *claim)
 
     op = zkl_claim_op(claim, ZKL_OP_LIST, NULL, zkl_claim_single_handler);
     if (op != NULL) {
+        op->turn = ZKL_TURN_CLAIM;
         zkl_session_send(op);
     }
 }

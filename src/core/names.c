@@ -15,16 +15,17 @@
  *
  * The names, the claims that are read, the claims that the answer describes,
  * and the time are bounded.  Each bound ends the search early, and the answer
- * tells.  Few questions that read claims or sort have a turn at the same time,
- * because each may need some megabytes; the calls of all questions share the
- * turns of call.c.
+ * tells.  Few questions have a turn at the same time, because each keeps names
+ * and may need some megabytes; a question for which too many others wait is
+ * refused at once.  The questions about a root share the lists of the root
+ * (zk/turns.c), and the looks at a lock (call.c).
  *
  * Everything here runs on the event loop.  names->op and the `call` of each
  * look are NULL unless under way; named and found are NULL until the root was
  * listed.  All are left when names is freed, and when the search begins again
- * because the list of the root had no answer.  The worker does not know of a
- * search: the timer looks whether ZooKeeper answers, whether a turn is free,
- * and whether the time is over.
+ * because the list of the root had no answer.  A question without a turn waits
+ * in worker->searches; the end of another posts the timer of the first.  The
+ * timer also looks whether ZooKeeper answers, and whether the time is over.
  */
 
 
@@ -37,6 +38,8 @@
 
 static void zkl_names_timer_handler(ngx_event_t *ev);
 static ngx_uint_t zkl_names_turn(zkl_names_t *names);
+static void zkl_names_unwait(zkl_names_t *names);
+static void zkl_names_wake(zkl_worker_t *worker);
 static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
@@ -59,8 +62,8 @@ static ngx_int_t zkl_names_full(zkl_names_t *names, zkl_named_t *named,
 static ngx_uint_t zkl_names_choose(zkl_names_t *names, zkl_named_t *named,
     zkl_call_t *call);
 static ngx_uint_t zkl_names_owns(zkl_names_t *names, zkl_info_t *info);
-static ngx_int_t zkl_names_describe(zkl_named_t *named, zkl_call_t *call,
-    ngx_uint_t n);
+static ngx_int_t zkl_names_describe(zkl_names_t *names, zkl_named_t *named,
+    zkl_call_t *call, ngx_uint_t n);
 static void zkl_names_end(zkl_names_t *names);
 static void zkl_names_cut(zkl_names_t *names);
 static int ngx_libc_cdecl zkl_names_by_name(const void *one, const void *two);
@@ -120,6 +123,9 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
                   ? ZKL_HOLDERS : ZKL_COUNT;
     names->max = (names->owned || names->sort != ZKL_NAMES_BY_NAME)
                  ? ZKL_NAMES_SEARCH_MAX : ZKL_NAMES_MAX;
+    names->turns = (names->type == ZKL_COUNT
+                    && names->sort == ZKL_NAMES_BY_NAME)
+                   ? 1 : ZKL_NAMES_SEARCH;
     names->until = ngx_current_msec + question->timeout;
     names->enough = ngx_current_msec + question->timeout / 2;
     names->handler = question->handler;
@@ -128,6 +134,12 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
     /* not cancelable: a worker that leaves answers first */
 
     zkl_worker_timer(worker, &names->timer, zkl_names_timer_handler);
+
+    if (worker->nsearches < ZKL_NAMES_WAITING) {
+        names->waits = 1;
+        worker->nsearches++;
+        ngx_queue_insert_tail(&worker->searches, &names->queue);
+    }
 
     ngx_post_event(&names->timer, &ngx_posted_events);
 
@@ -151,8 +163,14 @@ zkl_names_timer_handler(ngx_event_t *ev)
     names = ngx_queue_data(ev, zkl_names_t, timer);
     session = names->worker->session;
 
+    if (!names->waits && !names->turn) {
+        zkl_names_tell(names, ZKL_CALL_BUSY);
+        return;
+    }
+
     if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
-        zkl_names_tell(names, ZKL_CALL_UNREACHABLE);
+        zkl_names_tell(names, names->busy ? ZKL_CALL_BUSY
+                                          : ZKL_CALL_UNREACHABLE);
         return;
     }
 
@@ -165,27 +183,61 @@ zkl_names_timer_handler(ngx_event_t *ev)
 }
 
 
-/* Whether the question may begin: has a turn, or needs none. */
+/* Whether the question may begin: has the turns. */
 
 static ngx_uint_t
 zkl_names_turn(zkl_names_t *names)
 {
-    if (names->turn || (names->type == ZKL_COUNT
-                        && names->sort == ZKL_NAMES_BY_NAME))
-    {
+    zkl_worker_t  *worker;
+
+    worker = names->worker;
+
+    if (names->turn) {
         return 1;
     }
 
-    names->busy = (names->worker->nsearches >= ZKL_NAMES_SEARCHES);
+    names->busy = (&names->queue != ngx_queue_head(&worker->searches)
+                   || worker->nsearching + names->turns > ZKL_NAMES_TURNS);
 
     if (names->busy) {
         return 0;
     }
 
+    zkl_names_unwait(names);
+
     names->turn = 1;
-    names->worker->nsearches++;
+    worker->nsearching += names->turns;
+
+    zkl_names_wake(worker);
 
     return 1;
+}
+
+
+static void
+zkl_names_unwait(zkl_names_t *names)
+{
+    if (names->waits) {
+        names->waits = 0;
+        names->worker->nsearches--;
+        ngx_queue_remove(&names->queue);
+    }
+}
+
+
+/* The question that waits longest may have its turns by now. */
+
+static void
+zkl_names_wake(zkl_worker_t *worker)
+{
+    zkl_names_t  *first;
+
+    if (!ngx_queue_empty(&worker->searches)) {
+        first = ngx_queue_data(ngx_queue_head(&worker->searches), zkl_names_t,
+                               queue);
+
+        ngx_post_event(&first->timer, &ngx_posted_events);
+    }
 }
 
 
@@ -206,6 +258,7 @@ zkl_names_begin(zkl_names_t *names)
     op->handler = zkl_names_root_handler;
     op->data = names;
     op->fresh = 1;
+    op->turn = ZKL_TURN_LOOK;
 
     names->op = op;
 
@@ -619,7 +672,8 @@ zkl_names_take(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
         return NGX_OK;
     }
 
-    if (names->holders && zkl_names_describe(named, call, n) != NGX_OK) {
+    if (names->holders && zkl_names_describe(names, named, call, n) != NGX_OK)
+    {
         return NGX_ERROR;
     }
 
@@ -679,35 +733,32 @@ zkl_names_full(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 }
 
 
-/* Moves the holders that count to the front, in order; returns how many. */
+/* Counts the holders that count, and notes since when the lock is held. */
 
 static ngx_uint_t
 zkl_names_choose(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call)
 {
     ngx_uint_t   i, n;
-    zkl_info_t   other, *infos;
-
-    infos = call->infos;
+    zkl_info_t  *info;
 
     if (names->owned || names->sort == ZKL_NAMES_BY_SINCE) {
         names->partial |= (call->holders > ZKL_MEMBERS_MAX);
     }
 
     for (i = 0, n = 0; i < call->nknown; i++) {
+        info = &call->infos[i];
 
-        if (!zkl_names_owns(names, &infos[i])) {
+        if (!zkl_names_owns(names, info)) {
             continue;
         }
 
-        if (infos[i].since != 0
-            && (named->since == 0 || infos[i].since < named->since))
-        {
-            named->since = infos[i].since;
-        }
+        n++;
 
-        other = infos[n];
-        infos[n++] = infos[i];
-        infos[i] = other;
+        if (info->since != 0
+            && (named->since == 0 || info->since < named->since))
+        {
+            named->since = info->since;
+        }
     }
 
     return n;
@@ -739,12 +790,17 @@ zkl_names_owns(zkl_names_t *names, zkl_info_t *info)
 }
 
 
-/* Takes the first n claims of the call, ZKL_LIST_MAX at most. */
+/*
+ * Copies the n holders that count, ZKL_LIST_MAX at most, because the call's
+ * claims are lent.
+ */
 
 static ngx_int_t
-zkl_names_describe(zkl_named_t *named, zkl_call_t *call, ngx_uint_t n)
+zkl_names_describe(zkl_names_t *names, zkl_named_t *named, zkl_call_t *call,
+    ngx_uint_t n)
 {
-    ngx_uint_t  i;
+    ngx_uint_t   i;
+    zkl_info_t  *info;
 
     n = ngx_min(n, ZKL_LIST_MAX);
 
@@ -757,14 +813,30 @@ zkl_names_describe(zkl_named_t *named, zkl_call_t *call, ngx_uint_t n)
         return NGX_ERROR;
     }
 
-    named->ninfos = n;
+    for (i = 0; named->ninfos < n; i++) {
 
-    for (i = 0; i < n; i++) {
-        named->infos[i] = call->infos[i];
+        if (!zkl_names_owns(names, &call->infos[i])) {
+            continue;
+        }
 
-        named->infos[i].call = NULL;
-        ngx_str_null(&named->infos[i].name);
-        ngx_str_null(&call->infos[i].cdata);
+        info = &named->infos[named->ninfos++];
+
+        *info = call->infos[i];
+
+        info->call = NULL;
+        ngx_str_null(&info->name);
+
+        if (info->cdata.len == 0) {
+            continue;
+        }
+
+        info->cdata.data = ngx_alloc(info->cdata.len, call->worker->log);
+        if (info->cdata.data == NULL) {
+            return NGX_ERROR;
+        }
+
+        ngx_memcpy(info->cdata.data, call->infos[i].cdata.data,
+                   info->cdata.len);
     }
 
     return NGX_OK;
@@ -982,8 +1054,11 @@ zkl_names_free(zkl_names_t *names)
 {
     zkl_names_forget(names);
 
+    zkl_names_unwait(names);
+
     if (names->turn) {
-        names->worker->nsearches--;
+        names->worker->nsearching -= names->turns;
+        zkl_names_wake(names->worker);
     }
 
     if (names->timer.timer_set) {

@@ -23,15 +23,22 @@
 #define ZKL_NAMES_READ_MAX            20000
 #define ZKL_NAMES_DESCRIBED_MAX       4000
 
-/* questions of a worker, at a time, that read claims or sort */
-#define ZKL_NAMES_SEARCHES            4
+/*
+ * Turns of a worker; a question takes one, for up to 2000 names, or eight if
+ * the question reads claims or sorts, because it may need some megabytes.  More
+ * questions than these wait for turns, and further questions are refused.
+ */
+#define ZKL_NAMES_TURNS               32
+#define ZKL_NAMES_SEARCH              8
+#define ZKL_NAMES_WAITING             128
 
 
 typedef struct zkl_names_s  zkl_names_t;
 
 /*
  * Tells the result, once, and never from inside the function that asked: OK,
- * UNREACHABLE, DENIED or FAILED.  names is freed when the handler returns.
+ * BUSY, UNREACHABLE, DENIED or FAILED.  names is freed when the handler
+ * returns.
  */
 typedef void (*zkl_names_pt)(zkl_names_t *names, zkl_answer_e answer);
 
@@ -82,6 +89,9 @@ struct zkl_names_s {
     zkl_names_pt                       handler;
     void                              *data;
 
+    ngx_queue_t                        queue;   /* worker->searches, if waits */
+    ngx_uint_t                         turns;   /* that the question takes */
+
     zkl_op_t                          *op;      /* the list of the root, or
                                                    NULL */
     zkl_names_look_t                   looks[ZKL_NAMES_LISTS];
@@ -104,7 +114,8 @@ struct zkl_names_s {
 
     unsigned                           holders:1;   /* are described */
     unsigned                           owned:1; /* only holders of owner */
-    unsigned                           turn:1;  /* one of the searches */
+    unsigned                           waits:1; /* for turns */
+    unsigned                           turn:1;  /* has the turns */
     unsigned                           busy:1;      /* other questions have
                                                        all turns */
     unsigned                           begun:1;

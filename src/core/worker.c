@@ -115,6 +115,9 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->transient);
     ngx_queue_init(&worker->calls);
     ngx_queue_init(&worker->looks);
+    ngx_queue_init(&worker->searches);
+    ngx_rbtree_init(&worker->looking, &worker->looking_sentinel,
+                    ngx_str_rbtree_insert_value);
     ngx_queue_init(&worker->marks);
 
     zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);

@@ -77,11 +77,17 @@ struct zkl_worker_s {
     ngx_uint_t                         ncalls;  /* length of calls */
     ngx_uint_t                         nawaited;    /* calls that a client waits
                                                        for */
-    ngx_queue_t                        looks;   /* calls that wait for a turn to
-                                                   list a lock */
-    ngx_uint_t                         nlooks;  /* calls that have a turn */
-    ngx_uint_t                         nsearches;   /* lists of locks that have
-                                                       a turn */
+    ngx_rbtree_t                       looking; /* looks, by lock, type and
+                                                   layout */
+    ngx_rbtree_node_t                  looking_sentinel;
+    ngx_queue_t                        looks;   /* looks that wait for a turn */
+    ngx_uint_t                         nlooks;  /* looks that have a turn */
+    ngx_uint_t                         nlooking;    /* all looks */
+    ngx_queue_t                        searches;    /* lists of locks that wait
+                                                       for turns */
+    ngx_uint_t                         nsearches;   /* length of searches */
+    ngx_uint_t                         nsearching;  /* turns that lists of locks
+                                                       have */
 
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
     ngx_rbtree_t                       adopted; /* claims, by record */

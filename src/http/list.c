@@ -181,16 +181,6 @@ ngx_http_zk_lock_list_answered(ngx_http_request_t *r,
 {
     zkl_json_t  *json;
 
-    if (answer == ZKL_CALL_UNREACHABLE && names->busy) {
-        ngx_str_set(&ctx->outcome, "unreachable");
-
-        return ngx_http_zk_lock_problem(r, NGX_HTTP_SERVICE_UNAVAILABLE,
-                                        "this worker makes as many lists with "
-                                        "\"holders\", \"owner\" or \"sort\" "
-                                        "as it may at a time: repeat the call "
-                                        "later");
-    }
-
     if (answer != ZKL_CALL_OK) {
         return ngx_http_zk_lock_result_failed(r, ctx, answer);
     }

@@ -119,6 +119,11 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_answers[] = {
       ngx_string("unreachable"), NULL,
       "ZooKeeper is out of reach: nothing is sure, repeating is safe", NULL },
 
+    { ZKL_CALL_BUSY, NGX_HTTP_SERVICE_UNAVAILABLE,
+      ngx_string("unreachable"), NULL,
+      "this worker makes as many lists, and looks at as many locks, as it may "
+      "at a time: repeat the call later", NULL },
+
     { ZKL_CALL_DENIED, NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_string("refused"),
       NULL,
       "ZooKeeper does not let this gateway see what is asked for", NULL },

@@ -20,12 +20,13 @@
  * SUSPENDED; `events` is NULL from the
  * start of zkl_session_close() or zkl_session_free() on; the handler of a
  * cancelled operation is NULL.  An operation is in one place at a time: in
- * pending, fresh or failed, in a batch, or alone in flights.
+ * reads, pending, fresh, failed or shared, in a batch, or alone in flights.
  */
 
 
 #include "zk/session.h"
 #include "zk/client.h"
+#include "zk/turns.h"
 
 #include <sys/random.h>
 
@@ -71,6 +72,9 @@ struct zkl_session_s {
     ngx_queue_t                               fresh;    /* reads, to be sent
                                                            behind a write */
     ngx_queue_t                               failed;   /* handler not called */
+    zkl_turns_t                               reads;    /* with a turn */
+    ngx_queue_t                               shared;   /* lists whose sharers
+                                                           are to be told */
     ngx_uint_t                                writes;   /* in flight */
 
     ngx_msec_t                                asked;    /* last request */
@@ -106,6 +110,7 @@ struct zkl_session_s {
     ngx_event_t                               flush;    /* posted */
     ngx_event_t                               gather;   /* a timer */
     ngx_event_t                               read;     /* posted */
+    ngx_event_t                               share;    /* posted */
     ngx_event_t                               over;     /* posted */
     ngx_event_t                               tick;
 
@@ -161,6 +166,9 @@ struct zkl_session_s {
 /* bytes of paths and values in a batch; jute.maxbuffer is 1 MiB */
 #define ZKL_BATCH_BYTES               (256 * 1024)
 
+/* names in the lists that are told in a turn of the event loop */
+#define ZKL_SHARED_NAMES              4096
+
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
@@ -193,8 +201,11 @@ static void zkl_session_probe(zkl_session_t *s, ngx_msec_t now);
 static void zkl_session_arm(zkl_session_t *s);
 static ngx_uint_t zkl_op_same(ngx_str_t *one, ngx_str_t *two);
 static void zkl_session_finish(zkl_op_t *op);
+static void zkl_session_share_handler(ngx_event_t *ev);
+static void zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_free_op(zkl_op_t *op);
 static void zkl_session_flush_failed(zkl_session_t *s);
+static void zkl_session_finish_all(zkl_session_t *s);
 static void zkl_session_submit(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_submit_batch(zkl_session_t *s, zkl_batch_t *batch);
 static void zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight);
@@ -210,6 +221,8 @@ static void zkl_session_batch_landed(zkl_message_t *message, void *data);
 static void zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch);
 static void zkl_session_fail(zkl_session_t *s, zkl_op_t *op, zkl_rc_e rc);
 static void zkl_session_flush_deferred(zkl_session_t *s);
+static void zkl_session_await_turn(zkl_session_t *s, zkl_op_t *op);
+static void zkl_session_take_turns(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
 static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
@@ -270,6 +283,8 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
     ngx_queue_init(&s->pending);
     ngx_queue_init(&s->fresh);
     ngx_queue_init(&s->failed);
+    ngx_queue_init(&s->shared);
+    zkl_turns_init(&s->reads);
 
     s->flush.handler = zkl_session_flush_handler;
     s->flush.data = s;
@@ -282,6 +297,10 @@ zkl_session_open(zkl_session_conf_t *conf, zkl_mailbox_t *mailbox,
     s->read.handler = zkl_session_read_handler;
     s->read.data = s;
     s->read.log = log;
+
+    s->share.handler = zkl_session_share_handler;
+    s->share.data = s;
+    s->share.log = log;
 
     s->over.handler = zkl_session_over_handler;
     s->over.data = s;
@@ -349,9 +368,6 @@ zkl_session_close(zkl_session_t *s)
 static void
 zkl_session_free(zkl_session_t *s)
 {
-    ngx_queue_t  *q;
-    zkl_op_t     *op;
-
     /* no handler is called for the remaining answers */
 
     s->events = NULL;
@@ -360,16 +376,14 @@ zkl_session_free(zkl_session_t *s)
     zkl_session_end_handle(s);
     zkl_session_state(s, ZKL_CLOSED);
 
-    while (!ngx_queue_empty(&s->failed)) {
-        q = ngx_queue_head(&s->failed);
-        ngx_queue_remove(q);
-
-        op = ngx_queue_data(q, zkl_op_t, flight.queue);
-        zkl_session_free_op(op);
-    }
+    zkl_session_finish_all(s);
 
     if (s->flush.posted) {
         ngx_delete_posted_event(&s->flush);
+    }
+
+    if (s->share.posted) {
+        ngx_delete_posted_event(&s->share);
     }
 
     if (s->read.posted) {
@@ -682,9 +696,7 @@ zkl_session_over_handler(ngx_event_t *ev)
 
     /* the handlers of failed operations run before the session is lost */
 
-    while (!ngx_queue_empty(&s->failed)) {
-        zkl_session_flush_failed(s);
-    }
+    zkl_session_finish_all(s);
 
     *s->alive = zkl_now() - 1;
 
@@ -1246,7 +1258,9 @@ zkl_session_arm(zkl_session_t *s)
 
     s->tick.cancelable = ngx_queue_empty(&s->flights)
                          && ngx_queue_empty(&s->pending)
-                         && ngx_queue_empty(&s->fresh);
+                         && ngx_queue_empty(&s->fresh)
+                         && ngx_queue_empty(&s->shared)
+                         && !zkl_turns_waiting(&s->reads);
 
     if (s->state == ZKL_CONNECTED && s->tick.cancelable) {
         period = zkl_session_due(s) - zkl_now();
@@ -1324,6 +1338,7 @@ zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir, ngx_str_t *name,
     op->type = type;
     op->version = -1;
     op->flight.session = s;
+    ngx_queue_init(&op->sharers);
 
     p = (u_char *) op + sizeof(zkl_op_t);
 
@@ -1454,7 +1469,79 @@ zkl_session_finish(zkl_op_t *op)
         op->handler(op);
     }
 
+    if (op->turn == ZKL_TURN_NONE) {
+        zkl_session_free_op(op);
+
+    } else if (!ngx_queue_empty(&op->sharers)) {
+        ngx_queue_insert_tail(&s->shared, &op->flight.queue);
+        ngx_post_event(&s->share, &ngx_posted_next_events);
+
+    } else {
+        zkl_session_turn_over(s, op);
+    }
+}
+
+
+/*
+ * Tells the operations that share a list.  Each handler goes through all names,
+ * so a turn of the event loop calls a few handlers only.
+ */
+
+static void
+zkl_session_share_handler(ngx_event_t *ev)
+{
+    ngx_uint_t      n;
+    ngx_queue_t    *q;
+    zkl_op_t       *op, *sharer;
+    zkl_session_t  *s;
+
+    s = ev->data;
+
+    for (n = 0; n < ZKL_SHARED_NAMES && !ngx_queue_empty(&s->shared); ) {
+        q = ngx_queue_head(&s->shared);
+        op = ngx_queue_data(q, zkl_op_t, flight.queue);
+
+        sharer = zkl_turns_sharer(op);
+
+        if (sharer == NULL) {
+            ngx_queue_remove(q);
+            zkl_session_turn_over(s, op);
+            continue;
+        }
+
+        n += op->nchildren + 1;
+
+        if (sharer->handler != NULL && s->events != NULL) {
+            sharer->handler(sharer);
+        }
+
+        sharer->children = NULL;
+        zkl_session_free_op(sharer);
+    }
+
+    if (!ngx_queue_empty(&s->shared)) {
+        ngx_post_event(&s->share, &ngx_posted_next_events);
+    }
+}
+
+
+/* Frees an operation with a turn; the next list of the path waits. */
+
+static void
+zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
+{
+    zkl_op_t  *later;
+
+    later = zkl_turns_end(&s->reads, op);
+
     zkl_session_free_op(op);
+
+    if (later != NULL) {
+        zkl_session_send(later);
+
+    } else if (zkl_turns_waiting(&s->reads)) {
+        ngx_post_event(&s->read, &ngx_posted_next_events);
+    }
 }
 
 
@@ -1508,6 +1595,18 @@ zkl_session_flush_failed(zkl_session_t *s)
 
         op = ngx_queue_data(q, zkl_op_t, flight.queue);
         zkl_session_finish(op);
+    }
+}
+
+
+/* Finishes all operations that are not in flight, and not waiting. */
+
+static void
+zkl_session_finish_all(zkl_session_t *s)
+{
+    while (!ngx_queue_empty(&s->failed) || !ngx_queue_empty(&s->shared)) {
+        zkl_session_flush_failed(s);
+        zkl_session_share_handler(&s->share);
     }
 }
 
@@ -1665,6 +1764,10 @@ zkl_session_landed(zkl_flight_t *flight)
     if (s->hurry) {
         zkl_session_hurry(s);
     }
+
+    if (zkl_turns_waiting(&s->reads)) {
+        ngx_post_event(&s->read, &ngx_posted_next_events);
+    }
 }
 
 
@@ -1761,6 +1864,10 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
         /* the write ahead of the read was not committed: the data may be old */
 
         op->rc = ZKL_UNSENT;
+    }
+
+    if (op->turn != ZKL_TURN_NONE) {
+        zkl_turns_answered(&s->reads, op, zkl_now());
     }
 
     if (op->type == ZKL_OP_BARRIER) {
@@ -1945,8 +2052,16 @@ zkl_session_send(zkl_op_t *op)
     }
 
     if (op->fresh) {
-        s->barrier = 1;
         op->flight.number = s->written;
+    }
+
+    if (op->turn != ZKL_TURN_NONE) {
+        zkl_session_await_turn(s, op);
+        return;
+    }
+
+    if (op->fresh) {
+        s->barrier = 1;
 
         ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
         zkl_session_arm(s);
@@ -1976,6 +2091,59 @@ zkl_session_flush_deferred(zkl_session_t *s)
 }
 
 
+static void
+zkl_session_await_turn(zkl_session_t *s, zkl_op_t *op)
+{
+    zkl_turns_add(&s->reads, op);
+    zkl_session_arm(s);
+
+    /* the operations of this turn of the event loop can share a list */
+
+    ngx_post_event(&s->read, &ngx_posted_next_events);
+}
+
+
+/* Sends the operations whose turn has come; fresh reads join the others. */
+
+static void
+zkl_session_take_turns(zkl_session_t *s)
+{
+    ngx_msec_t     first;
+    ngx_queue_t   *q;
+    zkl_op_t      *op;
+    zkl_flight_t  *flight;
+
+    for ( ;; ) {
+        first = 0;
+
+        if (!ngx_queue_empty(&s->flights)) {
+            q = ngx_queue_head(&s->flights);
+            flight = ngx_queue_data(q, zkl_flight_t, queue);
+            first = flight->sent;
+        }
+
+        op = zkl_turns_take(&s->reads, first);
+
+        if (op == NULL) {
+            return;
+        }
+
+        if (op->fresh) {
+
+            /* a write since the call was sent serves as the barrier */
+
+            s->barrier |= (op->flight.number == s->written);
+
+            ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
+
+        } else {
+            zkl_session_flush_deferred(s);
+            zkl_session_submit(s, op);
+        }
+    }
+}
+
+
 /*
  * Of the session's event read: sends the fresh reads behind a write.
  *
@@ -1993,6 +2161,10 @@ zkl_session_read_handler(ngx_event_t *ev)
     zkl_session_t  *s;
 
     s = ev->data;
+
+    if (s->state == ZKL_CONNECTED) {
+        zkl_session_take_turns(s);
+    }
 
     if (ngx_queue_empty(&s->fresh)) {
         return;
@@ -2223,6 +2395,10 @@ zkl_session_unpend(zkl_session_t *s)
 
     s->npending = 0;
     s->hurry = 0;
+
+    while ((op = zkl_turns_drop(&s->reads)) != NULL) {
+        zkl_session_fail(s, op, ZKL_UNSENT);
+    }
 
     while (!ngx_queue_empty(&s->fresh)) {
         q = ngx_queue_head(&s->fresh);

@@ -81,6 +81,15 @@ typedef enum {
 } zkl_op_e;
 
 
+/* whether an operation waits for a turn, because its answer may be long */
+
+typedef enum {
+    ZKL_TURN_NONE = 0,              /* sent at once */
+    ZKL_TURN_CLAIM,                 /* for a claim */
+    ZKL_TURN_LOOK                   /* for a client that only looks */
+} zkl_turn_e;
+
+
 typedef void (*zkl_op_pt)(zkl_op_t *op);
 
 
@@ -144,6 +153,15 @@ struct zkl_op_s {
     void                          *results;     /* RENAME, BARRIER: of
                                                    libzookeeper */
 
+    /* of an operation with a turn, see turns.c */
+    ngx_str_node_t                 listed;      /* LIST: in turns->lists */
+    ngx_queue_t                    sharers;     /* LIST: get the same answer */
+    zkl_op_t                      *later;       /* LIST: the next list of the
+                                                   path; or NULL */
+    size_t                         bytes;       /* what the answer counts; 0:
+                                                   not sent yet */
+
+    unsigned                       turn:2;      /* GET, LIST: zkl_turn_e */
     unsigned                       persistent:1;    /* RENAME: of the new
                                                        znode */
     unsigned                       whole:1;     /* GET: also data that are no

@@ -373,12 +373,14 @@ def test_limits_of_calls():
         source("core/names.h"), "ZKL_NAMES_MAX") in text
     names = {what: constant(source("core/names.h"), "ZKL_NAMES_" + what)
              for what in ("SEARCH_MAX", "READ_MAX", "DESCRIBED_MAX",
-                          "SEARCHES", "LISTS")}
+                          "TURNS", "SEARCH", "WAITING", "LISTS")}
     assert "up to {:,} names".format(names["SEARCH_MAX"]) in text
     assert "the first {:,} names".format(names["SEARCH_MAX"]) in text
     assert "some {:,} claims were read".format(names["READ_MAX"]) in text
     assert "%d described holders" % names["DESCRIBED_MAX"] in text
-    assert "makes %d lists with" % names["SEARCHES"] in text
+    assert "makes %d lists at" % names["TURNS"] in text
+    assert "counts as %d of these" % names["SEARCH"] in text
+    assert "%d further lists wait" % names["WAITING"] in text
     assert "the first %d holders at most" % constant(
         source("core/call.h"), "ZKL_LIST_MAX") in text
     assert "each lock, %d at a time" % names["LISTS"] in " ".join(
