@@ -82,17 +82,37 @@ def test_packages_are_told():
 def test_site(tmp_path):
     """nginx takes the site as Debian's nginx.conf would include it."""
     (tmp_path / "logs").mkdir()
+    (tmp_path / "sites").mkdir()
+    (tmp_path / "sites" / "zk-lock").write_text(
+        read("debian", "sites-available", "zk-lock").replace(
+            "/var/log/nginx/", "logs/"))
     conf = tmp_path / "nginx.conf"
     conf.write_text("load_module %s;\npid nginx.pid;\nerror_log stderr;\n"
                     "events {}\nhttp {\n    access_log off;\n"
-                    "    include %s/debian/sites-available/*;\n}\n"
-                    % (MODULE, TREE))
+                    "    include sites/*;\n}\n" % MODULE)
     # with -t nginx does not free all memory of the configuration
     done = run(NGINX, "-t", "-p", str(tmp_path), "-c", str(conf),
                "-e", "stderr",
                env=dict(os.environ, LSAN_OPTIONS="detect_leaks=0"))
     assert "[warn]" not in done.stderr
     assert "test is successful" in done.stderr
+
+
+def test_site_answers_its_own_names():
+    """Any other name is one that a stranger has led to this machine."""
+    other, own = read("debian", "sites-available",
+                      "zk-lock").split("\nserver {")[1:]
+    assert "default_server" in other and "return 421;" in other
+    assert "zk_lock" not in other and "default_server" not in own
+    assert "server_name 127.0.0.1 localhost $hostname;" in own
+
+
+def test_logs_of_the_site_have_no_path():
+    """A path may have a token in it."""
+    formats = re.search(r"(?s)log_format zk_lock (.*?);", read(
+        "debian", "sites-available", "zk-lock")).group(1)
+    assert not {"$request", "$uri", "$request_uri"} & set(
+        re.findall(r"\$\w+", formats))
 
 
 def test_drop_in():

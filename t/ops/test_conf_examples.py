@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import threading
 
 import pytest
@@ -60,6 +61,36 @@ def release(example, name, response):
 def test_minimal(make_example):
     example = make_example("minimal.conf").start()
     release(example, "x", example.hold("/locks/x"))
+
+
+@pytest.mark.parametrize("host, status", [
+    ("127.0.0.1", 201), ("localhost", 201), ("localhost:8080", 201),
+    (socket.gethostname(), 201), ("evil.example.com", 421),
+    ("127.0.0.1.evil.example.com:8080", 421), ("0.0.0.0:8080", 421)])
+def test_another_name_is_refused(make_example, host, status):
+    """A page of a name that its owner leads to 127.0.0.1 is of that origin."""
+    example = make_example("minimal.conf").start()
+    own = {"Host": host, "Origin": "http://" + host,
+           "Sec-Fetch-Site": "same-origin"}
+    assert example.call("POST", "/locks/x", None, own).status == status
+
+
+@pytest.mark.parametrize("name", [
+    "minimal.conf", "limits.conf", "election.conf", "live-servers.conf"])
+def test_a_log_has_no_token(make_example, name):
+    """Of a client that follows the Location of its grant."""
+    example = make_example(name).start()
+    held = example.hold("/locks/x")
+    assert example.call("PUT", held.headers["Location"]).status == 200
+    assert example.call("DELETE", held.headers["Location"]).status == 204
+
+    def log():
+        with open(os.path.join(example.gateway.prefix, "access.log"),
+                  encoding="utf-8") as file:
+            return file.read()
+
+    wait_until(lambda: " DELETE x 204 " in log(), 15.0, "the line")
+    assert held.token not in log()
 
 
 def test_ten_lines(make_example):

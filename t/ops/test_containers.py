@@ -72,7 +72,8 @@ def start_gateway_of(start_gateway, dns, zookeeper):
         conf = read("docker", "nginx.conf").replace("/tmp/", "/run/")
         assert conf.count(INCLUDE) == 1
         return Example(None, gateway, (8080, 8081),
-                       conf.replace(INCLUDE, text)).start()
+                       conf.replace(INCLUDE, text).replace(
+                           "/dev/stdout", "access.log")).start()
 
     return start
 
@@ -100,8 +101,18 @@ def test_gateway(start_gateway_of, path):
     assert example.call("GET", "/health").status == 503
     assert ask(example, 8081, "GET", "/alive").status == 204
     assert ask(example, 8081, "PUT", drain + "off").status == 200
-    assert example.call("DELETE", "/locks/x", headers={
-        "Lock-Token": response.token}).status == 204
+    assert example.call("DELETE", response.headers["Location"]).status == 204
+    logged(example, response, " DELETE x 204 released ")
+
+
+def logged(example, response, *lines):
+    """The lines come into the access log, and no token does."""
+    path = os.path.join(example.gateway.prefix, "access.log")
+    for line in lines:
+        wait_until(lambda: line in open(path, encoding="utf-8").read(), 15.0,
+                   line)
+    with open(path, encoding="utf-8") as file:
+        assert response.token not in file.read()
 
 
 def test_what_operators_do(start_gateway_of):
@@ -122,14 +133,18 @@ def test_balancer(start_gateway, gateway):
     assert conf.count(include) == 1
     balancer = start_gateway(start=False, wait_sessions=False)
     balancer = Example(None, balancer, (8080,), conf.replace(
-        include, "server 127.0.0.1:%d max_fails=0;" % gateway.port))
+        include, "server 127.0.0.1:%d max_fails=0;" % gateway.port).replace(
+            "/dev/stdout", "access.log"))
     balancer.start(wait_sessions=False)
 
     response = balancer.hold("/locks/x")
-    assert balancer.call("DELETE", "/locks/x", headers={
-        "Lock-Token": response.token}).status == 204
+    assert balancer.call("PUT", "/locks/x?ttl=1m", headers={
+        "Lock-Token": response.token}).status == 200
+    assert balancer.call("DELETE",
+                         response.headers["Location"]).status == 204
     for hidden in "/metrics", "/operator/health", "/":
         assert balancer.call("GET", hidden).status == 404
+    logged(balancer, response, " PUT x 200 ", " DELETE x 204 ", " GET - 404 ")
     gateway.stop()
     content = problem(balancer.call("POST", "/locks/x"), 503, "no gateway")
     assert content["type"] == "/problems/unavailable"
