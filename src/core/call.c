@@ -140,7 +140,6 @@ static void zkl_call_list(zkl_call_t *call);
 static void zkl_call_list_handler(zkl_op_t *op);
 static ngx_int_t zkl_call_count(zkl_call_t *call, zkl_op_t *op);
 static ngx_uint_t zkl_call_readers(zkl_op_t *op, int64_t writer);
-static ngx_uint_t zkl_call_before(zkl_op_t *op, int64_t one, int64_t two);
 static ngx_int_t zkl_call_sort(zkl_call_t *call, zkl_op_t *op);
 static void zkl_call_state(zkl_call_t *call, zkl_info_t *infos, ngx_uint_t n);
 static int ngx_libc_cdecl zkl_call_compare(const void *one, const void *two);
@@ -1249,6 +1248,10 @@ zkl_call_placed(zkl_call_t *call)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
+    if (info->blocked && cdata.async) {
+        info->held = 0;
+    }
+
     if (call->pending && info->held) {
 
         if (cdata.index >= 0 && !cdata.async) {
@@ -2170,9 +2173,10 @@ static ngx_int_t
 zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
-    ngx_uint_t   i, there, mixes, capacity, ahead, readers;
+    ngx_uint_t   i, there, mixes, capacity, ahead, readers, misnumbered;
     zkl_child_t  child;
 
+    call->infos[0].blocked = 0;
     call->position = 0;
     ahead = 0;
     there = 0;
@@ -2194,7 +2198,17 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
                                            call->token.id.random,
                                            ZKL_RANDOM_LEN));
 
-        if (!zkl_call_before(op, child.seq, call->token.seq)) {
+        misnumbered = (child.seq >= op->given);
+
+        if (misnumbered != (call->token.seq >= op->given)) {
+
+            /* blocks the claim, unless the claim was granted before */
+
+            call->infos[0].blocked |= misnumbered;
+            continue;
+        }
+
+        if (child.seq >= call->token.seq) {
             continue;
         }
 
@@ -2206,7 +2220,7 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
             call->position++;
         }
 
-        if (child.mode != ZKL_READ && zkl_call_before(op, child.seq, writer)) {
+        if (child.mode != ZKL_READ && child.seq < writer) {
             writer = child.seq;
         }
     }
@@ -2237,27 +2251,10 @@ zkl_call_readers(zkl_op_t *op, int64_t writer)
         n += (zkl_name_child_read(&child, (char *) op->children[i].data,
                                   op->children[i].len)
               == 0
-              && child.mode == ZKL_READ
-              && zkl_call_before(op, child.seq, writer));
+              && child.mode == ZKL_READ && child.seq < writer);
     }
 
     return n;
-}
-
-
-/*
- * Whether the claim with a number comes before the claim with another number:
- * misnumbered claims come first, as in the view.
- */
-
-static ngx_uint_t
-zkl_call_before(zkl_op_t *op, int64_t one, int64_t two)
-{
-    if ((one >= op->given) != (two >= op->given)) {
-        return one >= op->given;
-    }
-
-    return one < two;
 }
 
 
@@ -2284,7 +2281,6 @@ zkl_call_sort(zkl_call_t *call, zkl_op_t *op)
                                 op->children[i].len)
             == 0)
         {
-            infos[n].misnumbered = (infos[n].child.seq >= op->given);
             infos[n++].name = op->children[i];
         }
     }
@@ -2379,10 +2375,6 @@ zkl_call_compare(const void *one, const void *two)
 
     a = one;
     b = two;
-
-    if (a->misnumbered != b->misnumbered) {
-        return a->misnumbered ? -1 : 1;
-    }
 
     if (a->child.seq != b->child.seq) {
         return (a->child.seq < b->child.seq) ? -1 : 1;

@@ -179,6 +179,7 @@ history_run(uint64_t seed)
     gsim_user_reset(until);
     gsim_foreign_reset(until);
     gsim_fault_reset(until);
+    gsim_oracle_owns(NULL, 0);
 
     gsim_run(until);
 
@@ -316,6 +317,8 @@ report(double took)
            N(revoked), N(bound), N(lost), N(hung_up), N(several));
     printf("  deleted by hand %llu, foreign writers that became readers %llu\n",
            N(by_hand), N(downgrades));
+    printf("  made by name %llu, znodes compared with claims %llu\n",
+           N(planted), N(compared));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

@@ -256,6 +256,7 @@ struct gsim_node_s {
     int                          nchildren;
     gsim_data_t                 *data;
     unsigned                     container:1;
+    unsigned                     planted:1;     /* made by name */
 };
 
 
@@ -613,6 +614,11 @@ int gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
 /* settled: no claim is left in ZooKeeper; empty: and no ephemeral znode. */
 int gsim_oracle_settled(void);
+/*
+ * The ephemerals of a worker's session below a lock are the claims of the
+ * worker's records, one to one: checked now, and again from time to time.
+ */
+void gsim_oracle_owns(void *data, uint64_t tag);
 int gsim_oracle_empty(void);
 
 
@@ -659,6 +665,8 @@ typedef struct {
     uint64_t    lapses;
     uint64_t    unreachable;
     uint64_t    foreign;
+    uint64_t    planted;                /* children that were made by name */
+    uint64_t    compared;               /* znodes with claims of a worker */
     uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;
     uint64_t    partitions;

@@ -6,6 +6,10 @@
  * lock's znode.
  *
  * A claimer sees the leader's tree, and looks after each change.
+ *
+ * A planter makes and deletes children by name, with numbers that the parent
+ * has not given, or has given to other children: as a person with zkCli does,
+ * or a copy of a tree.
  */
 
 
@@ -20,6 +24,7 @@
 
 
 #define GSIM_FOREIGNERS     4
+#define GSIM_PLANTED        6
 
 
 typedef struct {
@@ -38,6 +43,8 @@ typedef struct {
 static gsim_foreign_t  gsim_foreigners[GSIM_FOREIGNERS];
 static int             gsim_nforeigners;
 static int64_t         gsim_foreign_until;
+static gsim_node_t    *gsim_planted[GSIM_PLANTED];
+static int             gsim_nplanted;
 
 
 static void gsim_foreign_event(void *data, uint64_t tag);
@@ -47,6 +54,10 @@ static void gsim_foreign_downgrade(gsim_foreign_t *f);
 static void gsim_foreign_delete(gsim_node_t *node);
 static void gsim_foreign_end(gsim_foreign_t *f);
 static void gsim_foreign_look_event(void *data, uint64_t tag);
+static void gsim_foreign_plant_event(void *data, uint64_t tag);
+static void gsim_foreign_plant(void);
+static int64_t gsim_foreign_number(gsim_node_t *parent);
+static void gsim_foreign_unplant(void);
 
 
 void
@@ -58,6 +69,13 @@ gsim_foreign_reset(int64_t until)
 
     gsim_nforeigners = (int) gsim_below(GSIM_FOREIGNERS + 1);
     gsim_foreign_until = until;
+
+    gsim_nplanted = 0;
+
+    if (gsim_chance(3)) {
+        gsim_at(gsim_now + gsim_below(8000) * GSIM_MS,
+                gsim_foreign_plant_event, NULL, 0);
+    }
 
     if (gsim_chance(3)) {
         gsim_nforeigners = 0;
@@ -83,7 +101,7 @@ gsim_foreign_busy(void)
         }
     }
 
-    return 0;
+    return gsim_nplanted != 0;
 }
 
 
@@ -313,5 +331,111 @@ gsim_foreign_look_event(void *data, uint64_t tag)
             f->hold = gsim_oracle_held(f->lock, f->mode, f->node->path, 0,
                                        GSIM_NEVER, f->name);
         }
+    }
+}
+
+
+static void
+gsim_foreign_plant_event(void *data, uint64_t tag)
+{
+    (void) data;
+    (void) tag;
+
+    if (gsim_now < gsim_foreign_until
+        && gsim_nplanted < GSIM_PLANTED
+        && (gsim_nplanted == 0 || gsim_chance(2)))
+    {
+        gsim_foreign_plant();
+
+    } else if (gsim_nplanted != 0) {
+        gsim_foreign_unplant();
+    }
+
+    if (gsim_now < gsim_foreign_until || gsim_nplanted != 0) {
+        gsim_at(gsim_now + gsim_between(1, gsim_chance(2) ? 50 : 1500)
+                           * GSIM_MS,
+                gsim_foreign_plant_event, NULL, 0);
+    }
+}
+
+
+static void
+gsim_foreign_plant(void)
+{
+    int           lock;
+    char          path[GSIM_PATH];
+    zkl_mode_t    mode;
+    gsim_node_t  *parent, *node;
+
+    lock = (int) gsim_below(GSIM_LOCKS);
+    mode = gsim_user_use(lock);
+
+    if (mode != ZKL_MUTEX && mode != ZKL_READ) {
+        return;
+    }
+
+    gsim_foreign_make("/locks", ZOO_CONTAINER);
+    gsim_foreign_make(gsim_paths[lock], ZOO_CONTAINER);
+
+    parent = gsim_tree_find(gsim_paths[lock], gsim_zxid);
+
+    if (parent == NULL || parent->owner != 0) {
+        return;
+    }
+
+    snprintf(path, sizeof(path), "%s/_c_%08x-0000-4000-8000-%012llx-%s%010lld",
+             gsim_paths[lock], (unsigned) gsim_random(),
+             (unsigned long long) gsim_random() >> 16,
+             mode == ZKL_MUTEX ? "lock-" : gsim_chance(2) ? "__WRIT__"
+                                                          : "__READ__",
+             (long long) gsim_foreign_number(parent));
+
+    (void) gsim_tree_begin();
+
+    if (gsim_tree_create(path, "me", 2, 0, 0, &node) != ZOK) {
+        return;
+    }
+
+    node->planted = 1;
+    gsim_planted[gsim_nplanted++] = node;
+
+    gsim_count.planted++;
+    gsim_server_spread();
+    gsim_foreign_look();
+}
+
+
+static int64_t
+gsim_foreign_number(gsim_node_t *parent)
+{
+    switch (gsim_below(4)) {
+
+    case 0:
+        return gsim_below(ZKL_SEQ_MAX);
+
+    case 1:
+        return gsim_below(parent->counter + 1);
+
+    case 2:
+        return parent->counter + gsim_below(200);
+
+    default:
+        return parent->counter + gsim_below(4);
+    }
+}
+
+
+static void
+gsim_foreign_unplant(void)
+{
+    int           i;
+    gsim_node_t  *node;
+
+    i = (int) gsim_below(gsim_nplanted);
+    node = gsim_planted[i];
+    gsim_planted[i] = gsim_planted[--gsim_nplanted];
+
+    if (node->deleted == GSIM_NEVER) {
+        gsim_foreign_delete(node);
     }
 }

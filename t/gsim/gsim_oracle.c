@@ -33,6 +33,7 @@ static gsim_session_t  gsim_forever;
 
 
 static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
+static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -463,10 +464,10 @@ gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq)
 
         if (node->deleted == GSIM_NEVER
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
-            && child.seq < seq
+            && (child.seq < seq || node->planted)
             && gsim_oracle_blocks(child.mode, mode))
         {
-            if (child.mode != mode) {
+            if (child.mode != mode || node->planted) {
                 return 1;
             }
 
@@ -479,6 +480,82 @@ gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq)
     }
 
     return n != 0;
+}
+
+
+void
+gsim_oracle_owns(void *data, uint64_t tag)
+{
+    zkl_key_t        key;
+    gsim_process_t  *p, *before;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+
+        if ((p->state != GSIM_RUNS && p->state != GSIM_LEAVES)
+            || p->worker == NULL || p->doomed || p->ending || p->in_turn)
+        {
+            continue;
+        }
+
+        before = gsim_enter(p);
+
+        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {
+            gsim_oracle_owns_session(p, key.id);
+        }
+
+        gsim_leave(before);
+    }
+
+    gsim_at(gsim_now + 250 * GSIM_MS, gsim_oracle_owns, data, tag);
+}
+
+
+/*
+ * Each ephemeral child of a lock is a claim's.  The claim's number need not be
+ * known, because the answer to the create may be on its way, or lost.
+ */
+
+static void
+gsim_oracle_owns_session(gsim_process_t *p, int64_t id)
+{
+    int           i;
+    ngx_str_t     path;
+    gsim_node_t  *parent, *node;
+    zkl_child_t   child;
+    zkl_claim_t  *claim;
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        parent = gsim_tree_find(gsim_paths[i], gsim_zxid);
+
+        if (parent == NULL) {
+            continue;
+        }
+
+        path.data = (u_char *) gsim_paths[i];
+        path.len = strlen(gsim_paths[i]);
+
+        for (node = parent->children; node != NULL; node = node->sibling) {
+
+            if (node->deleted != GSIM_NEVER || node->owner != id
+                || zkl_name_child_read(&child, node->name, strlen(node->name))
+                   != 0)
+            {
+                continue;
+            }
+
+            gsim_count.compared++;
+
+            claim = zkl_claim_find(p->worker, &child.id, &path);
+
+            if (claim == NULL
+                || claim->state == ZKL_START
+                || (claim->entry.seq != child.seq && claim->entry.seq != -1))
+            {
+                gsim_violation("%s belongs to the session of a worker that "
+                               "has no such claim", node->path);
+            }
+        }
+    }
 }
 
 

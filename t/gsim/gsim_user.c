@@ -1029,7 +1029,7 @@ gsim_user_clashes(gsim_node_t *own, int wait)
     for (node = own->parent->children; node; node = node->sibling) {
         if (node->created <= own->created && node->deleted >= own->created
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
-            && child.seq < is.seq && child.mode != is.mode
+            && (child.seq < is.seq || node->planted) && child.mode != is.mode
             && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE)
             && !(wait && zkl_mode_base(child.mode) == ZKL_SEMAPHORE
                  && zkl_mode_base(is.mode) == ZKL_SEMAPHORE))
@@ -1096,7 +1096,7 @@ gsim_user_before(gsim_node_t *node, int64_t seq)
     zkl_child_t  child;
 
     return zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
-           && child.seq < seq;
+           && (child.seq < seq || node->planted);
 }
 
 

@@ -639,6 +639,35 @@ MUTANTS = [
      'ngx_add_timer(&claim->timer, 2 * acquire->wait);',
      500),
 
+    # no claim is forgotten, and numbers in names prove nothing
+
+    ('a number in a name is taken for given',
+     'base/view.c:zkl_view_merge',
+     '    view->complete_through = given - 1;\n',
+     '    view->complete_through = (n != 0) ? children[n - 1].seq : -1;\n',
+     4000),
+
+    ('a claim is forgotten when its client leaves during the create',
+     'core/claim.c:zkl_claim_abandon',
+     '    default:\n'
+     '        /* CREATE, RECOVER: the claim ends when the znode is known to '
+     'exist */\n',
+     '    default:\n        zkl_claim_done(claim);\n', 1000),
+
+    ('a claim is forgotten when its delete gets no answer',
+     'core/claim.c:zkl_claim_delete_handler',
+     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {',
+     'if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE\n'
+     '        || op->rc == ZKL_UNSENT)\n    {', 1000),
+
+    ('a create without an answer did not happen',
+     'core/claim.c:zkl_claim_create_handler',
+     '    case ZKL_UNKNOWN:\n'
+     '        zkl_claim_recover(claim);\n'
+     '        break;\n\n'
+     '    case ZKL_UNSENT:\n',
+     '    case ZKL_UNKNOWN:\n    case ZKL_UNSENT:\n', 1000),
+
     # the queue: what a worker knows of the claims ahead
 
     ('a waiter is granted when the foreign claim ahead is gone',
