@@ -347,6 +347,23 @@ def test_full_names_of_lists(gateway, tree):
         release(gateway, quote(lock), token)
 
 
+def test_full_name_of_a_durable_claim(gateway, start_gateway, tree, name):
+    """The claim data keep the name, whichever gateway writes them."""
+    other = start_gateway(root=gateway.root)
+    full = name + "\U0001f512"
+    path = PLAIN + quote(full)
+    token = gateway.call("POST", path, {"durable": "1", "ttl": "1h"}).token
+    znode = gateway.znode(hashed(full.encode()))
+    for there in other, gateway, other:
+        answer = there.call("PUT", path, {"ttl": "2h"}, {"Lock-Token": token})
+        assert (answer.status, answer.json["name"]) == (200, full)
+        assert listed(there, prefix=full) == [full]
+    claim, = tree.claims(znode)
+    assert not tree.stat(znode + "/" + claim).ephemeralOwner
+    assert other.call("DELETE", path, headers={
+        "Lock-Token": token}).status == 204
+
+
 def test_znodes_that_are_no_names(gateway, tree, name):
     """A list has no name that would be the name of another lock."""
     made = [gateway.znode(name.replace("%2F", "%2F%2F")), gateway.znode(name)]
