@@ -5,6 +5,7 @@ have Chromium say so: a page of another site, one of another port of the same
 host, and the pages that the configuration allows.
 """
 
+import contextlib
 import json
 import uuid
 
@@ -112,6 +113,20 @@ def test_a_header_twice(gateway):
         response = gateway.call("POST", "/locks/x", headers={
             header: "none", header.lower(): "none"})
         problem(response, 400, header)
+
+
+def test_http2(gateway):
+    """The host is that of ":authority"."""
+    name = uuid.uuid4().hex
+    with contextlib.closing(gateway.connect_http2()) as connection:
+        def status(origin):
+            return connection.request("POST", "/locks/" + name, {"wait": "0"},
+                                      {"origin": origin}).status
+
+        assert status("http://localhost.evil.example.com") == 403
+        assert status("http://localhost:8080") == 403
+        assert status("http://localhost") == 201
+        assert status("http://localhost") == 423
 
 
 def test_a_body_without_a_type(gateway):
