@@ -135,7 +135,11 @@ zkl_names(zkl_worker_t *worker, zkl_names_question_t *question)
 
     zkl_worker_timer(worker, &names->timer, zkl_names_timer_handler);
 
-    if (worker->nsearches < ZKL_NAMES_WAITING) {
+    /* a question that has not begun yet may still get free turns */
+
+    if (worker->nsearches + worker->nsearching
+        < ZKL_NAMES_TURNS + ZKL_NAMES_WAITING)
+    {
         names->waits = 1;
         worker->nsearches++;
         ngx_queue_insert_tail(&worker->searches, &names->queue);

@@ -218,7 +218,7 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     chunk = ZKL_CHUNK * ZKL_CELL
             + sizeof(ngx_atomic_t) + sizeof(uint64_t)
             + ZKL_CHUNK * sizeof(ngx_atomic_t)
-            + ZKL_CHUNK / ZKL_QUOTA_CELLS * sizeof(ngx_atomic_t)
+            + ZKL_CHUNK * ZKL_QUOTA_WORDS * sizeof(ngx_atomic_t)
             + map->nslots * (ZKL_CHUNK / 8 + 1);
 
     fixed = 2 * 64
@@ -233,7 +233,7 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     map->nchunks = (size - fixed) / chunk;
     map->ncells = map->nchunks * ZKL_CHUNK;
-    map->nquotas = map->ncells / ZKL_QUOTA_CELLS;
+    map->nquotas = map->ncells * ZKL_QUOTA_WORDS;
 
     map->nseq_index = 1;
 

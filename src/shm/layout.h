@@ -25,8 +25,8 @@
 #define ZKL_SLOT_WORDS                                                         \
     (ZKL_SLOTS_MAX / ZKL_WORD_BITS)
 
-/* cells for each word that counts claims under keys */
-#define ZKL_QUOTA_CELLS               4
+/* words for each cell that count claims under keys */
+#define ZKL_QUOTA_WORDS               2
 
 /* bytes of a cell, cells of a chunk */
 #define ZKL_CELL                      256
@@ -164,6 +164,7 @@ typedef struct {
     ngx_uint_t                  nsummary;
 
     ngx_atomic_t                orphans;    /* a hint that orphans exist */
+    ngx_atomic_t                deaths;     /* slots of processes that died */
     ngx_atomic_t                reloads;    /* of this nginx so far */
     ngx_atomic_t                over;       /* the value of reloads whose
                                                workers quit, with no new

@@ -3,37 +3,93 @@
  * Quotas: how many claims of this gateway count under the same key.
  *
  * Several processes run this code at the same time, each on its event loop.
- * The cells tell which claims count.  The words of map->quotas are a quick
- * answer: a word counts the claims of all keys that share the word, and is
- * never too low, because a claim is counted before the cell says so, and counts
- * until the cell does not say so any more.  Where the word exceeds a limit, the
- * cells are counted: so neither a worker that died between the two steps nor
- * another key in the same word makes a claim be refused.
+ * The cells tell which claims count.  map->quotas is a table of words: a word
+ * counts the claims of a key, and has in its upper bits a part of the key, so
+ * that the key's words are found within a few words from the key's place on.
+ * Two workers that begin to count a key at the same time may use two words: the
+ * sum counts.  A word of no claims is 0, and free for any key.
  *
- * Workers that take the last places at the same moment may all get one.
+ * A claim is counted before the cell says so, and until the cell does not say
+ * so any more.  A worker that dies between the two steps leaves a claim too
+ * much.  So a word also has the number of workers that had died when it was
+ * last known to be right: if more have died, the cells are counted before a
+ * claim is refused, once for each key and each death.
+ *
+ * Workers that take the last places at the same moment may all get one; so may
+ * a worker that stands still between the two steps while the cells are counted.
  */
 
 
 #include "shm/quota.h"
 
 
-static ngx_uint_t zkl_quota_count(zkl_layout_t *map, uint64_t key);
+/* how far from its place a key is counted, in words */
+#define ZKL_QUOTA_REACH             64
+
+/* of a word, from the lowest bit: the claims, the deaths, a part of the key */
+#define ZKL_QUOTA_COUNT             (((ngx_atomic_uint_t) 1 << 20) - 1)
+#define ZKL_QUOTA_DEATHS            ((ngx_atomic_uint_t) 0xff << 20)
+#define ZKL_QUOTA_KEY               (~(ZKL_QUOTA_COUNT | ZKL_QUOTA_DEATHS))
+
+
+/* what the table has of a key */
+
+typedef struct {
+    ngx_atomic_t               *word;       /* the first word, or NULL */
+    ngx_atomic_uint_t           value;      /* of word */
+    ngx_atomic_t               *free;       /* the first free word, or NULL */
+    ngx_uint_t                  n;          /* claims */
+    ngx_uint_t                  doubtful;   /* a worker has died since */
+} zkl_quota_found_t;
+
+
+static void zkl_quota_find(zkl_layout_t *map, uint64_t key,
+    zkl_quota_found_t *found);
+static ngx_atomic_uint_t zkl_quota_deaths(zkl_layout_t *map);
+static void zkl_quota_recount(zkl_layout_t *map, uint64_t key);
 
 
 ngx_int_t
 zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
     ngx_uint_t max)
 {
-    ngx_atomic_t       *word;
-    ngx_atomic_uint_t   n;
+    ngx_uint_t         recounted;
+    zkl_quota_found_t  found;
 
-    word = &map->quotas[key % map->nquotas];
+    recounted = 0;
 
-    n = ngx_atomic_fetch_add(word, 1);
+    for ( ;; ) {
+        zkl_quota_find(map, key, &found);
 
-    if (n >= max && zkl_quota_count(map, key) >= max) {
-        (void) ngx_atomic_fetch_add(word, -1);
-        return NGX_BUSY;
+        if (found.n >= max) {
+
+            if (!found.doubtful || recounted) {
+                return NGX_BUSY;
+            }
+
+            recounted = 1;
+            zkl_quota_recount(map, key);
+            continue;
+        }
+
+        if (found.word != NULL) {
+
+            if (ngx_atomic_cmp_set(found.word, found.value, found.value + 1)) {
+                break;
+            }
+
+        } else if (found.free == NULL) {
+
+            /* twice as many words as cells: no key has so many neighbours */
+
+            return NGX_OK;
+
+        } else if (ngx_atomic_cmp_set(found.free, 0,
+                                      (key & ZKL_QUOTA_KEY)
+                                      | zkl_quota_deaths(map) | 1))
+        {
+            break;
+        }
     }
 
     ngx_memory_barrier();
@@ -44,12 +100,98 @@ zkl_quota_take(zkl_layout_t *map, zkl_cell_t *cell, uint64_t key,
 }
 
 
-static ngx_uint_t
-zkl_quota_count(zkl_layout_t *map, uint64_t key)
+void
+zkl_quota_give_back(zkl_layout_t *map, zkl_cell_t *cell)
 {
-    uint64_t     starts;
-    ngx_uint_t   i, k, n;
-    zkl_cell_t  *cell;
+    uint64_t           key;
+    zkl_quota_found_t  found;
+
+    key = cell->quota;
+
+    if (key == 0) {
+        return;
+    }
+
+    cell->quota = 0;
+
+    ngx_memory_barrier();
+
+    do {
+        zkl_quota_find(map, key, &found);
+
+        if (found.word == NULL) {
+            return;
+        }
+
+    } while (!ngx_atomic_cmp_set(found.word, found.value,
+                                 (found.value & ZKL_QUOTA_COUNT) > 1
+                                 ? found.value - 1 : 0));
+}
+
+
+static void
+zkl_quota_find(zkl_layout_t *map, uint64_t key, zkl_quota_found_t *found)
+{
+    ngx_uint_t         i, at;
+    ngx_atomic_uint_t  value, deaths;
+
+    ngx_memzero(found, sizeof(zkl_quota_found_t));
+
+    deaths = zkl_quota_deaths(map);
+    at = (ngx_uint_t) (key % map->nquotas);
+
+    for (i = 0; i < ZKL_QUOTA_REACH; i++) {
+        value = map->quotas[at];
+
+        if (value == 0) {
+
+            if (found->free == NULL) {
+                found->free = &map->quotas[at];
+            }
+
+        } else if (((value ^ key) & ZKL_QUOTA_KEY) == 0) {
+
+            if (found->word == NULL) {
+                found->word = &map->quotas[at];
+                found->value = value;
+            }
+
+            found->n += value & ZKL_QUOTA_COUNT;
+            found->doubtful |= ((value & ZKL_QUOTA_DEATHS) != deaths);
+        }
+
+        if (++at == map->nquotas) {
+            at = 0;
+        }
+    }
+}
+
+
+static ngx_atomic_uint_t
+zkl_quota_deaths(zkl_layout_t *map)
+{
+    return (map->deaths << 20) & ZKL_QUOTA_DEATHS;
+}
+
+
+/*
+ * Sets the key's first word to what the cells say, less what the other words
+ * count, unless the word has changed meanwhile.
+ */
+
+static void
+zkl_quota_recount(zkl_layout_t *map, uint64_t key)
+{
+    uint64_t           starts;
+    ngx_uint_t         i, k, n;
+    zkl_cell_t        *cell;
+    ngx_atomic_uint_t  deaths;
+    zkl_quota_found_t  found;
+
+    deaths = zkl_quota_deaths(map);
+    zkl_quota_find(map, key, &found);
+
+    ngx_memory_barrier();
 
     n = 0;
 
@@ -68,24 +210,10 @@ zkl_quota_count(zkl_layout_t *map, uint64_t key)
         }
     }
 
-    return n;
-}
+    n -= ngx_min(n, found.n - (found.value & ZKL_QUOTA_COUNT));
 
-
-void
-zkl_quota_give_back(zkl_layout_t *map, zkl_cell_t *cell)
-{
-    uint64_t  key;
-
-    key = cell->quota;
-
-    if (key == 0) {
-        return;
+    if (found.word != NULL) {
+        (void) ngx_atomic_cmp_set(found.word, found.value,
+                                  n ? (key & ZKL_QUOTA_KEY) | deaths | n : 0);
     }
-
-    cell->quota = 0;
-
-    ngx_memory_barrier();
-
-    (void) ngx_atomic_fetch_add(&map->quotas[key % map->nquotas], -1);
 }

@@ -201,6 +201,13 @@ zkl_zone_take(zkl_zone_t *zone, ngx_uint_t i, ngx_atomic_uint_t keeper,
         return NGX_DECLINED;
     }
 
+    if (keeper != ZKL_FREE && keeper != ZKL_ORPHAN) {
+
+        /* the keeper died, perhaps while it changed a shared count */
+
+        (void) ngx_atomic_fetch_add(&zone->map->deaths, 1);
+    }
+
     slot->home = (home < zone->map->nslots) ? home : i;
     slot->leaving = 0;
 
