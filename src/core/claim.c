@@ -899,6 +899,10 @@ zkl_claim_create_handler(zkl_op_t *op)
         zkl_claim_refuse(claim, ZKL_DENIED);
         break;
 
+    case ZKL_OVER_QUOTA:
+        zkl_claim_refuse(claim, ZKL_NO_ROOM);
+        break;
+
     default:
         zkl_claim_refuse(claim, ZKL_FAILED);
         break;

@@ -1595,6 +1595,11 @@ zkl_lock_make_handler(zkl_op_t *op)
 
         /* fall through */
 
+    case ZKL_OVER_QUOTA:
+        lock->making = 0;
+        zkl_lock_refuse(lock, ZKL_NO_ROOM);
+        break;
+
     case ZKL_REFUSED:
     case ZKL_NO_AUTH:
         lock->making = 0;

@@ -358,7 +358,8 @@ zkl_replace_rename_handler(zkl_op_t *op)
 static void
 zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 {
-    if (replace->gate.len != 0 && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN)
+    if (replace->gate.len != 0 && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
+        && op->rc != ZKL_OVER_QUOTA)
     {
         zkl_replace_done(replace, NGX_ERROR);
     }

@@ -61,8 +61,9 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_outcomes[] = {
 
     { ZKL_NO_ROOM, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM, ngx_string("no_room"),
       "no_room",
-      "this gateway has no room for one more claim, in its zk_lock_zone or in "
-      "this worker's ZooKeeper session: this request was granted nothing",
+      "this gateway has no room for one more claim, in its zk_lock_zone, in "
+      "this worker's ZooKeeper session or below a quota of ZooKeeper: this "
+      "request was granted nothing",
       NULL },
 
     { ZKL_SEQ_EXHAUSTED, NGX_HTTP_CONFLICT, ngx_string("refused"), "refused",

@@ -55,6 +55,9 @@
 #include "zk/client.h"
 
 
+/* KeeperException.Code.QUOTAEXCEEDED, which libzookeeper has no name for */
+#define ZKL_CODE_QUOTA                (-125)
+
 /* log lines in flight; further lines are counted and dropped */
 #define ZKL_LINES_MAX                 64
 
@@ -774,6 +777,9 @@ zkl_client_rc(int code)
     case ZNOCHILDRENFOREPHEMERALS:
         return ZKL_CHILDLESS;
 
+    case ZKL_CODE_QUOTA:
+        return ZKL_OVER_QUOTA;
+
     case ZSYSTEMERROR:
     case ZRUNTIMEINCONSISTENCY:
     case ZDATAINCONSISTENCY:
@@ -803,7 +809,7 @@ zkl_client_innocent(int code)
 const char *
 zkl_client_text(int code)
 {
-    return zerror(code);
+    return (code == ZKL_CODE_QUOTA) ? "quota exceeded" : zerror(code);
 }
 
 

@@ -1875,11 +1875,11 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
 
     } else if (op->rc == ZKL_REFUSED) {
         ngx_log_error(NGX_LOG_ERR, s->log, 0,
-                      "zookeeper refused an operation on \"%*s\": %s",
+                      "zookeeper refused an operation on \"%*s\": %s (%d)",
                       zkl_session_shown(&op->path), op->path.data,
-                      zkl_client_text(op->flight.code));
+                      zkl_client_text(op->flight.code), op->flight.code);
 
-    } else if (op->rc == ZKL_NO_AUTH) {
+    } else if (op->rc == ZKL_NO_AUTH || op->rc == ZKL_OVER_QUOTA) {
         zkl_session_denied(s, op);
     }
 
@@ -1887,7 +1887,7 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
 }
 
 
-/* Logs seldom: any client can ask for a lock that the ACL forbids. */
+/* Logs seldom: any client can ask for a lock that ZooKeeper forbids. */
 
 static void
 zkl_session_denied(zkl_session_t *s, zkl_op_t *op)
@@ -1901,6 +1901,15 @@ zkl_session_denied(zkl_session_t *s, zkl_op_t *op)
     }
 
     s->denied = now;
+
+    if (op->rc == ZKL_OVER_QUOTA) {
+        ngx_log_error(NGX_LOG_ERR, s->log, 0,
+                      "zookeeper's quota forbids an operation on \"%*s\": %s "
+                      "(%d); such lines come once a second at most",
+                      zkl_session_shown(&op->path), op->path.data,
+                      zkl_client_text(op->flight.code), op->flight.code);
+        return;
+    }
 
     ngx_log_error(NGX_LOG_ERR, s->log, 0,
                   "zookeeper's ACL forbids an operation on \"%*s\", see "

@@ -58,6 +58,7 @@ typedef enum {
     ZKL_CHANGED,                    /* the data have another version */
     ZKL_UNSUPPORTED,                /* by this server */
     ZKL_CHILDLESS,                  /* the parent is ephemeral */
+    ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
     ZKL_REFUSED,                    /* for another reason; was logged */
     ZKL_UNSENT,                     /* not connected: not done */
     ZKL_UNKNOWN                     /* perhaps done */

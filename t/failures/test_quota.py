@@ -1,0 +1,92 @@
+"""A quota of ZooKeeper is reached: "setquota -N" with enforceQuota.
+
+ZooKeeper then creates no znode below the path.  New locks get 503 and the type
+"no-room", held locks are renewed and released as ever, and all goes on as soon
+as there is room.
+"""
+
+import pytest
+
+from lib.checks import grant, problem, retry_after
+from lib.process import wait_until
+from lib.zookeeper import Server
+
+HEALTH = "location = /health { zk_lock_health; }"
+FAR = 30.0
+
+
+@pytest.fixture
+def server(tmp_path):
+    server = Server(tmp_path / "zookeeper",
+                    properties=["-Dzookeeper.enforceQuota=true"]).start()
+    yield server
+    server.kill()
+
+
+def limit(tree, path, number):
+    """What "setquota -N" of zkCli does; -1 is "delquota"."""
+    quota = "/zookeeper/quota" + path
+    text = (b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=%d" % number)
+    client = tree.client
+    if client.exists(quota):
+        client.set(quota + "/zookeeper_limits", text)
+        return
+    client.ensure_path(quota)
+    client.create(quota + "/zookeeper_limits", text)
+    client.create(quota + "/zookeeper_stats", b"count=0,bytes=0")
+
+
+def full(gateway, name, **query):
+    response = gateway.acquire(name, **query)
+    content = problem(response, 503, "quota")
+    assert content["type"] == "/problems/no-room", content
+    assert retry_after(response) == 1
+
+
+def test_quota_is_reached(server, start_gateway, connect_tree):
+    tree = connect_tree(server.address)
+    gateway = start_gateway(zookeeper=server, root="/q/locks", server=HEALTH)
+    holder = gateway.hold("x")
+    waiter = gateway.begin("x", wait="1m")
+    tree.wait_claims("/q/locks/x", 2)
+    used = 1 + len(tree.children("/q/locks")) + len(tree.claims("/q/locks/x"))
+    limit(tree, "/q/locks", used)
+
+    for worker in gateway.worker_pids():
+        # a claim; and a lock, which is not there yet
+        for name in ("x", "y"):
+            full(gateway, name, worker=worker, wait="0")
+            full(gateway, name, worker=worker, wait="1m")
+        assert gateway.renew("x", holder.token, worker=worker).status == 200
+        assert gateway.call("GET", "/health", worker=worker).status == 200
+        assert gateway.inspect("x", worker=worker).json["queued"] == 1
+    assert "quota exceeded (-125)" in gateway.log_text()
+    assert gateway.log_text().count("zookeeper's quota forbids") < 20
+
+    # there is room
+    assert gateway.release("x", holder.token).status == 204
+    token = grant(waiter.response(FAR), "x")["token"]
+    assert gateway.acquire("x", wait="0").status == 423
+    limit(tree, "/q/locks", -1)
+    for name in ("x2", "y"):
+        gateway.release(name, gateway.hold(name).token)
+    assert gateway.release("x", token).status == 204
+
+
+def test_lease_becomes_durable_when_there_is_room(server, start_gateway,
+                                                  connect_tree):
+    """The claim is held as before meanwhile."""
+    tree = connect_tree(server.address)
+    gateway = start_gateway(zookeeper=server, root="/q/locks")
+    gateway.release("x", gateway.hold("x").token)
+    limit(tree, "/q/locks", 3)
+    holder = gateway.hold("x", ttl="1h")
+    wait_until(lambda: "quota exceeded (-125)" in gateway.log_text(), FAR,
+               "ZooKeeper has refused to make the lease durable")
+    assert gateway.inspect("x", holder.token).json["state"] == "held"
+    limit(tree, "/q/locks", -1)
+    claim, = tree.claims("/q/locks/x")
+    wait_until(lambda: tree.client.exists("/q/locks/x/" + claim
+                                          ).ephemeralOwner == 0, FAR,
+               "the lease is durable")
+    assert gateway.release("x", holder.token).status == 204
