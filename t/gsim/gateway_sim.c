@@ -323,6 +323,7 @@ report(double took)
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),
            N(crashes), N(midway), N(stores), N(stops), N(naps));
+    printf("  writes between a read and a write %llu\n", N(lurks));
     printf("  servers that stood still %llu, elections %llu, cut off %llu, "
            "uneven links %llu\n", N(pauses), N(elections), N(minorities),
            N(uneven));

@@ -164,6 +164,9 @@ struct gsim_process_s {
     unsigned                     fate_in;       /* calls or stores until fate */
     int64_t                      fate;          /* 0: the process dies; else
                                                    us to stand still */
+    unsigned                     lurks;         /* writes of words that were
+                                                   read, until the process
+                                                   stands still before one */
     unsigned                     stores:1;      /* fate_in counts stores into
                                                    a zone */
     unsigned                     begun:1;       /* process init has run */
@@ -207,6 +210,7 @@ void gsim_process_stop(gsim_process_t *p, int64_t us);
 int gsim_wake_ready(gsim_process_t *p);
 /* A process can die or stand still here; gsim_store(): before a store to p. */
 void gsim_point(void);
+void gsim_load(void *p);
 void gsim_store(void *p);
 /* The process sleeps while the other processes go on. */
 void gsim_sleep(int64_t us);
@@ -559,6 +563,8 @@ void gsim_user_reset(int64_t until);
 int gsim_user_busy(void);
 /* A user that is idle acquires in us microseconds. */
 void gsim_user_poke(int64_t us);
+/* Users that hold a lock do something within us microseconds. */
+void gsim_user_prod(int64_t us);
 void gsim_user_report(void);            /* traces the users that are busy */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
@@ -633,6 +639,8 @@ void gsim_fault_store(gsim_process_t *p, unsigned stores);
 void gsim_fault_cut_off(gsim_member_t *m);
 /* For how long a message between two hosts is slow. */
 int64_t gsim_fault_slow_one(void);
+/* p may stand still between a read and a write in the next turn. */
+void gsim_fault_lurk(gsim_process_t *p);
 /* Whether an allocation of the current process fails. */
 int gsim_fault_lacks(void);
 
@@ -676,6 +684,8 @@ typedef struct {
     uint64_t    crashes;
     uint64_t    midway;                 /* crashes in the middle of a turn */
     uint64_t    stores;                 /* of these before a store */
+    uint64_t    lurks;                  /* writes nearby between a read and the
+                                           write of a word */
     uint64_t    by_hand;                /* claims that were deleted */
     uint64_t    adopted;
     uint64_t    stops;

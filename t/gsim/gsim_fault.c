@@ -73,6 +73,7 @@ static int64_t  gsim_faults_every;
 static int      gsim_drawn[sizeof(gsim_faults) / sizeof(gsim_faults[0])];
 static int      gsim_ndrawn;
 static int64_t  gsim_uneven_until;
+static int64_t  gsim_lurking_until;
 static int64_t  gsim_lack_drawn;
 static int64_t  gsim_lack_until;
 
@@ -87,6 +88,7 @@ gsim_fault_reset(int64_t until)
     gsim_faults_every = gsim_between(200, 8000) * GSIM_MS;
     gsim_ndrawn = 0;
     gsim_uneven_until = 0;
+    gsim_lurking_until = 0;
     gsim_lack_drawn = 0;
     gsim_lack_until = 0;
 
@@ -154,9 +156,11 @@ gsim_fault_heal(void)
         p->down[0] = 0;
         p->down[1] = 0;
         p->fate_in = 0;
+        p->lurks = 0;
     }
 
     gsim_uneven_until = 0;
+    gsim_lurking_until = 0;
     gsim_ensemble_heal();
 
     for (conn = gsim_server_conns(); conn != NULL; conn = conn->next) {
@@ -428,11 +432,25 @@ gsim_fault_stand(void)
         return;
     }
 
+    if (gsim_chance(2)) {
+        gsim_lurking_until = gsim_now + gsim_between(1, 5) * GSIM_S;
+        return;
+    }
+
     p->fate = gsim_between(1, gsim_chance(2) ? 300 : 9000) * GSIM_MS;
     p->fate_in = (unsigned) gsim_between(1, 40);
     p->stores = gsim_chance(4);
 
     gsim_fault_felt(p->fate + 4 * GSIM_S);
+}
+
+
+void
+gsim_fault_lurk(gsim_process_t *p)
+{
+    if (gsim_now < gsim_lurking_until && gsim_chance(4)) {
+        p->lurks = (unsigned) gsim_between(1, 6);
+    }
 }
 
 

@@ -35,6 +35,9 @@
 #define GSIM_EVENT_FD       200000
 #define GSIM_EVENT_FDS      1024
 
+#define GSIM_WORDS          32          /* that were read last */
+#define GSIM_NEARBY         128         /* bytes: about a cell */
+
 
 gsim_process_t  *gsim_current;
 gsim_process_t  *gsim_processes;
@@ -47,6 +50,12 @@ static uint64_t         gsim_counts[GSIM_EVENT_FDS];
 static unsigned char    gsim_open[GSIM_EVENT_FDS];
 static unsigned         gsim_depth;
 static int              gsim_in_thread;
+
+static void            *gsim_words[GSIM_WORDS];
+static unsigned         gsim_nwords;
+static gsim_process_t  *gsim_lurker;    /* stands still before the write of */
+static u_char          *gsim_lurks_at;  /* this word */
+static int              gsim_prodded;   /* another process wrote nearby */
 
 
 void *__real_malloc(size_t size);
@@ -80,6 +89,7 @@ static void gsim_queue_move(ngx_queue_t *to, ngx_queue_t *from);
 static void gsim_process_bury(gsim_process_t *p);
 static void gsim_next_turn(gsim_process_t *p);
 static void gsim_turn_event(void *data, uint64_t tag);
+static void gsim_lurk(gsim_process_t *p, void *at);
 static void gsim_fated(gsim_process_t *p, unsigned stores);
 static void gsim_stand_still(gsim_process_t *p, int64_t us);
 static gsim_process_t *gsim_process_find(ngx_pid_t pid);
@@ -105,7 +115,9 @@ gsim_process_reset(void)
     gsim_next_pid = GSIM_FIRST_PID;
     gsim_depth = 0;
     gsim_in_thread = 0;
+    gsim_lurker = NULL;
 
+    memset(gsim_words, 0, sizeof(gsim_words));
     memset(gsim_open, 0, sizeof(gsim_open));
 }
 
@@ -154,6 +166,10 @@ gsim_process_kill(gsim_process_t *p)
 static void
 gsim_process_bury(gsim_process_t *p)
 {
+    if (gsim_lurker == p) {
+        gsim_lurker = NULL;
+    }
+
     p->state = GSIM_DEAD;
     p->listens = 0;
     p->worker = NULL;
@@ -302,6 +318,10 @@ gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data)
     }
 
     p->outer = gsim_enter(p);
+    memset(gsim_words, 0, sizeof(gsim_words));
+
+    gsim_fault_lurk(p);
+
     p->in_turn = 1;
     p->stood = 0;
     p->turned = gsim_now;
@@ -416,9 +436,42 @@ gsim_point(void)
 }
 
 
+/* Notes the words of the zone that the current process has read. */
+
+void
+gsim_load(void *p)
+{
+    if (gsim_current != NULL && gsim_current->lurks != 0
+        && gsim_gateway_shares(gsim_current->gateway, p))
+    {
+        gsim_words[gsim_nwords++ % GSIM_WORDS] = p;
+    }
+}
+
+
 void
 gsim_store(void *p)
 {
+    int  i;
+
+    if (gsim_current == NULL) {
+        return;
+    }
+
+    if (gsim_lurker != NULL && gsim_current != gsim_lurker
+        && (u_char *) p > gsim_lurks_at - GSIM_NEARBY
+        && (u_char *) p < gsim_lurks_at + GSIM_NEARBY)
+    {
+        gsim_prodded = 1;
+    }
+
+    for (i = 0; gsim_current->lurks != 0 && i < GSIM_WORDS; i++) {
+        if (gsim_words[i] == p) {
+            gsim_words[i] = NULL;
+            gsim_lurk(gsim_current, p);
+        }
+    }
+
     if (gsim_current != NULL && gsim_current->fate_in != 0
         && gsim_gateway_shares(gsim_current->gateway, p))
     {
@@ -445,6 +498,44 @@ gsim_process_stop(gsim_process_t *p, int64_t us)
     } else {
         p->stopped = ngx_max(p->stopped, gsim_now + us);
     }
+}
+
+
+/* p has read the word at that address, and is about to write the word. */
+
+static void
+gsim_lurk(gsim_process_t *p, void *at)
+{
+    int64_t  until;
+
+    if (!p->in_turn || gsim_in_thread || gsim_depth >= 4 || gsim_lurker != NULL
+        || --p->lurks != 0)
+    {
+        return;
+    }
+
+    gsim_lurker = p;
+    gsim_lurks_at = at;
+    gsim_prodded = 0;
+
+    until = gsim_now + gsim_between(1, 60) * GSIM_MS;
+
+    gsim_say("process stands still between a read and a write");
+
+    p->stood = 1;
+    p->stopped = ngx_max(p->stopped, until);
+    gsim_quiet = ngx_max(gsim_quiet, until + 4 * GSIM_S);
+
+    gsim_user_prod(until - gsim_now);
+
+    while (gsim_now < until && !gsim_prodded) {
+        gsim_sleep(200);
+    }
+
+    gsim_count.lurks += gsim_prodded;
+
+    p->stopped = gsim_now;
+    gsim_lurker = NULL;
 }
 
 

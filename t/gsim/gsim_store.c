@@ -1,6 +1,8 @@
 
 /*
- * Stores into a zone: before each store a process can die, or stand still.
+ * Stores into a zone: before each store a process can die, or stand still; and
+ * between a read of a word and the write of that word a process stands still
+ * until another process has written nearby.
  *
  * The files of src/ that write to zones are compiled with -fsanitize=thread, so
  * that the compiler calls these functions at each access to memory; the program
@@ -44,8 +46,8 @@ uint32_t __tsan_atomic32_fetch_add(uint32_t *p, uint32_t n, int order);
     void __tsan_write##n(void *p);                                            \
     void __tsan_unaligned_write##n(void *p);                                  \
                                                                               \
-    void __tsan_read##n(void *p) { (void) p; }                                \
-    void __tsan_unaligned_read##n(void *p) { (void) p; }                      \
+    void __tsan_read##n(void *p) { gsim_load(p); }                            \
+    void __tsan_unaligned_read##n(void *p) { gsim_load(p); }                  \
     void __tsan_write##n(void *p) { gsim_store(p); }                          \
     void __tsan_unaligned_write##n(void *p) { gsim_store(p); }
 

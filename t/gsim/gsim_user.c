@@ -172,6 +172,24 @@ gsim_user_poke(int64_t us)
 
 
 void
+gsim_user_prod(int64_t us)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+
+        if ((u->state == GSIM_HOLDS || u->state == GSIM_POLLS)
+            && u->call == NULL && !u->calls && gsim_chance(2))
+        {
+            gsim_user_next(u, gsim_below(us));
+        }
+    }
+}
+
+
+void
 gsim_user_report(void)
 {
     int  i;

@@ -361,6 +361,12 @@ MUTANTS = [
      '    if (claim->handler != NULL) {',
      '}\n\n    if (claim->handler != NULL) {', 30000),
 
+    ('a renewal overwrites what was written since the read',
+     'shm/record.c',
+     'if (ngx_atomic_cmp_set(&cell->lease, copy.lease, lease)) {',
+     'if ((cell->lease = lease), 1) {',
+     ('--rich', 12000)),
+
     # until when a session lives
 
     ('a leader that stood still has heard of each write',
