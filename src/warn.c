@@ -1,11 +1,11 @@
 
 /*
- * Warnings of "nginx -t": who chooses a root or a key, which locations an
- * operator's rights reach, and what goes around zk_lock_require.
+ * Warnings of "nginx -t": a root or a key that clients choose, an operator's
+ * rights in all locations, and directives that go around zk_lock_require.
  *
- * A client chooses what it sends: headers, arguments, cookies, and the user
- * where no password is checked.  A text is searched for the names of such
- * variables; what a map or a "set" makes of them is not known.
+ * A client chooses the headers, arguments and cookies of its requests, and the
+ * user where nginx checks no password.  A text is searched for the names of
+ * such variables; variables that a map or a "set" makes are not followed.
  *
  * nginx runs "return" and "rewrite" before zk_lock_require, and an error page
  * instead of the answer.  The codes of the rewrite module are private, but
@@ -106,7 +106,7 @@ ngx_http_zk_lock_warn_serves(ngx_http_core_loc_conf_t *clcf)
 }
 
 
-/* The owner is the client's choice anyway, unless it looks like a user. */
+/* A client chooses the owner anyway, but a user looks like a checked name. */
 
 static void
 ngx_http_zk_lock_warn_texts(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
@@ -202,9 +202,9 @@ ngx_http_zk_lock_warn_has(ngx_str_t *text, const char *name)
 
 
 /*
- * A "return" within an "if" is a decision of the configuration, and answers
- * with what it says only.  A "rewrite" leads to another location, which may
- * serve what this location protects.
+ * A "return" within an "if" is a decision of the configuration, and serves
+ * nothing but its own text.  A "rewrite" leads to another location, which may
+ * serve the files that this location protects.
  */
 
 static void
