@@ -530,15 +530,8 @@ MUTANTS = [
     ('a list in flight is shared', 'zk/turns.c:zkl_turns_add',
      'if (list->bytes == 0) {', 'if (1) {', 4000),
 
-    ('a look under way is shared', 'core/call.c:zkl_call_share',
-     'look->begun || look->handler == NULL', 'look->handler == NULL', 4000),
-
     ('the next list of a path is forgotten', 'zk/turns.c:zkl_turns_end',
      'return op->later;', 'return NULL;', 500),
-
-    ('a shared list is not behind a write', 'zk/turns.c:zkl_turns_join',
-     'list->fresh = 1;\n        list->flight.number = op->flight.number;', '',
-     4000),
 
     # roll-backs
 
