@@ -1335,5 +1335,15 @@ def test_quickstart(start_script, private_zookeeper):
         assert forced.wait() == 0
         assert "204 No Content" in forced.said()
         assert acquire().status == 201
+
+        # the last lines show the page, health and metrics
+        last = text[text.index("Your turn"):]
+        base = "http://127.0.0.1:%d" % port
+        for path, answered in (("/", "<title>"), ("/health", '"status":"ok"'),
+                               ("/metrics", "zk_lock_claims{")):
+            assert base + path in last, last
+            response = connection.request("GET", path)
+            assert response.status == 200, response
+            assert answered in response.body.decode()
     script.signal(signal.SIGINT)
     assert script.wait() == 0
