@@ -480,6 +480,15 @@ zkl_lock_forget(zkl_lock_t *lock)
 }
 
 
+void
+zkl_lock_session_over(zkl_lock_t *lock)
+{
+    zkl_lock_forget(lock);
+
+    lock->handled = 0;
+}
+
+
 ngx_uint_t
 zkl_lock_shut(zkl_lock_t *lock)
 {
@@ -1080,9 +1089,10 @@ zkl_lock_complete(zkl_lock_t *lock, zkl_entry_t *waiter)
 /*
  * Asks the sequence index for the claim with the next seq.  The answer counts
  * only for a claim that was made in this incarnation of the lock's znode: after
- * the znode was made, and before waiter.  A claim that may still exist counts
- * only while the session surely lives.  NGX_DECLINED: the claim has to be
- * listed or waited for; NGX_AGAIN: there is no memory.
+ * the znode was made, and before waiter; and only while the claim's session
+ * surely lives, so that the claim is not of before ZooKeeper lost data.
+ * NGX_DECLINED: the claim has to be listed or waited for; NGX_AGAIN: no
+ * memory.
  */
 
 static ngx_int_t
@@ -1107,7 +1117,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
 
     rc = zkl_seq_index_find(lock->worker->zone, &lock->sn.str, seq, &record);
 
-    if (rc == NGX_DECLINED
+    if (rc == NGX_DECLINED || !zkl_ahead(record.alive)
         || record.czxid <= lock->born || record.czxid >= claim->czxid)
     {
         return NGX_DECLINED;
@@ -1118,10 +1128,7 @@ zkl_lock_learn(zkl_lock_t *lock, zkl_entry_t *waiter)
         return NGX_OK;
     }
 
-    if (!zkl_ahead(record.alive)
-        || zkl_claim_find(lock->worker, &record.id, &lock->sn.str)
-           != NULL)
-    {
+    if (zkl_claim_find(lock->worker, &record.id, &lock->sn.str) != NULL) {
         return NGX_DECLINED;
     }
 

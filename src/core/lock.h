@@ -186,6 +186,9 @@ void zkl_lock_look_first(zkl_lock_t *lock, zkl_entry_t *entry);
 /* The connection broke: forgets the view. */
 void zkl_lock_forget(zkl_lock_t *lock);
 
+/* The session is over, perhaps because zookeeper has lost data. */
+void zkl_lock_session_over(zkl_lock_t *lock);
+
 /* A watch fired, on the lock's znode or on a claim's znode. */
 void zkl_lock_changed(zkl_lock_t *lock, ngx_uint_t deleted);
 void zkl_lock_claim_changed(zkl_lock_t *lock, ngx_str_t *name,

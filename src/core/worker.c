@@ -14,6 +14,7 @@
 
 
 #include "core/worker.h"
+#include "shm/seq_index.h"
 #include "core/call.h"
 #include "core/mark.h"
 #include "core/adopt.h"
@@ -62,7 +63,8 @@ static void zkl_worker_made(void *data, int64_t zxid);
 static void zkl_worker_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
 static void zkl_worker_turn_handler(ngx_event_t *ev);
-static void zkl_worker_forget(zkl_worker_t *worker);
+static void zkl_worker_forget(zkl_worker_t *worker,
+    void (*forget)(zkl_lock_t *lock));
 static void zkl_worker_tell_transient(zkl_worker_t *worker,
     void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_sweep_handler(ngx_event_t *ev);
@@ -694,7 +696,9 @@ zkl_worker_suspended(void *data)
 
     zkl_worker_count(worker, ZKL_COUNT_SUSPENDED, 1);
 
-    zkl_worker_forget(worker);
+    zkl_seq_index_clear(worker->zone);
+
+    zkl_worker_forget(worker, zkl_lock_forget);
     zkl_worker_tell_claims(worker, zkl_claim_suspended);
 }
 
@@ -812,7 +816,7 @@ zkl_worker_lost(void *data)
 
     zkl_adopt_gate_lost(worker);
 
-    zkl_worker_forget(worker);
+    zkl_worker_forget(worker, zkl_lock_session_over);
     zkl_worker_tell_claims(worker, zkl_claim_session_over);
 }
 
@@ -923,18 +927,18 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 
 
 static void
-zkl_worker_forget(zkl_worker_t *worker)
+zkl_worker_forget(zkl_worker_t *worker, void (*forget)(zkl_lock_t *lock))
 {
     ngx_queue_t  *q, *next;
 
-    zkl_worker_tell_locks(worker, zkl_lock_forget);
+    zkl_worker_tell_locks(worker, forget);
 
     for (q = ngx_queue_head(&worker->idle);
          q != ngx_queue_sentinel(&worker->idle);
          q = next)
     {
         next = ngx_queue_next(q);
-        zkl_lock_forget(ngx_queue_data(q, zkl_lock_t, queue));
+        forget(ngx_queue_data(q, zkl_lock_t, queue));
     }
 }
 

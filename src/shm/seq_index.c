@@ -115,6 +115,29 @@ zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
 }
 
 
+void
+zkl_seq_index_clear(zkl_zone_t *zone)
+{
+    uint32_t            i;
+    zkl_cell_t         *cell;
+    ngx_atomic_uint_t   entry;
+
+    for (i = 0; i < zone->map->nseq_index; i++) {
+        entry = zone->map->seq_index[i];
+
+        if (entry == 0 || (entry & ZKL_AWAITED)) {
+            continue;
+        }
+
+        cell = zkl_layout_cell(zone->map, (uint32_t) entry - 1);
+
+        if (cell != NULL && cell->mode != ZKL_NODE) {
+            (void) ngx_atomic_cmp_set(&zone->map->seq_index[i], entry, 0);
+        }
+    }
+}
+
+
 static uint32_t
 zkl_seq_index_index(zkl_zone_t *zone, ngx_str_t *path, int64_t seq)
 {

@@ -28,6 +28,13 @@ ngx_int_t zkl_seq_index_await(zkl_zone_t *zone, ngx_str_t *path, int64_t seq,
     uint32_t *record);
 
 /*
+ * Forgets all claims but those of locks that are a single znode.  A connection
+ * that broke may lead to a ZooKeeper that has lost data, and gives numbers that
+ * claims of before had.
+ */
+void zkl_seq_index_clear(zkl_zone_t *zone);
+
+/*
  * The same index, for a lock that is a single znode: each worker puts the
  * record of the worker's next claim there.  turn() puts an own waiting record
  * there and says whether that claim is next: NGX_OK, or NGX_BUSY and a copy of

@@ -103,6 +103,12 @@ typedef struct {
 } zkl_results_t;
 
 
+typedef struct {
+    struct Stat                      gate;
+    zoo_op_result_t                  result;
+} zkl_barrier_t;
+
+
 static void zkl_client_level(ngx_log_t *log);
 static char *zkl_client_hosts(zkl_session_conf_t *conf, ngx_log_t *log);
 static zhandle_t *zkl_client_init(zkl_session_conf_t *conf, char *hosts,
@@ -528,27 +534,34 @@ zkl_client_submit(zkl_handle_t *h, zkl_op_t *op)
 
 
 /*
- * A transaction that only checks: the leader proposes even a transaction that
- * the leader refuses, and nothing is changed.  A sync would prove nothing,
- * because a server of a minority answers a sync.
+ * A transaction, because the leader proposes even a transaction that the leader
+ * refuses.  A sync would prove nothing, because a server of a minority answers
+ * a sync.
  */
 
 static int
 zkl_client_submit_barrier(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
 {
-    zoo_op_t          zop;
-    zoo_op_result_t  *result;
+    zoo_op_t        zop;
+    zkl_barrier_t  *barrier;
 
-    result = ngx_calloc(sizeof(zoo_op_result_t), h->log);
-    if (result == NULL) {
+    barrier = ngx_calloc(sizeof(zkl_barrier_t), h->log);
+    if (barrier == NULL) {
         return ZSYSTEMERROR;
     }
 
-    op->results = result;
+    op->results = barrier;
 
-    zoo_check_op_init(&zop, (char *) op->path.data, -1);
+    if (op->gate) {
+        zoo_set_op_init(&zop, (char *) op->path.data, "", 0, -1,
+                        &barrier->gate);
 
-    return zoo_amulti(zh, 1, &zop, result, zkl_client_done_foreign, op);
+    } else {
+        zoo_check_op_init(&zop, (char *) op->path.data, -1);
+    }
+
+    return zoo_amulti(zh, 1, &zop, &barrier->result, zkl_client_done_foreign,
+                      op);
 }
 
 
@@ -722,6 +735,7 @@ zkl_client_read_batch(zkl_batch_t *batch)
     n = 0;
     results = batch->results;
     batch->zxid = results->gate.mzxid;
+    batch->version = results->gate.version;
 
     for (q = ngx_queue_head(&batch->ops);
          q != ngx_queue_sentinel(&batch->ops);
@@ -736,6 +750,17 @@ zkl_client_read_batch(zkl_batch_t *batch)
             op->czxid = batch->zxid;
         }
     }
+}
+
+
+void
+zkl_client_read_barrier(zkl_op_t *op)
+{
+    zkl_barrier_t  *barrier;
+
+    barrier = op->results;
+
+    op->version = barrier->gate.version;
 }
 
 

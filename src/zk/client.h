@@ -58,6 +58,7 @@ typedef struct {
     ngx_uint_t                       ncreates;
     ngx_str_t                       *gate;
     int64_t                          zxid;      /* if there are creates */
+    int32_t                          version;   /* of the gate's data, then */
     void                            *results;   /* of libzookeeper */
 } zkl_batch_t;
 
@@ -116,6 +117,9 @@ int zkl_client_submit_batch(zkl_handle_t *h, zkl_batch_t *batch);
 
 /* Gives each operation of an answered batch its code and results. */
 void zkl_client_read_batch(zkl_batch_t *batch);
+
+/* Gives an answered barrier that has set the gate the data's version. */
+void zkl_client_read_barrier(zkl_op_t *op);
 
 /* Frees a batch, not its operations. */
 void zkl_client_free_batch(zkl_batch_t *batch);

@@ -16,8 +16,7 @@
  *                  CONNECTING
  *   BACKOFF     a timer -> CONNECTING             a new handle follows
  *
- * `handle` is NULL in the states CLOSED and BACKOFF; `scout` is NULL but in
- * SUSPENDED; `events` is NULL from the
+ * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
  * start of zkl_session_close() or zkl_session_free() on; the handler of a
  * cancelled operation is NULL.  An operation is in one place at a time: in
  * reads, pending, fresh, failed or shared, in a batch, or alone in flights.
@@ -52,13 +51,6 @@ struct zkl_session_s {
     zkl_handle_t                             *handle;
     zkl_session_state_e                       state;
     ngx_uint_t                                serial;   /* of the handle */
-    zkl_handle_t                             *scout;    /* asks for a session of
-                                                           its own */
-    ngx_uint_t                                scout_serial;
-    ngx_msec_t                                scouted;  /* since when the scout
-                                                           is connected; 0: is
-                                                           not */
-    ngx_uint_t                                serials;  /* given so far */
     zkl_key_t                                 key;      /* id 0: none yet */
     ngx_msec_t                                timeout;  /* negotiated */
     ngx_msec_t                                backoff;
@@ -88,6 +80,9 @@ struct zkl_session_s {
                                                            from then on */
     uint64_t                                  written;  /* writes so far */
     uint64_t                                  committed;    /* last commit */
+    int32_t                                   sets;     /* the version of the
+                                                           gate's data; -1: not
+                                                           known */
     ngx_msec_t                                refused;  /* when the gate was
                                                            refused; 0: not */
     ngx_uint_t                                doubts;   /* ticks in a row with
@@ -123,9 +118,8 @@ struct zkl_session_s {
                                                            memory to say so */
     unsigned                                  kept:1;   /* the session lives on
                                                            without handle */
-    unsigned                                  stale:1;  /* no server took the
-                                                           session back as the
-                                                           session was */
+    unsigned                                  stale:1;  /* the session is that
+                                                           of an older copy */
     unsigned                                  starved:1; /* no memory for the
                                                             last operation */
     unsigned                                  hurry:1;  /* not all that is
@@ -184,9 +178,8 @@ static void zkl_session_news(zkl_message_t *message, void *data);
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
-static void zkl_session_scout(zkl_session_t *s, ngx_msec_t now);
-static void zkl_session_scout_news(zkl_session_t *s, zkl_news_e news);
-static void zkl_session_end_scout(zkl_session_t *s);
+static void zkl_session_rewatch(zkl_session_t *s);
+static void zkl_session_renew_handle(zkl_session_t *s);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
 static void zkl_session_touched(zkl_session_t *s);
@@ -228,6 +221,7 @@ static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
 static void zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op);
+static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
 static void zkl_session_pend(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unpend(zkl_session_t *s);
 static void zkl_session_hurry(zkl_session_t *s);
@@ -241,6 +235,7 @@ static void zkl_session_watched(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path,
     ngx_uint_t list);
 static void zkl_session_forget_watches(zkl_session_t *s);
+static ngx_str_node_t *zkl_session_pop_watch(zkl_session_t *s);
 
 
 static ngx_str_t  zkl_top = ngx_string("/");
@@ -372,8 +367,8 @@ zkl_session_free(zkl_session_t *s)
 
     s->events = NULL;
 
-    zkl_session_end_scout(s);
     zkl_session_end_handle(s);
+    zkl_session_forget_watches(s);
     zkl_session_state(s, ZKL_CLOSED);
 
     zkl_session_finish_all(s);
@@ -417,8 +412,7 @@ zkl_session_start(zkl_session_t *s)
 {
     const zkl_key_t  *key;
 
-    s->serial = ++s->serials;
-    s->gated = 0;
+    s->serial++;
     s->gating = 0;
     s->refused = 0;
     s->moved = 0;
@@ -431,6 +425,9 @@ zkl_session_start(zkl_session_t *s)
         key = &s->key;
         s->timeout = key->timeout;
         zkl_session_bound(s, s->apart);
+
+    } else {
+        s->gated = 0;
     }
 
     if (s->conf->servers.len != 0) {
@@ -504,11 +501,6 @@ zkl_session_news(zkl_message_t *message, void *data)
                    "zk lock session: news %d \"%*s\" of handle %ui", news,
                    zkl_session_shown(&n->path), n->path.data, n->serial);
 
-    if (s->scout != NULL && n->serial == s->scout_serial) {
-        zkl_session_scout_news(s, news);
-        goto done;
-    }
-
     if (n->serial != s->serial || s->events == NULL || s->handle == NULL) {
         goto done;
     }
@@ -573,25 +565,12 @@ done:
 static void
 zkl_session_connected_handler(zkl_session_t *s)
 {
-    ngx_uint_t  fresh;
+    ngx_uint_t  fresh, another;
     zkl_key_t   key;
 
     s->late = 0;
 
-    if (s->state == ZKL_CONNECTED || s->over.posted) {
-        return;
-    }
-
-    zkl_session_end_scout(s);
-
-    if (s->stale) {
-
-        /*
-         * The session was in the older copy, too, with the znodes of that time.
-         * The close of the handle ends the session, and removes these znodes.
-         */
-
-        ngx_post_event(&s->over, &ngx_posted_events);
+    if (s->state == ZKL_CONNECTED) {
         return;
     }
 
@@ -617,10 +596,13 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     if (fresh) {
         key.timeout = s->timeout;
+        s->sets = -1;
         zkl_session_name_gate(s);
     }
 
     s->key = key;
+
+    another = (s->state == ZKL_CONNECTING);
 
     s->unreachable = 0;
     s->nudged = 0;
@@ -638,8 +620,36 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     s->events->connected(s->data, fresh ? &s->key : NULL);
 
+    if (another) {
+        zkl_session_rewatch(s);
+    }
+
     if (!s->gated && !s->gating && !s->last) {
         zkl_session_gate(s, ZKL_OP_GATE);
+    }
+}
+
+
+/*
+ * Another handle has the session, and none of the watches: tells of each watch
+ * on data as if it had fired.  What a list tells is read anew with each
+ * connection.
+ */
+
+static void
+zkl_session_rewatch(zkl_session_t *s)
+{
+    ngx_str_t        path;
+    ngx_str_node_t  *sn;
+
+    while ((sn = zkl_session_pop_watch(s)) != NULL) {
+        path = sn->str;
+
+        if (path.data[path.len - 1] != '\0') {
+            s->events->changed(s->data, &path, 0);
+        }
+
+        ngx_free(sn);
     }
 }
 
@@ -689,10 +699,18 @@ zkl_session_over_handler(ngx_event_t *ev)
 
     s = ev->data;
 
-    zkl_session_end_scout(s);
     zkl_session_end_handle(s);
 
-    s->stale = 0;
+    if (s->stale) {
+
+        /* the request to close may be lost, so ZooKeeper is asked once more */
+
+        s->stale = 0;
+        zkl_session_start(s);
+        return;
+    }
+
+    zkl_session_forget_watches(s);
 
     /* the handlers of failed operations run before the session is lost */
 
@@ -724,98 +742,34 @@ zkl_session_over_handler(ngx_event_t *ev)
 
 
 /*
- * Servers that know less than the session has seen.
+ * Gives the session to another handle.
  *
  * A handle tells each server the last zxid that the handle has seen, and a
  * server that has less closes the connection.  Such a server lags behind, and
  * another server will do; or ZooKeeper has lost data, or was restored from an
- * older copy, and then libzookeeper tries for ever.  So does a server close the
- * connection that has no leader, and a balancer that has no server.  So if the
- * session does not come back for two thirds of the timeout, a scout, a handle
- * that has seen nothing, asks for another session.  The handle is refused if
- * the scout gets one, and the handle does not come back for another third, in
- * which the handle has asked a server that answers.
+ * older copy, and then libzookeeper tries for ever.  Another handle has seen
+ * nothing, and asks for the same session; so nothing is lost if ZooKeeper is
+ * just away.  No time that passes here shows that the session is over, because
+ * each start of the servers and each election gives a session the whole timeout
+ * anew: ZooKeeper says so, or the session is back.
  *
- * The handle's session is not over because of that, nor because of any time
- * that passes here: each start of the servers, and each election, gives a
- * session the whole timeout anew.  So another handle, which has seen nothing,
- * asks for the same session.  Then either ZooKeeper says that the session is
- * over, or the session is back, and the close of the handle ends the session.
- * Only then the claims are told as lost.
+ * Reads through the new handle come behind a write, as do those of a session
+ * that another worker adopts, so the data are not older than a quorum's.
  */
 
 static void
-zkl_session_scout(zkl_session_t *s, ngx_msec_t now)
+zkl_session_renew_handle(zkl_session_t *s)
 {
-    if (s->late || s->over.posted || now - s->since < s->timeout / 3 * 2) {
+    if (s->late || s->over.posted || !zkl_client_idle(s->handle, s->conf)) {
         return;
     }
 
-    if (s->scout == NULL) {
-        s->scout_serial = ++s->serials;
-        s->scouted = 0;
-        s->scout = zkl_client_open(s->conf, NULL, s->timeout, s,
-                                   s->scout_serial, zkl_session_news,
-                                   s->mailbox, s->log);
-        return;
-    }
+    ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
+                  "no zookeeper server has taken the session back for %M ms: "
+                  "another handle asks for the session", s->timeout);
 
-    if (s->scouted == 0 || now - s->scouted < s->timeout / 3
-        || !zkl_client_idle(s->handle, s->conf))
-    {
-        return;
-    }
-
-    ngx_log_error(NGX_LOG_WARN, s->log, 0,
-                  "zookeeper opens new sessions, but does not take this "
-                  "session back: the session is given up");
-
-    s->stale = 1;
-
-    zkl_session_end_scout(s);
     zkl_session_end_handle(s);
     zkl_session_start(s);
-}
-
-
-static void
-zkl_session_scout_news(zkl_session_t *s, zkl_news_e news)
-{
-    ngx_msec_t  now;
-
-    now = zkl_now();
-
-    switch (news) {
-
-    case ZKL_NEWS_CONNECTED:
-
-        if (s->scouted == 0) {
-            s->scouted = now ? now : 1;
-        }
-
-        break;
-
-    case ZKL_NEWS_SUSPENDED:
-        s->scouted = 0;
-        break;
-
-    default:
-
-        /* the scout is over; no message is on the way behind this one */
-
-        zkl_session_end_scout(s);
-        break;
-    }
-}
-
-
-static void
-zkl_session_end_scout(zkl_session_t *s)
-{
-    if (s->scout != NULL) {
-        zkl_client_close(s->scout);
-        s->scout = NULL;
-    }
 }
 
 
@@ -839,8 +793,6 @@ zkl_session_end_handle(zkl_session_t *s)
     zkl_client_close(s->handle);
 
     s->handle = NULL;
-
-    zkl_session_forget_watches(s);
 
     (void) zkl_mailbox_drain(s->mailbox, NULL);
 
@@ -908,8 +860,8 @@ zkl_session_tick_handler(ngx_event_t *ev)
             zkl_session_out_of_reach(s);
         }
 
-        if (s->state == ZKL_SUSPENDED) {
-            zkl_session_scout(s, now);
+        if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {
+            zkl_session_renew_handle(s);
         }
 
         break;
@@ -1210,17 +1162,24 @@ zkl_session_out_of_reach(zkl_session_t *s)
 
 
 /*
- * Sends a write that changes nothing, to be heard, or in front of reads.
- * Without memory no write is sent.
+ * Sends a write that changes no claim, to be heard, or in front of reads: a set
+ * of the gate, or a check of the top if there is no gate.  Without memory no
+ * write is sent.
  */
 
 static void
 zkl_session_barrier(zkl_session_t *s)
 {
-    zkl_op_t  *op;
+    ngx_str_t   name;
+    zkl_op_t   *op;
 
-    op = zkl_op_new(s, ZKL_OP_BARRIER, &zkl_top, NULL, NULL);
+    name.data = s->gate_name;
+    name.len = ZKL_GATE_LEN;
+
+    op = zkl_op_new(s, ZKL_OP_BARRIER, s->gated ? &zkl_gates : &zkl_top,
+                    s->gated ? &name : NULL, NULL);
     if (op != NULL) {
+        op->gate = s->gated;
         zkl_session_submit(s, op);
     }
 }
@@ -1845,10 +1804,18 @@ zkl_session_op_landed(zkl_message_t *message, void *data)
         s->watch_asked -= op->path.len + 5;
     }
 
-    if (op->type <= ZKL_OP_PERSISTENT && op->rc == ZKL_OK
-        && s->events != NULL)
-    {
-        s->events->made(s->data, op->czxid);
+    if (op->rc == ZKL_OK && s->events != NULL) {
+
+        if (op->type <= ZKL_OP_PERSISTENT) {
+            s->events->made(s->data, op->czxid);
+
+        } else if (op->gate) {
+            zkl_client_read_barrier(op);
+            zkl_session_gate_set(s, op->version);
+        }
+
+    } else if (op->rc == ZKL_NO_NODE && op->gate && s->gated) {
+        zkl_session_ungated(s);
     }
 
     if (op->watch
@@ -1942,6 +1909,7 @@ zkl_session_batch_landed(zkl_message_t *message, void *data)
     zkl_session_landed(&batch->flight);
 
     if (rc == ZKL_OK && batch->ncreates != 0 && s->events != NULL) {
+        zkl_session_gate_set(s, batch->version);
         s->events->made(s->data, batch->zxid);
     }
 
@@ -2322,6 +2290,11 @@ zkl_session_gate_handler(zkl_op_t *op)
         s->gate.len = op->path.len;
         s->gated = 1;
         s->refused = 0;
+
+        if (op->rc == ZKL_OK) {
+            s->sets = -1;
+        }
+
         break;
 
     case ZKL_NO_NODE:
@@ -2347,6 +2320,37 @@ zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op)
     {
         s->refused = ngx_current_msec ? ngx_current_msec : 1;
     }
+}
+
+
+/*
+ * Each transaction of creates and each barrier sets the gate, so the version
+ * grows; if it does not, the session is that of an older copy of ZooKeeper's
+ * data, and so are its znodes, of which the records know nothing.  The close of
+ * the handle ends the session, and removes these znodes; the next handle asks
+ * for the session again, and is told that the session is over.
+ */
+
+static void
+zkl_session_gate_set(zkl_session_t *s, int32_t version)
+{
+    if (s->state != ZKL_CONNECTED || s->handle == NULL || s->over.posted) {
+        return;
+    }
+
+    if (version > s->sets) {
+        s->sets = version;
+        return;
+    }
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0,
+                  "zookeeper session is closed: its znodes are those of an "
+                  "older copy of zookeeper's data");
+
+    s->stale = 1;
+
+    zkl_session_suspended_handler(s);
+    ngx_post_event(&s->over, &ngx_posted_events);
 }
 
 
@@ -2701,19 +2705,32 @@ zkl_session_unwatched(zkl_session_t *s, ngx_str_t *path, ngx_uint_t list)
 }
 
 
-/* The handle is closed, and all of the handle's watches with the handle. */
-
 static void
 zkl_session_forget_watches(zkl_session_t *s)
 {
     ngx_str_node_t  *sn;
 
-    while (s->watches.root != s->watches.sentinel) {
-        sn = (ngx_str_node_t *) s->watches.root;
-
-        ngx_rbtree_delete(&s->watches, &sn->node);
+    while ((sn = zkl_session_pop_watch(s)) != NULL) {
         ngx_free(sn);
     }
+}
 
-    s->watch_bytes = 0;
+
+/* Takes a watch out, which the caller frees; NULL: there is none. */
+
+static ngx_str_node_t *
+zkl_session_pop_watch(zkl_session_t *s)
+{
+    ngx_str_node_t  *sn;
+
+    if (s->watches.root == s->watches.sentinel) {
+        s->watch_bytes = 0;
+        return NULL;
+    }
+
+    sn = (ngx_str_node_t *) s->watches.root;
+
+    ngx_rbtree_delete(&s->watches, &sn->node);
+
+    return sn;
 }

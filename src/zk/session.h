@@ -74,7 +74,7 @@ typedef enum {
     ZKL_OP_DELETE,                  /* of version */
     ZKL_OP_SET,                     /* the data of version */
     ZKL_OP_RENAME,                  /* another znode in a claim's place */
-    ZKL_OP_BARRIER,                 /* changes nothing; the last type that a
+    ZKL_OP_BARRIER,                 /* changes no claim; the last type that a
                                        quorum commits */
     ZKL_OP_GET,
     ZKL_OP_EXISTS,                  /* OK or NO_NODE */
@@ -135,8 +135,9 @@ struct zkl_op_s {
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
     int32_t                        from_version;    /* RENAME: of the claim */
-    int32_t                        version;     /* GET, SET: the data's;
-                                                   DELETE, SET: -1: any */
+    int32_t                        version;     /* GET, SET, BARRIER of the
+                                                   gate: the data's; DELETE,
+                                                   SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
 
     ngx_str_t                     *children;    /* LIST; names */
@@ -173,6 +174,8 @@ struct zkl_op_s {
                                                    transaction */
     unsigned                       deferrable:1;   /* gathered, and no turn
                                                        waits for the answer */
+    unsigned                       gate:1;      /* BARRIER: sets the session's
+                                                   gate */
     unsigned                       watch:1;     /* GET, EXISTS, LIST: set a
                                                    watch too */
     unsigned                       fresh:1;     /* GET, LIST: the data are no

@@ -11,7 +11,8 @@
  * log.
  *
  * A trait is forced on all histories: --rich, see gsim_rich; --sessions, see
- * gsim_about_sessions; --shortage, see gsim_lacks; --late, see gsim_lates.
+ * gsim_about_sessions; --restored, see gsim_restores; --shortage, see
+ * gsim_lacks; --late, see gsim_lates.
  */
 
 
@@ -25,10 +26,17 @@
 
 #define GSIM_DRAIN          (120 * GSIM_S)
 
+/*
+ * After this time servers that have lost data serve all gateways: two session
+ * timeouts, because the close of a session of the older copy may be lost.
+ */
+#define GSIM_RESTORED       (20 * GSIM_S)
+
 
 gsim_counters_t  gsim_count;
 int              gsim_rich;
 int              gsim_about_sessions;
+int              gsim_restores;
 int              gsim_lacks;
 int              gsim_lates;
 int              gsim_long_names;
@@ -38,6 +46,8 @@ static int       gsim_all_rich;
 
 static void history(uint64_t seed);
 static void history_run(uint64_t seed);
+static void history_settle(void);
+static void history_restored(void);
 static void history_end(void);
 static void usage(void);
 static uint64_t number(const char *text);
@@ -80,6 +90,9 @@ main(int argc, char **argv)
 
         } else if (strcmp(argv[i], "--sessions") == 0) {
             gsim_about_sessions = 1;
+
+        } else if (strcmp(argv[i], "--restored") == 0) {
+            gsim_restores = 1;
 
         } else if (i + 1 == argc) {
             usage();
@@ -138,9 +151,10 @@ history(uint64_t seed)
     gsim_process_reset();
 
     if (setjmp(gsim_over) != 0) {
-        printf("failed: seed %llu; see%s%s%s%s --seed %llu --trace\n",
+        printf("failed: seed %llu; see%s%s%s%s%s --seed %llu --trace\n",
                (unsigned long long) seed, gsim_all_rich ? " --rich" : "",
                gsim_about_sessions ? " --sessions" : "",
+               gsim_restores ? " --restored" : "",
                gsim_lacks ? " --shortage" : "",
                gsim_lates ? " --late" : "", (unsigned long long) seed);
         exit(1);
@@ -185,6 +199,23 @@ history_run(uint64_t seed)
 
     gsim_fault_heal();
 
+    history_settle();
+
+    if (gsim_restores || seed % 8 == 6) {
+        history_restored();
+    }
+
+    history_end();
+}
+
+
+/* Waits until no user is busy, and no claim is left. */
+
+static void
+history_settle(void)
+{
+    int64_t  until;
+
     for (until = gsim_now + GSIM_DRAIN;
          gsim_user_busy() || gsim_foreign_busy();)
     {
@@ -195,18 +226,6 @@ history_run(uint64_t seed)
 
         gsim_run(gsim_now + GSIM_S);
     }
-
-    history_end();
-}
-
-
-/* Stops all gateways, and checks that no claim and no record is left. */
-
-static void
-history_end(void)
-{
-    int      i;
-    int64_t  until;
 
     /* a gateway that is dead starts anew */
 
@@ -222,6 +241,55 @@ history_end(void)
 
         gsim_run(gsim_now + GSIM_S);
     }
+}
+
+
+/*
+ * The servers have lost what a quorum had committed, so no promise of before
+ * holds, and the oracle forgets all holds.  Users come at once, and the
+ * gateways have to serve them again some seconds after the servers are there.
+ */
+
+static void
+history_restored(void)
+{
+    int64_t  down, until, zxid;
+
+    down = gsim_chance(2) ? gsim_between(20, 1000) * GSIM_MS
+                          : gsim_between(1, 15) * GSIM_S;
+
+    gsim_server_restore();
+    gsim_ensemble_restart(down);
+
+    gsim_oracle_reset();
+
+    zxid = gsim_zxid;
+    until = gsim_now + down + GSIM_RESTORED;
+    gsim_quiet = until;
+
+    gsim_user_again(until + gsim_between(5, 15) * GSIM_S);
+
+    while (gsim_now < until) {
+        gsim_run(gsim_now + GSIM_S);
+
+        /* a lease of the copy is held at gateways that do not know its end */
+
+        if (gsim_oracle_before(zxid)) {
+            gsim_quiet = gsim_now + GSIM_RESTORED;
+        }
+    }
+
+    history_settle();
+}
+
+
+/* Stops all gateways, and checks that no claim and no record is left. */
+
+static void
+history_end(void)
+{
+    int      i;
+    int64_t  until;
 
     for (i = 0; i < GSIM_GATEWAYS; i++) {
         gsim_gateway_stop(&gsim_gateways[i]);
@@ -261,7 +329,7 @@ usage(void)
     fprintf(stderr, "usage: gateway_sim [--seeds N] [--from N] [--seconds N] "
             "[--quiet] [TRAIT]...\n       gateway_sim --seed N "
             "[--trace | --log] [TRAIT]...\n"
-            "traits: --rich --sessions --shortage --late\n");
+            "traits: --rich --sessions --restored --shortage --late\n");
     exit(2);
 }
 
@@ -325,8 +393,8 @@ report(double took)
            N(crashes), N(midway), N(stores), N(stops), N(naps));
     printf("  writes between a read and a write %llu\n", N(lurks));
     printf("  servers that stood still %llu, elections %llu, cut off %llu, "
-           "uneven links %llu\n", N(pauses), N(elections), N(minorities),
-           N(uneven));
+           "uneven links %llu, lost data %llu\n", N(pauses), N(elections),
+           N(minorities), N(uneven), N(restored));
     printf("  reloads %llu, gateways lost %llu, quits %llu, "
            "terminations %llu, clock jumps %llu, "
            "containers reaped %llu, pids taken %llu\n", N(reloads), N(gateways),

@@ -294,6 +294,9 @@ int gsim_tree_set(const char *path, const char *data, size_t len,
     int32_t version);
 /* Undoes all changes after the first ntxns of the log. */
 void gsim_tree_undo(size_t ntxns);
+/* ZooKeeper has the tree after the first ntxns changes, and that zxid. */
+void gsim_tree_restore(size_t ntxns);
+int gsim_tree_owns(int64_t session);
 size_t gsim_tree_ntxns(void);
 gsim_txn_t *gsim_tree_txn(size_t i);
 /* Deletes the session's ephemeral nodes. */
@@ -442,6 +445,10 @@ void gsim_server_elected(void);
 void gsim_server_down(gsim_member_t *m);
 void gsim_server_expire(gsim_session_t *session, const char *why);
 gsim_conn_t *gsim_server_conns(void);
+/* The servers lose what came after a moment of the past, or all. */
+void gsim_server_restore(void);
+/* Whether the session is that of an older copy. */
+int gsim_server_copied(int64_t id);
 /* Called after each change at the leader: the servers follow. */
 void gsim_server_spread(void);
 
@@ -492,6 +499,7 @@ int64_t gsim_member_cut_off(gsim_member_t *m);
 /* Has m cut off before the leader hears of the session; 0: m is no follower. */
 int gsim_member_hunt(gsim_member_t *m, gsim_session_t *session);
 void gsim_ensemble_heal(void);
+void gsim_ensemble_restart(int64_t us);
 
 
 /* --- gsim_client.c -------------------------------------------------------- */
@@ -560,6 +568,8 @@ gsim_process_t *gsim_gateway_pick(int gateway);
 /* --- gsim_user.c ---------------------------------------------------------- */
 
 void gsim_user_reset(int64_t until);
+/* The same users come until then, and remember nothing. */
+void gsim_user_again(int64_t until);
 int gsim_user_busy(void);
 /* A user that is idle acquires in us microseconds. */
 void gsim_user_poke(int64_t us);
@@ -618,6 +628,8 @@ void gsim_oracle_deleted(gsim_node_t *node, int closed);
 /* Whether claims before seq, in the leader's tree, block a claim of mode. */
 int gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
+/* Whether a claim is left that was made at zxid or before. */
+int gsim_oracle_before(int64_t zxid);
 /* settled: no claim is left in ZooKeeper; empty: and no ephemeral znode. */
 int gsim_oracle_settled(void);
 /*
@@ -693,6 +705,7 @@ typedef struct {
     uint64_t    pauses;                 /* of servers */
     uint64_t    elections;
     uint64_t    minorities;
+    uint64_t    restored;
     uint64_t    reloads;
     uint64_t    gateways;
     uint64_t    quits;
@@ -715,6 +728,8 @@ extern int              gsim_long_names;
 extern int              gsim_about_sessions;
 /* At times allocations of workers fail. */
 extern int              gsim_lacks;
+/* All histories, not an eighth, end with servers that have lost data. */
+extern int              gsim_restores;
 /* Requests of a living worker may be read late; src/ does not tolerate that. */
 extern int              gsim_lates;
 extern ngx_uint_t       gsim_log_level;

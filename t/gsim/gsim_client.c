@@ -16,6 +16,7 @@
  *   - a ping goes out after a third of the timeout without a request, and two
  *     thirds without a message of the server break the connection;
  *   - a handle connects, asks for the session, and waits for the answer;
+ *   - a server that knows less than the handle has seen closes the connection;
  *   - closing may lose completions, and blocks for a round trip.
  */
 
@@ -240,6 +241,15 @@ gsim_connect_arrived(void *data, uint64_t tag)
 
         gsim_at(gsim_now + zh->timeout * GSIM_MS / 3, gsim_connect_late, zh,
                 tag);
+        return;
+    }
+
+    if (gsim_member_is(zh->member) == GSIM_QUORUM && zh->seen > gsim_zxid) {
+
+        /* the server closes the connection: the client has seen more */
+
+        gsim_connect_failed(zh, ZCONNECTIONLOSS, gsim_between(1, 100)
+                                                 * GSIM_MS);
         return;
     }
 

@@ -749,3 +749,17 @@ gsim_ensemble_heal(void)
 
     gsim_at(gsim_now, gsim_ensemble_loop, NULL, ++gsim_reign);
 }
+
+
+/* All servers stop at once, and serve again after a while. */
+
+void
+gsim_ensemble_restart(int64_t us)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nmembers; i++) {
+        gsim_members[i].paused = 0;
+        gsim_member_down(&gsim_members[i], us);
+    }
+}

@@ -499,7 +499,9 @@ gsim_oracle_owns(void *data, uint64_t tag)
 
         before = gsim_enter(p);
 
-        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {
+        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK
+            && !gsim_server_copied(key.id))
+        {
             gsim_oracle_owns_session(p, key.id);
         }
 
@@ -556,6 +558,31 @@ gsim_oracle_owns_session(gsim_process_t *p, int64_t id)
             }
         }
     }
+}
+
+
+int
+gsim_oracle_before(int64_t zxid)
+{
+    size_t        i;
+    gsim_node_t  *node;
+
+    for (i = gsim_tree_ntxns(); i > 0; i--) {
+        node = gsim_tree_txn(i - 1)->node;
+
+        while (node->origin != NULL) {
+            node = node->origin;
+        }
+
+        if (node->created <= zxid
+            && gsim_tree_txn(i - 1)->node->deleted == GSIM_NEVER
+            && gsim_oracle_lock(node->path) >= 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

@@ -35,6 +35,7 @@
 
 static gsim_session_t  *gsim_sessions;
 static gsim_conn_t     *gsim_conns;
+static int64_t          gsim_restored;  /* when the servers lost data */
 static int64_t          gsim_next_session;
 
 
@@ -69,6 +70,7 @@ gsim_server_reset(void)
 {
     gsim_sessions = NULL;
     gsim_conns = NULL;
+    gsim_restored = 0;
     gsim_next_session = gsim_between(1, 1 << 20) << 16;
 }
 
@@ -383,6 +385,89 @@ gsim_server_down(gsim_member_t *m)
         }
 
         gsim_disconnect(conn);
+    }
+}
+
+
+int
+gsim_server_copied(int64_t id)
+{
+    gsim_session_t  *session;
+
+    session = gsim_server_session(id);
+
+    return session != NULL && session->made < gsim_restored;
+}
+
+
+/*
+ * A session that has a znode in the older copy is in the copy, too, as other
+ * sessions may be, and has the whole timeout anew.
+ */
+
+void
+gsim_server_restore(void)
+{
+    size_t             i, n;
+    gsim_conn_t       *conn;
+    gsim_node_t       *node;
+    gsim_session_t    *session;
+    zkl_claim_data_t   cdata;
+
+    for (conn = gsim_conns; conn != NULL; conn = conn->next) {
+        conn->moved = 1;
+
+        if (!conn->gone) {
+            gsim_disconnect(conn);
+        }
+    }
+
+    gsim_conns = NULL;
+
+    n = gsim_chance(3) ? 0 : (size_t) gsim_below(
+                                          (int64_t) gsim_tree_ntxns() + 1);
+    gsim_tree_restore(n);
+
+    gsim_say("zk: the servers go back to %llx", (long long) gsim_zxid);
+    gsim_count.restored++;
+    gsim_restored = gsim_now;
+
+    /* a stranger's child is nobody's to remove, so the stranger does at once */
+
+    for (i = 0, n = gsim_tree_ntxns(); i < n; i++) {
+        node = gsim_tree_txn(i)->node;
+
+        if (node->deleted != GSIM_NEVER || node->owner != 0
+            || gsim_oracle_lock(node->path) < 0)
+        {
+            continue;
+        }
+
+        zkl_claim_data_read(&cdata, node->data->bytes, node->data->len);
+
+        if (cdata.gate_len == 0) {
+            (void) gsim_tree_begin();
+            (void) gsim_tree_delete(node->path, -1);
+        }
+    }
+
+    for (session = gsim_sessions; session; session = session->next) {
+        session->conn = NULL;
+        session->before = NULL;
+
+        if (gsim_tree_owns(session->id)
+            || (n > 0 && !session->over && gsim_chance(2)))
+        {
+            session->over = 0;
+            session->deadline = gsim_ensemble_deadline(
+                                    ngx_max(session->timeout, GSIM_S));
+
+            gsim_at(session->deadline, gsim_session_expiry, session, 0);
+
+        } else {
+            session->over = 1;
+            session->ended = gsim_now;
+        }
     }
 }
 

@@ -338,6 +338,41 @@ gsim_tree_undo(size_t ntxns)
 }
 
 
+void
+gsim_tree_restore(size_t ntxns)
+{
+    /* not in the middle of a transaction */
+
+    while (ntxns > 0 && ntxns < gsim_ntxns
+           && gsim_txns[ntxns - 1].zxid == gsim_txns[ntxns].zxid)
+    {
+        ntxns--;
+    }
+
+    gsim_tree_undo(ntxns);
+
+    gsim_zxid = ntxns ? gsim_txns[ntxns - 1].zxid : gsim_root->created;
+}
+
+
+int
+gsim_tree_owns(int64_t session)
+{
+    size_t        i;
+    gsim_node_t  *node;
+
+    for (i = 0; i < gsim_ntxns; i++) {
+        node = gsim_txns[i].node;
+
+        if (node->owner == session && node->deleted == GSIM_NEVER) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 static void
 gsim_log(gsim_change_e change, gsim_node_t *node)
 {

@@ -72,14 +72,10 @@ static void gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim,
 void
 gsim_user_reset(int64_t until)
 {
-    int           i;
-    int64_t       n;
-    gsim_user_t  *u;
-
-    memset(gsim_users, 0, sizeof(gsim_users));
+    int      i;
+    int64_t  n;
 
     gsim_nusers = (int) gsim_between(3, GSIM_USERS);
-    gsim_users_until = until;
     gsim_grace = (ngx_msec_t) gsim_between(500, 3000);
     /* a call may need eight round trips to a server that lags by 90 ms */
 
@@ -95,6 +91,22 @@ gsim_user_reset(int64_t until)
 
     gsim_mixes = gsim_rich && gsim_chance(3);
 
+    gsim_user_again(until);
+
+    gsim_at(gsim_now + GSIM_CHECK, gsim_user_check_event, NULL, 0);
+}
+
+
+void
+gsim_user_again(int64_t until)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    memset(gsim_users, 0, sizeof(gsim_users));
+
+    gsim_users_until = until;
+
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
         u->index = i;
@@ -102,8 +114,6 @@ gsim_user_reset(int64_t until)
 
         gsim_user_next(u, gsim_between(10, 4000) * GSIM_MS);
     }
-
-    gsim_at(gsim_now + GSIM_CHECK, gsim_user_check_event, NULL, 0);
 }
 
 

@@ -444,11 +444,9 @@ MUTANTS = [
 
     ('a barrier is a sync',
      LIBRARY,
-     '    zoo_check_op_init(&zop, (char *) op->path.data, -1);\n'
-     '\n'
-     '    return zoo_amulti(zh, 1, &zop, result,\n'
+     '    return zoo_amulti(zh, 1, &zop, &barrier->result,\n'
      '                      zkl_client_done_foreign, op);',
-     '    (void) zop;\n'
+     '    op->gate = 0;\n'
      '\n'
      '    void done(int rc, const char *value, const void *data)\n'
      '    {\n'
@@ -457,6 +455,44 @@ MUTANTS = [
      '\n'
      '    return zoo_async(zh, (char *) op->path.data, done, op);',
      ('--sessions', 12000)),
+
+    # servers that have lost data
+
+    ('no other handle asks for a session that is refused',
+     'zk/session.c',
+     'if (s->state == ZKL_SUSPENDED && now - s->since >= s->timeout) {',
+     'if (0) {',
+     ('--restored', 100)),
+
+    ('the session of an older copy goes on',
+     'zk/session.c:zkl_session_gate_set',
+     'if (version > s->sets) {',
+     'if (1) {',
+     ('--restored', 2000)),
+
+    ('another handle is taken for having the watches',
+     'zk/session.c',
+     'if (another) {',
+     'if (0) {',
+     ('--restored', 20000)),
+
+    ('a claim of before is taken for the claim with its number',
+     'core/worker.c',
+     'zkl_seq_index_clear(worker->zone);',
+     '',
+     ('--restored', 5000)),
+
+    ('a change counts as handled before ZooKeeper lost the change',
+     'core/lock.c:zkl_lock_session_over',
+     'lock->handled = 0;',
+     '',
+     ('--restored', 20000)),
+
+    ('a session is given up when no server takes it back',
+     'zk/session.c:zkl_session_renew_handle',
+     'zkl_session_start(s);',
+     'ngx_post_event(&s->over, &ngx_posted_events);',
+     4000),
 
     # tokens, leases, late requests, keys
 
@@ -692,7 +728,7 @@ MUTANTS = [
      '    return;\n', 500),
 
     ('a view outlives its connection', 'core/worker.c:zkl_worker_suspended',
-     '    zkl_worker_forget(worker);\n', '', 10000),
+     '    zkl_worker_forget(worker, zkl_lock_forget);\n', '', 10000),
 
     ('a lock that is forgotten keeps its view',
      'core/lock.c:zkl_lock_forget',
