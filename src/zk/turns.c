@@ -273,6 +273,7 @@ zkl_turns_sharer(zkl_op_t *op)
     sharer->rc = op->rc;
     sharer->children = op->children;
     sharer->nchildren = op->nchildren;
+    sharer->given = op->given;
 
     return sharer;
 }
