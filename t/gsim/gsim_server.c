@@ -634,7 +634,7 @@ gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
         gsim_heard(conn);
     }
 
-    if (r->type != GSIM_PING && r->type != GSIM_CLOSE) {
+    if (!conn->cut && r->type != GSIM_PING && r->type != GSIM_CLOSE) {
         conn->session->away = 0;
     }
 
