@@ -39,7 +39,9 @@ all: build
 SOURCES := $(sort $(wildcard src/*.[ch] src/*/*.[ch]))
 PAGE    := src/http/page.html scripts/embed-page
 
-build: $(MODULE)
+COMMAND := build/zk-lock
+
+build: $(MODULE) $(COMMAND)
 
 # The Makefile of nginx's configure knows every object's headers; ours has
 # only to know when to ask.  A linked module may still lack a symbol, or not
@@ -53,6 +55,19 @@ $(MODULE): build/folders.ok build/nginx/Makefile $(SOURCES) $(PAGE)
 	$(NGINX_BIN) -t -q -c $(ROOT)/build/load.conf \
 	    -g 'pid $(ROOT)/build/load.pid; error_log stderr;'
 	mv $@.new $@
+
+COMMAND_CFLAGS = -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror $(CPPFLAGS) \
+    $(or $(CFLAGS),-O2 -g)
+
+$(COMMAND): $(wildcard command/*.[ch])
+	@mkdir -p $(@D)
+	$(CC) $(COMMAND_CFLAGS) $(LDFLAGS) -o $@ $(filter %.c,$^) -lcurl -lyajl
+
+$(COMMAND)-asan: $(wildcard command/*.[ch])
+	@mkdir -p $(@D)
+	$(CC) $(COMMAND_CFLAGS) -fsanitize=address,undefined \
+	    -fno-sanitize-recover=all -fno-omit-frame-pointer \
+	    -o $@ $(filter %.c,$^) -lcurl -lyajl
 
 # Debian's flags for the code, and the options of Debian's nginx for the
 # layout of nginx's own structures.
@@ -421,8 +436,8 @@ quickstart:
 # nginx, see docs/install.md
 PREFIX ?= /usr/local
 
-install:
-	install -D -m 755 command/zk-lock $(DESTDIR)$(PREFIX)/bin/zk-lock
+install: $(COMMAND)
+	install -D -m 755 $(COMMAND) $(DESTDIR)$(PREFIX)/bin/zk-lock
 	install -D -m 644 command/zk-lock.bash \
 	    $(DESTDIR)$(PREFIX)/share/bash-completion/completions/zk-lock
 	install -D -m 644 man/zk-lock.1 \

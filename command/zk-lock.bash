@@ -4,9 +4,9 @@
 _zk_lock_options() # COMMAND
 {
     case $1 in
-    run)   echo --wait --ttl --grace --min-hold --owner --shared --permits \
-                --quiet ;;
-    lead)  echo --ttl --grace --owner ;;
+    run)   echo --wait --ttl --grace --min-hold --max-hold --owner --shared \
+                --permits --taken-status --foreground --quiet ;;
+    lead)  echo --ttl --grace --owner --foreground ;;
     join)  echo --ttl --grace ;;
     ls)    echo --prefix --owner --sort --json ;;
     show)  echo --owners --json ;;
@@ -47,7 +47,7 @@ _zk_lock()
     for ((i = 2; i < ${#words[@]}; i++)); do
         word=${words[i]}
         case $word in
-        --owners|--json|--shared|--quiet|-q|--all|--help|-h) ;;
+        --owners|--json|--shared|--foreground|--quiet|-q|--all|--help|-h) ;;
         -?|--*) ((i++)) ;;
         *) ((operands++)) ;;
         esac

@@ -3,11 +3,18 @@
 
 import contextlib
 import http.server
+import os
 import threading
 
+from lib.gateway import TREE
 from lib.process import wait_until, whole_lines
 
 LOST, TAKEN, OUT_OF_REACH, USAGE = 70, 75, 69, 64
+NO_START, TOO_LONG = 71, 124
+
+# the program of tests of zk-lock, also with a sanitizer
+ZK_LOCK = os.environ.get("ZK_LOCK_COMMAND",
+                         os.path.join(TREE, "build", "zk-lock"))
 
 
 class Job:

@@ -24,7 +24,8 @@ from lib.checks import problem, retry_after
 from lib.client import Connection, lock_path
 from lib.examples import Example
 from lib.gateway import TREE
-from lib.jobs import (OUT_OF_REACH, TAKEN, USAGE, gateway_that_says, is_free)
+from lib.jobs import (OUT_OF_REACH, TAKEN, USAGE, ZK_LOCK, gateway_that_says,
+                      is_free)
 from lib.process import alive, free_port, wait_until
 
 NUMBERS = itertools.count(1)
@@ -980,7 +981,6 @@ def test_terraform_without_the_lock(terraform_backend, terraform, tmp_path):
 
 # elections
 
-ZK_LOCK = os.path.join(TREE, "command", "zk-lock")
 
 
 def example_url(example):

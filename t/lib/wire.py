@@ -1,0 +1,68 @@
+"""A wire between a client and a gateway, for tests that look at what passes,
+or that hold it up.
+"""
+
+import socket
+import threading
+
+
+class Wire:
+    """Connections to a port of loopback, as connections to the gateway's.
+
+        asked, answered     the bytes that the client and the gateway sent
+        hold()              what the gateway sends is kept back
+        go()                what was kept back, and all that comes, passes
+    """
+
+    def __init__(self, port):
+        self.target = port
+        self.asked = self.answered = b""
+        self._open = threading.Event()
+        self._open.set()
+        self._sockets = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._start(self._accept)
+
+    def hold(self):
+        self._open.clear()
+
+    def go(self):
+        self._open.set()
+
+    def close(self):
+        self.go()
+        self._listener.close()
+        for each in self._sockets:
+            try:
+                each.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+    def _start(self, target, *args):
+        threading.Thread(target=target, args=args, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                gateway = socket.create_connection(("127.0.0.1", self.target))
+            except OSError:
+                return
+            self._sockets += [client, gateway]
+            self._start(self._pass, client, gateway, "asked")
+            self._start(self._pass, gateway, client, "answered")
+
+    def _pass(self, source, sink, name):
+        while True:
+            try:
+                words = source.recv(65536)
+                setattr(self, name, getattr(self, name) + words)
+                if name == "answered":
+                    self._open.wait()
+                if not words:
+                    sink.shutdown(socket.SHUT_WR)
+                    return
+                sink.sendall(words)
+            except OSError:
+                return
