@@ -396,7 +396,7 @@ lint: format-check build/nginx/Makefile
 	else echo "shellcheck is not installed: left out"; fi
 	@if command -v cppcheck > /dev/null; then \
 	    set -x; cppcheck --quiet --std=c11 --error-exitcode=1 --inline-suppr \
-	        --enable=warning,performance,portability -Isrc src; \
+	        --enable=warning,performance,portability -Isrc src command; \
 	else echo "cppcheck is not installed: left out"; fi
 	@if command -v clang-tidy > /dev/null; then \
 	    set -x; clang-tidy --quiet --warnings-as-errors='bugprone-*' \
@@ -447,7 +447,7 @@ clean:
 	rm -rf build
 
 help:
-	@echo "build (default)   the module: $(MODULE)"
+	@echo "build (default)   the module, $(MODULE), and $(COMMAND)"
 	@echo "man               the man page: $(MAN)"
 	@echo "package           Debian packages: build/package/*.deb"
 	@echo "test-package      these installed, upgraded and purged (root)"

@@ -158,7 +158,7 @@ void child_signal(int signo)
         kill(child->group ? -child->group : child->pid, signo);
 }
 
-/* The command, told by TERM if so, and its group are to end within the grace. */
+/* The command, told by TERM if so, and its group end within the grace. */
 void child_end(bool told, int64_t grace)
 {
     if (told) {

@@ -55,7 +55,7 @@ static void look_lock(FILE *out, yajl_val lock)
     look_claims(out, "waiting", json_get(lock, "queue"));
 }
 
-/* An owner a line; of a watched lock all owners, so that none is a line, too. */
+/* An owner a line; of a watched lock all owners, also none, are a line. */
 static void look_owners(FILE *out, bool watched, yajl_val list)
 {
     const char *before = "";

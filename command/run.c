@@ -152,7 +152,8 @@ static run_end_e run_hold(char **argv, int *status)
     child_t *child = &shared->child;
     const bool join = opt->command == JOIN;
     int64_t start_at = !join ? 0 : *argv ? now() + RUN_CHECK : NEVER;
-    int64_t too_long = opt->max_hold ? shared->lease.sent + opt->max_hold : NEVER;
+    int64_t too_long = !opt->max_hold ? NEVER
+                       : shared->lease.sent + opt->max_hold;
     run_end_e end = BY_ITSELF;
     *status = EXIT_SYSTEM;
     *child = (child_t) { .pid = 0 };

@@ -22,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,8 +61,15 @@ type Client struct {
 	transport *http.Transport
 }
 
-// New makes a client.  The header goes with each request; config is for https.
+// New makes a client.  Without a url the locks are at $ZK_LOCK_URL, or $LOCKS.
+// The header goes with each request; config is for https.
 func New(url string, header http.Header, config *tls.Config) *Client {
+	for _, other := range []string{os.Getenv("ZK_LOCK_URL"),
+		os.Getenv("LOCKS"), "http://127.0.0.1:8080/locks"} {
+		if url == "" {
+			url = other
+		}
+	}
 	return &Client{strings.TrimRight(url, "/"), header, &http.Transport{
 		DisableKeepAlives: true, // no renewal waits for an acquire
 		DialContext:       (&net.Dialer{Timeout: connect}).DialContext,

@@ -7,6 +7,7 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * A lock of the lock gateway, for JDK 17 and later, without dependencies.
@@ -65,7 +66,8 @@ public final class ZkLock implements AutoCloseable {
     private static final long PATIENCE = 10 * SECOND;   // or for all repeats
     private static final long SESSION = 10 * SECOND;    // of the gateway
 
-    /** The locks below a URL.  The headers go with each request. */
+    /** The locks below a URL, or if null at $ZK_LOCK_URL or $LOCKS.  The
+     *  headers go with each request. */
     public static final class Client {
         private final String url;
         private final Map<String, String> headers;
@@ -74,7 +76,10 @@ public final class ZkLock implements AutoCloseable {
             .connectTimeout(Duration.ofNanos(CONNECT)).build();
 
         public Client(String url, Map<String, String> headers) {
-            this.url = url.replaceAll("/+$", "");
+            this.url = Stream.of(url, System.getenv("ZK_LOCK_URL"),
+                    System.getenv("LOCKS"), "http://127.0.0.1:8080/locks")
+                .filter(each -> each != null && !each.isEmpty())
+                .findFirst().get().replaceAll("/+$", "");
             this.headers = Map.copyOf(headers);
         }
 

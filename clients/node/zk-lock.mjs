@@ -51,7 +51,8 @@ export class Refused extends LockError {}
 export class Lost extends LockError {}
 
 const DEFAULTS = {
-    url: process.env.LOCKS ?? 'http://127.0.0.1:8080/locks',
+    url: process.env.ZK_LOCK_URL || process.env.LOCKS
+        || 'http://127.0.0.1:8080/locks',
     wait: 30,           // seconds, for all repeats together
     ttl: 30,            // seconds
     mode: 'exclusive',  // shared, write, semaphore (with permits), member

@@ -58,7 +58,7 @@ class Lost(LockError):
 class lock:
     """A lock to be held by a `with` block, or by acquire() and release().
 
-    url         where the locks are; default is $LOCKS
+    url         where the locks are; default is $ZK_LOCK_URL, or $LOCKS
     wait, ttl   seconds; the wait counts for all repeats together
     mode        exclusive, shared, write, semaphore (with permits) or member
     owner       what other clients see; leave out where the gateway says that
@@ -78,8 +78,9 @@ class lock:
         self.mode, self.permits, self.owner = mode, permits, owner
         self.durable, self.session, self.context = durable, session, context
         self.headers, self.on_lost = dict(headers or {}), on_lost
-        self.url = urllib.parse.urlsplit(url or os.environ.get(
-            "LOCKS", "http://127.0.0.1:8080/locks"))
+        self.url = urllib.parse.urlsplit(
+            url or os.environ.get("ZK_LOCK_URL") or os.environ.get("LOCKS")
+            or "http://127.0.0.1:8080/locks")
         self._blocks = []       # the frame and the thread, and the Held
 
     def __enter__(self):

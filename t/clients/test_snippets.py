@@ -45,14 +45,19 @@ def write(directory, name, text):
     return str(path)
 
 
+@pytest.mark.parametrize("variables", [("LOCKS",), ("ZK_LOCK_URL", "LOCKS")])
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_program(shared_gateway, tmp_path, language):
-    """The program of the page holds the lock, and lets go."""
+def test_program(shared_gateway, tmp_path, language, variables):
+    """The program of the page holds the lock, and lets go.  Of two variables
+    the first counts.
+    """
     command = PROGRAMS[language](tmp_path, code(PAGE, language.capitalize()))
     url = "http://127.0.0.1:%d/locks" % shared_gateway.port
     said = subprocess.run(command, check=True, encoding="utf-8", timeout=60,
                           stdout=subprocess.PIPE,
-                          env=dict(os.environ, LOCKS=url)).stdout
+                          env=dict(os.environ, **dict(
+                              {"LOCKS": "http://127.0.0.1:1/"},
+                              **{variables[0]: url}))).stdout
     first, second, third = [line.split() for line in said.splitlines()]
     assert first[:2] == ["step", "0"] and third[:2] == ["step", "2"]
     assert int(first[2]) == int(second[2]) == int(third[2]) > 0
