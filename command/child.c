@@ -30,7 +30,6 @@ static pid_t own_group;
 static bool foreground;         /* --foreground */
 static child_t *child;
 static int terminal = -1;       /* -1: there is none */
-static bool has_keys;           /* started where a terminal's keys go */
 
 /* Before this process opens or changes anything; returns 0, or -1 and errno. */
 int child_open(bool stays, child_t *shared)
@@ -64,7 +63,7 @@ static void child_found_group(pid_t pid)
         return;
     child->group = pid;
     setpgid(pid, pid);
-    if (has_keys)
+    if (child->has_keys)
         tcsetpgrp(terminal, pid);
 }
 
@@ -95,9 +94,8 @@ int child_start(char **argv, const char *fencing)
         return -1;
     if (terminal == -1)
         terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
-    has_keys = terminal != -1 && tcgetpgrp(terminal) == own_group;
-
-    *child = (child_t) { .pid = 0 };
+    *child = (child_t) { .has_keys = terminal != -1
+                                     && tcgetpgrp(terminal) == own_group };
     pid = fork();
     if (pid == 0)
         child_exec(argv);
@@ -192,6 +190,6 @@ void child_finish(int64_t grace)
 /* Whether a key has ended the command, which has not reached zk-lock's job. */
 bool child_was_interrupted(void)
 {
-    return child->reaped && has_keys && WIFSIGNALED(child->status)
+    return child->reaped && child->has_keys && WIFSIGNALED(child->status)
            && WTERMSIG(child->status) == SIGINT;
 }

@@ -99,6 +99,7 @@ typedef enum { LEASE_HELD = 0, LEASE_LOST, LEASE_ASKED_FOR } lease_state_e;
 typedef struct {
     pid_t pid, group;           /* a group of 0 is that of zk-lock */
     bool reaped, stopped;
+    bool has_keys;              /* it was started where a terminal's keys go */
     int status;                 /* of waitpid(), when reaped */
     int64_t kill_at;            /* by child_end(); 0: not yet */
 } child_t;
