@@ -12,6 +12,7 @@ static const struct { const char *name; char letter; int option; long value; }
 config_options[] = {
     { "user", 'u', CURLOPT_USERPWD, 0 },
     { "header", 'H', CURLOPT_HTTPHEADER, 0 },
+    { "user-agent", 'A', CURLOPT_USERAGENT, 0 },
     { "oauth2-bearer", 0, CURLOPT_XOAUTH2_BEARER, 0 },
     { "digest", 0, CURLOPT_HTTPAUTH, CURLAUTH_DIGEST },
     { "negotiate", 0, CURLOPT_HTTPAUTH, CURLAUTH_NEGOTIATE },

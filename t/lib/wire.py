@@ -10,6 +10,7 @@ class Wire:
     """Connections to a port of loopback, as connections to the gateway's.
 
         asked, answered     the bytes that the client and the gateway sent
+        connections         of each connection the bytes that the client sent
         hold()              what the gateway sends is kept back
         go()                what was kept back, and all that comes, passes
     """
@@ -17,6 +18,7 @@ class Wire:
     def __init__(self, port):
         self.target = port
         self.asked = self.answered = b""
+        self.connections = []
         self._open = threading.Event()
         self._open.set()
         self._sockets = []
@@ -50,16 +52,20 @@ class Wire:
             except OSError:
                 return
             self._sockets += [client, gateway]
-            self._start(self._pass, client, gateway, "asked")
-            self._start(self._pass, gateway, client, "answered")
+            self.connections.append(b"")
+            number = len(self.connections) - 1
+            self._start(self._pass, client, gateway, "asked", number)
+            self._start(self._pass, gateway, client, "answered", number)
 
-    def _pass(self, source, sink, name):
+    def _pass(self, source, sink, name, number):
         while True:
             try:
                 words = source.recv(65536)
                 setattr(self, name, getattr(self, name) + words)
                 if name == "answered":
                     self._open.wait()
+                else:
+                    self.connections[number] += words
                 if not words:
                     sink.shutdown(socket.SHUT_WR)
                     return
