@@ -57,7 +57,8 @@ static const main_option_t main_options[] = {
 
 static options_t given = { .ttl = 10000, .grace = 2000,
                                 .taken_status = EXIT_TAKEN };
-static char *synopsis;             /* of the command, or NULL */
+static char *synopsis;          /* of the command, or NULL */
+static char **copies;           /* of the arguments */
 
 int64_t now(void)
 {
@@ -256,6 +257,7 @@ static int main_run(char **argv, char *title, size_t title_size)
 {
     options_t *o = &given;
     char *lock = main_lock(*argv++);
+    int status;
     if (o->command == JOIN)
         o->owner = *argv++;
     if (*argv && !strcmp(*argv, "--"))
@@ -266,7 +268,9 @@ static int main_run(char **argv, char *title, size_t title_size)
         o->wait = 86400000;
     if (!o->owner)
         o->owner = main_owner();
-    return run(o, lock, argv, title, title_size);
+    status = run(o, lock, argv, title, title_size);
+    free(lock);
+    return status;
 }
 
 static int main_look(char **argv, int n)
@@ -317,7 +321,7 @@ int main(int argc, char **argv)
     if (!synopsis)
         usage("\"%s\" is no command", argv[1]);
 
-    argv = calloc((size_t) argc + 1, sizeof(char *));
+    argv = copies = calloc((size_t) argc + 1, sizeof(char *));
     for (i = 0; argv && i < argc; i++)
         argv[i] = text("%s", original[i]);
     if (!argv)

@@ -1134,3 +1134,83 @@ def test_crontab_where_taken_is_no_failure(machines, tmp_path, name):
     assert [script.wait() for script in scripts] == 10 * [0]
     assert "".join(script.said() for script in scripts) == ""
     assert path.read_text() == "\n"
+
+
+@pytest.fixture(scope="module")
+def clocks(tmp_path_factory):
+    """A library by which a test moves the clocks of zk-lock."""
+    path = tmp_path_factory.mktemp("clocks") / "clock.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(path),
+                    os.path.join(TREE, "t", "lib", "clock.c"), "-ldl"],
+                   check=True, timeout=60)
+    return str(path)
+
+
+@pytest.fixture
+def run_with_clocks(zk_run, clocks, tmp_path):
+    """A function that starts zk-lock run, and one that moves its clocks."""
+    offsets = tmp_path / "offsets"
+    offsets.write_text("0 0")
+
+    def move(date, suspended):
+        # zk-lock may read the file at any moment, and reads it whole
+        (tmp_path / "other").write_text("%d %d" % (date, suspended))
+        (tmp_path / "other").rename(offsets)
+
+    def start(*arguments, **options):
+        return zk_run(*arguments, environment={
+            "LD_PRELOAD": clocks, "CLOCK_OFFSETS": str(offsets)}, **options)
+
+    return start, move
+
+
+def without_clocks(job):
+    """The job itself has the machine's clocks."""
+    job.command[-2] = "unset LD_PRELOAD\n" + job.command[-2]
+    return job
+
+
+def test_date_is_set_back(run_with_clocks, start_gateway, shared_gateway,
+                          tmp_path, name):
+    """By an hour, while nothing is heard from the gateway: the command ends
+    while the lease lasts.
+    """
+    start, move = run_with_clocks
+    cable = start_gateway(servers=None, workers=1, server=(
+        "location /locks/ {\n    proxy_pass http://127.0.0.1:%d;\n}"
+        % shared_gateway.port))
+    job = without_clocks(Job(tmp_path, beats=True))
+    script = start("-t", "9", "-g", "0", name, *job.command, gateway=cable)
+    pid = job.wait_running()
+    with cable.frozen_worker(cable.worker_pids()[0]):
+        move(-3600, 0)
+        end = lease_end(shared_gateway, name)
+        assert script.wait() == LOST
+        assert not alive(pid) and job.ended_by(end)
+    wait_until(lambda: is_free(shared_gateway, name), 20, "a free lock")
+
+
+def test_date_is_set(run_with_clocks, shared_gateway, tmp_path, name):
+    """Forth and back, while the gateway answers: the lock is kept."""
+    start, move = run_with_clocks
+    job = without_clocks(Job(tmp_path))
+    script = start("-t", "8", name, *job.command)
+    job.wait_running()
+    for date in 3600, -3600, 86400:
+        move(date, 0)
+        end = lease_end(shared_gateway, name)
+        wait_until(lambda end=end: lease_end(shared_gateway, name) > end + 1,
+                   20.0, "a renewal")
+    job.go()
+    assert script.wait() == 3
+
+
+def test_machine_was_suspended(run_with_clocks, tmp_path, name):
+    """For longer than the lease: the lock is lost, whatever is answered."""
+    start, move = run_with_clocks
+    job = without_clocks(Job(tmp_path, before="trap '' TERM\n"))
+    script = start("-t", "12", name, *job.command)
+    pid = job.wait_running()
+    move(0, 60)
+    assert script.wait() == LOST
+    assert not alive(pid) and "nothing was heard" in script.said()
