@@ -334,6 +334,7 @@ fuzz-mutants: build/nginx/Makefile
 	t/fuzz/mutants.py
 
 build/fuzz/fuzz_%: t/fuzz/fuzz_%.c $(SOURCES) $(wildcard t/fuzz/*.[ch]) \
+                   $(wildcard command/*.[ch]) \
                    t/lib/nginx_core.c t/fuzz/fuzz.sh build/nginx/Makefile
 	@mkdir -p $(@D)
 	t/fuzz/fuzz.sh build $* . $@

@@ -58,7 +58,6 @@ static const main_option_t main_options[] = {
 static options_t given = { .ttl = 10000, .grace = 2000,
                                 .taken_status = EXIT_TAKEN };
 static char *synopsis;          /* of the command, or NULL */
-static char **copies;           /* of the arguments */
 
 int64_t now(void)
 {
@@ -321,7 +320,7 @@ int main(int argc, char **argv)
     if (!synopsis)
         usage("\"%s\" is no command", argv[1]);
 
-    argv = copies = calloc((size_t) argc + 1, sizeof(char *));
+    argv = given.argv = calloc((size_t) argc + 1, sizeof(char *));
     for (i = 0; argv && i < argc; i++)
         argv[i] = text("%s", original[i]);
     if (!argv)

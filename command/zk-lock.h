@@ -52,6 +52,7 @@ typedef enum { RUN = 1, LEAD = 2, JOIN = 4, LS = 8, SHOW = 16, WATCH = 32,
 
 typedef struct {
     command_e command;
+    char **argv;                /* a copy of main()'s */
     char *url, *health;         /* without a "/" at the end; health or NULL */
     const char *config;         /* a file, or NULL */
     const char *owner;          /* NULL: not given; "": send none */

@@ -3,7 +3,7 @@
 # findings below build/fuzz/.  See t/fuzz/README.md.
 #
 # usage: t/fuzz/fuzz.sh run [NAME]...       runs all fuzzers, or these
-#        t/fuzz/fuzz.sh build NAME TREE OUT builds from the src/ below TREE
+#        t/fuzz/fuzz.sh build NAME TREE OUT builds from src/ or command/ of TREE
 #        t/fuzz/fuzz.sh one NAME            runs a fuzzer that is built
 #        t/fuzz/fuzz.sh merge NAME          adds new inputs to the corpus
 #
@@ -14,14 +14,14 @@
 set -eu
 cd "$(dirname "$0")/../.."
 
-names=(name token json args claim_data view zone)
+names=(name token json args claim_data view zone command)
 out=build/fuzz
 nginx=/usr/share/nginx/src/src
 
 # the longest input that still pays
 declare -A longest=(
     [name]=500 [token]=300 [json]=1400 [args]=2600 [claim_data]=2000 [view]=120
-    [zone]=400
+    [zone]=400 [command]=1000
 )
 
 flags=(
@@ -55,6 +55,10 @@ build() # NAME TREE OUT
                "-I$nginx/event/modules" "-I$nginx/os/unix"
                "-I$nginx/event/quic"
                "${wrapped[@]/#/-Wl,--wrap=}")
+        ;;
+    command)
+        sources+=("$2"/command/*.c)
+        more=(-It/fuzz -Dmain=zk_lock_main -lcurl -lyajl)
         ;;
     *)
         sources+=(t/fuzz/naive_json.c "$2"/src/base/*.c)

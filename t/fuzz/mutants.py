@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Shows that each fuzzer can fail.
 
-Each line of MUTANTS plants a bug: a text in a file of src/, which has to be
-there once, is replaced in a copy.  The fuzzer is built from that copy and runs
+Each line of MUTANTS plants a bug: a text in a file of src/ or command/, which
+has to be there once, is replaced in a copy.  The fuzzer is built from that copy and runs
 on the corpus until the bug is found, for a minute at most.
 
 usage: mutants.py [NAME]...
@@ -34,6 +34,8 @@ CDATA = "base/claim_data.c"
 VIEW = "base/view.c"
 MAP = "shm/layout.c"
 RECORD = "shm/record.c"
+ANSWER = "../command/json.c"
+LOOK = "../command/look.c"
 
 # fuzzer, file, the text, the replacement
 MUTANTS = [
@@ -113,6 +115,12 @@ MUTANTS = [
      "cell->renewals = 0;"),
     ("zone", RECORD, "cell->version = zkl_record_tag(random);",
      "cell->version = 0;"),
+
+    ("command", ANSWER, "p[2] <= 0xae)", "p[2] < 0xae)"),
+    ("command", ANSWER, "strlen(body) != len", "len == 1"),
+    ("command", LOOK, "before = watched ? \" \" : \"\\n\";",
+     "before = \"\\n\";"),
+    ("command", LOOK, "body[len - 1] == '\\n' ? \"\" : \"\\n\"", "\"\\n\""),
 ]
 
 
@@ -120,7 +128,8 @@ def plant(number, name, file, old, new):
     """Returns a tree with the bug planted."""
     tree = os.path.join(OUT, "%s-%d" % (name, number))
     shutil.rmtree(tree, ignore_errors=True)
-    shutil.copytree(os.path.join(ROOT, "src"), os.path.join(tree, "src"))
+    for folder in "src", "command":
+        shutil.copytree(os.path.join(ROOT, folder), os.path.join(tree, folder))
 
     path = os.path.join(tree, "src", planted.file_of(file))
     with open(path, encoding="utf-8") as source:
