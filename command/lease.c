@@ -118,11 +118,11 @@ static const char *lease_confirm(http_call_t *call, int64_t sent)
     return now() < lease_deadline() ? NULL : "the grant came too late";
 }
 
-/* Whether a repeat may get another answer. */
+/* Whether a repeat may get another answer; a 409 may be one of permits. */
 static bool lease_may_change(long status)
 {
-    return status < 300 || status >= 500 || status == 409 || status == 423
-           || status == 429;
+    return status < 300 || status >= 500 || status == 423 || status == 429
+           || (status == 409 && opt->permits);
 }
 
 /* Returns 0 if the claim is held, -1 if the wait was interrupted, and else an

@@ -202,15 +202,19 @@ static int main_parse(char **argv, char **original)
     return i;
 }
 
-/* The URL of a lock: a percent sign for each byte that means something. */
+/* The URL of a lock: a percent sign for each byte that means something.  A
+ * slash is %252F, which no proxy decodes to a slash. */
 static char *main_lock(const char *name)
 {
-    char *escaped, *lock;
-    if (!*name || !strcmp(name, ".") || !strcmp(name, ".."))
+    char *full = calloc(3, strlen(name) + 1), *end = full, *escaped, *lock;
+    if (!*name || !strcmp(name, ".") || !strcmp(name, "..") || !full)
         usage("NAME cannot be \"%s\"", name);
-    escaped = curl_easy_escape(NULL, name, 0);
+    for (; *name; name++)
+        end += sprintf(end, *name == '/' ? "%%2F" : "%c", *name);
+    escaped = curl_easy_escape(NULL, full, 0);
     lock = text("%s/%s", given.url, escaped ? escaped : "");
     curl_free(escaped);
+    free(full);
     return lock;
 }
 
