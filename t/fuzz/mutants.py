@@ -2,8 +2,8 @@
 """Shows that each fuzzer can fail.
 
 Each line of MUTANTS plants a bug: a text in a file of src/ or command/, which
-has to be there once, is replaced in a copy.  The fuzzer is built from that copy and runs
-on the corpus until the bug is found, for a minute at most.
+has to be there once, is replaced in a copy.  The fuzzer is built from that copy
+and runs on the corpus until the bug is found, for a minute at most.
 
 usage: mutants.py [NAME]...
 """
