@@ -29,12 +29,9 @@ import (
 	"time"
 )
 
-const (
-	connect  = 5 * time.Second  // for a connection to be made, and a release
-	patience = 10 * time.Second // beyond a wait; for all repeats of a release
-	session  = 10 * time.Second // zk_lock_session_timeout of the gateway
-)
-
+const connect = 5 * time.Second   // for a connection to be made, and a release
+const patience = 10 * time.Second // beyond a wait; for all repeats of a release
+const session = 10 * time.Second  // zk_lock_session_timeout of the gateway
 // The kinds of errors, for errors.Is.
 var (
 	ErrTaken       = errors.New("taken")       // until the wait was over
@@ -61,15 +58,11 @@ type Client struct {
 	transport *http.Transport
 }
 
-// New makes a client.  Without a url the locks are at $ZK_LOCK_URL, or $LOCKS.
+// New makes a client of the locks at the url, or if "" at $ZK_LOCK_URL or $LOCKS.
 // The header goes with each request; config is for https.
 func New(url string, header http.Header, config *tls.Config) *Client {
-	for _, other := range []string{os.Getenv("ZK_LOCK_URL"),
-		os.Getenv("LOCKS"), "http://127.0.0.1:8080/locks"} {
-		if url == "" {
-			url = other
-		}
-	}
+	url = strings.Fields(url + " " + os.Getenv("ZK_LOCK_URL") + " " +
+		os.Getenv("LOCKS") + " http://127.0.0.1:8080/locks")[0]
 	return &Client{strings.TrimRight(url, "/"), header, &http.Transport{
 		DisableKeepAlives: true, // no renewal waits for an acquire
 		DialContext:       (&net.Dialer{Timeout: connect}).DialContext,

@@ -7,7 +7,6 @@ import java.util.*;
 import java.util.concurrent.*;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
-import java.util.stream.Stream;
 
 /**
  * A lock of the lock gateway, for JDK 17 and later, without dependencies.
@@ -43,7 +42,6 @@ public final class ZkLock implements AutoCloseable {
     public static final class Lost extends Failure {
         private Lost(String how) { super(how); }
     }
-
     public static final class Options {
         public Duration wait = Duration.ofSeconds(30), ttl = wait;
         public String mode = "exclusive";   // shared, write, semaphore, member
@@ -60,14 +58,12 @@ public final class ZkLock implements AutoCloseable {
                 + (permits == null ? "" : "&permits=" + permits);
         }
     }
-
     private static final long MS = 1_000_000, SECOND = 1000 * MS;   // in ns
     private static final long CONNECT = 5 * SECOND;     // and for a release
     private static final long PATIENCE = 10 * SECOND;   // or for all repeats
     private static final long SESSION = 10 * SECOND;    // of the gateway
 
-    /** The locks below a URL, or if null at $ZK_LOCK_URL or $LOCKS.  The
-     *  headers go with each request. */
+    /** At a URL, or if null at $ZK_LOCK_URL or $LOCKS, with these headers. */
     public static final class Client {
         private final String url;
         private final Map<String, String> headers;
@@ -76,13 +72,12 @@ public final class ZkLock implements AutoCloseable {
             .connectTimeout(Duration.ofNanos(CONNECT)).build();
 
         public Client(String url, Map<String, String> headers) {
-            this.url = Stream.of(url, System.getenv("ZK_LOCK_URL"),
-                    System.getenv("LOCKS"), "http://127.0.0.1:8080/locks")
-                .filter(each -> each != null && !each.isEmpty())
-                .findFirst().get().replaceAll("/+$", "");
+            var env = System.getenv();
+            this.url = (Objects.toString(url, "") + " " + env.getOrDefault(
+                "ZK_LOCK_URL", "") + " " + env.getOrDefault("LOCKS", "")
+                + " http://127.0.0.1:8080/locks").trim().split("/* ")[0];
             this.headers = Map.copyOf(headers);
         }
-
         /** All requests have one key, so a repeat makes no second claim.  An
          *  interrupt takes the claim back, for some seconds at most. */
         public ZkLock lock(String name, Options options)

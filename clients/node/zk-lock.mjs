@@ -53,8 +53,7 @@ export class Lost extends LockError {}
 const DEFAULTS = {
     url: process.env.ZK_LOCK_URL || process.env.LOCKS
         || 'http://127.0.0.1:8080/locks',
-    wait: 30,           // seconds, for all repeats together
-    ttl: 30,            // seconds
+    wait: 30, ttl: 30,  // seconds; the wait is for all repeats together
     mode: 'exclusive',  // shared, write, semaphore (with permits), member
     permits: undefined,
     owner: undefined,   // what other clients see

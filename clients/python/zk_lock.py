@@ -78,9 +78,8 @@ class lock:
         self.mode, self.permits, self.owner = mode, permits, owner
         self.durable, self.session, self.context = durable, session, context
         self.headers, self.on_lost = dict(headers or {}), on_lost
-        self.url = urllib.parse.urlsplit(
-            url or os.environ.get("ZK_LOCK_URL") or os.environ.get("LOCKS")
-            or "http://127.0.0.1:8080/locks")
+        url = url or os.environ.get("ZK_LOCK_URL") or os.environ.get("LOCKS")
+        self.url = urllib.parse.urlsplit(url or "http://127.0.0.1:8080/locks")
         self._blocks = []       # the frame and the thread, and the Held
 
     def __enter__(self):
