@@ -58,8 +58,7 @@ type Client struct {
 	transport *http.Transport
 }
 
-// New makes a client of the locks at the url, or if "" at $ZK_LOCK_URL or $LOCKS.
-// The header goes with each request; config is for https.
+// New makes a client of a url, or for "" of $ZK_LOCK_URL or $LOCKS.
 func New(url string, header http.Header, config *tls.Config) *Client {
 	url = strings.Fields(url + " " + os.Getenv("ZK_LOCK_URL") + " " +
 		os.Getenv("LOCKS") + " http://127.0.0.1:8080/locks")[0]
