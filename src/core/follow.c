@@ -299,9 +299,18 @@ zkl_follow_listed(zkl_worker_t *worker, ngx_str_t *path)
                 ngx_str_rbtree_lookup(&worker->followed, path,
                                       ngx_crc32_long(path->data, path->len));
 
-    if (followed != NULL) {
-        zkl_followed_list(followed);
+    if (followed == NULL) {
+        return;
     }
+
+    if (followed->op != NULL) {
+        /* the watch has told before the list, which is shared, was told */
+
+        followed->op->handler = NULL;
+        followed->op = NULL;
+    }
+
+    zkl_followed_list(followed);
 }
 
 

@@ -610,6 +610,10 @@ zkl_session_connected_handler(zkl_session_t *s)
     s->asked = zkl_now();
     s->replied = s->asked;
 
+    /* what has failed is told before the session is back */
+
+    zkl_session_finish_all(s);
+
     zkl_session_state(s, ZKL_CONNECTED);
 
     ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
