@@ -116,7 +116,7 @@ static ngx_int_t zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone);
 static zkl_adoption_t *zkl_adopt_new(zkl_worker_t *worker, zkl_zone_t *zone);
 static void zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
     ngx_msec_int_t time);
-static void zkl_adopt_connected(void *data, const zkl_key_t *fresh);
+static void zkl_adopt_connected(void *data, ngx_uint_t fresh);
 static void zkl_adopt_sweep_one(zkl_adoption_t *adoption);
 static void zkl_adopt_away(void *data);
 static void zkl_adopt_lost(void *data);
@@ -152,6 +152,7 @@ static ngx_uint_t zkl_adopted_lost(zkl_adopted_t *claim);
 
 static const zkl_session_events_t  zkl_adopt_events =
 {
+    NULL,                           /* the session is an older one */
     zkl_adopt_connected,
     zkl_adopt_away,
     zkl_adopt_lost,
@@ -274,7 +275,7 @@ zkl_adopt_answered(void *data, ngx_uint_t write, ngx_uint_t n,
 
 
 static void
-zkl_adopt_connected(void *data, const zkl_key_t *fresh)
+zkl_adopt_connected(void *data, ngx_uint_t fresh)
 {
     zkl_adoption_t  *adoption = data;
 

@@ -45,7 +45,8 @@ static void zkl_worker_ring(void *data, uint32_t record);
 static zkl_subscription_t *zkl_worker_sub_find(zkl_worker_t *worker,
     uint32_t record);
 static ngx_uint_t zkl_worker_secures(zkl_worker_t *worker);
-static void zkl_worker_connected(void *data, const zkl_key_t *fresh);
+static void zkl_worker_opened(void *data, const zkl_key_t *key);
+static void zkl_worker_connected(void *data, ngx_uint_t fresh);
 static void zkl_worker_suspended(void *data);
 static void zkl_worker_tell_locks(zkl_worker_t *worker,
     void (*tell)(zkl_lock_t *lock));
@@ -72,6 +73,7 @@ static void zkl_worker_sweep_handler(ngx_event_t *ev);
 
 const zkl_session_events_t zkl_worker_events =
 {
+    zkl_worker_opened,
     zkl_worker_connected,
     zkl_worker_suspended,
     zkl_worker_lost,
@@ -655,19 +657,24 @@ zkl_worker_secures(zkl_worker_t *worker)
 
 
 static void
-zkl_worker_connected(void *data, const zkl_key_t *fresh)
+zkl_worker_opened(void *data, const zkl_key_t *key)
+{
+    zkl_worker_t  *worker = data;
+
+    /* from here on another worker can adopt the session */
+
+    zkl_zone_set_key(worker->zone, key);
+
+    worker->floor = zkl_zone_present(worker->zone);
+}
+
+
+static void
+zkl_worker_connected(void *data, ngx_uint_t fresh)
 {
     zkl_worker_t  *worker = data;
 
     zkl_worker_count(worker, ZKL_COUNT_CONNECTED, 1);
-
-    /* from here on another worker can adopt the session */
-
-    if (fresh != NULL) {
-        zkl_zone_set_key(worker->zone, fresh);
-
-        worker->floor = zkl_zone_present(worker->zone);
-    }
 
     /* what a worker has left is made durable through this session */
 
@@ -678,7 +685,7 @@ zkl_worker_connected(void *data, const zkl_key_t *fresh)
      * session sent a barrier ahead of these lists.
      */
 
-    if (fresh == NULL) {
+    if (!fresh) {
         zkl_worker_tell_locks(worker, zkl_lock_list);
     }
 

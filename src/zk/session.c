@@ -219,6 +219,7 @@ static void zkl_session_take_turns(zkl_session_t *s);
 static void zkl_session_read_handler(ngx_event_t *ev);
 static void zkl_session_name_gate(zkl_session_t *s);
 static void zkl_session_gate(zkl_session_t *s, zkl_op_e type);
+static zkl_op_t *zkl_session_gate_op(zkl_session_t *s, zkl_op_e type);
 static void zkl_session_gate_handler(zkl_op_t *op);
 static void zkl_session_gate_failed(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_gate_set(zkl_session_t *s, int32_t version);
@@ -567,6 +568,7 @@ zkl_session_connected_handler(zkl_session_t *s)
 {
     ngx_uint_t  fresh, another;
     zkl_key_t   key;
+    zkl_op_t   *gate;
 
     s->late = 0;
 
@@ -600,6 +602,17 @@ zkl_session_connected_handler(zkl_session_t *s)
         zkl_session_name_gate(s);
     }
 
+    gate = NULL;
+
+    if (!s->gated && !s->last) {
+        gate = zkl_session_gate_op(s, ZKL_OP_GATE);
+
+        if (gate == NULL) {
+            s->late = 1;
+            return;
+        }
+    }
+
     s->key = key;
 
     another = (s->state == ZKL_CONNECTING);
@@ -622,14 +635,24 @@ zkl_session_connected_handler(zkl_session_t *s)
 
     /* the owner notes how far ZooKeeper is before any create is sent */
 
-    s->events->connected(s->data, fresh ? &s->key : NULL);
+    if (fresh) {
+        s->events->opened(s->data, &s->key);
+    }
+
+    /*
+     * The gate is made before all claims of the session, so an older copy of
+     * ZooKeeper's data that has claims of the session has the gate as well.
+     */
+
+    if (gate != NULL) {
+        s->gating = 1;
+        zkl_session_send(gate);
+    }
+
+    s->events->connected(s->data, fresh);
 
     if (another) {
         zkl_session_rewatch(s);
-    }
-
-    if (!s->gated && !s->gating && !s->last) {
-        zkl_session_gate(s, ZKL_OP_GATE);
     }
 }
 
@@ -772,6 +795,9 @@ zkl_session_renew_handle(zkl_session_t *s)
                   "no zookeeper server has taken the session back for %M ms: "
                   "another handle asks for the session", s->timeout);
 
+    /* a handle that connects just now would end the session when closed */
+
+    zkl_client_cut(s->handle);
     zkl_session_end_handle(s);
     zkl_session_start(s);
 }
@@ -1985,8 +2011,7 @@ zkl_session_rolled_back(zkl_session_t *s, zkl_batch_t *batch)
 
         /* only the write to the gate failed: the gate was deleted */
 
-        s->gated = 0;
-        zkl_session_gate(s, ZKL_OP_GATE);
+        zkl_session_ungated(s);
     }
 
     if (!ngx_queue_empty(&s->pending)) {
@@ -2199,6 +2224,20 @@ zkl_session_name_gate(zkl_session_t *s)
 static void
 zkl_session_gate(zkl_session_t *s, zkl_op_e type)
 {
+    zkl_op_t  *op;
+
+    op = zkl_session_gate_op(s, type);
+
+    if (op != NULL) {
+        s->gating = 1;
+        zkl_session_send(op);
+    }
+}
+
+
+static zkl_op_t *
+zkl_session_gate_op(zkl_session_t *s, zkl_op_e type)
+{
     u_char     value[NGX_MAXHOSTNAMELEN + NGX_INT64_LEN + 1];
     ngx_str_t  leaf, cdata;
     zkl_op_t  *op;
@@ -2214,16 +2253,12 @@ zkl_session_gate(zkl_session_t *s, zkl_op_e type)
                                         : NULL,
                     type == ZKL_OP_GATE ? &cdata
                                         : NULL);
-    if (op == NULL) {
-        return;
+    if (op != NULL) {
+        op->handler = zkl_session_gate_handler;
+        op->data = s;
     }
 
-    op->handler = zkl_session_gate_handler;
-    op->data = s;
-
-    s->gating = 1;
-
-    zkl_session_send(op);
+    return op;
 }
 
 
@@ -2255,6 +2290,7 @@ zkl_session_ungated(zkl_session_t *s)
                   "the gate of this zookeeper session was removed");
 
     s->gated = 0;
+    s->sets = -1;
 
     zkl_session_gate(s, ZKL_OP_GATE);
 }
@@ -2294,11 +2330,6 @@ zkl_session_gate_handler(zkl_op_t *op)
         s->gate.len = op->path.len;
         s->gated = 1;
         s->refused = 0;
-
-        if (op->rc == ZKL_OK) {
-            s->sets = -1;
-        }
-
         break;
 
     case ZKL_NO_NODE:

@@ -186,9 +186,11 @@ struct zkl_op_s {
 /* events for the owner; data is the first argument of each function */
 
 typedef struct {
-    /* fresh: the key of a new session, and no znode of an older session is
-       left; NULL: the session is back */
-    void   (*connected)(void *data, const zkl_key_t *fresh);
+    /* a new session, ahead of connected; nothing was sent yet */
+    void   (*opened)(void *data, const zkl_key_t *key);
+    /* fresh: a new session, and no znode of an older session is left; else the
+       session is back */
+    void   (*connected)(void *data, ngx_uint_t fresh);
     /* the connection broke; the session may come back */
     void   (*suspended)(void *data);
     /* the session is over, with the ephemerals of the session */

@@ -368,12 +368,7 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
             p = h->session->last;
 
-            /* a session may be given up that was away for the timeout */
-
-            if (closed && p != NULL && !p->quits && !p->terminates
-                && (h->session->away == 0
-                    || gsim_now - h->session->away < h->session->timeout))
-            {
+            if (closed && p != NULL && !p->quits && !p->terminates) {
                 gsim_violation("the session of %s is closed, but it is held "
                                "for another %d ms", node->path,
                                (int) ((h->until - gsim_now) / GSIM_MS));

@@ -470,6 +470,12 @@ MUTANTS = [
      'if (1) {',
      ('--restored', 2000)),
 
+    ('a session without memory for the gate makes claims',
+     'zk/session.c:zkl_session_connected_handler',
+     'if (gate == NULL) {',
+     'if (0) {',
+     ('--rich --shortage', 1000)),
+
     ('another handle is taken for having the watches',
      'zk/session.c',
      'if (another) {',
