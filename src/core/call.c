@@ -1248,7 +1248,7 @@ zkl_call_placed(zkl_call_t *call)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (info->blocked && cdata.async) {
+    if (info->blocked && cdata.async && !zkl_call_granted(&cdata)) {
         info->held = 0;
     }
 
@@ -2173,7 +2173,7 @@ static ngx_int_t
 zkl_call_count(zkl_call_t *call, zkl_op_t *op)
 {
     int64_t      writer;
-    ngx_uint_t   i, there, mixes, capacity, ahead, readers, misnumbered;
+    ngx_uint_t   i, own, there, mixes, capacity, ahead, readers, misnumbered;
     zkl_child_t  child;
 
     call->infos[0].blocked = 0;
@@ -2193,12 +2193,14 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
             continue;
         }
 
-        there |= (child.has_id && child.seq == call->token.seq
-                  && zkl_name_secret_equal(child.id.random,
-                                           call->token.id.random,
-                                           ZKL_RANDOM_LEN));
+        own = (child.has_id && child.seq == call->token.seq
+               && zkl_name_secret_equal(child.id.random,
+                                        call->token.id.random,
+                                        ZKL_RANDOM_LEN));
+        there |= own;
 
-        misnumbered = (child.seq >= op->given);
+        misnumbered = (child.seq >= op->given
+                       || (child.seq == call->token.seq && !own));
 
         if (misnumbered != (call->token.seq >= op->given)) {
 

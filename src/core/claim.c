@@ -1044,7 +1044,7 @@ void
 zkl_claim_unlisted(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_WAIT
-        && claim->handler != NULL && !claim->told_elsewhere
+        && claim->handler != NULL && !claim->entry.told_elsewhere
         && !(claim->told & ZKL_TOLD_WAITS))
     {
         zkl_claim_withdraw(claim, ZKL_DENIED);
@@ -1123,7 +1123,9 @@ zkl_claim_conflict(zkl_claim_t *claim)
      * though the view does not show that yet.
      */
 
-    if (claim->state != ZKL_WAIT || claim->told_elsewhere || !claim->single) {
+    if (claim->state != ZKL_WAIT || claim->entry.told_elsewhere
+        || !claim->single)
+    {
         return NGX_AGAIN;
     }
 
@@ -1175,7 +1177,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     delivery = ZKL_DELIVERED;
     lease = claim->ttl;
 
-    if (claim->told_elsewhere) {
+    if (claim->entry.told_elsewhere) {
         delivery = ZKL_DELIVERED_ELSEWHERE;
 
     } else if (claim->detached && claim->handler == NULL) {
@@ -1444,8 +1446,8 @@ zkl_claim_detach(zkl_claim_t *claim)
     now = zkl_now();
 
     claim->detached = 1;
-    claim->lease = now + (claim->told_elsewhere ? claim->ttl
-                                                : claim->terms.grace);
+    claim->lease = now + (claim->entry.told_elsewhere ? claim->ttl
+                                                      : claim->terms.grace);
 
     /* not cancelable: a worker that leaves serves polling clients to the end */
 
@@ -1513,7 +1515,9 @@ zkl_claim_undelivered(zkl_claim_t *claim)
     granted = claim->granted + claim->ttl;
     lease = zkl_now() + claim->terms.grace;
 
-    if (!claim->told_elsewhere && (ngx_msec_int_t) (granted - lease) > 0) {
+    if (!claim->entry.told_elsewhere
+        && (ngx_msec_int_t) (granted - lease) > 0)
+    {
         zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
                        lease);
     }
@@ -3131,7 +3135,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
         ttl = claim->terms.grace;
 
         if (zkl_claim_shown(claim, cdata)) {
-            claim->told_elsewhere = 1;
+            claim->entry.told_elsewhere = 1;
             claim->counting = 0;
 
             if (!zkl_claim_expired(claim) || claim->handler == NULL) {
@@ -3156,7 +3160,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
         rc = NGX_OK;
     }
 
-    if (claim->entry.waiting && claim->told_elsewhere) {
+    if (claim->entry.waiting && claim->entry.told_elsewhere) {
         zkl_record_keep(zone, claim->id.record, claim->ttl,
                         zkl_now() + claim->ttl);
         rc = NGX_OK;
@@ -4050,7 +4054,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     /* a client that was told the token would not find the claim's new id */
 
     if (claim->handler == NULL || !ngx_queue_empty(&claim->listeners)) {
-        claim->lost |= claim->told_elsewhere;
+        claim->lost |= claim->entry.told_elsewhere;
         zkl_claim_done(claim);
         return;
     }
@@ -4079,7 +4083,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
         zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
     }
 
-    if (claim->told_elsewhere) {
+    if (claim->entry.told_elsewhere) {
 
         /* another gateway has told that the claim was held */
 
@@ -4098,7 +4102,7 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->copied = -1;
     claim->czxid = 0;
     claim->requeued = 1;
-    claim->told_elsewhere = 0;
+    claim->entry.told_elsewhere = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
     claim->offer = ZKL_NO_OFFER;
@@ -4267,7 +4271,7 @@ zkl_claim_over(zkl_claim_t *claim)
     if (claim->handler != NULL) {
         (void) zkl_claim_shut(claim);
 
-    } else if (claim->state == ZKL_WAIT && claim->told_elsewhere) {
+    } else if (claim->state == ZKL_WAIT && claim->entry.told_elsewhere) {
 
         /* another gateway has told the grant: the worker may exit */
 
@@ -4300,7 +4304,7 @@ zkl_claim_shut(zkl_claim_t *claim)
         return 1;
     }
 
-    if (claim->state == ZKL_WAIT && claim->told_elsewhere) {
+    if (claim->state == ZKL_WAIT && claim->entry.told_elsewhere) {
 
         /* another gateway has told the grant: the successor keeps the claim */
 

@@ -300,10 +300,11 @@ struct zkl_claim_s {
      * detached: [until the grant] a client may call for the claim later, with
      *           the key or the token, so the claim does not end before the
      *           grace is over; a client may wait all the same
-     * told_elsewhere:
+     * entry.told_elsewhere:
      *           [until the claim queues again] another gateway has told a
      *           client that the claim is held, before this worker's grant: so
-     *           no conflict ends the claim, and the lease counts already
+     *           neither a conflict nor a misnumbered child keeps the claim from
+     *           the grant, and the lease counts already
      * requeued: the claim has lost its place in the queue once: the grant says
      *           so
      * bound:    the claim ends with the worker; see the terms
@@ -324,7 +325,6 @@ struct zkl_claim_s {
     unsigned                           counting:1;
     unsigned                           single:1;
     unsigned                           detached:1;
-    unsigned                           told_elsewhere:1;
     unsigned                           requeued:1;
     unsigned                           bound:1;
     unsigned                           watched:1;

@@ -97,8 +97,8 @@ MUTANTS = [
      "if (zkl_view_place(*waiter) > view->complete_through + 2) {"),
     ("view", VIEW, "if (!view->watched && view->nlocal == 0) {",
      "if (0) {"),
-    ("view", VIEW, "s->misnumbered = (s->seq >= given);",
-     "s->misnumbered = 0;"),
+    ("view", VIEW, "s->misnumbered = (s->seq >= given",
+     "s->misnumbered = (0"),
     ("view", VIEW, "view->complete_through = given - 1;",
      "view->complete_through = (n != 0) ? children[n - 1].seq : -1;"),
 

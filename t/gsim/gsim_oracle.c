@@ -37,6 +37,7 @@ static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
+static void gsim_oracle_alike(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
 static int64_t gsim_oracle_token(gsim_node_t *node);
@@ -224,12 +225,50 @@ gsim_oracle_held(int lock, zkl_mode_t mode, char *path, int64_t fence,
     if (!hold->lost) {
         gsim_oracle_conflict(hold, who);
         gsim_oracle_fence(hold, who);
+
+        if (fence != 0) {
+            gsim_oracle_alike(hold, who);
+        }
     }
 
     hold->next = gsim_holds[lock];
     gsim_holds[lock] = hold;
 
     return hold;
+}
+
+
+/*
+ * A child that was made by name before a gateway's claim, with the claim's
+ * number, blocks the claim.  A claim that was shared or became durable has had
+ * another znode before.
+ */
+
+static void
+gsim_oracle_alike(gsim_hold_t *hold, const char *who)
+{
+    zkl_child_t   own, child;
+    gsim_node_t  *node, *first;
+
+    (void) zkl_name_child_read(&own, hold->node->name,
+                               strlen(hold->node->name));
+
+    for (first = hold->node; first->origin != NULL; first = first->origin) {
+        /* void */
+    }
+
+    for (node = hold->node->parent->children; node; node = node->sibling) {
+
+        if (node->planted && node->deleted == GSIM_NEVER
+            && node->created < first->created
+            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && child.seq == own.seq
+            && gsim_oracle_blocks(child.mode, own.mode))
+        {
+            gsim_violation("%s holds %s beside %s", who, hold->path,
+                           node->path);
+        }
+    }
 }
 
 

@@ -59,6 +59,7 @@ static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
 static void gsim_user_check_lease(gsim_user_t *u);
 static void gsim_user_check_durable(gsim_user_t *u);
+static int gsim_user_planted(gsim_node_t *node, int64_t since);
 static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
@@ -1043,7 +1044,8 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
 
 /*
  * Whether a claim of another use was ahead when own was made; the transaction
- * that made own may have deleted that claim.  wait: other permits do not count.
+ * that made own may have deleted that claim.  A child that was made by name
+ * comes before own, also if made later.  wait: other permits do not count.
  */
 
 static int
@@ -1055,7 +1057,8 @@ gsim_user_clashes(gsim_node_t *own, int wait)
     (void) zkl_name_child_read(&is, own->name, strlen(own->name));
 
     for (node = own->parent->children; node; node = node->sibling) {
-        if (node->created <= own->created && node->deleted >= own->created
+        if ((node->created <= own->created || node->planted)
+            && node->deleted >= own->created
             && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
             && (child.seq < is.seq || node->planted) && child.mode != is.mode
             && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE)
@@ -1465,7 +1468,12 @@ gsim_user_check_lease(gsim_user_t *u)
 }
 
 
-/* While no fault is felt, a claim that is held for long is durable. */
+/*
+ * While no fault is felt, a claim that is held for long is durable.  An async
+ * or keyed claim may be told as held by a gateway for which a child that was
+ * made by name is behind the claim, while the child blocks the claim at its
+ * worker, which grants the claim when the child is gone.
+ */
 
 static void
 gsim_user_check_durable(gsim_user_t *u)
@@ -1479,10 +1487,32 @@ gsim_user_check_durable(gsim_user_t *u)
         && hold->session->last == hold->session->first
         && hold->session->last->state == GSIM_RUNS
         && gsim_now > hold->told + GSIM_LASTING
-        && gsim_now > gsim_quiet + GSIM_LASTING)
+        && gsim_now > gsim_quiet + GSIM_LASTING
+        && !((u->async || u->keyed)
+             && gsim_user_planted(hold->node, gsim_now - GSIM_LASTING)))
     {
         gsim_violation("%s is held, and not durable", hold->path);
     }
+}
+
+
+/* Whether a child made by name was there, beside node, later than a time. */
+
+static int
+gsim_user_planted(gsim_node_t *node, int64_t since)
+{
+    gsim_node_t  *child;
+
+    for (child = node->parent->children; child; child = child->sibling) {
+
+        if (child->planted
+            && (child->deleted == GSIM_NEVER || child->deleted_at > since))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 

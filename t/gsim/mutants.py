@@ -688,6 +688,11 @@ MUTANTS = [
      '    view->complete_through = (n != 0) ? children[n - 1].seq : -1;\n',
      4000),
 
+    ('a claim is told as held beside a child with the same number',
+     'core/call.c:zkl_call_count',
+     '|| (child.seq == call->token.seq && !own)', '|| (0 && !own)',
+     ('--rich', 500)),
+
     ('a claim is forgotten when its client leaves during the create',
      'core/claim.c:zkl_claim_abandon',
      '    default:\n'
