@@ -201,7 +201,7 @@ history_run(uint64_t seed)
 
     history_settle();
 
-    if (gsim_restores || seed % 8 == 6) {
+    if (gsim_restores || (seed % 8 == 6 && !gsim_lacks)) {
         history_restored();
     }
 

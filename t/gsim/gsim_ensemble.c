@@ -690,6 +690,7 @@ gsim_member_hunt(gsim_member_t *m, gsim_session_t *session)
 static void
 gsim_member_hunted(gsim_member_t *m)
 {
+    int      i;
     int64_t  us;
 
     m->prey = NULL;
@@ -700,7 +701,12 @@ gsim_member_hunted(gsim_member_t *m)
         return;
     }
 
-    gsim_ensemble_report(m);
+    /* the leader pings all, so that no other waits longer for the next ping */
+
+    for (i = 0; i < gsim_nmembers; i++) {
+        gsim_ensemble_report(&gsim_members[i]);
+    }
+
     m->untold = 1;
 
     us = gsim_ensemble_time(gsim_tick / 2);
