@@ -287,7 +287,7 @@ test-asan: asan
 
 integration-asan: NGINX_BIN := $(ROOT)/$(ASAN)/sbin/nginx
 integration-asan: ZK_LOCK_MODULE := $(ROOT)/$(ASAN)/modules/$(notdir $(MODULE))
-integration-asan: $(SHORTAGE)
+integration-asan: $(COMMAND) $(SHORTAGE)
 	$(PYTEST) $(or $(T),t) -m 'not plain' $(PARALLEL) $(PYTEST_ARGS)
 
 # Races between the library's threads and the event loop: the mailbox by itself,

@@ -330,7 +330,10 @@ ngx_http_zk_lock_request_path(ngx_http_request_t *r, ngx_str_t *root,
 
     p = ngx_cpymem(path->data, root->data, root->len);
     *p++ = '/';
-    ngx_memcpy(p, znode.data, znode.len);
+
+    if (znode.len != 0) {
+        ngx_memcpy(p, znode.data, znode.len);
+    }
 
     if (name->len > ZKL_FULL_MAX
         || !zkl_text_shown_check((char *) name->data, name->len))

@@ -1833,13 +1833,13 @@ def test_cancelled_elsewhere_before_a_release(start_gateway, start_proxy,
     waiting.send("POST", lock_path(name), {"wait": "1m"}, keyed(new_key()))
     mine = tree.wait_claims(here.znode(name), 2)[-1]
     here.catch_up(name)
-    lists = proxy.requests["getChildren"]
+    lists = proxy.requests["getChildren2"]
     proxy.delay = 0.5
     assert there.release(name, token_of(here.znode(name),
                                         mine)).status == 204
     # the list is on the way to ZooKeeper, and the answer comes half a second
     # later
-    wait_until(lambda: proxy.requests["getChildren"] > lists)
+    wait_until(lambda: proxy.requests["getChildren2"] > lists)
     release = here.connect()
     release.send("DELETE", lock_path(name, holder.token))
     problem(waiting.response(SOON), 410)

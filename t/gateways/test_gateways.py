@@ -587,10 +587,13 @@ def test_tokens_that_are_none(pair):
     here, there = pair
     holder = here.hold("x")
     for gateway, worker in everywhere(here, there):
-        for wrong in (holder.token[::-1], holder.token[:-1] + "*",
-                      holder.token[:-4]):
-            for call in (gateway.inspect, gateway.renew, gateway.release):
-                problem(call("x", wrong, worker=worker), 404)
+        for call in (gateway.inspect, gateway.renew, gateway.release):
+            problem(call("x", holder.token[::-1], worker=worker), 404)
+        # a text that cannot be a token belongs to the name
+        for wrong in holder.token[:-1] + "*", holder.token[:-4]:
+            problem(gateway.inspect("x", wrong, worker=worker), 404)
+            for call in gateway.renew, gateway.release:
+                problem(call("x", wrong, worker=worker), 400)
         for call in (gateway.inspect, gateway.renew, gateway.release):
             problem(call("y", holder.token, worker=worker), 404)
     assert there.inspect("x", holder.token).json["state"] == "held"

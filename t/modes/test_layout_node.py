@@ -260,7 +260,8 @@ def spent(proxy):
     other gateways' sessions too.
     """
     return sum(n for what, n in proxy.requests.items()
-               if what not in ("ping", "getChildren"))
+               if what not in ("ping", "getChildren",
+                                "getChildren2"))
 
 
 def test_requests_of_a_handoff(start, zookeeper, start_proxy, plain):
