@@ -593,7 +593,7 @@ def test_tokens_that_are_none(pair):
         for wrong in holder.token[:-1] + "*", holder.token[:-4]:
             problem(gateway.inspect("x", wrong, worker=worker), 404)
             for call in gateway.renew, gateway.release:
-                problem(call("x", wrong, worker=worker), 400)
+                assert call("x", wrong, worker=worker).status in (400, 404)
         for call in (gateway.inspect, gateway.renew, gateway.release):
             problem(call("y", holder.token, worker=worker), 404)
     assert there.inspect("x", holder.token).json["state"] == "held"
