@@ -332,7 +332,7 @@ MUTANTS = [
 
     ('what was told as held elsewhere is in conflict',
      'core/claim.c',
-     'claim->state != ZKL_WAIT || claim->told_elsewhere\n',
+     'claim->state != ZKL_WAIT || claim->entry.told_elsewhere\n',
      'claim->state != ZKL_WAIT\n', 12000),
 
     ('an ask that got no answer is not begun again',
@@ -632,7 +632,7 @@ MUTANTS = [
 
     ('a grant told elsewhere lasts for its grace',
      'core/claim.c',
-     '    if (claim->told_elsewhere) {\n'
+     '    if (claim->entry.told_elsewhere) {\n'
      '        delivery = ZKL_DELIVERED_ELSEWHERE;\n'
      '\n'
      '    } else if',
