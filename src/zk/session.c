@@ -19,8 +19,8 @@
  * `handle` is NULL in the states CLOSED and BACKOFF; `events` is NULL from the
  * start of zkl_session_close() or zkl_session_free() on; the handler of a
  * cancelled operation is NULL.  An operation is in one place at a time: in
- * reads (see turns.c), pending, fresh, failed or shared, in a batch, or alone in
- * flights.
+ * reads (see turns.c), pending, fresh, failed or shared, in a batch, or alone
+ * in flights.
  */
 
 
