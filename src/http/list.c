@@ -274,7 +274,7 @@ ngx_http_zk_lock_list_name(ngx_http_request_t *r, zkl_named_t *named)
 {
     ngx_str_t  root, name, path;
 
-    ngx_str_null(&root);
+    ngx_str_set(&root, "");
     name = named->full;
 
     if (name.len != 0

@@ -19,7 +19,7 @@ an operation.  So the proxy can
     pass_on()       ends every mode and every cut
 
 and counts connections, requests by operation, and lists of children by path.
-A transaction of checks only, which gateways send in front of reads, is a
+A transaction of one set or check, which gateways send in front of reads, is a
 "barrier" and no "multi".
 """
 
@@ -286,7 +286,7 @@ class _Link:
         """Counts a request; returns the fault that the request sets off."""
         xid, code = struct.unpack_from(">ii", frame, 4)
         operation = OPERATIONS.get(code, str(code))
-        if operation == "multi" and first_of_multi(frame) == "check":
+        if operation == "multi" and is_barrier(frame):
             operation = "barrier"
         self.proxy.requests[operation] += 1
         if operation in LISTS:
@@ -332,10 +332,16 @@ class _Link:
         return False
 
 
-def first_of_multi(frame):
-    """A transaction's first operation: after length, xid and type."""
+def is_barrier(frame):
+    """Whether a transaction has one operation, which sets or checks data."""
     code, = struct.unpack_from(">i", frame, 12)
-    return OPERATIONS.get(code)
+    end = 21 + 4 + struct.unpack_from(">i", frame, 21)[0]
+    if OPERATIONS.get(code) == "setData":
+        end += 4 + max(0, struct.unpack_from(">i", frame, end)[0])
+    elif OPERATIONS.get(code) != "check":
+        return False
+    # the version, and a header that has no type
+    return struct.unpack_from(">i", frame, end + 4)[0] == -1
 
 
 def path_of(frame):
