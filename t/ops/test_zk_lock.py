@@ -793,10 +793,10 @@ def test_watch_goes_on(start_script, tmp_path):
     with gateway_that_says(b"", status=502) as gateway:
         script = start_script(ZK_LOCK, "watch", "x", "--json", "-u",
                               gateway.url)
-        wait_until(lambda: gateway.joined > 2, what="a third attempt")
+        wait_until(lambda: gateway.joined > 2, 40, "a third attempt")
         change = b'{"event":"change","name":"x","holders":[],"queue":[]}\n'
         gateway.status, gateway.words = 200, change
-        wait_until(lambda: change.decode() in script.said(), what="a change")
+        wait_until(lambda: change.decode() in script.said(), 40, "a change")
         script.signal(signal.SIGTERM)
         script.wait_gone()
     assert script.said().count("502") == 1

@@ -192,6 +192,8 @@ def test_foreground_gets_a_signal_once(zk_lock, tmp_path, name):
     os.killpg(script.pid, signal.SIGTERM)
     path = tmp_path / "job.signals"
     wait_until(path.exists, what="the signal came")
+    time.sleep(0.5)
+    assert len(whole_lines(str(path))) == 1
     script.signal(signal.SIGTERM)
     wait_until(lambda: len(whole_lines(str(path))) > 1, what="once more")
     time.sleep(0.5)
