@@ -73,14 +73,15 @@ class Words(http.server.BaseHTTPRequestHandler):
     """Sends the server's words to each client; a stream stays open."""
 
     def do_POST(self):
-        self.server.joined += 1
+        status, words = self.server.status, self.server.words
         self.server.paths.append(self.path)
-        self.send_response(self.server.status)
+        self.server.joined += 1
+        self.send_response(status)
         for header in self.server.headers.items():
             self.send_header(*header)
         self.end_headers()
-        self.wfile.write(self.server.words)
-        if self.server.words.startswith(b'{"event":'):
+        self.wfile.write(words)
+        if words.startswith(b'{"event":'):
             self.server.over.wait()
 
     do_GET = do_POST
