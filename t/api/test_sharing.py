@@ -23,6 +23,8 @@ def at_once(gateway, n):
     """Connections whose requests a worker finds all at once."""
     worker, = gateway.worker_pids()
     connections = [gateway.connect() for _ in range(n)]
+    for connection in connections:      # a worker accepts one at a time
+        assert connection.request("GET", "/").status == 404
     with gateway.frozen_worker(worker):
         yield connections
 

@@ -182,7 +182,7 @@ def acquires(gateway):
     seat = note("acquire", "granted", gateway.acquire(
         "s", mode="semaphore", permits=2), 201)
     note("acquire", "conflict", gateway.acquire(
-        "s", mode="semaphore", permits=3), 409)
+        "s", mode="semaphore", permits=3, wait="0"), 409)
     note("release", "released", gateway.release("s", seat.token), 204)
 
     key = {"Idempotency-Key": '"one"'}

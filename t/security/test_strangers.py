@@ -731,7 +731,7 @@ def test_watches_of_what_never_is(start_gateway, private_zookeeper):
         sock.sendall(text)
         if i < 16:
             # the worker refuses looks that come faster than it can look
-            wait_until(lambda: watches(server) >= 100 * (i + 1), 20.0,
+            wait_until(lambda: watches(server) >= 100 * (i + 1), 60.0,
                        "there are watches")
     serves(gateway)
     for sock in sockets:
