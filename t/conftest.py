@@ -8,7 +8,8 @@
     root            a path for the test's locks; none of the parents exists
     start_gateway   makes and starts gateways; at the end each gateway is
                     stopped and judged, and no ephemeral znode may be left in
-                    ZooKeeper; durable leases are deleted
+                    ZooKeeper; durable leases are deleted.  Before that,
+                    records and znodes are the same claims
     gateway         a gateway with two workers and all defaults
     shared_gateway  the same, for all tests of a file; these leave the gateway
     shared_pair     and the two gateways as they were
@@ -34,7 +35,7 @@ from kazoo.retry import KazooRetry
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from lib import openapi, unseen             # noqa: E402
+from lib import claims, openapi, unseen     # noqa: E402
 from lib.backend import Backend             # noqa: E402
 from lib.curator import Curator, compile_contender     # noqa: E402
 from lib.dns import Dns                      # noqa: E402
@@ -48,6 +49,7 @@ from lib.proxy import Proxy                 # noqa: E402
 from lib.zookeeper import Ensemble, Server, Tree    # noqa: E402
 
 LOG_TAIL = 4000
+ALIKE = 20.0        # for records and znodes to be the same claims
 
 _numbers = itertools.count(1)
 
@@ -167,6 +169,20 @@ def left_by_gateways(tree, root):
             if owner not in Tree.sessions}
 
 
+def unlike(gateways, zookeeper, tree, root):
+    """How the claims of records and znodes differ (lib/claims.py), or None."""
+    before = claims.known(gateways)
+    if before is None:
+        return None
+    every, sure = before
+    if not all(gateway.zookeeper is zookeeper
+               and top(gateway.root) == top(root) for gateway in gateways):
+        sure = 0        # the claims may be in another tree
+    ephemerals = left_by_gateways(tree, root)
+    durables = tree.durables(top(root)) if sure > len(ephemerals) else []
+    return claims.differ(every, sure, ephemerals, durables)
+
+
 @contextlib.contextmanager
 def gateways(node, directory, zookeeper, tree, root):
     """Gives a function that makes gateways; ends and judges all of them."""
@@ -192,6 +208,10 @@ def gateways(node, directory, zookeeper, tree, root):
     yield make
 
     complaints = []
+    try:
+        wait_until(lambda: not unlike(made, zookeeper, tree, root), ALIKE)
+    except AssertionError:
+        complaints.append(str(unlike(made, zookeeper, tree, root)))
     for gateway in made:
         try:
             gateway.finish()

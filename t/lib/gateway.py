@@ -110,7 +110,7 @@ location /locks/ {{
 """
 
 METRICS = """\
-        location = /metrics {
+        location = %s {
             zk_lock_metrics;
         }
 
@@ -175,6 +175,8 @@ class Gateway:
         self.seen = {}              # pid -> birth, of all processes
         self.allowed = [BROKEN_PIPE]
         self.connections = []
+        # lib/claims.py asks every gateway
+        self.gauges = "/metrics" if metrics else "/zone"
         os.makedirs(self.prefix, exist_ok=True)
 
         if servers is None and zookeeper is not None:
@@ -192,7 +194,8 @@ class Gateway:
             prefix=self.prefix, main=main, events=events,
             level=level or os.environ.get("ZK_LOCK_LOG", "info"),
             http=indent(http, 4), server=indent(server, 8),
-            metrics=METRICS if metrics else "",
+            metrics=(METRICS % self.gauges
+                     if metrics or (module and servers is not None) else ""),
             host=host, port=self.port, port2=self.http2_port,
             http2_listen=" http2" if http2_is_of_listen() else "",
             http2_on="" if http2_is_of_listen() else "http2 on;",
@@ -682,7 +685,7 @@ class Gateway:
 
     def metrics(self, worker=None):
         """The gauges of zk_lock_metrics: (what, state or "") -> number."""
-        response = self.call("GET", "/metrics", worker=worker)
+        response = self.call("GET", self.gauges, worker=worker)
         assert response.status == 200, response
         text = response.body.decode()
         return {(what, state): int(number)
