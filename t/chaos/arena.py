@@ -22,9 +22,10 @@ import traceback
 
 from chaos import witness
 from chaos.network import Loopback, Network, NoRights
+from lib import claims
 from lib.gateway import Gateway
 from lib.process import wait_until
-from lib.zookeeper import Server
+from lib.zookeeper import Server, Tree
 
 SESSION_TIMEOUT = 4.0
 TICK = 500
@@ -243,6 +244,29 @@ class Arena:
                           QUORUM_TIMEOUT, "there is a leader")
 
     # what is known at the end
+
+    def compare(self, record, timeout, root=ROOT):
+        """Notes what the records know and what ZooKeeper has, when both are the
+        same, or else after so many seconds.
+        """
+        tree = Tree(self.address)
+        seen = {}
+
+        def alike():
+            numbers = claims.known(self.gateways)
+            if numbers is None:
+                return False
+            seen.update(zip(("every", "sure"), numbers),
+                        ephemerals=sorted(tree.ephemerals(root)),
+                        durables=tree.durables(root))
+            return claims.differ(**seen) is None
+
+        try:
+            wait_until(alike, timeout)
+        except AssertionError:
+            pass                # the checker tells
+        record.write("claims", **seen)
+        tree.close()
 
     def sessions(self):
         """(session, gateways) of sessions that a gateway may have opened."""

@@ -38,12 +38,15 @@ These are the violations, by their names:
     unavailable     a lock that cannot be had after all faults
     unlocked        a request that was served without a lock
     left            claims that stay when all clients are gone
+    apart           records and znodes that are not the same claims
     log             unexpected lines in an error log
     incomplete      the record itself: no grant, no end, no order
 """
 
 import collections
 import itertools
+
+from lib.claims import differ
 
 Violation = collections.namedtuple("Violation", "name text lock t",
                                    defaults=(None, None))
@@ -368,10 +371,24 @@ def ends(history):
             yield Violation("left", path, path.rsplit("/", 2)[1], line["t"])
     for line in history.of("bad"):
         yield Violation("log", "%(gateway)s: %(line)s" % line)
+    yield from apart(history)
     if not history.of("end"):
         yield Violation("incomplete", "nobody waited for the end")
     if not history.claims:
         yield Violation("incomplete", "nobody was granted anything")
+
+
+def apart(history):
+    """No server is believed about a claim that servers disagree about."""
+    theirs = {line["path"] for line in history.of("zookeeper")}
+    for line in history.of("claims"):
+        if "every" not in line:
+            yield Violation("apart", "a gateway did not tell its claims")
+            continue
+        wrong = differ(line["every"], line["sure"],
+                       set(line["ephemerals"]) - theirs, line["durables"])
+        if wrong is not None:
+            yield Violation("apart", wrong)
 
 
 def guards(history):

@@ -12,6 +12,8 @@ violation, and the clients of a right service end after some grants:
                 clients', and has to be seen, and the service does not violate
                 a promise
     nothing     no fault at all: no violation
+    stray       an ephemeral claim that no gateway knows
+    elsewhere   a claim that a gateway knows, and no znode
 """
 
 import json
@@ -26,10 +28,12 @@ from chaos.guard import Guard
 from chaos.record import Record, read
 from chaos.witness import Witness
 from lib.process import wait_until
+from lib.zookeeper import Tree
 
 CLIENTS = 6
 GRANTS = 5                  # of a right service
 TIMEOUT = 120.0
+CALM = 3.0                  # for claims that never are the same
 LOCKS = ["own1"]
 
 
@@ -117,6 +121,34 @@ def liar(directory, arena, seed):
         server.server_close()
 
 
+def compared(directory, arena, root=ROOT):
+    """What is wrong with the claims of records and znodes."""
+    os.makedirs(directory)
+    record = Record(directory, "run")
+    arena.compare(record, CALM, root)
+    record.close()
+    return {violation.text for violation in checker.apart(
+        checker.History(read(directory)))}
+
+
+def stray(directory, arena):
+    tree = Tree(arena.address)
+    path = tree.make_claim(ROOT + "/stray")
+    found = compared(directory, arena)
+    tree.close()
+    return any(path in text for text in found), found
+
+
+def elsewhere(directory, arena):
+    gateway = arena.gateways[0]
+    holder = gateway.hold("elsewhere")
+    here = compared(os.path.join(directory, "here"), arena)
+    there = compared(os.path.join(directory, "there"), arena,
+                     ROOT + "/elsewhere/none")
+    gateway.release("elsewhere", holder.token)
+    return not here and any("are held" in text for text in there), there
+
+
 def run(directory, seed):
     """What is wrong with what was found, a line each; prints what was found."""
     os.makedirs(directory)
@@ -138,6 +170,8 @@ def run(directory, seed):
         lied = liar(os.path.join(directory, "liar"), arena, seed)
         outlive = record("outlive", one, outlived, outlive=True,
                          turns={"outlives": 1})
+        strays = stray(os.path.join(directory, "stray"), arena)
+        apart = elsewhere(os.path.join(directory, "elsewhere"), arena)
     finally:
         arena.close()
 
@@ -145,7 +179,9 @@ def run(directory, seed):
                                 violated("roots", roots),
                                 violated("guards", guards),
                                 violated("liar", lied),
-                                right("outlive", outlive, outlived))
+                                right("outlive", outlive, outlived),
+                                say("stray", *strays),
+                                say("elsewhere", *apart))
             if wrong is not None]
 
 
@@ -165,7 +201,7 @@ def violated(name, lines):
 
 def say(name, as_it_should_be, seen):
     """Prints the verdict, and returns it if it is wrong."""
-    verdict = "planted: %-8s %s: %s" % (
+    verdict = "planted: %-9s %s: %s" % (
         name, "as it should be" if as_it_should_be else "WRONG", seen)
     print(verdict, flush=True)
     return None if as_it_should_be else verdict

@@ -42,6 +42,7 @@ from lib.zookeeper import Tree                          # noqa: E402
 TRIES = 30                  # of the last acquires
 AGREE_TIMEOUT = 30.0        # for servers to have the same znodes
 CLEAN_TIMEOUT = 60.0        # for the last claims to go
+HELD = 5                    # locks at each gateway while claims are compared
 REPORT = 30.0               # between progress lines
 SHOWN = 20                  # violations that are printed
 
@@ -146,7 +147,9 @@ def finish(arena, record, crowd):
     for name in HTTP + KAZOO + CURATOR:
         for gateway in arena.gateways:
             available(gateway, name, record)
+    compared(arena, record)
     left_claims(arena, record)
+    arena.compare(record, CLEAN_TIMEOUT)
     agreed(arena, record)
     for session, gateways in arena.sessions():
         record.write("session", session=session, gateways=gateways)
@@ -177,6 +180,18 @@ def available(gateway, name, record):
         answer = None
     record.write("final", lock=name, gateway=gateway.name, tries=tries,
                  ok=answer is not None)
+
+
+def compared(arena, record):
+    """Some locks are held; records and znodes are the same claims."""
+    held = []
+    for gateway in arena.gateways:
+        for i in range(HELD):
+            name = "calm%d-%s" % (i, gateway.name)
+            held.append((gateway, name, gateway.hold(name, ttl="5m")))
+    arena.compare(record, CLEAN_TIMEOUT)
+    for gateway, name, holder in held:
+        gateway.release(name, holder.token)
 
 
 def left_claims(arena, record):

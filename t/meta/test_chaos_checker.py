@@ -371,6 +371,32 @@ def test_what_is_left_at_the_end(story):
     assert sorted(story.found()) == ["left", "log", "unavailable"]
 
 
+@pytest.mark.parametrize("every, sure, ephemerals, durables, found", [
+    (2, 2, 2, 0, []), (3, 1, 2, 0, []), (1, 2, 1, 1, []), (0, 0, 0, 1, []),
+    (1, 1, 2, 0, ["apart"]), (2, 2, 1, 0, ["apart"])])
+def test_claims_that_are_compared(story, every, sure, ephemerals, durables,
+                                  found):
+    story.grant(1, 1.1, "A", 1)
+    story.write("claims", 9, every=every, sure=sure,
+                ephemerals=["/chaos/x/%d" % i for i in range(ephemerals)],
+                durables=["/chaos/y/%d" % i for i in range(durables)])
+    assert story.found() == found
+
+
+def test_claims_that_servers_disagree_about(story):
+    story.grant(1, 1.1, "A", 1)
+    story.write("claims", 9, every=0, sure=0, ephemerals=["/chaos/x/1"],
+                durables=[])
+    assert story.found(end=False) == ["apart", "incomplete"]
+    story.write("zookeeper", 9, path="/chaos/x/1", lock="x")
+    assert story.found() == []
+
+
+def test_claims_that_no_gateway_told(story):
+    story.grant(1, 1.1, "A", 1).write("claims", 9)
+    assert story.found() == ["apart"]
+
+
 def test_figures(story):
     story.grant(1, 1.1, "A", 1).look(2, "A").release(3, "A")
     story.grant(2, 4.5, "B", 2, who="b", waited=2.1, wait=2.0)
