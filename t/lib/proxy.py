@@ -8,6 +8,8 @@ an operation.  So the proxy can
     pass            let everything through
     hole            let nothing through, either way; keep the connections
     noreply         let requests through and swallow the answers
+    keep(n)         let requests through and, after n more answers, none back
+                    until the mode ends; then all of them, in order
     delay           let everything through, later
     kill()          reset all connections
     refuse()        take no new connections; listen() takes them again
@@ -81,6 +83,7 @@ class Proxy:
         self.lists = collections.Counter()
         self.faults = []
         self.greeting = 0.0
+        self.passing = 0            # answers, before they are kept
         self._cut_off = set()
         self._links = set()
         self._tasks = set()
@@ -110,6 +113,10 @@ class Proxy:
 
     def noreply(self):
         self.mode = "noreply"
+
+    def keep(self, passing=0):
+        self.passing = passing
+        self.mode = "keep"
 
     def retarget(self, port):
         self.target = port
@@ -321,10 +328,18 @@ class _Link:
             await self.client.drain()
         if fault is not None:
             return self._happen(fault)
+        await self._while_kept()
         if self.proxy.mode != "noreply":
             self.client.write(frame)
             await self.client.drain()
         return True
+
+    async def _while_kept(self):
+        if self.proxy.mode == "keep" and self.proxy.passing > 0:
+            self.proxy.passing -= 1
+            return
+        while self.proxy.mode == "keep":
+            await asyncio.sleep(0.005)
 
     def _happen(self, fault):
         fault.happened.set()
