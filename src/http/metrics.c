@@ -220,6 +220,8 @@ ngx_http_zk_lock_metrics_handler(ngx_http_request_t *r)
         return rc;
     }
 
+    r->disable_not_modified = 1;
+
     if (!(r->method & NGX_HTTP_ZK_LOCK_READS)) {
         return ngx_http_zk_lock_answer_method(r, "GET, HEAD");
     }

@@ -116,6 +116,15 @@ def test_other_methods(gateway, method):
     assert response.headers["Allow"] == "GET, HEAD"
 
 
+@pytest.mark.parametrize("header, value", [
+    ("If-None-Match", "*"), ("If-Match", '"x"'),
+    ("If-Unmodified-Since", "Thu, 01 Jan 1970 00:00:00 GMT")])
+def test_conditions(gateway, header, value):
+    """The metrics have no version: 200, not 304 or 412."""
+    response = gateway.call("GET", "/metrics", headers={header: value})
+    assert response.status == 200 and response.body
+
+
 def test_histograms_are_whole(gateway):
     """Buckets grow with their bounds; the last bucket is the count."""
     acquires(gateway)
