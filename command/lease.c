@@ -1,15 +1,21 @@
-/* The claim, by the rules of the careful holder in docs/clients.md:
+/*
+ * The claim, by the rules of the careful holder in docs/clients.md:
  *
  *     acquire    POST with a key, by which a repeat makes no second claim,
  *                repeated while --wait lasts.  A grant that may be a while old
- *                is renewed before it counts.
+ *                is renewed before the claim counts as held.
  *     step       PUT at a third of the lease, which counts from before the last
- *                request that was confirmed.  404 and 410 are the loss, and all
- *                else is repeated while the lease lasts.
+ *                request that was confirmed.  404 and 410 mean that the claim
+ *                is lost; after all other answers the PUT is repeated while the
+ *                lease lasts.
  *     release    DELETE, repeated for ten seconds
- *     take back  POST and DELETE of a claim of which no answer has told
+ *     take back  POST and DELETE of a claim whose token is unknown
  *
- * A process has one claim at a time, in the lease_t that the caller owns. */
+ * A process has one claim at a time.  The lease_t belongs to the caller of
+ * lease_open(), and only this file writes there.  The renewal is a call that
+ * lasts over several calls of lease_step(); acquire and release wait for their
+ * answers.
+ */
 
 #include "zk-lock.h"
 
@@ -17,18 +23,20 @@
 #define LEASE_CALL      5000    /* ms for a release */
 #define LEASE_RELEASE   10000   /* ms that a release is repeated */
 #define LEASE_RESERVE   2000    /* ms for delays, of machine and gateway */
+#define LEASE_LOOK      (-1)    /* the wait of a look at the claim of a key */
 
 static const options_t *opt;
 static const char *lock_url;
 static lease_t *lease;
-static wait_pt waiting;                 /* NULL: nothing interrupts */
+static http_wait_pt waiting;            /* NULL: no event interrupts */
 
-/* the renewal; without a URL there is none */
 static http_call_t renewal;
+static bool renewing;                   /* the renewal is on its way */
 static int64_t renewal_sent, renewal_due;
 
+
 void lease_open(const options_t *options, const char *lock, lease_t *shared,
-                wait_pt wait)
+                http_wait_pt wait)
 {
     opt = options;
     lock_url = lock;
@@ -36,43 +44,51 @@ void lease_open(const options_t *options, const char *lock, lease_t *shared,
     waiting = wait;
 }
 
-/* An acquire, to be ended by http_end(), that waits, or whose wait is -1: a
- * look at the key's claim, of which the gateway tells also while it waits. */
-static http_call_t lease_post(int64_t wait)
+/* Returns a POST that waits so many ms for a grant, or with LEASE_LOOK returns
+ * the token of the claim of this key, also of a claim that waits. */
+static http_call_t lease_new_post(int64_t wait)
 {
-    http_call_t call = http_new("POST", lock_url, wait < 0 ? LEASE_CALL
-                                : wait + LEASE_PATIENCE);
-    call.last = true;
-    http_head(&call, "Idempotency-Key: %s", lease->key);
-    http_query(&call, "ttl=%" PRId64 "ms", opt->ttl);
-    http_query(&call, "mode=%s", opt->permits ? "semaphore" : opt->shared
-               ? "shared" : opt->command == JOIN ? "member" : "exclusive");
-    if (opt->permits)
-        http_query(&call, "permits=%" PRId64, opt->permits);
-    if (*opt->owner)
-        http_query(&call, "owner=%s", opt->owner);
-    if (wait >= 0) {
-        http_query(&call, "durable=1");
-        http_query(&call, "wait=%" PRId64 "ms", wait);
+    const char *mode = opt->command == JOIN ? "member" : "exclusive";
+    http_call_t call;
+
+    if (wait == LEASE_LOOK) {
+        call = http_new("POST", lock_url, LEASE_CALL);
+        http_add(&call, HTTP_HEAD, "Prefer: respond-async");
     } else {
-        http_head(&call, "Prefer: respond-async");
+        call = http_new("POST", lock_url, wait + LEASE_PATIENCE);
+        http_add(&call, HTTP_QUERY, "durable=1");
+        http_add(&call, HTTP_QUERY, "wait=%" PRId64 "ms", wait);
     }
+    call.last = true;
+    http_add(&call, HTTP_HEAD, "Idempotency-Key: %s", lease->key);
+    http_add(&call, HTTP_QUERY, "ttl=%" PRId64 "ms", opt->ttl);
+    if (opt->permits) {
+        mode = "semaphore";
+        http_add(&call, HTTP_QUERY, "permits=%" PRId64, opt->permits);
+    } else if (opt->shared) {
+        mode = "shared";
+    }
+    http_add(&call, HTTP_QUERY, "mode=%s", mode);
+    if (*opt->owner)
+        http_add(&call, HTTP_QUERY, "owner=%s", opt->owner);
     return call;
 }
 
-/* A call about the claim that is known. */
-static http_call_t lease_about(const char *method, int64_t timeout)
+/* Returns a call about the claim, by the token. */
+static http_call_t lease_new_call(const char *method, int64_t timeout)
 {
     http_call_t call = http_new(method, lock_url, timeout);
-    http_head(&call, "Lock-Token: %s", lease->token);
+
+    http_add(&call, HTTP_HEAD, "Lock-Token: %s", lease->token);
     return call;
 }
 
-/* Takes the token of an answer; false: there is none. */
-static bool lease_take(const http_call_t *call)
+/* Stores the token of an answer; returns false if the answer has none. */
+static bool lease_take_token(const http_call_t *call)
 {
     const char *token = http_header(call, "Lock-Token");
     const char *fencing = http_header(call, "Lock-Fencing-Token");
+
     if (!token || strlen(token) >= TOKEN_MAX)
         return false;
     snprintf(lease->token, TOKEN_MAX, "%s", token);
@@ -80,116 +96,130 @@ static bool lease_take(const http_call_t *call)
     return true;
 }
 
-/* Counts the lease, never as longer than asked for; false: it was cut. */
-static bool lease_count(http_call_t *call, int64_t sent)
+/* Counts the lease from when the request was sent, and never as longer than
+ * --ttl.  Returns false if the gateway grants less than --ttl. */
+static bool lease_count(const http_call_t *call, int64_t sent)
 {
     yajl_val answer = json_parse(call->body, call->len);
     int64_t ttl = json_number(answer, "ttl_ms", opt->ttl);
     int64_t left = json_number(answer, "expires_in_ms", ttl);
+
     yajl_tree_free(answer);
-    lease->ttl = left < opt->ttl ? left : opt->ttl;
+    lease->ttl = MIN(left, opt->ttl);
     lease->sent = sent;
     renewal_due = sent + lease->ttl / 3;
     return ttl >= opt->ttl;
 }
 
-/* When the command has to be ended, so that it ends while the lease lasts. */
+/* When the command has to be told to end, to end while the lease lasts. */
 int64_t lease_deadline(void)
 {
     return lease->sent + lease->ttl - opt->grace - LEASE_RESERVE;
 }
 
-/* After a grant: NULL if the claim is held from now on, or why it is not.  An
- * answer that came late, or to a repeat, does not tell when the lease began. */
-static const char *lease_confirm(http_call_t *call, int64_t sent)
+static bool lease_is_gone(long status)
 {
-    if (call->status != 201 || now() - sent >= opt->ttl / 3) {
-        http_end(call);
-        sent = now();
-        *call = lease_about("PUT", opt->ttl / 3);
-        http_call(call, NULL);
-        if (call->status == 404 || call->status == 410)
-            lease->token[0] = '\0';
-        if (call->status != 200)
-            return "the grant came too late";
-    }
-    if (!lease_count(call, sent))
-        return "the gateway cuts the lease of --ttl";
-    return now() < lease_deadline() ? NULL : "the grant came too late";
+    return status == 404 || status == 410;
 }
 
-/* Whether a repeat may get another answer; a 409 may be one of permits. */
+/* Whether a repeat may get another answer; a 409 may be about permits. */
 static bool lease_may_change(long status)
 {
     return status < 300 || status >= 500 || status == 423 || status == 429
            || (status == 409 && opt->permits);
 }
 
-/* Returns 0 if the claim is held, -1 if the wait was interrupted, and else an
- * exit status, and says why.  After all but 0 lease_take_back() is due. */
+/* Makes a grant count.  An answer that came late, or that a repeat got, does
+ * not show when the lease began, so the claim is renewed in the same call
+ * structure.  Returns NULL if the claim is held, or why not. */
+static const char *lease_confirm(http_call_t *call, int64_t sent)
+{
+    if (call->status != 201 || util_now() - sent >= opt->ttl / 3) {
+        http_end(call);
+        sent = util_now();
+        *call = lease_new_call("PUT", opt->ttl / 3);
+        http_call(call, NULL);
+        if (lease_is_gone(call->status))
+            lease->token[0] = '\0';
+        if (call->status != 200)
+            return "the grant came too late";
+    }
+    if (!lease_count(call, sent))
+        return "the gateway cuts the lease of --ttl";
+    return util_now() < lease_deadline() ? NULL : "the grant came too late";
+}
+
+/* Returns 0 if the claim is held, -1 if the wait was interrupted, or an exit
+ * status after a message.  Unless 0 was returned, the caller has to call
+ * lease_take_back(). */
 int lease_acquire(void)
 {
-    int64_t end = now() + opt->wait, sent, until;
+    const int64_t end = util_now() + opt->wait;
+    int64_t sent, until;
     http_call_t call;
-    const char *why;
-    int rc = -1;
+    const char *failure;
     uint64_t random[2];
+    int rc = -1;
+
     *lease = (lease_t) { .sent = 0 };
     if (getrandom(random, sizeof(random), 0) != sizeof(random)) {
-        say("no random number");
+        util_log("no random number");
         return EXIT_SYSTEM;
     }
     snprintf(lease->key, sizeof(lease->key), "%016" PRIx64 "%016" PRIx64,
              random[0], random[1]);
 
     for (;;) {
-        sent = now();
-        call = lease_post(end > sent ? end - sent : 0);
+        sent = util_now();
+        call = lease_new_post(MAX(end - sent, 0));
         http_call(&call, waiting);
-        if (call.sent && (!call.status || call.status == 502
+        if (call.sent && (call.status == 0 || call.status == 502
                           || call.status == 504))
             lease->unsure = true;
         if (!call.done)
             break;
 
-        why = NULL;
-        if ((call.status == 200 || call.status == 201) && lease_take(&call)) {
-            why = lease_confirm(&call, sent);
-            if (!why) {
+        failure = NULL;         /* the status is the reason */
+        if ((call.status == 200 || call.status == 201)
+            && lease_take_token(&call)) {
+            failure = lease_confirm(&call, sent);
+            if (!failure) {
                 lease->unsure = false;
-                say_anew();
+                util_log_again();
                 rc = 0;
                 break;
             }
         }
 
-        until = now() + call.pause;
-        if ((!why && !lease_may_change(call.status)) || until >= end) {
-            rc = why ? EXIT_UNREACHED : http_exit_status(call.status);
+        until = util_now() + call.pause;
+        if (until >= end || !(failure || lease_may_change(call.status))) {
+            rc = failure ? EXIT_UNREACHED : http_exit_status(call.status);
             if (rc != EXIT_TAKEN)
-                say_once("no lock from %s: %s", lock_url,
-                         why ? why : http_told(&call));
+                util_log_once("no lock from %s: %s", lock_url,
+                              failure ? failure : http_describe(&call));
             else if (!opt->quiet)
-                say_once("%s is taken", lock_url);
+                util_log_once("%s is taken", lock_url);
             break;
         }
         http_end(&call);
-        while (now() < until)
+        while (util_now() < until) {
             if (waiting(until))
                 return -1;
+        }
     }
     http_end(&call);
     return rc;
 }
 
-/* Ends a claim that is not held, if there may be one.  Takes as long as a
- * release, and five seconds more at most. */
+/* Deletes a claim that may exist and is not held.  Takes as long as a release,
+ * and at most five seconds more. */
 void lease_take_back(void)
 {
     if (!lease->token[0] && lease->unsure) {
-        http_call_t call = lease_post(-1);
+        http_call_t call = lease_new_post(LEASE_LOOK);
+
         http_call(&call, NULL);
-        lease_take(&call);
+        lease_take_token(&call);
         http_end(&call);
     }
     if (lease->token[0])
@@ -200,35 +230,38 @@ void lease_take_back(void)
 /* When lease_step() has to send a renewal. */
 int64_t lease_next(void)
 {
-    return renewal.url ? NEVER : renewal_due;
+    return renewing ? NEVER : renewal_due;
 }
 
-/* Sends a renewal that is due, and takes the answer.  Does not wait. */
+/* Sends a renewal that is due, and takes the answer.  Does not wait.  Returns
+ * LEASE_REVOKED once for each answer with a request to release. */
 lease_state_e lease_step(void)
 {
-    http_call_t *call = &renewal;
     lease_state_e state = LEASE_HELD;
-    if (!call->url && now() >= renewal_due) {
-        renewal_sent = now();
-        *call = lease_about("PUT", lease->ttl / 3);
-        http_start(call);
+    yajl_val answer;
+
+    if (!renewing && util_now() >= renewal_due) {
+        renewal_sent = util_now();
+        renewal = lease_new_call("PUT", lease->ttl / 3);
+        http_start(&renewal);
+        renewing = true;
     }
-    if (!call->url || !call->done)
+    if (!renewing || !renewal.done)
         return LEASE_HELD;
 
-    if (call->status == 404 || call->status == 410) {
+    if (lease_is_gone(renewal.status)) {
         state = LEASE_LOST;
-    } else if (call->status == 200) {
-        yajl_val answer = json_parse(call->body, call->len);
+    } else if (renewal.status == 200) {
+        answer = json_parse(renewal.body, renewal.len);
         if (YAJL_IS_TRUE(json_get(answer, "revoke")))
-            state = LEASE_ASKED_FOR;
+            state = LEASE_REVOKED;
         yajl_tree_free(answer);
-        lease_count(call, renewal_sent);
+        lease_count(&renewal, renewal_sent);
     } else {
-        renewal_due = now() + (call->pause < lease->ttl / 3 ? call->pause
-                                                          : lease->ttl / 3);
+        renewal_due = util_now() + MIN(renewal.pause, lease->ttl / 3);
     }
-    http_end(call);
+    http_end(&renewal);
+    renewing = false;
     return state;
 }
 
@@ -236,48 +269,52 @@ lease_state_e lease_step(void)
 void lease_forget(void)
 {
     http_end(&renewal);
+    renewing = false;
     lease->token[0] = '\0';
 }
 
-/* Releases the claim, or lets it be there until then.  Returns false if it was
- * gone before.  A release that is not confirmed is no error, because the lease
- * ends by itself. */
+/* Releases the claim, or leaves the claim to end by itself at a later time.
+ * Returns false if the claim was gone before.  A release without an answer is
+ * no error, because the lease ends by itself. */
 bool lease_release(int64_t keep_until)
 {
-    int64_t end = now() + LEASE_RELEASE, left, until;
-    bool held = true, again;
+    const int64_t end = util_now() + LEASE_RELEASE;
+    bool held = true, first = true;
+    int64_t left, kept, until;
     http_call_t call;
-    http_end(&renewal);
+    yajl_val answer;
 
-    for (again = false;; again = true) {
-        left = keep_until - now();
-        call = lease_about(left > 0 ? "PUT" : "DELETE", LEASE_CALL);
+    http_end(&renewal);
+    for (;;) {
+        left = keep_until - util_now();
+        call = lease_new_call(left > 0 ? "PUT" : "DELETE", LEASE_CALL);
         if (left > 0)
-            http_query(&call, "ttl=%" PRId64 "ms", left);
+            http_add(&call, HTTP_QUERY, "ttl=%" PRId64 "ms", left);
         http_call(&call, NULL);
 
         if (call.status == 200 || call.status == 204) {
-            yajl_val answer = json_parse(call.body, call.len);
-            int64_t ms = json_number(answer, "ttl_ms", left);
+            answer = json_parse(call.body, call.len);
+            kept = json_number(answer, "ttl_ms", left);
             yajl_tree_free(answer);
-            if (ms < left)
-                say("%s is kept for %" PRId64 " ms only, the gateway says so",
-                    lock_url, ms);
+            if (kept < left)
+                util_log("%s is kept for %" PRId64 " ms only, the gateway says"
+                         " so", lock_url, kept);
             break;
         }
-        if (call.status == 404 || call.status == 410) {
-            held = again;               /* perhaps released by the try before */
+        if (lease_is_gone(call.status)) {
+            held = !first;      /* the try before may have released the claim */
             break;
         }
-        until = now() + call.pause;
-        if (!lease_may_change(call.status) || until >= end) {
-            say("no answer to the release, so the lock is free when its lease"
-                " is over: %s", http_told(&call));
+        until = util_now() + call.pause;
+        if (until >= end || !lease_may_change(call.status)) {
+            util_log("no answer to the release, so the lock is free when its"
+                     " lease is over: %s", http_describe(&call));
             break;
         }
         http_end(&call);
-        while (now() < until)
+        while (util_now() < until)
             http_wait(NULL, 0, until);
+        first = false;
     }
     lease_forget();
     http_end(&call);

@@ -1,220 +1,318 @@
-/* run, lead and join, by two processes, each of which ends the command and
- * releases the lock when the other dies, also by kill -9:
+/*
+ * run, lead and join, by two processes.  Each ends the command and releases the
+ * lock when the other dies, also by kill -9:
  *
- *     the guard   is what the user has started, and stays where it was put: in
- *                 its group, a job of a shell.  It passes signals on, stops and
- *                 continues with its job, and ends with the keeper's status.
- *                 It kills a keeper that lets a deadline pass.
+ *     the guard   is the process that the user has started, and stays in its
+ *                 group, as a job of a shell.  The guard passes signals on,
+ *                 stops and continues with the job, and exits with the status
+ *                 of the keeper.  A keeper that lets a deadline pass is killed.
  *     the keeper  has the event loop: calls, times, signals, and the command
  *
- * They share memory with the lease and the command, which the keeper writes,
- * and after the keeper's death the guard.
+ * Both share memory with the lease and the command.  The keeper writes to this
+ * memory, and after the death of the keeper the guard does.
  *
- * The command gets a signal once.  A service manager sends it to zk-lock alone
- * (KillMode=mixed), or to all of a control group, and so to the command, too; a
- * terminal sends it to a process group.  The keeper is the witness: it is in
- * the command's control group, and with --foreground in its process group,
- * under a name that no pkill(1) of zk-lock finds.  It passes on what the guard
- * got, unless it got the same from the same sender. */
+ * The command gets a signal once.  A service manager sends a signal to zk-lock
+ * alone (KillMode=mixed), or to all processes of a control group, and so to the
+ * command, too; a terminal sends to a process group.  The keeper is the
+ * witness, because the keeper is in the control group of the command, and with
+ * --foreground in the same process group, under a name that no pkill(1) of
+ * zk-lock finds.  The keeper passes on a signal of the guard, unless the keeper
+ * got the same signal from the same sender.
+ */
 
 #include "zk-lock.h"
 
 #define RUN_WITNESS  100        /* ms between the signals of one kill of all */
+#define RUN_SEEN     1000       /* ms after which such a signal is another */
 #define RUN_CHECK    5000       /* ms between two checks of "join" */
 #define RUN_PAUSE    1000       /* ms between two tries of "lead" and "join" */
 #define RUN_LATER    1000       /* ms that the guard is later than the keeper */
 #define RUN_POLL     50         /* ms between looks at a group */
 
-/* how the command ended, or why it is ended */
-typedef enum { BY_ITSELF = 0, LOST, SILENCE, ASKED_FOR, TOO_LONG, KILLED }
-run_end_e;
+/* What a term is doing.  A check of "join" is a command.
+ *
+ *     RESTING   no command runs
+ *         -> RUNNING   the time of the start has come
+ *         -> OVER      a signal, or the command cannot be started
+ *     RUNNING
+ *         -> RESTING   a check has succeeded
+ *         -> ENDING    a shell was killed by a signal; a signal during a check
+ *         -> OVER      the command has ended
+ *     ENDING    the command and its group have the time of --grace
+ *         -> OVER      all processes of the group have ended
+ *
+ * A reason to end leads from RESTING and RUNNING to ENDING, too. */
+typedef enum { RUN_RESTING = 0, RUN_RUNNING, RUN_ENDING, RUN_OVER } run_state_e;
 
-static const char *const run_reasons[] = { NULL,
-    "the lock is lost, the gateway says so",
+/* Why the command is ended.  The lease is renewed unless LOST or SILENT. */
+typedef enum { RUN_NO_REASON = 0, RUN_LOST, RUN_SILENT, RUN_REVOKED,
+               RUN_TOO_LONG, RUN_ORPHANED } run_reason_e;
+
+static const char *const run_reasons[] = {
+    NULL, "the lock is lost, the gateway says so",
     "the lock is lost, nothing was heard from the gateway",
     "the lock is asked for", "the lock was held for the time of --max-hold",
-    "zk-lock was killed" };
+    "zk-lock was killed"
+};
 
 static struct {
     lease_t lease;
     child_t child;
-    volatile int64_t deadline;  /* when the guard kills the keeper, while it
-                                   holds the lock; else 0 */
+    /* when the guard kills the keeper; 0: the keeper holds no lock */
+    volatile int64_t deadline;
 } *shared;
 
 static const options_t *opt;
-static int peer;            /* a socket to the other process */
-static int signals;
-static int stopped;            /* 128 and a signal, or 0 */
-static bool orphaned;       /* the guard has died */
+static int peer;                /* a socket to the other process */
+static int signals;             /* a signalfd */
+static int stopped;             /* 128 and the signal that ends zk-lock, or 0 */
+static bool orphaned;           /* the guard has died */
 
-/* what the guard got and the keeper passes on, and what the keeper got */
-static struct { int64_t when; unsigned sender; } told[NSIG], seen[NSIG];
+/* In the keeper, the last signal of each number that the guard got, and that
+ * the keeper got; a time of 0 is none. */
+static struct { int64_t when; unsigned sender; } from_guard[NSIG], seen[NSIG];
 
-/* Blocks and reads the signals that zk-lock was not started to ignore. */
-static int run_take_signals(sigset_t *set)
+
+/* Blocks signals, and opens the descriptor that reads them.  A signal that
+ * zk-lock was started to ignore stays ignored.  Sets the signals that are
+ * blocked; returns 0, or -1 and errno. */
+static int run_open_signals(sigset_t *set)
 {
-    static const int taken[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
-                                 SIGUSR2, SIGCONT, SIGCHLD };
+    static const int wanted[] = { SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1,
+                                  SIGUSR2, SIGCONT, SIGCHLD };
     struct sigaction action;
     size_t i;
+
     sigemptyset(set);
-    for (i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
-        if (!sigaction(taken[i], NULL, &action) && action.sa_handler != SIG_IGN)
-            sigaddset(set, taken[i]);
+    for (i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+        if (sigaction(wanted[i], NULL, &action) == 0
+            && action.sa_handler != SIG_IGN)
+            sigaddset(set, wanted[i]);
+    }
     signals = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (signals == -1 || prctl(PR_SET_CHILD_SUBREAPER, 1) == -1)
+        return -1;
     sigaddset(set, SIGPIPE);
-    return signals == -1 || prctl(PR_SET_CHILD_SUBREAPER, 1) == -1
-           ? -1 : sigprocmask(SIG_BLOCK, set, NULL);
+    return sigprocmask(SIG_BLOCK, set, NULL);
 }
 
+/* Sets stopped, by the first signal that ends zk-lock. */
 static void run_note_stop(int signo)
 {
     if (signo == SIGHUP && shared->deadline && opt->command == LEAD)
         return;                 /* a server reads its configuration again */
     if (!stopped && (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT
-                      || signo == SIGTERM))
+                     || signo == SIGTERM))
         stopped = 128 + signo;
 }
 
-/* Of the keeper: waits until then, or for an event, and takes all events but
- * answers.  Returns true if zk-lock is to end. */
-static bool run_wait(int64_t until)
+/* Takes the signals of the keeper and of the guard; sees the guard's death. */
+static void run_take_signals(void)
 {
-    struct curl_waitfd fds[] = { { signals, CURL_WAIT_POLLIN, 0 },
-                                 { peer, CURL_WAIT_POLLIN, 0 } };
     struct signalfd_siginfo info;
-    ssize_t n = -1;
-    unsigned i;
-    for (i = 0; i < NSIG; i++)
-        if (told[i].when)
-            until = MIN(until, told[i].when + RUN_WITNESS);
-    http_wait(fds, orphaned ? 1 : 2, until);
+    ssize_t n;
 
     while (read(signals, &info, sizeof(info)) == sizeof(info)) {
-        seen[info.ssi_signo].when = now();
+        seen[info.ssi_signo].when = util_now();
         seen[info.ssi_signo].sender = info.ssi_pid;
     }
-    child_reap();
-    errno = EAGAIN;
-    while (!orphaned && (n = recv(peer, &info, sizeof(info), MSG_DONTWAIT))
-                        == sizeof(info)) {
+    if (orphaned)
+        return;
+    while ((n = recv(peer, &info, sizeof(info), MSG_DONTWAIT))
+           == sizeof(info)) {
         run_note_stop((int) info.ssi_signo);
-        told[info.ssi_signo].when = now();
-        told[info.ssi_signo].sender = info.ssi_pid;
+        from_guard[info.ssi_signo].when = util_now();
+        from_guard[info.ssi_signo].sender = info.ssi_pid;
     }
-    orphaned = orphaned || n == 0 || errno != EAGAIN;
+    orphaned = n == 0 || (n == -1 && errno != EAGAIN);
+}
+
+/* Sends the signals of the guard to the command, except those that the command
+ * has already, when the witness has had the time to see so. */
+static void run_pass_signals(void)
+{
+    int64_t now = util_now();
+    int i;
+
     for (i = 0; i < NSIG; i++) {
-        if (!told[i].when)
+        if (!from_guard[i].when)
             continue;
-        if (seen[i].when && seen[i].sender == told[i].sender
-            && now() - seen[i].when < 10 * RUN_WITNESS)
-            seen[i].when = 0;       /* the command has it */
-        else if (now() - told[i].when < RUN_WITNESS)
+        if (seen[i].when && seen[i].sender == from_guard[i].sender
+            && now - seen[i].when < RUN_SEEN)
+            seen[i].when = 0;
+        else if (now - from_guard[i].when < RUN_WITNESS)
             continue;
         else if (i == SIGCONT)
             child_continue();
         else
-            child_signal((int) i);
-        told[i].when = 0;
+            child_signal(i);
+        from_guard[i].when = 0;
     }
+}
+
+/* The wait of the keeper, until then or for an event.  Takes all events except
+ * the answers to calls.  Returns true if zk-lock has to end. */
+static bool run_wait(int64_t until)
+{
+    struct curl_waitfd fds[] = { { signals, CURL_WAIT_POLLIN, 0 },
+                                 { peer, CURL_WAIT_POLLIN, 0 } };
+    int i;
+
+    for (i = 0; i < NSIG; i++) {
+        if (from_guard[i].when)
+            until = MIN(until, from_guard[i].when + RUN_WITNESS);
+    }
+    http_wait(fds, orphaned ? 1 : 2, until);
+    run_take_signals();
+    child_reap();
+    run_pass_signals();
     return stopped || orphaned;
 }
 
 static bool run_start(char **argv, const char *fencing)
 {
-    if (child_start(argv, fencing) == 0)
-        return true;
-    say("cannot start a process: %s", strerror(errno));
-    return false;
+    if (child_start(argv, fencing) == -1) {
+        util_log("cannot start a process: %s", strerror(errno));
+        return false;
+    }
+    return true;
 }
 
+/* The status of the command as a shell has it. */
 static int run_status(void)
 {
     int status = shared->child.status;
+
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Whether the command has to be ended now, and why. */
-static run_end_e run_reason(int64_t too_long)
+static bool run_is_lost(run_reason_e reason)
 {
-    lease_state_e lease = lease_step();
-    return lease == LEASE_LOST ? LOST : now() >= lease_deadline() ? SILENCE
-           : lease == LEASE_ASKED_FOR && opt->command == LEAD ? ASKED_FOR
-           : now() >= too_long ? TOO_LONG : orphaned ? KILLED : BY_ITSELF;
+    return reason == RUN_LOST || reason == RUN_SILENT;
 }
 
-/* Runs the command while the lock is held, or the check of "join" each five
- * seconds, or nothing.  Returns how it ended, and the status of the command. */
-static run_end_e run_hold(char **argv, int *status)
+/* Renews the lease, and returns why the command has to be ended now. */
+static run_reason_e run_find_reason(int64_t too_long)
 {
-    enum { RESTING, RUNNING, ENDING } state = RESTING;
-    child_t *child = &shared->child;
+    lease_state_e lease = lease_step();
+    int64_t now = util_now();
+
+    if (lease == LEASE_LOST)
+        return RUN_LOST;
+    if (now >= lease_deadline())
+        return RUN_SILENT;
+    if (lease == LEASE_REVOKED && opt->command == LEAD)
+        return RUN_REVOKED;
+    if (now >= too_long)
+        return RUN_TOO_LONG;
+    return orphaned ? RUN_ORPHANED : RUN_NO_REASON;
+}
+
+/* A command of another user, as under sudo(8), cannot be killed.  So the guard
+ * does not kill the keeper for a command that outlives KILL. */
+static void run_set_deadline(run_state_e state)
+{
+    if (state != RUN_ENDING)
+        shared->deadline = lease_deadline() + RUN_LATER;
+    else if (util_now() < shared->child.kill_at)
+        shared->deadline = shared->child.kill_at + RUN_LATER;
+    else
+        shared->deadline = 0;
+}
+
+/* Runs the command while the lock is held; of "join" the check each five
+ * seconds, or none.  Returns why the command was ended, and sets the status of
+ * the command. */
+static run_reason_e run_hold(char **argv, int *status)
+{
     const bool join = opt->command == JOIN;
-    int64_t start_at = !join ? 0 : *argv ? now() + RUN_CHECK : NEVER;
-    int64_t too_long = !opt->max_hold ? NEVER
-                       : shared->lease.sent + opt->max_hold;
-    run_end_e end = BY_ITSELF;
+    child_t *child = &shared->child;
+    run_reason_e found, reason = RUN_NO_REASON;
+    run_state_e before, state = RUN_RESTING;
+    int64_t until, start_at = 0, too_long = NEVER;
+
+    if (join)
+        start_at = *argv ? util_now() + RUN_CHECK : NEVER;
+    if (opt->max_hold)
+        too_long = shared->lease.sent + opt->max_hold;
     *status = EXIT_SYSTEM;
     *child = (child_t) { .pid = 0 };
-    shared->deadline = lease_deadline() + RUN_LATER;
-    send(peer, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);     /* look at it */
+    run_set_deadline(state);
+    send(peer, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT);     /* wakes the guard */
 
-    for (;;) {
-        /* the end of a group comes without a signal */
-        int64_t until = state == ENDING ? now() + RUN_POLL
-                        : state == RESTING ? start_at : NEVER;
-        if (state == RESTING && now() >= start_at) {
-            if (!run_start(argv, shared->lease.fencing))
-                break;
-            state = RUNNING;
-            until = NEVER;
-        }
-        if (end != LOST && end != SILENCE)
-            until = MIN(until, MIN(lease_next(), lease_deadline()));
-        run_wait(MIN(until, end ? NEVER : too_long));
-
-        if (end != LOST && end != SILENCE) {
-            run_end_e why = run_reason(end ? NEVER : too_long);
-            if (why && !end) {
-                say("%s%s", run_reasons[why],
-                    state == RESTING ? "" : ": ending the command");
-                child_end(true, opt->grace);
-                state = ENDING;
-            }
-            end = why && (!end || why <= SILENCE) ? why : end;
-        }
-        if (state == RUNNING && child->reaped) {
-            *status = run_status();
-            if (join && *status == 0) {
-                start_at = now() + RUN_CHECK;
-                state = RESTING;
-            } else if (*status >= 129 && *status < 160) {
-                /* a shell that a signal has ended leaves behind what it ran */
-                child_end(false, opt->grace);
-                state = ENDING;
-            } else {
-                break;
+    while (state != RUN_OVER) {
+        before = state;
+        if (!run_is_lost(reason)) {
+            found = run_find_reason(too_long);
+            if (found && !reason) {
+                util_log("%s%s", run_reasons[found], state == RUN_RESTING
+                         ? "" : ": ending the command");
+                child_terminate(opt->grace);
+                reason = found;
+                too_long = NEVER;
+                state = RUN_ENDING;
+            } else if (run_is_lost(found)) {
+                reason = found;
             }
         }
-        if (join && state == RUNNING && stopped) {
-            child_end(false, opt->grace);
-            state = ENDING;
-        }
-        if (state == ENDING ? child_ended() : state == RESTING && stopped)
+
+        switch (state) {
+        case RUN_RESTING:
+            if (stopped)
+                state = RUN_OVER;
+            else if (util_now() >= start_at)
+                state = run_start(argv, shared->lease.fencing) ? RUN_RUNNING
+                                                               : RUN_OVER;
             break;
-        /* a command of another user, as under sudo(8), cannot be killed */
-        shared->deadline = state != ENDING ? lease_deadline() + RUN_LATER
-            : now() < child->kill_at ? child->kill_at + RUN_LATER : 0;
+
+        case RUN_RUNNING:
+            if (child->reaped) {
+                *status = run_status();
+                if (join && *status == 0) {
+                    start_at = util_now() + RUN_CHECK;
+                    state = RUN_RESTING;
+                } else if (*status > 128 && *status < 160) {
+                    /* a shell that a signal has ended leaves children behind */
+                    child_set_end(opt->grace);
+                    state = RUN_ENDING;
+                } else {
+                    state = RUN_OVER;
+                }
+            } else if (join && stopped) {
+                child_set_end(opt->grace);
+                state = RUN_ENDING;
+            }
+            break;
+
+        case RUN_ENDING:
+            if (child_try_end())
+                state = RUN_OVER;
+            break;
+
+        case RUN_OVER:
+            break;
+        }
+
+        if (state != before)
+            continue;           /* the next transition may be due, too */
+        until = NEVER;
+        if (state == RUN_RESTING)
+            until = start_at;
+        else if (state == RUN_ENDING)
+            until = util_now() + RUN_POLL;  /* a group ends without a signal */
+        if (!run_is_lost(reason))
+            until = MIN(until, MIN(lease_next(), lease_deadline()));
+        run_set_deadline(state);
+        run_wait(MIN(until, too_long));
     }
 
     shared->deadline = 0;
     if (child->reaped)
         *status = run_status();
-    return end;
+    return reason;
 }
 
-/* Whether a check without a lease succeeds, of "join". */
+/* Whether a check of "join" succeeds, without a lease. */
 static bool run_check(char **argv)
 {
     if (!*argv)
@@ -222,82 +320,92 @@ static bool run_check(char **argv)
     if (!run_start(argv, NULL))
         return false;
     while (!shared->child.reaped) {
-        run_wait(NEVER);
-        if (stopped || orphaned)
+        if (run_wait(NEVER))
             child_finish(opt->grace);
     }
     return run_status() == 0;
 }
 
-/* A term: acquires the lock, holds it, and releases it.  Sets the status. */
-static run_end_e run_term(char **argv, int *status)
+/* Acquires the lock, holds the lock, and releases the lock.  Returns why the
+ * command was ended; without a grant RUN_LOST.  Sets the exit status, or -1 if
+ * the wait was interrupted. */
+static run_reason_e run_term(char **argv, int *status)
 {
-    int64_t keep_until;
-    run_end_e end;
+    int64_t keep_until = 0;
+    run_reason_e reason;
+
     *status = lease_acquire();
     if (*status || stopped || orphaned) {
         lease_take_back();
         if (*status == EXIT_TAKEN)
             *status = (int) opt->taken_status;
-        return LOST;
+        return RUN_LOST;
     }
-    keep_until = shared->lease.sent + opt->min_hold + RUN_PAUSE;
-    end = run_hold(argv, status);
-    if (end == LOST || end == SILENCE) {
+    if (opt->min_hold)
+        keep_until = shared->lease.sent + opt->min_hold + RUN_PAUSE;
+    reason = run_hold(argv, status);
+    if (run_is_lost(reason)) {
         lease_forget();
         *status = EXIT_LOST;
-    } else if (!lease_release(end || !opt->min_hold ? 0 : keep_until)) {
-        say("the lock was lost before the command ended");
+    } else if (!lease_release(reason ? 0 : keep_until)) {
+        util_log("the lock was lost before the command ended");
         *status = EXIT_LOST;
-    } else if (end == TOO_LONG) {
+    } else if (reason == RUN_TOO_LONG) {
         *status = EXIT_TOO_LONG;
     }
-    return end;
+    return reason;
 }
 
-/* The keeper.  A "run" ends after a term, a "lead" with its command, and a
- * "join" with a signal.  Returns the exit status. */
+/* A "run" ends after a term, a "lead" with its command, and a "join" with a
+ * signal.  Returns the exit status. */
+static int run_terms(char **argv)
+{
+    for (;;) {
+        run_reason_e reason = RUN_LOST;
+        int64_t until;
+        int status = 0;
+
+        if ((opt->command != JOIN || run_check(argv)) && !stopped)
+            reason = run_term(argv, &status);
+        if (opt->command == RUN
+            || (opt->command == LEAD && reason == RUN_NO_REASON))
+            return status == -1 ? stopped : status;
+        until = util_now() + RUN_PAUSE;
+        while (util_now() < until && !stopped && !orphaned)
+            run_wait(until);
+        if (stopped || orphaned)
+            return stopped;
+    }
+}
+
+/* The keeper.  The title is where ps(1) reads the arguments.  Returns the exit
+ * status. */
 static int run_keeper(const char *lock, char **argv, char *title, size_t size)
 {
-    int64_t until;
-    int status;
-    bool over;
     sigset_t set;
+    int status;
+
     prctl(PR_SET_NAME, "lock-keeper");
     memset(title, 0, size);
     snprintf(title, size, "lock-keeper");
     if (!opt->foreground)
         setpgid(0, 0);
-    if (run_take_signals(&set) == -1
-        || (sigfillset(&set), sigprocmask(SIG_SETMASK, &set, NULL)) == -1) {
-        say("cannot start: %s", strerror(errno));
+    status = run_open_signals(&set);
+    sigfillset(&set);
+    if (status == -1 || sigprocmask(SIG_SETMASK, &set, NULL) == -1) {
+        util_log("cannot start: %s", strerror(errno));
         return EXIT_SYSTEM;
     }
-    status = http_open(opt);
     lease_open(opt, lock, &shared->lease, run_wait);
-
-    over = status != 0;
-
-    while (!over) {
-        run_end_e end = LOST;
-        if ((opt->command != JOIN || run_check(argv)) && !stopped)
-            end = run_term(argv, &status);
-        over = opt->command == RUN
-               || (opt->command == LEAD && end == BY_ITSELF);
-        if (over && status != -1)
-            break;
-        until = now() + RUN_PAUSE;
-        while (now() < until && !stopped && !orphaned)
-            run_wait(until);
-        if (stopped || orphaned)
-            over = true;
-        status = stopped;
-    }
+    status = http_open(opt);
+    if (status == 0)
+        status = run_terms(argv);
     http_close();
     return status;
 }
 
-/* Of the guard: returns the keeper's exit status, or -1 if it was killed. */
+/* The guard, while there is a keeper.  Returns the exit status of the keeper,
+ * or -1 if the keeper was killed. */
 static int run_guard(pid_t keeper, int timer)
 {
     struct pollfd fds[] = { { signals, POLLIN, 0 }, { timer, POLLIN, 0 },
@@ -305,19 +413,19 @@ static int run_guard(pid_t keeper, int timer)
     struct signalfd_siginfo info;
     char byte;
     int status;
+
     for (;;) {
         int64_t deadline = shared->deadline;
         struct itimerspec when = {
             .it_value = { .tv_sec = deadline / 1000,
                           .tv_nsec = deadline % 1000 * 1000000 } };
 
-        if (deadline && now() >= deadline)
+        if (deadline && util_now() >= deadline)
             kill(keeper, SIGKILL);
         timerfd_settime(timer, TFD_TIMER_ABSTIME, &when, NULL);
         poll(fds, 3, -1);
         if (recv(peer, &byte, 1, MSG_DONTWAIT) < 1 && errno != EAGAIN)
             fds[2].fd = -1;             /* SIGCHLD is next */
-
         while (read(signals, &info, sizeof(info)) == sizeof(info)) {
             if (info.ssi_signo != SIGCHLD) {
                 send(peer, &info, sizeof(info), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -329,20 +437,36 @@ static int run_guard(pid_t keeper, int timer)
     }
 }
 
-/* Returns the exit status.  The title is where ps(1) reads the arguments. */
-int run(const options_t *options, const char *lock, char **argv, char *title,
-        size_t title_size)
+/* The guard, after the death of the keeper: what the keeper does in the end. */
+static void run_clean_up(const char *lock)
+{
+    util_log("the process that renews was killed%s",
+             child_is_gone() ? "" : ": ending the command");
+    child_finish(opt->grace);
+    lease_open(opt, lock, &shared->lease, NULL);
+    if (http_open(opt) == 0)
+        lease_take_back();
+    http_close();
+    shared->deadline = 0;
+    shared->child = (child_t) { .pid = 0 };
+}
+
+/* Returns the exit status, in the guard and in the keeper.  The title is where
+ * ps(1) reads the arguments. */
+int run_command(const options_t *options, const char *lock, char **argv,
+                char *title, size_t title_size)
 {
     int pair[2], timer, status;
     pid_t keeper;
     sigset_t set;
+
     opt = options;
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED
         || child_open(options->foreground, &shared->child) == -1
         || (timer = timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC)) == -1
-        || run_take_signals(&set) == -1)
+        || run_open_signals(&set) == -1)
         goto failed;
 
     for (;;) {
@@ -361,30 +485,22 @@ int run(const options_t *options, const char *lock, char **argv, char *title,
         close(peer);
         if (status != -1)
             break;
-
-        /* what the keeper would have done in the end */
-        say("the process that renews was killed%s",
-            child_gone() ? "" : ": ending the command");
-        child_finish(opt->grace);
-        lease_open(opt, lock, &shared->lease, NULL);
-        if (http_open(opt) == 0)
-            lease_take_back();
-        http_close();
-        shared->deadline = 0;
-        shared->child = (child_t) { .pid = 0 };
-        if (stopped || opt->command == RUN)
-            return stopped ? stopped : EXIT_LOST;
+        run_clean_up(lock);
+        if (stopped)
+            return stopped;
+        if (opt->command == RUN)
+            return EXIT_LOST;
         poll(NULL, 0, RUN_PAUSE);
     }
 
     if (child_was_interrupted()) {
-        /* the terminal has sent it to the command's group alone */
+        /* a terminal has sent INT to the group of the command alone */
         sigprocmask(SIG_UNBLOCK, &set, NULL);
         kill(options->foreground ? getpid() : 0, SIGINT);
     }
     return status;
 
 failed:
-    say("cannot start: %s", strerror(errno));
+    util_log("cannot start: %s", strerror(errno));
     return EXIT_SYSTEM;
 }

@@ -2,14 +2,15 @@
  * zk-lock: commands under distributed locks, by the HTTP API of a lock gateway.
  *
  *     main.c    the arguments           lease.c   acquire, renew, release
- *     run.c     run, lead, join         child.c   the command's process
+ *     run.c     run, lead, join         child.c   the process of the command
  *     look.c    ls, show, watch,        http.c    calls, and the event loop
  *               break, drain            config.c  the URL, the file of -K
- *                                       json.c    what a gateway answers
+ *     util.c    clock, text, messages   json.c    answers of the gateway
  *
- * There are no files, and no threads but the one in which libcurl may resolve
- * a name.  All times are milliseconds of CLOCK_BOOTTIME, which no change of the
- * date moves, and which goes on while the machine is suspended, as leases do.
+ * zk-lock writes no files.  The only thread beside main() is the thread in
+ * which libcurl may resolve a name.  All times are milliseconds of
+ * CLOCK_BOOTTIME: a change of the date does not move this clock, and the clock
+ * goes on while the machine is suspended, as leases do.
  */
 
 #ifndef ZK_LOCK_H
@@ -46,13 +47,15 @@ enum { EXIT_NOT_THERE = 1, EXIT_USAGE = 64, EXIT_UNREACHED = 69,
 #define TOKEN_MAX  256          /* bytes of a token, with the NUL */
 #define NEVER      INT64_MAX    /* a time that does not come */
 
-/* in the order of main_commands */
+/* arguments from n + 1 on are those of the format n */
+#define FORMAT(n)  __attribute__((format(printf, n, n + 1)))
+
+/* a set of bits says which commands take an option */
 typedef enum { RUN = 1, LEAD = 2, JOIN = 4, LS = 8, SHOW = 16, WATCH = 32,
                BREAK = 64, DRAIN = 128 } command_e;
 
 typedef struct {
     command_e command;
-    char **argv;                /* a copy of main()'s */
     char *url, *health;         /* without a "/" at the end; health or NULL */
     const char *config;         /* a file, or NULL */
     const char *owner;          /* NULL: not given; "": send none */
@@ -63,74 +66,80 @@ typedef struct {
     bool shared, foreground, quiet, owners, json, all;
 } options_t;
 
-/* A call, made by http_new(); the next part may be changed before the start. */
+typedef enum { HTTP_HEAD, HTTP_QUERY } http_part_e;
+
+/* Waits until then, or for an event; true: no further wait is wanted. */
+typedef bool (*http_wait_pt)(int64_t until);
+
+/* A call.  The caller owns the memory, and frees the parts by http_end(). */
 typedef struct http_call_s {
+    /* set by http_new(); the caller may change these before http_start() */
     const char *method;         /* NULL: there was no memory */
     CURLU *url;
     struct curl_slist *head;
     int64_t timeout;            /* NEVER: as long as bytes come */
     size_t limit;               /* bytes of the body, or of a line */
     bool last;                  /* no other call uses the connection */
-    /* for each line of a 200, without the end; false ends the call */
+    /* Takes a line of a 200, len bytes and a NUL; false ends the call.  NULL:
+     * the body is kept whole. */
     bool (*line)(struct http_call_s *call, char *line, size_t len);
     const void *data;           /* for line() */
 
     /* set by http.c */
     CURL *easy;                 /* NULL: not started */
-    bool sent, done;            /* the request has left; see status */
+    bool sent;                  /* the request has left; by http_call() */
+    bool done;
     long status;                /* 0: no answer, see why */
     char why[CURL_ERROR_SIZE];
-    char *body;                 /* NULL, or with a NUL behind */
+    char *body;                 /* NULL, or len bytes and a NUL */
     size_t len;
-    int64_t pause;              /* Retry-After, or a second */
+    int64_t pause;              /* ms before a repeat, by Retry-After */
 } http_call_t;
 
-/* The claim, in memory that both processes of run.c share: no pointers. */
+/* The claim, in memory that the processes of run.c share: no pointers. */
 typedef struct {
     char key[40];               /* Idempotency-Key */
     char token[TOKEN_MAX];      /* "": none is known */
     char fencing[TOKEN_MAX];
     int64_t sent, ttl;          /* the lease counts from sent */
-    bool unsure;                /* a claim may be there, untold */
+    bool unsure;                /* a claim may exist, with a token unknown */
 } lease_t;
 
-typedef enum { LEASE_HELD = 0, LEASE_LOST, LEASE_ASKED_FOR } lease_state_e;
+typedef enum { LEASE_HELD = 0, LEASE_LOST, LEASE_REVOKED } lease_state_e;
 
-/* The command, shared alike.  A pid of 0 is no command. */
+/* The command, in the same shared memory.  A pid of 0 is no command. */
 typedef struct {
-    pid_t pid, group;           /* a group of 0 is that of zk-lock */
+    pid_t pid, group;           /* a group of 0 is the group of zk-lock */
     bool reaped, stopped;
-    bool has_keys;              /* it was started where a terminal's keys go */
+    bool has_keys;              /* was started where keys of a terminal go */
     int status;                 /* of waitpid(), when reaped */
     int64_t kill_at;            /* by child_end(); 0: not yet */
 } child_t;
 
-/* waits until then, or for an event; true: no further wait is wanted */
-typedef bool (*wait_pt)(int64_t until);
+/* util.c */
+int64_t util_now(void);
+char *util_text(const char *format, ...) FORMAT(1);
+void util_log(const char *format, ...) FORMAT(1);
+void util_log_once(const char *format, ...) FORMAT(1);
+void util_log_again(void);
+void util_vlog(const char *format, va_list args);
 
-/* main.c */
-int64_t now(void);
-char *text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-void main_say(bool once, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-#define say(...)       main_say(false, __VA_ARGS__)
-#define say_once(...)  main_say(true, __VA_ARGS__)
-#define say_anew()     main_say(true, "%s", "")     /* say all again */
+/* run.c */
+int run_command(const options_t *options, const char *lock, char **argv,
+                char *title, size_t title_size);
 
-/* run.c, look.c: return the exit status */
-int run(const options_t *options, const char *lock, char **argv, char *title,
-        size_t title_size);
-int look_ls(const options_t *options);
-int look_show(const options_t *options, const char *lock, const char *name);
-int look_watch(const options_t *options, char **locks);
-int look_break(const char *lock, const char *token);
-int look_drain(const options_t *options, const char *what);
+/* look.c */
+int look_ls(const options_t *options, char **names, char **locks);
+int look_show(const options_t *options, char **names, char **locks);
+int look_watch(const options_t *options, char **names, char **locks);
+int look_break(const options_t *options, char **names, char **locks);
+int look_drain(const options_t *options, char **names, char **locks);
 bool look_print(FILE *out, const options_t *options, const char *what,
                 const char *body, size_t len, yajl_val *tree);
 
 /* lease.c */
 void lease_open(const options_t *options, const char *lock, lease_t *lease,
-                wait_pt wait);
+                http_wait_pt wait);
 int lease_acquire(void);
 void lease_take_back(void);
 lease_state_e lease_step(void);
@@ -140,14 +149,15 @@ bool lease_release(int64_t keep_until);
 void lease_forget(void);
 
 /* child.c */
-int child_open(bool stays, child_t *child);
+int child_open(bool foreground, child_t *child);
 int child_start(char **argv, const char *fencing);
 void child_reap(void);
-bool child_gone(void);
+bool child_is_gone(void);
 void child_signal(int signo);
 void child_continue(void);
-void child_end(bool told, int64_t grace);
-bool child_ended(void);
+void child_terminate(int64_t grace);
+void child_set_end(int64_t grace);
+bool child_try_end(void);
 void child_finish(int64_t grace);
 bool child_was_interrupted(void);
 
@@ -155,17 +165,15 @@ bool child_was_interrupted(void);
 int http_open(const options_t *options);
 void http_close(void);
 http_call_t http_new(const char *method, const char *url, int64_t timeout);
-void http_add(http_call_t *call, bool head, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-#define http_head(call, ...)   http_add(call, true, __VA_ARGS__)
-#define http_query(call, ...)  http_add(call, false, __VA_ARGS__)
+void http_add(http_call_t *call, http_part_e part, const char *format, ...)
+    FORMAT(3);
 void http_start(http_call_t *call);
 void http_wait(struct curl_waitfd *fds, unsigned n, int64_t until);
-void http_call(http_call_t *call, wait_pt wait);
+void http_call(http_call_t *call, http_wait_pt wait);
 void http_end(http_call_t *call);
 const char *http_header(const http_call_t *call, const char *name);
 int http_exit_status(long status);
-const char *http_told(http_call_t *call);
+const char *http_describe(http_call_t *call);
 
 /* config.c */
 char *config_url(const char *url, char *argument);
