@@ -3,17 +3,17 @@
  * Warnings of "nginx -t": a root or a key that clients choose, an operator's
  * rights in all locations, and directives that go around zk_lock_require.
  *
- * A client chooses the headers, arguments and cookies of its requests, and the
+ * A client chooses the headers, arguments and cookies of a request, and the
  * user where nginx checks no password.  A text is searched for the names of
- * such variables; variables that a map or a "set" makes are not followed.
+ * these variables; variables that a map or a "set" makes are not followed.
  *
  * nginx runs "return" and "rewrite" before zk_lock_require, and an error page
  * instead of the answer.  The codes of the rewrite module are private, but
  * their functions and structures are not (ngx_http_script.h): a code begins
  * with its function.
  *
- * Everything here runs while the configuration is read, when the modules of
- * nginx, which come first, are merged.
+ * This file runs while nginx reads the configuration, after the merge of the
+ * modules of nginx, which come first.
  */
 
 
@@ -202,9 +202,9 @@ ngx_http_zk_lock_warn_has(ngx_str_t *text, const char *name)
 
 
 /*
- * A "return" within an "if" is a decision of the configuration, and serves
- * nothing but its own text.  A "rewrite" leads to another location, which may
- * serve the files that this location protects.
+ * A "return" within an "if" is a decision of the configuration, and serves a
+ * text and no file.  A "rewrite" leads to another location, which may serve the
+ * files that this location protects.
  */
 
 static void
@@ -326,7 +326,7 @@ ngx_http_zk_lock_warn_pages(ngx_conf_t *cf, ngx_http_core_loc_conf_t *clcf,
 }
 
 
-/* The location of that name, or else the one with the longest prefix. */
+/* The location of that name, or else the location with the longest prefix. */
 
 static ngx_http_core_loc_conf_t *
 ngx_http_zk_lock_warn_target(ngx_http_core_loc_conf_t *server,

@@ -3,12 +3,12 @@
  * The user of a request.
  *
  * $remote_user is the name that the client has put into Authorization, whether
- * the password was checked or not.  It was checked if auth_basic is on in the
- * location, and every condition of the location has to be met.  The structure
- * of auth_basic is private, but its directives say where in the structure their
- * values are.
+ * the password was checked or not.  nginx checked the password if auth_basic is
+ * on in the location, and every condition of the location has to be met.  The
+ * structure of auth_basic is private, but the directives have the offsets of
+ * their values in the structure.
  *
- * Everything here runs on the event loop, or while the configuration is read.
+ * This file runs on the event loop, or while nginx reads the configuration.
  * nginx may have been built without auth_basic.
  */
 

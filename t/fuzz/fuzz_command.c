@@ -1,13 +1,13 @@
 
 /*
- * What zk-lock(1) reads: the answers of a gateway, and the file of --config.
+ * The input of zk-lock(1): the answers of a gateway, and the file of --config.
  *
- * - What is printed for people has no control character but the ends of lines,
- *   and nothing else that a terminal acts on; an answer that is refused prints
- *   nothing.
- * - With --json the answer is printed as it came, with one end of a line.
- * - An owner is a line, or of a watched lock the list is one line.
- * - A number of an answer is one from 0 on, or what stands for a missing one.
+ * - Text for people has no control character except the ends of lines, and no
+ *   other character that a terminal acts on; an answer that is refused prints
+ *   no byte.
+ * - With --json the bytes of the answer are printed, with an end of a line.
+ * - An owner is a line; of a watched lock the whole list is a line.
+ * - A number of an answer is at least 0, or the number for a missing member.
  * - A line of the file is taken or refused.
  */
 
@@ -24,7 +24,7 @@ static void check_text(const char *said, size_t size, const options_t *o);
 static void check_config(char *text, size_t len);
 
 
-/* a byte says which, then the text */
+/* a byte chooses the check; the text follows */
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
