@@ -28,7 +28,8 @@ SECONDS = float(os.environ.get("ZK_LOCK_HOSTILE_SECONDS", 15))
 SEED = int(os.environ.get("ZK_LOCK_HOSTILE_SEED",
                           random.SystemRandom().randrange(1 << 32)))
 FINDING = 99        # the exit status of the sanitizers
-GRANT = re.compile(rb"HTTP/\S+ 20[01].*lock-token:", re.I | re.S)
+# also behind an interim answer
+GRANT = re.compile(rb"(HTTP/\S*|ICY)\s+20[01].*lock-token", re.I | re.S)
 CLAIM = {"name": "x", "ttl_ms": 8000, "expires_in_ms": 3500, "since": "now",
          "fencing_token": 7, "owner": "o\u202e", "mode": "exclusive"}
 LOCK = {"name": "x", "held": 1, "queued": 1, "holders": [CLAIM],
@@ -112,8 +113,9 @@ def hostile(r, method, path):
         lambda: b"HTTP/1.1 101 Switching\r\nUpgrade: h2c\r\n\r\n" + whole,
         lambda: answer(odd_json(r), b"%d Odd" % r.choice(
             [200, 200, 201, 204, 304, 404, 409, 410, 423, 429, 503, 504, 999]),
-            [b"Lock-Token: t", b'ETag: "1"', b"Retry-After: " + r.choice(
-                [b"0", b"1", b"-1", b"99999999999", b"Fri", b""])]),
+            [r.choice([b"Lock-Token: t", b"X: y"]), b'ETag: "1"',
+             b"Retry-After: " + r.choice(
+                 [b"0", b"1", b"-1", b"99999999999", b"Fri", b""])]),
         lambda: answer(odd_json(r), head=[b"Lock-Token: t", b"ETag: x"]),
         lambda: whole[:r.randrange(len(whole) + 1)],
         lambda: b"HTTP/1.1 200 OK\r\nContent-Length: %s\r\n\r\n{}" % r.choice(
@@ -154,7 +156,7 @@ class Handler(socketserver.BaseRequestHandler):
             data, kept = honest(method, path), True
         else:
             data, kept = hostile(r, method, path), r.random() < 0.3
-        if method == b"POST" and GRANT.match(data):
+        if method == b"POST" and GRANT.search(data):
             server.granted.add(path.partition(b"?")[0].decode())
         server.answers += 1
         if r.random() < 0.1:
