@@ -389,14 +389,17 @@ class Tree:
     def ephemerals(self, top):
         """path -> owner's session, of every ephemeral at or below top."""
         found = {}
-        try:
-            stat = self.client.get(top)[1]
-        except NoNodeError:
-            return found
-        if stat.ephemeralOwner:
-            found[top] = stat.ephemeralOwner
-        for child in self.children(top):
-            found.update(self.ephemerals(top.rstrip("/") + "/" + child))
+        paths = [top]
+        while paths:
+            stats = [(path, self.client.exists_async(path)) for path in paths]
+            paths = []
+            for path, answer in stats:
+                stat = answer.get(self.timeout)
+                if stat and stat.ephemeralOwner:
+                    found[path] = stat.ephemeralOwner
+                elif stat and stat.numChildren:
+                    paths += [path.rstrip("/") + "/" + child
+                              for child in self.children(path)]
         return found
 
     def durables(self, top):
