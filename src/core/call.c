@@ -1228,10 +1228,14 @@ zkl_call_gone(zkl_call_t *call)
     call->nknown = 0;
     call->unwritten = 0;
 
-    zkl_call_tell(call, call->type == ZKL_RELEASE
-                        && (call->counted || call->remote)
-                        ? ZKL_CALL_OK
-                        : ZKL_CALL_GONE);
+    if (call->type == ZKL_RELEASE && (call->counted || call->remote)) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+        return;
+    }
+
+    call->tries = 0;
+
+    zkl_call_missing(call);
 }
 
 
@@ -3151,10 +3155,13 @@ zkl_call_delete_handler(zkl_op_t *op)
 /*
  * The claim's znode is not there: tells the client, or reads the record again.
  *
- * If an earlier try may have deleted the znode, the claim was released.  The
- * successor of a dead worker may have deleted the znode, too, because the
- * record says that the claim has no holds: the successor frees the record
- * afterwards, and the record tells.
+ * If an earlier try of a release may have deleted the znode, the claim was
+ * released.  The successor of a dead worker may have deleted the znode, too,
+ * because the record says that the claim has no holds: the successor frees the
+ * record afterwards, and the record tells.
+ *
+ * Any other client is told that the claim is gone, and why: the claim's worker
+ * may be about to note the reason.
  */
 
 static void
@@ -3162,20 +3169,22 @@ zkl_call_missing(zkl_call_t *call)
 {
     ngx_int_t     rc;
     ngx_uint_t    first;
+    zkl_zone_t   *zone;
     zkl_record_t  record;
+
+    zone = call->worker->zone;
 
     first = (call->step != ZKL_STEP_RECORD);
     call->step = ZKL_STEP_OP;
 
-    if (call->tries != 0 || !call->dropped) {
-        zkl_call_tell(call, call->tries ? ZKL_CALL_OK : ZKL_CALL_GONE);
+    if (call->tries != 0) {
+        zkl_call_tell(call, ZKL_CALL_OK);
         return;
     }
 
-    rc = zkl_record_read(call->worker->zone, &call->token.id, &call->path,
-                         &record);
+    rc = zkl_record_read(zone, &call->token.id, &call->path, &record);
 
-    if (rc != NGX_OK && rc != NGX_AGAIN) {
+    if (rc != NGX_OK && rc != NGX_AGAIN && call->dropped) {
         zkl_call_ended(call);
         return;
     }
@@ -3184,8 +3193,12 @@ zkl_call_missing(zkl_call_t *call)
         call->missed = ngx_current_msec;
     }
 
-    if (ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT) {
-
+    if ((rc != NGX_OK && rc != NGX_AGAIN)
+        || (!call->dropped
+            && zkl_record_ended(zone, &call->token, &call->path)
+               != ZKL_ENDING_UNKNOWN)
+        || ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT)
+    {
         /* the znode was not deleted for this release */
 
         zkl_call_tell(call, ZKL_CALL_GONE);

@@ -2406,6 +2406,7 @@ zkl_claim_take(zkl_claim_t *claim)
 static void
 zkl_claim_take_handler(zkl_op_t *op)
 {
+    ngx_str_t     gate;
     zkl_claim_t  *claim;
 
     claim = op->data;
@@ -2419,7 +2420,16 @@ zkl_claim_take_handler(zkl_op_t *op)
         || (op->rc == ZKL_OK && claim->lock->node
             && !zkl_node_of(claim, op)))
     {
-        zkl_claim_take_missed(claim);
+        /*
+         * The gate is the first create of a session, and shows whether
+         * ZooKeeper has lost data.
+         */
+
+        if (zkl_session_gated(claim->lock->worker->session, &gate)
+            != NGX_AGAIN)
+        {
+            zkl_claim_take_missed(claim);
+        }
 
     } else if (op->rc == ZKL_OK) {
         zkl_claim_take_read(claim, op);
@@ -3210,6 +3220,8 @@ static void
 zkl_claim_renewed(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_EXPIRING) {
+        zkl_record_ending(claim->lock->worker->zone, claim->id.record,
+                          ZKL_ENDING_UNKNOWN);
         zkl_claim_state(claim, claim->entry.waiting ? ZKL_WAIT : ZKL_HELD);
     }
 
@@ -3513,6 +3525,10 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     claim->outcome = outcome;
+
+    /* a sibling may find that the znode is gone before this worker does */
+
+    zkl_claim_note_expired(claim);
 
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);
@@ -3897,6 +3913,7 @@ zkl_claim_listed(zkl_claim_t *claim)
     case ZKL_EXPIRING:
 
         if (!claim->entry.linked) {
+            zkl_claim_note_expired(claim);
             zkl_claim_tell(claim, ZKL_EVENT_LOST, "lease");
             zkl_claim_done(claim);
 

@@ -716,6 +716,15 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
         ending = ZKL_ENDING_EXPIRED;
     }
 
+    /* the worker has not heard yet that the session is over, or data lost */
+
+    if (ending == ZKL_ENDING_UNKNOWN && copy.state != ZKL_RECORD_FREE
+        && (zkl_zone_behind(zone)
+            || (!copy.durable && !zkl_ahead(copy.alive))))
+    {
+        ending = ZKL_ENDING_LOST;
+    }
+
     ngx_memory_barrier();
 
     return (same && copy.seq == token->seq && cell->gen == copy.gen

@@ -14,6 +14,7 @@ from conftest import gateways, new_root
 from lib.checks import problem
 from lib.client import lock_path
 from lib.process import wait_until
+from lib.proxy import SWALLOWED
 from lib.tokens import claim_of, token_of
 
 SOON = 15.0
@@ -212,6 +213,45 @@ def test_session_is_lost(start_gateway, start_proxy, zookeeper, tree):
             wait_until(lambda: gateway.renew(name, each, worker=worker).status
                        != 503, 20, "ZooKeeper is in reach")
         ended(gateway, name, each, "session", "session")
+
+
+def test_worker_has_not_heard_that_the_wait_is_over(start_gateway, start_proxy,
+                                                    zookeeper):
+    """A sibling finds that the znode is gone before the claim's worker does."""
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, session_timeout="30s")
+    first, other = gateway.worker_pids()
+    holder = gateway.hold("x", ttl="1h", durable="1", worker=first).token
+    token = queue(gateway, "x", worker=first, wait="1s")
+    fault = proxy.fault(("delete", "multi"), SWALLOWED)
+    fault.wait()
+    content = problem(gateway.inspect("x", token, worker=other), 410)
+    assert content.get("reason") == "expired", content
+    ended(gateway, "x", token, "expired")
+    assert gateway.in_reach(
+        lambda: gateway.release("x", holder)).status == 204
+
+
+def test_worker_has_not_heard_that_the_session_is_lost(start_gateway, tree):
+    gateway = start_gateway(session_timeout="4s")
+    first, other = gateway.worker_pids()
+    while True:
+        began = time.monotonic()
+        x, y = ("x%d" % next(NUMBERS) for _ in range(2))
+        held = gateway.hold(x, ttl="1h", worker=first).token
+        gateway.hold(y, ttl="1h", worker=first)
+        waiting = queue(gateway, y, worker=first)
+        with gateway.connect(other) as ask, gateway.frozen_worker(first):
+            if time.monotonic() - began >= 1.0:
+                # the worker may have begun to make a lease durable
+                continue
+            for name, token in (x, held), (y, waiting):
+                tree.wait_claims(gateway.znode(name), 0, 20)
+                for method in "GET", "PUT":
+                    content = problem(ask.request(
+                        method, lock_path(name, token)), 410)
+                    assert content.get("reason") == "session", content
+        return
 
 
 @pytest.mark.parametrize("end", ["released", "broken", "expired"])
