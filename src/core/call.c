@@ -59,9 +59,6 @@
  */
 #define ZKL_LOOKS_MAX                 32
 
-/* looks of a worker, above which a look at a further lock is refused */
-#define ZKL_LOOKING_MAX               512
-
 /* claims in the answers that a turn of the event loop tells */
 #define ZKL_TOLD_MAX                  256
 
@@ -421,7 +418,11 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
-    zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
+    zkl_call_tell(call, call->look != NULL
+                        && call->look->step == ZKL_STEP_TURN
+                        && zkl_session_ready(call->worker->session)
+                        ? ZKL_CALL_BUSY
+                        : ZKL_CALL_UNREACHABLE);
 
     if (call->step == ZKL_STEP_SIBLING) {
 
@@ -579,7 +580,9 @@ zkl_call_share(zkl_call_t *call)
 
     if (look == NULL) {
 
-        if (worker->nlooking >= ZKL_LOOKING_MAX && !call->recent) {
+        /* HTTP/2 and HTTP/3 have many requests on a connection */
+
+        if (worker->nlooking >= ngx_cycle->connection_n && !call->recent) {
             zkl_call_post(call, ZKL_CALL_BUSY);
             return;
         }

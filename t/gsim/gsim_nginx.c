@@ -51,6 +51,7 @@ gsim_nginx_init(void)
     ngx_event_actions.add = gsim_event_add;
 
     ngx_str_set(&gsim_cycle.hostname, "simulated");
+    gsim_cycle.connection_n = 512;
 
     ngx_queue_init(&ngx_posted_events);
     ngx_queue_init(&ngx_posted_next_events);

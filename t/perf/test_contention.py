@@ -120,6 +120,24 @@ def test_many_locks_at_once(gateway, tree):
         tree.wait_claims(gateway.znode("x%d" % i), 0)
 
 
+def test_more_looks_than_are_under_way(start_gateway, start_proxy, zookeeper):
+    """Looks at different locks wait for their turn; none is refused."""
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, workers=1,
+                            location="zk_lock_timeout 1m;")
+    gateway.release("x", gateway.hold("x").token)
+    proxy.delay = 0.05
+
+    async def look(number):
+        return await ask(gateway.port, "GET", lock_path("x%d" % number))
+
+    async def play():
+        return await asyncio.wait_for(
+            asyncio.gather(*map(look, range(1000))), 90)
+
+    assert {answer.status for answer in asyncio.run(play())} == {404}
+
+
 def test_two_gateways(start_gateway, tree):
     """Two gateways on the same path: each must notice the other's claims."""
     gateways = [start_gateway(), start_gateway()]
