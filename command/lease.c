@@ -233,16 +233,18 @@ int64_t lease_next(void)
     return renewing ? NEVER : renewal_due;
 }
 
-/* Sends a renewal that is due, and takes the answer.  Does not wait.  Returns
- * LEASE_REVOKED once for each answer with a request to release. */
+/* Sends a renewal that is due, and takes the answer.  Does not wait.  A renewal
+ * without an answer leaves time for another one before lease_deadline().
+ * Returns LEASE_REVOKED once for each answer with a request to release. */
 lease_state_e lease_step(void)
 {
     lease_state_e state = LEASE_HELD;
+    int64_t left = lease_deadline() - util_now();
     yajl_val answer;
 
     if (!renewing && util_now() >= renewal_due) {
         renewal_sent = util_now();
-        renewal = lease_new_call("PUT", lease->ttl / 3);
+        renewal = lease_new_call("PUT", MIN(lease->ttl, left * 2) / 3);
         http_start(&renewal);
         renewing = true;
     }
@@ -258,7 +260,8 @@ lease_state_e lease_step(void)
         yajl_tree_free(answer);
         lease_count(&renewal, renewal_sent);
     } else {
-        renewal_due = util_now() + MIN(renewal.pause, lease->ttl / 3);
+        renewal_due = MIN(renewal_sent + renewal.pause,
+                          util_now() + left / 2);
     }
     http_end(&renewal);
     renewing = false;

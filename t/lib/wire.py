@@ -13,6 +13,8 @@ class Wire:
         connections         of each connection the bytes that the client sent
         hold()              what the gateway sends is kept back
         go()                what was kept back, and all that comes, passes
+        lose()              what the gateway sends on the connections that are
+                            there is lost
     """
 
     def __init__(self, port):
@@ -21,6 +23,7 @@ class Wire:
         self.connections = []
         self._open = threading.Event()
         self._open.set()
+        self._lost = 0              # so many connections lose the answers
         self._sockets = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
@@ -31,6 +34,9 @@ class Wire:
 
     def go(self):
         self._open.set()
+
+    def lose(self):
+        self._lost = len(self.connections)
 
     def close(self):
         self.go()
@@ -64,6 +70,8 @@ class Wire:
                 setattr(self, name, getattr(self, name) + words)
                 if name == "answered":
                     self._open.wait()
+                    if words and number < self._lost:
+                        continue
                 else:
                     self.connections[number] += words
                 if not words:

@@ -148,6 +148,21 @@ def test_a_renewal_is_repeated(zk_run, shared_gateway, start_gateway, name,
     assert is_free(shared_gateway, name)
 
 
+def test_a_renewal_without_an_answer_is_repeated(zk_run, shared_gateway, name,
+                                                 job):
+    """On another connection, in time for the lease."""
+    wire = Wire(shared_gateway.port)
+    script = zk_run(wire.port, "-t", "12", name, *job.command)
+    job.wait_running()
+    wait_until(lambda: wire.asked.count(b"PUT "), 20.0, "a renewal")
+    wire.lose()
+    wait_until(lambda: wire.asked.count(b"PUT ") > 3, 30.0, "three more")
+    job.go()
+    assert script.wait() == 3
+    assert is_free(shared_gateway, name)
+    wire.close()
+
+
 def test_renewals_have_a_connection(zk_run, shared_gateway, name, job):
     """One for the acquire, and one for all renewals and the release."""
     wire = Wire(shared_gateway.port)
