@@ -167,9 +167,6 @@ struct zkl_session_s {
 /* how soon a gate that was refused is asked for again, milliseconds */
 #define ZKL_GATE_AGAIN                10000
 
-/* the bound of ephemeral paths, and of watched paths, of a session, in bytes */
-#define ZKL_PATH_BYTES                1000000
-
 
 static void zkl_session_free(zkl_session_t *s);
 static void zkl_session_start(zkl_session_t *s);

@@ -26,6 +26,9 @@
 /* ZooKeeper is out of reach after this time without an answer, in ms */
 #define ZKL_PATIENCE                  900
 
+/* the bound of ephemeral paths, and of watched paths, of a session, in bytes */
+#define ZKL_PATH_BYTES                1000000
+
 /* the parent of the gates of all sessions */
 #define ZKL_GATES                     "/zk_lock_gates"
 

@@ -379,14 +379,16 @@ report(double took)
     printf("  polls %llu, renewals %llu, releases %llu, elsewhere %llu, "
            "lapses %llu, unreachable %llu\n", N(polls), N(renewals),
            N(releases), N(elsewhere), N(lapses), N(unreachable));
-    printf("  held again %llu, once less %llu, shared %llu, other uses refused "
-           "%llu, revoked %llu, bound %llu (lost %llu, hung up %llu), "
-           "several %llu\n", N(again), N(once_less), N(shared), N(conflicts),
-           N(revoked), N(bound), N(lost), N(hung_up), N(several));
+    printf("  held again %llu, beside releases %llu, once less %llu, shared "
+           "%llu, other uses refused %llu, revoked %llu, bound %llu (lost "
+           "%llu, hung up %llu), several %llu\n", N(again), N(met),
+           N(once_less), N(shared), N(conflicts), N(revoked), N(bound), N(lost),
+           N(hung_up), N(several));
     printf("  deleted by hand %llu, foreign writers that became readers %llu\n",
            N(by_hand), N(downgrades));
-    printf("  made by name %llu, znodes compared with claims %llu\n",
-           N(planted), N(compared));
+    printf("  made by name %llu, znodes compared with claims %llu, counts of "
+           "watches %llu, refused by quotas %llu\n", N(planted), N(compared),
+           N(watched), N(quotas));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

@@ -56,6 +56,10 @@
 #define GSIM_PATH           512
 #define GSIM_USERS          24
 #define GSIM_PERMITS        2
+#define GSIM_QUOTAS         3
+
+/* the key of a quota, which src/http makes by a hash */
+#define gsim_quota(n)       (((uint64_t) (n) + 1) * 0x9e3779b97f4a7c15)
 
 
 typedef struct gsim_process_s  gsim_process_t;
@@ -511,6 +515,12 @@ void gsim_client_dead(gsim_process_t *p);
 /* The server that the process is connected to fails. */
 void gsim_client_fail_server(gsim_process_t *p);
 void gsim_client_break_process(gsim_process_t *p);
+/*
+ * How many bytes the watches of a session of p take in the packet that sets
+ * all watches again; -1: p has not read all that the library has,
+ * or has no connection.
+ */
+int64_t gsim_client_watched(gsim_process_t *p, int64_t id);
 /* The connection of a handle breaks. */
 void gsim_client_break(gsim_conn_t *conn, int code);
 
@@ -555,7 +565,11 @@ int gsim_gateway_stopped(gsim_gateway_t *g);
 int gsim_gateway_settled(void);
 /* Whether p points into the zone of g. */
 int gsim_gateway_shares(gsim_gateway_t *g, void *p);
+/* The record that p points into. */
+uint32_t gsim_gateway_record(gsim_gateway_t *g, void *p);
 void gsim_gateway_check(gsim_gateway_t *g);     /* the zone must be empty */
+/* How many records of g count under the key of a quota. */
+ngx_uint_t gsim_gateway_counts(gsim_gateway_t *g, uint64_t key);
 /* No worker may count on a session that the leader ends now. */
 void gsim_gateway_check_over(gsim_session_t *session);
 /* Replaces a worker that died. */
@@ -573,8 +587,9 @@ void gsim_user_again(int64_t until);
 int gsim_user_busy(void);
 /* A user that is idle acquires in us microseconds. */
 void gsim_user_poke(int64_t us);
-/* Users that hold a lock do something within us microseconds. */
-void gsim_user_prod(int64_t us);
+/* Users that hold or poll do something within us microseconds, of these surely
+   those whose token is that of the record. */
+void gsim_user_prod(int64_t us, uint32_t record);
 void gsim_user_report(void);            /* traces the users that are busy */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
@@ -634,7 +649,8 @@ int gsim_oracle_before(int64_t zxid);
 int gsim_oracle_settled(void);
 /*
  * The ephemerals of a worker's session below a lock are the claims of the
- * worker's records, one to one: checked now, and again from time to time.
+ * worker's records, one to one, and the session has counted these paths and
+ * the library's watches: checked now, and again from time to time.
  */
 void gsim_oracle_owns(void *data, uint64_t tag);
 int gsim_oracle_empty(void);
@@ -673,6 +689,7 @@ typedef struct {
     uint64_t    renewals;
     uint64_t    again;                  /* held once more */
     uint64_t    once_less;
+    uint64_t    met;                    /* calls beside a release */
     uint64_t    shared;
     uint64_t    conflicts;
     uint64_t    revoked;
@@ -687,6 +704,8 @@ typedef struct {
     uint64_t    foreign;
     uint64_t    planted;                /* children that were made by name */
     uint64_t    compared;               /* znodes with claims of a worker */
+    uint64_t    watched;                /* looks at the bytes of watches */
+    uint64_t    quotas;                 /* acquires refused by a quota */
     uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;
     uint64_t    partitions;

@@ -23,6 +23,7 @@ static void gsim_user_polled(gsim_user_t *u, zkl_call_t *call,
 static void gsim_user_held(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
 static void gsim_user_told_held(gsim_user_t *u, zkl_call_t *call);
+static void gsim_user_keeps(gsim_user_t *u);
 static void gsim_user_told_waits(gsim_user_t *u);
 static void gsim_user_fenced(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_placed(gsim_user_t *u, zkl_answer_e answer);
@@ -45,7 +46,8 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
         u->hold->doubt = 1;
     }
 
-    gateway = gsim_chance(3) ? !u->home : u->home;
+    gateway = gsim_chance(u->met && type == ZKL_RELEASE ? 1 : 3) ? !u->home
+                                                                : u->home;
     u->process = gsim_gateway_pick(gateway);
 
     u->asked = gsim_now;
@@ -425,7 +427,14 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
 
     case ZKL_HOLD:
         gsim_count.again++;
-        u->hold->times++;
+
+        if (u->met) {
+            gsim_user_keeps(u);
+
+        } else {
+            u->hold->times++;
+        }
+
         break;
 
     case ZKL_RELEASE:
@@ -479,6 +488,33 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
         && until > u->hold->until)
     {
         u->hold->until = until;
+    }
+}
+
+
+/*
+ * The other user of the token has released once, and does no more: what this
+ * user was told to hold is not released.
+ */
+
+static void
+gsim_user_keeps(gsim_user_t *u)
+{
+    gsim_hold_t  *hold;
+
+    hold = u->hold;
+    u->met = 0;
+
+    if (hold->node->deleted != GSIM_NEVER && hold->until > gsim_now
+        && !hold->session->over)
+    {
+        gsim_violation("%s is told to hold %s once more, but a release of one "
+                       "hold has deleted it", u->name, hold->path);
+    }
+
+    if (!hold->lost) {
+        hold->released = 0;
+        hold->times = 1;
     }
 }
 

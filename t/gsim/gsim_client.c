@@ -1050,6 +1050,40 @@ gsim_watch_set(zhandle_t *zh, int type, char *path)
 }
 
 
+int64_t
+gsim_client_watched(gsim_process_t *p, int64_t id)
+{
+    int64_t        bytes;
+    zhandle_t     *zh;
+    gsim_watch_t  *watch;
+
+    if (gsim_wake_ready(p)) {
+        return -1;
+    }
+
+    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
+        if (zh->process == p && zh->id.client_id == id && !zh->closing
+            && !zh->closed)
+        {
+            break;
+        }
+    }
+
+    if (zh == NULL || zh->state != ZOO_CONNECTED_STATE || zh->ops != NULL) {
+        return -1;
+    }
+
+    /* 4 bytes of length; the key of a list's watch ends with a NUL */
+
+    for (bytes = 0, watch = zh->watches; watch != NULL; watch = watch->next) {
+        bytes += 4 + (int64_t) strlen(watch->path)
+                 + (watch->type == GSIM_LIST);
+    }
+
+    return bytes;
+}
+
+
 static int
 gsim_watch_take(zhandle_t *zh, int type, const char *path)
 {

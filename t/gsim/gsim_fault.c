@@ -433,7 +433,7 @@ gsim_fault_stand(void)
     }
 
     if (gsim_chance(2)) {
-        gsim_lurking_until = gsim_now + gsim_between(1, 5) * GSIM_S;
+        gsim_lurking_until = gsim_now + gsim_between(2, 10) * GSIM_S;
         return;
     }
 

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 
 #include "gsim.h"
+#include "shm/quota.h"
 
 
 #define GSIM_PAGES          72
@@ -667,6 +668,19 @@ gsim_gateway_shares(gsim_gateway_t *g, void *p)
 }
 
 
+uint32_t
+gsim_gateway_record(gsim_gateway_t *g, void *p)
+{
+    zkl_layout_t  *map;
+
+    map = g->shm_zone.data;
+
+    return ((u_char *) p < map->cells)
+           ? ZKL_NO_RECORD
+           : (uint32_t) (((u_char *) p - map->cells) / ZKL_CELL);
+}
+
+
 /* The slot's last worker had no connection to close the session with. */
 
 static int
@@ -676,10 +690,35 @@ gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)
 }
 
 
+ngx_uint_t
+gsim_gateway_counts(gsim_gateway_t *g, uint64_t key)
+{
+    uint64_t       starts;
+    ngx_uint_t     i, k, n;
+    zkl_layout_t  *map;
+
+    map = g->shm_zone.data;
+    n = 0;
+
+    for (i = 0; i < map->nchunks; i++) {
+        starts = map->owners[i] ? map->starts[i] : 0;
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+            n += (starts & 1)
+                 && zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k))->quota
+                    == key;
+        }
+    }
+
+    return n;
+}
+
+
 void
 gsim_gateway_check(gsim_gateway_t *g)
 {
     ngx_uint_t       i;
+    zkl_cell_t       cell;
     gsim_process_t  *before;
     zkl_layout_t    *map;
 
@@ -700,6 +739,17 @@ gsim_gateway_check(gsim_gateway_t *g)
         if (map->owners[i] != 0 || map->starts[i] != 0) {
             gsim_violation("gateway %d: records of chunk %d are left",
                            g->index, (int) i);
+        }
+    }
+
+    /* no claim is left, so none counts */
+
+    for (i = 0; i < GSIM_QUOTAS; i++) {
+        if (gsim_gateway_counts(g, gsim_quota(i)) == 0
+            && zkl_quota_take(map, &cell, gsim_quota(i), 1) != NGX_OK)
+        {
+            gsim_violation("gateway %d: claims are counted under the quota %d "
+                           "for ever", g->index, (int) i);
         }
     }
 

@@ -34,6 +34,8 @@ static gsim_session_t  gsim_forever;
 
 static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
 static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
+static void gsim_oracle_counts_paths(gsim_process_t *p);
+static void gsim_oracle_counts_watches(gsim_process_t *p, int64_t id);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -533,10 +535,14 @@ gsim_oracle_owns(void *data, uint64_t tag)
 
         before = gsim_enter(p);
 
-        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK
-            && !gsim_server_copied(key.id))
-        {
-            gsim_oracle_owns_session(p, key.id);
+        gsim_oracle_counts_paths(p);
+
+        if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {
+            gsim_oracle_counts_watches(p, key.id);
+
+            if (!gsim_server_copied(key.id)) {
+                gsim_oracle_owns_session(p, key.id);
+            }
         }
 
         gsim_leave(before);
@@ -591,6 +597,77 @@ gsim_oracle_owns_session(gsim_process_t *p, int64_t id)
                                "has no such claim", node->path);
             }
         }
+    }
+}
+
+
+/* The session has room for no path more, and no path less, than the claims. */
+
+static void
+gsim_oracle_counts_paths(gsim_process_t *p)
+{
+    size_t          len, chroot, room;
+    ngx_uint_t      i, less, more;
+    zkl_claim_t    *claim;
+    zkl_session_t  *session;
+
+    session = p->worker->session;
+    chroot = p->gateway->conf.chroot.len + 4;
+    len = 0;
+
+    for (i = 0; i < p->worker->nclaims; i++) {
+        claim = p->worker->claims[i];
+
+        if (claim != NULL && claim->lasting != ZKL_DURABLE) {
+            len += claim->lock->sn.str.len + 1 + ZKL_CLAIM_MAX + chroot;
+        }
+    }
+
+    room = ZKL_PATH_BYTES - len - chroot;
+
+    less = (zkl_session_reserve(session, room) != NGX_OK);
+
+    if (!less) {
+        zkl_session_unreserve(session, room);
+    }
+
+    more = (zkl_session_reserve(session, room + 1) == NGX_OK);
+
+    if (less || more) {
+        gsim_violation("the session of process %d counts %s than the %d bytes "
+                       "of paths that its claims take", (int) p->pid,
+                       more ? "less" : "more", (int) len);
+    }
+}
+
+
+/* The same for the watches; one for which memory was lacking is not counted. */
+
+static void
+gsim_oracle_counts_watches(gsim_process_t *p, int64_t id)
+{
+    int64_t         bytes;
+    size_t          room;
+    zkl_session_t  *session;
+
+    bytes = gsim_client_watched(p, id);
+
+    session = p->worker->session;
+
+    if (bytes < 0 || !zkl_session_connected(session)) {
+        return;
+    }
+
+    gsim_count.watched++;
+
+    room = ZKL_PATH_BYTES - (size_t) bytes - p->gateway->conf.chroot.len - 5;
+
+    if (!zkl_session_must_watch(session, room)
+        || (zkl_session_must_watch(session, room + 1) && !gsim_lacks))
+    {
+        gsim_violation("the session of process %d does not count the %d bytes "
+                       "of watches that the library has", (int) p->pid,
+                       (int) bytes);
     }
 }
 

@@ -53,6 +53,7 @@ static int              gsim_in_thread;
 
 static void            *gsim_words[GSIM_WORDS];
 static unsigned         gsim_nwords;
+static u_char          *gsim_stored;    /* last, by the current process */
 static gsim_process_t  *gsim_lurker;    /* stands still before the write of */
 static u_char          *gsim_lurks_at;  /* this word */
 static int              gsim_prodded;   /* another process wrote nearby */
@@ -319,6 +320,7 @@ gsim_turn(gsim_process_t *p, void (*act)(void *data), void *data)
 
     p->outer = gsim_enter(p);
     memset(gsim_words, 0, sizeof(gsim_words));
+    gsim_stored = NULL;
 
     gsim_fault_lurk(p);
 
@@ -452,7 +454,7 @@ gsim_load(void *p)
 void
 gsim_store(void *p)
 {
-    int  i;
+    int  i, half;
 
     if (gsim_current == NULL) {
         return;
@@ -465,11 +467,27 @@ gsim_store(void *p)
         gsim_prodded = 1;
     }
 
-    for (i = 0; gsim_current->lurks != 0 && i < GSIM_WORDS; i++) {
-        if (gsim_words[i] == p) {
-            gsim_words[i] = NULL;
+    if (gsim_current->lurks != 0
+        && gsim_gateway_shares(gsim_current->gateway, p))
+    {
+        /* between stores, the other processes see a part of these */
+
+        half = (gsim_stored != NULL && p != gsim_stored
+                && (u_char *) p > gsim_stored - GSIM_NEARBY
+                && (u_char *) p < gsim_stored + GSIM_NEARBY);
+
+        for (i = 0; i < GSIM_WORDS; i++) {
+            if (gsim_words[i] == p) {
+                gsim_words[i] = NULL;
+                half = 1;
+            }
+        }
+
+        if (half) {
             gsim_lurk(gsim_current, p);
         }
+
+        gsim_stored = p;
     }
 
     if (gsim_current != NULL && gsim_current->fate_in != 0
@@ -501,7 +519,7 @@ gsim_process_stop(gsim_process_t *p, int64_t us)
 }
 
 
-/* p has read the word at that address, and is about to write the word. */
+/* p is about to write a word that p has read, or another word of a cell. */
 
 static void
 gsim_lurk(gsim_process_t *p, void *at)
@@ -526,7 +544,7 @@ gsim_lurk(gsim_process_t *p, void *at)
     p->stopped = ngx_max(p->stopped, until);
     gsim_quiet = ngx_max(gsim_quiet, until + 4 * GSIM_S);
 
-    gsim_user_prod(until - gsim_now);
+    gsim_user_prod(until - gsim_now, gsim_gateway_record(p->gateway, at));
 
     while (gsim_now < until && !gsim_prodded) {
         gsim_sleep(200);

@@ -35,6 +35,7 @@ static int           gsim_nusers;
 static int64_t       gsim_users_until;
 static zkl_mode_t  gsim_uses[GSIM_LOCKS];
 ngx_uint_t           gsim_max_queue;
+ngx_uint_t           gsim_max_claims;
 ngx_msec_t           gsim_grace;
 ngx_msec_t           gsim_timeout;
 int                  gsim_mixes;
@@ -45,6 +46,7 @@ static void gsim_user_enrich(gsim_user_t *u);
 static zkl_call_e gsim_user_wants(gsim_user_t *u);
 static zkl_mode_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
+static void gsim_user_meet(gsim_user_t *u);
 static void gsim_user_crowd(gsim_user_t *u);
 static void gsim_user_disperse(gsim_user_t *u);
 static void gsim_user_acquire_all(void *data);
@@ -52,6 +54,7 @@ static void gsim_user_acquire(void *data);
 static void gsim_user_answered(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome);
 static void gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim);
+static void gsim_user_check_quota(gsim_user_t *u, uint64_t key);
 static void gsim_user_by_hand(void *data, uint64_t tag);
 static int gsim_user_missing(int lock);
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
@@ -82,6 +85,7 @@ gsim_user_reset(int64_t until)
 
     gsim_timeout = (ngx_msec_t) gsim_between(900, 8000);
     gsim_max_queue = gsim_chance(5) ? 4 : 1000;
+    gsim_max_claims = gsim_chance(5) ? (ngx_uint_t) gsim_between(1, 5) : 1000;
 
     for (i = 0; i < GSIM_LOCKS; i++) {
         n = gsim_below(6);
@@ -183,7 +187,7 @@ gsim_user_poke(int64_t us)
 
 
 void
-gsim_user_prod(int64_t us)
+gsim_user_prod(int64_t us, uint32_t record)
 {
     int           i;
     gsim_user_t  *u;
@@ -192,7 +196,8 @@ gsim_user_prod(int64_t us)
         u = &gsim_users[i];
 
         if ((u->state == GSIM_HOLDS || u->state == GSIM_POLLS)
-            && u->call == NULL && !u->calls && gsim_chance(2))
+            && u->call == NULL && !u->calls
+            && (u->token.id.record == record || gsim_chance(2)))
         {
             gsim_user_next(u, gsim_below(us));
         }
@@ -232,6 +237,8 @@ gsim_user_idle(gsim_user_t *u)
 
     u->state = GSIM_IDLE;
     u->untold = 0;
+    u->met = 0;
+    u->meets = 0;
     u->claim = NULL;
     u->hold = NULL;
 
@@ -388,6 +395,12 @@ gsim_user_event(void *data, uint64_t tag)
             return;
         }
 
+        if (u->meets) {
+            u->meets = 0;
+            gsim_user_ask(u, gsim_chance(4) ? ZKL_RENEW : ZKL_HOLD);
+            return;
+        }
+
         if (!gsim_oracle_valid(u->hold)) {
             gsim_count.lapses++;
 
@@ -416,6 +429,11 @@ gsim_user_event(void *data, uint64_t tag)
 
         } else {
             u->tries = (u->hold->times == 1) ? 6 : 0;
+
+            if (u->hold->times == 1 && gsim_chance(3)) {
+                gsim_user_meet(u);
+            }
+
             gsim_user_ask(u, ZKL_RELEASE);
         }
 
@@ -423,7 +441,13 @@ gsim_user_event(void *data, uint64_t tag)
 
     case GSIM_RELEASES:
 
-        if (!gsim_user_unbind(u)) {
+        if (u->met) {
+
+            /* a further release would take the hold of the other user */
+
+            gsim_user_idle(u);
+
+        } else if (!gsim_user_unbind(u)) {
             gsim_user_ask(u, ZKL_RELEASE);
         }
 
@@ -521,6 +545,50 @@ gsim_user_share(gsim_user_t *u)
                                          : gsim_chance(2) ? 3000
                                          : 100 * GSIM_MS));
     }
+}
+
+
+/*
+ * Lets another user hold or renew with the same token, while the release of u
+ * is under way at the other gateway.  The release takes one hold: what the
+ * other user was told to hold stays.
+ */
+
+static void
+gsim_user_meet(gsim_user_t *u)
+{
+    gsim_user_t  *other;
+
+    other = gsim_user_another(u);
+
+    if (other == NULL || u->shares || u->bound != NULL || u->nparts != 0) {
+        return;
+    }
+
+    other->lock = u->lock;
+    other->home = u->home;
+    other->mode = u->mode;
+    other->token = u->token;
+    other->ttl = u->ttl;
+    other->least = u->least;
+    other->hold = u->hold;
+    other->keyed = u->keyed;
+    other->async = u->async;
+    other->forgets = 0;
+    other->shares = 0;
+    other->binds = 0;
+    other->nparts = 0;
+    other->came = 0;
+    other->tries = 0;
+    other->meets = 1;
+    other->met = 1;
+    other->state = GSIM_HOLDS;
+
+    u->met = 1;
+    u->hold->doubt = 1;
+
+    gsim_count.met++;
+    gsim_user_next(other, gsim_below(6 * GSIM_MS));
 }
 
 
@@ -700,6 +768,8 @@ gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
     acquire->timeout = gsim_timeout;
     acquire->ttl = (ngx_msec_t) u->ttl;
     acquire->terms.max_queue = gsim_max_queue;
+    acquire->terms.max_claims = gsim_max_claims;
+    acquire->terms.quota = gsim_quota(u->index % GSIM_QUOTAS);
     acquire->cdata = cdata;
     acquire->terms.leased = 1;
     acquire->handler = gsim_user_answered;
@@ -771,9 +841,12 @@ gsim_user_acquire(void *data)
 
     if (claim == NULL) {
         gsim_say("%s is refused: %d", u->name, outcome);
+        gsim_count.quotas += (outcome == ZKL_QUOTA);
         gsim_user_idle(u);
         return;
     }
+
+    gsim_user_check_quota(u, acquire.terms.quota);
 
     u->claim = claim;
     u->by_hand = 0;
@@ -787,6 +860,28 @@ gsim_user_acquire(void *data)
     if (gsim_rich && !u->keyed && !u->async && gsim_chance(3)) {
         gsim_at(gsim_now + gsim_below(200 * GSIM_MS), gsim_user_by_hand, u,
                 (uint64_t) u->acquired);
+    }
+}
+
+
+/*
+ * A quota that is full refuses.  Workers that are in a turn at the same time
+ * may all get the last place, and a death may have the claims counted while one
+ * of these is between the two steps.
+ */
+
+static void
+gsim_user_check_quota(gsim_user_t *u, uint64_t key)
+{
+    zkl_layout_t  *map;
+
+    map = u->process->gateway->shm_zone.data;
+
+    if (!u->process->stood && map->deaths == 0
+        && gsim_gateway_counts(u->process->gateway, key) > gsim_max_claims)
+    {
+        gsim_violation("%s acquires beyond the quota of %d", u->name,
+                       (int) gsim_max_claims);
     }
 }
 

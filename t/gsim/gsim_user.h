@@ -97,6 +97,8 @@ struct gsim_user_s {
                                                    come first */
     unsigned                     cuts:1;        /* a shorter renewal cuts the
                                                    lease */
+    unsigned                     met:1;         /* another user has the token */
+    unsigned                     meets:1;       /* calls beside that user */
     unsigned                     untold:1;      /* not told whether a HOLD or
                                                    a RELEASE was done */
 };
@@ -105,6 +107,7 @@ struct gsim_user_s {
 extern ngx_msec_t  gsim_grace;
 extern ngx_msec_t  gsim_timeout;        /* for ZooKeeper */
 extern ngx_uint_t  gsim_max_queue;
+extern ngx_uint_t  gsim_max_claims;     /* of a quota */
 extern int         gsim_mixes;          /* a lock is used in several ways */
 
 

@@ -891,6 +891,28 @@ MUTANTS = [
      '                   || zkl_ahead(record.alive)))',
      ('--rich', 60000)),
 
+    # what is counted, and what two calls do at the same time
+
+    ('a watch that was not set counts as asked for', 'zk/session.c',
+     """    if (op->watch) {
+        s->watch_asked -= op->path.len + 5;
+    }
+
+    if (op->rc == ZKL_OK && s->events != NULL) {
+""",
+     '    if (op->rc == ZKL_OK && s->events != NULL) {\n', 2000),
+
+    ('a claim that queues again counts by its old record', 'core/claim.c',
+     '(void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,\n'
+     '                                NGX_MAX_UINT32_VALUE);',
+     '(void) zkl_record_quota(worker->zone, claim->id.record,\n'
+     '                  claim->terms.quota, NGX_MAX_UINT32_VALUE);',
+     ('--rich', 2000)),
+
+    ("another gateway's claim is deleted by whatever version",
+     'core/call.c:zkl_call_parent_handler',
+     'delete->version = call->version;', '', ('--rich', 2000)),
+
     # without memory
 
     ('a list that there is no memory for is not sent later',

@@ -321,7 +321,7 @@ def test_limits():
     assert constant(json, "ZKL_DATA_MAX") == 1024 and "1 KiB" in text
     assert constant(source("http/args.h"), "NGX_HTTP_ZK_LOCK_BODY_MAX") == 8192
     assert "%s bytes of paths" % format(constant(
-        source("zk/session.c"), "ZKL_PATH_BYTES"), ",") in text
+        source("zk/session.h"), "ZKL_PATH_BYTES"), ",") in text
     assert "At most %d claims" % constant(
         source("core/call.h"), "ZKL_LIST_MAX") in text
     assert "a cell of %d bytes, or more in a row if the path of its lock " \
