@@ -163,6 +163,8 @@ struct gsim_process_s {
     int64_t                      stopped;       /* stands still until then */
     int64_t                      still;         /* the event loop, but not the
                                                    library's threads */
+    int64_t                      dozes;         /* for how long the same, from
+                                                   the next request on */
     int64_t                      down[2];       /* no packets until then: to
                                                    ZooKeeper, and back */
     unsigned                     fate_in;       /* calls or stores until fate */
@@ -665,6 +667,8 @@ void gsim_fault_answer(gsim_process_t *p, int64_t us);
 /* p dies before a store into the zone, within the next so many stores. */
 void gsim_fault_store(gsim_process_t *p, unsigned stores);
 void gsim_fault_cut_off(gsim_member_t *m);
+/* p has sent a request, and may stand still while the answer comes. */
+void gsim_fault_doze(gsim_process_t *p);
 /* For how long a message between two hosts is slow. */
 int64_t gsim_fault_slow_one(void);
 /* p may stand still between a read and a write in the next turn. */

@@ -712,6 +712,7 @@ gsim_submit(zhandle_t *zh, gsim_op_t *op)
     if (zh->state == ZOO_CONNECTED_STATE) {
         op->sent = 1;
         gsim_server_send(zh->conn, op->request);
+        gsim_fault_doze(zh->process);
     }
 
     return ZOK;

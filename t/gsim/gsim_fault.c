@@ -457,7 +457,9 @@ gsim_fault_lurk(gsim_process_t *p)
 /*
  * A worker sleeps until the session may end, or its event loop stands still for
  * so long while libzookeeper's threads go on; perhaps the server that last
- * heard of the session fails meanwhile, or only the connection breaks.
+ * heard of the session fails meanwhile, or only the connection breaks.  The
+ * latter begins as soon as a request is under way, so that the event loop reads
+ * an answer after libzookeeper has come to another server.
  */
 
 static void
@@ -492,17 +494,12 @@ gsim_fault_nap(void)
     if (gsim_chance(2)) {
 
         if (gsim_chance(2)) {
-            us = gsim_below((int64_t) p->gateway->conf.timeout * GSIM_MS / 3);
-            gsim_at(gsim_now + gsim_below(us + 1) / 4, gsim_fault_answer_event,
-                    p, 0);
-            p->hunted = 1;
+            p->dozes = gsim_between(1, (int64_t) p->gateway->conf.timeout
+                                       * GSIM_MS / 3);
+            return;
         }
 
         p->still = gsim_now + us;
-
-        if (p->hunted) {
-            return;
-        }
 
     } else {
         p->stopped = gsim_now + us;
@@ -515,6 +512,30 @@ gsim_fault_nap(void)
     /* the server's report to the leader is lost */
 
     gsim_client_fail_server(p);
+}
+
+
+void
+gsim_fault_doze(gsim_process_t *p)
+{
+    int64_t  us;
+
+    us = p->dozes;
+    p->dozes = 0;
+
+    if (us == 0 || gsim_now >= gsim_faults_until) {
+        return;
+    }
+
+    gsim_say("fault: the event loop of process %d stands still for %d ms",
+             (int) p->pid, (int) (us / GSIM_MS));
+    gsim_fault_felt(us + 6 * GSIM_S);
+
+    p->hunted = 1;
+    p->still = gsim_now + us;
+
+    gsim_at(gsim_now + 5 * GSIM_MS + gsim_below(us) / 4,
+            gsim_fault_answer_event, p, 0);
 }
 
 

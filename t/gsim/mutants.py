@@ -902,6 +902,15 @@ MUTANTS = [
 """,
      '    if (op->rc == ZKL_OK && s->events != NULL) {\n', 2000),
 
+    ('the session counts from the moment at which the loop read an answer',
+     'zk/session.c',
+     """&& (ngx_msec_int_t) (flight->sent - s->apart) > 0)
+    {
+        s->apart = flight->sent;""",
+     """&& (ngx_msec_int_t) (s->replied - s->apart) > 0)
+    {
+        s->apart = s->replied;""", ('--sessions', 4000)),
+
     ('a claim that queues again counts by its old record', 'core/claim.c',
      '(void) zkl_record_quota(worker->zone, id.record, claim->terms.quota,\n'
      '                                NGX_MAX_UINT32_VALUE);',
