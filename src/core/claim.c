@@ -1318,8 +1318,9 @@ zkl_claim_timer_handler(ngx_event_t *ev)
 void
 zkl_claim_resolve(zkl_claim_t *claim)
 {
-    size_t       ahead;
-    zkl_lock_t  *lock;
+    size_t        ahead;
+    zkl_lock_t   *lock;
+    zkl_entry_t  *waiter, *blocker;
 
     if (claim->state == ZKL_START && claim->lock->node) {
         zkl_node_resolve(claim->lock);
@@ -1368,6 +1369,15 @@ zkl_claim_resolve(zkl_claim_t *claim)
 
     if (!zkl_claim_expired(claim)) {
         zkl_claim_wait(claim);
+
+    } else if (claim->handler != NULL
+               && zkl_view_next(&lock->view, &waiter, &blocker) == ZKL_GRANT
+               && waiter == &claim->entry)
+    {
+        /*
+         * No claim is ahead: the grant waits until the session surely lives,
+         * and the timer tells that ZooKeeper is out of reach.
+         */
 
     } else if (claim->terms.keyed && claim->handler != NULL) {
         zkl_claim_part(claim, ZKL_TIMED_OUT);

@@ -1072,10 +1072,10 @@ gsim_user_node(gsim_user_t *u)
 /*
  * No claim comes in ahead of another claim.  So a claim that is refused as FULL
  * had more claims ahead than the limit when the znode was made, a claim that is
- * refused as TIMED_OUT had a claim ahead, while no fault is felt, and a claim
- * that is refused as a CONFLICT had a claim of another use ahead; if only the
- * permits differ, the claim waits to the end.  A claim that was first for long
- * is not refused.
+ * refused as TIMED_OUT had a claim ahead, while no fault is felt or if the user
+ * did not wait, and a claim that is refused as a CONFLICT had a claim of
+ * another use ahead; if only the permits differ, the claim waits to the end.  A
+ * claim that was first for long is not refused.
  */
 
 static void
@@ -1117,7 +1117,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     if (outcome == ZKL_TIMED_OUT && ahead == 0
-        && gsim_now > gsim_quiet + 4 * GSIM_S)
+        && (u->wait == 0 || gsim_now > gsim_quiet + 4 * GSIM_S))
     {
         gsim_violation("%s is told that it is taken, but none was ahead of "
                        "%s", u->name, own->path);

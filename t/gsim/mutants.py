@@ -922,6 +922,11 @@ MUTANTS = [
      'core/call.c:zkl_call_parent_handler',
      'delete->version = call->version;', '', ('--rich', 2000)),
 
+    ('a try is refused though no claim is ahead', 'core/claim.c',
+     '&& zkl_view_next(&lock->view, &waiter, &blocker) == ZKL_GRANT\n'
+     '               && waiter == &claim->entry)',
+     '&& (waiter = blocker = NULL) != NULL)', 4000),
+
     # without memory
 
     ('a list that there is no memory for is not sent later',
