@@ -592,6 +592,8 @@ void gsim_user_poke(int64_t us);
 /* Users that hold or poll do something within us microseconds, of these surely
    those whose token is that of the record. */
 void gsim_user_prod(int64_t us, uint32_t record);
+/* Whether a user polls a claim whose record has that number. */
+int gsim_user_polls(uint32_t record);
 void gsim_user_report(void);            /* traces the users that are busy */
 void gsim_user_process_gone(gsim_process_t *p);
 void gsim_user_process_left(gsim_process_t *p);
@@ -621,6 +623,9 @@ struct gsim_hold_s {
     int64_t                      told;
     int64_t                      until; /* end of the lease */
     int64_t                      ends;  /* end that a renewal told, or 0 */
+    int64_t                      hung;  /* when the connection that held the
+                                           lock ended, or 0 */
+    int                          home;  /* gateway of the acquire, if met */
     int                          times; /* that the user surely holds */
     unsigned                     doubt:1;       /* maybe held more often */
     unsigned                     shares:1;      /* readers may come in */

@@ -111,6 +111,7 @@ gsim_user_hang_up(void *data)
     gsim_count.hung_up++;
 
     u->bound = NULL;
+    u->hold->hung = gsim_now;
     gsim_user_idle(u);
 
     zkl_claim_abandon(claim);

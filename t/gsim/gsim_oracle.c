@@ -36,6 +36,7 @@ static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
 static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
 static void gsim_oracle_counts_paths(gsim_process_t *p);
 static void gsim_oracle_counts_watches(gsim_process_t *p, int64_t id);
+static void gsim_oracle_hung_up(void);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -548,7 +549,36 @@ gsim_oracle_owns(void *data, uint64_t tag)
         gsim_leave(before);
     }
 
+    gsim_oracle_hung_up();
+
     gsim_at(gsim_now + 250 * GSIM_MS, gsim_oracle_owns, data, tag);
+}
+
+
+/* While no fault is felt, no lock outlives the connection that held it. */
+
+static void
+gsim_oracle_hung_up(void)
+{
+    int           i;
+    gsim_hold_t  *h;
+
+    if (gsim_now < gsim_quiet + 4 * GSIM_S) {
+        return;
+    }
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        for (h = gsim_holds[i]; h != NULL; h = h->next) {
+
+            if (h->hung != 0 && gsim_now > h->hung + 4 * GSIM_S
+                && h->node->deleted == GSIM_NEVER && !h->session->over)
+            {
+                gsim_violation("%s is there, but its connection ended %d ms "
+                               "ago", h->path,
+                               (int) ((gsim_now - h->hung) / GSIM_MS));
+            }
+        }
+    }
 }
 
 

@@ -470,11 +470,13 @@ gsim_store(void *p)
     if (gsim_current->lurks != 0
         && gsim_gateway_shares(gsim_current->gateway, p))
     {
-        /* between stores, the other processes see a part of these */
+        /* between two stores another process sees only the first */
 
         half = (gsim_stored != NULL && p != gsim_stored
                 && (u_char *) p > gsim_stored - GSIM_NEARBY
-                && (u_char *) p < gsim_stored + GSIM_NEARBY);
+                && (u_char *) p < gsim_stored + GSIM_NEARBY
+                && gsim_user_polls(gsim_gateway_record(gsim_current->gateway,
+                                                       p)));
 
         for (i = 0; i < GSIM_WORDS; i++) {
             if (gsim_words[i] == p) {

@@ -47,6 +47,8 @@ static zkl_call_e gsim_user_wants(gsim_user_t *u);
 static zkl_mode_t gsim_user_other_use(void);
 static void gsim_user_share(gsim_user_t *u);
 static void gsim_user_meet(gsim_user_t *u);
+static void gsim_user_meet_last(gsim_user_t *u);
+static gsim_user_t *gsim_user_company(gsim_user_t *u);
 static void gsim_user_crowd(gsim_user_t *u);
 static void gsim_user_disperse(gsim_user_t *u);
 static void gsim_user_acquire_all(void *data);
@@ -205,6 +207,23 @@ gsim_user_prod(int64_t us, uint32_t record)
 }
 
 
+int
+gsim_user_polls(uint32_t record)
+{
+    int  i;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        if (gsim_users[i].state == GSIM_POLLS
+            && gsim_users[i].token.id.record == record)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 void
 gsim_user_report(void)
 {
@@ -239,6 +258,7 @@ gsim_user_idle(gsim_user_t *u)
     u->untold = 0;
     u->met = 0;
     u->meets = 0;
+    u->hangs = 0;
     u->claim = NULL;
     u->hold = NULL;
 
@@ -380,6 +400,14 @@ gsim_user_event(void *data, uint64_t tag)
 
     case GSIM_HOLDS:
 
+        if (u->hangs) {
+            u->hangs = 0;
+
+            if (gsim_user_unbind(u)) {
+                return;
+            }
+        }
+
         if (u->bound != NULL && !gsim_oracle_valid(u->hold)) {
 
             /*
@@ -397,7 +425,13 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (u->meets) {
             u->meets = 0;
-            gsim_user_ask(u, gsim_chance(4) ? ZKL_RENEW : ZKL_HOLD);
+            gsim_user_ask(u, u->home != u->hold->home || gsim_chance(4)
+                             ? ZKL_RENEW : ZKL_HOLD);
+            return;
+        }
+
+        if (u->met) {
+            gsim_user_idle(u);
             return;
         }
 
@@ -419,6 +453,9 @@ gsim_user_event(void *data, uint64_t tag)
 
         if (u->tries-- > 0) {
             gsim_user_ask(u, gsim_user_wants(u));
+
+        } else if (u->bound != NULL && u->leased && gsim_chance(2)) {
+            gsim_user_meet_last(u);
 
         } else if (u->bound != NULL && gsim_chance(2)) {
             (void) gsim_user_unbind(u);
@@ -559,10 +596,55 @@ gsim_user_meet(gsim_user_t *u)
 {
     gsim_user_t  *other;
 
+    if (u->bound != NULL || u->nparts != 0) {
+        return;
+    }
+
+    other = gsim_user_company(u);
+
+    if (other != NULL) {
+        u->met = 1;
+        gsim_user_next(other, gsim_below(6 * GSIM_MS));
+    }
+}
+
+
+/*
+ * Lets another user renew at the other gateway at the end of the lease, while
+ * the user's connection ends.
+ */
+
+static void
+gsim_user_meet_last(gsim_user_t *u)
+{
+    int64_t       left;
+    gsim_user_t  *other;
+
+    left = u->hold->until - gsim_now;
+
+    other = gsim_user_company(u);
+
+    if (other != NULL) {
+        other->home = !u->home;
+        gsim_user_next(other, left - gsim_between(-1, 5) * GSIM_MS);
+    }
+
+    u->hangs = 1;
+    gsim_user_next(u, left + gsim_between(0, 5) * GSIM_MS);
+}
+
+
+/* Another user that has u's token, and will make one call; or NULL. */
+
+static gsim_user_t *
+gsim_user_company(gsim_user_t *u)
+{
+    gsim_user_t  *other;
+
     other = gsim_user_another(u);
 
-    if (other == NULL || u->shares || u->bound != NULL || u->nparts != 0) {
-        return;
+    if (other == NULL || u->shares) {
+        return NULL;
     }
 
     other->lock = u->lock;
@@ -584,11 +666,12 @@ gsim_user_meet(gsim_user_t *u)
     other->met = 1;
     other->state = GSIM_HOLDS;
 
-    u->met = 1;
     u->hold->doubt = 1;
+    u->hold->home = u->home;
 
     gsim_count.met++;
-    gsim_user_next(other, gsim_below(6 * GSIM_MS));
+
+    return other;
 }
 
 
@@ -1577,7 +1660,7 @@ gsim_user_check_durable(gsim_user_t *u)
 
     hold = u->hold;
 
-    if (u->bound == NULL && u->nparts == 0 && gsim_oracle_valid(hold)
+    if (u->bound == NULL && !u->met && u->nparts == 0 && gsim_oracle_valid(hold)
         && hold->node->deleted == GSIM_NEVER && hold->node->owner != 0
         && hold->session->last == hold->session->first
         && hold->session->last->state == GSIM_RUNS
@@ -1586,7 +1669,8 @@ gsim_user_check_durable(gsim_user_t *u)
         && !((u->async || u->keyed)
              && gsim_user_planted(hold->node, gsim_now - GSIM_LASTING)))
     {
-        gsim_violation("%s is held, and not durable", hold->path);
+        gsim_violation("%s holds %s, which is not durable", u->name,
+                       hold->path);
     }
 }
 

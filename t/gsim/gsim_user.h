@@ -99,6 +99,7 @@ struct gsim_user_s {
                                                    lease */
     unsigned                     met:1;         /* another user has the token */
     unsigned                     meets:1;       /* calls beside that user */
+    unsigned                     hangs:1;       /* hangs up next */
     unsigned                     untold:1;      /* not told whether a HOLD or
                                                    a RELEASE was done */
 };

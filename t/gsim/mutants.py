@@ -927,6 +927,15 @@ MUTANTS = [
      '               && waiter == &claim->entry)',
      '&& (waiter = blocker = NULL) != NULL)', 4000),
 
+    ('a bound claim that is renewed as it expires outlives its connection',
+     'core/claim.c',
+     """if (!ngx_queue_empty(&claim->listeners)
+        || (claim->bound && claim->handler == NULL && claim->event == NULL))
+    {
+        /* the claim was released, or""",
+     """if (!ngx_queue_empty(&claim->listeners)) {
+        /* the claim was released, or""", ('--rich', 4000)),
+
     # without memory
 
     ('a list that there is no memory for is not sent later',
