@@ -3244,7 +3244,9 @@ zkl_claim_renewed(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_claim_expired(claim) && claim->handler != NULL) {
+    if (zkl_claim_expired(claim) && claim->state == ZKL_WAIT
+        && claim->handler != NULL)
+    {
         zkl_claim_leave(claim, ZKL_TIMED_OUT);
 
     } else if (claim->time == ZKL_TIME_ABANDONED) {
