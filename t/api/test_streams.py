@@ -1099,6 +1099,32 @@ def test_watch_tells_the_last_state(gateway, tree, name):
     seen.close()
 
 
+def test_watch_of_a_lock_that_changes_during_a_look(start, start_proxy,
+                                                    zookeeper, foreign):
+    """ZooKeeper is slow, so the event of a change comes while the look that the
+    change before began is under way: between a list and the claims' data.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, wait_sessions=False, workers=1)
+    gateway.wait_served()
+    lock = gateway.znode("x")
+    claims = [foreign.make_claim(lock)]
+    seen = watch(gateway, "x")
+    seen.until(lambda event: len(event.data["holders"]) == 1)
+    proxy.delay = 0.1
+    proxy.mode = "delay"
+    for trips in (2.0, 2.5, 3.0, 3.5, 4.0, 4.5):
+        claims.append(foreign.make_claim(lock))
+        time.sleep(trips * proxy.delay)
+        claims.append(foreign.make_claim(lock))
+        seen.until(lambda event: event.data["queued"] == len(claims) - 1)
+    proxy.pass_on()
+    for claim in claims:
+        foreign.delete(claim)
+    seen.until(lambda event: event.data["holders"] == [])
+    seen.close()
+
+
 def test_head_of_a_watch(gateway, name):
     for accept in FORMATS:
         response = gateway.call("HEAD", lock_path(name),
