@@ -119,6 +119,7 @@ static void zkl_call_placed(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
+static void zkl_call_unset(zkl_call_t *call);
 static ngx_int_t zkl_call_own(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_renew(zkl_call_t *call);
 static ngx_int_t zkl_call_prolong(zkl_call_t *call);
@@ -946,7 +947,20 @@ zkl_call_failed(zkl_call_t *call, zkl_rc_e rc)
 
     call->unwritten = 0;
 
-    zkl_call_tell(call, rc == ZKL_NO_AUTH ? ZKL_CALL_DENIED : ZKL_CALL_FAILED);
+    switch (rc) {
+
+    case ZKL_NO_AUTH:
+        zkl_call_tell(call, ZKL_CALL_DENIED);
+        break;
+
+    case ZKL_OVER_QUOTA:
+        zkl_call_tell(call, ZKL_CALL_NO_ROOM);
+        break;
+
+    default:
+        zkl_call_tell(call, ZKL_CALL_FAILED);
+        break;
+    }
 }
 
 
@@ -1552,11 +1566,51 @@ zkl_call_set_handler(zkl_op_t *op)
         break;
 
     default:
+
+        if (op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN) {
+            zkl_call_unset(call);
+        }
+
         zkl_call_failed(call, op->rc);
         break;
     }
 
     zkl_call_op_end(call);
+}
+
+
+/*
+ * ZooKeeper refuses to write what the record has already.  The record gets the
+ * ttl and the number of holds of before, because the client is told that the
+ * call changed nothing.
+ */
+
+static void
+zkl_call_unset(zkl_call_t *call)
+{
+    zkl_zone_t        *zone;
+    zkl_record_t       record;
+    zkl_claim_data_t   cdata;
+
+    zone = call->worker->zone;
+
+    if (call->counted) {
+        call->counted = 0;
+
+        (void) zkl_record_hold(zone, &call->token.id, &call->path,
+                               call->type == ZKL_HOLD, &call->holds);
+        return;
+    }
+
+    zkl_claim_data_read(&cdata, (char *) call->infos[0].cdata.data,
+                        call->infos[0].cdata.len);
+
+    if (call->type == ZKL_RENEW && cdata.ttl > 0
+        && zkl_call_own(call, &record) == NGX_OK)
+    {
+        (void) zkl_record_renew(zone, &call->token.id, &call->path, 0,
+                                (ngx_msec_t) cdata.ttl, 0, 0, 0);
+    }
 }
 
 

@@ -55,6 +55,7 @@ typedef enum {
     ZKL_CALL_UNREACHABLE,               /* ZooKeeper does not answer, or the
                                            outcome is not known */
     ZKL_CALL_BUSY,                      /* too many looks wait for a turn */
+    ZKL_CALL_NO_ROOM,                   /* below a quota of ZooKeeper */
     ZKL_CALL_DENIED,                    /* by ZooKeeper's ACL */
     ZKL_CALL_FAILED                     /* no memory; was logged */
 } zkl_answer_e;

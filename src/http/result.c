@@ -125,6 +125,11 @@ static const ngx_http_zk_lock_result_t  ngx_http_zk_lock_answers[] = {
       "this worker makes as many lists, and looks at as many locks, as it may "
       "at a time: repeat the call later", NULL },
 
+    { ZKL_CALL_NO_ROOM, NGX_HTTP_ZK_LOCK_KIND_NO_ROOM, ngx_string("no_room"),
+      NULL,
+      "a quota of ZooKeeper leaves no room for this change, repeating is safe",
+      NULL },
+
     { ZKL_CALL_DENIED, NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_string("refused"),
       NULL,
       "ZooKeeper does not let this gateway see what is asked for", NULL },

@@ -1,13 +1,14 @@
-"""A quota of ZooKeeper is reached: "setquota -N" with enforceQuota.
+"""A quota of ZooKeeper is reached: "setquota -N" or -B with enforceQuota.
 
-ZooKeeper then creates no znode below the path.  New locks get 503 and the type
-"no-room", held locks are renewed and released as ever, and all goes on as soon
-as there is room.
+ZooKeeper then creates no znode below the path, or lets no data grow.  A call
+that needs that gets 503 and the type "no-room", held locks are renewed and
+released as ever, and all goes on as soon as there is room.
 """
 
 import pytest
 
 from lib.checks import grant, problem, retry_after
+from lib.client import lock_path
 from lib.process import wait_until
 from lib.zookeeper import Server
 
@@ -23,10 +24,11 @@ def server(tmp_path):
     server.kill()
 
 
-def limit(tree, path, number):
-    """What "setquota -N" of zkCli does; -1 is "delquota"."""
+def limit(tree, path, number=-1, size=-1):
+    """What "setquota -N" and -B of zkCli do; -1 is "delquota"."""
     quota = "/zookeeper/quota" + path
-    text = (b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=%d" % number)
+    text = (b"count=-1,bytes=-1=;byteHardLimit=%d;countHardLimit=%d"
+            % (size, number))
     client = tree.client
     if client.exists(quota):
         client.set(quota + "/zookeeper_limits", text)
@@ -36,8 +38,7 @@ def limit(tree, path, number):
     client.create(quota + "/zookeeper_stats", b"count=0,bytes=0")
 
 
-def full(gateway, name, **query):
-    response = gateway.acquire(name, **query)
+def no_room(response):
     content = problem(response, 503, "quota")
     assert content["type"] == "/problems/no-room", content
     assert retry_after(response) == 1
@@ -55,8 +56,8 @@ def test_quota_is_reached(server, start_gateway, connect_tree):
     for worker in gateway.worker_pids():
         # a claim; and a lock, which is not there yet
         for name in ("x", "y"):
-            full(gateway, name, worker=worker, wait="0")
-            full(gateway, name, worker=worker, wait="1m")
+            no_room(gateway.acquire(name, worker=worker, wait="0"))
+            no_room(gateway.acquire(name, worker=worker, wait="1m"))
         assert gateway.renew("x", holder.token, worker=worker).status == 200
         assert gateway.call("GET", "/health", worker=worker).status == 200
         assert gateway.inspect("x", worker=worker).json["queued"] == 1
@@ -71,6 +72,42 @@ def test_quota_is_reached(server, start_gateway, connect_tree):
     for name in ("x2", "y"):
         gateway.release(name, gateway.hold(name).token)
     assert gateway.release("x", token).status == 204
+
+
+def test_data_may_not_grow(server, start_gateway, connect_tree):
+    """A renewal with another ttl, and a hold more or less, are written."""
+    tree = connect_tree(server.address)
+    here, there = (start_gateway(zookeeper=server, root="/q/locks",
+                                 location="zk_lock_admin on;")
+                   for _ in range(2))
+    token = here.hold("x", ttl="1h", durable="1").token
+    limit(tree, "/q/locks", size=1)
+
+    for gateway in here, there:
+        assert gateway.inspect("x", token).json["state"] == "held"
+        for worker in gateway.worker_pids():
+            # as many digits, or one more
+            assert here.renew("x", token, worker=worker
+                              if gateway is here else None).status == 200
+            no_room(gateway.renew("x", token, worker=worker, ttl="10h"))
+            no_room(gateway.call("POST", lock_path("x"),
+                                 headers={"Lock-Token": token},
+                                 worker=worker))
+        assert "quota exceeded (-125)" in gateway.log_text()
+
+    assert here.inspect("x", token).json.get("holds", 1) == 1
+    limit(tree, "/q/locks")
+    assert there.renew("x", token, ttl="10h").status == 200
+    assert here.acquire("x", headers={"Lock-Token": token}).status == 200
+    limit(tree, "/q/locks", size=1)
+    no_room(here.release("x", token))
+    no_room(here.release("x", token))
+    assert here.inspect("x", token).json["holds"] == 2
+    limit(tree, "/q/locks")
+    assert here.release("x", token).status == 200
+    limit(tree, "/q/locks", size=1)
+    assert here.release("x", token).status == 204
+    tree.wait_claims("/q/locks/x", 0)
 
 
 def test_lease_becomes_durable_when_there_is_room(server, start_gateway,
