@@ -260,8 +260,7 @@ lease_state_e lease_step(void)
         yajl_tree_free(answer);
         lease_count(&renewal, renewal_sent);
     } else {
-        renewal_due = MIN(renewal_sent + renewal.pause,
-                          util_now() + left / 2);
+        renewal_due = MIN(renewal_sent + renewal.pause, util_now() + left / 2);
     }
     http_end(&renewal);
     renewing = false;

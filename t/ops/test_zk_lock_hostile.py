@@ -21,7 +21,7 @@ import time
 import pytest
 
 from lib.gateway import TREE
-from lib.jobs import LOST, OUT_OF_REACH, TAKEN, USAGE
+from lib.jobs import LOST, OUT_OF_REACH, TAKEN, USAGE, ZK_LOCK
 from lib.process import die_with_parent
 
 SECONDS = float(os.environ.get("ZK_LOCK_HOSTILE_SECONDS", 15))
@@ -289,3 +289,64 @@ def test_a_gateway_answers_with_anything(program, server, tmp_path):
           % (next(runs), server.answers, len(server.granted)))
     assert not found, "\n".join(found)
     assert server.answers > 50 and server.granted
+
+
+class Fixed(socketserver.BaseRequestHandler):
+    """Sends the same bytes to each request, and a body without an end behind
+    a head that says no length, as far as the client takes it.
+    """
+
+    def handle(self):
+        server = self.server
+        self.request.settimeout(20)
+        self.request.recv(65536)
+        with contextlib.suppress(OSError):
+            self.request.sendall(server.bytes)
+            while b"Length" not in server.bytes and server.sent < ENDLESS:
+                server.sent += self.request.send(b"y" * 65536)
+
+
+ENDLESS = 1 << 28
+
+
+@contextlib.contextmanager
+def gateway_that_sends(data):
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Fixed) as server:
+        server.bytes = data
+        server.sent = 0
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def status_of(program, server, *command):
+    url = "http://127.0.0.1:%d/locks" % server.server_address[1]
+    return subprocess.run([program, *command],
+                          env=dict(os.environ, ZK_LOCK_URL=url),
+                          capture_output=True, timeout=60).returncode
+
+
+@pytest.mark.parametrize("command", [["run", "x", "true"], ["ls"],
+                                     ["show", "x"], ["drain", "status"]])
+def test_an_answer_without_an_end(command):
+    """zk-lock takes of each no more than an answer has."""
+    head = (b"HTTP/1.1 20%d Fine\r\nLock-Token: t\r\n\r\n"
+            % (command[0] == "run"))
+    with gateway_that_sends(head) as server:
+        assert status_of(ZK_LOCK, server, *command) in (USAGE, OUT_OF_REACH)
+    assert 0 < server.sent < ENDLESS // 2    # with what the sockets hold
+
+
+@pytest.mark.parametrize("status", [202, 203, 204, 206, 226, 300, 302, 304, 400,
+                                    404, 409, 410, 423, 500, 503])
+def test_no_grant(program, tmp_path, status):
+    """Whatever the answer has besides, its status is not that of a grant."""
+    data = honest(b"POST", b"/locks/x").replace(b"201", b"%d" % status, 1)
+    with gateway_that_sends(data) as server:
+        assert status_of(program, server, "run", "x", "touch",
+                         str(tmp_path / "ran")) in (USAGE, OUT_OF_REACH, TAKEN)
+    assert not os.path.exists(tmp_path / "ran")
