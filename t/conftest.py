@@ -178,7 +178,8 @@ def unlike(gateways, zookeeper, tree, root):
     if not all(gateway.zookeeper is zookeeper
                and top(gateway.root) == top(root) for gateway in gateways):
         sure = 0        # the claims may be in another tree
-    ephemerals = left_by_gateways(tree, root)
+    ephemerals = [path for path in left_by_gateways(tree, root)
+                  if "/zk_lock_gates/" not in path]     # below a chroot
     durables = tree.durables(top(root)) if sure > len(ephemerals) else []
     return claims.differ(every, sure, ephemerals, durables)
 

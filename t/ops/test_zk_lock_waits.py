@@ -166,9 +166,9 @@ def test_a_renewal_without_an_answer_is_repeated(zk_run, shared_gateway, name,
 def test_renewals_have_a_connection(zk_run, shared_gateway, name, job):
     """One for the acquire, and one for all renewals and the release."""
     wire = Wire(shared_gateway.port)
-    script = zk_run(wire.port, "-t", "8", name, *job.command)
+    script = zk_run(wire.port, "-t", "16", name, *job.command)
     job.wait_running()
-    wait_until(lambda: wire.asked.count(b"PUT ") > 1, 20.0, "two renewals")
+    wait_until(lambda: wire.asked.count(b"PUT ") > 1, 40.0, "two renewals")
     job.go()
     assert script.wait() == 3
     assert len(wire.connections) == 2
