@@ -1588,9 +1588,9 @@ zkl_call_set_handler(zkl_op_t *op)
 static void
 zkl_call_unset(zkl_call_t *call)
 {
-    zkl_zone_t        *zone;
-    zkl_record_t       record;
-    zkl_claim_data_t   cdata;
+    zkl_zone_t       *zone;
+    zkl_record_t      record;
+    zkl_claim_data_t  cdata;
 
     zone = call->worker->zone;
 
@@ -3256,7 +3256,7 @@ zkl_call_missing(zkl_call_t *call)
                != ZKL_ENDING_UNKNOWN)
         || ngx_current_msec - call->missed >= ZKL_SIBLING_WAIT)
     {
-        /* the znode was not deleted for this release */
+        /* the znode was not deleted for this call */
 
         zkl_call_tell(call, ZKL_CALL_GONE);
         return;

@@ -530,8 +530,8 @@ MUTANTS = [
 
     ('what is missing was released',
      'core/call.c:zkl_call_missing',
-     'for this release */\n\n        zkl_call_tell(call, ZKL_CALL_GONE);',
-     'for this release */\n\n        zkl_call_tell(call, ZKL_CALL_OK);',
+     'for this call */\n\n        zkl_call_tell(call, ZKL_CALL_GONE);',
+     'for this call */\n\n        zkl_call_tell(call, ZKL_CALL_OK);',
      500),
 
     ('a doubtful delete was that of another gateway',
