@@ -725,6 +725,14 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
         ending = ZKL_ENDING_LOST;
     }
 
+    /* the worker found the claim gone before it heard that data were lost */
+
+    if (ending == ZKL_ENDING_UNKNOWN && zkl_zone_behind(zone)
+        && copy.czxid > zkl_zone_present(zone))
+    {
+        ending = ZKL_ENDING_LOST;
+    }
+
     ngx_memory_barrier();
 
     return (same && copy.seq == token->seq && cell->gen == copy.gen
