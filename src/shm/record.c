@@ -725,7 +725,10 @@ zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
         ending = ZKL_ENDING_LOST;
     }
 
-    /* the worker found the claim gone before it heard that data were lost */
+    /*
+     * The worker found the claim gone before it heard that data were lost:
+     * ZooKeeper has not come to the claim's transaction again.
+     */
 
     if (ending == ZKL_ENDING_UNKNOWN && zkl_zone_behind(zone)
         && copy.czxid > zkl_zone_present(zone))
