@@ -1,9 +1,10 @@
 """One client that floods a root, and what another root's clients see of that.
 
-Two gateways, if --old has another module, each in its turn with the same
-ZooKeeper: many names below a root, a lock with many readers, and a lock with a
-hundred claims of 1 KB.  Each kind of flood runs for some seconds, while probes
-renew, acquire and release in the other root, one request after the other.
+Two gateways, if --old has another module, each in its turn with a ZooKeeper of
+its own, so that no gateway takes over the leases of the other: many names below
+a root, a lock with many readers, and a lock with a hundred claims of 1 KB.  Each
+kind of flood runs for some seconds, while probes renew, acquire and release in
+the other root, one request after the other.
 """
 
 import json
@@ -296,13 +297,13 @@ def main():
     if args.old:
         modules.insert(0, ("old", {"module": os.path.abspath(args.old)}))
 
-    with common.zookeeper(args.data) as (server, tree):
-        fill(tree, args)
-        for name, options in modules:
-            results[name] = {}
-            Probe.of = name
-            prefix = os.path.join(common.OUT, "gateway-flood-" + name)
-            shutil.rmtree(prefix, ignore_errors=True)
+    for name, options in modules:
+        results[name] = {}
+        Probe.of = name
+        prefix = os.path.join(common.OUT, "gateway-flood-" + name)
+        shutil.rmtree(prefix, ignore_errors=True)
+        with common.zookeeper(args.data) as (server, tree):
+            fill(tree, args)
             with common.served(Gateway(prefix, server, level="notice",
                                        http=HTTP, server=SERVER, **options),
                                4096) as gateway:
