@@ -156,15 +156,16 @@ $(SHORTAGE): t/lib/shortage.c
 # --- the gateways, simulated ------------------------------------------------
 
 # All folders below http/ as they are, for one program; t/gsim answers what they
-# ask of the system, and gsim_library.c takes in the ZooKeeper client's file.
+# ask of the system; gsim_library.c and gsim_session.c take in a file each.
 GSIM_BUILD  := $(TEST_BUILD)/gsim
 GSIM        := $(GSIM_BUILD)/gateway_sim
-GSIM_SRC    := $(filter-out src/zk/client.c, \
+GSIM_SRC    := $(filter-out src/zk/client.c src/zk/session.c, \
                  $(wildcard src/base/*.c src/zk/*.c src/shm/*.c src/core/*.c))
 GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
-               pthread_sigmask ngx_alloc ngx_calloc
+               pthread_sigmask ngx_alloc ngx_calloc zkl_session_open \
+               zkl_session_close zkl_session_leave zkl_session_send
 GSIM_WRAP   := $(GSIM_CALLS:%=-Wl,--wrap=%)
 GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
     -Wno-unused-parameter -Wno-sign-compare \
@@ -175,9 +176,10 @@ GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
 
 # those that write to zones are told of each store: see gsim_store.c
 GSIM_STORES := $(if $(SANITIZE),,-fsanitize=thread)
-GSIM_ZONE   := $(wildcard src/shm/*.c) src/zk/session.c
+GSIM_ZONE   := $(wildcard src/shm/*.c)
 
-$(GSIM_ZONE:src/%.c=$(GSIM_BUILD)/%.o): GSIM_TOLD := $(GSIM_STORES)
+$(GSIM_ZONE:src/%.c=$(GSIM_BUILD)/%.o) $(GSIM_BUILD)/gsim_session.o: \
+    GSIM_TOLD := $(GSIM_STORES)
 
 GSIM_OBJS   := $(GSIM_SRC:src/%.c=$(GSIM_BUILD)/%.o) \
                $(addprefix $(GSIM_BUILD)/,$(notdir $(GSIM_OWN:.c=.o)))
@@ -188,7 +190,8 @@ $(GSIM_BUILD)/%.o: src/%.c | build/nginx/Makefile
 
 $(GSIM_BUILD)/%.o: t/gsim/%.c | build/nginx/Makefile
 	@mkdir -p $(@D)
-	$(CC) $(GSIM_CFLAGS) $(LINT_INCLUDES) -It/gsim -MMD -MP -c -o $@ $<
+	$(CC) $(GSIM_CFLAGS) $(GSIM_TOLD) $(LINT_INCLUDES) -It/gsim -MMD -MP \
+	    -c -o $@ $<
 
 $(GSIM_BUILD)/%.o: t/lib/%.c | build/nginx/Makefile
 	@mkdir -p $(@D)

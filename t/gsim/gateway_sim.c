@@ -181,6 +181,7 @@ history_run(uint64_t seed)
     gsim_ensemble_reset();
     gsim_server_reset();
     gsim_client_reset();
+    gsim_session_reset();
     gsim_oracle_reset();
     gsim_gateway_reset();
 
@@ -387,8 +388,9 @@ report(double took)
     printf("  deleted by hand %llu, foreign writers that became readers %llu\n",
            N(by_hand), N(downgrades));
     printf("  made by name %llu, znodes compared with claims %llu, counts of "
-           "watches %llu, refused by quotas %llu\n", N(planted), N(compared),
-           N(watched), N(quotas));
+           "watches %llu, of sessions %llu, reads compared %llu, refused by "
+           "quotas %llu\n", N(planted), N(compared), N(watched), N(counts),
+           N(reads), N(quotas));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

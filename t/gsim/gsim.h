@@ -11,6 +11,7 @@
  *   gsim_server.c   sessions, and servers that lag behind the leader
  *   gsim_client.c   libzookeeper, as zk/client.c calls the library
  *   gsim_library.c  zk/client.c, with access to the file's statics
+ *   gsim_session.c  zk/session.c, with what the session counts, and reads
  *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
  *   gsim_user.c     users that acquire, wait and hold
  *   gsim_ask.c      calls with a token: renew, share, release, ...
@@ -394,6 +395,7 @@ struct gsim_watch_s {
     gsim_watch_t                *next;
     int                          type;  /* GSIM_GET, GSIM_EXISTS, GSIM_LIST */
     char                        *path;
+    int64_t                      at;    /* when it fired */
 };
 
 
@@ -523,6 +525,13 @@ void gsim_client_break_process(gsim_process_t *p);
  * or has no connection.
  */
 int64_t gsim_client_watched(gsim_process_t *p, int64_t id);
+/* How many operations the library has of a session of p; -1: as above. */
+int gsim_client_flights(gsim_process_t *p, int64_t id);
+/* Up to which zxid p has heard by a session. */
+int64_t gsim_client_seen(gsim_process_t *p, int64_t id);
+/* Whether the library has the watch, or has had one that fired since then. */
+int gsim_client_watches(gsim_process_t *p, int64_t id, const char *path,
+    int list, int64_t since);
 /* The connection of a handle breaks. */
 void gsim_client_break(gsim_conn_t *conn, int code);
 
@@ -531,6 +540,13 @@ void gsim_client_break(gsim_conn_t *conn, int code);
 
 void gsim_library_save(gsim_globals_t *globals);
 void gsim_library_load(gsim_globals_t *globals);
+
+
+/* --- gsim_session.c ------------------------------------------------------- */
+
+void gsim_session_reset(void);
+/* What the sessions of p count is what there is. */
+void gsim_session_check(gsim_process_t *p);
 
 
 /* --- gsim_gateway.c ------------------------------------------------------- */
@@ -714,6 +730,8 @@ typedef struct {
     uint64_t    planted;                /* children that were made by name */
     uint64_t    compared;               /* znodes with claims of a worker */
     uint64_t    watched;                /* looks at the bytes of watches */
+    uint64_t    counts;                 /* looks at what sessions count */
+    uint64_t    reads;                  /* compared with the tree */
     uint64_t    quotas;                 /* acquires refused by a quota */
     uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;

@@ -66,6 +66,8 @@ struct _zhandle {
     gsim_conn_t                 *conn;
     gsim_op_t                   *ops, **ops_end;
     gsim_watch_t                *watches;
+    gsim_watch_t                *fired;
+    int64_t                      opened;
     int64_t                      seen;
     int64_t                      heard;
     int64_t                      asked;
@@ -126,6 +128,7 @@ static void gsim_complete_multi(gsim_op_t *op, int code);
 static void gsim_stat(struct Stat *stat, gsim_node_t *node,
     gsim_data_t *value);
 static void gsim_watch_set(zhandle_t *zh, int type, char *path);
+static zhandle_t *gsim_client_handle(gsim_process_t *p, int64_t id);
 static int gsim_watch_take(zhandle_t *zh, int type, const char *path);
 static void gsim_client_event(zhandle_t *zh, gsim_message_t *m);
 
@@ -158,6 +161,7 @@ zookeeper_init2(const char *host, watcher_fn fn, int recv_timeout,
     zh->timeout = recv_timeout;
     zh->state = 999;
     zh->ops_end = &zh->ops;
+    zh->opened = gsim_now;
 
     if (clientid != NULL) {
         zh->id = *clientid;
@@ -1051,6 +1055,88 @@ gsim_watch_set(zhandle_t *zh, int type, char *path)
 }
 
 
+static zhandle_t *
+gsim_client_handle(gsim_process_t *p, int64_t id)
+{
+    zhandle_t  *zh;
+
+    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
+        if (zh->process == p && zh->id.client_id == id && !zh->closing
+            && !zh->closed)
+        {
+            return zh;
+        }
+    }
+
+    return NULL;
+}
+
+
+int
+gsim_client_flights(gsim_process_t *p, int64_t id)
+{
+    int         n;
+    zhandle_t  *zh;
+    gsim_op_t  *op;
+
+    zh = gsim_client_handle(p, id);
+
+    if (zh == NULL || zh->state != ZOO_CONNECTED_STATE || gsim_wake_ready(p)) {
+        return -1;
+    }
+
+    for (n = 0, op = zh->ops; op != NULL; op = op->next) {
+        n++;
+    }
+
+    return n;
+}
+
+
+int64_t
+gsim_client_seen(gsim_process_t *p, int64_t id)
+{
+    zhandle_t  *zh;
+
+    zh = gsim_client_handle(p, id);
+
+    return (zh != NULL) ? zh->seen : 1;
+}
+
+
+int
+gsim_client_watches(gsim_process_t *p, int64_t id, const char *path, int list,
+    int64_t since)
+{
+    zhandle_t     *zh;
+    gsim_watch_t  *watch;
+
+    zh = gsim_client_handle(p, id);
+
+    if (zh == NULL || zh->opened > since) {
+        return 1;
+    }
+
+    for (watch = zh->watches; watch != NULL; watch = watch->next) {
+        if ((watch->type == GSIM_LIST) == list
+            && strcmp(watch->path, path) == 0)
+        {
+            return 1;
+        }
+    }
+
+    for (watch = zh->fired; watch != NULL; watch = watch->next) {
+        if (watch->at >= since && (watch->type == GSIM_LIST) == list
+            && strcmp(watch->path, path) == 0)
+        {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 int64_t
 gsim_client_watched(gsim_process_t *p, int64_t id)
 {
@@ -1062,13 +1148,7 @@ gsim_client_watched(gsim_process_t *p, int64_t id)
         return -1;
     }
 
-    for (zh = gsim_handles; zh != NULL; zh = zh->next) {
-        if (zh->process == p && zh->id.client_id == id && !zh->closing
-            && !zh->closed)
-        {
-            break;
-        }
-    }
+    zh = gsim_client_handle(p, id);
 
     if (zh == NULL || zh->state != ZOO_CONNECTED_STATE || zh->ops != NULL) {
         return -1;
@@ -1095,6 +1175,11 @@ gsim_watch_take(zhandle_t *zh, int type, const char *path)
 
         if (watch->type == type && strcmp(watch->path, path) == 0) {
             *p = watch->next;
+
+            watch->at = gsim_now;
+            watch->next = zh->fired;
+            zh->fired = watch;
+
             return 1;
         }
     }

@@ -536,6 +536,7 @@ gsim_oracle_owns(void *data, uint64_t tag)
 
         before = gsim_enter(p);
 
+        gsim_session_check(p);
         gsim_oracle_counts_paths(p);
 
         if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {

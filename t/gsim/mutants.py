@@ -28,6 +28,9 @@ import planted  # noqa: E402
 
 LIBRARY = 'zk/client.c'
 
+# files that a file of t/gsim takes in
+TAKEN_IN = {LIBRARY: 'gsim_library.c', 'zk/session.c': 'gsim_session.c'}
+
 GRANT_THE_NEXT = (
     '    zkl_entry_t  *waiter, *blocker;\n\n'
     '    (void) zkl_view_next(&lock->view, &waiter, &blocker);\n\n'
@@ -932,6 +935,34 @@ MUTANTS = [
      """if (!ngx_queue_empty(&claim->listeners)) {
         /* the claim was released, or""", ('--rich', 4000)),
 
+    ('a transaction that failed is in flight for ever',
+     'zk/session.c:zkl_session_landed',
+     '    if (flight->counted) {',
+     '    if (flight->counted && flight->code == 0) {', 500),
+
+    ('the bytes of a list are given back as they were estimated',
+     'zk/turns.c:zkl_turns_note', '    op->bytes = bytes;\n', '', 500),
+
+    ('an operation that was dropped counts no byte',
+     'zk/turns.c:zkl_turns_drop',
+     '        turns->bytes++;\n', '', 500),
+
+    ('a watch that fired is not given back',
+     'zk/session.c:zkl_session_unwatched',
+     '    s->watch_bytes -= key.len + s->conf->chroot.len + 4;\n', '', 500),
+
+    ('reads are fresh without a write', 'zk/session.c:zkl_session_send',
+     """        s->barrier = 1;
+
+        ngx_queue_insert_tail(&s->fresh""",
+     """        ngx_queue_insert_tail(&s->fresh""", 2000),
+
+    ('what was gathered is counted twice',
+     'zk/session.c:zkl_session_flush_pending',
+     """        ngx_queue_remove(q);
+        s->npending--;
+""", '        ngx_queue_remove(q);\n', 500),
+
     # without memory
 
     ('a list that there is no memory for is not sent later',
@@ -983,15 +1014,15 @@ RARE = [
 ]
 
 
-def taken_in(library):
-    """Returns gsim_library.c with that text in the place of the include."""
+def taken_in(file, library):
+    """Returns the file that takes in file, with that text instead."""
 
-    with open('t/gsim/gsim_library.c') as source:
+    with open(f't/gsim/{TAKEN_IN[file]}') as source:
         text = source.read()
 
     header = os.path.abspath('t/gsim/gsim.h')
 
-    return text.replace(f'#include "../../src/{LIBRARY}"', library).replace(
+    return text.replace(f'#include "../../src/{file}"', library).replace(
         '"gsim.h"', f'"{header}"')
 
 
@@ -1038,9 +1069,9 @@ def run(build, number, mutant):
     o = f'{folder}/{number}.o'
     unit = file
 
-    if file == LIBRARY:
-        unit = 'gsim_library.c'
-        text = taken_in(text)
+    if file in TAKEN_IN:
+        unit = TAKEN_IN[file]
+        text = taken_in(file, text)
 
     with open(mutated, 'w') as out:
         out.write(text)
