@@ -2,9 +2,9 @@
 
 Two gateways, if --old has another module, each in its turn with a ZooKeeper of
 its own, so that no gateway takes over the leases of the other: many names below
-a root, a lock with many readers, and a lock with a hundred claims of 1 KB.  Each
-kind of flood runs for some seconds, while probes renew, acquire and release in
-the other root, one request after the other.
+a root, a lock with many readers, and a lock with a hundred claims of 1 KB.
+Each kind of flood runs for some seconds, while probes renew, acquire and
+release in the other root, one request after the other.
 """
 
 import json
