@@ -1,9 +1,9 @@
 """Several locks at once: all of the locks, or none.
 
 POST on the location's own path acquires the locks that the body names, in the
-order of the names, whatever order the body has.  So requests that want some of
-the same locks never wait for each other in a ring.  A single token stands for
-all of the locks, at each worker and gateway.
+order of the locks' paths, whatever order the body has.  So requests that want
+some of the same locks never wait for each other in a ring.  A single token
+stands for all of the locks, at each worker and gateway.
 
 Until the last lock is granted the gateway promises nothing: if the client
 leaves or the worker dies before, no claim stays.  Afterwards each lock is like
@@ -416,6 +416,63 @@ def test_waits_for_one_after_the_other(pair, tree):
     assert all(token > holders[name].fencing for name, token
                in zip(NAMES, fencing(response)))
     assert release(there, response.token).status == 204
+
+
+# The names have another order than the paths, which the locks are in here: a
+# long name ends in a hash, and so does one that ZooKeeper does not take.
+PATHS = {
+    "long": ["n" * 300, "n" * 154 + "a", "n" * 154 + "b"],
+    "not a znode's": ["a!", "a\x01", "a'"],
+    "slash": ["a/b", "a'", "a("],
+}
+
+BOTH_WAYS = """
+location /app/ {
+    zk_lock $http_x_2; zk_lock $http_x_0; zk_lock $http_x_1;
+    try_files /none =204;
+}
+"""
+
+
+@pytest.mark.parametrize("kind", sorted(PATHS))
+@pytest.mark.parametrize("guards", [False, True])
+def test_order_of_the_paths(start_gateway, tree, kind, guards):
+    """ZooKeeper's order is that of every request, also of a guard's rules."""
+    here, there = start_gateway(server=BOTH_WAYS), start_gateway()
+    names = PATHS[kind]
+    holders = [there.hold(name) for name in names]
+    told = [holder.json["name"] for holder in holders]
+    if guards:
+        waiter = here.connect().send("GET", "/app/", None, {
+            "X-%d" % i: name for i, name in enumerate(names)})
+    else:
+        waiter = begin(here, sorted(names, reverse=True), wait="1m")
+
+    def waiting():
+        return [there.inspect(name).json["queued"] for name in names]
+
+    for i, name in enumerate(names):
+        wait_until(lambda: waiting()[i], SOON, "it waits for this lock")
+        assert waiting() == [0] * i + [1] + [0] * (len(names) - i - 1)
+        there.release(name, holders[i].token)
+    response = waiter.response(SOON)
+    if guards:
+        assert response.status == 204
+        return
+    assert response.status == 201, response
+    assert [lock["name"] for lock in response.json["locks"]] == told
+
+    # only where the znode's name does not show the lock's, the data do
+    shown = [tree.label(claim).get("name") for lock in
+             sorted(tree.children(here.root)) for claim in
+             [here.znode(lock) + "/" + tree.claims(here.znode(lock))[0]]]
+    assert shown == [name if "%sha1-" not in name and len(name) > 200
+                     else None for name in told]
+    assert renew(there, response.token).status == 200
+    content = inspect(here, response.token).json
+    assert [lock["name"] for lock in content["locks"]] == told
+    assert release(there, response.token).status == 204
+    gone(release(here, response.token), told)
 
 
 def test_wait_is_shared(pair, tree):

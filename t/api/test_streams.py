@@ -1119,9 +1119,55 @@ def test_watch_of_a_lock_that_changes_during_a_look(start, start_proxy,
         claims.append(foreign.make_claim(lock))
         seen.until(lambda event: event.data["queued"] == len(claims) - 1)
     proxy.pass_on()
+
+    # more claims than a worker reads at a time
+    claims += [foreign.make_claim(lock) for _ in range(100)]
+    seen.until(lambda event: event.data["queued"] == len(claims) - 1)
+    for stays in (True, False):
+        proxy.delay = 0.1
+        before = proxy.lists[lock]
+        claims.append(foreign.make_claim(lock))
+        if not stays:
+            foreign.delete(claims.pop())
+        # the list by which the stream is told, and that of its look
+        wait_until(lambda: proxy.lists[lock] >= before + 2, SOON, "a look")
+        claims.append(foreign.make_claim(lock))
+        seen.until(lambda event: event.data["queued"] == len(claims) - 1)
+        proxy.pass_on()
     for claim in claims:
         foreign.delete(claim)
     seen.until(lambda event: event.data["holders"] == [])
+    seen.close()
+
+
+def test_watch_tells_each_state_once(start, start_proxy, zookeeper, foreign):
+    """A look that failed is made again, though the lock has not changed since;
+    a state that was told is not told again, though the lock has changed since.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, wait_sessions=False, workers=1,
+                    location="zk_lock_timeout 300ms;")
+    gateway.wait_served()
+    seen = watch(gateway, "x")
+    assert seen.event("change")["holders"] == []
+    lock = gateway.znode("x")
+    queue = []
+    for number in range(3):
+        # of the look the first answer, or more than that, does not come
+        proxy.keep(1 + number)
+        queue.append(foreign.make_claim(lock))
+        wait_until(lambda: proxy.passing == 0, SOON, "the worker looks")
+        problem(gateway.inspect("x"), 503)
+        proxy.pass_on()
+        state = seen.event("change")
+        assert len(state["holders"]) + state["queued"] == len(queue)
+
+        proxy.hole()
+        foreign.delete(foreign.make_claim(lock))
+        proxy.pass_on()
+        # the worker has heard of that before it answers this
+        assert gateway.inspect("x").json["queued"] == number
+        assert seen.silent_for(0.2)
     seen.close()
 
 
