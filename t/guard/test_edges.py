@@ -163,6 +163,38 @@ def test_owners(guarded, backend):
     assert client.response().status == 200
 
 
+def test_another_order_than_that_of_the_paths(guarded, backend, tree):
+    """Each rule keeps its own mode, owner and wait, and its place in logs."""
+    gateway = guarded("zk_lock c owner=cee mode=shared wait=0;\n"
+                      "zk_lock b; zk_lock a owner=$arg_who mode=write;\n"
+                      "zk_lock_wait 20s;")
+    client = begin(gateway, "/app/?who=ay")
+    seen = backend.next()
+    locks = [gateway.inspect(name).json for name in "cba"]
+    assert [lock["mode"] for lock in locks] == ["shared", "exclusive", "write"]
+    holders = [lock["holders"][0] for lock in locks]
+    assert [holder.get("owner") for holder in holders] == ["cee", None, "ay"]
+    seen.answer()
+    assert client.response().status == 200
+    line = log(gateway, 1)
+    fencings = [str(holder["fencing_token"]) for holder in holders]
+    assert (line.name, line.fencing) == ("c", fencings[0])
+    assert line.fencings.split(",") == fencings
+
+    held = {name: gateway.hold(name, mode=mode) for name, mode
+            in (("c", "write"), ("a", "shared"))}
+    client = begin(gateway)
+    claims(tree, gateway, "a", 2)
+    assert client.silent_for(0.1)
+    gateway.release("a", held["a"].token)
+    assert client.response().status == 423
+    line = log(gateway, 2)
+    assert (line.name, line.outcome, line.fencing) == ("c", "taken", "-")
+    gateway.release("c", held["c"].token)
+    for name in "abc":
+        free(tree, gateway, name)
+
+
 def test_lost_behind_the_answer(guarded, backend, tree):
     """A mirror keeps the request, but the client has the whole answer."""
     mirrored = Backend()
