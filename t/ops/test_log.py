@@ -515,6 +515,121 @@ def test_a_greedy_client_stops_no_other(start_gateway):
                                headers={"X-Who": "bob"}).status == 201
 
 
+PATH_BYTES = 1000000        # of all claims of a session
+
+
+def test_a_refusal_takes_no_room(start_gateway, root):
+    """Of what a session and the zone have room for, a refused claim, and a
+    claim that has ended, take nothing.
+    """
+    gateway = limited(start_gateway, "1 $http_x_who", workers=1,
+                      root=root + "/" + "r" * 230)
+    gateway.allow("zk_lock_max_claims")
+    who, name = {"x-who": "ann"}, "n" * 200
+    room = PATH_BYTES // len(gateway.znode(name)) + 1
+    holder = gateway.hold(name, headers=who)
+    used = gateway.metrics()["claims_used", ""]
+    asked = {"names": [name, "m" * 200]}
+    with contextlib.closing(gateway.connect_http2()) as connection:
+        for path, body in ((lock_path(name), None), (lock_path(""), asked)):
+            for _ in range(room // 50 + 1):
+                streams = [connection.send("POST", path, None, who, body)
+                           for _ in range(50)]
+                assert {connection.response(stream).status
+                        for stream in streams} == {429}
+    assert gateway.metrics()["claims_used", ""] == used
+    assert gateway.acquire(name, wait="0", headers={"X-Who": "bob"}
+                           ).status == 423
+    assert gateway.release(name, holder.token).status == 204
+
+
+def released(gateway, who):
+    gateway.release("x", gateway.acquire("x", headers=who).token)
+
+
+def leased(gateway, who):
+    assert gateway.acquire("x", ttl="100ms", headers=who).status == 201
+
+
+def refused_at_once(gateway, who):
+    holder = gateway.acquire("x")
+    assert gateway.acquire("x", wait="0", headers=who).status == 423
+    gateway.release("x", holder.token)
+
+
+def left(gateway, who):
+    holder = gateway.acquire("x")
+    waiter = gateway.begin("x", headers=who, wait="1m")
+    wait_until(lambda: gateway.inspect("x").json["queued"] == 1)
+    waiter.close()
+    wait_until(lambda: gateway.inspect("x").json["queued"] == 0)
+    gateway.release("x", holder.token)
+
+
+def cancelled(gateway, who):
+    holder = gateway.acquire("x")
+    waiter = gateway.acquire("x", wait="1m", headers=dict(
+        who, Prefer="respond-async"))
+    assert waiter.status == 202
+    gateway.release("x", waiter.token)
+    gateway.release("x", holder.token)
+
+
+def broken(gateway, who):
+    assert gateway.acquire("x", headers=who).status == 201
+    assert gateway.call("DELETE", lock_path("x"), {"force": "1"},
+                        {"If-Match": "*"}).status == 204
+
+
+def streamed(gateway, who):
+    stream = hold(gateway, "x", headers=who)
+    stream.event("granted")
+    stream.close()
+
+
+def in_another_mode(gateway, who):
+    holder = gateway.acquire("x", mode="shared")
+    assert gateway.acquire("x", mode="semaphore", permits=2, headers=who
+                           ).status == 409
+    gateway.release("x", holder.token)
+
+
+def one_of_two(gateway, who):
+    holder = gateway.acquire("x")
+    assert gateway.call("POST", lock_path(""), headers=who, body={
+        "names": ["a", "x"], "wait": 0}).status == 423
+    gateway.release("x", holder.token)
+
+
+def died(gateway, who):
+    worker = gateway.worker_pids()[0]
+    stream = hold(gateway, "x", headers=who, worker=worker)
+    stream.event("granted")
+    gateway.kill_worker(worker)
+
+
+def test_what_has_ended_does_not_count(start_gateway):
+    """A client that may have two claims has two again after each ending."""
+    gateway = start_gateway(
+        location="zk_lock_max_claims 2 $http_x_who; zk_lock_admin on;")
+    gateway.allow("zk_lock_max_claims")
+    for ending in (released, leased, refused_at_once, left, cancelled, broken,
+                   streamed, in_another_mode, one_of_two, died):
+        who = {"X-Who": ending.__name__}
+        ending(gateway, who)
+        tokens = [wait_until(lambda: acquired(gateway, name, who), SOON,
+                             ending.__name__) for name in ("a", "b")]
+        assert gateway.acquire("c", headers=who).status == 429
+        for name, token in zip("ab", tokens):
+            assert gateway.release(name, token).status == 204
+
+
+def acquired(gateway, name, who):
+    """The token, or None."""
+    response = gateway.acquire(name, headers=who)
+    return response.token if response.status == 201 else None
+
+
 def murmur(key):
     """MurmurHash2 as nginx has it, which takes no secret."""
     multiplier, wide = 0x5bd1e995, 0xffffffff

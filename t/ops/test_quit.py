@@ -10,12 +10,14 @@ ZK_LOCK_QUITS is the number of rounds of the test that repeats all this.
 """
 
 import os
+import re
 import signal
 
 import pytest
 
 from lib.checks import TERRAFORM, grant, problem, retry_after
 from lib.client import lock_path
+from lib.holders import Sessions, wait_dead
 from lib.process import wait_until
 from lib.streams import SSE, hold
 
@@ -272,6 +274,50 @@ def test_worker_quits_alone(start, tree):
     assert wait_until(lambda: [r.status for r in [side.request("PUT", path)]
                                if r.status != 503])[0] == 200
     assert side.request("DELETE", path).status == 204
+
+
+@pytest.mark.parametrize("how", [signal.SIGQUIT, signal.SIGHUP])
+def test_amid_an_adoption(start, start_proxy, zookeeper, tree, how):
+    """The heir of a worker that died leaves at any point of its work on the
+    dead worker's claims: leases go on, and what waited is gone.
+    """
+    sessions = Sessions(zookeeper, tree)
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, wait_sessions=False)
+    gateway.wait_served()
+    for passing in range(0, 12, 2):
+        dying, heir = gateway.worker_pids()
+        holders = [gateway.hold(name, ttl="10m", worker=dying)
+                   for name in ("x", "y")]
+        streams = [hold(gateway, name, worker=dying) for name in ("z", "x")]
+        streams[0].event("granted")
+        tree.wait_claims(gateway.znode("x"), 2)
+        before = gateway.log_text().count("is adopted")
+
+        proxy.keep(passing)
+        gateway.kill_worker(dying)
+        wait_until(lambda: gateway.log_text().count("is adopted") > before,
+                   SOON, "a worker adopts the session")
+        wait_until(lambda: proxy.passing == 0, SOON, "answers are kept")
+        gateway.process.send_signal(how)
+        wait_until(lambda: re.search(r"%d#%d: gracefully shutting down"
+                                     % (heir, heir), gateway.log_text()),
+                   SOON, "the heir leaves")
+        proxy.pass_on()
+        if how == signal.SIGQUIT:
+            ended(gateway)
+            assert len(tree.durables(gateway.root)) == 2
+            assert not sessions.owning()
+            gateway.start(wait_sessions=False)
+        else:
+            wait_dead([heir])
+            wait_until(lambda: len(gateway.worker_pids()) == 2, SOON)
+        gateway.wait_served()
+        for name, claims in (("x", 1), ("y", 1), ("z", 0)):
+            tree.wait_claims(gateway.znode(name), claims, SOON)
+        for name, holder in zip("xy", holders):
+            assert gateway.renew(name, holder.token).status == 200
+            assert gateway.release(name, holder.token).status == 204
 
 
 def test_sibling_is_told_late(start, tree):
