@@ -1088,11 +1088,9 @@ zkl_call_find_handler(zkl_op_t *op)
 
     call = op->data;
 
-    if (op->rc == ZKL_NO_NODE) {
-        op->rc = ZKL_OK;
-    }
+    /* op->rc stays, because others may share the list */
 
-    if (op->rc != ZKL_OK) {
+    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
         zkl_call_failed(call, op->rc);
         goto done;
     }
@@ -2182,11 +2180,9 @@ zkl_call_list_handler(zkl_op_t *op)
         goto done;
     }
 
-    if (op->rc == ZKL_NO_NODE) {
-        op->rc = ZKL_OK;
-    }
+    /* op->rc stays, because others may share the list */
 
-    if (op->rc != ZKL_OK) {
+    if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {
         zkl_call_failed(call, op->rc);
         goto done;
     }
