@@ -165,7 +165,8 @@ GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
                pthread_sigmask ngx_alloc ngx_calloc zkl_session_open \
-               zkl_session_close zkl_session_leave zkl_session_send
+               zkl_session_close zkl_session_leave zkl_session_send \
+               zkl_turns_answered
 GSIM_WRAP   := $(GSIM_CALLS:%=-Wl,--wrap=%)
 GSIM_CFLAGS := -std=gnu11 -g -O2 -D_GNU_SOURCE -Wall -Wextra -Werror \
     -Wno-unused-parameter -Wno-sign-compare \

@@ -40,6 +40,8 @@ int              gsim_restores;
 int              gsim_lacks;
 int              gsim_lates;
 int              gsim_long_names;
+int              gsim_looked_at;
+int              gsim_long_lists;
 
 static int       gsim_all_rich;
 
@@ -176,6 +178,8 @@ history_run(uint64_t seed)
 
     gsim_rich = gsim_all_rich || seed % 2;
     gsim_long_names = (seed % 5 == 3);
+    gsim_looked_at = (seed / 2 % 3 == 1);
+    gsim_long_lists = gsim_looked_at && (seed / 6 % 2);
 
     gsim_tree_reset();
     gsim_ensemble_reset();
@@ -195,6 +199,10 @@ history_run(uint64_t seed)
     gsim_foreign_reset(until);
     gsim_fault_reset(until);
     gsim_oracle_owns(NULL, 0);
+
+    if (gsim_looked_at) {
+        gsim_look_reset(until);
+    }
 
     gsim_run(until);
 
@@ -218,7 +226,7 @@ history_settle(void)
     int64_t  until;
 
     for (until = gsim_now + GSIM_DRAIN;
-         gsim_user_busy() || gsim_foreign_busy();)
+         gsim_user_busy() || gsim_foreign_busy() || gsim_look_busy();)
     {
         if (gsim_now > until) {
             gsim_user_report();
@@ -391,6 +399,7 @@ report(double took)
            "watches %llu, of sessions %llu, reads compared %llu, refused by "
            "quotas %llu\n", N(planted), N(compared), N(watched), N(counts),
            N(reads), N(quotas));
+    printf("  looks %llu, news of a lock %llu\n", N(looks), N(news));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

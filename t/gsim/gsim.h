@@ -17,6 +17,7 @@
  *   gsim_ask.c      calls with a token: renew, share, release, ...
  *   gsim_bound.c    users that hold by a connection
  *   gsim_several.c  users that acquire several locks at once
+ *   gsim_look.c     clients that look at locks, or follow a lock
  *   gsim_foreign.c  claims that belong to no gateway
  *   gsim_oracle.c   which claims are held, and the rules that are checked
  *   gsim_fault.c    which faults happen, and when
@@ -239,6 +240,7 @@ struct gsim_data_s {
     int64_t                      zxid;
     int64_t                      written;       /* when overwritten */
     int32_t                      version;
+    unsigned                     known; /* to gateways, a bit each */
     size_t                       len;
     char                         bytes[1];
 };
@@ -619,6 +621,17 @@ int gsim_user_streams(gsim_process_t *p);
 zkl_mode_t gsim_user_use(int lock);
 
 
+/* --- gsim_look.c ---------------------------------------------------------- */
+
+void gsim_look_reset(int64_t until);
+int gsim_look_busy(void);
+/* Whether a client waits for an answer of p, or follows a lock there. */
+int gsim_look_holds(gsim_process_t *p);
+/* All clients of p leave; or p is gone. */
+void gsim_look_leave(gsim_process_t *p);
+void gsim_look_gone(gsim_process_t *p);
+
+
 /* --- gsim_foreign.c ------------------------------------------------------- */
 
 void gsim_foreign_reset(int64_t until);
@@ -663,6 +676,9 @@ int gsim_oracle_valid(gsim_hold_t *hold);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
+/* A process's write by a version was done to data, of a znode. */
+void gsim_oracle_wrote(gsim_process_t *p, gsim_node_t *node,
+    gsim_data_t *data);
 /* Whether claims before seq, in the leader's tree, block a claim of mode. */
 int gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq);
 int gsim_oracle_lock(const char *path);         /* -1: none */
@@ -731,6 +747,8 @@ typedef struct {
     uint64_t    compared;               /* znodes with claims of a worker */
     uint64_t    watched;                /* looks at the bytes of watches */
     uint64_t    counts;                 /* looks at what sessions count */
+    uint64_t    looks;
+    uint64_t    news;                   /* told to followers */
     uint64_t    reads;                  /* compared with the tree */
     uint64_t    quotas;                 /* acquires refused by a quota */
     uint64_t    downgrades;             /* of foreign writers */
@@ -768,6 +786,10 @@ extern gsim_counters_t  gsim_count;
  * locks at once and use a lock in several ways.
  */
 extern int              gsim_rich;
+/* In every third history clients look at locks; in half of these all lists
+   count as long, and wait for turns. */
+extern int              gsim_looked_at;
+extern int              gsim_long_lists;
 /* In every fifth history names are long, and records take several cells. */
 extern int              gsim_long_names;
 /* All histories, not a fifth, have only faults about how long sessions live. */

@@ -77,6 +77,7 @@ struct _zhandle {
     unsigned                     closing:1;
     unsigned                     closed:1;
     unsigned                     answered:1;    /* the close was answered */
+    unsigned                     exists:1;      /* EXISTS has set a watch */
 };
 
 
@@ -124,7 +125,8 @@ static gsim_request_t *gsim_request(gsim_request_e type, const char *path,
     const char *value, int len);
 static void gsim_complete(zhandle_t *zh, gsim_op_t *op, int code);
 static void gsim_complete_list(gsim_op_t *op, int code);
-static void gsim_complete_multi(gsim_op_t *op, int code);
+static void gsim_complete_multi(zhandle_t *zh, gsim_op_t *op, int code);
+static void gsim_known(zhandle_t *zh, gsim_request_t *r);
 static void gsim_stat(struct Stat *stat, gsim_node_t *node,
     gsim_data_t *value);
 static void gsim_watch_set(zhandle_t *zh, int type, char *path);
@@ -1150,7 +1152,11 @@ gsim_client_watched(gsim_process_t *p, int64_t id)
 
     zh = gsim_client_handle(p, id);
 
-    if (zh == NULL || zh->state != ZOO_CONNECTED_STATE || zh->ops != NULL) {
+    /* the session counts a watch of EXISTS as that of a list */
+
+    if (zh == NULL || zh->state != ZOO_CONNECTED_STATE || zh->ops != NULL
+        || zh->exists)
+    {
         return -1;
     }
 
@@ -1216,6 +1222,8 @@ gsim_complete(zhandle_t *zh, gsim_op_t *op, int code)
     if (r->watch && (code == ZOK
                      || (code == ZNONODE && r->type == GSIM_EXISTS)))
     {
+        zh->exists |= (r->type == GSIM_EXISTS);
+
         gsim_watch_set(zh, code == ZOK && r->type == GSIM_EXISTS ? GSIM_GET
                                                                  : r->type,
                        r->path);
@@ -1223,6 +1231,7 @@ gsim_complete(zhandle_t *zh, gsim_op_t *op, int code)
 
     if (code == ZOK && r->node != NULL) {
         gsim_stat(&stat, r->node, r->value);
+        gsim_known(zh, r);
     }
 
     switch (r->type) {
@@ -1233,7 +1242,7 @@ gsim_complete(zhandle_t *zh, gsim_op_t *op, int code)
         break;
 
     case GSIM_MULTI:
-        gsim_complete_multi(op, code);
+        gsim_complete_multi(zh, op, code);
         op->u.done(code, op->data);
         break;
 
@@ -1322,8 +1331,24 @@ gsim_complete_list(gsim_op_t *op, int code)
 }
 
 
+/* The gateway knows the version of the data from now on. */
+
 static void
-gsim_complete_multi(gsim_op_t *op, int code)
+gsim_known(zhandle_t *zh, gsim_request_t *r)
+{
+    gsim_data_t  *data;
+
+    data = (r->type == GSIM_CREATE) ? gsim_tree_data(r->node, r->zxid)
+                                    : r->value;
+
+    if (data != NULL) {
+        data->known |= 1U << zh->process->gateway->index;
+    }
+}
+
+
+static void
+gsim_complete_multi(zhandle_t *zh, gsim_op_t *op, int code)
 {
     int              i;
     zoo_op_t        *zop;
@@ -1340,6 +1365,10 @@ gsim_complete_multi(gsim_op_t *op, int code)
 
         if (code != ZOK) {
             continue;
+        }
+
+        if (part->node != NULL) {
+            gsim_known(zh, part);
         }
 
         if (part->type == GSIM_CREATE && zop->create_op.buf != NULL) {

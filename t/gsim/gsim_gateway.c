@@ -273,6 +273,8 @@ gsim_worker_hurry(void *data)
 {
     gsim_process_t *p = data;
 
+    gsim_look_leave(p);
+
     p->wakeup.close = 1;
     p->wakeup.error = 1;
     p->wakeup.read->handler(p->wakeup.read);
@@ -303,7 +305,8 @@ gsim_worker_idles(gsim_process_t *p)
     gsim_process_t  *before;
 
     before = gsim_enter(p);
-    idle = ngx_event_no_timers_left() == NGX_OK && !gsim_user_streams(p);
+    idle = ngx_event_no_timers_left() == NGX_OK && !gsim_user_streams(p)
+           && !gsim_look_holds(p);
     gsim_leave(before);
 
     return idle;
@@ -380,6 +383,9 @@ gsim_worker_stop(void *data)
 
     if (!p->terminates) {
         gsim_user_process_left(p);
+
+    } else {
+        gsim_look_leave(p);
     }
 
     if (worker != NULL) {
@@ -402,6 +408,8 @@ gsim_worker_stop(void *data)
     if (p->terminates) {
         gsim_user_process_gone(p);
     }
+
+    gsim_look_gone(p);
 
     gsim_gateway_died(p);
 }

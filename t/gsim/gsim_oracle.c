@@ -40,6 +40,8 @@ static void gsim_oracle_hung_up(void);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
+static void gsim_oracle_goes_on(gsim_node_t *node, gsim_data_t *data,
+    gsim_node_t *next, gsim_data_t *then);
 static void gsim_oracle_alike(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_conflict(gsim_hold_t *hold, const char *who);
 static void gsim_oracle_fence(gsim_hold_t *hold, const char *who);
@@ -392,6 +394,10 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
     if (next != NULL) {
         next->origin = node;
+
+        if (node->data != NULL && next->data != NULL) {
+            gsim_oracle_goes_on(node, node->data, next, next->data);
+        }
     }
 
     for (h = gsim_holds[lock]; h != NULL; h = h->next) {
@@ -481,6 +487,61 @@ gsim_oracle_reap(void *data, uint64_t tag)
 
     gsim_count.reaped += (uint64_t) gsim_tree_reap();
     gsim_server_spread();
+}
+
+
+/*
+ * A version counts within a life of a claim's znode: the gateway has read data
+ * of that version in that life, and what the gateway writes instead belongs to
+ * the same claim, and forgets no renewal.
+ */
+
+void
+gsim_oracle_wrote(gsim_process_t *p, gsim_node_t *node, gsim_data_t *data)
+{
+    /* or the transaction itself has made the znode */
+
+    if (gsim_oracle_lock(node->path) < 0 || node->created == gsim_zxid) {
+        return;
+    }
+
+    if (!(data->known & (1U << p->gateway->index))) {
+        gsim_violation("process %d writes %s by the version %d, which the "
+                       "gateway has not read", (int) p->pid, node->path,
+                       (int) data->version);
+    }
+
+    if (node->data != data) {
+        gsim_oracle_goes_on(node, data, node, node->data);
+    }
+}
+
+
+static void
+gsim_oracle_goes_on(gsim_node_t *node, gsim_data_t *data, gsim_node_t *next,
+    gsim_data_t *then)
+{
+    zkl_claim_data_t  was, is;
+
+    zkl_claim_data_read(&was, data->bytes, data->len);
+    zkl_claim_data_read(&is, then->bytes, then->len);
+
+    if (was.index < 0) {
+        return;
+    }
+
+    if (is.index != was.index
+        || (is.czxid ? is.czxid : next->created)
+           != (was.czxid ? was.czxid : node->created))
+    {
+        gsim_violation("the data of %s become those of another claim",
+                       node->path);
+    }
+
+    if (is.renewals < was.renewals) {
+        gsim_violation("the data of %s had %u renewals, and have %u",
+                       node->path, was.renewals, is.renewals);
+    }
 }
 
 

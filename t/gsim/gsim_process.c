@@ -185,6 +185,7 @@ gsim_process_bury(gsim_process_t *p)
     gsim_client_dead(p);
     gsim_process_free_memory(p);
     gsim_user_process_gone(p);
+    gsim_look_gone(p);
     gsim_gateway_died(p);
 }
 

@@ -813,30 +813,44 @@ gsim_commit_multi(gsim_conn_t *conn, gsim_request_t *r)
 static int
 gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r)
 {
-    int  code;
+    int           code;
+    gsim_data_t  *data;
+    gsim_node_t  *node;
+
+    if (r->type == GSIM_CREATE) {
+        return gsim_tree_create(r->path, r->data, r->len, r->flags,
+                                conn->session->id, &r->node);
+    }
+
+    node = gsim_tree_find(r->path, gsim_zxid);
+    data = (node != NULL) ? node->data : NULL;
 
     switch (r->type) {
 
-    case GSIM_CREATE:
-        return gsim_tree_create(r->path, r->data, r->len, r->flags,
-                                conn->session->id, &r->node);
-
     case GSIM_DELETE:
-        return gsim_tree_delete(r->path, r->version);
+        code = gsim_tree_delete(r->path, r->version);
+        break;
 
     case GSIM_CHECK:
-        return gsim_tree_check(r->path, r->version);
+        code = gsim_tree_check(r->path, r->version);
+        break;
 
     default: /* GSIM_SET */
         code = gsim_tree_set(r->path, r->data, r->len, r->version);
 
         if (code == ZOK) {
-            r->node = gsim_tree_find(r->path, gsim_zxid);
-            r->value = r->node->data;
+            r->node = node;
+            r->value = node->data;
         }
 
-        return code;
+        break;
     }
+
+    if (code == ZOK && r->version >= 0) {
+        gsim_oracle_wrote(conn->process, node, data);
+    }
+
+    return code;
 }
 
 

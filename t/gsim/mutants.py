@@ -951,6 +951,80 @@ MUTANTS = [
      'zk/session.c:zkl_session_unwatched',
      '    s->watch_bytes -= key.len + s->conf->chroot.len + 4;\n', '', 500),
 
+    ('a write before the last look serves as the barrier', 'zk/turns.c',
+     """        list->fresh = 1;
+        list->flight.number = op->flight.number;
+""", '        list->fresh = 1;\n', 2000),
+
+    ('a list that others share is fresh for the first only', 'zk/turns.c',
+     """    if (op->fresh) {
+        list->fresh = 1;
+        list->flight.number = op->flight.number;
+    }
+""", '', 2000),
+
+    ('a list that others share sets no watch for them', 'zk/turns.c',
+     '    list->watch |= op->watch;\n', '', 2000),
+
+    ('a call that comes late shares a look that was sent',
+     'core/call.c:zkl_call_share',
+     'if (look->begun || look->handler == NULL) {',
+     'if (look->handler == NULL) {', 2000),
+
+    ('a look lacks the claims that it has not described',
+     'core/call.c:zkl_call_found',
+     '            call->total--;\n',
+     '            call->total -= (i != 0);\n', 2000),
+
+    ('who shares a list is told of no lock as of an empty one',
+     'core/call.c:zkl_call_list_handler',
+     'if (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE) {',
+     'if (op->rc == ZKL_NO_NODE) {\n        op->rc = ZKL_OK;\n    }\n'
+     '\n    if (op->rc != ZKL_OK) {', 2000),
+
+    ('the next look at a lock begins with nobody',
+     'core/call.c:zkl_call_look_end',
+     """    if (look->later != NULL) {
+        zkl_call_look_begin(look->later);
+    }
+""", '', 500),
+
+    ('a lock that is followed is not listed when the connection is back',
+     'core/follow.c:zkl_followed_connected',
+     '    zkl_followed_list((zkl_followed_t *) node);\n', '', 2000),
+
+    ('the creation of a lock is not followed',
+     'core/follow.c:zkl_followed_handler',
+     """        zkl_followed_look(followed, ZKL_OP_EXISTS);
+        return;
+""", '', 2000),
+
+    ('a question keeps its turns', 'core/names.c:zkl_names_free',
+     '        names->worker->nsearching -= names->turns;\n', '', 2000),
+
+    # versions of a znode's life
+
+    ('a claim with another name has the version of the name before',
+     'shm/record.c:zkl_record_named',
+     '    zkl_record_set(&cell->version, ZKL_UNREAD);\n', '', 2000),
+
+    ('a claim that another session counts has the version of before',
+     'shm/record.c:zkl_record_move',
+     '    zkl_record_set(&cell->version, ZKL_UNREAD);\n', '', 2000),
+
+    ('a claim begins with the version of the claim before',
+     'shm/record.c:zkl_record_begin',
+     '    cell->version = zkl_record_tag(random);\n', '', 2000),
+
+    ('a claim is made durable with the renewals of its data as read first',
+     'shm/record.c:zkl_record_cdata',
+     '    cdata->renewals = (uint32_t) cell->renewals;\n', '', 2000),
+
+    ('a write by a version that has changed is tried with the next',
+     'core/call.c:zkl_call_set',
+     '        op->version = call->version;\n',
+     '        op->version = call->version + (int32_t) call->tries;\n', 2000),
+
     ('reads are fresh without a write', 'zk/session.c:zkl_session_send',
      """        s->barrier = 1;
 
