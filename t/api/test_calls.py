@@ -252,7 +252,8 @@ def test_body_wins_over_query(gateway, name):
 
 @pytest.mark.parametrize("content_type", [
     "application/json", "application/json; charset=utf-8",
-    "Application/JSON", "application/vnd.example+json", None])
+    "Application/JSON", "application/vnd.example+json",
+    "application/LD+JSON ; charset=utf-8", None])
 def test_content_types_that_are_json(gateway, name, content_type):
     headers = {"Content-Type": content_type} if content_type else {}
     response = gateway.hold(name, body=b'{"ttl":"5s"}', headers=headers)
@@ -277,6 +278,41 @@ def test_body_in_pieces(gateway, name):
     assert holder["owner"] == "\u00e4\U0001f512"
     assert holder["data"] == {"a": ["\u20ac", 1.5, None, True]}
     gateway.release(name, response.token)
+
+
+@pytest.mark.parametrize("directive", ["client_body_in_file_only clean;",
+                                       "client_body_buffer_size 16;"])
+def test_body_in_a_file(start_gateway, directive):
+    """nginx has the body, or a part of the body, in a file; blanks count."""
+    gateway = start_gateway(http=directive)
+    as_json = {"Content-Type": "application/json"}
+
+    def padded(content, size):
+        text = json.dumps(content).encode()
+        return text[:-1] + b" " * (size - len(text)) + b"}"
+
+    content = {"owner": "me", "data": {"a": "x" * 1000}}
+    info = {"ID": "4711", "Who": "me", "Info": "y" * 900}
+    for size in (1200, 5000, 8192):
+        response = gateway.hold("x", padded(content, size), headers=as_json)
+        holder, = gateway.inspect("x").json["holders"]
+        assert {key: holder[key] for key in content} == content
+        gateway.release("x", response.token)
+        several = gateway.call("POST", "/locks/", None, as_json, padded(
+            {"names": ["a", "b"]}, size))
+        assert len(several.json["locks"]) == 2
+        gateway.call("DELETE", "/locks/", headers={
+            "Lock-Token": several.token})
+
+        body = padded(info, size)
+        assert gateway.call("LOCK", lock_path("t"), body=body).status == 200
+        other = gateway.call("LOCK", lock_path("t"), {"wait": "0"},
+                             body=padded(dict(info, ID="1"), size))
+        assert (other.status, other.json["ID"]) == (423, "4711")
+        assert gateway.call("UNLOCK", lock_path("t"), body=body).status == 200
+    for method in ("POST", "LOCK"):
+        problem(gateway.call(method, lock_path("x"), None, as_json,
+                             padded(info, 8193)), 413)
 
 
 def test_empty_body_is_no_body(gateway, name):

@@ -21,6 +21,7 @@ import re
 import time
 
 import pytest
+from kazoo.security import make_acl
 
 from lib.checks import problem, wait_over
 from lib.client import AsyncConnection, Gone, ask
@@ -723,6 +724,44 @@ def test_renewed_anywhere(pair):
             assert inspect(other, response.token,
                            asked).json["ttl_ms"] == 40000
     assert release(there, response.token).status == 204
+
+
+@pytest.mark.parametrize("shorter", NAMES)
+def test_least_of_the_leases(pair, tree, shorter):
+    """A client that knows a claim's own token has renewed one lease alone."""
+    here, there = pair
+    response = acquire(here, NAMES, ttl="90s")
+    lock = here.znode(shorter)
+    claim, = tree.claims(lock)
+    token = token_of(lock, claim)
+    for renewing, ttl in (there, 60000), (here, 30000):
+        assert renewing.renew(shorter, token, ttl="%dms" % ttl).status == 200
+        for worker in here.worker_pids():
+            content = held(inspect(here, response.token, worker), NAMES)
+            assert content["ttl_ms"] == ttl
+            # not known for a while after a renewal at another gateway
+            least = ttl - 10000 if renewing is here else 0
+            assert least <= content.get("expires_in_ms", 0) <= ttl
+    assert release(there, response.token).status == 204
+
+
+@pytest.mark.parametrize("stays", NAMES)
+def test_one_cannot_be_released(pair, tree, stays):
+    """The answer tells of the failure, whichever claim's answer is the last.
+    """
+    here, there = pair
+    for gateway, worker in everywhere(here, there):
+        response = acquire(here, NAMES)
+        lock = here.znode(stays)
+        acls, _ = tree.client.get_acls(lock)
+        tree.client.set_acls(lock, [make_acl("world", "anyone", read=True,
+                                             write=True, create=True,
+                                             admin=True)])
+        problem(release(gateway, response.token, worker), 500)
+        tree.client.set_acls(lock, acls)
+        wait_until(lambda: release(here, response.token).status == 410, SOON,
+                   "all are released")
+        wait_free(tree, here, NAMES)
 
 
 def test_longest_lease(start_gateway):
