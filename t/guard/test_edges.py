@@ -1,6 +1,7 @@
 """Guarded requests to which two things happen at once."""
 
 import hashlib
+import time
 from urllib.parse import quote
 
 import pytest
@@ -149,6 +150,32 @@ def test_lost_before_the_second_lock(guarded, backend, tree):
     assert float(line.wait) > 0
     assert len(line.fencings.split(",")) == 2
     free(tree, gateway, "two")
+
+
+def test_waits_for_two_locks(guarded, backend, tree):
+    """The log has the time of both waits together, and all fencing tokens."""
+    gateway = guarded(
+        "zk_lock one;", "try_files /none /second/;", server=location(
+            "zk_lock two;", "proxy_pass http://%s;" % backend.address,
+            "/second/"))
+    held = {name: gateway.hold(name) for name in ("one", "two")}
+    client = begin(gateway)
+    waited = 0
+    for name in ("one", "two"):
+        claims(tree, gateway, name, 2)
+        began = time.monotonic()
+        assert client.silent_for(0.2)
+        waited += time.monotonic() - began
+        gateway.release(name, held[name].token)
+    seen = backend.next()
+    tokens = [str(gateway.inspect(name).json["holders"][0]["fencing_token"])
+              for name in ("one", "two")]
+    seen.answer()
+    assert client.response().status == 200
+    line = log(gateway, 1)
+    assert (line.name, line.outcome) == ("one", "granted")
+    assert (line.fencing, line.fencings) == (tokens[0], ",".join(tokens))
+    assert float(line.wait) >= waited - 0.05
 
 
 def test_owners(guarded, backend):

@@ -34,6 +34,12 @@ FAR = 40.0
 
 SERVER = """
 location = /guarded { zk_lock $arg_lock wait=0; try_files /none =204; }
+location = /patient { zk_lock $arg_lock; try_files /none =204; }
+location = /single { zk_lock $arg_lock; zk_lock_max_claims 1 all;
+                     try_files /none =204; }
+location = /modes { zk_lock $arg_lock; zk_lock x mode=shared;
+                    try_files /none =204; }
+location /one/ { zk_lock_api; zk_lock_max_claims 1 $arg_owner; }
 location = /required { zk_lock_require $arg_lock; try_files /none =204; }
 location /short/ { zk_lock_api; zk_lock_max_queue 1; }
 location /nobody/ { zk_lock_api; zk_lock_admin off; }
@@ -308,7 +314,105 @@ def drains(gateway):
 KINDS = [acquires, holders, operators, guards, drains]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def waiting(gateway, number):
+    wait_until(lambda: gateway.metrics()["claims", "waiting"] == number, SOON,
+               "%d wait" % number)
+
+
+def streams_that_end(gateway):
+    """Each stream is counted by its last event, or by its grant."""
+    expected = Expected()
+    holder = streams.hold(gateway, "s")
+    holder.event("granted")
+    refused = streams.hold(gateway, "s", wait="10ms")
+    refused.until(lambda event: event.name == "taken")
+    expected["acquire", "taken"] += 1
+    leaver = streams.hold(gateway, "s", wait="1m")
+    leaver.event("queued")
+    leaver.close()
+    expected["acquire", "gone"] += 1
+    waiting(gateway, 0)
+    heir = streams.hold(gateway, "s", wait="1m")
+    heir.event("queued")
+    expected.note("break", "broken", gateway.call(
+        "DELETE", "/locks/s", {"force": "1"}, {"If-Match": "*"}), 204)
+    holder.until(lambda event: event.name == "lost")
+    expected["acquire", "released"] += 1
+    heir.until(lambda event: event.name == "granted")
+    heir.close()
+    expected["acquire", "granted"] += 1
+    leased = streams.hold(gateway, "l", ttl="100ms")
+    leased.until(lambda event: event.name == "lost")
+    expected["acquire", "lost"] += 1
+    expected.note("acquire", "invalid", gateway.acquire(
+        "s", hold="connection", mode="no"), 400)
+    return expected
+
+
+def several_that_end(gateway):
+    expected = Expected()
+
+    def ask(path="/locks/", **body):
+        return gateway.call("POST", path, body=dict({"names": ["a", "b"]},
+                                                    **body))
+
+    holder = expected.note("acquire", "granted", gateway.acquire("b"), 201)
+    expected.note("acquire", "taken", ask(wait="10ms"), 423)
+    expected.note("acquire", "conflict", ask(mode="member"), 409)
+    expected.note("acquire", "invalid", ask(wait="x"), 400)
+    expected.note("acquire", "quota", ask("/one/?owner=me"), 429)
+    leaver = gateway.connect().send("POST", "/locks/", body={
+        "names": ["a", "b"], "wait": "1m"})
+    waiting(gateway, 1)
+    expected.note("acquire", "full", ask(
+        "/short/", names=["b", "c"]), 429)
+    leaver.close()
+    expected["acquire", "gone"] += 1
+    waiting(gateway, 0)
+    gateway.release("b", holder.token)
+    expected["release", "released"] += 1
+
+    token = expected.note("acquire", "granted", ask(), 201).token
+    expected.note("break", "broken", gateway.call(
+        "DELETE", "/locks/a", {"force": "1"}, {"If-Match": "*"}), 204)
+    for method, call in (("GET", "inspect"), ("PUT", "renew"),
+                         ("DELETE", "release")):
+        expected.note(call, "lost", gateway.call(
+            method, "/locks/", headers={"Lock-Token": token}), 410)
+    return expected
+
+
+def guards_that_end(gateway):
+    expected = Expected()
+
+    def ask(path, lock="g"):
+        return gateway.call("GET", path, {"lock": lock})
+
+    holder = expected.note("acquire", "granted", gateway.acquire("g"), 201)
+    expected.note("acquire", "granted", gateway.acquire(
+        "m", mode="semaphore", permits=2), 201)
+    leaver = gateway.connect().send("GET", "/patient", {"lock": "g"})
+    waiting(gateway, 1)
+    leaver.close()
+    expected["guard", "gone"] += 1
+    waiting(gateway, 0)
+    waiter = gateway.connect().send("GET", "/single", {"lock": "g"})
+    waiting(gateway, 1)
+    expected.note("guard", "quota", ask("/single"), 429)
+    expected.note("release", "released", gateway.release(
+        "g", holder.token), 204)
+    expected.note("guard", "granted", waiter.response(SOON), 204)
+    expected.note("guard", "conflict", ask("/guarded", "m"), 409)
+    expected.note("guard", "invalid", ask("/modes", "x"), 400)
+    expected.note("guard", "granted", ask("/modes", "y"), 204)
+    return expected
+
+
+ENDINGS = [streams_that_end, several_that_end, guards_that_end]
+
+
+@pytest.mark.parametrize("kind", KINDS + ENDINGS,
+                         ids=lambda kind: kind.__name__)
 def test_each_call(gateway, kind):
     """Each worker tells what all workers have counted."""
     for _ in range(2):
