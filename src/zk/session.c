@@ -2382,6 +2382,10 @@ zkl_session_gate_set(zkl_session_t *s, int32_t version)
 
     s->stale = 1;
 
+    /* the close may be lost again and again, and no write makes this right */
+
+    s->sets = NGX_MAX_INT32_VALUE;
+
     zkl_session_suspended_handler(s);
     ngx_post_event(&s->over, &ngx_posted_events);
 }
