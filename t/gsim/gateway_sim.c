@@ -399,7 +399,8 @@ report(double took)
            "watches %llu, of sessions %llu, reads compared %llu, refused by "
            "quotas %llu\n", N(planted), N(compared), N(watched), N(counts),
            N(reads), N(quotas));
-    printf("  looks %llu, news of a lock %llu\n", N(looks), N(news));
+    printf("  looks %llu, news of a lock %llu, calls of sharers %llu\n",
+           N(looks), N(news), N(crowded));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

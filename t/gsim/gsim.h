@@ -17,6 +17,7 @@
  *   gsim_ask.c      calls with a token: renew, share, release, ...
  *   gsim_bound.c    users that hold by a connection
  *   gsim_several.c  users that acquire several locks at once
+ *   gsim_crowd.c    clients that hold once more what a user holds
  *   gsim_look.c     clients that look at locks, or follow a lock
  *   gsim_foreign.c  claims that belong to no gateway
  *   gsim_oracle.c   which claims are held, and the rules that are checked
@@ -175,8 +176,9 @@ struct gsim_process_s {
     unsigned                     lurks;         /* writes of words that were
                                                    read, until the process
                                                    stands still before one */
-    unsigned                     stores:1;      /* fate_in counts stores into
-                                                   a zone */
+    unsigned                     stores:2;      /* fate_in counts stores into
+                                                   a zone; 2: what is promised
+                                                   of a claim */
     unsigned                     begun:1;       /* process init has run */
     unsigned                     listens:1;
     unsigned                     in_turn:1;
@@ -585,6 +587,8 @@ int gsim_gateway_stopped(gsim_gateway_t *g);
 int gsim_gateway_settled(void);
 /* Whether p points into the zone of g. */
 int gsim_gateway_shares(gsim_gateway_t *g, void *p);
+/* Whether p points to a record's state, lease, holds, delivery, and so on. */
+int gsim_gateway_promise(gsim_gateway_t *g, void *p);
 /* The record that p points into. */
 uint32_t gsim_gateway_record(gsim_gateway_t *g, void *p);
 void gsim_gateway_check(gsim_gateway_t *g);     /* the zone must be empty */
@@ -655,7 +659,10 @@ struct gsim_hold_s {
     int64_t                      hung;  /* when the connection that held the
                                            lock ended, or 0 */
     int                          home;  /* gateway of the acquire, if met */
-    int                          times; /* that the user surely holds */
+    int                          times; /* that users surely hold */
+    int                          most;  /* that users may hold, with crowd */
+    int64_t                      least; /* the least ttl, with crowd; ms */
+    unsigned                     crowd:1;       /* several hold it */
     unsigned                     doubt:1;       /* maybe held more often */
     unsigned                     shares:1;      /* readers may come in */
     unsigned                     released:1;
@@ -747,6 +754,7 @@ typedef struct {
     uint64_t    compared;               /* znodes with claims of a worker */
     uint64_t    watched;                /* looks at the bytes of watches */
     uint64_t    counts;                 /* looks at what sessions count */
+    uint64_t    crowded;                /* calls of others that hold */
     uint64_t    looks;
     uint64_t    news;                   /* told to followers */
     uint64_t    reads;                  /* compared with the tree */

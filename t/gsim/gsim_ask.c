@@ -15,6 +15,7 @@
 
 
 static void gsim_user_counts_on(gsim_user_t *u);
+static void gsim_user_uncount(gsim_user_t *u);
 static void gsim_user_ask_act(void *data);
 static void gsim_user_name(gsim_user_t *u);
 static void gsim_user_told(zkl_call_t *call, zkl_answer_e answer);
@@ -53,11 +54,13 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
     u->asked = gsim_now;
     u->must = gsim_user_must(0);
 
-    gsim_user_counts_on(u);
-
     if (u->hold != NULL) {
         u->hold->ends = 0;
+        u->low = u->hold->times;
+        u->high = u->hold->most;
     }
+
+    gsim_user_counts_on(u);
 
     if (gateway != u->home && u->state == GSIM_HOLDS
         && u->type != ZKL_INSPECT && gsim_chance(4)
@@ -70,7 +73,10 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
 
     if (u->process == NULL || !gsim_user_serve(u, gsim_user_ask_act)) {
 
-        if (type == ZKL_RELEASE && u->state == GSIM_HOLDS) {
+        if (u->state == GSIM_HOLDS && u->hold->crowd) {
+            gsim_user_uncount(u);
+
+        } else if (type == ZKL_RELEASE && u->state == GSIM_HOLDS) {
             u->hold->times++;
         }
 
@@ -102,7 +108,22 @@ gsim_user_counts_on(gsim_user_t *u)
         u->tries = 6;
         return;
 
+    case ZKL_HOLD:
+
+        if (u->hold->crowd) {
+            gsim_crowd_counts(u->hold, 0, 1);
+        }
+
+        return;
+
     case ZKL_RELEASE:
+
+        if (u->state == GSIM_HOLDS && u->hold->crowd) {
+            u->mine--;
+            gsim_crowd_counts(u->hold, -1, 0);
+            u->hold->released |= (u->hold->times == 0);
+            return;
+        }
 
         if (u->state == GSIM_HOLDS && u->hold->times > 1) {
             u->hold->times--;
@@ -135,6 +156,22 @@ gsim_user_counts_on(gsim_user_t *u)
 }
 
 
+/* The call was not made. */
+
+static void
+gsim_user_uncount(gsim_user_t *u)
+{
+    if (u->type == ZKL_HOLD) {
+        gsim_crowd_counts(u->hold, 0, -1);
+
+    } else if (u->type == ZKL_RELEASE) {
+        u->mine++;
+        gsim_crowd_counts(u->hold, 1, 0);
+        u->hold->released = 0;
+    }
+}
+
+
 /*
  * Chooses the time of a renewal, or none.  From now on the user counts on the
  * shortest lease that the answer may tell, because the answer may get lost.
@@ -159,6 +196,8 @@ gsim_user_name(gsim_user_t *u)
     if (u->named != 0 && u->named < u->least) {
         u->least = u->named;
     }
+
+    u->hold->least = u->least;
 
     u->since = u->process->stood ? u->process->turned : gsim_now;
 
@@ -270,6 +309,11 @@ gsim_user_told(zkl_call_t *call, zkl_answer_e answer)
 
     case GSIM_HOLDS:
         gsim_user_held(u, call, answer);
+
+        if (u->state == GSIM_HOLDS && u->hold->crowd && u->mine == 0) {
+            gsim_user_idle(u);
+        }
+
         return;
 
     case GSIM_RELEASES:
@@ -432,13 +476,19 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
             gsim_user_keeps(u);
 
         } else {
-            u->hold->times++;
+            u->mine++;
+            gsim_crowd_counts(u->hold, 1, 0);
         }
 
         break;
 
     case ZKL_RELEASE:
         gsim_count.once_less++;
+
+        if (u->hold->crowd) {
+            gsim_crowd_counts(u->hold, 0, -1);
+        }
+
         break;
 
     case ZKL_RENEW:
@@ -484,7 +534,8 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
 
     until = u->asked + ((int64_t) info->expires - 2) * GSIM_MS;
 
-    if (info->timed && !u->shares && !u->cuts && gsim_oracle_valid(u->hold)
+    if (info->timed && !u->shares && !u->cuts && !u->hold->crowd
+        && gsim_oracle_valid(u->hold)
         && until > u->hold->until)
     {
         u->hold->until = until;
@@ -521,14 +572,17 @@ gsim_user_keeps(gsim_user_t *u)
 
 /*
  * A held claim may be told as waiting while the znode of the holder before
- * still exists, or the claim's own worker has not granted the claim so far.
+ * still exists, or the claim's own worker has not granted the claim so far.  To
+ * another gateway a keyed or async claim waits beside any child made by name.
  */
 
 static void
 gsim_user_told_waits(gsim_user_t *u)
 {
     if (gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
-        && !gsim_oracle_ahead(gsim_paths[u->lock], u->mode, u->token.seq))
+        && !gsim_oracle_ahead(gsim_paths[u->lock], u->mode, u->token.seq)
+        && !((u->async || u->keyed)
+             && gsim_user_planted(u->hold->node, u->asked)))
     {
         gsim_violation("%s is told to wait, but holds %s", u->name,
                        u->hold->path);
@@ -621,6 +675,16 @@ gsim_user_counted(gsim_user_t *u, zkl_info_t *info)
 
     times = info->holds ? (int) info->holds : 1;
 
+    if (u->hold->crowd) {
+
+        if (times < u->low || times > u->high) {
+            gsim_violation("%s holds %s, held %d to %d times, but is told %d",
+                           u->name, u->hold->path, u->low, u->high, times);
+        }
+
+        return;
+    }
+
     if (times < u->hold->times || (times > u->hold->times && !u->hold->doubt))
     {
         gsim_violation("%s holds %s %d times, but is told %d", u->name,
@@ -640,7 +704,9 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
         ttl = u->named ? u->named : u->least;
     }
 
-    if (gsim_now + (ttl + 2) * GSIM_MS < u->since + u->named * GSIM_MS) {
+    if (gsim_now + (ttl + 2) * GSIM_MS < u->since + u->named * GSIM_MS
+        && !u->hold->crowd)
+    {
         gsim_violation("%s renewed %s for %d ms, and is told %d", u->name,
                        u->hold->path, (int) u->named, (int) ttl);
     }
@@ -651,10 +717,18 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
      */
 
     u->hold->ends = (!u->shares && !u->async && !u->keyed && info->timed
+                     && !u->hold->crowd
                      && u->process->gateway->index == u->home)
                     ? gsim_now + ttl * GSIM_MS : 0;
 
     ttl = u->named ? u->named : ttl;
+
+    if (u->hold->crowd) {
+
+        /* others may hold once more, for the time that their gateway knows */
+
+        ttl = ngx_min(ttl, u->hold->least);
+    }
 
     u->hold->until = u->since + (ttl - 1) * GSIM_MS;
 }

@@ -24,6 +24,7 @@ typedef void (*gsim_fault_pt)(void);
 
 static void gsim_fault_event(void *data, uint64_t tag);
 static void gsim_fault_felt(int64_t us);
+static void gsim_fault_stores(gsim_process_t *p, unsigned one_in);
 static void gsim_fault_answer_event(void *data, uint64_t tag);
 static gsim_conn_t *gsim_fault_conn(void);
 static gsim_process_t *gsim_fault_process(void);
@@ -379,7 +380,21 @@ gsim_fault_midway(void)
 
     p->fate_in = (unsigned) gsim_between(1, 40);
     p->fate = 0;
-    p->stores = gsim_chance(2);
+    gsim_fault_stores(p, 2);
+}
+
+
+/* Whether calls or stores are counted; half of the stores in few words. */
+
+static void
+gsim_fault_stores(gsim_process_t *p, unsigned one_in)
+{
+    p->stores = gsim_chance(one_in);
+
+    if (p->stores && gsim_chance(2)) {
+        p->stores = 2;
+        p->fate_in = (unsigned) gsim_between(1, 10);
+    }
 }
 
 
@@ -439,7 +454,7 @@ gsim_fault_stand(void)
 
     p->fate = gsim_between(1, gsim_chance(2) ? 300 : 9000) * GSIM_MS;
     p->fate_in = (unsigned) gsim_between(1, 40);
-    p->stores = gsim_chance(4);
+    gsim_fault_stores(p, 3);
 
     gsim_fault_felt(p->fate + 4 * GSIM_S);
 }

@@ -676,6 +676,24 @@ gsim_gateway_shares(gsim_gateway_t *g, void *p)
 }
 
 
+int
+gsim_gateway_promise(gsim_gateway_t *g, void *p)
+{
+    size_t         at;
+    zkl_layout_t  *map;
+
+    map = g->shm_zone.data;
+
+    if ((u_char *) p < map->cells) {
+        return 0;
+    }
+
+    at = (size_t) ((u_char *) p - map->cells) % ZKL_CELL;
+
+    return at < offsetof(zkl_cell_t, watchers);
+}
+
+
 uint32_t
 gsim_gateway_record(gsim_gateway_t *g, void *p)
 {

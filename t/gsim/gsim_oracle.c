@@ -217,6 +217,7 @@ gsim_oracle_held(int lock, zkl_mode_t mode, char *path, int64_t fence,
     hold->told = gsim_now;
     hold->until = until;
     hold->times = 1;
+    hold->most = 1;
     hold->lost = (node->deleted != GSIM_NEVER);
 
     gsim_say("%s holds %s, token %lld", who, path, (long long) fence);

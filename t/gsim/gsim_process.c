@@ -497,6 +497,12 @@ gsim_store(void *p)
         && gsim_gateway_shares(gsim_current->gateway, p))
     {
         gsim_fated(gsim_current, 1);
+
+        if (gsim_current->stores == 2
+            && gsim_gateway_promise(gsim_current->gateway, p))
+        {
+            gsim_fated(gsim_current, 2);
+        }
     }
 }
 

@@ -64,7 +64,6 @@ static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
 static void gsim_user_check_lease(gsim_user_t *u);
 static void gsim_user_check_durable(gsim_user_t *u);
-static int gsim_user_planted(gsim_node_t *node, int64_t since);
 static void gsim_user_check_one(gsim_user_t *u);
 static void gsim_user_check_wait(gsim_user_t *u);
 static void gsim_user_check_key(gsim_user_t *u);
@@ -111,6 +110,7 @@ gsim_user_again(int64_t until)
     gsim_user_t  *u;
 
     memset(gsim_users, 0, sizeof(gsim_users));
+    gsim_crowd_reset();
 
     gsim_users_until = until;
 
@@ -120,6 +120,23 @@ gsim_user_again(int64_t until)
         snprintf(u->name, sizeof(u->name), "user %d", i);
 
         gsim_user_next(u, gsim_between(10, 4000) * GSIM_MS);
+    }
+}
+
+
+void
+gsim_user_counts(gsim_hold_t *hold)
+{
+    int           i;
+    gsim_user_t  *u;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        u = &gsim_users[i];
+
+        if (u->hold == hold) {
+            u->low = ngx_min(u->low, hold->times);
+            u->high = ngx_max(u->high, hold->most);
+        }
     }
 }
 
@@ -168,7 +185,7 @@ gsim_user_busy(void)
         }
     }
 
-    return 0;
+    return gsim_crowd_busy();
 }
 
 
@@ -435,11 +452,16 @@ gsim_user_event(void *data, uint64_t tag)
             return;
         }
 
+        if (u->hold->crowd && u->mine == 0) {
+            gsim_user_idle(u);
+            return;
+        }
+
         if (!gsim_oracle_valid(u->hold)) {
             gsim_count.lapses++;
 
-            if (u->shares || u->hold->released || u->hold->doubt
-                || u->bound != NULL || u->nparts != 0)
+            if (u->shares || u->hold->crowd || u->hold->released
+                || u->hold->doubt || u->bound != NULL || u->nparts != 0)
             {
                 gsim_user_idle(u);
 
@@ -467,7 +489,7 @@ gsim_user_event(void *data, uint64_t tag)
         } else {
             u->tries = (u->hold->times == 1) ? 6 : 0;
 
-            if (u->hold->times == 1 && gsim_chance(3)) {
+            if (u->hold->times == 1 && !u->hold->crowd && gsim_chance(3)) {
                 gsim_user_meet(u);
             }
 
@@ -531,7 +553,7 @@ gsim_user_wants(gsim_user_t *u)
             return ZKL_RELEASE;
 
         case 2:
-            return ZKL_BREAK;
+            return u->hold->crowd ? ZKL_RENEW : ZKL_BREAK;
 
         case 3:
             return ZKL_REVOKE;
@@ -1393,6 +1415,14 @@ gsim_user_think(gsim_user_t *u)
     u->tries = (int) gsim_below(3);
 
     u->cuts = 0;
+    u->mine = 1;
+
+    if (gsim_rich && !u->shares && !u->keyed && !u->async && !u->binds
+        && u->nparts == 0 && !u->met && !u->forgets && !u->hold->doubt
+        && !u->hold->crowd && u->ttl >= 4000 && gsim_chance(4))
+    {
+        gsim_crowd_join(u);
+    }
 
     gsim_user_next_held(u, gsim_between(0, gsim_chance(2) ? 50 : 2000)
                            * GSIM_MS + gsim_below(1000));
@@ -1531,6 +1561,10 @@ gsim_user_process_left(gsim_process_t *p)
             gsim_violation("%s waits at a worker that stops", u->name);
         }
     }
+
+    if (gsim_crowd_waits(p)) {
+        gsim_violation("a sharer waits at a worker that stops");
+    }
 }
 
 
@@ -1556,6 +1590,8 @@ gsim_user_process_gone(gsim_process_t *p)
 {
     int           i;
     gsim_user_t  *u;
+
+    gsim_crowd_gone(p);
 
     for (i = 0; i < gsim_nusers; i++) {
         u = &gsim_users[i];
@@ -1675,9 +1711,7 @@ gsim_user_check_durable(gsim_user_t *u)
 }
 
 
-/* Whether a child made by name was there, beside node, later than a time. */
-
-static int
+int
 gsim_user_planted(gsim_node_t *node, int64_t since)
 {
     gsim_node_t  *child;

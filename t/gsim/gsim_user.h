@@ -6,6 +6,7 @@
  *   gsim_ask.c      the user's calls with a token
  *   gsim_bound.c    locks that the user holds by a connection
  *   gsim_several.c  several locks at once
+ *   gsim_crowd.c    others that hold once more what the user holds
  */
 
 
@@ -65,6 +66,9 @@ struct gsim_user_s {
     int64_t                      first;         /* since when first; or 0 */
     int                          tries;
     gsim_hold_t                 *hold;
+    int                          mine;          /* of the times of hold */
+    int                          low;           /* bounds since the call */
+    int                          high;
     zkl_claim_t                 *bound;         /* to the connection, or NULL */
     gsim_process_t              *binder;        /* that serves bound */
     int64_t                      ended;         /* when bound last was valid */
@@ -133,6 +137,8 @@ void gsim_user_fill(gsim_user_t *u, zkl_acquire_t *acquire,
 gsim_user_t *gsim_user_another(gsim_user_t *u);
 /* How many claims were ahead of own, u's znode, when own was made. */
 unsigned gsim_user_ahead(gsim_user_t *u, gsim_node_t *own);
+/* Whether a child made by name was there, beside node, later than a time. */
+int gsim_user_planted(gsim_node_t *node, int64_t since);
 /* The path of the claim of u->token; path has room for GSIM_PATH. */
 void gsim_user_path(gsim_user_t *u, char *path);
 /* The znode of that path, deleted or not; NULL: never made. */
@@ -150,6 +156,17 @@ void gsim_user_event_told(void *data, zkl_claim_t *claim, zkl_event_e event,
 int gsim_user_unbind(gsim_user_t *u);
 void gsim_user_cut_off(gsim_user_t *u);
 void gsim_user_check_bound(gsim_user_t *u);
+
+/* The bounds of the times of a hold have changed. */
+void gsim_user_counts(gsim_hold_t *hold);
+/* Adds to the bounds. */
+void gsim_crowd_counts(gsim_hold_t *hold, int times, int most);
+/* Lets others hold once more what the user holds. */
+void gsim_crowd_join(gsim_user_t *u);
+void gsim_crowd_reset(void);
+int gsim_crowd_busy(void);
+void gsim_crowd_gone(gsim_process_t *p);
+int gsim_crowd_waits(gsim_process_t *p);
 
 /* Chooses the locks; 0: there are no two locks to choose. */
 int gsim_several_choose(gsim_user_t *u);

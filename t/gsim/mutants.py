@@ -1002,6 +1002,51 @@ MUTANTS = [
     ('a question keeps its turns', 'core/names.c:zkl_names_free',
      '        names->worker->nsearching -= names->turns;\n', '', 2000),
 
+    # how often a claim is held
+
+    ('a hold here forgets which hold elsewhere was counted',
+     'shm/record.c:zkl_record_count',
+     'mark ? *mark : was & ~ZKL_HOLDS', 'mark ? *mark : 0',
+     ('--rich', 2000)),
+
+    ('a hold is stored over what another worker has counted',
+     'shm/record.c:zkl_record_count',
+     """        if (ngx_atomic_cmp_set(&cell->holds, was, n | (mark ? *mark
+                                         : was & ~ZKL_HOLDS)))
+        {""",
+     """        cell->holds = n | (mark ? *mark : was & ~ZKL_HOLDS);
+        {""", ('--rich', 2000)),
+
+    ('a release elsewhere without an answer is asked for again',
+     'core/call.c:zkl_call_remote_handler',
+     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_HOLD) {',
+     ('--rich', 2000)),
+
+    ('a hold elsewhere without an answer is asked for again',
+     'core/call.c:zkl_call_remote_handler',
+     'if (call->type != ZKL_DOWNGRADE) {', 'if (call->type == ZKL_RELEASE) {',
+     ('--rich', 2000)),
+
+    ('a hold less is counted each time the call begins',
+     'core/call.c:zkl_call_begin',
+     'if (!call->counted && !call->remote) {', 'if (1) {',
+     ('--rich', 2000)),
+
+    ('a claim that is taken over is held once', 'shm/record.c',
+     'zkl_record_anew(cell, ngx_max(cdata->holds, 1))',
+     'zkl_record_anew(cell, 1)', ('--rich', 2000)),
+
+    ('who releases one of several holds releases all',
+     'core/call.c:zkl_call_less',
+     'zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 1,',
+     'zkl_record_hold(call->worker->zone, &call->token.id, &call->path, 0,',
+     ('--rich', 500)),
+
+    ('a lease is stored over what another worker has renewed',
+     'shm/record.c:zkl_record_extend',
+     'while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));',
+     'while ((cell->lease = lease ? lease : 1) == 0);', ('--rich', 4000)),
+
     # versions of a znode's life
 
     ('a claim with another name has the version of the name before',
