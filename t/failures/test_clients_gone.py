@@ -6,6 +6,7 @@ goes, and no waiter is held up, whatever else happens in that moment.
 """
 
 import asyncio
+import itertools
 import random
 import socket
 import time
@@ -164,6 +165,76 @@ def test_leaves_while_zookeeper_is_silent(start_gateway, zookeeper, tree,
 
     tree.wait_claims(znode, 0)
     gateway.release("x", gateway.hold("x", timeout=SOON).token)
+
+
+AMID = """
+location = /guarded { zk_lock free; zk_lock $arg_lock; try_files /none =204; }
+location = /required { zk_lock_require $arg_lock fencing=$http_x_fencing
+                       lost=abort; try_files /none =204; }
+"""
+ANY = {"If-Match": "*"}
+SSE = {"Accept": "text/event-stream"}
+INFO = {"ID": "4711", "Who": "me"}
+
+
+def calls(held, several, tag):
+    """All kinds of call: a lock that is held, several, and a free lock."""
+    one, all_of_them = {"Lock-Token": held}, {"Lock-Token": several}
+    for name in "held", "free":
+        path = lock_path(name)
+        for headers in {}, SSE, {"If-None-Match": tag}:
+            yield "GET", path, {"wait": "1m"}, headers, None
+        yield "GET", path, {"until": "free"}, {}, None
+        yield "POST", path, {"wait": "0"}, {}, None
+        yield "POST", path, {"hold": "connection"}, SSE, None
+        yield "POST", path, {}, {"Idempotency-Key": "k"}, None
+        yield "POST", path, {}, {"Prefer": "respond-async"}, None
+        yield "PUT", path, {"revoke": "1"}, ANY, None
+        yield "LOCK", path, {}, {}, INFO
+        yield "UNLOCK", path, {}, {}, INFO
+        yield "GET", "/guarded", {"lock": name}, {}, None
+        for headers in {}, one, {"X-Fencing": "256"}:
+            yield "GET", "/required", {"lock": name}, headers, None
+    for method in "GET", "PUT", "POST", "DELETE":
+        yield method, lock_path("held"), {}, one, None
+    yield "POST", "/locks/", {}, {}, {"names": ["free", "held"]}
+    for method in "GET", "PUT", "DELETE":
+        yield method, "/locks/", {}, all_of_them, None
+    for query in {}, {"holders": "1"}, {"sort": "since"}:
+        yield "GET", "/locks/", query, {}, None
+    yield "DELETE", lock_path("held"), {"force": "1"}, ANY, None
+
+
+@pytest.mark.parametrize("passing", range(5))
+def test_leaves_amid_any_call(start_gateway, zookeeper, start_proxy, passing):
+    """The worker waits for the first answer of ZooKeeper, or for a later one,
+    which then comes all the same.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = start_gateway(servers=proxy.address, session_timeout="60s",
+                            wait_sessions=False, workers=1, server=AMID,
+                            location="zk_lock_admin on; zk_lock_grace 100ms;")
+    gateway.wait_served()
+    workers = gateway.worker_pids()
+    held = gateway.hold("held", ttl="1h")
+    several = gateway.call("POST", "/locks/", body={"names": ["a", "b"]})
+    tag = gateway.inspect("held").headers["ETag"]
+    ways = itertools.cycle(LEAVES)
+    for call in calls(held.token, several.token, tag):
+        proxy.keep(passing)
+        leaver = gateway.connect().send(*call)
+        with gateway.connect() as other:
+            # the worker has read the one when it answers the other
+            other.request("GET", "/ready")
+            getattr(leaver, next(ways))()
+            other.request("GET", "/ready")
+        proxy.pass_on()
+        gateway.in_reach(lambda: gateway.inspect("held"))
+        assert gateway.worker_pids() == workers, call
+    for name in "held", "free":
+        gateway.call("DELETE", lock_path(name), {"force": "1"}, ANY)
+    wait_until(lambda: gateway.metrics()["claims_used", ""] == 0, SOON,
+               "no claim is left")
 
 
 @pytest.mark.parametrize("seed", [1, 2])
