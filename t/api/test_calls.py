@@ -490,7 +490,42 @@ def test_long_queue_is_shown_in_part(gateway, tree, name):
     gateway.release(name, holder.token)
 
 
+def test_modes_of_a_queue(gateway, tree, name):
+    """A waiter's mode is told if it is not that of the first claim."""
+    holder = gateway.hold(name, mode="shared")
+    waiters = []
+    for mode in ("write", "write", "shared", "write"):
+        waiters.append(gateway.begin(name, mode=mode, wait="1m"))
+        tree.wait_claims(gateway.znode(name), 1 + len(waiters))
+    content = gateway.inspect(name).json
+    assert content["mode"] == "shared"
+    assert [claim.get("mode") for claim in content["queue"]] == [
+        "write", "write", None, "write"]
+    while waiters:
+        waiters.pop().close()
+        tree.wait_claims(gateway.znode(name), 1 + len(waiters))
+    gateway.release(name, holder.token)
+
+
 # where locks live
+
+def test_root_of_all(start_gateway, tree, root):
+    """The locks of zk_lock_root / are znodes at the top."""
+    gateway = start_gateway(root="/", server="location /app/ {"
+                            " zk_lock $arg_n wait=0; try_files /none =204; }")
+    name = root.split("/")[1] + "-alone"
+    holder = gateway.hold(name)
+    assert len(tree.claims("/" + name)) == 1
+    assert gateway.call("GET", "/app/?n=" + name).status == 423
+    listed = gateway.call("GET", "/locks/", {"prefix": name}).json["locks"]
+    assert [lock["name"] for lock in listed] == [name]
+    assert gateway.release(name, holder.token).status == 204
+    several = gateway.call("POST", "/locks/", body={"names": [name]})
+    assert len(tree.claims("/" + name)) == 1
+    assert gateway.call("DELETE", "/locks/", headers={
+        "Lock-Token": several.token}).status == 204
+    tree.delete_tree("/" + name)
+
 
 def test_two_locations_one_lock(start_gateway, tree):
     gateway = start_gateway(server="location /admin/ { zk_lock_api; }")
@@ -678,6 +713,8 @@ def test_no_note_of_what_was_not_cut(strict, name):
     answers = [holder, strict.hold(name + "-w", wait="400d"),
                strict.acquire(name, wait="300ms"),
                strict.acquire(name), strict.renew(name, holder.token),
+               strict.call("GET", lock_path(name, holder.token),
+                           {"wait": "400d"}),
                strict.renew(name, holder.token, ttl="40s")]
     assert not [answer for answer in answers if "note" in answer.json]
     strict.release(name, holder.token)

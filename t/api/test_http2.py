@@ -15,6 +15,7 @@ import pytest
 
 from lib.checks import grant, problem
 from lib.client import lock_path
+from lib.metrics import counted
 from lib.process import wait_until
 
 WAIT = {"wait": "1m"}
@@ -192,14 +193,20 @@ def test_condition_on_a_stream_without_room(start_gateway, asks):
     assert gateway.worker_pids() == workers
 
 
+@pytest.mark.parametrize("path, body", [
+    (lock_path("x"), {"ttl": "1h"}),
+    ("/locks/", {"ttl": "1h", "names": ["x", "y"]})])
 @pytest.mark.parametrize("leave", ["cancel", "close"])
-def test_grant_that_was_begun(gateway, tree, leave):
-    """A client that leaves in the middle of the grant holds no lock."""
+def test_grant_that_was_begun(start_gateway, tree, leave, path, body):
+    """A client that leaves in the middle of the grant holds no lock, and is
+    counted as one that has left.
+    """
+    gateway = start_gateway(metrics=True)
     with gateway.connect_http2() as connection:
         connection.h2.update_settings(
             {h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
         connection._flush()
-        stream = connection.send("POST", lock_path("x"), {"ttl": "1h"})
+        stream = connection.send("POST", path, body=body)
         wait_until(lambda: begun(connection, stream), 20.0,
                    "the answer begins")
         assert connection.answers[stream][0] == 201
@@ -209,6 +216,8 @@ def test_grant_that_was_begun(gateway, tree, leave):
         else:
             connection.close()
         tree.wait_claims(gateway.znode("x"), 0)
+    wait_until(lambda: counted(gateway) == {("acquire", "gone"): 1}, 20.0,
+               "the client counts")
 
 
 def begun(connection, stream):

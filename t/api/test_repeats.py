@@ -1283,8 +1283,10 @@ def test_queued_answer(pair, tree, name):
                    "Respond-Async", 'foo="a,b", respond-async;x=1'):
         answer = here.acquire(name, None, {"Prefer": prefer})
         line.append(queued(answer, name, len(line)))
-    for prefer in ("respond-asynchronously", 'foo="respond-async"'):
-        problem(here.acquire(name, None, {"Prefer": prefer}, wait="0"), 423)
+    for prefer in ("respond-asynchronously", "respond-async=x",
+                   'foo="respond-async"'):
+        problem(here.in_reach(lambda: here.acquire(
+            name, None, {"Prefer": prefer}, wait="10ms")), 423)
     for token in line[::-1] + [blocker]:
         released(there, name, token)
 
