@@ -15,6 +15,7 @@ import json
 import os
 
 import pytest
+from kazoo.security import make_acl
 
 from conftest import gateways, new_root
 from lib import streams
@@ -477,6 +478,23 @@ def test_some_holders_are_asked(here_and_there, name):
     asked(revoke(there, name), name, 3)
     for holder in holders:
         assert there.renew(name, holder.token).json["revoke"] is True
+        assert here.release(name, holder.token).status == 204
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_one_of_two_cannot_be_asked(here_and_there, tree, name, first):
+    """The answer is that of the failure, whichever answer is the last."""
+    here, there = here_and_there
+    holders = [here.hold(name, mode="shared") for _ in range(2)]
+    claims = tree.claims(here.znode(name))
+    tree.client.set_acls(
+        here.znode(name) + "/" + claims[0 if first else 1],
+        [make_acl("world", "anyone", read=True, delete=True, admin=True)])
+    problem(revoke(there, name), 500)
+    assert [holder.get("revoke") for holder
+            in there.inspect(name).json["holders"]] == [
+                None if first else True, True if first else None]
+    for holder in holders:
         assert here.release(name, holder.token).status == 204
 
 
