@@ -654,6 +654,14 @@ def test_status_that_closes(guarded):
     gateway.release("one", holder.token)
 
 
+def test_longest_wait(guarded):
+    """zk_lock_max_wait cuts the default, too, which is half a minute."""
+    gateway = guarded("zk_lock one; zk_lock_max_wait 300ms;")
+    holder = gateway.hold("one")
+    wait_over(begin(gateway).response(SOON), gateway)
+    gateway.release("one", holder.token)
+
+
 def test_queue_is_full(guarded, backend, tree):
     gateway = guarded("zk_lock one; zk_lock_max_queue 1;", workers=1)
     holder = gateway.hold("one")

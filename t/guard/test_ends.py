@@ -116,6 +116,36 @@ def test_zookeeper_is_away(private_zookeeper, guarded, backend):
     private_zookeeper.thaw()
 
 
+def test_zookeeper_is_away_while_served(guarded, backend, zookeeper,
+                                        start_proxy, tree):
+    """A request that has its lock waits for ZooKeeper no more: it is served
+    once, with the lock, while others pass without.
+    """
+    proxy = start_proxy(zookeeper)
+    gateway = guarded("zk_lock $arg_n;\nzk_lock_timeout 300ms;\n"
+                      "zk_lock_unreachable pass;", servers=proxy.address,
+                      session_timeout="60s", wait_sessions=False, workers=1)
+    gateway.wait_served()
+    holder = gateway.hold("one")
+    client = begin(gateway, "/app/?n=one")
+    tree.wait_claims(gateway.znode("one"), 2)
+    gateway.release("one", holder.token)
+    seen = backend.next()
+    proxy.hole()
+    for name in "two", "one":
+        other = begin(gateway, "/app/?n=" + name)
+        backend.next().answer()
+        assert other.response().status == 200
+        assert log(gateway, 1 if name == "two" else 2).outcome == "unlocked"
+    assert backend.idle() and backend.total == 3
+    proxy.pass_on()
+    gateway.refused("one", wait="0")
+    seen.answer()
+    assert client.response().status == 200
+    assert log(gateway, 3).outcome == "granted"
+    free(tree, gateway)
+
+
 def test_session_is_lost(private_zookeeper, guarded, backend):
     """The request is cut off when the session is not sure to live."""
     private_zookeeper.start()

@@ -233,6 +233,31 @@ def test_lost_while_other_holders_are_read(there, here, way, app, foreign,
         answer.get(30)
 
 
+@pytest.mark.parametrize("kept", [5, 20, 60])
+def test_lost_in_a_later_look(there, here, way, app, foreign, name, kept):
+    """The same while the request is served: a new holder leads to the look."""
+    holder = here.hold(name, ttl="1h", mode="shared")
+    made = [foreign.client.create_async(
+        here.znode(name) + "/reader-__READ__", ephemeral=True, sequence=True)
+        for _ in range(400)]
+    made = [answer.get(30) for answer in made]
+    client = there.connect().send("GET", "/any/", {"lock": name},
+                                  shown("fencing token", holder))
+    served = app.next()
+    before = sum(way.requests.values())
+    way.keep(kept)
+    made.append(foreign.make_claim(here.znode(name), "-__READ__"))
+    wait_until(lambda: sum(way.requests.values()) > before
+               and way.passing == 0, SOON, "the look")
+    let_release(here, name, holder, foreign)
+    foreign.wait_claims(here.znode(name), len(made))
+    way.pass_on()
+    problem(client.response(SOON), 503, "lost")
+    served.wait_cut()
+    for answer in [foreign.client.delete_async(path) for path in made]:
+        answer.get(30)
+
+
 @pytest.mark.parametrize("what", ["token", "fencing token"])
 @pytest.mark.parametrize("lost", ["lost", "not lost"])
 def test_the_session_ends(start, here, app, tree, zookeeper, name, lost,

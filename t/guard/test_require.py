@@ -24,6 +24,7 @@ RULE = "zk_lock_require $arg_lock fencing=$http_lock_fencing_token"
 CHECKED = {
     "/app/": RULE + ";",
     "/if/": RULE + " if_held;",
+    "/if/abort/": RULE + " if_held lost=abort;",
     "/any/": RULE + " mode=shared;",
     "/any/if/": RULE + " mode=shared if_held;",
     "/secret/": "zk_lock_require $arg_lock;",
@@ -446,16 +447,17 @@ def test_nothing_is_shown(here_and_there, name):
     release(here, name, holder)
 
 
-def test_if_held(here_and_there, name):
+@pytest.mark.parametrize("path", ["/if/", "/if/abort/"])
+def test_if_held(here_and_there, name, path):
     """Without a token the request passes while the lock is free."""
     here, there = here_and_there
-    assert ask(there, name, path="/if/").status == 200
+    assert ask(there, name, path=path).status == 200
     holder = here.hold(name)
-    content = problem(ask(there, name, path="/if/"), 423)
+    content = problem(ask(there, name, path=path), 423)
     assert content["holder"]["fencing_token"] == holder.fencing
-    assert ask(there, name, holder.token, path="/if/").status == 200
+    assert ask(there, name, holder.token, path=path).status == 200
     release(here, name, holder)
-    assert ask(there, name, path="/if/").status == 200
+    assert ask(there, name, path=path).status == 200
 
 
 @pytest.mark.parametrize("path", ["/if/", "/any/if/"])
