@@ -335,23 +335,30 @@ def test_no_more_than_all_holders(here_and_there, tree, name):
         assert here.release(name, response.token).status == 204
 
 
-def test_very_many_holders(here_and_there, tree, name):
-    """More holders than a look at the lock lists, with a writer behind."""
-    here, there = here_and_there
-    connections = [here.connect(worker) for worker in here.worker_pids()]
-    for i in range(250):
-        response = connections[i % 2].request(
-            "POST", lock_path(name), {"mode": "shared", "ttl": "1h"})
-        assert response.status == 201
+def test_very_many_holders(shared_pair, tree, foreign, name):
+    """More holders than a look at the lock describes, which are 1000, and a
+    writer behind.
+    """
+    here, there = shared_pair
+    lock = here.znode(name)
+    first = here.hold(name, mode="shared", ttl="1h")
+    made = [foreign.client.create_async(lock + "/reader-__READ__",
+                                        ephemeral=True, sequence=True)
+            for _ in range(1010)]
+    for answer in made:
+        answer.get(SOON)
+    last = here.hold(name, mode="shared", ttl="1h")
     waiter = begin(there, tree, name, mode="write")
     reader = begin(here, tree, name, mode="shared")
     assert break_(there, name, "*").status == 204
     response = waiter.response(SOON)
     assert response.status == 201, response
     wait(reader)
+    for holder in first, last:
+        problem(here.inspect(name, holder.token), 410)
     there.release(name, response.token)
     here.release(name, reader.response(SOON).token)
-    tree.wait_claims(here.znode(name), 0)
+    tree.wait_claims(lock, 0)
 
 
 def test_one_of_very_many_holders(shared_pair, tree, name):

@@ -427,7 +427,7 @@ def test_a_guard_has_the_owner(start_gateway, tree):
     """Unless its zk_lock names another."""
     gateway = start_gateway(
         server="zk_lock_owner $arg_who;\n"
-               "location /app/ { zk_lock x; zk_lock y owner=mine; "
+               "location /app/ { zk_lock x; zk_lock a owner=mine; "
                "proxy_pass http://127.0.0.1:1; proxy_connect_timeout 1s; }")
     gateway.allow(r"connect\(\) failed")
     other = gateway.acquire("x")
@@ -435,6 +435,8 @@ def test_a_guard_has_the_owner(start_gateway, tree):
     wait_until(lambda: gateway.inspect("x").json["queued"] == 1)
     queue = gateway.inspect("x").json["queue"]
     assert queue[0]["owner"] == "ann"
+    holder, = gateway.inspect("a").json["holders"]
+    assert holder["owner"] == "mine"
     assert gateway.release("x", other.token).status == 204
     assert waiter.response(SOON).status == 502
 
@@ -519,8 +521,8 @@ PATH_BYTES = 1000000        # of all claims of a session
 
 
 def test_a_refusal_takes_no_room(start_gateway, root):
-    """Of what a session and the zone have room for, a refused claim, and a
-    claim that has ended, take nothing.
+    """Of what a session and the zone have room for, a refused claim takes
+    nothing.
     """
     gateway = limited(start_gateway, "1 $http_x_who", workers=1,
                       root=root + "/" + "r" * 230)
