@@ -40,6 +40,7 @@ int              gsim_restores;
 int              gsim_lacks;
 int              gsim_lates;
 int              gsim_long_names;
+int              gsim_calm;
 int              gsim_looked_at;
 int              gsim_long_lists;
 
@@ -178,8 +179,9 @@ history_run(uint64_t seed)
 
     gsim_rich = gsim_all_rich || seed % 2;
     gsim_long_names = (seed % 5 == 3);
-    gsim_looked_at = (seed / 2 % 3 == 1);
-    gsim_long_lists = gsim_looked_at && (seed / 6 % 2);
+    gsim_calm = (seed % 16 == 4 && !gsim_lacks && !gsim_about_sessions);
+    gsim_looked_at = (seed / 2 % 4 == 1);
+    gsim_long_lists = gsim_looked_at && (seed / 8 % 2);
 
     gsim_tree_reset();
     gsim_ensemble_reset();
@@ -193,6 +195,13 @@ history_run(uint64_t seed)
 
     for (i = 0; i < GSIM_GATEWAYS; i++) {
         gsim_gateway_start(&gsim_gateways[i]);
+
+        if (gsim_calm) {
+
+            /* the first gateway's first look at ZooKeeper finds nothing */
+
+            gsim_run(gsim_now + gsim_below(2 * GSIM_S));
+        }
     }
 
     gsim_user_reset(until);
@@ -244,7 +253,9 @@ history_settle(void)
          !gsim_oracle_settled() || !gsim_gateway_settled();)
     {
 
-        if (gsim_now > until) {
+        if (gsim_now > until
+            && (!gsim_oracle_settled() || gsim_now > until + 2 * GSIM_DRAIN))
+        {
             gsim_violation("claims are left that no user wants");
         }
 
@@ -297,8 +308,21 @@ history_restored(void)
 static void
 history_end(void)
 {
-    int      i;
-    int64_t  until;
+    int              i;
+    int64_t          until;
+    gsim_process_t  *p;
+
+    /* another worker adopts the slot, and ends while the claims end */
+
+    if (gsim_chance(4)) {
+        p = gsim_gateway_pick((int) gsim_below(GSIM_GATEWAYS));
+
+        if (p != NULL && !p->in_turn) {
+            gsim_process_kill(p);
+            gsim_run(gsim_now + gsim_below(gsim_chance(2) ? 20 * GSIM_MS
+                                                          : GSIM_S));
+        }
+    }
 
     for (i = 0; i < GSIM_GATEWAYS; i++) {
         gsim_gateway_stop(&gsim_gateways[i]);

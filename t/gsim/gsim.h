@@ -12,6 +12,7 @@
  *   gsim_client.c   libzookeeper, as zk/client.c calls the library
  *   gsim_library.c  zk/client.c, with access to the file's statics
  *   gsim_session.c  zk/session.c, with what the session counts, and reads
+ *   gsim_zone.c     what workers count, and what zones say of workers
  *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
  *   gsim_user.c     users that acquire, wait and hold
  *   gsim_ask.c      calls with a token: renew, share, release, ...
@@ -270,8 +271,10 @@ struct gsim_node_s {
     int64_t                      counter;
     int                          nchildren;
     gsim_data_t                 *data;
+    zkl_child_t                  child; /* what the name says */
     unsigned                     container:1;
     unsigned                     planted:1;     /* made by name */
+    unsigned                     is_child:1;    /* of a lock: child is set */
 };
 
 
@@ -295,6 +298,8 @@ void gsim_tree_reset(void);
 /* Begins a transaction, and returns the zxid. */
 int64_t gsim_tree_begin(void);
 gsim_node_t *gsim_tree_find(const char *path, int64_t zxid);
+/* What the name of a claim says; not 0: the node is no claim. */
+int gsim_tree_child(gsim_node_t *node, zkl_child_t *child);
 gsim_data_t *gsim_tree_data(gsim_node_t *node, int64_t zxid);
 /* These return a code of libzookeeper; *node is the new node. */
 int gsim_tree_create(const char *path, const char *data, size_t len, int flags,
@@ -579,6 +584,7 @@ void gsim_gateway_reset(void);
 void gsim_gateway_start(gsim_gateway_t *g);
 void gsim_gateway_reload(gsim_gateway_t *g);
 void gsim_gateway_kill(gsim_gateway_t *g);      /* and starts anew */
+void gsim_gateway_vanish(gsim_gateway_t *g);    /* for minutes */
 void gsim_gateway_stop(gsim_gateway_t *g);      /* with grace */
 void gsim_gateway_terminate(gsim_gateway_t *g);
 void gsim_gateway_quit(gsim_gateway_t *g);      /* and starts anew */
@@ -601,6 +607,11 @@ void gsim_gateway_died(gsim_process_t *p);
 void gsim_worker_turned(gsim_process_t *p);
 /* A worker that takes requests, or NULL. */
 gsim_process_t *gsim_gateway_pick(int gateway);
+
+
+/* --- gsim_zone.c ---------------------------------------------------------- */
+
+void gsim_zone_check(gsim_gateway_t *g);
 
 
 /* --- gsim_user.c ---------------------------------------------------------- */
@@ -794,7 +805,9 @@ extern gsim_counters_t  gsim_count;
  * locks at once and use a lock in several ways.
  */
 extern int              gsim_rich;
-/* In every third history clients look at locks; in half of these all lists
+/* In every 16th history nothing happens but that a gateway goes for minutes. */
+extern int              gsim_calm;
+/* In every fourth history clients look at locks; in half of these all lists
    count as long, and wait for turns. */
 extern int              gsim_looked_at;
 extern int              gsim_long_lists;

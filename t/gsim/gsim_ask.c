@@ -498,8 +498,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
     case ZKL_DOWNGRADE:
         gsim_count.shared++;
 
-        if (zkl_name_child_read(&child, u->hold->node->name,
-                                strlen(u->hold->node->name))
+        if (gsim_tree_child(u->hold->node, &child)
             != 0
             || child.mode != ZKL_READ)
         {

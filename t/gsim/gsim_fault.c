@@ -23,6 +23,9 @@ typedef void (*gsim_fault_pt)(void);
 
 
 static void gsim_fault_event(void *data, uint64_t tag);
+static void gsim_fault_vanish(void *data, uint64_t tag);
+static void gsim_fault_then(void *data, uint64_t tag);
+static void gsim_fault_soon(gsim_process_t *p);
 static void gsim_fault_felt(int64_t us);
 static void gsim_fault_stores(gsim_process_t *p, unsigned one_in);
 static void gsim_fault_answer_event(void *data, uint64_t tag);
@@ -93,6 +96,12 @@ gsim_fault_reset(int64_t until)
     gsim_lack_drawn = 0;
     gsim_lack_until = 0;
 
+    if (gsim_calm) {
+        gsim_at(gsim_between((gsim_now + until) / 2, until), gsim_fault_vanish,
+                NULL, 0);
+        return;
+    }
+
     one_in = gsim_chance(2) ? 2 : 5;
     n = GSIM_FAULTS;
 
@@ -131,6 +140,63 @@ gsim_fault_event(void *data, uint64_t tag)
 
     gsim_at(gsim_now + gsim_below(2 * gsim_faults_every), gsim_fault_event,
             NULL, 0);
+}
+
+
+/*
+ * No connection breaks but those of a gateway that dies: its sessions end, and
+ * the other gateway scans for what it has left.
+ */
+
+static void
+gsim_fault_vanish(void *data, uint64_t tag)
+{
+    (void) data;
+    (void) tag;
+
+    gsim_fault_felt(16 * GSIM_S);
+    gsim_gateway_vanish(&gsim_gateways[GSIM_GATEWAYS - 1]);
+}
+
+
+/* The gateway of a worker that has died ends or reloads, too. */
+
+static void
+gsim_fault_then(void *data, uint64_t tag)
+{
+    gsim_gateway_t *g = data;
+
+    if (gsim_now >= gsim_faults_until || !g->up || g->stops || g->life != tag) {
+        return;
+    }
+
+    gsim_fault_felt(6 * GSIM_S);
+
+    switch (gsim_below(4)) {
+
+    case 0:
+        gsim_gateway_reload(g);
+        break;
+
+    case 1:
+        gsim_gateway_terminate(g);
+        break;
+
+    default:
+        gsim_gateway_quit(g);
+        break;
+    }
+}
+
+
+static void
+gsim_fault_soon(gsim_process_t *p)
+{
+    if (gsim_chance(3)) {
+        gsim_at(gsim_now + gsim_below(gsim_chance(2) ? 20 * GSIM_MS
+                                                     : 2 * GSIM_S),
+                gsim_fault_then, p->gateway, p->gateway->life);
+    }
 }
 
 
@@ -359,6 +425,7 @@ gsim_fault_crash(void)
 
     gsim_count.crashes++;
     gsim_fault_felt(3 * GSIM_S);
+    gsim_fault_soon(p);
 
     gsim_process_kill(p);
 }
@@ -381,6 +448,7 @@ gsim_fault_midway(void)
     p->fate_in = (unsigned) gsim_between(1, 40);
     p->fate = 0;
     gsim_fault_stores(p, 2);
+    gsim_fault_soon(p);
 }
 
 

@@ -42,6 +42,7 @@ static void gsim_worker_left(void *data, uint64_t tag);
 static void gsim_worker_stop(void *data);
 static void gsim_worker_terminated(void *data, uint64_t tag);
 static void gsim_worker_again(void *data, uint64_t tag);
+static void gsim_gateway_end(gsim_gateway_t *g, int64_t us);
 static void gsim_gateway_again(void *data, uint64_t tag);
 static int gsim_slot_left(zkl_layout_t *map, ngx_uint_t i);
 static void gsim_gateway_quitting(void *data, uint64_t tag);
@@ -447,7 +448,23 @@ gsim_worker_again(void *data, uint64_t tag)
 
 
 void
+gsim_gateway_vanish(gsim_gateway_t *g)
+{
+    gsim_gateway_end(g, gsim_between(180, 240) * GSIM_S);
+}
+
+
+void
 gsim_gateway_kill(gsim_gateway_t *g)
+{
+    gsim_gateway_end(g, gsim_between(10, 3000) * GSIM_MS);
+}
+
+
+/* All processes die; the gateway starts anew in us microseconds. */
+
+static void
+gsim_gateway_end(gsim_gateway_t *g, int64_t us)
 {
     int              i;
     ngx_uint_t       k;
@@ -482,8 +499,7 @@ gsim_gateway_kill(gsim_gateway_t *g)
         g->workers[i] = NULL;
     }
 
-    gsim_at(gsim_now + gsim_between(10, 3000) * GSIM_MS, gsim_gateway_again, g,
-            g->life);
+    gsim_at(gsim_now + us, gsim_gateway_again, g, g->life);
 }
 
 
@@ -751,7 +767,7 @@ gsim_gateway_check(gsim_gateway_t *g)
     map = g->shm_zone.data;
 
     for (i = 0; i < map->nslots; i++) {
-        if (map->slots[i].keeper != ZKL_FREE && !gsim_slot_left(map, i)) {
+        if (map->slots[i].keeper != ZKL_FREE) {
             gsim_violation("gateway %d: slot %d is not given back", g->index,
                            (int) i);
         }

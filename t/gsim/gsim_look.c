@@ -434,8 +434,7 @@ gsim_look_counts(int lock, int64_t zxid, ngx_uint_t *held)
 
     for (node = parent ? parent->children : NULL; node; node = node->sibling) {
         n += (node->created <= zxid && node->deleted > zxid && n < GSIM_CLAIMS
-              && zkl_name_child_read(&children[n], node->name,
-                                     strlen(node->name))
+              && gsim_tree_child(node, &children[n])
                  == 0);
     }
 

@@ -256,8 +256,7 @@ gsim_oracle_alike(gsim_hold_t *hold, const char *who)
     zkl_child_t   own, child;
     gsim_node_t  *node, *first;
 
-    (void) zkl_name_child_read(&own, hold->node->name,
-                               strlen(hold->node->name));
+    (void) gsim_tree_child(hold->node, &own);
 
     for (first = hold->node; first->origin != NULL; first = first->origin) {
         /* void */
@@ -267,7 +266,7 @@ gsim_oracle_alike(gsim_hold_t *hold, const char *who)
 
         if (node->planted && node->deleted == GSIM_NEVER
             && node->created < first->created
-            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && gsim_tree_child(node, &child) == 0
             && child.seq == own.seq
             && gsim_oracle_blocks(child.mode, own.mode))
         {
@@ -437,7 +436,7 @@ gsim_oracle_successor(gsim_node_t *node)
     gsim_node_t  *next;
     zkl_child_t   child, was;
 
-    if (zkl_name_child_read(&was, node->name, strlen(node->name)) != 0) {
+    if (gsim_tree_child(node, &was) != 0) {
         return NULL;
     }
 
@@ -445,7 +444,7 @@ gsim_oracle_successor(gsim_node_t *node)
 
         if (next != node && next->deleted == GSIM_NEVER
             && next->created == node->deleted
-            && zkl_name_child_read(&child, next->name, strlen(next->name)) == 0
+            && gsim_tree_child(next, &child) == 0
             && child.seq == was.seq
             && (child.mode == was.mode || child.mode == ZKL_READ))
         {
@@ -562,7 +561,7 @@ gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq)
     for (n = 0, node = parent->children; node != NULL; node = node->sibling) {
 
         if (node->deleted == GSIM_NEVER
-            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && gsim_tree_child(node, &child) == 0
             && (child.seq < seq || node->planted)
             && gsim_oracle_blocks(child.mode, mode))
         {
@@ -585,6 +584,7 @@ gsim_oracle_ahead(const char *path, zkl_mode_t mode, int64_t seq)
 void
 gsim_oracle_owns(void *data, uint64_t tag)
 {
+    int              i;
     zkl_key_t        key;
     gsim_process_t  *p, *before;
 
@@ -599,7 +599,10 @@ gsim_oracle_owns(void *data, uint64_t tag)
         before = gsim_enter(p);
 
         gsim_session_check(p);
-        gsim_oracle_counts_paths(p);
+
+        if (tag % 4 == 2) {
+            gsim_oracle_counts_paths(p);
+        }
 
         if (zkl_zone_key(p->worker->zone, &key) == NGX_OK) {
             gsim_oracle_counts_watches(p, key.id);
@@ -614,7 +617,13 @@ gsim_oracle_owns(void *data, uint64_t tag)
 
     gsim_oracle_hung_up();
 
-    gsim_at(gsim_now + 250 * GSIM_MS, gsim_oracle_owns, data, tag);
+    for (i = 0; i < GSIM_GATEWAYS; i++) {
+        if (tag % 4 == 0 && gsim_gateways[i].up) {
+            gsim_zone_check(&gsim_gateways[i]);
+        }
+    }
+
+    gsim_at(gsim_now + 250 * GSIM_MS, gsim_oracle_owns, data, tag + 1);
 }
 
 
@@ -672,7 +681,7 @@ gsim_oracle_owns_session(gsim_process_t *p, int64_t id)
         for (node = parent->children; node != NULL; node = node->sibling) {
 
             if (node->deleted != GSIM_NEVER || node->owner != id
-                || zkl_name_child_read(&child, node->name, strlen(node->name))
+                || gsim_tree_child(node, &child)
                    != 0)
             {
                 continue;

@@ -102,6 +102,19 @@ gsim_tree_now(const char *path)
 }
 
 
+int
+gsim_tree_child(gsim_node_t *node, zkl_child_t *child)
+{
+    if (!node->is_child) {
+        return -1;
+    }
+
+    *child = node->child;
+
+    return 0;
+}
+
+
 gsim_data_t *
 gsim_tree_data(gsim_node_t *node, int64_t zxid)
 {
@@ -124,6 +137,8 @@ gsim_node_new(gsim_node_t *parent, const char *path)
 
     node->path = gsim_text(path, strlen(path));
     node->name = strrchr(node->path, '/') + 1;
+    node->is_child = (zkl_name_child_read(&node->child, node->name,
+                                          strlen(node->name)) == 0);
     node->hash = gsim_hash(path);
     node->created = gsim_zxid;
     node->created_at = gsim_now;

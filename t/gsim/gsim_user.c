@@ -1254,12 +1254,12 @@ gsim_user_clashes(gsim_node_t *own, int wait)
     gsim_node_t  *node;
     zkl_child_t   child, is;
 
-    (void) zkl_name_child_read(&is, own->name, strlen(own->name));
+    (void) gsim_tree_child(own, &is);
 
     for (node = own->parent->children; node; node = node->sibling) {
         if ((node->created <= own->created || node->planted)
             && node->deleted >= own->created
-            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && gsim_tree_child(node, &child) == 0
             && (child.seq < is.seq || node->planted) && child.mode != is.mode
             && (child.mode > ZKL_WRITE || is.mode > ZKL_WRITE)
             && !(wait && zkl_mode_base(child.mode) == ZKL_SEMAPHORE
@@ -1326,7 +1326,7 @@ gsim_user_before(gsim_node_t *node, int64_t seq)
 {
     zkl_child_t  child;
 
-    return zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+    return gsim_tree_child(node, &child) == 0
            && (child.seq < seq || node->planted);
 }
 
@@ -1860,7 +1860,7 @@ gsim_user_check_key(gsim_user_t *u)
 
         if (node->deleted == GSIM_NEVER
             && gsim_user_before(node, u->token.seq)
-            && zkl_name_child_read(&child, node->name, strlen(node->name)) == 0
+            && gsim_tree_child(node, &child) == 0
             && child.has_id
             && memcmp(child.id.random, u->token.id.random, ZKL_KEY) == 0)
         {

@@ -1047,6 +1047,47 @@ MUTANTS = [
      'while (!ngx_atomic_cmp_set(&cell->lease, until, lease ? lease : 1));',
      'while ((cell->lease = lease ? lease : 1) == 0);', ('--rich', 4000)),
 
+    # what workers and zones count
+
+    ('a worker that stays is one whose adopted slot stays',
+     'shm/zone.c:zkl_zone_staying',
+     '!slot->leaving && slot->home == i', '!slot->leaving', 2000),
+
+    ('no worker stays', 'shm/zone.c:zkl_zone_outlives',
+     """           || zkl_zone_staying(zone) != NULL;""", ';', 500),
+
+    ('a slot is left by a worker that has left', 'shm/zone.c:zkl_zone_take',
+     '    slot->leaving = 0;\n', '', 2000),
+
+    ('an adopted slot is its own home', 'shm/zone.c:zkl_zone_adopt',
+     '        zone->home = home->home;\n', '', 2000),
+
+    ('a record that is free has its cells', 'shm/record.c:zkl_record_free',
+     '    zone->used[chunk] &= ~mask;\n', '', 500),
+
+    ('a look keeps its turn', 'core/call.c:zkl_call_turn_over',
+     '    worker->nlooks--;\n', '', 500),
+
+    ('a client that has left is waited for', 'core/call.c:zkl_call_deaf',
+     '        call->worker->nawaited--;\n', '', 500),
+
+    ('a claim that has left is named after another record',
+     'core/lock.c:zkl_lock_leave',
+     '    lock->nrenumbered -= (claim->named != claim->id.record);\n', '',
+     2000),
+
+    ('the gates are not listed again before there is one',
+     'core/scan.c:zkl_scan_gates_handler',
+     """        zkl_scan_after(scan, ZKL_SCAN_RETRY);
+        return;""", '        return;', 2000),
+
+    ('the list of gates is not watched', 'core/scan.c:zkl_scan_look',
+     '    op->watch = 1;\n', '', 500),
+
+    ('an adopted slot is kept by a gateway that has ended',
+     'core/worker.c:zkl_worker_part',
+     '(successor || !closes) && zkl', '1 && zkl', 500),
+
     # versions of a znode's life
 
     ('a claim with another name has the version of the name before',

@@ -1,0 +1,298 @@
+
+/*
+ * What a worker counts, and what a zone says of the workers, is counted here
+ * once more while no process of the gateway is in a turn.
+ *
+ * A process's slots are its own and one for each adoption; each record of the
+ * own slot is a claim's; the cells in use are those of records.
+ */
+
+
+#include "gsim.h"
+
+
+static void gsim_zone_check_worker(gsim_process_t *p);
+static void gsim_zone_check_claims(gsim_process_t *p);
+static void gsim_zone_check_calls(gsim_process_t *p);
+static void gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks);
+static void gsim_zone_check_cells(gsim_process_t *p);
+static void gsim_zone_check_stays(gsim_process_t *p);
+static ngx_uint_t gsim_zone_length(ngx_queue_t *queue);
+static void gsim_zone_differs(gsim_process_t *p, const char *what,
+    ngx_uint_t counts, ngx_uint_t is);
+
+
+void
+gsim_zone_check(gsim_gateway_t *g)
+{
+    gsim_process_t  *p, *before;
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+        if (p->gateway == g && p->state != GSIM_DEAD
+            && (p->in_turn || p->ending))
+        {
+            return;
+        }
+    }
+
+    for (p = gsim_processes; p != NULL; p = p->next) {
+
+        if (p->gateway != g || p->worker == NULL
+            || (p->state != GSIM_RUNS && p->state != GSIM_LEAVES))
+        {
+            continue;
+        }
+
+        before = gsim_enter(p);
+
+        gsim_zone_check_worker(p);
+        gsim_zone_check_claims(p);
+        gsim_zone_check_calls(p);
+        gsim_zone_check_cells(p);
+        gsim_zone_check_stays(p);
+
+        gsim_leave(before);
+    }
+}
+
+
+static void
+gsim_zone_check_worker(gsim_process_t *p)
+{
+    ngx_uint_t          i, n;
+    zkl_layout_t       *map;
+    zkl_worker_t       *worker;
+    ngx_atomic_uint_t   self;
+
+    worker = p->worker;
+    map = worker->zone->map;
+    self = zkl_layout_self();
+
+    for (n = 0, i = 0; i < map->nslots; i++) {
+
+        if (map->slots[i].keeper != self) {
+            continue;
+        }
+
+        n++;
+
+        if (map->slots[i].home != worker->zone->slot) {
+            gsim_violation("slot %d of process %d has the home %d", (int) i,
+                           (int) p->pid, (int) map->slots[i].home);
+        }
+    }
+
+    gsim_zone_differs(p, "slots", n,
+                      1 + gsim_zone_length(&worker->adoptions));
+    gsim_zone_differs(p, "idle locks", worker->nidle,
+                      gsim_zone_length(&worker->idle));
+    gsim_zone_differs(p, "questions that wait", worker->nsearches,
+                      gsim_zone_length(&worker->searches));
+
+    gsim_zone_check_locks(p, &worker->active);
+    gsim_zone_check_locks(p, &worker->idle);
+}
+
+
+static void
+gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks)
+{
+    ngx_uint_t    n;
+    zkl_lock_t   *lock;
+    zkl_claim_t  *claim;
+    ngx_queue_t  *q, *c;
+
+    for (q = ngx_queue_head(locks); q != locks; q = ngx_queue_next(q)) {
+        lock = ngx_queue_data(q, zkl_lock_t, queue);
+
+        gsim_zone_differs(p, "claims of a lock", lock->nclaims,
+                          gsim_zone_length(&lock->claims));
+
+        for (n = 0, c = ngx_queue_head(&lock->claims); c != &lock->claims;
+             c = ngx_queue_next(c))
+        {
+            claim = ngx_queue_data(c, zkl_claim_t, queue);
+            n += (claim->named != claim->id.record);
+        }
+
+        gsim_zone_differs(p, "claims named after others", lock->nrenumbered,
+                          n);
+    }
+}
+
+
+/* Records and claims, one to one. */
+
+static void
+gsim_zone_check_claims(gsim_process_t *p)
+{
+    uint64_t       starts;
+    ngx_uint_t     i, n, untold;
+    zkl_cell_t    *cell;
+    zkl_claim_t   *claim;
+    zkl_layout_t  *map;
+    zkl_worker_t  *worker;
+
+    worker = p->worker;
+    map = worker->zone->map;
+    untold = 0;
+    starts = 0;
+
+    for (i = 0; i < worker->nclaims; i++, starts >>= 1) {
+
+        if (i % ZKL_CHUNK == 0) {
+            starts = map->owners[i / ZKL_CHUNK] ? map->starts[i / ZKL_CHUNK]
+                                                : 0;
+        }
+
+        claim = worker->claims[i];
+        n = starts & 1;
+
+        if (n) {
+
+            /* the chunk of a record that has moved may be another slot's */
+
+            cell = (zkl_cell_t *) (void *) (map->cells + i * ZKL_CELL);
+            n = (cell->slot == worker->zone->slot
+                 && cell->state != ZKL_RECORD_FREE);
+        }
+
+        if (claim != NULL) {
+            untold += (claim->handler != NULL);
+        }
+
+        if (n != (claim != NULL)) {
+            gsim_violation("process %d has %s %d, but no %s", (int) p->pid,
+                           n ? "the record" : "the claim", (int) i,
+                           n ? "claim" : "record");
+        }
+    }
+
+    gsim_zone_differs(p, "claims whose clients wait", worker->nuntold, untold);
+}
+
+
+static void
+gsim_zone_check_calls(gsim_process_t *p)
+{
+    ngx_uint_t     awaited, looks, shared;
+    zkl_call_t    *call;
+    ngx_queue_t   *q;
+    zkl_worker_t  *worker;
+
+    worker = p->worker;
+    awaited = 0;
+    looks = 0;
+    shared = 0;
+
+    for (q = ngx_queue_head(&worker->calls); q != &worker->calls;
+         q = ngx_queue_next(q))
+    {
+        call = ngx_queue_data(q, zkl_call_t, queue);
+
+        awaited += (call->handler != NULL);
+        looks += call->looks;
+        shared += call->shared;
+    }
+
+    gsim_zone_differs(p, "calls", worker->ncalls,
+                      gsim_zone_length(&worker->calls));
+    gsim_zone_differs(p, "calls that clients wait for", worker->nawaited,
+                      awaited);
+    gsim_zone_differs(p, "looks with a turn", worker->nlooks, looks);
+    gsim_zone_differs(p, "looks", worker->nlooking, shared);
+}
+
+
+/* The cells in use are those of records. */
+
+static void
+gsim_zone_check_cells(gsim_process_t *p)
+{
+    uint64_t       used;
+    ngx_uint_t     i, k, n;
+    zkl_layout_t  *map;
+    zkl_worker_t  *worker;
+
+    worker = p->worker;
+    map = worker->zone->map;
+
+    for (i = 0; i < map->nchunks; i++) {
+
+        if (map->owners[i] != worker->zone->slot + 1) {
+            continue;
+        }
+
+        for (used = 0, k = 0; k < ZKL_CHUNK; k++) {
+
+            if (map->starts[i] >> k & 1) {
+                n = zkl_layout_cells_of(
+                        zkl_layout_cell(map, (uint32_t) (i * ZKL_CHUNK + k))
+                        ->path_len);
+
+                used |= (((uint64_t) 1 << n) - 1) << k;
+            }
+        }
+
+        if (worker->zone->used[i] != used) {
+            gsim_violation("process %d has other cells of chunk %d in use than "
+                           "those of records", (int) p->pid, (int) i);
+        }
+    }
+}
+
+
+/* A worker knows whether another worker stays, or new workers are to come. */
+
+static void
+gsim_zone_check_stays(gsim_process_t *p)
+{
+    int              stays, comes;
+    zkl_layout_t    *map;
+    gsim_process_t  *other;
+
+    stays = 0;
+    map = p->worker->zone->map;
+    comes = (map->reloads != p->worker->zone->reloads
+             && map->reloads != map->over);
+
+    for (other = gsim_processes; other != NULL; other = other->next) {
+
+        stays |= (other != p && other->gateway == p->gateway
+                  && other->worker != NULL && !other->worker->leaving
+                  && (other->state == GSIM_RUNS
+                      || other->state == GSIM_LEAVES));
+    }
+
+    if ((zkl_zone_outlives(p->worker->zone) != 0) != (stays || comes)) {
+        gsim_violation("process %d %s, but %s", (int) p->pid,
+                       stays || comes ? "takes itself for the last worker"
+                                      : "leaves the claims to another worker",
+                       stays || comes ? "is not" : "there is none");
+    }
+}
+
+
+static ngx_uint_t
+gsim_zone_length(ngx_queue_t *queue)
+{
+    ngx_uint_t    n;
+    ngx_queue_t  *q;
+
+    for (n = 0, q = ngx_queue_head(queue); q != queue; q = ngx_queue_next(q)) {
+        n++;
+    }
+
+    return n;
+}
+
+
+static void
+gsim_zone_differs(gsim_process_t *p, const char *what, ngx_uint_t counts,
+    ngx_uint_t is)
+{
+    if (counts != is) {
+        gsim_violation("process %d counts %d %s, but there are %d",
+                       (int) p->pid, (int) counts, what, (int) is);
+    }
+}
