@@ -654,9 +654,10 @@ def test_status_that_closes(guarded):
     gateway.release("one", holder.token)
 
 
-def test_longest_wait(guarded):
+@pytest.mark.parametrize("rule", ["zk_lock one;", "zk_lock one wait=1m;"])
+def test_longest_wait(guarded, rule):
     """zk_lock_max_wait cuts the default, too, which is half a minute."""
-    gateway = guarded("zk_lock one; zk_lock_max_wait 300ms;")
+    gateway = guarded(rule + "zk_lock_max_wait 300ms;")
     holder = gateway.hold("one")
     wait_over(begin(gateway).response(SOON), gateway)
     gateway.release("one", holder.token)
