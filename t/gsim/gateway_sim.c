@@ -16,10 +16,12 @@
  */
 
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 #include "gsim.h"
 
@@ -31,6 +33,9 @@
  * timeouts, because the close of a session of the older copy may be lost.
  */
 #define GSIM_RESTORED       (20 * GSIM_S)
+
+/* seconds of the processor after which src/ is taken for an endless loop */
+#define GSIM_ENDLESS        60
 
 
 gsim_counters_t  gsim_count;
@@ -45,9 +50,11 @@ int              gsim_looked_at;
 int              gsim_long_lists;
 
 static int       gsim_all_rich;
+static uint64_t  gsim_seed;
 
 
 static void history(uint64_t seed);
+static void history_endless(int signo);
 static void history_run(uint64_t seed);
 static void history_settle(void);
 static void history_restored(void);
@@ -150,6 +157,13 @@ main(int argc, char **argv)
 static void
 history(uint64_t seed)
 {
+    struct itimerval  limit = { { 0, 0 }, { GSIM_ENDLESS, 0 } };
+
+    gsim_seed = seed;
+
+    (void) signal(SIGVTALRM, history_endless);
+    (void) setitimer(ITIMER_VIRTUAL, &limit, NULL);
+
     gsim_loop_reset(seed);
     gsim_process_reset();
 
@@ -166,6 +180,19 @@ history(uint64_t seed)
     history_run(seed);
 
     gsim_count.histories++;
+}
+
+
+static void
+history_endless(int signo)
+{
+    (void) signo;
+
+    printf("VIOLATION: a turn does not end\nfailed: seed %llu\n",
+           (unsigned long long) gsim_seed);
+    fflush(stdout);
+
+    _exit(1);
 }
 
 
