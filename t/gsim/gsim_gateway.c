@@ -723,7 +723,7 @@ gsim_gateway_record(gsim_gateway_t *g, void *p)
 }
 
 
-/* The slot's last worker had no connection to close the session with. */
+/* The slot's last keeper had no connection to close the session with. */
 
 static int
 gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)
@@ -767,7 +767,7 @@ gsim_gateway_check(gsim_gateway_t *g)
     map = g->shm_zone.data;
 
     for (i = 0; i < map->nslots; i++) {
-        if (map->slots[i].keeper != ZKL_FREE) {
+        if (map->slots[i].keeper != ZKL_FREE && !gsim_slot_left(map, i)) {
             gsim_violation("gateway %d: slot %d is not given back", g->index,
                            (int) i);
         }
