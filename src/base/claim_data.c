@@ -37,6 +37,7 @@ typedef enum {
     ZKL_CLAIM_DATA_GATE,
     ZKL_CLAIM_DATA_PARAMS,
     ZKL_CLAIM_DATA_ASYNC,
+    ZKL_CLAIM_DATA_HELD,
     ZKL_CLAIM_DATA_REVOKED,
     ZKL_CLAIM_DATA_WANT,
     ZKL_CLAIM_DATA_FROM,
@@ -86,6 +87,7 @@ static const char  *const zkl_claim_data_names[] = {
     "gate",
     "params",
     "async",
+    "held",
     "revoke",
     "want",
     "from",
@@ -147,7 +149,8 @@ zkl_claim_data_write(char *buf, const zkl_claim_data_t *cdata, size_t *index_at)
     }
 
     if (cdata->async) {
-        p += sprintf(p, ",\"async\":true");
+        p += sprintf(p, cdata->held ? ",\"async\":true,\"held\":true"
+                                    : ",\"async\":true");
     }
 
     if (cdata->revoke) {
@@ -502,6 +505,10 @@ zkl_claim_data_boolean(zkl_claim_data_t *cdata, zkl_claim_data_field_e field,
 
     case ZKL_CLAIM_DATA_ASYNC:
         cdata->async = (value != 0);
+        return 0;
+
+    case ZKL_CLAIM_DATA_HELD:
+        cdata->held = (value != 0);
         return 0;
 
     case ZKL_CLAIM_DATA_REVOKED:

@@ -20,7 +20,7 @@
 
 /* the most bytes of claim data that a gateway writes */
 #define ZKL_CLAIM_DATA_MAX                                                    \
-    (ZKL_OWNER_MAX + ZKL_DATA_MAX + 2 * ZKL_FULL_MAX + 442)
+    (ZKL_OWNER_MAX + ZKL_DATA_MAX + 2 * ZKL_FULL_MAX + 454)
 
 /* the limit of a czxid, because a fencing token is czxid * 256 + index */
 #define ZKL_CZXID_MAX           (((int64_t) 1 << 55) - 1)
@@ -53,8 +53,12 @@
  * The optional members stand between ttl and data, in this order:
  *
  *     "holds":2,"renewals":7,"mended":5,"czxid":42,"gate":"0123456789abcdef",
- *     "params":"00c0ffee","async":true,"revoke":true,"want":"shared",
- *     "from":"192.0.2.1","name":"team%2Fjob"
+ *     "params":"00c0ffee","async":true,"held":true,"revoke":true,
+ *     "want":"shared","from":"192.0.2.1","name":"team%2Fjob"
+ *
+ * With async, clients at any gateway may know the token or the key before the
+ * grant, and no client was told of the grant at another gateway.  held is
+ * written by the claim's worker when it grants such a claim.
  *
  * name is the lock's, if the znode has the name of a hash.
  *
@@ -93,6 +97,7 @@ typedef struct {
     unsigned        has_id:1;
     unsigned        has_params:1;
     unsigned        async:1;
+    unsigned        held:1;         /* written with async */
     unsigned        revoke:1;       /* a client asks the holder to let go */
 
     char            want[ZKL_WANT_MAX + 1];         /* of "a-z0-9-" */

@@ -24,7 +24,6 @@ static void zkl_view_wait(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_unlink(zkl_view_t *view, zkl_entry_t *entry);
 static void zkl_view_pass(zkl_view_t *view);
 static void zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry);
-static zkl_entry_t *zkl_view_front(zkl_view_t *view, zkl_entry_t *entry);
 static zkl_entry_t *zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter,
     zkl_entry_t **watch);
 static int zkl_view_compare(const void *one, const void *two);
@@ -155,7 +154,7 @@ zkl_view_next(zkl_view_t *view, zkl_entry_t **waiter, zkl_entry_t **blocker)
 
     if (zkl_view_conflict(view, *waiter)) {
 
-        first = zkl_view_front(view, *waiter);
+        first = view->alive.next;
 
         if (!zkl_view_begins(view)) {
             return ZKL_COMPLETE;
@@ -374,7 +373,7 @@ zkl_view_conflict(zkl_view_t *view, zkl_entry_t *entry)
         return 0;
     }
 
-    first = zkl_view_front(view, entry);
+    first = view->alive.next;
 
     return first != entry && !zkl_view_mixes(first->mode, entry->mode);
 }
@@ -574,29 +573,6 @@ zkl_view_doubt(zkl_view_t *view, zkl_entry_t *entry)
 
 
 /*
- * Returns the first claim that counts for a linked entry.  Misnumbered claims
- * do not count for a claim that another gateway told as held.
- */
-
-static zkl_entry_t *
-zkl_view_front(zkl_view_t *view, zkl_entry_t *entry)
-{
-    zkl_entry_t  *first;
-
-    first = view->alive.next;
-
-    if (entry->told_elsewhere && !entry->misnumbered) {
-
-        while (first->misnumbered) {
-            first = first->next;
-        }
-    }
-
-    return first;
-}
-
-
-/*
  * Returns the nearest claim ahead that blocks waiter, or NULL.  *watch is the
  * nearest claim that still needs a watch for that, or NULL if none does.
  */
@@ -615,12 +591,6 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
     /* one step for a mutex or a writer; the remaining modes may pass claims */
 
     for (ahead = waiter->prev; ahead != &view->alive; ahead = ahead->prev) {
-
-        if (ahead->misnumbered && waiter->told_elsewhere
-            && !waiter->misnumbered)
-        {
-            break;
-        }
 
         if (!zkl_view_blocks(ahead->mode, waiter->mode)) {
             continue;
@@ -642,7 +612,7 @@ zkl_view_blocker(zkl_view_t *view, zkl_entry_t *waiter, zkl_entry_t **watch)
              * claim are gone, this claim is first, which is a conflict.
              */
 
-            first = zkl_view_front(view, waiter);
+            first = view->alive.next;
 
             if (*watch == NULL && first->origin != ZKL_LOCAL
                 && !first->watched)

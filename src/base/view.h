@@ -23,10 +23,7 @@
  *   client that makes a child by name, or copies a tree, chooses the number in
  *   the name.  A listed child whose number the parent has not given is
  *   misnumbered: other clients may believe that the child holds the lock, so
- *   the child comes before all claims, and blocks these until it is gone.  A
- *   list that is sent after the parent has given that number does not show that
- *   the child was misnumbered; if another gateway, by such a list, told a
- *   client that a claim is held, misnumbered children do not block that claim.
+ *   the child comes before all claims, and blocks these until it is gone.
  *
  * - The proof ends with the parent, because an empty parent may be reaped and
  *   made anew with seq 0.  The proof holds while a live local claim in the
@@ -98,10 +95,6 @@ struct zkl_entry_s {
     unsigned            waiting:1;  /* local, not granted yet */
     unsigned            watched:1;  /* not local: the caller watches the
                                        claim, and sets the bit */
-    unsigned            told_elsewhere:1;   /* local: another gateway saw no
-                                               claim ahead, and told the client
-                                               that the claim is held; the
-                                               caller sets the bit */
     unsigned            renamed:1;  /* foreign: the mode may be so new that
                                        ZooKeeper still shows the caller the
                                        claim with the mode before */

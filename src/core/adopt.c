@@ -9,24 +9,17 @@
  *
  *            sends         the answer leads to
  *   ------   -----------   ----------------------------------------------------
- *   FIND     list, or      DELETE, LOOK, or freed (after ZKL_LATE)
+ *   FIND     list, or      DELETE, or freed (after ZKL_LATE)
  *            get
- *   LOOK     get           DELETE by the version, READ, or freed
  *   READ     get           made durable, and READ again; or a claim of this
  *                          worker; or DELETE, if released; or freed
  *            delete        (the lease is over) freed, or READ again
- *   DELETE   delete        freed; or LOOK or FIND, if the data have changed
+ *   DELETE   delete        freed; or FIND, if the data have changed
  *
  * An adopted claim is in no view: the waiters behind the claim, in this worker
  * too, know the claim by the record, as a sibling's, or by the znode.  The
  * znode of a one-node lock may be another claim's by now, so the worker reads
  * the znode first, and deletes by the version that was read.
- *
- * A detached claim (a client may call for the claim later) may be held all the
- * same, because a client with the token may call at any gateway, and a gateway
- * that sees no claim ahead writes into the claim data that the claim is held
- * and tells so.  The worker therefore deletes such a claim by the version of
- * claim data that do not say "held".
  *
  * All of the code runs on the event loop.  The session of an adoption is NULL
  * until the session is opened.  The work on a claim begins anew with each
@@ -63,8 +56,6 @@ typedef enum {
     ZKL_ADOPTED_FIND = 0,           /* the claim waited; a list, or a read of
                                        the lock's znode, tells whether the claim
                                        has a znode */
-    ZKL_ADOPTED_LOOK,               /* the claim was detached: deleted, unless
-                                       another gateway told the claim as held */
     ZKL_ADOPTED_READ,               /* the claim is held, if its znode is
                                        there; the znode is read */
     ZKL_ADOPTED_DELETE
@@ -91,11 +82,8 @@ typedef struct {
 
     ngx_str_t                          path;    /* of the lock */
     int32_t                            version; /* of the data read, of a claim
-                                                   that was detached or
-                                                   is held */
+                                                   that is held */
 
-    unsigned                           detached:1;  /* the claim waited without
-                                                       a client */
     unsigned                           ending:1;    /* the claim is deleted when
                                                        the replacement is
                                                        done */
@@ -141,7 +129,6 @@ static void zkl_adopted_handler(zkl_op_t *op);
 static ngx_int_t zkl_adopted_renamed(zkl_adopted_t *claim);
 static void zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op);
 static void zkl_adopted_missing(zkl_adopted_t *claim);
-static void zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op);
 static void zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op);
 static void zkl_adopted_secure(zkl_adopted_t *claim);
 static void zkl_adopted_lease(zkl_adopted_t *claim);
@@ -615,10 +602,6 @@ zkl_adopted_new(zkl_adoption_t *adoption, zkl_record_t *record,
     claim->mode = record->was;
     claim->renamed = record->mode;
     claim->seq = record->seq;
-    claim->detached = (record->ttl != 0 && !record->bound
-                       && record->mode != ZKL_NODE
-                       && (record->state == ZKL_RECORD_NEW
-                           || record->state == ZKL_RECORD_WAITING));
 
     claim->path.len = path->len;
     claim->path.data = (u_char *) claim + sizeof(zkl_adopted_t);
@@ -650,9 +633,6 @@ zkl_adopted_begin(zkl_adopted_t *claim, zkl_record_t *record)
         /* from here on the claim is held, even if the leader is deleted */
 
         zkl_record_unbind(zone, record->id.record);
-
-    } else if (claim->detached) {
-        claim->state = ZKL_ADOPTED_LOOK;
 
     } else {
         claim->state = ZKL_ADOPTED_DELETE;
@@ -729,9 +709,7 @@ zkl_adopted_op(zkl_adopted_t *claim)
     name.len = zkl_name_claim_write((char *) buf, &claim->named, claim->mode,
                                     claim->seq);
 
-    if ((claim->state == ZKL_ADOPTED_READ && !claim->over)
-        || claim->state == ZKL_ADOPTED_LOOK)
-    {
+    if (claim->state == ZKL_ADOPTED_READ && !claim->over) {
         return zkl_op_new(session, ZKL_OP_GET, &claim->path, &name, NULL);
     }
 
@@ -741,7 +719,7 @@ zkl_adopted_op(zkl_adopted_t *claim)
         return NULL;
     }
 
-    if (claim->mode == ZKL_NODE || claim->detached || claim->over) {
+    if (claim->mode == ZKL_NODE || claim->over) {
         op->version = claim->version;
     }
 
@@ -809,11 +787,6 @@ zkl_adopted_handler(zkl_op_t *op)
             break;
         }
 
-        if (claim->detached) {
-            zkl_adopted_look(claim, op);
-            break;
-        }
-
         zkl_adopted_read(claim, op);
         break;
 
@@ -867,12 +840,6 @@ zkl_adopted_found(zkl_adopted_t *claim, zkl_op_t *op)
             claim->mode = child.mode;
             claim->renamed = child.mode;
 
-            if (claim->detached) {
-                claim->state = ZKL_ADOPTED_LOOK;
-                zkl_adopted_go(claim);
-                return;
-            }
-
             zkl_adopted_delete(claim);
             return;
         }
@@ -918,47 +885,6 @@ zkl_adopted_missing(zkl_adopted_t *claim)
     }
 
     ngx_post_event(&claim->adoption->over, &ngx_posted_events);
-}
-
-
-/* A GET has read the znode of a claim that was detached. */
-
-static void
-zkl_adopted_look(zkl_adopted_t *claim, zkl_op_t *op)
-{
-    ngx_msec_t        ttl;
-    zkl_claim_data_t  cdata;
-    zkl_zone_t       *zone;
-
-    zone = claim->adoption->zone;
-
-    if (claim->state != ZKL_ADOPTED_LOOK) {
-
-        /* the claim was released meanwhile */
-
-        zkl_adopted_go(claim);
-        return;
-    }
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
-
-    if (cdata.async || cdata.index < 0 || cdata.ttl == 0) {
-        claim->version = op->version;
-        claim->state = ZKL_ADOPTED_DELETE;
-        zkl_adopted_go(claim);
-        return;
-    }
-
-    claim->detached = 0;
-    ttl = (ngx_msec_t) cdata.ttl;
-
-    zkl_record_publish(zone, claim->id.record, claim->seq, op->czxid,
-                       (ngx_uint_t) cdata.index);
-    zkl_record_grant(zone, claim->id.record, ttl, zkl_now() + ttl,
-                     ZKL_DELIVERED_ELSEWHERE);
-
-    claim->state = ZKL_ADOPTED_READ;
-    zkl_adopted_read(claim, op);
 }
 
 
@@ -1210,9 +1136,6 @@ zkl_adopted_deleted(zkl_adopted_t *claim, zkl_op_t *op)
 
     if (claim->mode == ZKL_NODE) {
         claim->state = ZKL_ADOPTED_FIND;
-
-    } else if (claim->detached) {
-        claim->state = ZKL_ADOPTED_LOOK;
     }
 
     zkl_adopted_go(claim);
@@ -1233,7 +1156,6 @@ zkl_adopted_delete(zkl_adopted_t *claim)
     }
 
     claim->state = ZKL_ADOPTED_DELETE;
-    claim->detached = 0;
     claim->over = 0;
 
     if (claim->mode == ZKL_NODE) {

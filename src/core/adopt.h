@@ -4,10 +4,10 @@
  * left, and the claims that were made through the session.
  *
  * This worker deletes the claims that waited, because the clients are gone with
- * the dead worker, unless another gateway told a client that the claim is held;
- * and the held claims that are bound.  The other held claims become durable,
- * and claims of this worker, which goes on counting the leases, with the same
- * deadlines.  The adopted session is closed when no claim depends on it.
+ * the dead worker, and the held claims that are bound.  The other held claims
+ * become durable, and claims of this worker, which goes on counting the leases,
+ * with the same deadlines.  The adopted session is closed when no claim depends
+ * on it.
  */
 
 

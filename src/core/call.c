@@ -114,8 +114,10 @@ static void zkl_call_find(zkl_call_t *call);
 static void zkl_call_find_handler(zkl_op_t *op);
 static void zkl_call_inspect(zkl_call_t *call);
 static void zkl_call_inspect_handler(zkl_op_t *op);
+static void zkl_call_other(zkl_call_t *call);
 static void zkl_call_gone(zkl_call_t *call);
 static void zkl_call_placed(zkl_call_t *call);
+static ngx_uint_t zkl_call_early(zkl_call_t *call);
 static void zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata);
 static void zkl_call_set(zkl_call_t *call);
 static void zkl_call_set_handler(zkl_op_t *op);
@@ -1224,14 +1226,42 @@ zkl_call_inspect_handler(zkl_op_t *op)
 
     } else {
 
-        /* the claim is another gateway's or session's by now: a list tells */
+        /* the claim is another gateway's, or another session's by now */
 
-        zkl_call_list(call);
+        zkl_call_other(call);
     }
 
 done:
 
     zkl_call_op_end(call);
+}
+
+
+/*
+ * Only the claim's worker grants, so the claim data tell whether the claim is
+ * held; if they do not, a list tells how many claims are ahead.
+ */
+
+static void
+zkl_call_other(zkl_call_t *call)
+{
+    zkl_claim_data_t  cdata;
+    zkl_info_t       *info;
+
+    info = &call->infos[0];
+
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
+    if (cdata.index < 0 || !zkl_call_granted(&cdata)) {
+        zkl_call_list(call);
+        return;
+    }
+
+    call->position = 0;
+    call->place = 0;
+    info->held = 1;
+
+    zkl_call_placed(call);
 }
 
 
@@ -1267,23 +1297,10 @@ zkl_call_placed(zkl_call_t *call)
 
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
-    if (info->blocked && cdata.async && !zkl_call_granted(&cdata)) {
-        info->held = 0;
-    }
-
-    if (call->pending && info->held) {
-
-        if (cdata.index >= 0 && !cdata.async) {
-
-            /*
-             * The token is told with the grant only, so another gateway has
-             * told that the claim is held; the claim's worker knows that soon.
-             */
-
-            zkl_call_poll(call);
-            return;
-        }
-
+    if (info->held
+        && (call->pending
+            || (cdata.async && !call->node && !zkl_call_granted(&cdata))))
+    {
         /* no claim is ahead, but only the claim's worker grants */
 
         info->held = 0;
@@ -1341,10 +1358,26 @@ zkl_call_placed(zkl_call_t *call)
 }
 
 
+/* Whether the call has more time left than it has taken so far. */
+
+static ngx_uint_t
+zkl_call_early(zkl_call_t *call)
+{
+    ngx_msec_t  past;
+
+    past = ngx_current_msec - call->asked;
+
+    return past <= ZKL_PATIENCE
+           && (ngx_msec_int_t) (call->over.timer.key - ngx_current_msec)
+              > (ngx_msec_int_t) past;
+}
+
+
 /*
- * Another claim is ahead, and yet the claim may be held, because a gateway
- * hands a lock over before the delete of the claim ahead is done.  For an async
- * claim that the client takes for held the call waits a while.
+ * The claim is not known to be held.  The call waits a while for an async claim
+ * that is first, or that the client takes for held, because the claim's worker
+ * may be about to write that it has granted the claim; and until a mark that
+ * hides the claim data is mended.
  */
 
 static void
@@ -1354,7 +1387,11 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
 
     looks = (call->type == ZKL_INSPECT);
 
-    if (!call->pending && zkl_call_granted(cdata)) {
+    if (!call->pending
+        && (zkl_call_granted(cdata)
+            || (call->infos[0].pending
+                && zkl_call_early(call))))
+    {
         zkl_call_poll(call);
         return;
     }
@@ -1373,7 +1410,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
          * grace
          */
 
-        if (!looks && ngx_current_msec - call->asked <= ZKL_PATIENCE) {
+        if (!looks && zkl_call_early(call)) {
             zkl_call_poll(call);
             return;
         }
@@ -1388,16 +1425,16 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
 
 /*
  * A claim of another gateway is held if the claim is not async, since the token
- * was told with the grant, if it has several holds, and if it is durable: a
- * claim has a gate only while the claim is held.  Curator's mark hides the
- * claim data until the mark is mended.
+ * was told with the grant, if the claim's worker has written so, if it has
+ * several holds, and if it is durable: a claim has a gate only while the claim
+ * is held.  Curator's mark hides the claim data until the mark is mended.
  */
 
 ngx_uint_t
 zkl_call_granted(zkl_claim_data_t *cdata)
 {
-    return (cdata->index >= 0) ? !cdata->async || cdata->holds > 1
-                                 || cdata->gate_len != 0
+    return (cdata->index >= 0) ? !cdata->async || cdata->held
+                                 || cdata->holds > 1 || cdata->gate_len != 0
                                : cdata->revoke;
 }
 
@@ -1828,8 +1865,8 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
 
 /*
  * A client that asks for a detached claim extends the grace.  The time is never
- * cut, since another gateway may have told that the claim is held, but always
- * changed: the change tells the claim's worker that a client asks.
+ * cut, but always changed: the change tells the claim's worker that a client
+ * asks.
  */
 
 static void
@@ -2233,7 +2270,6 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
     ngx_uint_t   i, own, there, mixes, capacity, ahead, readers, misnumbered;
     zkl_child_t  child;
 
-    call->infos[0].blocked = 0;
     call->position = 0;
     ahead = 0;
     there = 0;
@@ -2259,15 +2295,12 @@ zkl_call_count(zkl_call_t *call, zkl_op_t *op)
         misnumbered = (child.seq >= op->given
                        || (child.seq == call->token.seq && !own));
 
-        if (misnumbered != (call->token.seq >= op->given)) {
+        /* as in the view: misnumbered children come before all claims */
 
-            /* blocks the claim, unless the claim was granted before */
-
-            call->infos[0].blocked |= misnumbered;
-            continue;
-        }
-
-        if (child.seq >= call->token.seq) {
+        if (misnumbered == (call->token.seq >= op->given)
+            ? child.seq >= call->token.seq
+            : !misnumbered)
+        {
             continue;
         }
 

@@ -100,7 +100,6 @@ typedef struct {
     ngx_msec_t                         ttl;     /* 0: unknown */
     ngx_msec_t                         expires; /* in how long, if timed */
     ngx_uint_t                         holds;   /* 0 and 1: a single hold */
-    unsigned                           blocked:1;   /* by a misnumbered claim */
     unsigned                           timed:1;
     unsigned                           endless:1;   /* no lease */
     unsigned                           held:1;

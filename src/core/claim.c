@@ -28,10 +28,10 @@
  * durable claim of a worker or a gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
- * the lease.  A waiting claim that a client may call for at another gateway
- * ends only if no other gateway has told a client that the claim is held.  The
- * version of the znode's data shows both: so a claim in EXPIRING still blocks
- * the claims behind, and goes back to HELD or WAIT if the data have changed.
+ * the lease, and a waiting claim that a client may call for at another gateway
+ * only if no client has.  The version of the znode's data shows both: so a
+ * claim in EXPIRING still blocks the claims behind, and goes back to HELD or
+ * WAIT if the data have changed.
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
  * be gone.  Only zkl_claim_state() changes the state, and only zkl_claim_done()
@@ -90,6 +90,7 @@ static void zkl_claim_created(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_queued(zkl_claim_t *claim);
 static void zkl_claim_single(zkl_claim_t *claim);
 static void zkl_claim_single_handler(zkl_op_t *op);
+static void zkl_claim_show(zkl_claim_t *claim);
 static void zkl_claim_timer_handler(ngx_event_t *ev);
 static void zkl_claim_wait(zkl_claim_t *claim);
 static void zkl_claim_detach(zkl_claim_t *claim);
@@ -144,7 +145,6 @@ static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
     zkl_claim_data_t *cdata, int32_t version);
 static ngx_msec_t zkl_claim_shorter(zkl_claim_t *claim,
     zkl_claim_data_t *cdata);
-static ngx_uint_t zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *cdata);
 static void zkl_claim_renewed(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_remote(zkl_claim_t *claim,
     zkl_claim_data_t *cdata);
@@ -166,7 +166,6 @@ static void zkl_claim_found(zkl_claim_t *claim);
 static void zkl_claim_found_handler(zkl_op_t *op);
 static void zkl_claim_removed(zkl_claim_t *claim);
 static void zkl_claim_requeue(zkl_claim_t *claim);
-static void zkl_claim_limit(zkl_claim_t *claim);
 static void zkl_claim_unreachable(zkl_claim_t *claim);
 static void zkl_claim_lost(zkl_claim_t *claim);
 
@@ -1044,7 +1043,7 @@ void
 zkl_claim_unlisted(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_WAIT
-        && claim->handler != NULL && !claim->entry.told_elsewhere
+        && claim->handler != NULL
         && !(claim->told & ZKL_TOLD_WAITS))
     {
         zkl_claim_withdraw(claim, ZKL_DENIED);
@@ -1117,15 +1116,9 @@ zkl_claim_conflict(zkl_claim_t *claim)
 {
     zkl_entry_t  *first;
 
-    /*
-     * A keyed claim may be in conflict with a duplicate.  And if another
-     * gateway has told that the claim is held, the claims ahead are gone,
-     * though the view does not show that yet.
-     */
+    /* a keyed claim may be in conflict with a duplicate */
 
-    if (claim->state != ZKL_WAIT || claim->entry.told_elsewhere
-        || !claim->single)
-    {
+    if (claim->state != ZKL_WAIT || !claim->single) {
         return NGX_AGAIN;
     }
 
@@ -1177,10 +1170,7 @@ zkl_claim_grant(zkl_claim_t *claim)
     delivery = ZKL_DELIVERED;
     lease = claim->ttl;
 
-    if (claim->entry.told_elsewhere) {
-        delivery = ZKL_DELIVERED_ELSEWHERE;
-
-    } else if (claim->detached && claim->handler == NULL) {
+    if (claim->detached && claim->handler == NULL) {
         delivery = ZKL_UNDELIVERED;
         lease = claim->terms.grace;
     }
@@ -1223,9 +1213,11 @@ zkl_claim_grant(zkl_claim_t *claim)
         return NGX_OK;
     }
 
-    /* the waiter may release the claim at once */
-
     if (claim->state == ZKL_HELD) {
+        zkl_claim_show(claim);
+
+        /* the waiter may release the claim at once */
+
         zkl_claim_answer(claim, ZKL_GRANTED);
 
     } else if (claim->state == ZKL_EXPIRING) {
@@ -1236,6 +1228,33 @@ zkl_claim_grant(zkl_claim_t *claim)
     }
 
     return NGX_OK;
+}
+
+
+/*
+ * Writes into the claim data that the claim is held, if clients may know the
+ * claim since before the grant: another gateway tells such a client of the
+ * grant only then.  The one-node layout needs no such write, because a claim
+ * that waits has no znode.
+ */
+
+static void
+zkl_claim_show(zkl_claim_t *claim)
+{
+    zkl_zone_t        *zone;
+    zkl_claim_data_t   cdata;
+
+    zone = claim->lock->worker->zone;
+
+    zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
+
+    if (!cdata.async || claim->lock->node) {
+        return;
+    }
+
+    zkl_record_cdata(zone, claim->id.record, &cdata);
+    zkl_claim_rewrite(claim, &cdata,
+                      zkl_record_version(zone, claim->id.record));
 }
 
 
@@ -1456,8 +1475,7 @@ zkl_claim_detach(zkl_claim_t *claim)
     now = zkl_now();
 
     claim->detached = 1;
-    claim->lease = now + (claim->entry.told_elsewhere ? claim->ttl
-                                                      : claim->terms.grace);
+    claim->lease = now + claim->terms.grace;
 
     /* not cancelable: a worker that leaves serves polling clients to the end */
 
@@ -1525,9 +1543,7 @@ zkl_claim_undelivered(zkl_claim_t *claim)
     granted = claim->granted + claim->ttl;
     lease = zkl_now() + claim->terms.grace;
 
-    if (!claim->entry.told_elsewhere
-        && (ngx_msec_int_t) (granted - lease) > 0)
-    {
+    if ((ngx_msec_int_t) (granted - lease) > 0) {
         zkl_record_cut(claim->lock->worker->zone, claim->id.record, granted,
                        lease);
     }
@@ -1640,7 +1656,7 @@ zkl_claim_lease(zkl_claim_t *claim)
 
     if (claim->handler != NULL) {
 
-        /* another gateway told of the claim; the waiter has time left */
+        /* a client that has called elsewhere, or the waiter, has time left */
 
         left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
 
@@ -1776,8 +1792,8 @@ zkl_claim_arm_bound(zkl_claim_t *claim, ngx_msec_t now, ngx_msec_t wait)
 
 
 /*
- * Deletes the znode unless another gateway has renewed, or told of, the claim;
- * the sweep tries again.
+ * Deletes the znode unless another gateway has renewed the claim; the sweep
+ * tries again.
  */
 
 static void
@@ -2246,14 +2262,19 @@ zkl_claim_tell_durable(zkl_claim_t *claim)
 
     now = zkl_now();
 
-    if (zkl_record_lease(worker->zone, claim->id.record, &lease)
-        != NGX_OK
-        || (ngx_msec_int_t) (now + claim->ttl - lease) > 0)
-    {
+    if (zkl_record_lease(worker->zone, claim->id.record, &lease) != NGX_OK) {
         claim->lease = now + claim->ttl;
 
         zkl_record_keep(worker->zone, claim->id.record, claim->ttl,
                         claim->lease);
+
+    } else if ((ngx_msec_int_t) (now + claim->ttl - lease) > 0) {
+
+        /* fails if a sibling renews the claim at this moment */
+
+        (void) zkl_record_renew(worker->zone, &claim->id,
+                                &claim->lock->sn.str, lease, claim->ttl,
+                                0, 0, 0);
     }
 
     zkl_claim_watch(claim);
@@ -3136,7 +3157,7 @@ zkl_claim_reread_handler(zkl_op_t *op)
 }
 
 
-/* NGX_OK: another gateway has renewed the claim, or told that it is held. */
+/* NGX_OK: another gateway has renewed the claim, or told of the grant. */
 
 static ngx_int_t
 zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
@@ -3153,17 +3174,6 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     if (claim->entry.waiting) {
         claim->detached = 1;
         ttl = claim->terms.grace;
-
-        if (zkl_claim_shown(claim, cdata)) {
-            claim->entry.told_elsewhere = 1;
-            claim->counting = 0;
-
-            if (!zkl_claim_expired(claim) || claim->handler == NULL) {
-                claim->time = ZKL_TIME_ENDLESS;
-            }
-
-            claim->ttl = cdata->ttl ? (ngx_msec_t) cdata->ttl : claim->ttl;
-        }
     }
 
     /*
@@ -3177,12 +3187,6 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     if (!cdata->async && cdata->index >= 0
         && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
     {
-        rc = NGX_OK;
-    }
-
-    if (claim->entry.waiting && claim->entry.told_elsewhere) {
-        zkl_record_keep(zone, claim->id.record, claim->ttl,
-                        zkl_now() + claim->ttl);
         rc = NGX_OK;
     }
 
@@ -3209,20 +3213,6 @@ zkl_claim_shorter(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     }
 
     return (shorter || claim->entry.waiting) ? claim->lease : 0;
-}
-
-
-/*
- * Whether another gateway, which saw no claim ahead, has told that the claim is
- * held, though the claim waits here.  Until this worker grants the claim, the
- * lease counts as told.
- */
-
-static ngx_uint_t
-zkl_claim_shown(zkl_claim_t *claim, zkl_claim_data_t *cdata)
-{
-    return claim->terms.grace != 0 && !claim->bound && cdata->index >= 0
-           && !cdata->async;
 }
 
 
@@ -3315,6 +3305,11 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
     if (cdata->revoke && !(claim->told & ZKL_TOLD_REVOKE)) {
         claim->told |= ZKL_TOLD_REVOKE;
         zkl_claim_tell(claim, ZKL_EVENT_REVOKE, NULL);
+    }
+
+    if (cdata->async && !cdata->held && !claim->lock->node) {
+        cdata->held = 1;
+        write = 1;
     }
 
     ttl = zkl_record_ttl(claim->lock->worker->zone, claim->id.record, NULL);
@@ -3524,8 +3519,8 @@ zkl_claim_end(zkl_claim_t *claim, zkl_outcome_e outcome)
 
 /*
  * Ends a claim that waits.  If other clients may have the token or the key, the
- * delete names the version of the data, and so fails if another gateway has
- * told that the claim is held.
+ * delete names the version of the data, and so fails if a client has called for
+ * the claim at another gateway.
  */
 
 static void
@@ -4083,7 +4078,6 @@ zkl_claim_requeue(zkl_claim_t *claim)
     /* a client that was told the token would not find the claim's new id */
 
     if (claim->handler == NULL || !ngx_queue_empty(&claim->listeners)) {
-        claim->lost |= claim->entry.told_elsewhere;
         zkl_claim_done(claim);
         return;
     }
@@ -4112,14 +4106,6 @@ zkl_claim_requeue(zkl_claim_t *claim)
         zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
     }
 
-    if (claim->entry.told_elsewhere) {
-
-        /* another gateway has told that the claim was held */
-
-        zkl_record_lose(worker->zone, claim->id.record);
-        zkl_claim_limit(claim);
-    }
-
     worker->claims[claim->id.record] = NULL;
     zkl_record_free(worker->zone, claim->id.record);
 
@@ -4131,36 +4117,12 @@ zkl_claim_requeue(zkl_claim_t *claim)
     claim->copied = -1;
     claim->czxid = 0;
     claim->requeued = 1;
-    claim->entry.told_elsewhere = 0;
     ngx_memzero(&claim->said, sizeof(zkl_said_t));
     claim->single = !claim->terms.keyed;
     claim->offer = ZKL_NO_OFFER;
     claim->told &= ~ZKL_TOLD_WAITS;
 
     zkl_claim_start(claim);
-}
-
-
-/*
- * The wait did not limit a claim that was told as held.  Only the waiter knows
- * the claim that queues again: the wait counts again.
- */
-
-static void
-zkl_claim_limit(zkl_claim_t *claim)
-{
-    ngx_msec_int_t  left;
-
-    claim->detached = 0;
-    claim->time = ZKL_TIME_LIMITED;
-
-    if (claim->timer.timer_set) {
-        ngx_del_timer(&claim->timer);
-    }
-
-    left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
-
-    ngx_add_timer(&claim->timer, (ngx_msec_t) ngx_max(left, 0));
 }
 
 
@@ -4300,12 +4262,6 @@ zkl_claim_over(zkl_claim_t *claim)
     if (claim->handler != NULL) {
         (void) zkl_claim_shut(claim);
 
-    } else if (claim->state == ZKL_WAIT && claim->entry.told_elsewhere) {
-
-        /* another gateway has told the grant: the worker may exit */
-
-        claim->timer.cancelable = 1;
-
     } else if (claim->state == ZKL_WAIT) {
         zkl_claim_withdraw(claim, ZKL_SHUTTING_DOWN);
 
@@ -4330,16 +4286,6 @@ zkl_claim_shut(zkl_claim_t *claim)
 
     if (claim->state == ZKL_START) {
         zkl_claim_refuse(claim, ZKL_SHUTTING_DOWN);
-        return 1;
-    }
-
-    if (claim->state == ZKL_WAIT && claim->entry.told_elsewhere) {
-
-        /* another gateway has told the grant: the successor keeps the claim */
-
-        zkl_claim_leave(claim, ZKL_SHUTTING_DOWN);
-        claim->timer.cancelable = 1;
-
         return 1;
     }
 

@@ -40,8 +40,7 @@ typedef enum {
     ZKL_EXPIRING,                   /* maybe; the lease or the grace is over, or
                                        the claim is withdrawn: the claim is
                                        deleted, unless another gateway has
-                                       renewed the claim, or told a client that
-                                       the claim is held */
+                                       renewed the claim */
     ZKL_TAKE,                       /* maybe; durable, and another session may
                                        count the lease: this session takes the
                                        claim over */
@@ -294,17 +293,12 @@ struct zkl_claim_s {
      * Flags.  In brackets: the states in which a flag has a meaning.
      *
      * counting: [WAIT] the queue may be too long; until a list has told the
-     *           length, or another gateway has told that the claim is held
+     *           length
      * single:   no older claim has the claim's key: without this flag the
      *           claim is not granted
      * detached: [until the grant] a client may call for the claim later, with
      *           the key or the token, so the claim does not end before the
      *           grace is over; a client may wait all the same
-     * entry.told_elsewhere:
-     *           [until the claim queues again] another gateway has told a
-     *           client that the claim is held, before this worker's grant: so
-     *           neither a conflict nor a misnumbered child keeps the claim from
-     *           the grant, and the lease counts already
      * requeued: the claim has lost its place in the queue once: the grant says
      *           so
      * bound:    the claim ends with the worker; see the terms
@@ -484,8 +478,7 @@ void zkl_claim_bumped(zkl_claim_t *claim);
 /*
  * The ACL does not let the lock's claims be listed, so the worker cannot know
  * when the claim is next: withdraws the claim with DENIED, unless the client
- * was told that the claim waits, or another gateway told that the claim is
- * held.
+ * was told that the claim waits.
  */
 void zkl_claim_unlisted(zkl_claim_t *claim);
 /*
@@ -515,8 +508,7 @@ void zkl_claim_rung(zkl_claim_t *claim);
 /* The worker leaves: tells the client; 0: no client waits or listens. */
 ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
 /*
- * The worker leaves for good: ends the claim, unless the claim is held, or told
- * as held elsewhere.
+ * The worker leaves for good: ends the claim, unless the claim is held.
  */
 void zkl_claim_over(zkl_claim_t *claim);
 /* The process leaves: frees the claim. */

@@ -521,12 +521,9 @@ zkl_lock_holds(zkl_lock_t *lock, ngx_uint_t durable)
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        /* another gateway may have told of the grant: a successor looks */
-
         if ((claim->state == ZKL_HELD
              && (durable || claim->lasting != ZKL_DURABLE))
-            || claim->state == ZKL_EXPIRING
-            || (claim->state == ZKL_WAIT && claim->terms.grace != 0))
+            || claim->state == ZKL_EXPIRING)
         {
             return 1;
         }

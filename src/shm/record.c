@@ -1423,6 +1423,7 @@ zkl_record_cdata(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata)
     cdata->czxid = cell->czxid;
     cdata->renewals = (uint32_t) cell->renewals;
     cdata->holds = (uint32_t) (cell->holds & ZKL_HOLDS);
+    cdata->held = 1;
 
     if (cdata->ttl == 0 && !cell->bound) {
         cdata->ttl = (int64_t) cell->ttl;

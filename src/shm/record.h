@@ -285,7 +285,7 @@ ngx_uint_t zkl_record_said(zkl_zone_t *zone, uint32_t record, zkl_said_t *said,
 void zkl_record_counted(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata);
 
-/* Puts the fields of an own record into claim data that are written anew. */
+/* Puts the fields of an own held record into claim data, to be written. */
 void zkl_record_cdata(zkl_zone_t *zone, uint32_t record,
     zkl_claim_data_t *cdata);
 

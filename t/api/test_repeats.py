@@ -1713,22 +1713,24 @@ def test_grant_as_the_wait_ends(pair, tree, name, dice):
         free(here, tree, name)
 
 
-def test_told_elsewhere_before_its_worker_knows(pair, tree, name):
-    """After a poll has said "held", no later poll says "queued": a sibling
-    waits until the claim's worker has granted the claim.
+def test_only_its_worker_grants(pair, tree, name):
+    """A claim that comes first waits until its worker has granted it, whichever
+    gateway is asked; then every gateway tells so.
     """
     here, there = pair
     one, sibling = here.worker_pids()
     holder = there.hold(name).token
     token = queued(queue(here, name, worker=one), name, 0)
-    asked = here.connect(sibling)
     with here.frozen_worker(one):
         released(there, name, holder)
-        assert holds(poll(there, name, token), token)
-        asked.send("GET", lock_path(name, token))
+        assert waits(poll(there, name, token), token)
+        assert waits(poll(here, name, token, sibling), token)
+        asked = there.connect()
+        asked.send("GET", lock_path(name, token), {"wait": "1m"})
         settled([asked])
     assert holds(asked.response(SOON), token)
-    released(here, name, token)
+    assert holds(poll(here, name, token, sibling), token)
+    released(there, name, token)
     free(here, tree, name)
 
 
@@ -2031,62 +2033,6 @@ def test_worker_of_a_keyed_claim_dies(start, tree):
             if r.status != 503], SOON)[0]
         assert granted(answer, "x", 200) == token
     only(here, tree, "x", token)
-    released(there, "x", token)
-
-
-@pytest.mark.parametrize("how", ["key", "poll", "unanswered"])
-def test_told_elsewhere_before_the_heir_comes(start, start_proxy, zookeeper,
-                                              tree, how):
-    """The worker of a waiting claim is dead, and may never have heard of the
-    claim's create.  Before an heir has the claim, the claim comes first, and
-    another gateway tells a client of the grant: the claim is held, and the heir
-    keeps the claim.  The heir deletes a claim of which no client was told.
-    """
-    proxy = start_proxy(zookeeper)
-    here = start(servers=proxy.address, wait_sessions=False)
-    there = start()
-    here.wait_served()
-    here.release("y", here.hold("y").token)
-    dead, heir = here.worker_pids()
-    blocker = there.hold("x", ttl="1h").token
-    begin(here, "x", "another", dead, wait="1m", ttl="1h")
-    tree.wait_claims(here.znode("x"), 2)
-    if how == "unanswered":
-        proxy.noreply()
-    if how == "poll":
-        token = queue(here, "x", worker=dead, ttl="1h").token
-    else:
-        begin(here, "x", "key", dead, wait="1m", ttl="1h")
-    tree.wait_claims(here.znode("x"), 3)
-    claim = tree.claims(here.znode("x"))[1]
-
-    os.kill(here.process.pid, signal.SIGSTOP)
-    try:
-        with here.frozen_worker(heir):
-            here.kill_worker(dead)
-            released(there, "x", blocker)
-            tree.delete(here.znode("x") + "/" + claim)
-            if how == "poll":
-                answer = there.inspect("x", token)
-                assert answer.json["state"] == "held", answer
-            else:
-                answer = acquire(there, "x", "key", ttl="1h")
-                token = granted(answer, "x", 200)
-            fencing = answer.fencing
-            begin(there, "x", "behind", wait="1m")
-            proxy.pass_on()
-    finally:
-        os.kill(here.process.pid, signal.SIGCONT)
-
-    wait_until(lambda: len(here.worker_pids()) == 2, SOON, "two workers")
-    for gateway in (here, there):
-        # the claim's own gateway knows the grant when the heir has read the
-        # lock
-        answer = wait_until(lambda: [
-            r for r in [gateway.inspect("x", token)]
-            if r.status == 200 and r.json["state"] == "held"], SOON)[0]
-        assert answer.fencing == fencing
-    assert [claim_of(token)] == tree.claims(here.znode("x"))[:1]
     released(there, "x", token)
 
 

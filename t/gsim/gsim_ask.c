@@ -25,6 +25,7 @@ static void gsim_user_held(gsim_user_t *u, zkl_call_t *call,
     zkl_answer_e answer);
 static void gsim_user_told_held(gsim_user_t *u, zkl_call_t *call);
 static void gsim_user_keeps(gsim_user_t *u);
+static int gsim_user_shown(gsim_user_t *u);
 static void gsim_user_told_waits(gsim_user_t *u);
 static void gsim_user_fenced(gsim_user_t *u, zkl_info_t *info);
 static void gsim_user_placed(gsim_user_t *u, zkl_answer_e answer);
@@ -457,7 +458,7 @@ gsim_user_told_held(gsim_user_t *u, zkl_call_t *call)
     }
 
     if (!info->held) {
-        if (info->pending) {
+        if (info->pending && gsim_user_shown(u)) {
             gsim_violation("%s is told that %s waits for its worker, but was "
                            "told to hold it", u->name,
                            u->hold->path);
@@ -574,6 +575,29 @@ gsim_user_keeps(gsim_user_t *u)
  * still exists, or the claim's own worker has not granted the claim so far.  To
  * another gateway a keyed or async claim waits beside any child made by name.
  */
+
+/*
+ * Whether the claim data told every gateway of the grant when the user asked: a
+ * worker tells its own client of the grant before that write is done.
+ */
+
+static int
+gsim_user_shown(gsim_user_t *u)
+{
+    gsim_data_t       *data;
+    zkl_claim_data_t   cdata;
+
+    data = u->hold->node->data;
+
+    while (data->before != NULL && data->before->written > u->asked) {
+        data = data->before;
+    }
+
+    zkl_claim_data_read(&cdata, data->bytes, data->len);
+
+    return zkl_call_granted(&cdata);
+}
+
 
 static void
 gsim_user_told_waits(gsim_user_t *u)

@@ -401,6 +401,40 @@ gsim_server_copied(int64_t id)
 
 
 /*
+ * How much the older copy has at most: each session that goes on has set its
+ * gate since.  A session that has only deleted since the copy does not notice
+ * that its claims are back (docs/design.md, servers that know less).
+ */
+
+static size_t
+gsim_server_copy_max(void)
+{
+    size_t        i, last;
+    gsim_node_t  *gate, *node;
+
+    gate = gsim_tree_find("/zk_lock_gates", gsim_zxid);
+    last = gsim_tree_ntxns();
+
+    for (gate = gate ? gate->children : NULL; gate; gate = gate->sibling) {
+
+        for (i = gsim_tree_ntxns(); i > 0; i--) {
+            node = gsim_tree_txn(i - 1)->node;
+
+            if (node == gate) {
+                break;
+            }
+        }
+
+        if (gate->owner != 0 && gate->deleted == GSIM_NEVER) {
+            last = ngx_min(last, i);
+        }
+    }
+
+    return last ? last - 1 : 0;
+}
+
+
+/*
  * A session that has a znode in the older copy is in the copy, too, as other
  * sessions may be, and has the whole timeout anew.
  */
@@ -425,7 +459,7 @@ gsim_server_restore(void)
     gsim_conns = NULL;
 
     n = gsim_chance(3) ? 0 : (size_t) gsim_below(
-                                          (int64_t) gsim_tree_ntxns() + 1);
+                                          (int64_t) gsim_server_copy_max() + 1);
     gsim_tree_restore(n);
 
     gsim_say("zk: the servers go back to %llx", (long long) gsim_zxid);

@@ -292,7 +292,7 @@ gsim_user_event(void *data, uint64_t tag)
         return;
     }
 
-    if (u->works && u->process->state != GSIM_DEAD) {
+    if (u->works && u->process->state != GSIM_DEAD && u->process->in_turn) {
         gsim_user_next(u, 300 * GSIM_MS);
         return;
     }

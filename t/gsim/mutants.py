@@ -273,18 +273,6 @@ MUTANTS = [
      '    ngx_post_event(&s->flush, &ngx_posted_events);\n'
      '    return;\n\n', 80000),
 
-    ('a successor deletes what was told as held elsewhere',
-     'core/adopt.c',
-     'claim->detached = (record->ttl != 0 && !record->bound',
-     'claim->detached = (0 && !record->bound', 5000),
-
-    ('a worker deletes what was told as held elsewhere',
-     'core/claim.c',
-     'return claim->terms.grace != 0 && !claim->bound '
-     '&& cdata->index >= 0\n'
-     '           && !cdata->async;',
-     'return 0;', 12000),
-
     ('a repeat joins whom it sees first', 'core/claim.c',
      'claim->duplicate = child;\n            seq = child.seq;\n',
      'if (seq == claim->entry.seq) {\n claim->duplicate = child;\n'
@@ -332,11 +320,6 @@ MUTANTS = [
     ('a waiter that was deleted by hand is taken for released',
      'core/claim.c:zkl_claim_removed', '&& zkl_claim_known(claim))', ')',
      ('--rich', 2000)),
-
-    ('what was told as held elsewhere is in conflict',
-     'core/claim.c',
-     'claim->state != ZKL_WAIT || claim->entry.told_elsewhere\n',
-     'claim->state != ZKL_WAIT\n', 12000),
 
     ('an ask that got no answer is not begun again',
      'core/call.c:zkl_call_failed',
@@ -611,32 +594,35 @@ MUTANTS = [
 
     # grants told elsewhere
 
+    ('a grant is not written down for other gateways',
+     'core/claim.c:zkl_claim_show',
+     'if (!cdata.async || claim->lock->node) {',
+     'if (1) {',
+     4000),
+
+    ('a grant whose write failed is not written again',
+     'core/claim.c:zkl_claim_remote',
+     'if (cdata->async && !cdata->held && !claim->lock->node) {',
+     'if (0) {',
+     4000),
+
+    ('a claim that is first counts as held elsewhere before its grant',
+     'core/call.c',
+     '!cdata->async || cdata->held\n',
+     '1 || cdata->held\n',
+     4000),
+
+    ('what a mark has hidden is not written as held',
+     'shm/record.c',
+     'cdata->held = 1;\n',
+     '\n',
+     4000),
+
     ('a grant told elsewhere counts as no renewal',
      'core/call.c',
      '        cdata.renewals++;\n',
      '',
      500),
-
-    ('who was told elsewhere is told that he waits',
-     'core/call.c',
-     'if (cdata.index >= 0 && !cdata.async) {\n',
-     'if (call->type == ZKL_INSPECT && !cdata.async) {\n',
-     4000),
-
-    ('a grant told elsewhere is not written down',
-     'core/call.c',
-     'cdata.async = cdata.async && !info->held;',
-     '',
-     1000),
-
-    ('a grant told elsewhere lasts for its grace',
-     'core/claim.c',
-     '    if (claim->entry.told_elsewhere) {\n'
-     '        delivery = ZKL_DELIVERED_ELSEWHERE;\n'
-     '\n'
-     '    } else if',
-     '    if',
-     4000),
 
     # limits and ends
 
@@ -1160,7 +1146,6 @@ RARE = [
     'a worker leaves whom it owes an answer',
     'who shares while a list is merged is forgotten',
     'a record remembers all that was lost',
-    'what was told as held elsewhere is in conflict',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
     'a hold is counted in a lease that another gateway has taken over',

@@ -1048,17 +1048,20 @@ def handed_over(start_gateway, start_proxy, zookeeper, tree):
     tree.wait_claims(claim.znode, 0)
 
 
-@pytest.mark.parametrize("method, query", [
-    ("PUT", {"mode": "shared"}), ("PUT", {"ttl": "1h"}), ("POST", {}),
-    ("GET", {})])
-def test_handed_over_a_moment_ago(handed_over, method, query):
-    """The claim is held, though another gateway still sees a claim ahead."""
+@pytest.mark.parametrize("method, query, asks", [
+    ("PUT", {"mode": "shared"}, True), ("PUT", {"ttl": "1h"}, False),
+    ("POST", {}, True), ("GET", {}, False)])
+def test_handed_over_a_moment_ago(handed_over, method, query, asks):
+    """The claim is held, though another gateway still sees a claim ahead; some
+    calls ask the claim's gateway.
+    """
     claim, proxy, there = handed_over
     connection = there.connect()
     connection.send(method, lock_path(claim.name), query,
                     {"Lock-Token": claim.token})
-    assert connection.silent_for(0.2)
-    proxy.pass_on()
+    if asks:
+        assert connection.silent_for(0.2)
+        proxy.pass_on()
     response = connection.response(SOON)
     assert response.status == 200 and response.json["state"] == "held", (
         response)

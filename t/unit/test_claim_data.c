@@ -188,7 +188,7 @@ test_says_more(void **state)
     static const char  expected[] =
         "me\n{\"index\":\"0f\",\"ttl\":60000,\"holds\":2,\"renewals\":1,"
         "\"mended\":3,\"czxid\":42,\"gate\":\"0123456789abcdef\","
-        "\"params\":\"000c0fee\",\"async\":true,\"revoke\":true,"
+        "\"params\":\"000c0fee\",\"async\":true,\"held\":true,\"revoke\":true,"
         "\"want\":\"shared-2\",\"from\":\"a\\\"b\\\\c/\xc3\xa4\","
         "\"name\":\"d\\\"\xc3\xa4\",\"data\":7}";
 
@@ -209,6 +209,7 @@ test_says_more(void **state)
     in.params = 0x000c0fee;
     in.has_params = 1;
     in.async = 1;
+    in.held = 1;
     in.revoke = 1;
     strcpy(in.want, "shared-2");
     in.want_len = strlen(in.want);
@@ -239,6 +240,7 @@ test_says_more(void **state)
     assert_int_equal(out.params, 0x000c0fee);
     assert_int_equal(out.has_params, 1);
     assert_int_equal(out.async, 1);
+    assert_int_equal(out.held, 1);
     assert_int_equal(out.revoke, 1);
     assert_string_equal(out.want, in.want);
     assert_int_equal(out.want_len, in.want_len);
@@ -461,6 +463,7 @@ test_is_read_back(void **state)
     in.has_id = 1;
     in.has_params = 1;
     in.async = 1;
+    in.held = 1;
     in.revoke = 1;
     memset(in.want, '-', ZKL_WANT_MAX);
     in.want_len = ZKL_WANT_MAX;

@@ -112,7 +112,6 @@ new_entry(world_t *world)
     memset(entry, 0xee, sizeof(zkl_entry_t));
     entry->linked = 0;
     entry->waiting = 0;
-    entry->told_elsewhere = 0;
 
     return entry;
 }
@@ -1354,43 +1353,6 @@ test_misnumbered_alike(void **state)
 
     expect(world, "3f 2f 3L");
     expect_next(world, ZKL_WATCH, 3, 2);
-}
-
-
-/*
- * Another gateway that does not know of the misnumbering has told a client that
- * the claim is held: the other claims ahead still block the claim.
- */
-
-static void
-test_misnumbered_told(void **state)
-{
-    world_t  *world = *state;
-
-    create(world, 3);
-    see(world, 50, zkl_semaphore(2));
-    see_foreign(world, 2);
-    see_own(world, find(world, 3));
-    world->given = 4;
-    merge(world);
-
-    expect(world, "50f 2f 3L");
-    assert_true(zkl_view_conflict(&world->view, find(world, 3)));
-
-    find(world, 3)->told_elsewhere = 1;
-    assert_false(zkl_view_conflict(&world->view, find(world, 3)));
-    expect_next(world, ZKL_WATCH, 3, 2);
-    watch(world, 3, 2);
-
-    world->view.watched = 1;
-    drop(world, 2);
-    expect_next(world, ZKL_GRANT, 3, -1);
-
-    /* the claim behind was not told */
-
-    grant(world, 3);
-    add_local(world, 4);
-    assert_true(zkl_view_conflict(&world->view, find(world, 4)));
 }
 
 
@@ -2889,7 +2851,6 @@ main(void)
         test(test_merge_known_as_gone),
         test(test_misnumbered),
         test(test_misnumbered_alike),
-        test(test_misnumbered_told),
         test(test_misnumbered_own),
         test(test_merge_no_memory),
         test(test_forget),
