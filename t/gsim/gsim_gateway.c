@@ -723,12 +723,23 @@ gsim_gateway_record(gsim_gateway_t *g, void *p)
 }
 
 
-/* The slot's last keeper had no connection to close the session with. */
+/*
+ * The slot's last keeper had no connection to close the session with: a process
+ * that did not end by itself was the last to have one.
+ */
 
 static int
 gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)
 {
-    return map->slots[i].keeper == ZKL_ORPHAN && map->slots[i].keyed;
+    gsim_session_t  *session;
+
+    if (map->slots[i].keeper != ZKL_ORPHAN || !map->slots[i].keyed) {
+        return 0;
+    }
+
+    session = gsim_server_session(map->slots[i].key.id);
+
+    return session == NULL || session->last == NULL || !session->last->ending;
 }
 
 

@@ -673,11 +673,6 @@ MUTANTS = [
      '    view->complete_through = (n != 0) ? children[n - 1].seq : -1;\n',
      4000),
 
-    ('a claim is told as held beside a child with the same number',
-     'core/call.c:zkl_call_count',
-     '|| (child.seq == call->token.seq && !own)', '|| (0 && !own)',
-     ('--rich', 2000)),
-
     ('a claim is forgotten when its client leaves during the create',
      'core/claim.c:zkl_claim_abandon',
      '    default:\n'
@@ -1156,6 +1151,11 @@ RARE = [
     'a claim that is shared meanwhile is taken for gone',
     'a claim that lives in a former lock is counted',
     'the first waiter is refused for a claim that may be gone',
+    'a renewal overwrites what was written since the read',
+    'a lease is stored over what another worker has renewed',
+    'those who wait are in no order',
+    'a claim with another name has the version of the name before',
+    'a claim that another session counts has the version of before',
 ]
 
 
