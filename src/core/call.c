@@ -1253,7 +1253,14 @@ zkl_call_other(zkl_call_t *call)
     zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     if (cdata.index < 0 || !zkl_call_granted(&cdata)) {
-        zkl_call_list(call);
+
+        if (call->due && zkl_call_early(call)) {
+            zkl_call_poll(call);
+
+        } else {
+            zkl_call_list(call);
+        }
+
         return;
     }
 
@@ -1299,7 +1306,7 @@ zkl_call_placed(zkl_call_t *call)
 
     if (info->held
         && (call->pending
-            || (cdata.async && !call->node && !zkl_call_granted(&cdata))))
+            || (cdata.async && !zkl_call_granted(&cdata))))
     {
         /* no claim is ahead, but only the claim's worker grants */
 
@@ -1392,6 +1399,7 @@ zkl_call_waits(zkl_call_t *call, zkl_claim_data_t *cdata)
             || (call->infos[0].pending
                 && zkl_call_early(call))))
     {
+        call->due = call->infos[0].pending;
         zkl_call_poll(call);
         return;
     }

@@ -201,6 +201,8 @@ struct zkl_call_s {
                                                        written */
     unsigned                           pending:1;   /* the claim is not granted
                                                        so far */
+    unsigned                           due:1;       /* the same, and a list has
+                                                       shown no claim ahead */
     unsigned                           shared:1;    /* is a look */
     unsigned                           begun:1;     /* the look is sent: no call
                                                        may share it any more */

@@ -1234,8 +1234,7 @@ zkl_claim_grant(zkl_claim_t *claim)
 /*
  * Writes into the claim data that the claim is held, if clients may know the
  * claim since before the grant: another gateway tells such a client of the
- * grant only then.  The one-node layout needs no such write, because a claim
- * that waits has no znode.
+ * grant only then.  Data that another gateway has written to are read first.
  */
 
 static void
@@ -1248,13 +1247,17 @@ zkl_claim_show(zkl_claim_t *claim)
 
     zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
 
-    if (!cdata.async || claim->lock->node) {
+    if (!cdata.async) {
+        return;
+    }
+
+    if (zkl_record_version(zone, claim->id.record) != 0) {
+        zkl_claim_reread(claim, claim->watched);
         return;
     }
 
     zkl_record_cdata(zone, claim->id.record, &cdata);
-    zkl_claim_rewrite(claim, &cdata,
-                      zkl_record_version(zone, claim->id.record));
+    zkl_claim_rewrite(claim, &cdata, 0);
 }
 
 
@@ -2702,7 +2705,7 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
     zkl_record_regain(zone, claim->id.record, cdata,
                       claim->take != ZKL_TAKE_ON);
     (void) zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
-                              (ngx_msec_t) cdata->ttl, 0);
+                              (ngx_msec_t) cdata->ttl, 0, 0);
     (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
 
     claim->holds = zkl_record_holds(zone, claim->id.record);
@@ -3164,17 +3167,17 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version)
 {
     ngx_int_t    rc;
-    ngx_msec_t   ttl, seen;
+    ngx_msec_t   grace, seen;
     zkl_zone_t  *zone;
 
     zone = claim->lock->worker->zone;
-    ttl = (ngx_msec_t) cdata->ttl;
     seen = zkl_claim_shorter(claim, cdata);
 
-    if (claim->entry.waiting) {
-        claim->detached = 1;
-        ttl = claim->terms.grace;
-    }
+    claim->detached |= claim->entry.waiting;
+
+    /* with async no client of another gateway was told of a grant */
+
+    grace = (claim->entry.waiting || cdata->async) ? claim->terms.grace : 0;
 
     /*
      * The lease counts from now, because the other gateway's clock differs: so
@@ -3182,7 +3185,7 @@ zkl_claim_reread_lease(zkl_claim_t *claim, zkl_claim_data_t *cdata,
      */
 
     rc = zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
-                            ttl, seen);
+                            (ngx_msec_t) cdata->ttl, grace, seen);
 
     if (!cdata->async && cdata->index >= 0
         && zkl_record_seen(zone, claim->id.record, claim->ttl) == NGX_OK)
@@ -3307,7 +3310,7 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
         zkl_claim_tell(claim, ZKL_EVENT_REVOKE, NULL);
     }
 
-    if (cdata->async && !cdata->held && !claim->lock->node) {
+    if (cdata->async && !cdata->held && cdata->gate_len == 0) {
         cdata->held = 1;
         write = 1;
     }
@@ -3364,18 +3367,25 @@ zkl_claim_rewrite(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     ngx_str_t  value;
     zkl_op_t  *op;
 
-    if (claim->state != ZKL_HELD || claim->op != NULL) {
+    if (claim->state != ZKL_HELD) {
         return;
     }
 
     value.len = zkl_claim_data_write(text, cdata, &index_at);
     value.data = (u_char *) text;
 
-    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_rewrite_handler);
-    if (op != NULL) {
-        op->version = version;
-        zkl_session_send(op);
+    op = claim->op ? NULL
+                   : zkl_claim_op(claim, ZKL_OP_SET, &value,
+                                  zkl_claim_rewrite_handler);
+    if (op == NULL) {
+        /* the sweep reads the claim data again */
+        claim->changed = 1;
+        return;
     }
+
+    op->version = version;
+
+    zkl_session_send(op);
 }
 
 
@@ -3393,8 +3403,19 @@ zkl_claim_rewrite_handler(zkl_op_t *op)
         return;
     }
 
+    if (op->rc == ZKL_OK) {
+
+        /* the renewals that were written are known */
+
+        (void) zkl_record_renewed(claim->lock->worker->zone, claim->id.record,
+                                  op->version, 0, 0, 0, 0);
+    }
+
     if (op->rc == ZKL_CHANGED || claim->changed) {
         zkl_claim_reread(claim, claim->watched);
+
+    } else if (claim->state == ZKL_EXPIRING) {
+        zkl_claim_expire(claim);
     }
 }
 
@@ -3553,6 +3574,7 @@ zkl_claim_disown(zkl_claim_t *claim, zkl_outcome_e outcome)
     zkl_claim_answer(claim, outcome);
 
     if (zkl_claim_known(claim)) {
+        zkl_claim_show(claim);
         zkl_claim_detach(claim);
 
     } else {

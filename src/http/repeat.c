@@ -337,7 +337,7 @@ ngx_http_zk_lock_repeat_joined(ngx_http_zk_lock_keyed_t *keyed,
         return NGX_OK;
     }
 
-    if (info->held) {
+    if (info->held || info->pending) {
         return ngx_http_zk_lock_result_refused(r, ctx, ZKL_UNREACHABLE);
     }
 

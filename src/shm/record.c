@@ -54,7 +54,7 @@ static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
 static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
-    ngx_msec_t seen);
+    ngx_msec_t grace, ngx_msec_t seen);
 static ngx_atomic_uint_t zkl_record_tag(const uint8_t *random);
 static void zkl_record_set(ngx_atomic_t *word, uint32_t n);
 static ngx_int_t zkl_record_saw(ngx_atomic_t *word, ngx_atomic_uint_t n);
@@ -1243,7 +1243,7 @@ zkl_record_lease(zkl_zone_t *zone, uint32_t record, ngx_msec_t *lease)
 
 ngx_int_t
 zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
-    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t seen)
+    uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace, ngx_msec_t seen)
 {
     zkl_cell_t  *cell;
 
@@ -1262,7 +1262,7 @@ zkl_record_renewed(zkl_zone_t *zone, uint32_t record, int32_t version,
      * renewals that count already.
      */
 
-    zkl_record_extend(cell, ttl, seen);
+    zkl_record_extend(cell, ttl, grace, seen);
 
     (void) zkl_record_saw(&cell->renewals,
                           (cell->renewals & ~ZKL_NUMBER) | renewals);
@@ -1278,14 +1278,17 @@ zkl_record_knows(zkl_zone_t *zone, uint32_t record, uint32_t renewals)
 }
 
 
+/* With grace the deadline is that far off at least, and the ttl stays. */
+
 static void
-zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t seen)
+zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl, ngx_msec_t grace,
+    ngx_msec_t seen)
 {
     ngx_msec_t         lease;
     ngx_atomic_uint_t  until;
 
-    ttl = ttl ? ttl : cell->ttl;
-    lease = zkl_now() + ttl;
+    ttl = (ttl && !grace) ? ttl : cell->ttl;
+    lease = zkl_now() + (grace ? grace : ttl);
 
     do {
         until = cell->lease;
@@ -1376,7 +1379,7 @@ zkl_record_seen(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl)
     undelivered = (cell->delivery == ZKL_UNDELIVERED);
 
     if (undelivered) {
-        zkl_record_extend(cell, ttl, 0);
+        zkl_record_extend(cell, ttl, 0, 0);
     }
 
     cell->delivery = ZKL_DELIVERED_ELSEWHERE;

@@ -254,12 +254,15 @@ ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
 /*
  * Notes that the data of an own claim were read with that version and number of
  * renewals.  NGX_DECLINED: these renewals are known.  NGX_OK: the claim was
- * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.  A
+ * renewed in ZooKeeper, and the lease counts from now; ttl 0: the ttl stays.
+ * grace is not 0 if clients have only called for the claim, and were told of no
+ * grant: then the deadline is that far off at least, and the ttl stays.  A
  * running lease becomes shorter only if the deadline is `seen`, which was read
  * last.
  */
 ngx_int_t zkl_record_renewed(zkl_zone_t *zone, uint32_t record,
-    int32_t version, uint32_t renewals, ngx_msec_t ttl, ngx_msec_t seen);
+    int32_t version, uint32_t renewals, ngx_msec_t ttl, ngx_msec_t grace,
+    ngx_msec_t seen);
 
 /* Whether an own record has seen that many renewals in the data. */
 ngx_uint_t zkl_record_knows(zkl_zone_t *zone, uint32_t record,

@@ -571,12 +571,6 @@ gsim_user_keeps(gsim_user_t *u)
 
 
 /*
- * A held claim may be told as waiting while the znode of the holder before
- * still exists, or the claim's own worker has not granted the claim so far.  To
- * another gateway a keyed or async claim waits beside any child made by name.
- */
-
-/*
  * Whether the claim data told every gateway of the grant when the user asked: a
  * worker tells its own client of the grant before that write is done.
  */
@@ -599,12 +593,18 @@ gsim_user_shown(gsim_user_t *u)
 }
 
 
+/*
+ * A held claim may be told as waiting while the znode of the holder before
+ * still exists, or the claim's worker has not granted the claim, or not written
+ * so, so far.
+ */
+
 static void
 gsim_user_told_waits(gsim_user_t *u)
 {
     if (gsim_now > gsim_quiet && u->hold->told < u->asked - GSIM_S
         && !gsim_oracle_ahead(gsim_paths[u->lock], u->mode, u->token.seq)
-        && !((u->async || u->keyed)
+        && !((u->async || u->keyed) && !gsim_user_shown(u)
              && gsim_user_planted(u->hold->node, u->asked)))
     {
         gsim_violation("%s is told to wait, but holds %s", u->name,
