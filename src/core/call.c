@@ -1060,8 +1060,9 @@ zkl_call_free(zkl_call_t *call)
 
 /*
  * Reads and writes of a single claim: a read of the znode (inspect); then the
- * record of a claim of this gateway (known), or a list of the lock's claims
- * (placed); then a set of the claim data, by the version that was read (set).
+ * record of a claim of this gateway (known), or the claim data of another
+ * gateway's claim (other), and a list if the claim waits; then a set of the
+ * claim data, by the version that was read (set).
  */
 
 
@@ -1291,7 +1292,7 @@ zkl_call_gone(zkl_call_t *call)
 }
 
 
-/* The claim was read, and the claim's place in the queue is known. */
+/* The claim was read, and the claim is held or its place is known. */
 
 static void
 zkl_call_placed(zkl_call_t *call)

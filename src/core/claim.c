@@ -1659,7 +1659,7 @@ zkl_claim_lease(zkl_claim_t *claim)
 
     if (claim->handler != NULL) {
 
-        /* a client that has called elsewhere, or the waiter, has time left */
+        /* the waiter has time left, and a client may have called elsewhere */
 
         left = (ngx_msec_int_t) (claim->deadline - ngx_current_msec);
 

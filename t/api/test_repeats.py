@@ -1493,6 +1493,8 @@ def test_grant_has_to_be_seen(kept, tree, name, place):
         holder = there.hold(name, ttl="1h").token
         unseen = queued(queue(here, name, worker=one, ttl="1h"), name, 0)
         seen = queued(queue(here, name, worker=one, ttl="1h"), name, 1)
+        # a call for a claim that waits is no sight of the grant
+        assert waits(poll(there, name, unseen, other), unseen)
         began = time.monotonic()
         step()
         released(there, name, holder)
