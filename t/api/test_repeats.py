@@ -1723,10 +1723,11 @@ def test_only_its_worker_grants(pair, tree, name):
     one, sibling = here.worker_pids()
     holder = there.hold(name).token
     token = queued(queue(here, name, worker=one), name, 0)
+    beside = here.connect(sibling)
     with here.frozen_worker(one):
         released(there, name, holder)
         assert waits(poll(there, name, token), token)
-        assert waits(poll(here, name, token, sibling), token)
+        assert waits(beside.request("GET", lock_path(name, token)), token)
         asked = there.connect()
         asked.send("GET", lock_path(name, token), {"wait": "1m"})
         settled([asked])

@@ -279,12 +279,12 @@ MUTANTS = [
      '            }\n            seq = child.seq;\n', 12000),
 
     ('a renewal is known before it counts', 'shm/record.c',
-     'zkl_record_extend(cell, ttl, seen);\n\n'
+     'zkl_record_extend(cell, ttl, grace, seen);\n\n'
      '    (void) zkl_record_saw(&cell->renewals, '
      '(cell->renewals & ~ZKL_NUMBER) | renewals);\n',
      '(void) zkl_record_saw(&cell->renewals, '
      '(cell->renewals & ~ZKL_NUMBER) | renewals);\n\n'
-     '    zkl_record_extend(cell, ttl, seen);\n', 60000),
+     '    zkl_record_extend(cell, ttl, grace, seen);\n', 60000),
 
     ('a worker leaves whom it owes an answer', 'core/worker.c',
      '} else if (worker->nuntold != 0) {', '} else if (0) {', 12000),
@@ -596,13 +596,13 @@ MUTANTS = [
 
     ('a grant is not written down for other gateways',
      'core/claim.c:zkl_claim_show',
-     'if (!cdata.async || claim->lock->node) {',
+     'if (!cdata.async) {',
      'if (1) {',
      4000),
 
     ('a grant whose write failed is not written again',
      'core/claim.c:zkl_claim_remote',
-     'if (cdata->async && !cdata->held && !claim->lock->node) {',
+     'if (cdata->async && !cdata->held && cdata->gate_len == 0) {',
      'if (0) {',
      4000),
 
@@ -1156,6 +1156,7 @@ RARE = [
     'those who wait are in no order',
     'a claim with another name has the version of the name before',
     'a claim that another session counts has the version of before',
+    'a claim is made durable with the renewals of its data as read first',
 ]
 
 
