@@ -806,6 +806,13 @@ gsim_gateway_check(gsim_gateway_t *g)
         }
     }
 
+    for (i = 0; i < map->nquotas; i++) {
+        if (map->quotas[i] != 0 && (map->quotas[i] & 0xfffff) == 0) {
+            gsim_violation("gateway %d: no claim counts in a word of the "
+                           "quotas, but the word is not free", g->index);
+        }
+    }
+
     before = gsim_enter(g->master);
 
     ngx_process = NGX_PROCESS_MASTER;

@@ -361,8 +361,9 @@ def several_that_end(gateway):
     expected.note("acquire", "conflict", ask(mode="member"), 409)
     expected.note("acquire", "invalid", ask(wait="x"), 400)
     expected.note("acquire", "quota", ask("/one/?owner=me"), 429)
+    # "b" is the first that is asked for, so the claim that waits is that of "b"
     leaver = gateway.connect().send("POST", "/locks/", body={
-        "names": ["a", "b"], "wait": "1m"})
+        "names": ["b", "c"], "wait": "1m"})
     waiting(gateway, 1)
     expected.note("acquire", "full", ask(
         "/short/", names=["b", "c"]), 429)

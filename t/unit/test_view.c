@@ -969,6 +969,24 @@ test_keep(void **state)
 }
 
 
+/* the last known claim alone is dropped: the view is complete up to it */
+
+static void
+test_keep_all_but_one(void **state)
+{
+    world_t  *world = *state;
+
+    create(world, 0);
+    sibling(world, 1);
+    sibling(world, 2);
+    assert_int_equal(world->view.complete_through, 2);
+
+    zkl_view_keep(&world->view, 2, gone, world);
+    assert_int_equal(world->view.complete_through, 1);
+    assert_false(zkl_view_knows(&world->view, 2));
+}
+
+
 /* a learned claim completes the view up to the next gap */
 
 static void
@@ -2838,6 +2856,7 @@ main(void)
         test(test_learn),
         test(test_learn_gone),
         test(test_keep),
+        test(test_keep_all_but_one),
         test(test_learn_closes),
         test(test_merge_new),
         test(test_merge_again),
