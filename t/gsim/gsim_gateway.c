@@ -795,6 +795,13 @@ gsim_gateway_check(gsim_gateway_t *g)
         }
     }
 
+    for (i = 0; i < map->nquotas; i++) {
+        if (map->quotas[i] != 0 && (map->quotas[i] & 0xfffff) == 0) {
+            gsim_violation("gateway %d: no claim counts in a word of the "
+                           "quotas, but the word is not free", g->index);
+        }
+    }
+
     /* no claim is left, so none counts */
 
     for (i = 0; i < GSIM_QUOTAS; i++) {
@@ -803,13 +810,6 @@ gsim_gateway_check(gsim_gateway_t *g)
         {
             gsim_violation("gateway %d: claims are counted under the quota %d "
                            "for ever", g->index, (int) i);
-        }
-    }
-
-    for (i = 0; i < map->nquotas; i++) {
-        if (map->quotas[i] != 0 && (map->quotas[i] & 0xfffff) == 0) {
-            gsim_violation("gateway %d: no claim counts in a word of the "
-                           "quotas, but the word is not free", g->index);
         }
     }
 

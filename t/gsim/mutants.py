@@ -1065,6 +1065,11 @@ MUTANTS = [
     ('the list of gates is not watched', 'core/scan.c:zkl_scan_look',
      '    op->watch = 1;\n', '', 500),
 
+    ('a key without claims stays in the table of quotas',
+     'shm/quota.c:zkl_quota_give_back',
+     '? found.value - 1 : 0));', '? found.value - 1 : found.value - 1));',
+     500),
+
     ('an adopted slot is kept by a gateway that has ended',
      'core/worker.c:zkl_worker_part',
      '(successor || !closes) && zkl', '1 && zkl', 500),
