@@ -918,11 +918,14 @@ zkl_adopted_read(zkl_adopted_t *claim, zkl_op_t *op)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    /* with async no client was told of the grant: the deadline stays */
+    /*
+     * With async no client was told of the grant elsewhere: no renewal counts,
+     * but a grace of a moment, which moves no deadline that is ahead.
+     */
 
     (void) zkl_record_renewed(zone, claim->id.record, op->version,
                               cdata.renewals, (ngx_msec_t) cdata.ttl,
-                              cdata.async, 0);
+                              cdata.async ? 1 : 0, 0);
 
     if (op->owner != 0) {
         zkl_adopted_secure(claim);

@@ -507,9 +507,7 @@ void zkl_claim_marked(zkl_claim_t *claim);
 void zkl_claim_rung(zkl_claim_t *claim);
 /* The worker leaves: tells the client; 0: no client waits or listens. */
 ngx_uint_t zkl_claim_shut(zkl_claim_t *claim);
-/*
- * The worker leaves for good: ends the claim, unless the claim is held.
- */
+/* The worker leaves for good: ends the claim, unless the claim is held. */
 void zkl_claim_over(zkl_claim_t *claim);
 /* The process leaves: frees the claim. */
 void zkl_claim_discard(zkl_claim_t *claim);

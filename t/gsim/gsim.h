@@ -622,8 +622,8 @@ void gsim_user_again(int64_t until);
 int gsim_user_busy(void);
 /* A user that is idle acquires in us microseconds. */
 void gsim_user_poke(int64_t us);
-/* Users that hold or poll do something within us microseconds, of these surely
-   those whose token is that of the record. */
+/* Makes users that hold or poll a claim call within us microseconds: some of
+   them, and each user whose claim has the record. */
 void gsim_user_prod(int64_t us, uint32_t record);
 /* Whether a user polls a claim whose record has that number. */
 int gsim_user_polls(uint32_t record);

@@ -1,10 +1,11 @@
 
 /*
- * What a worker counts, and what a zone says of the workers, is counted here
- * once more while no process of the gateway is in a turn.
+ * The counts of a worker and of a zone, summed again from the queues and the
+ * records while no process of the gateway is in a turn.
  *
- * A process's slots are its own and one for each adoption; each record of the
- * own slot is a claim's; the cells in use are those of records.
+ * A worker keeps one slot for its session and one slot for each adoption; each
+ * record of the session's slot belongs to one claim of the worker; and a cell
+ * is in use if a record has the cell.
  */
 
 
