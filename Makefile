@@ -135,6 +135,18 @@ $(TEST_BUILD)/test_%: t/unit/test_%.c $(TEST_BUILD)/libzk_lock.a
 	$(CC) $(TEST_CFLAGS) $(LDFLAGS) -MMD -MP -MF $@.d -o $@ $< \
 	    $(TEST_BUILD)/libzk_lock.a -lyajl -lpthread -lcmocka
 
+# Those of parts that call nginx's core take in the file that they test.
+UNIT_NGINX := $(addprefix $(TEST_BUILD)/test_,counters turns)
+
+$(TEST_BUILD)/nginx_%.o: t/lib/nginx_%.c | build/nginx/Makefile
+	@mkdir -p $(@D)
+	$(CC) $(TEST_CFLAGS) $(LINT_INCLUDES) -MMD -MP -c -o $@ $<
+
+$(UNIT_NGINX): $(TEST_BUILD)/test_%: t/unit/test_%.c \
+               $(TEST_BUILD)/nginx_core.o $(TEST_BUILD)/nginx_tree.o
+	$(CC) $(TEST_CFLAGS) $(LINT_INCLUDES) $(LDFLAGS) -MMD -MP -MF $@.d \
+	    -o $@ $< $(filter %.o,$^) -lcmocka
+
 -include $(wildcard $(TEST_BUILD)/*.d $(TEST_BUILD)/base/*.d)
 
 unit: $(UNIT)
@@ -161,7 +173,7 @@ GSIM_BUILD  := $(TEST_BUILD)/gsim
 GSIM        := $(GSIM_BUILD)/gateway_sim
 GSIM_SRC    := $(filter-out src/zk/client.c src/zk/session.c, \
                  $(wildcard src/base/*.c src/zk/*.c src/shm/*.c src/core/*.c))
-GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c
+GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c t/lib/nginx_tree.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \
                getrandom eventfd open64 read write close stat64 \
                pthread_sigmask ngx_alloc ngx_calloc zkl_session_open \
@@ -456,7 +468,7 @@ help:
 	@echo "man               the man page: $(MAN)"
 	@echo "package           Debian packages: build/package/*.deb"
 	@echo "test-package      these installed, upgraded and purged (root)"
-	@echo "unit              cmocka tests of src/base, and of the checks"
+	@echo "unit              cmocka tests of parts of src, and of the checks"
 	@echo "gsim, soak        gateways on a simulated ZooKeeper (SOAK_SECONDS=)"
 	@echo "gsim-mutants      these against planted bugs (GSIM_MUTANTS=)"
 	@echo "integration       pytest with nginx and ZooKeeper (PYTEST_ARGS=)"
