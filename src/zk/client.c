@@ -67,7 +67,7 @@
 #define ZKL_LINES_AGAIN               10000
 
 /* RENAME sets the new znode's data if the claim's version is below this */
-#define ZKL_VERSIONS                  16
+#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 3)
 
 
 struct zkl_handle_s {
@@ -604,15 +604,16 @@ zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
  *
  * The versions of the new znode's data begin with 0 again.  If the new znode
  * has the name of the claim, its data are set once more often than the claim's,
- * so that a write that was meant for the claim is refused.  From version 16 on
- * the data are not set: no write is in flight until the new znode has as many.
+ * so that a write that was meant for the claim is refused; only the last set
+ * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
+ * then the data are not set, and a write that is as many versions late is done.
  */
 
 static int
 zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
 {
     int             n, version;
-    zoo_op_t        zops[ZKL_VERSIONS + 4];
+    zoo_op_t        zops[ZKL_BATCH_MAX + 1];
     zkl_results_t  *results;
 
     results = ngx_calloc(sizeof(zkl_results_t), h->log);
@@ -642,7 +643,9 @@ zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
     {
         for (version = 0; version <= op->from_version; version++) {
             zoo_set_op_init(&zops[n++], (char *) op->target.data,
-                            (char *) op->value.data, (int) op->value.len,
+                            (char *) op->value.data,
+                            version < op->from_version ? 0
+                                                       : (int) op->value.len,
                             version, &results->set);
         }
     }

@@ -119,6 +119,7 @@ struct zkl_session_s {
                                                            memory to say so */
     unsigned                                  kept:1;   /* the session lives on
                                                            without handle */
+    unsigned                                  told:1;   /* see known alive */
     unsigned                                  stale:1;  /* the session is that
                                                            of an older copy */
     unsigned                                  starved:1; /* no memory for the
@@ -989,39 +990,48 @@ zkl_now(void)
  *   count.
  *
  * - A committed write proves that the session was not over, but a write through
- *   a follower does not move the leader's clock.  The follower tells the leader
- *   which sessions the follower has heard when the leader pings, twice a tick,
- *   and so at least four times in a timeout of two ticks or more (guarantees.md
- *   names this assumption).  Let a write be sent at t and answered at u.  When
- *   another write, sent at u and a quarter of the timeout, is committed, the
- *   leader knows of the first write, because the follower told the leader
- *   before the follower passed on the second write.  Then the leader counts
- *   from t or later.  The quarter is by the leader's clock: because clocks do
- *   not run evenly, the second write is sent a twentieth of the timeout later.
+ *   a follower does not move the leader's clock.  The leader pings a follower
+ *   twice a tick, and so at least four times in a timeout of two ticks or more
+ *   (guarantees.md names this assumption); the follower answers each ping with
+ *   the sessions that the follower has heard of since the last.  Three writes
+ *   show that such an answer has come to the leader.  Let the first be sent at
+ *   t and answered at u.  The second is sent at u and a quarter of the timeout,
+ *   so the leader has pinged meanwhile; the commit of the second comes to the
+ *   follower behind that ping, so the follower has answered the ping before the
+ *   follower answers the second write.  The third is sent after that; it comes
+ *   to the leader behind the answer to the ping.  So when the third is
+ *   committed, the leader counts from t or later.  The quarter is by the
+ *   leader's clock: because clocks do not run evenly, the second write is sent
+ *   a twentieth of the timeout later.
  *
- * - A leader that stands still pings no follower, and ends the sessions that it
- *   has not heard of as soon as it goes on, perhaps just after a commit.  So a
- *   write whose answer took an eighth of the timeout does not prove what the
- *   leader has heard, and only counts as a first write.
+ * - Two writes are not enough: a follower that stood still works off the second
+ *   write together with the ping, and may be cut off before its answer to the
+ *   ping comes to the leader.
+ *
+ * - A leader that stands still pings no follower.  So a second write whose
+ *   answer took an eighth of the timeout only counts as a first write.
  *
  * - When a session is made, moves to another server or comes back to the same
  *   server, the leader is asked at once, and counts from then.  The time of the
  *   request is not known, but `apart` is earlier: the last moment at which
  *   libzookeeper had no connection, or at which a request was sent that was
  *   answered before the connection broke.  The first write that is committed
- *   through the new connection shows which leader was asked.
+ *   through the new connection shows which leader was asked, and counts as a
+ *   third write.
  *
  * - A new leader gives each session the whole timeout that the session was made
  *   with, from when a quorum follows the leader.  This is later than the send
  *   of any write that the leader before has committed.
  *
- * So the session lives for the timeout, less a twentieth, from `touched` on, as
- * soon as a write that was sent at `proves` or later is committed.
+ * So the session lives for the timeout, less a twentieth, from `touched` on,
+ * when the first write was sent.  A write that is sent at `proves` or later is
+ * the second write, or the third if the session is `told`.
  */
 
 static void
 zkl_session_touched(zkl_session_t *s)
 {
+    s->told = 1;
     s->touched = s->apart;
     s->proves = zkl_now();
 
@@ -1046,14 +1056,23 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
     }
 
     now = zkl_now();
-    until = zkl_session_until(s, s->touched);
 
-    if (now - sent < s->timeout / 8
-        && (ngx_msec_int_t) (until - *s->alive) > 0)
-    {
-        *s->alive = until;
+    if (!s->told && now - sent < s->timeout / 8) {
+        s->told = 1;
+        s->proves = now;
+        zkl_session_barrier(s);
+        return;
     }
 
+    if (s->told) {
+        until = zkl_session_until(s, s->touched);
+
+        if ((ngx_msec_int_t) (until - *s->alive) > 0) {
+            *s->alive = until;
+        }
+    }
+
+    s->told = 0;
     s->touched = sent;
     s->proves = now + s->timeout / 4 + s->timeout / 20;
 }

@@ -1815,7 +1815,9 @@ gsim_user_check_wait(gsim_user_t *u)
 
     own = gsim_user_node(u);
 
-    if (own == NULL) {
+    if (own == NULL || gsim_now < own->created_at + 2 * GSIM_S) {
+
+        /* or the claim has just queued again */
         return;
     }
 

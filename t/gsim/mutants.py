@@ -357,8 +357,16 @@ MUTANTS = [
 
     ('a leader that stood still has heard of each write',
      'zk/session.c',
-     'if (now - sent < s->timeout / 8\n        && ',
-     'if (', ('--sessions', 400000)),
+     'if (!s->told && now - sent < s->timeout / 8) {',
+     'if (!s->told) {', ('--sessions', 400000)),
+
+    ('two writes prove that a session lives',
+     'zk/session.c:zkl_session_committed',
+     '        s->proves = now;\n'
+     '        zkl_session_barrier(s);\n'
+     '        return;\n',
+     '',
+     ('--sessions', 400000)),
 
     ('the newest write proves that a session lives',
      'zk/session.c',
@@ -369,8 +377,8 @@ MUTANTS = [
 
     ('a session lives from its last write on',
      'zk/session.c',
-     '    until = zkl_session_until(s, s->touched);',
-     '    until = zkl_session_until(s, sent);',
+     'until = zkl_session_until(s, s->touched);',
+     'until = zkl_session_until(s, sent);',
      ('--sessions', 12000)),
 
     ('the quarter counts from the send of a write that was slow',
@@ -807,11 +815,10 @@ MUTANTS = [
 
     ('a write proves by itself that a session lives',
      'zk/session.c',
-     '    until = zkl_session_until(s, s->touched);\n\n'
-     '    if (now - sent < s->timeout / 8\n',
-     '    s->touched = sent;\n'
-     '    until = zkl_session_until(s, s->touched);\n\n'
-     '    if (now - sent < s->timeout / 8\n',
+     '    if (!s->told && now - sent < s->timeout / 8) {\n',
+     '    s->told = 1;\n'
+     '    s->touched = sent;\n\n'
+     '    if (0) {\n',
      ('--sessions', 12000)),
 
     ('a remote request that was counted is counted again',
@@ -1138,6 +1145,7 @@ RARE = [
     'refused again in the same turn',
     'a mark is removed before all is taken over',
     'a leader that stood still has heard of each write',
+    'two writes prove that a session lives',
     'a late create is looked for once',
     'the holds of a claim that was taken over are counted in its old record',
     'a successor that was faster was another process',
