@@ -158,7 +158,9 @@ static void zkl_call_bumped_handler(zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
 static void zkl_call_bump_handler(zkl_op_t *op);
 static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get);
+static void zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
+static void zkl_call_deleted(zkl_call_t *call);
 static void zkl_call_missing(zkl_call_t *call);
 static void zkl_call_ended(zkl_call_t *call);
 static void zkl_call_released(void *data, zkl_rc_e rc);
@@ -2957,6 +2959,13 @@ zkl_call_less(zkl_call_t *call)
  * and no reason to list the lock.  But every gateway with claims of the lock
  * watches the lock's znode: the transaction that deletes the claim sets the
  * lock's znode to the present data, so that all these gateways list the lock.
+ *
+ * If another writer has changed the lock's znode since the read, a claim that
+ * becomes durable, say, the transaction fails, and the session sends its parts
+ * alone: the delete succeeds, and the set does not.  Then the call sets the
+ * znode behind the delete, and tells the client afterwards.  Told before, the
+ * client could be refused at the claim's gateway, which takes the claim for
+ * held; for seconds, if this worker dies before the set.
  */
 
 static void
@@ -3000,6 +3009,10 @@ zkl_call_cdata_handler(zkl_op_t *op)
     switch (op->rc) {
 
     case ZKL_OK:
+
+        /* a delete that was sent before has not happened */
+
+        call->unbumped = 0;
         break;
 
     case ZKL_NO_NODE:
@@ -3108,6 +3121,8 @@ zkl_call_parent_handler(zkl_op_t *op)
 
     if (set != NULL) {
         set->gather = 1;
+        call->unbumped = 1;
+        call->sets++;
         zkl_call_send(call, set);
     }
 
@@ -3117,7 +3132,11 @@ done:
 }
 
 
-/* Of two sets at once the second fails: the call sets the znode again. */
+/*
+ * Of two sets at once the second fails: the call sets the znode again.  A set
+ * whose answer comes before the answer to the delete was ahead of the delete,
+ * and does not count: zkl_call_deleted() sets the znode.
+ */
 
 static void
 zkl_call_bumped_handler(zkl_op_t *op)
@@ -3125,9 +3144,23 @@ zkl_call_bumped_handler(zkl_op_t *op)
     zkl_call_t  *call;
 
     call = op->data;
+    call->sets--;
 
-    if (op->rc == ZKL_CHANGED && ++call->bumps < ZKL_BUMPS_MAX) {
+    if (call->unbumped && !call->deleted) {
+
+        if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED && op->rc != ZKL_UNKNOWN
+            && op->rc != ZKL_UNSENT)
+        {
+            /* an ACL forbids the set, say */
+
+            call->unbumped = 0;
+        }
+
+    } else if (op->rc == ZKL_CHANGED && ++call->bumps < ZKL_BUMPS_MAX) {
         zkl_call_bump(call);
+
+    } else {
+        zkl_call_bump_end(call, op->rc);
     }
 
     zkl_call_op_end(call);
@@ -3147,10 +3180,14 @@ zkl_call_bump(zkl_call_t *call)
     }
 
     get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_handler, call);
-    if (get != NULL) {
-        get->whole = 1;
-        zkl_call_send(call, get);
+
+    if (get == NULL) {
+        zkl_call_bump_end(call, ZKL_OK);
+        return;
     }
+
+    get->whole = 1;
+    zkl_call_send(call, get);
 }
 
 
@@ -3162,13 +3199,51 @@ zkl_call_bump_handler(zkl_op_t *op)
 
     call = op->data;
 
+    if (call->unbumped && call->deleted && op->rc == ZKL_OK
+        && op->mzxid >= op->pzxid)
+    {
+        /* another writer has set the znode behind the delete */
+
+        zkl_call_bump_end(call, ZKL_OK);
+        zkl_call_op_end(call);
+        return;
+    }
+
     set = zkl_call_bump_op(call, op);
 
     if (set != NULL) {
+        call->sets++;
         zkl_call_send(call, set);
+
+    } else {
+        zkl_call_bump_end(call, op->rc);
     }
 
     zkl_call_op_end(call);
+}
+
+
+/*
+ * The lock's znode is set, or cannot be set: a release is told.  Without an
+ * answer the release begins again with the next connection.
+ */
+
+static void
+zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
+{
+    if (!call->unbumped || !call->deleted) {
+        return;
+    }
+
+    if (rc == ZKL_UNKNOWN || rc == ZKL_UNSENT) {
+        call->step = ZKL_STEP_DELETE;
+        call->tries++;
+        return;
+    }
+
+    call->unbumped = 0;
+
+    zkl_call_tell(call, ZKL_CALL_OK);
 }
 
 
@@ -3211,8 +3286,8 @@ zkl_call_delete_handler(zkl_op_t *op)
 
     case ZKL_OK:
         zkl_journal_deleted(call);
-        zkl_call_tell(call, ZKL_CALL_OK);
         call->step = ZKL_STEP_OP;
+        zkl_call_deleted(call);
         break;
 
     case ZKL_NO_NODE:
@@ -3247,6 +3322,22 @@ zkl_call_delete_handler(zkl_op_t *op)
 }
 
 
+/* The claim is gone: the client is told when the lock's znode is set. */
+
+static void
+zkl_call_deleted(zkl_call_t *call)
+{
+    call->deleted = 1;
+
+    if (!call->unbumped) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (call->sets == 0) {
+        zkl_call_bump(call);
+    }
+}
+
+
 /*
  * The claim's znode is not there: tells the client, or reads the record again.
  *
@@ -3273,7 +3364,7 @@ zkl_call_missing(zkl_call_t *call)
     call->step = ZKL_STEP_OP;
 
     if (call->tries != 0) {
-        zkl_call_tell(call, ZKL_CALL_OK);
+        zkl_call_deleted(call);
         return;
     }
 

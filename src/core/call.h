@@ -173,6 +173,7 @@ struct zkl_call_s {
                                                        first set */
     ngx_uint_t                         bumps;       /* failed sets of the lock's
                                                        znode */
+    ngx_uint_t                         sets;        /* such sets under way */
     ngx_uint_t                         holds;       /* the number to write */
     ngx_atomic_uint_t                  gen;         /* of the record with the
                                                        count, or that tells how
@@ -213,6 +214,11 @@ struct zkl_call_s {
     unsigned                           recent:1;    /* the session has read
                                                        afresh before */
     unsigned                           forced:1;    /* by an operator */
+    unsigned                           deleted:1;   /* the claim's znode is
+                                                       gone */
+    unsigned                           unbumped:1;  /* the lock's znode is to be
+                                                       set before the client is
+                                                       told */
     unsigned                           answer:4;    /* for zkl_call_post() */
 };
 

@@ -1013,6 +1013,7 @@ zkl_client_got_foreign(int code, const char *value, int len,
 
         op->czxid = stat->czxid;
         op->mzxid = stat->mzxid;
+        op->pzxid = stat->pzxid;
         op->ctime = stat->ctime;
         op->owner = stat->ephemeralOwner;
         op->version = stat->version;

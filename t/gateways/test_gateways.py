@@ -390,6 +390,35 @@ def test_released_at_the_other(here_and_there, tree):
                 problem(gateway.inspect("x", worker=asked), 404)
 
 
+def test_released_while_the_znode_changes(start_gateway, start_proxy, zookeeper,
+                                          tree):
+    """The lock's znode changes between the read and the write of a release, as
+    when a lease becomes durable.  The delete alone succeeds then, but the
+    client is told when the gateway that granted has heard of it, too.
+    """
+    proxy = start_proxy(zookeeper)
+    here = start_gateway(session_timeout="60s")
+    there = start_gateway(servers=proxy.address, workers=1,
+                          session_timeout="60s")
+    for number, worker in enumerate(here.worker_pids() * 2):
+        name = "x%d" % number
+        token = here.hold(name, worker=worker).token
+        with there.connect() as releasing:
+            reads = proxy.requests["getData"]
+            proxy.delay = 0.1
+            releasing.send("DELETE", lock_path(name),
+                           headers={"Lock-Token": token})
+
+            # of the claim, and of the lock's znode
+            wait_until(lambda: proxy.requests["getData"] >= reads + 2)
+            tree.client.set(here.znode(name), b"")
+            assert releasing.response(SOON).status == 204
+        again = here.acquire(name, wait="0", worker=worker)
+        proxy.pass_on()
+        assert again.status == 201, again
+        assert here.release(name, again.token, worker).status == 204
+
+
 def test_released_twice(here_and_there):
     """The second release gets 410, at the gateway of the first or elsewhere."""
     here, there = here_and_there

@@ -973,7 +973,10 @@ def test_crash(sturdy, tree, seat):
 
 
 def test_all_workers_crash(sturdy, tree):
-    """The workers die in turn, at both gateways."""
+    """The workers die in turn, at both gateways.  The last seat was released
+    just before at a worker of the other gateway, which may be the next to die:
+    the release was told when the worker that granted had heard of it, too.
+    """
     line = line_of(tree, sturdy, 4)
     holders = [line.take(ttl="1h") for _ in range(3)]
     for gateway in sturdy:
