@@ -395,6 +395,25 @@ def test_waiting(gateway, tree):
     assert "waiting" not in drain(gateway, "off").json
 
 
+def test_waiting_without_zookeeper(zookeeper, start_proxy, start):
+    """A claim whose znode is not made yet waits, too."""
+    proxy = start_proxy(zookeeper)
+    gateway = start(servers=proxy.address, location="zk_lock_timeout 1m;")
+    everywhere(gateway, None)
+    proxy.refuse()
+    proxy.kill()
+    everywhere(gateway, "disconnected")
+    waiters = [gateway.begin("x", wait="1m", worker=worker)
+               for worker in gateway.worker_pids()]
+    wait_until(lambda: gateway.metrics()["claims", "new"] == 2, SOON)
+    assert drain(gateway, "on").json["waiting"] == 2
+    waiters[0].close()
+    wait_until(lambda: health(gateway).json["waiting"] == 1, SOON)
+    proxy.listen()
+    served(waiters[1].response(FAR), 201)
+    assert health(gateway).json["waiting"] == 0
+
+
 def test_over_a_reload(gateway):
     drain(gateway, "on")
     for _ in range(2):
