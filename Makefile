@@ -168,10 +168,12 @@ $(SHORTAGE): t/lib/shortage.c
 # --- the gateways, simulated ------------------------------------------------
 
 # All folders below http/ as they are, for one program; t/gsim answers what they
-# ask of the system; gsim_library.c and gsim_session.c take in a file each.
+# ask of the system; gsim_library.c, gsim_session.c and gsim_follow.c take in a
+# file each.
 GSIM_BUILD  := $(TEST_BUILD)/gsim
 GSIM        := $(GSIM_BUILD)/gateway_sim
-GSIM_SRC    := $(filter-out src/zk/client.c src/zk/session.c, \
+GSIM_SRC    := $(filter-out src/zk/client.c src/zk/session.c \
+                            src/core/follow.c, \
                  $(wildcard src/base/*.c src/zk/*.c src/shm/*.c src/core/*.c))
 GSIM_OWN    := $(wildcard t/gsim/*.c) t/lib/nginx_core.c t/lib/nginx_tree.c
 GSIM_CALLS  := malloc calloc realloc free clock_gettime kill usleep random \

@@ -234,7 +234,13 @@ zkl_followed_handler(zkl_op_t *op)
         return;
     }
 
-    if (!op->watch || (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE)) {
+    if (op->rc == ZKL_UNSENT) {
+
+        /* the list was shared with a read that was not behind a commit */
+
+        zkl_followed_list(followed);
+
+    } else if (!op->watch || (op->rc != ZKL_OK && op->rc != ZKL_NO_NODE)) {
         zkl_followed_again(followed);
     }
 

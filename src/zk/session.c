@@ -80,6 +80,9 @@ struct zkl_session_s {
     ngx_msec_t                                proves;   /* a write that is sent
                                                            from then on */
     uint64_t                                  written;  /* writes so far */
+    uint64_t                                  sure;     /* the last write that
+                                                           reads may be sent
+                                                           behind */
     uint64_t                                  committed;    /* last commit */
     int32_t                                   sets;     /* the version of the
                                                            gate's data; -1: not
@@ -91,6 +94,9 @@ struct zkl_session_s {
     ngx_msec_t                                doubted;  /* the last such tick */
     ngx_msec_t                                starving; /* if starved: since */
     ngx_msec_t                                denied;   /* last logged */
+    ngx_msec_t                                rejected; /* when a write was
+                                                           refused last; 0:
+                                                           never */
     ngx_atomic_t                             *alive;
 
     u_char                                    gate_name[
@@ -201,7 +207,8 @@ static void zkl_session_finish_all(zkl_session_t *s);
 static void zkl_session_submit(zkl_session_t *s, zkl_op_t *op);
 static void zkl_session_submit_batch(zkl_session_t *s, zkl_batch_t *batch);
 static void zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight);
-static void zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight);
+static void zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight,
+    ngx_uint_t barrier);
 static void zkl_session_written(zkl_session_t *s, zkl_flight_t *flight,
     zkl_rc_e rc);
 static void zkl_session_landed(zkl_flight_t *flight);
@@ -1641,7 +1648,7 @@ zkl_session_submit(zkl_session_t *s, zkl_op_t *op)
     code = zkl_client_submit(s->handle, op);
 
     if (code == 0) {
-        zkl_session_wrote(s, &op->flight);
+        zkl_session_wrote(s, &op->flight, op->type == ZKL_OP_BARRIER);
         return;
     }
 
@@ -1677,7 +1684,7 @@ zkl_session_submit_batch(zkl_session_t *s, zkl_batch_t *batch)
     code = zkl_client_submit_batch(s->handle, batch);
 
     if (code == 0) {
-        zkl_session_wrote(s, &batch->flight);
+        zkl_session_wrote(s, &batch->flight, 0);
         return;
     }
 
@@ -1711,16 +1718,30 @@ zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight)
 }
 
 
-/* Notes that each operation that is sent from now on is behind a write. */
+/*
+ * Notes that each operation that is sent from now on is behind a write.  A
+ * write that a server refuses alone proves nothing: so for a timeout after a
+ * refusal only barriers count, however many clients ask for what is forbidden.
+ */
 
 static void
-zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight)
+zkl_session_wrote(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t barrier)
 {
-    if (flight->write) {
-        flight->number = ++s->written;
-        s->wrote = flight->sent;
-        s->barrier = 0;
+    if (!flight->write) {
+        return;
     }
+
+    flight->number = ++s->written;
+
+    if (!barrier && s->rejected != 0
+        && flight->sent - s->rejected < s->timeout)
+    {
+        return;
+    }
+
+    s->sure = flight->number;
+    s->wrote = flight->sent;
+    s->barrier = 0;
 }
 
 
@@ -1743,6 +1764,8 @@ zkl_session_written(zkl_session_t *s, zkl_flight_t *flight, zkl_rc_e rc)
     default:
 
         /* the server may have refused the write alone: a new write is due */
+
+        s->rejected = zkl_now();
 
         if (s->wrote == flight->sent) {
             s->wrote = s->proves - 1;
@@ -2155,7 +2178,7 @@ zkl_session_take_turns(zkl_session_t *s)
 
             /* a write since the call was sent serves as the barrier */
 
-            s->barrier |= (op->flight.number == s->written);
+            s->barrier |= (op->flight.number >= s->sure);
 
             ngx_queue_insert_tail(&s->fresh, &op->flight.queue);
 

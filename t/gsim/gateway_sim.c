@@ -45,6 +45,7 @@ int              gsim_restores;
 int              gsim_lacks;
 int              gsim_lates;
 int              gsim_long_names;
+int              gsim_denies;
 int              gsim_calm;
 int              gsim_looked_at;
 int              gsim_long_lists;
@@ -207,9 +208,12 @@ history_run(uint64_t seed)
     gsim_rich = gsim_all_rich || seed % 2;
     gsim_long_names = (seed % 5 == 3);
     gsim_calm = (seed % 16 == 4 && !gsim_lacks && !gsim_about_sessions);
+    gsim_denies = (seed / 4 % 4 == 2);
     gsim_looked_at = (seed / 2 % 4 == 1);
     gsim_long_lists = gsim_looked_at && (seed / 8 % 2);
 
+    gsim_fault_clear();
+    gsim_foreign_clear();
     gsim_tree_reset();
     gsim_ensemble_reset();
     gsim_server_reset();
@@ -235,6 +239,10 @@ history_run(uint64_t seed)
     gsim_foreign_reset(until);
     gsim_fault_reset(until);
     gsim_oracle_owns(NULL, 0);
+
+    if (gsim_denies) {
+        gsim_denied_reset(until + gsim_below(20 * GSIM_S));
+    }
 
     if (gsim_looked_at) {
         gsim_look_reset(until);
@@ -444,14 +452,16 @@ report(double took)
            "%llu, hung up %llu), several %llu\n", N(again), N(met),
            N(once_less), N(shared), N(conflicts), N(revoked), N(bound), N(lost),
            N(hung_up), N(several));
-    printf("  deleted by hand %llu, foreign writers that became readers %llu\n",
-           N(by_hand), N(downgrades));
+    printf("  deleted by hand %llu, cancelled beside who waits %llu, foreign "
+           "writers that became readers %llu\n", N(by_hand), N(cancelled),
+           N(downgrades));
     printf("  made by name %llu, znodes compared with claims %llu, counts of "
            "watches %llu, of sessions %llu, reads compared %llu, refused by "
-           "quotas %llu\n", N(planted), N(compared), N(watched), N(counts),
-           N(reads), N(quotas));
-    printf("  looks %llu, news of a lock %llu, calls of sharers %llu\n",
-           N(looks), N(news), N(crowded));
+           "quotas %llu, by an ACL %llu\n", N(planted), N(compared),
+           N(watched), N(counts), N(reads), N(quotas), N(denied));
+    printf("  looks %llu, news of a lock %llu, followed locks compared %llu, "
+           "calls of sharers %llu\n", N(looks), N(news), N(followed),
+           N(crowded));
     printf("  cuts %llu, partitions %llu, slow %llu, sessions expired %llu, "
            "crashes %llu (in a turn %llu, before a store %llu), stops %llu, "
            "naps %llu\n", N(cuts), N(partitions), N(slow), N(expired),

@@ -12,6 +12,7 @@
  *   gsim_client.c   libzookeeper, as zk/client.c calls the library
  *   gsim_library.c  zk/client.c, with access to the file's statics
  *   gsim_session.c  zk/session.c, with what the session counts, and reads
+ *   gsim_follow.c   core/follow.c, with what is followed
  *   gsim_zone.c     what workers count, and what zones say of workers
  *   gsim_gateway.c  masters and workers: starts, reloads, ends, deaths
  *   gsim_user.c     users that acquire, wait and hold
@@ -20,6 +21,7 @@
  *   gsim_several.c  users that acquire several locks at once
  *   gsim_crowd.c    clients that hold once more what a user holds
  *   gsim_look.c     clients that look at locks, or follow a lock
+ *   gsim_denied.c   clients that acquire what an ACL forbids
  *   gsim_foreign.c  claims that belong to no gateway
  *   gsim_oracle.c   which claims are held, and the rules that are checked
  *   gsim_fault.c    which faults happen, and when
@@ -169,6 +171,8 @@ struct gsim_process_s {
                                                    library's threads */
     int64_t                      dozes;         /* for how long the same, from
                                                    the next request on */
+    int64_t                      apart;         /* had no connection then; or
+                                                   0: never looked */
     int64_t                      down[2];       /* no packets until then: to
                                                    ZooKeeper, and back */
     unsigned                     fate_in;       /* calls or stores until fate */
@@ -275,6 +279,7 @@ struct gsim_node_s {
     unsigned                     container:1;
     unsigned                     planted:1;     /* made by name */
     unsigned                     is_child:1;    /* of a lock: child is set */
+    unsigned                     cancelled:1;   /* a user asked for the end */
 };
 
 
@@ -541,6 +546,9 @@ int64_t gsim_client_seen(gsim_process_t *p, int64_t id);
 /* Whether the library has the watch, or has had one that fired since then. */
 int gsim_client_watches(gsim_process_t *p, int64_t id, const char *path,
     int list, int64_t since);
+/* Whether the library has a watch of that type, GSIM_GET and so on, now. */
+int gsim_client_has(gsim_process_t *p, int64_t id, const char *path,
+    gsim_request_e type);
 /* The connection of a handle breaks. */
 void gsim_client_break(gsim_conn_t *conn, int code);
 
@@ -556,6 +564,12 @@ void gsim_library_load(gsim_globals_t *globals);
 void gsim_session_reset(void);
 /* What the sessions of p count is what there is. */
 void gsim_session_check(gsim_process_t *p);
+
+
+/* --- gsim_follow.c -------------------------------------------------------- */
+
+/* Each lock that p follows will tell of the next change. */
+void gsim_follow_check(gsim_process_t *p);
 
 
 /* --- gsim_gateway.c ------------------------------------------------------- */
@@ -647,8 +661,17 @@ void gsim_look_leave(gsim_process_t *p);
 void gsim_look_gone(gsim_process_t *p);
 
 
+/* --- gsim_denied.c -------------------------------------------------------- */
+
+void gsim_denied_reset(int64_t until);
+/* What the servers say of a write to that path, by the ACL. */
+int gsim_denied_code(const char *path);
+
+
 /* --- gsim_foreign.c ------------------------------------------------------- */
 
+/* Forgets the claimers of the history before. */
+void gsim_foreign_clear(void);
 void gsim_foreign_reset(int64_t until);
 int gsim_foreign_busy(void);
 void gsim_foreign_look(void);           /* after a change at the leader */
@@ -691,6 +714,8 @@ gsim_hold_t *gsim_oracle_held(int lock, zkl_mode_t mode, char *path,
 /* Until when a durable lease may last that another gateway took over, or 0. */
 int64_t gsim_oracle_taken(gsim_hold_t *hold);
 int gsim_oracle_valid(gsim_hold_t *hold);
+/* A user that shares the claim's key asks for the claim's end. */
+void gsim_oracle_cancel(gsim_node_t *node);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
@@ -715,6 +740,8 @@ int gsim_oracle_empty(void);
 
 /* --- gsim_fault.c --------------------------------------------------------- */
 
+/* Forgets the faults of the history before. */
+void gsim_fault_clear(void);
 void gsim_fault_reset(int64_t until);
 void gsim_fault_heal(void);
 /* Within the next us microseconds p's connection breaks, and loses answers. */
@@ -751,6 +778,7 @@ typedef struct {
     uint64_t    met;                    /* calls beside a release */
     uint64_t    shared;
     uint64_t    conflicts;
+    uint64_t    cancelled;              /* claims that another user waits for */
     uint64_t    revoked;
     uint64_t    several;
     uint64_t    bound;
@@ -768,7 +796,9 @@ typedef struct {
     uint64_t    crowded;                /* calls of others that hold */
     uint64_t    looks;
     uint64_t    news;                   /* told to followers */
+    uint64_t    followed;               /* looks at what is followed */
     uint64_t    reads;                  /* compared with the tree */
+    uint64_t    denied;                 /* acquires of what an ACL forbids */
     uint64_t    quotas;                 /* acquires refused by a quota */
     uint64_t    downgrades;             /* of foreign writers */
     uint64_t    cuts;
@@ -813,6 +843,8 @@ extern int              gsim_looked_at;
 extern int              gsim_long_lists;
 /* In every fifth history names are long, and records take several cells. */
 extern int              gsim_long_names;
+/* In every fourth history clients acquire a lock that an ACL forbids. */
+extern int              gsim_denies;
 /* All histories, not a fifth, have only faults about how long sessions live. */
 extern int              gsim_about_sessions;
 /* At times allocations of workers fail. */

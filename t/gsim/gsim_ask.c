@@ -15,6 +15,7 @@
 
 
 static void gsim_user_counts_on(gsim_user_t *u);
+static void gsim_user_cancels(gsim_user_t *u);
 static void gsim_user_uncount(gsim_user_t *u);
 static void gsim_user_ask_act(void *data);
 static void gsim_user_name(gsim_user_t *u);
@@ -63,6 +64,10 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
 
     gsim_user_counts_on(u);
 
+    if (u->state == GSIM_POLLS && type == ZKL_RELEASE) {
+        gsim_user_cancels(u);
+    }
+
     if (gateway != u->home && u->state == GSIM_HOLDS
         && u->type != ZKL_INSPECT && gsim_chance(4)
         && u->hold->session->conn != NULL)
@@ -87,6 +92,33 @@ gsim_user_ask(gsim_user_t *u, zkl_call_e type)
 
     if (gateway != u->home && type != ZKL_INSPECT) {
         gsim_count.elsewhere++;
+    }
+}
+
+
+/*
+ * The user cancels a claim that another user of the key may wait for, at a
+ * worker that may lose the connection when the claim is gone.
+ */
+
+static void
+gsim_user_cancels(gsim_user_t *u)
+{
+    gsim_node_t     *node;
+    gsim_session_t  *session;
+
+    node = gsim_user_node(u);
+
+    if (node == NULL) {
+        return;
+    }
+
+    gsim_oracle_cancel(node);
+
+    session = gsim_server_session(node->owner);
+
+    if (session != NULL && session->conn != NULL && gsim_chance(2)) {
+        gsim_fault_answer(session->conn->process, 5 * GSIM_MS);
     }
 }
 
@@ -333,12 +365,21 @@ gsim_user_polled(gsim_user_t *u, zkl_call_t *call, zkl_answer_e answer)
 {
     char              path[GSIM_PATH];
     int64_t           until;
+    gsim_node_t      *node;
     zkl_claim_data_t  cdata;
     zkl_info_t       *info;
 
     gsim_count.polls++;
 
     gsim_user_placed(u, answer);
+
+    if (answer == ZKL_CALL_OK && u->type == ZKL_RELEASE) {
+        node = gsim_user_node(u);
+
+        if (node != NULL && node->deleted != GSIM_NEVER) {
+            gsim_user_cancelled(u, node);
+        }
+    }
 
     if (answer == ZKL_CALL_GONE
         || (answer == ZKL_CALL_OK

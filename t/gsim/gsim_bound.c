@@ -32,7 +32,7 @@ gsim_user_bound(gsim_user_t *u, zkl_claim_t *claim)
 {
     u->bound = claim;
     u->binder = u->process;
-    u->ended = gsim_now;
+    u->alive = gsim_now;
 }
 
 
@@ -148,10 +148,10 @@ gsim_user_check_bound(gsim_user_t *u)
         || (u->hold->node->deleted == GSIM_NEVER && !u->hold->session->over)
         || gsim_stands(p) || p->in_turn)
     {
-        u->ended = gsim_now;
+        u->alive = gsim_now;
     }
 
-    if (gsim_now - u->ended > GSIM_TOLD) {
+    if (gsim_now - u->alive > GSIM_TOLD) {
         gsim_violation("%s does not hear that %s is lost", u->name,
                        u->hold->path);
     }

@@ -1139,6 +1139,25 @@ gsim_client_watches(gsim_process_t *p, int64_t id, const char *path, int list,
 }
 
 
+int
+gsim_client_has(gsim_process_t *p, int64_t id, const char *path,
+    gsim_request_e type)
+{
+    zhandle_t     *zh;
+    gsim_watch_t  *watch;
+
+    zh = gsim_client_handle(p, id);
+
+    for (watch = zh ? zh->watches : NULL; watch; watch = watch->next) {
+        if (watch->type == (int) type && strcmp(watch->path, path) == 0) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 int64_t
 gsim_client_watched(gsim_process_t *p, int64_t id)
 {

@@ -83,6 +83,18 @@ static int64_t  gsim_lack_until;
 
 
 void
+gsim_fault_clear(void)
+{
+    gsim_faults_until = 0;
+    gsim_ndrawn = 0;
+    gsim_uneven_until = 0;
+    gsim_lurking_until = 0;
+    gsim_lack_drawn = 0;
+    gsim_lack_until = 0;
+}
+
+
+void
 gsim_fault_reset(int64_t until)
 {
     int       i, n;
@@ -91,11 +103,6 @@ gsim_fault_reset(int64_t until)
     gsim_faults_until = until;
     gsim_faults_every = gsim_between(200, 8000) * GSIM_MS;
     gsim_ndrawn = 0;
-    gsim_uneven_until = 0;
-    gsim_lurking_until = 0;
-    gsim_lack_drawn = 0;
-    gsim_lack_until = 0;
-
     if (gsim_calm) {
         gsim_at(gsim_between((gsim_now + until) / 2, until), gsim_fault_vanish,
                 NULL, 0);
@@ -675,6 +682,12 @@ void
 gsim_fault_cut_off(gsim_member_t *m)
 {
     int64_t  us;
+
+    /* a hunt may find its prey when all is well */
+
+    if (gsim_now >= gsim_faults_until) {
+        return;
+    }
 
     us = gsim_member_cut_off(m);
 

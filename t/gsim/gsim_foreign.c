@@ -61,6 +61,14 @@ static void gsim_foreign_unplant(void);
 
 
 void
+gsim_foreign_clear(void)
+{
+    gsim_nforeigners = 0;
+    gsim_nplanted = 0;
+}
+
+
+void
 gsim_foreign_reset(int64_t until)
 {
     int  i;

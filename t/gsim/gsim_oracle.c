@@ -36,7 +36,9 @@ static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
 static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
 static void gsim_oracle_counts_paths(gsim_process_t *p);
 static void gsim_oracle_counts_watches(gsim_process_t *p, int64_t id);
+static void gsim_oracle_alive(gsim_process_t *p);
 static void gsim_oracle_hung_up(void);
+static int gsim_oracle_cancelled(gsim_node_t *node);
 static gsim_session_t *gsim_oracle_session(gsim_node_t *node);
 static gsim_node_t *gsim_oracle_successor(gsim_node_t *node);
 static int gsim_oracle_renamed(gsim_hold_t *hold);
@@ -145,6 +147,32 @@ gsim_oracle_valid(gsim_hold_t *hold)
 }
 
 
+void
+gsim_oracle_cancel(gsim_node_t *node)
+{
+    gsim_hold_t  *h;
+
+    node->cancelled = 1;
+
+    for (h = gsim_holds[gsim_oracle_lock(node->path)]; h; h = h->next) {
+        h->released |= (h->node == node);
+    }
+}
+
+
+static int
+gsim_oracle_cancelled(gsim_node_t *node)
+{
+    for ( /* void */ ; node != NULL; node = node->origin) {
+        if (node->cancelled) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+
 int64_t
 gsim_oracle_taken(gsim_hold_t *hold)
 {
@@ -219,6 +247,7 @@ gsim_oracle_held(int lock, zkl_mode_t mode, char *path, int64_t fence,
     hold->times = 1;
     hold->most = 1;
     hold->lost = (node->deleted != GSIM_NEVER);
+    hold->released = gsim_oracle_cancelled(node);
 
     gsim_say("%s holds %s, token %lld", who, path, (long long) fence);
 
@@ -599,6 +628,8 @@ gsim_oracle_owns(void *data, uint64_t tag)
         before = gsim_enter(p);
 
         gsim_session_check(p);
+        gsim_follow_check(p);
+        gsim_oracle_alive(p);
 
         if (tag % 4 == 2) {
             gsim_oracle_counts_paths(p);
@@ -699,6 +730,30 @@ gsim_oracle_owns_session(gsim_process_t *p, int64_t id)
                                "has no such claim", node->path);
             }
         }
+    }
+}
+
+
+/*
+ * While no fault is felt, a session that is connected for long is known to
+ * live: else streams are told that their locks are lost, and none is granted.
+ */
+
+static void
+gsim_oracle_alive(gsim_process_t *p)
+{
+    if (!zkl_session_connected(p->worker->session) || p->apart == 0
+        || gsim_now < gsim_quiet || gsim_stands(p))
+    {
+        p->apart = gsim_now;
+        return;
+    }
+
+    if (gsim_now > p->apart + 4 * GSIM_S
+        && !zkl_session_alive(p->worker->session))
+    {
+        gsim_violation("the session of process %d is not known to live",
+                       (int) p->pid);
     }
 }
 

@@ -851,6 +851,10 @@ gsim_commit_part(gsim_conn_t *conn, gsim_request_t *r)
     gsim_data_t  *data;
     gsim_node_t  *node;
 
+    if (gsim_denied_code(r->path) != ZOK) {
+        return gsim_denied_code(r->path);
+    }
+
     if (r->type == GSIM_CREATE) {
         return gsim_tree_create(r->path, r->data, r->len, r->flags,
                                 conn->session->id, &r->node);

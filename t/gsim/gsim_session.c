@@ -34,6 +34,7 @@ typedef struct {
     int64_t                      since;         /* zxid */
     int64_t                      at;
     uint64_t                     restored;      /* servers had lost data */
+    ngx_msec_t                   rejected;      /* a write had been refused */
     unsigned                     watch:1;
 } gsim_asked_t;
 
@@ -164,6 +165,9 @@ __wrap_zkl_session_send(zkl_op_t *op)
                                  : gsim_client_seen(gsim_current, s->key.id);
         asked->at = gsim_now;
         asked->restored = gsim_count.restored;
+        asked->rejected = (s->rejected != 0
+                           && zkl_now() - s->rejected < s->timeout / 2)
+                          ? s->rejected : 0;
         asked->watch = op->watch;
 
         op->handler = gsim_session_answered;
@@ -196,6 +200,16 @@ gsim_session_answered(zkl_op_t *op)
 
     op->handler = asked->handler;
     op->data = asked->data;
+
+    /* such a read is sent behind what a server does not refuse */
+
+    if (op->fresh && op->rc == ZKL_UNSENT && asked->rejected != 0
+        && op->flight.session->state == ZKL_CONNECTED && !gsim_lacks
+        && gsim_now > gsim_quiet + 4 * GSIM_S)
+    {
+        gsim_violation("a read of %s fails, because another client's write was "
+                       "refused", op->path.data);
+    }
 
     if ((op->rc != ZKL_OK && op->rc != ZKL_NO_NODE)
         || asked->restored != gsim_count.restored)

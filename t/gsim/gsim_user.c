@@ -55,6 +55,7 @@ static void gsim_user_acquire_all(void *data);
 static void gsim_user_acquire(void *data);
 static void gsim_user_answered(void *data, zkl_claim_t *claim,
     zkl_outcome_e outcome);
+static void gsim_user_check_cancelled(gsim_user_t *u, zkl_claim_t *claim);
 static void gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim);
 static void gsim_user_check_quota(gsim_user_t *u, uint64_t key);
 static void gsim_user_by_hand(void *data, uint64_t tag);
@@ -411,6 +412,7 @@ gsim_user_event(void *data, uint64_t tag)
         }
 
         gsim_user_ask(u, gsim_now > u->deadline + 2 * GSIM_S
+                         || (u->shares && gsim_chance(8))
                          ? ZKL_RELEASE
                          : ZKL_INSPECT);
         return;
@@ -955,6 +957,7 @@ gsim_user_acquire(void *data)
 
     u->claim = claim;
     u->by_hand = 0;
+    u->ended = NULL;
     u->must = gsim_user_must(acquire.terms.forever ? 0 : u->wait);
 
     if (gsim_chance(u->keyed && !u->shares ? 3 : 8)) {
@@ -1064,6 +1067,7 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
     switch (outcome) {
 
     case ZKL_GRANTED:
+        gsim_user_check_cancelled(u, claim);
 
         /* a durable claim outlives a gateway that ends */
 
@@ -1147,6 +1151,58 @@ gsim_user_answered(void *data, zkl_claim_t *claim, zkl_outcome_e outcome)
 
     u->state = GSIM_POLLS;
     gsim_user_next(u, gsim_between(1, 300) * GSIM_MS);
+}
+
+
+/*
+ * Who waits with a claim that was cancelled is told so, and the claim does not
+ * queue again; unless the worker cannot know, because the session is over, or
+ * the lock's znode is gone as well.
+ */
+
+void
+gsim_user_cancelled(gsim_user_t *u, gsim_node_t *node)
+{
+    int           i;
+    gsim_user_t  *other;
+
+    for (i = 0; i < gsim_nusers; i++) {
+        other = &gsim_users[i];
+
+        if (other->claim != NULL && other->nparts == 0
+            && memcmp(&other->claim->id, &u->token.id, sizeof(zkl_id_t)) == 0)
+        {
+            gsim_count.cancelled++;
+
+            other->ended = node;
+        }
+    }
+}
+
+
+static void
+gsim_user_check_cancelled(gsim_user_t *u, zkl_claim_t *claim)
+{
+    zkl_child_t      child;
+    gsim_session_t  *session;
+
+    /* for want of memory a claim may be deleted without a word to the lock */
+
+    if (u->ended == NULL || u->ended->parent->deleted != GSIM_NEVER
+        || gsim_lacks)
+    {
+        return;
+    }
+
+    session = gsim_server_session(u->ended->owner);
+
+    if (session != NULL && !session->over
+        && gsim_tree_child(u->ended, &child) == 0
+        && memcmp(child.id.random, claim->id.random, ZKL_RANDOM_LEN) != 0)
+    {
+        gsim_violation("%s is granted a claim in the place of one that was "
+                       "cancelled", u->name);
+    }
 }
 
 

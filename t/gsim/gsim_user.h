@@ -71,9 +71,13 @@ struct gsim_user_s {
     int                          high;
     zkl_claim_t                 *bound;         /* to the connection, or NULL */
     gsim_process_t              *binder;        /* that serves bound */
-    int64_t                      ended;         /* when bound last was valid */
+    int64_t                      alive;         /* when bound last was valid */
 
     gsim_user_t                 *leader;        /* runs in the leader's turn */
+
+    gsim_node_t                 *ended;         /* of the claim, if another user
+                                                   of the key cancelled the
+                                                   claim; else NULL */
 
     int                          locks[GSIM_LOCKS];     /* several at once */
     int                          nparts;        /* of locks; 0: a single lock */
@@ -145,6 +149,8 @@ void gsim_user_path(gsim_user_t *u, char *path);
 gsim_node_t *gsim_user_node(gsim_user_t *u);
 
 void gsim_user_ask(gsim_user_t *u, zkl_call_e type);
+/* The claim of u->token, which waited with that znode, was cancelled by u. */
+void gsim_user_cancelled(gsim_user_t *u, gsim_node_t *node);
 
 /* Binds the acquire to the user's connection. */
 void gsim_user_bind(gsim_user_t *u, zkl_acquire_t *acquire,

@@ -14,6 +14,9 @@
 
 static void gsim_zone_check_worker(gsim_process_t *p);
 static void gsim_zone_check_claims(gsim_process_t *p);
+static void gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim);
+static void gsim_zone_says(gsim_process_t *p, zkl_claim_t *claim,
+    const char *what, int so);
 static void gsim_zone_check_calls(gsim_process_t *p);
 static void gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks);
 static void gsim_zone_check_cells(gsim_process_t *p);
@@ -162,6 +165,10 @@ gsim_zone_check_claims(gsim_process_t *p)
             untold += (claim->handler != NULL);
         }
 
+        if (claim != NULL && n) {
+            gsim_zone_check_record(p, claim);
+        }
+
         if (n != (claim != NULL)) {
             gsim_violation("process %d has %s %d, but no %s", (int) p->pid,
                            n ? "the record" : "the claim", (int) i,
@@ -170,6 +177,78 @@ gsim_zone_check_claims(gsim_process_t *p)
     }
 
     gsim_zone_differs(p, "claims whose clients wait", worker->nuntold, untold);
+}
+
+
+/*
+ * A record says of a claim what siblings and successors go by: also after the
+ * claim has queued again, and has another record.
+ */
+
+static void
+gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
+{
+    int          waits;
+    zkl_cell_t  *cell;
+
+    cell = zkl_layout_cell(p->worker->zone->map, claim->id.record);
+
+    waits = (claim->state == ZKL_START || claim->state == ZKL_CREATE
+             || claim->state == ZKL_RECOVER || claim->state == ZKL_WAIT);
+
+    gsim_zone_says(p, claim, "path",
+                   cell->path_len == claim->lock->sn.str.len
+                   && memcmp(cell->path, claim->lock->sn.str.data,
+                             cell->path_len) == 0);
+
+    gsim_zone_says(p, claim, "id", memcmp(cell->random, claim->id.random,
+                                          ZKL_RANDOM_LEN) == 0);
+
+    gsim_zone_says(p, claim, "number", claim->entry.seq == -1
+                                       || cell->seq == claim->entry.seq
+                                       || cell->state == ZKL_RECORD_NEW);
+
+    gsim_zone_says(p, claim, "mode", cell->mode == claim->entry.mode);
+
+    gsim_zone_says(p, claim, "name", cell->named == claim->named);
+
+    /* a claim that was taken over knows no quota, but counts under it */
+
+    gsim_zone_says(p, claim, "quota", claim->terms.quota == 0
+                                      || cell->quota == claim->terms.quota);
+
+    gsim_zone_says(p, claim, "bond", !claim->bound || cell->bound);
+
+    gsim_zone_says(p, claim, "state",
+                   !waits || cell->state == ZKL_RECORD_NEW
+                   || cell->state == ZKL_RECORD_WAITING);
+
+    gsim_zone_says(p, claim, "grant",
+                   claim->state != ZKL_HELD || cell->state == ZKL_RECORD_HELD);
+
+    /* the requests of a key wait with one claim, and move its deadline */
+
+    gsim_zone_says(p, claim, "deadline",
+                   !waits || !(claim->terms.keyed || claim->detached)
+                   || cell->lease != 0);
+
+    gsim_zone_says(p, claim, "lease",
+                   claim->state != ZKL_HELD || claim->bound
+                   || cell->lease != 0);
+
+    gsim_zone_says(p, claim, "ttl",
+                   claim->state != ZKL_HELD || claim->bound || cell->ttl != 0);
+}
+
+
+static void
+gsim_zone_says(gsim_process_t *p, zkl_claim_t *claim, const char *what, int so)
+{
+    if (!so) {
+        gsim_violation("the record %d of process %d has another %s than the "
+                       "claim, in state %d", (int) claim->id.record,
+                       (int) p->pid, what, (int) claim->state);
+    }
 }
 
 

@@ -29,7 +29,8 @@ import planted  # noqa: E402
 LIBRARY = 'zk/client.c'
 
 # files that a file of t/gsim takes in
-TAKEN_IN = {LIBRARY: 'gsim_library.c', 'zk/session.c': 'gsim_session.c'}
+TAKEN_IN = {LIBRARY: 'gsim_library.c', 'zk/session.c': 'gsim_session.c',
+            'core/follow.c': 'gsim_follow.c'}
 
 GRANT_THE_NEXT = (
     '    zkl_entry_t  *waiter, *blocker;\n\n'
@@ -1116,6 +1117,42 @@ MUTANTS = [
         s->npending--;
 """, '        ngx_queue_remove(q);\n', 500),
 
+    # what waits, and nothing wakes
+
+    ('followers are told of the list of before the last change',
+     'core/follow.c:zkl_follow_listed',
+     """    if (followed->op != NULL) {
+        /* the watch has told before the list, which is shared, was told */
+
+        followed->op->handler = NULL;
+        followed->op = NULL;
+    }
+
+""", '', 6000),
+
+    ('a claim with a key that queues again has no deadline',
+     'core/claim.c:zkl_claim_requeue',
+     """    if (claim->terms.keyed) {
+        zkl_record_keep(worker->zone, id.record, claim->ttl, claim->lease);
+    }
+""", '', 1000),
+
+    ('after a write that was refused the next is not due at once',
+     'zk/session.c:zkl_session_written',
+     's->wrote = s->proves - 1;', 's->wrote = s->proves;', 1000),
+
+    ('a change that was seen is handled after the connection broke',
+     'core/lock.c:zkl_lock_forget',
+     '    lock->handled = lock->bumped ? 0 : lock->handled;\n', '', 60000),
+
+    ('writes that are refused hold the barriers off',
+     'zk/session.c:zkl_session_wrote',
+     's->rejected != 0', '0', ('--sessions', 6000)),
+
+    ('a read is sent behind a write that is refused',
+     'zk/session.c:zkl_session_take_turns',
+     'op->flight.number >= s->sure', 'op->flight.number == s->written', 6000),
+
     # without memory
 
     ('a list that there is no memory for is not sent later',
@@ -1134,6 +1171,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a change that was seen is handled after the connection broke',
     'a change counts as handled before ZooKeeper lost the change',
     'a number in a name is taken for given',
     'a view outlives its connection',
@@ -1236,9 +1274,10 @@ def run(build, number, mutant):
         out.write(text)
 
     unit = f'{build}/{unit.replace(".c", ".o")}'
+    others = [f'{build}/{f.replace(".c", ".o")}' for f in TAKEN_IN]
     objects = [f for f in sorted(glob.glob(f'{build}/*.o')
                                  + glob.glob(f'{build}/[a-z]*/*.o'))
-               if f != unit and not f.startswith(folder)]
+               if f not in (unit, *others) and not f.startswith(folder)]
 
     subprocess.run(shlex.split(os.environ['MUTANT_CC'])
                    + ['-w', '-c', '-o', o, mutated], check=True)
