@@ -689,6 +689,28 @@ def test_wish_under_a_mark(at, tree, foreign):
     tree.wait_claims(claim.znode, 0)
 
 
+def test_release_under_a_mark(at, tree, foreign):
+    """A release of a claim whose holds a Curator client has overwritten."""
+    claim = Claim(at["worker"], tree)
+    gateway, worker = at["gateway"]
+    znode, = tree.claims(claim.znode)
+    path = claim.znode + "/" + znode
+    owner = at["worker"][0]
+    assert claim.hold(at["worker"]) == 2
+    with owner.frozen_worker(at["worker"][1]):
+        foreign.client.set(path, b"__REVOKE__")
+        asker = gateway.connect(worker)
+        asker.send("DELETE", lock_path(claim.name),
+                   headers={"Lock-Token": claim.token})
+        # ZooKeeper answers this behind what the release has read
+        assert gateway.inspect(claim.name, worker=worker).status == 200
+        assert tree.claims(claim.znode) == [znode]
+    assert claim.count(asker.response(20)) == 1
+    assert b'"mended":' in tree.data(path)
+    assert claim.drop(at["worker"]) == 0
+    tree.wait_claims(claim.znode, 0)
+
+
 @pytest.mark.parametrize("mode", ALONE)
 def test_shared_claim_by_its_old_token(at, places, tree, mode):
     """The old token inspects, holds again and releases, at each place."""

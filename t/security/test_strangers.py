@@ -743,6 +743,39 @@ def test_watches_of_what_never_is(start_gateway, private_zookeeper):
     gateway.release("held", held.token)
 
 
+def test_wait_without_a_watch(start_gateway, private_zookeeper):
+    """A claim whose lock cannot be watched is granted all the same."""
+    server = private_zookeeper.start()
+    gateway, other = (start_gateway(workers=1, zookeeper=server,
+                                    location="zk_lock_layout node;")
+                      for _ in range(2))
+    name = "x" * 195 + "y"
+    size = len(gateway.znode(name)) + 5
+    held = other.hold(name)
+    sockets = []
+    for i in range(500000 // size // 100 + 2):
+        sockets.append(socket.create_connection(("127.0.0.1",
+                                                 gateway.http2_port)))
+        sockets[-1].sendall(burst(100 * i, 100))
+        # the worker refuses looks that come faster than it can look
+        wait_until(lambda: watches(server) >= min(100 * (i + 1),
+                                                  490000 // size), 60.0,
+                   "there are watches")
+    waiter = gateway.begin(name, wait="30s")
+    wait_until(lambda: gateway.metrics()["claims", "new"]
+               + gateway.metrics()["claims", "waiting"] == 1, 20.0)
+    assert other.inspect(name, held.token).status == 200
+    # the holder's gateway has a watch, and is alone
+    watched = server.command("wchp").split(gateway.znode(name) + "\n")[1]
+    assert re.match(r"(\t0x[0-9a-f]+\n)*", watched).group().count("\n") == 1
+    assert other.release(name, held.token).status == 204
+    response = waiter.response(40.0)
+    assert response.status == 201
+    for sock in sockets:
+        sock.close()
+    assert gateway.release(name, response.token).status == 204
+
+
 def test_releases_of_what_nobody_waits_for(start_gateway, private_zookeeper,
                                            start_proxy):
     """A worker that is out of reach owes only so many releases."""
