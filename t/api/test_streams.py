@@ -1307,7 +1307,7 @@ def test_slow_reader_catches_up(start, tree, keepalive):
     port = free_port()
     gateway = start(workers=1, server="listen 127.0.0.1:%d sndbuf=8k %s;"
                                       % (port, keepalive))
-    holder = gateway.hold("x", ttl="1h")
+    holder = gateway.hold("x", ttl="1h", durable="1")
     waiting = crowd(gateway, tree, "x", 90)
     slow = watch(gateway, "x", connection=narrow(port))
     quick = watch(gateway, "x")
@@ -1320,13 +1320,23 @@ def test_slow_reader_catches_up(start, tree, keepalive):
     for waiter in waiting:
         waiter.close()
     quick.until(lambda event: event.data["queued"] == 0)
+
+    # no change of the lock is to come, and the rest of the slow stream between
+    # two events is over, too
+
+    other = watch(gateway, "y")
+    other.event("change")
+    second = gateway.hold("y")
+    other.event("change")
+
     events = 1
     while slow.event("change")["queued"] != 0:
         events += 1
     assert events < 10
-    for stream in (slow, quick):
+    for stream in (slow, quick, other):
         stream.close()
     gateway.release("x", holder.token)
+    gateway.release("y", second.token)
 
 
 def narrow(port):

@@ -486,24 +486,50 @@ def test_many_leases_of_many_gateways(start_gateway, tree):
         tree.wait_claims(there.znode(name), 0)
 
 
+def heirs(tree, gateways, path):
+    """Kills the gateway that counts the lease, until one gateway is left;
+    before each death, yields the gateway that counts the lease.
+    """
+    victim = gateways[0]
+    while len(gateways) > 1:
+        yield victim
+        wait = taken_over(tree, path)
+        victim.kill()
+        gateways.remove(victim)
+        wait()
+        victim, = wait_until(lambda: [
+            gateway for gateway in gateways
+            if "is counted by this worker" in gateway.log_text()], SOON,
+            "one says that it counts the lease")
+
+
 def test_heir_of_an_heir(start_gateway, tree):
     """Two gateways that count the lease die in turn; the third counts on."""
     gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
     holder = gateways[0].hold("x", ttl="1h", durable="1")
     path, = made_durable(tree, gateways[0])
-    victim = gateways[0]
-    while len(gateways) > 1:
-        wait = taken_over(tree, path)
-        victim.kill()
-        gateways.remove(victim)
-        wait()
+    for _ in heirs(tree, gateways, path):
         is_held("x", holder, everywhere(*gateways))
-        victim, = wait_until(lambda: [
-            gateway for gateway in gateways
-            if "is counted by this worker" in gateway.log_text()], SOON,
-            "one says that it counts the lease")
+    is_held("x", holder, everywhere(*gateways))
     assert gateways[0].release("x", holder.token).status == 204
     is_over(tree, "x", holder, everywhere(*gateways))
+
+
+def test_heir_keeps_what_the_last_heir_told(start_gateway, tree):
+    """Each gateway that counts the lease tells a longer time before it dies."""
+    gateways = [start_gateway(session_timeout=SHORT) for _ in range(3)]
+    holder = gateways[0].hold("x", ttl="1m", durable="1")
+    path, = made_durable(tree, gateways[0])
+    for hours, victim in enumerate(heirs(tree, gateways, path), 1):
+        renewed = victim.renew("x", holder.token, ttl="%dh" % hours)
+        assert renewed.status == 200, renewed
+    left = wait_until(lambda: [
+        response.json["expires_in_ms"] for response in [
+            gateway.inspect("x", holder.token, worker)
+            for gateway, worker in everywhere(*gateways)]
+        if "expires_in_ms" in response.json], SOON, "the lease is counted")[0]
+    assert left > hours * 3600000 - 60000
+    assert gateways[0].release("x", holder.token).status == 204
 
 
 def test_killed_while_it_makes_them_durable(mortal, tree):
