@@ -828,6 +828,13 @@ zkl_client_rc(int code)
 
 
 ngx_uint_t
+zkl_client_expired(int code)
+{
+    return code == ZSESSIONEXPIRED;
+}
+
+
+ngx_uint_t
 zkl_client_innocent(int code)
 {
     return code == ZOK || code == ZRUNTIMEINCONSISTENCY;

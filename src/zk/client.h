@@ -127,6 +127,9 @@ void zkl_client_free_batch(zkl_batch_t *batch);
 /* What a code means for the operation that got the code. */
 zkl_rc_e zkl_client_rc(int code);
 
+/* Whether the operation was refused because the session is over. */
+ngx_uint_t zkl_client_expired(int code);
+
 /* Whether a code in a batch only says that another operation failed. */
 ngx_uint_t zkl_client_innocent(int code);
 

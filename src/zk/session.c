@@ -180,6 +180,7 @@ static void zkl_session_start(zkl_session_t *s);
 static void zkl_session_state(zkl_session_t *s, zkl_session_state_e state);
 static size_t zkl_session_shown(ngx_str_t *path);
 static void zkl_session_news(zkl_message_t *message, void *data);
+static void zkl_session_expired(zkl_session_t *s, const char *reason);
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
@@ -530,18 +531,11 @@ zkl_session_news(zkl_message_t *message, void *data)
 
     case ZKL_NEWS_EXPIRED:
     case ZKL_NEWS_AUTH_FAILED:
-        zkl_session_suspended_handler(s);
-
         s->kept = (news == ZKL_NEWS_AUTH_FAILED && s->key.id != 0);
 
-        ngx_log_error(NGX_LOG_WARN, s->log, 0, "zookeeper session is over: %s",
-                      news == ZKL_NEWS_AUTH_FAILED
-                      ? "authentication failed, see \"zk_lock_auth\""
-                      : "expired");
-
-        /* not from here: messages of the same turn are still to be taken */
-
-        ngx_post_event(&s->over, &ngx_posted_events);
+        zkl_session_expired(s, news == ZKL_NEWS_AUTH_FAILED
+                               ? "authentication failed, see \"zk_lock_auth\""
+                               : "expired");
         break;
 
     case ZKL_NEWS_DELETED:
@@ -566,6 +560,24 @@ zkl_session_news(zkl_message_t *message, void *data)
 done:
 
     free(n);
+}
+
+
+static void
+zkl_session_expired(zkl_session_t *s, const char *reason)
+{
+    if (s->over.posted) {
+        return;
+    }
+
+    zkl_session_suspended_handler(s);
+
+    ngx_log_error(NGX_LOG_WARN, s->log, 0, "zookeeper session is over: %s",
+                  reason);
+
+    /* not from here: messages of the same turn are still to be taken */
+
+    ngx_post_event(&s->over, &ngx_posted_events);
 }
 
 
@@ -1800,7 +1812,14 @@ zkl_session_landed(zkl_flight_t *flight)
 }
 
 
-/* Notes that ZooKeeper has answered an operation or a batch. */
+/*
+ * Notes that ZooKeeper has answered an operation or a batch.
+ *
+ * A session that is over may keep its connection: a server that ends a session
+ * for the request of one connection does not close the session's next
+ * connection to the same server, answers reads and pings there, and refuses all
+ * writes (FinalRequestProcessor.java, and removeCnxnFromSessionMap()).
+ */
 
 static void
 zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
@@ -1809,7 +1828,15 @@ zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
 
     rc = zkl_client_rc(flight->code);
 
-    if (s->handle == NULL || rc == ZKL_UNKNOWN) {
+    if (s->handle == NULL) {
+        return;
+    }
+
+    if (zkl_client_expired(flight->code) && s->events != NULL) {
+        zkl_session_expired(s, "expired");
+    }
+
+    if (rc == ZKL_UNKNOWN) {
         return;
     }
 

@@ -554,7 +554,10 @@ zookeeper_close(zhandle_t *zh)
         } else {
             gsim_server_send(conn, gsim_request(GSIM_CLOSE, "/", NULL, 0));
 
-            until = gsim_now + 1500 * GSIM_MS;
+            /* libzookeeper waits until the request is sent, no longer */
+
+            until = gsim_now + (gsim_chance(2) ? 1500 * GSIM_MS
+                                               : gsim_below(2 * GSIM_MS));
 
             while (!conn->session->over && !conn->cut && gsim_now < until) {
                 gsim_sleep(500);

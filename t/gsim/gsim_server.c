@@ -659,7 +659,8 @@ gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
     state = gsim_member_is(conn->member);
 
     if (conn->gone || state == GSIM_DOWN
-        || (conn->session->over && state == GSIM_QUORUM))
+        || (conn->session->over && state == GSIM_QUORUM
+            && conn->session->conn != conn))
     {
         return;
     }
@@ -681,6 +682,13 @@ gsim_arrived(gsim_conn_t *conn, gsim_request_t *r)
         /* to the leader, in order */
 
         at = gsim_member_send(conn->member);
+
+        if (r->type == GSIM_CLOSE && gsim_chance(2)) {
+
+            /* the session may come back to the same server before that */
+
+            at += gsim_below(30 * GSIM_MS);
+        }
 
         if (at <= conn->commit_at) {
             at = conn->commit_at + 1;
@@ -716,7 +724,7 @@ gsim_commit(void *data, uint64_t tag)
         return;
     }
 
-    if (conn->serial != conn->session->serial || conn->session->over) {
+    if (conn->serial != conn->session->serial) {
         return;
     }
 
@@ -738,6 +746,15 @@ gsim_commit(void *data, uint64_t tag)
     }
 
     r->committed = 1;
+
+    if (conn->session->over) {
+
+        /* the session was closed through a connection before */
+
+        r->code = ZSESSIONEXPIRED;
+        gsim_serve(conn);
+        return;
+    }
 
     if (r->type == GSIM_SYNC) {
         r->zxid = gsim_zxid;

@@ -361,6 +361,11 @@ MUTANTS = [
      'if (!s->told && now - sent < s->timeout / 8) {',
      'if (!s->told) {', ('--sessions', 400000)),
 
+    ('a session that is over goes on while it is connected',
+     'zk/session.c:zkl_session_heard',
+     'if (zkl_client_expired(flight->code) && s->events != NULL) {',
+     'if (0) {', ('--restored', 8000)),
+
     ('two writes prove that a session lives',
      'zk/session.c:zkl_session_committed',
      '        s->proves = now;\n'
