@@ -2024,6 +2024,10 @@ zkl_claim_moved(zkl_claim_t *claim)
 void
 zkl_claim_suspended(zkl_claim_t *claim)
 {
+    /* what was not made, because the connection broke, has not vanished */
+
+    claim->tries = 0;
+
     if (claim->bound && claim->state == ZKL_HELD
         && !(claim->told & ZKL_TOLD_ZOOKEEPER))
     {
