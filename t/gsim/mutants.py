@@ -524,7 +524,7 @@ MUTANTS = [
 
     ('a release is told as gone if its answer was lost',
      'core/call.c:zkl_call_missing',
-     'if (call->tries != 0) {\n        zkl_call_tell(call, ZKL_CALL_OK);',
+     'if (call->tries != 0) {\n        zkl_call_deleted(call);',
      'if (call->tries != 0) {\n        zkl_call_tell(call, ZKL_CALL_GONE);',
      1000),
 
