@@ -25,7 +25,9 @@
  *   LOOK      a look                  the look's end              tell, begin
  *   TURN      a turn to look          another look's end          list
  *   TELL      calls to be told        the timer                   tell the next
- *   DELETE    a delete that is owed   zkl_call_connected()        delete
+ *   DELETE    a delete, or a set of   zkl_call_connected()        delete
+ *             the lock's znode, that
+ *             is owed
  *   POLL      a moment                the timer                   inspect
  *   RECORD    how the claim ended     the timer                   missing
  *   SIBLING   the claim's worker      the subscription            ended
@@ -79,9 +81,6 @@
 
 /* how soon a call reads the record of a missing claim again, milliseconds */
 #define ZKL_MISSING_AGAIN                 15
-
-/* how often a call repeats the set of a lock's znode, which all releases set */
-#define ZKL_BUMPS_MAX                     50
 
 /* what Curator's Revoker writes (Revoker.REVOKE_MESSAGE) */
 #define ZKL_REVOKE_MARK               "__REVOKE__"
@@ -156,8 +155,10 @@ static void zkl_call_cdata_handler(zkl_op_t *op);
 static void zkl_call_parent_handler(zkl_op_t *op);
 static void zkl_call_bumped_handler(zkl_op_t *op);
 static void zkl_call_bump(zkl_call_t *call);
+static void zkl_call_bump_read_handler(zkl_op_t *op);
 static void zkl_call_bump_handler(zkl_op_t *op);
-static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get);
+static zkl_op_t *zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get,
+    zkl_op_pt handler);
 static void zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc);
 static void zkl_call_delete_handler(zkl_op_t *op);
 static void zkl_call_deleted(zkl_call_t *call);
@@ -423,11 +424,20 @@ zkl_call_connected(zkl_call_t *call)
 void
 zkl_call_unreachable(zkl_call_t *call)
 {
-    zkl_call_tell(call, call->look != NULL
-                        && call->look->step == ZKL_STEP_TURN
-                        && zkl_session_ready(call->worker->session)
-                        ? ZKL_CALL_BUSY
-                        : ZKL_CALL_UNREACHABLE);
+    if (call->deleted) {
+
+        /* only the lock's znode is not set so far */
+
+        zkl_call_tell(call, ZKL_CALL_OK);
+
+    } else if (call->look != NULL && call->look->step == ZKL_STEP_TURN
+               && zkl_session_ready(call->worker->session))
+    {
+        zkl_call_tell(call, ZKL_CALL_BUSY);
+
+    } else {
+        zkl_call_tell(call, ZKL_CALL_UNREACHABLE);
+    }
 
     if (call->step == ZKL_STEP_SIBLING) {
 
@@ -3012,6 +3022,7 @@ zkl_call_cdata_handler(zkl_op_t *op)
 
         /* a delete that was sent before has not happened */
 
+        call->deleted = 0;
         call->unbumped = 0;
         break;
 
@@ -3113,7 +3124,7 @@ zkl_call_parent_handler(zkl_op_t *op)
         goto done;
     }
 
-    set = zkl_call_bump_op(call, op);
+    set = zkl_call_bump_op(call, op, zkl_call_bumped_handler);
 
     delete->version = call->version;
     delete->gather = (set != NULL);
@@ -3146,20 +3157,12 @@ zkl_call_bumped_handler(zkl_op_t *op)
     call = op->data;
     call->sets--;
 
-    if (call->unbumped && !call->deleted) {
-
-        if (op->rc != ZKL_OK && op->rc != ZKL_CHANGED && op->rc != ZKL_UNKNOWN
-            && op->rc != ZKL_UNSENT)
-        {
-            /* an ACL forbids the set, say */
-
-            call->unbumped = 0;
-        }
-
-    } else if (op->rc == ZKL_CHANGED && ++call->bumps < ZKL_BUMPS_MAX) {
+    if (call->deleted && op->rc == ZKL_CHANGED) {
         zkl_call_bump(call);
 
-    } else {
+    } else if (call->deleted || op->rc == ZKL_NO_AUTH
+               || op->rc == ZKL_REFUSED || op->rc == ZKL_OVER_QUOTA)
+    {
         zkl_call_bump_end(call, op->rc);
     }
 
@@ -3167,7 +3170,10 @@ zkl_call_bumped_handler(zkl_op_t *op)
 }
 
 
-/* Sets the present data: all gateways with claims of the lock list the lock. */
+/*
+ * Sets the lock's znode to the present data, behind a change of a claim: all
+ * gateways with claims of the lock list the lock.
+ */
 
 static void
 zkl_call_bump(zkl_call_t *call)
@@ -3179,10 +3185,10 @@ zkl_call_bump(zkl_call_t *call)
         return;
     }
 
-    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_handler, call);
-
+    get = zkl_call_op(call, ZKL_OP_GET, NULL, zkl_call_bump_read_handler,
+                      call);
     if (get == NULL) {
-        zkl_call_bump_end(call, ZKL_OK);
+        zkl_call_bump_end(call, ZKL_UNSENT);
         return;
     }
 
@@ -3192,46 +3198,50 @@ zkl_call_bump(zkl_call_t *call)
 
 
 static void
-zkl_call_bump_handler(zkl_op_t *op)
+zkl_call_bump_read_handler(zkl_op_t *op)
 {
     zkl_op_t    *set;
     zkl_call_t  *call;
 
     call = op->data;
-
-    if (call->unbumped && call->deleted && op->rc == ZKL_OK
-        && op->mzxid >= op->pzxid)
-    {
-        /* another writer has set the znode behind the delete */
-
-        zkl_call_bump_end(call, ZKL_OK);
-        zkl_call_op_end(call);
-        return;
-    }
-
-    set = zkl_call_bump_op(call, op);
+    set = zkl_call_bump_op(call, op, zkl_call_bump_handler);
 
     if (set != NULL) {
-        call->sets++;
         zkl_call_send(call, set);
 
     } else {
-        zkl_call_bump_end(call, op->rc);
+        zkl_call_bump_end(call, op->rc == ZKL_OK && !op->cut ? ZKL_UNSENT
+                                                             : op->rc);
     }
 
     zkl_call_op_end(call);
 }
 
 
+/* If the version has changed since the read, another writer has set it. */
+
+static void
+zkl_call_bump_handler(zkl_op_t *op)
+{
+    zkl_call_t  *call;
+
+    call = op->data;
+
+    zkl_call_bump_end(call, op->rc);
+    zkl_call_op_end(call);
+}
+
+
 /*
- * The lock's znode is set, or cannot be set: a release is told.  Without an
- * answer the release begins again with the next connection.
+ * The lock's znode is set, or cannot be set: a release is told.  If it is not
+ * known whether the znode is set, the release begins again with the next
+ * connection, or with the sweep.
  */
 
 static void
 zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
 {
-    if (!call->unbumped || !call->deleted) {
+    if (!call->unbumped) {
         return;
     }
 
@@ -3243,7 +3253,9 @@ zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
 
     call->unbumped = 0;
 
-    zkl_call_tell(call, ZKL_CALL_OK);
+    if (call->deleted) {
+        zkl_call_tell(call, ZKL_CALL_OK);
+    }
 }
 
 
@@ -3253,7 +3265,7 @@ zkl_call_bump_end(zkl_call_t *call, zkl_rc_e rc)
  */
 
 static zkl_op_t *
-zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get)
+zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get, zkl_op_pt handler)
 {
     zkl_op_t  *op;
 
@@ -3268,7 +3280,7 @@ zkl_call_bump_op(zkl_call_t *call, zkl_op_t *get)
     }
 
     op->version = get->version;
-    op->handler = zkl_call_bumped_handler;
+    op->handler = handler;
     op->data = call;
 
     return op;

@@ -171,9 +171,9 @@ struct zkl_call_s {
                                                        may have happened */
     uint32_t                           renewals;    /* in the data before the
                                                        first set */
-    ngx_uint_t                         bumps;       /* failed sets of the lock's
-                                                       znode */
-    ngx_uint_t                         sets;        /* such sets under way */
+    ngx_uint_t                         sets;        /* sets of the lock's znode
+                                                       that are under way with
+                                                       a delete */
     ngx_uint_t                         holds;       /* the number to write */
     ngx_atomic_uint_t                  gen;         /* of the record with the
                                                        count, or that tells how

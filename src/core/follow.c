@@ -234,7 +234,7 @@ zkl_followed_handler(zkl_op_t *op)
         return;
     }
 
-    if (op->rc == ZKL_UNSENT) {
+    if (op->rc == ZKL_UNSENT && op->fresh) {
 
         /* the list was shared with a read that was not behind a commit */
 

@@ -606,7 +606,7 @@ zkl_client_submit_create(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
  * has the name of the claim, its data are set once more often than the claim's,
  * so that a write that was meant for the claim is refused; only the last set
  * has the data.  A transaction has no room for more than ZKL_VERSIONS sets:
- * then the data are not set, and a write that is as many versions late is done.
+ * then a late write takes effect if the new znode has come to its version.
  */
 
 static int
@@ -1020,7 +1020,6 @@ zkl_client_got_foreign(int code, const char *value, int len,
 
         op->czxid = stat->czxid;
         op->mzxid = stat->mzxid;
-        op->pzxid = stat->pzxid;
         op->ctime = stat->ctime;
         op->owner = stat->ephemeralOwner;
         op->version = stat->version;

@@ -84,6 +84,9 @@ struct zkl_session_s {
                                                            reads may be sent
                                                            behind */
     uint64_t                                  committed;    /* last commit */
+    uint64_t                                  behind;   /* told: the last write
+                                                           that proves nothing
+                                                           */
     int32_t                                   sets;     /* the version of the
                                                            gate's data; -1: not
                                                            known */
@@ -180,7 +183,8 @@ static void zkl_session_start(zkl_session_t *s);
 static void zkl_session_state(zkl_session_t *s, zkl_session_state_e state);
 static size_t zkl_session_shown(ngx_str_t *path);
 static void zkl_session_news(zkl_message_t *message, void *data);
-static void zkl_session_expired(zkl_session_t *s, const char *reason);
+static void zkl_session_expired(zkl_session_t *s, ngx_uint_t kept,
+    const char *reason);
 static void zkl_session_connected_handler(zkl_session_t *s);
 static void zkl_session_suspended_handler(zkl_session_t *s);
 static void zkl_session_over_handler(ngx_event_t *ev);
@@ -189,7 +193,7 @@ static void zkl_session_renew_handle(zkl_session_t *s);
 static void zkl_session_end_handle(zkl_session_t *s);
 static void zkl_session_tick_handler(ngx_event_t *ev);
 static void zkl_session_touched(zkl_session_t *s);
-static void zkl_session_committed(zkl_session_t *s, ngx_msec_t sent);
+static void zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight);
 static void zkl_session_bound(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_until(zkl_session_t *s, ngx_msec_t since);
 static ngx_msec_t zkl_session_due(zkl_session_t *s);
@@ -530,12 +534,12 @@ zkl_session_news(zkl_message_t *message, void *data)
         /* fall through */
 
     case ZKL_NEWS_EXPIRED:
-    case ZKL_NEWS_AUTH_FAILED:
-        s->kept = (news == ZKL_NEWS_AUTH_FAILED && s->key.id != 0);
+        zkl_session_expired(s, 0, "expired");
+        break;
 
-        zkl_session_expired(s, news == ZKL_NEWS_AUTH_FAILED
-                               ? "authentication failed, see \"zk_lock_auth\""
-                               : "expired");
+    case ZKL_NEWS_AUTH_FAILED:
+        zkl_session_expired(s, s->key.id != 0,
+                            "authentication failed, see \"zk_lock_auth\"");
         break;
 
     case ZKL_NEWS_DELETED:
@@ -563,14 +567,18 @@ done:
 }
 
 
+/* The session is over, or kept: ZooKeeper has it, but does not let us in. */
+
 static void
-zkl_session_expired(zkl_session_t *s, const char *reason)
+zkl_session_expired(zkl_session_t *s, ngx_uint_t kept, const char *reason)
 {
     if (s->over.posted) {
         return;
     }
 
     zkl_session_suspended_handler(s);
+
+    s->kept = (kept != 0);
 
     ngx_log_error(NGX_LOG_WARN, s->log, 0, "zookeeper session is over: %s",
                   reason);
@@ -1023,12 +1031,13 @@ zkl_now(void)
  *   leader's clock: because clocks do not run evenly, the second write is sent
  *   a twentieth of the timeout later.
  *
- * - Two writes are not enough: a follower that stood still works off the second
- *   write together with the ping, and may be cut off before its answer to the
- *   ping comes to the leader.
+ * - Two writes are not enough: the second write of a follower that stood still
+ *   may be committed while the answer to the ping is in the follower's socket,
+ *   and the follower may be cut off then.
  *
  * - A leader that stands still pings no follower.  So a second write whose
- *   answer took an eighth of the timeout only counts as a first write.
+ *   answer took an eighth of the timeout only counts as a first write.  A
+ *   leader that has gone on just before the second write came pings first.
  *
  * - When a session is made, moves to another server or comes back to the same
  *   server, the leader is asked at once, and counts from then.  The time of the
@@ -1051,6 +1060,7 @@ static void
 zkl_session_touched(zkl_session_t *s)
 {
     s->told = 1;
+    s->behind = s->written;
     s->touched = s->apart;
     s->proves = zkl_now();
 
@@ -1060,15 +1070,17 @@ zkl_session_touched(zkl_session_t *s)
 }
 
 
-/* Known alive: a quorum has committed a write that was sent at `sent`. */
+/* Known alive: a quorum has committed a write. */
 
 static void
-zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
+zkl_session_committed(zkl_session_t *s, zkl_flight_t *flight)
 {
     ngx_msec_t  now, until;
 
-    if (s->events == NULL || (ngx_msec_int_t) (sent - s->proves) < 0) {
-
+    if (s->events == NULL
+        || (ngx_msec_int_t) (flight->sent - s->proves) < 0
+        || (s->told && flight->number <= s->behind))
+    {
         /* the session is about to be closed, or the write proves nothing yet */
 
         return;
@@ -1076,8 +1088,9 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
 
     now = zkl_now();
 
-    if (!s->told && now - sent < s->timeout / 8) {
+    if (!s->told && now - flight->sent < s->timeout / 8) {
         s->told = 1;
+        s->behind = s->written;
         s->proves = now;
         zkl_session_barrier(s);
         return;
@@ -1092,7 +1105,7 @@ zkl_session_committed(zkl_session_t *s, ngx_msec_t sent)
     }
 
     s->told = 0;
-    s->touched = sent;
+    s->touched = flight->sent;
     s->proves = now + s->timeout / 4 + s->timeout / 20;
 }
 
@@ -1733,7 +1746,8 @@ zkl_session_took_off(zkl_session_t *s, zkl_flight_t *flight)
 /*
  * Notes that each operation that is sent from now on is behind a write.  A
  * write that a server refuses alone proves nothing: so for a timeout after a
- * refusal only barriers count, however many clients ask for what is forbidden.
+ * refusal reads wait for barriers, and barriers are due, whatever else was
+ * sent, however many clients ask for what is forbidden.
  */
 
 static void
@@ -1770,7 +1784,7 @@ zkl_session_written(zkl_session_t *s, zkl_flight_t *flight, zkl_rc_e rc)
     case ZKL_CHANGED:
     case ZKL_CHILDLESS:
         s->committed = flight->number;
-        zkl_session_committed(s, flight->sent);
+        zkl_session_committed(s, flight);
         break;
 
     default:
@@ -1778,6 +1792,10 @@ zkl_session_written(zkl_session_t *s, zkl_flight_t *flight, zkl_rc_e rc)
         /* the server may have refused the write alone: a new write is due */
 
         s->rejected = zkl_now();
+
+        if (s->sure == flight->number) {
+            s->sure = 0;
+        }
 
         if (s->wrote == flight->sent) {
             s->wrote = s->proves - 1;
@@ -1815,10 +1833,11 @@ zkl_session_landed(zkl_flight_t *flight)
 /*
  * Notes that ZooKeeper has answered an operation or a batch.
  *
- * A session that is over may keep its connection: a server that ends a session
- * for the request of one connection does not close the session's next
- * connection to the same server, answers reads and pings there, and refuses all
- * writes (FinalRequestProcessor.java, and removeCnxnFromSessionMap()).
+ * A session that is over may keep its connection: a follower that ends a
+ * session for the request of one connection does not close the session's next
+ * connection to the same server, answers reads and pings there, and passes all
+ * writes on to the leader, which refuses them (FinalRequestProcessor.java, and
+ * removeCnxnFromSessionMap()).
  */
 
 static void
@@ -1833,7 +1852,7 @@ zkl_session_heard(zkl_session_t *s, zkl_flight_t *flight, ngx_uint_t n)
     }
 
     if (zkl_client_expired(flight->code) && s->events != NULL) {
-        zkl_session_expired(s, "expired");
+        zkl_session_expired(s, 0, "expired");
     }
 
     if (rc == ZKL_UNKNOWN) {

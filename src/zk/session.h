@@ -135,8 +135,6 @@ struct zkl_op_s {
     ngx_str_t                      reply;       /* CREATE: the name; GET */
     int64_t                        czxid;       /* CREATE, GET */
     int64_t                        mzxid;       /* GET */
-    int64_t                        pzxid;       /* GET; of the last create or
-                                                   delete of a child */
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
     int32_t                        from_version;    /* RENAME: of the claim */

@@ -1222,7 +1222,6 @@ gsim_stat(struct Stat *stat, gsim_node_t *node, gsim_data_t *value)
     memset(stat, 0, sizeof(struct Stat));
 
     stat->czxid = node->created;
-    stat->pzxid = node->pzxid;
     stat->ctime = node->ctime;
     stat->ephemeralOwner = node->owner;
 

@@ -358,7 +358,7 @@ MUTANTS = [
 
     ('a leader that stood still has heard of each write',
      'zk/session.c',
-     'if (!s->told && now - sent < s->timeout / 8) {',
+     'if (!s->told && now - flight->sent < s->timeout / 8) {',
      'if (!s->told) {', ('--sessions', 400000)),
 
     ('a session that is over goes on while it is connected',
@@ -384,12 +384,12 @@ MUTANTS = [
     ('a session lives from its last write on',
      'zk/session.c',
      'until = zkl_session_until(s, s->touched);',
-     'until = zkl_session_until(s, sent);',
+     'until = zkl_session_until(s, flight->sent);',
      ('--sessions', 12000)),
 
     ('the quarter counts from the send of a write that was slow',
      'zk/session.c:zkl_session_committed',
-     's->proves = now +', 's->proves = sent +',
+     's->proves = now +', 's->proves = flight->sent +',
      ('--sessions', 12000)),
 
     ('clocks run alike',
@@ -821,9 +821,9 @@ MUTANTS = [
 
     ('a write proves by itself that a session lives',
      'zk/session.c',
-     '    if (!s->told && now - sent < s->timeout / 8) {\n',
+     '    if (!s->told && now - flight->sent < s->timeout / 8) {\n',
      '    s->told = 1;\n'
-     '    s->touched = sent;\n\n'
+     '    s->touched = flight->sent;\n\n'
      '    if (0) {\n',
      ('--sessions', 12000)),
 
