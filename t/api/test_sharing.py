@@ -98,7 +98,8 @@ def test_too_many_lists(counted):
 def test_looks_at_a_lock(counted):
     """Many looks at a lock: its claims are read once."""
     gateway, reads = counted
-    tokens = [gateway.hold("x", mode="shared", ttl="1h").token
+    tokens = [gateway.hold("x", mode="shared", ttl="1h",
+                           durable="1").token
               for _ in range(20)]
     before = reads()
     with at_once(gateway, CLIENTS) as connections:
@@ -114,7 +115,8 @@ def test_looks_at_a_lock(counted):
 def test_watchers_of_a_lock(counted):
     """A change leads to few looks, however many streams there are."""
     gateway, reads = counted
-    tokens = [gateway.hold("x", mode="shared", ttl="1h").token
+    tokens = [gateway.hold("x", mode="shared", ttl="1h",
+                           durable="1").token
               for _ in range(20)]
     streams = [watch(gateway, "x") for _ in range(CLIENTS)]
     for stream in streams:
