@@ -567,7 +567,7 @@ done:
 }
 
 
-/* The session is over, or kept: ZooKeeper has it, but does not let us in. */
+/* The session is over; or kept: a server refuses the worker's identity. */
 
 static void
 zkl_session_expired(zkl_session_t *s, ngx_uint_t kept, const char *reason)
@@ -1037,7 +1037,8 @@ zkl_now(void)
  *
  * - A leader that stands still pings no follower.  So a second write whose
  *   answer took an eighth of the timeout only counts as a first write.  A
- *   leader that has gone on just before the second write came pings first.
+ *   leader that goes on when the second write comes pings at once, and the
+ *   commit takes a round trip more; nothing else keeps these in order.
  *
  * - When a session is made, moves to another server or comes back to the same
  *   server, the leader is asked at once, and counts from then.  The time of the

@@ -181,8 +181,9 @@ gsim_zone_check_claims(gsim_process_t *p)
 
 
 /*
- * A record says of a claim what siblings and successors go by: also after the
- * claim has queued again, and has another record.
+ * Siblings and successors read the record in place of the claim, so the record
+ * has the claim's fields, also after the claim has queued again with another
+ * record.
  */
 
 static void
@@ -212,7 +213,7 @@ gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
 
     gsim_zone_says(p, claim, "name", cell->named == claim->named);
 
-    /* a claim that was taken over knows no quota, but counts under it */
+    /* the record alone has the quota of a claim that was taken over */
 
     gsim_zone_says(p, claim, "quota", claim->terms.quota == 0
                                       || cell->quota == claim->terms.quota);
@@ -226,7 +227,7 @@ gsim_zone_check_record(gsim_process_t *p, zkl_claim_t *claim)
     gsim_zone_says(p, claim, "grant",
                    claim->state != ZKL_HELD || cell->state == ZKL_RECORD_HELD);
 
-    /* the requests of a key wait with one claim, and move its deadline */
+    /* all requests of a key share a claim, and each sets the deadline */
 
     gsim_zone_says(p, claim, "deadline",
                    !waits || !(claim->terms.keyed || claim->detached)
