@@ -127,7 +127,7 @@ static ngx_int_t zkl_call_prolong(zkl_call_t *call);
 static void zkl_call_known(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
     zkl_claim_data_t *cdata);
-static void zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
+static ngx_int_t zkl_call_keep(zkl_call_t *call, zkl_record_t *record);
 static zkl_answer_e zkl_call_held(zkl_call_t *call, zkl_record_t *record);
 static ngx_int_t zkl_call_extend(zkl_call_t *call, zkl_record_t *record);
 static void zkl_call_more(zkl_call_t *call, zkl_record_t *record);
@@ -1758,9 +1758,14 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
     zkl_call_note_record(info, record);
 
+    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
+
     if (record->state == ZKL_RECORD_WAITING) {
-        call->pending = 1;
-        zkl_call_keep(call, record);
+
+        /* if the grace is over, only a write of the data keeps the claim */
+
+        call->pending = (zkl_call_keep(call, record) == NGX_OK
+                         || !cdata.async);
         zkl_call_list(call);
         return;
     }
@@ -1792,8 +1797,6 @@ zkl_call_known(zkl_call_t *call, zkl_record_t *record)
 
         return;
     }
-
-    zkl_claim_data_read(&cdata, (char *) info->cdata.data, info->cdata.len);
 
     if (record->state == ZKL_RECORD_HELD && cdata.index >= 0
         && record->holds > ngx_max(cdata.holds, 1))
@@ -1887,16 +1890,20 @@ zkl_call_known_held(zkl_call_t *call, zkl_record_t *record,
 /*
  * A client that asks for a detached claim extends the grace.  The time is never
  * cut, but always changed: the change tells the claim's worker that a client
- * asks.
+ * asks.  NGX_DECLINED: the grace is over, or the claim has none.
  */
 
-static void
+static ngx_int_t
 zkl_call_keep(zkl_call_t *call, zkl_record_t *record)
 {
     ngx_msec_t  lease;
 
-    if (call->type != ZKL_INSPECT || call->grace == 0 || record->lease == 0) {
-        return;
+    if (call->type != ZKL_INSPECT || call->grace == 0) {
+        return NGX_OK;
+    }
+
+    if (record->lease == 0) {
+        return NGX_DECLINED;
     }
 
     lease = zkl_now() + call->grace;
@@ -1905,7 +1912,7 @@ zkl_call_keep(zkl_call_t *call, zkl_record_t *record)
         lease = record->lease + 1;
     }
 
-    (void) zkl_record_renew(call->worker->zone, &call->token.id, &call->path,
+    return zkl_record_renew(call->worker->zone, &call->token.id, &call->path,
                             record->lease, record->ttl, lease, 0, 0);
 }
 

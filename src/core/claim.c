@@ -1401,7 +1401,7 @@ zkl_claim_resolve(zkl_claim_t *claim)
          * and the timer tells that ZooKeeper is out of reach.
          */
 
-    } else if (claim->terms.keyed && claim->handler != NULL) {
+    } else if (claim->terms.keyed) {
         zkl_claim_part(claim, ZKL_TIMED_OUT);
 
     } else {
@@ -1492,8 +1492,8 @@ zkl_claim_detach(zkl_claim_t *claim)
 
 
 /*
- * The wait of the client that made a claim with a key is over; other clients
- * may wait with the claim.
+ * The wait of the client that made a claim with a key is over, and the client
+ * may have left; other clients may wait with the claim.
  */
 
 static void

@@ -398,6 +398,7 @@ struct gsim_session_s {
                                                    the quorum took */
     gsim_process_t              *first;         /* that made the session */
     gsim_process_t              *last;          /* that connected last */
+    gsim_process_t              *closer;        /* that sent the last close */
     unsigned                     serial;        /* counts connections */
     unsigned                     over:1;
 };

@@ -552,6 +552,7 @@ zookeeper_close(zhandle_t *zh)
             gsim_server_cut(conn, 1);
 
         } else {
+            conn->session->closer = zh->process;
             gsim_server_send(conn, gsim_request(GSIM_CLOSE, "/", NULL, 0));
 
             /* libzookeeper waits until the request is sent, no longer */

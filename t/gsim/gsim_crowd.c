@@ -161,6 +161,7 @@ gsim_crowd_event(void *data, uint64_t tag)
     }
 
     if (one->asks && one->process->state != GSIM_DEAD) {
+        one->must += 100 * GSIM_MS;
         gsim_crowd_next(one, 100 * GSIM_MS);
         return;
     }

@@ -257,7 +257,12 @@ gsim_oracle_held(int lock, zkl_mode_t mode, char *path, int64_t fence,
                        (long long) gsim_oracle_token(node));
     }
 
-    if (!hold->lost) {
+    /*
+     * A user that shares the key may be told to hold what another has released,
+     * until the delete is done; the fencing token shows that the hold is older.
+     */
+
+    if (!hold->lost && !hold->released) {
         gsim_oracle_conflict(hold, who);
         gsim_oracle_fence(hold, who);
 
@@ -443,7 +448,9 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
                                                   / GSIM_MS));
             }
 
-            p = h->session->last;
+            /* the next worker may be connected when the close arrives */
+
+            p = h->session->closer;
 
             if (closed && p != NULL && !p->quits && !p->terminates) {
                 gsim_violation("the session of %s is closed, but it is held "
