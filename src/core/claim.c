@@ -4066,12 +4066,18 @@ zkl_claim_found_handler(zkl_op_t *op)
  * A waiting claim was deleted: perhaps by a gateway that was given the token,
  * which bumps the lock; else by a person.  A bump may as well announce that the
  * lock's holder became durable, so the token has to be known to a client, too.
+ *
+ * In RECOVER the worker may not know of the bump, because the parent watch
+ * needs the czxid of a claim, and the claim was deleted before the read that
+ * was to tell the czxid.  So such a claim was cancelled, as far as is known.
  */
 
 static void
 zkl_claim_removed(zkl_claim_t *claim)
 {
-    if (claim->lock->bumped && zkl_claim_known(claim)) {
+    if ((claim->lock->bumped || claim->state == ZKL_RECOVER)
+        && zkl_claim_known(claim))
+    {
         zkl_claim_refuse(claim, ZKL_CANCELLED);
 
     } else {
