@@ -3415,7 +3415,14 @@ zkl_call_missing(zkl_call_t *call)
 }
 
 
-/* The claim's record is free: the cell tells how the claim ended. */
+/*
+ * The claim's record is free: the cell tells how the claim ended.
+ *
+ * A record that was forsaken tells nothing.  The call has found no znode then,
+ * and neither this call nor a worker that the call asked can have deleted the
+ * znode, because call->tries is 0: the claim was gone, as when the lease was
+ * over and the worker that deleted the claim died before the answer.
+ */
 
 static void
 zkl_call_ended(zkl_call_t *call)
@@ -3428,7 +3435,12 @@ zkl_call_ended(zkl_call_t *call)
 
     answer = ZKL_CALL_OK;
 
-    if (lost == NGX_OK) {
+    if (lost == NGX_OK
+        || (lost == NGX_DECLINED
+            && zkl_record_forsaken(call->worker->zone, &call->token.id,
+                                   &call->path)
+               == NGX_OK))
+    {
         answer = ZKL_CALL_GONE;
 
     } else if (lost == NGX_AGAIN) {
@@ -3481,9 +3493,12 @@ zkl_call_rung(zkl_call_t *call)
 
     if (rc != NGX_DECLINED) {
 
-        /* the claim's worker may be gone, and the claim live */
+        /*
+         * The claim's worker may be gone, and the claim live; or that worker
+         * has carried out the request, and died before the record was free.
+         */
 
-        call->tries += (rc == NGX_AGAIN
+        call->tries += ((rc == NGX_AGAIN || (call->dropped && !call->ended))
                         && zkl_record_lost(call->worker->zone,
                                           call->token.id.record, call->gen)
                            == NGX_DECLINED);
