@@ -613,16 +613,27 @@ gsim_user_keeps(gsim_user_t *u)
 
 /*
  * Whether the claim data told every gateway of the grant when the user asked: a
- * worker tells its own client of the grant before that write is done.
+ * worker tells its own client of the grant before that write is done.  If the
+ * claim became durable or shared since, another znode had the claim then.  The
+ * data of a durable znode always tell of the grant, but the data of the znode
+ * before may not: a worker that dies loses the write, and the successor makes
+ * the claim durable.
  */
 
 static int
 gsim_user_shown(gsim_user_t *u)
 {
     gsim_data_t       *data;
+    gsim_node_t       *node;
     zkl_claim_data_t   cdata;
 
-    data = u->hold->node->data;
+    node = u->hold->node;
+
+    while (node->origin != NULL && node->created_at > u->asked) {
+        node = node->origin;
+    }
+
+    data = node->data;
 
     while (data->before != NULL && data->before->written > u->asked) {
         data = data->before;
