@@ -194,6 +194,8 @@ struct gsim_process_s {
     unsigned                     doomed:1;
     unsigned                     stranger:1;    /* a stranger has the pid */
     unsigned                     ending:1;      /* in zkl_worker_stop() */
+    unsigned                     outlived:1;    /* the workers that stayed when
+                                                   zkl_worker_stop() began */
     unsigned                     hunted:1;      /* the session is, by the next
                                                    server */
 };

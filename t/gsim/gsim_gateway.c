@@ -40,6 +40,7 @@ static void gsim_worker_hurry(void *data);
 static int gsim_worker_idles(gsim_process_t *p);
 static void gsim_worker_left(void *data, uint64_t tag);
 static void gsim_worker_stop(void *data);
+static int gsim_worker_adopters(gsim_process_t *p, int staying);
 static void gsim_worker_terminated(void *data, uint64_t tag);
 static void gsim_worker_again(void *data, uint64_t tag);
 static void gsim_gateway_end(gsim_gateway_t *g, int64_t us);
@@ -376,6 +377,7 @@ gsim_worker_stop(void *data)
 {
     gsim_process_t *p = data;
 
+    int            stayed;
     zkl_worker_t  *worker;
 
     gsim_say("worker stops");
@@ -391,7 +393,11 @@ gsim_worker_stop(void *data)
 
     if (worker != NULL) {
         p->ending = 1;
+        stayed = gsim_worker_adopters(p, 1);
+
         zkl_worker_stop(worker);
+
+        p->outlived = stayed && !gsim_worker_adopters(p, 0);
 
         if (p->nblocks != 0) {
             gsim_violation("process %d leaves %d blocks of memory, one of %d "
@@ -413,6 +419,26 @@ gsim_worker_stop(void *data)
     gsim_look_gone(p);
 
     gsim_gateway_died(p);
+}
+
+
+/* Whether another worker can adopt a slot still; staying: and was not told. */
+
+static int
+gsim_worker_adopters(gsim_process_t *p, int staying)
+{
+    gsim_process_t  *other;
+
+    for (other = gsim_processes; other != NULL; other = other->next) {
+
+        if (other != p && other->gateway == p->gateway && other->worker != NULL
+            && !other->ending && !(staying && other->told))
+        {
+            return 1;
+        }
+    }
+
+    return 0;
 }
 
 
@@ -724,8 +750,17 @@ gsim_gateway_record(gsim_gateway_t *g, void *p)
 
 
 /*
- * The slot's last keeper had no connection to close the session with: a process
- * that did not end by itself was the last to have one.
+ * The slot may stay an orphan.  Either the slot's last keeper had no connection
+ * to close the session with: a process that did not end by itself was the last
+ * to have one.
+ *
+ * Or the last keeper left the slot to a worker that stayed, but that was told
+ * to quit and ended while the last keeper closed the session, which takes a
+ * while.  The keeper cannot abandon the slot before the close, because the
+ * successor would attach to the session; and does not free the slot after the
+ * close, because a worker that leaves as well may still adopt the records of
+ * the durable claims.  The slot has to be given back if no worker stayed when
+ * the keeper began to stop, or if a worker could adopt the slot afterwards.
  */
 
 static int
@@ -739,7 +774,8 @@ gsim_slot_left(zkl_layout_t *map, ngx_uint_t i)
 
     session = gsim_server_session(map->slots[i].key.id);
 
-    return session == NULL || session->last == NULL || !session->last->ending;
+    return session == NULL || session->last == NULL || !session->last->ending
+           || session->last->outlived;
 }
 
 
