@@ -79,7 +79,7 @@ gsim_several_acquire(void *data)
     gsim_say("%s acquires %d locks, wait %d, ttl %d", u->name, u->nparts,
              (int) u->wait, (int) u->ttl);
 
-    u->by_hand = 0;
+    u->by_hand = NULL;
     u->first = 0;
 
     memset(u->parts, 0, sizeof(u->parts));
@@ -234,7 +234,7 @@ gsim_several_by_hand_now(gsim_user_t *u)
     gsim_oracle_deleted(node, 0);
     gsim_server_spread();
 
-    u->by_hand = 1;
+    u->by_hand = node;
 
     return 1;
 }
@@ -378,7 +378,7 @@ gsim_several_begins(gsim_user_t *u)
 
     u->began = began;
 
-    if (u->by_hand || gsim_chance(4)) {
+    if (u->by_hand != NULL || gsim_chance(4)) {
         gsim_fault_store(u->process, 5 * (unsigned) u->nparts);
     }
 }

@@ -59,7 +59,7 @@ static void gsim_user_check_cancelled(gsim_user_t *u, zkl_claim_t *claim);
 static void gsim_user_granted(gsim_user_t *u, zkl_claim_t *claim);
 static void gsim_user_check_quota(gsim_user_t *u, uint64_t key);
 static void gsim_user_by_hand(void *data, uint64_t tag);
-static int gsim_user_missing(int lock);
+static int gsim_user_missing(gsim_user_t *u);
 static void gsim_user_fifo(gsim_user_t *u, int64_t seq);
 static void gsim_user_leave(void *data);
 static void gsim_user_check_event(void *data, uint64_t tag);
@@ -956,7 +956,7 @@ gsim_user_acquire(void *data)
     gsim_user_check_quota(u, acquire.terms.quota);
 
     u->claim = claim;
-    u->by_hand = 0;
+    u->by_hand = NULL;
     u->ended = NULL;
     u->must = gsim_user_must(acquire.terms.forever ? 0 : u->wait);
 
@@ -1023,20 +1023,31 @@ gsim_user_by_hand(void *data, uint64_t tag)
 
 /*
  * Whether a waiting claim was deleted by hand, and its worker may not have
- * noticed that: the claim still blocks the claims behind.
+ * noticed that: the claim still blocks the claims behind at u's gateway.  No
+ * watch tells a worker of the end of an own claim that waits, so only a list
+ * does: that of a sweep, or when the claims ahead are gone.  Another gateway
+ * watches the claim, and so has no excuse.
+ *
+ * A part of a group blocks, too, because u may have come since the delete.  The
+ * czxid is that of the deleted znode until the claim queues again, or the group
+ * waits for another part.
  */
 
 static int
-gsim_user_missing(int lock)
+gsim_user_missing(gsim_user_t *u)
 {
     int           i;
-    gsim_user_t  *u;
+    gsim_user_t  *other;
 
     for (i = 0; i < gsim_nusers; i++) {
-        u = &gsim_users[i];
+        other = &gsim_users[i];
 
-        if (u->by_hand && u->nparts == 0 && u->lock == lock
-            && u->claim != NULL && !u->claim->requeued)
+        gsim_several_sync(other);
+
+        if (other->by_hand != NULL && other->claim != NULL
+            && other->lock == u->lock
+            && other->process->gateway == u->process->gateway
+            && other->claim->czxid == other->by_hand->created)
         {
             return 1;
         }
@@ -1290,7 +1301,7 @@ gsim_user_refused(gsim_user_t *u, zkl_claim_t *claim, zkl_outcome_e outcome)
     }
 
     if (gsim_user_first(u, own) < gsim_now - 4 * GSIM_S
-        && gsim_now > gsim_quiet + 8 * GSIM_S && !gsim_user_missing(u->lock))
+        && gsim_now > gsim_quiet + 8 * GSIM_S && !gsim_user_missing(u))
     {
         gsim_violation("%s is refused by %d, but %s was first for long",
                        u->name, outcome, own->path);
@@ -1816,7 +1827,7 @@ gsim_user_check_one(gsim_user_t *u)
         || gsim_now < gsim_quiet + 4 * GSIM_S
         || gsim_oracle_ahead(gsim_paths[u->lock], u->mode,
                              u->claim->entry.seq)
-        || gsim_user_missing(u->lock))
+        || gsim_user_missing(u))
     {
         u->first = 0;
         return;

@@ -86,7 +86,10 @@ struct gsim_user_s {
     zkl_token_t                  tokens[GSIM_LOCKS];
     gsim_began_t                *began;         /* while the leases begin */
 
-    unsigned                     by_hand:1;     /* a part was deleted */
+    gsim_node_t                 *by_hand;       /* of a claim of this acquire,
+                                                   that was deleted by hand;
+                                                   else NULL */
+
     unsigned                     works:1;       /* a turn works on the user */
     unsigned                     keyed:1;
     unsigned                     async:1;
