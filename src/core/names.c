@@ -24,8 +24,9 @@
  * look are NULL unless under way; named and found are NULL until the root was
  * listed.  All are left when names is freed, and when the search begins again
  * because the list of the root had no answer.  A question without a turn waits
- * in worker->searches; the end of another posts the timer of the first.  The
- * timer also looks whether ZooKeeper answers, and whether the time is over.
+ * in worker->searches.  The timer of the first is posted when another question
+ * gets its turns or ends, and when ZooKeeper answers again.  The timer also
+ * looks whether ZooKeeper answers, and whether the time is over.
  */
 
 
@@ -39,7 +40,6 @@
 static void zkl_names_timer_handler(ngx_event_t *ev);
 static ngx_uint_t zkl_names_turn(zkl_names_t *names);
 static void zkl_names_unwait(zkl_names_t *names);
-static void zkl_names_wake(zkl_worker_t *worker);
 static void zkl_names_begin(zkl_names_t *names);
 static void zkl_names_root_handler(zkl_op_t *op);
 static ngx_int_t zkl_names_keep(zkl_names_t *names, zkl_op_t *op);
@@ -173,8 +173,9 @@ zkl_names_timer_handler(ngx_event_t *ev)
     }
 
     if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
-        zkl_names_tell(names, names->busy ? ZKL_CALL_BUSY
-                                          : ZKL_CALL_UNREACHABLE);
+        zkl_names_tell(names, names->busy && zkl_session_ready(session)
+                              ? ZKL_CALL_BUSY
+                              : ZKL_CALL_UNREACHABLE);
         return;
     }
 
@@ -229,9 +230,7 @@ zkl_names_unwait(zkl_names_t *names)
 }
 
 
-/* The question that waits longest may have its turns by now. */
-
-static void
+void
 zkl_names_wake(zkl_worker_t *worker)
 {
     zkl_names_t  *first;
@@ -1062,8 +1061,9 @@ zkl_names_free(zkl_names_t *names)
 
     if (names->turn) {
         names->worker->nsearching -= names->turns;
-        zkl_names_wake(names->worker);
     }
+
+    zkl_names_wake(names->worker);
 
     if (names->timer.timer_set) {
         ngx_del_timer(&names->timer);

@@ -154,6 +154,9 @@ zkl_names_t *zkl_names(zkl_worker_t *worker, zkl_names_question_t *question);
 /* The caller has left: frees names. */
 void zkl_names_leave(zkl_names_t *names);
 
+/* The question that waits longest may have its turns by now. */
+void zkl_names_wake(zkl_worker_t *worker);
+
 /* Whether there may be more locks behind the last name that was looked at. */
 #define zkl_names_more(names)                                                  \
     ((names)->more || (names)->nlooked < (names)->nnamed)

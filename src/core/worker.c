@@ -20,6 +20,7 @@
 #include "core/adopt.h"
 #include "core/scan.h"
 #include "core/follow.h"
+#include "core/names.h"
 
 
 /* milliseconds from the start to the first sweep */
@@ -843,7 +844,10 @@ zkl_worker_unreachable(void *data)
 }
 
 
-/* ZooKeeper answers again: begins the claims and calls that came meanwhile. */
+/*
+ * ZooKeeper answers again: begins the claims, the calls and the questions for
+ * names that came meanwhile.
+ */
 
 static void
 zkl_worker_heard(zkl_worker_t *worker)
@@ -852,6 +856,7 @@ zkl_worker_heard(zkl_worker_t *worker)
 
     zkl_worker_tell_transient(worker, zkl_claim_connected);
     zkl_worker_tell_calls(worker, zkl_call_connected);
+    zkl_names_wake(worker);
     zkl_worker_busy(worker);
 }
 
