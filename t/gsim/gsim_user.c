@@ -175,10 +175,19 @@ gsim_user_other_use(void)
 }
 
 
+/*
+ * A user that is idle comes again until gsim_users_until, and what the user
+ * acquires just before all gateways stop becomes durable, and stays.
+ */
+
 int
 gsim_user_busy(void)
 {
     int  i;
+
+    if (gsim_now < gsim_users_until) {
+        return 1;
+    }
 
     for (i = 0; i < gsim_nusers; i++) {
         if (gsim_users[i].state != GSIM_IDLE) {
