@@ -2194,7 +2194,8 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
                != NGX_DECLINED)
         || (rc == NGX_OK && (record.state == ZKL_RECORD_OPEN
                              || !zkl_ahead(record.alive)
-                             || (record.ttl != 0 && record.lease == 0))))
+                             || (record.state == ZKL_RECORD_HELD
+                                 && record.lease == 0))))
     {
         /*
          * ZooKeeper knows, because the claim's worker is dead or stopped, or
