@@ -173,9 +173,8 @@ zkl_names_timer_handler(ngx_event_t *ev)
     }
 
     if ((ngx_msec_int_t) (names->until - ngx_current_msec) <= 0) {
-        zkl_names_tell(names, names->busy && zkl_session_ready(session)
-                              ? ZKL_CALL_BUSY
-                              : ZKL_CALL_UNREACHABLE);
+        zkl_names_tell(names, names->busy ? ZKL_CALL_BUSY
+                                          : ZKL_CALL_UNREACHABLE);
         return;
     }
 
