@@ -2194,13 +2194,15 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
                != NGX_DECLINED)
         || (rc == NGX_OK && (record.state == ZKL_RECORD_OPEN
                              || !zkl_ahead(record.alive)
-                             || (record.state == ZKL_RECORD_HELD
-                                 && record.lease == 0))))
+                             || (record.lease == 0
+                                 && (record.state == ZKL_RECORD_HELD
+                                     || (record.state == ZKL_RECORD_WAITING
+                                         && record.ttl != 0))))))
     {
         /*
          * ZooKeeper knows, because the claim's worker is dead or stopped, or
-         * has sent a delete after the lease; or the session is over, and the
-         * claim is durable.
+         * has sent a delete after the lease or the wait; or the session is
+         * over, and the claim is durable.
          */
 
         other->entry.origin = ZKL_FOREIGN;
