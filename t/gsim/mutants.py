@@ -1009,7 +1009,7 @@ MUTANTS = [
                                          : was & ~ZKL_HOLDS)))
         {""",
      """        cell->holds = n | (mark ? *mark : was & ~ZKL_HOLDS);
-        {""", ('--rich', 2000)),
+        {""", ('--rich', 12000)),
 
     ('a release elsewhere without an answer is asked for again',
      'core/call.c:zkl_call_remote_handler',
