@@ -29,7 +29,7 @@
 
 
 #include "core/adopt.h"
-#include "core/mark.h"
+#include "core/custody.h"
 #include "core/node.h"
 #include "core/replace.h"
 
@@ -43,6 +43,7 @@ typedef struct {
     zkl_worker_t                      *worker;
     zkl_zone_t                        *zone;
     zkl_session_t                     *session; /* NULL: not open yet */
+    int64_t                            id;      /* of the session */
     ngx_queue_t                        claims;
     ngx_event_t                        over;    /* closes the session */
 
@@ -87,6 +88,9 @@ typedef struct {
     unsigned                           ending:1;    /* the claim is deleted when
                                                        the replacement is
                                                        done */
+    unsigned                           entered:1;   /* the claim may have an
+                                                       entry below this
+                                                       session's gate */
     unsigned                           unfit:1;     /* ZooKeeper refuses to make
                                                        the claim durable */
     unsigned                           over:1;      /* the lease is over: the
@@ -197,6 +201,7 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
         return NGX_ERROR;
     }
 
+    adoption->id = key.id;
     adoption->session = zkl_session_open(worker->conf,
                                    &worker->mailbox, &zkl_adopt_events,
                                    adoption, &key, zkl_zone_alive(zone),
@@ -517,6 +522,19 @@ zkl_adopt_rung(zkl_worker_t *worker, uint32_t record)
     {
         zkl_adopted_delete(claim);
     }
+}
+
+
+ngx_uint_t
+zkl_adopt_has(zkl_worker_t *worker, const zkl_id_t *id)
+{
+    zkl_adopted_t  *claim;
+
+    claim = zkl_adopted_find(worker, id->record);
+
+    return claim != NULL
+           && zkl_name_secret_equal(claim->id.random, id->random,
+                                    ZKL_RANDOM_LEN);
 }
 
 
@@ -973,7 +991,8 @@ zkl_adopted_move(zkl_adopted_t *claim, zkl_op_t *get)
     }
 
     rc = zkl_claim_move(adoption->worker, &claim->path, &record, get,
-                        claim->state != ZKL_ADOPTED_READ);
+                        claim->state != ZKL_ADOPTED_READ,
+                        adoption->ended ? 0 : adoption->id);
     if (rc == NGX_BUSY) {
 
         /* a claim with another record counts the lease already */
@@ -1017,23 +1036,26 @@ zkl_adopted_forsake(zkl_adopted_t *claim)
 static void
 zkl_adopted_secure(zkl_adopted_t *claim)
 {
-    ngx_str_t        gate;
+    zkl_gate_t      *gate;
     zkl_adoption_t  *adoption;
     zkl_worker_t    *worker;
 
     adoption = claim->adoption;
     worker = adoption->worker;
 
-    if (claim->unfit || zkl_mark_ready(worker, &claim->path, &gate) != NGX_OK) {
+    if (claim->unfit || zkl_custody_ready(worker, &gate) != NGX_OK) {
         /* the sweep tries again */
 
         zkl_adopted_lease(claim);
         return;
     }
 
+    claim->entered = 1;
+
     claim->replace = zkl_replace(worker, &claim->path, &claim->named,
-                             claim->id.record, claim->mode, claim->seq, &gate,
-                             1, zkl_adopted_secured, claim);
+                             claim->id.record, claim->mode, claim->seq,
+                             zkl_custody_name(gate), 1,
+                             zkl_adopted_secured, claim);
 }
 
 
@@ -1189,6 +1211,10 @@ zkl_adopted_done(zkl_adopted_t *claim)
 
     zkl_record_end(adoption->zone, claim->id.record);
     zkl_record_free(adoption->zone, claim->id.record);
+
+    if (claim->entered) {
+        zkl_custody_drop(adoption->worker, &claim->named);
+    }
 
     zkl_adopted_free(claim);
 

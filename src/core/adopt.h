@@ -38,6 +38,9 @@ void zkl_adopt_sweep(zkl_worker_t *worker);
 /* This worker's session is over: no claim becomes durable under its gate. */
 void zkl_adopt_gate_lost(zkl_worker_t *worker);
 
+/* Whether an adopted claim has that id. */
+ngx_uint_t zkl_adopt_has(zkl_worker_t *worker, const zkl_id_t *id);
+
 /* A sibling has changed the record, which may be that of an adopted claim. */
 void zkl_adopt_rung(zkl_worker_t *worker, uint32_t record);
 

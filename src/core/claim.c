@@ -48,7 +48,7 @@
 
 #include "core/claim.h"
 #include "core/node.h"
-#include "core/mark.h"
+#include "core/custody.h"
 #include "core/replace.h"
 #include "core/journal.h"
 #include "shm/seq_index.h"
@@ -120,25 +120,23 @@ static void zkl_claim_watch(zkl_claim_t *claim);
 static void zkl_claim_tell_durable(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_outlives(zkl_claim_t *claim);
 static void zkl_claim_yield(zkl_claim_t *claim);
-static ngx_uint_t zkl_claim_counted_elsewhere(zkl_claim_t *claim,
-    zkl_claim_data_t *cdata);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
 static void zkl_claim_take_missed(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
-static void zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version, ngx_str_t *gate);
-static void zkl_claim_took_handler(zkl_op_t *op);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
 static zkl_claim_t *zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child);
 static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
+    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from,
+    ngx_int_t *rc);
 static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc);
-static void zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get);
+    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from,
+    ngx_int_t *rc);
+static void zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get,
+    ngx_str_t *text);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
 static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
@@ -2050,8 +2048,9 @@ zkl_claim_sure(zkl_claim_t *claim)
 
 /*
  * Durable leases.  A persistent znode takes the claim's place under the same
- * name (replace.c).  The data name the session that counts the lease, by the
- * session's gate: while the gate exists, no other session ends the lease.
+ * name, and the lease is entered below the gate of the session (replace.c): the
+ * session that owns that gate, this one or another, counts the lease
+ * (custody.c).
  */
 
 
@@ -2066,7 +2065,7 @@ zkl_claim_ephemeral(zkl_claim_t *claim)
 
 
 void
-zkl_claim_marked(zkl_claim_t *claim)
+zkl_claim_gated(zkl_claim_t *claim)
 {
     if (claim->state == ZKL_TAKE) {
         zkl_claim_take(claim);
@@ -2081,8 +2080,8 @@ void
 zkl_claim_durable(zkl_claim_t *claim)
 {
     ngx_int_t      rc;
-    ngx_str_t      gate;
     zkl_id_t       id;
+    zkl_gate_t    *gate;
     zkl_lock_t    *lock;
     zkl_worker_t  *worker;
 
@@ -2095,7 +2094,7 @@ zkl_claim_durable(zkl_claim_t *claim)
         return;
     }
 
-    rc = zkl_mark_ready(worker, &lock->sn.str, &gate);
+    rc = zkl_custody_ready(worker, &gate);
 
     if (rc == NGX_DECLINED && claim->handler != NULL) {
         zkl_claim_disown(claim, ZKL_DENIED);
@@ -2109,12 +2108,17 @@ zkl_claim_durable(zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     claim->replace = zkl_replace(worker, &lock->sn.str, &id, claim->id.record,
-                             claim->entry.mode, claim->entry.seq, &gate, 0,
+                             claim->entry.mode, claim->entry.seq,
+                             zkl_custody_name(gate), 0,
                              zkl_claim_made_durable, claim);
 
     if (claim->replace != NULL) {
         lock->converting = claim;
-        ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
+        claim->term = zkl_custody_term(gate);
+
+        if (claim->gate == NULL) {
+            zkl_custody_join(gate, claim);
+        }
     }
 }
 
@@ -2174,7 +2178,16 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
         zkl_claim_set_lasting(claim, ZKL_UNFIT);
     }
 
+    if (rc == NGX_BUSY) {
+        zkl_custody_leave(claim);
+        zkl_claim_yield(claim);
+    }
+
     zkl_claim_next_durable(claim, rc);
+
+    if (rc == NGX_BUSY) {
+        return;
+    }
 
     if (rc == NGX_DECLINED) {
         claim->outcome = ZKL_CANCELLED;
@@ -2392,24 +2405,11 @@ zkl_claim_yield(zkl_claim_t *claim)
 }
 
 
-/* Whether the data that were read say that another session counts the lease. */
-
-static ngx_uint_t
-zkl_claim_counted_elsewhere(zkl_claim_t *claim, zkl_claim_data_t *cdata)
-{
-    return claim->lasting == ZKL_DURABLE && cdata->index >= 0
-           && (cdata->gate_len != ZKL_GATE_LEN
-               || ngx_memcmp(cdata->gate, claim->gate, ZKL_GATE_LEN)
-                  != 0);
-}
-
-
 /*
- * In TAKE: reads the claim.  If the data name the gate that is gone, the worker
- * writes the gate of this session there, by the version that was read, and
- * counts the lease on, with the old deadline if this gateway was the last to
- * count.  If another session was first, the claim stays in TAKE until the
- * znode, or that session's gate, is gone.
+ * In TAKE: reads the claim when this session counts the leases of the gate.  No
+ * claim is written: the worker that owns the gate counts the lease on, with the
+ * old deadline if no other session has counted the lease meanwhile.  A claim of
+ * a dead worker may not be known to have a gate: the read tells.
  */
 
 static void
@@ -2422,7 +2422,9 @@ zkl_claim_take(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
-    if (claim->op != NULL || claim->watched
+    if (claim->op != NULL
+        || (claim->gate != NULL && !claim->ending
+            && !zkl_custody_counts(claim->gate))
         || !zkl_session_connected(worker->session))
     {
         return;
@@ -2434,8 +2436,9 @@ zkl_claim_take(zkl_claim_t *claim)
     }
 
     op->fresh = 1;
-    op->watch = zkl_session_may_watch(worker->session,
-                                    lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+    op->watch = claim->gate != NULL
+                && zkl_session_may_watch(worker->session,
+                                         lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
 
     zkl_session_send(op);
 }
@@ -2480,7 +2483,6 @@ zkl_claim_take_handler(zkl_op_t *op)
 static void
 zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 {
-    ngx_str_t         gate;
     zkl_claim_data_t  cdata;
     zkl_lock_t       *lock;
 
@@ -2515,45 +2517,28 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
         /* a Curator client has written a mark over the claim data */
 
-        zkl_claim_data_read(&cdata, (char *) claim->cdata, claim->cdata_len);
-        cdata.ttl = claim->said.ttl ? (int64_t) claim->said.ttl : cdata.ttl;
+        zkl_claim_cdata(claim, &cdata);
         cdata.revoke = 1;
-        cdata.mended = (uint32_t) ngx_random() | 1;
-
-        zkl_record_cdata(lock->worker->zone, claim->id.record, &cdata);
-
-        cdata.gate_len = ZKL_GATE_LEN;
-        ngx_memcpy(cdata.gate, claim->gate, ZKL_GATE_LEN);
     }
 
     zkl_claim_persists(claim);
 
-    if (zkl_mark_ready(lock->worker, &lock->sn.str, &gate) != NGX_OK) {
-        return;
-    }
-
-    if (cdata.gate_len == ZKL_GATE_LEN
-        && ngx_memcmp(cdata.gate, gate.data, ZKL_GATE_LEN) == 0)
+    if (claim->gate == NULL
+        && (cdata.gate_len != ZKL_GATE_LEN
+            || zkl_custody_claim(claim, (u_char *) cdata.gate, 0) != NGX_OK))
     {
-        /* the write of the gate happened, but the answer was lost */
+        /* the sweep tries again, or the gate's next owner finds the claim */
 
-        claim->watched = op->watch;
-        ngx_memcpy(claim->gate, gate.data, ZKL_GATE_LEN);
-
-        zkl_claim_took(claim, &cdata, op->version);
         return;
     }
 
-    if (zkl_claim_counted_elsewhere(claim, &cdata)) {
-
-        /* another session counts the lease: the watch tells of a change */
-
-        claim->take = ZKL_TAKE_ELSEWHERE;
-        claim->watched = op->watch;
+    if (!zkl_custody_counts(claim->gate)) {
         return;
     }
 
-    zkl_claim_take_write(claim, &cdata, op->version, &gate);
+    claim->watched = op->watch;
+
+    zkl_claim_took(claim, &cdata, op->version);
 }
 
 
@@ -2618,103 +2603,33 @@ zkl_claim_renamed(zkl_claim_t *claim)
 }
 
 
-static void
-zkl_claim_take_write(zkl_claim_t *claim, zkl_claim_data_t *cdata,
-    int32_t version, ngx_str_t *gate)
-{
-    char         text[ZKL_CLAIM_DATA_MAX];
-    size_t       index_at;
-    ngx_str_t    value;
-    ngx_msec_t   ttl;
-    zkl_op_t    *op;
-    zkl_zone_t  *zone;
-
-    zone = claim->lock->worker->zone;
-
-    cdata->gate_len = ZKL_GATE_LEN;
-    ngx_memcpy(cdata->gate, gate->data, ZKL_GATE_LEN);
-
-    if (claim->take == ZKL_TAKE_ON) {
-
-        /* the record knows of renewals that the claim data do not have */
-
-        ttl = zkl_record_ttl(zone, claim->id.record, NULL);
-
-        cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
-        zkl_record_counted(zone, claim->id.record, cdata);
-    }
-
-    value.len = zkl_claim_data_write(text, cdata, &index_at);
-    value.data = (u_char *) text;
-
-    op = zkl_claim_op(claim, ZKL_OP_SET, &value, zkl_claim_took_handler);
-    if (op != NULL) {
-        op->version = version;
-        zkl_session_send(op);
-    }
-}
-
-
-static void
-zkl_claim_took_handler(zkl_op_t *op)
-{
-    ngx_str_t         gate;
-    zkl_claim_data_t  cdata;
-    zkl_claim_t      *claim;
-
-    claim = op->data;
-    claim->op = NULL;
-
-    if (claim->state != ZKL_TAKE) {
-        return;
-    }
-
-    switch (op->rc) {
-
-    case ZKL_OK:
-
-        if (zkl_session_gated(claim->lock->worker->session, &gate) != NGX_OK) {
-            break;
-        }
-
-        zkl_claim_data_read(&cdata, (char *) op->value.data, op->value.len);
-        ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
-
-        zkl_claim_took(claim, &cdata, op->version);
-        break;
-
-    case ZKL_CHANGED:
-    case ZKL_NO_NODE:
-        zkl_claim_take(claim);
-        break;
-
-    default:
-        /* the sweep, or the next connection, tries again */
-        break;
-    }
-}
-
-
 /* This session counts the lease from now on. */
 
 static void
 zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 {
+    uint32_t     term;
+    ngx_uint_t   anew;
     zkl_lock_t  *lock;
     zkl_zone_t  *zone;
 
     lock = claim->lock;
     zone = lock->worker->zone;
 
-    zkl_record_regain(zone, claim->id.record, cdata,
-                      claim->take != ZKL_TAKE_ON);
+    /* each takeover counts one: more than this one is another session's */
+
+    term = zkl_custody_term(claim->gate);
+    anew = (claim->term == -1 || term - (uint32_t) claim->term > 1);
+
+    claim->term = term;
+
+    zkl_record_regain(zone, claim->id.record, cdata, anew, term);
     (void) zkl_record_renewed(zone, claim->id.record, version, cdata->renewals,
                               (ngx_msec_t) cdata->ttl, 0, 0);
     (void) zkl_record_said(zone, claim->id.record, &claim->said, cdata);
 
     claim->holds = zkl_record_holds(zone, claim->id.record);
     claim->granted = zkl_now();
-    claim->take = ZKL_TAKE_ON;
     claim->lost = 0;
 
     zkl_claim_state(claim, ZKL_HELD);
@@ -2741,9 +2656,9 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
         zkl_claim_downgrade(claim);
     }
 
-    if (!claim->watched || cdata->want_len != 0) {
+    if (!claim->watched || cdata->want_len != 0 || cdata->revoke) {
 
-        /* a remote request is read and fulfilled, too */
+        /* a remote request is read and fulfilled, and a mark mended, too */
 
         zkl_claim_watch(claim);
     }
@@ -2754,42 +2669,33 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
 ngx_int_t
 zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get)
+    zkl_op_t *get, ngx_str_t *cdata, zkl_gate_t *gate)
 {
-    ngx_int_t         rc;
-    zkl_claim_data_t  cdata;
-    zkl_claim_t      *claim;
-
-    zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
+    ngx_int_t     rc;
+    zkl_claim_t  *claim;
 
     claim = zkl_claim_same(worker, path, child);
 
     if (claim != NULL) {
 
+        if (claim->gate != gate) {
+            zkl_custody_leave(claim);
+            zkl_custody_join(gate, claim);
+        }
+
         if (claim->state == ZKL_TAKE) {
-
-            /* the session that counted the lease is over as well */
-
-            if (claim->take == ZKL_TAKE_ELSEWHERE
-                || ngx_memcmp(claim->gate, cdata.gate, ZKL_GATE_LEN) != 0)
-            {
-                claim->take = ZKL_TAKE_ANEW;
-            }
-
-            claim->watched = 0;
-            ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
-
             zkl_claim_take(claim);
         }
 
         return NGX_OK;
     }
 
-    claim = zkl_claim_enter(worker, path, child, get, NULL, &rc);
+    claim = zkl_claim_enter(worker, path, child, get, cdata, NULL, &rc);
 
     if (claim != NULL) {
-        claim->take = ZKL_TAKE_ANEW;
-        zkl_claim_take(claim);
+        claim->term = -1;
+        zkl_custody_join(gate, claim);
+        zkl_claim_take_read(claim, get);
     }
 
     return rc;
@@ -2798,11 +2704,12 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
 ngx_int_t
 zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
-    zkl_op_t *get, ngx_uint_t ending)
+    zkl_op_t *get, ngx_uint_t ending, int64_t former)
 {
-    ngx_int_t     rc;
-    zkl_child_t   child;
-    zkl_claim_t  *claim;
+    ngx_int_t          rc;
+    zkl_child_t        child;
+    zkl_claim_t       *claim;
+    zkl_claim_data_t   cdata;
 
     ngx_memzero(&child, sizeof(zkl_child_t));
 
@@ -2814,23 +2721,38 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
 
     if (zkl_claim_same(worker, path, &child) != NULL) {
 
-        /* a scan has found the znode, and the worker took the claim over */
+        /* the worker has found the entry, and counts the lease */
 
         return NGX_BUSY;
     }
 
-    claim = zkl_claim_enter(worker, path, &child, get, record, &rc);
-
-    if (claim != NULL) {
-        claim->named_mode = record->was;
-        claim->ttl = record->ttl;
-        claim->said.ttl = record->ttl;
-        claim->ending = (ending != 0);
-        claim->doubtful = (ending != 0);
-        zkl_claim_take(claim);
+    claim = zkl_claim_enter(worker, path, &child, get,
+                            get ? &get->reply : NULL, record, &rc);
+    if (claim == NULL) {
+        return rc;
     }
 
-    return rc;
+    claim->named_mode = record->was;
+    claim->ttl = record->ttl;
+    claim->said.ttl = record->ttl;
+    claim->term = record->term;
+    claim->ending = (ending != 0);
+    claim->doubtful = (ending != 0);
+
+    if (get != NULL) {
+        zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
+
+        if (cdata.gate_len == ZKL_GATE_LEN) {
+
+            /* without memory the read in TAKE tries again */
+
+            (void) zkl_custody_claim(claim, (u_char *) cdata.gate, former);
+        }
+    }
+
+    zkl_claim_take(claim);
+
+    return NGX_OK;
 }
 
 
@@ -2875,7 +2797,7 @@ zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
 
 static zkl_claim_t *
 zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc)
+    zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
 {
     zkl_lock_t   *lock;
     zkl_claim_t  *claim;
@@ -2890,7 +2812,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     *rc = zkl_lock_layout(lock, child->mode == ZKL_NODE);
 
     if (*rc == NGX_OK) {
-        claim = zkl_claim_copy(worker, path, child, get, from, rc);
+        claim = zkl_claim_copy(worker, path, child, get, cdata, from, rc);
     }
 
     if (claim == NULL) {
@@ -2920,12 +2842,12 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
 static zkl_claim_t *
 zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get, zkl_record_t *from, ngx_int_t *rc)
+    zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
 {
     size_t        len;
     zkl_claim_t  *claim;
 
-    len = get ? get->reply.len : 0;
+    len = get ? cdata->len : 0;
 
     claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
     if (claim == NULL) {
@@ -2933,7 +2855,7 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         return NULL;
     }
 
-    zkl_claim_load(claim, get);
+    zkl_claim_load(claim, get, cdata);
 
     if (from != NULL) {
         claim->czxid = from->czxid;
@@ -2969,10 +2891,10 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 }
 
 
-/* Fills in what the znode's data say; get may be NULL. */
+/* Fills in what the claim data say; get may be NULL. */
 
 static void
-zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get)
+zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get, ngx_str_t *text)
 {
     zkl_claim_data_t  cdata;
 
@@ -2980,11 +2902,10 @@ zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get)
         return;
     }
 
-    zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
+    zkl_claim_data_read(&cdata, (char *) text->data, text->len);
 
-    claim->cdata_len = (uint16_t) get->reply.len;
-    ngx_memcpy(claim->cdata, get->reply.data, get->reply.len);
-    ngx_memcpy(claim->gate, cdata.gate, ZKL_GATE_LEN);
+    claim->cdata_len = (uint16_t) text->len;
+    ngx_memcpy(claim->cdata, text->data, text->len);
 
     claim->czxid = cdata.czxid ? cdata.czxid : get->czxid;
     claim->index = (cdata.index > 0) ? cdata.index : 0;
@@ -2992,29 +2913,88 @@ zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get)
 }
 
 
-ngx_uint_t
-zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate)
+void
+zkl_claim_ungated(zkl_claim_t *claim)
 {
-    ngx_queue_t  *q;
-    zkl_claim_t  *claim;
+    if (claim->lasting == ZKL_DURABLE) {
 
-    for (q = ngx_queue_head(&worker->transient);
-         q != ngx_queue_sentinel(&worker->transient);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, transient);
-
-        if (((claim->state == ZKL_TAKE && claim->take != ZKL_TAKE_ELSEWHERE)
-             || (claim->lasting == ZKL_DURABLE
-                 && (claim->state == ZKL_DELETE
-                     || claim->state == ZKL_RETRY)))
-            && ngx_memcmp(claim->gate, gate, ZKL_GATE_LEN) == 0)
-        {
-            return 1;
+        if (claim->state == ZKL_HELD || claim->state == ZKL_EXPIRING) {
+            zkl_claim_yield(claim);
         }
+
+        return;
     }
 
-    return 0;
+    /* the claim is not durable yet, and is entered below the next gate */
+
+    zkl_custody_leave(claim);
+
+    if (claim->lock->converting == claim) {
+        zkl_replace_free(claim->replace);
+        claim->replace = NULL;
+        claim->lock->converting = NULL;
+
+        if (claim->ending) {
+            claim->ending = 0;
+            zkl_claim_end(claim, claim->outcome);
+        }
+    }
+}
+
+
+/*
+ * The znode stays, and is another gateway's from now on: siblings that wait for
+ * the record's claim ask ZooKeeper.  A claim that was released is deleted all
+ * the same.
+ */
+
+void
+zkl_claim_forsake(zkl_claim_t *claim)
+{
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    zkl_custody_leave(claim);
+
+    if (claim->state != ZKL_TAKE || claim->ending) {
+        return;
+    }
+
+    zkl_claim_state(claim, ZKL_DONE);
+
+    if (claim->op != NULL) {
+        claim->op->handler = NULL;
+    }
+
+    zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
+    zkl_record_free(worker->zone, claim->id.record);
+
+    worker->claims[claim->id.record] = NULL;
+
+    if (claim->lasting != ZKL_DURABLE) {
+        zkl_session_unreserve(worker->session,
+                              lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
+    }
+
+    /* the next list shows the znode as another gateway's */
+
+    zkl_view_remove(&lock->view, &claim->entry);
+    zkl_lock_forget(lock);
+
+    if (lock->node) {
+        zkl_node_next(claim);
+    }
+
+    zkl_lock_leave(lock, claim);
+    zkl_lock_bury(worker, claim);
+
+    if (lock->nclaims != 0) {
+        lock->partial = 1;
+        zkl_lock_list(lock);
+    }
 }
 
 
@@ -3121,14 +3101,6 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (zkl_claim_counted_elsewhere(claim, &cdata)) {
-
-        /* the gate ended while this worker stood still */
-
-        zkl_claim_yield(claim);
-        return;
-    }
-
     rc = zkl_claim_reread_lease(claim, &cdata, op->version);
 
     if (rc == NGX_OK) {
@@ -3160,6 +3132,24 @@ zkl_claim_reread_handler(zkl_op_t *op)
 
     } else if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
+    }
+}
+
+
+void
+zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata)
+{
+    zkl_claim_data_read(cdata, (char *) claim->cdata, claim->cdata_len);
+
+    if (claim->said.ttl != 0) {
+        cdata->ttl = (int64_t) claim->said.ttl;
+    }
+
+    zkl_record_cdata(claim->lock->worker->zone, claim->id.record, cdata);
+
+    if (claim->lasting == ZKL_DURABLE && claim->gate != NULL) {
+        cdata->gate_len = ZKL_GATE_LEN;
+        ngx_memcpy(cdata->gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN);
     }
 }
 
@@ -3294,17 +3284,9 @@ zkl_claim_remote(zkl_claim_t *claim, zkl_claim_data_t *cdata)
 
         /* a Curator client has written a mark over the data */
 
-        zkl_claim_data_read(cdata, (char *) claim->cdata, claim->cdata_len);
-        cdata->ttl = claim->said.ttl ? (int64_t) claim->said.ttl : cdata->ttl;
+        zkl_claim_cdata(claim, cdata);
         cdata->revoke = 1;
         cdata->mended = (uint32_t) ngx_random() | 1;
-
-        zkl_record_cdata(claim->lock->worker->zone, claim->id.record, cdata);
-
-        if (claim->lasting == ZKL_DURABLE) {
-            cdata->gate_len = ZKL_GATE_LEN;
-            ngx_memcpy(cdata->gate, claim->gate, ZKL_GATE_LEN);
-        }
 
         write = 1;
     }
@@ -3807,6 +3789,8 @@ zkl_claim_done(zkl_claim_t *claim)
     zkl_record_free(worker->zone, claim->id.record);
 
     worker->claims[claim->id.record] = NULL;
+
+    zkl_custody_leave(claim);
 
     if (claim->lasting != ZKL_DURABLE) {
         zkl_session_unreserve(worker->session,

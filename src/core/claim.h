@@ -41,9 +41,8 @@ typedef enum {
                                        the claim is withdrawn: the claim is
                                        deleted, unless another gateway has
                                        renewed the claim */
-    ZKL_TAKE,                       /* maybe; durable, and another session may
-                                       count the lease: this session takes the
-                                       claim over */
+    ZKL_TAKE,                       /* maybe; durable, and this session does
+                                       not own the gate of the lease yet */
     ZKL_DELETE,                     /* maybe; the delete is under way */
     ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
                                        ZooKeeper can be reached */
@@ -160,17 +159,6 @@ typedef enum {
 } zkl_time_e;
 
 
-/* in TAKE, until when the lease counts if this session takes the claim over */
-
-typedef enum {
-    ZKL_TAKE_ON = 0,                    /* until the deadline in the record:
-                                           this gateway was the last to count */
-    ZKL_TAKE_ANEW,                      /* for the whole ttl */
-    ZKL_TAKE_ELSEWHERE                  /* for the whole ttl, but another
-                                           session counts the lease now */
-} zkl_take_e;
-
-
 /* whether the znode outlives the session; in TAKE, as far as is known */
 
 typedef enum {
@@ -240,7 +228,6 @@ struct zkl_claim_s {
                                                        there still when the
                                                        claim is done */
     zkl_time_e                         time;
-    zkl_take_e                         take;
     zkl_lasting_e                      lasting;
     zkl_offer_e                        offer;
     ngx_uint_t                         told;        /* ZKL_TOLD_... */
@@ -273,10 +260,13 @@ struct zkl_claim_s {
                                                        znode's name */
     zkl_mode_t                         named_mode;  /* the mode in the znode's
                                                        name */
-    u_char                             gate[ZKL_GATE_LEN];
-                                                    /* of the session that
-                                                       counts the lease of a
-                                                       durable claim */
+    zkl_gate_t                        *gate;        /* below which the lease is,
+                                                       or is about to be,
+                                                       entered; or NULL */
+    ngx_queue_t                        custody;     /* gate's claims */
+    int64_t                            term;        /* takeovers of the gate,
+                                                       when this gateway counted
+                                                       the lease; -1: never */
     int64_t                            czxid;       /* 0: not known yet */
     int64_t                            copied;      /* in RECOVER: znodes with
                                                        the claim's id up to this
@@ -420,26 +410,25 @@ int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
 
 
 /*
- * Takes over the durable claim child of the lock at path; a GET has read that
- * the claim data name a session that is over.  NGX_OK: done, now or before;
- * NGX_BUSY: the zone is full; NGX_DECLINED: this worker uses the lock in the
- * other layout; NGX_ERROR: no memory.
+ * This session counts the lease of the durable claim child of the lock at path
+ * from now on, as the lease is entered below the gate.  get has read the claim,
+ * and cdata are the claim data.  NGX_OK: done, now or before; NGX_BUSY: the
+ * zone is full; NGX_DECLINED: this worker uses the lock in the other layout;
+ * NGX_ERROR: no memory.
  */
 ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get);
+    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_gate_t *gate);
 
 /*
  * Takes over a claim whose record is in an adopted slot: the record moves to
  * this worker and keeps the deadline.  record->was is the mode in the znode's
- * name, for sure if get, which may be NULL, has read the znode.  ending: a
- * durable znode is deleted, whichever session counts the lease.  NGX_BUSY: a
- * claim of this worker has that znode.
+ * name, for sure if get, which may be NULL, has read the znode; former is the
+ * adopted session, or 0 if that is over.  ending: a durable znode is deleted,
+ * whichever session counts the lease.  NGX_BUSY: a claim of this worker has
+ * that znode.
  */
 ngx_int_t zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_record_t *record, zkl_op_t *get, ngx_uint_t ending);
-
-/* Whether a claim that names the gate is still to be taken over or deleted. */
-ngx_uint_t zkl_claim_untaken(zkl_worker_t *worker, const u_char *gate);
+    zkl_record_t *record, zkl_op_t *get, ngx_uint_t ending, int64_t former);
 
 
 /* Refuses all claims of the lock that are not in the queue so far. */
@@ -501,8 +490,21 @@ void zkl_claim_sure(zkl_claim_t *claim);
 void zkl_claim_connected(zkl_claim_t *claim);
 /* The session is over: the claim queues again, goes to TAKE, or ends. */
 void zkl_claim_session_over(zkl_claim_t *claim);
-/* The root of the lock is marked: claims can become durable. */
-void zkl_claim_marked(zkl_claim_t *claim);
+
+/* for the custody */
+
+/* Leases can become durable; or this session counts the leases of the gate. */
+void zkl_claim_gated(zkl_claim_t *claim);
+/* This session does not count the leases of the gate any more. */
+void zkl_claim_ungated(zkl_claim_t *claim);
+/* The claim data, as this gateway knows them without a read. */
+void zkl_claim_cdata(zkl_claim_t *claim, zkl_claim_data_t *cdata);
+/* Another session counts the lease: the claim is another gateway's. */
+void zkl_claim_forsake(zkl_claim_t *claim);
+
+
+/* for the worker */
+
 /* A sibling changed the claim's record: releases, or renews, the claim. */
 void zkl_claim_rung(zkl_claim_t *claim);
 /* The worker leaves: tells the client; 0: no client waits or listens. */

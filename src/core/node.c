@@ -457,8 +457,7 @@ zkl_node_taken(zkl_lock_t *lock)
 
         if (claim->state == ZKL_WAIT
             || claim->state == ZKL_HELD
-            || claim->state == ZKL_EXPIRING
-            || (claim->state == ZKL_TAKE && claim->take == ZKL_TAKE_ELSEWHERE))
+            || claim->state == ZKL_EXPIRING)
         {
             return 1;
         }

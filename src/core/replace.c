@@ -20,10 +20,12 @@
 
 
 #include "core/replace.h"
+#include "core/custody.h"
 #include "core/node.h"
 
 
 struct zkl_replace_s {
+    zkl_worker_t                  *worker;
     zkl_session_t                 *session;
     zkl_zone_t                    *zone;
     zkl_op_t                      *op;
@@ -37,8 +39,10 @@ struct zkl_replace_s {
     zkl_mode_t                     to;      /* and afterwards */
     int64_t                        seq;
     ngx_str_t                      path;
-    ngx_str_t                      gate;    /* "": for a reader */
-    u_char                         gate_name[ZKL_GATE_LEN];
+    ngx_uint_t                     durable; /* 0: for a reader */
+    u_char                         gate[ZKL_GATE_LEN];
+    ngx_uint_t                     refused; /* the transaction was, though the
+                                               claim is there */
     ngx_uint_t                     persistent;
     ngx_uint_t                     lagging;
 
@@ -66,7 +70,7 @@ static ngx_str_t zkl_replace_name(zkl_replace_t *replace, zkl_mode_t mode,
 
 zkl_replace_t *
 zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
-    uint32_t record, zkl_mode_t mode, int64_t seq, ngx_str_t *gate,
+    uint32_t record, zkl_mode_t mode, int64_t seq, const u_char *gate,
     ngx_uint_t lagging, zkl_replace_pt handler, void *data)
 {
     zkl_replace_t  *replace;
@@ -76,6 +80,7 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
         return NULL;
     }
 
+    replace->worker = worker;
     replace->session = worker->session;
     replace->zone = worker->zone;
     replace->lagging = lagging;
@@ -86,11 +91,10 @@ zkl_replace(zkl_worker_t *worker, ngx_str_t *path, const zkl_id_t *id,
     replace->mode = mode;
     replace->to = gate ? mode : ZKL_READ;
     replace->seq = seq;
-    replace->gate.data = replace->gate_name;
 
     if (gate != NULL) {
-        replace->gate.len = ZKL_GATE_LEN;
-        ngx_memcpy(replace->gate_name, gate->data, ZKL_GATE_LEN);
+        replace->durable = 1;
+        ngx_memcpy(replace->gate, gate, ZKL_GATE_LEN);
     }
 
     replace->path.len = path->len;
@@ -165,17 +169,20 @@ zkl_replace_read_handler(zkl_op_t *op)
         return;
     }
 
-    replace->persistent = (replace->gate.len != 0 || op->owner == 0);
+    replace->persistent = (replace->durable || op->owner == 0);
 
-    if (replace->gate.len != 0 && op->owner == 0) {
+    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
+
+    if (replace->durable && op->owner == 0) {
 
         /* the answer was lost */
 
-        zkl_replace_done(replace, NGX_OK);
+        zkl_replace_done(replace, cdata.gate_len != ZKL_GATE_LEN
+                                  || ngx_memcmp(cdata.gate, replace->gate,
+                                                ZKL_GATE_LEN) == 0
+                                  ? NGX_OK : NGX_BUSY);
         return;
     }
-
-    zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
     if (cdata.index < 0 && cdata.revoke && replace->lagging) {
         cdata.mended = (uint32_t) ngx_random() | 1;
@@ -183,7 +190,7 @@ zkl_replace_read_handler(zkl_op_t *op)
         zkl_record_cdata(replace->zone, replace->record, &cdata);
     }
 
-    if (cdata.index >= 0 && replace->gate.len != 0
+    if (cdata.index >= 0 && replace->durable
         && !zkl_record_knows(replace->zone, replace->record, cdata.renewals))
     {
         /* another gateway has renewed the claim, which counts first */
@@ -202,7 +209,7 @@ zkl_replace_read_handler(zkl_op_t *op)
         replace->cdata_len = zkl_claim_data_write((char *) replace->cdata,
                                                   &cdata, &index_at);
 
-    } else if (replace->gate.len != 0) {
+    } else if (replace->durable) {
 
         /* a Curator client's mark, to be mended first: the sweep tries again */
 
@@ -235,7 +242,7 @@ zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
 {
     ngx_msec_t  ttl;
 
-    if (replace->gate.len == 0) {
+    if (!replace->durable) {
 
         if (ngx_strcmp(cdata->want, "shared") == 0) {
             cdata->want_len = 0;
@@ -251,7 +258,7 @@ zkl_replace_fill(zkl_replace_t *replace, zkl_claim_data_t *cdata)
     cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);
     zkl_record_counted(replace->zone, replace->record, cdata);
     cdata->gate_len = ZKL_GATE_LEN;
-    ngx_memcpy(cdata->gate, replace->gate_name, ZKL_GATE_LEN);
+    ngx_memcpy(cdata->gate, replace->gate, ZKL_GATE_LEN);
 }
 
 
@@ -298,7 +305,7 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
 {
     u_char     old[ZKL_CLAIM_MAX], new[ZKL_CLAIM_MAX];
     ngx_str_t  from, to, cdata;
-    zkl_op_t  *rename;
+    zkl_op_t  *rename, *entry;
 
     from = zkl_replace_name(replace, replace->mode, old);
     to = zkl_replace_name(replace, replace->to, new);
@@ -306,8 +313,18 @@ zkl_replace_rename(zkl_replace_t *replace, zkl_op_t *parent)
     cdata.data = replace->cdata;
     cdata.len = replace->cdata_len;
 
+    entry = NULL;
+
+    if (replace->durable) {
+        entry = zkl_custody_entry(replace->worker, replace->gate, &replace->id,
+                                  &replace->path, &to, &cdata);
+        if (entry == NULL) {
+            return;
+        }
+    }
+
     rename = zkl_op_rename(replace->session, &replace->path, &from, &to, &cdata,
-                           replace->version, parent);
+                           replace->version, parent, entry);
     if (rename != NULL) {
         rename->persistent = (replace->persistent != 0);
     }
@@ -339,7 +356,22 @@ zkl_replace_rename_handler(zkl_op_t *op)
 
     case ZKL_NO_NODE:
     case ZKL_EXISTS:
-        zkl_replace_look(replace);
+
+        if (!replace->durable) {
+            zkl_replace_look(replace);
+
+        } else if (!replace->refused) {
+            replace->refused = 1;
+            zkl_replace_again(replace);
+
+        } else {
+
+            /* not the claim is missing, but the gate's directory */
+
+            zkl_custody_unsure(replace->worker, replace->gate);
+            zkl_replace_done(replace, NGX_AGAIN);
+        }
+
         break;
 
     default:
@@ -358,7 +390,7 @@ zkl_replace_rename_handler(zkl_op_t *op)
 static void
 zkl_replace_failed(zkl_replace_t *replace, zkl_op_t *op)
 {
-    if (replace->gate.len != 0 && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
+    if (replace->durable && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN
         && op->rc != ZKL_OVER_QUOTA)
     {
         zkl_replace_done(replace, NGX_ERROR);

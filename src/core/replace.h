@@ -16,8 +16,9 @@
 /*
  * NGX_OK: the new znode is there; NGX_DECLINED: the claim is gone; NGX_AGAIN:
  * another client has written to the claim, and that write counts first: the
- * caller reads the claim, and tries again; NGX_ERROR: the claim cannot become
- * durable.  The replacement is freed before the handler is called.
+ * caller reads the claim, and tries again; NGX_BUSY: the claim is durable, and
+ * entered below another gate; NGX_ERROR: the claim cannot become durable.  The
+ * replacement is freed before the handler is called.
  */
 typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
 
@@ -27,8 +28,8 @@ typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
  * session.  With gate NULL the claim becomes a reader: the record changes at
  * once, and the new znode is persistent if the old znode was.  With a gate, of
  * the session that counts the lease, the claim becomes durable under the same
- * name; gate is copied.  handler is called later, never from inside.  Returns
- * NULL if there is no memory.
+ * name, and is entered below the gate; gate is copied.  handler is called later,
+ * never from inside.  Returns NULL if there is no memory.
  *
  * lagging: another session has made the znode, so this session's server may not
  * have the znode yet, and is asked to catch up first.  If a Curator client has
@@ -37,7 +38,7 @@ typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
  */
 zkl_replace_t *zkl_replace(zkl_worker_t *worker, ngx_str_t *path,
     const zkl_id_t *id, uint32_t record, zkl_mode_t mode, int64_t seq,
-    ngx_str_t *gate, ngx_uint_t lagging, zkl_replace_pt handler, void *data);
+    const u_char *gate, ngx_uint_t lagging, zkl_replace_pt handler, void *data);
 
 /* Tries again after a lost connection, unless an operation is under way. */
 void zkl_replace_again(zkl_replace_t *replace);

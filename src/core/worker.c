@@ -16,9 +16,8 @@
 #include "core/worker.h"
 #include "shm/seq_index.h"
 #include "core/call.h"
-#include "core/mark.h"
 #include "core/adopt.h"
-#include "core/scan.h"
+#include "core/custody.h"
 #include "core/follow.h"
 #include "core/names.h"
 
@@ -51,8 +50,6 @@ static void zkl_worker_connected(void *data, ngx_uint_t fresh);
 static void zkl_worker_suspended(void *data);
 static void zkl_worker_tell_locks(zkl_worker_t *worker,
     void (*tell)(zkl_lock_t *lock));
-static void zkl_worker_tell_claims(zkl_worker_t *worker,
-    void (*tell)(zkl_claim_t *claim));
 static void zkl_worker_lost(void *data);
 static void zkl_worker_unreachable(void *data);
 static void zkl_worker_heard(zkl_worker_t *worker);
@@ -123,7 +120,6 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
     ngx_queue_init(&worker->searches);
     ngx_rbtree_init(&worker->looking, &worker->looking_sentinel,
                     ngx_str_rbtree_insert_value);
-    ngx_queue_init(&worker->marks);
 
     zkl_worker_timer(worker, &worker->turn, zkl_worker_turn_handler);
     zkl_worker_timer(worker, &worker->sweep, zkl_worker_sweep_handler);
@@ -152,8 +148,7 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
         goto failed;
     }
 
-    worker->scan = zkl_scan_new(worker);
-    if (worker->scan == NULL) {
+    if (zkl_custody_start(worker) != NGX_OK) {
         goto failed;
     }
 
@@ -203,7 +198,7 @@ zkl_worker_stop(zkl_worker_t *worker)
     /* what is under way is freed with the session: no claim may know of it */
 
     zkl_worker_discard(worker);
-    zkl_mark_lost(worker);
+    zkl_custody_stop(worker);
 
     zkl_worker_part(session, zone, successor, needed);
 
@@ -368,8 +363,8 @@ zkl_worker_free(zkl_worker_t *worker)
         zkl_zone_free(worker->zone);
     }
 
-    if (worker->scan != NULL) {
-        zkl_scan_free(worker->scan);
+    if (worker->custody != NULL) {
+        zkl_custody_stop(worker);
     }
 
     if (worker->claims != NULL) {
@@ -693,7 +688,7 @@ zkl_worker_connected(void *data, ngx_uint_t fresh)
     zkl_worker_heard(worker);
     zkl_worker_tell_claims(worker, zkl_claim_sure);
     zkl_follow_connected(worker);
-    zkl_scan_look(worker->scan);
+    zkl_custody_connected(worker);
 }
 
 
@@ -795,9 +790,7 @@ zkl_worker_tell_locks(zkl_worker_t *worker, void (*tell)(zkl_lock_t *lock))
 }
 
 
-/* Calls tell for each claim; tell may end that claim. */
-
-static void
+void
 zkl_worker_tell_claims(zkl_worker_t *worker, void (*tell)(zkl_claim_t *claim))
 {
     ngx_queue_t  *q, *next;
@@ -817,10 +810,16 @@ zkl_worker_lost(void *data)
 {
     zkl_worker_t  *worker = data;
 
+    zkl_key_t  key;
+
     zkl_worker_count(worker, ZKL_COUNT_EXPIRED, 1);
 
+    if (zkl_zone_key(worker->zone, &key) != NGX_OK) {
+        key.id = 0;
+    }
+
     zkl_zone_set_key(worker->zone, NULL);
-    zkl_mark_lost(worker);
+    zkl_custody_lost(worker, key.id);
 
     zkl_adopt_gate_lost(worker);
 
@@ -933,7 +932,7 @@ zkl_worker_listed(void *data, ngx_str_t *path)
 {
     zkl_worker_t  *worker = data;
 
-    zkl_scan_listed(worker->scan, path);
+    zkl_custody_listed(worker, path);
     zkl_follow_listed(worker, path);
 }
 
@@ -1002,6 +1001,7 @@ zkl_worker_sweep_handler(ngx_event_t *ev)
         /* claims that there was no memory for, or that were refused */
 
         zkl_worker_tell_transient(worker, zkl_claim_connected);
+        zkl_custody_sweep(worker);
         zkl_worker_tell_calls(worker, zkl_call_connected);
     }
 

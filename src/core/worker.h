@@ -23,8 +23,8 @@ typedef struct zkl_lock_s          zkl_lock_t;
 typedef struct zkl_subscription_s  zkl_subscription_t;
 typedef struct zkl_replace_s       zkl_replace_t;
 typedef struct zkl_followed_s      zkl_followed_t;
-typedef struct zkl_mark_s          zkl_mark_t;
-typedef struct zkl_scan_s          zkl_scan_t;
+typedef struct zkl_gate_s          zkl_gate_t;
+typedef struct zkl_custody_s       zkl_custody_t;
 typedef struct zkl_journal_s       zkl_journal_t;
 
 
@@ -93,8 +93,7 @@ struct zkl_worker_s {
     ngx_rbtree_t                       adopted; /* claims, by record */
     ngx_rbtree_node_t                  adopted_sentinel;
 
-    ngx_queue_t                        marks;   /* roots of durable claims */
-    zkl_scan_t                        *scan;    /* of marks without gates */
+    zkl_custody_t                     *custody; /* gates, and the leases there */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
     ngx_msec_t                         left;    /* when this worker began to
@@ -172,6 +171,10 @@ void zkl_worker_count(zkl_worker_t *worker, zkl_count_e which, ngx_uint_t n);
 /* An answer of ZooKeeper; as the session's event. */
 void zkl_worker_count_answer(zkl_worker_t *worker, ngx_uint_t write,
     ngx_uint_t n, ngx_msec_int_t time);
+
+/* Calls tell for each claim; tell may end that claim. */
+void zkl_worker_tell_claims(zkl_worker_t *worker,
+    void (*tell)(zkl_claim_t *claim));
 
 /* Notes that claims or calls may have begun, or ceased, to keep the worker. */
 void zkl_worker_busy(zkl_worker_t *worker);

@@ -99,6 +99,10 @@ typedef struct {
                                                in full; of a free record: a hash
                                                of the id that was here */
     uint32_t                    named;      /* the record in the znode's name */
+    uint32_t                    term;       /* how often the gate below which
+                                               the lease is entered was taken
+                                               over, when this gateway counted
+                                               the lease last */
     uint32_t                    leader;     /* the record + 1 that unbinds this
                                                record, too; 0: none */
     uint8_t                     index;

@@ -133,6 +133,7 @@ zkl_record_begin(zkl_zone_t *zone, uint32_t record, ngx_str_t *path,
     cell->bound = 0;
     cell->leader = 0;
     cell->named = record;
+    cell->term = 0;
     cell->index = 0;
     cell->ending = ZKL_ENDING_UNKNOWN;
     cell->durable = 0;
@@ -308,12 +309,14 @@ zkl_record_open(zkl_zone_t *zone, uint32_t record)
 
 void
 zkl_record_regain(zkl_zone_t *zone, uint32_t record, zkl_claim_data_t *cdata,
-    ngx_uint_t anew)
+    ngx_uint_t anew, uint32_t term)
 {
     ngx_msec_t   ttl, lease;
     zkl_cell_t  *cell;
 
     cell = zkl_layout_cell(zone->map, record);
+
+    cell->term = term;
 
     if (anew) {
 
@@ -1086,6 +1089,7 @@ zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell, uint32_t record,
     copy->seq = cell->seq;
     copy->czxid = cell->czxid;
     copy->was = cell->was;
+    copy->term = cell->term;
     copy->named = cell->named;
     copy->version = (int32_t) cell->version;
     copy->renewals = (uint32_t) cell->renewals;

@@ -82,6 +82,8 @@ typedef struct {
     zkl_id_t                         id;
     uint32_t                         named;     /* the record number in the
                                                    znode's name */
+    uint32_t                         term;      /* takeovers of the gate, when
+                                                   the lease was counted here */
     zkl_mode_t                       mode;
     zkl_mode_t                       was;       /* the mode before, while the
                                                    claim is about to share the
@@ -159,11 +161,12 @@ void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 
 /*
  * open() marks an own record as open.  regain() marks the record as held again,
- * for the former lease or, with anew, for the claim data's ttl from now on.
+ * for the former lease or, with anew, for the claim data's ttl from now on; the
+ * gate of the lease was taken over `term` times.
  */
 void zkl_record_open(zkl_zone_t *zone, uint32_t record);
 void zkl_record_regain(zkl_zone_t *zone, uint32_t record,
-    zkl_claim_data_t *cdata, ngx_uint_t anew);
+    zkl_claim_data_t *cdata, ngx_uint_t anew, uint32_t term);
 
 /*
  * The znode of an own record may be durable from now on.  The claim data that

@@ -114,7 +114,7 @@ zkl_zone_join(ngx_shm_zone_t *shm_zone, ngx_log_t *log)
 
         /*
          * No worker is there that could adopt the orphan.  The orphan's session
-         * ends with the timeout, and a scan finds the durable claims.
+         * ends with the timeout, and a takeover finds the durable claims.
          */
 
         zkl_zone_free(zone);

@@ -67,7 +67,7 @@
 #define ZKL_LINES_AGAIN               10000
 
 /* RENAME sets the new znode's data if the claim's version is below this */
-#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 3)
+#define ZKL_VERSIONS                  (ZKL_BATCH_MAX - 4)
 
 
 struct zkl_handle_s {
@@ -638,6 +638,13 @@ zkl_client_submit_rename(zhandle_t *zh, zkl_handle_t *h, zkl_op_t *op)
                        op->persistent ? ZOO_PERSISTENT : ZOO_EPHEMERAL, NULL,
                        0);
 
+    if (op->entry != NULL) {
+        zoo_create_op_init(&zops[n++], (char *) op->entry->path.data,
+                           (char *) op->entry->value.data,
+                           (int) op->entry->value.len, h->acl, ZOO_PERSISTENT,
+                           NULL, 0);
+    }
+
     if (op->from_version < ZKL_VERSIONS
         && ngx_strcmp(op->target.data, op->path.data) == 0)
     {
@@ -807,6 +814,9 @@ zkl_client_rc(int code)
 
     case ZKL_CODE_QUOTA:
         return ZKL_OVER_QUOTA;
+
+    case ZNOTEMPTY:
+        return ZKL_NOT_EMPTY;
 
     case ZSYSTEMERROR:
     case ZRUNTIMEINCONSISTENCY:
@@ -1074,6 +1084,7 @@ zkl_client_listed_foreign(int code, const struct String_vector *strings,
     }
 
     if (code == ZOK && stat != NULL) {
+        op->version = stat->version;
         op->given = ((uint32_t) stat->cversion + (uint32_t) stat->numChildren)
                     / 2;
 

@@ -1428,16 +1428,18 @@ zkl_op_same(ngx_str_t *one, ngx_str_t *two)
 
 zkl_op_t *
 zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
-    ngx_str_t *value, int32_t version, zkl_op_t *get)
+    ngx_str_t *value, int32_t version, zkl_op_t *get, zkl_op_t *entry)
 {
     u_char    *p;
     zkl_op_t  *op;
 
     op = zkl_op_new(s, ZKL_OP_RENAME, dir, name, value);
     if (op == NULL) {
+        zkl_session_free_op(entry);
         return NULL;
     }
 
+    op->entry = entry;
     op->from_version = version;
     op->target = op->path;
 
@@ -1448,7 +1450,7 @@ zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name, ngx_str_t *to,
     p = ngx_alloc(2 * (get->path.len + 1) + to->len + 1 + get->reply.len,
                   s->log);
     if (p == NULL) {
-        ngx_free(op);
+        zkl_session_free_op(op);
         return NULL;
     }
 
@@ -1584,11 +1586,17 @@ zkl_session_turn_over(zkl_session_t *s, zkl_op_t *op)
 }
 
 
-/* Frees an operation, and the blocks of the operation; calls no handler. */
+/* Frees an operation, and what the operation owns; calls no handler. */
 
 static void
 zkl_session_free_op(zkl_op_t *op)
 {
+    if (op == NULL) {
+        return;
+    }
+
+    zkl_session_free_op(op->entry);
+
     if (op->children != NULL) {
         free(op->children);
     }
@@ -2373,11 +2381,19 @@ zkl_session_gated(zkl_session_t *s, ngx_str_t *name)
 void
 zkl_session_ungated(zkl_session_t *s)
 {
+    if (!s->gated) {
+        return;
+    }
+
     ngx_log_error(NGX_LOG_NOTICE, s->log, 0,
                   "the gate of this zookeeper session was removed");
 
     s->gated = 0;
     s->sets = -1;
+
+    /* another session may have taken the old gate by now */
+
+    zkl_session_name_gate(s);
 
     zkl_session_gate(s, ZKL_OP_GATE);
 }

@@ -62,6 +62,7 @@ typedef enum {
     ZKL_UNSUPPORTED,                /* by this server */
     ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
+    ZKL_NOT_EMPTY,                  /* the znode has children */
     ZKL_REFUSED,                    /* for another reason; was logged */
     ZKL_UNSENT,                     /* not connected: not done */
     ZKL_UNKNOWN                     /* perhaps done */
@@ -138,9 +139,9 @@ struct zkl_op_s {
     int64_t                        ctime;       /* GET; ms since the epoch */
     int64_t                        owner;       /* GET: the session's id */
     int32_t                        from_version;    /* RENAME: of the claim */
-    int32_t                        version;     /* GET, SET, BARRIER of the
-                                                   gate: the data's; DELETE,
-                                                   SET: -1: any */
+    int32_t                        version;     /* GET, LIST, SET, and BARRIER
+                                                   of the gate: the data's;
+                                                   DELETE, SET: -1: any */
     ngx_uint_t                     index;       /* CREATE */
 
     ngx_str_t                     *children;    /* LIST; names */
@@ -153,6 +154,9 @@ struct zkl_op_s {
                                                    "": the claim has no parent
                                                    that is to be set */
     ngx_str_t                      content;     /* the parent's data */
+    zkl_op_t                      *entry;       /* RENAME: a PERSISTENT, done
+                                                   in the same transaction; or
+                                                   NULL */
     void                          *more;        /* the block of these; GET: a
                                                    longer reply */
     void                          *results;     /* RENAME, BARRIER: of
@@ -271,7 +275,7 @@ void zkl_session_servers(zkl_session_t *s);
  */
 ngx_int_t zkl_session_gated(zkl_session_t *s, ngx_str_t *name);
 
-/* The gate was deleted: makes the gate again, with the same name. */
+/* The gate was deleted: makes another gate. */
 void zkl_session_ungated(zkl_session_t *s);
 
 /*
@@ -292,11 +296,15 @@ zkl_op_t *zkl_op_new(zkl_session_t *s, zkl_op_e type, ngx_str_t *dir,
  * often that the data get a version that the claim never had: then ZooKeeper
  * refuses a write by a version of the claim.
  *
+ * The transaction makes the znode of `entry` as well, if entry is not NULL; the
+ * operation owns entry.
+ *
  * CHANGED: the version of dir or of the claim is another.  Returns NULL if
- * there is no memory.
+ * there is no memory; then entry is freed.
  */
 zkl_op_t *zkl_op_rename(zkl_session_t *s, ngx_str_t *dir, ngx_str_t *name,
-    ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_t *get);
+    ngx_str_t *to, ngx_str_t *value, int32_t version, zkl_op_t *get,
+    zkl_op_t *entry);
 
 /* Sends op, or gathers op for the next transaction; never fails at once. */
 void zkl_session_send(zkl_op_t *op);

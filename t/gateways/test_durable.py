@@ -9,6 +9,7 @@ A call at a gateway that takes a lease over may get 503 for a moment.
 """
 
 import itertools
+import os
 import subprocess
 import threading
 import time
@@ -66,18 +67,6 @@ def made_durable(tree, gateway, name="x", number=1):
     wait_until(lambda: len(tree.durables(znode)) == number, SOON,
                "%d durable claims" % number)
     return tree.durables(znode)
-
-
-def taken_over(tree, *paths):
-    """Returns a function that waits until each claim has another gate."""
-    gates = [tree.label(path)["gate"] for path in paths]
-
-    def wait():
-        wait_until(lambda: all(
-            tree.label(path)["gate"] != gate
-            for path, gate in zip(paths, gates)), 2 * SOON,
-            "another gateway counts the leases")
-    return wait
 
 
 def is_held(name, holder, places):
@@ -382,7 +371,7 @@ def release_after_death(here, there, tree, holder, waiter, granted):
     waiter elsewhere, then the last client, and neither is granted too early.
     """
     path = here.znode("x")
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     assert waiter.silent_for(0.3) and not granted()
@@ -403,7 +392,7 @@ def test_every_mode_outlives_a_gateway(mortal, tree, mode):
     """The holder goes on holding, and releases at another gateway."""
     here, there = mortal
     holder = here.hold("x", ttl="1h", durable="1", **MODES[mode])
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     is_held("x", holder, everywhere(there))
@@ -418,7 +407,7 @@ def test_seats_outlive_a_gateway(mortal, tree):
     here, there = mortal
     use = MODES["semaphore"]
     holder = here.hold("x", ttl="1h", durable="1", **use)
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     second = there.hold("x", wait="0", **use)
@@ -437,7 +426,7 @@ def test_holds_outlive_a_gateway(mortal, tree):
     holder = here.hold("x", ttl="1h", durable="1")
     again = ask(here, "POST", "x", holder.token)
     assert again.status == 200 and again.json["holds"] == 2, again
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     response = ask(there, "GET", "x", holder.token)
@@ -455,7 +444,7 @@ def test_label_outlives_a_gateway(mortal, tree):
     here, there = mortal
     holder = here.hold("x", {"owner": "me", "data": {"a": [1, None]},
                              "ttl": 3600, "durable": 1})
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     for gateway, worker in everywhere(there):
@@ -475,7 +464,7 @@ def test_many_leases_of_many_gateways(start_gateway, tree):
                                     itertools.cycle(everywhere(*gateways))):
         holders["x%d" % i] = gateway.hold("x%d" % i, ttl="1h", durable="1",
                                           worker=worker)
-    wait = taken_over(tree, *[path for name in holders
+    wait = tree.wait_taken_over(*[path for name in holders
                               for path in tree.durables(there.znode(name))])
     for gateway in gateways:
         gateway.kill()
@@ -493,7 +482,7 @@ def heirs(tree, gateways, path):
     victim = gateways[0]
     while len(gateways) > 1:
         yield victim
-        wait = taken_over(tree, path)
+        wait = tree.wait_taken_over(path)
         victim.kill()
         gateways.remove(victim)
         wait()
@@ -562,7 +551,7 @@ def test_gateway_stands_still(start_gateway, tree):
     here = start_gateway(session_timeout=SHORT, workers=1)
     there = start_gateway()
     holder = here.hold("x", ttl="1h", durable="1")
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     with here.frozen_worker(*here.worker_pids()):
         wait()
         is_held("x", holder, everywhere(there))
@@ -600,7 +589,7 @@ def test_lease_of_a_dead_gateway_ends(mortal, tree):
     waiter = there.begin("x", wait="1m")
     tree.wait_claims(there.znode("x"), 2)
     assert here.renew("x", holder.token).status == 200
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     killed = time.monotonic()
     here.kill()
     wait()
@@ -640,7 +629,7 @@ def test_next_workers_find_it(start_gateway, tree, how):
     holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
                                        worker=worker)
                for i, worker in enumerate(gateway.worker_pids() * 2)}
-    wait = taken_over(tree, *[path for name in holders for path
+    wait = tree.wait_taken_over(*[path for name in holders for path
                               in tree.durables(gateway.znode(name))])
     getattr(gateway, how)()
     gateway.start()
@@ -711,7 +700,7 @@ def test_session_expires(start_gateway, start_proxy, zookeeper, tree, alone):
     here.wait_served()
     sessions = zookeeper.living_sessions() - before
     holder = here.hold("x", ttl="1h", durable="1")
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     proxy.refuse()
     proxy.kill()
     expired(zookeeper, sessions)
@@ -784,7 +773,7 @@ def test_shared_lease_outlives_a_gateway(mortal, tree):
     here, there = mortal
     holder = here.hold("x", ttl="1h", durable="1")
     assert ask(here, "PUT", "x", holder.token, mode="read").status == 200
-    wait = taken_over(tree, *made_durable(tree, here))
+    wait = tree.wait_taken_over(*made_durable(tree, here))
     here.kill()
     wait()
     is_held("x", holder, everywhere(there))
@@ -795,32 +784,37 @@ def test_shared_lease_outlives_a_gateway(mortal, tree):
     is_over(tree, "x", holder, everywhere(there))
 
 
-# claims, gates and marks
+# claims, gates and entries
 
 def test_nothing_is_left(start_gateway, tree, root):
-    """No claim and no mark is left after all releases and scans."""
+    """No claim, no entry and no gate is left after all releases and takeovers.
+    """
     here, there = start_gateway(session_timeout=SHORT), start_gateway()
     places = everywhere(here, there)
     holders = {"x%d" % i: gateway.hold("x%d" % i, ttl="1h", durable="1",
                                        worker=worker)
                for i, (gateway, worker) in enumerate(places)}
-    assert len(tree.marks(root)) == len(places)
-    wait = taken_over(tree, *[path for name in holders
-                              for path in tree.durables(there.znode(name))
-                              if name in ("x0", "x1")])
+    entries = tree.entries(root)
+    assert len(entries) == len(places)
+    directories = {os.path.dirname(entry) for entry in entries}
+    wait = tree.wait_taken_over(*[path for name in holders
+                                  for path in tree.durables(there.znode(name))
+                                  if name in ("x0", "x1")])
     here.kill()
     wait()
     for name, holder in holders.items():
         assert ask(there, "DELETE", name, holder.token).status == 204
+    wait_until(lambda: not tree.entries(root), SOON, "no entry is left")
     there.stop()
     assert not tree.durables(top(root))
 
     last = start_gateway()
-    wait_until(lambda: not tree.marks(top(root)), 20.0, "no mark is left")
+    wait_until(lambda: not any(tree.stat(directory)
+                               for directory in directories), 20.0,
+               "no directory is left")
     last.stop()
     assert not tree.ephemerals(top(root))
     assert not tree.durables(top(root))
-    assert not tree.marks(top(root))
 
 
 def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
@@ -836,57 +830,68 @@ def test_chroot_that_is_not_there_yet(start_gateway, zookeeper, tree):
         tree.client.delete("/made", recursive=True)
 
 
-def test_its_gate_and_mark_are_removed(start_gateway, tree):
-    """The gateway makes gate and mark again, because otherwise no other
-    gateway would find the lease.
+def test_its_gates_and_entries_are_removed(start_gateway, tree, root):
+    """The gateways count on, and make gates and entries again, because no
+    other gateway would find the leases otherwise.
     """
     others = set(tree.children(GATES))      # of sessions that tests have left
     pair = [start_gateway(session_timeout="60s") for _ in range(2)]
     here, there = pair
 
-    def seen():
-        return set(tree.children(GATES)) - others
-
     holders = [here.hold("x%d" % i, ttl="1h", durable="1", worker=worker)
                for i, worker in enumerate(here.worker_pids())]
-    wait_until(lambda: sum("." not in name for name in seen())
-               == len(everywhere(*pair)), SOON, "each worker has a gate")
-    names = seen()
-    assert sum("." in name for name in names) == len(holders)
-    for name in names:
-        tree.delete(GATES + "/" + name)
-    wait_until(lambda: seen() == names, SOON,
-               "gates and marks are there again")
+    paths = [path for i in range(len(holders))
+             for path in tree.durables(here.znode("x%d" % i))]
+    assert len(tree.entries(root)) == len(holders)
+    for name in set(tree.children(GATES)) - others:
+        tree.client.delete(GATES + "/" + name, recursive=True)
+    wait_until(lambda: all(tree.counts(path) for path in paths)
+               and sorted(tree.entries(root).values()) == sorted(paths), SOON,
+               "gates and entries are there again")
     for i, holder in enumerate(holders):
         is_held("x%d" % i, holder, everywhere(*pair))
 
 
-def test_mark_that_is_lost(start_gateway, tree, root):
-    """The scan for another gateway's leases finds a lease without a mark."""
-    gateways = [start_gateway(session_timeout=SHORT, workers=1)
-                for _ in range(2)]
+def test_entries_that_name_no_lease(start_gateway, tree, root):
+    """A takeover is not held up by what somebody else has written there."""
+    here = start_gateway(session_timeout=SHORT)
     there = start_gateway()
-    places = everywhere(there)
-    for gateway, name in zip(gateways, "xy"):
-        gateway.hold(name, ttl="5s", durable="1")
-    first, second = gateways
-    path, = made_durable(tree, first)
-    gate = tree.label(path)["gate"]
-    waiter = there.begin("x", wait="1m")
-    tree.wait_claims(there.znode("x"), 2)
+    holder = here.hold("x", ttl="1h", durable="1")
+    path, = made_durable(tree, here)
+    entry, = tree.entries(root)
+    directory = os.path.dirname(entry)
+    text = tree.client.get(entry)[0]
+    for i, data in enumerate([b"", b"nonsense", b"/\n\n{}", b"\xff\n\n\n",
+                              text.replace(b"x", b"y"), text]):
+        tree.client.create("%s/%012x" % (directory, i), data)
+    wait = tree.wait_taken_over(path)
+    here.kill()
+    wait()
+    wait_until(lambda: tree.children(directory) == [os.path.basename(entry)],
+               SOON, "the other entries are deleted")
+    assert "names no claim" in there.log_text()
+    is_held("x", holder, everywhere(there))
 
-    with first.frozen_worker(*first.worker_pids()):
-        for mark in tree.marks(root):
-            if gate in mark:
-                tree.delete(mark)
-        first.kill()
-    wait_until(lambda: gate not in tree.children(GATES), 20.0,
-               "the session is over")
-    assert not any(gate in mark for mark in tree.marks(root))
-    second.kill()
-    response = waiter.response(2 * SOON)
-    grant(response, "x")
-    assert "had no mark any more" in there.log_text()
-    assert there.release("x", response.token).status == 204
-    wait_until(lambda: not any(
-        gate in mark for mark in tree.marks(root)), 20.0, "no mark is left")
+
+def test_revoked_while_no_gateway_counts(start_gateway, tree):
+    """Curator's mark over the data of a lease whose gateway is gone: the next
+    gateway has the data of the entry, and the lease goes on.
+    """
+    here = start_gateway(session_timeout=SHORT, workers=1)
+    holder = here.hold("x", ttl="1h", durable="1", owner="me")
+    path, = made_durable(tree, here)
+    gate = GATES + "/" + tree.label(path)["gate"]
+    with here.frozen_worker(*here.worker_pids()):
+        tree.client.set(path, b"__REVOKE__")
+        here.kill()
+    wait_until(lambda: not tree.stat(gate), 20.0, "the session is over")
+
+    there = start_gateway()
+    wait_until(lambda: tree.stat(gate), 2 * SOON, "a session counts the lease")
+    wait_until(lambda: tree.label(path).get("revoke"), SOON,
+               "the data are written anew")
+    is_held("x", holder, everywhere(there))
+    assert there.inspect("x", holder.token).json["owner"] == "me"
+    is_taken("x", everywhere(there))
+    assert ask(there, "DELETE", "x", holder.token).status == 204
+    is_over(tree, "x", holder, everywhere(there))

@@ -722,6 +722,7 @@ void gsim_oracle_cancel(gsim_node_t *node);
 /* The fencing token of a hold is told once more. */
 void gsim_oracle_same(gsim_hold_t *hold, int64_t fence, const char *who);
 void gsim_oracle_deleted(gsim_node_t *node, int closed);
+void gsim_oracle_removed(gsim_session_t *session, gsim_node_t *node);
 /* A process's write by a version was done to data, of a znode. */
 void gsim_oracle_wrote(gsim_process_t *p, gsim_node_t *node,
     gsim_data_t *data);

@@ -1325,7 +1325,7 @@ gsim_complete_list(gsim_op_t *op, int code)
 
     /* a stat shows the creates and the deletes of children */
 
-    gsim_stat(&stat, r->node, NULL);
+    gsim_stat(&stat, r->node, gsim_tree_data(r->node, r->seen));
 
     stat.numChildren = names.count;
     stat.cversion = creates * 2 - names.count;

@@ -11,6 +11,9 @@
  *     when the user asked, or when a process that stood still in a turn began
  *     the turn;
  *   - the znode of a valid hold is not deleted, and the session not closed;
+ *   - a durable lease that no user has released is deleted only by the session
+ *     that owns the gate in the claim's data;
+ *   - an entry below a gate is not deleted before the claim;
  *   - fencing tokens grow, are derived from the creates, and never change.
  *
  * Which claim blocks which is said once more here, by the znodes' names alone.
@@ -33,6 +36,9 @@ static gsim_session_t  gsim_forever;
 
 
 static int gsim_oracle_blocks(zkl_mode_t one, zkl_mode_t two);
+static int gsim_oracle_counts(gsim_session_t *session, gsim_node_t *claim);
+static void gsim_oracle_entry_removed(gsim_node_t *entry);
+static int gsim_oracle_entry_of(gsim_node_t *entry, zkl_id_t *id);
 static void gsim_oracle_owns_session(gsim_process_t *p, int64_t id);
 static void gsim_oracle_counts_paths(gsim_process_t *p);
 static void gsim_oracle_counts_watches(gsim_process_t *p, int64_t id);
@@ -176,31 +182,51 @@ gsim_oracle_cancelled(gsim_node_t *node)
 int64_t
 gsim_oracle_taken(gsim_hold_t *hold)
 {
-    int64_t           taken;
-    gsim_data_t      *data;
-    zkl_claim_data_t  cdata, before;
-
-    taken = 0;
+    char              path[128];
+    gsim_node_t      *gate;
+    zkl_claim_data_t  cdata;
 
     if (hold->node->owner != 0 || hold->node->data == NULL) {
         return 0;
     }
 
-    data = hold->node->data;
-    zkl_claim_data_read(&cdata, data->bytes, data->len);
+    zkl_claim_data_read(&cdata, hold->node->data->bytes,
+                        hold->node->data->len);
 
-    for (data = data->before; data != NULL; data = data->before) {
-        zkl_claim_data_read(&before, data->bytes, data->len);
+    (void) snprintf(path, sizeof(path), "/zk_lock_gates/%s", cdata.gate);
 
-        if (before.gate_len != 0
-            && memcmp(before.gate, cdata.gate, ZKL_GATE_LEN) != 0)
-        {
-            taken = data->written;
-            break;
-        }
+    gate = gsim_tree_find(path, gsim_zxid);
+
+    return (gate != NULL && gate->created > hold->node->created)
+           ? gate->created_at + cdata.ttl * GSIM_MS : 0;
+}
+
+
+/* A claim becomes durable together with its entry below a gate. */
+
+static void
+gsim_oracle_entered(gsim_node_t *claim)
+{
+    char              path[160];
+    gsim_node_t      *entry;
+    zkl_id_t          id;
+    zkl_claim_data_t  cdata;
+
+    zkl_claim_data_read(&cdata, claim->data->bytes, claim->data->len);
+
+    id = claim->is_child ? claim->child.id : cdata.id;
+
+    (void) snprintf(path, sizeof(path),
+                    "/zk_lock_gates/%s.leases/%02x%02x%08x", cdata.gate,
+                    id.random[ZKL_RANDOM_LEN - 2],
+                    id.random[ZKL_RANDOM_LEN - 1], id.record);
+
+    entry = gsim_tree_find(path, gsim_zxid);
+
+    if (entry == NULL || entry->created != claim->created) {
+        gsim_violation("%s is durable, and not entered at %s", claim->path,
+                       path);
     }
-
-    return taken ? taken + cdata.ttl * GSIM_MS : 0;
 }
 
 
@@ -432,6 +458,10 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
         if (node->data != NULL && next->data != NULL) {
             gsim_oracle_goes_on(node, node->data, next, next->data);
         }
+
+        if (node->owner != 0 && next->owner == 0) {
+            gsim_oracle_entered(next);
+        }
     }
 
     for (h = gsim_holds[lock]; h != NULL; h = h->next) {
@@ -461,6 +491,129 @@ gsim_oracle_deleted(gsim_node_t *node, int closed)
 
         h->lost = 1;
     }
+}
+
+
+/*
+ * A gateway has deleted the node through that session.  Only the session that
+ * counts a durable lease ends it, if no user has asked for the release; and an
+ * entry is not removed before the claim.
+ */
+
+void
+gsim_oracle_removed(gsim_session_t *session, gsim_node_t *node)
+{
+    int           lock;
+    gsim_hold_t  *h;
+
+    if (strstr(node->path, ".leases/") != NULL) {
+        gsim_oracle_entry_removed(node);
+        return;
+    }
+
+    lock = gsim_oracle_lock(node->path);
+
+    if (lock < 0 || node->owner != 0 || gsim_oracle_cancelled(node)
+        || gsim_oracle_successor(node) != NULL)
+    {
+        return;
+    }
+
+    for (h = gsim_holds[lock]; h != NULL; h = h->next) {
+
+        if (h->node == node && !h->released && h->ends != 0
+            && !gsim_oracle_counts(session, node))
+        {
+            gsim_violation("%s is deleted by the session %llx, which does not "
+                           "count the lease", node->path,
+                           (long long) session->id);
+        }
+    }
+}
+
+
+/* Whether the session owns the gate that the claim's data name. */
+
+static int
+gsim_oracle_counts(gsim_session_t *session, gsim_node_t *claim)
+{
+    char              path[128];
+    gsim_node_t      *gate;
+    zkl_claim_data_t  cdata;
+
+    zkl_claim_data_read(&cdata, claim->data->bytes, claim->data->len);
+
+    if (cdata.gate_len == 0) {
+
+        /* a stranger's child, or a mark over the claim data */
+
+        return 1;
+    }
+
+    (void) snprintf(path, sizeof(path), "/zk_lock_gates/%s", cdata.gate);
+
+    gate = gsim_tree_find(path, gsim_zxid);
+
+    return gate != NULL && gate->owner == session->id;
+}
+
+
+static void
+gsim_oracle_entry_removed(gsim_node_t *entry)
+{
+    int               i;
+    size_t            len;
+    const char       *gate;
+    gsim_node_t      *lock, *node;
+    zkl_child_t       child;
+    zkl_claim_data_t  cdata;
+
+    gate = strrchr(entry->parent->path, '/') + 1;
+
+    for (i = 0; i < GSIM_LOCKS; i++) {
+        len = strlen(gsim_paths[i]);
+
+        if (entry->data->len <= len
+            || strncmp(entry->data->bytes, gsim_paths[i], len) != 0
+            || entry->data->bytes[len] != '\n')
+        {
+            continue;
+        }
+
+        lock = gsim_tree_find(gsim_paths[i], gsim_zxid);
+
+        for (node = lock ? lock->children : NULL; node; node = node->sibling) {
+
+            if (node->deleted != GSIM_NEVER || node->owner != 0
+                || gsim_tree_child(node, &child) != 0 || !child.has_id)
+            {
+                continue;
+            }
+
+            zkl_claim_data_read(&cdata, node->data->bytes, node->data->len);
+
+            if (cdata.gate_len == ZKL_GATE_LEN
+                && strncmp(cdata.gate, gate, ZKL_GATE_LEN) == 0
+                && gsim_oracle_entry_of(entry, &child.id))
+            {
+                gsim_violation("%s is removed, but %s is there", entry->path,
+                               node->path);
+            }
+        }
+    }
+}
+
+
+static int
+gsim_oracle_entry_of(gsim_node_t *entry, zkl_id_t *id)
+{
+    char  name[32];
+
+    (void) snprintf(name, sizeof(name), "%02x%02x%08x",
+                    id->random[ZKL_RANDOM_LEN - 2],
+                    id->random[ZKL_RANDOM_LEN - 1], id->record);
+
+    return strcmp(entry->name, name) == 0;
 }
 
 
@@ -872,6 +1025,7 @@ gsim_oracle_left(int claims)
 
         if (node->deleted == GSIM_NEVER
             && ((node->owner != 0 && !claims)
+                || strstr(node->path, ".leases/") != NULL
                 || gsim_oracle_lock(node->path) >= 0))
         {
             gsim_say("%s is left", node->path);

@@ -824,6 +824,7 @@ gsim_commit_one(gsim_conn_t *conn, gsim_request_t *r)
 
     for (i = n; i < gsim_tree_ntxns(); i++) {
         if (gsim_tree_txn(i)->change == GSIM_DELETED) {
+            gsim_oracle_removed(conn->session, gsim_tree_txn(i)->node);
             gsim_oracle_deleted(gsim_tree_txn(i)->node, 0);
         }
     }

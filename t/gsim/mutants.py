@@ -46,11 +46,6 @@ MUTANTS = [
      'zkl_claim_durable(claim);\n        return NGX_OK;',
      'zkl_claim_durable(claim);', 2000),
 
-    ('a watch on a claim that is counted elsewhere outlives its session',
-     'core/claim.c',
-     '        claim->watched = 0;\n        return NGX_OK;\n',
-     '        return NGX_OK;\n', 60000),
-
     ('a lease that is held for long is not made durable',
      'core/claim.c:zkl_claim_sweep_held',
      '        zkl_claim_durable(claim);\n', '', 2000),
@@ -90,43 +85,10 @@ MUTANTS = [
      'lease = zkl_now() + ttl / 2;\n\n        cell->since',
      12000),
 
-    ('a claim is taken over while its gate is there',
-     'core/scan.c',
-     'if (gate != NULL\n'
-     '            && ngx_memcmp(gate->data, name->data, '
-     'ZKL_GATE_LEN)',
-     'if (0\n'
-     '            && ngx_memcmp(gate->data, name->data, '
-     'ZKL_GATE_LEN)', 12000),
-
-    ('nothing is taken over', 'core/scan.c',
-     'if (zkl_claim_inherit(scan->worker, path, child, get)\n'
-     '        != NGX_OK)',
-     'if (0)', 12000),
-
-    ('a mark is removed before all is taken over', 'core/scan.c',
-     '    if (zkl_claim_untaken(scan->worker, '
-     'scan->mark.data)) {\n'
-     '        zkl_scan_after(scan, '
-     'ZKL_SCAN_AGAIN);\n'
-     '        return;\n'
-     '    }\n\n'
-     '    if (scan->found) {\n',
-     '    if (0) {\n', 60000),
-
     ('the holds of a claim that was taken over are counted in its old record',
      'core/call.c',
      '&& (!alive || !zkl_session_ready',
      '&& (0 || !zkl_session_ready', ('--rich', 60000)),
-
-    ('claims are durable without a mark', 'core/mark.c',
-     '    if (mark->there) {\n        return NGX_OK;\n    }\n',
-     '    if (1) {\n        return NGX_OK;\n    }\n', 12000),
-
-    ('a claim that another session has taken is counted here',
-     'core/claim.c',
-     'return claim->lasting == ZKL_DURABLE && cdata->index >= 0',
-     'return 0 && cdata->index >= 0', 60000),
 
     ('an open record tells', 'core/call.c',
      '&& record->state != ZKL_RECORD_OPEN\n', '', 60000),
@@ -1070,14 +1032,6 @@ MUTANTS = [
      '    lock->nrenumbered -= (claim->named != claim->id.record);\n', '',
      2000),
 
-    ('the gates are not listed again before there is one',
-     'core/scan.c:zkl_scan_gates_handler',
-     """        zkl_scan_after(scan, ZKL_SCAN_RETRY);
-        return;""", '        return;', 2000),
-
-    ('the list of gates is not watched', 'core/scan.c:zkl_scan_look',
-     '    op->watch = 1;\n', '', 500),
-
     ('a key without claims stays in the table of quotas',
      'shm/quota.c:zkl_quota_give_back',
      '? found.value - 1 : 0));', '? found.value - 1 : found.value - 1));',
@@ -1170,6 +1124,74 @@ MUTANTS = [
      '(void) zkl_adopted_move(claim, NULL);\n            continue;',
      'if (zkl_adopted_move(claim, NULL) == NGX_OK) { continue; }',
      ('--rich --shortage', 60000)),
+
+    # custody by gate
+
+    ('the entry of a claim that ends stays',
+     'core/custody.c:zkl_custody_leave',
+     'zkl_gate_remove(gate, &entry);\n', '', 500),
+
+    ('the entries of a gate that is owned are not listed again',
+     'core/custody.c:zkl_custody_connected',
+     'if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {',
+     'if (gate->state == ZKL_GATE_READ) {', 500),
+
+    ('a session counts before it owns the gate',
+     'core/custody.c:zkl_custody_counts',
+     'gate->state >= ZKL_GATE_LIST', 'gate->state >= ZKL_GATE_LOOK', 2000),
+
+    ('an entry is made for a claim that is about to be entered',
+     'core/custody.c:zkl_gate_listed',
+     'claim->lasting == ZKL_DURABLE && claim->replace == NULL', '1', 500),
+
+    ('the entry of a claim that has become a reader is removed',
+     'core/custody.c:zkl_gate_heir_handler',
+     'if (op->rc == ZKL_NO_NODE\n'
+     '        && (heir->child.mode == ZKL_MUTEX '
+     '|| heir->child.mode == ZKL_WRITE))',
+     'if (0)', 12000),
+
+    ('a gate whose create got no answer is another session\'s',
+     'core/custody.c:zkl_gate_looked', '&& op->owner == key.id)', '&& 0)',
+     12000),
+
+    ('the list of the gates is not tried again',
+     'core/custody.c:zkl_custody_sweep',
+     'if (worker->custody->again) {', 'if (0) {', 500),
+
+    ('the gates are listed without a watch',
+     'core/custody.c:zkl_custody_look', 'op->watch = 1;', '', 500),
+
+    ('who waits for a gate is not told that it is owned',
+     'core/custody.c:zkl_gate_handler',
+     'if (gate->state == ZKL_GATE_OWNED) {', 'if (0) {', 2000),
+
+    ('the data of a durable claim name no gate',
+     'core/replace.c:zkl_replace_fill',
+     'cdata->gate_len = ZKL_GATE_LEN;', '', 500),
+
+    ('the data of a durable claim have the ttl of the acquire',
+     'core/replace.c:zkl_replace_fill',
+     'cdata->ttl = ngx_max(cdata->ttl, (int64_t) ttl);', '', 2000),
+
+    ('a lease that is taken over has been counted here before',
+     'core/claim.c:zkl_claim_inherit', 'claim->term = -1;', '', 500),
+
+    ('a lease that is taken over has no timer',
+     'core/claim.c:zkl_claim_took', 'zkl_claim_lease(claim);', '', 500),
+
+    ('a claim that another session counts has ended',
+     'core/claim.c:zkl_claim_forsake',
+     'zkl_record_ending(worker->zone, claim->id.record, '
+     'ZKL_ENDING_FORSAKEN);',
+     'zkl_record_end(worker->zone, claim->id.record);', 2000),
+
+    ('the entry of an adopted claim that ends stays',
+     'core/adopt.c:zkl_adopted_secure', 'claim->entered = 1;', '', 2000),
+
+    ('an adopted claim that is ephemeral is taken for durable',
+     'core/adopt.c:zkl_adopted_read', 'if (op->owner != 0) {', 'if (0) {',
+     500),
 ]
 
 
@@ -1186,7 +1208,6 @@ RARE = [
     'a session without memory for the gate makes claims',
     'a durable claim is lost if there is no memory to move it',
     'refused again in the same turn',
-    'a mark is removed before all is taken over',
     'a leader that stood still has heard of each write',
     'two writes prove that a session lives',
     'a late create is looked for once',
@@ -1200,7 +1221,6 @@ RARE = [
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
     'a hold is counted in a lease that another gateway has taken over',
-    'a watch on a claim that is counted elsewhere outlives its session',
     'a longer time is told while the claim becomes durable',
     'a hold that went with its record is told',
     'a delete that was never sent may have happened',

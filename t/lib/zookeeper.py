@@ -42,6 +42,7 @@ from kazoo.exceptions import NoAuthError, NoNodeError, NotEmptyError
 from lib.process import die_with_parent, free_port, state, wait_until
 
 GATES = "/zk_lock_gates"
+LEASES = ".leases"
 
 JARS = os.environ.get("ZK_JARS", "/usr/share/java")
 JAVA = os.environ.get("JAVA", "java")
@@ -411,6 +412,8 @@ class Tree:
             return found
         for child in children:
             path = top.rstrip("/") + "/" + child
+            if path.endswith(GATES):
+                continue                # entries have claim data, too
             if child.startswith("_c_"):
                 stat = self.stat(path)
                 if stat and not stat.ephemeralOwner:
@@ -430,15 +433,39 @@ class Tree:
         return (not stat.ephemeralOwner and not stat.numChildren
                 and "gate" in _label(data))
 
-    def marks(self, top):
-        """mark -> root, of the marks for roots at or below top."""
+    def entries(self, top):
+        """entry -> claim, of the leases of locks below top."""
         found = {}
-        for mark in self.children(GATES):
-            gate, dot, root = mark.partition(".")
-            root = root.replace("%2F", "/").replace("%25", "%")
-            if dot and (root + "/").startswith(top.rstrip("/") + "/"):
-                found[GATES + "/" + mark] = root
+        for name in self.children(GATES):
+            if name.endswith(LEASES):
+                for entry in self.children(GATES + "/" + name):
+                    path = "%s/%s/%s" % (GATES, name, entry)
+                    try:
+                        lines = self.client.get(path)[0].decode().split("\n")
+                    except NoNodeError:
+                        continue
+                    if (lines[0] + "/").startswith(top.rstrip("/") + "/"):
+                        found[path] = "/".join(filter(None, lines[:2]))
         return found
+
+    def counts(self, path):
+        """The session that counts the lease of a durable claim, or None."""
+        stat = self.stat(GATES + "/" + self.label(path)["gate"])
+        return stat and stat.ephemeralOwner
+
+    def wait_taken_over(self, *paths):
+        """Returns a function that waits until another session counts each of
+        these leases.
+        """
+        owners = [self.counts(path) for path in paths]
+        assert all(owners)
+
+        def wait(timeout=40.0):
+            wait_until(lambda: all(
+                self.counts(path) not in (None, owner)
+                for path, owner in zip(paths, owners)), timeout,
+                "another session counts the leases")
+        return wait
 
     # conditions, by watch
 
@@ -511,7 +538,7 @@ class Tree:
     def forget(self, top):
         """Removes what durable leases below top have left.
 
-        Else gateways would take over the leases.  Without a mark no gateway
+        Else gateways would take over the leases.  Without an entry no gateway
         looks for a claim, so a claim that this client may not delete does no
         harm.
         """
@@ -520,8 +547,8 @@ class Tree:
                 self.delete(path)
             except NoAuthError:
                 pass
-        for mark in self.marks(top):
-            self.delete(mark)
+        for entry in self.entries(top):
+            self.delete(entry)
 
     def delete_tree(self, path):
         try:

@@ -541,10 +541,9 @@ def test_restart(start_gateway, tree, how):
     for number, place in enumerate(places, 2):
         assert claim.hold(place) == number
     path, = tree.durables(claim.znode)
-    gate = tree.label(path)["gate"]
+    wait = tree.wait_taken_over(path)
     getattr(here, how)()
-    wait_until(lambda: tree.label(path)["gate"] != gate, 40,
-               "another gateway counts the lease")
+    wait()
     agree(claim, everywhere((there,)), 5)
     here.start()
     places = everywhere((here, there))

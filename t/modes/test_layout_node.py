@@ -891,10 +891,9 @@ def test_it_outlives_its_gateway(start, tree, plain, how):
     next_one = there.begin("short", wait="60s")
     durable(tree, here, "d")
     durable(tree, here, "short")
-    gate = tree.label(here.znode("d"))["gate"]
+    wait = tree.wait_taken_over(here.znode("d"))
     here.kill() if how == "killed" else here.stop()
-    wait_until(lambda: tree.label(here.znode("d"))["gate"] != gate, 40.0,
-               "another gateway counts the lease")
+    wait()
     assert waiting.silent_for(0.1)
     for ask in there.inspect, there.renew:
         told = wait_until(lambda: [

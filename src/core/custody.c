@@ -1,0 +1,1751 @@
+
+/*
+ * Custody: how a worker gets the gates whose leases no session counts, and
+ * finds the leases there.  core/custody.h says what gates and entries are.
+ *
+ * A worker has a list of gates: its own, which the session made at its start
+ * (`home`), those that it owns besides, and those that it is about to take.
+ *
+ *             sends                   the answer leads to
+ *   -------   ---------------------   -----------------------------------------
+ *   NEW       create of the           OWNED: no lease is entered so far
+ *             directory
+ *   DUE       create of the gate,     COUNT; or LOOK, if a session has the gate
+ *             when the time comes
+ *   LOOK      read of the gate        COUNT, if the session is this one; LOOK,
+ *                                     later, if it is the former; DUE, if the
+ *                                     gate is gone; else the claims are forsaken
+ *   COUNT     set of the directory    LIST; or, if there is none, NEW, or LEFT if
+ *                                     there is no claim
+ *   LIST      list of the entries     READ
+ *   READ      reads of the entries    OWNED
+ *             that no claim has
+ *   OWNED     -                       EMPTY, when the last claim has left; LIST,
+ *                                     with the next connection
+ *   EMPTY     delete of the           LEFT; or LIST, if there are entries
+ *             directory
+ *   LEFT      delete of the gate      freed
+ *
+ * From LIST on the session counts.  The end of the session leads all gates to
+ * DUE, the home gate too, because the next session makes another one.
+ *
+ * All workers of all gateways see at the same moment that a gate is gone.  So a
+ * worker waits first, because a worker that has the records of the leases does
+ * not: the more gates there are before the worker's own, the longer is the
+ * wait, and mostly a single worker sends the create.
+ *
+ * The takeover sets the directory, so the version of its data counts takeovers:
+ * a claim keeps the deadline in the record if no other session has counted the
+ * lease meanwhile, and else has the whole ttl.
+ *
+ * A claim that ends has the entry deleted, if this session counts.  Such a
+ * delete may be lost, so with each connection the entries are listed, and those
+ * that no claim has are read.  An entry whose claim is gone is deleted.
+ *
+ * All code runs on the event loop.  A gate's `op` is NULL unless the operation
+ * of its state is under way; `pending` counts further reads, whose handlers
+ * need the gate, so a gate that is GONE stays until `pending` is 0.  `entries`
+ * is NULL but in READ.
+ */
+
+
+#include "core/custody.h"
+#include "core/adopt.h"
+#include "core/node.h"
+
+
+/* time for a worker that has the records to take the gate, ms */
+#define ZKL_CUSTODY_FIRST             500
+
+/* how much longer for each gate before the own gate; and at most */
+#define ZKL_CUSTODY_RANK              250
+#define ZKL_CUSTODY_LAST              5000
+
+/* how soon a gate that the former session still has is read again, ms */
+#define ZKL_CUSTODY_BEHIND            1000
+
+/* how soon what was refused is tried again; twice that the next time */
+#define ZKL_CUSTODY_AGAIN             5000
+#define ZKL_CUSTODY_RARELY            300000
+
+/* with so many reads of entries under way the next is not read yet */
+#define ZKL_CUSTODY_READS             32
+
+#define ZKL_LEASES                    ".leases"
+#define ZKL_LEASES_LEN                (ZKL_GATE_LEN + sizeof(ZKL_LEASES) - 1)
+#define ZKL_LEASES_PATH               (sizeof(ZKL_GATES) + ZKL_LEASES_LEN)
+
+
+typedef enum {
+    ZKL_GATE_NEW = 0,
+    ZKL_GATE_DUE,
+    ZKL_GATE_LOOK,
+    ZKL_GATE_COUNT,
+    ZKL_GATE_LIST,
+    ZKL_GATE_READ,
+    ZKL_GATE_OWNED,
+    ZKL_GATE_EMPTY,
+    ZKL_GATE_LEFT,
+    ZKL_GATE_GONE
+} zkl_gate_state_e;
+
+
+struct zkl_custody_s {
+    ngx_queue_t                    gates;
+    zkl_op_t                      *list;        /* of the gates, or NULL */
+    unsigned                       again:1;     /* a list is due */
+};
+
+
+struct zkl_gate_s {
+    ngx_queue_t                    queue;       /* custody->gates */
+    zkl_worker_t                  *worker;
+    zkl_gate_state_e               state;
+    zkl_op_t                      *op;
+    ngx_queue_t                    claims;
+    ngx_queue_t                    heirs;
+    uint32_t                       term;        /* version of the directory */
+    int64_t                        former;      /* the session that had the gate
+                                                   before; 0: not known */
+    ngx_msec_t                     due;         /* when the operation of the
+                                                   state may be sent */
+    ngx_uint_t                     failures;    /* in a row */
+
+    ngx_str_t                     *entries;
+    ngx_uint_t                     nentries;
+    ngx_uint_t                     next;        /* the first entry not read */
+    ngx_uint_t                     pending;
+
+    unsigned                       home:1;      /* made by the session */
+    unsigned                       failed:1;    /* [READ] an entry could not be
+                                                   read, or has no room */
+
+    u_char                         name[ZKL_GATE_LEN];
+};
+
+
+/*
+ * An entry whose claim is read, from the read of the entry on.  The entry has
+ * three parts: the lock's path, a line; the name of the claim's znode, which is
+ * empty if the claim is the lock's znode, a line; and the claim data as they
+ * were when the claim became durable, which count if a Curator client has
+ * written a mark over the claim's own.
+ */
+
+typedef struct {
+    ngx_queue_t                    queue;       /* gate->heirs */
+    zkl_gate_t                    *gate;
+    zkl_child_t                    child;
+    ngx_str_t                      path;        /* of the lock */
+    ngx_str_t                      cdata;
+    u_char                         entry[ZKL_ENTRY_LEN];
+} zkl_heir_t;
+
+
+static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
+static zkl_gate_t *zkl_gate_new(zkl_worker_t *worker, const u_char *name,
+    zkl_gate_state_e state);
+static void zkl_gate_free(zkl_gate_t *gate);
+static ngx_str_t zkl_gate_leases(const u_char *name, u_char *buf);
+static ngx_str_t zkl_gate_directory(const u_char *name, u_char *buf);
+static void zkl_gate_entry(const zkl_id_t *id, u_char *buf);
+static void zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state);
+static void zkl_gate_go(zkl_gate_t *gate);
+static void zkl_gate_handler(zkl_op_t *op);
+static void zkl_gate_anew(zkl_gate_t *gate);
+static void zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op);
+static void zkl_gate_later(zkl_gate_t *gate);
+static void zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op);
+static void zkl_gate_removed(zkl_gate_t *gate);
+static void zkl_gate_forsaken(zkl_gate_t *gate);
+static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
+static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
+static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
+static void zkl_gate_read(zkl_gate_t *gate);
+static ngx_uint_t zkl_gate_answered(zkl_gate_t *gate);
+static void zkl_gate_entry_handler(zkl_op_t *op);
+static ngx_int_t zkl_gate_heir(zkl_gate_t *gate, zkl_op_t *op,
+    zkl_heir_t **new);
+static void zkl_gate_heir_read(zkl_heir_t *heir);
+static void zkl_gate_heir_handler(zkl_op_t *op);
+static void zkl_gate_heir_take(zkl_heir_t *heir, zkl_op_t *get);
+static void zkl_gate_heir_free(zkl_heir_t *heir);
+static void zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry);
+static void zkl_gate_done(zkl_gate_t *gate);
+static void zkl_custody_look(zkl_worker_t *worker);
+static void zkl_custody_gates_handler(zkl_op_t *op);
+static void zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names,
+    ngx_uint_t n);
+static ngx_uint_t zkl_custody_lists(ngx_str_t *names, ngx_uint_t n,
+    const u_char *name, size_t len);
+static ngx_msec_t zkl_custody_wait(zkl_worker_t *worker, ngx_str_t *names,
+    ngx_uint_t n);
+static int ngx_libc_cdecl zkl_custody_compare(const void *one,
+    const void *two);
+
+
+ngx_int_t
+zkl_custody_start(zkl_worker_t *worker)
+{
+    zkl_custody_t  *custody;
+
+    custody = ngx_calloc(sizeof(zkl_custody_t), worker->log);
+    if (custody == NULL) {
+        return NGX_ERROR;
+    }
+
+    ngx_queue_init(&custody->gates);
+
+    worker->custody = custody;
+
+    return NGX_OK;
+}
+
+
+void
+zkl_custody_stop(zkl_worker_t *worker)
+{
+    ngx_queue_t    *q;
+    zkl_gate_t     *gate;
+    zkl_custody_t  *custody;
+
+    custody = worker->custody;
+
+    if (custody->list != NULL) {
+        custody->list->handler = NULL;
+    }
+
+    while (!ngx_queue_empty(&custody->gates)) {
+        q = ngx_queue_head(&custody->gates);
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
+
+        gate->pending = 0;
+        zkl_gate_free(gate);
+    }
+
+    ngx_free(custody);
+    worker->custody = NULL;
+}
+
+
+static zkl_gate_t *
+zkl_gate_find(zkl_worker_t *worker, const u_char *name)
+{
+    ngx_queue_t  *q;
+    zkl_gate_t   *gate;
+
+    for (q = ngx_queue_head(&worker->custody->gates);
+         q != ngx_queue_sentinel(&worker->custody->gates);
+         q = ngx_queue_next(q))
+    {
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
+
+        if (gate->state != ZKL_GATE_GONE
+            && ngx_memcmp(gate->name, name, ZKL_GATE_LEN) == 0)
+        {
+            return gate;
+        }
+    }
+
+    return NULL;
+}
+
+
+static zkl_gate_t *
+zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
+{
+    zkl_gate_t  *gate;
+
+    gate = ngx_calloc(sizeof(zkl_gate_t), worker->log);
+    if (gate == NULL) {
+        return NULL;
+    }
+
+    gate->worker = worker;
+    gate->state = state;
+    gate->due = ngx_current_msec;
+    ngx_memcpy(gate->name, name, ZKL_GATE_LEN);
+
+    ngx_queue_init(&gate->claims);
+    ngx_queue_init(&gate->heirs);
+    ngx_queue_insert_tail(&worker->custody->gates, &gate->queue);
+
+    return gate;
+}
+
+
+/* No claim has the gate.  The gate stays, GONE, while reads are pending. */
+
+static void
+zkl_gate_free(zkl_gate_t *gate)
+{
+    ngx_queue_t  *q;
+
+    if (gate->op != NULL) {
+        gate->op->handler = NULL;
+        gate->op = NULL;
+    }
+
+    free(gate->entries);
+    gate->entries = NULL;
+    gate->state = ZKL_GATE_GONE;
+
+    if (gate->pending != 0) {
+        return;
+    }
+
+    while (!ngx_queue_empty(&gate->heirs)) {
+        q = ngx_queue_head(&gate->heirs);
+        zkl_gate_heir_free(ngx_queue_data(q, zkl_heir_t, queue));
+    }
+
+    ngx_queue_remove(&gate->queue);
+    ngx_free(gate);
+}
+
+
+const u_char *
+zkl_custody_name(zkl_gate_t *gate)
+{
+    return gate->name;
+}
+
+
+ngx_uint_t
+zkl_custody_counts(zkl_gate_t *gate)
+{
+    return gate->state >= ZKL_GATE_LIST && gate->state <= ZKL_GATE_OWNED;
+}
+
+
+uint32_t
+zkl_custody_term(zkl_gate_t *gate)
+{
+    return gate->term;
+}
+
+
+/* buf has room for ZKL_LEASES_LEN bytes. */
+
+static ngx_str_t
+zkl_gate_leases(const u_char *name, u_char *buf)
+{
+    ngx_str_t  leases;
+
+    leases.data = buf;
+    leases.len = ZKL_LEASES_LEN;
+
+    buf = ngx_cpymem(buf, name, ZKL_GATE_LEN);
+    ngx_memcpy(buf, ZKL_LEASES, sizeof(ZKL_LEASES) - 1);
+
+    return leases;
+}
+
+
+/* Writes the path of the directory to buf, ZKL_LEASES_PATH bytes. */
+
+static ngx_str_t
+zkl_gate_directory(const u_char *name, u_char *buf)
+{
+    ngx_str_t  path;
+
+    path.data = buf;
+
+    buf = ngx_cpymem(buf, zkl_gates.data, zkl_gates.len);
+    *buf++ = '/';
+    (void) zkl_gate_leases(name, buf);
+
+    path.len = zkl_gates.len + 1 + ZKL_LEASES_LEN;
+
+    return path;
+}
+
+
+/*
+ * The name of a claim's entry, ZKL_ENTRY_LEN bytes.  The record's number makes
+ * the names of a gate's leases differ.
+ */
+
+static void
+zkl_gate_entry(const zkl_id_t *id, u_char *buf)
+{
+    u_char  text[ZKL_ENTRY_LEN + 1];
+
+    (void) ngx_sprintf(text, "%02xd%02xd%08xD%Z",
+                       (int) id->random[ZKL_RANDOM_LEN - 2],
+                       (int) id->random[ZKL_RANDOM_LEN - 1], id->record);
+
+    ngx_memcpy(buf, text, ZKL_ENTRY_LEN);
+}
+
+
+ngx_int_t
+zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate)
+{
+    ngx_int_t    rc;
+    ngx_str_t    name;
+    zkl_gate_t  *home;
+
+    rc = zkl_session_gated(worker->session, &name);
+    if (rc != NGX_OK) {
+        return rc;
+    }
+
+    home = zkl_gate_find(worker, name.data);
+
+    if (home == NULL) {
+        home = zkl_gate_new(worker, name.data, ZKL_GATE_NEW);
+        if (home == NULL) {
+            return NGX_AGAIN;
+        }
+
+        home->home = 1;
+    }
+
+    if (zkl_custody_counts(home)) {
+        *gate = home;
+        return NGX_OK;
+    }
+
+    zkl_gate_go(home);
+
+    return home->failures ? NGX_DECLINED : NGX_AGAIN;
+}
+
+
+void
+zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim)
+{
+    claim->gate = gate;
+    ngx_queue_insert_tail(&gate->claims, &claim->custody);
+}
+
+
+void
+zkl_custody_leave(zkl_claim_t *claim)
+{
+    u_char       name[ZKL_ENTRY_LEN];
+    zkl_id_t     id;
+    ngx_str_t    entry;
+    zkl_gate_t  *gate;
+
+    gate = claim->gate;
+
+    if (gate == NULL) {
+        return;
+    }
+
+    claim->gate = NULL;
+    ngx_queue_remove(&claim->custody);
+
+    if (!zkl_custody_counts(gate) || gate->worker->session == NULL) {
+        return;
+    }
+
+    /* of a claim that is not durable: the answer may have been lost */
+
+    id = zkl_claim_id(claim);
+    zkl_gate_entry(&id, name);
+
+    entry.data = name;
+    entry.len = ZKL_ENTRY_LEN;
+
+    zkl_gate_remove(gate, &entry);
+    zkl_gate_done(gate);
+}
+
+
+void
+zkl_custody_drop(zkl_worker_t *worker, const zkl_id_t *id)
+{
+    u_char       buf[ZKL_ENTRY_LEN];
+    ngx_str_t    name;
+    zkl_gate_t  *home;
+
+    if (zkl_session_gated(worker->session, &name) != NGX_OK) {
+        return;
+    }
+
+    home = zkl_gate_find(worker, name.data);
+
+    if (home != NULL && zkl_custody_counts(home)) {
+        zkl_gate_entry(id, buf);
+
+        name.data = buf;
+        name.len = ZKL_ENTRY_LEN;
+        zkl_gate_remove(home, &name);
+    }
+}
+
+
+ngx_int_t
+zkl_custody_claim(zkl_claim_t *claim, const u_char *name, int64_t former)
+{
+    zkl_gate_t    *gate;
+    zkl_worker_t  *worker;
+
+    worker = claim->lock->worker;
+
+    gate = zkl_gate_find(worker, name);
+
+    if (gate == NULL) {
+        gate = zkl_gate_new(worker, name, ZKL_GATE_LOOK);
+        if (gate == NULL) {
+            return NGX_ERROR;
+        }
+
+        gate->former = former;
+
+    } else if (gate->state == ZKL_GATE_EMPTY || gate->state == ZKL_GATE_LEFT) {
+
+        /* the delete is under way, and the claim has an entry: begins anew */
+
+        zkl_gate_state(gate, ZKL_GATE_LOOK);
+
+    } else if (gate->state == ZKL_GATE_DUE) {
+        gate->due = ngx_current_msec;
+    }
+
+    zkl_custody_join(gate, claim);
+    zkl_gate_go(gate);
+
+    return NGX_OK;
+}
+
+
+zkl_op_t *
+zkl_custody_entry(zkl_worker_t *worker, const u_char *gate, const zkl_id_t *id,
+    ngx_str_t *path, ngx_str_t *name, ngx_str_t *cdata)
+{
+    u_char     *p;
+    u_char      buf[ZKL_LEASES_PATH], leaf[ZKL_ENTRY_LEN];
+    u_char      text[ZKL_PATH_MAX + 1 + ZKL_CLAIM_MAX + 1
+                     + ZKL_CLAIM_DATA_MAX];
+    ngx_str_t   dir, entry, value;
+
+    dir = zkl_gate_directory(gate, buf);
+
+    zkl_gate_entry(id, leaf);
+    entry.data = leaf;
+    entry.len = ZKL_ENTRY_LEN;
+
+    p = ngx_cpymem(text, path->data, path->len);
+    *p++ = LF;
+    p = ngx_cpymem(p, name->data, name->len);
+    *p++ = LF;
+    p = ngx_cpymem(p, cdata->data, cdata->len);
+
+    value.data = text;
+    value.len = p - text;
+
+    return zkl_op_new(worker->session, ZKL_OP_PERSISTENT, &dir, &entry, &value);
+}
+
+
+void
+zkl_custody_unsure(zkl_worker_t *worker, const u_char *name)
+{
+    zkl_gate_t  *gate;
+
+    gate = zkl_gate_find(worker, name);
+
+    if (gate != NULL && gate->state == ZKL_GATE_OWNED) {
+        zkl_gate_state(gate, ZKL_GATE_LIST);
+        zkl_gate_go(gate);
+    }
+}
+
+
+void
+zkl_custody_connected(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q;
+    zkl_gate_t   *gate;
+
+    for (q = ngx_queue_head(&worker->custody->gates);
+         q != ngx_queue_sentinel(&worker->custody->gates);
+         q = ngx_queue_next(q))
+    {
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
+
+        /* a delete of an entry, or an entry, may have been lost */
+
+        if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {
+            zkl_gate_state(gate, ZKL_GATE_LIST);
+        }
+
+        if (gate->state != ZKL_GATE_DUE) {
+            gate->due = ngx_current_msec;
+            gate->failures = 0;
+        }
+    }
+
+    zkl_custody_sweep(worker);
+    zkl_custody_look(worker);
+}
+
+
+void
+zkl_custody_sweep(zkl_worker_t *worker)
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&worker->custody->gates);
+         q != ngx_queue_sentinel(&worker->custody->gates);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        zkl_gate_go(ngx_queue_data(q, zkl_gate_t, queue));
+    }
+
+    if (worker->custody->again) {
+        zkl_custody_look(worker);
+    }
+}
+
+
+void
+zkl_custody_lost(zkl_worker_t *worker, int64_t session)
+{
+    ngx_queue_t  *q, *next;
+    zkl_gate_t   *gate;
+
+    for (q = ngx_queue_head(&worker->custody->gates);
+         q != ngx_queue_sentinel(&worker->custody->gates);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
+
+        if (gate->state == ZKL_GATE_GONE) {
+            continue;
+        }
+
+        if (ngx_queue_empty(&gate->claims)) {
+
+            /* the next list shows the directory, if there is one */
+
+            zkl_gate_free(gate);
+            continue;
+        }
+
+        gate->home = 0;
+        gate->former = session;
+        gate->failures = 0;
+        gate->due = ngx_current_msec;
+
+        zkl_gate_state(gate, ZKL_GATE_DUE);
+    }
+}
+
+
+/* A gate's way from state to state. */
+
+
+/* The operation of the state before does not count any more. */
+
+static void
+zkl_gate_state(zkl_gate_t *gate, zkl_gate_state_e state)
+{
+    if (gate->op != NULL) {
+        gate->op->handler = NULL;
+        gate->op = NULL;
+    }
+
+    if (gate->state == ZKL_GATE_READ) {
+        free(gate->entries);
+        gate->entries = NULL;
+    }
+
+    ngx_log_debug3(NGX_LOG_DEBUG_HTTP, gate->worker->log, 0,
+                   "zk lock gate: %*s state:%d", (size_t) ZKL_GATE_LEN,
+                   gate->name, state);
+
+    gate->state = state;
+}
+
+
+/* Sends the operation of the state, unless it is under way or not due. */
+
+static void
+zkl_gate_go(zkl_gate_t *gate)
+{
+    u_char          buf[ZKL_LEASES_PATH];
+    ngx_str_t       name, dir;
+    zkl_op_t       *op;
+    zkl_session_t  *session;
+
+    session = gate->worker->session;
+
+    if (gate->op != NULL || !zkl_session_connected(session)
+        || (ngx_msec_int_t) (gate->due - ngx_current_msec) > 0)
+    {
+        return;
+    }
+
+    name.data = gate->name;
+    name.len = ZKL_GATE_LEN;
+    dir = zkl_gate_directory(gate->name, buf);
+
+    switch (gate->state) {
+
+    case ZKL_GATE_NEW:
+        op = zkl_op_new(session, ZKL_OP_PERSISTENT, &dir, NULL, NULL);
+        break;
+
+    case ZKL_GATE_DUE:
+
+        if (gate->worker->leaving && ngx_queue_empty(&gate->claims)) {
+            return;
+        }
+
+        op = zkl_op_new(session, ZKL_OP_GATE, &zkl_gates, &name, NULL);
+        break;
+
+    case ZKL_GATE_LOOK:
+        op = zkl_op_new(session, ZKL_OP_GET, &zkl_gates, &name, NULL);
+
+        if (op != NULL) {
+            op->fresh = 1;
+        }
+
+        break;
+
+    case ZKL_GATE_COUNT:
+        op = zkl_op_new(session, ZKL_OP_SET, &dir, NULL, NULL);
+        break;
+
+    case ZKL_GATE_LIST:
+        op = zkl_op_new(session, ZKL_OP_LIST, &dir, NULL, NULL);
+        break;
+
+    case ZKL_GATE_READ:
+        zkl_gate_read(gate);
+        return;
+
+    case ZKL_GATE_EMPTY:
+        op = zkl_op_new(session, ZKL_OP_DELETE, &dir, NULL, NULL);
+        break;
+
+    case ZKL_GATE_LEFT:
+        op = zkl_op_new(session, ZKL_OP_DELETE, &zkl_gates, &name, NULL);
+        break;
+
+    default: /* OWNED, GONE */
+        return;
+    }
+
+    if (op == NULL) {
+        /* the sweep tries again */
+        return;
+    }
+
+    op->handler = zkl_gate_handler;
+    op->data = gate;
+
+    gate->op = op;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_gate_handler(zkl_op_t *op)
+{
+    zkl_gate_t        *gate;
+    zkl_worker_t      *worker;
+    zkl_gate_state_e   next;
+
+    gate = op->data;
+    gate->op = NULL;
+
+    worker = gate->worker;
+    next = gate->state;
+
+    switch (gate->state) {
+
+    case ZKL_GATE_NEW:
+
+        if (op->rc == ZKL_OK) {
+
+            /* how often the gate was taken over before is not known */
+
+            zkl_gate_anew(gate);
+        }
+
+        if (op->rc == ZKL_OK || op->rc == ZKL_EXISTS) {
+            next = !gate->home ? ZKL_GATE_COUNT
+                               : ngx_queue_empty(&gate->claims)
+                                 ? ZKL_GATE_OWNED : ZKL_GATE_LIST;
+        }
+
+        break;
+
+    case ZKL_GATE_DUE:
+
+        if (op->rc == ZKL_OK) {
+            next = ZKL_GATE_COUNT;
+
+        } else if (op->rc == ZKL_EXISTS) {
+            next = ZKL_GATE_LOOK;
+        }
+
+        break;
+
+    case ZKL_GATE_LOOK:
+
+        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+            zkl_gate_looked(gate, op);
+            return;
+        }
+
+        break;
+
+    case ZKL_GATE_COUNT:
+
+        if (op->rc == ZKL_OK) {
+            gate->term = (uint32_t) op->version;
+            next = ZKL_GATE_LIST;
+
+        } else if (op->rc == ZKL_NO_NODE) {
+            next = ngx_queue_empty(&gate->claims) ? ZKL_GATE_LEFT
+                                                  : ZKL_GATE_NEW;
+        }
+
+        break;
+
+    case ZKL_GATE_LIST:
+
+        if (op->rc == ZKL_OK) {
+            zkl_gate_listed(gate, op);
+            return;
+        }
+
+        if (op->rc == ZKL_NO_NODE) {
+            next = gate->home || !ngx_queue_empty(&gate->claims)
+                   ? ZKL_GATE_NEW : ZKL_GATE_LEFT;
+        }
+
+        break;
+
+    case ZKL_GATE_EMPTY:
+
+        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+            next = ZKL_GATE_LEFT;
+
+        } else if (op->rc == ZKL_NOT_EMPTY) {
+            zkl_gate_state(gate, ZKL_GATE_LIST);
+            zkl_gate_later(gate);
+            return;
+        }
+
+        break;
+
+    default: /* ZKL_GATE_LEFT */
+
+        if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
+            zkl_gate_free(gate);
+            return;
+        }
+
+        break;
+    }
+
+    if (next == gate->state) {
+        zkl_gate_failed(gate, op);
+        return;
+    }
+
+    gate->failures = 0;
+    zkl_gate_state(gate, next);
+    zkl_gate_go(gate);
+
+    if (gate->state == ZKL_GATE_OWNED) {
+        zkl_worker_tell_claims(worker, zkl_claim_gated);
+    }
+}
+
+
+static void
+zkl_gate_anew(zkl_gate_t *gate)
+{
+    ngx_queue_t  *q;
+    zkl_claim_t  *claim;
+
+    if (gate->home) {
+        return;
+    }
+
+    for (q = ngx_queue_head(&gate->claims);
+         q != ngx_queue_sentinel(&gate->claims);
+         q = ngx_queue_next(q))
+    {
+        claim = ngx_queue_data(q, zkl_claim_t, custody);
+        claim->term = -1;
+    }
+}
+
+
+/* The next connection tries again, or the sweep, after a while. */
+
+static void
+zkl_gate_failed(zkl_gate_t *gate, zkl_op_t *op)
+{
+    if (op->rc == ZKL_UNSENT || op->rc == ZKL_UNKNOWN) {
+        return;
+    }
+
+    zkl_gate_later(gate);
+
+    if (gate->home) {
+
+        /* a client that waits for a durable lease is told */
+
+        zkl_worker_tell_claims(gate->worker, zkl_claim_gated);
+    }
+}
+
+
+/* Less and less often. */
+
+static void
+zkl_gate_later(zkl_gate_t *gate)
+{
+    ngx_msec_t  wait;
+
+    wait = (ngx_msec_t) ZKL_CUSTODY_AGAIN << ngx_min(gate->failures, 6);
+
+    gate->failures++;
+    gate->due = ngx_current_msec + ngx_min(wait, ZKL_CUSTODY_RARELY);
+}
+
+
+/* A session has the gate, or had. */
+
+static void
+zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
+{
+    zkl_key_t  key;
+
+    gate->failures = 0;
+
+    if (op->rc == ZKL_NO_NODE) {
+        zkl_gate_state(gate, ZKL_GATE_DUE);
+
+    } else if (zkl_zone_key(gate->worker->zone, &key) == NGX_OK
+               && op->owner == key.id)
+    {
+        /* the answer to the create was lost */
+
+        zkl_gate_state(gate, ZKL_GATE_COUNT);
+
+    } else if (gate->former != 0 && op->owner == gate->former) {
+        gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
+
+    } else {
+        zkl_gate_forsaken(gate);
+        return;
+    }
+
+    zkl_gate_go(gate);
+}
+
+
+/* Another session counts the leases. */
+
+static void
+zkl_gate_forsaken(zkl_gate_t *gate)
+{
+    ngx_queue_t  *q, *next;
+
+    for (q = ngx_queue_head(&gate->claims);
+         q != ngx_queue_sentinel(&gate->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        zkl_claim_forsake(ngx_queue_data(q, zkl_claim_t, custody));
+    }
+
+    zkl_gate_free(gate);
+}
+
+
+/*
+ * The entries: those that claims of this worker have are known; those of claims
+ * that lack an entry are made again, because somebody has removed them.
+ */
+
+static void
+zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
+{
+    u_char        buf[ZKL_ENTRY_LEN];
+    zkl_id_t      id;
+    ngx_str_t     key, *entry;
+    ngx_uint_t    i, n;
+    ngx_queue_t  *q, *next;
+    zkl_claim_t  *claim;
+
+    if ((uint32_t) op->version != gate->term) {
+
+        /* another session has taken the gate, which somebody had removed */
+
+        zkl_gate_removed(gate);
+        return;
+    }
+
+    zkl_gate_state(gate, ZKL_GATE_READ);
+
+    /* the gate owns the names from now on */
+
+    gate->entries = op->children;
+    gate->next = 0;
+    gate->failed = 0;
+
+    op->children = NULL;
+
+    n = 0;
+
+    for (i = 0; i < op->nchildren; i++) {
+
+        if (gate->entries[i].len == ZKL_ENTRY_LEN) {
+            gate->entries[n++] = gate->entries[i];
+        }
+    }
+
+    op->nchildren = 0;
+    gate->nentries = n;
+
+    if (n != 0) {
+        ngx_qsort(gate->entries, n, sizeof(ngx_str_t), zkl_gate_compare);
+    }
+
+    key.data = buf;
+    key.len = ZKL_ENTRY_LEN;
+
+    for (q = ngx_queue_head(&gate->claims);
+         q != ngx_queue_sentinel(&gate->claims);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        claim = ngx_queue_data(q, zkl_claim_t, custody);
+
+        id = zkl_claim_id(claim);
+        zkl_gate_entry(&id, buf);
+
+        entry = n ? bsearch(&key, gate->entries, n, sizeof(ngx_str_t),
+                            zkl_gate_compare)
+                  : NULL;
+
+        if (entry != NULL) {
+            entry->len = 0;
+
+        } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL) {
+            zkl_gate_enter(gate, claim);
+        }
+
+        zkl_claim_gated(claim);
+    }
+
+    zkl_gate_read(gate);
+}
+
+
+/* The names of entries; of one that a claim has the length is 0. */
+
+static int ngx_libc_cdecl
+zkl_gate_compare(const void *one, const void *two)
+{
+    const ngx_str_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    return ngx_memcmp(a->data, b->data, ZKL_ENTRY_LEN);
+}
+
+
+static void
+zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
+{
+    u_char             buf[ZKL_CLAIM_MAX], text[ZKL_CLAIM_DATA_MAX];
+    size_t             index_at;
+    zkl_id_t           id;
+    ngx_str_t          name, value;
+    zkl_op_t          *op;
+    zkl_claim_data_t   cdata;
+
+    id = zkl_claim_id(claim);
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->entry.mode,
+                                    claim->entry.seq);
+
+    zkl_claim_cdata(claim, &cdata);
+
+    value.data = text;
+    value.len = zkl_claim_data_write((char *) text, &cdata, &index_at);
+
+    op = zkl_custody_entry(gate->worker, gate->name, &id, &claim->lock->sn.str,
+                           &name, &value);
+    if (op == NULL) {
+        gate->failed = 1;
+        return;
+    }
+
+    zkl_session_send(op);
+}
+
+
+/* Reads the entries that no claim has. */
+
+static void
+zkl_gate_read(zkl_gate_t *gate)
+{
+    u_char          buf[ZKL_LEASES_PATH];
+    ngx_str_t       dir, *name;
+    zkl_op_t       *op;
+    zkl_session_t  *session;
+
+    session = gate->worker->session;
+    dir = zkl_gate_directory(gate->name, buf);
+
+    while (gate->next < gate->nentries && gate->pending < ZKL_CUSTODY_READS
+           && zkl_session_connected(session))
+    {
+        name = &gate->entries[gate->next++];
+
+        if (name->len == 0) {
+            continue;
+        }
+
+        op = zkl_op_new(session, ZKL_OP_GET, &dir, name, NULL);
+        if (op == NULL) {
+            gate->failed = 1;
+            continue;
+        }
+
+        op->whole = 1;
+        op->handler = zkl_gate_entry_handler;
+        op->data = gate;
+
+        gate->pending++;
+
+        zkl_session_send(op);
+    }
+
+    if (gate->next < gate->nentries || gate->pending != 0) {
+        return;
+    }
+
+    if (gate->failed) {
+        zkl_gate_state(gate, ZKL_GATE_LIST);
+        zkl_gate_later(gate);
+        return;
+    }
+
+    if (!ngx_queue_empty(&gate->claims)) {
+
+        /* else the directory may have what this worker does not remove */
+
+        gate->failures = 0;
+    }
+
+    zkl_gate_state(gate, ZKL_GATE_OWNED);
+    zkl_gate_done(gate);
+}
+
+
+/* Whether the gate is still in READ; a gate that is GONE may be freed. */
+
+static ngx_uint_t
+zkl_gate_answered(zkl_gate_t *gate)
+{
+    gate->pending--;
+
+    if (gate->state == ZKL_GATE_GONE) {
+        zkl_gate_free(gate);
+        return 0;
+    }
+
+    return gate->state == ZKL_GATE_READ;
+}
+
+
+static void
+zkl_gate_entry_handler(zkl_op_t *op)
+{
+    ngx_int_t    rc;
+    ngx_str_t    entry;
+    zkl_gate_t  *gate;
+    zkl_heir_t  *heir;
+
+    gate = op->data;
+
+    if (!zkl_gate_answered(gate)) {
+        return;
+    }
+
+    rc = (op->rc == ZKL_OK) ? zkl_gate_heir(gate, op, &heir) : NGX_ERROR;
+
+    if (rc == NGX_OK) {
+        zkl_gate_heir_read(heir);
+
+    } else if (rc == NGX_DECLINED) {
+        ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
+                      "the entry \"%V\" of a durable lease names no claim, and "
+                      "is deleted", &op->path);
+
+        entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
+        entry.len = ZKL_ENTRY_LEN;
+        zkl_gate_remove(gate, &entry);
+
+    } else if (op->rc != ZKL_NO_NODE) {
+        gate->failed = 1;
+    }
+
+    zkl_gate_read(gate);
+}
+
+
+/* NGX_DECLINED: no gateway has made such an entry; NGX_ERROR: no memory. */
+
+static ngx_int_t
+zkl_gate_heir(zkl_gate_t *gate, zkl_op_t *op, zkl_heir_t **new)
+{
+    u_char            *p, *last, *name, *cdata;
+    u_char             entry[ZKL_ENTRY_LEN];
+    ngx_str_t          path;
+    zkl_heir_t        *heir;
+    zkl_child_t        child;
+    zkl_claim_data_t   data;
+
+    if (op->cut) {
+        return NGX_DECLINED;
+    }
+
+    path.data = op->reply.data;
+    last = op->reply.data + op->reply.len;
+
+    p = ngx_strlchr(path.data, last, LF);
+    if (p == NULL) {
+        return NGX_DECLINED;
+    }
+
+    path.len = p - path.data;
+    name = p + 1;
+
+    p = ngx_strlchr(name, last, LF);
+    if (p == NULL) {
+        return NGX_DECLINED;
+    }
+
+    cdata = p + 1;
+
+    if (path.len > ZKL_PATH_MAX || last - cdata > ZKL_CLAIM_DATA_MAX
+        || zkl_name_path_check((char *) path.data, path.len) != NULL)
+    {
+        return NGX_DECLINED;
+    }
+
+    if (p == name) {
+        zkl_claim_data_read(&data, (char *) cdata, last - cdata);
+
+        ngx_memzero(&child, sizeof(zkl_child_t));
+
+        child.id = data.id;
+        child.has_id = data.has_id;
+        child.mode = ZKL_NODE;
+
+    } else if (zkl_name_child_read(&child, (char *) name, p - name) != 0) {
+        return NGX_DECLINED;
+    }
+
+    if (!child.has_id) {
+        return NGX_DECLINED;
+    }
+
+    zkl_gate_entry(&child.id, entry);
+
+    if (ngx_memcmp(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
+                   ZKL_ENTRY_LEN)
+        != 0)
+    {
+        return NGX_DECLINED;
+    }
+
+    heir = ngx_alloc(sizeof(zkl_heir_t) + path.len + (last - cdata),
+                     gate->worker->log);
+    if (heir == NULL) {
+        return NGX_ERROR;
+    }
+
+    heir->gate = gate;
+    heir->child = child;
+    ngx_memcpy(heir->entry, entry, ZKL_ENTRY_LEN);
+
+    heir->path.data = (u_char *) heir + sizeof(zkl_heir_t);
+    heir->path.len = path.len;
+    heir->cdata.data = ngx_cpymem(heir->path.data, path.data, path.len);
+    heir->cdata.len = last - cdata;
+    ngx_memcpy(heir->cdata.data, cdata, heir->cdata.len);
+
+    ngx_queue_insert_tail(&gate->heirs, &heir->queue);
+
+    *new = heir;
+
+    return NGX_OK;
+}
+
+
+static void
+zkl_gate_heir_read(zkl_heir_t *heir)
+{
+    u_char          buf[ZKL_CLAIM_MAX];
+    ngx_str_t       name;
+    zkl_op_t       *op;
+    zkl_gate_t     *gate;
+    zkl_session_t  *session;
+
+    gate = heir->gate;
+    session = gate->worker->session;
+
+    name.data = buf;
+    name.len = zkl_name_claim_write((char *) buf, &heir->child.id,
+                                    heir->child.mode, heir->child.seq);
+
+    op = zkl_op_new(session, ZKL_OP_GET, &heir->path, &name, NULL);
+
+    if (op == NULL) {
+        gate->failed = 1;
+        zkl_gate_heir_free(heir);
+        return;
+    }
+
+    op->watch = zkl_session_may_watch(session,
+                                      heir->path.len + 1 + ZKL_CLAIM_MAX);
+    op->handler = zkl_gate_heir_handler;
+    op->data = heir;
+
+    gate->pending++;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_gate_heir_handler(zkl_op_t *op)
+{
+    ngx_str_t    entry;
+    zkl_gate_t  *gate;
+    zkl_heir_t  *heir;
+
+    heir = op->data;
+    gate = heir->gate;
+
+    if (gate->state != ZKL_GATE_READ) {
+        zkl_gate_heir_free(heir);
+        (void) zkl_gate_answered(gate);
+        return;
+    }
+
+    (void) zkl_gate_answered(gate);
+
+    if (op->rc == ZKL_OK && heir->child.mode == ZKL_NODE
+        && !zkl_node_is(&heir->child.id, op))
+    {
+        op->rc = ZKL_NO_NODE;
+    }
+
+    if (op->rc == ZKL_NO_NODE
+        && (heir->child.mode == ZKL_MUTEX || heir->child.mode == ZKL_WRITE))
+    {
+        /* a durable claim that has become a reader has another name */
+
+        heir->child.mode = ZKL_READ;
+        zkl_gate_heir_read(heir);
+        zkl_gate_read(gate);
+        return;
+    }
+
+    if (op->rc == ZKL_NO_NODE) {
+        entry.data = heir->entry;
+        entry.len = ZKL_ENTRY_LEN;
+        zkl_gate_remove(gate, &entry);
+
+    } else if (op->rc != ZKL_OK) {
+        gate->failed = 1;
+
+    } else {
+        zkl_gate_heir_take(heir, op);
+    }
+
+    zkl_gate_heir_free(heir);
+    zkl_gate_read(gate);
+}
+
+
+static void
+zkl_gate_heir_take(zkl_heir_t *heir, zkl_op_t *get)
+{
+    ngx_int_t          rc;
+    ngx_str_t          cdata, entry;
+    zkl_gate_t        *gate;
+    zkl_worker_t      *worker;
+    zkl_claim_data_t   data;
+
+    gate = heir->gate;
+    worker = gate->worker;
+
+    cdata.data = get->reply.data;
+    cdata.len = get->reply.len;
+
+    zkl_claim_data_read(&data, (char *) cdata.data, cdata.len);
+
+    if (data.index < 0 && data.revoke) {
+
+        /* a Curator client has written a mark over the claim data */
+
+        cdata = heir->cdata;
+        zkl_claim_data_read(&data, (char *) cdata.data, cdata.len);
+    }
+
+    if (get->owner != 0 || data.gate_len != ZKL_GATE_LEN
+        || ngx_memcmp(data.gate, gate->name, ZKL_GATE_LEN) != 0)
+    {
+        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
+                      "the claim \"%V\" is entered below the gate \"%*s\", "
+                      "but is no lease of that gate: the entry is deleted",
+                      &get->path, (size_t) ZKL_GATE_LEN, gate->name);
+
+        entry.data = heir->entry;
+        entry.len = ZKL_ENTRY_LEN;
+        zkl_gate_remove(gate, &entry);
+        return;
+    }
+
+    if (zkl_adopt_has(worker, &heir->child.id)) {
+
+        /* the worker is about to make a claim of the record */
+
+        return;
+    }
+
+    rc = zkl_claim_inherit(worker, &heir->path, &heir->child, get, &cdata, gate);
+
+    if (rc != NGX_OK) {
+        gate->failed = 1;
+    }
+
+    if (rc == NGX_BUSY) {
+
+        /* the zone is full: the other entries wait, too */
+
+        gate->next = gate->nentries;
+    }
+}
+
+
+static void
+zkl_gate_heir_free(zkl_heir_t *heir)
+{
+    ngx_queue_remove(&heir->queue);
+    ngx_free(heir);
+}
+
+
+/* If the connection breaks, the next list shows what is left. */
+
+static void
+zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
+{
+    u_char     buf[ZKL_LEASES_PATH];
+    ngx_str_t  dir;
+    zkl_op_t  *op;
+
+    dir = zkl_gate_directory(gate->name, buf);
+
+    op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, entry, NULL);
+
+    if (op == NULL) {
+        gate->failed = 1;
+
+        if (gate->state == ZKL_GATE_OWNED) {
+            zkl_gate_state(gate, ZKL_GATE_LIST);
+            gate->due = ngx_current_msec + ZKL_CUSTODY_AGAIN;
+        }
+
+        return;
+    }
+
+    op->gather = 1;
+    op->deferrable = 1;
+
+    zkl_session_send(op);
+}
+
+
+/* Gives the gate up if no lease is left there. */
+
+static void
+zkl_gate_done(zkl_gate_t *gate)
+{
+    if (gate->state == ZKL_GATE_OWNED && !gate->home
+        && ngx_queue_empty(&gate->claims))
+    {
+        zkl_gate_state(gate, ZKL_GATE_EMPTY);
+        zkl_gate_go(gate);
+    }
+}
+
+
+/* The list of the gates. */
+
+
+void
+zkl_custody_listed(zkl_worker_t *worker, ngx_str_t *path)
+{
+    if (path->len == zkl_gates.len
+        && ngx_memcmp(path->data, zkl_gates.data, path->len) == 0)
+    {
+        zkl_custody_look(worker);
+    }
+}
+
+
+static void
+zkl_custody_look(zkl_worker_t *worker)
+{
+    zkl_op_t       *op;
+    zkl_custody_t  *custody;
+
+    custody = worker->custody;
+    custody->again = 1;
+
+    if (custody->list != NULL || !zkl_session_connected(worker->session)) {
+        return;
+    }
+
+    op = zkl_op_new(worker->session, ZKL_OP_LIST, &zkl_gates, NULL, NULL);
+    if (op == NULL) {
+        return;
+    }
+
+    op->watch = 1;
+    op->handler = zkl_custody_gates_handler;
+    op->data = worker;
+
+    custody->again = 0;
+    custody->list = op;
+
+    zkl_session_send(op);
+}
+
+
+static void
+zkl_custody_gates_handler(zkl_op_t *op)
+{
+    u_char          buf[ZKL_LEASES_LEN];
+    ngx_uint_t      n;
+    ngx_str_t       name, leases, *names;
+    ngx_queue_t    *q, *next;
+    zkl_gate_t     *gate;
+    zkl_worker_t   *worker;
+    zkl_custody_t  *custody;
+
+    worker = op->data;
+    custody = worker->custody;
+    custody->list = NULL;
+
+    if (op->rc != ZKL_OK) {
+
+        /* there is no gate so far, or the next connection looks again */
+
+        custody->again = 1;
+        return;
+    }
+
+    names = op->children;
+    n = op->nchildren;
+
+    if (n != 0) {
+        ngx_qsort(names, n, sizeof(ngx_str_t), zkl_custody_compare);
+    }
+
+    for (q = ngx_queue_head(&custody->gates);
+         q != ngx_queue_sentinel(&custody->gates);
+         q = next)
+    {
+        next = ngx_queue_next(q);
+        gate = ngx_queue_data(q, zkl_gate_t, queue);
+
+        if (!zkl_custody_lists(names, n, gate->name, ZKL_GATE_LEN)) {
+            zkl_gate_removed(gate);
+            continue;
+        }
+
+        if (gate->state == ZKL_GATE_DUE
+            && ngx_queue_empty(&gate->claims) && gate->op == NULL)
+        {
+            /* another session has taken the gate */
+
+            zkl_gate_free(gate);
+            continue;
+        }
+
+        leases = zkl_gate_leases(gate->name, buf);
+
+        if (gate->state == ZKL_GATE_OWNED
+            && !zkl_custody_lists(names, n, leases.data, leases.len))
+        {
+            /* somebody has removed the directory, with the entries */
+
+            zkl_gate_state(gate, ZKL_GATE_LIST);
+        }
+    }
+
+    if (zkl_session_gated(worker->session, &name) == NGX_OK
+        && !zkl_custody_lists(names, n, name.data, name.len))
+    {
+        zkl_session_ungated(worker->session);
+    }
+
+    if (!worker->leaving) {
+        zkl_custody_found(worker, names, n);
+    }
+
+    zkl_custody_sweep(worker);
+}
+
+
+/* The list lacks the gate. */
+
+static void
+zkl_gate_removed(zkl_gate_t *gate)
+{
+    ngx_queue_t  *q, *next;
+
+    switch (gate->state) {
+
+    case ZKL_GATE_LOOK:
+        gate->due = ngx_current_msec;
+        zkl_gate_state(gate, ZKL_GATE_DUE);
+        break;
+
+    case ZKL_GATE_DUE:
+    case ZKL_GATE_LEFT:
+    case ZKL_GATE_GONE:
+        break;
+
+    default:
+
+        /* an operator or another program has removed the gate */
+
+        gate->home = 0;
+        gate->due = ngx_current_msec;
+        zkl_gate_state(gate, ZKL_GATE_DUE);
+
+        for (q = ngx_queue_head(&gate->claims);
+             q != ngx_queue_sentinel(&gate->claims);
+             q = next)
+        {
+            next = ngx_queue_next(q);
+            zkl_claim_ungated(ngx_queue_data(q, zkl_claim_t, custody));
+        }
+
+        if (ngx_queue_empty(&gate->claims)) {
+            zkl_gate_free(gate);
+        }
+
+        break;
+    }
+}
+
+
+/* Finds the directories whose gates are gone. */
+
+static void
+zkl_custody_found(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
+{
+    ngx_uint_t   i;
+    ngx_str_t    leases;
+    zkl_gate_t  *gate;
+    u_char       buf[ZKL_LEASES_LEN];
+
+    for (i = 0; i < n; i++) {
+
+        if (names[i].len != ZKL_LEASES_LEN) {
+            continue;
+        }
+
+        leases = zkl_gate_leases(names[i].data, buf);
+
+        if (ngx_memcmp(leases.data, names[i].data, ZKL_LEASES_LEN) != 0
+            || zkl_custody_lists(names, n, names[i].data, ZKL_GATE_LEN)
+            || zkl_gate_find(worker, names[i].data) != NULL)
+        {
+            continue;
+        }
+
+        gate = zkl_gate_new(worker, names[i].data, ZKL_GATE_DUE);
+        if (gate == NULL) {
+            worker->custody->again = 1;
+            return;
+        }
+
+        gate->due += zkl_custody_wait(worker, names, n);
+    }
+}
+
+
+static ngx_uint_t
+zkl_custody_lists(ngx_str_t *names, ngx_uint_t n, const u_char *name,
+    size_t len)
+{
+    ngx_str_t  key;
+
+    key.data = (u_char *) name;
+    key.len = len;
+
+    return n != 0
+           && bsearch(&key, names, n, sizeof(ngx_str_t), zkl_custody_compare)
+              != NULL;
+}
+
+
+/* The more gates there are before the gate of this session, the longer. */
+
+static ngx_msec_t
+zkl_custody_wait(zkl_worker_t *worker, ngx_str_t *names, ngx_uint_t n)
+{
+    ngx_str_t   gate;
+    ngx_uint_t  i, rank;
+
+    rank = 0;
+
+    if (zkl_session_gated(worker->session, &gate) != NGX_OK) {
+        return ZKL_CUSTODY_LAST;
+    }
+
+    for (i = 0; i < n; i++) {
+        rank += names[i].len == ZKL_GATE_LEN
+                && ngx_memcmp(names[i].data, gate.data, ZKL_GATE_LEN) < 0;
+    }
+
+    return ngx_min(ZKL_CUSTODY_FIRST + ZKL_CUSTODY_RANK * rank,
+                   ZKL_CUSTODY_LAST);
+}
+
+
+static int ngx_libc_cdecl
+zkl_custody_compare(const void *one, const void *two)
+{
+    int               rc;
+    const ngx_str_t  *a, *b;
+
+    a = one;
+    b = two;
+
+    rc = ngx_memcmp(a->data, b->data, ngx_min(a->len, b->len));
+
+    return (rc != 0) ? rc : (a->len > b->len) - (a->len < b->len);
+}

@@ -1,0 +1,96 @@
+
+/*
+ * Custody: which session counts a durable lease.
+ *
+ * A lease outlives the session that made it.  The session that owns a gate
+ * counts all leases that are entered below the gate:
+ *
+ *   /zk_lock_gates/G               ephemeral: of the session that counts
+ *   /zk_lock_gates/G.leases        persistent; its data's version is the number
+ *                                  of takeovers of G
+ *   /zk_lock_gates/G.leases/E      an entry: a durable claim
+ *
+ * The transaction that makes a lease durable makes the entry as well, below the
+ * gate that the session was given at its start (core/replace.c).  When G is
+ * gone and G.leases is there, a worker makes G again, and counts: the znode G
+ * is a lock that one session gets, and no claim is written.
+ */
+
+
+#ifndef _ZKL_CUSTODY_H_INCLUDED_
+#define _ZKL_CUSTODY_H_INCLUDED_
+
+
+#include "core/claim.h"
+
+
+/* digits of an entry's name: the last group of digits of the claim's id */
+#define ZKL_ENTRY_LEN                 12
+
+
+/*
+ * Whether a lease can become durable: *gate is the session's then.  NGX_AGAIN:
+ * the gate or its directory is being made, and zkl_claim_gated() is called for
+ * all claims afterwards; NGX_DECLINED: ZooKeeper refused, which is tried again
+ * later.
+ */
+ngx_int_t zkl_custody_ready(zkl_worker_t *worker, zkl_gate_t **gate);
+
+/* The name of a gate, ZKL_GATE_LEN bytes. */
+const u_char *zkl_custody_name(zkl_gate_t *gate);
+
+/* Whether this worker's session owns the gate, and counts its leases. */
+ngx_uint_t zkl_custody_counts(zkl_gate_t *gate);
+
+/* How often the gate was taken over, as known last. */
+uint32_t zkl_custody_term(zkl_gate_t *gate);
+
+/*
+ * The lease of the claim is, or is about to be, entered below the gate.  A
+ * claim that is done leaves; if this session counts, the entry is removed.
+ */
+void zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim);
+void zkl_custody_leave(zkl_claim_t *claim);
+
+/* A claim that was to be entered below the session's gate is gone. */
+void zkl_custody_drop(zkl_worker_t *worker, const zkl_id_t *id);
+
+/*
+ * The same below the gate with that name, which the claim's data say.  The
+ * worker takes the gate over without a wait, as soon as no session has it, or
+ * the session `former` (0: none) has it no more; if another session has the
+ * gate, zkl_claim_forsake() is called.  Later, never from inside.  NGX_ERROR:
+ * no memory.
+ */
+ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name,
+    int64_t former);
+
+/*
+ * The operation that makes the entry of a claim, to be sent along with the
+ * transaction that makes the claim durable; NULL: no memory.  name is that of
+ * the claim's znode below path, or empty.
+ */
+zkl_op_t *zkl_custody_entry(zkl_worker_t *worker, const u_char *gate,
+    const zkl_id_t *id, ngx_str_t *path, ngx_str_t *name, ngx_str_t *cdata);
+
+/* The directory of the session's gate may be gone: an entry was refused. */
+void zkl_custody_unsure(zkl_worker_t *worker, const u_char *gate);
+
+
+/* for the worker */
+
+/* NGX_ERROR: no memory. */
+ngx_int_t zkl_custody_start(zkl_worker_t *worker);
+/* Frees all; no claim is told. */
+void zkl_custody_stop(zkl_worker_t *worker);
+/* The connection is there: looks at the gates, and at the entries. */
+void zkl_custody_connected(zkl_worker_t *worker);
+/* The children of path have changed; path may be that of the gates. */
+void zkl_custody_listed(zkl_worker_t *worker, ngx_str_t *path);
+/* The session with that id is over; before the claims are told. */
+void zkl_custody_lost(zkl_worker_t *worker, int64_t session);
+/* Once a second. */
+void zkl_custody_sweep(zkl_worker_t *worker);
+
+
+#endif /* _ZKL_CUSTODY_H_INCLUDED_ */
