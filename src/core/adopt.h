@@ -1,13 +1,10 @@
 
 /*
- * Adoption: this worker takes over the session of a worker that is dead or has
- * left, and the claims that were made through the session.
- *
- * This worker deletes the claims that waited, because the clients are gone with
- * the dead worker, and the held claims that are bound.  The other held claims
- * become durable, and claims of this worker, which goes on counting the leases,
- * with the same deadlines.  The adopted session is closed when no claim depends
- * on it.
+ * Adoption: this worker takes over what is left of a worker that is dead or has
+ * left.  The leases become durable claims of this worker, with the same
+ * deadlines.  The session is closed when no lease depends on it: the claims
+ * that waited, and those that are bound, end with the session, because the
+ * clients are gone with the dead worker.
  */
 
 
@@ -32,17 +29,17 @@ void zkl_adopt_leave(zkl_worker_t *worker);
 /* The servers have changed: tells the adopted sessions. */
 void zkl_adopt_servers(zkl_worker_t *worker);
 
-/* Once a second: sends the operations that could not be sent before. */
+/* Once a second: closes the sessions that could not be closed before. */
 void zkl_adopt_sweep(zkl_worker_t *worker);
 
-/* This worker's session is over: no claim becomes durable under its gate. */
-void zkl_adopt_gate_lost(zkl_worker_t *worker);
+/* Whether the worker adopts that session. */
+ngx_uint_t zkl_adopt_has(zkl_worker_t *worker, int64_t session);
 
-/* Whether an adopted claim has that id. */
-ngx_uint_t zkl_adopt_has(zkl_worker_t *worker, const zkl_id_t *id);
+/* Whether the adopted session is over. */
+ngx_uint_t zkl_adopt_ended(zkl_adoption_t *adoption);
 
-/* A sibling has changed the record, which may be that of an adopted claim. */
-void zkl_adopt_rung(zkl_worker_t *worker, uint32_t record);
+/* A claim does not depend on the adopted session any more. */
+void zkl_adopt_settled(zkl_adoption_t *adoption);
 
 
 #endif /* _ZKL_ADOPT_H_INCLUDED_ */

@@ -15,7 +15,8 @@
  *   HELD     -            DONE        -         -       DELETE   (list) DONE
  *                                                       or EXP.
  *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
- *   TAKE     HELD         DONE        TAKE      -       (later)  TAKE   TAKE
+ *   TAKE     HELD or      DONE        TAKE      -       DELETE   TAKE   TAKE
+ *            TAKE
  *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
  *   RETRY    -            -           -         -       -        DELETE DONE
  *
@@ -25,7 +26,7 @@
  *
  * A durable claim outlives the session: from HELD or EXPIRING the claim goes to
  * TAKE, until a session counts the lease again, and from DELETE to RETRY.  A
- * durable claim of a worker or a gateway that is gone begins in TAKE.
+ * lease of a worker or a gateway that is gone begins in TAKE.
  *
  * A held claim whose lease is over ends only if no other gateway has renewed
  * the lease, and a waiting claim that a client may call for at another gateway
@@ -34,8 +35,9 @@
  * WAIT if the data have changed.
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
- * be gone.  Only zkl_claim_state() changes the state, and only zkl_claim_done()
- * ends a claim, except in a process that ends.  Most functions may end the
+ * be gone, or another session counts the lease.  Only zkl_claim_state() changes
+ * the state; zkl_claim_done() ends a claim, or zkl_claim_forget() for a claim
+ * whose znode stays, except in a process that ends.  Most functions may end the
  * claim, which stays in memory until the end of the turn of the event loop.
  *
  * All of the code runs on the event loop.  `handler` tells the waiter, and is
@@ -48,6 +50,7 @@
 
 #include "core/claim.h"
 #include "core/node.h"
+#include "core/adopt.h"
 #include "core/custody.h"
 #include "core/replace.h"
 #include "core/journal.h"
@@ -123,6 +126,11 @@ static void zkl_claim_yield(zkl_claim_t *claim);
 static void zkl_claim_take(zkl_claim_t *claim);
 static void zkl_claim_take_handler(zkl_op_t *op);
 static void zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op);
+static void zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata,
+    int32_t version);
+static void zkl_claim_secured(void *data, ngx_int_t rc);
+static void zkl_claim_take_expired(zkl_op_t *op);
+static void zkl_claim_settled(zkl_claim_t *claim);
 static void zkl_claim_take_missed(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
@@ -130,13 +138,9 @@ static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
 static zkl_claim_t *zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child);
 static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from,
-    ngx_int_t *rc);
+    zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from,
-    ngx_int_t *rc);
-static void zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get,
-    ngx_str_t *text);
+    zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static void zkl_claim_reread(zkl_claim_t *claim, ngx_uint_t watch);
 static void zkl_claim_reread_handler(zkl_op_t *op);
 static ngx_int_t zkl_claim_reread_lease(zkl_claim_t *claim,
@@ -757,6 +761,14 @@ zkl_claim_op(zkl_claim_t *claim, zkl_op_e type, ngx_str_t *value,
 void
 zkl_claim_rung(zkl_claim_t *claim)
 {
+    if (claim->state == ZKL_TAKE
+        && zkl_record_asked(claim->lock->worker->zone, claim->id.record))
+    {
+        claim->ending = 1;
+        zkl_claim_take(claim);
+        return;
+    }
+
     if (claim->state != ZKL_WAIT && claim->state != ZKL_HELD) {
         return;
     }
@@ -2339,6 +2351,16 @@ zkl_claim_outlives(zkl_claim_t *claim)
         /* the watch went with the session */
 
         claim->watched = 0;
+
+        if (claim->replace != NULL) {
+            zkl_replace_free(claim->replace);
+            claim->replace = NULL;
+        }
+
+        if (claim->adoption != NULL) {
+            zkl_custody_leave(claim);
+        }
+
         return NGX_OK;
 
     case ZKL_HELD:
@@ -2409,7 +2431,8 @@ zkl_claim_yield(zkl_claim_t *claim)
  * In TAKE: reads the claim when this session counts the leases of the gate.  No
  * claim is written: the worker that owns the gate counts the lease on, with the
  * old deadline if no other session has counted the lease meanwhile.  A claim of
- * a dead worker may not be known to have a gate: the read tells.
+ * a dead worker of this gateway (core/adopt.c) is read at once: the claim may
+ * not be durable yet, and becomes durable then.
  */
 
 static void
@@ -2422,10 +2445,18 @@ zkl_claim_take(zkl_claim_t *claim)
     lock = claim->lock;
     worker = lock->worker;
 
+    if (!zkl_session_connected(worker->session)) {
+        return;
+    }
+
+    if (claim->replace != NULL) {
+        zkl_replace_again(claim->replace);
+        return;
+    }
+
     if (claim->op != NULL
         || (claim->gate != NULL && !claim->ending
-            && !zkl_custody_counts(claim->gate))
-        || !zkl_session_connected(worker->session))
+            && !zkl_custody_counts(claim->gate)))
     {
         return;
     }
@@ -2435,7 +2466,9 @@ zkl_claim_take(zkl_claim_t *claim)
         return;
     }
 
-    op->fresh = 1;
+    /* the takeover of the gate is a write, which no read is older than */
+
+    op->fresh = (claim->gate == NULL || !zkl_custody_counts(claim->gate));
     op->watch = claim->gate != NULL
                 && zkl_session_may_watch(worker->session,
                                          lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
@@ -2490,18 +2523,13 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     zkl_claim_data_read(&cdata, (char *) op->reply.data, op->reply.len);
 
-    if (op->owner != 0) {
-
-        /* the claim did not become durable, and ends with its session */
-
-        return;
-    }
-
-    if (claim->ending) {
-
+    if (claim->ending
+        || zkl_record_asked(lock->worker->zone, claim->id.record))
+    {
         /* the claim is deleted, whichever session counts the lease */
 
         claim->ending = 0;
+        claim->refused = 0;
         claim->lost = 0;
         zkl_claim_persists(claim);
 
@@ -2521,11 +2549,59 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         cdata.revoke = 1;
     }
 
+    if (claim->term == -1 && claim->gate != NULL
+        && (op->owner != 0 || cdata.gate_len != ZKL_GATE_LEN
+            || ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate),
+                          ZKL_GATE_LEN)
+               != 0))
+    {
+        ngx_log_error(NGX_LOG_WARN, lock->worker->log, 0,
+                      "the claim \"%V\" is entered below the gate \"%*s\", "
+                      "but is no lease of that gate: the entry is deleted",
+                      &op->path, (size_t) ZKL_GATE_LEN,
+                      zkl_custody_name(claim->gate));
+
+        zkl_claim_forsake(claim);
+        return;
+    }
+
+    if (op->owner != 0) {
+
+        /* else the claim did not become durable, and ends with its session */
+
+        if (claim->adoption != NULL) {
+            zkl_claim_secure(claim, &cdata, op->version);
+        }
+
+        return;
+    }
+
+    if (claim->adoption != NULL) {
+
+        if (op->reply.len <= ZKL_CLAIM_DATA_MAX) {
+            claim->cdata_len = (uint16_t) op->reply.len;
+            ngx_memcpy(claim->cdata, op->reply.data, op->reply.len);
+        }
+
+        zkl_record_move(lock->worker->zone, claim->id.record,
+                        claim->named_mode);
+        zkl_claim_settled(claim);
+    }
+
     zkl_claim_persists(claim);
+
+    if (claim->gate != NULL && cdata.gate_len == ZKL_GATE_LEN
+        && ngx_memcmp(cdata.gate, zkl_custody_name(claim->gate), ZKL_GATE_LEN)
+           != 0)
+    {
+        /* the dead worker has made the claim durable, below its own gate */
+
+        zkl_custody_leave(claim);
+    }
 
     if (claim->gate == NULL
         && (cdata.gate_len != ZKL_GATE_LEN
-            || zkl_custody_claim(claim, (u_char *) cdata.gate, 0) != NGX_OK))
+            || zkl_custody_claim(claim, (u_char *) cdata.gate) != NGX_OK))
     {
         /* the sweep tries again, or the gate's next owner finds the claim */
 
@@ -2539,6 +2615,126 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
     claim->watched = op->watch;
 
     zkl_claim_took(claim, &cdata, op->version);
+}
+
+
+/*
+ * A lease that the dead worker did not make durable: becomes durable; or ends,
+ * if that takes longer than the lease.  The data may tell of a renewal at
+ * another gateway that the dead worker did not hear of.
+ */
+
+static void
+zkl_claim_secure(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
+{
+    zkl_id_t       id;
+    zkl_op_t      *op;
+    zkl_gate_t    *gate;
+    ngx_msec_t     lease;
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    /* with async no client was told of a renewal elsewhere: a moment's grace */
+
+    (void) zkl_record_renewed(worker->zone, claim->id.record, version,
+                              cdata->renewals, (ngx_msec_t) cdata->ttl,
+                              cdata->async ? 1 : 0, 0);
+
+    if (zkl_record_lease_over(worker->zone, claim->id.record, zkl_now(), &lease)
+        == NGX_OK)
+    {
+        op = zkl_claim_op(claim, ZKL_OP_DELETE, NULL, zkl_claim_take_expired);
+
+        if (op != NULL) {
+            op->version = version;
+            zkl_session_send(op);
+        }
+
+        return;
+    }
+
+    if (!claim->refused && zkl_custody_ready(worker, &gate) == NGX_OK) {
+        id = zkl_claim_id(claim);
+
+        claim->replace = zkl_replace(worker, &lock->sn.str, &id,
+                                     claim->id.record, claim->named_mode,
+                                     claim->entry.seq, zkl_custody_name(gate),
+                                     1, zkl_claim_secured, claim);
+
+        if (claim->replace != NULL) {
+
+            if (claim->gate != gate) {
+                zkl_custody_leave(claim);
+                zkl_custody_join(gate, claim);
+            }
+
+            claim->term = zkl_custody_term(gate);
+        }
+    }
+
+    /* else the sweep tries again */
+}
+
+
+static void
+zkl_claim_secured(void *data, ngx_int_t rc)
+{
+    zkl_claim_t  *claim = data;
+
+    claim->replace = NULL;
+
+    if (rc == NGX_ERROR) {
+        ngx_log_error(NGX_LOG_WARN, claim->lock->worker->log, 0,
+                      "ZooKeeper refuses to make a lease of \"%V\" durable: "
+                      "it ends with the session of its worker",
+                      &claim->lock->sn.str);
+
+        claim->refused = 1;
+        return;
+    }
+
+    if (rc != NGX_AGAIN) {
+        zkl_claim_take(claim);
+    }
+
+    /* else the sweep reads the claim again */
+}
+
+
+static void
+zkl_claim_take_expired(zkl_op_t *op)
+{
+    zkl_claim_t  *claim;
+
+    claim = op->data;
+    claim->op = NULL;
+
+    if (op->rc == ZKL_OK) {
+        ngx_log_error(NGX_LOG_INFO, claim->lock->worker->log, 0,
+                      "a lease of \"%V\" is over", &claim->lock->sn.str);
+
+        claim->lost = 1;
+        zkl_claim_note_expired(claim);
+        zkl_claim_done(claim);
+    }
+
+    /* else the sweep reads the claim again */
+}
+
+
+/* The claim does not depend on the session of a dead worker any more. */
+
+static void
+zkl_claim_settled(zkl_claim_t *claim)
+{
+    if (claim->adoption != NULL) {
+        zkl_adopt_settled(claim->adoption);
+        claim->adoption = NULL;
+        claim->refused = 0;
+    }
 }
 
 
@@ -2566,7 +2762,10 @@ zkl_claim_take_missed(zkl_claim_t *claim)
         return;
     }
 
-    if (zkl_zone_behind(worker->zone)) {
+    if (zkl_zone_behind(worker->zone)
+        || (claim->adoption != NULL
+            && zkl_adopt_ended(claim->adoption)))
+    {
         zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_LOST);
     }
 
@@ -2640,9 +2839,9 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
     zkl_journal_taken_over(claim);
 
-    if (!claim->entry.linked) {
+    if (!claim->entry.linked && lock->nclaims > 1) {
 
-        /* a list puts the claim into the view */
+        /* a list puts the claim into the view, for the claims behind */
 
         lock->partial = 1;
         zkl_lock_list(lock);
@@ -2669,47 +2868,42 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
 ngx_int_t
 zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get, ngx_str_t *cdata, zkl_gate_t *gate)
+    ngx_str_t *cdata, zkl_gate_t *gate)
 {
     ngx_int_t     rc;
     zkl_claim_t  *claim;
 
     claim = zkl_claim_same(worker, path, child);
 
-    if (claim != NULL) {
-
-        if (claim->gate != gate) {
-            zkl_custody_leave(claim);
-            zkl_custody_join(gate, claim);
+    if (claim == NULL) {
+        claim = zkl_claim_enter(worker, path, child, cdata, NULL, &rc);
+        if (claim == NULL) {
+            return rc;
         }
 
-        if (claim->state == ZKL_TAKE) {
-            zkl_claim_take(claim);
-        }
-
-        return NGX_OK;
-    }
-
-    claim = zkl_claim_enter(worker, path, child, get, cdata, NULL, &rc);
-
-    if (claim != NULL) {
         claim->term = -1;
-        zkl_custody_join(gate, claim);
-        zkl_claim_take_read(claim, get);
     }
 
-    return rc;
+    if (claim->gate != gate) {
+        zkl_custody_leave(claim);
+        zkl_custody_join(gate, claim);
+    }
+
+    if (claim->state == ZKL_TAKE) {
+        zkl_claim_take(claim);
+    }
+
+    return NGX_OK;
 }
 
 
 ngx_int_t
-zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
-    zkl_op_t *get, ngx_uint_t ending, int64_t former)
+zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
+    ngx_uint_t ending, zkl_adoption_t *adoption)
 {
-    ngx_int_t          rc;
-    zkl_child_t        child;
-    zkl_claim_t       *claim;
-    zkl_claim_data_t   cdata;
+    ngx_int_t     rc;
+    zkl_child_t   child;
+    zkl_claim_t  *claim;
 
     ngx_memzero(&child, sizeof(zkl_child_t));
 
@@ -2720,35 +2914,20 @@ zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     child.mode = record->mode;
 
     if (zkl_claim_same(worker, path, &child) != NULL) {
-
-        /* the worker has found the entry, and counts the lease */
-
         return NGX_BUSY;
     }
 
-    claim = zkl_claim_enter(worker, path, &child, get,
-                            get ? &get->reply : NULL, record, &rc);
+    claim = zkl_claim_enter(worker, path, &child, NULL, record, &rc);
     if (claim == NULL) {
         return rc;
     }
 
+    claim->adoption = adoption;
     claim->named_mode = record->was;
-    claim->ttl = record->ttl;
     claim->said.ttl = record->ttl;
     claim->term = record->term;
     claim->ending = (ending != 0);
     claim->doubtful = (ending != 0);
-
-    if (get != NULL) {
-        zkl_claim_data_read(&cdata, (char *) get->reply.data, get->reply.len);
-
-        if (cdata.gate_len == ZKL_GATE_LEN) {
-
-            /* without memory the read in TAKE tries again */
-
-            (void) zkl_custody_claim(claim, (u_char *) cdata.gate, former);
-        }
-    }
 
     zkl_claim_take(claim);
 
@@ -2790,14 +2969,14 @@ zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
 
 
 /*
- * Makes a claim in TAKE, of a znode that another worker has made; get has read
- * the znode, or is NULL.  The record is `from`, which moves to this worker, or
- * new.  NULL: no room, or the lock has the other layout here; *rc says why.
+ * Makes a claim in TAKE, of a znode that another worker has made: with `from`,
+ * a record of an adopted slot, or with cdata, the claim data, and a new record.
+ * NULL: no room, or the lock has the other layout here; *rc says why.
  */
 
 static zkl_claim_t *
 zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
+    ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
 {
     zkl_lock_t   *lock;
     zkl_claim_t  *claim;
@@ -2812,7 +2991,7 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     *rc = zkl_lock_layout(lock, child->mode == ZKL_NODE);
 
     if (*rc == NGX_OK) {
-        claim = zkl_claim_copy(worker, path, child, get, cdata, from, rc);
+        claim = zkl_claim_copy(worker, path, child, cdata, from, rc);
     }
 
     if (claim == NULL) {
@@ -2831,8 +3010,10 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
     zkl_claim_state(claim, ZKL_TAKE);
 
-    lock->partial = 1;
-    zkl_lock_list(lock);
+    if (lock->nclaims > 1) {
+        lock->partial = 1;
+        zkl_lock_list(lock);
+    }
 
     return claim;
 }
@@ -2842,29 +3023,34 @@ zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 
 static zkl_claim_t *
 zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
-    zkl_op_t *get, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
+    ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc)
 {
-    size_t        len;
-    zkl_claim_t  *claim;
+    zkl_claim_t       *claim;
+    zkl_claim_data_t   data;
 
-    len = get ? cdata->len : 0;
-
-    claim = ngx_calloc(sizeof(zkl_claim_t) + len, worker->log);
+    claim = ngx_calloc(sizeof(zkl_claim_t)
+                       + (from ? ZKL_CLAIM_DATA_MAX : cdata->len), worker->log);
     if (claim == NULL) {
         *rc = NGX_ERROR;
         return NULL;
     }
 
-    zkl_claim_load(claim, get, cdata);
-
     if (from != NULL) {
         claim->czxid = from->czxid;
         claim->index = from->index;
+        claim->ttl = from->ttl;
         claim->id.record = from->id.record;
 
-        zkl_record_move(worker->zone, from->id.record, from->was);
-
     } else {
+        zkl_claim_data_read(&data, (char *) cdata->data, cdata->len);
+
+        claim->cdata_len = (uint16_t) cdata->len;
+        ngx_memcpy(claim->cdata, cdata->data, cdata->len);
+
+        claim->czxid = data.czxid;
+        claim->index = (data.index > 0) ? data.index : 0;
+        claim->ttl = (ngx_msec_t) data.ttl;
+
         *rc = zkl_record_adopt(worker->zone, path, child, claim->czxid,
                                claim->index, &claim->id.record);
         if (*rc != NGX_OK) {
@@ -2891,28 +3077,6 @@ zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
 }
 
 
-/* Fills in what the claim data say; get may be NULL. */
-
-static void
-zkl_claim_load(zkl_claim_t *claim, zkl_op_t *get, ngx_str_t *text)
-{
-    zkl_claim_data_t  cdata;
-
-    if (get == NULL) {
-        return;
-    }
-
-    zkl_claim_data_read(&cdata, (char *) text->data, text->len);
-
-    claim->cdata_len = (uint16_t) text->len;
-    ngx_memcpy(claim->cdata, text->data, text->len);
-
-    claim->czxid = cdata.czxid ? cdata.czxid : get->czxid;
-    claim->index = (cdata.index > 0) ? cdata.index : 0;
-    claim->ttl = (ngx_msec_t) cdata.ttl;
-}
-
-
 void
 zkl_claim_ungated(zkl_claim_t *claim)
 {
@@ -2920,6 +3084,13 @@ zkl_claim_ungated(zkl_claim_t *claim)
 
         if (claim->state == ZKL_HELD || claim->state == ZKL_EXPIRING) {
             zkl_claim_yield(claim);
+
+        } else if (claim->replace != NULL) {
+            zkl_replace_free(claim->replace);
+            claim->replace = NULL;
+
+            zkl_custody_leave(claim);
+            zkl_claim_take(claim);
         }
 
         return;
@@ -2963,14 +3134,44 @@ zkl_claim_forsake(zkl_claim_t *claim)
         return;
     }
 
+    if (claim->adoption != NULL) {
+
+        /* the claim may not be durable, or be entered below another gate */
+
+        zkl_claim_take(claim);
+        return;
+    }
+
+    zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
+    zkl_record_free(worker->zone, claim->id.record);
+
+    zkl_claim_forget(claim);
+}
+
+
+void
+zkl_claim_forget(zkl_claim_t *claim)
+{
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (claim->gate != NULL) {
+        ngx_queue_remove(&claim->custody);
+    }
+
     zkl_claim_state(claim, ZKL_DONE);
 
     if (claim->op != NULL) {
         claim->op->handler = NULL;
     }
 
-    zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
-    zkl_record_free(worker->zone, claim->id.record);
+    if (claim->replace != NULL) {
+        zkl_replace_free(claim->replace);
+        claim->replace = NULL;
+    }
 
     worker->claims[claim->id.record] = NULL;
 
@@ -2979,7 +3180,7 @@ zkl_claim_forsake(zkl_claim_t *claim)
                               lock->sn.str.len + 1 + ZKL_CLAIM_MAX);
     }
 
-    /* the next list shows the znode as another gateway's */
+    /* the next list shows the znode as another worker's */
 
     zkl_view_remove(&lock->view, &claim->entry);
     zkl_lock_forget(lock);
@@ -3791,6 +3992,7 @@ zkl_claim_done(zkl_claim_t *claim)
     worker->claims[claim->id.record] = NULL;
 
     zkl_custody_leave(claim);
+    zkl_claim_settled(claim);
 
     if (claim->lasting != ZKL_DURABLE) {
         zkl_session_unreserve(worker->session,

@@ -42,7 +42,8 @@ typedef enum {
                                        deleted, unless another gateway has
                                        renewed the claim */
     ZKL_TAKE,                       /* maybe; durable, and this session does
-                                       not own the gate of the lease yet */
+                                       not own the gate of the lease yet; or a
+                                       dead worker's, and not durable yet */
     ZKL_DELETE,                     /* maybe; the delete is under way */
     ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
                                        ZooKeeper can be reached */
@@ -159,7 +160,7 @@ typedef enum {
 } zkl_time_e;
 
 
-/* whether the znode outlives the session; in TAKE, as far as is known */
+/* whether the znode outlives this session; the znode of a claim in TAKE does */
 
 typedef enum {
     ZKL_EPHEMERAL = 0,
@@ -264,6 +265,8 @@ struct zkl_claim_s {
                                                        or is about to be,
                                                        entered; or NULL */
     ngx_queue_t                        custody;     /* gate's claims */
+    zkl_adoption_t                    *adoption;    /* whose slot has the
+                                                       record, or NULL */
     int64_t                            term;        /* takeovers of the gate,
                                                        when this gateway counted
                                                        the lease; -1: never */
@@ -295,10 +298,11 @@ struct zkl_claim_s {
      * watched:  [HELD, EXPIRING, TAKE, DELETE] the znode has a watch
      * changed:  [HELD, EXPIRING] a read of the data is due, and not sent yet
      * ending:   [HELD] the claim is deleted when `replace` is done; [TAKE]
-     *           the durable znode is deleted as soon as a read finds the
-     *           znode, whichever session counts the lease
+     *           the znode is deleted as soon as a read finds the znode,
+     *           whichever session counts the lease
      * refused:  ZooKeeper has refused to delete the znode: a worker that
-     *           leaves does not wait for the claim
+     *           leaves does not wait for the claim; [TAKE] or to make the claim
+     *           durable
      * doubtful: [DELETE, RETRY; TAKE after a release] a delete without an
      *           answer may have happened: a znode that is missing does not
      *           count as lost
@@ -410,25 +414,30 @@ int64_t zkl_fencing_token(int64_t czxid, ngx_uint_t index);
 
 
 /*
- * This session counts the lease of the durable claim child of the lock at path
- * from now on, as the lease is entered below the gate.  get has read the claim,
- * and cdata are the claim data.  NGX_OK: done, now or before; NGX_BUSY: the
- * zone is full; NGX_DECLINED: this worker uses the lock in the other layout;
- * NGX_ERROR: no memory.
+ * The claim child of the lock at path is entered below the gate, with that
+ * claim data: makes a claim in TAKE, unless this worker has the claim, and
+ * reads the znode.  The entry is removed if the znode is gone, or is no lease
+ * of the gate.  NGX_BUSY: the zone is full; NGX_DECLINED: this worker uses the
+ * lock in the other layout; NGX_ERROR: no memory.
  */
 ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child, zkl_op_t *get, ngx_str_t *cdata, zkl_gate_t *gate);
+    zkl_child_t *child, ngx_str_t *cdata, zkl_gate_t *gate);
 
 /*
- * Takes over a claim whose record is in an adopted slot: the record moves to
- * this worker and keeps the deadline.  record->was is the mode in the znode's
- * name, for sure if get, which may be NULL, has read the znode; former is the
- * adopted session, or 0 if that is over.  ending: a durable znode is deleted,
- * whichever session counts the lease.  NGX_BUSY: a claim of this worker has
- * that znode.
+ * Makes a claim of a record in an adopted slot.  The claim becomes durable, and
+ * keeps the deadline; ending: the claim is deleted.  zkl_adopt_settled() is
+ * called when the claim does not depend on the adopted session any more, never
+ * from inside.  NGX_BUSY: a claim of this worker has that znode; else as of
+ * zkl_claim_inherit().
  */
-ngx_int_t zkl_claim_move(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_record_t *record, zkl_op_t *get, ngx_uint_t ending, int64_t former);
+ngx_int_t zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path,
+    zkl_record_t *record, ngx_uint_t ending, zkl_adoption_t *adoption);
+
+/*
+ * Frees the claim; the record, the znode and the entry stay, for the next
+ * worker that adopts the slot.
+ */
+void zkl_claim_forget(zkl_claim_t *claim);
 
 
 /* Refuses all claims of the lock that are not in the queue so far. */

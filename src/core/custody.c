@@ -6,25 +6,29 @@
  * A worker has a list of gates: its own, which the session made at its start
  * (`home`), those that it owns besides, and those that it is about to take.
  *
- *             sends                   the answer leads to
- *   -------   ---------------------   -----------------------------------------
- *   NEW       create of the           OWNED: no lease is entered so far
- *             directory
- *   DUE       create of the gate,     COUNT; or LOOK, if a session has the gate
- *             when the time comes
- *   LOOK      read of the gate        COUNT, if the session is this one; LOOK,
- *                                     later, if it is the former; DUE, if the
- *                                     gate is gone; else the claims are forsaken
- *   COUNT     set of the directory    LIST; or, if there is none, NEW, or LEFT if
- *                                     there is no claim
- *   LIST      list of the entries     READ
- *   READ      reads of the entries    OWNED
- *             that no claim has
- *   OWNED     -                       EMPTY, when the last claim has left; LIST,
- *                                     with the next connection
- *   EMPTY     delete of the           LEFT; or LIST, if there are entries
- *             directory
- *   LEFT      delete of the gate      freed
+ *           sends                   the answer leads to
+ *   -----   ---------------------   -------------------------------------------
+ *   NEW     create of the           OWNED, if no lease is entered so far; LIST,
+ *           directory               or COUNT for a gate that was another
+ *                                   session's
+ *   DUE     create of the gate,     COUNT; or LOOK, if a session has the gate
+ *           when the time comes
+ *   LOOK    read of the gate        COUNT, if the session is this one; LOOK,
+ *                                   later, if it is a former or an adopted one;
+ *                                   DUE, if the gate is gone; else the claims
+ *                                   are forsaken
+ *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
+ *                                   there is no claim
+ *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE,
+ *                                   if another session has counted
+ *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
+ *           that no claim has       later, if a read failed
+ *   OWNED   -                       LIST, when the last claim has left, with
+ *                                   the next connection, or if the directory
+ *                                   may be gone
+ *   EMPTY   delete of the           LEFT; or LIST, if there are entries
+ *           directory
+ *   LEFT    delete of the gate      freed
  *
  * From LIST on the session counts.  The end of the session leads all gates to
  * DUE, the home gate too, because the next session makes another one.
@@ -51,7 +55,6 @@
 
 #include "core/custody.h"
 #include "core/adopt.h"
-#include "core/node.h"
 
 
 /* time for a worker that has the records to take the gate, ms */
@@ -61,7 +64,7 @@
 #define ZKL_CUSTODY_RANK              250
 #define ZKL_CUSTODY_LAST              5000
 
-/* how soon a gate that the former session still has is read again, ms */
+/* how soon a gate that a former session still has is read again, ms */
 #define ZKL_CUSTODY_BEHIND            1000
 
 /* how soon what was refused is tried again; twice that the next time */
@@ -103,10 +106,9 @@ struct zkl_gate_s {
     zkl_gate_state_e               state;
     zkl_op_t                      *op;
     ngx_queue_t                    claims;
-    ngx_queue_t                    heirs;
     uint32_t                       term;        /* version of the directory */
-    int64_t                        former;      /* the session that had the gate
-                                                   before; 0: not known */
+    int64_t                        former;      /* the session of this worker
+                                                   that had the gate; or 0 */
     ngx_msec_t                     due;         /* when the operation of the
                                                    state may be sent */
     ngx_uint_t                     failures;    /* in a row */
@@ -122,24 +124,6 @@ struct zkl_gate_s {
 
     u_char                         name[ZKL_GATE_LEN];
 };
-
-
-/*
- * An entry whose claim is read, from the read of the entry on.  The entry has
- * three parts: the lock's path, a line; the name of the claim's znode, which is
- * empty if the claim is the lock's znode, a line; and the claim data as they
- * were when the claim became durable, which count if a Curator client has
- * written a mark over the claim's own.
- */
-
-typedef struct {
-    ngx_queue_t                    queue;       /* gate->heirs */
-    zkl_gate_t                    *gate;
-    zkl_child_t                    child;
-    ngx_str_t                      path;        /* of the lock */
-    ngx_str_t                      cdata;
-    u_char                         entry[ZKL_ENTRY_LEN];
-} zkl_heir_t;
 
 
 static zkl_gate_t *zkl_gate_find(zkl_worker_t *worker, const u_char *name);
@@ -162,14 +146,9 @@ static void zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op);
 static int ngx_libc_cdecl zkl_gate_compare(const void *one, const void *two);
 static void zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim);
 static void zkl_gate_read(zkl_gate_t *gate);
-static ngx_uint_t zkl_gate_answered(zkl_gate_t *gate);
 static void zkl_gate_entry_handler(zkl_op_t *op);
-static ngx_int_t zkl_gate_heir(zkl_gate_t *gate, zkl_op_t *op,
-    zkl_heir_t **new);
-static void zkl_gate_heir_read(zkl_heir_t *heir);
-static void zkl_gate_heir_handler(zkl_op_t *op);
-static void zkl_gate_heir_take(zkl_heir_t *heir, zkl_op_t *get);
-static void zkl_gate_heir_free(zkl_heir_t *heir);
+static ngx_int_t zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child,
+    ngx_str_t *path, ngx_str_t *cdata);
 static void zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry);
 static void zkl_gate_done(zkl_gate_t *gate);
 static void zkl_custody_look(zkl_worker_t *worker);
@@ -267,7 +246,6 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
     ngx_memcpy(gate->name, name, ZKL_GATE_LEN);
 
     ngx_queue_init(&gate->claims);
-    ngx_queue_init(&gate->heirs);
     ngx_queue_insert_tail(&worker->custody->gates, &gate->queue);
 
     return gate;
@@ -279,8 +257,6 @@ zkl_gate_new(zkl_worker_t *worker, const u_char *name, zkl_gate_state_e state)
 static void
 zkl_gate_free(zkl_gate_t *gate)
 {
-    ngx_queue_t  *q;
-
     if (gate->op != NULL) {
         gate->op->handler = NULL;
         gate->op = NULL;
@@ -292,11 +268,6 @@ zkl_gate_free(zkl_gate_t *gate)
 
     if (gate->pending != 0) {
         return;
-    }
-
-    while (!ngx_queue_empty(&gate->heirs)) {
-        q = ngx_queue_head(&gate->heirs);
-        zkl_gate_heir_free(ngx_queue_data(q, zkl_heir_t, queue));
     }
 
     ngx_queue_remove(&gate->queue);
@@ -455,31 +426,8 @@ zkl_custody_leave(zkl_claim_t *claim)
 }
 
 
-void
-zkl_custody_drop(zkl_worker_t *worker, const zkl_id_t *id)
-{
-    u_char       buf[ZKL_ENTRY_LEN];
-    ngx_str_t    name;
-    zkl_gate_t  *home;
-
-    if (zkl_session_gated(worker->session, &name) != NGX_OK) {
-        return;
-    }
-
-    home = zkl_gate_find(worker, name.data);
-
-    if (home != NULL && zkl_custody_counts(home)) {
-        zkl_gate_entry(id, buf);
-
-        name.data = buf;
-        name.len = ZKL_ENTRY_LEN;
-        zkl_gate_remove(home, &name);
-    }
-}
-
-
 ngx_int_t
-zkl_custody_claim(zkl_claim_t *claim, const u_char *name, int64_t former)
+zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 {
     zkl_gate_t    *gate;
     zkl_worker_t  *worker;
@@ -493,8 +441,6 @@ zkl_custody_claim(zkl_claim_t *claim, const u_char *name, int64_t former)
         if (gate == NULL) {
             return NGX_ERROR;
         }
-
-        gate->former = former;
 
     } else if (gate->state == ZKL_GATE_EMPTY || gate->state == ZKL_GATE_LEFT) {
 
@@ -833,7 +779,10 @@ zkl_gate_handler(zkl_op_t *op)
         if (op->rc == ZKL_OK || op->rc == ZKL_NO_NODE) {
             next = ZKL_GATE_LEFT;
 
-        } else if (op->rc == ZKL_NOT_EMPTY) {
+        } else if (op->rc == ZKL_REFUSED) {
+
+            /* the directory is not empty */
+
             zkl_gate_state(gate, ZKL_GATE_LIST);
             zkl_gate_later(gate);
             return;
@@ -939,7 +888,9 @@ zkl_gate_looked(zkl_gate_t *gate, zkl_op_t *op)
 
         zkl_gate_state(gate, ZKL_GATE_COUNT);
 
-    } else if (gate->former != 0 && op->owner == gate->former) {
+    } else if (op->owner == gate->former
+               || zkl_adopt_has(gate->worker, op->owner))
+    {
         gate->due = ngx_current_msec + ZKL_CUSTODY_BEHIND;
 
     } else {
@@ -1039,7 +990,9 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
         if (entry != NULL) {
             entry->len = 0;
 
-        } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL) {
+        } else if (claim->lasting == ZKL_DURABLE && claim->replace == NULL
+                   && claim->adoption == NULL)
+        {
             zkl_gate_enter(gate, claim);
         }
 
@@ -1140,57 +1093,57 @@ zkl_gate_read(zkl_gate_t *gate)
     if (gate->failed) {
         zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_later(gate);
-        return;
-    }
 
-    if (!ngx_queue_empty(&gate->claims)) {
-
-        /* else the directory may have what this worker does not remove */
-
+    } else if (gate->home || !ngx_queue_empty(&gate->claims)) {
         gate->failures = 0;
-    }
+        zkl_gate_state(gate, ZKL_GATE_OWNED);
 
-    zkl_gate_state(gate, ZKL_GATE_OWNED);
-    zkl_gate_done(gate);
+    } else if (gate->nentries != 0) {
+
+        /* the entries are about to be removed, or cannot be */
+
+        zkl_gate_state(gate, ZKL_GATE_LIST);
+        zkl_gate_later(gate);
+
+    } else {
+        zkl_gate_state(gate, ZKL_GATE_EMPTY);
+        zkl_gate_go(gate);
+    }
 }
 
 
-/* Whether the gate is still in READ; a gate that is GONE may be freed. */
-
-static ngx_uint_t
-zkl_gate_answered(zkl_gate_t *gate)
-{
-    gate->pending--;
-
-    if (gate->state == ZKL_GATE_GONE) {
-        zkl_gate_free(gate);
-        return 0;
-    }
-
-    return gate->state == ZKL_GATE_READ;
-}
-
+/*
+ * Makes a claim of an entry, which reads the claim's znode then (core/claim.c).
+ * An entry has three parts: the lock's path, a line; the name of the claim's
+ * znode, which is empty if the claim is the lock's znode, a line; and the claim
+ * data as they were when the claim became durable, which count if a Curator
+ * client has written a mark over the claim's own.
+ */
 
 static void
 zkl_gate_entry_handler(zkl_op_t *op)
 {
-    ngx_int_t    rc;
-    ngx_str_t    entry;
-    zkl_gate_t  *gate;
-    zkl_heir_t  *heir;
+    ngx_int_t     rc;
+    ngx_str_t     path, cdata, entry;
+    zkl_gate_t   *gate;
+    zkl_child_t   child;
 
     gate = op->data;
+    gate->pending--;
 
-    if (!zkl_gate_answered(gate)) {
+    if (gate->state == ZKL_GATE_GONE) {
+        zkl_gate_free(gate);
         return;
     }
 
-    rc = (op->rc == ZKL_OK) ? zkl_gate_heir(gate, op, &heir) : NGX_ERROR;
+    if (gate->state != ZKL_GATE_READ) {
+        return;
+    }
 
-    if (rc == NGX_OK) {
-        zkl_gate_heir_read(heir);
+    if (op->rc != ZKL_OK) {
+        gate->failed |= (op->rc != ZKL_NO_NODE);
 
-    } else if (rc == NGX_DECLINED) {
+    } else if (zkl_gate_entry_read(op, &child, &path, &cdata) != NGX_OK) {
         ngx_log_error(NGX_LOG_WARN, gate->worker->log, 0,
                       "the entry \"%V\" of a durable lease names no claim, and "
                       "is deleted", &op->path);
@@ -1199,39 +1152,46 @@ zkl_gate_entry_handler(zkl_op_t *op)
         entry.len = ZKL_ENTRY_LEN;
         zkl_gate_remove(gate, &entry);
 
-    } else if (op->rc != ZKL_NO_NODE) {
-        gate->failed = 1;
+    } else {
+        rc = zkl_claim_inherit(gate->worker, &path, &child, &cdata, gate);
+
+        gate->failed |= (rc != NGX_OK);
+
+        if (rc == NGX_BUSY) {
+
+            /* the zone is full: the other entries wait, too */
+
+            gate->next = gate->nentries;
+        }
     }
 
     zkl_gate_read(gate);
 }
 
 
-/* NGX_DECLINED: no gateway has made such an entry; NGX_ERROR: no memory. */
+/* NGX_DECLINED: no gateway has made such an entry. */
 
 static ngx_int_t
-zkl_gate_heir(zkl_gate_t *gate, zkl_op_t *op, zkl_heir_t **new)
+zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
+    ngx_str_t *cdata)
 {
-    u_char            *p, *last, *name, *cdata;
+    u_char            *p, *last, *name;
     u_char             entry[ZKL_ENTRY_LEN];
-    ngx_str_t          path;
-    zkl_heir_t        *heir;
-    zkl_child_t        child;
     zkl_claim_data_t   data;
 
     if (op->cut) {
         return NGX_DECLINED;
     }
 
-    path.data = op->reply.data;
+    path->data = op->reply.data;
     last = op->reply.data + op->reply.len;
 
-    p = ngx_strlchr(path.data, last, LF);
+    p = ngx_strlchr(path->data, last, LF);
     if (p == NULL) {
         return NGX_DECLINED;
     }
 
-    path.len = p - path.data;
+    path->len = p - path->data;
     name = p + 1;
 
     p = ngx_strlchr(name, last, LF);
@@ -1239,217 +1199,37 @@ zkl_gate_heir(zkl_gate_t *gate, zkl_op_t *op, zkl_heir_t **new)
         return NGX_DECLINED;
     }
 
-    cdata = p + 1;
+    cdata->data = p + 1;
+    cdata->len = last - cdata->data;
 
-    if (path.len > ZKL_PATH_MAX || last - cdata > ZKL_CLAIM_DATA_MAX
-        || zkl_name_path_check((char *) path.data, path.len) != NULL)
+    if (path->len > ZKL_PATH_MAX || cdata->len > ZKL_CLAIM_DATA_MAX
+        || zkl_name_path_check((char *) path->data, path->len) != NULL)
     {
         return NGX_DECLINED;
     }
 
     if (p == name) {
-        zkl_claim_data_read(&data, (char *) cdata, last - cdata);
+        zkl_claim_data_read(&data, (char *) cdata->data, cdata->len);
 
-        ngx_memzero(&child, sizeof(zkl_child_t));
+        ngx_memzero(child, sizeof(zkl_child_t));
 
-        child.id = data.id;
-        child.has_id = data.has_id;
-        child.mode = ZKL_NODE;
+        child->id = data.id;
+        child->has_id = data.has_id;
+        child->mode = ZKL_NODE;
 
-    } else if (zkl_name_child_read(&child, (char *) name, p - name) != 0) {
+    } else if (zkl_name_child_read(child, (char *) name, p - name) != 0) {
         return NGX_DECLINED;
     }
 
-    if (!child.has_id) {
+    if (!child->has_id) {
         return NGX_DECLINED;
     }
 
-    zkl_gate_entry(&child.id, entry);
+    zkl_gate_entry(&child->id, entry);
 
-    if (ngx_memcmp(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
-                   ZKL_ENTRY_LEN)
-        != 0)
-    {
-        return NGX_DECLINED;
-    }
-
-    heir = ngx_alloc(sizeof(zkl_heir_t) + path.len + (last - cdata),
-                     gate->worker->log);
-    if (heir == NULL) {
-        return NGX_ERROR;
-    }
-
-    heir->gate = gate;
-    heir->child = child;
-    ngx_memcpy(heir->entry, entry, ZKL_ENTRY_LEN);
-
-    heir->path.data = (u_char *) heir + sizeof(zkl_heir_t);
-    heir->path.len = path.len;
-    heir->cdata.data = ngx_cpymem(heir->path.data, path.data, path.len);
-    heir->cdata.len = last - cdata;
-    ngx_memcpy(heir->cdata.data, cdata, heir->cdata.len);
-
-    ngx_queue_insert_tail(&gate->heirs, &heir->queue);
-
-    *new = heir;
-
-    return NGX_OK;
-}
-
-
-static void
-zkl_gate_heir_read(zkl_heir_t *heir)
-{
-    u_char          buf[ZKL_CLAIM_MAX];
-    ngx_str_t       name;
-    zkl_op_t       *op;
-    zkl_gate_t     *gate;
-    zkl_session_t  *session;
-
-    gate = heir->gate;
-    session = gate->worker->session;
-
-    name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &heir->child.id,
-                                    heir->child.mode, heir->child.seq);
-
-    op = zkl_op_new(session, ZKL_OP_GET, &heir->path, &name, NULL);
-
-    if (op == NULL) {
-        gate->failed = 1;
-        zkl_gate_heir_free(heir);
-        return;
-    }
-
-    op->watch = zkl_session_may_watch(session,
-                                      heir->path.len + 1 + ZKL_CLAIM_MAX);
-    op->handler = zkl_gate_heir_handler;
-    op->data = heir;
-
-    gate->pending++;
-
-    zkl_session_send(op);
-}
-
-
-static void
-zkl_gate_heir_handler(zkl_op_t *op)
-{
-    ngx_str_t    entry;
-    zkl_gate_t  *gate;
-    zkl_heir_t  *heir;
-
-    heir = op->data;
-    gate = heir->gate;
-
-    if (gate->state != ZKL_GATE_READ) {
-        zkl_gate_heir_free(heir);
-        (void) zkl_gate_answered(gate);
-        return;
-    }
-
-    (void) zkl_gate_answered(gate);
-
-    if (op->rc == ZKL_OK && heir->child.mode == ZKL_NODE
-        && !zkl_node_is(&heir->child.id, op))
-    {
-        op->rc = ZKL_NO_NODE;
-    }
-
-    if (op->rc == ZKL_NO_NODE
-        && (heir->child.mode == ZKL_MUTEX || heir->child.mode == ZKL_WRITE))
-    {
-        /* a durable claim that has become a reader has another name */
-
-        heir->child.mode = ZKL_READ;
-        zkl_gate_heir_read(heir);
-        zkl_gate_read(gate);
-        return;
-    }
-
-    if (op->rc == ZKL_NO_NODE) {
-        entry.data = heir->entry;
-        entry.len = ZKL_ENTRY_LEN;
-        zkl_gate_remove(gate, &entry);
-
-    } else if (op->rc != ZKL_OK) {
-        gate->failed = 1;
-
-    } else {
-        zkl_gate_heir_take(heir, op);
-    }
-
-    zkl_gate_heir_free(heir);
-    zkl_gate_read(gate);
-}
-
-
-static void
-zkl_gate_heir_take(zkl_heir_t *heir, zkl_op_t *get)
-{
-    ngx_int_t          rc;
-    ngx_str_t          cdata, entry;
-    zkl_gate_t        *gate;
-    zkl_worker_t      *worker;
-    zkl_claim_data_t   data;
-
-    gate = heir->gate;
-    worker = gate->worker;
-
-    cdata.data = get->reply.data;
-    cdata.len = get->reply.len;
-
-    zkl_claim_data_read(&data, (char *) cdata.data, cdata.len);
-
-    if (data.index < 0 && data.revoke) {
-
-        /* a Curator client has written a mark over the claim data */
-
-        cdata = heir->cdata;
-        zkl_claim_data_read(&data, (char *) cdata.data, cdata.len);
-    }
-
-    if (get->owner != 0 || data.gate_len != ZKL_GATE_LEN
-        || ngx_memcmp(data.gate, gate->name, ZKL_GATE_LEN) != 0)
-    {
-        ngx_log_error(NGX_LOG_WARN, worker->log, 0,
-                      "the claim \"%V\" is entered below the gate \"%*s\", "
-                      "but is no lease of that gate: the entry is deleted",
-                      &get->path, (size_t) ZKL_GATE_LEN, gate->name);
-
-        entry.data = heir->entry;
-        entry.len = ZKL_ENTRY_LEN;
-        zkl_gate_remove(gate, &entry);
-        return;
-    }
-
-    if (zkl_adopt_has(worker, &heir->child.id)) {
-
-        /* the worker is about to make a claim of the record */
-
-        return;
-    }
-
-    rc = zkl_claim_inherit(worker, &heir->path, &heir->child, get, &cdata, gate);
-
-    if (rc != NGX_OK) {
-        gate->failed = 1;
-    }
-
-    if (rc == NGX_BUSY) {
-
-        /* the zone is full: the other entries wait, too */
-
-        gate->next = gate->nentries;
-    }
-}
-
-
-static void
-zkl_gate_heir_free(zkl_heir_t *heir)
-{
-    ngx_queue_remove(&heir->queue);
-    ngx_free(heir);
+    return ngx_memcmp(entry, op->path.data + op->path.len - ZKL_ENTRY_LEN,
+                      ZKL_ENTRY_LEN)
+           == 0 ? NGX_OK : NGX_DECLINED;
 }
 
 
@@ -1484,7 +1264,7 @@ zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
 }
 
 
-/* Gives the gate up if no lease is left there. */
+/* Gives the gate up if no lease is left there, as a list has to show. */
 
 static void
 zkl_gate_done(zkl_gate_t *gate)
@@ -1492,7 +1272,7 @@ zkl_gate_done(zkl_gate_t *gate)
     if (gate->state == ZKL_GATE_OWNED && !gate->home
         && ngx_queue_empty(&gate->claims))
     {
-        zkl_gate_state(gate, ZKL_GATE_EMPTY);
+        zkl_gate_state(gate, ZKL_GATE_LIST);
         zkl_gate_go(gate);
     }
 }

@@ -52,18 +52,14 @@ uint32_t zkl_custody_term(zkl_gate_t *gate);
 void zkl_custody_join(zkl_gate_t *gate, zkl_claim_t *claim);
 void zkl_custody_leave(zkl_claim_t *claim);
 
-/* A claim that was to be entered below the session's gate is gone. */
-void zkl_custody_drop(zkl_worker_t *worker, const zkl_id_t *id);
-
 /*
  * The same below the gate with that name, which the claim's data say.  The
  * worker takes the gate over without a wait, as soon as no session has it, or
- * the session `former` (0: none) has it no more; if another session has the
- * gate, zkl_claim_forsake() is called.  Later, never from inside.  NGX_ERROR:
- * no memory.
+ * no session but a former one of this worker and those that the worker adopts;
+ * if another session has the gate, zkl_claim_forsake() is called.  Later, never
+ * from inside.  NGX_ERROR: no memory.
  */
-ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name,
-    int64_t former);
+ngx_int_t zkl_custody_claim(zkl_claim_t *claim, const u_char *name);
 
 /*
  * The operation that makes the entry of a claim, to be sent along with the

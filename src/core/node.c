@@ -26,6 +26,7 @@
 
 
 #include "core/node.h"
+#include "core/adopt.h"
 #include "shm/seq_index.h"
 
 
@@ -457,7 +458,9 @@ zkl_node_taken(zkl_lock_t *lock)
 
         if (claim->state == ZKL_WAIT
             || claim->state == ZKL_HELD
-            || claim->state == ZKL_EXPIRING)
+            || claim->state == ZKL_EXPIRING
+            || (claim->state == ZKL_TAKE && claim->adoption != NULL
+                && !claim->ending && !zkl_adopt_ended(claim->adoption)))
         {
             return 1;
         }

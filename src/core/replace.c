@@ -464,7 +464,10 @@ zkl_replace_done(zkl_replace_t *replace, ngx_int_t rc)
     void            *data;
     zkl_replace_pt   handler;
 
-    if (rc == NGX_OK) {
+    if (rc == NGX_OK && replace->durable) {
+        zkl_record_unread(replace->zone, replace->record);
+
+    } else if (rc == NGX_OK) {
         zkl_record_named(replace->zone, replace->record, replace->to);
     }
 

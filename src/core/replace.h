@@ -28,8 +28,8 @@ typedef void (*zkl_replace_pt)(void *data, ngx_int_t rc);
  * session.  With gate NULL the claim becomes a reader: the record changes at
  * once, and the new znode is persistent if the old znode was.  With a gate, of
  * the session that counts the lease, the claim becomes durable under the same
- * name, and is entered below the gate; gate is copied.  handler is called later,
- * never from inside.  Returns NULL if there is no memory.
+ * name, and is entered below the gate; gate is copied.  handler is called
+ * later, never from inside.  Returns NULL if there is no memory.
  *
  * lagging: another session has made the znode, so this session's server may not
  * have the znode yet, and is asked to catch up first.  If a Curator client has

@@ -106,8 +106,6 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,
                     ngx_rbtree_insert_value);
-    ngx_rbtree_init(&worker->adopted, &worker->adopted_sentinel,
-                    ngx_rbtree_insert_value);
 
     ngx_queue_init(&worker->adoptions);
     ngx_queue_init(&worker->posted);
@@ -535,8 +533,6 @@ zkl_worker_ring(void *data, uint32_t record)
         zkl_claim_rung(claim);
     }
 
-    zkl_adopt_rung(worker, record);
-
     /* a handler may subscribe again, or end another subscription */
 
     ngx_queue_init(&ringing);
@@ -820,8 +816,6 @@ zkl_worker_lost(void *data)
 
     zkl_zone_set_key(worker->zone, NULL);
     zkl_custody_lost(worker, key.id);
-
-    zkl_adopt_gate_lost(worker);
 
     zkl_worker_forget(worker, zkl_lock_session_over);
     zkl_worker_tell_claims(worker, zkl_claim_session_over);

@@ -25,6 +25,7 @@ typedef struct zkl_replace_s       zkl_replace_t;
 typedef struct zkl_followed_s      zkl_followed_t;
 typedef struct zkl_gate_s          zkl_gate_t;
 typedef struct zkl_custody_s       zkl_custody_t;
+typedef struct zkl_adoption_s      zkl_adoption_t;
 typedef struct zkl_journal_s       zkl_journal_t;
 
 
@@ -90,10 +91,8 @@ struct zkl_worker_s {
                                                        have */
 
     ngx_queue_t                        adoptions;   /* of dead workers' slots */
-    ngx_rbtree_t                       adopted; /* claims, by record */
-    ngx_rbtree_node_t                  adopted_sentinel;
 
-    zkl_custody_t                     *custody; /* gates, and the leases there */
+    zkl_custody_t                     *custody; /* gates, and the leases */
     ngx_uint_t                         nfleeting;   /* leases whose znode is
                                                    ephemeral */
     ngx_msec_t                         left;    /* when this worker began to

@@ -231,30 +231,9 @@ zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
 void
 zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
-    uint32_t    record;
-    uint64_t    starts;
-    ngx_uint_t  i, k;
+    ngx_uint_t  i;
 
     for (i = 0; i < from->map->nchunks; i++) {
-
-        if (from->map->owners[i] != from->slot + 1) {
-            continue;
-        }
-
-        starts = from->map->starts[i];
-
-        for (k = 0; starts != 0; k++, starts >>= 1) {
-            record = (uint32_t) (i * ZKL_CHUNK + k);
-
-            if ((starts & 1)
-                && zkl_layout_cell(from->map, record)->slot
-                   == from->slot)
-            {
-                zkl_record_end(from, record);
-                zkl_record_free(from, record);
-            }
-        }
-
         (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
                                   to->slot + 1);
     }
@@ -515,12 +494,16 @@ zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode)
     cell->mode = mode;
     cell->was = mode;
 
-    /*
-     * The data went along to the new name, perhaps with renewals that were not
-     * read: no delete may use a version before the data are read.
-     */
+    zkl_record_unread(zone, record);
+}
 
-    zkl_record_set(&cell->version, ZKL_UNREAD);
+
+/* The data may have renewals that were not read. */
+
+void
+zkl_record_unread(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_record_set(&zkl_layout_cell(zone->map, record)->version, ZKL_UNREAD);
 }
 
 
@@ -813,15 +796,6 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
             /* the worker died while it published the claim */
 
             cell->state = ZKL_RECORD_NEW;
-            cell->seq = -1;
-
-            if (cell->mode == ZKL_NODE) {
-
-                /* the znode may exist: seq 0 says so */
-
-                cell->seq = 0;
-            }
-
             cell->gen++;
         }
     }
@@ -836,6 +810,13 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
 
         record = (uint32_t) (chunk * ZKL_CHUNK + k);
         cell = zkl_layout_cell(zone->map, record);
+
+        if (cell->slot == zone->home) {
+
+            /* the record has moved to this worker */
+
+            continue;
+        }
 
         if (cell->slot != zone->slot) {
 

@@ -154,8 +154,7 @@ void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
 
 /*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
- * records that have moved there.  The records that have not moved are freed,
- * because the session is over.
+ * records, which have moved there.
  */
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 
@@ -231,6 +230,9 @@ void zkl_record_unbind(zkl_zone_t *zone, uint32_t record);
  */
 void zkl_record_mode(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
 void zkl_record_named(zkl_zone_t *zone, uint32_t record, zkl_mode_t mode);
+
+/* Another znode has the data: no delete may use a version before a read. */
+void zkl_record_unread(zkl_zone_t *zone, uint32_t record);
 
 /* Sets the ttl and the deadline of an own record unconditionally. */
 void zkl_record_keep(zkl_zone_t *zone, uint32_t record, ngx_msec_t ttl,
@@ -317,7 +319,8 @@ ngx_uint_t zkl_record_asked(zkl_zone_t *zone, uint32_t record);
 
 /*
  * Calls handler for each record of an adopted slot; handler may free the
- * record.  The caller does nothing with the slot's records before this call.
+ * record.  The caller does nothing with the slot's records before this call,
+ * and may call again: records that have moved to this worker are left out.
  */
 void zkl_record_inherit(zkl_zone_t *zone, zkl_inherit_pt handler, void *data);
 

@@ -815,9 +815,6 @@ zkl_client_rc(int code)
     case ZKL_CODE_QUOTA:
         return ZKL_OVER_QUOTA;
 
-    case ZNOTEMPTY:
-        return ZKL_NOT_EMPTY;
-
     case ZSYSTEMERROR:
     case ZRUNTIMEINCONSISTENCY:
     case ZDATAINCONSISTENCY:

@@ -806,8 +806,8 @@ zkl_session_over_handler(ngx_event_t *ev)
  * each start of the servers and each election gives a session the whole timeout
  * anew: ZooKeeper says so, or the session is back.
  *
- * Reads through the new handle come behind a write, as do those of a session
- * that another worker adopts, so the data are not older than a quorum's.
+ * Reads through the new handle come behind a write, so the data are not older
+ * than a quorum's.
  */
 
 static void

@@ -62,7 +62,6 @@ typedef enum {
     ZKL_UNSUPPORTED,                /* by this server */
     ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
-    ZKL_NOT_EMPTY,                  /* the znode has children */
     ZKL_REFUSED,                    /* for another reason; was logged */
     ZKL_UNSENT,                     /* not connected: not done */
     ZKL_UNKNOWN                     /* perhaps done */

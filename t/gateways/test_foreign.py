@@ -414,8 +414,9 @@ def test_tree_copied_to_another_ensemble(start_gateway, foreign,
         old.release("x", old.hold("x").token)
     holder = old.hold("x", ttl="20s", durable="1")
     nodes = copied(foreign, old.root)
-    nodes += [(path, data) for path, data in copied(foreign, GATES)
-              if old.root.replace("/", "%2F") in path or path.endswith("x")]
+    entries = [(path, data) for path, data in copied(foreign, GATES)
+               if old.root.encode() in data]
+    nodes += [(path.rpartition("/")[0], b"") for path, _ in entries] + entries
 
     private_zookeeper.start()
     tree = connect_tree(private_zookeeper.address)

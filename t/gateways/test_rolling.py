@@ -39,7 +39,8 @@ MONITORING = "docs/monitoring.md"
 # a client says its name as the user
 LOG = """
 log_format clients '$msec $status $http_authorization $request_method '
-                   '$http_idempotency_key $sent_http_retry_after';
+                   '$http_idempotency_key $sent_http_retry_after '
+                   '$request_time';
 access_log clients.log clients;
 """
 
@@ -241,12 +242,17 @@ class Site:
     # what the clients were told
 
     def told(self):
-        """client -> (when, status, method, key, Retry-After) in order."""
-        answers = collections.defaultdict(list)
+        """client -> (when, status, method, key, Retry-After) in the order of
+        the requests, which two workers log.
+        """
+        requests = []
         for line in whole_lines(self.balancer.prefix + "/clients.log"):
-            when, status, client, method, key, after = line.split(" ")
-            answers[client].append((float(when), int(status), method, key,
-                                    after))
+            when, status, client, method, key, after, time_ = line.split(" ")
+            requests.append((float(when) - float(time_), client,
+                             (float(when), int(status), method, key, after)))
+        answers = collections.defaultdict(list)
+        for _, client, answer in sorted(requests):
+            answers[client].append(answer)
         return answers
 
     def judge(self):

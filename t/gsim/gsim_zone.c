@@ -4,8 +4,9 @@
  * records while no process of the gateway is in a turn.
  *
  * A worker keeps one slot for its session and one slot for each adoption; each
- * record of the session's slot belongs to one claim of the worker; and a cell
- * is in use if a record has the cell.
+ * record of the session's slot belongs to one claim of the worker, and other
+ * claims have records of adopted slots; and a cell is in use if a record has
+ * the cell.
  */
 
 
@@ -130,17 +131,20 @@ gsim_zone_check_locks(gsim_process_t *p, ngx_queue_t *locks)
 static void
 gsim_zone_check_claims(gsim_process_t *p)
 {
-    uint64_t       starts;
-    ngx_uint_t     i, n, untold;
-    zkl_cell_t    *cell;
-    zkl_claim_t   *claim;
-    zkl_layout_t  *map;
-    zkl_worker_t  *worker;
+    uint64_t            starts;
+    ngx_uint_t          i, n, untold;
+    zkl_cell_t         *cell;
+    zkl_claim_t        *claim;
+    zkl_layout_t       *map;
+    zkl_worker_t       *worker;
+    ngx_atomic_uint_t   self;
 
     worker = p->worker;
     map = worker->zone->map;
+    self = zkl_layout_self();
     untold = 0;
     starts = 0;
+    cell = NULL;
 
     for (i = 0; i < worker->nclaims; i++, starts >>= 1) {
 
@@ -157,7 +161,8 @@ gsim_zone_check_claims(gsim_process_t *p)
             /* the chunk of a record that has moved may be another slot's */
 
             cell = (zkl_cell_t *) (void *) (map->cells + i * ZKL_CELL);
-            n = (cell->slot == worker->zone->slot
+            n = (map->slots[cell->slot].keeper == self
+                 && (cell->slot == worker->zone->slot || claim != NULL)
                  && cell->state != ZKL_RECORD_FREE);
         }
 
@@ -167,6 +172,9 @@ gsim_zone_check_claims(gsim_process_t *p)
 
         if (claim != NULL && n) {
             gsim_zone_check_record(p, claim);
+            gsim_zone_says(p, claim, "slot",
+                           (cell->slot == worker->zone->slot)
+                           == (claim->adoption == NULL));
         }
 
         if (n != (claim != NULL)) {

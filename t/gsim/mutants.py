@@ -113,11 +113,9 @@ MUTANTS = [
      'zkl_record_start(zone, *record);\n    cell->seq = child->seq;', 60000),
 
     ('a renewal that a dead worker had not heard of is lost',
-     'core/adopt.c',
-     '    (void) zkl_record_renewed(zone, claim->id.record, '
-     'op->version,',
-     '    if (0) (void) zkl_record_renewed(zone, '
-     'claim->id.record, op->version,', 4000),
+     'core/claim.c:zkl_claim_secure',
+     '    (void) zkl_record_renewed(worker->zone,',
+     '    if (0) (void) zkl_record_renewed(worker->zone,', 2000),
 
     ('a gap is trusted', 'base/view.c',
      '&& (entry->seq == 0\n'
@@ -195,11 +193,8 @@ MUTANTS = [
     ('the doorbell is lost', 'shm/doorbell.c',
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
-    ('what is held goes with its worker', 'core/adopt.c',
-     'claim->state = ZKL_ADOPTED_READ;\n\n'
-     '        /* the dead worker',
-     'claim->state = ZKL_ADOPTED_DELETE;\n\n'
-     '        /* the dead worker', 5000),
+    ('what is held goes with its worker', 'core/adopt.c:zkl_adopt_record',
+     'record, !lease || asked,', 'record, 1,', 2000),
 
     ('the tokens of a transaction fall',
      'core/claim.c',
@@ -469,12 +464,6 @@ MUTANTS = [
      '(cdata.index > 0) ? cdata.index : 0;',
      '0;',
      1000),
-
-    ('a late create is looked for once',
-     'core/adopt.c',
-     'if (now - claim->missed >= ZKL_LATE) {',
-     'if (1) {',
-     60000),
 
     ('a claim that queues again has no duplicates',
      'core/claim.c:zkl_claim_requeue',
@@ -1044,8 +1033,9 @@ MUTANTS = [
     # versions of a znode's life
 
     ('a claim with another name has the version of the name before',
-     'shm/record.c:zkl_record_named',
-     '    zkl_record_set(&cell->version, ZKL_UNREAD);\n', '', 2000),
+     'shm/record.c:zkl_record_unread',
+     '    zkl_record_set(&zkl_layout_cell(zone->map, record)->version, '
+     'ZKL_UNREAD);\n', '', 2000),
 
     ('a claim that another session counts has the version of before',
      'shm/record.c:zkl_record_move',
@@ -1120,10 +1110,8 @@ MUTANTS = [
      '', ('--rich --shortage', 6000)),
 
     ('a durable claim is lost if there is no memory to move it',
-     'core/adopt.c:zkl_adopt_lost',
-     '(void) zkl_adopted_move(claim, NULL);\n            continue;',
-     'if (zkl_adopted_move(claim, NULL) == NGX_OK) { continue; }',
-     ('--rich --shortage', 60000)),
+     'core/adopt.c:zkl_adopt_record', 'adoption->failed = 1;', ';',
+     ('--rich --shortage', 2000)),
 
     # custody by gate
 
@@ -1145,10 +1133,8 @@ MUTANTS = [
      'claim->lasting == ZKL_DURABLE && claim->replace == NULL', '1', 500),
 
     ('the entry of a claim that has become a reader is removed',
-     'core/custody.c:zkl_gate_heir_handler',
-     'if (op->rc == ZKL_NO_NODE\n'
-     '        && (heir->child.mode == ZKL_MUTEX '
-     '|| heir->child.mode == ZKL_WRITE))',
+     'core/claim.c:zkl_claim_take_missed',
+     'if (zkl_claim_renamed(claim) == NGX_OK) {',
      'if (0)', 12000),
 
     ('a gate whose create got no answer is another session\'s',
@@ -1187,11 +1173,100 @@ MUTANTS = [
      'zkl_record_end(worker->zone, claim->id.record);', 2000),
 
     ('the entry of an adopted claim that ends stays',
-     'core/adopt.c:zkl_adopted_secure', 'claim->entered = 1;', '', 2000),
+     'core/claim.c:zkl_claim_secure',
+     '                zkl_custody_leave(claim);\n'
+     '                zkl_custody_join(gate, claim);\n', '',
+     ('--rich --shortage', 2000)),
 
     ('an adopted claim that is ephemeral is taken for durable',
-     'core/adopt.c:zkl_adopted_read', 'if (op->owner != 0) {', 'if (0) {',
+     'core/claim.c:zkl_claim_take_read', 'if (op->owner != 0) {', 'if (0) {',
      500),
+
+    # adoption
+
+    ('an adopted claim counts as settled while it is made durable',
+     'core/claim.c:zkl_claim_secure',
+     'claim->term = zkl_custody_term(gate);',
+     'claim->term = zkl_custody_term(gate);\n'
+     '            zkl_claim_settled(claim);', 500),
+
+    ('an adopted claim that is durable is never settled',
+     'core/claim.c:zkl_claim_take_read', 'zkl_claim_settled(claim);', '',
+     500),
+
+    ('an adopted claim that ends is never settled',
+     'core/claim.c:zkl_claim_done', 'zkl_claim_settled(claim);', '', 2000),
+
+    ('an adopted claim is settled twice',
+     'core/claim.c:zkl_claim_settled', 'claim->adoption = NULL;', '', 500),
+
+    ('the record of an adopted claim moves before the claim is durable',
+     'core/claim.c:zkl_claim_adopt', 'zkl_claim_take(claim);',
+     'zkl_record_move(worker->zone, record->id.record, record->was);\n\n'
+     '    zkl_claim_take(claim);', 500),
+
+    ('the record of a claim that is settled does not move',
+     'core/claim.c:zkl_claim_take_read',
+     """        zkl_record_move(lock->worker->zone, claim->id.record,
+                        claim->named_mode);
+""", '', 500),
+
+    ('a record that moves stays in its slot', 'shm/record.c:zkl_record_move',
+     '    cell->slot = (uint16_t) zone->slot;\n', '', 500),
+
+    ('the cells of a record that has moved go with the slot',
+     'core/adopt.c:zkl_adopt_over_handler',
+     'zkl_record_hand_over(zone, worker->zone);', '', 500),
+
+    ('the cells of a record that has moved stay with the slot',
+     'shm/record.c:zkl_record_hand_over',
+     '(void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1, '
+     'to->slot + 1);', '', 500),
+
+    ('a renewal elsewhere gives an adopted lease a moment only',
+     'core/claim.c:zkl_claim_secure', 'cdata->async ? 1 : 0', '1', 2000),
+
+    ('a claim that is found by its entry is adopted as another claim',
+     'core/claim.c:zkl_claim_adopt', 'return NGX_BUSY;', ';', 2000),
+
+    ('an adopted claim is not read when the successor connects',
+     'core/claim.c:zkl_claim_connected',
+     'case ZKL_TAKE:\n        zkl_claim_take(claim);\n        break;', '',
+     2000),
+
+    ('an open record is that of a claim to delete',
+     'core/adopt.c:zkl_adopt_record',
+     'if (record->state == ZKL_RECORD_OPEN) {', 'if (0) {', 12000),
+
+    ('an adopted claim has the number of its record in its name',
+     'core/claim.c:zkl_claim_adopt', 'child.id.record = record->named;', '',
+     12000),
+
+    ('a downgrade that a dead worker began is taken for done',
+     'core/claim.c:zkl_claim_adopt', 'claim->named_mode = record->was;', '',
+     ('--rich --shortage', 12000)),
+
+    ('the claims of an adoption that there is no memory for stay',
+     'core/adopt.c:zkl_adopt_free', 'zkl_claim_forget(claim);', '',
+     ('--rich --shortage', 2000)),
+
+    ('an adopted session is left when no claim needs it',
+     'core/adopt.c:zkl_adopt_over_handler',
+     'zkl_session_close(adoption->session);',
+     'zkl_session_leave(adoption->session);', 2000),
+
+    ('an adopted session that is over is to be closed',
+     'core/adopt.c:zkl_adopt_lost', 'adoption->ended = 1;', '', 500),
+
+    ('a claim whose release is asked for ends before it is deleted',
+     'core/adopt.c:zkl_adopt_record',
+     'if (!lease && !asked && !record->durable) {',
+     'if (!lease && !record->durable) {', ('--rich', 2000)),
+
+    ('an adopted claim is lost with the session of the successor',
+     'core/claim.c:zkl_claim_outlives',
+     '            zkl_custody_leave(claim);\n',
+     '            return NGX_DECLINED;\n', 2000),
 ]
 
 
@@ -1206,17 +1281,14 @@ RARE = [
     'a deleted event of a sibling is believed',
     'a repeat joins whom it sees first',
     'a session without memory for the gate makes claims',
-    'a durable claim is lost if there is no memory to move it',
     'refused again in the same turn',
     'a leader that stood still has heard of each write',
     'two writes prove that a session lives',
-    'a late create is looked for once',
     'the holds of a claim that was taken over are counted in its old record',
     'a successor that was faster was another process',
     'a record that is taken over is found half made',
     'one of several that queued again has no leader',
     'a worker leaves whom it owes an answer',
-    'who shares while a list is merged is forgotten',
     'a record remembers all that was lost',
     'any answer proves that a session lives',
     'contiguity is kept over a reaped parent',
