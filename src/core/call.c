@@ -2840,7 +2840,7 @@ zkl_call_release(zkl_call_t *call)
         call->listener.handler = zkl_call_released;
         call->listener.data = call;
 
-        zkl_record_ending(worker->zone, token->id.record, call->forced
+        zkl_record_ending(worker->zone, claim->id.record, call->forced
                           ? ZKL_ENDING_BROKEN
                           : ZKL_ENDING_RELEASED);
 
@@ -2856,11 +2856,12 @@ zkl_call_release(zkl_call_t *call)
                                 call->forced);
 
         if (rc == NGX_OK) {
+            call->record = record.id.record;
             call->gen = record.gen;
             call->ended = (record.state == ZKL_RECORD_ENDED);
 
             call->step = ZKL_STEP_SIBLING;
-            zkl_worker_subscribe(worker, &call->sub, token->id.record);
+            zkl_worker_subscribe(worker, &call->sub, call->record);
             ngx_add_timer(&call->timer, ZKL_SIBLING_WAIT);
             return;
         }
@@ -2879,7 +2880,7 @@ zkl_call_release(zkl_call_t *call)
 static ngx_uint_t
 zkl_call_ours(zkl_claim_t *claim, zkl_record_t *record)
 {
-    return claim->named == claim->id.record
+    return claim->id.record == record->id.record
            && (claim->lasting != ZKL_DURABLE || zkl_ahead(record->alive));
 }
 
@@ -2952,6 +2953,7 @@ zkl_call_less(zkl_call_t *call)
 
     if (call->holds == 0) {
         call->dropped = 1;
+        call->record = record.id.record;
         call->gen = record.gen;
 
         return NGX_DECLINED;
@@ -3430,8 +3432,7 @@ zkl_call_ended(zkl_call_t *call)
     ngx_int_t     lost;
     zkl_answer_e  answer;
 
-    lost = zkl_record_lost(call->worker->zone, call->token.id.record,
-                           call->gen);
+    lost = zkl_record_lost(call->worker->zone, call->record, call->gen);
 
     answer = ZKL_CALL_OK;
 
@@ -3485,7 +3486,7 @@ zkl_call_rung(zkl_call_t *call)
                         &record)
         != NGX_DECLINED)
     {
-        zkl_worker_subscribe(call->worker, &call->sub, call->token.id.record);
+        zkl_worker_subscribe(call->worker, &call->sub, call->record);
         return;
     }
 
@@ -3499,8 +3500,8 @@ zkl_call_rung(zkl_call_t *call)
          */
 
         call->tries += ((rc == NGX_AGAIN || (call->dropped && !call->ended))
-                        && zkl_record_lost(call->worker->zone,
-                                          call->token.id.record, call->gen)
+                        && zkl_record_lost(call->worker->zone, call->record,
+                                           call->gen)
                            == NGX_DECLINED);
 
         ngx_del_timer(&call->timer);

@@ -175,6 +175,8 @@ struct zkl_call_s {
                                                        that are under way with
                                                        a delete */
     ngx_uint_t                         holds;       /* the number to write */
+    uint32_t                           record;      /* that tells how the claim
+                                                       ended */
     ngx_atomic_uint_t                  gen;         /* of the record with the
                                                        count, or that tells how
                                                        the claim ended */

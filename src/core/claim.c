@@ -72,8 +72,6 @@
 
 static ngx_uint_t zkl_claim_wanted(zkl_claim_t *claim);
 static ngx_uint_t zkl_claim_known(zkl_claim_t *claim);
-static zkl_claim_t *zkl_claim_renumbered(zkl_worker_t *worker,
-    const zkl_id_t *id, ngx_str_t *path);
 static zkl_claim_t *zkl_claim_new(zkl_lock_t *lock, zkl_acquire_t *acquire,
     zkl_outcome_e *outcome);
 static void zkl_claim_fill(zkl_claim_t *claim, zkl_acquire_t *acquire);
@@ -135,8 +133,6 @@ static void zkl_claim_take_missed(zkl_claim_t *claim);
 static ngx_int_t zkl_claim_renamed(zkl_claim_t *claim);
 static void zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata,
     int32_t version);
-static zkl_claim_t *zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path,
-    zkl_child_t *child);
 static zkl_claim_t *zkl_claim_enter(zkl_worker_t *worker, ngx_str_t *path,
     zkl_child_t *child, ngx_str_t *cdata, zkl_record_t *from, ngx_int_t *rc);
 static zkl_claim_t *zkl_claim_copy(zkl_worker_t *worker, ngx_str_t *path,
@@ -436,16 +432,29 @@ zkl_claim_known(zkl_claim_t *claim)
 zkl_claim_t *
 zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
 {
-    ngx_str_t    *own;
-    zkl_claim_t  *claim;
+    ngx_str_t       *own, random;
+    zkl_claim_t     *claim;
+    ngx_str_node_t  *sn;
 
     claim = (id->record < worker->nclaims) ? worker->claims[id->record] : NULL;
 
-    if (claim == NULL || claim->named != id->record
+    if (claim == NULL
         || !zkl_name_secret_equal(claim->id.random, id->random,
                                   ZKL_RANDOM_LEN))
     {
-        return zkl_claim_renumbered(worker, id, path);
+        /* the claim was taken over, or is not this worker's */
+
+        random.data = (u_char *) id->random;
+        random.len = ZKL_RANDOM_LEN;
+
+        sn = ngx_str_rbtree_lookup(&worker->renumbered, &random,
+                                   ngx_crc32_short(random.data, random.len));
+
+        claim = sn ? ngx_queue_data(sn, zkl_claim_t, sn) : NULL;
+    }
+
+    if (claim == NULL || claim->named != id->record) {
+        return NULL;
     }
 
     own = &claim->lock->sn.str;
@@ -457,45 +466,6 @@ zkl_claim_find(zkl_worker_t *worker, const zkl_id_t *id, ngx_str_t *path)
     }
 
     return claim;
-}
-
-
-/*
- * A claim that was taken over from another gateway has another record than the
- * znode's name says, if that record was in use here.  The search is short,
- * because held claims come first in lock->claims.
- */
-
-static zkl_claim_t *
-zkl_claim_renumbered(zkl_worker_t *worker, const zkl_id_t *id,
-    ngx_str_t *path)
-{
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
-    zkl_claim_t  *claim;
-
-    lock = zkl_lock_find(worker, path);
-
-    if (lock == NULL || lock->nrenumbered == 0) {
-        return NULL;
-    }
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if (claim->named != claim->id.record
-            && claim->named == id->record
-            && zkl_name_secret_equal(claim->id.random, id->random,
-                                     ZKL_RANDOM_LEN))
-        {
-            return claim;
-        }
-    }
-
-    return NULL;
 }
 
 
@@ -2873,9 +2843,9 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
     ngx_int_t     rc;
     zkl_claim_t  *claim;
 
-    claim = zkl_claim_same(worker, path, child);
+    claim = zkl_claim_find(worker, &child->id, path);
 
-    if (claim == NULL) {
+    if (claim == NULL || claim->entry.seq != child->seq) {
         claim = zkl_claim_enter(worker, path, child, cdata, NULL, &rc);
         if (claim == NULL) {
             return rc;
@@ -2913,7 +2883,9 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     child.seq = record->seq;
     child.mode = record->mode;
 
-    if (zkl_claim_same(worker, path, &child) != NULL) {
+    claim = zkl_claim_find(worker, &child.id, path);
+
+    if (claim != NULL && claim->entry.seq == child.seq) {
         return NGX_BUSY;
     }
 
@@ -2932,39 +2904,6 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     zkl_claim_take(claim);
 
     return NGX_OK;
-}
-
-
-/* This worker's claim with the znode child, under any record, or NULL. */
-
-static zkl_claim_t *
-zkl_claim_same(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child)
-{
-    ngx_queue_t  *q;
-    zkl_lock_t   *lock;
-    zkl_claim_t  *claim;
-
-    lock = zkl_lock_find(worker, path);
-
-    if (lock == NULL) {
-        return NULL;
-    }
-
-    for (q = ngx_queue_head(&lock->claims);
-         q != ngx_queue_sentinel(&lock->claims);
-         q = ngx_queue_next(q))
-    {
-        claim = ngx_queue_data(q, zkl_claim_t, queue);
-
-        if (claim->entry.seq == child->seq
-            && zkl_name_secret_equal(claim->id.random, child->id.random,
-                                     ZKL_RANDOM_LEN))
-        {
-            return claim;
-        }
-    }
-
-    return NULL;
 }
 
 

@@ -259,6 +259,9 @@ struct zkl_claim_s {
     zkl_id_t                           id;          /* with the record */
     uint32_t                           named;       /* the record in the
                                                        znode's name */
+    ngx_str_node_t                     sn;          /* worker->renumbered, if
+                                                       named is another record
+                                                       than the claim has */
     zkl_mode_t                         named_mode;  /* the mode in the znode's
                                                        name */
     zkl_gate_t                        *gate;        /* below which the lease is,

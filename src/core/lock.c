@@ -174,7 +174,14 @@ zkl_lock_join(zkl_lock_t *lock, zkl_claim_t *claim)
     ngx_queue_insert_tail(&lock->claims, &claim->queue);
     lock->nclaims++;
     lock->nkeen += zkl_claim_keen(claim);
-    lock->nrenumbered += (claim->named != claim->id.record);
+
+    if (claim->named != claim->id.record) {
+        claim->sn.str.data = claim->id.random;
+        claim->sn.str.len = ZKL_RANDOM_LEN;
+        claim->sn.node.key = ngx_crc32_short(claim->id.random, ZKL_RANDOM_LEN);
+
+        ngx_rbtree_insert(&lock->worker->renumbered, &claim->sn.node);
+    }
 
     if (lock->nclaims == 1) {
         ngx_queue_remove(&lock->queue);
@@ -194,7 +201,10 @@ zkl_lock_leave(zkl_lock_t *lock, zkl_claim_t *claim)
     ngx_queue_remove(&claim->queue);
     lock->nclaims--;
     lock->nkeen -= zkl_claim_keen(claim);
-    lock->nrenumbered -= (claim->named != claim->id.record);
+
+    if (claim->named != claim->id.record) {
+        ngx_rbtree_delete(&worker->renumbered, &claim->sn.node);
+    }
 
     if (lock->converting == claim) {
         lock->converting = NULL;
@@ -2227,7 +2237,7 @@ zkl_lock_watch_sibling(zkl_lock_t *lock, zkl_other_t *other)
         zkl_lock_same(other, &record);
 
         other->entry.watched = 1;
-        zkl_worker_subscribe(lock->worker, &other->sub, other->id.record);
+        zkl_worker_subscribe(lock->worker, &other->sub, record.id.record);
 
         return NGX_OK;
     }

@@ -28,8 +28,6 @@ struct zkl_lock_s {
                                                    before waiting claims */
     ngx_uint_t                         nclaims;
     ngx_uint_t                         nkeen;   /* keen claims */
-    ngx_uint_t                         nrenumbered; /* claims named after
-                                                       another record */
     ngx_uint_t                         nops;    /* operations under way, and
                                                    soon */
 

@@ -102,6 +102,8 @@ zkl_worker_start(zkl_session_conf_t *conf, ngx_uint_t cache,
 
     ngx_rbtree_init(&worker->locks, &worker->locks_sentinel,
                     ngx_str_rbtree_insert_value);
+    ngx_rbtree_init(&worker->renumbered, &worker->renumbered_sentinel,
+                    ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->followed, &worker->followed_sentinel,
                     ngx_str_rbtree_insert_value);
     ngx_rbtree_init(&worker->subs, &worker->subs_sentinel,

@@ -56,6 +56,10 @@ struct zkl_worker_s {
 
     zkl_claim_t                      **claims;  /* own claims, by record */
     ngx_uint_t                         nclaims; /* size of claims */
+    ngx_rbtree_t                       renumbered;  /* own claims with another
+                                                       record than their names
+                                                       say, by random */
+    ngx_rbtree_node_t                  renumbered_sentinel;
 
     ngx_rbtree_t                       locks;   /* by path */
     ngx_rbtree_node_t                  locks_sentinel;

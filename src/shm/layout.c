@@ -213,11 +213,11 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
     at = (uintptr_t) p;
     end = at + size;
 
-    /* a chunk's cells, owner and starts, shares of index, quotas, doorbells */
+    /* a chunk: cells, owner, starts, shares of indexes, quotas, doorbells */
 
     chunk = ZKL_CHUNK * ZKL_CELL
             + sizeof(ngx_atomic_t) + sizeof(uint64_t)
-            + ZKL_CHUNK * sizeof(ngx_atomic_t)
+            + 2 * ZKL_CHUNK * sizeof(ngx_atomic_t)
             + ZKL_CHUNK * ZKL_QUOTA_WORDS * sizeof(ngx_atomic_t)
             + map->nslots * (ZKL_CHUNK / 8 + 1);
 
@@ -260,6 +260,9 @@ zkl_layout_lay_out(zkl_layout_t *map, u_char *p, size_t size)
 
     map->seq_index = (ngx_atomic_t *) at;
     at += map->nseq_index * sizeof(ngx_atomic_t);
+
+    map->moved = (ngx_atomic_t *) at;
+    at += map->ncells * sizeof(ngx_atomic_t);
 
     map->bits = (ngx_atomic_t *) at;
     at += map->nslots * map->nbits * sizeof(ngx_atomic_t);

@@ -150,6 +150,8 @@ typedef struct {
     uint64_t                   *starts;     /* of chunks: cells where a record
                                                starts */
     ngx_atomic_t               *seq_index;  /* cell + 1, or slots that wait */
+    ngx_atomic_t               *moved;      /* by id: cell + 1 of a claim that
+                                               was taken over */
     ngx_atomic_t               *bits;       /* the doorbells: of each slot a bit
                                                for each cell */
     ngx_atomic_t               *summaries;  /* of each slot a bit for each word

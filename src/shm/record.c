@@ -33,6 +33,9 @@
 #include <sys/random.h>
 
 
+/* in how many places a record may be noted that was taken over */
+#define ZKL_MOVED                     8
+
 /* the time between two log lines about a full zone, milliseconds */
 #define ZKL_FULL_AGAIN                10000
 
@@ -40,8 +43,8 @@
 static void zkl_record_begin(zkl_zone_t *zone, uint32_t record,
     ngx_str_t *path, zkl_mode_t mode, const uint8_t *random);
 static void zkl_record_start(zkl_zone_t *zone, uint32_t record);
-static uint32_t zkl_cells_take_at(zkl_zone_t *zone, uint32_t record,
-    ngx_uint_t n);
+static void zkl_record_moved(zkl_zone_t *zone, uint32_t record);
+static uint32_t zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id);
 static void zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
     zkl_inherit_pt handler, void *data);
 static uint32_t zkl_cells_take(zkl_zone_t *zone, ngx_uint_t n);
@@ -52,6 +55,8 @@ static int64_t zkl_record_clock(void);
 static ngx_int_t zkl_record_random(zkl_zone_t *zone, u_char *buf, size_t len);
 static void zkl_record_fill(zkl_zone_t *zone, zkl_cell_t *cell,
     uint32_t record, zkl_record_t *copy);
+static ngx_int_t zkl_record_get(zkl_zone_t *zone, uint32_t record,
+    const zkl_id_t *id, ngx_str_t *path, zkl_record_t *copy);
 static ngx_atomic_uint_t zkl_record_anew(zkl_cell_t *cell, ngx_uint_t holds);
 static void zkl_record_extend(zkl_cell_t *cell, ngx_msec_t ttl,
     ngx_msec_t grace, ngx_msec_t seen);
@@ -168,16 +173,9 @@ ngx_int_t
 zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
     int64_t czxid, ngx_uint_t index, uint32_t *record)
 {
-    ngx_uint_t   n;
     zkl_cell_t  *cell;
 
-    n = zkl_layout_cells_of(path->len);
-
-    *record = zkl_cells_take_at(zone, child->id.record, n);
-
-    if (*record == ZKL_NO_RECORD) {
-        *record = zkl_cells_take(zone, n);
-    }
+    *record = zkl_cells_take(zone, zkl_layout_cells_of(path->len));
 
     if (*record == ZKL_NO_RECORD) {
         zkl_record_full(zone);
@@ -204,8 +202,87 @@ zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path, zkl_child_t *child,
     cell->seq = child->seq;
 
     zkl_record_start(zone, *record);
+    zkl_record_moved(zone, *record);
 
     return NGX_OK;
+}
+
+
+/*
+ * Notes the record under a hash of the id.  A place is free again when the
+ * record there is free, or another claim has the cell.  If no place is free,
+ * the record is not noted: then siblings ask ZooKeeper about the claim.
+ */
+
+static void
+zkl_record_moved(zkl_zone_t *zone, uint32_t record)
+{
+    uint32_t            hash;
+    ngx_uint_t          k;
+    zkl_cell_t         *cell;
+    ngx_atomic_t       *place;
+    ngx_atomic_uint_t   old;
+
+    cell = zkl_layout_cell(zone->map, record);
+    hash = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
+
+    for (k = 0; k < ZKL_MOVED; k++) {
+        place = &zone->map->moved[(hash + k) % zone->map->ncells];
+        old = *place;
+
+        cell = zkl_layout_cell(zone->map, (uint32_t) old - 1);
+
+        if ((cell == NULL || cell->state == ZKL_RECORD_FREE
+             || cell->named == (uint32_t) old - 1)
+            && ngx_atomic_cmp_set(place, old, (ngx_atomic_uint_t) record + 1))
+        {
+            return;
+        }
+    }
+}
+
+
+/*
+ * The number of a record that has the claim with that id, or else had; or else
+ * the number in the id.  A claim may have two records, if a worker has not
+ * heard yet that its session is over, and a sibling counts the lease by now.
+ */
+
+static uint32_t
+zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
+{
+    uint32_t     hash, record, found;
+    ngx_uint_t   k;
+    zkl_cell_t  *cell;
+
+    hash = ngx_crc32_short((u_char *) id->random, ZKL_RANDOM_LEN);
+    found = id->record;
+
+    for (k = 0; k <= ZKL_MOVED; k++) {
+        record = id->record;
+
+        if (k < ZKL_MOVED) {
+            record = zone->map->moved[(hash + k) % zone->map->ncells] - 1;
+        }
+
+        cell = zkl_layout_cell(zone->map, record);
+
+        if (cell == NULL || cell->named != id->record) {
+            continue;
+        }
+
+        if (zkl_name_secret_equal(cell->random, id->random, ZKL_RANDOM_LEN)) {
+            return record;
+        }
+
+        if (found == id->record
+            && cell->state == ZKL_RECORD_FREE && cell->remote == hash)
+        {
+            found = record;
+        }
+    }
+
+    return found;
 }
 
 
@@ -237,42 +314,6 @@ zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
         (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
                                   to->slot + 1);
     }
-}
-
-
-/* Takes n cells from record on, if all are free. */
-
-static uint32_t
-zkl_cells_take_at(zkl_zone_t *zone, uint32_t record, ngx_uint_t n)
-{
-    uint64_t    mask;
-    ngx_uint_t  chunk, k;
-
-    chunk = record / ZKL_CHUNK;
-    k = record % ZKL_CHUNK;
-
-    if (chunk >= zone->map->nchunks || k + n > ZKL_CHUNK) {
-        return ZKL_NO_RECORD;
-    }
-
-    if (zone->map->owners[chunk] == 0
-        && ngx_atomic_cmp_set(&zone->map->owners[chunk], 0, zone->slot + 1))
-    {
-        zone->used[chunk] = 0;
-        zone->map->starts[chunk] = 0;
-    }
-
-    mask = (((uint64_t) 1 << n) - 1) << k;
-
-    if (zone->map->owners[chunk] != zone->slot + 1
-        || (zone->used[chunk] & mask) != 0)
-    {
-        return ZKL_NO_RECORD;
-    }
-
-    zone->used[chunk] |= mask;
-
-    return record;
 }
 
 
@@ -347,11 +388,13 @@ zkl_record_ttl(zkl_zone_t *zone, uint32_t record, zkl_mode_t *was)
 ngx_int_t
 zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
 {
+    uint32_t      record;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
 
-    if (zkl_record_copy(zone, id->record, path, &copy)
-        != NGX_OK
+    record = zkl_record_number(zone, id);
+
+    if (zkl_record_copy(zone, record, path, &copy) != NGX_OK
         || copy.state != ZKL_RECORD_FREE)
     {
         return NGX_AGAIN;
@@ -361,7 +404,7 @@ zkl_record_forsaken(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path)
         return NGX_OK;
     }
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    cell = zkl_layout_cell(zone->map, record);
 
     return (cell->remote == ngx_crc32_short((u_char *) id->random,
                                             ZKL_RANDOM_LEN))
@@ -656,16 +699,19 @@ zkl_record_own(zkl_zone_t *zone, uint32_t record, zkl_record_t *copy,
 zkl_ending_e
 zkl_record_ended(zkl_zone_t *zone, const zkl_token_t *token, ngx_str_t *path)
 {
+    uint32_t      record;
     ngx_uint_t    same;
     zkl_cell_t   *cell;
     zkl_ending_e  ending;
     zkl_record_t  copy;
 
-    if (zkl_record_copy(zone, token->id.record, path, &copy) != NGX_OK) {
+    record = zkl_record_number(zone, &token->id);
+
+    if (zkl_record_copy(zone, record, path, &copy) != NGX_OK) {
         return ZKL_ENDING_UNKNOWN;
     }
 
-    cell = zkl_layout_cell(zone->map, token->id.record);
+    cell = zkl_layout_cell(zone->map, record);
 
     if (copy.state == ZKL_RECORD_FREE) {
         same = (cell->remote == ngx_crc32_short((u_char *) token->id.random,
@@ -845,6 +891,7 @@ ngx_int_t
 zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
+    uint32_t   record;
     ngx_int_t  rc;
 
     rc = zkl_record_read(zone, id, path, copy);
@@ -852,11 +899,13 @@ zkl_record_watch(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         return rc;
     }
 
-    zkl_doorbell_watch(zone->map, zone->slot, id->record);
+    record = copy->id.record;
+
+    zkl_doorbell_watch(zone->map, zone->slot, record);
 
     ngx_memory_barrier();
 
-    return zkl_record_read(zone, id, path, copy);
+    return zkl_record_get(zone, record, id, path, copy);
 }
 
 
@@ -1118,11 +1167,25 @@ ngx_int_t
 zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
+    return zkl_record_get(zone, zkl_record_number(zone, id), id, path, copy);
+}
+
+
+/*
+ * Reads the record, if that has the claim with that id.  A caller that goes on
+ * with the cell looks the number up once, because the claim may have another
+ * record at any moment.
+ */
+
+static ngx_int_t
+zkl_record_get(zkl_zone_t *zone, uint32_t record, const zkl_id_t *id,
+    ngx_str_t *path, zkl_record_t *copy)
+{
     ngx_int_t    rc;
     ngx_uint_t   slot;
     zkl_cell_t  *cell;
 
-    rc = zkl_record_copy(zone, id->record, path, copy);
+    rc = zkl_record_copy(zone, record, path, copy);
     if (rc != NGX_OK) {
         return rc;
     }
@@ -1133,7 +1196,7 @@ zkl_record_read(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         return NGX_DECLINED;
     }
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    cell = zkl_layout_cell(zone->map, record);
     slot = cell->slot;
 
     if (slot == zone->slot) {
@@ -1507,19 +1570,21 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_msec_t from, ngx_msec_t ttl, ngx_msec_t until, int32_t version,
     uint32_t renewals)
 {
+    uint32_t      record;
     ngx_int_t     rc;
     ngx_msec_t    lease;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    record = zkl_record_number(zone, id);
+    cell = zkl_layout_cell(zone->map, record);
 
     if (cell == NULL) {
         return NGX_DECLINED;
     }
 
     for ( ;; ) {
-        rc = zkl_record_read(zone, id, path, &copy);
+        rc = zkl_record_get(zone, record, id, path, &copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -1565,7 +1630,7 @@ zkl_record_renew(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     }
 
     if ((ngx_msec_int_t) (lease - copy.lease) < 0) {
-        zkl_doorbell_keeper(zone->map, cell->slot, id->record);
+        zkl_doorbell_keeper(zone->map, cell->slot, record);
     }
 
     return NGX_OK;
@@ -1576,18 +1641,20 @@ ngx_int_t
 zkl_record_told(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     zkl_record_t *copy)
 {
+    uint32_t     record;
     ngx_int_t    rc;
     ngx_msec_t   lease;
     zkl_cell_t  *cell;
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    record = zkl_record_number(zone, id);
+    cell = zkl_layout_cell(zone->map, record);
 
     if (cell == NULL) {
         return NGX_DECLINED;
     }
 
     for ( ;; ) {
-        rc = zkl_record_read(zone, id, path, copy);
+        rc = zkl_record_get(zone, record, id, path, copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -1639,12 +1706,14 @@ static ngx_int_t
 zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_uint_t less, ngx_atomic_uint_t *mark, ngx_uint_t *holds)
 {
+    uint32_t           record;
     ngx_int_t          rc;
     ngx_atomic_uint_t  was, n;
     zkl_cell_t        *cell;
     zkl_record_t       copy;
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    record = zkl_record_number(zone, id);
+    cell = zkl_layout_cell(zone->map, record);
 
     if (cell == NULL) {
         return NGX_DECLINED;
@@ -1654,7 +1723,7 @@ zkl_record_count(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         was = cell->holds;
         n = was & ZKL_HOLDS;
 
-        rc = zkl_record_read(zone, id, path, &copy);
+        rc = zkl_record_get(zone, record, id, path, &copy);
         if (rc != NGX_OK && rc != NGX_AGAIN) {
             return rc;
         }
@@ -1685,6 +1754,7 @@ ngx_int_t
 zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
     ngx_uint_t broken)
 {
+    uint32_t      record;
     ngx_int_t     rc;
     zkl_cell_t   *cell;
     zkl_record_t  copy;
@@ -1694,7 +1764,8 @@ zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
         return rc;
     }
 
-    cell = zkl_layout_cell(zone->map, id->record);
+    record = copy.id.record;
+    cell = zkl_layout_cell(zone->map, record);
 
     /*
      * The gen ties the request to this claim, if another claim has the cell by
@@ -1706,12 +1777,12 @@ zkl_record_request(zkl_zone_t *zone, const zkl_id_t *id, ngx_str_t *path,
 
     ngx_memory_barrier();
 
-    rc = zkl_record_read(zone, id, path, &copy);
+    rc = zkl_record_get(zone, record, id, path, &copy);
     if (rc != NGX_OK && rc != NGX_AGAIN) {
         return rc;
     }
 
-    zkl_doorbell_keeper(zone->map, cell->slot, id->record);
+    zkl_doorbell_keeper(zone->map, cell->slot, record);
 
     return rc;
 }

@@ -139,8 +139,7 @@ void zkl_record_free(zkl_zone_t *zone, uint32_t record);
 
 /*
  * Makes an open record for child, a durable claim whose lease another session
- * counts or counted; in the cell that the id in the claim's name says, if that
- * cell is free.  Returns NGX_OK, or NGX_BUSY if the zone is full.
+ * counts or counted.  Returns NGX_OK, or NGX_BUSY if the zone is full.
  */
 ngx_int_t zkl_record_adopt(zkl_zone_t *zone, ngx_str_t *path,
     zkl_child_t *child, int64_t czxid, ngx_uint_t index, uint32_t *record);

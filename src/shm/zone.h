@@ -12,6 +12,7 @@
  *   cells    a claim's record takes a cell, or a few in a row if the path of
  *            the lock is long (see shm/record.h)
  *   index    (lock, seq) -> cell, a hint: the record tells the truth
+ *   moved    id -> cell of a claim that was taken over, a hint, too
  *
  * A slot outlives its keeper.  Each worker has a home, the slot of the worker's
  * own session.  When a worker dies or leaves, the worker's slots are orphans,

@@ -502,7 +502,7 @@ MUTANTS = [
     ('no subscription hangs at a sibling ahead',
      'core/lock.c',
      '        zkl_worker_subscribe(lock->worker, &other->sub,\n'
-     '                                   other->id.record);\n'
+     '                                   record.id.record);\n'
      '\n'
      '        return NGX_OK;\n'
      '    }\n'
@@ -1016,10 +1016,17 @@ MUTANTS = [
     ('a client that has left is waited for', 'core/call.c:zkl_call_deaf',
      '        call->worker->nawaited--;\n', '', 500),
 
-    ('a claim that has left is named after another record',
-     'core/lock.c:zkl_lock_leave',
-     '    lock->nrenumbered -= (claim->named != claim->id.record);\n', '',
-     2000),
+    ('a claim that is taken over is not found by its id',
+     'core/claim.c:zkl_claim_find',
+     'claim = sn ? ', 'claim = (sn && 0) ? ', 2000),
+
+    ('siblings do not find a record that is taken over',
+     'shm/record.c:zkl_record_adopt',
+     '    zkl_record_moved(zone, *record);\n', '', 2000),
+
+    ('a request goes to the record that the id says',
+     'shm/record.c:zkl_record_request',
+     'record = copy.id.record;', 'record = id->record;', 4000),
 
     ('a key without claims stays in the table of quotas',
      'shm/quota.c:zkl_quota_give_back',
