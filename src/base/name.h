@@ -34,6 +34,9 @@
 /* bytes of "_c_UUID-permit1000-", the longest prefix, without a NUL */
 #define ZKL_PREFIX_MAX          51
 
+/* bytes of a claim's name up to the end of the first 8 bytes of the id */
+#define ZKL_PREFIX_KEY          21
+
 /* bytes of the longest claim name that a gateway makes, without a NUL */
 #define ZKL_CLAIM_MAX           (ZKL_PREFIX_MAX + 10)
 

@@ -1100,6 +1100,7 @@ zkl_call_find_handler(zkl_op_t *op)
     ngx_uint_t   i;
     zkl_child_t  child;
     zkl_call_t  *call;
+    u_char       key[ZKL_PREFIX_MAX];
 
     call = op->data;
 
@@ -1110,11 +1111,15 @@ zkl_call_find_handler(zkl_op_t *op)
         goto done;
     }
 
+    (void) zkl_name_prefix_write((char *) key, &call->token.id, ZKL_MUTEX);
+
     for (i = 0; i < op->nchildren; i++) {
 
-        if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                op->children[i].len)
-            != 0
+        if (op->children[i].len <= ZKL_PREFIX_KEY
+            || ngx_memcmp(op->children[i].data, key, ZKL_PREFIX_KEY) != 0
+            || zkl_name_child_read(&child, (char *) op->children[i].data,
+                                   op->children[i].len)
+               != 0
             || !child.has_id
             || !zkl_name_secret_equal(child.id.random, call->token.id.random,
                                       ZKL_KEY)

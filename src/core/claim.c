@@ -1038,6 +1038,7 @@ zkl_claim_single_handler(zkl_op_t *op)
     ngx_uint_t    i;
     zkl_child_t   child;
     zkl_claim_t  *claim;
+    u_char        key[ZKL_PREFIX_MAX];
 
     claim = op->data;
     claim->op = NULL;
@@ -1054,11 +1055,17 @@ zkl_claim_single_handler(zkl_op_t *op)
 
     seq = claim->entry.seq;
 
+    /* few names are read, because many claims may share a long list */
+
+    (void) zkl_name_prefix_write((char *) key, &claim->id, ZKL_MUTEX);
+
     for (i = 0; i < op->nchildren; i++) {
 
-        if (zkl_name_child_read(&child, (char *) op->children[i].data,
-                                op->children[i].len)
-            == 0
+        if (op->children[i].len > ZKL_PREFIX_KEY
+            && ngx_memcmp(op->children[i].data, key, ZKL_PREFIX_KEY) == 0
+            && zkl_name_child_read(&child, (char *) op->children[i].data,
+                                   op->children[i].len)
+               == 0
             && child.has_id
             && child.seq < seq
             && zkl_name_secret_equal(child.id.random, claim->id.random,
