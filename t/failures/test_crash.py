@@ -8,7 +8,7 @@ with the tokens of the dead worker.
 
 The session timeout is long here: a claim that is gone was deleted by a worker,
 and a claim that stays was kept.  ZK_LOCK_DEATHS is the number of deaths of the
-last test.
+last test, ZK_LOCK_LATE that of late requests.
 """
 
 import os
@@ -27,6 +27,7 @@ from lib.proxy import SWALLOWED
 from lib.tokens import claim_of
 
 DEATHS = int(os.environ.get("ZK_LOCK_DEATHS") or 12)
+LATE = int(os.environ.get("ZK_LOCK_LATE") or 3)
 
 TIMEOUT = "60s"
 SOON = 20.0
@@ -304,6 +305,60 @@ def test_claim_that_nobody_knows_of(behind_proxy, tree):
     tree.wait_claims(gateway.znode("x"), 1)
     kill(gateway, dead)
     tree.wait_claims(gateway.znode("x"), 0, SOON)
+
+
+def test_late_requests_of_the_dead(ensemble, start_gateway, start_proxy,
+                                   connect_tree):
+    """A worker that died has sent a create to a server that stands still, and
+    another worker closes the session at another server: the create comes late
+    and makes no claim, and the young lease of the dead worker stays.
+    """
+    ensemble.start()
+    slow = ensemble.follower()
+    well = next(server for server in ensemble.servers if server is not slow)
+    tree = connect_tree(well.address)
+    proxy = start_proxy(slow)
+    gateway = start_gateway(servers=proxy.address, wait_sessions=False)
+
+    for i in range(LATE):
+        gateway.wait_served()
+        dead, other = gateway.worker_pids()
+        leases = [gateway.hold("%s%d" % (name, i), ttl="1h", worker=worker)
+                  for name, worker in (("dead", dead), ("other", other))]
+        sessions = [owner(tree, gateway, "%s%d" % (name, i))
+                    for name in ("dead", "other")]
+
+        slow.freeze()
+        sent = creates(proxy)
+        gateway.begin("x", wait="1m", worker=dead)
+        wait_until(lambda: creates(proxy) > sent, SOON, "the create is sent")
+        proxy.retarget(well.port)
+        proxy.kill(sessions[1])
+        kill(gateway, dead)
+        wait_until(lambda: sessions[0] not in well.living_sessions(), SOON,
+                   "the session is closed")
+        slow.thaw()
+        wait_until(slow.serving, SOON, "the server is back")
+
+        gateway.wait_served()
+        gateway.release("x", gateway.hold("x", wait="0").token)
+        tree.wait_claims(gateway.znode("x"), 0)
+        for name, lease in zip(("dead", "other"), leases):
+            name = "%s%d" % (name, i)
+            assert gateway.renew(name, lease.token).status == 200
+            gateway.release(name, lease.token)
+        proxy.retarget(slow.port)
+        proxy.kill()
+
+
+def owner(tree, gateway, name):
+    """The session of the lock's only claim."""
+    claim, = tree.claims(gateway.znode(name))
+    return tree.stat(gateway.znode(name) + "/" + claim).ephemeralOwner
+
+
+def creates(proxy):
+    return sum(proxy.requests[create] for create in CREATES)
 
 
 def test_release_that_nobody_knows_of(behind_proxy, tree):
