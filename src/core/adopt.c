@@ -140,7 +140,7 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 /*
  * Of a lease, of a claim that may be durable, and of one whose release a client
  * waits for, the worker makes a claim.  The other claims end: their clients are
- * gone with the dead worker.
+ * gone with the dead worker.  Their records say so until the session is closed.
  */
 
 static void
@@ -182,7 +182,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
     if (!lease && !asked && !record->durable) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
-        zkl_record_free(zone, n);
         return;
     }
 

@@ -308,9 +308,28 @@ zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was)
 void
 zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to)
 {
-    ngx_uint_t  i;
+    uint32_t    record;
+    uint64_t    starts;
+    ngx_uint_t  i, k;
 
     for (i = 0; i < from->map->nchunks; i++) {
+
+        if (from->map->owners[i] != from->slot + 1) {
+            continue;
+        }
+
+        starts = from->map->starts[i];
+
+        for (k = 0; starts != 0; k++, starts >>= 1) {
+            record = (uint32_t) (i * ZKL_CHUNK + k);
+
+            if ((starts & 1)
+                && zkl_layout_cell(from->map, record)->slot == from->slot)
+            {
+                zkl_record_free(from, record);
+            }
+        }
+
         (void) ngx_atomic_cmp_set(&from->map->owners[i], from->slot + 1,
                                   to->slot + 1);
     }
@@ -842,6 +861,7 @@ zkl_record_inherit_chunk(zkl_zone_t *zone, ngx_uint_t chunk,
             /* the worker died while it published the claim */
 
             cell->state = ZKL_RECORD_NEW;
+            cell->seq = -1;
             cell->gen++;
         }
     }

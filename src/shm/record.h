@@ -153,7 +153,8 @@ void zkl_record_move(zkl_zone_t *zone, uint32_t record, zkl_mode_t was);
 
 /*
  * Gives the chunks of an adopted slot to another slot of this worker, with the
- * records, which have moved there.
+ * records that have moved there.  The other records, which have ended, are
+ * freed, because the session is over.
  */
 void zkl_record_hand_over(zkl_zone_t *from, zkl_zone_t *to);
 

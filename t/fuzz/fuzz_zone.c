@@ -669,7 +669,7 @@ expected(zkl_record_t *record, ngx_str_t *path)
 
         if (k->torn) {
             k->state = ZKL_RECORD_NEW;
-            k->seq = (k->mode == ZKL_NODE) ? 0 : -1;
+            k->seq = -1;
             k->torn = 0;
         }
 
