@@ -1062,7 +1062,8 @@ zkl_claim_single_handler(zkl_op_t *op)
     for (i = 0; i < op->nchildren; i++) {
 
         if (op->children[i].len > ZKL_PREFIX_KEY
-            && ngx_memcmp(op->children[i].data, key, ZKL_PREFIX_KEY) == 0
+            && zkl_name_secret_equal(op->children[i].data, key,
+                                     ZKL_PREFIX_KEY)
             && zkl_name_child_read(&child, (char *) op->children[i].data,
                                    op->children[i].len)
                == 0

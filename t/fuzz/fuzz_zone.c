@@ -23,7 +23,7 @@
 #include "shm/seq_index.h"
 
 
-#define PAGES       18
+#define PAGES       19
 #define RECORDS     24
 #define SUCCESSORS       16
 #define CELLS       256
