@@ -138,9 +138,10 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
 
 /*
- * Of a lease, of a claim that may be durable, and of one whose release a client
- * waits for, the worker makes a claim.  The other claims end: their clients are
- * gone with the dead worker.  Their records say so until the session is closed.
+ * Of a lease, and of a claim that may be durable, the worker makes a claim.
+ * The other claims end: their clients are gone with the dead worker.  Their
+ * records say so, and a client that waits for a release is told when the
+ * session is closed.
  */
 
 static void
@@ -150,7 +151,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     uint32_t      n;
     ngx_int_t     rc;
-    ngx_uint_t    asked, lease;
+    ngx_uint_t    lease;
     zkl_zone_t   *zone;
 
     zone = adoption->zone;
@@ -169,7 +170,6 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
-    asked = zkl_record_asked(zone, n);
     lease = (record->state == ZKL_RECORD_HELD && !record->bound);
 
     if (record->state == ZKL_RECORD_HELD && record->bound) {
@@ -179,7 +179,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(zone, n);
     }
 
-    if (!lease && !asked && !record->durable) {
+    if (!lease && !record->durable) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
         return;
@@ -192,8 +192,8 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_unbind(zone, n);
     }
 
-    rc = zkl_claim_adopt(adoption->worker, path, record, !lease || asked,
-                         adoption);
+    rc = zkl_claim_adopt(adoption->worker, path, record,
+                         !lease || zkl_record_asked(zone, n), adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;
@@ -433,26 +433,11 @@ zkl_adopt_leave(zkl_worker_t *worker)
 }
 
 
-/* Frees the adoption, and forgets the claims, but not the zone or session. */
+/* Frees the adoption, but not the zone, the session and the claims. */
 
 static void
 zkl_adopt_free(zkl_adoption_t *adoption)
 {
-    ngx_uint_t     i;
-    zkl_claim_t   *claim;
-    zkl_worker_t  *worker;
-
-    worker = adoption->worker;
-
-    for (i = 0; adoption->nclaims != 0 && i < worker->nclaims; i++) {
-        claim = worker->claims[i];
-
-        if (claim != NULL && claim->adoption == adoption) {
-            zkl_claim_forget(claim);
-            adoption->nclaims--;
-        }
-    }
-
     if (adoption->over.posted) {
         ngx_delete_posted_event(&adoption->over);
     }

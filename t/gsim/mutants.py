@@ -1129,7 +1129,7 @@ MUTANTS = [
     ('the entries of a gate that is owned are not listed again',
      'core/custody.c:zkl_custody_connected',
      'if (gate->state == ZKL_GATE_READ || gate->state == ZKL_GATE_OWNED) {',
-     'if (gate->state == ZKL_GATE_READ) {', 500),
+     'if (gate->state == ZKL_GATE_READ) {', 12000),
 
     ('a session counts before it owns the gate',
      'core/custody.c:zkl_custody_counts',
@@ -1142,7 +1142,7 @@ MUTANTS = [
     ('the entry of a claim that has become a reader is removed',
      'core/claim.c:zkl_claim_take_missed',
      'if (zkl_claim_renamed(claim) == NGX_OK) {',
-     'if (0)', 12000),
+     'if (0) {', 12000),
 
     ('a gate whose create got no answer is another session\'s',
      'core/custody.c:zkl_gate_looked', '&& op->owner == key.id)', '&& 0)',
@@ -1234,7 +1234,7 @@ MUTANTS = [
      'core/claim.c:zkl_claim_secure', 'cdata->async ? 1 : 0', '1', 2000),
 
     ('a claim that is found by its entry is adopted as another claim',
-     'core/claim.c:zkl_claim_adopt', 'return NGX_BUSY;', ';', 2000),
+     'core/claim.c:zkl_claim_adopt', 'return NGX_BUSY;', ';', 12000),
 
     ('an adopted claim is not read when the successor connects',
      'core/claim.c:zkl_claim_connected',
@@ -1253,10 +1253,6 @@ MUTANTS = [
      'core/claim.c:zkl_claim_adopt', 'claim->named_mode = record->was;', '',
      ('--rich --shortage', 12000)),
 
-    ('the claims of an adoption that there is no memory for stay',
-     'core/adopt.c:zkl_adopt_free', 'zkl_claim_forget(claim);', '',
-     ('--rich --shortage', 2000)),
-
     ('an adopted session is left when no claim needs it',
      'core/adopt.c:zkl_adopt_over_handler',
      'zkl_session_close(adoption->session);',
@@ -1267,19 +1263,21 @@ MUTANTS = [
 
     ('a claim whose release is asked for ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
-     'if (!lease && !asked && !record->durable) {',
-     'if (!lease && !record->durable) {', ('--rich', 2000)),
+     '        zkl_record_end(zone, n);\n        return;',
+     '        zkl_record_end(zone, n);\n        zkl_record_free(zone, n);\n'
+     '        return;', ('--rich', 2000)),
 
     ('an adopted claim is lost with the session of the successor',
      'core/claim.c:zkl_claim_outlives',
      '            zkl_custody_leave(claim);\n',
-     '            return NGX_DECLINED;\n', 2000),
+     '            return NGX_DECLINED;\n', 12000),
 ]
 
 
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a renewal is known before it counts',
     'a change that was seen is handled after the connection broke',
     'a change counts as handled before ZooKeeper lost the change',
     'a number in a name is taken for given',
