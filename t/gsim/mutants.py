@@ -194,7 +194,7 @@ MUTANTS = [
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
     ('what is held goes with its worker', 'core/adopt.c:zkl_adopt_record',
-     'record, !lease || asked,', 'record, 1,', 2000),
+     '!lease || zkl_record_asked(zone, n), adoption);', '1, adoption);', 2000),
 
     ('the tokens of a transaction fall',
      'core/claim.c',
@@ -1277,6 +1277,7 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a claim that is found by its entry is adopted as another claim',
     'a renewal is known before it counts',
     'a change that was seen is handled after the connection broke',
     'a change counts as handled before ZooKeeper lost the change',
