@@ -176,6 +176,8 @@ typedef struct {
                                                workers quit, with no new
                                                workers */
     ngx_atomic_t                superseded; /* by a new layout */
+    ngx_atomic_t                inherited;  /* a claim was taken over, so that
+                                               `moved` may lead to a record */
     ngx_atomic_t                drained;    /* since when, in seconds of the
                                                wall clock; 0: not */
     ngx_atomic_t                zxid;       /* the largest of the workers'

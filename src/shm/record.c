@@ -226,6 +226,8 @@ zkl_record_moved(zkl_zone_t *zone, uint32_t record)
     cell = zkl_layout_cell(zone->map, record);
     hash = ngx_crc32_short(cell->random, ZKL_RANDOM_LEN);
 
+    zone->map->inherited = 1;
+
     for (k = 0; k < ZKL_MOVED; k++) {
         place = &zone->map->moved[(hash + k) % zone->map->ncells];
         old = *place;
@@ -255,8 +257,13 @@ zkl_record_number(zkl_zone_t *zone, const zkl_id_t *id)
     ngx_uint_t   k;
     zkl_cell_t  *cell;
 
-    hash = ngx_crc32_short((u_char *) id->random, ZKL_RANDOM_LEN);
     found = id->record;
+
+    if (!zone->map->inherited) {
+        return found;
+    }
+
+    hash = ngx_crc32_short((u_char *) id->random, ZKL_RANDOM_LEN);
 
     for (k = 0; k <= ZKL_MOVED; k++) {
         record = id->record;
