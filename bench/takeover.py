@@ -160,6 +160,7 @@ def measure(server, tree, args):
 def main():
     args = arguments()
     common.raise_open_files(10000)
+    common.HTTP = common.HTTP.replace("zk_lock_zone 16m", "zk_lock_zone 128m")
 
     print()
     results = {"setup": common.setup(
