@@ -226,7 +226,8 @@ zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record, ngx_str_t *path)
     zkl_op_t  *op;
     ngx_str_t  name;
 
-    if (record->state == ZKL_RECORD_NEW || record->mode == ZKL_NODE
+    if (record->state == ZKL_RECORD_NEW || record->state == ZKL_RECORD_ENDED
+        || record->mode == ZKL_NODE
         || !zkl_session_connected(worker->session))
     {
         return;

@@ -2106,7 +2106,8 @@ zkl_claim_durable(zkl_claim_t *claim)
         lock->converting = claim;
         claim->term = zkl_custody_term(gate);
 
-        if (claim->gate == NULL) {
+        if (claim->gate != gate) {
+            zkl_custody_leave(claim);
             zkl_custody_join(gate, claim);
         }
     }
@@ -2485,6 +2486,15 @@ zkl_claim_take_handler(zkl_op_t *op)
 
     } else if (op->rc == ZKL_OK) {
         zkl_claim_take_read(claim, op);
+
+    } else if (claim->term == -1 && claim->adoption == NULL
+               && claim->gate != NULL
+               && op->rc != ZKL_UNSENT && op->rc != ZKL_UNKNOWN)
+    {
+        /* ZooKeeper refuses to tell: the entry is read again, later */
+
+        zkl_custody_doubt(claim);
+        zkl_claim_forsake(claim);
     }
 
     /* else the sweep, or the next connection, tries again */
@@ -2862,9 +2872,17 @@ zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path, zkl_child_t *child,
         claim->term = -1;
     }
 
-    if (claim->gate != gate) {
-        zkl_custody_leave(claim);
+    if (claim->gate == NULL && claim->state == ZKL_TAKE) {
         zkl_custody_join(gate, claim);
+    }
+
+    if (claim->gate != gate) {
+
+        /* only the claim's data show which of two entries is true */
+
+        return (claim->gate != NULL && claim->lasting == ZKL_DURABLE
+                && claim->state == ZKL_HELD)
+               ? NGX_ABORT : NGX_AGAIN;
     }
 
     if (claim->state == ZKL_TAKE) {
@@ -2894,7 +2912,11 @@ zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path, zkl_record_t *record,
     claim = zkl_claim_find(worker, &child.id, path);
 
     if (claim != NULL && claim->entry.seq == child.seq) {
-        return NGX_BUSY;
+
+        /* what an entry tells may be wrong until the znode is read */
+
+        return (claim->state == ZKL_TAKE && claim->term == -1)
+               ? NGX_ERROR : NGX_BUSY;
     }
 
     claim = zkl_claim_enter(worker, path, &child, NULL, record, &rc);

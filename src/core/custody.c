@@ -426,6 +426,25 @@ zkl_custody_leave(zkl_claim_t *claim)
 }
 
 
+void
+zkl_custody_doubt(zkl_claim_t *claim)
+{
+    zkl_gate_t  *gate;
+
+    gate = claim->gate;
+
+    claim->gate = NULL;
+    ngx_queue_remove(&claim->custody);
+
+    gate->failed = 1;
+
+    if (gate->state == ZKL_GATE_OWNED) {
+        zkl_gate_state(gate, ZKL_GATE_LIST);
+        zkl_gate_later(gate);
+    }
+}
+
+
 ngx_int_t
 zkl_custody_claim(zkl_claim_t *claim, const u_char *name)
 {
@@ -938,7 +957,16 @@ zkl_gate_listed(zkl_gate_t *gate, zkl_op_t *op)
 
     if ((uint32_t) op->version != gate->term) {
 
-        /* another session has taken the gate, which somebody had removed */
+        /*
+         * Another session has taken the gate, which somebody had removed; or a
+         * client has written to the directory.
+         */
+
+        if (ngx_queue_empty(&gate->claims)) {
+            zkl_gate_state(gate, ZKL_GATE_LOOK);
+            zkl_gate_go(gate);
+            return;
+        }
 
         zkl_gate_removed(gate);
         return;
@@ -1155,7 +1183,14 @@ zkl_gate_entry_handler(zkl_op_t *op)
     } else {
         rc = zkl_claim_inherit(gate->worker, &path, &child, &cdata, gate);
 
-        gate->failed |= (rc != NGX_OK);
+        if (rc == NGX_ABORT) {
+            entry.data = op->path.data + op->path.len - ZKL_ENTRY_LEN;
+            entry.len = ZKL_ENTRY_LEN;
+            zkl_gate_remove(gate, &entry);
+
+        } else if (rc != NGX_OK) {
+            gate->failed = 1;
+        }
 
         if (rc == NGX_BUSY) {
 

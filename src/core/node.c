@@ -368,7 +368,9 @@ zkl_node_changed(zkl_lock_t *lock, ngx_uint_t deleted)
     {
         claim = ngx_queue_data(q, zkl_claim_t, queue);
 
-        if (claim->entry.linked || claim->state == ZKL_TAKE) {
+        if (claim->entry.linked || claim->watched
+            || claim->state == ZKL_TAKE)
+        {
             zkl_claim_changed(claim, deleted);
             break;
         }
