@@ -434,11 +434,30 @@ zkl_adopt_leave(zkl_worker_t *worker)
 }
 
 
-/* Frees the adoption, but not the zone, the session and the claims. */
+/*
+ * Frees the adoption, but not the zone and the session.  The claims are
+ * forgotten: the close of a session waits for its answers, and the worker's own
+ * answers, which come meanwhile, must find no claim of a slot that is given up.
+ */
 
 static void
 zkl_adopt_free(zkl_adoption_t *adoption)
 {
+    ngx_uint_t     i;
+    zkl_claim_t   *claim;
+    zkl_worker_t  *worker;
+
+    worker = adoption->worker;
+
+    for (i = 0; adoption->nclaims != 0 && i < worker->nclaims; i++) {
+        claim = worker->claims[i];
+
+        if (claim != NULL && claim->adoption == adoption) {
+            zkl_claim_forget(claim);
+            adoption->nclaims--;
+        }
+    }
+
     if (adoption->over.posted) {
         ngx_delete_posted_event(&adoption->over);
     }

@@ -36,7 +36,7 @@
  *
  * The claim outlives the waiter: the claim is freed when the znode is known to
  * be gone, or another session counts the lease.  Only zkl_claim_state() changes
- * the state; zkl_claim_done() ends a claim, or zkl_claim_forsake() for a claim
+ * the state; zkl_claim_done() ends a claim, or zkl_claim_forget() for a claim
  * whose znode stays, except in a process that ends.  Most functions may end the
  * claim, which stays in memory until the end of the turn of the event loop.
  *
@@ -3113,6 +3113,23 @@ zkl_claim_forsake(zkl_claim_t *claim)
 
     zkl_record_ending(worker->zone, claim->id.record, ZKL_ENDING_FORSAKEN);
     zkl_record_free(worker->zone, claim->id.record);
+
+    zkl_claim_forget(claim);
+}
+
+
+void
+zkl_claim_forget(zkl_claim_t *claim)
+{
+    zkl_lock_t    *lock;
+    zkl_worker_t  *worker;
+
+    lock = claim->lock;
+    worker = lock->worker;
+
+    if (claim->gate != NULL) {
+        ngx_queue_remove(&claim->custody);
+    }
 
     zkl_claim_state(claim, ZKL_DONE);
 

@@ -439,6 +439,12 @@ ngx_int_t zkl_claim_inherit(zkl_worker_t *worker, ngx_str_t *path,
 ngx_int_t zkl_claim_adopt(zkl_worker_t *worker, ngx_str_t *path,
     zkl_record_t *record, ngx_uint_t ending, zkl_adoption_t *adoption);
 
+/*
+ * Frees the claim; the record, the znode and the entry stay, for the next
+ * worker that adopts the slot.
+ */
+void zkl_claim_forget(zkl_claim_t *claim);
+
 
 /* Refuses all claims of the lock that are not in the queue so far. */
 void zkl_lock_refuse(zkl_lock_t *lock, zkl_outcome_e outcome);
