@@ -771,6 +771,7 @@ gsim_user_counted(gsim_user_t *u, zkl_info_t *info)
 static void
 gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
 {
+    int      home;
     int64_t  ttl;
 
     ttl = info->timed ? (int64_t) info->expires : 0;
@@ -789,11 +790,14 @@ gsim_user_renewed(gsim_user_t *u, zkl_info_t *info)
     /*
      * Another gateway may learn of a shorter lease only when the first lease is
      * over; a grant that another gateway has told first counts anew from there.
+     * A user that was met may have a home other than the claim's gateway.
      */
+
+    home = u->met ? u->hold->home : u->home;
 
     u->hold->ends = (!u->shares && !u->async && !u->keyed && info->timed
                      && !u->hold->crowd
-                     && u->process->gateway->index == u->home)
+                     && u->process->gateway->index == home)
                     ? gsim_now + ttl * GSIM_MS : 0;
 
     ttl = u->named ? u->named : ttl;
