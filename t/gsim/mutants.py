@@ -1234,7 +1234,9 @@ MUTANTS = [
      'core/claim.c:zkl_claim_secure', 'cdata->async ? 1 : 0', '1', 2000),
 
     ('a claim that is found by its entry is adopted as another claim',
-     'core/claim.c:zkl_claim_adopt', 'return NGX_BUSY;', ';', 12000),
+     'core/claim.c:zkl_claim_adopt',
+     '               ? NGX_ERROR : NGX_BUSY;',
+     '               ? NGX_ERROR : NGX_OK;', 12000),
 
     ('an adopted claim is not read when the successor connects',
      'core/claim.c:zkl_claim_connected',
