@@ -138,10 +138,10 @@ zkl_adopt_open(zkl_worker_t *worker, zkl_zone_t *zone)
 
 
 /*
- * Of a lease, and of a claim that may be durable, the worker makes a claim.
- * The other claims end: their clients are gone with the dead worker.  Their
- * records say so, and a client that waits for a release is told when the
- * session is closed.
+ * Of a lease, of a claim that may be durable, and of one whose release a client
+ * waits for, or may wait for, the worker makes a claim: the record is freed
+ * when the znode is gone, which the close of the session does not show.  The
+ * other claims end: their clients are gone with the dead worker.
  */
 
 static void
@@ -151,7 +151,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
 
     uint32_t      n;
     ngx_int_t     rc;
-    ngx_uint_t    lease;
+    ngx_uint_t    asked, lease;
     zkl_zone_t   *zone;
 
     zone = adoption->zone;
@@ -170,6 +170,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         return;
     }
 
+    asked = (record->state == ZKL_RECORD_ENDED || zkl_record_asked(zone, n));
     lease = (record->state == ZKL_RECORD_HELD && !record->bound);
 
     if (record->state == ZKL_RECORD_HELD && record->bound) {
@@ -179,7 +180,7 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_let_go(zone, n);
     }
 
-    if (!lease && !record->durable) {
+    if (!lease && !record->durable && (!asked || record->seq == -1)) {
         zkl_adopt_delete(adoption->worker, record, path);
         zkl_record_end(zone, n);
         return;
@@ -192,8 +193,8 @@ zkl_adopt_record(void *data, zkl_record_t *record, ngx_str_t *path)
         zkl_record_unbind(zone, n);
     }
 
-    rc = zkl_claim_adopt(adoption->worker, path, record,
-                         !lease || zkl_record_asked(zone, n), adoption);
+    rc = zkl_claim_adopt(adoption->worker, path, record, !lease || asked,
+                         adoption);
 
     if (rc == NGX_OK) {
         adoption->nclaims++;
@@ -226,8 +227,8 @@ zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record, ngx_str_t *path)
     zkl_op_t  *op;
     ngx_str_t  name;
 
-    if (record->state == ZKL_RECORD_NEW || record->state == ZKL_RECORD_ENDED
-        || record->mode == ZKL_NODE
+    if (record->state == ZKL_RECORD_NEW || record->mode == ZKL_NODE
+        || record->seq == -1
         || !zkl_session_connected(worker->session))
     {
         return;

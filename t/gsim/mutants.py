@@ -194,7 +194,7 @@ MUTANTS = [
      'one = 1;\n', 'one = 1;\n\n    return;\n', 3000),
 
     ('what is held goes with its worker', 'core/adopt.c:zkl_adopt_record',
-     '!lease || zkl_record_asked(zone, n), adoption);', '1, adoption);', 2000),
+     'record, !lease || asked,', 'record, 1,', 2000),
 
     ('the tokens of a transaction fall',
      'core/claim.c',
@@ -1265,9 +1265,7 @@ MUTANTS = [
 
     ('a claim whose release is asked for ends before it is deleted',
      'core/adopt.c:zkl_adopt_record',
-     '        zkl_record_end(zone, n);\n        return;',
-     '        zkl_record_end(zone, n);\n        zkl_record_free(zone, n);\n'
-     '        return;', ('--rich', 2000)),
+     '(!asked || record->seq == -1)', '1', ('--rich', 12000)),
 
     ('an adopted claim is lost with the session of the successor',
      'core/claim.c:zkl_claim_outlives',
