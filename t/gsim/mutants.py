@@ -1277,6 +1277,8 @@ MUTANTS = [
 # Bugs that do harm in too few histories to be found in the time of each run:
 # tried by name only.
 RARE = [
+    'a durable claim is lost if there is no memory to move it',
+    'a claim whose release is asked for ends before it is deleted',
     'a claim that is found by its entry is adopted as another claim',
     'a renewal is known before it counts',
     'a change that was seen is handled after the connection broke',
