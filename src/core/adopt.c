@@ -6,7 +6,9 @@
  * A lease becomes a claim of this worker at once, in TAKE (core/claim.c): the
  * claim's znode is read, and becomes durable below this worker's gate, unless
  * the znode is durable already.  The record stays in the slot until then: if
- * this worker dies, too, the next one begins again.  The other claims end.
+ * this worker dies, too, the next one begins again.  A claim whose release a
+ * client may wait for becomes one of this worker, too, to be deleted; the other
+ * claims end.
  *
  * When no claim is left that may depend on the session, the worker closes the
  * session.  ZooKeeper deletes then what the dead worker has made, and refuses
@@ -227,8 +229,7 @@ zkl_adopt_delete(zkl_worker_t *worker, zkl_record_t *record, ngx_str_t *path)
     zkl_op_t  *op;
     ngx_str_t  name;
 
-    if (record->state == ZKL_RECORD_NEW || record->mode == ZKL_NODE
-        || record->seq == -1
+    if (record->seq == -1 || record->mode == ZKL_NODE
         || !zkl_session_connected(worker->session))
     {
         return;

@@ -15,8 +15,8 @@
  *   HELD     -            DONE        -         -       DELETE   (list) DONE
  *                                                       or EXP.
  *   EXPIRING DONE         DONE        (list)    -       (later)  (list) DONE
- *   TAKE     HELD or      DONE        TAKE      -       DELETE   TAKE   TAKE
- *            TAKE
+ *   TAKE     HELD, TAKE   DONE        TAKE      -       DELETE   TAKE   TAKE
+ *            or DONE
  *   DELETE   DONE         DONE        RETRY     -       -        -      DONE
  *   RETRY    -            -           -         -       -        DELETE DONE
  *
@@ -2172,13 +2172,11 @@ zkl_claim_made_durable(void *data, ngx_int_t rc)
     if (rc == NGX_BUSY) {
         zkl_custody_leave(claim);
         zkl_claim_yield(claim);
+        zkl_claim_next_durable(claim, rc);
+        return;
     }
 
     zkl_claim_next_durable(claim, rc);
-
-    if (rc == NGX_BUSY) {
-        return;
-    }
 
     if (rc == NGX_DECLINED) {
         claim->outcome = ZKL_CANCELLED;
@@ -2566,7 +2564,7 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
 
     if (claim->adoption != NULL) {
 
-        if (op->reply.len <= ZKL_CLAIM_DATA_MAX) {
+        if (cdata.index >= 0 && op->reply.len <= ZKL_CLAIM_DATA_MAX) {
             claim->cdata_len = (uint16_t) op->reply.len;
             ngx_memcpy(claim->cdata, op->reply.data, op->reply.len);
         }

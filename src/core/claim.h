@@ -42,8 +42,9 @@ typedef enum {
                                        deleted, unless another gateway has
                                        renewed the claim */
     ZKL_TAKE,                       /* maybe; durable, and this session does
-                                       not own the gate of the lease yet; or a
-                                       dead worker's, and not durable yet */
+                                       not own the gate of the lease yet; or
+                                       known from an entry alone; or a dead
+                                       worker's, and not durable yet */
     ZKL_DELETE,                     /* maybe; the delete is under way */
     ZKL_RETRY,                      /* maybe; a delete is owed, and is sent when
                                        ZooKeeper can be reached */

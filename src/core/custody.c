@@ -19,8 +19,9 @@
  *                                   are forsaken
  *   COUNT   set of the directory    LIST; or, if there is none, NEW, or LEFT if
  *                                   there is no claim
- *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE,
- *                                   if another session has counted
+ *   LIST    list of the entries     READ; or NEW or LEFT, as in COUNT; or DUE
+ *                                   or LOOK, if another client has set the
+ *                                   directory
  *   READ    reads of the entries    OWNED; EMPTY, if there is nothing; or LIST,
  *           that no claim has       later, if a read failed
  *   OWNED   -                       LIST, when the last claim has left, with

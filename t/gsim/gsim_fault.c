@@ -152,7 +152,7 @@ gsim_fault_event(void *data, uint64_t tag)
 
 /*
  * No connection breaks but those of a gateway that dies: its sessions end, and
- * the other gateway scans for what it has left.
+ * the other gateway takes over what it has left.
  */
 
 static void
