@@ -3,8 +3,9 @@
  * Custody: how a worker gets the gates whose leases no session counts, and
  * finds the leases there.  core/custody.h says what gates and entries are.
  *
- * A worker has a list of gates: its own, which the session made at its start
- * (`home`), those that it owns besides, and those that it is about to take.
+ * A worker has a list of gates: the gate that the session made at its start
+ * (`home`), further gates that the session owns, and gates that the worker is
+ * about to take.
  *
  *           sends                   the answer leads to
  *   -----   ---------------------   -------------------------------------------

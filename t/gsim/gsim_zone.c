@@ -3,9 +3,9 @@
  * The counts of a worker and of a zone, summed again from the queues and the
  * records while no process of the gateway is in a turn.
  *
- * A worker keeps one slot for its session and one slot for each adoption; each
- * record of the session's slot belongs to one claim of the worker, and other
- * claims have records of adopted slots; and a cell is in use if a record has
+ * A worker keeps a slot for the session and a slot for each adoption.  Each
+ * record of the session's slot belongs to a claim of the worker; the worker's
+ * other claims have records of adopted slots.  A cell is in use if a record has
  * the cell.
  */
 
