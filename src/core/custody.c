@@ -27,7 +27,8 @@
  *           that no claim has       later, if a read failed
  *   OWNED   -                       LIST, when the last claim has left, with
  *                                   the next connection, or if the directory
- *                                   may be gone
+ *                                   may be gone; or LIST, later, if an entry
+ *                                   was not written
  *   EMPTY   delete of the           LEFT; or LIST, if there are entries
  *           directory
  *   LEFT    delete of the gate      freed
@@ -45,8 +46,9 @@
  * lease meanwhile, and else has the whole ttl.
  *
  * A claim that ends has the entry deleted, if this session counts.  Such a
- * delete may be lost, so with each connection the entries are listed, and those
- * that no claim has are read.  An entry whose claim is gone is deleted.
+ * delete may be lost, so the entries are listed with each connection, and after
+ * a delete that libzookeeper has refused; and those that no claim has are read.
+ * An entry whose claim is gone is deleted.
  *
  * All code runs on the event loop.  A gate's `op` is NULL unless the operation
  * of its state is under way; `pending` counts further reads, whose handlers
@@ -152,6 +154,8 @@ static void zkl_gate_entry_handler(zkl_op_t *op);
 static ngx_int_t zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child,
     ngx_str_t *path, ngx_str_t *cdata);
 static void zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry);
+static void zkl_gate_written_handler(zkl_op_t *op);
+static void zkl_gate_doubt(zkl_gate_t *gate);
 static void zkl_gate_done(zkl_gate_t *gate);
 static void zkl_custody_look(zkl_worker_t *worker);
 static void zkl_custody_gates_handler(zkl_op_t *op);
@@ -438,12 +442,7 @@ zkl_custody_doubt(zkl_claim_t *claim)
     claim->gate = NULL;
     ngx_queue_remove(&claim->custody);
 
-    gate->failed = 1;
-
-    if (gate->state == ZKL_GATE_OWNED) {
-        zkl_gate_state(gate, ZKL_GATE_LIST);
-        zkl_gate_later(gate);
-    }
+    zkl_gate_doubt(gate);
 }
 
 
@@ -1075,6 +1074,9 @@ zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
         return;
     }
 
+    op->handler = zkl_gate_written_handler;
+    op->data = gate->worker;
+
     zkl_session_send(op);
 }
 
@@ -1270,8 +1272,6 @@ zkl_gate_entry_read(zkl_op_t *op, zkl_child_t *child, ngx_str_t *path,
 }
 
 
-/* If the connection breaks, the next list shows what is left. */
-
 static void
 zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
 {
@@ -1284,20 +1284,57 @@ zkl_gate_remove(zkl_gate_t *gate, ngx_str_t *entry)
     op = zkl_op_new(gate->worker->session, ZKL_OP_DELETE, &dir, entry, NULL);
 
     if (op == NULL) {
-        gate->failed = 1;
-
-        if (gate->state == ZKL_GATE_OWNED) {
-            zkl_gate_state(gate, ZKL_GATE_LIST);
-            gate->due = ngx_current_msec + ZKL_CUSTODY_AGAIN;
-        }
-
+        zkl_gate_doubt(gate);
         return;
     }
 
     op->gather = 1;
     op->deferrable = 1;
+    op->handler = zkl_gate_written_handler;
+    op->data = gate->worker;
 
     zkl_session_send(op);
+}
+
+
+/*
+ * Of the create or delete of an entry.  A lost answer needs nothing, because
+ * the next connection lists the entries; but the connection may well be there
+ * when an operation is not sent: without memory libzookeeper refuses.
+ */
+
+static void
+zkl_gate_written_handler(zkl_op_t *op)
+{
+    u_char      *name;
+    zkl_gate_t  *gate;
+
+    if (op->rc != ZKL_UNSENT) {
+        return;
+    }
+
+    /* the gate may have been freed meanwhile */
+
+    name = op->path.data + op->path.len - (ZKL_LEASES_LEN + 1 + ZKL_ENTRY_LEN);
+    gate = zkl_gate_find(op->data, name);
+
+    if (gate != NULL) {
+        zkl_gate_doubt(gate);
+    }
+}
+
+
+/* An entry may be left over, or missing: a list shows that, some time later. */
+
+static void
+zkl_gate_doubt(zkl_gate_t *gate)
+{
+    gate->failed = 1;
+
+    if (gate->state == ZKL_GATE_OWNED) {
+        zkl_gate_state(gate, ZKL_GATE_LIST);
+        zkl_gate_later(gate);
+    }
 }
 
 

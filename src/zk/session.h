@@ -63,7 +63,7 @@ typedef enum {
     ZKL_CHILDLESS,                  /* the parent is ephemeral */
     ZKL_OVER_QUOTA,                 /* a quota of ZooKeeper forbids more */
     ZKL_REFUSED,                    /* for another reason; was logged */
-    ZKL_UNSENT,                     /* not connected: not done */
+    ZKL_UNSENT,                     /* not done: not connected, or no memory */
     ZKL_UNKNOWN                     /* perhaps done */
 } zkl_rc_e;
 

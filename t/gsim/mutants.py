@@ -1120,6 +1120,11 @@ MUTANTS = [
      'core/adopt.c:zkl_adopt_record', 'adoption->failed = 1;', ';',
      ('--rich --shortage', 2000)),
 
+    ('the delete of an entry that was not sent is forgotten',
+     'core/custody.c:zkl_gate_remove',
+     'op->handler = zkl_gate_written_handler;', '',
+     ('--rich --shortage', 40000)),
+
     # custody by gate
 
     ('the entry of a claim that ends stays',
@@ -1278,6 +1283,7 @@ MUTANTS = [
 # tried by name only.
 RARE = [
     'a durable claim is lost if there is no memory to move it',
+    'the delete of an entry that was not sent is forgotten',
     'a claim whose release is asked for ends before it is deleted',
     'a claim that is found by its entry is adopted as another claim',
     'a renewal is known before it counts',
