@@ -1954,6 +1954,14 @@ zkl_claim_sweep_held(zkl_claim_t *claim)
         return;
     }
 
+    if (claim->named_mode != claim->entry.mode) {
+
+        /* there was no memory to begin the downgrade again */
+
+        zkl_claim_downgrade(claim);
+        return;
+    }
+
     if (claim->changed) {
         zkl_claim_reread(claim, claim->watched);
         return;
@@ -2519,8 +2527,6 @@ zkl_claim_take_read(zkl_claim_t *claim, zkl_op_t *op)
         claim->lost = 0;
         zkl_claim_persists(claim);
 
-        claim->entry.mode = claim->named_mode;
-
         zkl_record_end(lock->worker->zone, claim->id.record);
         zkl_claim_delete(claim, 0);
         zkl_lock_removed(lock, &claim->entry);
@@ -2771,7 +2777,7 @@ zkl_claim_renamed(zkl_claim_t *claim)
     zkl_zone_t  *zone;
 
     if (claim->lasting != ZKL_DURABLE
-        || (claim->entry.mode != ZKL_MUTEX && claim->entry.mode != ZKL_WRITE))
+        || (claim->named_mode != ZKL_MUTEX && claim->named_mode != ZKL_WRITE))
     {
         return NGX_DECLINED;
     }
@@ -2837,7 +2843,6 @@ zkl_claim_took(zkl_claim_t *claim, zkl_claim_data_t *cdata, int32_t version)
 
         /* the downgrade that the session did not finish begins again */
 
-        claim->entry.mode = claim->named_mode;
         zkl_claim_downgrade(claim);
     }
 
@@ -3583,8 +3588,8 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     lock = claim->lock;
 
     if (claim->state != ZKL_HELD || claim->replace != NULL
-        || (claim->entry.mode != ZKL_MUTEX
-            && claim->entry.mode != ZKL_WRITE))
+        || (claim->named_mode != ZKL_MUTEX
+            && claim->named_mode != ZKL_WRITE))
     {
         return;
     }
@@ -3592,7 +3597,7 @@ zkl_claim_downgrade(zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     claim->replace = zkl_replace(lock->worker, &lock->sn.str, &id,
-                             claim->id.record, claim->entry.mode,
+                             claim->id.record, claim->named_mode,
                              claim->entry.seq, NULL, 0, zkl_claim_downgraded,
                              claim);
     if (claim->replace == NULL) {

@@ -1059,7 +1059,7 @@ zkl_gate_enter(zkl_gate_t *gate, zkl_claim_t *claim)
     id = zkl_claim_id(claim);
 
     name.data = buf;
-    name.len = zkl_name_claim_write((char *) buf, &id, claim->entry.mode,
+    name.len = zkl_name_claim_write((char *) buf, &id, claim->named_mode,
                                     claim->entry.seq);
 
     zkl_claim_cdata(claim, &cdata);

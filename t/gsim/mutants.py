@@ -1120,6 +1120,12 @@ MUTANTS = [
      'core/adopt.c:zkl_adopt_record', 'adoption->failed = 1;', ';',
      ('--rich --shortage', 2000)),
 
+    ('a downgrade that there is no memory for is not begun again',
+     'core/claim.c:zkl_claim_took',
+     'zkl_claim_downgrade(claim);',
+     'claim->entry.mode = claim->named_mode;\n        '
+     'zkl_claim_downgrade(claim);', ('--rich --shortage', 12000)),
+
     ('the delete of an entry that was not sent is forgotten',
      'core/custody.c:zkl_gate_remove',
      'op->handler = zkl_gate_written_handler;', '',
