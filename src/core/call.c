@@ -1742,6 +1742,8 @@ zkl_call_prolong(zkl_call_t *call)
                           ttl, 0, 0, 0);
 
     call->renewed = (rc == NGX_OK);
+    call->record = record.id.record;
+    call->since = record.since;
 
     /* another gateway may have renewed a lease that is over here */
 
@@ -1928,6 +1930,8 @@ zkl_call_keep(zkl_call_t *call, zkl_record_t *record)
 static zkl_answer_e
 zkl_call_held(zkl_call_t *call, zkl_record_t *record)
 {
+    int64_t      since;
+    uint32_t     number;
     ngx_int_t    rc;
     ngx_msec_t   ttl;
     zkl_info_t  *info;
@@ -1937,6 +1941,15 @@ zkl_call_held(zkl_call_t *call, zkl_record_t *record)
     }
 
     info = &call->infos[0];
+    number = record->id.record;
+    since = record->since;
+
+    if (call->record != number || call->since != since) {
+
+        /* the renewal is not in the record by which the lease counts now */
+
+        call->renewed = 0;
+    }
 
     if (zkl_call_renewals(call) <= record->renewals) {
 
@@ -1961,9 +1974,14 @@ zkl_call_held(zkl_call_t *call, zkl_record_t *record)
         rc = zkl_record_told(call->worker->zone, &call->token.id, &call->path,
                              record);
 
-        if (rc != NGX_OK && rc != NGX_AGAIN) {
-
-            /* the claim ended, or the lease was over, just now */
+        if ((rc != NGX_OK && rc != NGX_AGAIN)
+            || record->id.record != number || record->since != since)
+        {
+            /*
+             * The claim ended, or the lease was over, just now; or another
+             * session has taken the claim over, and the lease counts without
+             * this call's renewal.
+             */
 
             return ZKL_CALL_UNREACHABLE;
         }

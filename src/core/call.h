@@ -176,13 +176,15 @@ struct zkl_call_s {
                                                        a delete */
     ngx_uint_t                         holds;       /* the number to write */
     uint32_t                           record;      /* that tells how the claim
-                                                       ended */
+                                                       ended; RENEW: that has
+                                                       the renewal */
     ngx_atomic_uint_t                  gen;         /* of the record with the
                                                        count, or that tells how
                                                        the claim ended */
     int64_t                            since;       /* of the record with the
-                                                       count: a takeover sets
-                                                       the holds anew */
+                                                       count or the renewal: a
+                                                       takeover sets the holds
+                                                       and the lease anew */
     ngx_msec_t                         asked;       /* when the call began, or
                                                        began again */
     ngx_msec_t                         missed;      /* when RECORD began */
