@@ -3717,6 +3717,10 @@ zkl_claim_withdraw(zkl_claim_t *claim, zkl_outcome_e outcome)
 
     zkl_claim_note_expired(claim);
 
+    /* siblings that wait behind the claim ask ZooKeeper from now on */
+
+    zkl_record_close(claim->lock->worker->zone, claim->id.record);
+
     zkl_claim_state(claim, ZKL_EXPIRING);
     zkl_claim_expire(claim);
 }

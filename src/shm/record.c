@@ -1303,6 +1303,13 @@ zkl_record_lease_over(zkl_zone_t *zone, uint32_t record, ngx_msec_t now,
 }
 
 
+void
+zkl_record_close(zkl_zone_t *zone, uint32_t record)
+{
+    zkl_layout_cell(zone->map, record)->lease = 0;
+}
+
+
 ngx_int_t
 zkl_record_lease(zkl_zone_t *zone, uint32_t record, ngx_msec_t *lease)
 {

@@ -252,6 +252,9 @@ void zkl_record_cut(zkl_zone_t *zone, uint32_t record, ngx_msec_t from,
 ngx_int_t zkl_record_lease_over(zkl_zone_t *zone, uint32_t record,
     ngx_msec_t now, ngx_msec_t *lease);
 
+/* Closes the lease of an own record for renewal, whatever the deadline. */
+void zkl_record_close(zkl_zone_t *zone, uint32_t record);
+
 /* The deadline of an own record.  NGX_DECLINED: the lease is over. */
 ngx_int_t zkl_record_lease(zkl_zone_t *zone, uint32_t record,
     ngx_msec_t *lease);

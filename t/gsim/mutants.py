@@ -792,6 +792,11 @@ MUTANTS = [
      '',
      ('--rich', 4000)),
 
+    ('a claim that is withdrawn is one that waits',
+     'core/claim.c:zkl_claim_withdraw',
+     'zkl_record_close(claim->lock->worker->zone, claim->id.record);', '',
+     60000),
+
     ('who left with a key loses the place when the wait is over',
      'core/claim.c',
      "        /* the wait of the client does not count any more */\n\n"
